@@ -1,0 +1,370 @@
+//! What happened, as data. An event says how the lot was drawn and what was released from it; accountants interpret it.
+//!
+//! All multipliers are relative to the clip bound C of their block. Whether one example can move a sum by C or by 2C is the
+//! business of the [`Adjacency`], never of the event.
+
+use crate::error::{Error, Result};
+use crate::number::{Rate, Sigma};
+use serde::{Deserialize, Serialize};
+
+/// Which data sets count as neighbours. Part of every figure this crate hands out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Adjacency {
+    /// One example is there or not. A clipped sum moves by at most C.
+    #[default]
+    AddRemove,
+    /// One example is exchanged for another. A clipped sum moves by at most 2C.
+    ReplaceOne,
+}
+
+impl Adjacency {
+    /// How far one example can move a sum clipped at 1.
+    pub fn sensitivity(self) -> f64 {
+        match self {
+            Self::AddRemove => 1.0,
+            Self::ReplaceOne => 2.0,
+        }
+    }
+}
+
+impl std::fmt::Display for Adjacency {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::AddRemove => "add-remove",
+            Self::ReplaceOne => "replace-one",
+        })
+    }
+}
+
+/// How the lot of one event is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Lots {
+    /// Every example, every time.
+    Full,
+    /// Every example independently with this probability.
+    Poisson {
+        /// The probability.
+        rate: Rate,
+    },
+    /// Exactly `lot` of `dataset` examples, uniformly without replacement.
+    FixedSize {
+        /// How many examples there are.
+        dataset: u64,
+        /// How many are drawn.
+        lot: u64,
+    },
+    /// A whole epoch of lots in which each example stands in at most one, its place drawn without looking at any record.
+    /// No amplification is claimed: the epoch costs what one release on all the data costs.
+    ShuffledEpoch,
+}
+
+impl Lots {
+    /// Fixed-size lots, checked: 1 ≤ lot ≤ dataset.
+    pub fn fixed_size(dataset: u64, lot: u64) -> Result<Self> {
+        let lots = Self::FixedSize { dataset, lot };
+        lots.check()?;
+        Ok(lots)
+    }
+
+    /// The probability that a given example is in a given lot (for an epoch: in one of its lots).
+    pub fn rate(&self) -> f64 {
+        match *self {
+            Self::Full | Self::ShuffledEpoch => 1.0,
+            Self::Poisson { rate } => rate.get(),
+            Self::FixedSize { dataset, lot } => lot as f64 / dataset as f64,
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        match *self {
+            Self::FixedSize { dataset, lot } if !(lot >= 1 && lot <= dataset) => Err(Error::OutOfRange {
+                name: "the lot size",
+                expected: "at least 1 and at most the dataset size",
+                got: format!("{lot} of {dataset}"),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What is released from one lot: one or more blocks with Gaussian noise, all from the *same* lot.
+///
+/// # Claim
+/// All of it, adaptive releases included, is one Gaussian release with 1/σ² = Σ 1/σ_k².
+///
+/// # Why
+/// Given the rest of the lot, each release is a channel applied to the pair N(1/σ_k, 1), N(0, 1); an adaptive composition of
+/// such channels is a channel applied to N(μ, 1), N(0, 1) with μ² = Σ 1/σ_k² (Dong, Roth, Su 2019, Cor. 3.3). Sampling mixes the
+/// pair, a channel commutes with mixing, and joint convexity covers the rest of the lot. Counting every block as if
+/// it had drawn a lot of its own is *not* valid: amplification by sampling happens once, however many blocks share the lot.
+///
+/// # Checked by
+/// `joint_blocks_are_one_release`, and the golden values of the DP-Muon paper's Table 3.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<(Sigma, u64)>", into = "Vec<(Sigma, u64)>")]
+pub struct Release {
+    blocks: Vec<(Sigma, u64)>,
+}
+
+impl Release {
+    /// One block.
+    pub fn gaussian(sigma: Sigma) -> Self {
+        Self { blocks: vec![(sigma, 1)] }
+    }
+
+    /// Several blocks on one lot, run-length coded as (multiplier, how many blocks have it).
+    pub fn joint(blocks: impl IntoIterator<Item = (Sigma, u64)>) -> Result<Self> {
+        let mut coded: Vec<(Sigma, u64)> = Vec::new();
+        for (sigma, count) in blocks {
+            if count == 0 {
+                continue;
+            }
+            match coded.last_mut() {
+                Some((last, n)) if *last == sigma => *n = n.checked_add(count).ok_or(Error::TooMany)?,
+                _ => coded.push((sigma, count)),
+            }
+        }
+        if coded.is_empty() {
+            return Err(Error::OutOfRange { name: "the number of blocks", expected: "at least 1", got: "0".into() });
+        }
+        Ok(Self { blocks: coded })
+    }
+
+    /// The blocks, run-length coded.
+    pub fn blocks(&self) -> &[(Sigma, u64)] {
+        &self.blocks
+    }
+
+    /// The multiplier of the one Gaussian that all blocks together amount to. Zero if it is too small for a float.
+    pub fn effective_sigma(&self) -> f64 {
+        match self.blocks[..] {
+            [(sigma, 1)] => sigma.get(),
+            _ => {
+                // Scaled by the smallest multiplier, so that no square over- or underflows before the result does.
+                let smallest = self.blocks.iter().map(|b| b.0.get()).fold(f64::INFINITY, f64::min);
+                let sum: f64 = self.blocks.iter().map(|&(s, n)| n as f64 * (smallest / s.get()).powi(2)).sum();
+                smallest / sum.sqrt()
+            }
+        }
+    }
+}
+
+impl TryFrom<Vec<(Sigma, u64)>> for Release {
+    type Error = Error;
+    fn try_from(blocks: Vec<(Sigma, u64)>) -> Result<Self> {
+        Self::joint(blocks)
+    }
+}
+
+impl From<Release> for Vec<(Sigma, u64)> {
+    fn from(release: Release) -> Self {
+        release.blocks
+    }
+}
+
+/// One thing that happened to the data.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", try_from = "RawEvent")]
+pub enum Event {
+    /// Something without a guarantee: ε = ∞.
+    NonPrivate,
+    /// A lot was drawn and Gaussian releases were made from it.
+    Gaussian {
+        /// How the lot was drawn.
+        lots: Lots,
+        /// What was released.
+        release: Release,
+    },
+}
+
+impl Event {
+    /// One Gaussian release from a lot.
+    pub fn gaussian(lots: Lots, sigma: Sigma) -> Self {
+        Self::Gaussian { lots, release: Release::gaussian(sigma) }
+    }
+
+    /// The everyday case: a Poisson lot and one multiplier.
+    pub fn poisson(rate: Rate, sigma: Sigma) -> Self {
+        Self::gaussian(Lots::Poisson { rate }, sigma)
+    }
+}
+
+/// An event as it stands in a file, before its lots are checked.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+enum RawEvent {
+    NonPrivate,
+    Gaussian { lots: Lots, release: Release },
+}
+
+impl TryFrom<RawEvent> for Event {
+    type Error = Error;
+    fn try_from(raw: RawEvent) -> Result<Self> {
+        Ok(match raw {
+            RawEvent::NonPrivate => Self::NonPrivate,
+            RawEvent::Gaussian { lots, release } => {
+                lots.check()?;
+                Self::Gaussian { lots, release }
+            }
+        })
+    }
+}
+
+impl std::fmt::Display for Event {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self::Gaussian { lots, release } = self else { return f.write_str("a non-private event") };
+        match lots {
+            Lots::Full => write!(f, "full-batch")?,
+            Lots::Poisson { rate } => write!(f, "Poisson-sampled (q = {rate})")?,
+            Lots::FixedSize { dataset, lot } => write!(f, "fixed-size ({lot} of {dataset})")?,
+            Lots::ShuffledEpoch => write!(f, "shuffled-epoch")?,
+        }
+        match release.blocks() {
+            [(sigma, 1)] => write!(f, " Gaussian (σ = {sigma})"),
+            blocks => write!(
+                f,
+                " joint Gaussian ({} blocks, σ = {} together)",
+                blocks.iter().map(|b| u128::from(b.1)).sum::<u128>(),
+                release.effective_sigma()
+            ),
+        }
+    }
+}
+
+/// Events one after the other, each adaptive on what came before; equal neighbours are stored once with a count.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(try_from = "Vec<(Event, u64)>", into = "Vec<(Event, u64)>")]
+pub struct Composition {
+    runs: Vec<(Event, u64)>,
+}
+
+impl Composition {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The same event `count` times.
+    pub fn repeated(event: Event, count: u64) -> Self {
+        Self { runs: if count == 0 { vec![] } else { vec![(event, count)] } }
+    }
+
+    /// Appends `count` times the same event.
+    pub fn push(&mut self, event: Event, count: u64) -> Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
+        self.len().checked_add(count).ok_or(Error::TooMany)?;
+        match self.runs.last_mut() {
+            Some((last, n)) if *last == event => *n += count,
+            _ => self.runs.push((event, count)),
+        }
+        Ok(())
+    }
+
+    /// Appends all of another.
+    pub fn extend(&mut self, other: &Self) -> Result<()> {
+        other.runs.iter().try_for_each(|(event, count)| self.push(event.clone(), *count))
+    }
+
+    /// The whole of it `times` times over.
+    pub fn times(&self, times: u64) -> Result<Self> {
+        self.len().checked_mul(times).ok_or(Error::TooMany)?;
+        if times == 0 {
+            return Ok(Self::new());
+        }
+        // The price does not depend on the order, so the runs stay as they are and only their counts grow.
+        Ok(Self { runs: self.runs.iter().map(|(event, count)| (event.clone(), count * times)).collect() })
+    }
+
+    /// The runs: event and how often in a row.
+    pub fn runs(&self) -> &[(Event, u64)] {
+        &self.runs
+    }
+
+    /// How many events in all.
+    pub fn len(&self) -> u64 {
+        self.runs.iter().map(|r| r.1).sum()
+    }
+
+    /// Whether nothing has happened.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Whether anything in it has no guarantee at all.
+    pub fn has_non_private(&self) -> bool {
+        self.runs.iter().any(|(event, _)| *event == Event::NonPrivate)
+    }
+}
+
+impl TryFrom<Vec<(Event, u64)>> for Composition {
+    type Error = Error;
+    fn try_from(runs: Vec<(Event, u64)>) -> Result<Self> {
+        let mut all = Self::new();
+        runs.into_iter().try_for_each(|(event, count)| all.push(event, count))?;
+        Ok(all)
+    }
+}
+
+impl From<Composition> for Vec<(Event, u64)> {
+    fn from(composition: Composition) -> Self {
+        composition.runs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sigma(x: f64) -> Sigma {
+        Sigma::new(x).unwrap()
+    }
+
+    #[test]
+    fn joint_blocks_are_one_release() {
+        let joint = Release::joint([(sigma(2.3395), 49)]).unwrap();
+        assert!((joint.effective_sigma() - 2.3395 / 7.0).abs() < 1e-15);
+        let mixed = Release::joint([(sigma(3.0), 1), (sigma(4.0), 1)]).unwrap();
+        assert!((mixed.effective_sigma() - 2.4).abs() < 1e-15);
+        let tiny = Release::joint([(sigma(1e-200), 4)]).unwrap();
+        assert_eq!(tiny.effective_sigma(), 5e-201);
+        assert!(Release::joint([]).is_err() && Release::joint([(sigma(1.0), 0)]).is_err());
+        assert!(Release::joint([(sigma(1.0), u64::MAX), (sigma(1.0), 1)]).is_err());
+    }
+
+    #[test]
+    fn runs_are_coded_and_counts_cannot_wrap() {
+        let step = Event::poisson(Rate::new(0.1).unwrap(), sigma(1.0));
+        let mut all = Composition::new();
+        for _ in 0..1000 {
+            all.push(step.clone(), 1).unwrap();
+        }
+        all.push(Event::NonPrivate, 0).unwrap();
+        assert_eq!((all.runs().len(), all.len(), all.has_non_private()), (1, 1000, false));
+        assert_eq!(all.push(step.clone(), u64::MAX), Err(Error::TooMany));
+        assert_eq!(all.times(u64::MAX), Err(Error::TooMany));
+        assert_eq!(all.times(3).unwrap().len(), 3000);
+        assert!(all.times(0).unwrap().is_empty());
+        all.push(Event::NonPrivate, 1).unwrap();
+        assert!(all.has_non_private());
+    }
+
+    #[test]
+    fn files_are_checked() {
+        let fixed = r#"{"gaussian":{"lots":{"fixed-size":{"dataset":10,"lot":11}},"release":[[1.0,1]]}}"#;
+        assert!(serde_json::from_str::<Event>(fixed).unwrap_err().to_string().contains("lot size"));
+        for good in [
+            Event::NonPrivate,
+            Event::gaussian(Lots::Full, sigma(2.0)),
+            Event::gaussian(Lots::fixed_size(10, 10).unwrap(), sigma(2.0)),
+            Event::Gaussian { lots: Lots::ShuffledEpoch, release: Release::joint([(sigma(1.0), 2)]).unwrap() },
+        ] {
+            let text = serde_json::to_string(&good).unwrap();
+            assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), good, "{text}");
+        }
+        assert!(serde_json::from_str::<Event>(r#"{"gaussian":{"lots":"full","release":[]}}"#).is_err());
+    }
+}

@@ -1,0 +1,79 @@
+//! Checked numbers: a value of these types has been looked at once and needs no second look.
+//!
+//! Every test asks for the good case (`x > 0.0`), which is false for NaN.
+
+use crate::error::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+macro_rules! checked {
+    ($(#[$doc:meta])* $name:ident, $label:literal, $expected:literal, |$x:ident| $good:expr) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
+        #[serde(try_from = "f64", into = "f64")]
+        pub struct $name(f64);
+
+        impl $name {
+            /// Checks the value.
+            pub fn new($x: f64) -> Result<Self> {
+                if $good { Ok(Self($x)) } else {
+                    Err(Error::OutOfRange { name: $label, expected: $expected, got: $x.to_string() })
+                }
+            }
+            /// The number itself.
+            pub fn get(self) -> f64 { self.0 }
+        }
+        impl TryFrom<f64> for $name {
+            type Error = Error;
+            fn try_from(x: f64) -> Result<Self> { Self::new(x) }
+        }
+        impl From<$name> for f64 {
+            fn from(x: $name) -> f64 { x.0 }
+        }
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { self.0.fmt(f) }
+        }
+    };
+}
+
+checked!(
+    /// A noise multiplier: the noise's standard deviation divided by the clip bound C.
+    Sigma, "the noise multiplier", "a finite number greater than 0", |x| x > 0.0 && x < f64::INFINITY
+);
+checked!(
+    /// A probability with which one example enters a lot.
+    Rate, "the sampling rate", "greater than 0 and at most 1", |x| x > 0.0 && x <= 1.0
+);
+checked!(
+    /// The δ of (ε, δ). Zero is not offered: Gaussian noise gives no pure guarantee.
+    Delta, "delta", "greater than 0 and less than 1", |x| x > 0.0 && x < 1.0
+);
+checked!(
+    /// The ε of (ε, δ), as a target; a computed ε may be infinite and is an `f64`.
+    Epsilon, "epsilon", "a finite number, 0 or greater", |x| (0.0..f64::INFINITY).contains(&x)
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nonsense_is_refused_everywhere() {
+        for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, -0.0001] {
+            assert!(Sigma::new(bad).is_err());
+            assert!(Rate::new(bad).is_err());
+            assert!(Delta::new(bad).is_err());
+            assert!(Epsilon::new(bad).is_err());
+        }
+        for zero in [0.0, -0.0] {
+            assert!(Sigma::new(zero).is_err() && Rate::new(zero).is_err() && Delta::new(zero).is_err());
+            assert!(Epsilon::new(zero).is_ok());
+        }
+        assert!(Rate::new(1.0).is_ok() && Rate::new(1.0 + 1e-15).is_err() && Delta::new(1.0).is_err());
+    }
+
+    #[test]
+    fn reading_checks_too() {
+        assert!(serde_json::from_str::<Rate>("1.5").is_err());
+        assert_eq!(serde_json::from_str::<Rate>("0.5").unwrap(), Rate::new(0.5).unwrap());
+    }
+}

@@ -1,0 +1,93 @@
+//! Printing: tables for people, JSON for machines.
+
+use serde_json::{Value, json};
+
+/// A warning, on standard error.
+pub(crate) fn warn(message: &str) {
+    eprintln!("muffle: warning: {message}");
+}
+
+/// One line or block on standard output.
+#[allow(clippy::print_stdout)]
+pub(crate) fn print(text: &str) {
+    println!("{text}");
+}
+
+/// One JSON object on standard output.
+pub(crate) fn print_json(value: &Value) {
+    print(&value.to_string());
+}
+
+/// A number in JSON; what JSON has no number for is the string "inf" or "nan", which no comparison takes for a small number.
+pub(crate) fn json_number(x: f64) -> Value {
+    if x.is_finite() { json!(x) } else { json!(x.to_string().to_lowercase()) }
+}
+
+/// A figure rounded *up* to `digits` places: what is printed must not be below what was computed.
+pub(crate) fn up(x: f64, digits: usize) -> String {
+    if !x.is_finite() {
+        return if x > 0.0 { "∞".into() } else { "not a number".into() };
+    }
+    let scale = 10_f64.powi(digits as i32);
+    // A hair of tolerance, so that 1.83 does not become 1.8301 by representation alone.
+    let rounded = (x * scale - 1e-6).ceil() / scale + 0.0;
+    format!("{:.digits$}", if rounded.is_finite() { rounded } else { x })
+}
+
+/// A positive figure with about four significant digits, plain or in powers of ten.
+pub(crate) fn short(x: f64) -> String {
+    match x {
+        x if !x.is_finite() => up(x, 0),
+        0.0 => "0".into(),
+        x if (0.001..100_000.0).contains(&x) => {
+            let digits = (3 - x.log10().floor() as i32).clamp(0, 6) as usize;
+            format!("{x:.digits$}")
+        }
+        x => format!("{x:.3e}"),
+    }
+}
+
+/// Names and values, one pair a line.
+pub(crate) fn fields(rows: &[(&str, String)]) -> String {
+    let width = rows.iter().map(|row| row.0.chars().count()).max().unwrap_or(0);
+    let line = |(name, value): &(&str, String)| format!("{name}{}  {value}", " ".repeat(width - name.chars().count()));
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Columns aligned to the right, the first to the left.
+pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let width = |i: usize| rows.iter().map(|r| r[i].chars().count()).chain([header[i].chars().count()]).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..header.len()).map(width).collect();
+    let line = |cells: Vec<&str>| {
+        let cell = |(i, text): (usize, &&str)| {
+            let pad = " ".repeat(widths[i] - text.chars().count());
+            if i == 0 { format!("{text}{pad}") } else { format!("{pad}{text}") }
+        };
+        cells.iter().enumerate().map(cell).collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    let rule = widths.iter().map(|w| "─".repeat(*w)).collect::<Vec<_>>().join("──");
+    let mut lines = vec![line(header.to_vec()), rule];
+    lines.extend(rows.iter().map(|row| line(row.iter().map(String::as_str).collect())));
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn printed_figures_are_never_smaller() {
+        assert_eq!(up(1.828241, 3), "1.829");
+        assert_eq!(up(1.83, 2), "1.83");
+        assert_eq!(up(f64::INFINITY, 2), "∞");
+        assert_eq!(up(0.0, 3), "0.000");
+        assert_eq!(json_number(f64::INFINITY), json!("inf"));
+        assert_eq!(json_number(f64::NAN), json!("nan"));
+    }
+
+    #[test]
+    fn tables_are_aligned() {
+        let text = table(&["a", "ε"], &[vec!["x".into(), "10".into()], vec!["long".into(), "1".into()]]);
+        assert_eq!(text, "a      ε\n────────\nx     10\nlong   1");
+    }
+}

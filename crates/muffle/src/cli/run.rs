@@ -1,0 +1,200 @@
+//! The arguments that describe a run, shared by all accounting commands.
+
+use super::number::{count, real};
+use super::{Failure, output::warn};
+use accounting::{Accountant, Adjacency, Composition, Delta, Event, Lots, Rate, Release, Sigma, Unit};
+use clap::{Args, ValueEnum};
+
+/// How lots are drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Sampling {
+    /// Each example independently with the sampling rate
+    #[default]
+    Poisson,
+    /// Exactly the lot size, without replacement; needs --dataset-size and --lot-size
+    Fixed,
+    /// A shuffled pass over the data: each example once an epoch, no amplification claimed
+    Shuffled,
+    /// All examples in every step
+    Full,
+}
+
+impl Sampling {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Poisson => "poisson",
+            Self::Fixed => "fixed",
+            Self::Shuffled => "shuffled",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// Whose figure is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum AccountantName {
+    /// The smaller of PLD and RDP; both are upper bounds
+    #[default]
+    Best,
+    /// Privacy loss distributions: tight
+    Pld,
+    /// Rényi differential privacy
+    Rdp,
+    /// Central limit: an estimate, not a guarantee
+    Gdp,
+}
+
+impl From<AccountantName> for Accountant {
+    fn from(name: AccountantName) -> Self {
+        match name {
+            AccountantName::Best => Self::Best,
+            AccountantName::Pld => Self::Pld,
+            AccountantName::Rdp => Self::Rdp,
+            AccountantName::Gdp => Self::Gdp,
+        }
+    }
+}
+
+/// Who counts as a neighbour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum AdjacencyName {
+    /// One example is there or not
+    #[default]
+    AddRemove,
+    /// One example is exchanged for another (sensitivity 2C)
+    ReplaceOne,
+}
+
+/// How lots are drawn, how often, and who is protected.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RunArgs {
+    /// How lots are drawn
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) sampling: Sampling,
+    /// Probability of an example to be in a lot [default: lot size / dataset size]
+    #[arg(long, short = 'q', value_name = "Q", value_parser = real, allow_hyphen_values = true)]
+    pub(crate) sampling_rate: Option<f64>,
+    /// Number of examples (public)
+    #[arg(long, short = 'n', value_name = "N", value_parser = count, allow_hyphen_values = true)]
+    pub(crate) dataset_size: Option<u64>,
+    /// Examples in a lot (expected, for Poisson sampling)
+    #[arg(long, short = 'b', value_name = "B", value_parser = count, allow_hyphen_values = true)]
+    pub(crate) lot_size: Option<u64>,
+    /// Number of steps
+    #[arg(long, short = 't', value_name = "T", value_parser = count, allow_hyphen_values = true, conflicts_with = "epochs")]
+    pub(crate) steps: Option<u64>,
+    /// Passes over the data, instead of steps
+    #[arg(long, value_name = "E", value_parser = real, allow_hyphen_values = true)]
+    pub(crate) epochs: Option<f64>,
+    /// Blocks released from each lot, every one with the noise multiplier; accounted jointly
+    #[arg(long, value_name = "K", value_parser = count, default_value = "1", allow_hyphen_values = true)]
+    pub(crate) blocks: u64,
+    /// Who counts as a neighbour
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) adjacency: AdjacencyName,
+    /// Rows that one person may have: the guarantee then holds for the person
+    #[arg(long, value_name = "K", value_parser = count, default_value = "1", allow_hyphen_values = true)]
+    pub(crate) rows_per_person: u64,
+    /// Whose figure to print
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) accountant: AccountantName,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl RunArgs {
+    pub(crate) fn unit(&self) -> Unit {
+        let adjacency = match self.adjacency {
+            AdjacencyName::AddRemove => Adjacency::AddRemove,
+            AdjacencyName::ReplaceOne => Adjacency::ReplaceOne,
+        };
+        Unit { adjacency, rows: self.rows_per_person }
+    }
+
+    /// The sampling rate, given or derived.
+    pub(crate) fn rate(&self) -> Result<Rate, Failure> {
+        if self.sampling == Sampling::Full {
+            return Ok(Rate::new(1.0)?);
+        }
+        match (self.sampling_rate, self.lot_size, self.dataset_size) {
+            (Some(q), _, _) => Ok(Rate::new(q)?),
+            (None, Some(b), Some(n)) => Ok(Rate::new(b as f64 / n as f64)?),
+            _ => Err(Failure::Input("give --sampling-rate, or --dataset-size with --lot-size".into())),
+        }
+    }
+
+    /// The number of steps, given or derived from epochs: as many whole lots as it takes.
+    pub(crate) fn steps(&self) -> Result<u64, Failure> {
+        match (self.steps, self.epochs) {
+            (Some(steps), _) => Ok(steps),
+            (None, Some(epochs)) => {
+                let steps = (epochs / self.rate()?.get()).ceil();
+                if steps >= 1.0 && steps < 1e15 {
+                    Ok(steps as u64)
+                } else {
+                    Err(Failure::Input(format!("--epochs must be greater than 0, got {epochs}")))
+                }
+            }
+            _ => Err(Failure::Input("give --steps or --epochs".into())),
+        }
+    }
+
+    /// The events of the run at a multiplier.
+    pub(crate) fn events(&self, sigma: Sigma, steps: u64) -> Result<Composition, Failure> {
+        let release = Release::joint([(sigma, self.blocks)])?;
+        let (lots, count) = match self.sampling {
+            Sampling::Full => (Lots::Full, steps),
+            Sampling::Poisson => (Lots::Poisson { rate: self.rate()? }, steps),
+            Sampling::Fixed => match (self.dataset_size, self.lot_size) {
+                (Some(n), Some(b)) => (Lots::fixed_size(n, b)?, steps),
+                _ => return Err(Failure::Input("fixed-size sampling needs --dataset-size and --lot-size".into())),
+            },
+            Sampling::Shuffled => {
+                // Rounded down, an epoch may drop a last short lot; this counts enough epochs for either habit.
+                let lots_per_epoch = (1.0 / self.rate()?.get() + 1e-9).floor().max(1.0);
+                (Lots::ShuffledEpoch, (steps as f64 / lots_per_epoch).ceil() as u64)
+            }
+        };
+        Ok(Composition::repeated(Event::Gaussian { lots, release }, count))
+    }
+
+    /// The same with the library's kind of error, for its searches.
+    pub(crate) fn events_in_search(&self, sigma: Sigma, steps: u64) -> accounting::Result<Composition> {
+        self.events(sigma, steps).map_err(|failure| match failure {
+            Failure::Refused(error) => error,
+            Failure::Input(got) => accounting::Error::OutOfRange { name: "the run", expected: "complete", got },
+        })
+    }
+
+    /// The multiplier of the one Gaussian that a step amounts to, relative to how far one row (or person) can move the sum.
+    pub(crate) fn effective(&self, sigma: Sigma) -> f64 {
+        let unit = self.unit();
+        sigma.get() / (self.blocks as f64).sqrt() / unit.adjacency.sensitivity() / unit.rows as f64
+    }
+
+    /// What a careful reader would want to be told.
+    pub(crate) fn warnings(&self, delta: Option<Delta>) {
+        if let (Some(delta), Some(n)) = (delta, self.dataset_size)
+            && n > 0
+            && delta.get() >= 1.0 / n as f64
+        {
+            warn(&format!(
+                "δ = {delta} is not below 1/N = {:.3e}: a mechanism that publishes one random row would satisfy it",
+                1.0 / n as f64
+            ));
+        }
+        if self.accountant == AccountantName::Gdp {
+            warn("gdp is a central-limit estimate and can lie below the truth; it is not a guarantee");
+        }
+        if self.sampling == Sampling::Shuffled {
+            warn("shuffled lots get no amplification by sampling: every epoch counts as one release on all the data");
+        }
+        if let (Some(q), Some(b), Some(n)) = (self.sampling_rate, self.lot_size, self.dataset_size)
+            && (q * n as f64 - b as f64).abs() > 1e-6 * b as f64
+            && self.sampling != Sampling::Fixed
+        {
+            warn(&format!("--sampling-rate {q} is used; lot size / dataset size would be {}", b as f64 / n as f64));
+        }
+    }
+}

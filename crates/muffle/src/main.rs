@@ -1,0 +1,5 @@
+//! The `muffle` program.
+
+fn main() -> std::process::ExitCode {
+    muffle::cli::main()
+}
