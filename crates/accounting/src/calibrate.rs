@@ -38,7 +38,11 @@ impl Target {
     /// How far above the promise the events are, as ln of a ratio: positive is too much. The pinch on both sides lets a promise of ε = 0
     /// be compared.
     fn overrun(&self, events: &Composition) -> Result<(f64, Guarantee)> {
-        let price = self.price(events)?;
+        let price = match self.price(events) {
+            // Noise too small for a grid is a price too high to be written down, not the end of a search.
+            Err(Error::Unsupported { accountant: "pld", .. }) => Guarantee { epsilon: f64::INFINITY, ..self.quick().price(events)? },
+            price => price?,
+        };
         let pinch = 1e-6;
         let over = ((price.epsilon + pinch) / (self.epsilon.get() + pinch)).ln();
         // The sign decides what is kept, so it comes from the comparison itself; what is not comparable is too much.

@@ -156,6 +156,19 @@ impl Cost {
         }
     }
 
+    /// The Rényi divergence of this order (any real number above 1), in the worse direction; an upper bound.
+    pub fn renyi(&self, order: f64) -> Result<f64> {
+        let theta = order - 1.0;
+        if !(theta > 0.0 && theta < f64::INFINITY) {
+            return Err(Error::OutOfRange { name: "the order", expected: "greater than 1", got: order.to_string() });
+        }
+        match &self.sides {
+            Sides::Infinite => Ok(f64::INFINITY),
+            Sides::Direct(_) => self.ln_mgf(theta).map_or(Ok(f64::INFINITY), |k| Ok(k / theta)),
+            Sides::Group(_) => Err(Error::Unsupported { accountant: "rdp", event: format!("these lots for {}", self.unit) }),
+        }
+    }
+
     /// ln E e^{θL} of the privacy loss, in the worse direction: θ times the Rényi divergence of order 1 + θ. `None` where there is no
     /// direct analysis.
     pub(crate) fn ln_mgf(&self, theta: f64) -> Option<f64> {

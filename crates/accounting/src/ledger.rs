@@ -29,8 +29,8 @@ pub type Budget = Target;
 /// let step = Event::poisson(Rate::new(0.01)?, Sigma::new(1.0)?);
 /// let mut ledger = Ledger::new();
 /// ledger.charge_within(&budget, step.clone(), 1000)?; // ε = 1.83
-/// assert_eq!(ledger.steps_left(&budget, &step)?, 205);
-/// assert!(ledger.charge_within(&budget, step.clone(), 206).is_err());
+/// assert_eq!(ledger.steps_left(&budget, &step)?, 202);
+/// assert!(ledger.charge_within(&budget, step.clone(), 203).is_err());
 /// assert_eq!(ledger.events().len(), 1000);
 /// # Ok::<(), accounting::Error>(())
 /// ```

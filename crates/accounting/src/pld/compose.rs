@@ -31,6 +31,9 @@ use std::sync::Arc;
 /// ln of the tilted mass that may come in from the left of the window: far less than the tilted bulk, and it can only add.
 const LN_LEFT: f64 = -24.0;
 
+/// The same to the right, as far as the tilt and not the plain law asks for it.
+const LN_RIGHT: f64 = -18.0;
+
 /// How far windows look for a better tilt, in units of one over the standard deviation.
 const FURTHEST: f64 = 100.0;
 
@@ -134,14 +137,7 @@ impl Group<'_> {
     /// The law on the coarse grid, and a bound on the 2-norm of its rounding error.
     fn compose(&self, theta: f64, fine: f64) -> (Discrete, f64) {
         let at = self.moments(theta);
-        let mut window = Window::of(|t| self.moments(t), at, self.size as f64, theta, fine, self.ln_tail);
-        // Tilted mass from the right must not come in at the left: it would be composed once more for every group.
-        let tilted = |d: f64| {
-            let m = self.moments(theta + d);
-            Moments { ln_mgf: m.ln_mgf - at.ln_mgf, ..m }
-        };
-        let away = 1.0 / at.variance.sqrt();
-        window.high = window.high.max(rdp::tail(tilted, LN_LEFT, away, FURTHEST * away));
+        let window = Window::of(|t| self.moments(t), at, self.size as f64, theta, fine, self.ln_tail);
         let alone = [Stage { discrete: self.one.clone(), count: self.size, rounding: 0.0 }];
         let first_fine = window.first(fine);
         let (masses, rounding) = convolve(&alone, first_fine, window.size(fine));
@@ -195,9 +191,14 @@ impl Window {
             let m = moments(theta - d);
             Moments { ln_mgf: m.ln_mgf - at.ln_mgf, mean: -m.mean, variance: m.variance }
         };
+        // And to the right of it: what is left out there comes in at the left, which is harmless for the plain law but not if it is much.
+        let tilted = |d: f64| {
+            let m = moments(theta + d);
+            Moments { ln_mgf: m.ln_mgf - at.ln_mgf, ..m }
+        };
         let high = rdp::tail(right, ln_tail, theta.max(away), theta + FURTHEST * away);
-        let low = -rdp::tail(left, LN_LEFT, 5.0 * away, FURTHEST * away);
-        Self { low, high: high.max(at.mean + 2.0 * at.variance.sqrt()) }
+        let high = high.max(rdp::tail(tilted, LN_RIGHT, away, FURTHEST * away));
+        Self { low: -rdp::tail(left, LN_LEFT, 5.0 * away, FURTHEST * away), high }
     }
 
     fn length(&self) -> f64 {

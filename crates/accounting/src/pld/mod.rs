@@ -13,9 +13,15 @@ use compose::{Composed, Focus, compose};
 const EXCESS: f64 = 2e-6;
 const MOST_EXCESS: f64 = 1e-4;
 
-/// The tilt, as a part of the one that would move the mean of the loss to ε. Half of it brings the tail well within reach of floats
-/// (relative error δ^¼ instead of δ) without making much of losses far beyond.
-const TILT: f64 = 0.5;
+/// The tilt, as a part of the one that would move the mean of the loss to ε: it brings the tail well within reach of floats without making much
+/// of losses far beyond.
+const TILT: f64 = 0.65;
+
+/// The tilt where rounding still takes more than [`LN_ROUNDING`] of δ.
+const STRONG_TILT: f64 = 0.85;
+
+/// ln of the part of δ that the allowance for rounding may take before a stronger tilt is tried.
+const LN_ROUNDING: f64 = -11.5; // 1e-5
 
 /// ln of the part of δ that each kind of tail moved to loss ∞ may take.
 const LN_TAIL: f64 = -16.1; // 1e-7
@@ -37,12 +43,16 @@ pub(crate) fn epsilon(direction: &Direction, delta: f64, bound: rdp::Bound) -> O
     let saddle = rdp::epsilon(&cut, delta).theta;
     // The grid follows the Rényi bound; where that is much too high, once more for what was found.
     let mut found = bound.value;
-    for _ in 0..3 {
-        let focus = Focus { theta: TILT * saddle, saddle, ln_tail, step: step(saddle, direction.len(), found) };
-        let better = compose(&cut, focus).epsilon(delta - left_out).min(found);
+    let mut tilt = TILT;
+    for _ in 0..4 {
+        let focus = Focus { theta: tilt * saddle, saddle, ln_tail, step: step(saddle, direction.len(), found) };
+        let composed = compose(&cut, focus);
+        let better = composed.epsilon(delta - left_out).min(found);
         let settled = better > 0.75 * found;
         found = better;
-        if settled || found == 0.0 {
+        if tilt < STRONG_TILT && composed.ln_rounding(found) > delta.ln() + LN_ROUNDING {
+            tilt = STRONG_TILT;
+        } else if settled || found == 0.0 {
             break;
         }
     }

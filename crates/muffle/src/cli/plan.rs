@@ -7,7 +7,7 @@ use super::run::{RunArgs, Sampling};
 use crate::chart::{Panel, svg};
 use accounting::calibrate::{self, Target};
 use accounting::tuning::{self, Repetition};
-use accounting::{Composition, Delta, Epsilon, Guarantee, Sigma};
+use accounting::{Delta, Epsilon, Guarantee, Sigma};
 use clap::Args;
 use serde_json::{Value, json};
 use std::path::PathBuf;

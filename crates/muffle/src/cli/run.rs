@@ -130,7 +130,7 @@ impl RunArgs {
             (Some(steps), _) => Ok(steps),
             (None, Some(epochs)) => {
                 let steps = (epochs / self.rate()?.get()).ceil();
-                if steps >= 1.0 && steps < 1e15 {
+                if (1.0..1e15).contains(&steps) {
                     Ok(steps as u64)
                 } else {
                     Err(Failure::Input(format!("--epochs must be greater than 0, got {epochs}")))

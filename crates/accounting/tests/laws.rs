@@ -1,0 +1,223 @@
+//! What must hold for every run: monotonicity, composition, the order of the accountants, the closed form without sampling.
+#![allow(clippy::unwrap_used)]
+
+use accounting::{Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Event, Lots, Rate, Release, Sigma, Unit};
+use proptest::prelude::*;
+
+fn step(sigma: f64, q: f64) -> Event {
+    Event::poisson(Rate::new(q).unwrap(), Sigma::new(sigma).unwrap())
+}
+
+fn epsilon(events: &Composition, unit: impl Into<Unit>, accountant: Accountant, delta: f64) -> f64 {
+    Cost::new(events, unit).unwrap().epsilon(accountant, Delta::new(delta).unwrap()).unwrap().epsilon
+}
+
+fn run(sigma: f64, q: f64, steps: u64, delta: f64, accountant: Accountant) -> f64 {
+    epsilon(&Composition::repeated(step(sigma, q), steps), Adjacency::AddRemove, accountant, delta)
+}
+
+/// Runs from sensible to odd: (σ, q, T, δ).
+fn runs() -> impl Strategy<Value = (f64, f64, u64, f64)> {
+    (-1.6..3.0_f64, -4.0..0.0_f64, 0.0..4.5_f64, -12.0..-2.0_f64)
+        .prop_map(|(s, q, t, d)| (s.exp(), 10_f64.powf(q), 10_f64.powf(t) as u64, 10_f64.powf(d)))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn more_noise_costs_less((sigma, q, steps, delta) in runs(), accountant in prop_oneof![Just(Accountant::Pld), Just(Accountant::Rdp)]) {
+        let (less, more) = (run(sigma, q, steps, delta, accountant), run(1.05 * sigma, q, steps, delta, accountant));
+        prop_assert!(more <= less, "{more} > {less}");
+    }
+
+    #[test]
+    fn larger_lots_and_longer_runs_cost_more((sigma, q, steps, delta) in runs(), accountant in prop_oneof![Just(Accountant::Pld), Just(Accountant::Rdp)]) {
+        let base = run(sigma, q, steps, delta, accountant);
+        let larger = run(sigma, (1.1 * q).min(1.0), steps, delta, accountant);
+        let longer = run(sigma, q, steps + steps / 10 + 1, delta, accountant);
+        prop_assert!(larger >= base * (1.0 - 1e-4), "{larger} < {base}");
+        prop_assert!(longer >= base * (1.0 - 1e-4), "{longer} < {base}");
+    }
+
+    #[test]
+    fn pld_is_never_above_rdp_and_best_is_the_smaller((sigma, q, steps, delta) in runs()) {
+        let (pld, rdp) = (run(sigma, q, steps, delta, Accountant::Pld), run(sigma, q, steps, delta, Accountant::Rdp));
+        prop_assert!(pld <= rdp, "{pld} > {rdp}");
+        prop_assert_eq!(run(sigma, q, steps, delta, Accountant::Best), pld);
+    }
+
+    #[test]
+    fn replacing_costs_more_than_removing((sigma, q, steps, delta) in runs(), accountant in prop_oneof![Just(Accountant::Pld), Just(Accountant::Rdp)]) {
+        let events = Composition::repeated(step(sigma, q), steps);
+        let (remove, replace) =
+            (epsilon(&events, Adjacency::AddRemove, accountant, delta), epsilon(&events, Adjacency::ReplaceOne, accountant, delta));
+        prop_assert!(replace >= remove * (1.0 - 1e-4), "{replace} < {remove}");
+    }
+
+    #[test]
+    fn runs_compose((sigma, q, steps, delta) in runs(), part in 0.0..1.0_f64) {
+        let first = (steps as f64 * part) as u64;
+        let mut parts = Composition::repeated(step(sigma, q), first);
+        parts.push(Event::gaussian(Lots::Full, Sigma::new(50.0).unwrap()), 1).unwrap();
+        parts.push(step(sigma, q), steps - first).unwrap();
+        let mut whole = Composition::repeated(step(sigma, q), steps);
+        whole.push(Event::gaussian(Lots::Full, Sigma::new(50.0).unwrap()), 1).unwrap();
+        for accountant in [Accountant::Pld, Accountant::Rdp] {
+            prop_assert_eq!(epsilon(&parts, Adjacency::AddRemove, accountant, delta), epsilon(&whole, Adjacency::AddRemove, accountant, delta));
+        }
+    }
+
+    #[test]
+    fn epsilon_and_delta_invert_each_other((sigma, q, steps, delta) in runs()) {
+        let cost = Cost::new(&Composition::repeated(step(sigma, q), steps), Adjacency::AddRemove).unwrap();
+        let epsilon = cost.epsilon(Accountant::Pld, Delta::new(delta).unwrap()).unwrap().epsilon;
+        prop_assume!(epsilon > 1e-3 && epsilon < 500.0);
+        let back = cost.delta(Accountant::Pld, Epsilon::new(epsilon).unwrap()).unwrap().delta;
+        prop_assert!((back / delta).ln().abs() < 0.02, "{delta} → {epsilon} → {back}");
+    }
+
+    #[test]
+    fn a_person_with_more_rows_pays_more((sigma, q, steps, delta) in runs(), adjacency in prop_oneof![Just(Adjacency::AddRemove), Just(Adjacency::ReplaceOne)]) {
+        let events = Composition::repeated(step(sigma.max(0.5), q), steps.min(1000));
+        let of = |rows| epsilon(&events, Unit { adjacency, rows }, Accountant::Rdp, delta);
+        let (one, three) = (of(1), of(3));
+        prop_assert!(three >= one, "{three} < {one}");
+    }
+
+    #[test]
+    fn fixed_size_lots_cost_more_than_poisson_ones((sigma, q, steps, delta) in runs()) {
+        let lot = ((q * 1e5) as u64).max(1);
+        let fixed = Composition::repeated(Event::gaussian(Lots::fixed_size(100_000, lot).unwrap(), Sigma::new(sigma).unwrap()), steps.min(2000));
+        let poisson = Composition::repeated(step(sigma, lot as f64 / 1e5), steps.min(2000));
+        for accountant in [Accountant::Best, Accountant::Rdp] {
+            let price = |events, adjacency| epsilon(events, adjacency, accountant, delta);
+            let (add, replace) = (price(&fixed, Adjacency::AddRemove), price(&fixed, Adjacency::ReplaceOne));
+            prop_assert!(add >= price(&poisson, Adjacency::AddRemove) * (1.0 - 1e-4));
+            prop_assert!(replace >= price(&poisson, Adjacency::ReplaceOne) * (1.0 - 1e-4));
+            prop_assert!(replace >= add * (1.0 - 1e-4), "{replace} < {add}");
+        }
+    }
+
+    /// Nothing that can be written down panics or comes out small; what is beyond reach is infinite or refused.
+    #[test]
+    fn extremes_are_infinite_or_large(sigma in -300.0..-1.0_f64, q in -300.0..0.0_f64, steps in prop_oneof![Just(1_u64), Just(u64::MAX), 1..10_u64], delta in -300.0..-0.1_f64) {
+        let (sigma, q, delta) = (10_f64.powf(sigma), 10_f64.powf(q), 10_f64.powf(delta));
+        let events = Composition::repeated(step(sigma, q), steps);
+        let cost = Cost::new(&events, Adjacency::AddRemove).unwrap();
+        let price = cost.epsilon(Accountant::Best, Delta::new(delta).unwrap()).unwrap().epsilon;
+        prop_assert!(!price.is_nan());
+        // One sampled release at least shows the example when it is in: δ(ε) ≥ q·P(N(1/σ, 1) beyond where the ratio is e^ε).
+        if q > 2.0 * delta && sigma < 0.02 {
+            prop_assert!(price > 100.0, "σ = {sigma}, q = {q}: {price}");
+        }
+    }
+}
+
+/// σ = 1 … in closed form (mpmath, 30 digits): T steps without sampling are one with σ/√T.
+#[test]
+fn without_sampling_it_is_the_closed_form() {
+    for (mu, delta, want) in [
+        (1.0, 1e-5, 4.377_178_095_681_225),
+        (0.1, 1e-6, 0.396_857_377_644_083_6),
+        (3.0, 1e-5, 16.675_494_402_828_164),
+        (20.0, 1e-10, 326.358_950_514_882_7),
+    ] {
+        for steps in [1_u64, 100, 10_000] {
+            let sigma = (steps as f64).sqrt() / mu;
+            for lots in [Lots::Full, Lots::Poisson { rate: Rate::new(1.0).unwrap() }, Lots::ShuffledEpoch] {
+                let events = Composition::repeated(Event::gaussian(lots, Sigma::new(sigma).unwrap()), steps);
+                let got = epsilon(&events, Adjacency::AddRemove, Accountant::Pld, delta);
+                assert!((got - want).abs() < 1e-6, "μ = {mu}, T = {steps}: {got} != {want}");
+                let events = Composition::repeated(Event::gaussian(lots, Sigma::new(2.0 * sigma).unwrap()), steps);
+                let got = epsilon(&events, Adjacency::ReplaceOne, Accountant::Best, delta);
+                assert!((got - want).abs() < 1e-6, "replace-one, μ = {mu}, T = {steps}: {got} != {want}");
+            }
+        }
+    }
+}
+
+/// Nearly full lots tend to full ones, from below.
+#[test]
+fn sampling_fades_out_continuously() {
+    let full = run(2.0, 1.0, 50, 1e-5, Accountant::Pld);
+    let nearly = run(2.0, 1.0 - 1e-9, 50, 1e-5, Accountant::Pld);
+    assert!(nearly <= full * (1.0 + 1e-5) && nearly > full * (1.0 - 1e-5), "{nearly} vs {full}");
+}
+
+#[test]
+fn joint_blocks_cost_what_their_sum_costs() {
+    let lots = Lots::Poisson { rate: Rate::new(1024.0 / 42043.0).unwrap() };
+    let joint = Release::joint([(Sigma::new(2.3395).unwrap(), 49)]).unwrap();
+    let events = Composition::repeated(Event::Gaussian { lots, release: joint }, 410);
+    let one = run(2.3395 / 7.0, 1024.0 / 42043.0, 410, 8e-6, Accountant::Pld);
+    let got = epsilon(&events, Adjacency::AddRemove, Accountant::Pld, 8e-6);
+    assert!((got / one - 1.0).abs() < 1e-9, "{got} != {one}");
+    // What the paper's count comes to, by RDP: 49 times as many independently sampled steps. It is not a guarantee.
+    let independent = run(2.3395, 1024.0 / 42043.0, 410 * 49, 8e-6, Accountant::Rdp);
+    assert!((independent - 7.985).abs() < 5e-4, "{independent}");
+    assert!(got > 7.0 * independent);
+}
+
+#[test]
+fn what_has_no_guarantee_has_none() {
+    let mut events = Composition::repeated(step(10.0, 0.01), 10);
+    events.push(Event::NonPrivate, 1).unwrap();
+    for accountant in [Accountant::Best, Accountant::Pld, Accountant::Rdp, Accountant::Gdp] {
+        assert_eq!(epsilon(&events, Adjacency::AddRemove, accountant, 1e-5), f64::INFINITY);
+    }
+    let cost = Cost::new(&events, Adjacency::AddRemove).unwrap();
+    assert_eq!(cost.delta(Accountant::Best, Epsilon::new(3.0).unwrap()).unwrap().delta, 1.0);
+    assert_eq!(cost.trade_off(Delta::new(1e-5).unwrap()).unwrap().tpr(0.01), 1.0);
+    assert_eq!(cost.renyi(2.0).unwrap(), f64::INFINITY);
+}
+
+#[test]
+fn nothing_costs_nothing() {
+    for accountant in [Accountant::Best, Accountant::Pld, Accountant::Rdp] {
+        assert_eq!(epsilon(&Composition::new(), Adjacency::AddRemove, accountant, 1e-5), 0.0);
+    }
+}
+
+#[test]
+fn an_estimate_says_so_and_others_refuse() {
+    let events = Composition::repeated(step(1.0, 0.01), 1000);
+    let delta = Delta::new(1e-5).unwrap();
+    let estimate = Cost::new(&events, Adjacency::AddRemove).unwrap().epsilon(Accountant::Gdp, delta).unwrap();
+    assert!(estimate.estimate && estimate.accountant == Accountant::Gdp);
+    assert!((estimate.epsilon / run(1.0, 0.01, 1000, 1e-5, Accountant::Pld) - 1.0).abs() < 0.25, "{estimate:?}");
+    let fixed = Composition::repeated(Event::gaussian(Lots::fixed_size(100, 10).unwrap(), Sigma::new(1.0).unwrap()), 10);
+    assert!(Cost::new(&fixed, Adjacency::ReplaceOne).unwrap().epsilon(Accountant::Gdp, delta).is_err());
+    let sharp = Composition::repeated(step(0.001, 0.01), 10);
+    let cost = Cost::new(&sharp, Adjacency::AddRemove).unwrap();
+    assert!(cost.epsilon(Accountant::Pld, delta).is_err());
+    assert_eq!(cost.epsilon(Accountant::Best, delta).unwrap().accountant, Accountant::Rdp);
+    assert!(Cost::new(&events, Unit { adjacency: Adjacency::AddRemove, rows: 0 }).is_err());
+}
+
+/// The trade-off curve agrees with (ε, δ): TPR ≤ e^ε·FPR + δ, touching it somewhere, and lies above the diagonal.
+#[test]
+fn trade_off_is_the_same_promise() {
+    let cost = Cost::new(&Composition::repeated(step(1.0, 0.01), 1000), Adjacency::AddRemove).unwrap();
+    let curve = cost.trade_off(Delta::new(1e-6).unwrap()).unwrap();
+    let mut last = 0.0;
+    for i in 1..400 {
+        let fpr = i as f64 / 400.0;
+        let tpr = curve.tpr(fpr);
+        assert!(tpr >= fpr && tpr >= last && tpr <= 1.0, "{fpr}: {tpr}");
+        last = tpr;
+    }
+    for epsilon in [0.2, 0.5, 1.0, 1.5] {
+        let delta = cost.delta(Accountant::Pld, Epsilon::new(epsilon).unwrap()).unwrap().delta;
+        // The gap to the line over all rates: zero where they touch.
+        let gap = (1..20_000)
+            .map(|i| (i as f64 / 2000.0 - 10.0).exp())
+            .map(|fpr| epsilon.exp() * fpr + delta - curve.tpr(fpr))
+            .fold(1.0, f64::min);
+        assert!(gap > -1e-6 && gap < 1e-4, "ε = {epsilon}: {gap}");
+    }
+    let gaussian =
+        Cost::new(&Composition::repeated(Event::gaussian(Lots::Full, Sigma::new(2.0).unwrap()), 4), Adjacency::AddRemove).unwrap();
+    let mu = gaussian.trade_off(Delta::new(1e-6).unwrap()).unwrap().gdp_mu(1e-6);
+    assert!((mu - 1.0).abs() < 1e-6, "{mu}");
+}

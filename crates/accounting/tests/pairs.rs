@@ -1,0 +1,108 @@
+//! No pair of neighbours does worse than the dominating pairs claim: lots with random contributions, in the plane, by quadrature.
+#![allow(clippy::unwrap_used)]
+
+use accounting::{Accountant, Adjacency, Composition, Cost, Epsilon, Event, Lots, Rate, Sigma};
+use proptest::prelude::*;
+
+type Point = [f64; 2];
+
+/// A mixture of unit normals in the plane: (weight, centre).
+type Mixture = Vec<(f64, Point)>;
+
+fn density(mixture: &Mixture, z: Point) -> f64 {
+    let normal = |c: Point| (-0.5 * ((z[0] - c[0]).powi(2) + (z[1] - c[1]).powi(2))).exp();
+    mixture.iter().map(|(w, c)| w * normal(*c)).sum::<f64>() / std::f64::consts::TAU
+}
+
+/// H_α(P‖Q) = ∫ (P − αQ)₊ on a grid. The integrand has a kink, so the error is of second order in the step.
+fn hockey_stick(p: &Mixture, q: &Mixture, alpha: f64) -> f64 {
+    let (reach, step) = (8.0, 0.05);
+    let points = (2.0 * reach / step) as i32;
+    let mut sum = 0.0;
+    for i in 0..=points {
+        for j in 0..=points {
+            let z = [-reach + step * i as f64, -reach + step * j as f64];
+            sum += (density(p, z) - alpha * density(q, z)).max(0.0);
+        }
+    }
+    sum * step * step
+}
+
+fn clipped(angle: f64, length: f64, bound: f64) -> Point {
+    [bound * length * angle.cos(), bound * length * angle.sin()]
+}
+
+fn minus(a: Point, b: Point) -> Point {
+    [a[0] - b[0], a[1] - b[1]]
+}
+
+fn claimed(lots: Lots, sigma: f64, adjacency: Adjacency, epsilon: f64) -> f64 {
+    let events = Composition::repeated(Event::gaussian(lots, Sigma::new(sigma).unwrap()), 1);
+    Cost::new(&events, adjacency).unwrap().delta(Accountant::Pld, Epsilon::new(epsilon).unwrap()).unwrap().delta
+}
+
+/// Lengths pile up at the clip bound, where the worst cases are.
+fn contribution() -> impl Strategy<Value = (f64, f64)> {
+    (0.0..std::f64::consts::TAU, prop_oneof![Just(1.0), 0.0..1.0_f64])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn poisson_lots(x in contribution(), y in contribution(), q in 0.01..0.99_f64, sigma in 0.5..3.0_f64, epsilon in 0.0..2.0_f64) {
+        let (x, y) = (clipped(x.0, x.1, 1.0 / sigma), clipped(y.0, y.1, 1.0 / sigma));
+        let with = |v: Point| vec![(1.0 - q, [0.0, 0.0]), (q, v)];
+        let nothing = vec![(1.0, [0.0, 0.0])];
+        let (alpha, lots) = (epsilon.exp(), Lots::Poisson { rate: Rate::new(q).unwrap() });
+        let add_remove = claimed(lots, sigma, Adjacency::AddRemove, epsilon);
+        for (p, q) in [(with(x), nothing.clone()), (nothing, with(x))] {
+            let seen = hockey_stick(&p, &q, alpha);
+            prop_assert!(seen <= add_remove + 1e-4, "{seen} > {add_remove}");
+        }
+        let replace = claimed(lots, sigma, Adjacency::ReplaceOne, epsilon);
+        let seen = hockey_stick(&with(x), &with(y), alpha);
+        prop_assert!(seen <= replace + 1e-4, "{seen} > {replace}");
+    }
+
+    /// Lots of 2 out of 3 or 4 rows, all of them enumerated: nothing of the proof is used.
+    #[test]
+    fn fixed_size_lots(rows in prop::collection::vec(contribution(), 4..=5), sigma in 0.7..3.0_f64, epsilon in 0.0..2.0_f64) {
+        let rows: Vec<Point> = rows.iter().map(|r| clipped(r.0, r.1, 1.0 / sigma)).collect();
+        let lots_of = |rows: &[Point]| -> Mixture {
+            let pairs: Vec<Point> = (0..rows.len()).flat_map(|i| (0..i).map(move |j| (i, j))).map(|(i, j)| minus(rows[i], [-rows[j][0], -rows[j][1]])).collect();
+            // Centred, so that the grid holds everything.
+            let n = pairs.len() as f64;
+            pairs.into_iter().map(|c| (1.0 / n, c)).collect()
+        };
+        let alpha = epsilon.exp();
+        let (extra, others) = rows.split_last().unwrap();
+        let (replacement, others) = others.split_last().unwrap();
+        let with = |row: Point| lots_of(&[others, &[row]].concat());
+        // The data set with the row has others + 1 rows.
+        let size = others.len() as u64 + 1;
+        let replace = claimed(Lots::fixed_size(size, 2).unwrap(), sigma, Adjacency::ReplaceOne, epsilon);
+        let seen = hockey_stick(&with(*extra), &with(*replacement), alpha);
+        prop_assert!(seen <= replace + 1e-4, "replace-one: {seen} > {replace}");
+        let add_remove = claimed(Lots::fixed_size(size, 2).unwrap(), sigma, Adjacency::AddRemove, epsilon);
+        let without = lots_of(others);
+        for (p, q) in [(with(*extra), without.clone()), (without.clone(), with(*extra))] {
+            let seen = hockey_stick(&p, &q, alpha);
+            prop_assert!(seen <= add_remove + 1e-4, "add-remove: {seen} > {add_remove}");
+        }
+    }
+}
+
+/// The claims are attained: where the worst pair is a real one, the figure is its divergence and not just above it.
+#[test]
+fn the_worst_pairs_exist() {
+    let (q, sigma, epsilon) = (0.3, 1.0, 0.4_f64);
+    let lots = Lots::Poisson { rate: Rate::new(q).unwrap() };
+    let at = |x: f64| vec![(1.0 - q, [0.0, 0.0]), (q, [x, 0.0])];
+    let remove = hockey_stick(&at(1.0), &vec![(1.0, [0.0, 0.0])], epsilon.exp());
+    assert!((claimed(lots, sigma, Adjacency::AddRemove, epsilon) - remove).abs() < 2e-4);
+    let replace = hockey_stick(&at(1.0), &at(-1.0), epsilon.exp());
+    assert!((claimed(lots, sigma, Adjacency::ReplaceOne, epsilon) - replace).abs() < 2e-4);
+    let fixed = hockey_stick(&at(2.0), &vec![(1.0, [0.0, 0.0])], epsilon.exp());
+    assert!((claimed(Lots::fixed_size(10, 3).unwrap(), sigma, Adjacency::ReplaceOne, epsilon) - fixed).abs() < 2e-4);
+}

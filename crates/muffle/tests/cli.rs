@@ -1,0 +1,210 @@
+//! The program as its users meet it: arguments in, text or JSON out, exit codes.
+#![allow(clippy::unwrap_used)]
+
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn muffle(arguments: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_muffle")).args(arguments.split_whitespace()).output().unwrap()
+}
+
+/// The one JSON object on standard output, and nothing else there.
+fn json(arguments: &str) -> Value {
+    let output = muffle(&format!("{arguments} --json"));
+    assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn text(arguments: &str) -> String {
+    let output = muffle(arguments);
+    assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"))
+}
+
+#[test]
+fn account_has_the_fields_of_the_contract() {
+    let object = json("account --noise-multiplier 1 --sampling-rate 1/100 --steps 1000 --delta 1e-5");
+    assert!((number(&object["epsilon"]) - 1.82824).abs() < 1e-4);
+    assert_eq!((number(&object["delta"]), number(&object["noise_multiplier_effective"])), (1e-5, 1.0));
+    assert_eq!(
+        (object["accountant"].as_str(), object["sampling"].as_str(), object["adjacency"].as_str()),
+        (Some("pld"), Some("poisson"), Some("add-remove"))
+    );
+}
+
+#[test]
+fn account_gives_delta_for_epsilon() {
+    let object = json("account --noise-multiplier 1 --sampling-rate 0.01 --steps 1000 --epsilon 1.828244");
+    assert!((number(&object["delta"]) / 1e-5 - 1.0).abs() < 1e-3, "{object}");
+    assert_eq!(number(&object["epsilon"]), 1.828244);
+}
+
+#[test]
+fn blocks_are_joint_and_the_other_count_is_marked() {
+    let object = json("account --noise-multiplier 2.3395 --blocks 49 --sampling-rate 1024/42043 --steps 410 --delta 8e-6");
+    assert!((number(&object["epsilon"]) - 61.98).abs() < 0.01);
+    assert!((number(&object["invalid_per_block"]["epsilon"]) - 7.985).abs() < 5e-4);
+    assert_eq!(object["invalid_per_block"]["valid"], Value::Bool(false));
+    let shown = text("account --noise-multiplier 2.3395 --blocks 49 --sampling-rate 1024/42043 --steps 410 --delta 8e-6");
+    assert!(shown.starts_with("ε = 61.97") && shown.contains("INVALID") && shown.contains("7.985"), "{shown}");
+}
+
+#[test]
+fn every_sampling_and_adjacency_has_its_price() {
+    let at = |more: &str| {
+        number(
+            &json(&format!("account --noise-multiplier 1.5 --dataset-size 10000 --lot-size 100 --steps 500 --delta 1e-6 {more}"))["epsilon"],
+        )
+    };
+    let (poisson, fixed, shuffled, full) = (at(""), at("--sampling fixed"), at("--sampling shuffled"), at("--sampling full"));
+    assert!(poisson < fixed && fixed < full && poisson < shuffled && shuffled < full, "{poisson} {fixed} {shuffled} {full}");
+    let replace = at("--adjacency replace-one");
+    assert!(replace > poisson);
+    assert!(at("--sampling fixed --adjacency replace-one") > fixed);
+    assert!(at("--rows-per-person 4") > poisson);
+    let object = json("account --noise-multiplier 1.5 --sampling-rate 0.01 --steps 500 --delta 1e-6 --adjacency replace-one");
+    assert_eq!((object["adjacency"].as_str(), number(&object["noise_multiplier_effective"])), (Some("replace-one"), 0.75));
+    // 500 steps of lots of 100 from 10,000 are 5 epochs.
+    let five = number(&json("account --noise-multiplier 1.5 --sampling full --steps 5 --delta 1e-6")["epsilon"]);
+    assert_eq!(shuffled, five);
+}
+
+#[test]
+fn accountants_can_be_chosen() {
+    let at = |name: &str| json(&format!("account --noise-multiplier 1 --sampling-rate 0.01 --steps 1000 --delta 1e-5 --accountant {name}"));
+    let (pld, rdp, gdp, best) = (at("pld"), at("rdp"), at("gdp"), at("best"));
+    assert!(number(&pld["epsilon"]) < number(&rdp["epsilon"]));
+    assert_eq!(best["epsilon"], pld["epsilon"]);
+    assert_eq!((gdp["estimate"].as_bool(), pld["estimate"].as_bool()), (Some(true), Some(false)));
+    assert!(number(&rdp["order"]) > 1.0);
+}
+
+#[test]
+fn the_trade_off_is_shown_on_request() {
+    let object = json("account --noise-multiplier 1 --sampling-rate 0.01 --steps 1000 --delta 1e-5 --trade-off");
+    assert!(number(&object["gdp_mu"]) > 0.3 && number(&object["gdp_mu"]) < 1.0, "{object}");
+    for point in object["trade_off"].as_array().unwrap() {
+        assert!(number(&point["tpr"]) >= number(&point["fpr"]));
+    }
+}
+
+#[test]
+fn calibrate_keeps_the_promise() {
+    let object = json("calibrate --epsilon 8 --delta 8e-6 --sampling-rate 1024/42043 --steps 410");
+    let sigma = number(&object["noise_multiplier"]);
+    assert!(number(&object["epsilon"]) <= 8.0 && number(&object["epsilon"]) > 7.9999);
+    let back = json(&format!("account --noise-multiplier {sigma} --sampling-rate 1024/42043 --steps 410 --delta 8e-6"));
+    assert_eq!(back["epsilon"], object["epsilon"]);
+    let rdp = json("calibrate --epsilon 8 --delta 8e-6 --sampling-rate 1024/42043 --steps 410 --accountant rdp");
+    assert!((number(&rdp["noise_multiplier"]) - 0.7189).abs() < 2e-3, "{rdp}");
+    let steps = json("calibrate --find steps --epsilon 3 --delta 1e-5 --dataset-size 50000 --lot-size 1000 --noise-multiplier 1");
+    assert!(number(&steps["epsilon"]) <= 3.0 && number(&steps["steps"]) > 500.0);
+    let lot = json("calibrate --find lot-size --epsilon 3 --delta 1e-5 --dataset-size 50000 --steps 1000 --noise-multiplier 1");
+    assert!(number(&lot["epsilon"]) <= 3.0 && number(&lot["lot_size"]) > 500.0);
+}
+
+#[test]
+fn plan_has_rows_and_a_chart() {
+    let folder = std::env::temp_dir().join(format!("muffle-plan-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let chart = folder.join("plan.svg");
+    let object = json(&format!("plan --dataset-size 20000 --lot-size 500 --epochs 5 --epsilon 3 --chart {}", chart.display()));
+    let rows = object["rows"].as_array().unwrap();
+    for over in ["steps", "lot_size", "dataset_size"] {
+        let sigmas: Vec<f64> = rows.iter().filter(|row| row["over"] == over).map(|row| number(&row["noise_multiplier"])).collect();
+        assert_eq!(sigmas.len(), 7, "{over}");
+        let rising = sigmas.windows(2).all(|pair| pair[0] < pair[1]);
+        let falling = sigmas.windows(2).all(|pair| pair[0] > pair[1]);
+        assert!(if over == "dataset_size" { falling } else { rising }, "{over}: {sigmas:?}");
+    }
+    assert!(rows.iter().all(|row| number(&row["epsilon"]) <= 3.0));
+    assert_eq!(number(&object["delta"]), 0.1 / 20_000.0);
+    let repeated = object["repeated"].as_array().unwrap();
+    assert!(repeated.windows(2).all(|pair| number(&pair[0]["epsilon_all"]) < number(&pair[1]["epsilon_all"])));
+    assert!(std::fs::read_to_string(&chart).unwrap().starts_with("<svg"));
+    std::fs::remove_dir_all(&folder).unwrap();
+    let shown = text("plan --dataset-size 20000 --noise-multiplier 1.2 --steps 100");
+    assert!(shown.contains("◆") && shown.contains("└─") && shown.contains("best of random"), "{shown}");
+}
+
+/// Bad input: one line on standard error that names what is wrong, exit code 2, nothing on standard output.
+#[test]
+fn bad_input_is_refused() {
+    let run = "--sampling-rate 0.01 --steps 10 --delta 1e-5";
+    for (arguments, word) in [
+        (format!("account --noise-multiplier nan {run}"), "noise multiplier"),
+        (format!("account --noise-multiplier -1 {run}"), "noise multiplier"),
+        (format!("account --noise-multiplier 0 {run}"), "noise multiplier"),
+        (format!("account --noise-multiplier inf {run}"), "noise multiplier"),
+        (format!("account --noise-multiplier x {run}"), "not a number"),
+        ("account --noise-multiplier 1 --sampling-rate 1.5 --steps 10 --delta 1e-5".into(), "sampling rate"),
+        ("account --noise-multiplier 1 --sampling-rate 0 --steps 10 --delta 1e-5".into(), "sampling rate"),
+        ("account --noise-multiplier 1 --sampling-rate 0/0 --steps 10 --delta 1e-5".into(), "sampling rate"),
+        ("account --noise-multiplier 1 --sampling-rate 0.1 --steps -10 --delta 1e-5".into(), "whole number"),
+        ("account --noise-multiplier 1 --sampling-rate 0.1 --steps 1.5 --delta 1e-5".into(), "whole number"),
+        ("account --noise-multiplier 1 --sampling-rate 0.1 --steps 10 --delta 0".into(), "delta"),
+        ("account --noise-multiplier 1 --sampling-rate 0.1 --steps 10 --delta 1".into(), "delta"),
+        ("account --noise-multiplier 1 --sampling-rate 0.1 --steps 10 --delta nan".into(), "delta"),
+        ("account --noise-multiplier 1 --sampling-rate 0.1 --steps 10 --epsilon -1".into(), "epsilon"),
+        ("account --noise-multiplier 1 --sampling-rate 0.1 --steps 10 --delta 1e-5 --blocks 0".into(), "blocks"),
+        ("account --noise-multiplier 1 --sampling-rate 0.1 --steps 10 --delta 1e-5 --rows-per-person 0".into(), "rows"),
+        ("account --noise-multiplier 1 --sampling-rate 0.1 --steps 10".into(), "--delta"),
+        ("account --noise-multiplier 1 --steps 10 --delta 1e-5".into(), "--sampling-rate"),
+        ("account --noise-multiplier 1 --sampling fixed --sampling-rate 0.1 --steps 10 --delta 1e-5".into(), "--dataset-size"),
+        ("account --noise-multiplier 1 --sampling fixed --dataset-size 5 --lot-size 6 --steps 1 --delta 1e-5".into(), "lot size"),
+        ("account --noise-multiplier 1 --dataset-size 0 --lot-size 0 --steps 1 --delta 1e-5".into(), "sampling rate"),
+        ("calibrate --epsilon nan --delta 1e-5 --sampling-rate 0.1 --steps 1".into(), "epsilon"),
+        ("plan --dataset-size 0".into(), "dataset-size"),
+        ("plan --dataset-size 10 --lot-size 11".into(), "lot-size"),
+        ("plan --dataset-size 1000 --epochs -1".into(), "epochs"),
+    ] {
+        let output = muffle(&arguments);
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments}: {message}");
+        assert!(message.contains(word), "{arguments}: {message}");
+        assert!(output.stdout.is_empty(), "{arguments}");
+    }
+}
+
+#[test]
+fn a_promise_that_cannot_be_kept_has_its_own_code() {
+    let output = muffle("calibrate --find steps --epsilon 0.1 --delta 1e-5 --sampling full --noise-multiplier 1e-2 --json");
+    // No step at all is still a number of steps; a lot has at least one example.
+    assert!(output.status.success());
+    let output = muffle("calibrate --find lot-size --epsilon 0.01 --delta 1e-9 --dataset-size 10 --steps 1000 --noise-multiplier 0.5");
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Extremes: finished quickly, infinite or large, never small.
+#[test]
+fn extremes_are_infinite_or_large() {
+    let at = |arguments: &str| json(&format!("account {arguments}"))["epsilon"].clone();
+    assert_eq!(at("--noise-multiplier 1e-300 --sampling-rate 0.01 --steps 10 --delta 1e-5"), Value::from("inf"));
+    assert!(number(&at("--noise-multiplier 0.01 --sampling-rate 0.01 --steps 10 --delta 1e-5")) > 1000.0);
+    assert!(number(&at("--noise-multiplier 1 --sampling-rate 0.01 --steps 18446744073709551615 --delta 1e-5")) > 1e12);
+    assert!(number(&at("--noise-multiplier 1 --sampling-rate 0.001 --steps 1000000 --delta 1e-6")) < 7.2);
+    assert!(number(&at("--noise-multiplier 1 --sampling-rate 0.01 --steps 1000 --delta 1e-300")) > 50.0);
+    assert_eq!(number(&at("--noise-multiplier 1 --sampling-rate 0.01 --steps 0 --delta 1e-5")), 0.0);
+}
+
+#[test]
+fn a_delta_of_one_row_is_warned_about() {
+    let output = muffle("account --noise-multiplier 1 --dataset-size 1000 --lot-size 10 --steps 10 --delta 1e-3 --json");
+    assert!(output.status.success() && String::from_utf8_lossy(&output.stderr).contains("1/N"));
+    let output = muffle("account --noise-multiplier 1 --dataset-size 1000 --lot-size 10 --steps 10 --delta 1e-4 --json");
+    assert!(output.status.success() && output.stderr.is_empty());
+}
+
+#[test]
+fn every_command_has_help_with_an_example() {
+    for command in ["account", "calibrate", "plan"] {
+        let shown = text(&format!("{command} --help"));
+        assert!(shown.contains("Example") && shown.contains(&format!("muffle {command}")), "{shown}");
+    }
+    assert_eq!(muffle("").status.code(), Some(2));
+    assert_eq!(muffle("nonsense").status.code(), Some(2));
+}

@@ -1,0 +1,110 @@
+//! What no other tool looks at. Each check is a function that returns its complaints.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Who may depend on whom. A crate that is not listed is a complaint: the graph is a decision, not an accident.
+const GRAPH: [(&str, &[&str]); 9] = [
+    ("muffle-accounting", &[]),
+    ("muffle-tensor", &[]),
+    ("muffle-protocol", &["muffle-tensor"]),
+    ("muffle-model", &["muffle-tensor", "muffle-protocol"]),
+    ("muffle-curator", &["muffle-accounting", "muffle-tensor", "muffle-protocol", "muffle-model"]),
+    // The analyst. It must reach neither the curator nor the model nor the data.
+    ("muffle-optim", &["muffle-tensor", "muffle-protocol"]),
+    ("muffle-tasks", &["muffle-tensor", "muffle-model"]),
+    (
+        "muffle",
+        &["muffle-accounting", "muffle-tensor", "muffle-protocol", "muffle-model", "muffle-curator", "muffle-optim", "muffle-tasks"],
+    ),
+    ("xtask", &[]),
+];
+
+/// Lines of a source file before its tests. One idea a file.
+const LONGEST: usize = 450;
+
+/// Runs all checks.
+pub(crate) fn run() -> Result<(), String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("no workspace")?;
+    let files = tracked(root)?;
+    let mut complaints = graph()?;
+    complaints.extend(sources(root, &files));
+    complaints.extend(links(root, &files));
+    if complaints.is_empty() { Ok(()) } else { Err(complaints.join("\n")) }
+}
+
+/// The files of the project: those that git knows or would take.
+fn tracked(root: &Path) -> Result<Vec<PathBuf>, String> {
+    let output = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root)
+        .output()
+        .map_err(|error| format!("git cannot be started: {error}"))?;
+    Ok(String::from_utf8_lossy(&output.stdout).lines().map(PathBuf::from).filter(|path| root.join(path).is_file()).collect())
+}
+
+/// Dependencies between our own crates, dependencies for tests and builds included.
+fn graph() -> Result<Vec<String>, String> {
+    let program = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let output = Command::new(program)
+        .args(["metadata", "--no-deps", "--format-version", "1"])
+        .output()
+        .map_err(|error| format!("cargo cannot be started: {error}"))?;
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).map_err(|error| format!("cargo metadata: {error}"))?;
+    let empty = Vec::new();
+    let mut complaints = Vec::new();
+    for package in metadata["packages"].as_array().unwrap_or(&empty) {
+        let name = package["name"].as_str().unwrap_or_default();
+        let Some((_, allowed)) = GRAPH.iter().find(|(known, _)| *known == name) else {
+            complaints.push(format!("{name}: not in the crate graph of xtask/src/tidy.rs"));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().unwrap_or(&empty) {
+            let target = dependency["name"].as_str().unwrap_or_default();
+            if GRAPH.iter().any(|(known, _)| *known == target) && !allowed.contains(&target) {
+                complaints.push(format!("{name} must not depend on {target}"));
+            }
+        }
+    }
+    Ok(complaints)
+}
+
+fn sources(root: &Path, files: &[PathBuf]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    // Written apart, so that this file does not complain about itself.
+    let stubs = [concat!("to", "do!("), concat!("unimple", "mented!("), concat!("FIX", "ME"), concat!("X", "XX")];
+    for path in files.iter().filter(|path| path.extension().is_some_and(|e| e == "rs")) {
+        let Ok(text) = fs::read_to_string(root.join(path)) else { continue };
+        let shown = path.display();
+        let length = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).count();
+        if path.starts_with("crates") && path.components().any(|c| c.as_os_str() == "src") && length > LONGEST {
+            complaints.push(format!("{shown}: {length} lines before the tests, {LONGEST} are the most"));
+        }
+        for (number, line) in text.lines().enumerate() {
+            if let Some(stub) = stubs.iter().find(|stub| line.contains(**stub)) {
+                complaints.push(format!("{shown}:{}: {stub}", number + 1));
+            }
+        }
+        if !text.starts_with("//!") {
+            complaints.push(format!("{shown}: does not say what it is (//!)"));
+        }
+    }
+    complaints
+}
+
+/// Relative links in Markdown lead somewhere.
+fn links(root: &Path, files: &[PathBuf]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for path in files.iter().filter(|path| path.extension().is_some_and(|e| e == "md")) {
+        let Ok(text) = fs::read_to_string(root.join(path)) else { continue };
+        let folder = root.join(path).parent().map(Path::to_path_buf).unwrap_or_default();
+        for part in text.split("](").skip(1) {
+            let target = part.split([')', '#', ' ']).next().unwrap_or_default();
+            if !target.is_empty() && !target.contains("://") && !folder.join(target).exists() {
+                complaints.push(format!("{}: the link to {target} leads nowhere", path.display()));
+            }
+        }
+    }
+    complaints
+}
