@@ -52,6 +52,11 @@ impl Direction {
         (Self { pairs }, left_out)
     }
 
+    /// The largest privacy loss that can occur, ∞ unless truncated or bounded.
+    pub(crate) fn largest_loss(&self) -> f64 {
+        self.pairs.iter().map(|(pair, count)| pair.largest_loss() * *count as f64).sum()
+    }
+
     /// The sum of the pairs' moments at θ.
     pub(crate) fn moments(&self, theta: f64) -> Moments {
         let mut sum = Moments { ln_mgf: 0.0, mean: 0.0, variance: 0.0 };

@@ -336,6 +336,12 @@ impl Pair {
         (Self { cut: high, ..self.clone() }, left_out)
     }
 
+    /// The loss at the right end.
+    pub(crate) fn largest_loss(&self) -> f64 {
+        let (pieces, _) = self.pieces();
+        pieces.last().map_or(0.0, |piece| piece.loss(piece.high))
+    }
+
     /// Whether the shift is so large that only the crude bounds apply.
     pub(crate) fn is_sharp(&self) -> bool {
         // Written for the good case, so that NaN counts as sharp.

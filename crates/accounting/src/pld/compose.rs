@@ -60,6 +60,10 @@ pub(crate) struct Focus {
     pub(crate) ln_tail: f64,
     /// The grid's step as wanted.
     pub(crate) step: f64,
+    /// About the ε of interest…
+    pub(crate) epsilon: f64,
+    /// …and ln of its δ: losses of this size and rarity decide alone, which the tilts do not show.
+    pub(crate) ln_delta: f64,
 }
 
 /// The privacy loss of a whole direction on a grid, tilted.
@@ -77,17 +81,9 @@ pub(crate) struct Composed {
     pub(crate) rounding: f64,
 }
 
-/// Several equal laws with their tilted masses, ready to be convolved with others on the same grid.
-struct Stage {
-    discrete: Discrete,
-    count: u64,
-    /// Bound on the 2-norm of the error already in the masses.
-    rounding: f64,
-}
-
 /// Composes all releases of a truncated direction.
 pub(crate) fn compose(direction: &Direction, focus: Focus) -> Composed {
-    let Focus { theta, saddle, ln_tail, step: wanted } = focus;
+    let Focus { theta, saddle, ln_tail, step: wanted, epsilon, ln_delta } = focus;
     let total = direction.moments(theta);
     let window = |step: f64| Window::of(|t| direction.moments(t), total, direction.len(), theta, step, ln_tail);
     let length = window(wanted).length();
@@ -95,26 +91,30 @@ pub(crate) fn compose(direction: &Direction, focus: Focus) -> Composed {
     let most = direction.pairs().iter().map(|p| p.1).max().unwrap_or(1) as f64;
     let ratio = (length / fine / SHORT).min((most / (4.0 * GROUP)).sqrt()).floor().max(1.0);
     let mut infinite = ln_tail.exp();
-    let mut stages = Vec::new();
+    let grid = |step: f64, count: u64| Grid { theta, saddle, step, decisive: 0.5 * epsilon, ln_rarity: (count as f64).ln() - ln_delta };
+    // (law, how often, bound on the 2-norm of the error already in it)
+    let mut stages: Vec<(Discrete, u64, f64)> = Vec::new();
     for (pair, count) in direction.pairs() {
-        let one = discretise(pair, Grid { theta, saddle, step: fine });
+        let one = discretise(pair, grid(fine, *count));
         if ratio == 1.0 {
-            stages.push(Stage { discrete: one, count: *count, rounding: 0.0 });
+            stages.push((one, *count, 0.0));
             continue;
         }
-        let share = ln_tail - (2.0 * direction.pairs().len() as f64).ln();
-        let group = ((GROUP * ratio * ratio) as u64).min(*count);
-        for (size, times) in [(group, count / group), (count % group, 1)] {
-            if size > 0 {
-                let group = Group { pair, one: &one, size, ratio: ratio as i64, ln_tail: share - (times as f64).ln() };
-                infinite += times as f64 * group.ln_tail.exp();
-                let (discrete, rounding) = group.compose(theta, fine);
-                stages.push(Stage { discrete, count: times, rounding });
-            }
+        // As many equal groups as fit; the few releases that are left over, fewer than there are groups, go on the coarse grid directly.
+        let times = ((*count as f64 / (GROUP * ratio * ratio)).round() as u64).max(1);
+        let ln_tail = ln_tail - (times as f64 * direction.pairs().len() as f64).ln();
+        let group = Group { pair, one: &one, size: count / times, ratio: ratio as i64, ln_tail };
+        infinite += times as f64 * ln_tail.exp();
+        let (discrete, rounding) = group.compose(theta, fine);
+        stages.push((discrete, times, rounding));
+        if count % times > 0 {
+            let discrete = discretise(pair, grid(ratio * fine, *count));
+            stages.push((discrete, count % times, 0.0));
         }
     }
     let step = ratio * fine;
     let window = window(step);
+    let stages: Vec<_> = stages.iter().map(|(law, count, rounding)| (law, *count, *rounding)).collect();
     let (masses, rounding) = convolve(&stages, window.first(step), window.size(step));
     Composed { step, first: window.first(step), masses, theta, ln_mgf: total.ln_mgf, infinite, rounding }
 }
@@ -138,9 +138,8 @@ impl Group<'_> {
     fn compose(&self, theta: f64, fine: f64) -> (Discrete, f64) {
         let at = self.moments(theta);
         let window = Window::of(|t| self.moments(t), at, self.size as f64, theta, fine, self.ln_tail);
-        let alone = [Stage { discrete: self.one.clone(), count: self.size, rounding: 0.0 }];
         let first_fine = window.first(fine);
-        let (masses, rounding) = convolve(&alone, first_fine, window.size(fine));
+        let (masses, rounding) = convolve(&[(self.one, self.size, 0.0)], first_fine, window.size(fine));
         // Each fine knot is split between its coarse neighbours, keeping P- and Q-mass, in tilted terms.
         let ratio = self.ratio;
         let unit = -(-(ratio as f64) * fine).exp_m1();
@@ -226,34 +225,35 @@ fn plan(size: usize) -> Arc<dyn RealToComplex<f64>> {
     PLANNER.with(|planner| planner.borrow_mut().plan_fft_forward(size))
 }
 
-/// The circular convolution of all stages, read from knot `first` on, and a bound on the 2-norm of its rounding error.
-fn convolve(stages: &[Stage], first: i64, size: usize) -> (Vec<f64>, f64) {
+/// The circular convolution of laws, each so often and with so large an error already in it (2-norm), read from knot `first` on; and a bound on
+/// the 2-norm of its rounding error.
+fn convolve(stages: &[(&Discrete, u64, f64)], first: i64, size: usize) -> (Vec<f64>, f64) {
     let forward = plan(size);
     let mut line = vec![0.0; size];
     let mut scratch = forward.make_scratch_vec();
     let mut spectrum: Vec<Complex<f64>> = Vec::new();
     let unit = FFT_ERROR * f64::EPSILON * (size as f64).log2();
     let (mut long, mut short, mut inherited, mut growth) = (1.0, 0.0, 0.0, 1.0);
-    for (i, stage) in stages.iter().enumerate() {
+    for (i, &(law, count, error)) in stages.iter().enumerate() {
         if i > 0 {
             line.fill(0.0);
         }
-        let mut at = stage.discrete.first.rem_euclid(size as i64) as usize;
-        for mass in &stage.discrete.masses {
+        let mut at = law.first.rem_euclid(size as i64) as usize;
+        for mass in &law.masses {
             line[at] += mass;
             at = if at + 1 == size { 0 } else { at + 1 };
         }
-        let n = stage.count as f64;
-        if stage.count >= 64 {
+        let n = count as f64;
+        if count >= 64 {
             long += n
         } else {
             short += n * norm(&line)
         }
-        inherited += n * stage.rounding;
+        inherited += n * error;
         growth *= line.iter().sum::<f64>().max(1.0).powf(n);
         let mut output = vec![Complex::default(); size / 2 + 1];
         process(forward.process_with_scratch(&mut line, &mut output, &mut scratch));
-        raise(&mut output, stage.count);
+        raise(&mut output, count);
         if spectrum.is_empty() {
             spectrum = output;
         } else {
@@ -277,11 +277,12 @@ fn convolve(stages: &[Stage], first: i64, size: usize) -> (Vec<f64>, f64) {
 
 /// The Hartley transform of a real line whose Fourier transform has this first half.
 fn hartley(half: &[Complex<f64>], line: &mut [f64]) {
-    for (k, z) in half.iter().enumerate() {
-        // The second half is the first one mirrored, with Im negated.
-        line[(line.len() - k) % line.len()] = z.re + z.im;
-        line[k] = z.re - z.im;
-    }
+    let Some((first, rest)) = half.split_first() else { return };
+    line[0] = first.re - first.im;
+    // The second half is the first one mirrored, with Im negated; both meet in the middle.
+    let (up, down) = line[1..].split_at_mut(rest.len());
+    up.iter_mut().zip(rest).for_each(|(x, z)| *x = z.re - z.im);
+    down.iter_mut().rev().zip(rest).for_each(|(x, z)| *x = z.re + z.im);
 }
 
 fn norm(line: &[f64]) -> f64 {

@@ -42,11 +42,15 @@ pub(crate) struct Grid {
     pub(crate) saddle: f64,
     /// The distance between knots.
     pub(crate) step: f64,
+    /// From this loss on a single release may decide the result, whatever the tilts say…
+    pub(crate) decisive: f64,
+    /// …by its P-mass times e to this.
+    pub(crate) ln_rarity: f64,
 }
 
 /// Lays one truncated pair on the grid.
 pub(crate) fn discretise(pair: &Pair, grid: Grid) -> Discrete {
-    let Grid { theta, saddle, step } = grid;
+    let Grid { theta, saddle, step, decisive, ln_rarity } = grid;
     let ln_mgf = pair.moments(theta).ln_mgf;
     let (further, ln_further) = (saddle - theta, pair.moments(saddle).ln_mgf - ln_mgf);
     let (pieces, atom) = pair.pieces();
@@ -75,8 +79,12 @@ pub(crate) fn discretise(pair: &Pair, grid: Grid) -> Discrete {
             let right = right * (theta * step * width as f64).exp();
             // Cells may be wide where there is little tilted mass: all wide cells together cost at most a quarter of what the grid of
             // single steps costs.
-            let at_saddle = (further * step * end as f64 - ln_further).exp();
-            let cost = (left + right) * at_saddle.max(1.0) * (width * width) as f64;
+            let loss = step * end as f64;
+            let mut weight = (further * loss - ln_further).exp().max(1.0);
+            if loss >= decisive {
+                weight = weight.max((ln_mgf - theta * loss + ln_rarity).exp());
+            }
+            let cost = (left + right) * weight * (width * width) as f64;
             let allowed = 0.25 * width as f64 / range;
             if width > 1 && cost > allowed {
                 width = (width / 4).max(1);
@@ -164,7 +172,7 @@ mod tests {
         for shape in [Shape::Remove, Shape::Add, Shape::Swap, Shape::Kinked] {
             for (shift, rate) in [(1.0, 0.01), (0.3, 0.2), (3.0, 0.5), (5.0, 0.9), (0.05, 0.999)] {
                 let pair = Pair::new(shape, shift, rate, 1).truncated(-60.0).0;
-                let d = discretise(&pair, Grid { theta: 0.0, saddle: 5.0, step: 1e-3 });
+                let d = discretise(&pair, Grid { theta: 0.0, saddle: 5.0, step: 1e-3, decisive: 1.0, ln_rarity: 10.0 });
                 let p: f64 = d.masses.iter().sum();
                 let q: f64 = d.masses.iter().enumerate().map(|(i, m)| m * (-1e-3 * (d.first + i as i64) as f64).exp()).sum();
                 assert!((p - 1.0).abs() < 1e-11, "{pair:?}: P-mass {p}");
@@ -181,7 +189,7 @@ mod tests {
         for shape in [Shape::Remove, Shape::Add, Shape::Swap, Shape::Kinked] {
             for theta in [0.5, 3.0, 20.0] {
                 let (pair, step) = (Pair::new(shape, 1.0, 0.05, 1).truncated(-400.0).0, 2e-3);
-                let d = discretise(&pair, Grid { theta, saddle: theta, step });
+                let d = discretise(&pair, Grid { theta, saddle: theta, step, decisive: 1.0, ln_rarity: 10.0 });
                 let excess = d.masses.iter().sum::<f64>().ln();
                 let bound = theta * (1.0 + theta) * step * step / 8.0;
                 assert!(excess > 0.0 && excess < 1.3 * bound, "{shape:?} θ={theta}: {excess} vs {bound}");

@@ -45,12 +45,19 @@ pub(crate) fn epsilon(direction: &Direction, delta: f64, bound: rdp::Bound) -> O
     let mut found = bound.value;
     let mut tilt = TILT;
     for _ in 0..4 {
-        let focus = Focus { theta: tilt * saddle, saddle, ln_tail, step: step(saddle, direction.len(), found) };
+        let focus = Focus {
+            theta: tilt * saddle,
+            saddle,
+            ln_tail,
+            step: step(saddle, direction.len(), found),
+            epsilon: found,
+            ln_delta: delta.ln(),
+        };
         let composed = compose(&cut, focus);
-        let better = composed.epsilon(delta - left_out).min(found);
+        let (better, ln_rounding) = composed.epsilon(delta - left_out);
         let settled = better > 0.75 * found;
-        found = better;
-        if tilt < STRONG_TILT && composed.ln_rounding(found) > delta.ln() + LN_ROUNDING {
+        found = found.min(better);
+        if tilt < STRONG_TILT && ln_rounding > delta.ln() + LN_ROUNDING {
             tilt = STRONG_TILT;
         } else if settled || found == 0.0 {
             break;
@@ -68,11 +75,16 @@ pub(crate) fn delta(direction: &Direction, epsilon: f64, bound: rdp::Bound) -> O
         return None;
     }
     let mut found = bound.value;
-    for _ in 0..3 {
+    for _ in 0..6 {
         let ln_tail = found + LN_TAIL;
         let (cut, left_out) = direction.truncated(ln_tail);
+        if cut.largest_loss() <= epsilon {
+            // All that is left out is all that there is; what that is can be looked at more closely.
+            found = found.min(left_out.ln());
+            continue;
+        }
         let saddle = rdp::ln_delta(&cut, epsilon).theta;
-        let focus = Focus { theta: TILT * saddle, saddle, ln_tail, step: step(saddle, direction.len(), epsilon) };
+        let focus = Focus { theta: TILT * saddle, saddle, ln_tail, step: step(saddle, direction.len(), epsilon), epsilon, ln_delta: found };
         let better = (compose(&cut, focus).delta(epsilon) + left_out).ln().min(found);
         let settled = better > found - 3.0;
         found = better;
@@ -96,7 +108,14 @@ pub(crate) fn trade_off(sides: &[Direction], delta: f64) -> TradeOff {
         let ln_tail = delta.ln() + LN_TAIL;
         let (cut, left_out) = side.truncated(ln_tail);
         // No tilt: the curve is wanted everywhere, to an absolute error.
-        let focus = Focus { theta: 0.0, saddle: bound.theta, ln_tail, step: step(bound.theta, side.len(), bound.value) };
+        let focus = Focus {
+            theta: 0.0,
+            saddle: bound.theta,
+            ln_tail,
+            step: step(bound.theta, side.len(), bound.value),
+            epsilon: bound.value,
+            ln_delta: delta.ln(),
+        };
         let composed = compose(&cut, focus);
         let lost = left_out + composed.infinite + composed.ln_rounding(0.0).exp();
         let losses = (0..composed.masses.len()).rev().map(|i| (composed.loss(i), composed.masses[i]));
@@ -123,14 +142,15 @@ impl Composed {
         self.rounding.ln() + 0.5 * weights.ln() + self.ln_mgf - self.theta * epsilon
     }
 
-    /// The smallest ε ≥ 0 with δ(ε) ≤ `delta`.
-    pub(crate) fn epsilon(&self, delta: f64) -> f64 {
+    /// The smallest ε ≥ 0 with δ(ε) ≤ `delta`, and ln of what was allowed for rounding.
+    pub(crate) fn epsilon(&self, delta: f64) -> (f64, f64) {
         let first = self.solve(delta - self.infinite);
         if !first.is_finite() {
-            return first;
+            return (first, f64::NEG_INFINITY);
         }
         // The allowance for rounding falls with ε, so that of the first solution serves for the second, which is larger.
-        self.solve(delta - self.infinite - self.ln_rounding(first).exp())
+        let ln_rounding = self.ln_rounding(first);
+        (self.solve(delta - self.infinite - ln_rounding.exp()), ln_rounding)
     }
 
     /// δ(ε) = Σ over losses above ε of mass × (1 − e^{ε−l}).
@@ -150,21 +170,23 @@ impl Composed {
         if !(delta > 0.0) {
             return f64::INFINITY;
         }
-        // Relative to the loss in hand, so that nothing over- or underflows: p·e^{scale} with scale = ln_mgf − θl.
-        let ln_delta = delta.ln();
-        let (mut p, mut q) = (0.0, 0.0); // both times e^{−(ln_mgf − θl)}, q also times e^{l}
+        // p and q times e^{−s}, q also times e^l, with s = ln_mgf − θl at the loss in hand, so that nothing over- or underflows.
+        let (mut p, mut q) = (0.0, 0.0);
         let (p_fade, q_fade) = ((-self.theta * self.step).exp(), (-(1.0 + self.theta) * self.step).exp());
+        let scaled = |loss: f64| (delta.ln() - self.ln_mgf + self.theta * loss).exp();
+        let mut target = f64::INFINITY;
         for i in (0..self.masses.len()).rev() {
-            let loss = self.loss(i);
-            let ln_scale = self.ln_mgf - self.theta * loss;
-            // δ at this knot, from the masses above it.
-            let here = p - q;
-            let ln_here = if here > 0.0 { f64::ln(here) + ln_scale } else { f64::NEG_INFINITY };
-            if ln_here > ln_delta || loss <= 0.0 {
-                // The crossing is in the cell above: p − e^{ε−l} q = δ·e^{−scale}.
-                let target = (ln_delta - ln_scale).exp();
-                let epsilon = loss + ((p - target) / q).ln();
-                return if epsilon.is_nan() { if ln_here > ln_delta { f64::INFINITY } else { 0.0 } } else { epsilon.max(0.0) };
+            // δ·e^{−s}, anew from time to time: it may begin as ∞.
+            target = if i % 64 == 0 || target == f64::INFINITY { scaled(self.loss(i)) } else { target * p_fade };
+            if p - q > target || self.first + i as i64 <= 0 {
+                // The crossing is in the cell above, or ε = 0 will do: p − e^{ε−l}·q = δ·e^{−s}.
+                let loss = self.loss(i);
+                let exact = scaled(loss);
+                if p - q <= exact {
+                    return loss.max(0.0);
+                }
+                let epsilon = loss + ((p - exact) / q).ln();
+                return if epsilon.is_nan() { f64::INFINITY } else { epsilon.max(0.0) };
             }
             p = (p + self.masses[i]) * p_fade;
             q = (q + self.masses[i]) * q_fade;
