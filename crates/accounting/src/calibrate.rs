@@ -14,7 +14,13 @@ const SIGMA: (f64, f64) = (1e-3, 1e8);
 const MOST_STEPS: u64 = 1 << 40;
 
 /// A multiplier is found to this relative precision, and then it is the upper end.
-const PRECISION: f64 = 1e-7;
+const PRECISION: f64 = 1e-6;
+
+/// The precision of the searches that only show where to begin.
+const ROUGH: f64 = 1e-3;
+
+/// How fast ln ε falls with ln σ where nothing better is known.
+const USUAL_SLOPE: f64 = 1.7;
 
 /// A promise: (ε, δ) to whom, by which accountant.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,10 +43,12 @@ impl Target {
 
     /// How far above the promise the events are, as ln of a ratio: positive is too much. The pinch on both sides lets a promise of ε = 0
     /// be compared.
-    fn overrun(&self, events: &Composition) -> Result<(f64, Guarantee)> {
-        let price = match self.price(events) {
+    fn overrun(&self, cost: &Cost) -> Result<(f64, Guarantee)> {
+        let price = match cost.epsilon(self.accountant, self.delta) {
             // Noise too small for a grid is a price too high to be written down, not the end of a search.
-            Err(Error::Unsupported { accountant: "pld", .. }) => Guarantee { epsilon: f64::INFINITY, ..self.quick().price(events)? },
+            Err(Error::Unsupported { accountant: "pld", .. }) => {
+                Guarantee { epsilon: f64::INFINITY, ..cost.epsilon(Accountant::Rdp, self.delta)? }
+            }
             price => price?,
         };
         let pinch = 1e-6;
@@ -65,32 +73,39 @@ impl Target {
 /// `events` makes the composition from a multiplier. It may contain more than depends on σ: so the noise of loss probes is found
 /// from what the noise of the gradients leaves.
 pub fn sigma(target: Target, events: impl Fn(Sigma) -> Result<Composition>) -> Result<(Sigma, Guarantee)> {
-    let at = |target: Target, x: f64| target.overrun(&events(Sigma::new(x.exp())?)?);
+    let cost = |x: f64| Cost::new(&events(Sigma::new(x.exp())?)?, target.unit);
     let (lowest, highest) = (SIGMA.0.ln(), SIGMA.1.ln());
-    // RDP is quick and close, and (GDP aside) never below PLD: its answer is where the search for the accountant asked begins.
-    let quick = target.quick();
-    let start = match descend(0.0, lowest, highest, 1e-3, |x| at(quick, x))? {
-        Some((x, _)) => x,
-        None => highest,
-    };
-    match descend(start, lowest, highest, PRECISION, |x| at(target, x))? {
-        Some((x, price)) => Ok((Sigma::new(x.exp())?, price)),
+    // RDP is quick and close; then PLD on a coarse grid; then the accountant asked for, which has little left to do.
+    let mut found = Found { x: 0.0, slope: USUAL_SLOPE };
+    found = descend(found, (lowest, highest), ROUGH, |x| target.quick().overrun(&cost(x)?))?.map_or(Found { x: highest, ..found }, |f| f.0);
+    if matches!(target.accountant, Accountant::Best | Accountant::Pld) {
+        found = descend(found, (lowest, highest), 0.1 * ROUGH, |x| target.overrun(&cost(x)?.rough()))?.map_or(found, |f| f.0);
+    }
+    match descend(found, (lowest, highest), PRECISION, |x| target.overrun(&cost(x)?))? {
+        Some((found, price)) => Ok((Sigma::new(found.x.exp())?, price)),
         None => {
-            let least = at(target, highest)?.1.epsilon;
+            let least = target.overrun(&cost(highest)?)?.1.epsilon;
             Err(target.unreachable("noise multiplier", format!("with σ = {:e} it is still {least:.6}", SIGMA.1)))
         }
     }
 }
 
-/// The smallest x in [lowest, highest] with f(x) ≤ 0 for a falling f, to within `precision` and on the safe side; `None` if there is none.
+/// Where a search ended, and how fast the function fell there.
+#[derive(Clone, Copy)]
+struct Found {
+    x: f64,
+    slope: f64,
+}
+
+/// The smallest x between the limits with f(x) ≤ 0 for a falling f, to within `precision` and on the safe side; `None` if there is none.
 fn descend(
-    start: f64,
-    lowest: f64,
-    highest: f64,
+    start: Found,
+    (lowest, highest): (f64, f64),
     precision: f64,
     f: impl Fn(f64) -> Result<(f64, Guarantee)>,
-) -> Result<Option<(f64, Guarantee)>> {
-    let x = start.clamp(lowest, highest);
+) -> Result<Option<(Found, Guarantee)>> {
+    let mut slope = start.slope;
+    let x = start.x.clamp(lowest, highest);
     let (over, price) = f(x)?;
     let (mut low, mut high) = (None, None);
     if over > 0.0 {
@@ -98,13 +113,13 @@ fn descend(
     } else {
         high = Some((x, over, price))
     }
-    // ln ε falls about as −2 ln σ where the search usually is: a first guess of the other end, then wider.
-    let mut stride = (0.6 * over.abs()).clamp(4.0 * precision, 2.0);
+    // A first guess of the other end from the slope, a little beyond; then wider.
+    let mut stride = if over.is_finite() { (1.1 * over.abs() / slope + 0.3 * precision).min(2.0) } else { 2.0 };
     while low.is_none() || high.is_none() {
         let x = match (low, high) {
             (Some((x, _)), _) if x >= highest => return Ok(None),
             (Some((x, _)), _) => (x + stride).min(highest),
-            (_, Some((x, _, price))) if x <= lowest => return Ok(Some((x, price))),
+            (_, Some((x, _, price))) if x <= lowest => return Ok(Some((Found { x, slope }, price))),
             (_, Some((x, ..))) => (x - stride).max(lowest),
             _ => x,
         };
@@ -118,11 +133,17 @@ fn descend(
     }
     let (Some((mut a, mut fa)), Some((mut b, mut fb, mut price))) = (low, high) else { return Ok(None) };
     // Regula falsi (Illinois), each guess moved a little towards the safe side so that the bracket closes from both.
-    let mut side = 0;
-    while b - a > precision && fb < -0.1 * precision {
-        let slope = fa - fb;
-        let guess = if slope.is_finite() && slope > 0.0 { a + (b - a) * fa / slope } else { 0.5 * (a + b) };
-        let margin = 0.3 * precision;
+    let (mut side, mut under) = (0, fb);
+    loop {
+        let fall = (fa - fb) / (b - a);
+        if side == 0 && fall.is_finite() && fall > 0.1 {
+            slope = fall;
+        }
+        if b - a <= precision || under >= -0.3 * precision * slope {
+            return Ok(Some((Found { x: b, slope }, price)));
+        }
+        let guess = if fall.is_finite() && fall > 0.0 { a + fa / fall } else { 0.5 * (a + b) };
+        let margin = 0.15 * precision;
         let x = (guess + margin).clamp(a + margin, b - margin);
         let (over, at) = f(x)?;
         if over > 0.0 {
@@ -132,14 +153,13 @@ fn descend(
             }
             side = -1;
         } else {
-            (b, fb, price) = (x, over, at);
+            (b, fb, under, price) = (x, over, over, at);
             if side == 1 {
                 fa *= 0.5;
             }
             side = 1;
         }
     }
-    Ok(Some((b, price)))
 }
 
 /// The largest number of steps, each `event`, that keeps the promise after what was `spent` before; with the price of all of it.
@@ -169,7 +189,7 @@ fn largest(
     most: u64,
     events: impl Fn(u64) -> Result<Composition>,
 ) -> Result<(u64, Guarantee)> {
-    let at = |target: Target, n: u64| target.overrun(&events(n)?);
+    let at = |target: Target, n: u64| target.overrun(&Cost::new(&events(n)?, target.unit)?);
     let (over, price) = at(target, least)?;
     if over > 0.0 {
         return Err(target.unreachable(name, format!("with {least} it is already {:.6}", price.epsilon)));

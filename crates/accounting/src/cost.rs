@@ -89,6 +89,7 @@ pub struct Cost {
     unit: Unit,
     sides: Sides,
     events: Composition,
+    precision: pld::Precision,
 }
 
 #[derive(Debug, Clone)]
@@ -124,7 +125,12 @@ impl Cost {
                 Err(refusal) => return Err(refusal),
             }
         };
-        Ok(Self { unit, sides, events: events.clone() })
+        Ok(Self { unit, sides, events: events.clone(), precision: pld::Precision::Fine })
+    }
+
+    /// The same with PLD figures that are quicker and somewhat higher: for searches.
+    pub(crate) fn rough(self) -> Self {
+        Self { precision: pld::Precision::Rough, ..self }
     }
 
     /// Who is protected.
@@ -242,7 +248,7 @@ impl Cost {
                     let bound = rdp::epsilon(side, delta);
                     // A side whose Rényi bound is below what is already found cannot change the larger of the two.
                     if !(bound.value <= epsilon) {
-                        epsilon = epsilon.max(pld::epsilon(side, delta, bound)?);
+                        epsilon = epsilon.max(pld::epsilon(side, delta, bound, self.precision)?);
                     }
                 }
                 Question::Delta(target) => {

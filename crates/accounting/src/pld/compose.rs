@@ -44,10 +44,14 @@ const FFT_ERROR: f64 = 4.0;
 const LONGEST: f64 = (1_u64 << 22) as f64;
 
 /// FFTs longer than this are worth a second stage.
-const SHORT: f64 = (1_u64 << 14) as f64;
+const SHORT: f64 = (1_u64 << 13) as f64;
+
+/// How much coarser the grid may be for single losses that decide alone than for what many releases add up to: their error is not
+/// multiplied by the number of releases.
+const RARE: f64 = 8.0;
 
 /// Releases in a group of the first stage, in units of the square of the grids' ratio.
-const GROUP: f64 = 8.0;
+const GROUP: f64 = 4.0;
 
 /// How tight the result has to be.
 #[derive(Debug, Clone, Copy)]
@@ -91,7 +95,8 @@ pub(crate) fn compose(direction: &Direction, focus: Focus) -> Composed {
     let most = direction.pairs().iter().map(|p| p.1).max().unwrap_or(1) as f64;
     let ratio = (length / fine / SHORT).min((most / (4.0 * GROUP)).sqrt()).floor().max(1.0);
     let mut infinite = ln_tail.exp();
-    let grid = |step: f64, count: u64| Grid { theta, saddle, step, decisive: 0.5 * epsilon, ln_rarity: (count as f64).ln() - ln_delta };
+    let grid =
+        |step: f64, count: u64| Grid { theta, saddle, step, decisive: 0.5 * epsilon, ln_rarity: (count as f64 / RARE).ln() - ln_delta };
     // (law, how often, bound on the 2-norm of the error already in it)
     let mut stages: Vec<(Discrete, u64, f64)> = Vec::new();
     for (pair, count) in direction.pairs() {
@@ -250,7 +255,7 @@ fn convolve(stages: &[(&Discrete, u64, f64)], first: i64, size: usize) -> (Vec<f
             short += n * norm(&line)
         }
         inherited += n * error;
-        growth *= line.iter().sum::<f64>().max(1.0).powf(n);
+        growth *= sum(line.iter().copied()).max(1.0).powf(n);
         let mut output = vec![Complex::default(); size / 2 + 1];
         process(forward.process_with_scratch(&mut line, &mut output, &mut scratch));
         raise(&mut output, count);
@@ -286,7 +291,14 @@ fn hartley(half: &[Complex<f64>], line: &mut [f64]) {
 }
 
 fn norm(line: &[f64]) -> f64 {
-    line.iter().map(|m| m * m).sum::<f64>().sqrt()
+    sum(line.iter().map(|m| m * m)).sqrt()
+}
+
+/// A sum in eight lanes: a single one waits for each addition.
+fn sum(values: impl Iterator<Item = f64>) -> f64 {
+    let mut lanes = [0.0; 8];
+    values.enumerate().for_each(|(i, x)| lanes[i % 8] += x);
+    lanes.iter().sum()
 }
 
 /// The FFT crate reports wrong buffer lengths; ours come from its own makers.
