@@ -139,10 +139,12 @@ fn descend(
         if side == 0 && fall.is_finite() && fall > 0.1 {
             slope = fall;
         }
-        if b - a <= precision || under >= -0.3 * precision * slope {
+        // At a price of 0 the function is flat and says nothing of the distance.
+        let flat = price.epsilon == 0.0;
+        if b - a <= precision || (under >= -0.3 * precision * slope && !flat) {
             return Ok(Some((Found { x: b, slope }, price)));
         }
-        let guess = if fall.is_finite() && fall > 0.0 { a + fa / fall } else { 0.5 * (a + b) };
+        let guess = if fall.is_finite() && fall > 0.0 && !flat { a + fa / fall } else { 0.5 * (a + b) };
         let margin = 0.15 * precision;
         let x = (guess + margin).clamp(a + margin, b - margin);
         let (over, at) = f(x)?;
@@ -189,48 +191,42 @@ fn largest(
     most: u64,
     events: impl Fn(u64) -> Result<Composition>,
 ) -> Result<(u64, Guarantee)> {
-    let at = |target: Target, n: u64| target.overrun(&Cost::new(&events(n)?, target.unit)?);
-    let (over, price) = at(target, least)?;
-    if over > 0.0 {
-        return Err(target.unreachable(name, format!("with {least} it is already {:.6}", price.epsilon)));
+    if most < least {
+        return Err(Error::OutOfRange { name, expected: "at least 1", got: most.to_string() });
     }
-    let (mut low, mut kept) = (least, price);
+    let at = |target: Target, n: u64| target.overrun(&Cost::new(&events(n)?, target.unit)?);
+    let (mut under, mut kept) = at(target, least)?;
+    if under > 0.0 {
+        return Err(target.unreachable(name, format!("with {least} it is already {:.6}", kept.epsilon)));
+    }
+    let mut low = least;
     // Doubling with the quick accountant, which overruns first, then with the one asked.
-    let mut high = least.max(1);
-    for accountant in [target.quick(), target] {
-        loop {
-            let (over, price) = at(accountant, high)?;
-            if over > 0.0 {
-                break;
-            }
-            if accountant == target {
-                (low, kept) = (high, price);
-            }
-            if high >= most {
-                if accountant == target {
-                    return Ok((high, kept));
-                }
-                break;
-            }
-            high = high.saturating_mul(2).min(most);
+    let (mut high, mut over) = (least.max(1), 0.0);
+    while high < most && at(target.quick(), high)?.0 <= 0.0 {
+        high = high.saturating_mul(2).min(most);
+    }
+    loop {
+        let (here, price) = at(target, high)?;
+        if here > 0.0 {
+            over = f64::max(over, here);
+            break;
         }
+        (low, under, kept) = (high, here, price);
+        if high >= most {
+            return Ok((high, kept));
+        }
+        high = high.saturating_mul(2).min(most);
     }
     // Secant in ln n against ln ε, with halving as a safeguard; exact at the end, as both ends are whole numbers.
     let mut round = 0;
     while high - low > 1 {
         round += 1;
-        let half = low + (high - low) / 2;
-        let guess = if round % 3 == 0 || low == 0 {
-            half
-        } else {
-            let (under, over) = (at(target, low)?.0, at(target, high)?.0);
-            let part = under / (under - over);
-            let x = (low as f64).ln() + part * ((high as f64).ln() - (low as f64).ln());
-            if part.is_finite() { x.exp() as u64 } else { half }
-        };
+        let part = under / (under - over);
+        let secant = ((low as f64).ln() + part * ((high as f64).ln() - (low as f64).ln())).exp();
+        let guess = if round % 3 == 0 || !secant.is_finite() { low + (high - low) / 2 } else { secant as u64 };
         let guess = guess.clamp(low + 1, high - 1);
-        let (over, price) = at(target, guess)?;
-        if over > 0.0 { high = guess } else { (low, kept) = (guess, price) }
+        let (here, price) = at(target, guess)?;
+        if here > 0.0 { (high, over) = (guess, here) } else { (low, under, kept) = (guess, here, price) }
     }
     Ok((low, kept))
 }

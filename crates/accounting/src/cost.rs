@@ -121,7 +121,7 @@ impl Cost {
         } else {
             match directions(events, unit) {
                 Ok(sides) => Sides::Direct(sides),
-                Err(_) if unit.rows > 1 => Sides::Group(Box::new(Self::new(events, unit.adjacency)?)),
+                Err(_) if unit.rows > 1 => Sides::Group(Box::new(Self::new(&events.without(unit)?, unit.adjacency)?)),
                 Err(refusal) => return Err(refusal),
             }
         };
@@ -179,7 +179,9 @@ impl Cost {
     /// direct analysis.
     pub(crate) fn ln_mgf(&self, theta: f64) -> Option<f64> {
         let Sides::Direct(sides) = &self.sides else { return None };
-        Some(sides.iter().map(|side| rdp::ln_mgf(side, theta)).fold(0.0, f64::max))
+        // What is not a number is infinite: `f64::max` would pass it over.
+        let careful = |k: f64| if k.is_nan() { f64::INFINITY } else { k };
+        Some(sides.iter().map(|side| careful(rdp::ln_mgf(side, theta))).fold(0.0, f64::max))
     }
 
     /// What an attacker can gain: the best true-positive rate at each false-positive rate, an upper bound. Figures are meaningful down to

@@ -29,20 +29,13 @@ impl TradeOff {
 
     /// The smallest μ such that no test with both error rates of at least `least` does better here than in telling N(μ, 1) from N(0, 1): the
     /// Gaussian mechanism that is equivalent for all such attackers (Gaussian differential privacy, Dong, Roth, Su 2019).
+    ///
+    /// An upper bound; infinite where no test has such error rates, or `least` is not between 0 and ½.
     pub fn gdp_mu(&self, least: f64) -> f64 {
-        let points = 400;
-        let (low, high) = (least.ln(), (1.0 - least).ln() - least.ln());
-        let mut mu: f64 = 0.0;
-        for i in 0..=points {
-            // Evenly in the logit, so that both ends are looked at closely.
-            let logit = -high + 2.0 * high * i as f64 / points as f64;
-            let fpr = 1.0 / (1.0 + (-logit).exp());
-            let tpr = self.tpr(fpr);
-            if fpr >= low.exp() && 1.0 - tpr >= least {
-                mu = mu.max(ndtri(tpr) - ndtri(fpr));
-            }
+        if !(least > 0.0 && least < 0.5) {
+            return f64::INFINITY;
         }
-        if self.sides.iter().any(|side| matches!(side, Curve::Points(points) if points.len() <= 2)) { f64::INFINITY } else { mu }
+        self.sides.iter().map(|side| side.mu(least)).fold(0.0, f64::max)
     }
 }
 
@@ -74,6 +67,22 @@ impl Curve {
         }
         points.push((1.0, 1.0));
         Self::Points(points)
+    }
+
+    /// The μ of this side alone.
+    fn mu(&self, least: f64) -> f64 {
+        if let Self::Gaussian(mu) = self {
+            return *mu;
+        }
+        // Evenly in the logit, so that both ends are looked at closely. A rate is paired with the next one's true positives: between two rates
+        // the curve is above the one and below the other.
+        let (points, far) = (20_000, ((1.0 - least) / least).ln());
+        let rate = |i: i32| 1.0 / (1.0 + (far - 2.0 * far * f64::from(i) / f64::from(points)).exp());
+        let gain = |i: i32| {
+            let tpr = self.tpr(rate(i + 1));
+            (1.0 - tpr >= least).then(|| ndtri(tpr) - ndtri(rate(i)))
+        };
+        (0..points).filter_map(gain).reduce(f64::max).map_or(f64::INFINITY, |mu| mu.max(0.0))
     }
 
     fn tpr(&self, fpr: f64) -> f64 {

@@ -52,6 +52,11 @@ impl Direction {
         (Self { pairs }, left_out)
     }
 
+    /// How fast the likelihood ratio can change, over all pairs.
+    pub(crate) fn steepness(&self) -> f64 {
+        self.pairs.iter().map(|(pair, _)| pair.steepness()).fold(0.0, f64::max)
+    }
+
     /// The largest privacy loss that can occur, ∞ unless truncated or bounded.
     pub(crate) fn largest_loss(&self) -> f64 {
         self.pairs.iter().map(|(pair, count)| pair.largest_loss() * *count as f64).sum()
@@ -73,11 +78,12 @@ impl Direction {
 /// Both sides of a composition; one, where they are alike. The composition must not contain [`Event::NonPrivate`].
 pub(crate) fn directions(events: &Composition, unit: Unit) -> Result<Vec<Direction>> {
     let mut pairs: Vec<(Pair, u64)> = Vec::new();
-    let mut gaussian = 0.0;
+    let mut gaussian: f64 = 0.0;
     for (event, count) in events.runs() {
         let pair = pair(event, unit)?;
         if let Some(mu) = pair.as_gaussian() {
-            gaussian += *count as f64 * mu * mu;
+            // Not as a sum of squares, which would lose a small μ altogether.
+            gaussian = gaussian.hypot((*count as f64).sqrt() * mu);
         } else if let Some((_, n)) = pairs.iter_mut().find(|(known, _)| *known == pair) {
             *n += count;
         } else {
@@ -85,7 +91,7 @@ pub(crate) fn directions(events: &Composition, unit: Unit) -> Result<Vec<Directi
         }
     }
     if gaussian > 0.0 {
-        pairs.push((Pair::gaussian(gaussian.sqrt()), 1));
+        pairs.push((Pair::gaussian(gaussian), 1));
     }
     let swapped: Vec<_> = pairs.iter().map(|(pair, count)| (pair.swapped(), *count)).collect();
     let alike = swapped == pairs;
@@ -100,6 +106,7 @@ pub(crate) fn directions(events: &Composition, unit: Unit) -> Result<Vec<Directi
 fn pair(event: &Event, Unit { adjacency, rows }: Unit) -> Result<Pair> {
     let refused = || Error::Unsupported { accountant: "direct", event: format!("{event} under {adjacency} for a person with {rows} rows") };
     let Event::Gaussian { lots, release } = event else { return Err(refused()) };
+    lots.check()?;
     let (shift, rate) = (1.0 / release.effective_sigma(), lots.rate());
     Ok(match (lots, adjacency) {
         (Lots::Full | Lots::ShuffledEpoch, _) => Pair::gaussian(adjacency.sensitivity() * rows as f64 * shift),

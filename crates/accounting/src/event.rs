@@ -55,8 +55,9 @@ pub enum Lots {
         /// How many are drawn.
         lot: u64,
     },
-    /// A whole epoch of lots in which each example stands in at most one, its place drawn without looking at any record.
-    /// No amplification is claimed: the epoch costs what one release on all the data costs.
+    /// A whole epoch of lots in which each example stands in at most one. Its place is drawn without looking at any record, and stays empty if the
+    /// example is removed: nobody else moves up, so that only one lot changes. No amplification is claimed: the epoch costs what one
+    /// release on all the data costs.
     ShuffledEpoch,
 }
 
@@ -77,7 +78,8 @@ impl Lots {
         }
     }
 
-    fn check(&self) -> Result<()> {
+    /// Whether the numbers make sense together; asked again whenever a price is.
+    pub(crate) fn check(&self) -> Result<()> {
         match *self {
             Self::FixedSize { dataset, lot } if !(lot >= 1 && lot <= dataset) => Err(Error::OutOfRange {
                 name: "the lot size",
@@ -97,7 +99,9 @@ impl Lots {
 /// # Why
 /// Given the rest of the lot, each release is a channel applied to the pair N(1/σ_k, 1), N(0, 1); an adaptive composition of
 /// such channels is a channel applied to N(μ, 1), N(0, 1) with μ² = Σ 1/σ_k² (Dong, Roth, Su 2019, Cor. 3.3). Sampling mixes the
-/// pair, a channel commutes with mixing, and joint convexity covers the rest of the lot. Counting every block as if
+/// pair, a channel commutes with mixing, and joint convexity covers the rest of the lot. (Where more than two laws are mixed, as under
+/// replace-one, the same follows from the worst-case argument in `pair.rs`, applied to the stacked shifts: the Gram matrix of a joint release is
+/// the sum of those of its blocks, and adaptivity goes from the last release back to the first.) Counting every block as if
 /// it had drawn a lot of its own is *not* valid: amplification by sampling happens once, however many blocks share the lot.
 ///
 /// # Checked by
@@ -292,6 +296,20 @@ impl Composition {
     /// Whether nothing has happened.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
+    }
+
+    /// The events as they are when all but one of a person's rows are gone: under add/remove, lots of a fixed size then come from fewer rows,
+    /// which each link of a chain of neighbours must allow for.
+    pub(crate) fn without(&self, unit: crate::Unit) -> Result<Self> {
+        let mut less = self.clone();
+        for (event, _) in &mut less.runs {
+            if let (Event::Gaussian { lots: lots @ Lots::FixedSize { .. }, .. }, Adjacency::AddRemove) = (event, unit.adjacency)
+                && let Lots::FixedSize { dataset, lot } = *lots
+            {
+                *lots = Lots::fixed_size(dataset.saturating_sub(unit.rows - 1), lot)?;
+            }
+        }
+        Ok(less)
     }
 
     /// Whether anything in it has no guarantee at all.

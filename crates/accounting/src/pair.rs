@@ -48,10 +48,13 @@
 //! # Checked by
 //! `tests/golden.rs` (brute-force quadrature, public accountants), `tests/pairs.rs` (random pairs never beat these).
 
-use crate::special::{LN_SQRT_2PI, ln_add, ln_choose, ln_ndtr, ndtr};
+use crate::special::{GAUSS_8, LN_SQRT_2PI, ln_add, ln_choose, ln_ndtr, ndtr};
 
 /// Beyond this shift (σ < 1/SHARPEST of the clip bound) sampling hides nothing that is worth integrating.
 const SHARPEST: f64 = 60.0;
+
+/// Moments whose quadrature would need more nodes than this are given up: infinite, never too small. Such orders never win.
+const MOST_NODES: f64 = 60_000.0;
 
 /// How many unit standard deviations beyond the outermost centre an integrand is followed: e⁻⁷² of it is left.
 const REACH: f64 = 12.0;
@@ -77,6 +80,11 @@ impl Mixture {
         Self { shift, rate, ln_weights }
     }
 
+    /// The largest slope of ln_ratio: the furthest shift.
+    fn steepness(&self) -> f64 {
+        self.rows() * self.shift
+    }
+
     fn rows(&self) -> f64 {
         self.ln_weights.len().saturating_sub(1).max(1) as f64
     }
@@ -92,7 +100,7 @@ impl Mixture {
                 y
             } else if y > 30.0 {
                 y + q.ln() + ((1.0 - q) / q * (-y).exp()).ln_1p()
-            } else if y > -1.0 {
+            } else if y > -1.0 || q <= 0.5 {
                 (q * y.exp_m1()).ln_1p()
             } else {
                 ((1.0 - q) + q * y.exp()).ln()
@@ -263,12 +271,12 @@ impl Piece<'_> {
 
     /// How fast ln P's density can change beyond what the normal density does itself.
     pub(crate) fn steepness(&self) -> f64 {
-        self.mixture.rows() * self.mixture.shift
+        self.mixture.steepness()
     }
 
     /// The stretch that holds the mass of P tilted by e^{θL}, to within e^{−REACH²/2} of it.
     fn reach(&self, theta: f64) -> (f64, f64) {
-        let far = self.mixture.rows() * self.mixture.shift;
+        let far = self.steepness();
         let (low, high) = match self.shape {
             // A negative power of the ratio makes the density log-concave, more sharply than a normal one: it has one peak.
             Shape::Add if theta > 0.0 => {
@@ -345,7 +353,12 @@ impl Pair {
     /// Whether the shift is so large that only the crude bounds apply.
     pub(crate) fn is_sharp(&self) -> bool {
         // Written for the good case, so that NaN counts as sharp.
-        !(self.mixture.shift * self.mixture.rows() <= SHARPEST)
+        !(self.steepness() <= SHARPEST)
+    }
+
+    /// How fast the likelihood ratio can change.
+    pub(crate) fn steepness(&self) -> f64 {
+        self.mixture.steepness()
     }
 
     /// The pieces of the line, and the mass at loss zero.
@@ -392,11 +405,18 @@ impl Pair {
                 let negative = if piece.shape == Shape::Remove { -(1.0 + theta) } else { theta.max(-1.0 - theta) };
                 let narrow = 1.0 / (1.0 + 0.25 * negative.max(0.0) * s * s).sqrt();
                 let step = (0.25 / s).min(0.4 * narrow);
-                let count = ((high - low) / step).ceil() as usize;
+                let count = (high - low) / step;
+                if !(count <= MOST_NODES) {
+                    return Moments { ln_mgf: f64::INFINITY, mean: f64::INFINITY, variance: 1.0 };
+                }
                 let ln_step = step.ln();
-                (0..=count).for_each(|i| node(high - i as f64 * step, ln_step));
+                (0..=count.ceil() as usize).for_each(|i| node(high - i as f64 * step, ln_step));
             } else {
-                let panels = ((high - low) / (1.0 / s).min(0.5)).ceil().max(0.0) as usize;
+                let panels = ((high - low) / (1.0 / s).min(0.5)).ceil().max(0.0);
+                if !(8.0 * panels <= MOST_NODES) {
+                    return Moments { ln_mgf: f64::INFINITY, mean: f64::INFINITY, variance: 1.0 };
+                }
+                let panels = panels as usize;
                 for panel in 0..panels {
                     let width = (high - low) / panels as f64;
                     let middle = low + (panel as f64 + 0.5) * width;
@@ -436,11 +456,3 @@ impl Pair {
         Moments { ln_mgf, mean: inside * (theta + 0.5) * mu2, variance: mu2 }
     }
 }
-
-/// Nodes and weights of the 8-point Gauss–Legendre rule on [−1, 1], the positive half.
-const GAUSS_8: [(f64, f64); 4] = [
-    (0.183_434_642_495_649_8, 0.362_683_783_378_362),
-    (0.525_532_409_916_329, 0.313_706_645_877_887_3),
-    (0.796_666_477_413_626_7, 0.222_381_034_453_374_48),
-    (0.960_289_856_497_536_3, 0.101_228_536_290_376_26),
-];

@@ -23,6 +23,29 @@ pub(crate) fn ln_ndtr(x: f64) -> f64 {
     }
 }
 
+/// Mills' ratio R(x) = Φ(−x)/φ(x), and 1 − xR(x) = −R′(x). For x > −38.
+pub(crate) fn mills(x: f64) -> (f64, f64) {
+    if x < 12.0 {
+        let ratio = ndtr(-x) * (0.5 * x * x + LN_SQRT_2PI).exp();
+        return (ratio, 1.0 - x * ratio);
+    }
+    // R(x) = (1/x)·(1 − s) and −R′ = s with s = t − 3t² + 15t³ − …, t = 1/x²: an alternating asymptotic series, exact to rounding here.
+    let t = 1.0 / (x * x);
+    let mut s = 0.0;
+    for k in (0..24).rev() {
+        s = (2 * k + 1) as f64 * t * (1.0 - s);
+    }
+    ((1.0 - s) / x, s)
+}
+
+/// Nodes and weights of the 8-point Gauss–Legendre rule on [−1, 1], the positive half.
+pub(crate) const GAUSS_8: [(f64, f64); 4] = [
+    (0.183_434_642_495_649_8, 0.362_683_783_378_362),
+    (0.525_532_409_916_329, 0.313_706_645_877_887_3),
+    (0.796_666_477_413_626_7, 0.222_381_034_453_374_48),
+    (0.960_289_856_497_536_3, 0.101_228_536_290_376_26),
+];
+
 /// The standard normal quantile Φ⁻¹(p).
 pub(crate) fn ndtri(p: f64) -> f64 {
     if !(p > 0.0 && p < 1.0) {

@@ -114,6 +114,51 @@ proptest! {
     }
 }
 
+/// Runs that once asked for more memory than there is, or for minutes: (σ, q, T, δ, between).
+#[test]
+fn odd_runs_have_a_price() {
+    for (adjacency, sigma, q, steps, delta, low, high) in [
+        (Adjacency::AddRemove, 2.0, 1e-6, 1, 1e-8, 1e-6, 2e-6),
+        (Adjacency::ReplaceOne, 1.0, 1e-5, 1, 1e-8, 2e-4, 3e-4),
+        (Adjacency::AddRemove, 1.0, 1e-7, 10_000, 1e-9, 4e-5, 6e-5),
+        (Adjacency::AddRemove, 1.0, 1e-9, 1, 1e-12, 1e-7, 2e-7),
+        (Adjacency::AddRemove, 0.02, 1e-10, 1, 1.1e-10, 0.0, 0.0),
+        (Adjacency::AddRemove, 1.0, 0.01, 1_000_000_000, 1e-5, 8.4e4, 8.7e4),
+        (Adjacency::AddRemove, 1.0, 0.01, 1_000_000_000_000, 1e-5, 8.3e7, 8.5e7),
+        (Adjacency::AddRemove, 0.0168, 0.999999, 1_000_000, 1e-50, 1.77e9, 1.78e9),
+    ] {
+        let price = epsilon(&Composition::repeated(step(sigma, q), steps), adjacency, Accountant::Best, delta);
+        assert!(price >= low && price <= high, "{sigma} {q} {steps} {delta}: {price}");
+    }
+}
+
+/// Lots that do not exist have no price, even if they were put together by hand.
+#[test]
+fn impossible_lots_are_refused() {
+    for lots in [Lots::FixedSize { dataset: 10, lot: 11 }, Lots::FixedSize { dataset: 10, lot: 0 }] {
+        let events = Composition::repeated(Event::gaussian(lots, Sigma::new(1.0).unwrap()), 10);
+        assert!(Cost::new(&events, Adjacency::ReplaceOne).is_err());
+    }
+    // A person's rows cannot all be removed if no full lot is left.
+    let events = Composition::repeated(Event::gaussian(Lots::fixed_size(10, 8).unwrap(), Sigma::new(1.0).unwrap()), 10);
+    assert!(Cost::new(&events, Unit { adjacency: Adjacency::AddRemove, rows: 3 }).is_ok());
+    assert!(Cost::new(&events, Unit { adjacency: Adjacency::AddRemove, rows: 4 }).is_err());
+}
+
+/// Where nothing hides anybody, no Gaussian is equivalent.
+#[test]
+fn no_privacy_is_no_small_mu() {
+    let events = Composition::repeated(step(0.3, 0.5), 1000);
+    let curve = Cost::new(&events, Adjacency::AddRemove).unwrap().trade_off(Delta::new(1e-3).unwrap()).unwrap();
+    assert_eq!(curve.gdp_mu(1e-3), f64::INFINITY);
+    let sharp = Composition::repeated(Event::gaussian(Lots::Full, Sigma::new(0.05).unwrap()), 1);
+    let curve = Cost::new(&sharp, Adjacency::AddRemove).unwrap().trade_off(Delta::new(1e-3).unwrap()).unwrap();
+    assert_eq!(curve.gdp_mu(1e-3), 20.0);
+    for bad in [0.0, 0.5, -1.0, 2.0, f64::NAN] {
+        assert_eq!(curve.gdp_mu(bad), f64::INFINITY);
+    }
+}
+
 /// σ = 1 … in closed form (mpmath, 30 digits): T steps without sampling are one with σ/√T.
 #[test]
 fn without_sampling_it_is_the_closed_form() {

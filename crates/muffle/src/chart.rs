@@ -67,7 +67,7 @@ impl Panel {
 /// Panels side by side in one SVG file, readable on light and dark backgrounds.
 pub fn svg(title: &str, panels: &[Panel]) -> String {
     let (w, h, left, top, bottom) = (330.0, 240.0, 56.0, 50.0, 46.0);
-    let width = w * panels.len().max(1) as f64 + 20.0;
+    let width = w * panels.len().max(1) as f64 + 30.0;
     let height = h + top + bottom;
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"system-ui, sans-serif\" font-size=\"12\">\n\
@@ -145,7 +145,7 @@ fn tick(x: f64) -> String {
     match x {
         0.0 => "0".into(),
         x if x >= 1e6 => format!("{:.3}M", x / 1e6).replace(".000M", "M"),
-        x if x >= 1000.0 => format!("{x:.0}"),
+        x if x >= 1000.0 || (x >= 1.0 && x.fract() == 0.0) => format!("{x:.0}"),
         x if x >= 0.01 => format!("{:.*}", (2 - x.log10().floor() as i32).clamp(0, 3) as usize, x),
         x => format!("{x:.1e}"),
     }

@@ -11,22 +11,20 @@
 //!
 //! # Why
 //! The discrete pairs dominate ([`super::discrete`]). The circular convolution adds the masses outside the window to those inside. What comes
-//! from the left only adds; P-mass to the right of the window is bounded by Chernoff's inequality for the discrete law, at the best
-//! of several tilts, and moved to loss ∞. What the FFT may have rounded off is bounded in the 2-norm and added to δ.
+//! from the left only adds; P-mass to the right of the window is bounded by Chernoff's inequality for the very masses that are
+//! convolved, and moved to loss ∞. What the FFT may have rounded off is bounded in the 2-norm and added to δ. Windows and tilts are
+//! chosen by estimates; a bad choice makes the result loose, never low.
 //!
 //! # Two stages
 //! A fine grid is needed for single releases, a wide window for many; with both at once the FFT is long. So runs are
 //! composed in two stages (Ghazi, Kamath, Kumar, Manurangsi 2022): some of them on the fine grid in a narrow window, then, on
 //! a grid coarser by a whole factor, the rest.
 
+use super::convolution::Convolution;
 use super::discrete::{Discrete, Grid, discretise};
 use crate::direction::Direction;
 use crate::pair::{Moments, Pair};
 use crate::rdp;
-use realfft::num_complex::Complex;
-use realfft::{RealFftPlanner, RealToComplex};
-use std::cell::RefCell;
-use std::sync::Arc;
 
 /// ln of the tilted mass that may come in from the left of the window: far less than the tilted bulk, and it can only add.
 const LN_LEFT: f64 = -24.0;
@@ -34,14 +32,14 @@ const LN_LEFT: f64 = -24.0;
 /// The same to the right, as far as the tilt and not the plain law asks for it.
 const LN_RIGHT: f64 = -18.0;
 
-/// How far windows look for a better tilt, in units of one over the standard deviation.
+/// How far windows look for a better tilt, in units of one over the standard deviation…
 const FURTHEST: f64 = 100.0;
 
-/// The FFT's error in units of the machine's precision, per doubling of its length: several times what is seen.
-const FFT_ERROR: f64 = 4.0;
+/// …and in units of one over the largest shift: beyond, moments are dear to integrate and show nothing new.
+const STEEPEST: f64 = 400.0;
 
-/// No FFT is longer than this; where more would be wanted the grid is coarser and the bound less tight.
-const LONGEST: f64 = (1_u64 << 22) as f64;
+/// No FFT is longer than this; where more would be wanted the grid is coarser and the bound less tight, or there is none.
+const LONGEST: f64 = (1_u64 << 21) as f64;
 
 /// FFTs longer than this are worth a second stage.
 const SHORT: f64 = (1_u64 << 13) as f64;
@@ -50,7 +48,8 @@ const SHORT: f64 = (1_u64 << 13) as f64;
 /// multiplied by the number of releases.
 const RARE: f64 = 8.0;
 
-/// Releases in a group of the first stage, in units of the square of the grids' ratio.
+/// Releases in a group of the first stage, in units of the square of the grids' ratio. As many as the square itself would cost as much tightness
+/// as the single releases on the fine grid; larger groups cost that much less.
 const GROUP: f64 = 4.0;
 
 /// How tight the result has to be.
@@ -85,43 +84,43 @@ pub(crate) struct Composed {
     pub(crate) rounding: f64,
 }
 
-/// Composes all releases of a truncated direction.
-pub(crate) fn compose(direction: &Direction, focus: Focus) -> Composed {
+/// Composes all releases of a truncated direction; `None` if that would take too long an FFT, or did not come out as numbers.
+pub(crate) fn compose(direction: &Direction, focus: Focus) -> Option<Composed> {
     let Focus { theta, saddle, ln_tail, step: wanted, epsilon, ln_delta } = focus;
+    let count = direction.len();
     let total = direction.moments(theta);
-    let window = |step: f64| Window::of(|t| direction.moments(t), total, direction.len(), theta, step, ln_tail);
-    let length = window(wanted).length();
+    // Splitting makes ln E e^{tL} larger by up to t(1+t)·step²/8 a law (see `discrete`): `spread` is the sum of step²/8.
+    let window = |spread: f64| Window::of(|t| direction.moments(t), total, spread, theta, direction.steepness(), ln_tail);
+    let length = window(count * wanted * wanted / 8.0).length();
     let fine = wanted.max(length / LONGEST);
     let most = direction.pairs().iter().map(|p| p.1).max().unwrap_or(1) as f64;
     let ratio = (length / fine / SHORT).min((most / (4.0 * GROUP)).sqrt()).floor().max(1.0);
-    let mut infinite = ln_tail.exp();
+    let step = ratio * fine;
+    let window = window(count * (1.0 + 2.0 / GROUP) * fine * fine / 8.0);
+    let mut all = Convolution::new(window.size(step)?, step, theta, window.right);
     let grid =
         |step: f64, count: u64| Grid { theta, saddle, step, decisive: 0.5 * epsilon, ln_rarity: (count as f64 / RARE).ln() - ln_delta };
-    // (law, how often, bound on the 2-norm of the error already in it)
-    let mut stages: Vec<(Discrete, u64, f64)> = Vec::new();
+    let mut infinite = 0.0;
     for (pair, count) in direction.pairs() {
         let one = discretise(pair, grid(fine, *count));
         if ratio == 1.0 {
-            stages.push((one, *count, 0.0));
+            all.multiply(&one, *count, 0.0);
             continue;
         }
         // As many equal groups as fit; the few releases that are left over, fewer than there are groups, go on the coarse grid directly.
         let times = ((*count as f64 / (GROUP * ratio * ratio)).round() as u64).max(1);
         let ln_tail = ln_tail - (times as f64 * direction.pairs().len() as f64).ln();
         let group = Group { pair, one: &one, size: count / times, ratio: ratio as i64, ln_tail };
-        infinite += times as f64 * ln_tail.exp();
-        let (discrete, rounding) = group.compose(theta, fine);
-        stages.push((discrete, times, rounding));
+        let coarse = group.compose(theta, fine)?;
+        infinite += times as f64 * coarse.infinite;
+        all.multiply(&coarse.law, times, coarse.rounding);
         if count % times > 0 {
-            let discrete = discretise(pair, grid(ratio * fine, *count));
-            stages.push((discrete, count % times, 0.0));
+            all.multiply(&discretise(pair, grid(step, *count)), count % times, 0.0);
         }
     }
-    let step = ratio * fine;
-    let window = window(step);
-    let stages: Vec<_> = stages.iter().map(|(law, count, rounding)| (law, *count, *rounding)).collect();
-    let (masses, rounding) = convolve(&stages, window.first(step), window.size(step));
-    Composed { step, first: window.first(step), masses, theta, ln_mgf: total.ln_mgf, infinite, rounding }
+    let first = window.first(step);
+    let (masses, rounding, beyond) = all.finish(first, i64::MAX, total.ln_mgf)?;
+    Some(Composed { step, first, masses, theta, ln_mgf: total.ln_mgf, infinite: infinite + beyond, rounding })
 }
 
 /// Equal releases that are composed on the fine grid and then laid on one that is `ratio` times coarser.
@@ -133,18 +132,32 @@ struct Group<'a> {
     ln_tail: f64,
 }
 
+/// A group on the coarse grid.
+struct Coarse {
+    law: Discrete,
+    /// Bound on the 2-norm of the rounding error of its masses.
+    rounding: f64,
+    /// P-mass at loss ∞.
+    infinite: f64,
+}
+
 impl Group<'_> {
     fn moments(&self, theta: f64) -> Moments {
         let (m, n) = (self.pair.moments(theta), self.size as f64);
         Moments { ln_mgf: n * m.ln_mgf, mean: n * m.mean, variance: n * m.variance }
     }
 
-    /// The law on the coarse grid, and a bound on the 2-norm of its rounding error.
-    fn compose(&self, theta: f64, fine: f64) -> (Discrete, f64) {
-        let at = self.moments(theta);
-        let window = Window::of(|t| self.moments(t), at, self.size as f64, theta, fine, self.ln_tail);
+    fn compose(&self, theta: f64, fine: f64) -> Option<Coarse> {
+        let (at, spread) = (self.moments(theta), self.size as f64 * fine * fine / 8.0);
+        let mut window = Window::of(|t| self.moments(t), at, spread, theta, self.pair.steepness(), self.ln_tail);
+        // What comes in from the left appears at the far right, where it would be composed once more for every group: there it is cut off, and
+        // some room is made for it.
+        let end = (window.plain / fine).ceil() as i64 + 1;
+        window.high += 2.0 * at.variance.sqrt();
+        let mut group = Convolution::new(window.size(fine)?, fine, theta, window.right);
+        group.multiply(self.one, self.size, 0.0);
         let first_fine = window.first(fine);
-        let (masses, rounding) = convolve(&[(self.one, self.size, 0.0)], first_fine, window.size(fine));
+        let (masses, rounding, infinite) = group.finish(first_fine, end, at.ln_mgf)?;
         // Each fine knot is split between its coarse neighbours, keeping P- and Q-mass, in tilted terms.
         let ratio = self.ratio;
         let unit = -(-(ratio as f64) * fine).exp_m1();
@@ -166,24 +179,28 @@ impl Group<'_> {
                 (cell, place) = (cell + 1, 0);
             }
         }
+        // A coarse knot gathers the errors of 2·ratio fine ones.
         let growth = (2.0 * ratio as f64).sqrt() * (theta * ratio as f64 * fine).exp();
-        (Discrete { first, masses: coarse }, rounding * growth)
+        Some(Coarse { law: Discrete { first, masses: coarse }, rounding: rounding * growth, infinite })
     }
 }
 
-/// The stretch of losses that an FFT covers.
+/// The stretch of losses that an FFT covers, and the tilt at which what lies to its right is bounded.
 struct Window {
     low: f64,
     high: f64,
+    /// Where the plain law's tail is small enough, and the tilt that shows it.
+    plain: f64,
+    right: f64,
 }
 
 impl Window {
-    /// From where the tilted law begins to where the plain law's tail has mass e^`ln_tail` at the most.
-    fn of(moments: impl Fn(f64) -> Moments, at: Moments, count: f64, theta: f64, step: f64, ln_tail: f64) -> Self {
+    /// From where the tilted law begins to where the plain law's tail has about mass e^`ln_tail`.
+    fn of(moments: impl Fn(f64) -> Moments, at: Moments, spread: f64, theta: f64, steepness: f64, ln_tail: f64) -> Self {
         let away = 1.0 / at.variance.sqrt();
-        // The discrete law has somewhat larger moments than the pairs themselves (see `discrete`).
-        let right = |t: f64| {
-            let (m, spread) = (moments(t), count * step * step / 8.0);
+        let most = (FURTHEST * away).min(STEEPEST / steepness);
+        let plain = |t: f64| {
+            let m = moments(t);
             Moments {
                 ln_mgf: m.ln_mgf + t * (1.0 + t) * spread,
                 mean: m.mean + (1.0 + 2.0 * t) * spread,
@@ -196,13 +213,14 @@ impl Window {
             Moments { ln_mgf: m.ln_mgf - at.ln_mgf, mean: -m.mean, variance: m.variance }
         };
         // And to the right of it: what is left out there comes in at the left, which is harmless for the plain law but not if it is much.
-        let tilted = |d: f64| {
+        let right = |d: f64| {
             let m = moments(theta + d);
             Moments { ln_mgf: m.ln_mgf - at.ln_mgf, ..m }
         };
-        let high = rdp::tail(right, ln_tail, theta.max(away), theta + FURTHEST * away);
-        let high = high.max(rdp::tail(tilted, LN_RIGHT, away, FURTHEST * away));
-        Self { low: -rdp::tail(left, LN_LEFT, 5.0 * away, FURTHEST * away), high }
+        let (plain_edge, tilt) = rdp::tail(plain, ln_tail, theta.max(away.min(most)), theta + most);
+        let (right_edge, _) = rdp::tail(right, LN_RIGHT, away.min(most), most);
+        let (left_edge, _) = rdp::tail(left, LN_LEFT, (5.0 * away).min(most), most);
+        Self { low: -left_edge, high: plain_edge.max(right_edge), plain: plain_edge, right: tilt }
     }
 
     fn length(&self) -> f64 {
@@ -213,118 +231,15 @@ impl Window {
         (self.low / step).floor() as i64
     }
 
-    /// The number of knots, rounded up to a length that the FFT likes.
-    fn size(&self, step: f64) -> usize {
-        let least = ((self.length() / step).ceil() as usize + 3).max(32);
+    /// The number of knots, rounded up to a length that the FFT likes; `None` if there are too many.
+    fn size(&self, step: f64) -> Option<usize> {
+        let knots = (self.length() / step).ceil() + 3.0;
+        // Written for the good case: NaN is no number of knots.
+        if !(knots <= 2.0 * LONGEST && self.low.abs() / step < 1e15) {
+            return None;
+        }
+        let least = (knots as usize).max(32);
         let power = least.next_power_of_two();
-        if power / 4 * 3 >= least { power / 4 * 3 } else { power }
-    }
-}
-
-thread_local! {
-    // Plans hold tables of sines; a calibration asks for the same lengths again and again.
-    static PLANNER: RefCell<RealFftPlanner<f64>> = RefCell::new(RealFftPlanner::new());
-}
-
-fn plan(size: usize) -> Arc<dyn RealToComplex<f64>> {
-    PLANNER.with(|planner| planner.borrow_mut().plan_fft_forward(size))
-}
-
-/// The circular convolution of laws, each so often and with so large an error already in it (2-norm), read from knot `first` on; and a bound on
-/// the 2-norm of its rounding error.
-fn convolve(stages: &[(&Discrete, u64, f64)], first: i64, size: usize) -> (Vec<f64>, f64) {
-    let forward = plan(size);
-    let mut line = vec![0.0; size];
-    let mut scratch = forward.make_scratch_vec();
-    let mut spectrum: Vec<Complex<f64>> = Vec::new();
-    let unit = FFT_ERROR * f64::EPSILON * (size as f64).log2();
-    let (mut long, mut short, mut inherited, mut growth) = (1.0, 0.0, 0.0, 1.0);
-    for (i, &(law, count, error)) in stages.iter().enumerate() {
-        if i > 0 {
-            line.fill(0.0);
-        }
-        let mut at = law.first.rem_euclid(size as i64) as usize;
-        for mass in &law.masses {
-            line[at] += mass;
-            at = if at + 1 == size { 0 } else { at + 1 };
-        }
-        let n = count as f64;
-        if count >= 64 {
-            long += n
-        } else {
-            short += n * norm(&line)
-        }
-        inherited += n * error;
-        growth *= sum(line.iter().copied()).max(1.0).powf(n);
-        let mut output = vec![Complex::default(); size / 2 + 1];
-        process(forward.process_with_scratch(&mut line, &mut output, &mut scratch));
-        raise(&mut output, count);
-        if spectrum.is_empty() {
-            spectrum = output;
-        } else {
-            spectrum.iter_mut().zip(&output).for_each(|(s, z)| *s *= z);
-        }
-    }
-    // Back by the same transform: Hartley's, Re − Im of Fourier's, is its own inverse, and half of all tables need not be made.
-    hartley(&spectrum, &mut line);
-    process(forward.process_with_scratch(&mut line, &mut spectrum, &mut scratch));
-    hartley(&spectrum, &mut line);
-    let shift = first.rem_euclid(size as i64) as usize;
-    line.rotate_left(shift);
-    let scale = 1.0 / size as f64;
-    line.iter_mut().for_each(|m| *m = (*m * scale).max(0.0));
-    // Each term of a transform passes through log₂ n roundings, so an entry of the spectrum F of masses that add up to 1 is off by at most
-    // `unit`, and all of them by `unit` times the masses' 2-norm (both after scaling). F^n is then off by n·F^{n−1}·ΔF. For n ≥ 64, F^{n−1} is
-    // at most 2F^n (or, where |F| < ½, nothing), so that the 2-norm of the result serves instead of that of the factor.
-    let rounding = unit * (long * (2.0 * norm(&line) + 1e-15) + short) + inherited;
-    (line, rounding * growth)
-}
-
-/// The Hartley transform of a real line whose Fourier transform has this first half.
-fn hartley(half: &[Complex<f64>], line: &mut [f64]) {
-    let Some((first, rest)) = half.split_first() else { return };
-    line[0] = first.re - first.im;
-    // The second half is the first one mirrored, with Im negated; both meet in the middle.
-    let (up, down) = line[1..].split_at_mut(rest.len());
-    up.iter_mut().zip(rest).for_each(|(x, z)| *x = z.re - z.im);
-    down.iter_mut().rev().zip(rest).for_each(|(x, z)| *x = z.re + z.im);
-}
-
-fn norm(line: &[f64]) -> f64 {
-    sum(line.iter().map(|m| m * m)).sqrt()
-}
-
-/// A sum in eight lanes: a single one waits for each addition.
-fn sum(values: impl Iterator<Item = f64>) -> f64 {
-    let mut lanes = [0.0; 8];
-    values.enumerate().for_each(|(i, x)| lanes[i % 8] += x);
-    lanes.iter().sum()
-}
-
-/// The FFT crate reports wrong buffer lengths; ours come from its own makers.
-fn process(result: Result<(), realfft::FftError>) {
-    debug_assert!(result.is_ok(), "{result:?}");
-}
-
-/// Every entry to the n-th power; 0 where that is below anything that matters.
-fn raise(spectrum: &mut [Complex<f64>], n: u64) {
-    if n == 1 {
-        return;
-    }
-    let least = (-100.0 / n as f64).exp();
-    for z in spectrum {
-        if z.norm_sqr() < least {
-            *z = Complex::default();
-            continue;
-        }
-        let (mut base, mut rest, mut power) = (*z, n, Complex::new(1.0, 0.0));
-        while rest > 0 {
-            if rest & 1 == 1 {
-                power *= base;
-            }
-            base = base * base;
-            rest >>= 1;
-        }
-        *z = power;
+        Some(if power / 4 * 3 >= least { power / 4 * 3 } else { power })
     }
 }

@@ -1,6 +1,7 @@
 //! Privacy loss distributions: the whole law of the privacy loss, composed numerically, never below the truth.
 
 mod compose;
+mod convolution;
 mod discrete;
 
 use crate::curve::{Curve, TradeOff};
@@ -65,7 +66,7 @@ pub(crate) fn epsilon(direction: &Direction, delta: f64, bound: rdp::Bound, prec
             epsilon: found,
             ln_delta: delta.ln(),
         };
-        let composed = compose(&cut, focus);
+        let Some(composed) = compose(&cut, focus) else { break };
         let (better, ln_rounding) = composed.epsilon(delta - left_out);
         let settled = better > 0.75 * found;
         found = found.min(better);
@@ -104,7 +105,7 @@ pub(crate) fn delta(direction: &Direction, epsilon: f64, bound: rdp::Bound) -> O
             epsilon,
             ln_delta: found,
         };
-        let composed = compose(&cut, focus);
+        let Some(composed) = compose(&cut, focus) else { break };
         let better = (composed.delta(epsilon) + left_out).ln().min(found);
         let settled = better > found - 3.0;
         found = better;
@@ -138,7 +139,7 @@ pub(crate) fn trade_off(sides: &[Direction], delta: f64) -> TradeOff {
             epsilon: bound.value,
             ln_delta: delta.ln(),
         };
-        let composed = compose(&cut, focus);
+        let Some(composed) = compose(&cut, focus) else { return Curve::hopeless() };
         let lost = left_out + composed.infinite + composed.ln_rounding(0.0).exp();
         let losses = (0..composed.masses.len()).rev().map(|i| (composed.loss(i), composed.masses[i]));
         Curve::of(losses, lost)
