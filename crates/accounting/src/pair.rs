@@ -111,6 +111,16 @@ impl Mixture {
         top + self.ln_weights.iter().enumerate().map(|t| (term(t) - top).exp()).sum::<f64>().ln()
     }
 
+    /// The likelihood ratio itself, where it does not overflow.
+    #[inline]
+    fn ratio(&self, z: f64) -> f64 {
+        if !self.ln_weights.is_empty() {
+            return self.ln_ratio(z).exp();
+        }
+        let (y, q) = (self.shift * (z - 0.5 * self.shift), self.rate);
+        if q <= 0.5 { 1.0 + q * y.exp_m1() } else { (1.0 - q) + q * y.exp() }
+    }
+
     /// The derivative of ln_ratio, between 0 and rows × shift.
     fn slope(&self, z: f64) -> f64 {
         let s = self.shift;
@@ -223,6 +233,27 @@ impl Piece<'_> {
             _ => {
                 let up = self.mixture.ln_ratio(z);
                 (up, up + normal)
+            }
+        }
+    }
+
+    /// Whether [`Piece::ratios`] neither over- nor underflows between two points.
+    pub(crate) fn is_tame(&self, low: f64, high: f64) -> bool {
+        self.steepness() * (low.abs().max(high.abs()) + self.steepness()) < 300.0
+    }
+
+    /// P's density relative to the standard normal one, and Q's relative to P's, at z.
+    #[inline]
+    pub(crate) fn ratios(&self, z: f64) -> (f64, f64) {
+        match self.shape {
+            Shape::Add => (1.0, self.mixture.ratio(-z)),
+            Shape::Swap => {
+                let up = self.mixture.ratio(z);
+                (up, self.mixture.ratio(-z) / up)
+            }
+            _ => {
+                let up = self.mixture.ratio(z);
+                (up, 1.0 / up)
             }
         }
     }

@@ -17,6 +17,7 @@
 //! `splitting_keeps_both_masses`, `tests/golden.rs`.
 
 use crate::pair::{Pair, Piece};
+use crate::special::LN_SQRT_2PI;
 
 /// Relative slack for the error of quadrature and rounding in one cell's mass.
 const SLACK: f64 = 1e-12;
@@ -75,7 +76,7 @@ pub(crate) fn discretise(pair: &Pair, grid: Grid) -> Discrete {
             width = width.min(span.last - k);
             let end = k + width;
             let z_end = if end == span.last { span.high } else { span.piece.at_loss(end as f64 * step).clamp(z, span.high) };
-            let (left, right) = split(span.piece, z, z_end, k as f64 * step, width as f64 * step, tilt(k));
+            let (left, right) = span.split(z, z_end, k as f64 * step, width as f64 * step, tilt(k));
             let right = right * (theta * step * width as f64).exp();
             // Cells may be wide where there is little tilted mass: all wide cells together cost at most a quarter of what the grid of
             // single steps costs.
@@ -108,6 +109,8 @@ struct Span<'a> {
     high: f64,
     first: i64,
     last: i64,
+    /// Whether densities can be computed without their logarithms.
+    tame: bool,
 }
 
 impl<'a> Span<'a> {
@@ -116,36 +119,44 @@ impl<'a> Span<'a> {
         // A pinch of room against rounding in the loss itself.
         let first = (piece.loss(low) / step - 1e-6).floor() as i64;
         let last = (piece.loss(high) / step + 1e-6).ceil() as i64;
-        Self { piece, low, high, first, last: last.max(first + 1) }
+        Self { piece, low, high, first, last: last.max(first + 1), tame: piece.is_tame(low, high) }
     }
-}
 
-/// P-mass between z and z_end, scaled by e^`ln_scale` and split between the knots `a` and `a + width`.
-fn split(piece: &Piece<'_>, z: f64, z_end: f64, a: f64, width: f64, ln_scale: f64) -> (f64, f64) {
-    let (mut left, mut right) = (0.0, 0.0);
-    if z_end <= z {
-        return (left, right);
-    }
-    let unit = -(-width).exp_m1();
-    // The n-th derivative of the density is at most about its value times (|z| + 2 + steepness)ⁿ, for the n that matter here.
-    let change = (z_end - z) * (z.abs().max(z_end.abs()) + 2.0 + piece.steepness());
-    let (panels, rule): (usize, &[(f64, f64)]) = match change {
-        c if c < 0.008 => (1, &GAUSS_2),
-        c if c < 0.12 => (1, &GAUSS_3),
-        c => ((c / 0.5).ceil() as usize, &GAUSS_4),
-    };
-    let half = 0.5 * (z_end - z) / panels as f64;
-    for panel in 0..panels {
-        let middle = z + (2 * panel + 1) as f64 * half;
-        for &(x, weight) in rule {
-            let (loss, ln_density) = piece.loss_and_ln_density(middle + half * x);
-            let mass = weight * half * (ln_density + ln_scale).exp();
-            let share = (-(a - loss).exp_m1() / unit).clamp(0.0, 1.0);
-            left += mass * (1.0 - share);
-            right += mass * share;
+    /// P-mass between z and z_end, scaled by e^`ln_scale` and split between the knots `a` and `a + width`.
+    fn split(&self, z: f64, z_end: f64, a: f64, width: f64, ln_scale: f64) -> (f64, f64) {
+        let (mut left, mut right) = (0.0, 0.0);
+        if z_end <= z {
+            return (left, right);
         }
+        let unit = -(-width).exp_m1();
+        // The n-th derivative of the density is at most about its value times (|z| + 2 + steepness)ⁿ, for the n that matter here.
+        let change = (z_end - z) * (z.abs().max(z_end.abs()) + 2.0 + self.piece.steepness());
+        let (panels, rule): (usize, &[(f64, f64)]) = match change {
+            c if c < 0.008 => (1, &GAUSS_2),
+            c if c < 0.12 => (1, &GAUSS_3),
+            c => ((c / 0.5).ceil() as usize, &GAUSS_4),
+        };
+        let half = 0.5 * (z_end - z) / panels as f64;
+        let exp_a = a.exp();
+        for panel in 0..panels {
+            let middle = z + (2 * panel + 1) as f64 * half;
+            for &(x, weight) in rule {
+                let z = middle + half * x;
+                // Mass, and the share of the upper knot, (1 − e^{a−l})/unit.
+                let (mass, share) = if self.tame {
+                    let (density, against) = self.piece.ratios(z);
+                    (density * (ln_scale - 0.5 * z * z - LN_SQRT_2PI).exp(), 1.0 - exp_a * against)
+                } else {
+                    let (loss, ln_density) = self.piece.loss_and_ln_density(z);
+                    ((ln_density + ln_scale).exp(), -(a - loss).exp_m1())
+                };
+                let (mass, share) = (weight * half * mass, (share / unit).clamp(0.0, 1.0));
+                left += mass * (1.0 - share);
+                right += mass * share;
+            }
+        }
+        (left, right)
     }
-    (left, right)
 }
 
 const GAUSS_2: [(f64, f64); 2] = [(-0.577_350_269_189_625_8, 1.0), (0.577_350_269_189_625_8, 1.0)];

@@ -37,7 +37,7 @@ const STRONG_TILT: f64 = 0.85;
 const LN_ROUNDING: f64 = -11.5; // 1e-5
 
 /// ln of the part of δ that each kind of tail moved to loss ∞ may take.
-const LN_TAIL: f64 = -16.1; // 1e-7
+const LN_TAIL: f64 = -14.5; // 5e-7
 
 /// The smallest ε with δ(ε) ≤ `delta` for one direction; `None` where the noise is too small for a grid. `bound` is the Rényi bound, which shows
 /// where to look and is never exceeded.
