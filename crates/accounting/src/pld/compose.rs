@@ -153,7 +153,7 @@ impl Group<'_> {
         // What comes in from the left appears at the far right, where it would be composed once more for every group: there it is cut off, and
         // some room is made for it.
         let end = (window.plain / fine).ceil() as i64 + 1;
-        window.high += 2.0 * at.variance.sqrt();
+        window.high += at.variance.sqrt();
         let mut group = Convolution::new(window.size(fine)?, fine, theta, window.right);
         group.multiply(self.one, self.size, 0.0);
         let first_fine = window.first(fine);
@@ -240,6 +240,6 @@ impl Window {
         }
         let least = (knots as usize).max(32);
         let power = least.next_power_of_two();
-        Some(if power / 4 * 3 >= least { power / 4 * 3 } else { power })
+        Some([power / 8 * 5, power / 4 * 3].into_iter().find(|size| *size >= least).unwrap_or(power))
     }
 }
