@@ -200,8 +200,16 @@ fn a_delta_of_one_row_is_warned_about() {
 }
 
 #[test]
+fn bench_measures_queries_and_calibrations() {
+    for what in ["--noise-multiplier 1", "--epsilon 2"] {
+        let object = json(&format!("bench account {what} --sampling-rate 0.01 --steps 100 --delta 1e-5 --repeats 3"));
+        assert!(number(&object["ms_first"]) > 0.0 && number(&object["ms_min"]) <= number(&object["ms_median"]), "{object}");
+    }
+}
+
+#[test]
 fn every_command_has_help_with_an_example() {
-    for command in ["account", "calibrate", "plan"] {
+    for command in ["account", "calibrate", "plan", "bench account"] {
         let shown = text(&format!("{command} --help"));
         assert!(shown.contains("Example") && shown.contains(&format!("muffle {command}")), "{shown}");
     }

@@ -28,7 +28,7 @@ const ROUGH_EXCESS: f64 = 3e-4;
 
 /// The tilt, as a part of the one that would move the mean of the loss to ε: it brings the tail well within reach of floats without making much
 /// of losses far beyond.
-const TILT: f64 = 0.5;
+const TILT: f64 = 0.6;
 
 /// The tilt where rounding still takes more than [`LN_ROUNDING`] of δ.
 const STRONG_TILT: f64 = 0.85;

@@ -1,6 +1,7 @@
 //! The commands. Each parses its arguments into checked values, asks the library, and prints either a table for people or one JSON object.
 
 mod account;
+mod bench;
 mod calibrate;
 mod number;
 mod output;
@@ -27,6 +28,7 @@ enum Command {
     Account(account::Account),
     Calibrate(calibrate::Calibrate),
     Plan(plan::Plan),
+    Bench(bench::Bench),
 }
 
 /// Why a command failed.
@@ -70,6 +72,7 @@ pub fn main() -> ExitCode {
         Command::Account(command) => command.run(),
         Command::Calibrate(command) => command.run(),
         Command::Plan(command) => command.run(),
+        Command::Bench(command) => command.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
