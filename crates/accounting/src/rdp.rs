@@ -86,7 +86,7 @@ pub(crate) fn tail(moments: impl Fn(f64) -> Moments, ln_tail: f64, start: f64, m
 }
 
 fn stationary(direction: &Direction, mut slope: impl FnMut(f64, Moments) -> (f64, f64)) {
-    root(1.0, THETA.1, 1e-7, |theta| slope(theta, direction.moments(theta)));
+    root(1.0, THETA.1, 1e-5, |theta| slope(theta, direction.moments(theta)));
 }
 
 /// Follows the root of an increasing function of x = ln θ, given as (value, derivative in x), until x is known to `tolerance`.
@@ -113,7 +113,13 @@ fn root(start: f64, most: f64, tolerance: f64, mut function: impl FnMut(f64) -> 
         }
         next = next.clamp(lowest, highest);
         if (next - x).abs() < tolerance {
-            break;
+            // Where the moments change their nature, the function all but jumps and Newton's steps are tiny on one side of it: only a root
+            // that is seen from both sides is one (or there is none between the limits).
+            let beyond = if value < 0.0 { x + 10.0 * tolerance } else { x - 10.0 * tolerance };
+            if high - low <= 20.0 * tolerance || !(beyond > lowest && beyond < highest) {
+                break;
+            }
+            next = if beyond > low && beyond < high { beyond } else { 0.5 * (low + high) };
         }
         x = next;
     }
