@@ -6,6 +6,8 @@ use accounting::tuning::{self, Repetition};
 use accounting::{Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Error, Event, Lots, Rate, Release, Sigma};
 use proptest::prelude::*;
 
+mod chance;
+
 fn target(epsilon: f64, delta: f64, accountant: Accountant) -> Target {
     Target { epsilon: Epsilon::new(epsilon).unwrap(), delta: Delta::new(delta).unwrap(), unit: Adjacency::AddRemove.into(), accountant }
 }
@@ -15,7 +17,7 @@ fn poisson(q: f64, steps: u64) -> impl Fn(Sigma) -> accounting::Result<Compositi
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(chance::config(24))]
 
     #[test]
     fn sigma_is_enough_and_not_more(

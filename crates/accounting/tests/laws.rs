@@ -4,6 +4,8 @@
 use accounting::{Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Event, Lots, Rate, Release, Sigma, Unit};
 use proptest::prelude::*;
 
+mod chance;
+
 fn step(sigma: f64, q: f64) -> Event {
     Event::poisson(Rate::new(q).unwrap(), Sigma::new(sigma).unwrap())
 }
@@ -23,7 +25,7 @@ fn runs() -> impl Strategy<Value = (f64, f64, u64, f64)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(chance::config(48))]
 
     #[test]
     fn more_noise_costs_less((sigma, q, steps, delta) in runs(), accountant in prop_oneof![Just(Accountant::Pld), Just(Accountant::Rdp)]) {

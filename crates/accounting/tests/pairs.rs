@@ -4,6 +4,8 @@
 use accounting::{Accountant, Adjacency, Composition, Cost, Epsilon, Event, Lots, Rate, Sigma};
 use proptest::prelude::*;
 
+mod chance;
+
 type Point = [f64; 2];
 
 /// A mixture of unit normals in the plane: (weight, centre).
@@ -47,7 +49,7 @@ fn contribution() -> impl Strategy<Value = (f64, f64)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    #![proptest_config(chance::config(40))]
 
     #[test]
     fn poisson_lots(x in contribution(), y in contribution(), q in 0.01..0.99_f64, sigma in 0.5..3.0_f64, epsilon in 0.0..2.0_f64) {
