@@ -33,6 +33,7 @@ pub mod event;
 mod gaussian;
 mod gdp;
 pub mod ledger;
+mod mixture;
 pub mod number;
 mod pair;
 mod pld;
