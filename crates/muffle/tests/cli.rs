@@ -93,6 +93,16 @@ fn the_trade_off_is_shown_on_request() {
 }
 
 #[test]
+fn account_prices_repeated_runs() {
+    let object = json("account --noise-multiplier 1 --sampling-rate 0.01 --steps 1000 --delta 1e-5 --runs 10");
+    let (once, random, all) =
+        (number(&object["epsilon"]), number(&object["repeated"]["epsilon_best_of_random"]), number(&object["repeated"]["epsilon_all"]));
+    assert!(once < random && random < all, "{object}");
+    let composed = json("account --noise-multiplier 1 --sampling-rate 0.01 --steps 10000 --delta 1e-5");
+    assert_eq!(object["repeated"]["epsilon_all"], composed["epsilon"]);
+}
+
+#[test]
 fn calibrate_keeps_the_promise() {
     let object = json("calibrate --epsilon 8 --delta 8e-6 --sampling-rate 1024/42043 --steps 410");
     let sigma = number(&object["noise_multiplier"]);

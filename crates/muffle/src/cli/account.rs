@@ -1,8 +1,9 @@
 //! `muffle account`: what a run costs.
 
 use super::Failure;
-use super::number::real;
+use super::number::{count, real};
 use super::output::{fields, json_number, print, print_json, short, table, up, warn};
+use super::repeat::Repeated;
 use super::run::RunArgs;
 use accounting::{Accountant, Composition, Cost, Delta, Epsilon, Event, Guarantee, Lots, Rate, Sigma, Unit};
 use clap::Args;
@@ -27,6 +28,9 @@ pub(crate) struct Account {
     /// Show what an attacker can gain: true-positive rates at fixed false-positive rates, and the equivalent GDP μ
     #[arg(long)]
     trade_off: bool,
+    /// Also show the price of so many runs on the same people, as in tuning
+    #[arg(long, value_name = "K", value_parser = count, requires = "delta")]
+    runs: Option<u64>,
     #[command(flatten)]
     run: RunArgs,
 }
@@ -49,10 +53,22 @@ impl Account {
             warn("the per-block count treats blocks of one lot as if each had drawn a lot of its own: it is not a valid guarantee");
         }
         let trade_off = if self.trade_off { Some(self.trade_off(&cost, &guarantee)?) } else { None };
+        let repeated = match (self.runs, Delta::new(guarantee.delta)) {
+            (Some(runs), Ok(delta)) => Some(Repeated::new(&events, self.run.unit(), delta, runs)?),
+            _ => None,
+        };
         if self.run.json {
-            self.print_json(sigma, steps, &guarantee, per_block, trade_off);
+            let mut object = self.json(sigma, steps, &guarantee, per_block, trade_off);
+            if let Some(repeated) = repeated {
+                object["repeated"] = repeated.json();
+            }
+            print_json(&object);
         } else {
             self.print_table(sigma, steps, &guarantee, per_block, trade_off);
+            if let Some(repeated) = repeated {
+                print("\nTrying several times on the same people (all looked at, or a random number of runs and only the best released):");
+                print(&table(&Repeated::HEADER, &[repeated.cells()]));
+            }
         }
         Ok(())
     }
@@ -76,7 +92,7 @@ impl Account {
         Ok((curve.gdp_mu(least), rates.iter().map(|fpr| (*fpr, curve.tpr(*fpr))).collect()))
     }
 
-    fn print_json(&self, sigma: Sigma, steps: u64, g: &Guarantee, per_block: Option<f64>, trade_off: Option<(f64, Vec<(f64, f64)>)>) {
+    fn json(&self, sigma: Sigma, steps: u64, g: &Guarantee, per_block: Option<f64>, trade_off: Option<(f64, Vec<(f64, f64)>)>) -> Value {
         let mut object = json!({
             "epsilon": json_number(g.epsilon),
             "delta": json_number(g.delta),
@@ -108,7 +124,7 @@ impl Account {
             object["gdp_mu"] = json_number(mu);
             object["trade_off"] = Value::Array(points);
         }
-        print_json(&object);
+        object
     }
 
     fn print_table(&self, sigma: Sigma, steps: u64, g: &Guarantee, per_block: Option<f64>, trade_off: Option<(f64, Vec<(f64, f64)>)>) {

@@ -6,6 +6,7 @@ mod calibrate;
 mod number;
 mod output;
 mod plan;
+mod repeat;
 mod run;
 
 use clap::{Parser, Subcommand};

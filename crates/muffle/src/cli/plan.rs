@@ -3,10 +3,10 @@
 use super::Failure;
 use super::number::real;
 use super::output::{json_number, print, print_json, short, table, up, warn};
+use super::repeat::Repeated;
 use super::run::{RunArgs, Sampling};
 use crate::chart::{Panel, svg};
 use accounting::calibrate::{self, Target};
-use accounting::tuning::{self, Repetition};
 use accounting::{Delta, Epsilon, Guarantee, Sigma};
 use clap::Args;
 use serde_json::{Value, json};
@@ -33,15 +33,6 @@ pub(crate) struct Plan {
     chart: Option<PathBuf>,
     #[command(flatten)]
     run: RunArgs,
-}
-
-/// The price of several runs.
-struct Repeated {
-    runs: u64,
-    /// ε if all of them are looked at.
-    all: f64,
-    /// ε if their number is random with this mean and only the best is released, under the cheapest law.
-    random: Option<(f64, &'static str)>,
 }
 
 /// One line of the plan.
@@ -91,7 +82,11 @@ impl Plan {
         }
         let rows = settings.into_iter().map(|s| self.row(&base, delta, s)).collect::<Result<Vec<Row>, Failure>>()?;
         let own = self.row(&base, delta, ("", n, lot, steps))?;
-        let repeated = self.repeated(&base, delta, &own)?;
+        let events = base.events(Sigma::new(own.sigma)?, own.steps)?;
+        let repeated = [1, 2, 5, 10, 20, 50]
+            .into_iter()
+            .map(|runs| Repeated::new(&events, base.unit(), delta, runs))
+            .collect::<Result<Vec<_>, _>>()?;
         let panels = self.panels(&rows, &own);
         if let Some(path) = &self.chart {
             let title = match self.noise_multiplier {
@@ -121,22 +116,6 @@ impl Plan {
             None => calibrate::sigma(target, events)?,
         };
         Ok(Row { over, dataset, lot, steps, sigma: sigma.get(), price })
-    }
-
-    /// ε of running the plan several times: all paid for, and with a random number of runs and only the best released.
-    fn repeated(&self, base: &RunArgs, delta: Delta, own: &Row) -> Result<Vec<Repeated>, Failure> {
-        let events = base.events(Sigma::new(own.sigma)?, own.steps)?;
-        let mut rows = Vec::new();
-        for runs in [1, 2, 5, 10, 20, 50] {
-            let all = tuning::epsilon(&events, base.unit(), Repetition::Fixed(runs), delta)?.epsilon;
-            let mean = runs as f64;
-            let random = [Repetition::Geometric(mean), Repetition::Logarithmic(mean), Repetition::Poisson(mean)]
-                .into_iter()
-                .filter_map(|law| Some((tuning::epsilon(&events, base.unit(), law, delta).ok()?.epsilon, law.name())))
-                .min_by(|a, b| a.0.total_cmp(&b.0));
-            rows.push(Repeated { runs, all, random: random.filter(|_| runs > 1) });
-        }
-        Ok(rows)
     }
 
     fn panels(&self, rows: &[Row], own: &Row) -> Vec<Panel> {
@@ -171,15 +150,7 @@ impl Plan {
                 "accountant": row.price.accountant.name(),
             })
         };
-        let repeated: Vec<Value> = repeated
-            .iter()
-            .map(|Repeated { runs, all, random }| match random {
-                Some((epsilon, law)) => {
-                    json!({"runs": runs, "epsilon_all": json_number(*all), "epsilon_best_of_random": json_number(*epsilon), "law": law})
-                }
-                None => json!({"runs": runs, "epsilon_all": json_number(*all)}),
-            })
-            .collect();
+        let repeated: Vec<Value> = repeated.iter().map(Repeated::json).collect();
         let mut base = object(own);
         if let Some(map) = base.as_object_mut() {
             map.remove("over");
@@ -244,14 +215,7 @@ impl Plan {
             print(&panel.sketch(56, 9));
         }
         print("Trying several times on the same people (all looked at, or a random number of runs and only the best released):");
-        let lines: Vec<Vec<String>> = repeated
-            .iter()
-            .map(|Repeated { runs, all, random }| {
-                let random = random.map_or(String::from("—"), |(epsilon, law)| format!("{} ({law})", up(epsilon, 4)));
-                vec![runs.to_string(), up(*all, 4), random]
-            })
-            .collect();
-        print(&table(&["runs", "ε, all", "ε, best of random"], &lines));
+        print(&table(&Repeated::HEADER, &repeated.iter().map(Repeated::cells).collect::<Vec<_>>()));
         if self.noise_multiplier.is_none() && own.sigma < 0.3 {
             warn("so little noise rests on large δ-events alone; consider a smaller ε");
         }

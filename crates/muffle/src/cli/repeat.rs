@@ -1,0 +1,46 @@
+//! The price of trying several times on the same people.
+
+use super::Failure;
+use super::output::{json_number, up};
+use accounting::tuning::{self, Repetition};
+use accounting::{Composition, Delta, Unit};
+use serde_json::{Value, json};
+
+/// ε of several runs.
+pub(crate) struct Repeated {
+    runs: u64,
+    /// If all of them are looked at.
+    all: f64,
+    /// If their number is random with this mean and only the best is released, under the cheapest law.
+    random: Option<(f64, &'static str)>,
+}
+
+impl Repeated {
+    /// Prices `runs` runs of these events.
+    pub(crate) fn new(run: &Composition, unit: Unit, delta: Delta, runs: u64) -> Result<Self, Failure> {
+        let all = tuning::epsilon(run, unit, Repetition::Fixed(runs), delta)?.epsilon;
+        let mean = runs as f64;
+        let random = [Repetition::Geometric(mean), Repetition::Logarithmic(mean), Repetition::Poisson(mean)]
+            .into_iter()
+            .filter_map(|law| Some((tuning::epsilon(run, unit, law, delta).ok()?.epsilon, law.name())))
+            .min_by(|a, b| a.0.total_cmp(&b.0));
+        Ok(Self { runs, all, random: random.filter(|_| runs > 1) })
+    }
+
+    pub(crate) const HEADER: [&str; 3] = ["runs", "ε, all", "ε, best of random"];
+
+    /// A line of a table.
+    pub(crate) fn cells(&self) -> Vec<String> {
+        let random = self.random.map_or(String::from("—"), |(epsilon, law)| format!("{} ({law})", up(epsilon, 4)));
+        vec![self.runs.to_string(), up(self.all, 4), random]
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        let mut object = json!({"runs": self.runs, "epsilon_all": json_number(self.all)});
+        if let Some((epsilon, law)) = self.random {
+            object["epsilon_best_of_random"] = json_number(epsilon);
+            object["law"] = json!(law);
+        }
+        object
+    }
+}
