@@ -119,3 +119,30 @@ fn pair(event: &Event, Unit { adjacency, rows }: Unit) -> Result<Pair> {
         _ => return Err(refused()),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::number::{Rate, Sigma};
+
+    /// Removing a row and adding one are different questions for sampled lots, and both are asked; replacing one is the same both ways.
+    #[test]
+    fn both_sides_are_looked_at() {
+        let events = |lots| Composition::repeated(Event::gaussian(lots, Sigma::new(0.7).unwrap()), 3);
+        let poisson = events(Lots::Poisson { rate: Rate::new(0.1).unwrap() });
+        let sides = directions(&poisson, Adjacency::AddRemove.into()).unwrap();
+        assert_eq!(sides.len(), 2);
+        // The second side is the first one swapped: E_P e^{θL} of (P, Q) is that of (Q, P) at −1 − θ.
+        for theta in [0.3, 2.0, 7.0] {
+            let (there, back) = (sides[0].moments(theta).ln_mgf, sides[1].moments(-1.0 - theta).ln_mgf);
+            assert!((there - back).abs() < 1e-10 * (1.0 + there.abs()), "θ = {theta}: {there} != {back}");
+        }
+        let fixed = events(Lots::fixed_size(100, 10).unwrap());
+        assert_eq!(directions(&fixed, Adjacency::AddRemove.into()).unwrap().len(), 2);
+        for one_sided in [directions(&poisson, Adjacency::ReplaceOne.into()), directions(&fixed, Adjacency::ReplaceOne.into())] {
+            assert_eq!(one_sided.unwrap().len(), 1);
+        }
+        let full = directions(&events(Lots::Full), Adjacency::AddRemove.into()).unwrap();
+        assert!(full.len() == 1 && (full[0].as_gaussian().unwrap() - 3.0_f64.sqrt() / 0.7).abs() < 1e-12);
+    }
+}
