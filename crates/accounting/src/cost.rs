@@ -40,7 +40,7 @@ pub enum Accountant {
     /// The smaller of PLD and RDP. Both are upper bounds, so the smaller is one.
     #[default]
     Best,
-    /// Privacy loss distributions: tight to within a hundredth of a percent.
+    /// Privacy loss distributions: tight to within a hundredth of a percent in ordinary runs. Where the grid would be too long, the Rényi bound.
     Pld,
     /// Rényi divergences: a few percent above PLD, and there for every event.
     Rdp,

@@ -70,8 +70,8 @@ pub(crate) fn ln_delta(direction: &Direction, epsilon: f64) -> Bound {
 }
 
 /// The smallest l with P(L ≥ l) ≤ e^`ln_tail` by Chernoff's inequality at the best tilt, (K(t) − ln_tail)/t, for a law given by its moments.
-/// Stationary where tK′ − K + ln_tail = 0. The search goes
-/// from `start` to `most`; it need not be exact, as any tilt gives a valid bound. Returns l and the tilt.
+/// Stationary where tK′ − K + ln_tail = 0. The search goes from `start` to `most`; it need not be exact, as any tilt gives a valid bound.
+/// Returns l and the tilt.
 pub(crate) fn tail(moments: impl Fn(f64) -> Moments, ln_tail: f64, start: f64, most: f64) -> (f64, f64) {
     let mut best = (f64::INFINITY, start);
     root(start, most, 0.02, |t| {

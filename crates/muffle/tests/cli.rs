@@ -167,6 +167,7 @@ fn bad_input_is_refused() {
         ("account --noise-multiplier 1 --sampling fixed --sampling-rate 0.1 --steps 10 --delta 1e-5".into(), "--dataset-size"),
         ("account --noise-multiplier 1 --sampling fixed --dataset-size 5 --lot-size 6 --steps 1 --delta 1e-5".into(), "lot size"),
         ("account --noise-multiplier 1 --dataset-size 0 --lot-size 0 --steps 1 --delta 1e-5".into(), "sampling rate"),
+        ("account --noise-multiplier 1 --sampling-rate 0.1 --steps 10 --delta 1e-5 --runs 0".into(), "runs"),
         ("calibrate --epsilon nan --delta 1e-5 --sampling-rate 0.1 --steps 1".into(), "epsilon"),
         ("plan --dataset-size 0".into(), "dataset-size"),
         ("plan --dataset-size 10 --lot-size 11".into(), "lot-size"),
@@ -204,6 +205,8 @@ fn extremes_are_infinite_or_large() {
 #[test]
 fn a_delta_of_one_row_is_warned_about() {
     let output = muffle("account --noise-multiplier 1 --dataset-size 1000 --lot-size 10 --steps 10 --delta 1e-3 --json");
+    assert!(output.status.success() && String::from_utf8_lossy(&output.stderr).contains("1/N"));
+    let output = muffle("account --noise-multiplier 1 --dataset-size 1000 --lot-size 10 --steps 1000 --epsilon 0.1 --json");
     assert!(output.status.success() && String::from_utf8_lossy(&output.stderr).contains("1/N"));
     let output = muffle("account --noise-multiplier 1 --dataset-size 1000 --lot-size 10 --steps 10 --delta 1e-4 --json");
     assert!(output.status.success() && output.stderr.is_empty());

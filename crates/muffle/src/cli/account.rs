@@ -47,7 +47,7 @@ impl Account {
             (None, Some(epsilon)) => cost.delta(accountant, Epsilon::new(epsilon)?)?,
             (None, None) => return Err(Failure::Input("give --delta or --epsilon".into())),
         };
-        self.run.warnings(self.delta.map(Delta::new).transpose()?);
+        self.run.warnings(Delta::new(guarantee.delta).ok());
         let per_block = if self.run.blocks > 1 { self.per_block(sigma, steps, &guarantee)? } else { None };
         if per_block.is_some() {
             warn("the per-block count treats blocks of one lot as if each had drawn a lot of its own: it is not a valid guarantee");

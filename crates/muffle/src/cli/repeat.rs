@@ -18,6 +18,9 @@ pub(crate) struct Repeated {
 impl Repeated {
     /// Prices `runs` runs of these events.
     pub(crate) fn new(run: &Composition, unit: Unit, delta: Delta, runs: u64) -> Result<Self, Failure> {
+        if runs == 0 {
+            return Err(Failure::Input("--runs must be at least 1".into()));
+        }
         let all = tuning::epsilon(run, unit, Repetition::Fixed(runs), delta)?.epsilon;
         let mean = runs as f64;
         let random = [Repetition::Geometric(mean), Repetition::Logarithmic(mean), Repetition::Poisson(mean)]
