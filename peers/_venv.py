@@ -1,8 +1,8 @@
 """Gives a peer script the Python packages it needs, without touching the system Python.
 
 A peer script calls `ensure(...)` before it imports anything foreign. If an import is missing, a virtual
-environment is made beside this file, the packages are installed into it (this needs the network once), and
-the script starts over inside it.
+environment of the given name is made beside this file, the packages are installed into it (this needs the
+network once), and the script starts over inside it.
 """
 
 import importlib.util
@@ -12,26 +12,25 @@ import subprocess
 import sys
 import venv
 
-HERE = pathlib.Path(__file__).resolve().parent / ".venv-accounting"
 
-
-def ensure(packages):
-    """`packages` maps the name that is imported to the pip requirement that provides it."""
-    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+def ensure(packages, name):
+    """`packages` maps the name that is imported to the pip requirement that provides it; `name` names the environment."""
+    home = pathlib.Path(__file__).resolve().parent / f".venv-{name}"
+    missing = [module for module in packages if importlib.util.find_spec(module) is None]
     if not missing:
         return
-    python = HERE / "bin" / "python"
-    inside = pathlib.Path(sys.prefix).resolve() == HERE
+    python = home / "bin" / "python"
+    inside = pathlib.Path(sys.prefix).resolve() == home
     if not python.exists():
-        print(f"making {HERE}", file=sys.stderr)
-        venv.create(HERE, with_pip=True)
+        print(f"making {home}", file=sys.stderr)
+        venv.create(home, with_pip=True)
         # The environment is nobody's source: let git overlook it without a rule elsewhere.
-        (HERE / ".gitignore").write_text("*\n")
+        (home / ".gitignore").write_text("*\n")
     if not inside:
         # An environment made for one script may lack what another needs: start over inside, and look again there.
         os.execv(python, [str(python), *sys.argv])
     subprocess.run([str(python), "-m", "pip", "install", "--quiet", *packages.values()], check=True)
     importlib.invalidate_caches()
-    still = [name for name in packages if importlib.util.find_spec(name) is None]
+    still = [module for module in packages if importlib.util.find_spec(module) is None]
     if still:
         sys.exit(f"installed {list(packages.values())}, and still cannot import {still}")

@@ -33,7 +33,7 @@ import time
 
 import _venv
 
-_venv.ensure({"dp_accounting": "dp-accounting==0.6.0", "prv_accountant": "prv-accountant==0.2.0"})
+_venv.ensure({"dp_accounting": "dp-accounting==0.6.0", "prv_accountant": "prv-accountant==0.2.0"}, "accounting")
 
 import dp_accounting
 from dp_accounting import pld

@@ -25,7 +25,7 @@ import time
 
 import _venv
 
-_venv.ensure({"dp_accounting": "dp-accounting==0.6.0", "mpmath": "mpmath==1.4.1"})
+_venv.ensure({"dp_accounting": "dp-accounting==0.6.0", "mpmath": "mpmath==1.4.1"}, "accounting")
 
 import dp_accounting
 import mpmath

@@ -1,0 +1,43 @@
+//! A small convolutional network with group norm: no example sees another, as with batch norm it would.
+
+use crate::builder::Builder;
+use crate::graph::Graph;
+use tensor::activation::Activation;
+use tensor::patches::{Grid, Window};
+use tensor::pooling::Pool;
+
+/// Its sides.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cnn {
+    /// The images.
+    pub image: Grid,
+    /// Channels of each stage; a stage is a 3×3 convolution, group norm and, except after the last, 2×2 max pooling.
+    pub stages: Vec<usize>,
+    /// Groups of the group norms.
+    pub groups: usize,
+    /// Classes out.
+    pub classes: usize,
+}
+
+impl Cnn {
+    /// The model.
+    pub fn graph(&self) -> Graph {
+        let mut build = Builder::numbers(self.image.len());
+        let mut x = build.image(self.image);
+        let around = Window { kernel: [3, 3], stride: [1, 1], padding: [1, 1] };
+        let halves = Window { kernel: [2, 2], stride: [2, 2], padding: [0, 0] };
+        for (stage, &channels) in self.stages.iter().enumerate() {
+            build.cut();
+            x = build.conv(&format!("stages.{stage}.conv"), x, channels, around, Some(Activation::Relu));
+            x = build.group_norm(&format!("stages.{stage}.norm"), x, self.groups, 1e-5);
+            if stage + 1 < self.stages.len() {
+                x = build.pool(x, Pool::Max, halves);
+            }
+        }
+        let width = self.stages.last().copied().unwrap_or(self.image.channels);
+        let x = build.mean(x);
+        let head = build.map("head", width, self.classes, (1.0 / width as f32).sqrt());
+        let logits = build.linear(x, &[head], None);
+        build.finish(logits)
+    }
+}

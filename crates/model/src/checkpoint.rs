@@ -1,0 +1,138 @@
+//! A model as it lies on disk: configuration and weights in the Hugging Face layout.
+
+use crate::builder::Lora;
+use crate::graph::Graph;
+use crate::hf::{self, Architecture, Config, SaveOptions, Weights};
+use crate::{Error, Network, init};
+use protocol::Params;
+use std::path::Path;
+use tensor::Array;
+
+/// A configuration, the graph it describes, and a value for each parameter.
+#[derive(Debug)]
+pub struct Checkpoint {
+    /// The configuration.
+    pub config: Config,
+    /// The model.
+    pub graph: Graph,
+    /// A value for each of the graph's parameters.
+    pub values: Vec<Array>,
+    /// Parameters that the files did not have and that start anew: a classification head, low-rank additions.
+    pub fresh: Vec<String>,
+}
+
+impl Checkpoint {
+    /// A new model, from public randomness.
+    ///
+    /// # Errors
+    /// If a side makes no sense.
+    pub fn new(config: Config, lora: Option<Lora>, seed: u64) -> Result<Self, Error> {
+        config.architecture.check()?;
+        let graph = config.architecture.graph(lora);
+        let mut values = graph.init(seed)?;
+        graph.balance(&mut values);
+        let fresh = graph.specs.iter().map(|spec| spec.name.clone()).collect();
+        Ok(Self { config, graph, values, fresh })
+    }
+
+    /// Reads a directory. What it lacks of a classification head, and low-rank additions, start from `seed`.
+    ///
+    /// # Errors
+    /// If a file is missing or damaged, if a tensor is missing, has another shape or is not finite, or if there is a tensor that the model has no place for.
+    pub fn open(dir: impl AsRef<Path>, lora: Option<Lora>, seed: u64) -> Result<Self, Error> {
+        let dir = dir.as_ref();
+        let config = Config::read(dir)?;
+        let weights = Weights::open(dir)?;
+        let graph = config.architecture.graph(lora);
+        let mut fresh = Vec::new();
+        let mut values = Vec::with_capacity(graph.specs.len());
+        for (stream, spec) in graph.specs.iter().enumerate() {
+            // Base models are saved without the prefix.
+            let bare = spec.name.strip_prefix("transformer.").or(spec.name.strip_prefix("bert.")).unwrap_or(&spec.name);
+            let names = [spec.name.as_str(), bare];
+            let addition = spec.name.ends_with(".lora_left") || spec.name.ends_with(".lora_right");
+            let optional = addition || spec.name.starts_with("classifier.");
+            if optional && !weights.contains(names[0]) {
+                fresh.push(spec.name.clone());
+                values.push(init::one(spec, seed, stream as u64)?);
+            } else {
+                values.push(weights.load(weights.find(&names)?, &spec.shape)?);
+            }
+        }
+        tied_head(&config, &graph, &values, &weights, dir)?;
+        weights.all_used()?;
+        graph.balance(&mut values);
+        Ok(Self { config, graph, values, fresh })
+    }
+
+    /// Adds a token to the vocabulary. Its rows, in the token table and in a head of its own, are the means of the others.
+    #[must_use]
+    pub fn with_pad(mut self) -> Self {
+        let vocab = match &mut self.config.architecture {
+            Architecture::Gpt2(config) => &mut config.vocab,
+            Architecture::Llama(config) => &mut config.vocab,
+            Architecture::Bert(config) => &mut config.vocab,
+        };
+        let rows = *vocab;
+        *vocab += 1;
+        if let crate::graph::Intake::Tokens { vocab, .. } = &mut self.graph.intake {
+            *vocab = rows + 1;
+        }
+        const TABLES: [&str; 4] = ["transformer.wte.weight", "model.embed_tokens.weight", "bert.embeddings.word_embeddings.weight", "lm_head.weight"];
+        for (spec, value) in self.graph.specs.iter_mut().zip(&mut self.values) {
+            if TABLES.contains(&spec.name.as_str()) {
+                *value = hf::append_mean_row(value);
+                spec.shape = value.shape().to_vec();
+            }
+        }
+        // Layers carry the widths of their maps: build them anew. Low-rank additions never touch a table.
+        let specs = std::mem::take(&mut self.graph.specs);
+        let lora = self.graph.lora.clone();
+        self.graph = self.config.architecture.graph(lora);
+        debug_assert_eq!(specs, self.graph.specs, "the same parameters with one more row");
+        self
+    }
+
+    /// Splits into a network and what it trains.
+    ///
+    /// # Errors
+    /// As [`Network::new`].
+    pub fn network(self, trainable: impl Fn(&str) -> bool) -> Result<(Config, Network, Params), Error> {
+        let (network, params) = Network::new(self.graph, self.values, trainable)?;
+        Ok((self.config, network, params))
+    }
+
+    /// Writes `network` at `params` into a directory, low-rank additions folded in, so that anything that reads the layout can use it.
+    ///
+    /// # Errors
+    /// If a file cannot be written, or a number is not finite.
+    pub fn save(dir: impl AsRef<Path>, config: &Config, network: &Network, params: &Params, options: &SaveOptions<'_>) -> Result<(), Error> {
+        let merged = (!network.graph().pairs.is_empty()).then(|| {
+            let mut values: Vec<Array> = network.tensors(params).map(|(_, value)| value.clone()).collect();
+            network.graph().merge(&mut values);
+            values
+        });
+        let addition = |name: &str| name.ends_with(".lora_left") || name.ends_with(".lora_right");
+        let tensors: Vec<(&str, &Array)> = network
+            .tensors(params)
+            .enumerate()
+            .map(|(index, (name, value))| (name, merged.as_ref().map_or(value, |merged| &merged[index])))
+            .filter(|(name, _)| !addition(name))
+            .collect();
+        hf::save(dir, config, &tensors, options)
+    }
+}
+
+/// A tied model's files may hold the head all the same. Then it must be the table.
+fn tied_head(config: &Config, graph: &Graph, values: &[Array], weights: &Weights, dir: &Path) -> Result<(), Error> {
+    let table = match &config.architecture {
+        Architecture::Gpt2(config) if config.tied => "transformer.wte.weight",
+        Architecture::Llama(config) if config.tied => "model.embed_tokens.weight",
+        _ => return Ok(()),
+    };
+    let Some(table) = graph.param(table).map(|param| &values[param.0]) else { return Ok(()) };
+    if weights.contains("lm_head.weight") && weights.load("lm_head.weight", table.shape())? != *table {
+        return Err(Error::malformed(dir, "the configuration ties head and token table, but \"lm_head.weight\" differs from the table"));
+    }
+    Ok(())
+}

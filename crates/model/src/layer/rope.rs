@@ -1,0 +1,39 @@
+//! Rotary positions, in place on queries and keys.
+
+use super::Layer;
+use crate::graph::Value;
+use crate::run::{Gradient, Run};
+use std::sync::Arc;
+use tensor::rope::{Place, Rope, Turn};
+
+#[derive(Debug)]
+pub(crate) struct Rotate {
+    pub(crate) rope: Arc<Rope>,
+    /// The heads that turn.
+    pub(crate) place: Place,
+    pub(crate) x: Value,
+    pub(crate) out: Value,
+}
+
+impl Layer for Rotate {
+    fn inputs(&self) -> Vec<Value> {
+        vec![self.x]
+    }
+
+    fn outputs(&self) -> Vec<Value> {
+        vec![self.out]
+    }
+
+    fn forward(&self, _: usize, run: &mut Run<'_>) {
+        // Nobody else reads x: the builder sees to it.
+        let mut data = run.lend(self.x);
+        self.rope.turn(run.batch.offsets(run.form(self.out).space), self.place, Turn::Forward, &mut data);
+        run.put(self.out, data);
+    }
+
+    fn backward(&self, _: usize, run: &mut Run<'_>) {
+        let Some(mut d) = run.own_gradient(self.out) else { return };
+        self.rope.turn(run.batch.offsets(run.form(self.out).space), self.place, Turn::Backward, &mut d);
+        run.buffers.gradients[self.x.0] = Gradient::Own(d);
+    }
+}

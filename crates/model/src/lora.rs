@@ -1,0 +1,45 @@
+//! Low-rank additions as values: set up so that the model starts unchanged, and folded into the weights when it is saved.
+
+use crate::graph::{Graph, Param};
+use crate::layer::Order;
+use tensor::matmul::{Onto, Threads, View, ViewMut, matmul};
+use tensor::Array;
+
+/// A low-rank addition: `weight` gains `scale` · A Bᵀ.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pair {
+    /// The frozen weight.
+    pub weight: Param,
+    /// A, out × r.
+    pub left: Param,
+    /// B, in × r.
+    pub right: Param,
+    /// alpha/rank
+    pub scale: f32,
+    pub(crate) order: Order,
+}
+
+impl Graph {
+    /// Takes scale · A Bᵀ off the weights, so that weight and addition together are the weight as it was.
+    pub fn balance(&self, values: &mut [Array]) {
+        self.fold(values, -1.0);
+    }
+
+    /// Adds scale · A Bᵀ to the weights: they then are the model without low-rank additions.
+    pub fn merge(&self, values: &mut [Array]) {
+        self.fold(values, 1.0);
+    }
+
+    fn fold(&self, values: &mut [Array], sign: f32) {
+        for pair in &self.pairs {
+            let mut weight = std::mem::take(&mut values[pair.weight.0]);
+            let (left, right) = (&values[pair.left.0], &values[pair.right.0]);
+            let left = View::new(left.data(), left.rows(), left.cols());
+            let right = View::new(right.data(), right.rows(), right.cols());
+            let (a, b) = if pair.order == Order::OutIn { (left, right) } else { (right, left) };
+            let (rows, cols) = (weight.rows(), weight.cols());
+            matmul(ViewMut::new(weight.data_mut(), rows, cols), Onto::Old, sign * pair.scale, a, b.t(), Threads::All);
+            values[pair.weight.0] = weight;
+        }
+    }
+}

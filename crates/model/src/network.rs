@@ -1,0 +1,323 @@
+//! The engine of this crate: a graph, its frozen parameters and its buffers.
+
+use crate::batch::Batch;
+use crate::engine::{Engine, Observed, Weights};
+use crate::example::Example;
+use crate::graph::{Graph, Reduction, Spec};
+use crate::plan::Plan;
+use crate::rule::{NormMethod, Traces};
+use crate::run::{Buffers, Gradient, Purpose, Run};
+use crate::Error;
+use protocol::{Blocks, Geometry, Params};
+use tensor::{Array, Workspace, cross_entropy};
+
+/// A model that can be evaluated and differentiated, example by example.
+#[derive(Debug)]
+pub struct Network {
+    graph: Graph,
+    plan: Plan,
+    /// By parameter; the trained ones are empty.
+    frozen: Vec<Array>,
+    reduction: Reduction,
+    method: NormMethod,
+    batch: Batch,
+    buffers: Buffers,
+    space: Workspace,
+    losses: Vec<f64>,
+    squares: Vec<f64>,
+    column: Vec<f64>,
+    weights: Weights,
+}
+
+impl Network {
+    /// Splits `values`, one for each parameter of the graph, into those to be trained, which are returned, and frozen ones, which stay.
+    ///
+    /// # Errors
+    /// If a value has another shape than its parameter, or a parameter to be trained does not reach the logits.
+    pub fn new(graph: Graph, mut values: Vec<Array>, trainable: impl Fn(&str) -> bool) -> Result<(Self, Params), Error> {
+        if values.len() != graph.specs.len() {
+            return Err(Error::Model(format!("{} tensors for {} parameters", values.len(), graph.specs.len())));
+        }
+        for (spec, value) in graph.specs.iter().zip(&values) {
+            if spec.shape != value.shape() {
+                return Err(Error::Model(format!("{}: shape {:?} expected, got {:?}", spec.name, spec.shape, value.shape())));
+            }
+        }
+        let trained: Vec<bool> = graph.specs.iter().map(|spec| trainable(&spec.name)).collect();
+        let plan = Plan::new(&graph, &trained);
+        if let Some(k) = (0..plan.trained.len()).find(|&k| plan.uses[k].is_empty()) {
+            return Err(Error::Model(format!("{}: to be trained, but no layer uses it", graph.specs[plan.trained[k].0].name)));
+        }
+        let params = plan.trained.iter().map(|param| std::mem::take(&mut values[param.0])).collect();
+        let mut buffers = Buffers::default();
+        buffers.prepare(&graph);
+        let network = Self {
+            graph,
+            plan,
+            frozen: values,
+            reduction: Reduction::default(),
+            method: NormMethod::default(),
+            batch: Batch::default(),
+            buffers,
+            space: Workspace::new(),
+            losses: Vec::new(),
+            squares: Vec::new(),
+            column: Vec::new(),
+            weights: Weights::default(),
+        };
+        Ok((network, Params::new(params)))
+    }
+
+    /// How the losses of an example's targets make the example's loss.
+    pub fn set_reduction(&mut self, reduction: Reduction) {
+        self.reduction = reduction;
+    }
+
+    /// How norms are found. The result does not depend on it, beyond rounding.
+    pub fn set_norm_method(&mut self, method: NormMethod) {
+        self.method = method;
+    }
+
+    /// The model without its numbers.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// All tensors by name, the trained ones from `at`: what a checkpoint holds.
+    pub fn tensors<'a>(&'a self, at: &'a Params) -> impl Iterator<Item = (&'a str, &'a Array)> {
+        self.graph.specs.iter().enumerate().map(move |(index, spec)| {
+            (spec.name.as_str(), self.plan.place[index].map_or(&self.frozen[index], |k| &at[k]))
+        })
+    }
+
+    /// How many buffers had to be made so far: it stands still in the steady state.
+    pub fn fresh_buffers(&self) -> usize {
+        self.space.fresh()
+    }
+
+    /// The low-rank pairs (left, right) among the trained tensors.
+    pub fn pairs(&self) -> Vec<(usize, usize)> {
+        let place = |param: crate::graph::Param| self.plan.place[param.0];
+        self.graph.pairs.iter().filter_map(|pair| Some((place(pair.left)?, place(pair.right)?))).collect()
+    }
+
+    /// Floating-point operations of a training step on `examples`, by the usual count: products of the forward pass, of the backward pass by the values and
+    /// by the trained weights. What privacy adds is not counted.
+    ///
+    /// # Errors
+    /// If an example does not fit the model.
+    pub fn operations(&mut self, examples: &[&Example]) -> Result<f64, Error> {
+        self.batch.pack(&self.graph, self.reduction, examples)?;
+        let mut total = 0.0;
+        for layer in &self.graph.layers {
+            let work = layer.work(&self.batch, &self.graph);
+            let flows = layer.inputs().iter().any(|&value| self.plan.flows(value));
+            let trained = layer.params().iter().any(|&param| self.plan.trains(param));
+            let attention = layer.params().is_empty();
+            total += work * (1.0 + f64::from(u8::from(flows)) * if attention { 2.0 } else { 1.0 } + f64::from(u8::from(trained)));
+        }
+        Ok(total)
+    }
+
+    fn check(&self, at: &Params) -> Result<(), Error> {
+        let fits = |(k, param): (usize, &crate::graph::Param)| self.graph.specs[param.0].shape == at[k].shape();
+        if at.len() == self.plan.trained.len() && self.plan.trained.iter().enumerate().all(fits) {
+            Ok(())
+        } else {
+            Err(Error::Model("parameters of another model".into()))
+        }
+    }
+
+    /// The forward pass; what it leaves is in the buffers.
+    fn forward(&mut self, at: &Params, purpose: Purpose) {
+        let mut run = Run {
+            graph: &self.graph,
+            plan: &self.plan,
+            batch: &self.batch,
+            at,
+            frozen: &self.frozen,
+            buffers: &mut self.buffers,
+            space: &mut self.space,
+            purpose,
+        };
+        for (index, layer) in self.graph.layers.iter().enumerate() {
+            layer.forward(index, &mut run);
+            run.forget_forward(index);
+        }
+    }
+
+    /// The logits: for a language model of the tokens that carry a target, else of each example; row after row.
+    ///
+    /// # Errors
+    /// If an example does not fit the model.
+    pub fn logits(&mut self, at: &Params, examples: &[&Example]) -> Result<Vec<f32>, Error> {
+        self.check(at)?;
+        self.batch.pack(&self.graph, self.reduction, examples)?;
+        self.forward(at, Purpose::Inference);
+        let logits = std::mem::take(&mut self.buffers.values[self.graph.logits.0]);
+        self.buffers.release(&mut self.space);
+        Ok(logits)
+    }
+
+    /// Turns the logits into losses and, for training, into their own gradient.
+    fn finish(&mut self, purpose: Purpose) {
+        let logits = self.graph.logits;
+        let mut data = std::mem::take(&mut self.buffers.values[logits.0]);
+        let mut rows = self.space.take(self.batch.targets.len());
+        let classes = self.graph.classes();
+        match purpose {
+            Purpose::Training => {
+                cross_entropy::backward(classes, &mut data, &self.batch.targets, &self.batch.target_weights, &mut rows);
+                self.buffers.gradients[logits.0] = Gradient::Own(data);
+            }
+            Purpose::Inference => {
+                cross_entropy::forward(classes, &data, &self.batch.targets, &mut rows);
+                self.space.give(data);
+            }
+        }
+        self.losses.clear();
+        let weights = &self.batch.target_weights;
+        self.losses.extend(self.batch.target_offsets().windows(2).map(|pair| {
+            // An absent target weighs 0 and must not turn an infinite loss into NaN.
+            (pair[0]..pair[1]).filter(|&t| weights[t] != 0.0).map(|t| f64::from(rows[t]) * f64::from(weights[t])).sum::<f64>()
+        }));
+        self.space.give(rows);
+    }
+
+    fn backward(&mut self, at: &Params) {
+        let mut run = Run {
+            graph: &self.graph,
+            plan: &self.plan,
+            batch: &self.batch,
+            at,
+            frozen: &self.frozen,
+            buffers: &mut self.buffers,
+            space: &mut self.space,
+            purpose: Purpose::Training,
+        };
+        for index in (run.plan.lowest..self.graph.layers.len()).rev() {
+            let layer = &self.graph.layers[index];
+            if layer.outputs().iter().any(|&value| run.plan.flows(value)) {
+                layer.backward(index, &mut run);
+            }
+            run.forget_backward(index);
+        }
+    }
+
+    /// Squared norms by example and block.
+    fn measure(&mut self, geometry: &Geometry, blocks: &Blocks) {
+        let (examples, count) = (self.batch.examples, blocks.count());
+        let traces = Traces { graph: &self.graph, plan: &self.plan, batch: &self.batch, buffers: &self.buffers, method: self.method };
+        self.squares.clear();
+        self.squares.resize(examples * count, 0.0);
+        self.column.clear();
+        self.column.resize(examples, 0.0);
+        let frames: &[protocol::Frame] = if let Geometry::Tangent { frames } = geometry { frames } else { &[] };
+        let mut add = |block: usize, measure: &dyn Fn(&mut [f64])| {
+            self.column.fill(0.0);
+            measure(&mut self.column);
+            self.column.iter().enumerate().for_each(|(example, square)| self.squares[example * count + block] += square);
+        };
+        for frame in frames {
+            add(blocks.of(frame.left), &|column| traces.add_tangent_norms(frame, column));
+        }
+        for k in 0..self.plan.trained.len() {
+            if !frames.iter().any(|frame| frame.left == k || frame.right == k) {
+                add(blocks.of(k), &|column| traces.add_norms(geometry, k, column));
+            }
+        }
+    }
+
+    /// Sets every number of an example to zero, so that no weight, not even 0, can bring back what is not finite.
+    fn erase(&mut self, example: usize) {
+        let graph = &self.graph;
+        let rows = |form: crate::graph::Form, batch: &Batch| {
+            let offsets = batch.offsets(form.space);
+            offsets[example] * form.width..offsets[example + 1] * form.width
+        };
+        for (index, &form) in graph.forms.iter().enumerate() {
+            let place = rows(form, &self.batch);
+            if let Some(part) = self.buffers.values[index].get_mut(place.clone()) {
+                part.fill(0.0);
+            }
+            if let Gradient::Own(buffer) = &mut self.buffers.gradients[index] {
+                if let Some(part) = buffer.get_mut(place) {
+                    part.fill(0.0);
+                }
+            }
+        }
+        for buffer in &mut self.buffers.vectors {
+            let width = buffer.len() / self.batch.examples;
+            buffer[example * width..(example + 1) * width].fill(0.0);
+        }
+    }
+
+    /// The sum of all examples' gradients, unclipped and without norms: ordinary training. Returns the losses.
+    ///
+    /// # Errors
+    /// If an example does not fit the model.
+    pub fn plain_sum(&mut self, at: &Params, examples: &[&Example], sum: &mut Params) -> Result<&[f64], Error> {
+        self.check(at)?;
+        self.check(sum)?;
+        self.batch.pack(&self.graph, self.reduction, examples)?;
+        self.forward(at, Purpose::Training);
+        self.finish(Purpose::Training);
+        self.backward(at);
+        let traces = Traces { graph: &self.graph, plan: &self.plan, batch: &self.batch, buffers: &self.buffers, method: self.method };
+        for (k, sum) in sum.iter_mut().enumerate() {
+            traces.add_sum(k, None, sum, &mut self.space);
+        }
+        self.buffers.release(&mut self.space);
+        Ok(&self.losses)
+    }
+}
+
+impl Engine for Network {
+    fn trainable(&self) -> Vec<Spec> {
+        self.plan.trained.iter().map(|param| self.graph.specs[param.0].clone()).collect()
+    }
+
+    fn losses(&mut self, at: &Params, examples: &[&Example]) -> Result<Vec<f64>, Error> {
+        self.check(at)?;
+        self.batch.pack(&self.graph, self.reduction, examples)?;
+        self.forward(at, Purpose::Inference);
+        self.finish(Purpose::Inference);
+        self.buffers.release(&mut self.space);
+        Ok(self.losses.clone())
+    }
+
+    fn weighted_sum(
+        &mut self,
+        at: &Params,
+        examples: &[&Example],
+        geometry: &Geometry,
+        blocks: &Blocks,
+        weigh: &mut dyn FnMut(&Observed<'_>, &mut Weights),
+        sum: &mut Params,
+    ) -> Result<(), Error> {
+        self.check(at)?;
+        self.check(sum)?;
+        crate::geometry::check(geometry, blocks, at)?;
+        self.batch.pack(&self.graph, self.reduction, examples)?;
+        self.forward(at, Purpose::Training);
+        self.finish(Purpose::Training);
+        self.backward(at);
+        self.measure(geometry, blocks);
+        let mut weights = std::mem::take(&mut self.weights);
+        weights.reset(self.batch.examples, blocks.count());
+        weigh(&Observed::new(&self.losses, &self.squares, blocks.count()), &mut weights);
+        for example in 0..self.batch.examples {
+            if !Observed::new(&self.losses, &self.squares, blocks.count()).is_sound(example) {
+                weights.void(example);
+                self.erase(example);
+            }
+        }
+        let traces = Traces { graph: &self.graph, plan: &self.plan, batch: &self.batch, buffers: &self.buffers, method: self.method };
+        for (k, sum) in sum.iter_mut().enumerate() {
+            traces.add_sum(k, Some(weights.block(blocks.of(k))), sum, &mut self.space);
+        }
+        self.weights = weights;
+        self.buffers.release(&mut self.space);
+        Ok(())
+    }
+}

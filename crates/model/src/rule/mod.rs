@@ -1,0 +1,256 @@
+//! Per-example gradients that are never made: their norms, and their weighted sums, from what a backward pass leaves behind.
+//!
+//! A parameter enters a model in one of three forms, and in several places if it is tied. Everything the curator needs follows from the forms:
+//!
+//! | form | an example's gradient | who |
+//! |---|---|---|
+//! | outer | Σ_t x_t ⊗ d_t | weights of linear maps and convolutions, low-rank factors |
+//! | lookup | Σ_t e(id_t) ⊗ d_t | embeddings |
+//! | vector | itself: it is small, one row an example | gains and biases |
+//!
+//! # Claim
+//! The norm of a parameter is that of the *sum* over all places where it enters (tied weights), and no example's norm depends on another example.
+//! # Checked by
+//! `tests/brute_force.rs`, `tests/isolation.rs`.
+
+mod direct;
+mod ghost;
+mod lookup;
+mod tangent;
+
+use crate::batch::Batch;
+use crate::graph::{Graph, Value};
+use crate::layer::{Index, Order};
+use crate::plan::Plan;
+use crate::run::Buffers;
+use protocol::Geometry;
+use rayon::prelude::*;
+use tensor::gram::Rows;
+use tensor::matmul::{Onto, Threads, View, ViewMut, matmul};
+use tensor::{Array, Workspace, embedding};
+
+/// A place where a parameter enters, and what its per-example gradient is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Σ_t x_t ⊗ d_t
+    Outer {
+        /// x
+        x: Value,
+        /// d: the gradient by this value, its first column and how many columns.
+        gradient: (Value, usize, usize),
+        /// Whether the rows of the parameter belong to d or to x.
+        order: Order,
+    },
+    /// Σ_t e(id_t) ⊗ d_t
+    Lookup {
+        /// id
+        index: Index,
+        /// d
+        gradient: Value,
+    },
+    /// One row an example, made already.
+    Vector,
+}
+
+impl Use {
+    /// The value and the gradient it is made of.
+    pub(crate) fn reads(self) -> (Option<Value>, Option<Value>) {
+        match self {
+            Self::Outer { x, gradient, .. } => (Some(x), Some(gradient.0)),
+            Self::Lookup { gradient, .. } => (None, Some(gradient)),
+            Self::Vector => (None, None),
+        }
+    }
+}
+
+/// How the norms of outer products are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum NormMethod {
+    /// Whichever costs less for the sides at hand.
+    #[default]
+    Cheapest,
+    /// From inner products of pairs of rows: no gradient is made.
+    Ghost,
+    /// One example's gradient at a time, a few rows at a time.
+    Direct,
+}
+
+/// What a backward pass leaves.
+#[derive(Clone, Copy)]
+pub(crate) struct Traces<'a> {
+    pub(crate) graph: &'a Graph,
+    pub(crate) plan: &'a Plan,
+    pub(crate) batch: &'a Batch,
+    pub(crate) buffers: &'a Buffers,
+    pub(crate) method: NormMethod,
+}
+
+impl<'a> Traces<'a> {
+    fn shape(&self, k: usize) -> (usize, usize) {
+        let shape = &self.graph.specs[self.plan.trained[k].0].shape;
+        (shape.first().copied().unwrap_or(1), shape.iter().skip(1).product())
+    }
+
+    /// The rows of one example of a value's data.
+    fn rows(&self, value: Value, data: &'a [f32], example: usize, first: usize, width: usize) -> Rows<'a> {
+        let form = self.graph.forms[value.0];
+        let offsets = self.batch.offsets(form.space);
+        let (start, end) = (offsets[example], offsets[example + 1]);
+        let data = data.get(start * form.width..end * form.width).unwrap_or(&[]);
+        Rows { data, rows: if data.is_empty() { 0 } else { end - start }, stride: form.width, first, width }
+    }
+
+    fn x(&self, x: Value, example: usize) -> Rows<'a> {
+        self.rows(x, &self.buffers.values[x.0], example, 0, self.graph.forms[x.0].width)
+    }
+
+    fn d(&self, gradient: (Value, usize, usize), example: usize) -> Rows<'a> {
+        self.rows(gradient.0, self.buffers.gradient(gradient.0), example, gradient.1, gradient.2)
+    }
+
+    fn vectors(&self, k: usize) -> &'a [f32] {
+        &self.buffers.vectors[self.plan.trained[k].0]
+    }
+
+    /// The indices and the gradient rows of one example's lookups.
+    fn lookups(&self, index: Index, gradient: Value, example: usize) -> (&'a [u32], Rows<'a>) {
+        let d = self.rows(gradient, self.buffers.gradient(gradient), example, 0, self.graph.forms[gradient.0].width);
+        let first = self.batch.offsets(self.graph.forms[gradient.0].space)[example];
+        (&index.of(self.batch)[first..first + d.rows], d)
+    }
+
+    /// Adds each example's squared norm, in `geometry`, of trained parameter `k` to `norms`.
+    pub(crate) fn add_norms(&self, geometry: &Geometry, k: usize, norms: &mut [f64]) {
+        let (_, cols) = self.shape(k);
+        let affine = match geometry {
+            Geometry::Affine { center, scale } => Some((&center[k], &scale[k])),
+            _ => None,
+        };
+        let uses = self.plan.uses[k].as_slice();
+        match (uses, affine) {
+            ([Use::Vector, ..], _) => {
+                let width = self.shape(k).0 * cols;
+                let rows = self.vectors(k);
+                norms.iter_mut().zip(rows.chunks_exact(width.max(1))).for_each(|(norm, row)| *norm += direct::square(row, 0, affine));
+            }
+            ([Use::Lookup { index, gradient }], _) => {
+                let rest = affine.map_or(0.0, |(center, scale)| direct::square_of_nothing(center, scale));
+                self.each(norms, |example| {
+                    let (ids, d) = self.lookups(*index, *gradient, example);
+                    rest + lookup::square(ids, d, affine)
+                });
+            }
+            ([Use::Outer { x, gradient, .. }], None) => self.each(norms, |example| {
+                let (x, d) = (self.x(*x, example), self.d(*gradient, example));
+                if self.prefers_ghost(x, d) { ghost::square(x, d) } else { self.direct_square(k, example, None) }
+            }),
+            ([Use::Lookup { index, gradient: rows }, Use::Outer { x, gradient, order: Order::OutIn }], None)
+            | ([Use::Outer { x, gradient, order: Order::OutIn }, Use::Lookup { index, gradient: rows }], None) => self.each(norms, |example| {
+                let (x, d) = (self.x(*x, example), self.d(*gradient, example));
+                if self.prefers_ghost(x, d) {
+                    let (ids, rows) = self.lookups(*index, *rows, example);
+                    ghost::square(x, d) + lookup::square(ids, rows, None) + 2.0 * lookup::product_with_outer(ids, rows, x, d)
+                } else {
+                    self.direct_square(k, example, None)
+                }
+            }),
+            _ => self.each(norms, |example| self.direct_square(k, example, affine)),
+        }
+    }
+
+    /// Adds each example's squared norm of the tangent coordinates of a low-rank pair.
+    pub(crate) fn add_tangent_norms(&self, frame: &protocol::Frame, norms: &mut [f64]) {
+        self.each(norms, |example| tangent::square(self, frame, example));
+    }
+
+    fn each(&self, norms: &mut [f64], square: impl Fn(usize) -> f64 + Sync) {
+        norms.par_iter_mut().with_max_len(1).enumerate().for_each(|(example, norm)| *norm += square(example));
+    }
+
+    fn prefers_ghost(&self, x: Rows<'_>, d: Rows<'_>) -> bool {
+        match self.method {
+            NormMethod::Ghost => true,
+            NormMethod::Direct => false,
+            NormMethod::Cheapest => ghost::cost(x.rows, x.width, d.width) <= direct::cost(x.rows, x.width, d.width),
+        }
+    }
+
+    fn direct_square(&self, k: usize, example: usize, affine: Option<(&Array, &Array)>) -> f64 {
+        let mut square = 0.0;
+        direct::gradient(self, k, example, |first, rows| square += direct::square(rows, first, affine));
+        square
+    }
+
+    /// Adds the weighted sum of all examples' gradients by trained parameter `k` to `sum`. Without weights every example counts 1.
+    pub(crate) fn add_sum(&self, k: usize, weights: Option<&[f32]>, sum: &mut Array, space: &mut Workspace) {
+        let (rows, cols) = self.shape(k);
+        for entry in &self.plan.uses[k] {
+            match *entry {
+                Use::Vector => {
+                    let all = self.vectors(k);
+                    let width = rows * cols;
+                    for (example, row) in all.chunks_exact(width.max(1)).enumerate() {
+                        let weight = weights.map_or(1.0, |weights| weights[example]);
+                        sum.data_mut().iter_mut().zip(row).for_each(|(sum, row)| *sum += weight * row);
+                    }
+                    // All places of a vector are in one row already.
+                    return;
+                }
+                Use::Lookup { index, gradient } => {
+                    let d = self.buffers.gradient(gradient);
+                    let offsets = self.batch.offsets(self.graph.forms[gradient.0].space);
+                    if !d.is_empty() {
+                        let each = row_weights(offsets, weights, space);
+                        embedding::scatter(cols, index.of(self.batch), &each, d, sum.data_mut());
+                        space.give(each);
+                    }
+                }
+                Use::Outer { x, gradient, order } => self.add_outer(x, gradient, order, weights, (rows, cols), sum, space),
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn add_outer(
+        &self,
+        x: Value,
+        gradient: (Value, usize, usize),
+        order: Order,
+        weights: Option<&[f32]>,
+        (rows, cols): (usize, usize),
+        sum: &mut Array,
+        space: &mut Workspace,
+    ) {
+        let (values, d) = (self.buffers.values[x.0].as_slice(), self.buffers.gradient(gradient.0));
+        if d.is_empty() {
+            return;
+        }
+        let form = self.graph.forms[x.0];
+        let offsets = self.batch.offsets(form.space);
+        let count = self.batch.rows(form.space);
+        let stride = self.graph.forms[gradient.0.0].width;
+        let mut x = View::new(values, count, form.width);
+        let mut d = View::columns(d, count, stride, gradient.1, gradient.2);
+        let mut scaled = Vec::new();
+        if let Some(weights) = weights {
+            // The narrower side carries the weights.
+            let narrow = if form.width <= gradient.2 { x } else { d };
+            scaled = space.take(count * narrow.cols());
+            narrow.scale_rows_into(offsets, weights, &mut scaled);
+            let side = View::new(&scaled, count, narrow.cols());
+            if form.width <= gradient.2 { x = side } else { d = side }
+        }
+        let (lhs, rhs) = if order == Order::OutIn { (d.t(), x) } else { (x.t(), d) };
+        matmul(ViewMut::new(sum.data_mut(), rows, cols), Onto::Old, 1.0, lhs, rhs, Threads::All);
+        space.give(scaled);
+    }
+}
+
+/// Each example's weight, for each of its rows.
+fn row_weights(offsets: &[usize], weights: Option<&[f32]>, space: &mut Workspace) -> Vec<f32> {
+    let mut each = space.take(offsets.last().copied().unwrap_or(0));
+    for (example, rows) in offsets.windows(2).enumerate() {
+        each[rows[0]..rows[1]].fill(weights.map_or(1.0, |weights| weights[example]));
+    }
+    each
+}

@@ -1,0 +1,36 @@
+//! Tangent coordinates of a low-rank pair: from the gradients by its factors alone, never an m×n matrix.
+//!
+//! X = gA R_B⁻¹, Y = gB R_A⁻¹, K = Q_Aᵀ X, Y⊥ = Y − Q_B Kᵀ; the squared norm is ‖X‖² + ‖Y⊥‖².
+
+use super::{Traces, direct};
+use protocol::Frame;
+use std::cell::RefCell;
+use tensor::embedding;
+use tensor::matmul::{Onto, Threads, View, ViewMut, matmul};
+
+thread_local! {
+    /// gA, gB, X, Y, K: kept between calls.
+    static SCRATCH: RefCell<[Vec<f32>; 5]> = const { RefCell::new([const { Vec::new() }; 5]) };
+}
+
+/// The squared norm of an example's tangent coordinates.
+pub(crate) fn square(traces: &Traces<'_>, frame: &Frame, example: usize) -> f64 {
+    let (m, r) = (frame.left_basis.rows(), frame.left_basis.cols());
+    let n = frame.right_basis.rows();
+    SCRATCH.with_borrow_mut(|[left, right, x, y, k]| {
+        for (which, buffer, rows) in [(frame.left, &mut *left, m), (frame.right, &mut *right, n)] {
+            buffer.resize(rows * r, 0.0);
+            direct::gradient(traces, which, example, |first, part| buffer[first * r..][..part.len()].copy_from_slice(part));
+        }
+        x.resize(m * r, 0.0);
+        y.resize(n * r, 0.0);
+        k.resize(r * r, 0.0);
+        let (left_inverse, right_inverse) = (frame.left_inverse.data(), frame.right_inverse.data());
+        matmul(ViewMut::new(x, m, r), Onto::Fresh, 1.0, View::new(left, m, r), View::new(right_inverse, r, r), Threads::One);
+        matmul(ViewMut::new(y, n, r), Onto::Fresh, 1.0, View::new(right, n, r), View::new(left_inverse, r, r), Threads::One);
+        let (left_basis, right_basis) = (View::new(frame.left_basis.data(), m, r), View::new(frame.right_basis.data(), n, r));
+        matmul(ViewMut::new(k, r, r), Onto::Fresh, 1.0, left_basis.t(), View::new(x, m, r), Threads::One);
+        matmul(ViewMut::new(y, n, r), Onto::Old, -1.0, right_basis, View::new(k, r, r).t(), Threads::One);
+        embedding::square(x) + embedding::square(y)
+    })
+}

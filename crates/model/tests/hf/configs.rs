@@ -1,0 +1,223 @@
+//! Configurations: published ones are read, and those that ask for something else are refused.
+
+use model::Error;
+use model::hf::{Activation, Architecture, BertConfig, Config, Dtype, Gpt2Config, LlamaConfig, Rope, RopeScaling};
+use serde_json::{Value, json};
+
+/// GPT-2's, as published.
+pub(crate) const GPT2: &str = r#"{"activation_function":"gelu_new","architectures":["GPT2LMHeadModel"],"attn_pdrop":0.1,"bos_token_id":50256,
+    "embd_pdrop":0.1,"eos_token_id":50256,"initializer_range":0.02,"layer_norm_epsilon":1e-05,"model_type":"gpt2","n_ctx":1024,"n_embd":768,"n_head":12,
+    "n_layer":12,"n_positions":1024,"resid_pdrop":0.1,"summary_type":"cls_index","task_specific_params":{"text-generation":{"max_length":50}},
+    "vocab_size":50257}"#;
+
+/// Llama 3.2's, as published.
+pub(crate) const LLAMA: &str = r#"{"architectures":["LlamaForCausalLM"],"attention_bias":false,"attention_dropout":0.0,"bos_token_id":128000,
+    "eos_token_id":[128001,128008],"head_dim":64,"hidden_act":"silu","hidden_size":2048,"initializer_range":0.02,"intermediate_size":8192,
+    "max_position_embeddings":131072,"mlp_bias":false,"model_type":"llama","num_attention_heads":32,"num_hidden_layers":16,"num_key_value_heads":8,
+    "pretraining_tp":1,"rms_norm_eps":1e-05,"rope_scaling":{"factor":32.0,"high_freq_factor":4.0,"low_freq_factor":1.0,
+    "original_max_position_embeddings":8192,"rope_type":"llama3"},"rope_theta":500000.0,"tie_word_embeddings":true,"torch_dtype":"bfloat16",
+    "use_cache":true,"vocab_size":128256}"#;
+
+/// A sentence encoder's.
+pub(crate) const BERT: &str = r#"{"_name_or_path":"x","architectures":["BertModel"],"attention_probs_dropout_prob":0.1,"gradient_checkpointing":false,
+    "hidden_act":"gelu","hidden_dropout_prob":0.1,"hidden_size":384,"initializer_range":0.02,"intermediate_size":1536,"layer_norm_eps":1e-12,
+    "max_position_embeddings":512,"model_type":"bert","num_attention_heads":12,"num_hidden_layers":6,"pad_token_id":0,
+    "position_embedding_type":"absolute","transformers_version":"4.8.2","type_vocab_size":2,"use_cache":true,"vocab_size":30522}"#;
+
+fn parse(text: &str) -> Result<Config, Error> {
+    Config::parse(text.as_bytes(), "config.json")
+}
+
+/// The text with other values for some keys; null removes the key.
+fn with(text: &str, changes: Value) -> String {
+    let mut value: Value = serde_json::from_str(text).unwrap();
+    for (key, change) in changes.as_object().unwrap() {
+        match change {
+            Value::Null => value.as_object_mut().unwrap().remove(key),
+            other => value.as_object_mut().unwrap().insert(key.clone(), other.clone()),
+        };
+    }
+    value.to_string()
+}
+
+#[test]
+fn published_configurations_are_read() {
+    let gpt2 = Gpt2Config {
+        vocab: 50257,
+        positions: 1024,
+        width: 768,
+        layers: 12,
+        heads: 12,
+        inner: 3072,
+        activation: Activation::GeluTanh,
+        epsilon: 1e-5,
+        tied: true,
+    };
+    assert_eq!(parse(GPT2).unwrap().architecture, Architecture::Gpt2(gpt2));
+    let llama = LlamaConfig {
+        vocab: 128_256,
+        positions: 131_072,
+        width: 2048,
+        layers: 16,
+        heads: 32,
+        kv_heads: 8,
+        head_dim: 64,
+        inner: 8192,
+        epsilon: 1e-5,
+        rope: Rope { theta: 5e5, scaling: RopeScaling::Llama3 { factor: 32.0, low: 1.0, high: 4.0, original_positions: 8192 } },
+        tied: true,
+        attention_bias: false,
+        mlp_bias: false,
+    };
+    assert_eq!(parse(LLAMA).unwrap().architecture, Architecture::Llama(llama.clone()));
+    let bert = BertConfig {
+        vocab: 30522,
+        positions: 512,
+        types: 2,
+        width: 384,
+        layers: 6,
+        heads: 12,
+        inner: 1536,
+        activation: Activation::GeluErf,
+        epsilon: 1e-12,
+        labels: 2,
+    };
+    assert_eq!(parse(BERT).unwrap().architecture, Architecture::Bert(bert));
+
+    // What older files leave out.
+    let old = with(LLAMA, json!({"head_dim": null, "num_key_value_heads": null, "rope_scaling": null, "rope_theta": null, "attention_bias": null,
+        "mlp_bias": null, "tie_word_embeddings": null}));
+    let rope = Rope { theta: 10_000.0, scaling: RopeScaling::None };
+    assert_eq!(parse(&old).unwrap().architecture, Architecture::Llama(LlamaConfig { kv_heads: 32, rope, tied: false, ..llama.clone() }));
+    // The class says it too.
+    assert_eq!(parse(&with(LLAMA, json!({"model_type": null}))).unwrap().architecture, Architecture::Llama(llama.clone()));
+    // Mistral without a window.
+    let mistral = with(LLAMA, json!({"model_type": "mistral", "architectures": ["MistralForCausalLM"]})).replace('{', "{\"sliding_window\":null,");
+    let mistral = mistral.replacen("\"rope_scaling\":{\"sliding_window\":null,", "\"rope_scaling\":{", 1);
+    let config = parse(&mistral).unwrap();
+    assert_eq!(config.architecture, Architecture::Llama(llama));
+    let again: Value = serde_json::from_str(&config.to_json(Dtype::F32)).unwrap();
+    assert_eq!((&again["model_type"], &again["architectures"], &again["sliding_window"]), (&json!("mistral"), &json!(["MistralForCausalLM"]), &Value::Null));
+}
+
+#[test]
+fn labels_are_counted() {
+    let labels = |changes| match parse(&with(BERT, changes)).unwrap().architecture {
+        Architecture::Bert(config) => config.labels,
+        _ => unreachable!(),
+    };
+    assert_eq!(labels(json!({})), 2);
+    assert_eq!(labels(json!({"num_labels": 7})), 7);
+    assert_eq!(labels(json!({"id2label": {"0": "no", "1": "yes", "2": "perhaps"}})), 3);
+    assert_eq!(labels(json!({"id2label": {"0": "no"}, "num_labels": 1})), 1);
+
+    // Names are kept while there are as many, and made when there are not.
+    let mut config = parse(&with(BERT, json!({"id2label": {"0": "no", "1": "yes"}}))).unwrap();
+    let names = |config: &Config| serde_json::from_str::<Value>(&config.to_json(Dtype::F32)).unwrap()["id2label"].clone();
+    assert_eq!(names(&config), json!({"0": "no", "1": "yes"}));
+    let Architecture::Bert(bert) = &mut config.architecture else { unreachable!() };
+    bert.labels = 3;
+    assert_eq!(names(&config), json!({"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}));
+}
+
+#[test]
+fn the_rest_of_a_file_is_kept() {
+    let mut config = parse(GPT2).unwrap();
+    let Architecture::Gpt2(gpt2) = &mut config.architecture else { unreachable!() };
+    gpt2.vocab += 1;
+    config.others.insert("pad_token_id".into(), 50257.into());
+    let written: Value = serde_json::from_str(&config.to_json(Dtype::Bf16)).unwrap();
+    for (key, value) in [
+        ("task_specific_params", json!({"text-generation": {"max_length": 50}})),
+        ("bos_token_id", json!(50256)),
+        ("pad_token_id", json!(50257)),
+        ("vocab_size", json!(50258)),
+        ("n_inner", json!(3072)),
+        ("layer_norm_epsilon", json!(1e-5)),
+        ("resid_pdrop", json!(0.0)),
+        ("tie_word_embeddings", json!(true)),
+        ("dtype", json!("bfloat16")),
+        ("torch_dtype", json!("bfloat16")),
+    ] {
+        assert_eq!(written[key], value, "{key}");
+    }
+    // Another name of the same function stays.
+    let config = parse(&with(GPT2, json!({"activation_function": "gelu_pytorch_tanh"}))).unwrap();
+    assert!(config.to_json(Dtype::F32).contains("gelu_pytorch_tanh"));
+    // A new one names no special tokens, where transformers would assume GPT-2's.
+    let new = serde_json::from_str::<Value>(&Config::new(config.architecture).to_json(Dtype::F32)).unwrap();
+    assert!(new.as_object().unwrap().contains_key("eos_token_id") && new["eos_token_id"].is_null());
+}
+
+#[test]
+fn a_missing_key_is_named() {
+    for (text, keys) in [
+        (GPT2, &["vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "activation_function", "layer_norm_epsilon"][..]),
+        (
+            LLAMA,
+            &["vocab_size", "max_position_embeddings", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "rms_norm_eps"],
+        ),
+        (BERT, &["vocab_size", "max_position_embeddings", "type_vocab_size", "hidden_size", "num_hidden_layers", "hidden_act", "layer_norm_eps"]),
+    ] {
+        for key in keys {
+            let error = parse(&with(text, json!({ *key: null }))).unwrap_err().to_string();
+            assert_eq!(error, format!("config.json: the key \"{key}\" is missing"));
+        }
+    }
+    let error = parse(&with(GPT2, json!({"model_type": null, "architectures": null}))).unwrap_err().to_string();
+    assert_eq!(error, "config.json: the key \"model_type\" is missing");
+}
+
+#[test]
+fn another_model_is_refused() {
+    let huge = json!({"vocab_size": 16_000_000, "n_embd": 16_000_000, "n_head": 1});
+    for (text, changes, part) in [
+        (GPT2, json!({"scale_attn_by_inverse_layer_idx": true}), "\"scale_attn_by_inverse_layer_idx\" must be false, got true"),
+        (GPT2, json!({"scale_attn_weights": false}), "\"scale_attn_weights\" must be true, got false"),
+        (GPT2, json!({"add_cross_attention": true}), "add_cross_attention"),
+        (GPT2, json!({"activation_function": "gelu_fast"}), "got \"gelu_fast\""),
+        (GPT2, json!({"n_head": 5}), "\"n_head\" must be a divisor of n_embd (768), got 5"),
+        (GPT2, json!({"n_head": 0}), "\"n_head\" must be between 1 and 16777216, got 0"),
+        (GPT2, json!({"n_embd": 0}), "\"n_embd\" must be between 1"),
+        (GPT2, json!({"n_embd": -768}), "\"n_embd\" must be a whole number, not negative, got -768"),
+        (GPT2, json!({"n_embd": "768"}), "got \"768\""),
+        (GPT2, json!({"n_embd": 768.5}), "got 768.5"),
+        (GPT2, json!({"n_layer": 10_001}), "\"n_layer\" must be between 1 and 10000, got 10001"),
+        (GPT2, json!({"vocab_size": 1u64 << 60}), "\"vocab_size\" must be between 1"),
+        (GPT2, huge, "at most 1099511627776 numbers"),
+        (GPT2, json!({"layer_norm_epsilon": 0}), "\"layer_norm_epsilon\" must be positive"),
+        (GPT2, json!({"layer_norm_epsilon": 1e-60}), "\"layer_norm_epsilon\" must be positive"),
+        (GPT2, json!({"layer_norm_epsilon": "1e-5"}), "a finite number"),
+        (GPT2, json!({"tie_word_embeddings": 1}), "true or false"),
+        (GPT2, json!({"pruned_heads": {"0": [1]}}), "pruned_heads"),
+        (GPT2, json!({"quantization_config": {"bits": 4}}), "quantization_config"),
+        (GPT2, json!({"is_encoder_decoder": true}), "is_encoder_decoder"),
+        (GPT2, json!({"model_type": "gptj"}), "\"model_type\" must be gpt2, llama, mistral or bert, got \"gptj\""),
+        (GPT2, json!({"model_type": "llama"}), "a class of llama, as model_type says"),
+        (GPT2, json!({"model_type": null, "architectures": ["GPT2XForCausalLM"]}), "\"model_type\" is missing"),
+        (GPT2, json!({"architectures": "GPT2LMHeadModel"}), "a list"),
+        (LLAMA, json!({"hidden_act": "gelu"}), "\"hidden_act\" must be silu"),
+        (LLAMA, json!({"num_key_value_heads": 5}), "\"num_key_value_heads\" must be a divisor of num_attention_heads (32), got 5"),
+        (LLAMA, json!({"num_attention_heads": 0}), "\"num_attention_heads\" must be between 1"),
+        (LLAMA, json!({"head_dim": 63}), "\"head_dim\" must be even"),
+        (LLAMA, json!({"head_dim": 1 << 24}), "head_dim × num_attention_heads"),
+        (LLAMA, json!({"sliding_window": 4096}), "\"sliding_window\" must be null, got 4096"),
+        (LLAMA, json!({"use_sliding_window": true}), "use_sliding_window"),
+        (LLAMA, json!({"layer_types": ["full_attention", "sliding_attention"]}), "layer_types"),
+        (LLAMA, json!({"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}), "rope_type"),
+        (LLAMA, json!({"model_type": "mistral", "architectures": null}), "\"sliding_window\" must be null, got nothing"),
+        (LLAMA, json!({"model_type": "mistral", "architectures": null, "sliding_window": 4096}), "\"sliding_window\" must be null, got 4096"),
+        (LLAMA, json!({"model_type": "smollm3", "architectures": null}), "model_type"),
+        (BERT, json!({"position_embedding_type": "relative_key"}), "\"position_embedding_type\" must be absolute, got \"relative_key\""),
+        (BERT, json!({"is_decoder": true}), "is_decoder"),
+        (BERT, json!({"num_labels": 3, "id2label": {"0": "no", "1": "yes"}}), "as many as id2label has names (2), got 3"),
+        (BERT, json!({"num_labels": 0}), "\"num_labels\" must be between 1"),
+        (BERT, json!({"id2label": ["a"]}), "an object"),
+    ] {
+        let error = parse(&with(text, changes)).unwrap_err().to_string();
+        assert!(error.contains(part) && error.starts_with("config.json: "), "{error}");
+    }
+    for text in ["", "[]", "null", "{", "{\"model_type\": \"gpt2\"", "\u{0}", &"[".repeat(1 << 20)] {
+        assert!(parse(text).unwrap_err().to_string().contains("expected a JSON object"));
+    }
+}

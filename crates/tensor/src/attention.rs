@@ -1,0 +1,316 @@
+//! Attention within each example: causal or in both directions, with grouped queries.
+//!
+//! Queries, keys and values are columns of one packed matrix: `[q heads | k heads | v heads]`, each head `dim` wide. An example attends to its own rows
+//! alone, so there is no padding and no mask for it. The scores are never stored: the backward pass makes them again from the logarithm of each row's sum.
+
+use crate::matmul::{Onto, Threads, View, ViewMut, matmul};
+use crate::parallel::Shared;
+use crate::simd::{LANES, dot, exp, fold, max, vectorised};
+use rayon::prelude::*;
+use std::cell::RefCell;
+
+/// The sides of an attention.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Heads {
+    /// Query heads.
+    pub queries: usize,
+    /// Key and value heads; each serves `queries / keys` query heads.
+    pub keys: usize,
+    /// Width of a head.
+    pub dim: usize,
+    /// Who sees whom.
+    pub sight: Sight,
+}
+
+/// Who sees whom inside an example.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// Each row sees itself and those before.
+    Causal,
+    /// Each row sees all.
+    Both,
+}
+
+/// Query rows that are worked on together.
+const ROWS: usize = 64;
+
+thread_local! {
+    /// Scores and the like of one head of one example: kept between calls.
+    static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Heads {
+    /// Width of a row of queries, keys and values.
+    pub fn width(&self) -> usize {
+        (self.queries + 2 * self.keys) * self.dim
+    }
+
+    fn scale(&self) -> f32 {
+        1.0 / (self.dim as f32).sqrt()
+    }
+
+    fn check(&self, rows: usize, qkv: &[f32], out: &[f32], sums: &[f32]) {
+        assert!(self.keys > 0 && self.queries.is_multiple_of(self.keys), "{} query heads on {} key heads", self.queries, self.keys);
+        assert_eq!(qkv.len(), rows * self.width(), "queries, keys and values");
+        assert_eq!((out.len(), sums.len()), (rows * self.queries * self.dim, rows * self.queries), "an output for each query");
+    }
+
+    /// One head of one example: rows `first .. first + rows`, columns from `column` heads on.
+    fn head<'a>(&self, qkv: &'a [f32], first: usize, rows: usize, column: usize) -> View<'a> {
+        let width = self.width();
+        View::columns(&qkv[first * width..(first + rows) * width], rows, width, column * self.dim, self.dim)
+    }
+
+    fn seen(&self, end: usize, rows: usize) -> usize {
+        if self.sight == Sight::Causal { end } else { rows }
+    }
+}
+
+/// `out` = attention; `sums` gets the logarithm of each query's sum of exponentials.
+pub fn forward(heads: Heads, offsets: &[usize], qkv: &[f32], out: &mut [f32], sums: &mut [f32]) {
+    let total = offsets.last().copied().unwrap_or(0);
+    heads.check(total, qkv, out, sums);
+    let (shared_out, shared_sums) = (Shared::new(out), Shared::new(sums));
+    let examples = offsets.len() - 1;
+    (0..examples * heads.queries).into_par_iter().for_each(|task| {
+        let (example, head) = (task / heads.queries, task % heads.queries);
+        let (first, rows) = (offsets[example], offsets[example + 1] - offsets[example]);
+        let dim = heads.dim;
+        SCRATCH.with_borrow_mut(|scratch| {
+            let [scores, result] = parts(scratch, [ROWS * rows, ROWS * dim]);
+            let key_head = head / (heads.queries / heads.keys);
+            let keys = heads.head(qkv, first, rows, heads.queries + key_head);
+            let values = heads.head(qkv, first, rows, heads.queries + heads.keys + key_head);
+            for start in (0..rows).step_by(ROWS) {
+                let end = (start + ROWS).min(rows);
+                let seen = heads.seen(end, rows);
+                let scores = &mut scores[..(end - start) * seen];
+                matmul(
+                    ViewMut::new(scores, end - start, seen),
+                    Onto::Fresh,
+                    heads.scale(),
+                    heads.head(qkv, first + start, end - start, head),
+                    keys.first_rows(seen).t(),
+                    Threads::One,
+                );
+                for (i, row) in scores.chunks_exact_mut(seen).enumerate() {
+                    let sees = heads.seen(start + i + 1, seen);
+                    let sum = vectorised(|| softmax(&mut row[..sees]));
+                    row[sees..].fill(0.0);
+                    // SAFETY: the number of this example, row and head belongs to this task.
+                    unsafe { shared_sums.part((first + start + i) * heads.queries + head, 1)[0] = sum };
+                }
+                let result = &mut result[..(end - start) * dim];
+                matmul(ViewMut::new(result, end - start, dim), Onto::Fresh, 1.0, View::new(scores, end - start, seen), values.first_rows(seen), Threads::One);
+                for (i, row) in result.chunks_exact(dim).enumerate() {
+                    // SAFETY: the columns of this head in the rows of this example belong to this task.
+                    unsafe { shared_out.part(((first + start + i) * heads.queries + head) * dim, dim) }.copy_from_slice(row);
+                }
+            }
+        });
+    });
+}
+
+/// The gradient by queries, keys and values, into `dqkv`.
+pub fn backward(heads: Heads, offsets: &[usize], qkv: &[f32], out: &[f32], sums: &[f32], dout: &[f32], dqkv: &mut [f32]) {
+    let total = offsets.last().copied().unwrap_or(0);
+    heads.check(total, qkv, out, sums);
+    assert_eq!((dout.len(), dqkv.len()), (out.len(), qkv.len()), "gradients like their values");
+    let shared = Shared::new(dqkv);
+    let examples = offsets.len() - 1;
+    (0..examples * heads.keys).into_par_iter().for_each(|task| {
+        let (example, key_head) = (task / heads.keys, task % heads.keys);
+        let (first, rows) = (offsets[example], offsets[example + 1] - offsets[example]);
+        if rows > 0 {
+            SCRATCH.with_borrow_mut(|scratch| one_backward(heads, first, rows, key_head, qkv, out, sums, dout, shared, scratch));
+        }
+    });
+}
+
+/// All query heads of one key head of one example.
+#[allow(clippy::too_many_arguments)]
+fn one_backward(
+    heads: Heads,
+    first: usize,
+    rows: usize,
+    key_head: usize,
+    qkv: &[f32],
+    out: &[f32],
+    sums: &[f32],
+    dout: &[f32],
+    shared: Shared,
+    scratch: &mut Vec<f32>,
+) {
+    let (dim, group, width) = (heads.dim, heads.queries / heads.keys, heads.width());
+    let (k, v) = (heads.queries + key_head, heads.queries + heads.keys + key_head);
+    let [scores, dscores, dquery, dkey, dvalue] = parts(scratch, [ROWS * rows, ROWS * rows, ROWS * dim, rows * dim, rows * dim]);
+    let (keys, values) = (heads.head(qkv, first, rows, k), heads.head(qkv, first, rows, v));
+    // SAFETY (of both writes below): these columns in the rows of this example belong to this task.
+    let write = |row: usize, column: usize, from: &[f32]| unsafe { shared.part((first + row) * width + column * dim, dim) }.copy_from_slice(from);
+    let mut onto = Onto::Fresh;
+    for head in key_head * group..(key_head + 1) * group {
+        // The last stretch sees every key, so it can be the one that overwrites.
+        for start in (0..rows).step_by(ROWS).rev() {
+            let end = (start + ROWS).min(rows);
+            let (count, seen) = (end - start, heads.seen(end, rows));
+            let scores = &mut scores[..count * seen];
+            let dscores = &mut dscores[..count * seen];
+            let queries = heads.head(qkv, first + start, count, head);
+            let stride = heads.queries * dim;
+            let place = (first + start) * stride..(first + end) * stride;
+            let douts = View::columns(&dout[place.clone()], count, stride, head * dim, dim);
+            matmul(ViewMut::new(scores, count, seen), Onto::Fresh, heads.scale(), queries, keys.first_rows(seen).t(), Threads::One);
+            matmul(ViewMut::new(dscores, count, seen), Onto::Fresh, 1.0, douts, values.first_rows(seen).t(), Threads::One);
+            for (i, (p, d)) in scores.chunks_exact_mut(seen).zip(dscores.chunks_exact_mut(seen)).enumerate() {
+                let row = first + start + i;
+                let at = row * stride + head * dim;
+                let sees = heads.seen(start + i + 1, seen);
+                let sum = sums[row * heads.queries + head];
+                vectorised(|| {
+                    // dS = P ∘ (dP − ⟨dO, O⟩)
+                    let level = dot(&dout[at..at + dim], &out[at..at + dim]);
+                    for (p, d) in p[..sees].iter_mut().zip(&mut d[..sees]) {
+                        *p = exp(*p - sum);
+                        *d = *p * (*d - level);
+                    }
+                });
+                p[sees..].fill(0.0);
+                d[sees..].fill(0.0);
+            }
+            let (scores, dscores) = (View::new(scores, count, seen), View::new(dscores, count, seen));
+            let dquery = &mut dquery[..count * dim];
+            matmul(ViewMut::new(dquery, count, dim), Onto::Fresh, heads.scale(), dscores, keys.first_rows(seen), Threads::One);
+            dquery.chunks_exact(dim).enumerate().for_each(|(i, from)| write(start + i, head, from));
+            matmul(ViewMut::new(&mut dkey[..seen * dim], seen, dim), onto, heads.scale(), dscores.t(), queries, Threads::One);
+            matmul(ViewMut::new(&mut dvalue[..seen * dim], seen, dim), onto, 1.0, scores.t(), douts, Threads::One);
+            onto = Onto::Old;
+        }
+    }
+    dkey.chunks_exact(dim).enumerate().for_each(|(row, from)| write(row, k, from));
+    dvalue.chunks_exact(dim).enumerate().for_each(|(row, from)| write(row, v, from));
+}
+
+/// Cuts scratch memory.
+fn parts<const N: usize>(scratch: &mut Vec<f32>, lengths: [usize; N]) -> [&mut [f32]; N] {
+    let total: usize = lengths.iter().sum();
+    if scratch.len() < total {
+        scratch.resize(total, 0.0);
+    }
+    let mut rest = scratch.as_mut_slice();
+    lengths.map(|length| {
+        let (part, after) = std::mem::take(&mut rest).split_at_mut(length);
+        rest = after;
+        part
+    })
+}
+
+/// Softmax in place; returns the logarithm of the sum of exponentials.
+#[inline(always)]
+fn softmax(row: &mut [f32]) -> f32 {
+    let top = max(row);
+    let mut lanes = [0.0f32; LANES];
+    let mut chunks = row.chunks_exact_mut(LANES);
+    for chunk in chunks.by_ref() {
+        for i in 0..LANES {
+            chunk[i] = exp(chunk[i] - top);
+            lanes[i] += chunk[i];
+        }
+    }
+    for (x, lane) in chunks.into_remainder().iter_mut().zip(&mut lanes) {
+        *x = exp(*x - top);
+        *lane += *x;
+    }
+    let sum = fold(lanes);
+    let inverse = 1.0 / sum;
+    row.iter_mut().for_each(|x| *x *= inverse);
+    top + sum.ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn numbers(n: usize, k: f64) -> Vec<f32> {
+        (0..n).map(|i| ((i as f64 + 1.0) * k).sin() as f32).collect()
+    }
+
+    fn run(heads: Heads, offsets: &[usize], qkv: &[f32]) -> (Vec<f32>, Vec<f32>) {
+        let rows = *offsets.last().unwrap();
+        let (mut out, mut sums) = (vec![0.0; rows * heads.queries * heads.dim], vec![0.0; rows * heads.queries]);
+        forward(heads, offsets, qkv, &mut out, &mut sums);
+        (out, sums)
+    }
+
+    /// From the definition, in f64.
+    fn naive(heads: Heads, offsets: &[usize], qkv: &[f32]) -> Vec<f64> {
+        let (width, dim) = (heads.width(), heads.dim);
+        let mut out = Vec::new();
+        for pair in offsets.windows(2) {
+            for t in pair[0]..pair[1] {
+                for head in 0..heads.queries {
+                    let at = |row: usize, column: usize| &qkv[row * width + column * dim..][..dim];
+                    let group = head / (heads.queries / heads.keys);
+                    let last = if heads.sight == Sight::Causal { t + 1 } else { pair[1] };
+                    let score = |s: usize| {
+                        let product: f64 = at(t, head).iter().zip(at(s, heads.queries + group)).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+                        (product / (dim as f64).sqrt()).exp()
+                    };
+                    let total: f64 = (pair[0]..last).map(score).sum();
+                    for j in 0..dim {
+                        out.push((pair[0]..last).map(|s| score(s) / total * f64::from(at(s, heads.queries + heads.keys + group)[j])).sum());
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        #[test]
+        fn it_is_attention(lengths in prop::collection::vec(0usize..9, 0..4), long in 0usize..150, keys in 1usize..3, group in 1usize..3, dim in 1usize..9, causal: bool) {
+            let sight = if causal { Sight::Causal } else { Sight::Both };
+            let heads = Heads { queries: keys * group, keys, dim, sight };
+            let mut offsets = vec![0];
+            lengths.iter().chain([&long]).for_each(|l| offsets.push(offsets.last().unwrap() + l));
+            let qkv = numbers(offsets.last().unwrap() * heads.width(), 0.7);
+            let (out, _) = run(heads, &offsets, &qkv);
+            prop_assert!(out.iter().zip(naive(heads, &offsets, &qkv)).all(|(a, b)| (f64::from(*a) - b).abs() < 1e-5));
+        }
+    }
+
+    #[test]
+    fn gradients_match_differences() {
+        for (sight, keys) in [(Sight::Causal, 1), (Sight::Both, 2), (Sight::Causal, 2)] {
+            let heads = Heads { queries: 2, keys, dim: 3, sight };
+            // One example is longer than a stretch of queries.
+            let offsets = [0, 3, 3, 4, 4 + 70];
+            let qkv = numbers(74 * heads.width(), 0.7);
+            let d = numbers(74 * 6, 0.3);
+            let value = |qkv: &[f32]| naive(heads, &offsets, qkv).iter().zip(&d).map(|(a, b)| a * f64::from(*b)).sum::<f64>();
+            let (out, sums) = run(heads, &offsets, &qkv);
+            let mut dqkv = vec![f32::NAN; qkv.len()];
+            backward(heads, &offsets, &qkv, &out, &sums, &d, &mut dqkv);
+            for i in (0..qkv.len()).step_by(if keys == 1 { 7 } else { 41 }) {
+                let (mut up, mut down) = (qkv.clone(), qkv.clone());
+                up[i] += 1e-3;
+                down[i] -= 1e-3;
+                let slope = (value(&up) - value(&down)) / f64::from(up[i] - down[i]);
+                assert!((slope - f64::from(dqkv[i])).abs() < 1e-4, "{i}: {slope} {}", dqkv[i]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_poisoned_example_stays_alone() {
+        let heads = Heads { queries: 2, keys: 1, dim: 4, sight: Sight::Both };
+        let offsets = [0, 5, 9];
+        let mut qkv = numbers(9 * heads.width(), 0.7);
+        let (clean, _) = run(heads, &offsets, &qkv);
+        qkv[3] = f32::NAN;
+        let (out, _) = run(heads, &offsets, &qkv);
+        assert_eq!(clean[5 * 8..], out[5 * 8..]);
+        assert!(out[..5 * 8].iter().any(|x| x.is_nan()));
+    }
+}

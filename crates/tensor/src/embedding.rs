@@ -1,0 +1,112 @@
+//! Rows of a table by index, and their gradients.
+
+use crate::parallel::{Shared, rows_per_piece};
+use crate::simd::{dot, vectorised};
+use rayon::prelude::*;
+
+/// `out[t] = table[ids[t]]`
+pub fn gather(table: &[f32], width: usize, ids: &[u32], out: &mut [f32]) {
+    assert_eq!(out.len(), ids.len() * width, "a row for each index");
+    if width == 0 {
+        return;
+    }
+    let rows = rows_per_piece(ids.len(), width);
+    out.par_chunks_mut(rows * width).zip(ids.par_chunks(rows)).for_each(|(out, ids)| {
+        for (out, &id) in out.chunks_exact_mut(width).zip(ids) {
+            out.copy_from_slice(&table[id as usize * width..][..width]);
+        }
+    });
+}
+
+/// `dtable[ids[t]] += weights[t] · d[t]`. A row of weight 0 is not read.
+pub fn scatter(width: usize, ids: &[u32], weights: &[f32], d: &[f32], dtable: &mut [f32]) {
+    assert_eq!((d.len(), weights.len()), (ids.len() * width, ids.len()), "a row for each index");
+    let rows = dtable.len() / width.max(1);
+    assert!(ids.iter().all(|&id| (id as usize) < rows), "indices inside the table");
+    // Each task owns a stretch of columns, so that the order of additions is the order of the rows.
+    let stretch = width.div_ceil(rayon::current_num_threads()).next_multiple_of(16).max(1);
+    let table = Shared::new(dtable);
+    (0..width.div_ceil(stretch)).into_par_iter().for_each(|task| {
+        let (first, last) = (task * stretch, ((task + 1) * stretch).min(width));
+        vectorised(|| {
+            for ((&id, &weight), d) in ids.iter().zip(weights).zip(d.chunks_exact(width)) {
+                if weight != 0.0 {
+                    // SAFETY: inside the table by the assertion, and no other task touches these columns.
+                    let row = unsafe { table.part(id as usize * width + first, last - first) };
+                    row.iter_mut().zip(&d[first..last]).for_each(|(row, d)| *row = d.mul_add(weight, *row));
+                }
+            }
+        });
+    });
+}
+
+/// Sums the rows of `d` that share an index: calls `each(index, sum)` once for each index that occurs, in rising order.
+///
+/// `order` and `row` are scratch.
+pub fn by_index(width: usize, ids: &[u32], d: &[f32], order: &mut Vec<u32>, row: &mut Vec<f32>, mut each: impl FnMut(u32, &[f32])) {
+    order.clear();
+    order.extend(0..ids.len() as u32);
+    // The place breaks ties, so that the order of additions is fixed.
+    order.sort_unstable_by_key(|&t| (ids[t as usize], t));
+    let mut start = 0;
+    while start < order.len() {
+        let id = ids[order[start] as usize];
+        let end = start + order[start..].partition_point(|&t| ids[t as usize] == id);
+        let at = |t: u32| &d[t as usize * width..][..width];
+        if end == start + 1 {
+            each(id, at(order[start]));
+        } else {
+            row.clear();
+            row.extend_from_slice(at(order[start]));
+            vectorised(|| order[start + 1..end].iter().for_each(|&t| row.iter_mut().zip(at(t)).for_each(|(row, d)| *row += d)));
+            each(id, row);
+        }
+        start = end;
+    }
+}
+
+/// Σ a·b
+pub fn product(a: &[f32], b: &[f32]) -> f64 {
+    vectorised(|| a.chunks(1024).zip(b.chunks(1024)).map(|(a, b)| f64::from(dot(a, b))).sum())
+}
+
+/// Σ x²
+pub fn square(x: &[f32]) -> f64 {
+    vectorised(|| x.chunks(1024).map(|x| f64::from(dot(x, x))).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn scatter_is_the_adjoint_of_gather(rows in 1usize..9, width in 1usize..40, ids in prop::collection::vec(0u32..9, 0..20)) {
+            let ids: Vec<u32> = ids.into_iter().map(|id| id % rows as u32).collect();
+            let table: Vec<f32> = (0..rows * width).map(|i| (i as f32).sin()).collect();
+            let d: Vec<f32> = (0..ids.len() * width).map(|i| (i as f32 * 0.3).cos()).collect();
+            let weights: Vec<f32> = (0..ids.len()).map(|i| (i % 3) as f32 * 0.5).collect();
+            let (mut out, mut dtable) = (vec![0.0; d.len()], vec![0.0; table.len()]);
+            gather(&table, width, &ids, &mut out);
+            scatter(width, &ids, &weights, &d, &mut dtable);
+            let left: f32 = (0..d.len()).map(|i| out[i] * d[i] * weights[i / width]).sum();
+            let right: f32 = table.iter().zip(&dtable).map(|(a, b)| a * b).sum();
+            prop_assert!((left - right).abs() < 1e-3);
+
+            // The sums by index are the rows of the table's gradient.
+            let (mut order, mut row, mut rebuilt) = (Vec::new(), Vec::new(), vec![0.0; table.len()]);
+            by_index(width, &ids, &d, &mut order, &mut row, |id, sum| rebuilt[id as usize * width..][..width].copy_from_slice(sum));
+            let mut plain = vec![0.0; table.len()];
+            scatter(width, &ids, &vec![1.0; ids.len()], &d, &mut plain);
+            prop_assert!(rebuilt.iter().zip(&plain).all(|(a, b)| (a - b).abs() < 1e-5));
+        }
+    }
+
+    #[test]
+    fn a_row_of_weight_zero_is_not_read() {
+        let mut dtable = [0.0; 4];
+        scatter(2, &[0, 1], &[0.0, 1.0], &[f32::NAN, f32::NAN, 1.0, 2.0], &mut dtable);
+        assert_eq!(dtable, [0.0, 0.0, 1.0, 2.0]);
+    }
+}

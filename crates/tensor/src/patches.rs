@@ -1,0 +1,312 @@
+//! Convolution as a matrix product: every place a kernel stands on becomes a row of its own.
+//!
+//! Images are channels-last: `n` of them are `n·height·width` rows of `channels` numbers. [`gather`] copies each patch into a row whose inner order is
+//! (channel, y, x), the order of a kernel `[out, in, height, width]`. A convolution is then `patches · kernelᵀ`. [`scatter`] is the adjoint of `gather`.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use crate::parallel::rows_per_piece;
+
+/// The sides of one image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// Pixels from top to bottom.
+    pub height: usize,
+    /// Pixels from left to right.
+    pub width: usize,
+    /// Numbers per pixel.
+    pub channels: usize,
+}
+
+impl Grid {
+    /// Pixels of one image.
+    pub fn pixels(&self) -> usize {
+        self.height * self.width
+    }
+
+    /// Numbers of one image.
+    pub fn len(&self) -> usize {
+        self.pixels() * self.channels
+    }
+
+    /// Whether an image has no numbers.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What slides over an image. The sides are [y, x].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// How many pixels it covers.
+    pub kernel: [usize; 2],
+    /// How far it moves.
+    pub stride: [usize; 2],
+    /// How many zeros lie before and after the image.
+    pub padding: [usize; 2],
+}
+
+impl Window {
+    /// Height and width of the places it can stand on. None if a side or a step is zero, or the padded image is smaller than the kernel.
+    pub fn output(&self, grid: &Grid) -> Option<(usize, usize)> {
+        let along = |axis: usize, len: usize| {
+            let padded = self.padding[axis].checked_mul(2)?.checked_add(len)?;
+            let kernel = Some(self.kernel[axis]).filter(|&kernel| kernel > 0)?;
+            padded.checked_sub(kernel)?.checked_div(self.stride[axis])?.checked_add(1)
+        };
+        Some((along(0, grid.height)?, along(1, grid.width)?))
+    }
+
+    /// Pixels under the kernel.
+    pub fn area(&self) -> usize {
+        self.kernel[0] * self.kernel[1]
+    }
+
+    /// [`Window::output`], where a window that does not fit is a mistake of the caller.
+    pub(crate) fn places(&self, grid: &Grid) -> (usize, usize) {
+        match self.output(grid) {
+            Some(sides) => sides,
+            None => panic!("{self:?} does not fit on {grid:?}"),
+        }
+    }
+
+    /// Which pixels of the kernel at `place` lie inside an image of this length, and where the first of them lands.
+    fn inside(&self, axis: usize, place: usize, len: usize) -> (Range<usize>, usize) {
+        let (start, kernel, padding) = (place * self.stride[axis], self.kernel[axis], self.padding[axis]);
+        let first = padding.saturating_sub(start).min(kernel);
+        let end = (len + padding).saturating_sub(start).clamp(first, kernel);
+        (first..end, (start + first).saturating_sub(padding).min(len))
+    }
+}
+
+/// Patches of `n` images: `[n·h'·w', channels·area]` from `x` `[n·h·w, channels]`. Padding reads as 0.
+pub fn gather(window: &Window, grid: &Grid, n: usize, x: &[f32], out: &mut [f32]) {
+    let (height, width) = window.places(grid);
+    let (c, area) = (grid.channels, window.area());
+    assert_eq!(x.len(), n * grid.len(), "pixels of {n} images");
+    assert_eq!(out.len(), n * height * width * c * area, "patches of {n} images");
+    if out.is_empty() {
+        return;
+    }
+    let line = width * c * area;
+    let lines = rows_per_piece(n * height, line);
+    out.par_chunks_mut(lines * line).enumerate().for_each(|(piece, out)| {
+        for (i, out) in out.chunks_exact_mut(line).enumerate() {
+            let (example, at_y) = ((piece * lines + i) / height, (piece * lines + i) % height);
+            let (kys, y) = window.inside(0, at_y, grid.height);
+            for (at_x, patch) in out.chunks_exact_mut(c * area).enumerate() {
+                let (kxs, x0) = window.inside(1, at_x, grid.width);
+                if kys.len() * kxs.len() < area {
+                    patch.fill(0.0);
+                }
+                for (ky, y) in kys.clone().zip(y..) {
+                    let from = ((example * grid.height + y) * grid.width + x0) * c;
+                    copy_in(patch, &x[from..from + kxs.len() * c], c, area, ky * window.kernel[1] + kxs.start);
+                }
+            }
+        }
+    });
+}
+
+/// Adds every number of the patches to the pixel it came from: `dx` `[n·h·w, channels]`, overwritten, from `dpatches` `[n·h'·w', channels·area]`.
+pub fn scatter(window: &Window, grid: &Grid, n: usize, dpatches: &[f32], dx: &mut [f32]) {
+    let (height, width) = window.places(grid);
+    let (c, area) = (grid.channels, window.area());
+    assert_eq!(dpatches.len(), n * height * width * c * area, "patches of {n} images");
+    assert_eq!(dx.len(), n * grid.len(), "pixels of {n} images");
+    if dx.is_empty() {
+        return;
+    }
+    let line = grid.width * c;
+    let lines = rows_per_piece(n * grid.height, line * area);
+    // A task owns whole lines of the images and fetches what belongs there, so the order of every sum is fixed.
+    dx.par_chunks_mut(lines * line).enumerate().for_each(|(piece, dx)| {
+        for (i, dx) in dx.chunks_exact_mut(line).enumerate() {
+            let (example, y) = ((piece * lines + i) / grid.height, (piece * lines + i) % grid.height);
+            dx.fill(0.0);
+            for ky in 0..window.kernel[0] {
+                // The places whose line `ky` lies on line y.
+                let Some(start) = (y + window.padding[0]).checked_sub(ky).filter(|start| start % window.stride[0] == 0) else { continue };
+                let at_y = start / window.stride[0];
+                if at_y >= height {
+                    continue;
+                }
+                let from = (example * height + at_y) * width * c * area;
+                for (at_x, patch) in dpatches[from..from + width * c * area].chunks_exact(c * area).enumerate() {
+                    let (kxs, x0) = window.inside(1, at_x, grid.width);
+                    let pixels = &mut dx[x0 * c..(x0 + kxs.len()) * c];
+                    add_out(patch, pixels, c, area, ky * window.kernel[1] + kxs.start);
+                }
+            }
+        }
+    });
+}
+
+/// Writes neighbouring pixels of one line into a patch, the first at `tap`.
+#[inline(always)]
+fn copy_in(patch: &mut [f32], pixels: &[f32], c: usize, area: usize, tap: usize) {
+    // With one channel or one tap, both orders are the same.
+    if c == 1 || area == 1 {
+        return patch[tap..tap + pixels.len()].copy_from_slice(pixels);
+    }
+    for (tap, pixel) in (tap..area).zip(pixels.chunks_exact(c)) {
+        for (taps, &value) in patch.chunks_exact_mut(area).zip(pixel) {
+            taps[tap] = value;
+        }
+    }
+}
+
+/// Adds what lies in a patch from `tap` on to neighbouring pixels of one line.
+#[inline(always)]
+fn add_out(patch: &[f32], pixels: &mut [f32], c: usize, area: usize, tap: usize) {
+    if c == 1 || area == 1 {
+        for (pixel, &value) in pixels.iter_mut().zip(&patch[tap..]) {
+            *pixel += value;
+        }
+        return;
+    }
+    for (tap, pixel) in (tap..area).zip(pixels.chunks_exact_mut(c)) {
+        for (sum, taps) in pixel.iter_mut().zip(patch.chunks_exact(area)) {
+            *sum += taps[tap];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matmul::{Onto, Threads, View, ViewMut, matmul};
+    use proptest::prelude::*;
+
+    fn numbers(n: usize, seed: u32) -> Vec<f32> {
+        (0..n as u32).map(|i| ((i.wrapping_mul(2_654_435_761).wrapping_add(seed * 97) >> 8) % 2001) as f32 / 1000.0 - 1.0).collect()
+    }
+
+    fn bits(numbers: &[f32]) -> Vec<u32> {
+        numbers.iter().map(|x| x.to_bits()).collect()
+    }
+
+    fn dot(a: &[f32], b: &[f32]) -> f64 {
+        a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
+    }
+
+    prop_compose! {
+        fn cases()(kernel in [1usize..5, 1usize..5], stride in [1usize..4, 1usize..4], padding in [0usize..3, 0usize..3],
+                   room in [0usize..7, 0usize..7], channels in 0usize..5, n in 0usize..4) -> (Window, Grid, usize) {
+            // At least as large as the kernel, with its padding.
+            let side = |axis: usize| (kernel[axis] + room[axis]).saturating_sub(2 * padding[axis]);
+            (Window { kernel, stride, padding }, Grid { height: side(0), width: side(1), channels }, n)
+        }
+    }
+
+    /// The definition: out[b, y, x, o] = Σ kernel[o, c, ky, kx] · x[b, y·s + ky − p, x·s + kx − p, c].
+    fn convolution(window: &Window, grid: &Grid, n: usize, x: &[f32], kernel: &[f32], outputs: usize) -> Vec<f64> {
+        let (height, width) = window.places(grid);
+        let ([kh, kw], c) = (window.kernel, grid.channels);
+        let mut out = Vec::new();
+        for b in 0..n {
+            for at_y in 0..height {
+                for at_x in 0..width {
+                    for o in 0..outputs {
+                        let mut sum = 0.0;
+                        for channel in 0..c {
+                            for ky in 0..kh {
+                                for kx in 0..kw {
+                                    let y = (at_y * window.stride[0] + ky) as isize - window.padding[0] as isize;
+                                    let col = (at_x * window.stride[1] + kx) as isize - window.padding[1] as isize;
+                                    if (0..grid.height as isize).contains(&y) && (0..grid.width as isize).contains(&col) {
+                                        let pixel = (b * grid.height + y as usize) * grid.width + col as usize;
+                                        let weight = kernel[((o * c + channel) * kh + ky) * kw + kx];
+                                        sum += f64::from(weight) * f64::from(x[pixel * c + channel]);
+                                    }
+                                }
+                            }
+                        }
+                        out.push(sum);
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn patches_times_a_kernel_are_its_convolution((window, grid, n) in cases(), outputs in 1usize..4) {
+            let (height, width) = window.places(&grid);
+            let (rows, inner) = (n * height * width, grid.channels * window.area());
+            let (x, kernel) = (numbers(n * grid.len(), 1), numbers(outputs * inner, 2));
+            let mut patches = vec![f32::NAN; rows * inner];
+            gather(&window, &grid, n, &x, &mut patches);
+            let mut got = vec![f32::NAN; rows * outputs];
+            let kernel_t = View::new(&kernel, outputs, inner).t();
+            matmul(ViewMut::new(&mut got, rows, outputs), Onto::Fresh, 1.0, View::new(&patches, rows, inner), kernel_t, Threads::One);
+            let expected = convolution(&window, &grid, n, &x, &kernel, outputs);
+            prop_assert_eq!(got.len(), expected.len());
+            for (got, expected) in got.iter().zip(&expected) {
+                prop_assert!((f64::from(*got) - expected).abs() < 1e-4, "{} {}", got, expected);
+            }
+        }
+
+        #[test]
+        fn scatter_is_the_adjoint_of_gather((window, grid, n) in cases()) {
+            let (height, width) = window.places(&grid);
+            let len = n * height * width * grid.channels * window.area();
+            let (x, y) = (numbers(n * grid.len(), 1), numbers(len, 2));
+            let (mut patches, mut dx) = (vec![f32::NAN; len], vec![f32::NAN; x.len()]);
+            gather(&window, &grid, n, &x, &mut patches);
+            scatter(&window, &grid, n, &y, &mut dx);
+            prop_assert!((dot(&patches, &y) - dot(&x, &dx)).abs() < 1e-4);
+        }
+    }
+
+    #[test]
+    fn places_a_window_can_stand_on() {
+        let grid = Grid { height: 28, width: 7, channels: 3 };
+        let window = Window { kernel: [8, 3], stride: [2, 2], padding: [3, 1] };
+        assert_eq!(window.output(&grid), Some((14, 4)));
+        assert_eq!(Window { kernel: [35, 3], ..window }.output(&grid), None);
+        assert_eq!(Window { kernel: [34, 3], ..window }.output(&grid), Some((1, 4)));
+        assert_eq!(Window { kernel: [0, 3], ..window }.output(&grid), None);
+        assert_eq!(Window { stride: [2, 0], ..window }.output(&grid), None);
+        assert_eq!(Window { padding: [usize::MAX, 0], ..window }.output(&grid), None);
+    }
+
+    #[test]
+    fn an_example_and_the_threads_leave_the_others_alone() {
+        let (grid, n) = (Grid { height: 9, width: 11, channels: 5 }, 20);
+        let window = Window { kernel: [3, 3], stride: [1, 2], padding: [1, 1] };
+        let (height, width) = window.places(&grid);
+        let patch = height * width * grid.channels * window.area();
+        let run = |x: &[f32], dpatches: &[f32], threads: usize| {
+            let (mut patches, mut dx) = (vec![0.5; n * patch], vec![0.5; x.len()]);
+            rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(|| {
+                gather(&window, &grid, n, x, &mut patches);
+                scatter(&window, &grid, n, dpatches, &mut dx);
+            });
+            (patches, dx)
+        };
+        let (mut x, mut dpatches) = (numbers(n * grid.len(), 3), numbers(n * patch, 4));
+        let (patches, dx) = run(&x, &dpatches, 1);
+        x[grid.len()..2 * grid.len()].fill(f32::NAN);
+        dpatches[patch..2 * patch].fill(f32::NAN);
+        let (poisoned_patches, poisoned_dx) = run(&x, &dpatches, 3);
+        for i in (0..n).filter(|&i| i != 1) {
+            assert_eq!(bits(&patches[i * patch..][..patch]), bits(&poisoned_patches[i * patch..][..patch]));
+            assert_eq!(bits(&dx[i * grid.len()..][..grid.len()]), bits(&poisoned_dx[i * grid.len()..][..grid.len()]));
+        }
+        assert!(poisoned_dx[grid.len()..2 * grid.len()].iter().all(|x| x.is_nan()));
+        // All but the padding.
+        assert!(poisoned_patches[patch..2 * patch].iter().all(|x| x.is_nan() || *x == 0.0));
+        assert!(poisoned_patches[patch..2 * patch].iter().any(|x| x.is_nan()));
+    }
+
+    #[test]
+    #[should_panic(expected = "does not fit")]
+    fn a_window_must_fit() {
+        let window = Window { kernel: [3, 3], stride: [1, 1], padding: [0, 0] };
+        gather(&window, &Grid { height: 2, width: 3, channels: 1 }, 1, &[0.0; 6], &mut []);
+    }
+}

@@ -1,0 +1,95 @@
+//! Rotary positions (Su et al. 2021), in the halves convention of Llama: element `i` turns with element `i + dim/2`.
+
+use crate::simd::vectorised;
+use rayon::prelude::*;
+
+/// Angles for every position.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rope {
+    half: usize,
+    cos: Vec<f32>,
+    sin: Vec<f32>,
+}
+
+/// Which way to turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// As the forward pass does.
+    Forward,
+    /// Back: the gradient of a rotation.
+    Backward,
+}
+
+/// Where in a row the vectors lie that are turned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Width of a row.
+    pub stride: usize,
+    /// First column.
+    pub first: usize,
+    /// How many vectors, one after another.
+    pub heads: usize,
+}
+
+impl Rope {
+    /// One frequency (radians a position) for each pair.
+    pub fn new(frequencies: &[f64], positions: usize) -> Self {
+        let angles = |f: fn(f64) -> f64| {
+            (0..positions).flat_map(|p| frequencies.iter().map(move |w| f(p as f64 * w) as f32)).collect()
+        };
+        Self { half: frequencies.len(), cos: angles(f64::cos), sin: angles(f64::sin) }
+    }
+
+    /// Turns the vectors of each row by its position in its example.
+    pub fn turn(&self, offsets: &[usize], place: Place, turn: Turn, data: &mut [f32]) {
+        let Place { stride, first, heads } = place;
+        let half = self.half;
+        assert!(first + 2 * half * heads <= stride, "vectors inside a row");
+        if stride == 0 {
+            return;
+        }
+        let rows = crate::parallel::rows_per_piece(data.len() / stride, 2 * half * heads);
+        data.par_chunks_mut(rows * stride).enumerate().for_each(|(piece, data)| {
+            for (i, row) in data.chunks_exact_mut(stride).enumerate() {
+                let index = piece * rows + i;
+                let position = index - offsets[offsets.partition_point(|&o| o <= index) - 1];
+                let (cos, sin) = (&self.cos[position * half..][..half], &self.sin[position * half..][..half]);
+                vectorised(|| {
+                    for vector in row[first..first + 2 * half * heads].chunks_exact_mut(2 * half) {
+                        let (a, b) = vector.split_at_mut(half);
+                        for i in 0..half {
+                            let s = if turn == Turn::Forward { sin[i] } else { -sin[i] };
+                            (a[i], b[i]) = (a[i] * cos[i] - b[i] * s, b[i] * cos[i] + a[i] * s);
+                        }
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_turns_and_turns_back() {
+        let rope = Rope::new(&[1.0, 0.1], 4);
+        let place = Place { stride: 10, first: 1, heads: 2 };
+        let start: Vec<f32> = (0..50).map(|i| (i as f32).sin()).collect();
+        let mut x = start.clone();
+        // Rows 0..3 are one example, 3 and 4 two more (the one between is empty).
+        rope.turn(&[0, 3, 3, 4, 5], place, Turn::Forward, &mut x);
+        // Position 0 does not move; outer columns never do.
+        for row in [0, 3, 4] {
+            assert_eq!(x[row * 10..row * 10 + 10], start[row * 10..row * 10 + 10]);
+        }
+        assert_eq!((x[20], x[29]), (start[20], start[29]));
+        // Second row: pair (1, 3) by one radian, pair (2, 4) by a tenth.
+        let (a, b) = (start[11], start[13]);
+        assert!((x[11] - (a * 1f32.cos() - b * 1f32.sin())).abs() < 1e-6);
+        assert!((x[13] - (b * 1f32.cos() + a * 1f32.sin())).abs() < 1e-6);
+        rope.turn(&[0, 3, 3, 4, 5], place, Turn::Backward, &mut x);
+        assert!(x.iter().zip(&start).all(|(x, s)| (x - s).abs() < 1e-6));
+    }
+}

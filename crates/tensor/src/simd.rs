@@ -1,0 +1,159 @@
+//! Loops compiled for the processor that runs them, and the elementary functions they are made of.
+//!
+//! `vectorised` compiles its body several times and picks at run time. The bodies are plain loops over lanes that the compiler turns into vector
+//! instructions; sums keep `LANES` partial sums, so their order does not depend on the processor, nor on the number of threads.
+
+/// Partial sums of a reduction.
+pub(crate) const LANES: usize = 16;
+
+/// Runs `body`, compiled for the best instruction set that is there.
+#[inline(always)]
+pub(crate) fn vectorised<R>(body: impl FnOnce() -> R) -> R {
+    pulp::Arch::new().dispatch(body)
+}
+
+#[inline(always)]
+pub(crate) fn fold(lanes: [f32; LANES]) -> f32 {
+    let mut half = LANES / 2;
+    let mut lanes = lanes;
+    while half > 0 {
+        for i in 0..half {
+            lanes[i] += lanes[i + half];
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+/// Σ f(a, b), in lanes.
+#[inline(always)]
+pub(crate) fn sum2(a: &[f32], b: &[f32], f: impl Fn(f32, f32, f32) -> f32) -> f32 {
+    let n = a.len().min(b.len());
+    let (a, b) = (&a[..n], &b[..n]);
+    let mut lanes = [0.0f32; LANES];
+    let (ac, bc) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+    let (ar, br) = (ac.remainder(), bc.remainder());
+    for (x, y) in ac.zip(bc) {
+        for i in 0..LANES {
+            lanes[i] = f(x[i], y[i], lanes[i]);
+        }
+    }
+    for i in 0..ar.len() {
+        lanes[i] = f(ar[i], br[i], lanes[i]);
+    }
+    fold(lanes)
+}
+
+/// Σ a·b
+#[inline(always)]
+pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
+    sum2(a, b, |x, y, sum| x.mul_add(y, sum))
+}
+
+/// Σ a
+#[inline(always)]
+pub(crate) fn sum(a: &[f32]) -> f32 {
+    sum2(a, a, |x, _, sum| sum + x)
+}
+
+/// The largest; NaN if there is one.
+#[inline(always)]
+pub(crate) fn max(a: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    // `x > m || x is NaN` in one comparison.
+    let larger = |x: f32, m: f32| if x <= m { m } else { x };
+    let chunks = a.chunks_exact(LANES);
+    let rest = chunks.remainder();
+    for x in chunks {
+        for i in 0..LANES {
+            lanes[i] = if lanes[i].is_nan() { lanes[i] } else { larger(x[i], lanes[i]) };
+        }
+    }
+    for &x in rest {
+        lanes[0] = if lanes[0].is_nan() { lanes[0] } else { larger(x, lanes[0]) };
+    }
+    lanes.into_iter().fold(f32::NEG_INFINITY, |m, x| if m.is_nan() { m } else { larger(x, m) })
+}
+
+/// e^x to about one unit in the last place; 1e-38 below −87, finite up to 88, NaN for NaN.
+#[inline(always)]
+pub(crate) fn exp(x: f32) -> f32 {
+    // Comparisons are written so that NaN falls through.
+    let x = if x < -87.0 { -87.0 } else { x };
+    let x = if x > 88.0 { 88.0 } else { x };
+    // x = n·ln 2 + r; adding 1.5·2²³ rounds to the integer n and leaves it in the low bits.
+    const MAGIC: f32 = 12_582_912.0;
+    let shifted = x.mul_add(std::f32::consts::LOG2_E, MAGIC);
+    let n = shifted - MAGIC;
+    let r = n.mul_add(-0.693_359_4, x);
+    let r = n.mul_add(2.121_944_4e-4, r);
+    // The Taylor polynomial: |r| ≤ 0.35, and 0.35⁸/8! < 6e-9.
+    let p = r.mul_add(1.0 / 5040.0, 1.0 / 720.0);
+    let p = r.mul_add(p, 1.0 / 120.0);
+    let p = r.mul_add(p, 1.0 / 24.0);
+    let p = r.mul_add(p, 1.0 / 6.0);
+    let p = r.mul_add(p, 0.5);
+    let p = (r * r).mul_add(p, r) + 1.0;
+    p * f32::from_bits((shifted.to_bits().wrapping_add(127)) << 23)
+}
+
+/// 1/(1 + e^−x)
+#[inline(always)]
+pub(crate) fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + exp(-x))
+}
+
+/// erf(x) and e^(−x²). Abramowitz and Stegun 7.1.26, absolute error below 2e-7.
+#[inline(always)]
+pub(crate) fn erf_and_gauss(x: f32) -> (f32, f32) {
+    let a = x.abs();
+    let t = 1.0 / a.mul_add(0.327_591_1, 1.0);
+    let p = t.mul_add(1.061_405_4, -1.453_152_1);
+    let p = t.mul_add(p, 1.421_413_7);
+    let p = t.mul_add(p, -0.284_496_72);
+    let p = t * t.mul_add(p, 0.254_829_6);
+    let gauss = exp(-a * a);
+    ((1.0 - p * gauss).copysign(x), gauss)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exp_is_close() {
+        let mut worst = 0.0f64;
+        for i in -8700..=8800 {
+            let x = i as f32 / 100.0 + 0.003;
+            let truth = f64::from(x.clamp(-87.0, 88.0)).exp();
+            worst = worst.max((f64::from(exp(x)) / truth - 1.0).abs());
+        }
+        assert!(worst < 3e-7, "{worst}");
+        assert_eq!(exp(0.0), 1.0);
+        assert!(exp(f32::NAN).is_nan());
+        assert!(exp(f32::NEG_INFINITY) < 1e-37 && exp(f32::INFINITY).is_finite());
+    }
+
+    #[test]
+    fn erf_is_close() {
+        // erf(0.5), erf(1), erf(2)
+        for (x, y) in [(0.0, 0.0), (0.5, 0.520_499_9), (1.0, 0.842_700_8), (-2.0, -0.995_322_27)] {
+            assert!((erf_and_gauss(x).0 - y).abs() < 3e-7);
+        }
+    }
+
+    #[test]
+    fn sums_and_maxima() {
+        for n in [0, 1, 15, 16, 17, 100] {
+            let a: Vec<f32> = (0..n).map(|i| i as f32 * 0.5).collect();
+            assert_eq!(sum(&a), a.iter().sum::<f32>());
+            assert_eq!(dot(&a, &a), a.iter().map(|x| x * x).sum::<f32>());
+            assert_eq!(max(&a), a.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+            if n > 0 {
+                let mut b = a.clone();
+                b[n / 2] = f32::NAN;
+                assert!(max(&b).is_nan() && sum(&b).is_nan());
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Buffers that are handed out and taken back, so that a training step in its steady state asks the system for no memory.
+
+/// A store of buffers.
+#[derive(Debug, Default)]
+pub struct Workspace {
+    /// Idle buffers by rising capacity.
+    idle: Vec<Vec<f32>>,
+    fresh: usize,
+    allocated: usize,
+}
+
+impl Workspace {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A buffer of this length. Its contents are whatever an earlier user left there: the caller overwrites all of it.
+    pub fn take(&mut self, len: usize) -> Vec<f32> {
+        let at = self.idle.partition_point(|buffer| buffer.capacity() < len);
+        // A buffer far larger than asked for stays for whoever needs it.
+        if self.idle.get(at).is_some_and(|buffer| buffer.capacity() <= len.saturating_mul(2).max(1024)) {
+            let mut buffer = self.idle.remove(at);
+            buffer.resize(len, 0.0);
+            return buffer;
+        }
+        self.fresh += 1;
+        self.allocated += len;
+        vec![0.0; len]
+    }
+
+    /// A buffer of zeros.
+    pub fn zeros(&mut self, len: usize) -> Vec<f32> {
+        let mut buffer = self.take(len);
+        buffer.fill(0.0);
+        buffer
+    }
+
+    /// Takes a buffer back.
+    pub fn give(&mut self, buffer: Vec<f32>) {
+        if buffer.capacity() > 0 {
+            let at = self.idle.partition_point(|idle| idle.capacity() < buffer.capacity());
+            self.idle.insert(at, buffer);
+        }
+    }
+
+    /// How many buffers had to be made so far. It stands still in the steady state.
+    pub fn fresh(&self) -> usize {
+        self.fresh
+    }
+
+    /// Returns all idle memory to the system.
+    pub fn clear(&mut self) {
+        self.idle = Vec::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_returned_buffer_is_used_again() {
+        let mut space = Workspace::new();
+        let (a, b) = (space.take(5000), space.take(100_000));
+        space.give(a);
+        space.give(b);
+        let again = space.take(90_000);
+        assert_eq!((again.len(), space.fresh()), (90_000, 2));
+        // The small one is too small, the large one is out.
+        let other = space.take(6000);
+        assert_eq!((other.len(), space.fresh()), (6000, 3));
+        assert!(space.zeros(4000).iter().all(|&x| x == 0.0));
+        assert_eq!(space.fresh(), 3);
+    }
+}
