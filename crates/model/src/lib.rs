@@ -21,6 +21,7 @@ mod lora;
 mod network;
 mod plan;
 mod preset;
+mod recompute;
 mod rule;
 mod run;
 
@@ -33,7 +34,7 @@ pub use example::{Example, Input, Target};
 pub use graph::{Graph, Init, Intake, Param, Reduction, Space, Spec, Value};
 pub use layer::Order;
 pub use lora::Pair;
-pub use network::Network;
+pub use network::{Memory, Network};
 pub use preset::Preset;
 pub use rule::NormMethod;
 pub use tensor::pooling::Pool as Pooling;

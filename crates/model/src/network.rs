@@ -9,24 +9,38 @@ use crate::rule::{NormMethod, Traces};
 use crate::run::{Buffers, Gradient, Purpose, Run};
 use crate::Error;
 use protocol::{Blocks, Geometry, Params};
+use std::ops::Range;
 use tensor::{Array, Workspace, cross_entropy};
+
+/// What is kept between the forward and the backward pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Memory {
+    /// Everything that is needed: the fastest.
+    #[default]
+    Keep,
+    /// Only what enters each stretch of layers; the rest is made again. Slower, in a fraction of the memory.
+    Recompute,
+}
 
 /// A model that can be evaluated and differentiated, example by example.
 #[derive(Debug)]
 pub struct Network {
-    graph: Graph,
-    plan: Plan,
+    pub(crate) graph: Graph,
+    pub(crate) plan: Plan,
     /// By parameter; the trained ones are empty.
     frozen: Vec<Array>,
     reduction: Reduction,
     method: NormMethod,
+    memory: Memory,
     batch: Batch,
-    buffers: Buffers,
-    space: Workspace,
+    pub(crate) buffers: Buffers,
+    pub(crate) space: Workspace,
     losses: Vec<f64>,
     squares: Vec<f64>,
     column: Vec<f64>,
     weights: Weights,
+    /// Examples that contribute nothing.
+    void: Vec<usize>,
 }
 
 impl Network {
@@ -57,6 +71,7 @@ impl Network {
             frozen: values,
             reduction: Reduction::default(),
             method: NormMethod::default(),
+            memory: Memory::default(),
             batch: Batch::default(),
             buffers,
             space: Workspace::new(),
@@ -64,6 +79,7 @@ impl Network {
             squares: Vec::new(),
             column: Vec::new(),
             weights: Weights::default(),
+            void: Vec::new(),
         };
         Ok((network, Params::new(params)))
     }
@@ -76,6 +92,11 @@ impl Network {
     /// How norms are found. The result does not depend on it, beyond rounding.
     pub fn set_norm_method(&mut self, method: NormMethod) {
         self.method = method;
+    }
+
+    /// What is kept. The result does not depend on it.
+    pub fn set_memory(&mut self, memory: Memory) {
+        self.memory = memory;
     }
 
     /// The model without its numbers.
@@ -128,9 +149,8 @@ impl Network {
         }
     }
 
-    /// The forward pass; what it leaves is in the buffers.
-    fn forward(&mut self, at: &Params, purpose: Purpose) {
-        let mut run = Run {
+    pub(crate) fn run<'a>(&'a mut self, at: &'a Params, purpose: Purpose) -> Run<'a> {
+        Run {
             graph: &self.graph,
             plan: &self.plan,
             batch: &self.batch,
@@ -139,9 +159,14 @@ impl Network {
             buffers: &mut self.buffers,
             space: &mut self.space,
             purpose,
-        };
-        for (index, layer) in self.graph.layers.iter().enumerate() {
-            layer.forward(index, &mut run);
+        }
+    }
+
+    /// The forward pass through some layers; what it leaves is in the buffers.
+    pub(crate) fn forward(&mut self, at: &Params, layers: Range<usize>, purpose: Purpose) {
+        let mut run = self.run(at, purpose);
+        for index in layers {
+            run.graph.layers[index].forward(index, &mut run);
             run.forget_forward(index);
         }
     }
@@ -153,20 +178,20 @@ impl Network {
     pub fn logits(&mut self, at: &Params, examples: &[&Example]) -> Result<Vec<f32>, Error> {
         self.check(at)?;
         self.batch.pack(&self.graph, self.reduction, examples)?;
-        self.forward(at, Purpose::Inference);
+        self.forward(at, 0..self.graph.layers.len(), Purpose::Inference);
         let logits = std::mem::take(&mut self.buffers.values[self.graph.logits.0]);
         self.buffers.release(&mut self.space);
         Ok(logits)
     }
 
     /// Turns the logits into losses and, for training, into their own gradient.
-    fn finish(&mut self, purpose: Purpose) {
+    pub(crate) fn finish(&mut self, purpose: Purpose) {
         let logits = self.graph.logits;
         let mut data = std::mem::take(&mut self.buffers.values[logits.0]);
         let mut rows = self.space.take(self.batch.targets.len());
         let classes = self.graph.classes();
         match purpose {
-            Purpose::Training => {
+            Purpose::Training | Purpose::Sketch { .. } => {
                 cross_entropy::backward(classes, &mut data, &self.batch.targets, &self.batch.target_weights, &mut rows);
                 self.buffers.gradients[logits.0] = Gradient::Own(data);
             }
@@ -184,19 +209,11 @@ impl Network {
         self.space.give(rows);
     }
 
-    fn backward(&mut self, at: &Params) {
-        let mut run = Run {
-            graph: &self.graph,
-            plan: &self.plan,
-            batch: &self.batch,
-            at,
-            frozen: &self.frozen,
-            buffers: &mut self.buffers,
-            space: &mut self.space,
-            purpose: Purpose::Training,
-        };
-        for index in (run.plan.lowest..self.graph.layers.len()).rev() {
-            let layer = &self.graph.layers[index];
+    /// The backward pass through some layers.
+    pub(crate) fn backward(&mut self, at: &Params, layers: Range<usize>) {
+        let mut run = self.run(at, Purpose::Training);
+        for index in layers.rev() {
+            let layer = &run.graph.layers[index];
             if layer.outputs().iter().any(|&value| run.plan.flows(value)) {
                 layer.backward(index, &mut run);
             }
@@ -204,27 +221,63 @@ impl Network {
         }
     }
 
-    /// Squared norms by example and block.
-    fn measure(&mut self, geometry: &Geometry, blocks: &Blocks) {
-        let (examples, count) = (self.batch.examples, blocks.count());
-        let traces = Traces { graph: &self.graph, plan: &self.plan, batch: &self.batch, buffers: &self.buffers, method: self.method };
+    /// Both passes, everything kept.
+    fn pass(&mut self, at: &Params) {
+        let (lowest, end) = (self.plan.lowest, self.graph.layers.len());
+        self.forward(at, 0..end, Purpose::Training);
+        self.finish(Purpose::Training);
+        self.backward(at, lowest..end);
+    }
+
+    pub(crate) fn traces(&self) -> Traces<'_> {
+        Traces { graph: &self.graph, plan: &self.plan, batch: &self.batch, buffers: &self.buffers, method: self.method }
+    }
+
+    /// Makes room for the norms.
+    fn reset_squares(&mut self, blocks: &Blocks) {
         self.squares.clear();
-        self.squares.resize(examples * count, 0.0);
-        self.column.clear();
-        self.column.resize(examples, 0.0);
+        self.squares.resize(self.batch.examples * blocks.count(), 0.0);
+    }
+
+    /// Adds the squared norms, by example and block, of some trained parameters. A pair is measured with its left factor.
+    pub(crate) fn measure(&mut self, geometry: &Geometry, blocks: &Blocks, which: impl Fn(usize) -> bool) {
+        let (examples, count) = (self.batch.examples, blocks.count());
         let frames: &[protocol::Frame] = if let Geometry::Tangent { frames } = geometry { frames } else { &[] };
-        let mut add = |block: usize, measure: &dyn Fn(&mut [f64])| {
-            self.column.fill(0.0);
-            measure(&mut self.column);
-            self.column.iter().enumerate().for_each(|(example, square)| self.squares[example * count + block] += square);
-        };
-        for frame in frames {
-            add(blocks.of(frame.left), &|column| traces.add_tangent_norms(frame, column));
-        }
-        for k in 0..self.plan.trained.len() {
-            if !frames.iter().any(|frame| frame.left == k || frame.right == k) {
-                add(blocks.of(k), &|column| traces.add_norms(geometry, k, column));
+        let (mut squares, mut column) = (std::mem::take(&mut self.squares), std::mem::take(&mut self.column));
+        let traces = self.traces();
+        for k in (0..self.plan.trained.len()).filter(|&k| which(k)) {
+            column.clear();
+            column.resize(examples, 0.0);
+            match frames.iter().find(|frame| frame.left == k) {
+                Some(frame) => traces.add_tangent_norms(frame, &mut column),
+                None if frames.iter().any(|frame| frame.right == k) => {}
+                None => traces.add_norms(geometry, k, &mut column),
             }
+            column.iter().enumerate().for_each(|(example, square)| squares[example * count + blocks.of(k)] += square);
+        }
+        (self.squares, self.column) = (squares, column);
+    }
+
+    /// Asks for the weights, and takes out the examples that are not sound.
+    fn weigh(&mut self, blocks: &Blocks, weigh: &mut dyn FnMut(&Observed<'_>, &mut Weights)) {
+        self.weights.reset(self.batch.examples, blocks.count());
+        let seen = Observed::new(&self.losses, &self.squares, blocks.count());
+        weigh(&seen, &mut self.weights);
+        self.void.clear();
+        self.void.extend((0..self.batch.examples).filter(|&example| !seen.is_sound(example)));
+        self.void.iter().for_each(|&example| self.weights.void(example));
+    }
+
+    /// Adds the weighted sums of some trained parameters; without blocks every example counts 1.
+    pub(crate) fn add_sums(&mut self, blocks: Option<&Blocks>, which: impl Fn(usize) -> bool, sum: &mut Params) {
+        if blocks.is_some() {
+            let void = std::mem::take(&mut self.void);
+            void.iter().for_each(|&example| self.erase(example));
+            self.void = void;
+        }
+        let traces = Traces { graph: &self.graph, plan: &self.plan, batch: &self.batch, buffers: &self.buffers, method: self.method };
+        for (k, sum) in sum.iter_mut().enumerate().filter(|(k, _)| which(*k)) {
+            traces.add_sum(k, blocks.map(|blocks| self.weights.block(blocks.of(k))), sum, &mut self.space);
         }
     }
 
@@ -260,12 +313,12 @@ impl Network {
         self.check(at)?;
         self.check(sum)?;
         self.batch.pack(&self.graph, self.reduction, examples)?;
-        self.forward(at, Purpose::Training);
-        self.finish(Purpose::Training);
-        self.backward(at);
-        let traces = Traces { graph: &self.graph, plan: &self.plan, batch: &self.batch, buffers: &self.buffers, method: self.method };
-        for (k, sum) in sum.iter_mut().enumerate() {
-            traces.add_sum(k, None, sum, &mut self.space);
+        match self.memory {
+            Memory::Keep => {
+                self.pass(at);
+                self.add_sums(None, |_| true, sum);
+            }
+            Memory::Recompute => self.sweep(at, |network, which| network.add_sums(None, which, sum)),
         }
         self.buffers.release(&mut self.space);
         Ok(&self.losses)
@@ -280,7 +333,7 @@ impl Engine for Network {
     fn losses(&mut self, at: &Params, examples: &[&Example]) -> Result<Vec<f64>, Error> {
         self.check(at)?;
         self.batch.pack(&self.graph, self.reduction, examples)?;
-        self.forward(at, Purpose::Inference);
+        self.forward(at, 0..self.graph.layers.len(), Purpose::Inference);
         self.finish(Purpose::Inference);
         self.buffers.release(&mut self.space);
         Ok(self.losses.clone())
@@ -299,24 +352,20 @@ impl Engine for Network {
         self.check(sum)?;
         crate::geometry::check(geometry, blocks, at)?;
         self.batch.pack(&self.graph, self.reduction, examples)?;
-        self.forward(at, Purpose::Training);
-        self.finish(Purpose::Training);
-        self.backward(at);
-        self.measure(geometry, blocks);
-        let mut weights = std::mem::take(&mut self.weights);
-        weights.reset(self.batch.examples, blocks.count());
-        weigh(&Observed::new(&self.losses, &self.squares, blocks.count()), &mut weights);
-        for example in 0..self.batch.examples {
-            if !Observed::new(&self.losses, &self.squares, blocks.count()).is_sound(example) {
-                weights.void(example);
-                self.erase(example);
+        self.reset_squares(blocks);
+        match self.memory {
+            Memory::Keep => {
+                self.pass(at);
+                self.measure(geometry, blocks, |_| true);
+                self.weigh(blocks, weigh);
+                self.add_sums(Some(blocks), |_| true, sum);
+            }
+            Memory::Recompute => {
+                self.sweep(at, |network, which| network.measure(geometry, blocks, which));
+                self.weigh(blocks, weigh);
+                self.sweep(at, |network, which| network.add_sums(Some(blocks), which, sum));
             }
         }
-        let traces = Traces { graph: &self.graph, plan: &self.plan, batch: &self.batch, buffers: &self.buffers, method: self.method };
-        for (k, sum) in sum.iter_mut().enumerate() {
-            traces.add_sum(k, Some(weights.block(blocks.of(k))), sum, &mut self.space);
-        }
-        self.weights = weights;
         self.buffers.release(&mut self.space);
         Ok(())
     }

@@ -17,10 +17,14 @@ pub(crate) struct Plan {
     /// Values, and gradients of values, of which the norms and sums of parameters are made.
     pub(crate) kept_value: Vec<bool>,
     pub(crate) kept_gradient: Vec<bool>,
+    /// The layer that makes each value.
+    pub(crate) maker: Vec<usize>,
     /// The last layer that reads each value.
     pub(crate) last_reader: Vec<usize>,
     /// How each trained parameter enters, by place.
     pub(crate) uses: Vec<Vec<Use>>,
+    /// The lowest layer in which each trained parameter enters, by place.
+    pub(crate) first_use: Vec<usize>,
     /// The lowest layer that takes part in the backward pass.
     pub(crate) lowest: usize,
 }
@@ -33,12 +37,14 @@ impl Plan {
         let count = graph.forms.len();
         let mut plan = Self {
             uses: vec![Vec::new(); trained.len()],
+            first_use: vec![graph.layers.len(); trained.len()],
             trained,
             place,
             flows: vec![false; count],
             saved: vec![false; count],
             kept_value: vec![false; count],
             kept_gradient: vec![false; count],
+            maker: vec![0; count],
             last_reader: vec![0; count],
             lowest: graph.layers.len(),
         };
@@ -47,6 +53,7 @@ impl Plan {
             for value in layer.outputs() {
                 plan.flows[value.0] = flows;
                 plan.last_reader[value.0] = index;
+                plan.maker[value.0] = index;
             }
             layer.inputs().iter().for_each(|value| plan.last_reader[value.0] = index);
             if flows {
@@ -54,7 +61,7 @@ impl Plan {
             }
         }
         plan.last_reader[graph.logits.0] = graph.layers.len();
-        for layer in &graph.layers {
+        for (index, layer) in graph.layers.iter().enumerate() {
             if layer.outputs().iter().any(|v| plan.flows[v.0]) {
                 for value in layer.saves(&plan) {
                     plan.saved[value.0] = true;
@@ -66,6 +73,7 @@ impl Plan {
                     value.into_iter().for_each(|v| (plan.saved[v.0], plan.kept_value[v.0]) = (true, true));
                     gradient.into_iter().for_each(|v| plan.kept_gradient[v.0] = true);
                     plan.uses[k].push(entry);
+                    plan.first_use[k] = plan.first_use[k].min(index);
                 }
             }
         }

@@ -79,6 +79,11 @@ pub(crate) enum Purpose {
     Inference,
     /// A backward pass follows.
     Training,
+    /// A backward pass follows, before which the layers from `start` on are run again.
+    Sketch {
+        /// The first layer of the stretch.
+        start: usize,
+    },
 }
 
 /// One pass.
@@ -122,7 +127,8 @@ impl<'a> Run<'a> {
     }
 
     pub(crate) fn put(&mut self, value: Value, buffer: Vec<f32>) {
-        self.buffers.values[value.0] = buffer;
+        let old = std::mem::replace(&mut self.buffers.values[value.0], buffer);
+        self.space.give(old);
     }
 
     /// The gradient by `value`, taken out of its place; `None` if nothing came: then nothing flows.
@@ -215,15 +221,62 @@ impl<'a> Run<'a> {
     pub(crate) fn forget_forward(&mut self, index: usize) {
         let layer = &self.graph.layers[index];
         for value in layer.inputs().into_iter().chain(layer.outputs()) {
-            let wanted = self.purpose == Purpose::Training && self.plan.saved[value.0];
+            let wanted = match self.purpose {
+                Purpose::Inference => false,
+                Purpose::Training => self.plan.saved[value.0],
+                Purpose::Sketch { start } => self.plan.maker[value.0] < start,
+            };
             if self.plan.last_reader[value.0] == index && !wanted {
                 let buffer = self.lend(value);
                 self.space.give(buffer);
             }
         }
-        if self.purpose == Purpose::Inference {
+        if self.purpose != Purpose::Training {
             let notes = std::mem::take(&mut self.buffers.notes[index]);
             self.space.give(notes);
+        }
+    }
+
+    /// Gives every value made before layer `start` a gradient of its own where it shares one that is about to go.
+    pub(crate) fn part_from(&mut self, start: usize) {
+        for index in 0..self.buffers.gradients.len() {
+            let value = Value(index);
+            let root = self.buffers.root(value);
+            if self.plan.maker[index] < start
+                && self.plan.maker[root.0] >= start
+                && let Some(copy) = self.copy_of(root)
+            {
+                self.buffers.gradients[index] = Gradient::Own(copy);
+            }
+        }
+    }
+
+    /// Lets go of all that layers from `start` on left, except what parameters that also enter below still need.
+    pub(crate) fn forget_stretch(&mut self, start: usize) {
+        self.part_from(start);
+        let pending = |wanted: &dyn Fn(crate::rule::Use) -> bool| {
+            self.plan.uses.iter().zip(&self.plan.first_use).any(|(uses, &first)| first < start && uses.iter().any(|&entry| wanted(entry)))
+        };
+        let held: Vec<(bool, bool)> = (0..self.buffers.values.len())
+            .map(|index| {
+                let value = Value(index);
+                let reads_value = pending(&|entry| entry.reads().0 == Some(value));
+                let reads_gradient = pending(&|entry| entry.reads().1.is_some_and(|read| self.buffers.root(read) == value));
+                (reads_value, reads_gradient)
+            })
+            .collect();
+        for (index, (value_held, gradient_held)) in held.into_iter().enumerate() {
+            if self.plan.maker[index] >= start {
+                if !value_held {
+                    let buffer = self.lend(Value(index));
+                    self.space.give(buffer);
+                }
+                if !gradient_held {
+                    if let Gradient::Own(buffer) = std::mem::take(&mut self.buffers.gradients[index]) {
+                        self.space.give(buffer);
+                    }
+                }
+            }
         }
     }
 

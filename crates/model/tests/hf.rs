@@ -30,7 +30,7 @@ fn tensors() -> Vec<(&'static str, Array)> {
     ]
 }
 
-fn borrowed(tensors: &[(&'static str, Array)]) -> Vec<(&'static str, &Array)> {
+fn borrowed<'a>(tensors: &'a [(&'a str, Array)]) -> Vec<(&'a str, &'a Array)> {
     tensors.iter().map(|(name, array)| (*name, array)).collect()
 }
 
@@ -152,7 +152,13 @@ fn a_name_is_found_with_or_without_its_prefix() {
 fn what_no_one_asked_for_is_refused() {
     let folder = Folder::new();
     let one = Array::zeros([1]);
-    let names = ["h.0.attn.bias", "h.0.attn.c_attn.bias", "transformer.h.3.attn.masked_bias", "bert.embeddings.position_ids", "x.rotary_emb.inv_freq"];
+    let names = [
+        "h.0.attn.bias",
+        "h.0.attn.c_attn.bias",
+        "transformer.h.3.attn.masked_bias",
+        "bert.embeddings.position_ids",
+        "x.rotary_emb.inv_freq",
+    ];
     save(folder.join("m"), &config(), &names.map(|name| (name, &one)), &SaveOptions::default()).unwrap();
     let weights = Weights::open(folder.join("m")).unwrap();
     assert_eq!(weights.unused().collect::<Vec<_>>(), ["h.0.attn.c_attn.bias"]);

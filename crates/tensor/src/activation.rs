@@ -1,7 +1,7 @@
 //! Activations, fused with the bias before them. The forward pass leaves the derivative behind, so the backward pass is one multiplication.
 
 use crate::parallel::rows_per_piece;
-use crate::simd::{erf_and_gauss, exp, sigmoid, vectorised};
+use crate::simd::{erf_and_gauss, exp, sigmoid, update, vectorised};
 use rayon::prelude::*;
 
 /// A function applied to each number.
@@ -58,31 +58,18 @@ fn silu(x: f32) -> (f32, f32) {
     (x * s, (x * s).mul_add(1.0 - s, s))
 }
 
-/// Calls `f` with the activation as a constant, so that its branch is outside the loop.
-macro_rules! each {
-    ($activation:expr, $f:expr) => {
-        match $activation {
-            Activation::Relu => $f(|x| Activation::Relu.both(x)),
-            Activation::GeluTanh => $f(|x| Activation::GeluTanh.both(x)),
-            Activation::GeluErf => $f(|x| Activation::GeluErf.both(x)),
-            Activation::Silu => $f(|x| Activation::Silu.both(x)),
-            Activation::Tanh => $f(|x| Activation::Tanh.both(x)),
-        }
-    };
-}
-
 #[inline(always)]
-fn apply(bias: Option<&[f32]>, width: usize, z: &mut [f32], out: &mut [f32], both: impl Fn(f32) -> (f32, f32)) {
+fn apply(activation: Activation, bias: Option<&[f32]>, width: usize, z: &mut [f32], out: &mut [f32]) {
     for (z, out) in z.chunks_exact_mut(width).zip(out.chunks_exact_mut(width)) {
         match bias {
             Some(bias) => {
                 for ((z, out), b) in z.iter_mut().zip(out).zip(bias) {
-                    (*out, *z) = both(*z + b);
+                    (*out, *z) = activation.both(*z + b);
                 }
             }
             None => {
                 for (z, out) in z.iter_mut().zip(out) {
-                    (*out, *z) = both(*z);
+                    (*out, *z) = activation.both(*z);
                 }
             }
         }
@@ -97,7 +84,15 @@ pub fn forward(activation: Activation, bias: Option<&[f32]>, width: usize, z: &m
     }
     let piece = width * rows_per_piece(z.len() / width, width);
     z.par_chunks_mut(piece).zip(out.par_chunks_mut(piece)).for_each(|(z, out)| {
-        each!(activation, |both| vectorised(|| apply(bias, width, z, out, both)));
+        // A constant in each arm, so that the branch is outside the loop.
+        macro_rules! each {
+            ($($name:ident)*) => {
+                match activation {
+                    $(Activation::$name => vectorised(#[inline(always)] || apply(Activation::$name, bias, width, z, out)),)*
+                }
+            };
+        }
+        each!(Relu GeluTanh GeluErf Silu Tanh);
     });
 }
 
@@ -108,13 +103,16 @@ pub fn add_bias(bias: &[f32], stride: usize, first: usize, z: &mut [f32]) {
     }
     let piece = stride * rows_per_piece(z.len() / stride, stride);
     z.par_chunks_mut(piece).for_each(|z| {
-        vectorised(|| {
-            for row in z.chunks_exact_mut(stride) {
-                for (z, b) in row[first..].iter_mut().zip(bias) {
-                    *z += b;
+        vectorised(
+            #[inline(always)]
+            || {
+                for row in z.chunks_exact_mut(stride) {
+                    for (z, b) in row[first..].iter_mut().zip(bias) {
+                        *z += b;
+                    }
                 }
-            }
-        });
+            },
+        );
     });
 }
 
@@ -123,7 +121,10 @@ pub fn multiply(d: &mut [f32], by: &[f32]) {
     assert_eq!(d.len(), by.len(), "factors");
     let piece = rows_per_piece(d.len(), 1);
     d.par_chunks_mut(piece).zip(by.par_chunks(piece)).for_each(|(d, by)| {
-        vectorised(|| d.iter_mut().zip(by).for_each(|(d, by)| *d *= by));
+        vectorised(
+            #[inline(always)]
+            || update(d, by, |d, by| d * by),
+        );
     });
 }
 
@@ -132,7 +133,10 @@ pub fn add(d: &mut [f32], by: &[f32]) {
     assert_eq!(d.len(), by.len(), "summands");
     let piece = rows_per_piece(d.len(), 1);
     d.par_chunks_mut(piece).zip(by.par_chunks(piece)).for_each(|(d, by)| {
-        vectorised(|| d.iter_mut().zip(by).for_each(|(d, by)| *d += by));
+        vectorised(
+            #[inline(always)]
+            || update(d, by, |d, by| d + by),
+        );
     });
 }
 
@@ -141,7 +145,14 @@ pub fn add_to(a: &[f32], b: &[f32], out: &mut [f32]) {
     assert_eq!((a.len(), b.len()), (out.len(), out.len()), "summands");
     let piece = rows_per_piece(out.len(), 1);
     out.par_chunks_mut(piece).zip(a.par_chunks(piece)).zip(b.par_chunks(piece)).for_each(|((out, a), b)| {
-        vectorised(|| out.iter_mut().zip(a).zip(b).for_each(|((out, a), b)| *out = a + b));
+        vectorised(
+            #[inline(always)]
+            || {
+                for i in 0..out.len() {
+                    out[i] = a[i] + b[i];
+                }
+            },
+        );
     });
 }
 
@@ -153,14 +164,17 @@ pub fn swiglu(width: usize, x: &[f32], out: &mut [f32]) {
     }
     let rows = rows_per_piece(out.len() / width, width);
     out.par_chunks_mut(rows * width).zip(x.par_chunks(2 * rows * width)).for_each(|(out, x)| {
-        vectorised(|| {
-            for (out, x) in out.chunks_exact_mut(width).zip(x.chunks_exact(2 * width)) {
-                let (gate, value) = x.split_at(width);
-                for ((out, g), v) in out.iter_mut().zip(gate).zip(value) {
-                    *out = silu(*g).0 * v;
+        vectorised(
+            #[inline(always)]
+            || {
+                for (out, x) in out.chunks_exact_mut(width).zip(x.chunks_exact(2 * width)) {
+                    let (gate, value) = x.split_at(width);
+                    for ((out, g), v) in out.iter_mut().zip(gate).zip(value) {
+                        *out = silu(*g).0 * v;
+                    }
                 }
-            }
-        });
+            },
+        );
     });
 }
 
@@ -171,19 +185,24 @@ pub fn swiglu_backward(width: usize, x: &[f32], dout: &[f32], dx: &mut [f32]) {
         return;
     }
     let rows = rows_per_piece(dout.len() / width, width);
-    dx.par_chunks_mut(2 * rows * width).zip(x.par_chunks(2 * rows * width)).zip(dout.par_chunks(rows * width)).for_each(|((dx, x), dout)| {
-        vectorised(|| {
-            for ((dx, x), d) in dx.chunks_exact_mut(2 * width).zip(x.chunks_exact(2 * width)).zip(dout.chunks_exact(width)) {
-                let (gate, value) = x.split_at(width);
-                let (dgate, dvalue) = dx.split_at_mut(width);
-                for i in 0..width {
-                    let (s, slope) = silu(gate[i]);
-                    dgate[i] = d[i] * value[i] * slope;
-                    dvalue[i] = d[i] * s;
-                }
-            }
-        });
-    });
+    dx.par_chunks_mut(2 * rows * width).zip(x.par_chunks(2 * rows * width)).zip(dout.par_chunks(rows * width)).for_each(
+        |((dx, x), dout)| {
+            vectorised(
+                #[inline(always)]
+                || {
+                    for ((dx, x), d) in dx.chunks_exact_mut(2 * width).zip(x.chunks_exact(2 * width)).zip(dout.chunks_exact(width)) {
+                        let (gate, value) = x.split_at(width);
+                        let (dgate, dvalue) = dx.split_at_mut(width);
+                        for i in 0..width {
+                            let (s, slope) = silu(gate[i]);
+                            dgate[i] = d[i] * value[i] * slope;
+                            dvalue[i] = d[i] * s;
+                        }
+                    }
+                },
+            );
+        },
+    );
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use crate::matmul::{Onto, Threads, View, ViewMut, matmul};
 use crate::parallel::Shared;
-use crate::simd::{LANES, dot, exp, fold, max, vectorised};
+use crate::simd::{LANES, dot, exp, fold, max, scale, vectorised};
 use rayon::prelude::*;
 use std::cell::RefCell;
 
@@ -95,13 +95,23 @@ pub fn forward(heads: Heads, offsets: &[usize], qkv: &[f32], out: &mut [f32], su
                 );
                 for (i, row) in scores.chunks_exact_mut(seen).enumerate() {
                     let sees = heads.seen(start + i + 1, seen);
-                    let sum = vectorised(|| softmax(&mut row[..sees]));
+                    let sum = vectorised(
+                        #[inline(always)]
+                        || softmax(&mut row[..sees]),
+                    );
                     row[sees..].fill(0.0);
                     // SAFETY: the number of this example, row and head belongs to this task.
                     unsafe { shared_sums.part((first + start + i) * heads.queries + head, 1)[0] = sum };
                 }
                 let result = &mut result[..(end - start) * dim];
-                matmul(ViewMut::new(result, end - start, dim), Onto::Fresh, 1.0, View::new(scores, end - start, seen), values.first_rows(seen), Threads::One);
+                matmul(
+                    ViewMut::new(result, end - start, dim),
+                    Onto::Fresh,
+                    1.0,
+                    View::new(scores, end - start, seen),
+                    values.first_rows(seen),
+                    Threads::One,
+                );
                 for (i, row) in result.chunks_exact(dim).enumerate() {
                     // SAFETY: the columns of this head in the rows of this example belong to this task.
                     unsafe { shared_out.part(((first + start + i) * heads.queries + head) * dim, dim) }.copy_from_slice(row);
@@ -145,8 +155,10 @@ fn one_backward(
     let (k, v) = (heads.queries + key_head, heads.queries + heads.keys + key_head);
     let [scores, dscores, dquery, dkey, dvalue] = parts(scratch, [ROWS * rows, ROWS * rows, ROWS * dim, rows * dim, rows * dim]);
     let (keys, values) = (heads.head(qkv, first, rows, k), heads.head(qkv, first, rows, v));
-    // SAFETY (of both writes below): these columns in the rows of this example belong to this task.
-    let write = |row: usize, column: usize, from: &[f32]| unsafe { shared.part((first + row) * width + column * dim, dim) }.copy_from_slice(from);
+    let write = |row: usize, column: usize, from: &[f32]| {
+        // SAFETY: these columns in the rows of this example belong to this task: its own query heads, its key head and its value head.
+        unsafe { shared.part((first + row) * width + column * dim, dim) }.copy_from_slice(from);
+    };
     let mut onto = Onto::Fresh;
     for head in key_head * group..(key_head + 1) * group {
         // The last stretch sees every key, so it can be the one that overwrites.
@@ -166,14 +178,17 @@ fn one_backward(
                 let at = row * stride + head * dim;
                 let sees = heads.seen(start + i + 1, seen);
                 let sum = sums[row * heads.queries + head];
-                vectorised(|| {
-                    // dS = P ∘ (dP − ⟨dO, O⟩)
-                    let level = dot(&dout[at..at + dim], &out[at..at + dim]);
-                    for (p, d) in p[..sees].iter_mut().zip(&mut d[..sees]) {
-                        *p = exp(*p - sum);
-                        *d = *p * (*d - level);
-                    }
-                });
+                vectorised(
+                    #[inline(always)]
+                    || {
+                        // dS = P ∘ (dP − ⟨dO, O⟩)
+                        let level = dot(&dout[at..at + dim], &out[at..at + dim]);
+                        for (p, d) in p[..sees].iter_mut().zip(&mut d[..sees]) {
+                            *p = exp(*p - sum);
+                            *d = *p * (*d - level);
+                        }
+                    },
+                );
                 p[sees..].fill(0.0);
                 d[sees..].fill(0.0);
             }
@@ -222,7 +237,7 @@ fn softmax(row: &mut [f32]) -> f32 {
     }
     let sum = fold(lanes);
     let inverse = 1.0 / sum;
-    row.iter_mut().for_each(|x| *x *= inverse);
+    scale(row, inverse);
     top + sum.ln()
 }
 
@@ -253,7 +268,8 @@ mod tests {
                     let group = head / (heads.queries / heads.keys);
                     let last = if heads.sight == Sight::Causal { t + 1 } else { pair[1] };
                     let score = |s: usize| {
-                        let product: f64 = at(t, head).iter().zip(at(s, heads.queries + group)).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+                        let product: f64 =
+                            at(t, head).iter().zip(at(s, heads.queries + group)).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
                         (product / (dim as f64).sqrt()).exp()
                     };
                     let total: f64 = (pair[0]..last).map(score).sum();

@@ -1,6 +1,6 @@
 //! Softmax cross-entropy over a large vocabulary, in place: the logits become their own gradient.
 
-use crate::simd::{LANES, exp, fold, max, vectorised};
+use crate::simd::{LANES, exp, fold, max, scale, vectorised};
 use rayon::prelude::*;
 
 /// Columns whose exponentials are summed in f32 before they join a sum in f64.
@@ -17,11 +17,26 @@ pub fn backward(vocab: usize, logits: &mut [f32], targets: &[u32], weights: &[f3
     let rows = logits.par_chunks_exact_mut(vocab).zip(targets).zip(weights).zip(losses);
     rows.for_each(|(((row, &target), &weight), loss)| {
         let chosen = row[target as usize];
-        let top = max(row);
-        let total: f64 = vectorised(|| row.chunks_mut(STRETCH).map(|part| f64::from(exponentials(part, top))).sum());
+        let top = vectorised(
+            #[inline(always)]
+            || max(row),
+        );
+        let total: f64 = vectorised(
+            #[inline(always)]
+            || {
+                let mut total = 0.0;
+                for part in row.chunks_mut(STRETCH) {
+                    total += f64::from(exponentials(part, top));
+                }
+                total
+            },
+        );
         *loss = (total.ln() + f64::from(top) - f64::from(chosen)) as f32;
-        let scale = (f64::from(weight) / total) as f32;
-        vectorised(|| row.iter_mut().for_each(|x| *x *= scale));
+        let factor = (f64::from(weight) / total) as f32;
+        vectorised(
+            #[inline(always)]
+            || scale(row, factor),
+        );
         row[target as usize] -= weight;
     });
 }
@@ -33,8 +48,20 @@ pub fn forward(vocab: usize, logits: &[f32], targets: &[u32], losses: &mut [f32]
         return;
     }
     logits.par_chunks_exact(vocab).zip(targets).zip(losses).for_each(|((row, &target), loss)| {
-        let top = max(row);
-        let total: f64 = vectorised(|| row.chunks(STRETCH).map(|part| f64::from(sum_of_exponentials(part, top))).sum());
+        let top = vectorised(
+            #[inline(always)]
+            || max(row),
+        );
+        let total: f64 = vectorised(
+            #[inline(always)]
+            || {
+                let mut total = 0.0;
+                for part in row.chunks(STRETCH) {
+                    total += f64::from(sum_of_exponentials(part, top));
+                }
+                total
+            },
+        );
         *loss = (total.ln() + f64::from(top) - f64::from(row[target as usize])) as f32;
     });
 }

@@ -1,7 +1,7 @@
 //! Rows of a table by index, and their gradients.
 
 use crate::parallel::{Shared, rows_per_piece};
-use crate::simd::{dot, vectorised};
+use crate::simd::{long_dot, update, vectorised};
 use rayon::prelude::*;
 
 /// `out[t] = table[ids[t]]`
@@ -28,15 +28,18 @@ pub fn scatter(width: usize, ids: &[u32], weights: &[f32], d: &[f32], dtable: &m
     let table = Shared::new(dtable);
     (0..width.div_ceil(stretch)).into_par_iter().for_each(|task| {
         let (first, last) = (task * stretch, ((task + 1) * stretch).min(width));
-        vectorised(|| {
-            for ((&id, &weight), d) in ids.iter().zip(weights).zip(d.chunks_exact(width)) {
-                if weight != 0.0 {
-                    // SAFETY: inside the table by the assertion, and no other task touches these columns.
-                    let row = unsafe { table.part(id as usize * width + first, last - first) };
-                    row.iter_mut().zip(&d[first..last]).for_each(|(row, d)| *row = d.mul_add(weight, *row));
+        vectorised(
+            #[inline(always)]
+            || {
+                for ((&id, &weight), d) in ids.iter().zip(weights).zip(d.chunks_exact(width)) {
+                    if weight != 0.0 {
+                        // SAFETY: inside the table by the assertion, and no other task touches these columns.
+                        let row = unsafe { table.part(id as usize * width + first, last - first) };
+                        update(row, &d[first..last], |row, d| d.mul_add(weight, row));
+                    }
                 }
-            }
-        });
+            },
+        );
     });
 }
 
@@ -58,7 +61,14 @@ pub fn by_index(width: usize, ids: &[u32], d: &[f32], order: &mut Vec<u32>, row:
         } else {
             row.clear();
             row.extend_from_slice(at(order[start]));
-            vectorised(|| order[start + 1..end].iter().for_each(|&t| row.iter_mut().zip(at(t)).for_each(|(row, d)| *row += d)));
+            vectorised(
+                #[inline(always)]
+                || {
+                    for &t in &order[start + 1..end] {
+                        update(row, at(t), |row, d| row + d);
+                    }
+                },
+            );
             each(id, row);
         }
         start = end;
@@ -67,12 +77,18 @@ pub fn by_index(width: usize, ids: &[u32], d: &[f32], order: &mut Vec<u32>, row:
 
 /// Σ a·b
 pub fn product(a: &[f32], b: &[f32]) -> f64 {
-    vectorised(|| a.chunks(1024).zip(b.chunks(1024)).map(|(a, b)| f64::from(dot(a, b))).sum())
+    vectorised(
+        #[inline(always)]
+        || long_dot(a, b),
+    )
 }
 
 /// Σ x²
 pub fn square(x: &[f32]) -> f64 {
-    vectorised(|| x.chunks(1024).map(|x| f64::from(dot(x, x))).sum())
+    vectorised(
+        #[inline(always)]
+        || long_dot(x, x),
+    )
 }
 
 #[cfg(test)]

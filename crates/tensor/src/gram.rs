@@ -4,6 +4,7 @@
 //! gradient, only two Gram matrices. They are symmetric: only the upper half is computed, which no product of the usual kind does.
 
 use pulp::{Simd, WithSimd};
+use std::ops::Range;
 
 /// Rows of a matrix whose rows are `stride` apart: the columns `first .. first + width`.
 #[derive(Clone, Copy, Debug)]
@@ -56,18 +57,15 @@ impl WithSimd for Upper<'_> {
             let to = (from + STRETCH).min(x.width);
             let mut s = 0;
             while s < x.rows {
-                let tall = (x.rows - s).min(TALL);
+                let tall = if x.rows - s >= TALL { TALL } else { 1 };
                 let mut t = s;
                 while t < x.rows {
-                    let wide = (x.rows - t).min(WIDE);
+                    let wide = if x.rows - t >= WIDE { WIDE } else { 1 };
                     match (tall, wide) {
-                        (3, 4) => tile::<S, 3, 4>(simd, x, s, t, from, to, out),
-                        (3, 3) => tile::<S, 3, 3>(simd, x, s, t, from, to, out),
-                        (3, 2) => tile::<S, 3, 2>(simd, x, s, t, from, to, out),
-                        (3, _) => tile::<S, 3, 1>(simd, x, s, t, from, to, out),
-                        (2, 2) => tile::<S, 2, 2>(simd, x, s, t, from, to, out),
-                        (2, _) => tile::<S, 2, 1>(simd, x, s, t, from, to, out),
-                        _ => tile::<S, 1, 1>(simd, x, s, t, from, to, out),
+                        (TALL, WIDE) => three_by_four(simd, x, s, t, from..to, out),
+                        (TALL, _) => three_by_one(simd, x, s, t, from..to, out),
+                        (_, WIDE) => one_by_four(simd, x, s, t, from..to, out),
+                        _ => one_by_one(simd, x, s, t, from..to, out),
                     }
                     t += wide;
                 }
@@ -78,35 +76,47 @@ impl WithSimd for Upper<'_> {
     }
 }
 
-#[inline(always)]
-fn tile<S: Simd, const R: usize, const C: usize>(simd: S, x: Rows<'_>, s: usize, t: usize, from: usize, to: usize, out: &mut [f32]) {
-    let left: [&[f32]; R] = std::array::from_fn(|i| x.part(s + i, from, to));
-    let right: [&[f32]; C] = std::array::from_fn(|j| x.part(t + j, from, to));
-    let left_split: [(&[S::f32s], &[f32]); R] = std::array::from_fn(|i| S::as_simd_f32s(left[i]));
-    let right_split: [(&[S::f32s], &[f32]); C] = std::array::from_fn(|j| S::as_simd_f32s(right[j]));
-    let vectors = left_split[0].0.len();
-    let left_heads: [&[S::f32s]; R] = std::array::from_fn(|i| &left_split[i].0[..vectors]);
-    let right_heads: [&[S::f32s]; C] = std::array::from_fn(|j| &right_split[j].0[..vectors]);
-    let mut sums = [[simd.splat_f32s(0.0); C]; R];
-    for k in 0..vectors {
-        let a: [S::f32s; R] = std::array::from_fn(|i| left_heads[i][k]);
-        for j in 0..C {
-            let b = right_heads[j][k];
-            for i in 0..R {
-                sums[i][j] = simd.mul_add_f32s(a[i], b, sums[i][j]);
+/// A tile of products. Its sums are variables, not an array: the compiler keeps them in registers only then.
+macro_rules! tile {
+    ($name:ident, [$($left:ident $i:literal)*], [$($right:ident $j:literal [$($sum:ident $by:ident $of:literal)*])*]) => {
+        #[inline(always)]
+        fn $name<S: Simd>(simd: S, x: Rows<'_>, s: usize, t: usize, columns: Range<usize>, out: &mut [f32]) {
+            $(let $left = S::as_simd_f32s(x.part(s + $i, columns.start, columns.end));)*
+            $(let $right = S::as_simd_f32s(x.part(t + $j, columns.start, columns.end));)*
+            $($(let mut $sum = simd.splat_f32s(0.0);)*)*
+            {
+                let count = columns.len() / S::F32_LANES;
+                // All are as long: said once here, so that no index is checked in the loop.
+                $(let $left = &$left.0[..count];)*
+                $(let $right = &$right.0[..count];)*
+                for k in 0..count {
+                    $(let $left = $left[k];)*
+                    $(
+                        let $right = $right[k];
+                        $($sum = simd.mul_add_f32s($by, $right, $sum);)*
+                    )*
+                }
             }
+            $($(
+                let mut sum = simd.reduce_sum_f32s($sum);
+                for (a, b) in $by.1.iter().zip($right.1) {
+                    sum += a * b;
+                }
+                out[(s + $of) * x.rows + t + $j] += sum;
+            )*)*
         }
-    }
-    for i in 0..R {
-        for j in 0..C {
-            let mut sum = simd.reduce_sum_f32s(sums[i][j]);
-            for (a, b) in left_split[i].1.iter().zip(right_split[j].1) {
-                sum += a * b;
-            }
-            out[(s + i) * x.rows + t + j] += sum;
-        }
-    }
+    };
 }
+
+tile!(three_by_four, [a 0 b 1 c 2], [
+    p 0 [ap a 0 bp b 1 cp c 2]
+    q 1 [aq a 0 bq b 1 cq c 2]
+    r 2 [ar a 0 br b 1 cr c 2]
+    u 3 [au a 0 bu b 1 cu c 2]
+]);
+tile!(three_by_one, [a 0 b 1 c 2], [p 0 [ap a 0 bp b 1 cp c 2]]);
+tile!(one_by_four, [a 0], [p 0 [ap a 0] q 1 [aq a 0] r 2 [ar a 0] u 3 [au a 0]]);
+tile!(one_by_one, [a 0], [p 0 [ap a 0]]);
 
 /// Σ_{s,t} a[s,t]·b[s,t] of two symmetric matrices of which the upper halves are given.
 pub fn contract(a: &[f32], b: &[f32], rows: usize) -> f64 {

@@ -10,14 +10,14 @@ pub mod attention;
 pub mod cross_entropy;
 pub mod embedding;
 pub mod gram;
-pub mod norm;
-pub mod rope;
-pub mod mapped;
 pub mod group_norm;
 pub mod linalg;
+pub mod mapped;
 pub mod matmul;
-pub mod pooling;
+pub mod norm;
 pub mod patches;
+pub mod pooling;
+pub mod rope;
 
 mod array;
 mod error;

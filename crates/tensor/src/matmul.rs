@@ -1,6 +1,6 @@
 //! Matrix products, on the `gemm` crate, behind views that cannot point outside their data.
 
-use crate::simd::vectorised;
+use crate::simd::{update, vectorised};
 use gemm::Parallelism;
 use rayon::prelude::*;
 
@@ -54,7 +54,10 @@ impl<'a> View<'a> {
                     out.fill(0.0);
                 } else {
                     let from = &self.data[row * self.row_stride..][..self.cols];
-                    vectorised(|| out.iter_mut().zip(from).for_each(|(out, x)| *out = weight * x));
+                    vectorised(
+                        #[inline(always)]
+                        || update(out, from, |_, x| weight * x),
+                    );
                 }
             }
         });

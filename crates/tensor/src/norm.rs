@@ -2,7 +2,7 @@
 
 use crate::matmul::Onto;
 use crate::parallel::rows_per_piece;
-use crate::simd::{LANES, dot, fold, sum, sum2, vectorised};
+use crate::simd::{LANES, dot, fold, sum, sum2, update, vectorised};
 use rayon::prelude::*;
 
 /// Which.
@@ -25,21 +25,34 @@ pub fn forward(norm: Norm, width: usize, epsilon: f32, x: &[f32], gain: &[f32], 
         return;
     }
     let rows = rows_per_piece(x.len() / width, width);
-    out.par_chunks_mut(rows * width).zip(x.par_chunks(rows * width)).zip(stats.par_chunks_mut(rows * STATS)).for_each(|((out, x), stats)| {
-        vectorised(|| {
-            for ((out, x), stats) in out.chunks_exact_mut(width).zip(x.chunks_exact(width)).zip(stats.chunks_exact_mut(STATS)) {
-                let mean = if norm == Norm::Layer { sum(x) / width as f32 } else { 0.0 };
-                let variance = sum2(x, x, |x, _, sum| (x - mean).mul_add(x - mean, sum)) / width as f32;
-                let inverse = 1.0 / (variance + epsilon).sqrt();
-                stats[0] = mean;
-                stats[1] = inverse;
-                match bias {
-                    Some(bias) => (0..width).for_each(|i| out[i] = ((x[i] - mean) * inverse).mul_add(gain[i], bias[i])),
-                    None => (0..width).for_each(|i| out[i] = (x[i] - mean) * inverse * gain[i]),
-                }
-            }
-        });
-    });
+    out.par_chunks_mut(rows * width).zip(x.par_chunks(rows * width)).zip(stats.par_chunks_mut(rows * STATS)).for_each(
+        |((out, x), stats)| {
+            vectorised(
+                #[inline(always)]
+                || {
+                    for ((out, x), stats) in out.chunks_exact_mut(width).zip(x.chunks_exact(width)).zip(stats.chunks_exact_mut(STATS)) {
+                        let mean = if norm == Norm::Layer { sum(x) / width as f32 } else { 0.0 };
+                        let variance = sum2(x, x, |x, _, sum| (x - mean).mul_add(x - mean, sum)) / width as f32;
+                        let inverse = 1.0 / (variance + epsilon).sqrt();
+                        stats[0] = mean;
+                        stats[1] = inverse;
+                        match bias {
+                            Some(bias) => {
+                                for i in 0..width {
+                                    out[i] = ((x[i] - mean) * inverse).mul_add(gain[i], bias[i]);
+                                }
+                            }
+                            None => {
+                                for i in 0..width {
+                                    out[i] = (x[i] - mean) * inverse * gain[i];
+                                }
+                            }
+                        }
+                    }
+                },
+            );
+        },
+    );
 }
 
 /// The gradient by `x`, into or onto `dx`.
@@ -52,19 +65,22 @@ pub fn backward(norm: Norm, width: usize, x: &[f32], stats: &[f32], gain: &[f32]
     let rows = rows_per_piece(x.len() / width, width);
     let pieces = dx.par_chunks_mut(rows * width).zip(x.par_chunks(rows * width));
     pieces.zip(dout.par_chunks(rows * width)).zip(stats.par_chunks(rows * STATS)).for_each(|(((dx, x), d), stats)| {
-        vectorised(|| {
-            let each = dx.chunks_exact_mut(width).zip(x.chunks_exact(width)).zip(d.chunks_exact(width)).zip(stats.chunks_exact(STATS));
-            for (((dx, x), d), stats) in each {
-                // With e = d·gain: dx = (e − mean e − x̂ · mean(e·x̂)) / spread; no mean e for RMS.
-                let (mean, inverse) = (stats[0], stats[1]);
-                let level = if norm == Norm::Layer { dot(d, gain) / width as f32 } else { 0.0 };
-                let slope = correlation(d, gain, x, mean) * inverse / width as f32;
-                for i in 0..width {
-                    let value = (d[i].mul_add(gain[i], -level) - (x[i] - mean) * inverse * slope) * inverse;
-                    dx[i] = if onto == Onto::Old { dx[i] + value } else { value };
+        vectorised(
+            #[inline(always)]
+            || {
+                let each = dx.chunks_exact_mut(width).zip(x.chunks_exact(width)).zip(d.chunks_exact(width)).zip(stats.chunks_exact(STATS));
+                for (((dx, x), d), stats) in each {
+                    // With e = d·gain: dx = (e − mean e − x̂ · mean(e·x̂)) / spread; no mean e for RMS.
+                    let (mean, inverse) = (stats[0], stats[1]);
+                    let level = if norm == Norm::Layer { dot(d, gain) / width as f32 } else { 0.0 };
+                    let slope = correlation(d, gain, x, mean) * inverse / width as f32;
+                    for i in 0..width {
+                        let value = (d[i].mul_add(gain[i], -level) - (x[i] - mean) * inverse * slope) * inverse;
+                        dx[i] = if onto == Onto::Old { dx[i] + value } else { value };
+                    }
                 }
-            }
-        });
+            },
+        );
     });
 }
 
@@ -91,15 +107,18 @@ pub fn parameters(offsets: &[usize], width: usize, x: &[f32], stats: &[f32], dou
     assert_eq!(dgain.len(), examples * width, "a gain for each example");
     let one = |example: usize, dgain: &mut [f32]| {
         dgain.fill(0.0);
-        vectorised(|| {
-            for row in offsets[example]..offsets[example + 1] {
-                let (x, d) = (&x[row * width..(row + 1) * width], &dout[row * width..(row + 1) * width]);
-                let (mean, inverse) = (stats[row * STATS], stats[row * STATS + 1]);
-                for i in 0..width {
-                    dgain[i] += d[i] * ((x[i] - mean) * inverse);
+        vectorised(
+            #[inline(always)]
+            || {
+                for row in offsets[example]..offsets[example + 1] {
+                    let (x, d) = (&x[row * width..(row + 1) * width], &dout[row * width..(row + 1) * width]);
+                    let (mean, inverse) = (stats[row * STATS], stats[row * STATS + 1]);
+                    for i in 0..width {
+                        dgain[i] += d[i] * ((x[i] - mean) * inverse);
+                    }
                 }
-            }
-        });
+            },
+        );
     };
     if width > 0 {
         dgain.par_chunks_mut(width).enumerate().for_each(|(example, dgain)| one(example, dgain));
@@ -117,12 +136,15 @@ pub fn row_sums(offsets: &[usize], dout: &[f32], stride: usize, first: usize, wi
     }
     out.par_chunks_mut(width).enumerate().for_each(|(example, out)| {
         out.fill(0.0);
-        vectorised(|| {
-            for row in offsets[example]..offsets[example + 1] {
-                let d = &dout[row * stride + first..row * stride + first + width];
-                out.iter_mut().zip(d).for_each(|(out, d)| *out += d);
-            }
-        });
+        vectorised(
+            #[inline(always)]
+            || {
+                for row in offsets[example]..offsets[example + 1] {
+                    let d = &dout[row * stride + first..row * stride + first + width];
+                    update(out, d, |out, d| out + d);
+                }
+            },
+        );
     });
 }
 

@@ -34,9 +34,7 @@ pub struct Place {
 impl Rope {
     /// One frequency (radians a position) for each pair.
     pub fn new(frequencies: &[f64], positions: usize) -> Self {
-        let angles = |f: fn(f64) -> f64| {
-            (0..positions).flat_map(|p| frequencies.iter().map(move |w| f(p as f64 * w) as f32)).collect()
-        };
+        let angles = |f: fn(f64) -> f64| (0..positions).flat_map(|p| frequencies.iter().map(move |w| f(p as f64 * w) as f32)).collect();
         Self { half: frequencies.len(), cos: angles(f64::cos), sin: angles(f64::sin) }
     }
 
@@ -54,15 +52,18 @@ impl Rope {
                 let index = piece * rows + i;
                 let position = index - offsets[offsets.partition_point(|&o| o <= index) - 1];
                 let (cos, sin) = (&self.cos[position * half..][..half], &self.sin[position * half..][..half]);
-                vectorised(|| {
-                    for vector in row[first..first + 2 * half * heads].chunks_exact_mut(2 * half) {
-                        let (a, b) = vector.split_at_mut(half);
-                        for i in 0..half {
-                            let s = if turn == Turn::Forward { sin[i] } else { -sin[i] };
-                            (a[i], b[i]) = (a[i] * cos[i] - b[i] * s, b[i] * cos[i] + a[i] * s);
+                vectorised(
+                    #[inline(always)]
+                    || {
+                        for vector in row[first..first + 2 * half * heads].chunks_exact_mut(2 * half) {
+                            let (a, b) = vector.split_at_mut(half);
+                            for i in 0..half {
+                                let s = if turn == Turn::Forward { sin[i] } else { -sin[i] };
+                                (a[i], b[i]) = (a[i] * cos[i] - b[i] * s, b[i] * cos[i] + a[i] * s);
+                            }
                         }
-                    }
-                });
+                    },
+                );
             }
         });
     }

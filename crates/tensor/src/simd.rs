@@ -7,6 +7,9 @@
 pub(crate) const LANES: usize = 16;
 
 /// Runs `body`, compiled for the best instruction set that is there.
+///
+/// Write `vectorised(#[inline(always)] || …)`: the body is called from several places, one for each instruction set, and unless it is inlined into all of them
+/// it is compiled once, without vectors, and ten times slower.
 #[inline(always)]
 pub(crate) fn vectorised<R>(body: impl FnOnce() -> R) -> R {
     pulp::Arch::new().dispatch(body)
@@ -42,6 +45,38 @@ pub(crate) fn sum2(a: &[f32], b: &[f32], f: impl Fn(f32, f32, f32) -> f32) -> f3
         lanes[i] = f(ar[i], br[i], lanes[i]);
     }
     fold(lanes)
+}
+
+/// `y ← f(y, x)`, number by number. Loops are spelled out: an adaptor such as `for_each` may be compiled apart, without vectors.
+#[inline(always)]
+pub(crate) fn update(y: &mut [f32], x: &[f32], f: impl Fn(f32, f32) -> f32) {
+    let n = y.len().min(x.len());
+    let (y, x) = (&mut y[..n], &x[..n]);
+    for i in 0..n {
+        y[i] = f(y[i], x[i]);
+    }
+}
+
+/// `y ← factor · y`
+#[inline(always)]
+pub(crate) fn scale(y: &mut [f32], factor: f32) {
+    for y in y {
+        *y *= factor;
+    }
+}
+
+/// Σ a·b, stretch by stretch in f64.
+#[inline(always)]
+pub(crate) fn long_dot(a: &[f32], b: &[f32]) -> f64 {
+    const STRETCH: usize = 1024;
+    let n = a.len().min(b.len());
+    let (mut total, mut start) = (0.0, 0);
+    while start < n {
+        let end = (start + STRETCH).min(n);
+        total += f64::from(dot(&a[start..end], &b[start..end]));
+        start = end;
+    }
+    total
 }
 
 /// Σ a·b

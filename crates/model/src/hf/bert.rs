@@ -82,7 +82,12 @@ impl BertConfig {
         check.between("num_hidden_layers", layers, MOST_LAYERS)?;
         check.divides("num_attention_heads", heads, width, "hidden_size")?;
         check.epsilon("layer_norm_eps", self.epsilon)?;
-        check.numbers(&[[1, vocab + positions + types, width], [1, width + labels, width], [4 * layers, width, width], [2 * layers, width, inner]])
+        check.numbers(&[
+            [1, vocab + positions + types, width],
+            [1, width + labels, width],
+            [4 * layers, width, width],
+            [2 * layers, width, inner],
+        ])
     }
 
     pub(super) fn write(&self, map: &mut Map<String, Value>) {

@@ -61,7 +61,8 @@ impl Config {
     /// As for [`Config::read`].
     pub fn parse(text: &[u8], path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
-        let map: Map<String, Value> = serde_json::from_slice(text).map_err(|error| Error::malformed(path, format!("expected a JSON object: {error}")))?;
+        let map: Map<String, Value> =
+            serde_json::from_slice(text).map_err(|error| Error::malformed(path, format!("expected a JSON object: {error}")))?;
         let keys = Keys { path, map: &map, within: "" };
         let kind = kind(keys)?;
         keys.off("is_encoder_decoder")?;

@@ -175,6 +175,8 @@ mod tests {
             assert_eq!(rope, expected);
             let mut map = Map::new();
             rope.write(&mut map);
+            assert_eq!(map["rope_parameters"]["rope_theta"], rope.theta);
+            assert_eq!(map["rope_theta"], rope.theta);
             assert_eq!(parse(&Value::Object(map).to_string()).unwrap(), rope);
         }
     }
@@ -182,7 +184,10 @@ mod tests {
     #[test]
     fn what_would_turn_otherwise_is_refused() {
         for (text, part) in [
-            (r#"{"rope_scaling":{"rope_type":"yarn","factor":2}}"#, "\"rope_scaling.rope_type\" must be default, linear or llama3, got \"yarn\""),
+            (
+                r#"{"rope_scaling":{"rope_type":"yarn","factor":2}}"#,
+                "\"rope_scaling.rope_type\" must be default, linear or llama3, got \"yarn\"",
+            ),
             (r#"{"rope_scaling":{"type":"dynamic","factor":2}}"#, "\"rope_scaling.type\""),
             (r#"{"rope_scaling":{"type":"linear","rope_type":"default","factor":2}}"#, "the same as rope_type"),
             (r#"{"rope_scaling":{"type":"linear"}}"#, "\"rope_scaling.factor\" is missing"),
@@ -195,8 +200,14 @@ mod tests {
             (r#"{"rope_parameters":{"rope_theta":4},"rope_scaling":{"type":"linear","factor":2}}"#, "the same rotary positions"),
             (r#"{"rope_theta":0}"#, "at least 1"),
             (r#"{"rope_theta":"1e4"}"#, "a finite number"),
-            (r#"{"rope_scaling":{"type":"llama3","factor":8,"low_freq_factor":4,"high_freq_factor":1,"original_max_position_embeddings":9}}"#, "low_freq"),
-            (r#"{"rope_scaling":{"type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4}}"#, "original_max_position_embeddings"),
+            (
+                r#"{"rope_scaling":{"type":"llama3","factor":8,"low_freq_factor":4,"high_freq_factor":1,"original_max_position_embeddings":9}}"#,
+                "low_freq",
+            ),
+            (
+                r#"{"rope_scaling":{"type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4}}"#,
+                "original_max_position_embeddings",
+            ),
         ] {
             let error = parse(text).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");

@@ -65,7 +65,12 @@ const TOKENIZER: [&str; 10] = [
 /// # Errors
 /// If the configuration makes no sense, if a number is not finite in the type asked for, if two tensors have one name, if there is a model already and
 /// replacing it was not asked for, or if the system refuses. The old model is then as it was, unless the system refused in the middle of moving.
-pub fn save<S: AsRef<str>>(dir: impl AsRef<Path>, config: &Config, tensors: &[(S, &Array)], options: &SaveOptions<'_>) -> Result<(), Error> {
+pub fn save<S: AsRef<str>>(
+    dir: impl AsRef<Path>,
+    config: &Config,
+    tensors: &[(S, &Array)],
+    options: &SaveOptions<'_>,
+) -> Result<(), Error> {
     let dir = dir.as_ref();
     config.architecture.check()?;
     let old = staging::model_files(dir)?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
 /// What a safetensors header says about itself, under a name that no tensor has.
 pub(super) const METADATA: &str = "__metadata__";
@@ -33,9 +33,12 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Names<T> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Unique<T>, A::Error> {
         let mut found = BTreeMap::new();
+        let mut metadata: Option<BTreeMap<String, String>> = None;
         while let Some(name) = map.next_key::<String>()? {
             if name == METADATA {
-                map.next_value::<IgnoredAny>()?;
+                if metadata.replace(map.next_value()?).is_some() {
+                    return Err(A::Error::duplicate_field(METADATA));
+                }
                 continue;
             }
             if name.is_empty() || name.len() > LONGEST_NAME {
@@ -59,7 +62,14 @@ mod tests {
     fn names_come_once() {
         let found: Unique<u8> = serde_json::from_str(r#"{"a":1,"__metadata__":{"format":"pt"},"b":2}"#).unwrap();
         assert_eq!(found.0.into_iter().collect::<Vec<_>>(), [("a".to_string(), 1), ("b".to_string(), 2)]);
-        for (text, part) in [(r#"{"a":1,"a":1}"#, "\"a\" is named twice"), (r#"{"":1}"#, "got 0"), (r#"{"a":"x"}"#, "tensor \"a\""), ("[]", "an object")] {
+        for (text, part) in [
+            (r#"{"a":1,"a":1}"#, "\"a\" is named twice"),
+            (r#"{"":1}"#, "got 0"),
+            (r#"{"__metadata__":{"a":1}}"#, "a string"),
+            (r#"{"__metadata__":{},"__metadata__":{}}"#, "duplicate"),
+            (r#"{"a":"x"}"#, "tensor \"a\""),
+            ("[]", "an object"),
+        ] {
             let error = serde_json::from_str::<Unique<u8>>(text).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         }

@@ -1,6 +1,7 @@
 //! The numbers of a model, as they lie on disk.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,7 +26,24 @@ pub struct Weights {
 #[derive(Debug)]
 struct File {
     path: PathBuf,
-    bytes: Mapped,
+    bytes: Bytes,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    Mapped(Mapped),
+    Owned(Vec<u8>),
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Mapped(map) => map,
+            Self::Owned(bytes) => bytes,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -48,24 +66,40 @@ impl Weights {
         }
         let (file, index) = (path.join(FILE), path.join(index::FILE));
         match (file.exists(), index.exists()) {
-            (true, true) => Err(Error::malformed(path, format!("expected {FILE} or {}, got both; name the one that is meant", index::FILE))),
+            (true, true) => {
+                Err(Error::malformed(path, format!("expected {FILE} or {}, got both; name the one that is meant", index::FILE)))
+            }
             (false, true) => Self::sharded(&index),
             // If there is none, the error names what was looked for.
             (_, false) => Self::single(&file),
         }
     }
 
+    /// Reads a safetensors file that is in memory already; `path` is what errors call it.
+    ///
+    /// # Errors
+    /// If it is damaged.
+    pub fn from_bytes(bytes: Vec<u8>, path: impl AsRef<Path>) -> Result<Self, Error> {
+        let mut weights = Self::none(path.as_ref());
+        weights.add(path.as_ref(), Bytes::Owned(bytes))?;
+        Ok(weights)
+    }
+
+    fn none(path: &Path) -> Self {
+        Self { path: path.into(), files: Vec::new(), tensors: BTreeMap::new() }
+    }
+
     fn single(path: &Path) -> Result<Self, Error> {
-        let mut weights = Self { path: path.into(), files: Vec::new(), tensors: BTreeMap::new() };
-        weights.add(path)?;
+        let mut weights = Self::none(path);
+        weights.add_file(path)?;
         Ok(weights)
     }
 
     fn sharded(path: &Path) -> Result<Self, Error> {
         let index = index::read(path)?;
-        let mut weights = Self { path: path.into(), files: Vec::new(), tensors: BTreeMap::new() };
+        let mut weights = Self::none(path);
         for (_, shard) in &index.shards {
-            weights.add(shard)?;
+            weights.add_file(shard)?;
         }
         for (name, place) in &index.places {
             let expected = index.shards.binary_search_by(|(shard, _)| shard.cmp(place)).ok();
@@ -76,9 +110,12 @@ impl Weights {
         Ok(weights)
     }
 
+    fn add_file(&mut self, path: &Path) -> Result<(), Error> {
+        self.add(path, Bytes::Mapped(Mapped::open(path).map_err(Error::reading(path))?))
+    }
+
     /// Adds the tensors of a file.
-    fn add(&mut self, path: &Path) -> Result<(), Error> {
-        let bytes = Mapped::open(path).map_err(Error::reading(path))?;
+    fn add(&mut self, path: &Path, bytes: Bytes) -> Result<(), Error> {
         for (name, entry) in header::read(path, &bytes)? {
             if let Some(other) = self.tensors.get(&name) {
                 let other = self.files[other.file].path.display();

@@ -85,19 +85,26 @@ fn published_configurations_are_read() {
     assert_eq!(parse(BERT).unwrap().architecture, Architecture::Bert(bert));
 
     // What older files leave out.
-    let old = with(LLAMA, json!({"head_dim": null, "num_key_value_heads": null, "rope_scaling": null, "rope_theta": null, "attention_bias": null,
-        "mlp_bias": null, "tie_word_embeddings": null}));
+    let old = with(
+        LLAMA,
+        json!({"head_dim": null, "num_key_value_heads": null, "rope_scaling": null, "rope_theta": null, "attention_bias": null,
+        "mlp_bias": null, "tie_word_embeddings": null}),
+    );
     let rope = Rope { theta: 10_000.0, scaling: RopeScaling::None };
     assert_eq!(parse(&old).unwrap().architecture, Architecture::Llama(LlamaConfig { kv_heads: 32, rope, tied: false, ..llama.clone() }));
     // The class says it too.
     assert_eq!(parse(&with(LLAMA, json!({"model_type": null}))).unwrap().architecture, Architecture::Llama(llama.clone()));
     // Mistral without a window.
-    let mistral = with(LLAMA, json!({"model_type": "mistral", "architectures": ["MistralForCausalLM"]})).replace('{', "{\"sliding_window\":null,");
+    let mistral =
+        with(LLAMA, json!({"model_type": "mistral", "architectures": ["MistralForCausalLM"]})).replace('{', "{\"sliding_window\":null,");
     let mistral = mistral.replacen("\"rope_scaling\":{\"sliding_window\":null,", "\"rope_scaling\":{", 1);
     let config = parse(&mistral).unwrap();
     assert_eq!(config.architecture, Architecture::Llama(llama));
     let again: Value = serde_json::from_str(&config.to_json(Dtype::F32)).unwrap();
-    assert_eq!((&again["model_type"], &again["architectures"], &again["sliding_window"]), (&json!("mistral"), &json!(["MistralForCausalLM"]), &Value::Null));
+    assert_eq!(
+        (&again["model_type"], &again["architectures"], &again["sliding_window"]),
+        (&json!("mistral"), &json!(["MistralForCausalLM"]), &Value::Null)
+    );
 }
 
 #[test]
@@ -118,6 +125,9 @@ fn labels_are_counted() {
     let Architecture::Bert(bert) = &mut config.architecture else { unreachable!() };
     bert.labels = 3;
     assert_eq!(names(&config), json!({"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}));
+    // The old number of classes does not outlive them.
+    config.others.insert("num_labels".into(), 2.into());
+    assert_eq!(parse(&config.to_json(Dtype::F32)).unwrap().architecture, config.architecture);
 }
 
 #[test]
@@ -155,9 +165,28 @@ fn a_missing_key_is_named() {
         (GPT2, &["vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "activation_function", "layer_norm_epsilon"][..]),
         (
             LLAMA,
-            &["vocab_size", "max_position_embeddings", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "rms_norm_eps"],
+            &[
+                "vocab_size",
+                "max_position_embeddings",
+                "hidden_size",
+                "num_hidden_layers",
+                "num_attention_heads",
+                "intermediate_size",
+                "rms_norm_eps",
+            ],
         ),
-        (BERT, &["vocab_size", "max_position_embeddings", "type_vocab_size", "hidden_size", "num_hidden_layers", "hidden_act", "layer_norm_eps"]),
+        (
+            BERT,
+            &[
+                "vocab_size",
+                "max_position_embeddings",
+                "type_vocab_size",
+                "hidden_size",
+                "num_hidden_layers",
+                "hidden_act",
+                "layer_norm_eps",
+            ],
+        ),
     ] {
         for key in keys {
             let error = parse(&with(text, json!({ *key: null }))).unwrap_err().to_string();
@@ -170,7 +199,7 @@ fn a_missing_key_is_named() {
 
 #[test]
 fn another_model_is_refused() {
-    let huge = json!({"vocab_size": 16_000_000, "n_embd": 16_000_000, "n_head": 1});
+    let huge = json!({"vocab_size": 16_000_000, "n_embd": 16_000_000, "n_head": 1, "n_inner": 1});
     for (text, changes, part) in [
         (GPT2, json!({"scale_attn_by_inverse_layer_idx": true}), "\"scale_attn_by_inverse_layer_idx\" must be false, got true"),
         (GPT2, json!({"scale_attn_weights": false}), "\"scale_attn_weights\" must be true, got false"),
@@ -206,7 +235,11 @@ fn another_model_is_refused() {
         (LLAMA, json!({"layer_types": ["full_attention", "sliding_attention"]}), "layer_types"),
         (LLAMA, json!({"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}), "rope_type"),
         (LLAMA, json!({"model_type": "mistral", "architectures": null}), "\"sliding_window\" must be null, got nothing"),
-        (LLAMA, json!({"model_type": "mistral", "architectures": null, "sliding_window": 4096}), "\"sliding_window\" must be null, got 4096"),
+        (
+            LLAMA,
+            json!({"model_type": "mistral", "architectures": null, "sliding_window": 4096}),
+            "\"sliding_window\" must be null, got 4096",
+        ),
         (LLAMA, json!({"model_type": "smollm3", "architectures": null}), "model_type"),
         (BERT, json!({"position_embedding_type": "relative_key"}), "\"position_embedding_type\" must be absolute, got \"relative_key\""),
         (BERT, json!({"is_decoder": true}), "is_decoder"),

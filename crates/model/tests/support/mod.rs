@@ -2,6 +2,8 @@
 
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub(crate) mod zoo;
+
 use model::{Engine, Example, Network, Observed, Weights};
 use protocol::{Blocks, Geometry, Params};
 use proptest::test_runner::{Config, RngSeed};
@@ -82,7 +84,7 @@ pub(crate) fn weighted(gradients: &[Params], blocks: &Blocks, weight: impl Fn(us
 /// The largest difference, in units of the largest number of its tensor.
 pub(crate) fn difference(a: &Params, b: &Params) -> f64 {
     let one = |(a, b): (&tensor::Array, &tensor::Array)| {
-        let scale = b.data().iter().fold(1e-3f32, |m, x| m.max(x.abs()));
+        let scale = b.data().iter().fold(1e-2f32, |m, x| m.max(x.abs()));
         a.data().iter().zip(b.data()).fold(0.0f64, |m, (x, y)| m.max(f64::from((x - y).abs() / scale)))
     };
     a.iter().zip(b.iter()).map(one).fold(0.0, f64::max)

@@ -47,6 +47,12 @@ impl From<accounting::Error> for Failure {
     }
 }
 
+impl From<model::Error> for Failure {
+    fn from(error: model::Error) -> Self {
+        Self::Input(error.to_string())
+    }
+}
+
 impl Failure {
     fn code(&self) -> u8 {
         match self {

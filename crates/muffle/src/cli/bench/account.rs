@@ -1,33 +1,21 @@
-//! `muffle bench`: how fast it is on this machine. Figures, not tests.
+//! `muffle bench account`: an accounting query or a calibration.
 
-use super::Failure;
-use super::number::{count, real};
-use super::output::{fields, print, print_json};
-use super::run::RunArgs;
+use crate::cli::Failure;
+use crate::cli::number::{count, real};
+use crate::cli::output::{fields, print, print_json};
+use crate::cli::run::RunArgs;
 use accounting::calibrate::{self, Target};
 use accounting::{Cost, Delta, Epsilon, Sigma};
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde_json::json;
 use std::time::Instant;
-
-/// How fast things are on this machine
-#[derive(Args)]
-pub(crate) struct Bench {
-    #[command(subcommand)]
-    what: What,
-}
-
-#[derive(Subcommand)]
-enum What {
-    Account(BenchAccount),
-}
 
 /// Milliseconds of an accounting query (or, with --epsilon, of a calibration) inside one process: the first, and the later ones
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     muffle bench account --noise-multiplier 1 --sampling-rate 0.01 --steps 1000 --delta 1e-5\n  \
     muffle bench account --epsilon 8 --sampling-rate 1024/42043 --steps 410 --delta 8e-6")]
-struct BenchAccount {
+pub(crate) struct BenchAccount {
     /// Noise standard deviation divided by the clip bound
     #[arg(long, short = 's', value_name = "S", value_parser = real, required_unless_present = "epsilon", conflicts_with = "epsilon")]
     noise_multiplier: Option<f64>,
@@ -44,9 +32,9 @@ struct BenchAccount {
     run: RunArgs,
 }
 
-impl Bench {
+impl BenchAccount {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let What::Account(bench) = self.what;
+        let bench = self;
         let (steps, delta, unit) = (bench.run.steps()?, Delta::new(bench.delta)?, bench.run.unit());
         let accountant = bench.run.accountant.into();
         let mut times = Vec::new();
