@@ -14,7 +14,7 @@ import venv
 
 
 def ensure(packages, name):
-    """`packages` maps each name that is imported to the pip requirement that provides it; `name` is the environment's."""
+    """`packages` maps each imported name to the pip requirement that provides it; `name` is the environment's."""
     home = pathlib.Path(__file__).resolve().parent / f".venv-{name}"
     missing = [module for module in packages if importlib.util.find_spec(module) is None]
     if not missing:

@@ -1,8 +1,8 @@
 //! A packed micro-batch: the tokens of all examples end to end, with offsets. Nothing is padded.
 
+use crate::Error;
 use crate::example::{Example, Input, Target};
 use crate::graph::{Graph, Intake, Reduction, Space};
-use crate::Error;
 
 /// Examples, packed.
 #[derive(Debug, Default)]
@@ -87,7 +87,8 @@ impl Batch {
             (Input::Numbers(_), Intake::Tokens { .. }) => return Err("numbers, the model takes a text".into()),
         }
         let classes = graph.classes();
-        let check = |class: u32| if (class as usize) < classes { Ok(()) } else { Err(format!("target {class} is outside the {classes} classes")) };
+        let check =
+            |class: u32| if (class as usize) < classes { Ok(()) } else { Err(format!("target {class} is outside the {classes} classes")) };
         match (&example.target, graph.forms[graph.logits.0].space) {
             (Target::Next(targets), Space::Targets) => {
                 if targets.len() != example.len() {

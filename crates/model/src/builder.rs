@@ -17,8 +17,8 @@
 
 use crate::graph::{Form, Graph, Init, Intake, Param, Space, Spec, Value};
 use crate::layer::{
-    Add, Attention, Embedding, FirstToken, GroupNorm, Index, Layer, Linear, LowRank, MeanRows, Normalise, Order, Part, Patches, Pool, Reshape,
-    Rotate, SwiGlu, TargetRows,
+    Add, Attention, Embedding, FirstToken, GroupNorm, Index, Layer, Linear, LowRank, MeanRows, Normalise, Order, Part, Patches, Pool,
+    Reshape, Rotate, SwiGlu, TargetRows,
 };
 use crate::lora::Pair;
 use std::sync::Arc;
@@ -101,15 +101,16 @@ impl Builder {
         let shape = if order == Order::OutIn { [output, input] } else { [input, output] };
         let weight = self.param(format!("{name}.weight"), shape, Init::Normal { std });
         let bias = bias.map(|init| self.param(format!("{name}.bias"), [output], init));
-        let pair = self.lora.clone().filter(|lora| lora.on.is_empty() || lora.on.iter().any(|part| name.contains(part.as_str()))).map(|lora| {
-            let rank = lora.rank.min(input).min(output);
-            let init = Init::Orthonormal { scale: PAIR_SCALE };
-            let left = self.param(format!("{name}.lora_left"), [output, rank], init);
-            let right = self.param(format!("{name}.lora_right"), [input, rank], init);
-            let scale = lora.alpha / rank as f32;
-            self.graph.pairs.push(Pair { weight, left, right, scale, order });
-            (left, right, rank, scale)
-        });
+        let pair =
+            self.lora.clone().filter(|lora| lora.on.is_empty() || lora.on.iter().any(|part| name.contains(part.as_str()))).map(|lora| {
+                let rank = lora.rank.min(input).min(output);
+                let init = Init::Orthonormal { scale: PAIR_SCALE };
+                let left = self.param(format!("{name}.lora_left"), [output, rank], init);
+                let right = self.param(format!("{name}.lora_right"), [input, rank], init);
+                let scale = lora.alpha / rank as f32;
+                self.graph.pairs.push(Pair { weight, left, right, scale, order });
+                (left, right, rank, scale)
+            });
         Map { weight, bias, order, width: output, pair }
     }
 

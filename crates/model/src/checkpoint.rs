@@ -78,7 +78,8 @@ impl Checkpoint {
         if let crate::graph::Intake::Tokens { vocab, .. } = &mut self.graph.intake {
             *vocab = rows + 1;
         }
-        const TABLES: [&str; 4] = ["transformer.wte.weight", "model.embed_tokens.weight", "bert.embeddings.word_embeddings.weight", "lm_head.weight"];
+        const TABLES: [&str; 4] =
+            ["transformer.wte.weight", "model.embed_tokens.weight", "bert.embeddings.word_embeddings.weight", "lm_head.weight"];
         for (spec, value) in self.graph.specs.iter_mut().zip(&mut self.values) {
             if TABLES.contains(&spec.name.as_str()) {
                 *value = hf::append_mean_row(value);
@@ -106,7 +107,13 @@ impl Checkpoint {
     ///
     /// # Errors
     /// If a file cannot be written, or a number is not finite.
-    pub fn save(dir: impl AsRef<Path>, config: &Config, network: &Network, params: &Params, options: &SaveOptions<'_>) -> Result<(), Error> {
+    pub fn save(
+        dir: impl AsRef<Path>,
+        config: &Config,
+        network: &Network,
+        params: &Params,
+        options: &SaveOptions<'_>,
+    ) -> Result<(), Error> {
         let merged = (!network.graph().pairs.is_empty()).then(|| {
             let mut values: Vec<Array> = network.tensors(params).map(|(_, value)| value.clone()).collect();
             network.graph().merge(&mut values);

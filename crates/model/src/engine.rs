@@ -2,9 +2,9 @@
 //!
 //! *Given parameters and a micro-batch: per-example losses, block norms, weighted sum.* Host arrays in, host arrays out; nothing in it belongs to one engine.
 
+use crate::Error;
 use crate::example::Example;
 use crate::graph::Spec;
-use crate::Error;
 use protocol::{Blocks, Geometry, Params};
 
 /// What computes per-example gradients without showing them.
@@ -77,7 +77,8 @@ impl<'a> Observed<'a> {
 
     /// Whether the loss and all norms are finite. An example of which they are not contributes nothing.
     pub fn is_sound(&self, example: usize) -> bool {
-        self.losses[example].is_finite() && self.squares[example * self.blocks..(example + 1) * self.blocks].iter().all(|square| square.is_finite())
+        self.losses[example].is_finite()
+            && self.squares[example * self.blocks..(example + 1) * self.blocks].iter().all(|square| square.is_finite())
     }
 }
 

@@ -1,7 +1,7 @@
 //! First values of parameters, from public randomness.
 
-use crate::graph::{Graph, Init, Spec};
 use crate::Error;
+use crate::graph::{Graph, Init, Spec};
 use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
 use rand_distr::{Distribution, StandardNormal};
@@ -22,7 +22,8 @@ pub(crate) fn one(spec: &Spec, seed: u64, stream: u64) -> Result<Array, Error> {
     let shape = spec.shape.as_slice();
     let mut random = ChaCha12Rng::seed_from_u64(seed);
     random.set_stream(stream);
-    let mut normal = |std: f32| Array::from_fn(shape, |_| std * <StandardNormal as Distribution<f32>>::sample(&StandardNormal, &mut random));
+    let mut normal =
+        |std: f32| Array::from_fn(shape, |_| std * <StandardNormal as Distribution<f32>>::sample(&StandardNormal, &mut random));
     Ok(match spec.init {
         Init::Zeros => Array::zeros(shape),
         Init::Ones => Array::from_fn(shape, |_| 1.0),

@@ -2,8 +2,8 @@
 
 use crate::graph::{Graph, Param};
 use crate::layer::Order;
-use tensor::matmul::{Onto, Threads, View, ViewMut, matmul};
 use tensor::Array;
+use tensor::matmul::{Onto, Threads, View, ViewMut, matmul};
 
 /// A low-rank addition: `weight` gains `scale` · A Bᵀ.
 #[derive(Clone, Copy, Debug, PartialEq)]

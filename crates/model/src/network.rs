@@ -1,5 +1,6 @@
 //! The engine of this crate: a graph, its frozen parameters and its buffers.
 
+use crate::Error;
 use crate::batch::Batch;
 use crate::engine::{Engine, Observed, Weights};
 use crate::example::Example;
@@ -7,7 +8,6 @@ use crate::graph::{Graph, Reduction, Spec};
 use crate::plan::Plan;
 use crate::rule::{NormMethod, Traces};
 use crate::run::{Buffers, Gradient, Purpose, Run};
-use crate::Error;
 use protocol::{Blocks, Geometry, Params};
 use std::ops::Range;
 use tensor::{Array, Workspace, cross_entropy};
@@ -106,9 +106,11 @@ impl Network {
 
     /// All tensors by name, the trained ones from `at`: what a checkpoint holds.
     pub fn tensors<'a>(&'a self, at: &'a Params) -> impl Iterator<Item = (&'a str, &'a Array)> {
-        self.graph.specs.iter().enumerate().map(move |(index, spec)| {
-            (spec.name.as_str(), self.plan.place[index].map_or(&self.frozen[index], |k| &at[k]))
-        })
+        self.graph
+            .specs
+            .iter()
+            .enumerate()
+            .map(move |(index, spec)| (spec.name.as_str(), self.plan.place[index].map_or(&self.frozen[index], |k| &at[k])))
     }
 
     /// How many buffers had to be made so far: it stands still in the steady state.
@@ -293,10 +295,10 @@ impl Network {
             if let Some(part) = self.buffers.values[index].get_mut(place.clone()) {
                 part.fill(0.0);
             }
-            if let Gradient::Own(buffer) = &mut self.buffers.gradients[index] {
-                if let Some(part) = buffer.get_mut(place) {
-                    part.fill(0.0);
-                }
+            if let Gradient::Own(buffer) = &mut self.buffers.gradients[index]
+                && let Some(part) = buffer.get_mut(place)
+            {
+                part.fill(0.0);
             }
         }
         for buffer in &mut self.buffers.vectors {

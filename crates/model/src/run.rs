@@ -271,10 +271,8 @@ impl<'a> Run<'a> {
                     let buffer = self.lend(Value(index));
                     self.space.give(buffer);
                 }
-                if !gradient_held {
-                    if let Gradient::Own(buffer) = std::mem::take(&mut self.buffers.gradients[index]) {
-                        self.space.give(buffer);
-                    }
+                if !gradient_held && let Gradient::Own(buffer) = std::mem::take(&mut self.buffers.gradients[index]) {
+                    self.space.give(buffer);
                 }
             }
         }
@@ -289,10 +287,11 @@ impl<'a> Run<'a> {
                 let buffer = self.lend(value);
                 self.space.give(buffer);
             }
-            if !self.plan.kept_gradient[value.0] && !self.buffers.shared[value.0] {
-                if let Gradient::Own(buffer) = std::mem::take(&mut self.buffers.gradients[value.0]) {
-                    self.space.give(buffer);
-                }
+            if !self.plan.kept_gradient[value.0]
+                && !self.buffers.shared[value.0]
+                && let Gradient::Own(buffer) = std::mem::take(&mut self.buffers.gradients[value.0])
+            {
+                self.space.give(buffer);
             }
         }
     }

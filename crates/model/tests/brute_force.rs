@@ -12,7 +12,8 @@ use support::{close, difference, gradients, norm, run, weighted};
 
 /// Examples of these lengths; the last one has no targets.
 fn examples(kind: Kind, seed: u64, lengths: &[(usize, usize)]) -> Vec<Example> {
-    let mut all: Vec<Example> = lengths.iter().zip(seed..).map(|(&(length, masked), seed)| zoo::example(kind, seed, length, masked)).collect();
+    let mut all: Vec<Example> =
+        lengths.iter().zip(seed..).map(|(&(length, masked), seed)| zoo::example(kind, seed, length, masked)).collect();
     if let Some(last) = all.pop() {
         all.push(zoo::silenced(last));
     }
@@ -112,7 +113,12 @@ fn tangent_norms() {
                 // gA = G B and gB = Gᵀ A determine the tangent part of any G: check with the one of least norm.
                 square += tangent_square(&at, frame, gradient);
             }
-            assert!(close(outcome.norms[example][0], square.sqrt(), 1e-3, 1e-5), "{kind:?} {example}: {} {}", outcome.norms[example][0], square.sqrt());
+            assert!(
+                close(outcome.norms[example][0], square.sqrt(), 1e-3, 1e-5),
+                "{kind:?} {example}: {} {}",
+                outcome.norms[example][0],
+                square.sqrt()
+            );
         }
     }
 }
@@ -120,7 +126,8 @@ fn tangent_norms() {
 /// The tangent projection P(G) = G Π_B + Π_A G − Π_A G Π_B written with gA = G B, gB = Gᵀ A:
 /// G Π_B = gA (BᵀB)⁻¹ Bᵀ, Π_A G = A (AᵀA)⁻¹ gBᵀ. All in f64, as an m×n matrix.
 fn tangent_square(at: &Params, frame: &Frame, gradient: &Params) -> f64 {
-    let matrix = |a: &tensor::Array| -> Vec<Vec<f64>> { a.data().chunks(a.cols()).map(|row| row.iter().map(|&x| f64::from(x)).collect()).collect() };
+    let matrix =
+        |a: &tensor::Array| -> Vec<Vec<f64>> { a.data().chunks(a.cols()).map(|row| row.iter().map(|&x| f64::from(x)).collect()).collect() };
     let (a, b) = (matrix(&at[frame.left]), matrix(&at[frame.right]));
     let (ga, gb) = (matrix(&gradient[frame.left]), matrix(&gradient[frame.right]));
     let t = |m: &Vec<Vec<f64>>| -> Vec<Vec<f64>> { (0..m[0].len()).map(|j| m.iter().map(|row| row[j]).collect()).collect() };

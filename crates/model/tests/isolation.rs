@@ -25,7 +25,8 @@ fn a_changed_example_changes_no_other() {
                 Input::Tokens(tokens) => tokens.iter_mut().for_each(|token| *token = (*token + 3) % 13),
                 Input::Numbers(numbers) => numbers.iter_mut().for_each(|x| *x = 1e3 * *x - 7.0),
             }
-            let [a, b] = [&before, &after].map(|all| run(&mut network, &at, &all.iter().collect::<Vec<_>>(), &Geometry::Identity, &blocks, |_, _| 1.0));
+            let [a, b] = [&before, &after]
+                .map(|all| run(&mut network, &at, &all.iter().collect::<Vec<_>>(), &Geometry::Identity, &blocks, |_, _| 1.0));
             for example in 0..before.len() {
                 if example == changed {
                     assert_ne!(a.norms[example], b.norms[example], "{kind:?}: the change must be felt");
@@ -41,7 +42,9 @@ fn a_changed_example_changes_no_other() {
 
 #[test]
 fn a_poisoned_example_contributes_nothing() {
-    for (kind, poison) in [(Kind::Mlp, f32::NAN), (Kind::Mlp, f32::INFINITY), (Kind::Cnn, f32::NAN), (Kind::Cnn, f32::NEG_INFINITY), (Kind::Mlp, 1e38)] {
+    for (kind, poison) in
+        [(Kind::Mlp, f32::NAN), (Kind::Mlp, f32::INFINITY), (Kind::Cnn, f32::NAN), (Kind::Cnn, f32::NEG_INFINITY), (Kind::Mlp, 1e38)]
+    {
         let (mut network, at) = zoo::network(kind, 5);
         let blocks = Blocks::flat(at.len());
         let clean = lot(kind);

@@ -4,7 +4,7 @@
 //! gradient, only two Gram matrices. They are symmetric: only the upper half is computed, which no product of the usual kind does.
 
 use pulp::{Simd, WithSimd};
-use std::ops::Range;
+use std::cell::RefCell;
 
 /// Rows of a matrix whose rows are `stride` apart: the columns `first .. first + width`.
 #[derive(Clone, Copy, Debug)]
@@ -28,8 +28,17 @@ impl Rows<'_> {
     }
 }
 
-/// Columns that are worked through for all pairs of rows before the next ones, so that they stay in the nearest caches.
-const STRETCH: usize = 768;
+/// Columns that are worked through for all pairs of rows before the next ones. They are copied together first: rows that lie a power of two apart would
+/// crowd each other out of the caches.
+const STRETCH: usize = 512;
+/// Numbers between the copies of two rows' ends and beginnings, for the same reason.
+const GAP: usize = 16;
+
+thread_local! {
+    /// The copied columns: kept between calls.
+    static COLUMNS: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
 /// Rows and columns of a tile: twelve sums, three numbers of one side and one of the other fill the sixteen registers of AVX2.
 const TALL: usize = 3;
 const WIDE: usize = 4;
@@ -38,7 +47,47 @@ const WIDE: usize = 4;
 pub fn gram(x: Rows<'_>, out: &mut [f32]) {
     assert_eq!(out.len(), x.rows * x.rows, "a square");
     out.fill(0.0);
-    pulp::Arch::new().dispatch(Upper { x, out });
+    COLUMNS.with_borrow_mut(|columns| {
+        for from in (0..x.width).step_by(STRETCH) {
+            let width = STRETCH.min(x.width - from);
+            let stride = width.next_multiple_of(GAP) + GAP;
+            if columns.len() < x.rows * stride {
+                columns.resize(x.rows * stride, 0.0);
+            }
+            for (row, copy) in columns.chunks_exact_mut(stride).take(x.rows).enumerate() {
+                copy[..width].copy_from_slice(x.part(row, from, from + width));
+            }
+            let x = Rows { data: columns, rows: x.rows, stride, first: 0, width };
+            dispatch(Upper { x, out });
+        }
+    });
+}
+
+fn dispatch(upper: Upper<'_>) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(simd) = pulp::x86::V3::try_new() {
+        return simd.vectorize(
+            #[inline(always)]
+            || upper.run(simd, four_by_halves),
+        );
+    }
+    pulp::Arch::new().dispatch(upper);
+}
+
+/// By pairs: half the instructions of four sums one by one.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn four_by_halves(simd: pulp::x86::V3, [a, b, c, d]: [pulp::f32x8; 4]) -> [f32; 4] {
+    let avx = simd.avx;
+    let ab = avx._mm256_hadd_ps(pulp::cast(a), pulp::cast(b));
+    let cd = avx._mm256_hadd_ps(pulp::cast(c), pulp::cast(d));
+    let all = avx._mm256_hadd_ps(ab, cd);
+    pulp::cast(simd.sse._mm_add_ps(avx._mm256_castps256_ps128(all), avx._mm256_extractf128_ps::<1>(all)))
+}
+
+#[inline(always)]
+fn one_by_one_sum<S: Simd>(simd: S, vectors: [S::f32s; 4]) -> [f32; 4] {
+    vectors.map(|vector| simd.reduce_sum_f32s(vector))
 }
 
 struct Upper<'a> {
@@ -51,72 +100,85 @@ impl WithSimd for Upper<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
+        self.run(simd, one_by_one_sum);
+    }
+}
+
+impl Upper<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S, four: impl Fn(S, [S::f32s; 4]) -> [f32; 4] + Copy) {
         let Self { x, out } = self;
-        let mut from = 0;
-        while from < x.width {
-            let to = (from + STRETCH).min(x.width);
-            let mut s = 0;
-            while s < x.rows {
-                let tall = if x.rows - s >= TALL { TALL } else { 1 };
-                let mut t = s;
-                while t < x.rows {
-                    let wide = if x.rows - t >= WIDE { WIDE } else { 1 };
-                    match (tall, wide) {
-                        (TALL, WIDE) => three_by_four(simd, x, s, t, from..to, out),
-                        (TALL, _) => three_by_one(simd, x, s, t, from..to, out),
-                        (_, WIDE) => one_by_four(simd, x, s, t, from..to, out),
-                        _ => one_by_one(simd, x, s, t, from..to, out),
-                    }
-                    t += wide;
+        let mut s = 0;
+        while s < x.rows {
+            let tall = if x.rows - s >= TALL { TALL } else { 1 };
+            let mut t = s;
+            while t < x.rows {
+                let wide = if x.rows - t >= WIDE { WIDE } else { 1 };
+                match (tall, wide) {
+                    (TALL, WIDE) => three_by_four(simd, x, s, t, four, out),
+                    (TALL, _) => three_by_one(simd, x, s, t, four, out),
+                    (_, WIDE) => one_by_four(simd, x, s, t, four, out),
+                    _ => one_by_one(simd, x, s, t, four, out),
                 }
-                s += tall;
+                t += wide;
             }
-            from = to;
+            s += tall;
         }
     }
 }
 
 /// A tile of products. Its sums are variables, not an array: the compiler keeps them in registers only then.
 macro_rules! tile {
-    ($name:ident, [$($left:ident $i:literal)*], [$($right:ident $j:literal [$($sum:ident $by:ident $of:literal)*])*]) => {
+    ($name:ident, $wide:literal, [$($right:ident $j:literal [$($own:ident $of:ident)*])*], [$($left:ident $i:literal [$($sum:ident $by:ident)*])*]) => {
         #[inline(always)]
-        fn $name<S: Simd>(simd: S, x: Rows<'_>, s: usize, t: usize, columns: Range<usize>, out: &mut [f32]) {
-            $(let $left = S::as_simd_f32s(x.part(s + $i, columns.start, columns.end));)*
-            $(let $right = S::as_simd_f32s(x.part(t + $j, columns.start, columns.end));)*
-            $($(let mut $sum = simd.splat_f32s(0.0);)*)*
+        fn $name<S: Simd>(simd: S, x: Rows<'_>, s: usize, t: usize, four: impl Fn(S, [S::f32s; 4]) -> [f32; 4], out: &mut [f32]) {
+            $(let $left = S::as_simd_f32s(x.part(s + $i, 0, x.width));)*
+            $(let $right = S::as_simd_f32s(x.part(t + $j, 0, x.width));)*
+            let zero = simd.splat_f32s(0.0);
+            $($(let mut $sum = zero;)*)*
             {
-                let count = columns.len() / S::F32_LANES;
+                let count = x.width / S::F32_LANES;
                 // All are as long: said once here, so that no index is checked in the loop.
                 $(let $left = &$left.0[..count];)*
                 $(let $right = &$right.0[..count];)*
                 for k in 0..count {
+                    // Three of one side at hand, the other side one by one: with the sums, as many as there are registers.
                     $(let $left = $left[k];)*
                     $(
                         let $right = $right[k];
-                        $($sum = simd.mul_add_f32s($by, $right, $sum);)*
+                        $($own = simd.mul_add_f32s($of, $right, $own);)*
                     )*
                 }
             }
-            $($(
-                let mut sum = simd.reduce_sum_f32s($sum);
-                for (a, b) in $by.1.iter().zip($right.1) {
-                    sum += a * b;
+            $({
+                let mut vectors = [zero; 4];
+                for (vector, sum) in vectors.iter_mut().zip([$($sum),*]) {
+                    *vector = sum;
                 }
-                out[(s + $of) * x.rows + t + $j] += sum;
-            )*)*
+                let mut sums = four(simd, vectors);
+                for (sum, right) in sums.iter_mut().zip([$($by.1),*]) {
+                    for (a, b) in $left.1.iter().zip(right) {
+                        *sum += a * b;
+                    }
+                }
+                let out = &mut out[(s + $i) * x.rows + t..][..$wide];
+                for j in 0..$wide {
+                    out[j] += sums[j];
+                }
+            })*
         }
     };
 }
 
-tile!(three_by_four, [a 0 b 1 c 2], [
-    p 0 [ap a 0 bp b 1 cp c 2]
-    q 1 [aq a 0 bq b 1 cq c 2]
-    r 2 [ar a 0 br b 1 cr c 2]
-    u 3 [au a 0 bu b 1 cu c 2]
-]);
-tile!(three_by_one, [a 0 b 1 c 2], [p 0 [ap a 0 bp b 1 cp c 2]]);
-tile!(one_by_four, [a 0], [p 0 [ap a 0] q 1 [aq a 0] r 2 [ar a 0] u 3 [au a 0]]);
-tile!(one_by_one, [a 0], [p 0 [ap a 0]]);
+tile!(
+    three_by_four,
+    4,
+    [p 0 [ap a bp b cp c] q 1 [aq a bq b cq c] r 2 [ar a br b cr c] u 3 [au a bu b cu c]],
+    [a 0 [ap p aq q ar r au u] b 1 [bp p bq q br r bu u] c 2 [cp p cq q cr r cu u]]
+);
+tile!(three_by_one, 1, [p 0 [ap a bp b cp c]], [a 0 [ap p] b 1 [bp p] c 2 [cp p]]);
+tile!(one_by_four, 4, [p 0 [ap a] q 1 [aq a] r 2 [ar a] u 3 [au a]], [a 0 [ap p aq q ar r au u]]);
+tile!(one_by_one, 1, [p 0 [ap a]], [a 0 [ap p]]);
 
 /// Σ_{s,t} a[s,t]·b[s,t] of two symmetric matrices of which the upper halves are given.
 pub fn contract(a: &[f32], b: &[f32], rows: usize) -> f64 {

@@ -182,9 +182,9 @@ mod tests {
                 v[i] += h;
                 v
             };
-            for i in 0..x.len() {
+            for (i, dx) in dx.iter().enumerate() {
                 let slope = difference(&|h| value(norm, &moved(&x, i, h), &gain, &bias, &d));
-                assert!((slope - f64::from(dx[i] - 1.0)).abs() < 1e-3, "{norm:?} {i}: {slope} {}", dx[i] - 1.0);
+                assert!((slope - f64::from(dx - 1.0)).abs() < 1e-3, "{norm:?} {i}: {slope} {}", dx - 1.0);
             }
             for i in 0..WIDTH {
                 let total = |g: &[f32]| f64::from(g[i] + g[WIDTH + i] + g[2 * WIDTH + i]);

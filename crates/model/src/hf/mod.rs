@@ -5,7 +5,7 @@
 //!
 //! * [`Config`] — the shape of a model, from `config.json` and back
 //! * [`Weights`] — the numbers
-//! * [`save`] — writes a directory that `transformers` loads
+//! * [`save()`] — writes a directory that `transformers` loads
 //! * [`append_mean_row`] — makes room for a `[PAD]` token
 
 mod activation;

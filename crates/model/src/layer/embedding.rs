@@ -17,7 +17,7 @@ pub(crate) enum Index {
 }
 
 impl Index {
-    pub(crate) fn of<'a>(self, batch: &'a crate::batch::Batch) -> &'a [u32] {
+    pub(crate) fn of(self, batch: &crate::batch::Batch) -> &[u32] {
         match self {
             Self::Token => &batch.ids,
             Self::Position => &batch.positions,

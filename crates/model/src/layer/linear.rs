@@ -101,8 +101,22 @@ impl Layer for Linear {
             matmul(part.columns(&mut z, rows, width), Onto::Fresh, 1.0, x_view, in_out(run.param(part.weight), part.order), Threads::All);
             if let Some(pair) = part.low_rank {
                 let mut inner = run.buffer(pair.inner);
-                matmul(ViewMut::new(&mut inner, rows, pair.rank), Onto::Fresh, pair.scale, x_view, in_out(run.param(pair.right), Order::InOut), Threads::All);
-                matmul(part.columns(&mut z, rows, width), Onto::Old, 1.0, View::new(&inner, rows, pair.rank), in_out(run.param(pair.left), Order::OutIn), Threads::All);
+                matmul(
+                    ViewMut::new(&mut inner, rows, pair.rank),
+                    Onto::Fresh,
+                    pair.scale,
+                    x_view,
+                    in_out(run.param(pair.right), Order::InOut),
+                    Threads::All,
+                );
+                matmul(
+                    part.columns(&mut z, rows, width),
+                    Onto::Old,
+                    1.0,
+                    View::new(&inner, rows, pair.rank),
+                    in_out(run.param(pair.left), Order::OutIn),
+                    Threads::All,
+                );
                 run.put(pair.inner, inner);
             }
         }
@@ -147,7 +161,14 @@ impl Layer for Linear {
             if let Some(pair) = part.low_rank {
                 run.contribute(pair.inner, |run, inner, onto| {
                     let left = in_out(run.param(pair.left), Order::OutIn).t();
-                    matmul(ViewMut::new(inner, rows, pair.rank), onto, pair.scale, View::columns(&d, rows, width, part.first, part.width), left, Threads::All);
+                    matmul(
+                        ViewMut::new(inner, rows, pair.rank),
+                        onto,
+                        pair.scale,
+                        View::columns(&d, rows, width, part.first, part.width),
+                        left,
+                        Threads::All,
+                    );
                 });
             }
         }
@@ -157,8 +178,15 @@ impl Layer for Linear {
                 let side = run.form(self.x).width;
                 matmul(ViewMut::new(dx, rows, side), onto, 1.0, columns, in_out(run.param(part.weight), part.order).t(), Threads::All);
                 if let Some(pair) = part.low_rank {
-                        let inner = View::new(run.buffers.gradient(pair.inner), rows, pair.rank);
-                    matmul(ViewMut::new(dx, rows, side), Onto::Old, 1.0, inner, in_out(run.param(pair.right), Order::InOut).t(), Threads::All);
+                    let inner = View::new(run.buffers.gradient(pair.inner), rows, pair.rank);
+                    matmul(
+                        ViewMut::new(dx, rows, side),
+                        Onto::Old,
+                        1.0,
+                        inner,
+                        in_out(run.param(pair.right), Order::InOut).t(),
+                        Threads::All,
+                    );
                 }
             });
         }

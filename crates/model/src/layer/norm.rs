@@ -43,7 +43,16 @@ impl Layer for Normalise {
         let mut out = run.buffer(self.out);
         let mut stats = run.space.take(run.batch.rows(run.form(self.out).space) * norm::STATS);
         let bias = self.bias.map(|bias| run.param(bias).data());
-        norm::forward(self.norm, width, self.epsilon, &run.buffers.values[self.x.0], run.param(self.gain).data(), bias, &mut stats, &mut out);
+        norm::forward(
+            self.norm,
+            width,
+            self.epsilon,
+            &run.buffers.values[self.x.0],
+            run.param(self.gain).data(),
+            bias,
+            &mut stats,
+            &mut out,
+        );
         run.put(self.out, out);
         run.buffers.notes[index] = stats;
     }
@@ -59,7 +68,11 @@ impl Layer for Normalise {
             let mut dgain = run.space.take(count);
             let mut dbias = bias.map(|_| run.space.take(count));
             norm::parameters(offsets, width, &x, &stats, &d, &mut dgain, dbias.as_deref_mut());
-            if run.plan.trains(self.gain) { run.add_vectors(self.gain, dgain) } else { run.space.give(dgain) }
+            if run.plan.trains(self.gain) {
+                run.add_vectors(self.gain, dgain)
+            } else {
+                run.space.give(dgain)
+            }
             if let (Some(bias), Some(dbias)) = (bias, dbias) {
                 run.add_vectors(bias, dbias);
             }

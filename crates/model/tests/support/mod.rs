@@ -5,8 +5,8 @@
 pub(crate) mod zoo;
 
 use model::{Engine, Example, Network, Observed, Weights};
-use protocol::{Blocks, Geometry, Params};
 use proptest::test_runner::{Config, RngSeed};
+use protocol::{Blocks, Geometry, Params};
 
 /// `cases` cases from a fixed seed; `MUFFLE_CASES=20` draws twenty times as many, new ones each time.
 pub(crate) fn config(cases: u32) -> Config {
@@ -24,7 +24,14 @@ pub(crate) struct Outcome {
     pub(crate) sum: Params,
 }
 
-pub(crate) fn run(network: &mut Network, at: &Params, examples: &[&Example], geometry: &Geometry, blocks: &Blocks, weight: impl Fn(usize, usize) -> f32) -> Outcome {
+pub(crate) fn run(
+    network: &mut Network,
+    at: &Params,
+    examples: &[&Example],
+    geometry: &Geometry,
+    blocks: &Blocks,
+    weight: impl Fn(usize, usize) -> f32,
+) -> Outcome {
     let mut sum = at.zeros_like();
     let (mut losses, mut norms) = (Vec::new(), Vec::new());
     let mut weigh = |seen: &Observed<'_>, weights: &mut Weights| {

@@ -1,7 +1,7 @@
 //! Small models of every kind, and examples for them.
 
-use model::hf::{Architecture, BertConfig, Gpt2Config, LlamaConfig, Rope, RopeScaling};
 use model::activation::Activation;
+use model::hf::{Architecture, BertConfig, Gpt2Config, LlamaConfig, Rope, RopeScaling};
 use model::patches::Grid;
 use model::{Cnn, Example, Graph, Lora, Mlp, Network, Target};
 use protocol::Params;
@@ -21,17 +21,8 @@ pub(crate) enum Kind {
     Mlp,
 }
 
-pub(crate) const ALL: [Kind; 9] = [
-    Kind::Gpt2Tied,
-    Kind::Gpt2Untied,
-    Kind::Gpt2Lora,
-    Kind::Llama,
-    Kind::LlamaTied,
-    Kind::LlamaLora,
-    Kind::Bert,
-    Kind::Cnn,
-    Kind::Mlp,
-];
+pub(crate) const ALL: [Kind; 9] =
+    [Kind::Gpt2Tied, Kind::Gpt2Untied, Kind::Gpt2Lora, Kind::Llama, Kind::LlamaTied, Kind::LlamaLora, Kind::Bert, Kind::Cnn, Kind::Mlp];
 
 const VOCAB: usize = 13;
 const LONGEST: usize = 24;
