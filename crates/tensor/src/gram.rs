@@ -180,7 +180,7 @@ tile!(three_by_one, 1, [p 0 [ap a bp b cp c]], [a 0 [ap p] b 1 [bp p] c 2 [cp p]
 tile!(one_by_four, 4, [p 0 [ap a] q 1 [aq a] r 2 [ar a] u 3 [au a]], [a 0 [ap p aq q ar r au u]]);
 tile!(one_by_one, 1, [p 0 [ap a]], [a 0 [ap p]]);
 
-/// Σ_{s,t} a[s,t]·b[s,t] of two symmetric matrices of which the upper halves are given.
+/// `Σ a[s, t] · b[s, t]` of two symmetric matrices of which the upper halves are given.
 pub fn contract(a: &[f32], b: &[f32], rows: usize) -> f64 {
     let (mut diagonal, mut above) = (0.0, 0.0);
     for s in 0..rows {
