@@ -223,12 +223,19 @@ impl Network {
         }
     }
 
-    /// Both passes, everything kept.
-    fn pass(&mut self, at: &Params) {
+    /// Both passes, everything kept. After each layer `done(network, which)` is called, where `which` tells the trained parameters whose traces are
+    /// complete: they have just been written and are still near.
+    fn pass(&mut self, at: &Params, mut done: impl FnMut(&mut Self, &dyn Fn(usize) -> bool)) {
         let (lowest, end) = (self.plan.lowest, self.graph.layers.len());
         self.forward(at, 0..end, Purpose::Training);
         self.finish(Purpose::Training);
-        self.backward(at, lowest..end);
+        for index in (lowest..end).rev() {
+            self.backward(at, index..index + 1);
+            if self.plan.first_use.contains(&index) {
+                let complete: Vec<bool> = self.plan.first_use.iter().map(|&first| first == index).collect();
+                done(self, &|k| complete[k]);
+            }
+        }
     }
 
     pub(crate) fn traces(&self) -> Traces<'_> {
@@ -317,7 +324,7 @@ impl Network {
         self.batch.pack(&self.graph, self.reduction, examples)?;
         match self.memory {
             Memory::Keep => {
-                self.pass(at);
+                self.pass(at, |_, _| ());
                 self.add_sums(None, |_| true, sum);
             }
             Memory::Recompute => self.sweep(at, |network, which| network.add_sums(None, which, sum)),
@@ -357,8 +364,7 @@ impl Engine for Network {
         self.reset_squares(blocks);
         match self.memory {
             Memory::Keep => {
-                self.pass(at);
-                self.measure(geometry, blocks, |_| true);
+                self.pass(at, |network, which| network.measure(geometry, blocks, which));
                 self.weigh(blocks, weigh);
                 self.add_sums(Some(blocks), |_| true, sum);
             }
