@@ -75,22 +75,23 @@ impl Checkpoint {
         };
         let rows = *vocab;
         *vocab += 1;
-        if let crate::graph::Intake::Tokens { vocab, .. } = &mut self.graph.intake {
-            *vocab = rows + 1;
-        }
+        self.config.others.insert("pad_token_id".into(), rows.into());
         const TABLES: [&str; 4] =
             ["transformer.wte.weight", "model.embed_tokens.weight", "bert.embeddings.word_embeddings.weight", "lm_head.weight"];
-        for (spec, value) in self.graph.specs.iter_mut().zip(&mut self.values) {
+        for (spec, value) in self.graph.specs.iter().zip(&mut self.values) {
             if TABLES.contains(&spec.name.as_str()) {
                 *value = hf::append_mean_row(value);
-                spec.shape = value.shape().to_vec();
             }
         }
-        // Layers carry the widths of their maps: build them anew. Low-rank additions never touch a table.
-        let specs = std::mem::take(&mut self.graph.specs);
-        let lora = self.graph.lora.clone();
-        self.graph = self.config.architecture.graph(lora);
-        debug_assert_eq!(specs, self.graph.specs, "the same parameters with one more row");
+        // A head's low-rank addition gains a row of zeros: the mean row, no more.
+        if let Some(left) = self.graph.param("lm_head.lora_left") {
+            let old = std::mem::take(&mut self.values[left.0]);
+            let cols = old.cols();
+            let mut data = old.into_data();
+            data.resize(data.len() + cols, 0.0);
+            self.values[left.0] = Array::from_fn([rows + 1, cols], |i| data[i]);
+        }
+        self.graph = self.config.architecture.graph(self.graph.lora.clone());
         self
     }
 
