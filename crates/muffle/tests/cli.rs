@@ -221,8 +221,23 @@ fn bench_measures_queries_and_calibrations() {
 }
 
 #[test]
+fn bench_measures_steps() {
+    for how in ["--mode plain", "--mode private", "--mode private --lora 2", "--mode private --keep little --per-tensor", "--threads 1"] {
+        let object = json(&format!("bench step --model tiny --batch 3 --seq 9 --repeats 2 {how}"));
+        assert!(number(&object["ms_min"]) > 0.0 && number(&object["ms_min"]) <= number(&object["ms_median"]), "{how}: {object}");
+        assert!(number(&object["gflops"]) > 0.0 && number(&object["tokens_per_second"]) > 0.0, "{how}: {object}");
+        assert!(object["peak_rss_mb"].is_null() || number(&object["peak_rss_mb"]) > 1.0, "{how}: {object}");
+    }
+    for bad in ["--model nonsense", "--model tiny --seq 1000000", "--lengths no-such-file"] {
+        let output = muffle(&format!("bench step {bad}"));
+        assert_eq!(output.status.code(), Some(2), "{bad}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr).lines().count(), 1, "{bad}");
+    }
+}
+
+#[test]
 fn every_command_has_help_with_an_example() {
-    for command in ["account", "calibrate", "plan", "bench account"] {
+    for command in ["account", "calibrate", "plan", "bench account", "bench step"] {
         let shown = text(&format!("{command} --help"));
         assert!(shown.contains("Example") && shown.contains(&format!("muffle {command}")), "{shown}");
     }
