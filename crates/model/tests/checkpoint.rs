@@ -62,7 +62,8 @@ fn low_rank_additions_start_without_effect_and_are_folded_in() {
     for name in ALL {
         let (_, mut network, at) = Checkpoint::open(directory(name), None, 0).unwrap().network(|_| true).unwrap();
         let before = logits(&mut network, &at, name);
-        let (config, mut network, mut at) = Checkpoint::open(directory(name), lora(), 7).unwrap().network(|name| name.contains(".lora_")).unwrap();
+        let (config, mut network, mut at) =
+            Checkpoint::open(directory(name), lora(), 7).unwrap().network(|name| name.contains(".lora_")).unwrap();
         assert!(!network.pairs().is_empty(), "{name}");
         assert!(close(&before, &logits(&mut network, &at, name), 1e-3), "{name}: the start");
         at.iter_mut().for_each(|tensor| tensor.data_mut().iter_mut().enumerate().for_each(|(i, x)| *x += 0.05 * ((i % 7) as f32 - 3.0)));

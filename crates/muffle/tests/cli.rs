@@ -228,6 +228,8 @@ fn bench_measures_steps() {
         assert!(number(&object["gflops"]) > 0.0 && number(&object["tokens_per_second"]) > 0.0, "{how}: {object}");
         assert!(object["peak_rss_mb"].is_null() || number(&object["peak_rss_mb"]) > 1.0, "{how}: {object}");
     }
+    let both = json("bench step --model tiny --batch 3 --seq 9 --repeats 2 --mode both");
+    assert!(number(&both["ratio"]) > 0.0 && number(&both["plain_ms_min"]) > 0.0, "{both}");
     for bad in ["--model nonsense", "--model tiny --seq 1000000", "--lengths no-such-file"] {
         let output = muffle(&format!("bench step {bad}"));
         assert_eq!(output.status.code(), Some(2), "{bad}");

@@ -3,6 +3,7 @@
 //! The squared norm of an example's weight gradient Σ_t d_t ⊗ x_t is Σ_{s,t} (x_s·x_t)(d_s·d_t) (Goodfellow 2015; Li et al. 2022), so it needs no
 //! gradient, only two Gram matrices. They are symmetric: only the upper half is computed, which no product of the usual kind does.
 
+use crate::simd::vectorised;
 use pulp::{Simd, WithSimd};
 use std::cell::RefCell;
 
@@ -182,13 +183,30 @@ tile!(one_by_one, 1, [p 0 [ap a]], [a 0 [ap p]]);
 
 /// `Σ a[s, t] · b[s, t]` of two symmetric matrices of which the upper halves are given.
 pub fn contract(a: &[f32], b: &[f32], rows: usize) -> f64 {
-    let (mut diagonal, mut above) = (0.0, 0.0);
-    for s in 0..rows {
-        let (a, b) = (&a[s * rows + s..(s + 1) * rows], &b[s * rows + s..(s + 1) * rows]);
-        diagonal += f64::from(a[0]) * f64::from(b[0]);
-        above += a[1..].iter().zip(&b[1..]).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
-    }
-    diagonal + 2.0 * above
+    vectorised(
+        #[inline(always)]
+        || {
+            let (mut diagonal, mut above) = (0.0, [0.0f64; 8]);
+            for s in 0..rows {
+                let (a, b) = (&a[s * rows + s..(s + 1) * rows], &b[s * rows + s..(s + 1) * rows]);
+                diagonal += f64::from(a[0]) * f64::from(b[0]);
+                let (a, b) = (a[1..].chunks_exact(8), b[1..].chunks_exact(8));
+                for (lane, (a, b)) in a.remainder().iter().zip(b.remainder()).enumerate() {
+                    above[lane] += f64::from(*a) * f64::from(*b);
+                }
+                for (a, b) in a.zip(b) {
+                    for lane in 0..8 {
+                        above[lane] = f64::from(a[lane]).mul_add(f64::from(b[lane]), above[lane]);
+                    }
+                }
+            }
+            let mut sum = 0.0;
+            for lane in above {
+                sum += lane;
+            }
+            diagonal + 2.0 * sum
+        },
+    )
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use rand_chacha::ChaCha12Rng;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+use tensor::matmul::{Onto, Threads, View, ViewMut, matmul};
 
 /// Milliseconds of one step, forward and backward and clipping, without noise and update
 #[derive(Args)]
@@ -30,7 +31,7 @@ pub(crate) struct BenchStep {
     /// Tokens of each example; every one but the first is predicted
     #[arg(long, short = 't', value_name = "T", value_parser = count, default_value = "64")]
     seq: u64,
-    /// With per-example clipping, or without
+    /// With per-example clipping, without, or both in turn
     #[arg(long, value_enum, default_value_t = Mode::Private)]
     mode: Mode,
     /// Threads [default: all cores]
@@ -64,8 +65,12 @@ pub(crate) struct BenchStep {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Mode {
+    /// Without clipping
     Plain,
+    /// With clipping
     Private,
+    /// Both in turn, and their ratio
+    Both,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -95,14 +100,19 @@ impl BenchStep {
         network.set_memory(if self.keep == Keep::All { Memory::Keep } else { Memory::Recompute });
         let batches = self.batches(&network)?;
         let mut sum = at.zeros_like();
-        let (mut times, mut operations, mut tokens) = (Vec::new(), 0.0, 0);
+        let (mut times, mut plain, mut operations, mut tokens) = (Vec::new(), Vec::new(), 0.0, 0);
         for repeat in 0..self.repeats.max(1) + 2 {
             let lot: Vec<&Example> = batches[repeat as usize % batches.len()].iter().map(|(example, _)| example).collect();
-            let start = Instant::now();
-            self.step(&mut network, &at, &lot, &mut sum)?;
-            let elapsed = start.elapsed().as_secs_f64() * 1e3;
+            let mut timed = |mode: Mode| -> Result<f64, Failure> {
+                let start = Instant::now();
+                self.step(mode, &mut network, &at, &lot, &mut sum)?;
+                Ok(start.elapsed().as_secs_f64() * 1e3)
+            };
+            let without = if self.mode == Mode::Both { Some(timed(Mode::Plain)?) } else { None };
+            let elapsed = timed(if self.mode == Mode::Plain { Mode::Plain } else { Mode::Private })?;
             if repeat >= 2 {
                 times.push(elapsed);
+                plain.extend(without);
                 operations += network.operations(&lot)?;
                 tokens += batches[repeat as usize % batches.len()].iter().map(|(_, own)| own).sum::<usize>();
             }
@@ -110,24 +120,40 @@ impl BenchStep {
         let spent: f64 = times.iter().sum();
         times.sort_by(f64::total_cmp);
         let (least, median) = (times[0], times[times.len() / 2]);
+        plain.sort_by(f64::total_cmp);
+        let plain = plain.first().map(|&least| (least, plain[plain.len() / 2]));
         // By the fastest step where all are alike, by the mean where they are not.
         let gflops = operations / times.len() as f64 / (if self.lengths.is_some() { spent / times.len() as f64 } else { least }) / 1e6;
         let rate = tokens as f64 / spent * 1e3;
         let memory = peak_memory();
+        let peak = peak_rate();
         if self.json {
-            print_json(&json!({
-                "ms_min": least, "ms_median": median, "peak_rss_mb": memory, "gflops": gflops, "tokens_per_second": rate,
+            let mut object = json!({
+                "ms_min": least, "ms_median": median, "peak_rss_mb": memory, "gflops": gflops, "gflops_peak": peak, "tokens_per_second": rate,
                 "threads": rayon::current_num_threads(), "repeats": times.len(), "parameters": at.numbers(),
-            }));
+            });
+            if let Some((plain_least, plain_median)) = plain {
+                object["plain_ms_min"] = plain_least.into();
+                object["plain_ms_median"] = plain_median.into();
+                object["ratio"] = (median / plain_median).into();
+            }
+            print_json(&object);
         } else {
-            print(&fields(&[
+            let mut lines = vec![
                 ("fastest", format!("{least:.2} ms")),
                 ("median", format!("{median:.2} ms")),
                 ("tokens", format!("{rate:.0} a second")),
-                ("products", format!("{gflops:.1} GFLOP/s, those of privacy not counted")),
+                ("products", format!("{gflops:.1} GFLOP/s, those of privacy not counted; a large product alone reaches {peak:.1}")),
                 ("peak memory", memory.map_or("unknown".into(), |mb| format!("{mb:.0} MB"))),
                 ("threads", rayon::current_num_threads().to_string()),
-            ]));
+            ];
+            if let Some((_, plain_median)) = plain {
+                lines.push((
+                    "not private",
+                    format!("{plain_median:.2} ms in the median; {:.3} times as long when private", median / plain_median),
+                ));
+            }
+            print(&fields(&lines));
         }
         Ok(())
     }
@@ -178,9 +204,9 @@ impl BenchStep {
         Ok(batches)
     }
 
-    fn step(&self, network: &mut Network, at: &Params, lot: &[&Example], sum: &mut Params) -> Result<(), Failure> {
+    fn step(&self, mode: Mode, network: &mut Network, at: &Params, lot: &[&Example], sum: &mut Params) -> Result<(), Failure> {
         sum.fill(0.0);
-        if self.mode == Mode::Plain {
+        if mode == Mode::Plain {
             network.plain_sum(at, lot, sum)?;
             return Ok(());
         }
@@ -210,6 +236,20 @@ fn read_lengths(path: &Path) -> Result<Vec<(usize, usize)>, Failure> {
     };
     let lengths = text.lines().enumerate().map(line).collect::<Result<Vec<_>, _>>()?;
     if lengths.is_empty() { Err(Failure::Input(format!("{}: no lengths", path.display()))) } else { Ok(lengths) }
+}
+
+/// GFLOP/s of the best of a few large products: what this machine can do at this moment.
+fn peak_rate() -> f64 {
+    const SIDE: usize = 1024;
+    let (a, mut c) = (vec![0.5f32; SIDE * SIDE], vec![0.0f32; SIDE * SIDE]);
+    let view = View::new(&a, SIDE, SIDE);
+    let once = |_| {
+        let start = Instant::now();
+        matmul(ViewMut::new(&mut c, SIDE, SIDE), Onto::Fresh, 1.0, view, view, Threads::All);
+        start.elapsed().as_secs_f64()
+    };
+    let least = (0..6).map(once).fold(f64::INFINITY, f64::min);
+    2.0 * (SIDE as f64).powi(3) / least / 1e9
 }
 
 /// The most memory this process ever held, in MB, where the system tells.
