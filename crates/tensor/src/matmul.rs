@@ -1,4 +1,7 @@
 //! Matrix products, on the `gemm` crate, behind views that cannot point outside their data.
+//!
+//! `faer`'s product was measured beside it on the shapes of a training step: as fast for forward products, slower for the gradients by weights (transposed
+//! operands), so one of the two serves for all.
 
 use crate::simd::{update, vectorised};
 use gemm::Parallelism;
