@@ -5,7 +5,7 @@ use crate::example::{Example, Input, Target};
 use crate::graph::{Graph, Intake, Reduction, Space};
 
 /// Examples, packed.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Batch {
     pub(crate) examples: usize,
     pub(crate) ids: Vec<u32>,

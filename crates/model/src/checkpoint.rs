@@ -28,6 +28,7 @@ impl Checkpoint {
     /// If a side makes no sense.
     pub fn new(config: Config, lora: Option<Lora>, seed: u64) -> Result<Self, Error> {
         config.architecture.check()?;
+        check(lora.as_ref())?;
         let graph = config.architecture.graph(lora);
         let mut values = graph.init(seed)?;
         graph.balance(&mut values);
@@ -41,6 +42,7 @@ impl Checkpoint {
     /// If a file is missing or damaged, if a tensor is missing, has another shape or is not finite, or if there is a tensor that the model has no place for.
     pub fn open(dir: impl AsRef<Path>, lora: Option<Lora>, seed: u64) -> Result<Self, Error> {
         let dir = dir.as_ref();
+        check(lora.as_ref())?;
         let config = Config::read(dir)?;
         let weights = Weights::open(dir)?;
         let graph = config.architecture.graph(lora);
@@ -128,6 +130,16 @@ impl Checkpoint {
             .filter(|(name, _)| !addition(name))
             .collect();
         hf::save(dir, config, &tensors, options)
+    }
+}
+
+fn check(lora: Option<&Lora>) -> Result<(), Error> {
+    match lora {
+        Some(lora) if lora.rank == 0 || !lora.alpha.is_finite() => Err(Error::Model(format!(
+            "low-rank additions need a rank of 1 or more and a finite alpha, got {} and {}",
+            lora.rank, lora.alpha
+        ))),
+        _ => Ok(()),
     }
 }
 

@@ -82,8 +82,8 @@ impl<'a> Observed<'a> {
     }
 }
 
-/// A weight for each example and block.
-#[derive(Debug, Default)]
+/// A weight for each example and block. They tell of the norms: they do not print.
+#[derive(Default)]
 pub struct Weights {
     of: Vec<f32>,
     examples: usize,

@@ -23,7 +23,6 @@ pub enum Memory {
 }
 
 /// A model that can be evaluated and differentiated, example by example.
-#[derive(Debug)]
 pub struct Network {
     pub(crate) graph: Graph,
     pub(crate) plan: Plan,
@@ -43,6 +42,13 @@ pub struct Network {
     void: Vec<usize>,
 }
 
+/// Its buffers hold what examples left behind: they do not print.
+impl std::fmt::Debug for Network {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Network").field("graph", &self.graph).finish_non_exhaustive()
+    }
+}
+
 impl Network {
     /// Splits `values`, one for each parameter of the graph, into those to be trained, which are returned, and frozen ones, which stay.
     ///
@@ -59,8 +65,8 @@ impl Network {
         }
         let trained: Vec<bool> = graph.specs.iter().map(|spec| trainable(&spec.name)).collect();
         let plan = Plan::new(&graph, &trained);
-        if let Some(k) = (0..plan.trained.len()).find(|&k| plan.uses[k].is_empty()) {
-            return Err(Error::Model(format!("{}: to be trained, but no layer uses it", graph.specs[plan.trained[k].0].name)));
+        if let Some(param) = plan.stranded(&graph) {
+            return Err(Error::Model(format!("{}: to be trained, but nothing reaches the logits from it", graph.specs[param.0].name)));
         }
         let params = plan.trained.iter().map(|param| std::mem::take(&mut values[param.0])).collect();
         let mut buffers = Buffers::default();

@@ -80,6 +80,20 @@ impl Plan {
         plan
     }
 
+    /// A trained parameter from which nothing reaches the logits: it would be charged for and never move.
+    pub(crate) fn stranded(&self, graph: &Graph) -> Option<Param> {
+        let mut reaches = vec![false; graph.forms.len()];
+        reaches[graph.logits.0] = true;
+        let mut alive = vec![false; graph.specs.len()];
+        for layer in graph.layers.iter().rev() {
+            if layer.outputs().iter().any(|value| reaches[value.0]) {
+                layer.inputs().iter().chain(&layer.outputs()).for_each(|value| reaches[value.0] = true);
+                layer.uses().iter().for_each(|(param, _)| alive[param.0] = true);
+            }
+        }
+        self.trained.iter().copied().find(|param| !alive[param.0])
+    }
+
     pub(crate) fn trains(&self, param: Param) -> bool {
         self.place[param.0].is_some()
     }

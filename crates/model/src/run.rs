@@ -8,7 +8,7 @@ use tensor::matmul::Onto;
 use tensor::{Array, Workspace};
 
 /// A gradient by a value.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) enum Gradient {
     /// None has come yet.
     #[default]
@@ -20,7 +20,7 @@ pub(crate) enum Gradient {
 }
 
 /// Buffers by value, layer and use. They outlive a pass only as empty shells.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Buffers {
     pub(crate) values: Vec<Vec<f32>>,
     pub(crate) gradients: Vec<Gradient>,

@@ -230,7 +230,7 @@ fn bench_measures_steps() {
     }
     let both = json("bench step --model tiny --batch 3 --seq 9 --repeats 2 --mode both");
     assert!(number(&both["ratio"]) > 0.0 && number(&both["plain_ms_min"]) > 0.0, "{both}");
-    for bad in ["--model nonsense", "--model tiny --seq 1000000", "--lengths no-such-file"] {
+    for bad in ["--model nonsense", "--model tiny --lora 0", "--model tiny --seq 1000000", "--lengths no-such-file"] {
         let output = muffle(&format!("bench step {bad}"));
         assert_eq!(output.status.code(), Some(2), "{bad}");
         assert_eq!(String::from_utf8_lossy(&output.stderr).lines().count(), 1, "{bad}");

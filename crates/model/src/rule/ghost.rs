@@ -10,8 +10,12 @@ thread_local! {
 
 /// The squared norm of an example's outer product.
 pub(crate) fn square(x: Rows<'_>, d: Rows<'_>) -> f64 {
-    // No gradient came, or there are no rows.
-    let rows = x.rows.min(d.rows);
+    // No rows, or no gradient came.
+    let rows = d.rows;
+    if rows == 0 {
+        return 0.0;
+    }
+    assert_eq!(x.rows, rows, "inputs and gradients of the same rows");
     SCRATCH.with_borrow_mut(|[left, right]| {
         left.resize(rows * rows, 0.0);
         right.resize(rows * rows, 0.0);
