@@ -11,8 +11,8 @@ use protocol::{Blocks, Geometry, Params};
 /// `cases` cases from a fixed seed; `MUFFLE_CASES=20` draws twenty times as many, new ones each time.
 pub(crate) fn config(cases: u32) -> Config {
     match std::env::var("MUFFLE_CASES").ok().and_then(|times| times.parse::<u32>().ok()) {
-        Some(times) => Config { cases: cases.saturating_mul(times), ..Config::default() },
-        None => Config { cases, rng_seed: RngSeed::Fixed(7), ..Config::default() },
+        Some(times) => Config { cases: cases.saturating_mul(times), failure_persistence: None, ..Config::default() },
+        None => Config { cases, rng_seed: RngSeed::Fixed(7), failure_persistence: None, ..Config::default() },
     }
 }
 
