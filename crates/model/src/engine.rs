@@ -4,13 +4,18 @@
 
 use crate::Error;
 use crate::example::Example;
-use crate::graph::Spec;
-use protocol::{Blocks, Geometry, Params};
+use protocol::{Blocks, Geometry, Params, Trainable};
 
 /// What computes per-example gradients without showing them.
 pub trait Engine {
     /// The trainable tensors, in the order of [`Params`].
-    fn trainable(&self) -> Vec<Spec>;
+    fn trainable(&self) -> Vec<Trainable>;
+
+    /// Whether the model takes these examples: asked once, before anything is computed, so that no later answer depends on it.
+    ///
+    /// # Errors
+    /// If one does not fit the model; it is named by its place.
+    fn admits(&mut self, examples: &[&Example]) -> Result<(), Error>;
 
     /// Each example's loss.
     ///

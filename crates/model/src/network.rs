@@ -4,11 +4,11 @@ use crate::Error;
 use crate::batch::Batch;
 use crate::engine::{Engine, Observed, Weights};
 use crate::example::Example;
-use crate::graph::{Graph, Reduction, Spec};
+use crate::graph::{Graph, Reduction};
 use crate::plan::Plan;
-use crate::rule::{NormMethod, Traces};
+use crate::rule::{NormMethod, Traces, Use};
 use crate::run::{Buffers, Gradient, Purpose, Run};
-use protocol::{Blocks, Geometry, Params};
+use protocol::{Blocks, Geometry, Params, Role, Trainable};
 use std::ops::Range;
 use tensor::{Array, Workspace, cross_entropy};
 
@@ -146,6 +146,23 @@ impl Network {
             total += work * (1.0 + f64::from(u8::from(flows)) * if attention { 2.0 } else { 1.0 } + f64::from(u8::from(trained)));
         }
         Ok(total)
+    }
+
+    /// What a trained tensor is for: read off the places where it enters.
+    fn role(&self, k: usize) -> Role {
+        if let Some((left, right)) = self.pairs().into_iter().find(|&(left, right)| left == k || right == k) {
+            return if left == k { Role::Left(right) } else { Role::Right(left) };
+        }
+        let uses = &self.plan.uses[k];
+        if self.graph.specs[self.plan.trained[k].0].shape.len() < 2 {
+            Role::Vector
+        } else if uses.iter().any(|entry| matches!(entry, Use::Lookup { .. })) {
+            Role::Table
+        } else if uses.iter().any(|entry| matches!(entry, Use::Outer { gradient, .. } if gradient.0 == self.graph.logits)) {
+            Role::Head
+        } else {
+            Role::Hidden
+        }
     }
 
     fn check(&self, at: &Params) -> Result<(), Error> {
@@ -341,8 +358,16 @@ impl Network {
 }
 
 impl Engine for Network {
-    fn trainable(&self) -> Vec<Spec> {
-        self.plan.trained.iter().map(|param| self.graph.specs[param.0].clone()).collect()
+    fn trainable(&self) -> Vec<Trainable> {
+        let of = |(k, param): (usize, &crate::graph::Param)| {
+            let spec = &self.graph.specs[param.0];
+            Trainable { name: spec.name.clone(), shape: spec.shape.clone(), role: self.role(k) }
+        };
+        self.plan.trained.iter().enumerate().map(of).collect()
+    }
+
+    fn admits(&mut self, examples: &[&Example]) -> Result<(), Error> {
+        self.batch.pack(&self.graph, self.reduction, examples)
     }
 
     fn losses(&mut self, at: &Params, examples: &[&Example]) -> Result<Vec<f64>, Error> {

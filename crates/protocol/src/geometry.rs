@@ -3,7 +3,7 @@
 //! Encode a gradient into coordinates, clip there in L2, sum, add isotropic noise, decode: the clip bound is the sensitivity whatever the encoding. All
 //! encodings here are affine, so the sum of encoded gradients is the encoding of the sum, and an engine needs only the norms.
 
-use crate::Params;
+use crate::{Blocks, Params};
 use tensor::{Array, Error, linalg};
 
 /// An encoding. It is data, made of public values.
@@ -43,6 +43,83 @@ pub struct Frame {
     pub left_inverse: Array,
     /// R_B⁻¹, r×r.
     pub right_inverse: Array,
+}
+
+impl Geometry {
+    /// Turns Σ c g, the weighted sum of gradients, into the weighted sum of encoded gradients, Σ c x. `taken` is Σ c of each block.
+    ///
+    /// In f64: an affine encoding subtracts numbers that are nearly equal.
+    pub fn encode_sum(&self, blocks: &Blocks, taken: &[f64], sum: &mut [Vec<f64>]) {
+        match self {
+            Self::Identity => {}
+            Self::Affine { center, scale } => {
+                for (k, sum) in sum.iter_mut().enumerate() {
+                    let taken = taken[blocks.of(k)];
+                    for ((x, &center), &scale) in sum.iter_mut().zip(center[k].data()).zip(scale[k].data()) {
+                        *x = (*x - taken * f64::from(center)) / f64::from(scale);
+                    }
+                }
+            }
+            Self::Tangent { frames } => {
+                for frame in frames {
+                    times(&mut sum[frame.left], &frame.right_inverse);
+                    times(&mut sum[frame.right], &frame.left_inverse);
+                    off(&mut sum[frame.right], &frame.right_basis);
+                }
+            }
+        }
+    }
+
+    /// Turns a release in these coordinates into an estimate of the mean gradient: b ⊙ w + m for an affine encoding. Coordinates of a tangent space stay what they
+    /// are, only that noise which points out of it is taken off.
+    pub fn decode(&self, release: &mut Params) {
+        match self {
+            Self::Identity => {}
+            Self::Affine { center, scale } => {
+                for (k, release) in release.iter_mut().enumerate() {
+                    for ((x, &center), &scale) in release.data_mut().iter_mut().zip(center[k].data()).zip(scale[k].data()) {
+                        *x = scale.mul_add(*x, center);
+                    }
+                }
+            }
+            Self::Tangent { frames } => {
+                for frame in frames {
+                    let mut wide: Vec<f64> = release[frame.right].data().iter().map(|&x| f64::from(x)).collect();
+                    off(&mut wide, &frame.right_basis);
+                    release[frame.right].data_mut().iter_mut().zip(wide).for_each(|(x, wide)| *x = wide as f32);
+                }
+            }
+        }
+    }
+}
+
+/// Y ← Y R, for a small square R.
+fn times(y: &mut [f64], r: &Array) {
+    let rank = r.cols();
+    let mut row = vec![0.0; rank];
+    for y in y.chunks_exact_mut(rank.max(1)) {
+        row.fill(0.0);
+        for (&y, r) in y.iter().zip(r.data().chunks_exact(rank)) {
+            row.iter_mut().zip(r).for_each(|(sum, &r)| *sum += y * f64::from(r));
+        }
+        y.copy_from_slice(&row);
+    }
+}
+
+/// Y ← (I − Q Qᵀ) Y
+fn off(y: &mut [f64], q: &Array) {
+    let rank = q.cols();
+    let mut inner = vec![0.0; rank * rank];
+    for (y, q) in y.chunks_exact(rank.max(1)).zip(q.data().chunks_exact(rank.max(1))) {
+        for (inner, &q) in inner.chunks_exact_mut(rank).zip(q) {
+            inner.iter_mut().zip(y).for_each(|(sum, &y)| *sum += f64::from(q) * y);
+        }
+    }
+    for (y, q) in y.chunks_exact_mut(rank.max(1)).zip(q.data().chunks_exact(rank.max(1))) {
+        for (inner, &q) in inner.chunks_exact(rank).zip(q) {
+            y.iter_mut().zip(inner).for_each(|(y, &inner)| *y -= f64::from(q) * inner);
+        }
+    }
 }
 
 impl Frame {

@@ -4,8 +4,16 @@
 
 mod blocks;
 mod geometry;
+mod number;
+mod oracle;
 mod params;
+mod query;
+mod trainable;
 
 pub use blocks::Blocks;
 pub use geometry::{Frame, Geometry};
+pub use number::Positive;
+pub use oracle::{Noisy, Oracle, Refused};
 pub use params::Params;
+pub use query::{Announcement, Bound, Clipping, GradientQuery, LossQuery};
+pub use trainable::{Role, Trainable};

@@ -1,6 +1,7 @@
 //! An array: a shape and its numbers, row after row, in host memory.
 
 use crate::Error;
+use crate::matmul::View;
 
 /// Numbers with a shape, the last dimension running fastest.
 #[derive(Clone, Debug, PartialEq, Default)]
@@ -64,6 +65,11 @@ impl Array {
     /// The numbers.
     pub fn data(&self) -> &[f32] {
         &self.data
+    }
+
+    /// As a matrix of [`rows`](Self::rows) × [`cols`](Self::cols).
+    pub fn view(&self) -> View<'_> {
+        View::new(&self.data, self.rows(), self.cols())
     }
 
     /// The numbers, to be changed.

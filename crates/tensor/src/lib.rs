@@ -15,9 +15,11 @@ pub mod linalg;
 pub mod mapped;
 pub mod matmul;
 pub mod norm;
+pub mod normal;
 pub mod patches;
 pub mod pooling;
 pub mod rope;
+pub mod symmetric;
 
 mod array;
 mod error;

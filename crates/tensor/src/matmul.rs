@@ -3,6 +3,7 @@
 //! `faer`'s product was measured beside it on the shapes of a training step: as fast for forward products, slower for the gradients by weights (transposed
 //! operands), so one of the two serves for all.
 
+use crate::Array;
 use crate::simd::{update, vectorised};
 use gemm::Parallelism;
 use rayon::prelude::*;
@@ -40,6 +41,17 @@ impl<'a> View<'a> {
     pub fn first_rows(self, rows: usize) -> Self {
         assert!(rows <= self.rows, "{rows} rows of {}", self.rows);
         Self { rows, ..self }
+    }
+
+    /// The rows from `start` up to `end`.
+    pub fn some_rows(self, start: usize, end: usize) -> Self {
+        assert!(start <= end && end <= self.rows, "rows {start}..{end} of {}", self.rows);
+        Self { data: self.data.get(start * self.row_stride..).unwrap_or(&[]), rows: end - start, ..self }
+    }
+
+    /// The columns from `start` up to `end`.
+    pub fn some_cols(self, start: usize, end: usize) -> Self {
+        self.t().some_rows(start, end).t()
     }
 
     /// Writes the rows of each example, times its weight, to `out`. A row of weight 0 is not read. Columns must be contiguous.
@@ -121,6 +133,13 @@ pub enum Threads {
     All,
     /// The calling one: for products inside a task that is parallel already.
     One,
+}
+
+/// `lhs · rhs` in a new array.
+pub fn product(lhs: View<'_>, rhs: View<'_>) -> Array {
+    let mut out = Array::zeros([lhs.rows, rhs.cols]);
+    matmul(ViewMut::new(out.data_mut(), lhs.rows, rhs.cols), Onto::Fresh, 1.0, lhs, rhs, Threads::All);
+    out
 }
 
 /// Products smaller than this many multiplications are not worth waking another thread for.

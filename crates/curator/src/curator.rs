@@ -1,0 +1,190 @@
+//! The curator: the only one who holds records, and the only one who turns what was computed from them into something public.
+
+use crate::sampler::Sampler;
+use crate::sums::Holder;
+use crate::{Door, Private, Randomness, Records, Reduce, Sampling, noise};
+use accounting::Ledger;
+use model::Engine;
+use protocol::{Announcement, Blocks, Geometry, GradientQuery, LossQuery, Noisy, Oracle, Params, Positive, Refused};
+
+/// Holds records, draws lots, and answers with noise what has been paid for.
+///
+/// There is no way to the records, the lots or the sums but the [`Oracle`]'s answers.
+pub struct Curator<E> {
+    holder: Holder<E>,
+    sampler: Sampler,
+    door: Door,
+    randomness: Randomness,
+    lot: Option<Lot>,
+    /// How many lots were drawn and how many releases were made: what keys are derived from. They only grow.
+    draws: u64,
+    releases: u64,
+}
+
+/// A lot that has been paid for, and what may still be asked of it.
+struct Lot {
+    places: Private<Vec<usize>>,
+    left: Announcement,
+}
+
+/// Norms are measured and sums are made in floating point: gradients are clipped to this share of the bound that is charged for, so that rounding does not
+/// carry them over it. (PROOFS.md, 3.)
+const ROOM: f64 = 1.0 - 1.0 / 1024.0;
+
+/// The largest ‖center/scale‖ of an affine geometry: beyond it, taking the center off loses more than [`ROOM`] allows for.
+const FARTHEST_CENTER: f64 = 1000.0;
+
+impl<E> std::fmt::Debug for Curator<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Curator").field("sampling", &self.sampler.sampling).field("door", &self.door).finish_non_exhaustive()
+    }
+}
+
+impl<E: Engine> Curator<E> {
+    /// Takes the records. They do not come out again.
+    ///
+    /// # Errors
+    /// If a record does not fit the model, or the lots do not fit the data.
+    pub fn new(engine: E, records: Records, sampling: Sampling, door: Door, randomness: Randomness) -> Result<Self, Refused> {
+        let sampler = Sampler::new(sampling, records.places())?;
+        Ok(Self { holder: Holder::new(engine, records)?, sampler, door, randomness, lot: None, draws: 0, releases: 0 })
+    }
+
+    /// How many records are computed on at a time. It changes speed and memory; the law of what is released does not depend on it.
+    pub fn set_micro_batch(&mut self, examples: usize) {
+        self.holder.set_micro_batch(examples);
+    }
+
+    /// How the sums of several processes become one.
+    pub fn set_reduce(&mut self, reduce: Box<dyn Reduce>) {
+        self.holder.set_reduce(reduce);
+    }
+
+    /// What computes. It is public: it holds no record between questions.
+    pub fn engine(&self) -> &E {
+        self.holder.engine()
+    }
+
+    /// What has been charged.
+    pub fn ledger(&self) -> &Ledger {
+        self.door.ledger()
+    }
+
+    /// The ledger and what it is held to.
+    pub fn door(&self) -> &Door {
+        &self.door
+    }
+
+    /// Where the noise comes from.
+    pub fn randomness(&self) -> &Randomness {
+        &self.randomness
+    }
+
+    /// The public lot size.
+    pub fn lot_size(&self) -> f64 {
+        self.sampler.lot_size()
+    }
+
+    /// Takes what a query will release out of what was announced; refuses it, and takes nothing, if it was not.
+    fn spend(&mut self, sigmas: impl Iterator<Item = Positive>) -> Result<(), Refused> {
+        let lot = self.lot.as_mut().ok_or_else(|| Refused::Query("no lot has been drawn".into()))?;
+        let mut left = lot.left.clone();
+        for sigma in sigmas {
+            if !left.take(sigma) {
+                return Err(Refused::Query(format!("a release with σ = {sigma} was not announced when the lot was drawn")));
+            }
+        }
+        lot.left = left;
+        Ok(())
+    }
+
+    /// The key of the next release.
+    fn next_release(&mut self) -> tensor::normal::Key {
+        let key = self.randomness.release(self.releases);
+        self.releases += 1;
+        key
+    }
+
+    fn check(&self, query: &GradientQuery<'_>) -> Result<(), Refused> {
+        self.holder.check(query.at)?;
+        if query.blocks.tensors() != query.at.len() || query.bounds.len() != query.blocks.count() {
+            return Err(Refused::Query(format!(
+                "{} bounds for {} blocks of {} tensors, of which there are {}",
+                query.bounds.len(),
+                query.blocks.count(),
+                query.blocks.tensors(),
+                query.at.len()
+            )));
+        }
+        if let Geometry::Affine { center, scale } = query.geometry {
+            let pairs = center.iter().zip(scale.iter()).flat_map(|(center, scale)| center.data().iter().zip(scale.data()));
+            let far = pairs.map(|(&center, &scale)| (f64::from(center) / f64::from(scale)).powi(2)).sum::<f64>().sqrt();
+            // Asks for the good case, so that NaN is refused.
+            if !(far <= FARTHEST_CENTER) {
+                return Err(Refused::Query(format!(
+                    "the center lies {far} scales away, at most {FARTHEST_CENTER} can be taken off exactly enough"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<E: Engine> Oracle for Curator<E> {
+    /// # Claim
+    /// (PROOFS.md, 7.) Whatever is released from the lot was charged before it was drawn.
+    fn draw(&mut self, announced: &Announcement) -> Result<(), Refused> {
+        // Whatever happens next, nothing more is released from the lot before.
+        self.lot = None;
+        if let Some(event) = self.sampler.due(announced)? {
+            self.door.charge(event)?;
+        }
+        let key = self.randomness.lot(self.draws);
+        self.draws += 1;
+        self.lot = Some(Lot { places: self.sampler.draw(announced, &key), left: announced.clone() });
+        Ok(())
+    }
+
+    /// # Claim
+    /// (PROOFS.md, 1–5.) One record moves the sum of block k by at most C_k, and the noise has standard deviation σ_k C_k.
+    fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<Params>, Refused> {
+        self.check(query)?;
+        self.spend(query.bounds.iter().map(|bound| bound.sigma))?;
+        let key = self.next_release();
+        let Some(lot) = &self.lot else { return Err(Refused::Query("no lot has been drawn".into())) };
+        let sums =
+            self.holder.gradients(&lot.places, query, |norm, block| query.clipping.factor(norm, query.bounds[block].clip.get() * ROOM))?;
+        let shapes: Vec<Vec<usize>> = query.at.iter().map(|tensor| tensor.shape().to_vec()).collect();
+        Ok(noise::add(sums, &shapes, query.blocks, query.bounds, self.sampler.lot_size(), &key))
+    }
+
+    /// # Claim
+    /// (PROOFS.md, 6.) One record moves the sum by at most C, and the noise has standard deviation σ C.
+    fn loss(&mut self, query: &LossQuery<'_>) -> Result<Noisy<f64>, Refused> {
+        self.holder.check(query.at)?;
+        self.spend(std::iter::once(query.bound.sigma))?;
+        let key = self.next_release();
+        let Some(lot) = &self.lot else { return Err(Refused::Query("no lot has been drawn".into())) };
+        let sums = self.holder.losses(&lot.places, query.at, |loss| clipped_loss(loss, query.bound.clip.get()))?;
+        let noisy = noise::add(sums, &[vec![1]], &Blocks::flat(1), &[query.bound], self.sampler.lot_size(), &key);
+        Ok(Noisy { value: f64::from(noisy.value[0].data()[0]), std: noisy.std })
+    }
+}
+
+/// A loss within ±clip; 0 if it is not a number.
+fn clipped_loss(loss: f64, clip: f64) -> f64 {
+    if loss.is_nan() { 0.0 } else { loss.clamp(-clip, clip) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_are_clipped() {
+        assert_eq!(clipped_loss(f64::NAN, 2.0), 0.0);
+        assert_eq!(clipped_loss(f64::INFINITY, 2.0), 2.0);
+        assert_eq!(clipped_loss(f64::NEG_INFINITY, 2.0), -2.0);
+        assert_eq!(clipped_loss(1.5, 2.0), 1.5);
+    }
+}

@@ -1,0 +1,80 @@
+//! The same answers without privacy, and a ledger that says so: what privacy costs can be seen by comparing.
+
+use crate::sampler::Sampler;
+use crate::sums::Holder;
+use crate::{Private, Randomness, Records, Sampling};
+use accounting::{Event, Ledger};
+use model::Engine;
+use protocol::{Announcement, GradientQuery, LossQuery, Noisy, Oracle, Params, Refused};
+use tensor::Array;
+
+/// An oracle that neither clips nor adds noise. Its ledger holds non-private events: ε = ∞.
+pub struct Exact<E> {
+    holder: Holder<E>,
+    sampler: Sampler,
+    randomness: Randomness,
+    ledger: Ledger,
+    lot: Option<Private<Vec<usize>>>,
+    draws: u64,
+}
+
+impl<E> std::fmt::Debug for Exact<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exact").field("sampling", &self.sampler.sampling).finish_non_exhaustive()
+    }
+}
+
+impl<E: Engine> Exact<E> {
+    /// Takes the records. **What it answers is not private.**
+    ///
+    /// # Errors
+    /// If a record does not fit the model, or the lots do not fit the data.
+    pub fn new(engine: E, records: Records, sampling: Sampling, randomness: Randomness) -> Result<Self, Refused> {
+        let sampler = Sampler::new(sampling, records.places())?;
+        Ok(Self { holder: Holder::new(engine, records)?, sampler, randomness, ledger: Ledger::new(), lot: None, draws: 0 })
+    }
+
+    /// How many records are computed on at a time.
+    pub fn set_micro_batch(&mut self, examples: usize) {
+        self.holder.set_micro_batch(examples);
+    }
+
+    /// What computes.
+    pub fn engine(&self) -> &E {
+        self.holder.engine()
+    }
+
+    /// Non-private events.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+}
+
+impl<E: Engine> Oracle for Exact<E> {
+    fn draw(&mut self, announced: &Announcement) -> Result<(), Refused> {
+        self.ledger.charge(Event::NonPrivate, 1).map_err(|error| Refused::Failed(error.to_string()))?;
+        let key = self.randomness.lot(self.draws);
+        self.draws += 1;
+        self.lot = Some(self.sampler.draw(announced, &key));
+        Ok(())
+    }
+
+    fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<Params>, Refused> {
+        self.holder.check(query.at)?;
+        let lot = self.lot.take().ok_or_else(|| Refused::Query("no lot has been drawn".into()))?;
+        let sums = self.holder.gradients(&lot, query, |_, _| 1.0);
+        self.lot = Some(lot);
+        let size = self.sampler.lot_size();
+        let tensors = sums?.out().tensors.into_iter().zip(query.at.iter());
+        let mean = |(sum, at): (Vec<f64>, &Array)| Array::from_fn(at.shape(), |i| (sum[i] / size) as f32);
+        Ok(Noisy { value: Params::new(tensors.map(mean).collect()), std: vec![0.0; query.blocks.count()] })
+    }
+
+    fn loss(&mut self, query: &LossQuery<'_>) -> Result<Noisy<f64>, Refused> {
+        self.holder.check(query.at)?;
+        let lot = self.lot.take().ok_or_else(|| Refused::Query("no lot has been drawn".into()))?;
+        let sums = self.holder.losses(&lot, query.at, |loss| loss);
+        self.lot = Some(lot);
+        Ok(Noisy { value: sums?.out().tensors[0][0] / self.sampler.lot_size(), std: vec![0.0] })
+    }
+}

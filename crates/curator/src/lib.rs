@@ -1,0 +1,35 @@
+//! Holds people's records and answers questions about them with calibrated noise, for a price that is paid first.
+//!
+//! | to find | look in |
+//! |---|---|
+//! | what is held, and that it does not come out | [`records`](Records), [`private`](Private) |
+//! | who is in a lot, and what that means for the price | [`sampler`](Sampling) |
+//! | how a gradient is clipped and summed | `sums` |
+//! | the one function that adds noise | `noise` |
+//! | the one function that charges | [`door`](Door) |
+//! | the answers | [`curator`](Curator) |
+//! | the same without privacy, and saying so | [`exact`](Exact) |
+//!
+//! The numbered claims behind it are in `PROOFS.md`, each with its function and its test.
+
+#![forbid(unsafe_code)]
+
+mod curator;
+mod door;
+mod exact;
+mod noise;
+mod private;
+mod randomness;
+mod records;
+mod reduce;
+mod sampler;
+mod sums;
+
+pub use curator::Curator;
+pub use door::{Door, Journal};
+pub use exact::Exact;
+pub use private::Private;
+pub use randomness::{Origin, Randomness};
+pub use records::Records;
+pub use reduce::{Alone, Reduce};
+pub use sampler::Sampling;

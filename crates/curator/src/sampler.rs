@@ -1,0 +1,285 @@
+//! Who is in a lot. The way of drawing carries its own price: a sampler can only be charged for as what it is.
+
+use crate::Private;
+use accounting::{Event, Lots, Rate, Release, Sigma};
+use protocol::{Announcement, Refused};
+use tensor::normal::{Key, Rng};
+
+/// How lots are drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Sampling {
+    /// Every place independently with this probability; some lots are empty, and are treated like any other.
+    Poisson {
+        /// The probability.
+        rate: Rate,
+    },
+    /// Exactly this many places, drawn without replacement, anew for each lot.
+    FixedSize {
+        /// How many.
+        lot: usize,
+    },
+    /// Lots of this many places, one after the other, from an order that is drawn anew for each epoch. No amplification by sampling is claimed.
+    Shuffled {
+        /// How many.
+        lot: usize,
+    },
+    /// Every place, every time.
+    Full,
+}
+
+impl Sampling {
+    /// The public lot size by which sums are divided: the expected one, never the realised one.
+    pub fn lot_size(&self, places: usize) -> f64 {
+        match *self {
+            Self::Poisson { rate } => rate.get() * places as f64,
+            Self::FixedSize { lot } | Self::Shuffled { lot } => lot as f64,
+            Self::Full => places as f64,
+        }
+    }
+
+    /// What a release from one lot is charged as; for shuffled lots, all lots of an epoch.
+    ///
+    /// # Errors
+    /// If a lot is larger than the data, or nothing is announced.
+    pub fn event(&self, places: usize, announced: &Announcement) -> Result<Event, Refused> {
+        let refuse = |error: accounting::Error| Refused::Query(error.to_string());
+        let sigmas = announced.sigmas().iter().map(|&(sigma, count)| Ok((Sigma::new(sigma.get())?, count)));
+        let release = sigmas.collect::<Result<Vec<_>, _>>().and_then(Release::joint).map_err(refuse)?;
+        let lots = match *self {
+            Self::Poisson { rate } => Lots::Poisson { rate },
+            Self::FixedSize { lot } => Lots::fixed_size(places as u64, lot as u64).map_err(refuse)?,
+            Self::Shuffled { .. } => Lots::ShuffledEpoch,
+            Self::Full => Lots::Full,
+        };
+        Ok(Event::Gaussian { lots, release })
+    }
+}
+
+/// Draws lots.
+#[derive(Debug)]
+pub(crate) struct Sampler {
+    pub(crate) sampling: Sampling,
+    places: usize,
+    epoch: Option<Epoch>,
+}
+
+/// An epoch of shuffled lots that has been paid for.
+#[derive(Debug)]
+struct Epoch {
+    order: Private<Vec<usize>>,
+    /// How many places have had their lot.
+    done: usize,
+    paid: Announcement,
+}
+
+impl Sampler {
+    pub(crate) fn new(sampling: Sampling, places: usize) -> Result<Self, Refused> {
+        let most = match sampling {
+            Sampling::FixedSize { lot } | Sampling::Shuffled { lot } => lot,
+            Sampling::Poisson { .. } | Sampling::Full => places,
+        };
+        if !(1..=places).contains(&most) {
+            return Err(Refused::Query(format!("lots of {most} from {places} records: at least 1 and at most all of them expected")));
+        }
+        Ok(Self { sampling, places, epoch: None })
+    }
+
+    /// The public lot size.
+    pub(crate) fn lot_size(&self) -> f64 {
+        self.sampling.lot_size(self.places)
+    }
+
+    /// What must be charged before the next lot: nothing within an epoch that is paid for.
+    ///
+    /// # Claim
+    /// Each place is in at most one lot of an epoch, and every lot of it releases what was paid for when it began; so the epoch costs one release on all the data.
+    pub(crate) fn due(&self, announced: &Announcement) -> Result<Option<Event>, Refused> {
+        match &self.epoch {
+            Some(epoch) if epoch.done < self.places => {
+                if epoch.paid == *announced {
+                    Ok(None)
+                } else {
+                    Err(Refused::Query("all lots of a shuffled epoch must release the same; draw Poisson lots to vary them".into()))
+                }
+            }
+            _ => self.sampling.event(self.places, announced).map(Some),
+        }
+    }
+
+    /// The places of the next lot, in rising order. Whether a place is taken plays no part.
+    pub(crate) fn draw(&mut self, announced: &Announcement, key: &Key) -> Private<Vec<usize>> {
+        let mut words = key.words();
+        let lot = match self.sampling {
+            Sampling::Full => (0..self.places).collect(),
+            Sampling::Poisson { rate } => {
+                // Rounded down: the true rate is at most the one that is charged.
+                let threshold = (rate.get() * 2f64.powi(64)) as u128;
+                (0..self.places).filter(|_| u128::from(words.next_u64()) < threshold).collect()
+            }
+            Sampling::FixedSize { lot } => {
+                let mut lot = shuffled(self.places, lot, &mut words);
+                lot.sort_unstable();
+                lot
+            }
+            Sampling::Shuffled { lot } => {
+                if self.epoch.as_ref().is_none_or(|epoch| epoch.done >= self.places) {
+                    let order = Private::new(shuffled(self.places, self.places, &mut words));
+                    self.epoch = Some(Epoch { order, done: 0, paid: announced.clone() });
+                }
+                let mut places = Vec::new();
+                if let Some(epoch) = &mut self.epoch {
+                    let end = (epoch.done + lot).min(self.places);
+                    places.extend(&epoch.order.within()[epoch.done..end]);
+                    epoch.done = end;
+                }
+                places.sort_unstable();
+                places
+            }
+        };
+        Private::new(lot)
+    }
+}
+
+/// `count` of the numbers below `n`, in random order: the beginning of a Fisher–Yates shuffle.
+fn shuffled(n: usize, count: usize, words: &mut impl Rng) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..n).collect();
+    for i in 0..count {
+        let j = i + below((n - i) as u64, words) as usize;
+        order.swap(i, j);
+    }
+    order.truncate(count);
+    order
+}
+
+/// A uniform number below `n`, exactly: words beyond the last whole multiple of n are drawn again.
+fn below(n: u64, words: &mut impl Rng) -> u64 {
+    let whole = u64::MAX - (u64::MAX % n + 1) % n;
+    loop {
+        let word = words.next_u64();
+        if word <= whole {
+            return word % n;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::Positive;
+
+    fn announced(sigma: f64) -> Announcement {
+        Announcement::default().and(Positive::new("σ", sigma).unwrap(), 1)
+    }
+
+    fn sampler(sampling: Sampling, places: usize) -> Sampler {
+        Sampler::new(sampling, places).unwrap()
+    }
+
+    /// Draws `count` lots.
+    fn lots(sampling: Sampling, places: usize, count: u64) -> Vec<Vec<usize>> {
+        let mut sampler = sampler(sampling, places);
+        let root = Key::from_seed(5);
+        (0..count).map(|draw| sampler.draw(&announced(1.0), &root.derive(draw)).out()).collect()
+    }
+
+    #[test]
+    fn impossible_lots_are_refused() {
+        for (sampling, places) in [
+            (Sampling::FixedSize { lot: 0 }, 5),
+            (Sampling::FixedSize { lot: 6 }, 5),
+            (Sampling::Shuffled { lot: 6 }, 5),
+            (Sampling::Full, 0),
+        ] {
+            assert!(Sampler::new(sampling, places).is_err());
+        }
+    }
+
+    /// Each place is in a share q of the lots, and two places are in q² of them, within 5.5 standard errors.
+    #[test]
+    fn poisson_lots_are_independent() {
+        let rate = 0.3;
+        let (places, count) = (40, 20_000);
+        let drawn = lots(Sampling::Poisson { rate: Rate::new(rate).unwrap() }, places, count);
+        let share = |f: &dyn Fn(&Vec<usize>) -> bool| drawn.iter().filter(|lot| f(lot)).count() as f64 / count as f64;
+        let error = |p: f64| 5.5 * (p * (1.0 - p) / count as f64).sqrt();
+        for place in 0..places {
+            assert!((share(&|lot| lot.contains(&place)) - rate).abs() < error(rate));
+            let next = (place + 1) % places;
+            assert!((share(&|lot| lot.contains(&place) && lot.contains(&next)) - rate * rate).abs() < error(rate * rate));
+        }
+        // The size varies as it should, and one lot says nothing about the next.
+        let sizes: Vec<f64> = drawn.iter().map(|lot| lot.len() as f64).collect();
+        let (mean, variance) = (rate * places as f64, rate * (1.0 - rate) * places as f64);
+        let spread = sizes.iter().map(|size| (size - mean).powi(2)).sum::<f64>() / count as f64;
+        assert!((spread / variance - 1.0).abs() < 5.5 * (2.0 / count as f64).sqrt());
+        let along = sizes.windows(2).map(|w| (w[0] - mean) * (w[1] - mean)).sum::<f64>() / count as f64;
+        assert!((along / variance).abs() < 5.5 / (count as f64).sqrt());
+        assert!(lots(Sampling::Poisson { rate: Rate::new(1.0).unwrap() }, 7, 3).iter().all(|lot| *lot == [0, 1, 2, 3, 4, 5, 6]));
+        assert!(lots(Sampling::Poisson { rate: Rate::new(1e-9).unwrap() }, 7, 100).iter().all(Vec::is_empty));
+    }
+
+    #[test]
+    fn fixed_lots_are_uniform() {
+        let (places, lot, count) = (10, 3, 20_000);
+        let drawn = lots(Sampling::FixedSize { lot }, places, count);
+        assert!(drawn.iter().all(|lot| lot.len() == 3 && lot.windows(2).all(|w| w[0] < w[1]) && lot[2] < places));
+        // 120 possible lots, equally often.
+        let mut counts = std::collections::HashMap::new();
+        drawn.iter().for_each(|lot| *counts.entry(lot.clone()).or_insert(0u32) += 1);
+        let expected = count as f64 / 120.0;
+        assert_eq!(counts.len(), 120);
+        let chi: f64 = counts.values().map(|&n| (f64::from(n) - expected).powi(2) / expected).sum();
+        // 119 degrees of freedom: mean 119, standard deviation 15.4.
+        assert!((40.0..215.0).contains(&chi), "{chi}");
+    }
+
+    #[test]
+    fn an_epoch_has_everybody_once_and_is_paid_once() {
+        let (places, lot) = (10, 4);
+        let drawn = lots(Sampling::Shuffled { lot }, places, 6);
+        assert_eq!(drawn.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4, 2, 4, 4, 2]);
+        for epoch in drawn.chunks(3) {
+            let mut all = epoch.concat();
+            all.sort_unstable();
+            assert_eq!(all, (0..places).collect::<Vec<_>>());
+        }
+        assert_ne!(drawn[..3], drawn[3..]);
+        let mut sampler = sampler(Sampling::Shuffled { lot }, places);
+        let root = Key::from_seed(5);
+        for draw in 0..7 {
+            let due = sampler.due(&announced(1.0)).unwrap();
+            assert_eq!(due.is_some(), draw % 3 == 0);
+            if draw % 3 != 0 {
+                assert!(sampler.due(&announced(0.5)).is_err() && sampler.due(&announced(2.0)).is_err());
+            }
+            let _ = sampler.draw(&announced(1.0), &root.derive(draw));
+        }
+    }
+
+    #[test]
+    fn every_way_has_its_own_price() {
+        let rate = Rate::new(0.1).unwrap();
+        let lots = |sampling: Sampling| match sampling.event(100, &announced(1.5)).unwrap() {
+            Event::Gaussian { lots, release } => {
+                assert_eq!(release.effective_sigma(), 1.5);
+                lots
+            }
+            Event::NonPrivate => unreachable!(),
+        };
+        assert_eq!(lots(Sampling::Poisson { rate }), Lots::Poisson { rate });
+        assert_eq!(lots(Sampling::FixedSize { lot: 10 }), Lots::FixedSize { dataset: 100, lot: 10 });
+        assert_eq!(lots(Sampling::Shuffled { lot: 10 }), Lots::ShuffledEpoch);
+        assert_eq!(lots(Sampling::Full), Lots::Full);
+        assert!(Sampling::Full.event(100, &Announcement::default()).is_err());
+        assert_eq!(Sampling::Poisson { rate }.lot_size(100), 10.0);
+    }
+
+    #[test]
+    fn bounded_numbers_are_uniform() {
+        let mut words = Key::from_seed(9).words();
+        let mut counts = [0u32; 7];
+        (0..70_000).for_each(|_| counts[below(7, &mut words) as usize] += 1);
+        assert!(counts.iter().all(|&n| (f64::from(n) - 10_000.0).abs() < 5.5 * 93.0), "{counts:?}");
+        assert_eq!(below(1, &mut words), 0);
+    }
+}

@@ -1,0 +1,31 @@
+//! Number by number, with all threads.
+
+use protocol::Params;
+use rayon::prelude::*;
+use tensor::Array;
+
+const PIECE: usize = 1 << 14;
+
+/// `a ← f(a, b)`
+pub(crate) fn update(a: &mut Array, b: &Array, f: impl Fn(f32, f32) -> f32 + Sync) {
+    a.data_mut().par_chunks_mut(PIECE).zip(b.data().par_chunks(PIECE)).for_each(|(a, b)| {
+        a.iter_mut().zip(b).for_each(|(a, &b)| *a = f(*a, b));
+    });
+}
+
+/// `f(a, b, c)` may change all three.
+pub(crate) fn update3(a: &mut Array, b: &mut Array, c: &mut Array, f: impl Fn(&mut f32, &mut f32, &mut f32) + Sync) {
+    let pieces = a.data_mut().par_chunks_mut(PIECE).zip(b.data_mut().par_chunks_mut(PIECE)).zip(c.data_mut().par_chunks_mut(PIECE));
+    pieces.for_each(|((a, b), c)| a.iter_mut().zip(b).zip(c).for_each(|((a, b), c)| f(a, b, c)));
+}
+
+/// θ ← (1 − rate·decay) θ − rate·d
+pub(crate) fn step(params: &mut Params, direction: &Params, rate: f64, decay: f64) {
+    params.iter_mut().zip(direction.iter()).for_each(|(param, direction)| step_tensor(param, direction, rate, decay));
+}
+
+/// The same for one tensor.
+pub(crate) fn step_tensor(param: &mut Array, direction: &Array, rate: f64, decay: f64) {
+    let (keep, rate) = ((1.0 - rate * decay) as f32, rate as f32);
+    update(param, direction, |p, d| keep.mul_add(p, -rate * d));
+}

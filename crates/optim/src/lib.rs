@@ -1,0 +1,56 @@
+//! The analyst: turns answers into the next parameters.
+//!
+//! An [`Optimizer`] is a [`Descent`] (what to ask, and which way to go) and a [`Search`] (how far). It sees the [`Oracle`](protocol::Oracle)'s answers and
+//! nothing else: whatever it does with them is post-processing. It cannot reach a record, because this crate does not depend on those that hold them:
+//!
+//! ```compile_fail,E0432
+//! use model::Example;
+//! ```
+//! ```compile_fail,E0432
+//! use curator::Records;
+//! ```
+//!
+//! | algorithm | file | geometry | blocks |
+//! |---|---|---|---|
+//! | DP-SGD | [`sgd`] | identity | 1 |
+//! | DP-Adam, DP-AdamW, DP-AdamBC | [`adam`] | identity | 1 |
+//! | DP-Muon, DP-MuonBC | [`muon`] on [`newton_schulz`] | identity | one for each matrix, and the rest |
+//! | DP-MacAdam | [`macadam`] | affine, from its own moments | 1 |
+//! | PRISM | [`prism`] | tangent, from the low-rank factors | 1 |
+//! | HyFreeDP | [`hyfree`], a search for any of them | | |
+//!
+//! Without privacy they are the same optimizers against an oracle that is exact. To add one: a file with a [`Descent`], and a row here.
+
+#![forbid(unsafe_code)]
+
+pub mod adam;
+pub mod hyfree;
+pub mod macadam;
+pub mod muon;
+pub mod newton_schulz;
+pub mod prism;
+pub mod schedule;
+pub mod sgd;
+pub mod theory;
+
+mod descent;
+mod elementwise;
+mod flat;
+mod optimizer;
+mod public;
+mod search;
+mod state;
+
+pub use adam::Adam;
+pub use descent::{Descent, Note};
+pub use flat::Flat;
+pub use hyfree::HyFree;
+pub use macadam::MacAdam;
+pub use muon::Muon;
+pub use optimizer::{Optimizer, Step};
+pub use prism::Prism;
+pub use public::Probes;
+pub use schedule::Schedule;
+pub use search::{Found, Search};
+pub use sgd::Sgd;
+pub use state::State;

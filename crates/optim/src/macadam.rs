@@ -1,0 +1,177 @@
+//! DP-MacAdam (Tasnim, Sankar, Kosut 2026): the moments that drive the step also say where and how wide to clip.
+//!
+//! A gradient is encoded as w = (g − m̂)/b and clipped to norm 1; the release is decoded as g̃ = b ⊙ w̃ + m̂. m and v are Adam's moments of g̃; s is a moving average of
+//! the squared deviations u from m̂, from which the next b is made: ŝ = clamp(c_s (s/κ_t − b²σ²/B²), h₁, h₂), b = ŝ^¼ (Σ_j ŝ_j^½)^½, the sum over all numbers of all
+//! tensors.
+//!
+//! κ_t = 2(β₁ − β₁^t)/(1 + β₁) is the exact factor for u = (g̃ − m̂_t)(g̃ − m̂_{t−1}); for the paper's u = (g̃ − m̂_t)² it is up to 2 too large early on. ŝ estimates
+//! the variance of a mean of B gradients, while b scales single ones: with c_s = 1, as in the paper, b falls to its floor; c_s = B repairs that. The clamps are given as clip
+//! bounds: h = C²/d makes b = C in every number when all of them are clamped.
+
+use crate::flat::Asking;
+use crate::{Descent, Flat, Note, State, elementwise};
+use protocol::{Bound, Clipping, Geometry, GradientQuery, Noisy, Params, Positive, Refused};
+use rayon::prelude::*;
+use tensor::Array;
+
+/// Its numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Config {
+    /// β₁ and β₂
+    pub betas: (f64, f64),
+    /// γ: added to √v̂.
+    pub epsilon: f64,
+    /// C₀: the scale b before anything is known.
+    pub start: Positive,
+    /// The least and the most that b can mean as a clip bound.
+    pub clips: (Positive, Positive),
+    /// How deviations are squared.
+    pub deviation: Deviation,
+    /// c_s: 1 in the paper, the lot size to repair it.
+    pub variance_scale: Positive,
+}
+
+/// What u is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deviation {
+    /// (g̃ − m̂_t)², to the letter of the paper.
+    Literal,
+    /// (g̃ − m̂_t)(g̃ − m̂_{t−1}): what κ_t is exact for.
+    Exact,
+}
+
+/// Adam with clipping around its own mean.
+pub struct MacAdam {
+    config: Config,
+    asking: Asking,
+    first: Params,
+    second: Params,
+    spread: Params,
+    /// m̂ and b.
+    geometry: Geometry,
+    steps: u64,
+}
+
+impl MacAdam {
+    /// For parameters of these shapes.
+    ///
+    /// # Errors
+    /// If the least clip bound is larger than the largest.
+    pub fn new(config: Config, sigma: Positive, params: &Params) -> Result<Self, Refused> {
+        if !(config.clips.0 <= config.clips.1) {
+            return Err(Refused::Query(format!("the least clip bound {} is larger than the largest {}", config.clips.0, config.clips.1)));
+        }
+        let mut scale = params.zeros_like();
+        scale.fill(config.start.get() as f32);
+        let bound = Bound { clip: Positive::new("the clip bound", 1.0)?, sigma };
+        Ok(Self {
+            config,
+            asking: Asking::flat(Flat { bound, clipping: Clipping::Cut }, params),
+            first: params.zeros_like(),
+            second: params.zeros_like(),
+            spread: params.zeros_like(),
+            geometry: Geometry::Affine { center: params.zeros_like(), scale },
+            steps: 0,
+        })
+    }
+
+    /// Takes one tensor's release in; leaves the direction in its place, and √ŝ in the scale's if there is to be a new one. Returns Σ √ŝ.
+    fn advance(&mut self, k: usize, release: &mut Array, noise: f64, limits: (f32, f32)) -> f64 {
+        let Geometry::Affine { center, scale } = &mut self.geometry else { return 0.0 };
+        let (b1, b2) = self.config.betas;
+        let steps = self.steps.min(i32::MAX as u64) as i32;
+        let kappa = 2.0 * (b1 - b1.powi(steps)) / (1.0 + b1);
+        let (c1, c2) = ((1.0 / (1.0 - b1.powi(steps))) as f32, (1.0 / (1.0 - b2.powi(steps))) as f32);
+        let (b1, n1, b2, n2) = (b1 as f32, (1.0 - b1) as f32, b2 as f32, (1.0 - b2) as f32);
+        let (epsilon, deviation) = (self.config.epsilon as f32, self.config.deviation);
+        let (factor, noise) = (self.config.variance_scale.get() as f32, (noise * noise) as f32);
+        let (by_kappa, rescales) = ((1.0 / kappa) as f32, self.steps >= 2);
+        const PIECE: usize = 1 << 14;
+        let pieces = release.data_mut().par_chunks_mut(PIECE);
+        let pieces = pieces.zip(self.first[k].data_mut().par_chunks_mut(PIECE)).zip(self.second[k].data_mut().par_chunks_mut(PIECE));
+        let pieces = pieces.zip(self.spread[k].data_mut().par_chunks_mut(PIECE)).zip(center[k].data_mut().par_chunks_mut(PIECE));
+        let sums: Vec<f64> = pieces
+            .zip(scale[k].data_mut().par_chunks_mut(PIECE))
+            .map(|(((((release, first), second), spread), center), scale)| {
+                let mut sum = 0.0;
+                for i in 0..release.len() {
+                    let g = scale[i].mul_add(release[i], center[i]);
+                    first[i] = b1.mul_add(first[i], n1 * g);
+                    second[i] = b2.mul_add(second[i], n2 * g * g);
+                    let mean = c1 * first[i];
+                    let u = match deviation {
+                        Deviation::Literal => (g - mean) * (g - mean),
+                        Deviation::Exact => (g - mean) * (g - center[i]),
+                    };
+                    spread[i] = b1.mul_add(spread[i], n1 * u);
+                    if rescales {
+                        let variance = factor * by_kappa.mul_add(spread[i], -noise * scale[i] * scale[i]);
+                        scale[i] = variance.clamp(limits.0, limits.1).sqrt();
+                        sum += f64::from(scale[i]);
+                    }
+                    center[i] = mean;
+                    release[i] = mean / ((c2 * second[i]).sqrt() + epsilon);
+                }
+                sum
+            })
+            .collect();
+        sums.into_iter().sum()
+    }
+}
+
+impl Descent for MacAdam {
+    fn bounds(&self) -> &[Bound] {
+        &self.asking.bounds
+    }
+
+    fn query<'a>(&'a mut self, at: &'a Params) -> Result<GradientQuery<'a>, Refused> {
+        Ok(self.asking.query(at, &self.geometry))
+    }
+
+    fn direction(&mut self, _: &Params, answer: Noisy<Params>) -> Result<Params, Refused> {
+        self.steps += 1;
+        let mut direction = answer.value;
+        let numbers = direction.numbers() as f64;
+        let limit = |clip: Positive| (clip.get().powi(2) / numbers) as f32;
+        let limits = (limit(self.config.clips.0), limit(self.config.clips.1));
+        let total: f64 = (0..direction.len()).map(|k| self.advance(k, &mut direction[k], answer.std[0], limits)).sum();
+        if self.steps >= 2 {
+            let root = total.sqrt() as f32;
+            if let Geometry::Affine { scale, .. } = &mut self.geometry {
+                scale.iter_mut().for_each(|scale| scale.data_mut().par_iter_mut().for_each(|b| *b = b.sqrt() * root));
+            }
+        }
+        Ok(direction)
+    }
+
+    fn apply(&self, params: &mut Params, direction: &Params, rate: f64) -> Result<Vec<Note>, Refused> {
+        elementwise::step(params, direction, rate, 0.0);
+        Ok(Vec::new())
+    }
+
+    fn save(&self) -> State {
+        let mut state = State::new("macadam");
+        state.set_number("steps", self.steps as f64);
+        for (name, params) in [("first", &self.first), ("second", &self.second), ("spread", &self.spread)] {
+            state.set_params(name, params);
+        }
+        if let Geometry::Affine { center, scale } = &self.geometry {
+            state.set_params("center", center);
+            state.set_params("scale", scale);
+        }
+        state
+    }
+
+    fn load(&mut self, mut state: State) -> Result<(), Refused> {
+        state.is_of("macadam")?;
+        self.steps = state.number("steps")? as u64;
+        for (name, params) in [("first", &mut self.first), ("second", &mut self.second), ("spread", &mut self.spread)] {
+            state.params_into(name, params)?;
+        }
+        if let Geometry::Affine { center, scale } = &mut self.geometry {
+            state.params_into("center", center)?;
+            state.params_into("scale", scale)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,243 @@
+//! The Newton–Schulz iteration: towards the orthogonal factor of a matrix, by products alone.
+//!
+//! Y ← p(Y Yᵀ) Y, from Y = X/α, drives every singular value of X towards 1 (Kim and Fan 2026, §2; Kim and Oh 2026). With
+//! p_κ(λ) = Σ_{s ≤ κ} c_s (1−λ)^s, c_s = (2s)!/(4^s s!²), a singular value s of Y becomes s′ with 1 − s′² ≤ (1 − s²)^{κ+1}: it stays in [0, 1] and converges.
+//!
+//! A matrix with more rows than columns is not transposed: Y p(Yᵀ Y) is the same. Y Yᵀ and all polynomials of it are symmetric, and only half of each is computed.
+
+use tensor::matmul::{Onto, Threads, View, ViewMut, matmul};
+use tensor::symmetric::symmetric_product;
+
+/// How it is run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Config {
+    /// p
+    pub polynomial: Polynomial,
+    /// q: how many times.
+    pub steps: usize,
+    /// α: what the matrix is divided by first.
+    pub normaliser: Normaliser,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { polynomial: Polynomial::Newton { degree: 2 }, steps: 5, normaliser: Normaliser::Frobenius }
+    }
+}
+
+/// The polynomial that is applied to Y Yᵀ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Polynomial {
+    /// p_κ: converges.
+    Newton {
+        /// κ ≥ 1
+        degree: usize,
+    },
+    /// 3.4445 − 4.7750 λ + 2.0315 λ² (Jordan et al. 2024): fast at first, then wanders between 0.68 and 1.13.
+    Quintic,
+}
+
+/// What a matrix is divided by before the iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Normaliser {
+    /// ‖X‖_F: the result does not depend on the scale of X. The zero matrix stays zero.
+    Frobenius,
+    /// max(1, ‖X‖_F), to the letter of the paper: a matrix of norm below 1, where private training often is, stays small, and the step with it.
+    AtLeastOne,
+}
+
+impl Polynomial {
+    /// Its coefficients, and whether they are in powers of 1 − λ or of λ.
+    fn coefficients(self) -> (Vec<f32>, Base) {
+        match self {
+            Self::Newton { degree } => {
+                let next = |c: &f64, s: usize| c * (2 * s - 1) as f64 / (2 * s) as f64;
+                let mut of = vec![1.0];
+                (1..=degree.max(1)).for_each(|s| of.push(next(&of[s - 1], s)));
+                (of.into_iter().map(|c| c as f32).collect(), Base::Residual)
+            }
+            Self::Quintic => (vec![3.4445, -4.7750, 2.0315], Base::Gram),
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Base {
+    /// 1 − λ
+    Residual,
+    /// λ
+    Gram,
+}
+
+/// Buffers that are used again.
+#[derive(Default)]
+pub struct Scratch {
+    base: Vec<f32>,
+    sum: Vec<f32>,
+    next: Vec<f32>,
+    image: Vec<f32>,
+}
+
+/// Replaces a matrix by the result of the iteration.
+pub fn orthogonalise(config: &Config, x: &mut Vec<f32>, rows: usize, cols: usize, scratch: &mut Scratch, threads: Threads) {
+    let norm = x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+    let alpha = match config.normaliser {
+        Normaliser::Frobenius if norm == 0.0 => 1.0,
+        Normaliser::Frobenius => norm,
+        Normaliser::AtLeastOne => norm.max(1.0),
+    };
+    x.iter_mut().for_each(|x| *x = (f64::from(*x) / alpha) as f32);
+    let (coefficients, base) = config.polynomial.coefficients();
+    let side = rows.min(cols);
+    for buffer in [&mut scratch.base, &mut scratch.sum, &mut scratch.next] {
+        buffer.resize(side * side, 0.0);
+    }
+    scratch.image.resize(x.len(), 0.0);
+    for _ in 0..config.steps {
+        let y = View::new(x, rows, cols);
+        let (left, right) = if rows <= cols { (y, y.t()) } else { (y.t(), y) };
+        match base {
+            Base::Residual => {
+                symmetric_product(&mut scratch.base, -1.0, left, right, threads);
+                add_to_diagonal(&mut scratch.base, side, 1.0);
+            }
+            Base::Gram => symmetric_product(&mut scratch.base, 1.0, left, right, threads),
+        }
+        horner(&coefficients, side, scratch, threads);
+        let p = View::new(&scratch.sum, side, side);
+        let image = ViewMut::new(&mut scratch.image, rows, cols);
+        let (left, right) = if rows <= cols { (p, y) } else { (y, p) };
+        matmul(image, Onto::Fresh, 1.0, left, right, threads);
+        std::mem::swap(x, &mut scratch.image);
+    }
+}
+
+/// Σ c_s base^s into `sum`. All of it commutes, so every product is symmetric.
+fn horner(coefficients: &[f32], side: usize, scratch: &mut Scratch, threads: Threads) {
+    let last = coefficients.len() - 1;
+    scratch.sum.iter_mut().zip(&scratch.base).for_each(|(sum, base)| *sum = coefficients[last] * base);
+    add_to_diagonal(&mut scratch.sum, side, coefficients[last - 1]);
+    for &coefficient in coefficients[..last - 1].iter().rev() {
+        let (base, sum) = (View::new(&scratch.base, side, side), View::new(&scratch.sum, side, side));
+        symmetric_product(&mut scratch.next, 1.0, base, sum, threads);
+        add_to_diagonal(&mut scratch.next, side, coefficient);
+        std::mem::swap(&mut scratch.sum, &mut scratch.next);
+    }
+}
+
+fn add_to_diagonal(a: &mut [f32], side: usize, number: f32) {
+    a.iter_mut().step_by(side + 1).for_each(|x| *x += number);
+}
+
+/// Operations of one evaluation, counted as if nothing were symmetric: what a plain implementation takes.
+pub fn operations(config: &Config, rows: usize, cols: usize) -> f64 {
+    let (short, long) = (rows.min(cols) as f64, rows.max(cols) as f64);
+    let powers = (config.polynomial.coefficients().0.len() - 2) as f64;
+    config.steps as f64 * (4.0 * short * short * long + powers * 2.0 * short.powi(3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tensor::{Array, linalg, normal::Key};
+
+    fn normal(rows: usize, cols: usize, seed: u64) -> Vec<f32> {
+        let mut x = vec![0.0; rows * cols];
+        Key::from_seed(seed).normals(0, &mut x);
+        x
+    }
+
+    fn run(config: &Config, x: &[f32], rows: usize, cols: usize) -> Vec<f32> {
+        let mut y = x.to_vec();
+        orthogonalise(config, &mut y, rows, cols, &mut Scratch::default(), Threads::One);
+        y
+    }
+
+    /// What the iteration does to one singular value.
+    fn scalar(config: &Config, mut s: f64) -> f64 {
+        let (coefficients, base) = config.polynomial.coefficients();
+        for _ in 0..config.steps {
+            let x = if base == Base::Residual { 1.0 - s * s } else { s * s };
+            s *= coefficients.iter().rev().fold(0.0, |sum, &c| sum * x + f64::from(c));
+        }
+        s
+    }
+
+    const ALL: [Polynomial; 5] = [
+        Polynomial::Newton { degree: 1 },
+        Polynomial::Newton { degree: 2 },
+        Polynomial::Newton { degree: 3 },
+        Polynomial::Newton { degree: 4 },
+        Polynomial::Quintic,
+    ];
+
+    #[test]
+    fn coefficients_are_the_binomial_ones() {
+        let (c, _) = Polynomial::Newton { degree: 4 }.coefficients();
+        assert_eq!(c, [1.0, 0.5, 0.375, 0.3125, 35.0 / 128.0]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        /// Singular vectors stay, singular values follow the scalar map: the whole iteration against the decomposition.
+        #[test]
+        fn it_is_the_scalar_map_on_singular_values(rows in 1usize..14, cols in 1usize..14, seed in 0u64..1000, which in 0usize..5, steps in 0usize..7) {
+            let config = Config { polynomial: ALL[which], steps, normaliser: Normaliser::Frobenius };
+            let x = normal(rows, cols, seed);
+            let (u, s, v) = linalg::svd(&Array::new([rows, cols], x.clone()).unwrap()).unwrap();
+            let norm = s.iter().map(|s| s * s).sum::<f32>().sqrt();
+            let y = run(&config, &x, rows, cols);
+            for i in 0..rows {
+                for j in 0..cols {
+                    let expected: f64 = (0..s.len())
+                        .map(|k| f64::from(u.data()[i * s.len() + k]) * scalar(&config, f64::from(s[k] / norm)) * f64::from(v.data()[j * s.len() + k]))
+                        .sum();
+                    prop_assert!((f64::from(y[i * cols + j]) - expected).abs() < 3e-5, "{} {expected}", y[i * cols + j]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn singular_values_stay_within_one_and_contract() {
+        for degree in 1..=4 {
+            let one = Config { polynomial: Polynomial::Newton { degree }, steps: 1, normaliser: Normaliser::Frobenius };
+            for i in 0..=1000 {
+                let s = f64::from(i) / 1000.0;
+                let next = scalar(&one, s);
+                assert!((-1e-7..=1.0 + 1e-7).contains(&next));
+                assert!(1.0 - next * next <= (1.0 - s * s).powi(degree as i32 + 1) + 1e-7, "{degree} {s} {next}");
+            }
+        }
+        let quintic = Config { polynomial: Polynomial::Quintic, steps: 5, normaliser: Normaliser::Frobenius };
+        assert!((1..=100).all(|i| (0.67..1.14).contains(&scalar(&quintic, 0.01 + 0.0099 * f64::from(i)))));
+    }
+
+    #[test]
+    fn steps_that_are_needed() {
+        // Steps for a singular value of at least 0.9, from 0.5, 0.1, 0.03, 0.01, 1e-3, 1e-4.
+        for (degree, table) in [(1, [3, 7, 10, 13, 18, 24]), (2, [2, 5, 7, 8, 12, 16]), (3, [2, 4, 5, 7, 10, 13])] {
+            for (start, steps) in [0.5, 0.1, 0.03, 0.01, 1e-3, 1e-4].into_iter().zip(table) {
+                let after = |steps| scalar(&Config { polynomial: Polynomial::Newton { degree }, steps, ..Config::default() }, start);
+                assert!(after(steps) >= 0.9 && after(steps - 1) < 0.9, "{degree} {start}");
+            }
+        }
+    }
+
+    #[test]
+    fn normalisers() {
+        let paper = Config { normaliser: Normaliser::AtLeastOne, ..Config::default() };
+        let small: Vec<f32> = normal(6, 9, 1).into_iter().map(|x| x * 1e-3).collect();
+        let norm = |x: &[f32]| x.iter().map(|x| x * x).sum::<f32>().sqrt();
+        // A small matrix stays small under the paper's, and does not under the other: √6 is the norm of an orthogonal 6×9 matrix.
+        assert!(norm(&run(&paper, &small, 6, 9)) < 0.3);
+        assert!(norm(&run(&Config::default(), &small, 6, 9)) > 2.0);
+        let large = normal(6, 9, 1);
+        assert_eq!(run(&paper, &large, 6, 9), run(&Config::default(), &large, 6, 9));
+        for config in [paper, Config::default()] {
+            assert!(run(&config, &[0.0; 12], 3, 4).iter().all(|&x| x == 0.0));
+            assert!(run(&config, &[], 0, 4).is_empty());
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! A step along the matrices of rank r: the best approximation of rank r to where the straight line leads, without ever forming an m×n matrix.
+
+use protocol::Refused;
+use tensor::matmul::product;
+use tensor::{Array, linalg};
+
+/// A pair has lost its rank if the square of its smallest singular value is below this share of the square of its largest.
+const LOST: f64 = 1e-6;
+
+/// Singular values that were lost start again at this share of the largest.
+const AFRESH: f32 = 2e-3;
+
+/// The singular value a pair starts again with if all were lost.
+const SMALL: f32 = 4e-4;
+
+/// The factors of Z − η (U_A Bᵀ + A U_Bᵀ), truncated to rank r: balanced (AᵀA = BᵀB) and turned to lie as near to the old factors as can be, so that moments kept by
+/// column keep their meaning. The last number is how many singular values were lost and started afresh in public random directions.
+///
+/// With [A U_A] = Q_u R_u and [B U_B] = Q_v R_v the matrix is Q_u R_u [[I, −ηI], [−ηI, 0]] R_vᵀ Q_vᵀ, whose singular values are those of the middle, of side 2r.
+///
+/// # Errors
+/// If a number is not finite.
+pub fn retract(
+    (a, b): (&Array, &Array),
+    (ua, ub): (&Array, &Array),
+    rate: f64,
+    fresh: impl Fn(&mut [f32]),
+) -> Result<(Array, Array, usize), Refused> {
+    let rank = a.cols();
+    let (qu, ru) = factor(a, ua)?;
+    let (qv, rv) = factor(b, ub)?;
+    let middle = Array::from_fn([2 * rank, 2 * rank], |i| {
+        let (row, col) = (i / (2 * rank), i % (2 * rank));
+        match (row < rank, col < rank, row % rank == col % rank) {
+            (true, true, true) => 1.0,
+            (true, false, true) | (false, true, true) => -rate as f32,
+            _ => 0.0,
+        }
+    });
+    let core = product(product(ru.view(), middle.view()).view(), rv.view().t());
+    let (u, s, v) = linalg::svd(&core)?;
+    let top = |vectors: &Array| Array::from_fn([vectors.rows(), rank], |i| vectors.data()[i / rank * vectors.cols() + i % rank]);
+    let (mut left, mut right) = (product(qu.view(), top(&u).view()), product(qv.view(), top(&v).view()));
+    let mut s = s[..rank].to_vec();
+    let kept = s.iter().filter(|&&value| f64::from(value).powi(2) > LOST * f64::from(s[0]).powi(2)).count();
+    if kept < rank {
+        let value = if kept == 0 { SMALL } else { AFRESH * s[0] };
+        s[kept..].fill(value);
+        left = completed(&left, kept, &fresh)?;
+        right = completed(&right, kept, &|out: &mut [f32]| {
+            fresh(out);
+            // Other numbers for the other side.
+            out.reverse();
+        })?;
+    }
+    for factor in [&mut left, &mut right] {
+        factor.data_mut().chunks_exact_mut(rank).for_each(|row| row.iter_mut().zip(&s).for_each(|(x, s)| *x *= s.sqrt()));
+    }
+    let mut overlap = product(left.view().t(), a.view());
+    let other = product(right.view().t(), b.view());
+    overlap.data_mut().iter_mut().zip(other.data()).for_each(|(sum, x)| *sum += x);
+    let (u, _, v) = linalg::svd(&overlap)?;
+    let turn = product(u.view(), v.view().t());
+    Ok((product(left.view(), turn.view()), product(right.view(), turn.view()), rank - kept))
+}
+
+/// [A U] = Q R with orthonormal Q. Where that is wider than high, Q is the identity.
+fn factor(a: &Array, u: &Array) -> Result<(Array, Array), Refused> {
+    let (rows, rank) = (a.rows(), a.cols());
+    let both = Array::from_fn([rows, 2 * rank], |i| {
+        let (row, col) = (i / (2 * rank), i % (2 * rank));
+        if col < rank { a.data()[row * rank + col] } else { u.data()[row * rank + col - rank] }
+    });
+    if rows >= 2 * rank {
+        return Ok(linalg::thin_qr(&both)?);
+    }
+    Ok((Array::from_fn([rows, rows], |i| if i / rows == i % rows { 1.0 } else { 0.0 }), both))
+}
+
+/// Keeps the first columns and replaces the others by random ones, orthonormal to all.
+fn completed(columns: &Array, kept: usize, fresh: &impl Fn(&mut [f32])) -> Result<Array, Refused> {
+    let rank = columns.cols();
+    let mut random = Array::zeros(columns.shape());
+    fresh(random.data_mut());
+    for (random, columns) in random.data_mut().chunks_exact_mut(rank).zip(columns.data().chunks_exact(rank)) {
+        random[..kept].copy_from_slice(&columns[..kept]);
+    }
+    Ok(linalg::thin_qr(&random)?.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tensor::normal::Key;
+
+    fn normal(rows: usize, cols: usize, seed: u64) -> Array {
+        let mut array = Array::zeros([rows, cols]);
+        Key::from_seed(seed).normals(0, array.data_mut());
+        array
+    }
+
+    fn fresh(out: &mut [f32]) {
+        Key::from_seed(99).normals(0, out);
+    }
+
+    fn outer(a: &Array, b: &Array) -> Array {
+        product(a.view(), b.view().t())
+    }
+
+    #[test]
+    fn it_is_the_truncated_decomposition() {
+        for (m, n, rank, rate) in [(9, 7, 3, 0.3), (12, 12, 1, 2.0), (4, 9, 3, 0.5), (5, 5, 5, 0.1), (30, 20, 4, 0.0)] {
+            let (a, b) = (normal(m, rank, 1), normal(n, rank, 2));
+            let (ua, ub) = (normal(m, rank, 3), normal(n, rank, 4));
+            let (a1, b1, lost) = retract((&a, &b), (&ua, &ub), rate, fresh).unwrap();
+            assert_eq!(lost, 0);
+            let mut z = outer(&a, &b);
+            for (delta, sign) in [(outer(&ua, &b), -rate as f32), (outer(&a, &ub), -rate as f32)] {
+                z.data_mut().iter_mut().zip(delta.data()).for_each(|(z, d)| *z += sign * d);
+            }
+            let (u, s, v) = linalg::svd(&z).unwrap();
+            let k = s.len();
+            let best =
+                Array::from_fn([m, n], |i| (0..rank.min(k)).map(|l| u.data()[i / n * k + l] * s[l] * v.data()[i % n * k + l]).sum::<f32>());
+            let got = outer(&a1, &b1);
+            assert!(got.data().iter().zip(best.data()).all(|(a, b)| (a - b).abs() < 2e-4), "{m} {n} {rank}");
+            // Balanced.
+            let (left, right) = (product(a1.view().t(), a1.view()), product(b1.view().t(), b1.view()));
+            assert!(left.data().iter().zip(right.data()).all(|(a, b)| (a - b).abs() < 2e-4));
+        }
+    }
+
+    #[test]
+    fn balanced_factors_stay_where_they_are() {
+        let (a, b, _) = retract((&normal(8, 3, 1), &normal(6, 3, 2)), (&normal(8, 3, 3), &normal(6, 3, 4)), 0.1, fresh).unwrap();
+        let (a1, b1, _) = retract((&a, &b), (&normal(8, 3, 5), &normal(6, 3, 6)), 0.0, fresh).unwrap();
+        for (x, y) in [(a, a1), (b, b1)] {
+            assert!(x.data().iter().zip(y.data()).all(|(x, y)| (x - y).abs() < 1e-4));
+        }
+    }
+
+    #[test]
+    fn a_lost_rank_is_started_afresh() {
+        // Column 2 of both factors is all but gone.
+        let thin = |rows: usize, seed| {
+            let mut array = normal(rows, 3, seed);
+            array.data_mut().iter_mut().skip(2).step_by(3).for_each(|x| *x *= 1e-5);
+            array
+        };
+        let (a, b) = (thin(8, 1), thin(6, 2));
+        let zero = (Array::zeros([8, 3]), Array::zeros([6, 3]));
+        let (a1, b1, lost) = retract((&a, &b), (&zero.0, &zero.1), 0.1, fresh).unwrap();
+        assert_eq!(lost, 1);
+        let (_, s, _) = linalg::svd(&outer(&a1, &b1)).unwrap();
+        assert!(f64::from(s[2] / s[0]).powi(2) > LOST);
+        let change = outer(&a, &b).data().iter().zip(outer(&a1, &b1).data()).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max);
+        assert!(change < 3.0 * AFRESH * s[0]);
+        // Nothing left at all.
+        let (a2, b2, lost) = retract((&zero.0, &zero.1), (&zero.0, &zero.1), 0.1, fresh).unwrap();
+        assert_eq!(lost, 3);
+        assert!(linalg::svd(&outer(&a2, &b2)).unwrap().1[2] > 1e-4);
+        assert!(retract((&zero.0, &zero.1), (&Array::from_fn([8, 3], |_| f32::NAN), &zero.1), 0.1, fresh).is_err());
+    }
+}

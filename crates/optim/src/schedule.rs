@@ -1,0 +1,93 @@
+//! Rates that are known beforehand.
+
+use crate::{Found, Search, State};
+use protocol::{Oracle, Params, Positive, Refused};
+
+/// A rate for each step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Schedule {
+    /// The highest rate.
+    pub peak: Positive,
+    /// How it falls after the warm-up.
+    pub shape: Shape,
+    /// In how many steps it rises to the highest.
+    pub warm_up: u64,
+    /// How many steps there are.
+    pub steps: u64,
+}
+
+/// How a rate falls.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Shape {
+    /// Not at all.
+    Constant,
+    /// In a straight line.
+    Linear {
+        /// The share of the highest rate that is left at the end.
+        end: f64,
+    },
+    /// Along half a cosine.
+    Cosine {
+        /// The share of the highest rate that is left at the end.
+        end: f64,
+    },
+}
+
+impl Schedule {
+    /// The same rate in every step.
+    ///
+    /// # Errors
+    /// If the rate is not a finite number greater than 0.
+    pub fn constant(rate: f64) -> Result<Self, Refused> {
+        Ok(Self { peak: Positive::new("the learning rate", rate)?, shape: Shape::Constant, warm_up: 0, steps: 0 })
+    }
+
+    /// The rate of a step, counted from 0.
+    pub fn at(&self, step: u64) -> f64 {
+        let peak = self.peak.get();
+        if step < self.warm_up {
+            return peak * (step + 1) as f64 / self.warm_up as f64;
+        }
+        let (done, all) = (step - self.warm_up, self.steps.saturating_sub(self.warm_up));
+        let progress = if all == 0 { 0.0 } else { (done as f64 / all as f64).min(1.0) };
+        match self.shape {
+            Shape::Constant => peak,
+            Shape::Linear { end } => peak * (1.0 - (1.0 - end) * progress),
+            Shape::Cosine { end } => peak * (end + (1.0 - end) * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos())),
+        }
+    }
+}
+
+impl Search for Schedule {
+    fn rate(&mut self, step: u64, _: &mut dyn FnMut(f64) -> Result<Params, Refused>, _: &mut dyn Oracle) -> Result<Found, Refused> {
+        Ok(Found { rate: self.at(step), notes: Vec::new() })
+    }
+
+    fn save(&self) -> State {
+        State::new("schedule")
+    }
+
+    fn load(&mut self, state: State) -> Result<(), Refused> {
+        state.is_of("schedule")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_rise_and_fall() {
+        let constant = Schedule::constant(0.1).unwrap();
+        let of = |shape, warm_up, step| Schedule { shape, warm_up, steps: 100, ..constant }.at(step);
+        assert_eq!(constant.at(12345), 0.1);
+        assert!((of(Shape::Linear { end: 0.0 }, 0, 50) - 0.05).abs() < 1e-12);
+        assert!((of(Shape::Linear { end: 0.5 }, 0, 100) - 0.05).abs() < 1e-12);
+        assert!((of(Shape::Cosine { end: 0.0 }, 0, 50) - 0.05).abs() < 1e-12);
+        assert!(of(Shape::Cosine { end: 0.1 }, 0, 99) > 0.01 && (of(Shape::Cosine { end: 0.1 }, 0, 200) - 0.01).abs() < 1e-12);
+        for shape in [Shape::Constant, Shape::Linear { end: 0.0 }, Shape::Cosine { end: 0.0 }] {
+            assert!((of(shape, 10, 4) - 0.05).abs() < 1e-12 && of(shape, 10, 9) == 0.1 && of(shape, 10, 10) == 0.1);
+        }
+        assert!(Schedule::constant(0.0).is_err() && Schedule::constant(f64::NAN).is_err());
+    }
+}

@@ -1,0 +1,75 @@
+//! What an optimizer remembers between steps, as data. It is made of released values: public.
+
+use protocol::{Params, Refused};
+use std::collections::BTreeMap;
+use tensor::Array;
+
+/// Numbers and tensors by name, and the states of parts.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct State {
+    /// Whose state it is.
+    pub kind: String,
+    /// Single numbers.
+    pub numbers: BTreeMap<String, f64>,
+    /// Tensors, in the order of the parameters they belong to.
+    pub tensors: BTreeMap<String, Vec<Array>>,
+    /// States of parts.
+    pub parts: BTreeMap<String, State>,
+}
+
+impl State {
+    /// Nothing yet.
+    pub fn new(kind: &str) -> Self {
+        Self { kind: kind.into(), ..Self::default() }
+    }
+
+    pub(crate) fn set_number(&mut self, name: &str, number: f64) {
+        self.numbers.insert(name.into(), number);
+    }
+
+    pub(crate) fn set_tensors(&mut self, name: &str, tensors: &[Array]) {
+        self.tensors.insert(name.into(), tensors.to_vec());
+    }
+
+    pub(crate) fn set_params(&mut self, name: &str, params: &Params) {
+        self.tensors.insert(name.into(), params.iter().cloned().collect());
+    }
+
+    pub(crate) fn set_part(&mut self, name: &str, part: Self) {
+        self.parts.insert(name.into(), part);
+    }
+
+    /// Refuses the state of something else.
+    pub(crate) fn is_of(&self, kind: &str) -> Result<(), Refused> {
+        if self.kind == kind { Ok(()) } else { Err(Refused::Query(format!("the state of {kind} expected, got that of {}", self.kind))) }
+    }
+
+    pub(crate) fn number(&self, name: &str) -> Result<f64, Refused> {
+        self.numbers.get(name).copied().ok_or_else(|| self.missing(name))
+    }
+
+    /// Takes tensors out and puts them where others of the same shapes are.
+    pub(crate) fn tensors_into(&mut self, name: &str, into: &mut [Array]) -> Result<(), Refused> {
+        let tensors = self.tensors.remove(name).ok_or_else(|| self.missing(name))?;
+        if tensors.len() != into.len() || tensors.iter().zip(into.iter()).any(|(a, b)| a.shape() != b.shape()) {
+            return Err(Refused::Query(format!("the state of {}: {name} has other shapes than the parameters", self.kind)));
+        }
+        into.iter_mut().zip(tensors).for_each(|(into, tensor)| *into = tensor);
+        Ok(())
+    }
+
+    pub(crate) fn params_into(&mut self, name: &str, into: &mut Params) -> Result<(), Refused> {
+        let mut tensors: Vec<Array> = into.iter().cloned().collect();
+        self.tensors_into(name, &mut tensors)?;
+        *into = Params::new(tensors);
+        Ok(())
+    }
+
+    pub(crate) fn part(&mut self, name: &str) -> Result<Self, Refused> {
+        self.parts.remove(name).ok_or_else(|| self.missing(name))
+    }
+
+    fn missing(&self, name: &str) -> Refused {
+        Refused::Query(format!("the state of {} has no {name}", self.kind))
+    }
+}

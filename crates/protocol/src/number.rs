@@ -1,0 +1,46 @@
+//! A number that has been looked at once.
+
+use crate::Refused;
+
+/// A finite number greater than 0.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Positive(pub(crate) f64);
+
+impl Positive {
+    /// Checks the value; `what` names it in the refusal.
+    ///
+    /// # Errors
+    /// If it is not a finite number greater than 0.
+    pub fn new(what: &'static str, value: f64) -> Result<Self, Refused> {
+        // Asks for the good case, so that NaN is refused.
+        if value > 0.0 && value < f64::INFINITY {
+            Ok(Self(value))
+        } else {
+            Err(Refused::Query(format!("{what}: a finite number greater than 0 expected, got {value}")))
+        }
+    }
+
+    /// The number itself.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+}
+
+impl std::fmt::Display for Positive {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nonsense_is_refused() {
+        for bad in [0.0, -0.0, -1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            assert!(Positive::new("x", bad).is_err());
+        }
+        assert_eq!(Positive::new("x", 1e-300).map(Positive::get), Ok(1e-300));
+    }
+}

@@ -1,0 +1,789 @@
+#!/usr/bin/env python3
+"""Makes crates/optim/tests/golden, trajectories of every optimizer written down a second time in plain numpy.
+
+    python3 peers/golden_optim.py [CASE ...]
+
+Needs numpy; where it is missing it makes peers/.venv-optim and runs itself there.
+
+The problem. A unit is a tensor, or a pair A (m x r), B (n x r) that stands for A Bᵀ. Example i has the loss
+½ Σ s·(unit − target_i)², so its gradient with respect to a unit is s·(unit − target_i); the twelve gradient norms
+differ by more than ten times. All random numbers are inputs: they are drawn here, rounded to float32 and stored.
+
+A file holds
+* script, case, numpy, config (every hyperparameter; nothing is left to a default)
+* tensors      name, shape, role (weight, bias, embedding; factor_a, factor_b, head)
+* units        the indices of the tensors of each unit: one, or those of A and B
+* curvature    s of each unit, flat (row-major, as everything)
+* targets      of each example, each unit
+* initial      each tensor
+* lots         of each step, the indices of its examples; one lot is empty
+* batch        the public divisor B
+* noise        of each step, each tensor: standard normal numbers
+* probes       Muon with correction: of each step, each Muon matrix (in the order of the tensors), each j
+* probe_lots   HyFree: of each probe, the examples whose losses it sums
+* loss_noise   HyFree: of each probe, one standard normal number a point, in the order x = 0, +η, −η, +2η, −2η
+* rates        the learning rate of each step; an input, but for HyFree, whose own it is
+* released     of each step, each tensor: the noisy divided release, in the coordinates in which it is released
+* expected     of each step, each tensor: its value after the step
+* debug        what else may help to find a difference: no promise of completeness
+* float32      the largest difference in `expected` when every release and every value is rounded to float32 at
+               each step: what a correct single-precision implementation may differ by, as an order of magnitude
+
+Inputs are written as the shortest numbers that give the float32 back, the rest with nine significant digits.
+
+Nothing here is clever: dense matrices, loops over examples, no identity used that the text of the algorithm does not
+state. What can be checked cheaply by another route is checked on the way, and the run fails if it does not hold.
+"""
+
+import json
+import math
+import pathlib
+import sys
+
+import _venv
+
+_venv.ensure({"numpy": "numpy==2.4.6"}, "optim")
+
+import numpy as np
+
+OUT = pathlib.Path(__file__).resolve().parent.parent / "crates/optim/tests/golden"
+LIMIT = 250_000  # bytes of a file
+STEPS = 25
+EXAMPLES = 12
+BATCH = 5
+EMPTY, FULL = 6, 10  # the steps, from 1, whose lots hold nobody and everybody
+
+
+def same(a, b, what, tolerance=1e-9):
+    """Fails unless two computations of one quantity agree."""
+    a, b = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    worst = np.abs(a - b).max(initial=0.0)
+    if a.shape != b.shape or not worst <= tolerance * max(1.0, np.abs(b).max(initial=0.0)):
+        sys.exit(f"two computations of {what} differ by {worst}")
+
+
+def f32(x):
+    return np.asarray(x).astype(np.float32).astype(np.float64)
+
+
+def length(parts):
+    """The Euclidean norm of several arrays taken as one vector."""
+    return math.sqrt(sum(float((x * x).sum()) for x in parts))
+
+
+# ---- The problem --------------------------------------------------------------------------------------------------
+
+TENSORS = [("w_wide", (3, 7), "weight"), ("w_tall", (6, 4), "weight"), ("w_square", (5, 5), "weight"),
+           ("bias", (4,), "bias"), ("embed", (6, 3), "embedding")]
+UNITS = [[0], [1], [2], [3], [4]]
+
+PRISM_TENSORS = [("first.a", (7, 2), "factor_a"), ("first.b", (5, 2), "factor_b"),
+                 ("second.a", (8, 3), "factor_a"), ("second.b", (6, 3), "factor_b"),
+                 ("head.weight", (3, 4), "head"), ("head.bias", (3,), "head")]
+PRISM_UNITS = [[0, 1], [2, 3], [4], [5]]
+
+# More columns in [A, U_A] than rows.
+NARROW_TENSORS = [("only.a", (4, 3), "factor_a"), ("only.b", (9, 3), "factor_b")]
+NARROW_UNITS = [[0, 1]]
+
+
+class Problem:
+    def __init__(self, seed, tensors, units):
+        self.random = random = np.random.default_rng(seed)
+        self.tensors, self.units = tensors, units
+        self.initial = [f32(random.normal(size=shape) * (0.8 if role.startswith("factor") else 0.5))
+                        for _, shape, role in tensors]
+        self.curvature, self.targets = [], [[] for _ in range(EXAMPLES)]
+        for point in self.points(self.initial):
+            self.curvature.append(f32(random.uniform(0.3, 1.5, size=point.shape)))
+            common = 0.1 * random.normal(size=point.shape)
+            for target, spread in zip(self.targets, np.geomspace(0.05, 4.0, EXAMPLES)):
+                target.append(f32(point + common + spread * random.normal(size=point.shape)))
+        self.lots = []
+        for t in range(1, STEPS + 1):
+            self.lots.append(self.lot(0 if t == EMPTY else EXAMPLES if t == FULL else random.integers(1, 10)))
+        self.noise = [[self.normal(shape) for _, shape, _ in tensors] for _ in range(STEPS)]
+
+    def lot(self, size):
+        return sorted(int(i) for i in self.random.choice(EXAMPLES, size=size, replace=False))
+
+    def normal(self, shape):
+        return f32(self.random.normal(size=shape))
+
+    def points(self, theta):
+        return [theta[u[0]] if len(u) == 1 else theta[u[0]] @ theta[u[1]].T for u in self.units]
+
+    def loss(self, theta, i):
+        return sum(0.5 * float((s * (x - y) ** 2).sum())
+                   for s, x, y in zip(self.curvature, self.points(theta), self.targets[i]))
+
+    def unit_gradients(self, theta, i):
+        return [s * (x - y) for s, x, y in zip(self.curvature, self.points(theta), self.targets[i])]
+
+    def gradients(self, theta, i):
+        """Of example i's loss with respect to each tensor."""
+        found = [None] * len(self.tensors)
+        for u, g in zip(self.units, self.unit_gradients(theta, i)):
+            if len(u) == 1:
+                found[u[0]] = g
+            else:
+                found[u[0]], found[u[1]] = g @ theta[u[1]], g.T @ theta[u[0]]
+        return found
+
+    def check(self):
+        """Gradients against central differences, and the spread of their norms."""
+        direction = [self.normal(shape) for _, shape, _ in self.tensors]
+        h, norms = 1e-5, []
+        for i in range(EXAMPLES):
+            g = self.gradients(self.initial, i)
+            norms.append(length(g))
+            ahead = self.loss([x + h * d for x, d in zip(self.initial, direction)], i)
+            behind = self.loss([x - h * d for x, d in zip(self.initial, direction)], i)
+            slope = sum(float((a * d).sum()) for a, d in zip(g, direction))
+            same((ahead - behind) / (2 * h), slope, "a slope", 1e-6)
+        assert max(norms) > 10 * min(norms), norms
+        sizes = [len(lot) for lot in self.lots]
+        assert sizes.count(0) == 1 and sizes.count(EXAMPLES) >= 1 and len(set(sizes)) > 6, sizes
+
+
+class Run:
+    """What one optimizer does to a problem. `single` rounds what it keeps to float32."""
+
+    def __init__(self, problem, config, single):
+        self.p, self.c, self.single = problem, config, single
+        self.theta = [x.copy() for x in problem.initial]
+        self.expected, self.rates, self.released, self.debug = [], [], [], {}
+        self.clipped, self.seen = {}, {}  # examples, by block
+
+    def keep(self, parts):
+        return [f32(x) for x in parts] if self.single else parts
+
+    def rate(self, t):
+        """The public schedule: constant, or from the rate down to 0.52 of it, always in few digits."""
+        return self.c["rate"] * (1.0 if self.c["schedule"] == "constant" else 1.0 - (t - 1) / 50)
+
+    def record(self, theta, rate, released):
+        self.theta = self.keep(theta)
+        self.expected.append(self.theta)
+        self.rates.append(rate)
+        self.released.append(released)
+
+    def factor(self, norm, block=0):
+        """What an example's gradient of this norm is multiplied by."""
+        clip = self.c["clip"]
+        self.seen[block] = self.seen.get(block, 0) + 1
+        self.clipped[block] = self.clipped.get(block, 0) + (norm > clip)
+        if self.c["clipping"] == "automatic":
+            return clip / (norm + self.c["automatic_gamma"])
+        return 1.0 if norm <= clip else clip / norm
+
+    def release(self, t, blocks=None, sigmas=None):
+        """The noisy divided sum of clipped gradients; each block of tensors is clipped by its own norm."""
+        if blocks is None:
+            blocks, sigmas = [list(range(len(self.theta)))], [self.c["sigma"]]
+        total = [np.zeros_like(x) for x in self.theta]
+        for i in self.p.lots[t - 1]:
+            g = self.p.gradients(self.theta, i)
+            for number, block in enumerate(blocks):
+                factor = self.factor(length(g[k] for k in block), number)
+                for k in block:
+                    total[k] = total[k] + factor * g[k]
+        for block, sigma in zip(blocks, sigmas):
+            for k in block:
+                total[k] = (total[k] + sigma * self.c["clip"] * self.p.noise[t - 1][k]) / BATCH
+        return self.keep(total)
+
+    def check(self):
+        for block in self.seen:
+            assert 0 < self.clipped[block] < self.seen[block], f"block {block}: {self.clipped[block]} clipped"
+
+
+# ---- SGD and Adam -------------------------------------------------------------------------------------------------
+
+
+class Momentum:
+    def __init__(self, mu):
+        self.mu, self.v = mu, None
+
+    def direction(self, g):
+        self.v = g if self.v is None else [self.mu * v + x for v, x in zip(self.v, g)]
+        return self.v
+
+
+class Adam:
+    def __init__(self, beta1, beta2, eps):
+        self.beta1, self.beta2, self.eps = beta1, beta2, eps
+        self.t, self.m, self.v = 0, None, None
+
+    def moments(self, g):
+        """The bias-corrected first and second moments after this gradient."""
+        if self.t == 0:
+            self.m, self.v = [np.zeros_like(x) for x in g], [np.zeros_like(x) for x in g]
+        self.t += 1
+        self.m = [self.beta1 * m + (1 - self.beta1) * x for m, x in zip(self.m, g)]
+        self.v = [self.beta2 * v + (1 - self.beta2) * x * x for v, x in zip(self.v, g)]
+        return ([m / (1 - self.beta1**self.t) for m in self.m], [v / (1 - self.beta2**self.t) for v in self.v])
+
+    def direction(self, g):
+        m, v = self.moments(g)
+        return [a / (np.sqrt(b) + self.eps) for a, b in zip(m, v)]
+
+
+def base(c):
+    return Momentum(c["momentum"]) if c["base"] == "sgd" else Adam(c["beta1"], c["beta2"], c["eps"])
+
+
+def run_first_order(run):
+    """SGD, Adam, AdamW."""
+    c, optimizer = run.c, base(run.c)
+    for t in range(1, STEPS + 1):
+        g, eta = run.release(t), run.rate(t)
+        d = optimizer.direction(g)
+        run.record([(1 - eta * c["weight_decay"]) * x - eta * y for x, y in zip(run.theta, d)], eta, g)
+
+
+def run_adam_bc(run):
+    c, optimizer = run.c, base(run.c)
+    variance = (c["sigma"] * c["clip"] / BATCH) ** 2
+    floored, coordinates = 0, 0
+    for t in range(1, STEPS + 1):
+        g, eta = run.release(t), run.rate(t)
+        m, v = optimizer.moments(g)
+        floored += sum(int((b - variance < c["floor"]).sum()) for b in v)
+        coordinates += sum(b.size for b in v)
+        d = [a / np.sqrt(np.maximum(b - variance, c["floor"])) for a, b in zip(m, v)]
+        run.record([x - eta * y for x, y in zip(run.theta, d)], eta, g)
+    assert 0.1 * coordinates < floored < 0.9 * coordinates, floored
+    run.debug = {"noise_variance": variance, "floored": floored, "of": coordinates}
+
+
+# ---- Muon ---------------------------------------------------------------------------------------------------------
+
+QUINTIC = (3.4445, -4.7750, 2.0315)
+
+
+def coefficients(kappa):
+    found = [math.factorial(2 * s) / (4**s * math.factorial(s) ** 2) for s in range(kappa + 1)]
+    same(found[:5], [1, 1 / 2, 3 / 8, 5 / 16, 35 / 128][:kappa + 1], "the coefficients")
+    return found
+
+
+def newton_schulz(x, c):
+    """Q: the normaliser and q iterations."""
+    tall = x.shape[0] > x.shape[1]
+    y = x.T if tall else x
+    size = length([y])
+    alpha = max(1.0, size) if c["normalizer"] == "max1" else size
+    y = y / alpha if alpha > 0 else 0 * y
+    for _ in range(c["iterations"]):
+        s = y @ y.T
+        if c["polynomial"] == "quintic":
+            y = QUINTIC[0] * y + QUINTIC[1] * s @ y + QUINTIC[2] * s @ s @ y
+        else:
+            y = sum(a * np.linalg.matrix_power(np.eye(len(s)) - s, k)
+                    for k, a in enumerate(coefficients(c["kappa"]))) @ y
+    check_newton_schulz(x, y.T if tall else y, alpha, c)
+    return y.T if tall else y
+
+
+def check_newton_schulz(x, found, alpha, c):
+    """The same on the singular values, one by one."""
+    u, singular, v = np.linalg.svd(x, full_matrices=False)
+    values = singular / alpha
+    for _ in range(c["iterations"]):
+        before = values
+        if c["polynomial"] == "quintic":
+            values = QUINTIC[0] * values + QUINTIC[1] * values**3 + QUINTIC[2] * values**5
+        else:
+            values = sum(a * (1 - values**2) ** k for k, a in enumerate(coefficients(c["kappa"]))) * values
+            assert (values >= 0).all() and (values <= 1 + 1e-12).all()
+            assert (1 - values**2 <= (1 - before**2) ** (c["kappa"] + 1) + 1e-12).all()
+    same(found, u @ np.diag(values) @ v, "Newton-Schulz")
+
+
+def shape_scale(shape, c):
+    rows, cols = shape
+    return {"none": 1.0, "rows-over-cols": math.sqrt(max(1.0, rows / cols)),
+            "larger-side": 0.2 * math.sqrt(max(rows, cols))}[c["shape_scale"]]
+
+
+def run_muon(run):
+    c, p = run.c, run.p
+    matrices = [k for k, (_, shape, role) in enumerate(p.tensors)
+                if len(shape) >= 2 and (role == "weight" or c["group"] == "all")]
+    others = [k for k in range(len(p.tensors)) if k not in matrices]
+    blocks = [[k] for k in matrices] + [others]
+    sigma = c["sigma"] * math.sqrt(len(blocks))
+    same(sum(1 / sigma**2 for _ in blocks), 1 / c["sigma"] ** 2, "the joint noise")
+    aux = Adam(c["aux_beta1"], c["aux_beta2"], c["aux_eps"])
+    mu, nu = c["momentum"], sigma * c["clip"] / BATCH
+    momentum = {k: np.zeros_like(run.theta[k]) for k in matrices}
+    norms, rhos = [], []
+    for t in range(1, STEPS + 1):
+        g, eta = run.release(t, blocks, [sigma] * len(blocks)), run.rate(t)
+        theta = list(run.theta)
+        # BC: the point at which Q is evaluated and the width of the probes
+        s = (1 - mu**t) / (1 - mu)
+        rho = math.sqrt(nu**2 * (1 - mu) * (1 + mu**t) / ((1 + mu) * (1 - mu**t)))
+        same(s * rho, nu * math.sqrt((1 - mu ** (2 * t)) / (1 - mu**2)), "the noise of the momentum")
+        divisor, width = (1.0, s * rho) if c["normalizer"] == "max1" else (s, rho)
+        for number, k in enumerate(matrices):
+            momentum[k], = run.keep([mu * momentum[k] + g[k]])
+            norms.append(length([momentum[k]]))
+            if c["probes"] == 0:
+                o = newton_schulz(momentum[k], c)
+            else:
+                point = momentum[k] / divisor
+                o = 2 * newton_schulz(point, c)
+                for u in p.probes[t - 1][number]:
+                    around = newton_schulz(point + width * u, c) + newton_schulz(point - width * u, c)
+                    o = o - around / (2 * c["probes"])
+            theta[k] = (1 - eta * c["weight_decay"]) * theta[k] - eta * shape_scale(theta[k].shape, c) * o
+        if c["probes"] > 0:
+            rhos.append(width)
+        for k, d in zip(others, aux.direction([g[k] for k in others])):
+            own = eta * c["aux_ratio"]
+            theta[k] = (1 - own * c["aux_weight_decay"]) * theta[k] - own * d
+        run.record(theta, eta, g)
+    if c["normalizer"] == "max1":
+        below = sum(n < 1 for n in norms)
+        assert 0.15 * len(norms) < below < 0.85 * len(norms), f"{below} of {len(norms)} below 1"
+        run.debug["norms_below_one"] = below
+    run.debug |= {"matrices": matrices, "blocks": blocks, "block_sigma": sigma}
+    if rhos:
+        run.debug["probe_widths"] = rhos
+
+
+# ---- DP-MacAdam ---------------------------------------------------------------------------------------------------
+
+
+def kappa_of(beta, t):
+    return 2 * (beta - beta**t) / (1 + beta)
+
+
+def check_kappa(beta):
+    """κ_t is E s_t for the product form when the gradients are independent with variance 1."""
+    s, before = 0.0, np.zeros(1)
+    for t in range(1, 8):
+        weights = np.array([(1 - beta) * beta ** (t - i) / (1 - beta**t) for i in range(1, t + 1)])
+        # E (g_t − m̂_t)(g_t − m̂_{t−1}); m̂_0 = 0
+        u = 1 - weights[-1] + float((weights[:-1] * before[:t - 1]).sum()) if t > 1 else 0.0
+        s = beta * s + (1 - beta) * u
+        same(s, kappa_of(beta, t), "kappa")
+        before = weights
+
+
+def run_macadam(run):
+    c, p = run.c, run.p
+    beta1, beta2, sigma = c["beta1"], c["beta2"], c["sigma"]
+    check_kappa(beta1)
+    ends = np.cumsum([x.size for x in run.theta])
+
+    def flat(parts):
+        return np.concatenate([x.ravel() for x in parts])
+
+    def parts(vector):
+        return [v.reshape(x.shape) for v, x in zip(np.split(vector, ends[:-1]), run.theta)]
+
+    d = int(ends[-1])
+    low, high = c["clip_min"] ** 2 / d, c["clip_max"] ** 2 / d
+    m, v, s, m_hat, b = np.zeros(d), np.zeros(d), np.zeros(d), np.zeros(d), np.full(d, c["clip_initial"])
+    lows, highs, bounds = 0, 0, []
+    for t in range(1, STEPS + 1):
+        eta, total = run.rate(t), np.zeros(d)
+        for i in p.lots[t - 1]:
+            w = (flat(p.gradients(run.theta, i)) - m_hat) / b
+            norm = length([w])
+            run.seen[0] = run.seen.get(0, 0) + 1
+            run.clipped[0] = run.clipped.get(0, 0) + (norm > 1)
+            total = total + w / max(1.0, norm)
+        w, = run.keep([(total + sigma * flat(p.noise[t - 1])) / BATCH])
+        g = b * w + m_hat
+        m = beta1 * m + (1 - beta1) * g
+        v = beta2 * v + (1 - beta2) * g * g
+        old, m_hat, v_hat = m_hat, m / (1 - beta1**t), v / (1 - beta2**t)
+        u = (g - m_hat) * (g - old) if c["variance"] == "exact" else (g - m_hat) ** 2
+        s = beta1 * s + (1 - beta1) * u
+        if t >= 2:
+            free = c["variance_scale"] * (s / kappa_of(beta1, t) - b * b * sigma**2 / BATCH**2)
+            lows, highs = lows + int((free < low).sum()), highs + int((free > high).sum())
+            clamped = np.minimum(np.maximum(free, low), high)
+            b = clamped**0.25 * math.sqrt(float(np.sqrt(clamped).sum()))
+        bounds.append([float(b.min()), float(b.max())])
+        run.record(parts(flat(run.theta) - eta * m_hat / (np.sqrt(v_hat) + c["gamma"])), eta, parts(w))
+    every = (STEPS - 1) * d
+    assert min(lows, highs, every - lows - highs) > 0.02 * every, (lows, highs, every)
+    run.debug = {"h1": low, "h2": high, "at_h1": lows, "at_h2": highs, "of": every, "b_range": bounds,
+                 "b_last": b.tolist()}
+
+
+# ---- PRISM --------------------------------------------------------------------------------------------------------
+
+
+def qr_positive(a):
+    """Thin QR with a non-negative diagonal of R."""
+    q, r = np.linalg.qr(a)
+    sign = np.where(np.diag(r) < 0, -1.0, 1.0)
+    q, r = q * sign, sign[:, None] * r
+    same(q @ r, a, "QR")
+    return q, r
+
+
+class Frame:
+    """A point A Bᵀ with the orthonormal frames in which its tangent vectors have the coordinates X, Y⊥."""
+
+    def __init__(self, a, b):
+        self.a, self.b = a, b
+        self.qa, self.ra = qr_positive(a)
+        self.qb, self.rb = qr_positive(b)
+
+    def coordinates(self, ga, gb):
+        x = ga @ np.linalg.inv(self.rb)
+        y = gb @ np.linalg.inv(self.ra)
+        k = self.qa.T @ x
+        return x, y - self.qb @ k.T
+
+    def off(self, y):
+        """(I − Q_B Q_Bᵀ) y"""
+        return y - self.qb @ (self.qb.T @ y)
+
+    def dense(self, x, y):
+        return x @ self.qb.T + self.qa @ y.T
+
+    def project(self, g):
+        """The projection of a dense matrix on the tangent space, by its own formula."""
+        pa, pb = self.qa @ self.qa.T, self.qb @ self.qb.T
+        return pa @ g + g @ pb - pa @ g @ pb
+
+    def half_lift(self, x, y):
+        k = self.qa.T @ x
+        da = (x - 0.5 * self.qa @ k) @ np.linalg.inv(self.rb).T
+        db = (y + 0.5 * self.qb @ k.T) @ np.linalg.inv(self.ra).T
+        same(da @ self.b.T + self.a @ db.T, self.dense(x, y), "the half lift")
+        return da, db
+
+    def check_noise(self):
+        """The covariance of the noise, as a matrix on all of R^{mn}, is the tangent projector."""
+        (m, r), n = self.a.shape, self.b.shape[0]
+        columns, projector = [], []
+        for j in range(m * r + n * r):
+            e = np.zeros(m * r + n * r)
+            e[j] = 1.0
+            columns.append(self.dense(e[:m * r].reshape(m, r), self.off(e[m * r:].reshape(n, r))).ravel())
+        for j in range(m * n):
+            e = np.zeros(m * n)
+            e[j] = 1.0
+            projector.append(self.project(e.reshape(m, n)).ravel())
+        same(np.array(columns).T @ np.array(columns), np.array(projector), "the covariance of the noise")
+        same(np.trace(np.array(projector)), r * (m + n - r), "the dimension of the tangent space")
+
+
+def transport(x, y, old, new):
+    moved_x = x @ (old.qb.T @ new.qb) + old.qa @ (y.T @ new.qb)
+    moved_y = new.off(old.qb @ (x.T @ new.qa) + y @ (old.qa.T @ new.qa))
+    same(new.dense(moved_x, moved_y), new.project(old.dense(x, y)), "the transport")
+    return moved_x, moved_y
+
+
+def inverse_root(v):
+    values, vectors = np.linalg.eigh(v)
+    found = vectors @ np.diag(values**-0.5) @ vectors.T
+    same(found @ v @ found, np.eye(len(v)), "the inverse root")
+    return found
+
+
+def polar(a):
+    u, _, v = np.linalg.svd(a)
+    return u @ v
+
+
+def retract(a, b, ua, ub, eta):
+    r = a.shape[1]
+    qu, ru = np.linalg.qr(np.hstack([a, ua]))
+    qv, rv = np.linalg.qr(np.hstack([b, ub]))
+    one = np.eye(r)
+    u, s, v = np.linalg.svd(ru @ np.block([[one, -eta * one], [-eta * one, 0 * one]]) @ rv.T)
+    root = np.diag(np.sqrt(s[:r]))
+    new_a, new_b = qu @ u[:, :r] @ root, qv @ v.T[:, :r] @ root
+    o = polar(new_a.T @ a + new_b.T @ b)
+    new_a, new_b = new_a @ o, new_b @ o
+
+    u, s, v = np.linalg.svd(a @ b.T - eta * (ua @ b.T + a @ ub.T))
+    same(new_a @ new_b.T, u[:, :r] @ np.diag(s[:r]) @ v[:r], "the retraction and the truncated SVD")
+    same(new_a.T @ new_a, new_b.T @ new_b, "the balance of the factors")
+    rest = s[r] if len(s) > r else 0.0
+    assert s[r - 1] > 0.02 * s[0] and rest < 0.5 * s[r - 1], f"singular values {s}: too close to say which is kept"
+    return new_a, new_b
+
+
+def run_prism(run):
+    c, p = run.c, run.p
+    sigma, clip, beta1, beta2 = c["sigma"], c["clip"], c["beta1"], c["beta2"]
+    pairs = [u for u in p.units if len(u) == 2]
+    heads = [u[0] for u in p.units if len(u) == 1]
+    head = Adam(beta1, beta2, c["head_eps"])
+    state = {a: None for a, _ in pairs}
+    ridges = []
+    for t in range(1, STEPS + 1):
+        eta = run.rate(t)
+        frames = {a: Frame(run.theta[a], run.theta[b]) for a, b in pairs}
+        if t == 1:
+            for f in frames.values():
+                f.check_noise()
+
+        total = [np.zeros_like(x) for x in run.theta]
+        for i in p.lots[t - 1]:
+            g = p.gradients(run.theta, i)
+            for a, b in pairs:
+                g[a], g[b] = frames[a].coordinates(g[a], g[b])
+            for u, dense in zip(p.units, p.unit_gradients(run.theta, i)):
+                if len(u) == 2:
+                    projected = frames[u[0]].project(dense)
+                    same(frames[u[0]].dense(g[u[0]], g[u[1]]), projected, "the projection of a gradient")
+                    same(length([g[u[0]], g[u[1]]]), length([projected]), "the norm of a projected gradient")
+            factor = run.factor(length(g))
+            total = [x + factor * y for x, y in zip(total, g)]
+        noise = list(p.noise[t - 1])
+        for a, b in pairs:
+            noise[b] = frames[a].off(noise[b])
+        g = run.keep([(x + sigma * clip * z) / BATCH for x, z in zip(total, noise)])
+
+        theta = list(run.theta)
+        for a, b in pairs:
+            f = frames[a]
+            (m, r), n = f.a.shape, f.b.shape[0]
+            if state[a] is None:
+                mx, my = np.zeros_like(f.a), np.zeros_like(f.b)
+                va, vb = np.zeros((r, r)), np.zeros((r, r))
+            else:
+                old, mx, my, va, vb = state[a]
+                mx, my = transport(mx, my, old, f)
+            mx, my = beta1 * mx + (1 - beta1) * g[a], beta1 * my + (1 - beta1) * g[b]
+            da, db = f.half_lift(g[a], g[b])
+            va = beta2 * va + (1 - beta2) * da.T @ da / m
+            vb = beta2 * vb + (1 - beta2) * db.T @ db / n
+            state[a] = (f, mx, my, va, vb)
+
+            nu2 = (sigma * clip / BATCH) ** 2
+            la = c["ridge"] * nu2 * (m - 0.75 * r) / m * np.trace(np.linalg.inv(f.b.T @ f.b)) / r
+            lb = c["ridge"] * nu2 * (n - 0.75 * r) / n * np.trace(np.linalg.inv(f.a.T @ f.a)) / r
+            ridges.append([float(la), float(lb)])
+            ua, ub = f.half_lift(mx / (1 - beta1**t), my / (1 - beta1**t))
+            ua = ua @ inverse_root(va / (1 - beta2**t) + la * np.eye(r))
+            ub = ub @ inverse_root(vb / (1 - beta2**t) + lb * np.eye(r))
+            theta[a], theta[b] = retract(f.a, f.b, ua, ub, eta)
+        if heads:
+            for k, d in zip(heads, head.direction([g[k] for k in heads])):
+                theta[k] = theta[k] - eta * c["head_ratio"] * d
+        run.record(theta, eta, g)
+    run.debug = {"ridges": [ridges[i:i + len(pairs)] for i in range(0, len(ridges), len(pairs))]}
+
+
+# ---- HyFree -------------------------------------------------------------------------------------------------------
+
+
+def offsets(points, eta):
+    return [0.0, eta, -eta] + ([2 * eta, -2 * eta] if points == 5 else [])
+
+
+def fit(xs, losses, noise):
+    """Slope b and curvature a of −b·x + a·x²/2 through the losses less the first, and their deviations when each
+    loss has the deviation `noise`."""
+    y = [v - losses[0] for v in losses]
+    s2, s3, s4 = (sum(x**k for x in xs) for k in (2, 3, 4))
+    sxy, sx2y = sum(x * v for x, v in zip(xs, y)), sum(x * x * v for x, v in zip(xs, y))
+    det = s3**2 - s2 * s4
+    b, a = (sxy * s4 - s3 * sx2y) / det, 2 * (s3 * sxy - s2 * sx2y) / det
+    # Against a solver, in units of the step, so that it has an easy matrix.
+    h = xs[1]
+    design = np.array([[-x / h, (x / h) ** 2 / 2] for x in xs])
+    solved = np.linalg.lstsq(design, np.array(y), rcond=None)[0]
+    same([b * h, a * h * h], solved, "the fit", 1e-7)
+    # Both are linear in the losses: the weight of each, then the root of the sum of squares.
+    weights = np.linalg.pinv(design)
+    weights[:, 0] -= weights.sum(axis=1)
+    sd_b, sd_a = noise * np.sqrt((weights**2).sum(axis=1)) / np.array([h, h * h])
+    known = {3: (1 / math.sqrt(2), math.sqrt(6)), 5: (1 / math.sqrt(10), math.sqrt(134) / 17)}[len(xs)]
+    same([sd_b * h, sd_a * h * h], [noise * known[0], noise * known[1]], "the deviations of the fit")
+    return b, a, float(sd_b), float(sd_a)
+
+
+def run_hyfree(run):
+    c, p, optimizer = run.c, run.p, base(run.c)
+    eta, bound, reports = c["rate"], c["loss_clip"], []
+    for t in range(1, STEPS + 1):
+        g = run.release(t)
+        d = optimizer.direction(g)
+        if t % c["every"] == 0:
+            number = len(reports)
+            lot, noise = p.probe_lots[number], p.loss_noise[number]
+            xs, losses, cut = offsets(c["points"], eta), [], 0
+            for x, z in zip(xs, noise):
+                there = run.keep([a - x * b for a, b in zip(run.theta, d)])
+                each = [p.loss(there, i) for i in lot]
+                cut += sum(v > bound for v in each)
+                total = sum(min(max(v, -bound), bound) for v in each)
+                losses.append((total + c["loss_sigma"] * bound * float(z)) / BATCH)
+            b, a, sd_b, sd_a = fit(xs, losses, c["loss_sigma"] * bound / BATCH)
+            wide = c["gate"] * sd_a < a and c["gate"] * sd_b < b
+            report = {"step": t, "rate_before": eta, "loss_bound": bound, "losses": losses, "cut": cut, "slope": b,
+                      "slope_sd": sd_b, "curvature": a, "curvature_sd": sd_a, "open": wide}
+            # A decision must not hang on a rounding.
+            assert abs(a - c["gate"] * sd_a) > 0.05 * sd_a and abs(b - c["gate"] * sd_b) > 0.05 * sd_b, report
+            if wide:
+                keep = c["rate_smoothing"]
+                eta = keep * eta + (1 - keep) * min(max(b / a, eta / 2), 2 * eta)
+            bound = max(c["loss_clip_min"], c["loss_clip_factor"] * losses[0])
+            reports.append(report | {"newton": b / a, "rate_after": eta, "loss_bound_after": bound})
+        run.record([x - eta * y for x, y in zip(run.theta, d)], eta, g)
+    wide = [r["open"] for r in reports]
+    assert any(wide) and not all(wide), wide
+    assert any(r["loss_bound_after"] == c["loss_clip_min"] for r in reports), "the least bound was never needed"
+    points = len(reports) * c["points"]
+    assert 0 < sum(r["cut"] for r in reports), points
+    run.debug = {"probes": reports}
+
+
+# ---- The cases ----------------------------------------------------------------------------------------------------
+
+ALL = {"rate": 0.02, "schedule": "constant", "clip": 4.0, "clipping": "flat", "automatic_gamma": 0.01, "sigma": 0.6}
+SGD = ALL | {"base": "sgd", "momentum": 0.9, "weight_decay": 0.0}
+ADAM = ALL | {"base": "adam", "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0}
+MUON = ALL | {"momentum": 0.9, "polynomial": "kappa", "kappa": 2, "iterations": 5, "normalizer": "frobenius",
+              "shape_scale": "none", "weight_decay": 0.0, "group": "hidden", "block_weights": "equal", "probes": 0,
+              "aux_ratio": 0.7, "aux_beta1": 0.9, "aux_beta2": 0.999, "aux_eps": 1e-8,
+              "aux_weight_decay": 0.0, "clip": 2.0, "sigma": 0.3}
+MACADAM = {"rate": 0.015, "schedule": "constant", "beta1": 0.9, "beta2": 0.999, "gamma": 1e-8,
+           "clip_initial": 1.0}
+PRISM = ALL | {"beta1": 0.9, "beta2": 0.999, "ridge": 1.0, "head_ratio": 0.5, "head_eps": 1e-8, "scale": 1.0}
+HYFREE = {"gate": 2.0, "every": 5, "points": 3, "probe": "fresh-lot", "loss_clip_min": 5.0, "loss_clip_factor": 3.0,
+          "rate_smoothing": 0.9, "schedule": "probed"}
+
+# name: the seed, the optimizer, the hyperparameters, the tensors and units
+# An epsilon of 1e-8 shows nowhere, so two cases (adamw, macadam-exact) have a large one.
+CASES = {
+    "sgd": (1, run_first_order, SGD, TENSORS, UNITS),
+    "sgd-decay": (2, run_first_order, SGD | {
+        "schedule": "linear", "clipping": "automatic", "weight_decay": 0.3}, TENSORS, UNITS),
+    "adam": (3, run_first_order, ADAM | {"rate": 0.03}, TENSORS, UNITS),
+    "adamw": (4, run_first_order, ADAM | {
+        "rate": 0.03, "schedule": "linear", "weight_decay": 0.4, "eps": 0.01}, TENSORS, UNITS),
+    "adam-bc": (5, run_adam_bc, ADAM | {"rate": 0.01, "eps": 0.0, "floor": 0.02}, TENSORS, UNITS),
+    "muon-k1": (11, run_muon, MUON | {"kappa": 1, "iterations": 7}, TENSORS, UNITS),
+    "muon-k2": (12, run_muon, MUON, TENSORS, UNITS),
+    "muon-k2-all": (13, run_muon, MUON | {"group": "all"}, TENSORS, UNITS),
+    "muon-k3": (14, run_muon, MUON | {"kappa": 3, "iterations": 4}, TENSORS, UNITS),
+    "muon-quintic": (15, run_muon, MUON | {"polynomial": "quintic", "kappa": None}, TENSORS, UNITS),
+    "muon-max1": (16, run_muon, MUON | {"normalizer": "max1", "clip": 0.8, "momentum": 0.7}, TENSORS, UNITS),
+    "muon-scaled": (17, run_muon, MUON | {
+        "schedule": "linear", "shape_scale": "rows-over-cols", "weight_decay": 0.4}, TENSORS, UNITS),
+    "muon-scaled-02": (18, run_muon, MUON | {"shape_scale": "larger-side"}, TENSORS, UNITS),
+    "muon-bc": (19, run_muon, MUON | {"probes": 1}, TENSORS, UNITS),
+    "muon-bc-max1": (20, run_muon, MUON | {
+        "probes": 2, "normalizer": "max1", "clip": 0.8, "momentum": 0.7}, TENSORS, UNITS),
+    "macadam-literal": (31, run_macadam, MACADAM | {
+        "sigma": 1.0, "variance": "literal", "variance_scale": 1.0, "clip_min": 3.0, "clip_max": 4.5}, TENSORS, UNITS),
+    "macadam-exact": (32, run_macadam, MACADAM | {
+        "sigma": 0.5, "variance": "exact", "variance_scale": float(BATCH), "clip_min": 2.0, "clip_max": 4.0,
+        "gamma": 0.01}, TENSORS, UNITS),
+    "prism": (41, run_prism, PRISM, PRISM_TENSORS, PRISM_UNITS),
+    "prism-narrow": (42, run_prism, PRISM, NARROW_TENSORS, NARROW_UNITS),
+    "hyfree-sgd": (51, run_hyfree, SGD | HYFREE | {
+        "rate": 0.03, "gate": 0.0, "every": 2, "probe": "same-lot", "loss_sigma": 0.002, "loss_clip": 20.0}, TENSORS,
+                   UNITS),
+    "hyfree-adam": (52, run_hyfree, ADAM | HYFREE | {
+        "rate": 0.05, "clipping": "automatic", "every": 3, "points": 5, "loss_sigma": 0.002, "loss_clip": 20.0},
+                    TENSORS, UNITS),
+}
+
+
+def problem_of(seed, c, tensors, units):
+    p = Problem(seed, tensors, units)
+    p.check()
+    if c.get("probes"):
+        matrices = [shape for _, shape, role in tensors if role == "weight" or (c["group"] == "all" and len(shape) > 1)]
+        p.probes = [[[p.normal(shape) for _ in range(c["probes"])] for shape in matrices] for _ in range(STEPS)]
+    if "every" in c:
+        steps = [t for t in range(1, STEPS + 1) if t % c["every"] == 0]
+        fresh = c["probe"] == "fresh-lot"
+        p.probe_lots = [p.lot(0 if n == 3 else p.random.integers(2, 10)) if fresh else p.lots[t - 1]
+                        for n, t in enumerate(steps)]
+        p.loss_noise = [p.normal(c["points"]) for _ in steps]
+    return p
+
+
+# ---- The files ----------------------------------------------------------------------------------------------------
+
+
+def inputs(x):
+    """Nested lists of the shortest decimals that give each float32 back."""
+    if isinstance(x, list):
+        return [inputs(y) for y in x]
+    found = [float(str(v)) for v in np.asarray(x).ravel().astype(np.float32)]
+    assert (f32(found) == np.asarray(x).ravel()).all()
+    return found
+
+
+def digits(x):
+    """Nested lists with nine significant digits."""
+    if isinstance(x, dict):
+        return {k: digits(v) for k, v in x.items()}
+    if isinstance(x, list):
+        return [digits(y) for y in x]
+    if isinstance(x, np.ndarray):
+        return [float(f"{v:.9g}") for v in x.ravel().tolist()]
+    return float(f"{x:.9g}") if isinstance(x, float) else x
+
+
+def write(path, content):
+    """A line a key, and a line an entry of those lists that hold lists."""
+    lines = []
+    for key, value in content.items():
+        if isinstance(value, list) and value and isinstance(value[0], (list, dict)):
+            text = "[\n" + ",\n".join("  " + json.dumps(v, allow_nan=False) for v in value) + "]"
+        else:
+            text = json.dumps(value, allow_nan=False)
+        lines.append(f" {json.dumps(key)}: {text}")
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    size = path.stat().st_size
+    assert size < LIMIT, f"{path.name}: {size} bytes"
+    return size
+
+
+def make(name):
+    seed, optimizer, config, tensors, units = CASES[name]
+    p = problem_of(seed, config, tensors, units)
+    run, rounded = Run(p, config, False), Run(p, config, True)
+    for one in (run, rounded):
+        optimizer(one)
+        one.check()
+    deviation = max(float(np.abs(a - b).max()) for x, y in zip(run.expected, rounded.expected) for a, b in zip(x, y))
+    assert run.clipped == rounded.clipped and deviation < 1e-4, deviation
+    moved = length([a - b for a, b in zip(run.theta, p.initial)])
+    assert 0.3 < moved < 100, moved
+
+    content = {
+        "script": "peers/golden_optim.py", "case": name, "numpy": np.__version__, "config": config,
+        "tensors": [{"name": n, "shape": list(shape), "role": role} for n, shape, role in tensors], "units": units,
+        "curvature": inputs(p.curvature), "targets": inputs(p.targets), "initial": inputs(p.initial),
+        "lots": p.lots, "batch": BATCH, "noise": inputs(p.noise)}
+    if hasattr(p, "probes"):
+        content["probes"] = inputs(p.probes)
+    if hasattr(p, "probe_lots"):
+        content |= {"probe_lots": p.probe_lots, "loss_noise": inputs(p.loss_noise)}
+    content |= {"rates": digits(run.rates), "released": digits(run.released), "expected": digits(run.expected),
+                "debug": digits(run.debug), "float32": float(f"{deviation:.1e}")}
+    size = write(OUT / f"{name}.json", content)
+    clipped = " ".join(f"{run.clipped[k]}/{run.seen[k]}" for k in sorted(run.seen))
+    print(f"{name:16} clipped {clipped:35} norm {length(p.initial):.4f} -> {length(run.theta):.4f}, moved {moved:.4f}, "
+          f"float32 {deviation:.0e}, {size} bytes", flush=True)
+
+
+def main():
+    OUT.mkdir(parents=True, exist_ok=True)
+    for name in sys.argv[1:] or CASES:
+        make(name)
+
+
+if __name__ == "__main__":
+    main()
