@@ -2,9 +2,7 @@
 
 use crate::Error;
 use crate::graph::{Graph, Init, Spec};
-use rand::SeedableRng;
-use rand_chacha::ChaCha12Rng;
-use rand_distr::{Distribution, StandardNormal};
+use tensor::normal::Key;
 use tensor::{Array, linalg};
 
 impl Graph {
@@ -20,10 +18,12 @@ impl Graph {
 /// One parameter, from a stream of its own: adding a parameter does not change the others.
 pub(crate) fn one(spec: &Spec, seed: u64, stream: u64) -> Result<Array, Error> {
     let shape = spec.shape.as_slice();
-    let mut random = ChaCha12Rng::seed_from_u64(seed);
-    random.set_stream(stream);
-    let mut normal =
-        |std: f32| Array::from_fn(shape, |_| std * <StandardNormal as Distribution<f32>>::sample(&StandardNormal, &mut random));
+    let normal = |std: f32| {
+        let mut array = Array::zeros(shape);
+        Key::from_seed(seed).derive(stream).fill_normals(array.data_mut());
+        array.data_mut().iter_mut().for_each(|x| *x *= std);
+        array
+    };
     Ok(match spec.init {
         Init::Zeros => Array::zeros(shape),
         Init::Ones => Array::from_fn(shape, |_| 1.0),

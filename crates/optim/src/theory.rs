@@ -5,14 +5,13 @@
 //! the error of the iteration. Their sizes say which hyperparameter to change. Their sum says little: the bound is loose, and its constants are seldom known.
 //!
 //! It is about *one* matrix, moved by η times the Newton–Schulz direction with p_κ: no weight decay, no scaling by shape, no bias correction, no quintic.
-//! Three things to know before it is believed:
+//! What to know before it is believed:
 //!
 //! - δ_{0,T} is a property of the run. With Gaussian noise no number below 1 bounds it surely, so the theorem holds where the given one does.
 //! - The corollaries let T grow and hold σ fixed, so the privacy loss grows with T. For a fixed loss σ grows like √T, and the bound does not vanish
 //!   unless the lots grow too.
 //! - The paper draws B examples independently. Poisson lots divided by their expected size B serve as well: the mean is the same, the variance no larger.
-//!
-//! What makes no sense is refused, and the refusal names the quantity.
+//! - What makes no sense is refused, and the refusal names the quantity.
 
 use crate::newton_schulz::Normaliser;
 use protocol::{Positive, Refused};
@@ -89,46 +88,23 @@ impl Iteration {
         Ok(Self { degree: counted("the degree", degree)?, steps })
     }
 
-    /// With the fewest steps for which the lemma promises ε_q ≤ `error`, which must be in (0, 1). From δ = 1 no number of steps is enough.
+    /// With the fewest steps for which the lemma promises ε_q ≤ `error`, a number in (0, 1). From δ = 1 no number of steps is enough.
     pub fn within(degree: usize, start: Start, error: f64) -> Result<Self, Refused> {
-        if !(error > 0.0 && error < 1.0) {
-            return Err(refused("the error ε", "a number in (0, 1)", error));
-        }
-        if !(start.gap > 0.0) {
-            return Err(refused("δ", "a number below 1", start.delta()));
-        }
-        // Ends: each step at least doubles the exponent, and −ln δ ≥ 1 − δ > 0.
-        let mut iteration = Self::new(degree, 0)?;
-        while iteration.quality(start).epsilon > error {
-            iteration.steps += 1;
-        }
-        Ok(iteration)
+        in_unit("the error ε", error)?;
+        let degree = counted("the degree", degree)?;
+        // After 1100 steps (κ+1)^q is larger than −1/ln δ for every δ < 1 there is.
+        let mut tried = (0..1100).map(|steps| Self { degree, steps });
+        tried.find(|iteration| iteration.quality(start).epsilon <= error).ok_or_else(|| refused("δ", "a number below 1", start.delta()))
     }
 
     /// With the fewest steps that take the singular value `from` to `to`, both in (0, 1). The lemma would ask for more: it does not know how fast small ones
     /// grow. Refuses a goal so near 1 that rounding hides it.
     pub fn between(degree: usize, from: f64, to: f64) -> Result<Self, Refused> {
-        for s in [from, to] {
-            if !(s > 0.0 && s < 1.0) {
-                return Err(refused("the singular value", "a number in (0, 1)", s));
-            }
-        }
-        let mut iteration = Self::new(degree, 0)?;
-        let mut s = from;
-        while s < to {
-            let next = iteration.step(s);
-            if !(next > s) {
-                return Err(refused("the singular value to reach", "less in double precision", to));
-            }
-            s = next;
-            iteration.steps += 1;
-        }
-        Ok(iteration)
-    }
-
-    /// κ
-    pub fn degree(self) -> usize {
-        self.degree
+        in_unit("the singular value", from)?;
+        in_unit("the singular value to reach", to)?;
+        let once = Self::new(degree, 1)?;
+        let steps = once.path(from).position(|s| s >= to);
+        Ok(Self { steps: steps.ok_or_else(|| refused("the singular value to reach", "less in double precision", to))?, ..once })
     }
 
     /// q
@@ -138,8 +114,7 @@ impl Iteration {
 
     /// What becomes of a singular value in [0, 1]. It stays there, and the order of several does not change: d/ds s p_κ(s²) is a multiple of (1−s²)^κ.
     pub fn singular_value(self, s: f64) -> f64 {
-        let values = std::iter::successors(Some(s), |&s| Some(self.step(s)).filter(|&next| next > s));
-        values.take(self.steps.saturating_add(1)).last().unwrap_or(s)
+        self.path(s).take(self.steps.saturating_add(1)).last().unwrap_or(s)
     }
 
     /// What Lemma 3.3 promises: ε_q = 1 − √(1 − δ^{(κ+1)^q}).
@@ -161,15 +136,17 @@ impl Iteration {
         Quality { epsilon: 1.0 - s, chi: 1.0 / s }
     }
 
-    /// s p_κ(s²)
-    fn step(self, s: f64) -> f64 {
-        let h = (1.0 - s) * (1.0 + s);
-        let (mut term, mut sum) = (1.0, 1.0);
-        for k in 1..=self.degree {
-            term *= h * (2 * k - 1) as f64 / (2 * k) as f64;
-            sum += term;
-        }
-        (s * sum).min(1.0)
+    /// A singular value before the first step, after it, and so on, until rounding stops it.
+    fn path(self, s: f64) -> impl Iterator<Item = f64> {
+        let step = move |&s: &f64| {
+            let (h, mut term, mut p) = ((1.0 - s) * (1.0 + s), 1.0, 1.0);
+            for k in 1..=self.degree {
+                term *= h * (2 * k - 1) as f64 / (2 * k) as f64;
+                p += term;
+            }
+            Some((s * p).min(1.0)).filter(|&next| next > s)
+        };
+        std::iter::successors(Some(s), step)
     }
 }
 
@@ -181,9 +158,6 @@ pub struct Quality {
 }
 
 impl Quality {
-    /// The polar factor itself.
-    pub const EXACT: Self = Self { epsilon: 0.0, chi: 1.0 };
-
     /// ε_q
     pub fn epsilon(self) -> f64 {
         self.epsilon
@@ -196,7 +170,6 @@ impl Quality {
 }
 
 /// (Σ_j w_{t,j}²)^{1/2} for the weights w_{t,j} ∝ β^{t−j} of a momentum after t steps (Lemma B.5): what averaging leaves of the noise of one step.
-///
 /// The sum is (1−β)/(1+β) · (1+β^t)/(1−β^t) = tanh(h)/tanh(ht) with h = −½ ln β, which has all its digits for β near 1 and near 0.
 pub fn weight_norm(momentum: f64, step: u64) -> Result<f64, Refused> {
     let h = half_decay(momentum)?;
@@ -204,15 +177,12 @@ pub fn weight_norm(momentum: f64, step: u64) -> Result<f64, Refused> {
 }
 
 /// Γ_T(β), the mean of [`weight_norm`] over the steps 1 to T (6). It is at most 1/(T√(1−β)) + 2√(1−β), which gives (8) its constants.
-///
 /// The first terms are summed as they are. For the others Euler–Maclaurin is exact in double precision, as ∫ √coth has a closed form; so any T is fast.
 pub fn mean_weight_norm(momentum: f64, steps: u64) -> Result<f64, Refused> {
     const SUMMED: u64 = 1024;
-    let h = half_decay(momentum)?;
+    // From here on tanh(h) = 1; an infinite h would only bring ∞ − ∞.
+    let h = half_decay(momentum)?.min(100.0);
     let count = counted("the steps", steps)? as f64;
-    if h == f64::INFINITY {
-        return Ok(1.0);
-    }
     let height = |x: f64| x.tanh().sqrt().recip();
     let mut sum: f64 = (1..=steps.min(SUMMED)).map(|t| height(h * t as f64)).sum();
     if steps > SUMMED {
@@ -348,10 +318,7 @@ impl Horizon {
 
     /// η_T = η₀ T^{−3/4}, β_T = 1 − T^{−1/2}, C_T = K √(2 log T), for T ≥ 2 (13).
     pub fn light_tail(steps: u64, eta0: f64, k: f64) -> Result<Self, Refused> {
-        if steps < 2 {
-            return Err(refused("the steps", "at least 2", steps));
-        }
-        let t = steps as f64;
+        let t = if steps >= 2 { steps as f64 } else { return Err(refused("the steps", "at least 2", steps)) };
         let learning_rate = positive("the constant η₀", eta0)? * t.powf(-0.75);
         Ok(Self { steps, learning_rate, momentum: 1.0 - t.powf(-0.5), clip: positive("the tail scale K", k)? * (2.0 * t.ln()).sqrt() })
     }
@@ -415,7 +382,11 @@ fn positive(what: &'static str, value: f64) -> Result<f64, Refused> {
 
 // Here and elsewhere: asks for the good case, so that NaN is refused.
 fn not_negative(what: &str, value: f64) -> Result<f64, Refused> {
-    if value >= 0.0 && value < f64::INFINITY { Ok(value) } else { Err(refused(what, "a finite number of at least 0", value)) }
+    if (0.0..f64::INFINITY).contains(&value) { Ok(value) } else { Err(refused(what, "a finite number of at least 0", value)) }
+}
+
+fn in_unit(what: &str, value: f64) -> Result<f64, Refused> {
+    if value > 0.0 && value < 1.0 { Ok(value) } else { Err(refused(what, "a number in (0, 1)", value)) }
 }
 
 fn counted<N: PartialEq + From<u8> + fmt::Display>(what: &str, count: N) -> Result<N, Refused> {

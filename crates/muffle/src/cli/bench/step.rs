@@ -7,12 +7,11 @@ use clap::{Args, ValueEnum};
 use model::hf::Config;
 use model::{Checkpoint, Engine, Example, Lora, Memory, Network, Observed, Preset, Weights};
 use protocol::{Blocks, Geometry, Params};
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha12Rng;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tensor::matmul::{Onto, Threads, View, ViewMut, matmul};
+use tensor::normal::{Key, Rng};
 
 /// Milliseconds of one step, forward and backward and clipping, without noise and update
 #[derive(Args)]
@@ -186,7 +185,7 @@ impl BenchStep {
         if let Some((source, target)) = lengths.iter().find(|(source, target)| source + target > longest) {
             return Err(Failure::Input(format!("{} tokens, the model takes at most {longest}", source + target)));
         }
-        let mut random = ChaCha12Rng::seed_from_u64(1);
+        let mut random = Key::from_seed(1).words();
         let batch = (self.batch as usize).max(1);
         let count = lengths.len().div_ceil(batch).max(1);
         let mut lengths = lengths.iter().copied().cycle();
@@ -196,7 +195,7 @@ impl BenchStep {
             let widest = lot.iter().map(|(source, target)| source + target).max().unwrap_or(0);
             let example = |(source, target): (usize, usize)| {
                 let (length, first) = if self.layout == Layout::Padded { (widest, 0) } else { (source + target, source) };
-                let tokens = (0..length).map(|_| random.random_range(0..vocab as u32)).collect();
+                let tokens = (0..length).map(|_| random.next_u32() % vocab as u32).collect();
                 (Example::continuation(tokens, first), source + target)
             };
             batches.push(lot.into_iter().map(example).collect());

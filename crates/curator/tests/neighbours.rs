@@ -1,0 +1,105 @@
+//! With the same randomness, neighbouring data sets give sums at most the declared sensitivity apart, in every geometry, block and way of clipping, and the same
+//! control flow.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use curator::{Records, Sampling};
+use model::Example;
+use protocol::{Announcement, Bound, LossQuery, Oracle};
+use support::{ALL, Kind, askings, curator, network, poisson, positive, record, records, sums};
+
+/// Records of which number 3 is as given.
+fn with(kind: Kind, third: Option<Example>) -> Records {
+    let mut places: Vec<Option<Example>> = records(kind, 9).into_iter().map(Some).collect();
+    places[3] = third;
+    Records::with_vacancies(places)
+}
+
+/// Records that somebody could have: small, ordinary, huge, and ones whose gradients are not finite.
+fn people(kind: Kind) -> Vec<Example> {
+    let scales: &[f32] = if kind == Kind::Mlp { &[1e-6, 1.0, 1e4, 1e30, f32::INFINITY, f32::NAN] } else { &[1.0] };
+    let seeds = 40..43u64;
+    seeds.flat_map(|seed| scales.iter().map(move |&scale| record(kind, seed, scale))).collect()
+}
+
+fn samplings() -> [Sampling; 4] {
+    [poisson(0.6), Sampling::FixedSize { lot: 5 }, Sampling::Shuffled { lot: 4 }, Sampling::Full]
+}
+
+/// The largest share of the sensitivity that was seen.
+fn farthest(kind: Kind, one: Option<Example>, other: Option<Example>, declared: f64) -> f64 {
+    let (network, _) = network(kind);
+    let mut farthest = 0.0f64;
+    for sampling in samplings() {
+        let (mut a, at) = curator(kind, with(kind, one.clone()), sampling, 11);
+        let (mut b, _) = curator(kind, with(kind, other.clone()), sampling, 11);
+        for asking in askings(kind, &network, &at, 0.3, 1e-3) {
+            // A few lots, so that the record is in some of them; shuffled lots in one epoch.
+            for lot in 0..3 {
+                let (answer_a, answer_b) = match (asking.ask(&mut a, &at), asking.ask(&mut b, &at)) {
+                    (Ok(a), Ok(b)) => (a, b),
+                    // Within an epoch another kind of release is refused, to both.
+                    (Err(a), Err(b)) => {
+                        assert_eq!(a, b);
+                        assert!(matches!(sampling, Sampling::Shuffled { .. }) && lot < 3);
+                        continue;
+                    }
+                    other => panic!("one was answered and one refused: {other:?}"),
+                };
+                assert_eq!(answer_a.std, answer_b.std);
+                let (sum_a, sum_b) = (sums(&answer_a, a.lot_size()), sums(&answer_b, b.lot_size()));
+                let apart: Vec<Vec<f64>> = sum_a.iter().zip(&sum_b).map(|(a, b)| a.iter().zip(b).map(|(a, b)| a - b).collect()).collect();
+                for (block, bound) in asking.bounds.iter().enumerate() {
+                    let share = asking.norm(&apart, block) / (declared * bound.clip.get());
+                    assert!(share <= 1.0, "{kind:?} {sampling:?} block {block} {:?}: {share}", asking.clipping);
+                    farthest = farthest.max(share);
+                }
+            }
+        }
+        assert_eq!(a.ledger(), b.ledger(), "the same control flow");
+    }
+    farthest
+}
+
+#[test]
+fn adding_or_removing_a_record_moves_a_sum_by_the_clip_bound_at_most() {
+    for kind in ALL {
+        let mut farthest_of_all = 0.0f64;
+        for person in people(kind) {
+            farthest_of_all = farthest_of_all.max(farthest(kind, None, Some(person), 1.0));
+        }
+        // The bound is tight: some record uses nearly all of it.
+        assert!(farthest_of_all > 0.99, "{kind:?}: {farthest_of_all}");
+    }
+}
+
+#[test]
+fn replacing_a_record_moves_a_sum_by_twice_the_clip_bound_at_most() {
+    for kind in ALL {
+        let people = people(kind);
+        for pair in people.windows(2) {
+            farthest(kind, Some(pair[0].clone()), Some(pair[1].clone()), 2.0);
+        }
+    }
+}
+
+#[test]
+fn losses_move_by_their_clip_bound_at_most() {
+    for kind in ALL {
+        for person in people(kind) {
+            for clip in [1e-3, 0.5, 100.0] {
+                let bound = Bound::new(clip, 1e-3).unwrap();
+                let (mut a, at) = curator(kind, with(kind, None), Sampling::Full, 3);
+                let (mut b, _) = curator(kind, with(kind, Some(person.clone())), Sampling::Full, 3);
+                let mut ask = |curator: &mut curator::Curator<_>| {
+                    curator.draw(&Announcement::default().and(positive(1e-3), 1)).unwrap();
+                    curator.loss(&LossQuery { at: &at, bound }).unwrap().value * curator.lot_size()
+                };
+                let apart = (ask(&mut a) - ask(&mut b)).abs();
+                assert!(apart <= clip * (1.0 + 1e-4), "{kind:?} {clip}: {apart}");
+            }
+        }
+    }
+}

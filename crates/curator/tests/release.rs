@@ -1,0 +1,217 @@
+//! What is released, and what is refused.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use accounting::{Accountant, Adjacency, Budget, Delta, Epsilon, Event};
+use curator::{Curator, Door, Exact, Origin, Randomness, Records, Sampling};
+use model::{Engine, Example, Memory, NormMethod};
+use protocol::{Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, LossQuery, Oracle, Params, Refused};
+use support::{ALL, Asking, Kind, askings, curator, network, poisson, positive, record, records, sums};
+
+fn close(a: &[Vec<f64>], b: &[Vec<f64>], tolerance: f64) -> bool {
+    a.iter().flatten().zip(b.iter().flatten()).all(|(a, b)| (a - b).abs() <= tolerance)
+}
+
+#[test]
+fn micro_batches_do_not_matter() {
+    for kind in ALL {
+        let (net, at) = network(kind);
+        for asking in askings(kind, &net, &at, 0.5, 0.1) {
+            let release = |micro: usize, method: NormMethod, memory: Memory, threads: usize| {
+                let (mut network, at) = network(kind);
+                network.set_norm_method(method);
+                network.set_memory(memory);
+                let records = Records::new(records(kind, 23));
+                let mut curator = Curator::new(network, records, poisson(0.7), Door::unlimited(), Randomness::fixed(4)).unwrap();
+                curator.set_micro_batch(micro);
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                pool.install(|| sums(&asking.ask(&mut curator, &at).unwrap(), curator.lot_size()))
+            };
+            let whole = release(1000, NormMethod::Cheapest, Memory::Keep, 2);
+            let size = whole.iter().flatten().fold(0.0f64, |most, x| most.max(x.abs()));
+            for micro in [1, 2, 7, 16] {
+                assert!(close(&whole, &release(micro, NormMethod::Cheapest, Memory::Keep, 2), 1e-5 * size), "{kind:?} {micro}");
+            }
+            assert!(close(&whole, &release(5, NormMethod::Direct, Memory::Recompute, 2), 1e-5 * size), "{kind:?}");
+            assert!(close(&whole, &release(5, NormMethod::Ghost, Memory::Keep, 2), 1e-5 * size), "{kind:?}");
+            // The number of threads changes not one bit.
+            assert_eq!(release(5, NormMethod::Cheapest, Memory::Keep, 1), release(5, NormMethod::Cheapest, Memory::Keep, 3));
+        }
+    }
+}
+
+#[test]
+fn an_empty_lot_takes_the_same_path() {
+    let (net, at) = network(Kind::Mlp);
+    let asking = &askings(Kind::Mlp, &net, &at, 1.0, 1.0)[0];
+    let (mut curator, at) = curator(Kind::Mlp, Records::new(records(Kind::Mlp, 20)), poisson(1e-12), 4);
+    let answer = asking.ask(&mut curator, &at).unwrap();
+    assert!(answer.value.iter().all(|tensor| tensor.data().iter().all(|x| x.is_finite() && *x != 0.0)));
+    assert_eq!(curator.ledger().events().len(), 1);
+    assert!((curator.lot_size() - 2e-11).abs() < 1e-20, "the divisor is the expected size");
+}
+
+#[test]
+fn a_poisoned_record_contributes_nothing() {
+    let (net, at) = network(Kind::Mlp);
+    for asking in askings(Kind::Mlp, &net, &at, 1.0, 0.1) {
+        let healthy = records(Kind::Mlp, 8);
+        let release = |extra: Option<Example>| {
+            let places = healthy.iter().cloned().map(Some).chain([extra]).collect();
+            let (mut curator, at) = curator(Kind::Mlp, Records::with_vacancies(places), Sampling::Full, 9);
+            asking.ask(&mut curator, &at).unwrap()
+        };
+        let without = release(None);
+        for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut numbers = vec![0.5; support::FEATURES];
+            numbers[2] = poison;
+            assert_eq!(release(Some(Example::numbers(numbers, 1))), without);
+        }
+    }
+}
+
+#[test]
+fn what_was_not_announced_is_refused() {
+    let (net, at) = network(Kind::Mlp);
+    let asking = &askings(Kind::Mlp, &net, &at, 1.0, 1.0)[2];
+    let (mut curator, at) = curator(Kind::Mlp, Records::new(records(Kind::Mlp, 5)), Sampling::Full, 1);
+    let probe = |curator: &mut Curator<_>, sigma| curator.loss(&LossQuery { at: &at, bound: Bound::new(1.0, sigma).unwrap() });
+    assert!(matches!(curator.gradient(&asking.query(&at)), Err(Refused::Query(_))), "no lot");
+    assert!(curator.draw(&Announcement::default()).is_err(), "nothing announced");
+    curator.draw(&Announcement::gradient(&asking.bounds).and(positive(5.0), 2)).unwrap();
+    assert!(probe(&mut curator, 4.0).is_err());
+    assert!(probe(&mut curator, 5.0).is_ok() && probe(&mut curator, 5.0).is_ok());
+    assert!(probe(&mut curator, 5.0).is_err(), "only two");
+    assert!(curator.gradient(&asking.query(&at)).is_ok());
+    assert!(curator.gradient(&asking.query(&at)).is_err(), "only once");
+    assert_eq!(curator.ledger().events().len(), 1, "one lot, one event");
+    // A refused query spends nothing of what was announced.
+    curator.draw(&Announcement::gradient(&asking.bounds)).unwrap();
+    let wrong = Asking {
+        bounds: asking.bounds[1..].to_vec(),
+        geometry: Geometry::Identity,
+        blocks: asking.blocks.clone(),
+        clipping: Clipping::Cut,
+    };
+    assert!(curator.gradient(&wrong.query(&at)).is_err());
+    assert!(curator.gradient(&asking.query(&at)).is_ok());
+}
+
+#[test]
+fn nonsense_is_refused() {
+    let (mut curator, at) = curator(Kind::Mlp, Records::new(records(Kind::Mlp, 5)), Sampling::Full, 1);
+    let bounds = [Bound::new(1.0, 1.0).unwrap()];
+    let other = Params::new(at.iter().skip(1).cloned().collect());
+    let blocks = Blocks::flat(at.len());
+    let mut ask = |at: &Params, geometry: &Geometry, blocks: &Blocks| {
+        curator.draw(&Announcement::gradient(&bounds)).unwrap();
+        curator.gradient(&GradientQuery { at, geometry, blocks, bounds: &bounds, clipping: Clipping::Cut })
+    };
+    assert!(ask(&other, &Geometry::Identity, &Blocks::flat(other.len())).is_err());
+    assert!(ask(&at, &Geometry::Identity, &Blocks::flat(other.len())).is_err());
+    assert!(ask(&at, &Geometry::Identity, &Blocks::each(at.len())).is_err());
+    let affine = |center: f32, scale: f32| {
+        let filled = |x: f32| {
+            let mut params = at.zeros_like();
+            params.fill(x);
+            params
+        };
+        Geometry::Affine { center: filled(center), scale: filled(scale) }
+    };
+    for (center, scale) in [(0.0, 0.0), (0.0, -1.0), (0.0, f32::NAN), (f32::NAN, 1.0), (f32::INFINITY, 1.0), (1e6, 1.0), (1.0, 1e-6)] {
+        assert!(ask(&at, &affine(center, scale), &blocks).is_err(), "{center} {scale}");
+    }
+    assert!(ask(&at, &affine(0.1, 1.0), &blocks).is_ok());
+    for (clip, sigma) in [(0.0, 1.0), (1.0, 0.0), (f64::NAN, 1.0), (1.0, f64::NAN), (-1.0, 1.0), (1.0, f64::INFINITY)] {
+        assert!(Bound::new(clip, sigma).is_err());
+    }
+}
+
+#[test]
+fn records_that_do_not_fit_are_refused_before_anything_is_computed() {
+    let (network, _) = network(Kind::Mlp);
+    let mut people = records(Kind::Mlp, 5);
+    people.push(Example::numbers(vec![0.0; 3], 0));
+    let refused = Curator::new(network, Records::new(people), Sampling::Full, Door::unlimited(), Randomness::fixed(0)).unwrap_err();
+    assert!(matches!(&refused, Refused::Query(what) if what.contains("record 6")), "{refused}");
+}
+
+#[test]
+fn the_budget_ends_it_and_nothing_is_computed() {
+    let budget = Budget {
+        epsilon: Epsilon::new(1.0).unwrap(),
+        delta: Delta::new(1e-5).unwrap(),
+        unit: Adjacency::AddRemove.into(),
+        accountant: Accountant::Best,
+    };
+    let (network, at) = network(Kind::Mlp);
+    let asking = &askings(Kind::Mlp, &network, &at, 1.0, 6.0)[0];
+    let mut curator =
+        Curator::new(network, Records::new(records(Kind::Mlp, 20)), poisson(0.3), Door::within(budget), Randomness::from_system().unwrap())
+            .unwrap();
+    let steps = (0..10_000).take_while(|_| asking.ask(&mut curator, &at).is_ok()).count() as u64;
+    assert!(steps > 3 && steps < 1000, "{steps}");
+    assert!(matches!(asking.ask(&mut curator, &at), Err(Refused::Budget(_))));
+    // The lot before the refusal is gone too.
+    assert!(matches!(curator.gradient(&asking.query(&at)), Err(Refused::Query(_))));
+    assert_eq!(curator.ledger().events().len(), steps);
+    assert!(budget.price(curator.ledger().events()).unwrap().epsilon <= 1.0);
+    assert_eq!(curator.randomness().origin(), Origin::System);
+}
+
+#[test]
+fn the_system_never_gives_the_same_twice() {
+    let (net, at) = network(Kind::Mlp);
+    let asking = &askings(Kind::Mlp, &net, &at, 1.0, 1.0)[0];
+    let release = || {
+        let (network, at) = network(Kind::Mlp);
+        let records = Records::with_vacancies(vec![None; 5]);
+        let mut curator = Curator::new(network, records, Sampling::Full, Door::unlimited(), Randomness::from_system().unwrap()).unwrap();
+        asking.ask(&mut curator, &at).unwrap()
+    };
+    assert_ne!(release(), release());
+}
+
+#[test]
+fn exact_is_exact_and_says_so() {
+    let (net, at) = network(Kind::Lora);
+    let people = records(Kind::Lora, 12);
+    for asking in askings(Kind::Lora, &net, &at, 1e-3, 5.0) {
+        let (mut engine, at) = network(Kind::Lora);
+        let mut sum = at.zeros_like();
+        engine.plain_sum(&at, &people.iter().collect::<Vec<_>>(), &mut sum).unwrap();
+        let mut expected: Vec<Vec<f64>> = sum.iter().map(|tensor| tensor.data().iter().map(|&x| f64::from(x)).collect()).collect();
+        asking.geometry.encode_sum(&asking.blocks, &vec![12.0; asking.blocks.count()], &mut expected);
+        let mut exact = Exact::new(engine, Records::new(people.clone()), Sampling::Full, Randomness::fixed(1)).unwrap();
+        let answer = asking.ask(&mut exact, &at).unwrap();
+        let size = expected.iter().flatten().fold(0.0f64, |most, x| most.max(x.abs()));
+        assert!(close(&sums(&answer, 12.0), &expected, 1e-5 * size));
+        assert!(answer.std.iter().all(|&std| std == 0.0));
+        let loss = exact.loss(&LossQuery { at: &at, bound: Bound::new(1e-9, 1.0).unwrap() }).unwrap().value;
+        let losses = network(Kind::Lora).0.losses(&at, &people.iter().collect::<Vec<_>>()).unwrap();
+        assert!((loss - losses.iter().sum::<f64>() / 12.0).abs() < 1e-6);
+        assert_eq!(exact.ledger().events().runs(), [(Event::NonPrivate, 1)]);
+        assert!(
+            exact
+                .ledger()
+                .cost(Adjacency::AddRemove)
+                .unwrap()
+                .epsilon(Accountant::Best, Delta::new(1e-5).unwrap())
+                .unwrap()
+                .epsilon
+                .is_infinite()
+        );
+    }
+}
+
+#[test]
+fn one_record_more_or_less_does_not_change_the_divisor() {
+    let (a, _) = curator(Kind::Mlp, Records::new(records(Kind::Mlp, 5)), poisson(0.5), 1);
+    let mut places: Vec<Option<Example>> = records(Kind::Mlp, 5).into_iter().map(Some).collect();
+    places[2] = None;
+    let (b, _) = curator(Kind::Mlp, Records::with_vacancies(places), poisson(0.5), 1);
+    assert_eq!(a.lot_size(), b.lot_size());
+    assert_eq!(format!("{:?}", Records::new(vec![record(Kind::Mlp, 1, 1.0)])), "Records(1 places)");
+}
