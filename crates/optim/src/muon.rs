@@ -148,9 +148,9 @@ impl Muon {
         })
     }
 
-    /// The multiplier of each block, by tensor: the matrices, then one for all others.
-    pub fn blocks(&self) -> &Blocks {
-        &self.asking.blocks
+    /// The places of the matrices among the tensors.
+    pub fn matrices(&self) -> &[usize] {
+        &self.matrices
     }
 
     /// 2 Q(M) − (1/2J) Σ_j [Q(M + r U_j) + Q(M − r U_j)], or Q(M).

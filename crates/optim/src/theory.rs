@@ -7,10 +7,10 @@
 //! It is about *one* matrix, moved by η times the Newton–Schulz direction with p_κ: no weight decay, no scaling by shape, no bias correction, no quintic.
 //! What to know before it is believed:
 //!
-//! - δ_{0,T} is a property of the run. With Gaussian noise no number below 1 bounds it surely, so the theorem holds where the given one does.
-//! - The corollaries let T grow and hold σ fixed, so the privacy loss grows with T. For a fixed loss σ grows like √T, and the bound does not vanish
-//!   unless the lots grow too.
-//! - The paper draws B examples independently. Poisson lots divided by their expected size B serve as well: the mean is the same, the variance no larger.
+//! - The paper takes δ_{0,T} for a constant. It is a property of the run, and with Gaussian noise no constant below 1 is sure: the bound is as good as the guess.
+//! - The corollaries let T grow and hold σ fixed, so the privacy loss grows with T. For a fixed loss σ/B grows like √T/N while
+//!   Γ_T ≥ 1/√T: the noise term does not vanish unless the number N of examples grows.
+//! - The paper draws B examples independently. Poisson lots divided by their expected size B serve as well: same mean, same v_C.
 //! - What makes no sense is refused, and the refusal names the quantity.
 
 use crate::newton_schulz::Normaliser;
@@ -395,4 +395,461 @@ fn counted<N: PartialEq + From<u8> + fmt::Display>(what: &str, count: N) -> Resu
 
 fn refused(what: &str, expected: &str, got: impl fmt::Display) -> Refused {
     Refused::Query(format!("{what}: {expected} expected, got {got}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tensor::normal::Key;
+
+    fn close(a: f64, b: f64, tolerance: f64) -> bool {
+        (a - b).abs() <= tolerance * b.abs()
+    }
+
+    fn normals(seed: u64, count: usize) -> Vec<f32> {
+        let mut numbers = vec![0.0; count];
+        Key::from_seed(seed).normals(0, &mut numbers);
+        numbers
+    }
+
+    /// c_s from its definition.
+    fn coefficient(s: u32) -> f64 {
+        let factorial = |n: u32| (1..=n).map(f64::from).product::<f64>();
+        factorial(2 * s) / (4f64.powi(s as i32) * factorial(s).powi(2))
+    }
+
+    #[test]
+    fn one_step_contracts() {
+        for degree in 1..=4 {
+            let once = Iteration::new(degree, 1).unwrap();
+            let mut before = -1.0;
+            for i in 0..=10_000 {
+                let s = f64::from(i) * 1e-4;
+                let after = once.singular_value(s);
+                let p: f64 = (0..=degree as u32).map(|k| coefficient(k) * (1.0 - s * s).powi(k as i32)).sum();
+                assert!((after - s * p).abs() < 1e-14, "κ = {degree}, s = {s}: {after}");
+                assert!((0.0..=1.0).contains(&after));
+                assert!(1.0 - after * after <= (1.0 - s * s).powi(degree as i32 + 1) + 1e-14, "κ = {degree}, s = {s}");
+                assert!(after >= before - 1e-15, "κ = {degree}: the order changed at {s}");
+                before = after;
+            }
+        }
+    }
+
+    #[test]
+    fn steps_to_nine_tenths() {
+        let table = [[3, 7, 10, 13, 18, 24], [2, 5, 7, 8, 12, 16], [2, 4, 5, 7, 10, 13]];
+        for (degree, row) in (1..).zip(table) {
+            for (s, steps) in [0.5, 0.1, 0.03, 0.01, 1e-3, 1e-4].into_iter().zip(row) {
+                assert_eq!(Iteration::between(degree, s, 0.9).unwrap().steps(), steps, "κ = {degree}, s = {s}");
+                // The lemma knows no better.
+                assert!(Iteration::within(degree, Start::from_singular_value(s).unwrap(), 0.1).unwrap().steps() >= steps);
+            }
+        }
+        assert_eq!(Iteration::between(2, 0.95, 0.9).unwrap().steps(), 0);
+        // 1.5·0.5 − 0.5·0.5³ = 0.6875, just reached.
+        assert_eq!(Iteration::between(1, 0.5, 0.6875).unwrap().steps(), 1);
+        assert_eq!(Iteration::between(1, 0.5, 0.6876).unwrap().steps(), 2);
+    }
+
+    /// A row-major matrix in f64.
+    #[derive(Clone)]
+    struct Matrix(usize, usize, Vec<f64>);
+
+    impl Matrix {
+        fn times(&self, other: &Self) -> Self {
+            let entry = |i: usize, j: usize| (0..self.1).map(|k| self.2[i * self.1 + k] * other.2[k * other.1 + j]).sum();
+            Self(self.0, other.1, (0..self.0 * other.1).map(|at| entry(at / other.1, at % other.1)).collect())
+        }
+        fn transposed(&self) -> Self {
+            Self(self.1, self.0, (0..self.2.len()).map(|at| self.2[at % self.0 * self.1 + at / self.0]).collect())
+        }
+        fn plus(&self, factor: f64, other: &Self) -> Self {
+            Self(self.0, self.1, self.2.iter().zip(&other.2).map(|(a, b)| a + factor * b).collect())
+        }
+        fn operator_norm(&self) -> f64 {
+            let array = Array::new([self.0, self.1], self.2.iter().map(|&x| x as f32).collect()).unwrap();
+            f64::from(linalg::svd(&array).unwrap().1[0])
+        }
+        fn newton_schulz(&self, degree: u32, steps: usize) -> Self {
+            let one = Self(self.0, self.0, (0..self.0 * self.0).map(|at| if at % (self.0 + 1) == 0 { 1.0 } else { 0.0 }).collect());
+            (0..steps).fold(self.clone(), |y, _| {
+                let h = one.plus(-1.0, &y.times(&y.transposed()));
+                let mut sum = Self(self.0, self.0, vec![0.0; self.0 * self.0]);
+                let mut power = one.clone();
+                for s in 0..=degree {
+                    sum = sum.plus(coefficient(s), &power);
+                    power = power.times(&h);
+                }
+                sum.times(&y)
+            })
+        }
+    }
+
+    #[test]
+    fn the_lemma_holds_for_matrices() {
+        let random =
+            |seed, m: usize, n: usize, scale: f32| Array::new([m, n], normals(seed, m * n).iter().map(|x| scale * x).collect()).unwrap();
+        // Rank 2, in whole numbers.
+        let low = Array::from_fn([5, 7], |at| ((at / 7 + 1) * (at % 7 + 2)) as f32 - ((at / 7 % 2) * (at % 7 % 3)) as f32);
+        let wanted = [random(1, 4, 6, 1.0), random(2, 7, 4, 1.0), random(3, 3, 8, 0.02), random(4, 1, 5, 0.3), random(5, 5, 5, 1.0), low];
+        for m in wanted {
+            for normaliser in [Normaliser::Frobenius, Normaliser::AtLeastOne] {
+                let start = Start::of(&m, normaliser).unwrap();
+                let norm = m.data().iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+                let alpha = if normaliser == Normaliser::Frobenius { norm } else { norm.max(1.0) };
+                let y = Matrix(m.rows(), m.cols(), m.data().iter().map(|&x| f64::from(x) / alpha).collect());
+                let y = if m.rows() > m.cols() { y.transposed() } else { y };
+                // Far enough to converge, not so far that rounding grows in the empty directions.
+                let polar = y.newton_schulz(3, 14);
+                // The projector from the polar factor: δ by its definition.
+                let projector = polar.times(&polar.transposed());
+                let delta = projector.plus(-1.0, &y.times(&y.transposed())).operator_norm();
+                assert!((start.delta() - delta).abs() < 1e-6, "δ = {}, by its definition {delta}", start.delta());
+                for degree in 1..=3 {
+                    for steps in 0..=6 {
+                        let error = y.newton_schulz(degree, steps).plus(-1.0, &polar).operator_norm();
+                        let iteration = Iteration::new(degree as usize, steps).unwrap();
+                        let (bound, exact) = (iteration.quality(start), iteration.exact_quality(start));
+                        assert!(error <= bound.epsilon() + 1e-6, "κ = {degree}, q = {steps}: {error} > {}", bound.epsilon());
+                        assert!((error - exact.epsilon()).abs() < 1e-5, "κ = {degree}, q = {steps}: {error}, not {}", exact.epsilon());
+                        assert!(exact.epsilon() <= bound.epsilon() + 1e-14);
+                        assert!(exact.chi() <= bound.chi() * (1.0 + 1e-14));
+                        assert!(steps > 0 || (error - bound.epsilon()).abs() < 1e-6, "without steps the lemma is an equation");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn starts() {
+        let delta = |shape: [usize; 2], data: &[f32], normaliser| {
+            Start::of(&Array::new(shape, data.to_vec()).unwrap(), normaliser).unwrap().delta()
+        };
+        for normaliser in [Normaliser::Frobenius, Normaliser::AtLeastOne] {
+            assert_eq!(delta([2, 3], &[0.0; 6], normaliser), 0.0);
+            assert_eq!(delta([0, 3], &[], normaliser), 0.0);
+            // One singular value, equal to the norm.
+            assert!(delta([1, 2], &[3.0, 4.0], normaliser) < 1e-6);
+            assert!(close(delta([2, 2], &[3.0, 0.0, 0.0, 4.0], normaliser), 1.0 - 9.0 / 25.0, 1e-6));
+        }
+        assert!(close(delta([1, 1], &[0.5], Normaliser::AtLeastOne), 0.75, 1e-6));
+        assert_eq!(delta([1, 1], &[0.5], Normaliser::Frobenius), 0.0);
+        // Rank 1 up to rounding.
+        let (u, v) = (normals(6, 20), normals(7, 30));
+        let outer = Array::from_fn([20, 30], |at| u[at / 30] * v[at % 30]);
+        assert!(Start::of(&outer, Normaliser::Frobenius).unwrap().delta() < 1e-6);
+        let [good, bad] = [0.1, 0.9].map(|delta| Start::from_delta(delta).unwrap());
+        assert_eq!([good.worst(bad), bad.worst(good)], [bad; 2]);
+    }
+
+    #[test]
+    fn quality_keeps_its_digits() {
+        let quality = |degree, steps, start| Iteration::new(degree, steps).unwrap().quality(start);
+        let delta = |delta| Start::from_delta(delta).unwrap();
+        for d in [0.1, 0.5, 0.9] {
+            for (degree, steps) in [(1, 0), (1, 2), (2, 1), (3, 1)] {
+                let got = quality(degree, steps, delta(d));
+                let epsilon = 1.0 - (1.0 - d.powi((degree as i32 + 1).pow(steps as u32))).sqrt();
+                assert!((got.epsilon() - epsilon).abs() < 1e-15, "{} {epsilon}", got.epsilon());
+                assert!(close(got.chi(), 1.0 / (1.0 - epsilon), 1e-14));
+            }
+        }
+        // δ^N = 1e-24: ε = δ^N/2, and 1 − √(1 − δ^N) would be 0.
+        assert!(close(quality(1, 3, delta(1e-3)).epsilon(), 0.5e-24, 1e-12));
+        // 1 − δ = 1e-18: 1 − δ^N = 243e-18, and δ itself would be 1.
+        let near = Start::from_singular_value(1e-9).unwrap();
+        assert_eq!(near.delta(), 1.0);
+        assert!(close(near.gap(), 1e-18, 1e-15));
+        assert!(close(quality(2, 5, near).chi(), (243e-18f64).sqrt().recip(), 1e-12));
+        let perfect = Quality { epsilon: 0.0, chi: 1.0 };
+        for q in [quality(1, 40, delta(0.5)), quality(7, usize::MAX, near), quality(1, 0, delta(0.0)), quality(3, usize::MAX, delta(0.0))] {
+            assert_eq!(q, perfect);
+        }
+        for steps in [0, 5, usize::MAX] {
+            assert_eq!(quality(2, steps, delta(1.0)), Quality { epsilon: 1.0, chi: f64::INFINITY });
+        }
+        assert_eq!(Iteration::new(2, usize::MAX).unwrap().exact_quality(near), perfect);
+    }
+
+    #[test]
+    fn as_few_steps_as_promised() {
+        for degree in 1..=4 {
+            for gap in [0.9, 0.3, 1e-2, 1e-6, 1e-18, 1e-300] {
+                let start = Start { gap };
+                let mut before = 0;
+                for error in [0.9, 0.5, 1e-3, 1e-12] {
+                    let found = Iteration::within(degree, start, error).unwrap();
+                    assert!(found.quality(start).epsilon() <= error);
+                    assert!(found.steps() == 0 || Iteration::new(degree, found.steps() - 1).unwrap().quality(start).epsilon() > error);
+                    assert!(found.steps() >= before);
+                    before = found.steps();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_mean_weight_norm_is_the_double_sum() {
+        let brute = |beta: f64, steps: u64| {
+            let (mut sum, mut squares, mut total, mut lost) = (0.0, 0.0, 0.0, 0.0);
+            for _ in 0..steps {
+                // At each step every weight β^{t−j} gains a factor β, and a 1 comes in.
+                (sum, squares) = (beta * sum + 1.0, beta * (beta * squares) + 1.0);
+                // Kahan's sum: millions of roundings would be seen.
+                let term = f64::sqrt(squares) / sum - lost;
+                let next: f64 = total + term;
+                (lost, total) = (next - total - term, next);
+            }
+            total / steps as f64
+        };
+        for beta in [0.0, 1e-300, 1e-3, 0.3, 0.5, 0.9, 0.95, 0.999, 1.0 - 1e-6, 1.0 - 1e-12, 1.0 - f64::EPSILON / 2.0] {
+            for steps in [1, 2, 3, 10, 100, 400] {
+                let weights = |t: u64| (1..=t).map(|j| beta.powi((t - j) as i32)).collect::<Vec<_>>();
+                let norm = |w: Vec<f64>| w.iter().map(|w| w * w).sum::<f64>().sqrt() / w.iter().sum::<f64>();
+                let double = (1..=steps).map(|t| norm(weights(t))).sum::<f64>() / steps as f64;
+                assert!(close(mean_weight_norm(beta, steps).unwrap(), double, 1e-12), "β = {beta}, T = {steps}");
+                assert!(close(weight_norm(beta, steps).unwrap(), norm(weights(steps)), 1e-12), "β = {beta}, t = {steps}");
+            }
+            for steps in [1023, 1024, 1025, 1100, 5000, 100_000, 3_000_000] {
+                let (got, expected) = (mean_weight_norm(beta, steps).unwrap(), brute(beta, steps));
+                assert!(close(got, expected, 2e-12), "β = {beta}, T = {steps}: {got} {expected}");
+            }
+            for steps in [1, 10, 1000, 1_000_000, 1 << 40, u64::MAX] {
+                let (got, t, root) = (mean_weight_norm(beta, steps).unwrap(), steps as f64, (1.0 - beta).sqrt());
+                assert!(got <= 1.0 / (t * root) + 2.0 * root, "(8): β = {beta}, T = {steps}");
+                assert!(got >= 1.0 / t.sqrt() * (1.0 - 1e-14) && got >= (root / (1.0 + beta).sqrt()) * (1.0 - 1e-14));
+            }
+        }
+        assert_eq!(mean_weight_norm(0.0, 5000).unwrap(), 1.0);
+    }
+
+    #[test]
+    fn the_noise_of_the_momentum() {
+        let (nu, beta) = (0.7, 0.9);
+        let (mut variance, mut sum) = (0.0, 0.0);
+        // 40 000 entries with noise of variance ν², through the recursion. Their mean square has a relative standard deviation of √(2/40000) = 0.0071;
+        // 4.9 of them are exceeded once in a million, five times here.
+        let (entries, mut buffer) = (40_000, vec![0.0; 40_000]);
+        for t in 1..=60u64 {
+            variance = beta * beta * variance + nu * nu;
+            sum = beta * sum + 1.0;
+            let expected = variance / (sum * sum);
+            let rho = momentum_noise(nu, beta, t).unwrap();
+            assert!(close(rho * rho, expected, 1e-12), "t = {t}");
+            buffer.iter_mut().zip(normals(100 + t, entries)).for_each(|(m, z): (&mut f64, f32)| *m = beta * *m + nu * f64::from(z));
+            if [1, 2, 5, 20, 60].contains(&t) {
+                let square = buffer.iter().map(|m| (m / sum).powi(2)).sum::<f64>() / entries as f64;
+                assert!(close(square, rho * rho, 4.9 * 0.0071), "t = {t}: {square}");
+            }
+            assert!(rho >= momentum_noise_limit(nu, beta).unwrap());
+        }
+        assert!(close(momentum_noise(nu, beta, 2000).unwrap(), momentum_noise_limit(nu, beta).unwrap(), 1e-14));
+        assert!(close(momentum_noise_limit(nu, beta).unwrap(), nu * (0.1f64 / 1.9).sqrt(), 1e-12));
+        for t in [1, 2, u64::MAX] {
+            assert_eq!(momentum_noise(nu, 0.0, t).unwrap(), nu);
+        }
+    }
+
+    #[test]
+    fn the_noise_of_a_gradient() {
+        // 0.1² (1/1024 + 35·4/1024²)
+        assert!(close(gradient_noise(0.1, 1024.0, 2.0, 35).unwrap().powi(2), 0.01 * (1.0 / 1024.0 + 140.0 / 1_048_576.0), 1e-12));
+        assert!(close(gradient_noise(3.0, 4.0, 0.0, 35).unwrap(), 1.5, 1e-15));
+    }
+
+    /// ∫_from^to f by Simpson's rule.
+    fn integral(from: f64, to: f64, f: impl Fn(f64) -> f64) -> f64 {
+        let width = (to - from) / 20_000.0;
+        let weight = |i| if i == 0 || i == 20_000 { 1.0 } else { f64::from(2 + 2 * (i % 2)) };
+        (0..=20_000).map(|i| weight(i) * f(from + f64::from(i) * width)).sum::<f64>() * width / 3.0
+    }
+
+    #[test]
+    fn the_clipping_residual() {
+        let (k, s) = (1.3, 1.3 * (0.5 * (1.0 - (-2f64).exp())).sqrt());
+        // ‖G‖ = |N(0, s²)| has E exp(‖G‖²/K²) = (1 − 2s²/K²)^{−1/2} = e.
+        let density = |g: f64| (2.0 / std::f64::consts::PI).sqrt() / s * (-0.5 * (g / s).powi(2)).exp();
+        assert!(close(integral(0.0, 15.0 * k, |g| density(g) * (g / k).powi(2).exp()), E, 1e-6));
+        for clip in [0.5, 1.0, 2.0, 4.0] {
+            let excess = integral(clip, clip + 20.0, |g| (g - clip) * density(g));
+            let second = Tail::SecondMoment(s).residual(9, clip).unwrap();
+            let light = Tail::Light(k).residual(9, clip).unwrap();
+            assert!(3.0 * excess <= second && 3.0 * excess <= light, "C = {clip}");
+            assert!(close(second, 3.0 * s * s / clip, 1e-14));
+            // The light tail is the first term of an alternating series for e ∫_C^∞ exp(−u²/K²) du.
+            let tail = 3.0 * E * integral(clip, clip + 20.0, |u| (-(u / k).powi(2)).exp());
+            assert!(tail <= light && tail >= light * (1.0 - 0.5 * (k / clip).powi(2)), "C = {clip}: {tail} {light}");
+        }
+        assert_eq!(Tail::Excess(0.25).residual(4, 7.0).unwrap(), 0.5);
+        assert_eq!(Tail::Light(1e-200).residual(1, 1e200).unwrap(), 0.0);
+        assert_eq!(Tail::Light(1e200).residual(1, 1e-200).unwrap(), f64::INFINITY);
+    }
+
+    fn problem() -> Problem {
+        let quality = Iteration::new(2, 3).unwrap().quality(Start::from_delta(0.95).unwrap());
+        Problem { rows: 6, cols: 4, descent: 2.0, smoothness: 3.0, lot: 64.0, noise_multiplier: 1.5, quality }
+    }
+
+    const HORIZON: Horizon = Horizon { steps: 500, learning_rate: 0.01, momentum: 0.9, clip: 0.5 };
+
+    #[test]
+    fn the_theorem_term_by_term() {
+        let bound = problem().bound(&HORIZON, Tail::SecondMoment(0.8)).unwrap();
+        let v = 0.5 * (1.0 / 64.0 + 24.0 * 2.25 / 4096.0f64).sqrt();
+        let gamma = (1..=500).map(|t| (0.1 / 1.9 * (1.0 + 0.9f64.powi(t)) / (1.0 - 0.9f64.powi(t))).sqrt()).sum::<f64>() / 500.0;
+        let epsilon = 1.0 - (1.0 - 0.95f64.powi(27)).sqrt();
+        let expected = [2.0 / 5.0, 0.015, 2.0 * 0.64 / 0.5, 2.0 * v * gamma, 3.0 * 0.01 * 9.0];
+        let got = [bound.optimization, bound.curvature, bound.clipping, bound.noise, bound.drift];
+        for (got, expected) in got.into_iter().zip(expected) {
+            assert!(close(got, expected, 1e-12), "{got} {expected}");
+        }
+        let [a, b, c, d, e] = expected;
+        assert!(close(bound.total(), (a + b + (2.0 - epsilon) * (c + d + e)) / (1.0 - epsilon), 1e-12));
+        let plain = Problem { quality: Quality { epsilon: 0.0, chi: 1.0 }, ..problem() };
+        assert!(close(plain.bound(&HORIZON, Tail::SecondMoment(0.8)).unwrap().total(), a + b + 2.0 * (c + d + e), 1e-12));
+        // The number of rows and columns enters by r and d alone.
+        assert_eq!(Problem { rows: 4, cols: 6, ..problem() }.bound(&HORIZON, Tail::SecondMoment(0.8)).unwrap(), bound);
+    }
+
+    #[test]
+    fn the_table() {
+        let quality = Quality { epsilon: 0.5, chi: 2.0 };
+        let bound = Stationarity { optimization: 1.0, curvature: 0.5, clipping: 0.25, noise: 4.0, drift: 0.0, quality };
+        assert_eq!(bound.total(), 15.75);
+        let expected = "\
+term                                value      weight     product
+optimization  D₀/(ηT)            1.0000e0      2.0000    2.0000e0
+curvature     Lη/2              5.0000e-1      2.0000    1.0000e0
+clipping      𝔅_T(C)            2.5000e-1      3.0000   7.5000e-1
+noise         √r v_C Γ_T(β)      4.0000e0      3.0000    1.2000e1
+drift         Lηβ/(1−β)          0.0000e0      3.0000    0.0000e0
+total         ε = 5.0000e-1  χ = 2.0000                  1.5750e1";
+        assert_eq!(bound.to_string(), expected);
+    }
+
+    #[test]
+    fn more_of_a_bad_thing_is_worse() {
+        let total = |problem: Problem, horizon: Horizon, tail| problem.bound(&horizon, tail).unwrap().total();
+        let tail = Tail::SecondMoment(0.8);
+        let base = total(problem(), HORIZON, tail);
+        let worse = [
+            Problem { descent: 2.1, ..problem() },
+            Problem { smoothness: 3.1, ..problem() },
+            Problem { lot: 63.0, ..problem() },
+            Problem { noise_multiplier: 1.6, ..problem() },
+            Problem { rows: 7, ..problem() },
+            Problem { cols: 5, ..problem() },
+            Problem { quality: Iteration::new(2, 2).unwrap().quality(Start::from_delta(0.95).unwrap()), ..problem() },
+            Problem { quality: Iteration::new(1, 3).unwrap().quality(Start::from_delta(0.95).unwrap()), ..problem() },
+            Problem { quality: Iteration::new(2, 3).unwrap().quality(Start::from_delta(0.96).unwrap()), ..problem() },
+        ];
+        for problem in worse {
+            assert!(total(problem, HORIZON, tail) > base, "{problem:?}");
+        }
+        assert!(total(problem(), Horizon { steps: 499, ..HORIZON }, tail) > base);
+        assert!(total(problem(), HORIZON, Tail::SecondMoment(0.81)) > base);
+        let terms = |horizon: Horizon| problem().bound(&horizon, Tail::Light(0.8)).unwrap();
+        let (slow, fast) = (terms(Horizon { momentum: 0.95, ..HORIZON }), terms(HORIZON));
+        assert!(slow.noise < fast.noise && slow.drift > fast.drift);
+        let (wide, narrow) = (terms(Horizon { clip: 0.6, ..HORIZON }), terms(HORIZON));
+        assert!(wide.noise > narrow.noise && wide.clipping < narrow.clipping);
+        assert_eq!(terms(Horizon { momentum: 0.0, ..HORIZON }).drift, 0.0);
+    }
+
+    #[test]
+    fn the_schedules() {
+        let got = Horizon::second_moment(1_000_000, 2.0, 3.0).unwrap();
+        assert_eq!(got.steps, 1_000_000);
+        assert!(close(got.learning_rate, 2e-5, 1e-12) && close(1.0 - got.momentum, 1e-4, 1e-10) && close(got.clip, 30.0, 1e-12));
+        assert_eq!(Horizon::second_moment(1, 2.0, 3.0).unwrap(), Horizon { steps: 1, learning_rate: 2.0, momentum: 0.0, clip: 3.0 });
+        let got = Horizon::light_tail(10_000, 2.0, 3.0).unwrap();
+        assert!(close(got.learning_rate, 2e-3, 1e-12) && close(1.0 - got.momentum, 1e-2, 1e-12));
+        assert!(close(got.clip, 3.0 * (8.0 * 10f64.ln()).sqrt(), 1e-12));
+    }
+
+    #[test]
+    fn the_rates() {
+        let (problem, eta0, c0, g2, k) = (problem(), 0.3, 0.7, 0.8, 0.9);
+        let root = (1.0 / 64.0 + 24.0 * 2.25 / 4096.0f64).sqrt();
+        let (epsilon, chi) = (problem.quality.epsilon(), problem.quality.chi());
+        // Where T^{1/6} times the bound goes: Γ_T T^{1/3} → 1/√2, and the curvature vanishes.
+        let limit = chi * (2.0 / eta0 + (2.0 - epsilon) * (2.0 * g2 * g2 / c0 + 2.0 * c0 * root / 2f64.sqrt() + 3.0 * eta0));
+        let scaled = |e: u32| problem.second_moment_bound(10u64.pow(e), eta0, c0, g2).unwrap().total() * 10f64.powf(f64::from(e) / 6.0);
+        let away = |e| (scaled(e) / limit - 1.0).abs();
+        assert!((0..=19).all(|e| scaled(e) < 2.0 * limit));
+        assert!((3..15).all(|e| away(e + 1) < away(e)), "{:?}", (3..=15).map(away).collect::<Vec<_>>());
+        // Later on 1 − β_T has fewer digits.
+        assert!(away(15) < 1e-6 && (16..=19).all(|e| away(e) < 1e-4), "{:?}", (15..=19).map(away).collect::<Vec<_>>());
+        // T^{1/4} times the bound, split into the noise, which has the √log T, and the rest.
+        let noise = chi * (2.0 - epsilon) * 2.0 * k * 2f64.sqrt() * root / 2f64.sqrt();
+        let rest = chi * (2.0 / eta0 + (2.0 - epsilon) * 3.0 * eta0);
+        for e in 1..=19 {
+            let (t, bound) = (10f64.powi(e as i32), problem.light_tail_bound(10u64.pow(e), eta0, k).unwrap());
+            let (scale, log) = (t.powf(0.25), t.ln().sqrt());
+            assert!(bound.total() * scale / log < 2.0 * (noise + rest), "T = {t}");
+            if e >= 16 {
+                let weighted = chi * (2.0 - epsilon) * bound.noise;
+                assert!(close(weighted * scale / log, noise, 1e-3), "T = {t}");
+                assert!(close((bound.total() - weighted) * scale, rest, 1e-3), "T = {t}");
+                assert!(bound.clipping * t < 1e-10);
+            }
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let says = |result: Result<f64, Refused>, what: &str| match result {
+            Err(Refused::Query(message)) => assert!(message.starts_with(what), "{message}: not about {what}"),
+            other => panic!("{what}: {other:?}"),
+        };
+        let bound = |problem: Problem, horizon: Horizon, tail| problem.bound(&horizon, tail).map(|b| b.total());
+        let (p, good) = (problem(), Tail::SecondMoment(1.0));
+        for bad in [-1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            says(bound(Problem { descent: bad, ..p }, HORIZON, good), "the descent");
+            says(bound(Problem { smoothness: bad, ..p }, HORIZON, good), "the smoothness");
+            says(bound(Problem { noise_multiplier: bad, ..p }, HORIZON, good), "the noise multiplier");
+            says(bound(p, HORIZON, Tail::Excess(bad)), "the excess");
+            says(momentum_noise(bad, 0.9, 3), "the noise");
+            says(momentum_noise_limit(bad, 0.9), "the noise");
+            says(Start::from_delta(bad).map(Start::delta), "δ");
+        }
+        for bad in [0.0, -1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            says(bound(Problem { lot: bad, ..p }, HORIZON, good), "the lot");
+            says(bound(p, Horizon { learning_rate: bad, ..HORIZON }, good), "the learning rate");
+            says(bound(p, Horizon { clip: bad, ..HORIZON }, good), "the clip bound");
+            says(bound(p, HORIZON, Tail::SecondMoment(bad)), "the root mean square G₂");
+            says(bound(p, HORIZON, Tail::Light(bad)), "the tail scale K");
+            says(Horizon::second_moment(10, bad, 1.0).map(|h| h.clip), "the constant η₀");
+            says(Horizon::second_moment(10, 1.0, bad).map(|h| h.clip), "the constant C₀");
+            says(Horizon::light_tail(10, bad, 1.0).map(|h| h.clip), "the constant η₀");
+            says(Horizon::light_tail(10, 1.0, bad).map(|h| h.clip), "the tail scale K");
+            says(Start::from_singular_value(bad).map(Start::delta), "the singular value");
+        }
+        for bad in [-0.1, 1.0, 1.1, f64::NAN, f64::INFINITY] {
+            says(bound(p, Horizon { momentum: bad, ..HORIZON }, good), "the momentum");
+            says(weight_norm(bad, 3), "the momentum");
+            says(momentum_noise_limit(1.0, bad), "the momentum");
+            says(Iteration::within(2, Start { gap: 0.5 }, bad).map(|i| i.steps as f64), "the error");
+            says(Iteration::between(2, bad, 0.9).map(|i| i.steps as f64), "the singular value");
+            says(Iteration::between(2, 0.5, bad).map(|i| i.steps as f64), "the singular value to reach");
+        }
+        says(bound(Problem { rows: 0, ..p }, HORIZON, good), "the rows");
+        says(bound(Problem { cols: 0, ..p }, HORIZON, good), "the columns");
+        says(bound(p, Horizon { steps: 0, ..HORIZON }, good), "the steps");
+        says(Horizon::light_tail(1, 1.0, 1.0).map(|h| h.clip), "the steps");
+        says(momentum_noise(1.0, 0.9, 0), "the step");
+        says(gradient_noise(1.0, 1.0, 1.0, 0), "the entries");
+        says(good.residual(0, 1.0), "the rank");
+        says(Iteration::new(0, 3).map(|i| i.steps as f64), "the degree");
+        says(Iteration::within(0, Start { gap: 0.5 }, 0.5).map(|i| i.steps as f64), "the degree");
+        // No number of steps is enough where nothing is known.
+        let hopeless = Start::from_delta(1.0).unwrap();
+        says(Iteration::within(2, hopeless, 0.5).map(|i| i.steps as f64), "δ");
+        says(bound(Problem { quality: Iteration::new(2, 9).unwrap().quality(hopeless), ..p }, HORIZON, good), "the error");
+        for bad in [f32::NAN, f32::INFINITY] {
+            says(Start::of(&Array::new([1, 2], vec![1.0, bad]).unwrap(), Normaliser::Frobenius).map(Start::delta), "the momentum");
+        }
+    }
 }

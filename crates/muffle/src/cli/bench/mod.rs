@@ -1,6 +1,9 @@
 //! `muffle bench`: how fast it is on this machine. Figures, not tests.
 
 mod account;
+mod machine;
+mod muon;
+mod noise;
 mod step;
 
 use super::Failure;
@@ -16,6 +19,8 @@ pub(crate) struct Bench {
 #[derive(Subcommand)]
 enum What {
     Account(account::BenchAccount),
+    Muon(muon::BenchMuon),
+    Noise(noise::BenchNoise),
     Step(step::BenchStep),
 }
 
@@ -23,6 +28,8 @@ impl Bench {
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self.what {
             What::Account(bench) => bench.run(),
+            What::Muon(bench) => bench.run(),
+            What::Noise(bench) => bench.run(),
             What::Step(bench) => bench.run(),
         }
     }

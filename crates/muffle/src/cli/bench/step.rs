@@ -1,5 +1,6 @@
 //! `muffle bench step`: a training step, forward and backward, with or without per-example clipping.
 
+use super::machine::{peak_memory, peak_rate, pool};
 use crate::cli::Failure;
 use crate::cli::number::{count, real};
 use crate::cli::output::{fields, print, print_json};
@@ -10,7 +11,6 @@ use protocol::{Blocks, Geometry, Params};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use tensor::matmul::{Onto, Threads, View, ViewMut, matmul};
 use tensor::normal::{Key, Rng};
 
 /// Milliseconds of one step, forward and backward and clipping, without noise and update
@@ -86,12 +86,7 @@ enum Keep {
 
 impl BenchStep {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let mut pool = rayon::ThreadPoolBuilder::new();
-        if let Some(threads) = self.threads {
-            pool = pool.num_threads(usize::try_from(threads).unwrap_or(usize::MAX).max(1));
-        }
-        let pool = pool.build().map_err(|error| Failure::Input(format!("threads: {error}")))?;
-        pool.install(|| self.inside())
+        pool(self.threads)?.install(|| self.inside())
     }
 
     fn inside(self) -> Result<(), Failure> {
@@ -235,25 +230,4 @@ fn read_lengths(path: &Path) -> Result<Vec<(usize, usize)>, Failure> {
     };
     let lengths = text.lines().enumerate().map(line).collect::<Result<Vec<_>, _>>()?;
     if lengths.is_empty() { Err(Failure::Input(format!("{}: no lengths", path.display()))) } else { Ok(lengths) }
-}
-
-/// GFLOP/s of the best of a few large products: what this machine can do at this moment.
-fn peak_rate() -> f64 {
-    const SIDE: usize = 1024;
-    let (a, mut c) = (vec![0.5f32; SIDE * SIDE], vec![0.0f32; SIDE * SIDE]);
-    let view = View::new(&a, SIDE, SIDE);
-    let once = |_| {
-        let start = Instant::now();
-        matmul(ViewMut::new(&mut c, SIDE, SIDE), Onto::Fresh, 1.0, view, view, Threads::All);
-        start.elapsed().as_secs_f64()
-    };
-    let least = (0..6).map(once).fold(f64::INFINITY, f64::min);
-    2.0 * (SIDE as f64).powi(3) / least / 1e9
-}
-
-/// The most memory this process ever held, in MB, where the system tells.
-fn peak_memory() -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.split_whitespace().next()?.parse::<f64>().ok().map(|kb| kb / 1024.0)
 }
