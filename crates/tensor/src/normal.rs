@@ -5,8 +5,10 @@
 //! radius lies far out, 32 more bits are drawn for it, so that the tail ends at 9.4 standard deviations (a probability of 5e-21), not at 6.7.
 
 use crate::simd::vectorised;
-use chacha20::ChaCha20Rng;
 use chacha20::rand_core::SeedableRng;
+use chacha20::rand_core::block::Generator;
+use chacha20::variants::Legacy;
+use chacha20::{ChaCha20Rng, ChaChaCore, R20};
 use rayon::prelude::*;
 
 pub use chacha20::rand_core::Rng;
@@ -14,6 +16,9 @@ pub use chacha20::rand_core::Rng;
 /// Numbers are made in groups: this many words make this many numbers.
 const GROUP: usize = 2 * LANES;
 const LANES: usize = 16;
+
+/// Words that the generator makes at a time.
+const BLOCKS: usize = 64;
 
 /// Numbers that are made at a time, in one thread.
 pub const CHUNK: usize = 8192;
@@ -72,9 +77,8 @@ impl Key {
         let mut words = [0u32; CHUNK];
         let mut at = at;
         for out in out.chunks_mut(CHUNK) {
-            let count = out.len().next_multiple_of(GROUP);
-            fill(&mut self.stream(WORDS, at), &mut words[..count]);
-            self.transform(at, &words[..count], out);
+            self.fill(at, &mut words[..out.len().next_multiple_of(BLOCKS)]);
+            self.transform(at, &words[..out.len().next_multiple_of(GROUP)], out);
             at += CHUNK as u64;
         }
     }
@@ -82,6 +86,13 @@ impl Key {
     /// Writes the numbers from the first on, with all threads.
     pub fn fill_normals(&self, out: &mut [f32]) {
         out.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, out)| self.normals((chunk * CHUNK) as u64, out));
+    }
+
+    /// The words from `at` on, straight from the block function: a buffered generator would spend most of the time on copies.
+    fn fill(&self, at: u64, words: &mut [u32]) {
+        let mut blocks = ChaChaCore::<R20, Legacy>::from_seed(self.0);
+        blocks.set_block_pos(at / 16);
+        words.as_chunks_mut::<BLOCKS>().0.iter_mut().for_each(|words| blocks.generate(words));
     }
 
     fn stream(&self, stream: u64, word: u64) -> ChaCha20Rng {
@@ -138,17 +149,6 @@ impl Key {
 
 /// Radii from words below this one are drawn again with more bits.
 const FAR: u32 = 1 << 16;
-
-fn fill(generator: &mut ChaCha20Rng, words: &mut [u32]) {
-    let mut bytes = [0u8; 4 * 256];
-    for words in words.chunks_mut(256) {
-        let bytes = &mut bytes[..4 * words.len()];
-        generator.fill_bytes(bytes);
-        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(4)) {
-            *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-        }
-    }
-}
 
 /// 16 radii and 16 angles into 32 numbers; how many radii lie far out.
 #[inline(always)]
@@ -235,6 +235,17 @@ mod tests {
     }
 
     #[test]
+    fn words_are_those_of_the_generator() {
+        let key = Key::from_seed(4).derive(9);
+        let mut words = vec![0; 4 * BLOCKS];
+        for at in [0, CHUNK as u64] {
+            key.fill(at, &mut words);
+            let mut generator = key.stream(WORDS, at);
+            assert!(words.iter().all(|&word| word == generator.next_u32()));
+        }
+    }
+
+    #[test]
     fn a_number_depends_on_its_place_alone() {
         let key = Key::from_seed(7);
         let mut all = vec![0.0; 3 * CHUNK + 77];
@@ -259,7 +270,7 @@ mod tests {
         key.fill_normals(&mut all);
         let (mut words, mut seen) = (vec![0; CHUNK], 0);
         for chunk in 0..all.len() / CHUNK {
-            fill(&mut key.stream(WORDS, (chunk * CHUNK) as u64), &mut words);
+            key.fill((chunk * CHUNK) as u64, &mut words);
             for (g, words) in words.chunks_exact(GROUP).enumerate() {
                 for lane in (0..LANES).filter(|&lane| words[lane] < FAR) {
                     let place = chunk * CHUNK + g * GROUP + lane;
