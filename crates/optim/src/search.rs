@@ -42,3 +42,30 @@ pub struct Found {
     /// What the user should know.
     pub notes: Vec<Note>,
 }
+
+impl Search for Box<dyn Search> {
+    fn same_lot(&self, step: u64) -> Option<(Positive, u64)> {
+        (**self).same_lot(step)
+    }
+
+    fn fresh_lot(&self, step: u64) -> Option<Announcement> {
+        (**self).fresh_lot(step)
+    }
+
+    fn rate(
+        &mut self,
+        step: u64,
+        trial: &mut dyn FnMut(f64) -> Result<Params, Refused>,
+        oracle: &mut dyn Oracle,
+    ) -> Result<Found, Refused> {
+        (**self).rate(step, trial, oracle)
+    }
+
+    fn save(&self) -> State {
+        (**self).save()
+    }
+
+    fn load(&mut self, state: State) -> Result<(), Refused> {
+        (**self).load(state)
+    }
+}
