@@ -31,6 +31,7 @@ pub(crate) fn run() -> Result<(), String> {
     let mut complaints = graph()?;
     complaints.extend(sources(root, &files));
     complaints.extend(links(root, &files));
+    complaints.extend(promises(root, &files));
     if complaints.is_empty() { Ok(()) } else { Err(complaints.join("\n")) }
 }
 
@@ -107,4 +108,34 @@ fn links(root: &Path, files: &[PathBuf]) -> Vec<String> {
         }
     }
     complaints
+}
+
+/// Tests that a claim names as its check are there: in Markdown after "**Checked by:**", in the documentation of code after "# Checked by".
+fn promises(root: &Path, files: &[PathBuf]) -> Vec<String> {
+    let read = |kind: &str| {
+        let of_kind = files.iter().filter(|path| path.extension().is_some_and(|e| e == kind));
+        of_kind.filter_map(|path| Some((path.display().to_string(), fs::read_to_string(root.join(path)).ok()?))).collect::<Vec<_>>()
+    };
+    let (sources, pages) = (read("rs"), read("md"));
+    let mut complaints = Vec::new();
+    let in_code = sources.iter().flat_map(|(path, text)| passages(text, "/// # Checked by", "///").map(move |passage| (path, passage)));
+    let in_pages = pages.iter().flat_map(|(path, text)| passages(text, "**Checked by:**", "").map(move |passage| (path, passage)));
+    for (path, passage) in in_code.chain(in_pages) {
+        // Names of tests have several words; other names in a passage do not.
+        let names = passage.split('`').skip(1).step_by(2).filter(|name| name.matches('_').count() >= 2 && !name.contains([' ', ':', '/']));
+        for name in names.filter(|name| !sources.iter().any(|(_, text)| text.contains(&format!("fn {name}(")))) {
+            complaints.push(format!("{path}: no test is called {name}"));
+        }
+    }
+    complaints
+}
+
+/// What follows a heading, up to the next line that is empty (after `prefix`) or begins another heading.
+fn passages<'a>(text: &'a str, heading: &'a str, prefix: &'a str) -> impl Iterator<Item = String> + 'a {
+    text.split(heading).skip(1).map(move |rest| {
+        let ends = |line: &str| line.trim().strip_prefix(prefix).is_none_or(|line| line.trim().is_empty() || line.trim().starts_with('#'));
+        let (first, others) = rest.split_once('\n').unwrap_or((rest, ""));
+        let others = others.lines().take_while(|line| !ends(line));
+        std::iter::once(first).chain(others).collect::<Vec<_>>().join("\n")
+    })
 }
