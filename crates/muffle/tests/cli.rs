@@ -238,8 +238,18 @@ fn bench_measures_steps() {
 }
 
 #[test]
+fn bench_measures_noise_and_updates() {
+    let noise = json("bench noise --numbers 100000 --repeats 2 --threads 2");
+    assert!(number(&noise["million_per_second"]) >= number(&noise["million_per_second_median"]), "{noise}");
+    let muon = json("bench muon --model tiny --repeats 1 --steps 2 --degree 3");
+    // 2 layers of 4 matrices.
+    assert!(number(&muon["seconds_min"]) > 0.0 && number(&muon["matrices"]) == 8.0, "{muon}");
+    assert_eq!(muffle("bench muon --model nonsense").status.code(), Some(2));
+}
+
+#[test]
 fn every_command_has_help_with_an_example() {
-    for command in ["account", "calibrate", "plan", "bench account", "bench step"] {
+    for command in ["account", "calibrate", "plan", "bench account", "bench muon", "bench noise", "bench step"] {
         let shown = text(&format!("{command} --help"));
         assert!(shown.contains("Example") && shown.contains(&format!("muffle {command}")), "{shown}");
     }

@@ -7,7 +7,8 @@ use optim::macadam::{self, Deviation};
 use optim::newton_schulz::{Config, Scratch, orthogonalise};
 use optim::{Descent, Flat, HyFree, MacAdam, Muon, Optimizer, Probes, Sgd, muon, sgd, theory};
 use protocol::{
-    Announcement, Blocks, Bound, Clipping, Frame, Geometry, GradientQuery, LossQuery, Noisy, Oracle, Params, Positive, Refused, Role, Trainable,
+    Announcement, Blocks, Bound, Clipping, Frame, Geometry, GradientQuery, LossQuery, Noisy, Oracle, Params, Positive, Refused, Role,
+    Trainable,
 };
 use tensor::Array;
 use tensor::matmul::{Threads, product};

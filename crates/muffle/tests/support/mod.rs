@@ -62,7 +62,9 @@ pub(crate) fn make(name: &str, setting: &Setting<'_>) -> Optimizer {
     let flat = |clipping| Flat { bound: Bound::new(clip, sigma).unwrap(), clipping };
     let base = name.strip_prefix("hyfree-").unwrap_or(name).trim_end_matches("-same-lot");
     let start = if is_sgd(name) { rate * 5.0 } else { rate };
-    let adam = |weight_decay, denominator| Adam::new(adam::Config { weight_decay, denominator, ..adam::Config::default() }, flat(Clipping::Cut), params);
+    let adam = |weight_decay, denominator| {
+        Adam::new(adam::Config { weight_decay, denominator, ..adam::Config::default() }, flat(Clipping::Cut), params)
+    };
     let plain = adam::Denominator::Plain { epsilon: 1e-8 };
     let muon = |probes, normaliser, group| {
         let iteration = optim::newton_schulz::Config { normaliser, ..optim::newton_schulz::Config::default() };
@@ -84,13 +86,14 @@ pub(crate) fn make(name: &str, setting: &Setting<'_>) -> Optimizer {
     let prism = |clipping| Prism::new(prism::Config::default(), flat(clipping), tensors, Probes::from_seed(2)).unwrap();
     let search: Box<dyn Search> = if name.starts_with("hyfree") {
         let lot = if name.ends_with("same-lot") { ProbeLot::Same } else { ProbeLot::Fresh };
-        let config = hyfree::Config { start: positive(start), lot, every: 2, clip: positive(20.0), ..hyfree::Config::new(sigma * 2.0).unwrap() };
+        let config =
+            hyfree::Config { start: positive(start), lot, every: 2, clip: positive(20.0), ..hyfree::Config::new(sigma * 2.0).unwrap() };
         Box::new(HyFree::new(config))
     } else {
         Box::new(Schedule::constant(start).unwrap())
     };
-    use optim::newton_schulz::Normaliser::{AtLeastOne, Frobenius};
     use optim::muon::Group::{AllMatrices, Hidden};
+    use optim::newton_schulz::Normaliser::{AtLeastOne, Frobenius};
     match base {
         "sgd" => Optimizer::new(Sgd::new(sgd::Config { momentum: 0.5, weight_decay: 0.0 }, flat(Clipping::Cut), params), search),
         "sgd-automatic" => Optimizer::new(Sgd::new(sgd::Config { momentum: 0.0, weight_decay: 0.0 }, flat(automatic), params), search),

@@ -46,7 +46,8 @@ impl BenchMuon {
     }
 
     fn inside(self) -> Result<(), Failure> {
-        let preset = Preset::named(&self.model).ok_or_else(|| Failure::Input(format!("no preset is called {:?}: tiny, gpt2-s or gpt2", self.model)))?;
+        let preset = Preset::named(&self.model)
+            .ok_or_else(|| Failure::Input(format!("no preset is called {:?}: tiny, gpt2-s or gpt2", self.model)))?;
         let graph = preset.architecture().graph(None);
         let values = graph.init(0)?;
         let (network, params) = Network::new(graph, values, |_| true)?;
@@ -66,7 +67,8 @@ impl BenchMuon {
             Muon::new(config.clone(), noise, &tensors, Probes::from_seed(0)).map_err(|refused| Failure::Input(refused.to_string()))?;
         let matrices: Vec<usize> = muon.matrices().to_vec();
         let evaluations = (1 + 2 * self.probes) as f64;
-        let nominal: f64 = matrices.iter().map(|&k| operations(&config.iteration, params[k].rows(), params[k].cols())).sum::<f64>() * evaluations;
+        let nominal: f64 =
+            matrices.iter().map(|&k| operations(&config.iteration, params[k].rows(), params[k].cols())).sum::<f64>() * evaluations;
         let release = released(&params);
         let mut times = Vec::new();
         for repeat in 0..=self.repeats.max(1) {
@@ -90,7 +92,10 @@ impl BenchMuon {
                 ("matrices", format!("{}, each orthogonalised {evaluations} times", matrices.len())),
                 (
                     "products",
-                    format!("{gflops:.1} GFLOP/s, counted as if nothing were symmetric; a large product alone reaches {peak:.1} ({:.0} %)", 100.0 * gflops / peak),
+                    format!(
+                        "{gflops:.1} GFLOP/s, counted as if nothing were symmetric; a large product alone reaches {peak:.1} ({:.0} %)",
+                        100.0 * gflops / peak
+                    ),
                 ),
                 ("threads", rayon::current_num_threads().to_string()),
             ]));
