@@ -7,7 +7,7 @@ use crate::example::Example;
 use crate::graph::{Graph, Reduction};
 use crate::plan::Plan;
 use crate::rule::{NormMethod, Traces, Use};
-use crate::run::{Buffers, Gradient, Purpose, Run};
+use crate::run::{Buffers, Purpose, Run};
 use protocol::{Blocks, Geometry, Params, Role, Trainable};
 use std::ops::Range;
 use tensor::{Array, Workspace, cross_entropy};
@@ -218,7 +218,7 @@ impl Network {
         match purpose {
             Purpose::Training | Purpose::Sketch { .. } => {
                 cross_entropy::backward(classes, &mut data, &self.batch.targets, &self.batch.target_weights, &mut rows);
-                self.buffers.gradients[logits.0] = Gradient::Own(data);
+                self.buffers.gradients.set(logits, data, &mut self.space);
             }
             Purpose::Inference => {
                 cross_entropy::forward(classes, &data, &self.batch.targets, &mut rows);
@@ -325,10 +325,10 @@ impl Network {
             if let Some(part) = self.buffers.values[index].get_mut(place.clone()) {
                 part.fill(0.0);
             }
-            if let Gradient::Own(buffer) = &mut self.buffers.gradients[index]
-                && let Some(part) = buffer.get_mut(place)
-            {
-                part.fill(0.0);
+            let value = crate::graph::Value(index);
+            if let Some(mut buffer) = self.buffers.gradients.own(value, &mut self.space) {
+                buffer[place].fill(0.0);
+                self.buffers.gradients.set(value, buffer, &mut self.space);
             }
         }
         for buffer in &mut self.buffers.vectors {

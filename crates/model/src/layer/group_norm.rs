@@ -62,7 +62,7 @@ impl Layer for GroupNorm {
     }
 
     fn backward(&self, index: usize, run: &mut Run<'_>) {
-        let Some(d) = run.lend_gradient(self.out) else { return };
+        let Some(d) = run.gradient(self.out) else { return };
         let count = run.batch.examples * run.form(self.out).width;
         let (mut dgain, mut dbias, mut dx) = (run.space.take(count), run.space.take(count), run.buffer(self.x));
         let (mean, inverse) = run.buffers.notes[index].split_at(run.batch.examples * self.groups);
@@ -73,6 +73,5 @@ impl Layer for GroupNorm {
         }
         run.contribute_whole(self.x, |_, to| to.copy_from_slice(&dx));
         run.space.give(dx);
-        run.put_gradient(self.out, d);
     }
 }

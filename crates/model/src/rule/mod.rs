@@ -105,7 +105,7 @@ impl<'a> Traces<'a> {
     }
 
     fn d(&self, gradient: (Value, usize, usize), example: usize) -> Rows<'a> {
-        self.rows(gradient.0, self.buffers.gradient(gradient.0), example, gradient.1, gradient.2)
+        self.rows(gradient.0, self.buffers.gradients.slice(gradient.0), example, gradient.1, gradient.2)
     }
 
     fn vectors(&self, k: usize) -> &'a [f32] {
@@ -114,7 +114,7 @@ impl<'a> Traces<'a> {
 
     /// The indices and the gradient rows of one example's lookups.
     fn lookups(&self, index: Index, gradient: Value, example: usize) -> (&'a [u32], Rows<'a>) {
-        let d = self.rows(gradient, self.buffers.gradient(gradient), example, 0, self.graph.forms[gradient.0].width);
+        let d = self.rows(gradient, self.buffers.gradients.slice(gradient), example, 0, self.graph.forms[gradient.0].width);
         let first = self.batch.offsets(self.graph.forms[gradient.0].space)[example];
         (&index.of(self.batch)[first..first + d.rows], d)
     }
@@ -199,7 +199,7 @@ impl<'a> Traces<'a> {
                     return;
                 }
                 Use::Lookup { index, gradient } => {
-                    let d = self.buffers.gradient(gradient);
+                    let d = self.buffers.gradients.slice(gradient);
                     let offsets = self.batch.offsets(self.graph.forms[gradient.0].space);
                     if !d.is_empty() {
                         let each = row_weights(offsets, weights, space);
@@ -223,7 +223,7 @@ impl<'a> Traces<'a> {
         sum: &mut Array,
         space: &mut Workspace,
     ) {
-        let (values, d) = (self.buffers.values[x.0].as_slice(), self.buffers.gradient(gradient.0));
+        let (values, d) = (self.buffers.values[x.0].as_slice(), self.buffers.gradients.slice(gradient.0));
         if d.is_empty() {
             return;
         }
