@@ -216,7 +216,7 @@ impl Network {
         let mut rows = self.space.take(self.batch.targets.len());
         let classes = self.graph.classes();
         match purpose {
-            Purpose::Training | Purpose::Sketch { .. } => {
+            Purpose::Training { .. } | Purpose::Sketch { .. } => {
                 cross_entropy::backward(classes, &mut data, &self.batch.targets, &self.batch.target_weights, &mut rows);
                 self.buffers.gradients.set(logits, data, &mut self.space);
             }
@@ -236,7 +236,7 @@ impl Network {
 
     /// The backward pass through some layers.
     pub(crate) fn backward(&mut self, at: &Params, layers: Range<usize>) {
-        let mut run = self.run(at, Purpose::Training);
+        let mut run = self.run(at, Purpose::Training { start: 0 });
         for index in layers.rev() {
             let layer = &run.graph.layers[index];
             if layer.outputs().iter().any(|&value| run.plan.flows(value)) {
@@ -250,8 +250,8 @@ impl Network {
     /// complete: they have just been written and are still near.
     fn pass(&mut self, at: &Params, mut done: impl FnMut(&mut Self, &dyn Fn(usize) -> bool)) {
         let (lowest, end) = (self.plan.lowest, self.graph.layers.len());
-        self.forward(at, 0..end, Purpose::Training);
-        self.finish(Purpose::Training);
+        self.forward(at, 0..end, Purpose::Training { start: 0 });
+        self.finish(Purpose::Training { start: 0 });
         for index in (lowest..end).rev() {
             self.backward(at, index..index + 1);
             if self.plan.first_use.contains(&index) {

@@ -41,8 +41,11 @@ impl Buffers {
 pub(crate) enum Purpose {
     /// Only the outputs matter.
     Inference,
-    /// A backward pass follows.
-    Training,
+    /// A backward pass follows; layers before `start` are run again after it, from what was made before them.
+    Training {
+        /// The first layer of the stretch.
+        start: usize,
+    },
     /// A backward pass follows, before which the layers from `start` on are run again.
     Sketch {
         /// The first layer of the stretch.
@@ -164,7 +167,7 @@ impl<'a> Run<'a> {
         for value in layer.inputs().into_iter().chain(layer.outputs()) {
             let wanted = match self.purpose {
                 Purpose::Inference => false,
-                Purpose::Training => self.plan.saved[value.0],
+                Purpose::Training { start } => self.plan.saved[value.0] || self.plan.maker[value.0] < start,
                 Purpose::Sketch { start } => self.plan.maker[value.0] < start,
             };
             if self.plan.last_reader[value.0] == index && !wanted {
@@ -172,7 +175,7 @@ impl<'a> Run<'a> {
                 self.space.give(buffer);
             }
         }
-        if self.purpose != Purpose::Training {
+        if !matches!(self.purpose, Purpose::Training { .. }) {
             let notes = std::mem::take(&mut self.buffers.notes[index]);
             self.space.give(notes);
         }

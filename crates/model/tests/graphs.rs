@@ -107,6 +107,34 @@ fn all() -> Vec<(&'static str, Graph)> {
                 h
             }),
         ),
+        (
+            "a value that crosses two cuts and that no backward pass reads",
+            vectors(|build, h| {
+                build.cut();
+                let w = map(build, "w", h, tanh);
+                let y = build.add(w, h);
+                let y = map(build, "y", y, tanh);
+                build.cut();
+                build.add(y, h)
+            }),
+        ),
+        (
+            "the same, and nothing reads it but sums",
+            {
+                let mut build = Builder::numbers(4);
+                let x = build.features();
+                let h = map(&mut build, "first", x, tanh);
+                build.cut();
+                let w = map(&mut build, "w", x, tanh);
+                let y = build.add(h, w);
+                let y = map(&mut build, "y", y, tanh);
+                build.cut();
+                let z = build.add(y, h);
+                let head = build.map("head", 4, 3, 0.5);
+                let logits = build.linear(z, &[head], None);
+                build.finish(logits)
+            },
+        ),
     ]
 }
 
