@@ -118,23 +118,20 @@ fn all() -> Vec<(&'static str, Graph)> {
                 build.add(y, h)
             }),
         ),
-        (
-            "the same, and nothing reads it but sums",
-            {
-                let mut build = Builder::numbers(4);
-                let x = build.features();
-                let h = map(&mut build, "first", x, tanh);
-                build.cut();
-                let w = map(&mut build, "w", x, tanh);
-                let y = build.add(h, w);
-                let y = map(&mut build, "y", y, tanh);
-                build.cut();
-                let z = build.add(y, h);
-                let head = build.map("head", 4, 3, 0.5);
-                let logits = build.linear(z, &[head], None);
-                build.finish(logits)
-            },
-        ),
+        ("the same, and nothing reads it but sums", {
+            let mut build = Builder::numbers(4);
+            let x = build.features();
+            let h = map(&mut build, "first", x, tanh);
+            build.cut();
+            let w = map(&mut build, "w", x, tanh);
+            let y = build.add(h, w);
+            let y = map(&mut build, "y", y, tanh);
+            build.cut();
+            let z = build.add(y, h);
+            let head = build.map("head", 4, 3, 0.5);
+            let logits = build.linear(z, &[head], None);
+            build.finish(logits)
+        }),
     ]
 }
 
