@@ -285,7 +285,10 @@ impl Network {
                 None if frames.iter().any(|frame| frame.right == k) => {}
                 None => traces.add_norms(geometry, k, &mut column),
             }
-            column.iter().enumerate().for_each(|(example, square)| squares[example * count + blocks.of(k)] += square);
+            for (example, &square) in column.iter().enumerate() {
+                // Rounding may leave less than nothing, which must not be taken off the rest of the block; NaN stays.
+                squares[example * count + blocks.of(k)] += if square < 0.0 { 0.0 } else { square };
+            }
         }
         (self.squares, self.column) = (squares, column);
     }

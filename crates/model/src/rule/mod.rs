@@ -142,18 +142,19 @@ impl<'a> Traces<'a> {
             }
             ([Use::Outer { x, gradient, .. }], None) => self.each(norms, |example| {
                 let (x, d) = (self.x(*x, example), self.d(*gradient, example));
-                if self.prefers_ghost(x, d) { ghost::square(x, d) } else { self.direct_square(k, example, None) }
+                let found = self.prefers_ghost(x, d).then(|| ghost::measure(x, d));
+                found.and_then(ghost::Ghost::certain).unwrap_or_else(|| self.direct_square(k, example, None))
             }),
             ([Use::Lookup { index, gradient: rows }, Use::Outer { x, gradient, order: Order::OutIn }], None)
             | ([Use::Outer { x, gradient, order: Order::OutIn }, Use::Lookup { index, gradient: rows }], None) => {
                 self.each(norms, |example| {
                     let (x, d) = (self.x(*x, example), self.d(*gradient, example));
-                    if self.prefers_ghost(x, d) {
+                    let found = self.prefers_ghost(x, d).then(|| {
                         let (ids, rows) = self.lookups(*index, *rows, example);
-                        ghost::square(x, d) + lookup::square(ids, rows, None) + 2.0 * lookup::product_with_outer(ids, rows, x, d)
-                    } else {
-                        self.direct_square(k, example, None)
-                    }
+                        let product = lookup::product_with_outer(ids, rows, x, d);
+                        ghost::measure(x, d).and_lookups(lookup::square(ids, rows, None), product)
+                    });
+                    found.and_then(ghost::Ghost::certain).unwrap_or_else(|| self.direct_square(k, example, None))
                 })
             }
             _ => self.each(norms, |example| self.direct_square(k, example, affine)),
