@@ -393,7 +393,7 @@ impl Engine for Network {
     ) -> Result<(), Error> {
         self.check(at)?;
         self.check(sum)?;
-        crate::geometry::check(geometry, blocks, at)?;
+        crate::geometry::check(geometry, blocks, at, &self.pairs())?;
         self.batch.pack(&self.graph, self.reduction, examples)?;
         self.reset_squares(blocks);
         match self.memory {
