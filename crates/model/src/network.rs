@@ -293,14 +293,14 @@ impl Network {
         (self.squares, self.column) = (squares, column);
     }
 
-    /// Asks for the weights, and takes out the examples that are not sound.
+    /// Takes out the examples that are not sound, and asks for the weights of the others.
     fn weigh(&mut self, blocks: &Blocks, weigh: &mut dyn FnMut(&Observed<'_>, &mut Weights)) {
         self.weights.reset(self.batch.examples, blocks.count());
         let seen = Observed::new(&self.losses, &self.squares, blocks.count());
-        weigh(&seen, &mut self.weights);
         self.void.clear();
         self.void.extend((0..self.batch.examples).filter(|&example| !seen.is_sound(example)));
         self.void.iter().for_each(|&example| self.weights.void(example));
+        weigh(&seen, &mut self.weights);
     }
 
     /// Adds the weighted sums of some trained parameters; without blocks every example counts 1.

@@ -38,7 +38,7 @@ pub(crate) fn run(
         for example in 0..seen.examples() {
             losses.push(seen.loss(example));
             norms.push((0..seen.blocks()).map(|block| seen.norm(example, block)).collect());
-            (0..seen.blocks()).for_each(|block| weights.set(example, block, weight(example, block) as f32));
+            (0..seen.blocks()).for_each(|block| weights.set(example, block, weight(example, block)));
         }
     };
     network.weighted_sum(at, examples, geometry, blocks, &mut weigh, &mut sum).unwrap();
