@@ -187,6 +187,12 @@ impl Network {
         }
     }
 
+    /// Takes the examples of a pass, in place of all that an earlier one, which may have ended in a panic, left behind.
+    fn begin(&mut self, examples: &[&Example]) -> Result<(), Error> {
+        self.buffers.release(&mut self.space);
+        self.batch.pack(&self.graph, self.reduction, examples)
+    }
+
     /// The forward pass through some layers; what it leaves is in the buffers.
     pub(crate) fn forward(&mut self, at: &Params, layers: Range<usize>, purpose: Purpose) {
         let mut run = self.run(at, purpose);
@@ -202,7 +208,7 @@ impl Network {
     /// If an example does not fit the model.
     pub fn logits(&mut self, at: &Params, examples: &[&Example]) -> Result<Vec<f32>, Error> {
         self.check(at)?;
-        self.batch.pack(&self.graph, self.reduction, examples)?;
+        self.begin(examples)?;
         self.forward(at, 0..self.graph.layers.len(), Purpose::Inference);
         let logits = std::mem::take(&mut self.buffers.values[self.graph.logits.0]);
         self.buffers.release(&mut self.space);
@@ -347,7 +353,7 @@ impl Network {
     pub fn plain_sum(&mut self, at: &Params, examples: &[&Example], sum: &mut Params) -> Result<&[f64], Error> {
         self.check(at)?;
         self.check(sum)?;
-        self.batch.pack(&self.graph, self.reduction, examples)?;
+        self.begin(examples)?;
         match self.memory {
             Memory::Keep => {
                 self.pass(at, |_, _| ());
@@ -375,7 +381,7 @@ impl Engine for Network {
 
     fn losses(&mut self, at: &Params, examples: &[&Example]) -> Result<Vec<f64>, Error> {
         self.check(at)?;
-        self.batch.pack(&self.graph, self.reduction, examples)?;
+        self.begin(examples)?;
         self.forward(at, 0..self.graph.layers.len(), Purpose::Inference);
         self.finish(Purpose::Inference);
         self.buffers.release(&mut self.space);
@@ -394,7 +400,7 @@ impl Engine for Network {
         self.check(at)?;
         self.check(sum)?;
         crate::geometry::check(geometry, blocks, at, &self.pairs())?;
-        self.batch.pack(&self.graph, self.reduction, examples)?;
+        self.begin(examples)?;
         self.reset_squares(blocks);
         match self.memory {
             Memory::Keep => {
