@@ -24,8 +24,12 @@ impl Layer for Rotate {
         vec![self.out]
     }
 
+    fn consumes(&self) -> Option<Value> {
+        Some(self.x)
+    }
+
     fn forward(&self, _: usize, run: &mut Run<'_>) {
-        // Nobody else reads x: the builder sees to it.
+        // Nobody else reads x: `Builder::finish` sees to it.
         let mut data = run.lend(self.x);
         self.rope.turn(run.batch.offsets(run.form(self.out).space), self.place, Turn::Forward, &mut data);
         run.put(self.out, data);
