@@ -6,15 +6,21 @@ use rayon::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A frequency (radians a position) for each pair of a vector, and the angles of the positions that have come so far.
-#[derive(Debug)]
 pub struct Rope {
     frequencies: Vec<f64>,
     /// A model may take far longer texts than it is given: the table grows with them.
     angles: Mutex<Arc<Angles>>,
 }
 
+/// Its table tells how long texts were: it does not print.
+impl std::fmt::Debug for Rope {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rope").field("frequencies", &self.frequencies).finish_non_exhaustive()
+    }
+}
+
 /// Position after position, a number for each pair.
-#[derive(Clone, Debug, Default)]
+#[derive(Default)]
 struct Angles {
     positions: usize,
     cos: Vec<f32>,
