@@ -80,7 +80,7 @@ impl<E: Engine> Holder<E> {
                 for example in (0..seen.examples()).filter(|&example| seen.is_sound(example)) {
                     for (block, taken) in taken.iter_mut().enumerate() {
                         let weight = factor(seen.norm(example, block), block) as f32;
-                        weights.set(example, block, weight);
+                        weights.set(example, block, f64::from(weight));
                         // What a weight that is not finite counts as.
                         *taken += if weight.is_finite() { f64::from(weight) } else { 0.0 };
                     }

@@ -70,8 +70,9 @@ impl Batch {
                 if tokens.len() > longest {
                     return Err(format!("{} tokens, the model takes at most {longest}", tokens.len()));
                 }
-                if let Some(token) = tokens.iter().find(|&&token| token as usize >= vocab) {
-                    return Err(format!("token {token} is outside the vocabulary of {vocab}"));
+                // Which one, and where, is the example's own business.
+                if tokens.iter().any(|&token| token as usize >= vocab) {
+                    return Err(format!("a token is outside the vocabulary of {vocab}"));
                 }
                 self.ids.extend(tokens);
                 self.positions.extend(0..tokens.len() as u32);
@@ -88,7 +89,7 @@ impl Batch {
         }
         let classes = graph.classes();
         let check =
-            |class: u32| if (class as usize) < classes { Ok(()) } else { Err(format!("target {class} is outside the {classes} classes")) };
+            |class: u32| if (class as usize) < classes { Ok(()) } else { Err(format!("a target is outside the {classes} classes")) };
         match (&example.target, graph.forms[graph.logits.0].space) {
             (Target::Next(targets), Space::Targets) => {
                 if targets.len() != example.len() {

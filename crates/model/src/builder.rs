@@ -21,6 +21,7 @@ use crate::layer::{
     Reshape, Rotate, SwiGlu, TargetRows,
 };
 use crate::lora::Pair;
+use crate::plan::Plan;
 use std::sync::Arc;
 use tensor::activation::Activation;
 use tensor::attention::Heads;
@@ -53,6 +54,7 @@ pub struct Map {
     weight: Param,
     bias: Option<Param>,
     order: Order,
+    input: usize,
     width: usize,
     pair: Option<(Param, Param, usize, f32)>,
 }
@@ -111,12 +113,13 @@ impl Builder {
                 self.graph.pairs.push(Pair { weight, left, right, scale, order });
                 (left, right, rank, scale)
             });
-        Map { weight, bias, order, width: output, pair }
+        Map { weight, bias, order, input, width: output, pair }
     }
 
     /// The map x → x Tᵀ by a table T that is used elsewhere too.
     pub fn tied(&self, table: Param) -> Map {
-        Map { weight: table, bias: None, order: Order::OutIn, width: self.graph.specs[table.0].shape[0], pair: None }
+        let (rows, input) = self.table(table);
+        Map { weight: table, bias: None, order: Order::OutIn, input, width: rows, pair: None }
     }
 
     fn value(&mut self, space: Space, width: usize) -> Value {
@@ -141,8 +144,22 @@ impl Builder {
         self.graph.forms[value.0].space
     }
 
+    /// Rows and columns.
+    fn table(&self, table: Param) -> (usize, usize) {
+        let Spec { name, shape, .. } = &self.graph.specs[table.0];
+        let &[rows, cols] = shape.as_slice() else { panic!("{name} is no table: its shape is {shape:?}") };
+        (rows, cols)
+    }
+
     fn embedding(&mut self, table: Param, index: Index) -> Value {
-        let width = self.graph.specs[table.0].shape[1];
+        let Intake::Tokens { vocab, longest } = self.graph.intake else { panic!("a model of numbers has no tokens") };
+        let (rows, width) = self.table(table);
+        let needed = match index {
+            Index::Token => vocab,
+            Index::Position => longest,
+            Index::First => 1,
+        };
+        assert!(rows >= needed, "{}: {rows} rows, but texts may ask for {needed}", self.graph.specs[table.0].name);
         let out = self.value(Space::Tokens, width);
         self.push(Embedding { table, index, out });
         out
@@ -190,6 +207,10 @@ impl Builder {
     /// Linear maps of x, side by side; an activation is for a single one.
     pub fn linear(&mut self, x: Value, maps: &[Map], activation: Option<Activation>) -> Value {
         assert!(activation.is_none() || maps.len() == 1, "an activation after one map");
+        for map in maps {
+            let name = &self.graph.specs[map.weight.0].name;
+            assert_eq!(map.input, self.width(x), "{name} takes as many numbers as come");
+        }
         let space = self.space(x);
         let out = self.value(space, maps.iter().map(|map| map.width).sum());
         let mut first = 0;
@@ -234,8 +255,10 @@ impl Builder {
         out
     }
 
-    /// Turns queries and keys (side by side with the values) by their positions.
+    /// Turns queries and keys (side by side with the values) by their positions, in place: nothing else may read `qkv`.
     pub fn rotate(&mut self, rope: &Arc<Rope>, heads: Heads, qkv: Value) -> Value {
+        assert_eq!(self.width(qkv), heads.width(), "queries, keys and values");
+        assert_eq!(rope.dim(), heads.dim, "an angle for each pair of a head");
         let place = Place { stride: heads.width(), first: 0, heads: heads.queries + heads.keys };
         let out = self.like(qkv);
         self.push(Rotate { rope: Arc::clone(rope), place, x: qkv, out });
@@ -252,6 +275,7 @@ impl Builder {
 
     /// silu(gate) · value of [gate | value].
     pub fn swiglu(&mut self, x: Value) -> Value {
+        assert!(self.width(x).is_multiple_of(2), "a gate and a value side by side, not {} numbers", self.width(x));
         let out = self.value(self.space(x), self.width(x) / 2);
         self.push(SwiGlu { x, out });
         out
@@ -322,6 +346,22 @@ impl Builder {
     pub fn finish(mut self, logits: Value) -> Graph {
         assert!(matches!(self.space(logits), Space::Targets | Space::Examples), "logits for targets or for examples");
         self.graph.logits = logits;
+        self.check_consumed();
         self.graph
+    }
+
+    /// A value that a layer changes in place is gone: nobody else may read it, its maker must not want it back, and no stretch may begin with it.
+    fn check_consumed(&self) {
+        let Graph { layers, cuts, .. } = &self.graph;
+        let plan = Plan::new(&self.graph, &vec![true; self.graph.specs.len()]);
+        for (index, layer) in layers.iter().enumerate() {
+            if let Some(value) = layer.consumes() {
+                let readers = layers.iter().filter(|layer| layer.inputs().contains(&value)).count();
+                let alone = readers == 1 && !plan.saved[value.0] && value != self.graph.logits;
+                assert!(alone, "what is turned in place is read elsewhere too");
+                let cut = cuts.iter().any(|&cut| plan.maker[value.0] < cut && cut <= index);
+                assert!(!cut, "what is turned in place is made before a cut");
+            }
+        }
     }
 }

@@ -52,8 +52,7 @@ impl Checkpoint {
             // Base models are saved without the prefix.
             let bare = spec.name.strip_prefix("transformer.").or(spec.name.strip_prefix("bert.")).unwrap_or(&spec.name);
             let names = [spec.name.as_str(), bare];
-            let addition = spec.name.ends_with(".lora_left") || spec.name.ends_with(".lora_right");
-            let optional = addition || spec.name.starts_with("classifier.");
+            let optional = is_addition(&spec.name) || spec.name.starts_with("classifier.");
             if optional && !weights.contains(names[0]) {
                 fresh.push(spec.name.clone());
                 values.push(init::one(spec, seed, stream as u64)?);
@@ -67,7 +66,7 @@ impl Checkpoint {
         Ok(Self { config, graph, values, fresh })
     }
 
-    /// Adds a token to the vocabulary. Its rows, in the token table and in a head of its own, are the means of the others.
+    /// Adds a token to the vocabulary. Its rows, in the token table and in a head of its own (with its low-rank addition), are the means of the others.
     #[must_use]
     pub fn with_pad(mut self) -> Self {
         let vocab = match &mut self.config.architecture {
@@ -78,20 +77,18 @@ impl Checkpoint {
         let rows = *vocab;
         *vocab += 1;
         self.config.others.insert("pad_token_id".into(), rows.into());
-        const TABLES: [&str; 4] =
-            ["transformer.wte.weight", "model.embed_tokens.weight", "bert.embeddings.word_embeddings.weight", "lm_head.weight"];
+        // The mean of weight + scale · A Bᵀ is that of the weight and that of A, row by row.
+        const TABLES: [&str; 5] = [
+            "transformer.wte.weight",
+            "model.embed_tokens.weight",
+            "bert.embeddings.word_embeddings.weight",
+            "lm_head.weight",
+            "lm_head.lora_left",
+        ];
         for (spec, value) in self.graph.specs.iter().zip(&mut self.values) {
             if TABLES.contains(&spec.name.as_str()) {
                 *value = hf::append_mean_row(value);
             }
-        }
-        // A head's low-rank addition gains a row of zeros: the mean row, no more.
-        if let Some(left) = self.graph.param("lm_head.lora_left") {
-            let old = std::mem::take(&mut self.values[left.0]);
-            let cols = old.cols();
-            let mut data = old.into_data();
-            data.resize(data.len() + cols, 0.0);
-            self.values[left.0] = Array::from_fn([rows + 1, cols], |i| data[i]);
         }
         self.graph = self.config.architecture.graph(self.graph.lora.clone());
         self
@@ -122,15 +119,19 @@ impl Checkpoint {
             network.graph().merge(&mut values);
             values
         });
-        let addition = |name: &str| name.ends_with(".lora_left") || name.ends_with(".lora_right");
         let tensors: Vec<(&str, &Array)> = network
             .tensors(params)
             .enumerate()
             .map(|(index, (name, value))| (name, merged.as_ref().map_or(value, |merged| &merged[index])))
-            .filter(|(name, _)| !addition(name))
+            .filter(|(name, _)| !is_addition(name))
             .collect();
         hf::save(dir, config, &tensors, options)
     }
+}
+
+/// Whether a parameter is a factor of a low-rank addition.
+fn is_addition(name: &str) -> bool {
+    name.ends_with(".lora_left") || name.ends_with(".lora_right")
 }
 
 fn check(lora: Option<&Lora>) -> Result<(), Error> {

@@ -29,8 +29,9 @@ pub trait Engine {
     /// The sum is of *gradients*, in every geometry: encodings are affine, so the caller encodes the sum. The norms are of the encoded gradients.
     ///
     /// # Claim
-    /// An example whose loss or any of whose norms is not finite contributes nothing, whatever its weight. No example's loss, norms or contribution depends
-    /// on another example.
+    /// An example whose loss or any of whose norms is not finite contributes nothing, whatever its weight. What another example contains changes nothing of
+    /// an example's loss, norms and contribution, bit for bit; whether another is there, and how long it is, changes them by rounding only, because products
+    /// are cut by the number of all rows.
     /// # Errors
     /// If an example does not fit the model, or the blocks or the geometry do not fit the parameters.
     fn weighted_sum(
@@ -91,29 +92,96 @@ impl<'a> Observed<'a> {
 #[derive(Default)]
 pub struct Weights {
     of: Vec<f32>,
-    examples: usize,
+    /// Examples that contribute nothing.
+    void: Vec<bool>,
 }
 
 impl Weights {
     /// All zero.
     pub fn reset(&mut self, examples: usize, blocks: usize) {
-        self.examples = examples;
+        self.void.clear();
+        self.void.resize(examples, false);
         self.of.clear();
         self.of.resize(examples * blocks, 0.0);
     }
 
-    /// Sets one. A weight that is not finite counts as 0.
-    pub fn set(&mut self, example: usize, block: usize, weight: f32) {
-        self.of[block * self.examples + example] = if weight.is_finite() { weight } else { 0.0 };
-    }
-
-    /// The weights of a block, by example.
-    pub fn block(&self, block: usize) -> &[f32] {
-        &self.of[block * self.examples..(block + 1) * self.examples]
-    }
-
-    /// Takes an example out.
+    /// Takes an example out: its weights are 0, and stay 0 whatever is set.
     pub fn void(&mut self, example: usize) {
-        self.of.iter_mut().skip(example).step_by(self.examples.max(1)).for_each(|weight| *weight = 0.0);
+        self.void[example] = true;
+        let examples = self.void.len();
+        self.of.iter_mut().skip(example).step_by(examples).for_each(|weight| *weight = 0.0);
+    }
+
+    /// Sets one, rounded towards zero to f32, so that nobody counts more than was asked for. A weight that is not finite, or too small for a normal f32, counts
+    /// as 0, and so does any weight of an example that is not sound.
+    ///
+    /// # Panics
+    /// If there is no such example or block.
+    pub fn set(&mut self, example: usize, block: usize, weight: f64) {
+        let examples = self.void.len();
+        assert!(example < examples, "example {example} of {examples}");
+        self.of[block * examples + example] = if self.void[example] { 0.0 } else { towards_zero(weight) };
+    }
+
+    /// The weights of a block, by example, as they count.
+    pub fn block(&self, block: usize) -> &[f32] {
+        let examples = self.void.len();
+        &self.of[block * examples..(block + 1) * examples]
+    }
+
+    /// Σ of a block's weights as they count: what a geometry with a center takes off.
+    pub fn total(&self, block: usize) -> f64 {
+        self.block(block).iter().map(|&weight| f64::from(weight)).sum()
+    }
+}
+
+/// The nearest f32 that is not larger in size; 0 for what is not finite, and for what is not normal: its few bits are too coarse for a bound.
+fn towards_zero(weight: f64) -> f32 {
+    let near = weight as f32;
+    let near = if f64::from(near).abs() > weight.abs() { f32::from_bits(near.to_bits() - 1) } else { near };
+    if weight.is_finite() && near.is_normal() { near } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn weights_are_rounded_towards_zero(weight: f64) {
+            let near = f64::from(towards_zero(weight));
+            prop_assert!(near.abs() <= weight.abs() || !weight.is_finite() && near == 0.0);
+            if weight.abs() > 1.2e-38 && weight.abs() < 3.4e38 {
+                prop_assert!((near - weight).abs() <= 1.2e-7 * weight.abs());
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_count() {
+        let mut weights = Weights::default();
+        weights.reset(3, 2);
+        weights.void(1);
+        for example in 0..3 {
+            weights.set(example, 0, 0.5);
+            weights.set(example, 1, [f64::NAN, 1.0, f64::INFINITY][example]);
+        }
+        assert_eq!((weights.block(0), weights.total(0)), (&[0.5, 0.0, 0.5][..], 1.0));
+        assert_eq!((weights.block(1), weights.total(1)), (&[0.0; 3][..], 0.0));
+        weights.set(0, 0, 1e-40);
+        // More than f32 holds: the largest it holds. Negative ones as well.
+        weights.set(2, 0, -1e39);
+        assert_eq!(weights.block(0), [0.0, 0.0, f32::MIN]);
+        weights.void(2);
+        assert_eq!(weights.block(0), [0.0; 3]);
+    }
+
+    #[test]
+    #[should_panic(expected = "example 2 of 2")]
+    fn nobody_else_is_weighed() {
+        let mut weights = Weights::default();
+        weights.reset(2, 2);
+        weights.set(2, 0, 1.0);
     }
 }

@@ -2,9 +2,14 @@
 
 use crate::Error;
 use protocol::{Blocks, Geometry, Params};
+use tensor::Array;
+use tensor::matmul::product;
 
-/// Refuses what does not fit.
-pub(crate) fn check(geometry: &Geometry, blocks: &Blocks, at: &Params) -> Result<(), Error> {
+/// How far a frame may be from what its parameters say. Rounding in f32 stays well below it, at the worst condition that [`protocol::Frame::new`] takes.
+const NEAR: f32 = 1e-3;
+
+/// Refuses what does not fit. `pairs` are the low-rank pairs of the model, the only ones that have a tangent space.
+pub(crate) fn check(geometry: &Geometry, blocks: &Blocks, at: &Params, pairs: &[(usize, usize)]) -> Result<(), Error> {
     let refuse = |what: String| Err(Error::Model(what));
     if blocks.tensors() != at.len() {
         return refuse(format!("blocks of {} tensors for {} parameters", blocks.tensors(), at.len()));
@@ -29,10 +34,10 @@ pub(crate) fn check(geometry: &Geometry, blocks: &Blocks, at: &Params) -> Result
             let mut seen = vec![false; at.len()];
             for frame in frames {
                 let (left, right) = (frame.left, frame.right);
-                if left >= at.len() || right >= at.len() || left == right || seen[left] || seen[right] {
-                    return refuse(format!("the pair ({left}, {right}) is not a pair of its own"));
+                // The norm of a pair is taken when its left factor's traces are complete: only in a pair of the model are the right one's complete then.
+                if !pairs.contains(&(left, right)) || std::mem::replace(&mut seen[left], true) {
+                    return refuse(format!("({left}, {right}) is not a low-rank pair of the model, or comes twice"));
                 }
-                (seen[left], seen[right]) = (true, true);
                 let rank = at[left].cols();
                 let square = [rank, rank];
                 let fits = at[right].cols() == rank
@@ -43,6 +48,11 @@ pub(crate) fn check(geometry: &Geometry, blocks: &Blocks, at: &Params) -> Result
                 if !fits {
                     return refuse(format!("the frame of the pair ({left}, {right}) has other sides"));
                 }
+                if !belongs(&frame.left_basis, &frame.left_inverse, &at[left])
+                    || !belongs(&frame.right_basis, &frame.right_inverse, &at[right])
+                {
+                    return refuse(format!("the frame of the pair ({left}, {right}) is not that of its factors"));
+                }
                 if blocks.of(left) != blocks.of(right) {
                     return refuse(format!("the pair ({left}, {right}) must be in one block"));
                 }
@@ -50,4 +60,15 @@ pub(crate) fn check(geometry: &Geometry, blocks: &Blocks, at: &Params) -> Result
             Ok(())
         }
     }
+}
+
+/// Whether Q has orthonormal columns and is A R⁻¹.
+fn belongs(basis: &Array, inverse: &Array, factor: &Array) -> bool {
+    let rank = basis.cols();
+    let inner = product(basis.view().t(), basis.view());
+    let made = product(factor.view(), inverse.view());
+    // Tests for the good case: NaN fails.
+    let near = |a: f32, b: f32| (a - b).abs() < NEAR;
+    inner.data().iter().enumerate().all(|(i, &x)| near(x, if i % (rank + 1) == 0 { 1.0 } else { 0.0 }))
+        && made.data().iter().zip(basis.data()).all(|(&a, &b)| near(a, b))
 }

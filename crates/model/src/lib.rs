@@ -14,6 +14,7 @@ mod engine;
 mod error;
 mod example;
 mod geometry;
+mod gradients;
 mod graph;
 mod init;
 mod layer;

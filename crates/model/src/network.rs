@@ -7,7 +7,7 @@ use crate::example::Example;
 use crate::graph::{Graph, Reduction};
 use crate::plan::Plan;
 use crate::rule::{NormMethod, Traces, Use};
-use crate::run::{Buffers, Gradient, Purpose, Run};
+use crate::run::{Buffers, Purpose, Run};
 use protocol::{Blocks, Geometry, Params, Role, Trainable};
 use std::ops::Range;
 use tensor::{Array, Workspace, cross_entropy};
@@ -187,6 +187,12 @@ impl Network {
         }
     }
 
+    /// Takes the examples of a pass, in place of all that an earlier one, which may have ended in a panic, left behind.
+    fn begin(&mut self, examples: &[&Example]) -> Result<(), Error> {
+        self.buffers.release(&mut self.space);
+        self.batch.pack(&self.graph, self.reduction, examples)
+    }
+
     /// The forward pass through some layers; what it leaves is in the buffers.
     pub(crate) fn forward(&mut self, at: &Params, layers: Range<usize>, purpose: Purpose) {
         let mut run = self.run(at, purpose);
@@ -202,7 +208,7 @@ impl Network {
     /// If an example does not fit the model.
     pub fn logits(&mut self, at: &Params, examples: &[&Example]) -> Result<Vec<f32>, Error> {
         self.check(at)?;
-        self.batch.pack(&self.graph, self.reduction, examples)?;
+        self.begin(examples)?;
         self.forward(at, 0..self.graph.layers.len(), Purpose::Inference);
         let logits = std::mem::take(&mut self.buffers.values[self.graph.logits.0]);
         self.buffers.release(&mut self.space);
@@ -216,9 +222,9 @@ impl Network {
         let mut rows = self.space.take(self.batch.targets.len());
         let classes = self.graph.classes();
         match purpose {
-            Purpose::Training | Purpose::Sketch { .. } => {
+            Purpose::Training { .. } | Purpose::Sketch { .. } => {
                 cross_entropy::backward(classes, &mut data, &self.batch.targets, &self.batch.target_weights, &mut rows);
-                self.buffers.gradients[logits.0] = Gradient::Own(data);
+                self.buffers.gradients.set(logits, data, &mut self.space);
             }
             Purpose::Inference => {
                 cross_entropy::forward(classes, &data, &self.batch.targets, &mut rows);
@@ -236,7 +242,7 @@ impl Network {
 
     /// The backward pass through some layers.
     pub(crate) fn backward(&mut self, at: &Params, layers: Range<usize>) {
-        let mut run = self.run(at, Purpose::Training);
+        let mut run = self.run(at, Purpose::Training { start: 0 });
         for index in layers.rev() {
             let layer = &run.graph.layers[index];
             if layer.outputs().iter().any(|&value| run.plan.flows(value)) {
@@ -250,8 +256,8 @@ impl Network {
     /// complete: they have just been written and are still near.
     fn pass(&mut self, at: &Params, mut done: impl FnMut(&mut Self, &dyn Fn(usize) -> bool)) {
         let (lowest, end) = (self.plan.lowest, self.graph.layers.len());
-        self.forward(at, 0..end, Purpose::Training);
-        self.finish(Purpose::Training);
+        self.forward(at, 0..end, Purpose::Training { start: 0 });
+        self.finish(Purpose::Training { start: 0 });
         for index in (lowest..end).rev() {
             self.backward(at, index..index + 1);
             if self.plan.first_use.contains(&index) {
@@ -285,19 +291,22 @@ impl Network {
                 None if frames.iter().any(|frame| frame.right == k) => {}
                 None => traces.add_norms(geometry, k, &mut column),
             }
-            column.iter().enumerate().for_each(|(example, square)| squares[example * count + blocks.of(k)] += square);
+            for (example, &square) in column.iter().enumerate() {
+                // Rounding may leave less than nothing, which must not be taken off the rest of the block; NaN stays.
+                squares[example * count + blocks.of(k)] += if square < 0.0 { 0.0 } else { square };
+            }
         }
         (self.squares, self.column) = (squares, column);
     }
 
-    /// Asks for the weights, and takes out the examples that are not sound.
+    /// Takes out the examples that are not sound, and asks for the weights of the others.
     fn weigh(&mut self, blocks: &Blocks, weigh: &mut dyn FnMut(&Observed<'_>, &mut Weights)) {
         self.weights.reset(self.batch.examples, blocks.count());
         let seen = Observed::new(&self.losses, &self.squares, blocks.count());
-        weigh(&seen, &mut self.weights);
         self.void.clear();
         self.void.extend((0..self.batch.examples).filter(|&example| !seen.is_sound(example)));
         self.void.iter().for_each(|&example| self.weights.void(example));
+        weigh(&seen, &mut self.weights);
     }
 
     /// Adds the weighted sums of some trained parameters; without blocks every example counts 1.
@@ -325,10 +334,10 @@ impl Network {
             if let Some(part) = self.buffers.values[index].get_mut(place.clone()) {
                 part.fill(0.0);
             }
-            if let Gradient::Own(buffer) = &mut self.buffers.gradients[index]
-                && let Some(part) = buffer.get_mut(place)
-            {
-                part.fill(0.0);
+            let value = crate::graph::Value(index);
+            if let Some(mut buffer) = self.buffers.gradients.own(value, &mut self.space) {
+                buffer[place].fill(0.0);
+                self.buffers.gradients.set(value, buffer, &mut self.space);
             }
         }
         for buffer in &mut self.buffers.vectors {
@@ -344,7 +353,7 @@ impl Network {
     pub fn plain_sum(&mut self, at: &Params, examples: &[&Example], sum: &mut Params) -> Result<&[f64], Error> {
         self.check(at)?;
         self.check(sum)?;
-        self.batch.pack(&self.graph, self.reduction, examples)?;
+        self.begin(examples)?;
         match self.memory {
             Memory::Keep => {
                 self.pass(at, |_, _| ());
@@ -372,7 +381,7 @@ impl Engine for Network {
 
     fn losses(&mut self, at: &Params, examples: &[&Example]) -> Result<Vec<f64>, Error> {
         self.check(at)?;
-        self.batch.pack(&self.graph, self.reduction, examples)?;
+        self.begin(examples)?;
         self.forward(at, 0..self.graph.layers.len(), Purpose::Inference);
         self.finish(Purpose::Inference);
         self.buffers.release(&mut self.space);
@@ -390,8 +399,8 @@ impl Engine for Network {
     ) -> Result<(), Error> {
         self.check(at)?;
         self.check(sum)?;
-        crate::geometry::check(geometry, blocks, at)?;
-        self.batch.pack(&self.graph, self.reduction, examples)?;
+        crate::geometry::check(geometry, blocks, at, &self.pairs())?;
+        self.begin(examples)?;
         self.reset_squares(blocks);
         match self.memory {
             Memory::Keep => {

@@ -18,20 +18,20 @@ impl Network {
         for pair in starts.windows(2) {
             self.forward(at, pair[0]..pair[1], Purpose::Sketch { start: pair[0] });
         }
-        self.forward(at, last..end, Purpose::Training);
-        self.finish(Purpose::Training);
+        self.forward(at, last..end, Purpose::Training { start: last });
+        self.finish(Purpose::Training { start: last });
         let mut stop = end;
         for &start in starts.iter().rev() {
             if stop <= self.plan.lowest {
                 break;
             }
             if start != last {
-                self.forward(at, start..stop, Purpose::Training);
+                self.forward(at, start..stop, Purpose::Training { start });
             }
             self.backward(at, start.max(self.plan.lowest)..stop);
             let complete: Vec<bool> = self.plan.first_use.iter().map(|first| (start..stop).contains(first)).collect();
             done(self, &|k| complete[k]);
-            self.run(at, Purpose::Training).forget_stretch(start);
+            self.run(at, Purpose::Training { start }).forget_stretch(start);
             stop = start;
         }
         self.buffers.release(&mut self.space);

@@ -1,31 +1,18 @@
 //! The buffers of one pass over a graph, and how layers get at them.
 
 use crate::batch::Batch;
+use crate::gradients::{Gradients, Shared};
 use crate::graph::{Form, Graph, Param, Value};
 use crate::plan::Plan;
 use protocol::Params;
 use tensor::matmul::Onto;
 use tensor::{Array, Workspace};
 
-/// A gradient by a value.
-#[derive(Default)]
-pub(crate) enum Gradient {
-    /// None has come yet.
-    #[default]
-    None,
-    /// A buffer of its own.
-    Own(Vec<f32>),
-    /// The same numbers as another value's, which is finished.
-    Same(Value),
-}
-
 /// Buffers by value, layer and use. They outlive a pass only as empty shells.
 #[derive(Default)]
 pub(crate) struct Buffers {
     pub(crate) values: Vec<Vec<f32>>,
-    pub(crate) gradients: Vec<Gradient>,
-    /// Values whose gradient others share.
-    shared: Vec<bool>,
+    pub(crate) gradients: Gradients,
     /// What a layer leaves for its own backward pass.
     pub(crate) notes: Vec<Vec<f32>>,
     /// Per-example gradients of vectors, by parameter: rows are examples.
@@ -35,8 +22,7 @@ pub(crate) struct Buffers {
 impl Buffers {
     pub(crate) fn prepare(&mut self, graph: &Graph) {
         self.values.resize_with(graph.forms.len(), Vec::new);
-        self.gradients.resize_with(graph.forms.len(), Gradient::default);
-        self.shared.resize(graph.forms.len(), false);
+        self.gradients.prepare(graph.forms.len());
         self.notes.resize_with(graph.layers.len(), Vec::new);
         self.vectors.resize_with(graph.specs.len(), Vec::new);
     }
@@ -46,29 +32,7 @@ impl Buffers {
         for list in [&mut self.values, &mut self.notes, &mut self.vectors] {
             list.iter_mut().for_each(|buffer| space.give(std::mem::take(buffer)));
         }
-        for gradient in &mut self.gradients {
-            if let Gradient::Own(buffer) = std::mem::take(gradient) {
-                space.give(buffer);
-            }
-        }
-        self.shared.fill(false);
-    }
-
-    /// Whose buffer holds the gradient by `value`.
-    pub(crate) fn root(&self, value: Value) -> Value {
-        let mut value = value;
-        while let Gradient::Same(other) = self.gradients[value.0] {
-            value = other;
-        }
-        value
-    }
-
-    /// The gradient by `value`; empty if none came.
-    pub(crate) fn gradient(&self, value: Value) -> &[f32] {
-        match &self.gradients[self.root(value).0] {
-            Gradient::Own(buffer) => buffer,
-            _ => &[],
-        }
+        self.gradients.release(space);
     }
 }
 
@@ -77,8 +41,11 @@ impl Buffers {
 pub(crate) enum Purpose {
     /// Only the outputs matter.
     Inference,
-    /// A backward pass follows.
-    Training,
+    /// A backward pass follows; layers before `start` are run again after it, from what was made before them.
+    Training {
+        /// The first layer of the stretch.
+        start: usize,
+    },
     /// A backward pass follows, before which the layers from `start` on are run again.
     Sketch {
         /// The first layer of the stretch.
@@ -131,38 +98,18 @@ impl<'a> Run<'a> {
         self.space.give(old);
     }
 
-    /// The gradient by `value`, taken out of its place; `None` if nothing came: then nothing flows.
-    pub(crate) fn lend_gradient(&mut self, value: Value) -> Option<Vec<f32>> {
-        let root = self.buffers.root(value);
-        match std::mem::take(&mut self.buffers.gradients[root.0]) {
-            Gradient::Own(buffer) => Some(buffer),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn put_gradient(&mut self, value: Value, buffer: Vec<f32>) {
-        let root = self.buffers.root(value);
-        self.buffers.gradients[root.0] = Gradient::Own(buffer);
+    /// The gradient by `value`, which is complete; `None` if nothing came: then nothing flows.
+    pub(crate) fn gradient(&self, value: Value) -> Option<Shared> {
+        self.buffers.gradients.get(value)
     }
 
     /// The gradient by `value` in a buffer that nobody shares, taken out of its place.
     pub(crate) fn own_gradient(&mut self, value: Value) -> Option<Vec<f32>> {
-        let root = self.buffers.root(value);
-        if root == value && !self.buffers.shared[value.0] {
-            return self.lend_gradient(value);
-        }
-        assert!(root != value, "a gradient that others share is finished");
-        let copy = self.copy_of(root)?;
-        // From here on the value has a gradient of its own.
-        self.buffers.gradients[value.0] = Gradient::None;
-        Some(copy)
+        self.buffers.gradients.own(value, self.space)
     }
 
-    fn copy_of(&mut self, root: Value) -> Option<Vec<f32>> {
-        let Gradient::Own(buffer) = &self.buffers.gradients[root.0] else { return None };
-        let mut copy = self.space.take(buffer.len());
-        copy.copy_from_slice(buffer);
-        Some(copy)
+    pub(crate) fn put_gradient(&mut self, value: Value, buffer: Vec<f32>) {
+        self.buffers.gradients.set(value, buffer, self.space);
     }
 
     /// Lets `add` contribute to the gradient by `value`: it is given a buffer and told whether to overwrite it or to add to it.
@@ -175,7 +122,7 @@ impl<'a> Run<'a> {
             None => (self.buffer(value), Onto::Fresh),
         };
         add(self, &mut buffer, onto);
-        self.buffers.gradients[value.0] = Gradient::Own(buffer);
+        self.put_gradient(value, buffer);
     }
 
     /// Lets `write` fill a buffer that is, or is added to, the gradient by `value`.
@@ -202,19 +149,16 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Passes the gradient by `from`, which is finished, on to `to` as it is.
+    /// Passes the gradient by `from`, which is complete, on to `to` as it is.
     pub(crate) fn pass_on(&mut self, from: Value, to: Value) {
-        if !self.plan.flows(to) {
-            return;
+        let Some(source) = self.gradient(from).filter(|_| self.plan.flows(to)) else { return };
+        if self.gradient(to).is_none() {
+            return self.buffers.gradients.share(to, &source, self.space);
         }
-        let root = self.buffers.root(from);
-        if matches!(self.buffers.gradients[to.0], Gradient::None) {
-            self.buffers.shared[root.0] = true;
-            self.buffers.gradients[to.0] = Gradient::Same(root);
-        } else if let Some(source) = self.lend_gradient(from) {
-            self.contribute(to, |_, buffer, _| tensor::activation::add(buffer, &source));
-            self.put_gradient(from, source);
-        }
+        self.contribute(to, |_, buffer, onto| match onto {
+            Onto::Fresh => buffer.copy_from_slice(&source),
+            Onto::Old => tensor::activation::add(buffer, &source),
+        });
     }
 
     /// After layer `index` has gone forward: lets go of what nobody will read again.
@@ -223,7 +167,7 @@ impl<'a> Run<'a> {
         for value in layer.inputs().into_iter().chain(layer.outputs()) {
             let wanted = match self.purpose {
                 Purpose::Inference => false,
-                Purpose::Training => self.plan.saved[value.0],
+                Purpose::Training { start } => self.plan.saved[value.0] || self.plan.maker[value.0] < start,
                 Purpose::Sketch { start } => self.plan.maker[value.0] < start,
             };
             if self.plan.last_reader[value.0] == index && !wanted {
@@ -231,49 +175,28 @@ impl<'a> Run<'a> {
                 self.space.give(buffer);
             }
         }
-        if self.purpose != Purpose::Training {
+        if !matches!(self.purpose, Purpose::Training { .. }) {
             let notes = std::mem::take(&mut self.buffers.notes[index]);
             self.space.give(notes);
         }
     }
 
-    /// Gives every value made before layer `start` a gradient of its own where it shares one that is about to go.
-    pub(crate) fn part_from(&mut self, start: usize) {
-        for index in 0..self.buffers.gradients.len() {
-            let value = Value(index);
-            let root = self.buffers.root(value);
-            if self.plan.maker[index] < start
-                && self.plan.maker[root.0] >= start
-                && let Some(copy) = self.copy_of(root)
-            {
-                self.buffers.gradients[index] = Gradient::Own(copy);
-            }
-        }
-    }
-
     /// Lets go of all that layers from `start` on left, except what parameters that also enter below still need.
     pub(crate) fn forget_stretch(&mut self, start: usize) {
-        self.part_from(start);
-        let pending = |wanted: &dyn Fn(crate::rule::Use) -> bool| {
-            self.plan.uses.iter().zip(&self.plan.first_use).any(|(uses, &first)| first < start && uses.iter().any(|&entry| wanted(entry)))
-        };
-        let held: Vec<(bool, bool)> = (0..self.buffers.values.len())
-            .map(|index| {
-                let value = Value(index);
-                let reads_value = pending(&|entry| entry.reads().0 == Some(value));
-                let reads_gradient = pending(&|entry| entry.reads().1.is_some_and(|read| self.buffers.root(read) == value));
-                (reads_value, reads_gradient)
-            })
-            .collect();
-        for (index, (value_held, gradient_held)) in held.into_iter().enumerate() {
-            if self.plan.maker[index] >= start {
-                if !value_held {
-                    let buffer = self.lend(Value(index));
-                    self.space.give(buffer);
-                }
-                if !gradient_held && let Gradient::Own(buffer) = std::mem::take(&mut self.buffers.gradients[index]) {
-                    self.space.give(buffer);
-                }
+        let (mut values, mut gradients) = (vec![false; self.buffers.values.len()], vec![false; self.buffers.values.len()]);
+        for (uses, _) in self.plan.uses.iter().zip(&self.plan.first_use).filter(|&(_, &first)| first < start) {
+            for (value, gradient) in uses.iter().map(|entry| entry.reads()) {
+                value.into_iter().for_each(|value| values[value.0] = true);
+                gradient.into_iter().for_each(|value| gradients[value.0] = true);
+            }
+        }
+        for value in (0..values.len()).map(Value).filter(|value| self.plan.maker[value.0] >= start) {
+            if !values[value.0] {
+                let buffer = self.lend(value);
+                self.space.give(buffer);
+            }
+            if !gradients[value.0] {
+                self.buffers.gradients.forget(value, self.space);
             }
         }
     }
@@ -287,11 +210,8 @@ impl<'a> Run<'a> {
                 let buffer = self.lend(value);
                 self.space.give(buffer);
             }
-            if !self.plan.kept_gradient[value.0]
-                && !self.buffers.shared[value.0]
-                && let Gradient::Own(buffer) = std::mem::take(&mut self.buffers.gradients[value.0])
-            {
-                self.space.give(buffer);
+            if !self.plan.kept_gradient[value.0] {
+                self.buffers.gradients.forget(value, self.space);
             }
         }
     }

@@ -20,8 +20,8 @@ fn examples(kind: Kind, seed: u64, lengths: &[(usize, usize)]) -> Vec<Example> {
     all
 }
 
-fn weight(example: usize, block: usize) -> f32 {
-    0.25 + 0.5 * example as f32 - 0.125 * block as f32
+fn weight(example: usize, block: usize) -> f64 {
+    0.25 + 0.5 * example as f64 - 0.125 * block as f64
 }
 
 fn affine(at: &Params) -> Geometry {

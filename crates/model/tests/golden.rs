@@ -94,7 +94,7 @@ fn check(name: &str) {
             assert!(close(norm, square.sqrt(), 1e-3, 1e-5), "{name}: norm of {} in {example}: {norm} {}", spec.name, square.sqrt());
         }
         if golden.has(&format!("grad.{example}.{}", specs[0].name)) {
-            let only = run(&mut network, &at, &references, &Geometry::Identity, &blocks, |i, _| f32::from(u8::from(i == example)));
+            let only = run(&mut network, &at, &references, &Geometry::Identity, &blocks, |i, _| f64::from(u8::from(i == example)));
             for (k, spec) in specs.iter().enumerate() {
                 let expected = golden.floats(&format!("grad.{example}.{}", spec.name));
                 let scale = expected.iter().fold(1e-2f32, |m, x| m.max(x.abs()));

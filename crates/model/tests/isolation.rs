@@ -1,4 +1,5 @@
-//! No example reaches another: bit for bit, for every model; and one that is not finite contributes nothing.
+//! No example reaches another: what it contains bit for bit, whether and how long it is up to rounding, for every model; and one that is not finite contributes
+//! nothing.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,7 +8,7 @@ mod support;
 use model::{Example, Input};
 use protocol::{Blocks, Geometry};
 use support::zoo::{self, Kind};
-use support::{difference, run};
+use support::{close, difference, run};
 
 fn lot(kind: Kind) -> Vec<Example> {
     [(7, 2), (19, 4), (2, 0), (12, 5)].iter().zip(40..).map(|(&(length, masked), seed)| zoo::example(kind, seed, length, masked)).collect()
@@ -37,6 +38,50 @@ fn a_changed_example_changes_no_other() {
                 }
             }
         }
+    }
+}
+
+/// Products are cut by the number of all rows, so an absent or a longer neighbour may move the last bits, and no more.
+#[test]
+fn an_absent_or_longer_neighbour_changes_others_by_rounding_only() {
+    for kind in zoo::ALL {
+        let (mut network, at) = zoo::network(kind, 5);
+        let blocks = Blocks::each(at.len());
+        let all = lot(kind);
+        let whole = run(&mut network, &at, &all.iter().collect::<Vec<_>>(), &Geometry::Identity, &blocks, |_, _| 1.0);
+        for changed in 0..all.len() {
+            let longer = zoo::example(kind, 77, 24, 0);
+            let absent: Vec<&Example> = all.iter().enumerate().filter(|(i, _)| *i != changed).map(|(_, example)| example).collect();
+            let replaced: Vec<&Example> = all.iter().enumerate().map(|(i, example)| if i == changed { &longer } else { example }).collect();
+            for (others, place) in [(absent, [0, 1, 2]), (replaced, [0, 1, 2].map(|i| i + usize::from(i >= changed)))] {
+                let seen = run(&mut network, &at, &others, &Geometry::Identity, &blocks, |_, _| 1.0);
+                for (i, place) in place.into_iter().enumerate() {
+                    let origin = i + usize::from(i >= changed);
+                    assert!(close(seen.losses[place], whole.losses[origin], 1e-5, 1e-6), "{kind:?}");
+                    for (a, b) in seen.norms[place].iter().zip(&whole.norms[origin]) {
+                        assert!(close(*a, *b, 2e-4, 1e-5), "{kind:?}: {a} {b}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whoever weighs may panic, and a caller may catch it: the next pass starts from nothing all the same.
+#[test]
+fn a_panic_leaves_nothing_behind() {
+    for kind in zoo::ALL {
+        let (mut network, at) = zoo::network(kind, 5);
+        let blocks = Blocks::flat(at.len());
+        let all = lot(kind);
+        let all: Vec<&Example> = all.iter().collect();
+        let before = run(&mut network, &at, &all, &Geometry::Identity, &blocks, |_, _| 1.0);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            run(&mut network, &at, &all, &Geometry::Identity, &blocks, |_, _| panic!("by the caller"))
+        }));
+        assert!(panicked.is_err());
+        let after = run(&mut network, &at, &all, &Geometry::Identity, &blocks, |_, _| 1.0);
+        assert_eq!((before.norms, before.sum), (after.norms, after.sum), "{kind:?}");
     }
 }
 

@@ -122,21 +122,58 @@ fn off(y: &mut [f64], q: &Array) {
     }
 }
 
+/// The least (s_min/s_max)² of a factor's singular values. Below it the inverses are mostly rounding.
+const CONDITION: f64 = 1e-6;
+
 impl Frame {
     /// The frame at the factors `params[left]` and `params[right]`.
     ///
     /// # Errors
-    /// If a factor has not full column rank, or is not finite.
+    /// If a factor has not full column rank, or nearly not: (s_min/s_max)² ≤ 1e-6 of its singular values; or if it is not finite.
     pub fn new(params: &Params, left: usize, right: usize) -> Result<Self, Error> {
-        let (left_basis, left_triangle) = linalg::thin_qr(&params[left])?;
-        let (right_basis, right_triangle) = linalg::thin_qr(&params[right])?;
-        Ok(Self {
-            left,
-            right,
-            left_basis,
-            right_basis,
-            left_inverse: linalg::inverse_upper(&left_triangle)?,
-            right_inverse: linalg::inverse_upper(&right_triangle)?,
-        })
+        let (left_basis, left_inverse) = factorise(&params[left])?;
+        let (right_basis, right_inverse) = factorise(&params[right])?;
+        Ok(Self { left, right, left_basis, right_basis, left_inverse, right_inverse })
+    }
+}
+
+/// Q and R⁻¹.
+fn factorise(factor: &Array) -> Result<(Array, Array), Error> {
+    let refusal = Error::Rank { rows: factor.rows(), cols: factor.cols() };
+    if factor.cols() > factor.rows() {
+        return Err(refusal);
+    }
+    let (basis, triangle) = linalg::thin_qr(factor)?;
+    let (_, values, _) = linalg::svd(&triangle)?;
+    let sizes = values.first().zip(values.last()).map(|(&max, &min)| (f64::from(min) / f64::from(max)).powi(2));
+    // Tests for the good case: 0/0 fails.
+    if !sizes.is_none_or(|square| square > CONDITION) {
+        return Err(refusal);
+    }
+    Ok((basis, linalg::inverse_upper(&triangle)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(shape: [usize; 2], f: impl Fn(f32, f32) -> f32) -> Array {
+        Array::from_fn(shape, |i| f((i / shape[1]) as f32, (i % shape[1]) as f32))
+    }
+
+    #[test]
+    fn a_frame_needs_full_rank() {
+        let good = || numbers([6, 2], |i, j| (3.0 * i + 7.0 * j + 1.0).sin());
+        let nearly = |apart: f32| numbers([8, 2], |i, j| (2.0 * i + 1.0).sin() + apart * j * (5.0 * i).cos());
+        let refused = |bad: Array| {
+            let params = Params::new(vec![good(), bad]);
+            [Frame::new(&params, 0, 1), Frame::new(&params, 1, 0)].iter().all(|frame| matches!(frame, Err(Error::Rank { .. })))
+        };
+        assert!(Frame::new(&Params::new(vec![good(), nearly(0.1)]), 0, 1).is_ok());
+        assert!(refused(nearly(0.0)) && refused(nearly(1e-7)) && refused(nearly(5e-4)), "columns that are nearly the same");
+        assert!(refused(numbers([8, 2], |i, j| 1e-4f32.powf(j) * (3.0 * i + 7.0 * j + 1.0).sin())), "columns of very different size");
+        assert!(refused(Array::zeros([8, 2])));
+        assert!(refused(numbers([2, 3], |i, j| (3.0 * i + 7.0 * j + 1.0).sin())), "more columns than rows");
+        assert!(Frame::new(&Params::new(vec![good(), numbers([8, 2], |_, _| f32::NAN)]), 0, 1).is_err());
     }
 }

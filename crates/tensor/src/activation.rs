@@ -32,16 +32,20 @@ impl Activation {
             // NaN stays NaN.
             Self::Relu => (if x <= 0.0 { 0.0 } else { x }, if x <= 0.0 { 0.0 } else { 1.0 + 0.0 * x }),
             Self::GeluTanh => {
+                let far = 10.0;
+                let near = near(x, far);
                 // ½(1 + tanh u) = σ(2u)
-                let square = x * x;
-                let s = sigmoid(2.0 * ROOT * x * square.mul_add(0.044_715, 1.0));
+                let square = near * near;
+                let s = sigmoid(2.0 * ROOT * near * square.mul_add(0.044_715, 1.0));
                 let slope = 2.0 * ROOT * square.mul_add(3.0 * 0.044_715, 1.0);
-                (x * s, (x * s * (1.0 - s)).mul_add(slope, s))
+                bent(x, far, s, (near * s * (1.0 - s)).mul_add(slope, s))
             }
             Self::GeluErf => {
-                let (erf, gauss) = erf_and_gauss(x * std::f32::consts::FRAC_1_SQRT_2);
+                let far = 14.0;
+                let near = near(x, far);
+                let (erf, gauss) = erf_and_gauss(near * std::f32::consts::FRAC_1_SQRT_2);
                 let phi = 0.5 + 0.5 * erf;
-                (x * phi, (x * DENSITY).mul_add(gauss, phi))
+                bent(x, far, phi, (near * DENSITY).mul_add(gauss, phi))
             }
             Self::Silu => silu(x),
             Self::Tanh => {
@@ -52,10 +56,26 @@ impl Activation {
     }
 }
 
+/// The nearest number in −far..far; NaN stays.
+#[inline(always)]
+fn near(x: f32, far: f32) -> f32 {
+    let x = if x < -far { -far } else { x };
+    if x > far { far } else { x }
+}
+
+/// x times `share`, and `slope`, which both are 1 from `far` on; nothing below −far. There the formulas are no good: our exponential stops at 1e-38 instead of
+/// 0, and what it is multiplied by grows with x.
+#[inline(always)]
+fn bent(x: f32, far: f32, share: f32, slope: f32) -> (f32, f32) {
+    if x < -far { (0.0, 0.0) } else { (x * share, slope) }
+}
+
 #[inline(always)]
 fn silu(x: f32) -> (f32, f32) {
-    let s = sigmoid(x);
-    (x * s, (x * s).mul_add(1.0 - s, s))
+    let far = 80.0;
+    let near = near(x, far);
+    let s = sigmoid(near);
+    bent(x, far, s, (near * s).mul_add(1.0 - s, s))
 }
 
 #[inline(always)]
@@ -231,6 +251,20 @@ mod tests {
                 let (up, down) = (f64::from(f.both(x + h).0), f64::from(f.both(x - h).0));
                 let slope = (up - down) / (2.0 * f64::from(h));
                 assert!((slope - f64::from(f.both(x).1)).abs() < 2e-4, "{f:?} at {x}: {slope} {}", f.both(x).1);
+            }
+        }
+    }
+
+    /// Far out an activation is 0, 1 or x, and its slope 0 or 1.
+    #[test]
+    fn far_out_they_are_straight() {
+        for f in ALL {
+            for x in [100.0, 1e3, 1e7, 1e14, 1e19, 1e30, f32::MAX] {
+                let (top, bottom) = if f == Activation::Tanh { (1.0, -1.0) } else { (x, 0.0) };
+                let slope = if f == Activation::Tanh { 0.0 } else { 1.0 };
+                let near = |got: (f32, f32), value: f32, slope: f32| got.0 == value && got.1 == slope;
+                assert!(near(f.both(x), top, slope), "{f:?} at {x}: {:?}", f.both(x));
+                assert!(near(f.both(-x), bottom, 0.0), "{f:?} at -{x}: {:?}", f.both(-x));
             }
         }
     }

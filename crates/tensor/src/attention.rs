@@ -4,7 +4,7 @@
 //! alone, so there is no padding and no mask for it. The scores are never stored: the backward pass makes them again from the logarithm of each row's sum.
 
 use crate::matmul::{Onto, Threads, View, ViewMut, matmul};
-use crate::parallel::Shared;
+use crate::parallel::{Shared, packed};
 use crate::simd::{LANES, dot, exp, fold, max, scale, vectorised};
 use rayon::prelude::*;
 use std::cell::RefCell;
@@ -51,8 +51,14 @@ impl Heads {
 
     fn check(&self, rows: usize, qkv: &[f32], out: &[f32], sums: &[f32]) {
         assert!(self.keys > 0 && self.queries.is_multiple_of(self.keys), "{} query heads on {} key heads", self.queries, self.keys);
-        assert_eq!(qkv.len(), rows * self.width(), "queries, keys and values");
-        assert_eq!((out.len(), sums.len()), (rows * self.queries * self.dim, rows * self.queries), "an output for each query");
+        // What is written below is placed by these sides, so their products must not wrap.
+        let product = |a: usize, b: usize| a.checked_mul(b);
+        let heads = self.keys.checked_mul(2).and_then(|keys| keys.checked_add(self.queries));
+        let width = heads.and_then(|heads| product(heads, self.dim));
+        assert_eq!(Some(qkv.len()), width.and_then(|width| product(rows, width)), "queries, keys and values");
+        let queries = product(rows, self.queries);
+        let outputs = queries.and_then(|queries| product(queries, self.dim));
+        assert_eq!((Some(out.len()), Some(sums.len())), (outputs, queries), "an output for each query");
     }
 
     /// One head of one example: rows `first .. first + rows`, columns from `column` heads on.
@@ -68,10 +74,9 @@ impl Heads {
 
 /// `out` = attention; `sums` gets the logarithm of each query's sum of exponentials.
 pub fn forward(heads: Heads, offsets: &[usize], qkv: &[f32], out: &mut [f32], sums: &mut [f32]) {
-    let total = offsets.last().copied().unwrap_or(0);
-    heads.check(total, qkv, out, sums);
+    let (examples, rows) = packed(offsets);
+    heads.check(rows, qkv, out, sums);
     let (shared_out, shared_sums) = (Shared::new(out), Shared::new(sums));
-    let examples = offsets.len() - 1;
     (0..examples * heads.queries).into_par_iter().for_each(|task| {
         let (example, head) = (task / heads.queries, task % heads.queries);
         let (first, rows) = (offsets[example], offsets[example + 1] - offsets[example]);
@@ -123,11 +128,10 @@ pub fn forward(heads: Heads, offsets: &[usize], qkv: &[f32], out: &mut [f32], su
 
 /// The gradient by queries, keys and values, into `dqkv`.
 pub fn backward(heads: Heads, offsets: &[usize], qkv: &[f32], out: &[f32], sums: &[f32], dout: &[f32], dqkv: &mut [f32]) {
-    let total = offsets.last().copied().unwrap_or(0);
-    heads.check(total, qkv, out, sums);
+    let (examples, rows) = packed(offsets);
+    heads.check(rows, qkv, out, sums);
     assert_eq!((dout.len(), dqkv.len()), (out.len(), qkv.len()), "gradients like their values");
     let shared = Shared::new(dqkv);
-    let examples = offsets.len() - 1;
     (0..examples * heads.keys).into_par_iter().for_each(|task| {
         let (example, key_head) = (task / heads.keys, task % heads.keys);
         let (first, rows) = (offsets[example], offsets[example + 1] - offsets[example]);
@@ -316,6 +320,20 @@ mod tests {
                 assert!((slope - f64::from(dqkv[i])).abs() < 1e-4, "{i}: {slope} {}", dqkv[i]);
             }
         }
+    }
+
+    /// What is written is placed by the offsets: those that fall would place it outside.
+    #[test]
+    fn offsets_must_rise() {
+        let heads = Heads { queries: 1, keys: 1, dim: 2, sight: Sight::Causal };
+        let refuses = |offsets: &[usize]| {
+            let (qkv, out, sums) = (vec![0.0; 12], vec![0.0; 4], vec![0.0; 2]);
+            let forward = || forward(heads, offsets, &qkv, &mut out.clone(), &mut sums.clone());
+            let backward = || backward(heads, offsets, &qkv, &out, &sums, &out, &mut qkv.clone());
+            std::panic::catch_unwind(forward).is_err() && std::panic::catch_unwind(backward).is_err()
+        };
+        assert!(!refuses(&[0, 1, 2]));
+        assert!(refuses(&[0, 3, 2]) && refuses(&[1, 2]) && refuses(&[]));
     }
 
     #[test]

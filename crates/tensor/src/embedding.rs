@@ -83,12 +83,31 @@ pub fn product(a: &[f32], b: &[f32]) -> f64 {
     )
 }
 
-/// Σ x²
+/// Σ x², to a few units in the last place of f32. Squares that f32 cannot hold are made in f64.
 pub fn square(x: &[f32]) -> f64 {
     vectorised(
         #[inline(always)]
-        || long_dot(x, x),
+        || {
+            let square = long_dot(x, x);
+            // Each of up to 2³⁰ numbers lost less than 1e-45.
+            if square > 1e-30 && square < f64::INFINITY { square } else { wide_square(x) }
+        },
     )
+}
+
+#[inline(always)]
+fn wide_square(x: &[f32]) -> f64 {
+    let mut lanes = [0.0f64; 8];
+    let chunks = x.chunks_exact(8);
+    for (lane, &x) in lanes.iter_mut().zip(chunks.remainder()) {
+        *lane += f64::from(x) * f64::from(x);
+    }
+    for x in chunks {
+        for i in 0..8 {
+            lanes[i] += f64::from(x[i]) * f64::from(x[i]);
+        }
+    }
+    lanes.iter().sum()
 }
 
 #[cfg(test)]
@@ -117,6 +136,15 @@ mod tests {
             scatter(width, &ids, &vec![1.0; ids.len()], &d, &mut plain);
             prop_assert!(rebuilt.iter().zip(&plain).all(|(a, b)| (a - b).abs() < 1e-5));
         }
+    }
+
+    #[test]
+    fn squares_beyond_the_range_of_f32() {
+        for (x, n) in [(1e-30f32, 9), (1e-22, 3000), (1e30, 17), (0.5, 1), (1e-44, 4), (0.0, 20)] {
+            let expected = n as f64 * f64::from(x) * f64::from(x);
+            assert!((square(&vec![x; n]) - expected).abs() <= 1e-6 * expected, "{x}");
+        }
+        assert!(square(&[1.0, f32::NAN]).is_nan() && square(&[f32::INFINITY]) == f64::INFINITY);
     }
 
     #[test]

@@ -23,4 +23,12 @@ pub enum Error {
         /// Columns of the matrix.
         cols: usize,
     },
+    /// The columns of a matrix are not, or hardly, independent.
+    #[error("a {rows}×{cols} matrix has not full column rank, or nearly not")]
+    Rank {
+        /// Rows of the matrix.
+        rows: usize,
+        /// Columns of the matrix.
+        cols: usize,
+    },
 }

@@ -9,8 +9,7 @@
 use rayon::prelude::*;
 
 use crate::parallel::rows_per_piece;
-use crate::pooling::{load, store};
-use crate::simd::{LANES, vectorised};
+use crate::simd::{LANES, load, store, vectorised};
 
 /// The sides of a batch `[examples·pixels, channels]`, and ε.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,15 +26,13 @@ pub struct GroupNorm {
     pub epsilon: f32,
 }
 
-/// Where the backward pass writes. All is overwritten.
-#[derive(Debug)]
-pub struct Gradients<'a> {
-    /// `[examples·pixels, channels]`
-    pub dx: &'a mut [f32],
+/// Gradients by gain and bias, as [`GroupNorm::parameters`] makes them.
+#[derive(Clone, Copy, Debug)]
+pub struct Affine<'a> {
     /// `[examples, channels]`: each example's gradient of the gain.
-    pub dgain: &'a mut [f32],
+    pub dgain: &'a [f32],
     /// `[examples, channels]`: each example's gradient of the bias.
-    pub dbias: &'a mut [f32],
+    pub dbias: &'a [f32],
 }
 
 impl GroupNorm {
@@ -68,29 +65,47 @@ impl GroupNorm {
         });
     }
 
-    /// Gradients from `dout`, with `x` and `gain` as they were in the forward pass and the `mean` and `rstd` it wrote.
-    pub fn backward(&self, x: &[f32], gain: &[f32], mean: &[f32], rstd: &[f32], dout: &[f32], gradients: Gradients<'_>) {
-        let Gradients { dx, dgain, dbias } = gradients;
+    /// Each example's own gradient by the gain and the bias, from `dout`, with the `mean` and `rstd` that the forward pass wrote.
+    pub fn parameters(&self, x: &[f32], mean: &[f32], rstd: &[f32], dout: &[f32], dgain: &mut [f32], dbias: &mut [f32]) {
         let (image, c) = (self.image(), self.channels);
-        self.check(x, gain, mean, rstd);
-        assert_eq!((dout.len(), dx.len()), (x.len(), x.len()), "as many gradients as numbers");
+        assert_eq!((x.len(), dout.len()), (self.examples * image, self.examples * image), "as many gradients as numbers");
         assert_eq!((dgain.len(), dbias.len()), (self.examples * c, self.examples * c), "a gain and a bias per example and channel");
         if image == 0 {
             dgain.fill(0.0);
             dbias.fill(0.0);
             return;
         }
-        let batch = dx.par_chunks_mut(image).zip(x.par_chunks(image).zip(dout.par_chunks(image)));
+        let batch = x.par_chunks(image).zip(dout.par_chunks(image));
         let statistics = mean.par_chunks(self.groups).zip(rstd.par_chunks(self.groups));
         let affine = dgain.par_chunks_mut(c).zip(dbias.par_chunks_mut(c));
+        let all = batch.zip(statistics).zip(affine).with_min_len(rows_per_piece(self.examples, image));
+        all.for_each(|(((x, dout), (mean, rstd)), (dgain, dbias))| {
+            vectorised(
+                #[inline(always)]
+                || self.affine_gradients(x, mean, rstd, dout, dgain, dbias),
+            );
+        });
+    }
+
+    /// The gradient by `x`, into `dx`, from `dout` and what [`GroupNorm::parameters`] made of it.
+    #[allow(clippy::too_many_arguments)]
+    pub fn backward(&self, x: &[f32], gain: &[f32], mean: &[f32], rstd: &[f32], dout: &[f32], affine: Affine<'_>, dx: &mut [f32]) {
+        let Affine { dgain, dbias } = affine;
+        let (image, c) = (self.image(), self.channels);
+        self.check(x, gain, mean, rstd);
+        assert_eq!((dout.len(), dx.len()), (x.len(), x.len()), "as many gradients as numbers");
+        assert_eq!((dgain.len(), dbias.len()), (self.examples * c, self.examples * c), "a gain and a bias per example and channel");
+        if image == 0 {
+            return;
+        }
+        let batch = dx.par_chunks_mut(image).zip(x.par_chunks(image).zip(dout.par_chunks(image)));
+        let statistics = mean.par_chunks(self.groups).zip(rstd.par_chunks(self.groups));
+        let affine = dgain.par_chunks(c).zip(dbias.par_chunks(c));
         let all = batch.zip(statistics).zip(affine).with_min_len(rows_per_piece(self.examples, image));
         all.for_each(|(((dx, (x, dout)), (mean, rstd)), (dgain, dbias))| {
             vectorised(
                 #[inline(always)]
-                || {
-                    self.affine_gradients(x, mean, rstd, dout, dgain, dbias);
-                    self.input_gradient(x, gain, mean, rstd, dout, Gradients { dx, dgain, dbias });
-                },
+                || self.input_gradient(x, gain, mean, rstd, dout, Affine { dgain, dbias }, dx),
             );
         });
     }
@@ -175,8 +190,9 @@ impl GroupNorm {
 
     /// dx of one example, whose dgain and dbias are known: mean(g·gain) and mean(g·gain·x̂) are made of them.
     #[inline(always)]
-    fn input_gradient(&self, x: &[f32], gain: &[f32], mean: &[f32], rstd: &[f32], dout: &[f32], gradients: Gradients<'_>) {
-        let Gradients { dx, dgain, dbias } = gradients;
+    #[allow(clippy::too_many_arguments)]
+    fn input_gradient(&self, x: &[f32], gain: &[f32], mean: &[f32], rstd: &[f32], dout: &[f32], affine: Affine<'_>, dx: &mut [f32]) {
+        let Affine { dgain, dbias } = affine;
         let size = self.channels / self.groups;
         let count = (self.image() / self.groups) as f64;
         let group_mean = |gradient: &[f32], group: usize| {
@@ -262,7 +278,8 @@ mod tests {
         let (mut out, mut mean, mut rstd) = (vec![f32::NAN; x.len()], vec![f32::NAN; per_group], vec![f32::NAN; per_group]);
         norm.forward(x, gain, bias, &mut out, &mut mean, &mut rstd);
         let (mut dx, mut dgain, mut dbias) = (vec![f32::NAN; x.len()], vec![f32::NAN; per_channel], vec![f32::NAN; per_channel]);
-        norm.backward(x, gain, &mean, &rstd, dout, Gradients { dx: &mut dx, dgain: &mut dgain, dbias: &mut dbias });
+        norm.parameters(x, &mean, &rstd, dout, &mut dgain, &mut dbias);
+        norm.backward(x, gain, &mean, &rstd, dout, Affine { dgain: &dgain, dbias: &dbias }, &mut dx);
         Run { out, mean, rstd, dx, dgain, dbias }
     }
 

@@ -21,14 +21,14 @@ pub struct View<'a> {
 impl<'a> View<'a> {
     /// The whole slice, row after row.
     pub fn new(data: &'a [f32], rows: usize, cols: usize) -> Self {
-        assert_eq!(data.len(), rows * cols, "a {rows}×{cols} matrix");
+        assert_eq!(Some(data.len()), rows.checked_mul(cols), "a {rows}×{cols} matrix");
         Self { data, rows, cols, row_stride: cols, col_stride: 1 }
     }
 
     /// `cols` columns, starting at `first`, of rows that are `stride` apart.
     pub fn columns(data: &'a [f32], rows: usize, stride: usize, first: usize, cols: usize) -> Self {
-        assert!(first + cols <= stride, "columns {first}..{} of {stride}", first + cols);
-        assert!(data.len() >= rows * stride, "{rows} rows of {stride} in {} numbers", data.len());
+        assert!(first.checked_add(cols).is_some_and(|end| end <= stride), "{cols} columns from {first} on of {stride}");
+        assert!(rows.checked_mul(stride).is_some_and(|end| end <= data.len()), "{rows} rows of {stride} in {} numbers", data.len());
         Self { data: data.get(first..).unwrap_or(&[]), rows, cols, row_stride: stride, col_stride: 1 }
     }
 
@@ -89,8 +89,18 @@ impl<'a> View<'a> {
     }
 
     fn fits(&self) -> bool {
-        self.rows == 0 || self.cols == 0 || (self.rows - 1) * self.row_stride + (self.cols - 1) * self.col_stride < self.data.len()
+        lies_inside((self.rows, self.row_stride), (self.cols, self.col_stride), self.data.len())
     }
+}
+
+/// Whether the last element of a matrix, given how many (rows, columns) there are and how far apart they lie, is one of `len` numbers. Sides whose
+/// product no machine can hold do not pass: nothing here wraps.
+fn lies_inside((rows, row_stride): (usize, usize), (cols, col_stride): (usize, usize), len: usize) -> bool {
+    if rows == 0 || cols == 0 {
+        return true;
+    }
+    let last = (rows - 1).checked_mul(row_stride).zip((cols - 1).checked_mul(col_stride)).and_then(|(down, right)| down.checked_add(right));
+    last.is_some_and(|last| last < len)
 }
 
 /// A matrix inside a slice, to be written. Rows are contiguous, so no two of its elements share a place.
@@ -105,14 +115,14 @@ pub struct ViewMut<'a> {
 impl<'a> ViewMut<'a> {
     /// The whole slice, row after row.
     pub fn new(data: &'a mut [f32], rows: usize, cols: usize) -> Self {
-        assert_eq!(data.len(), rows * cols, "a {rows}×{cols} matrix");
+        assert_eq!(Some(data.len()), rows.checked_mul(cols), "a {rows}×{cols} matrix");
         Self { data, rows, cols, stride: cols }
     }
 
     /// `cols` columns, starting at `first`, of rows that are `stride` apart.
     pub fn columns(data: &'a mut [f32], rows: usize, stride: usize, first: usize, cols: usize) -> Self {
-        assert!(first + cols <= stride, "columns {first}..{} of {stride}", first + cols);
-        assert!(data.len() >= rows * stride, "{rows} rows of {stride} in {} numbers", data.len());
+        assert!(first.checked_add(cols).is_some_and(|end| end <= stride), "{cols} columns from {first} on of {stride}");
+        assert!(rows.checked_mul(stride).is_some_and(|end| end <= data.len()), "{rows} rows of {stride} in {} numbers", data.len());
         Self { data: data.get_mut(first..).unwrap_or(&mut []), rows, cols, stride }
     }
 }
@@ -150,13 +160,13 @@ pub fn matmul(dst: ViewMut<'_>, onto: Onto, alpha: f32, lhs: View<'_>, rhs: View
     let (m, n, k) = (dst.rows, dst.cols, lhs.cols);
     assert_eq!((lhs.rows, rhs.rows, rhs.cols), (m, k, n), "the sides of a product");
     assert!(lhs.fits() && rhs.fits(), "operands inside their data");
-    assert!(m == 0 || n == 0 || (m - 1) * dst.stride + n <= dst.data.len(), "destination inside its data");
+    assert!(lies_inside((m, dst.stride), (n, 1), dst.data.len()), "destination inside its data");
     assert!(dst.stride >= n, "rows of the destination apart");
     if m == 0 || n == 0 {
         return;
     }
     let parallelism = match threads {
-        Threads::All if m * n * k >= WORTH_SHARING && rayon::current_num_threads() > 1 => Parallelism::Rayon(0),
+        Threads::All if m.saturating_mul(n).saturating_mul(k) >= WORTH_SHARING && rayon::current_num_threads() > 1 => Parallelism::Rayon(0),
         _ => Parallelism::None,
     };
     // SAFETY: the assertions above place every element that gemm touches inside the three slices; `dst` is borrowed
@@ -225,6 +235,25 @@ mod tests {
     fn sides_must_agree() {
         let mut c = [0.0; 4];
         matmul(ViewMut::new(&mut c, 2, 2), Onto::Fresh, 1.0, View::new(&[0.0; 6], 2, 3), View::new(&[0.0; 4], 2, 2), Threads::One);
+    }
+
+    /// Sides whose product wraps around to the length of the data must not pass.
+    #[test]
+    fn sides_do_not_wrap() {
+        // Arithmetic that overflows panics under test, but not in a release: the refusal must be ours.
+        let refuses = |view: &dyn Fn() -> usize| {
+            let refusal = std::panic::catch_unwind(std::panic::AssertUnwindSafe(view)).unwrap_err();
+            !refusal.downcast_ref::<String>().map_or("attempt", String::as_str).starts_with("attempt")
+        };
+        let many = (1usize << 62) + 1;
+        assert!(refuses(&|| View::new(&[1.0; 4], many, 4).rows));
+        assert!(refuses(&|| ViewMut::new(&mut [1.0; 4], many, 4).rows));
+        assert!(refuses(&|| View::columns(&[1.0; 4], many, 4, 0, 4).rows));
+        assert!(refuses(&|| ViewMut::columns(&mut [1.0; 4], many, 4, 0, 4).rows));
+        assert!(refuses(&|| View::columns(&[1.0; 4], 1, 4, usize::MAX, 4).rows));
+        assert!(refuses(&|| ViewMut::columns(&mut [1.0; 4], 1, 4, usize::MAX, 4).rows));
+        assert!(!lies_inside((many, 4), (4, 1), 4));
+        assert!(lies_inside((2, 4), (4, 1), 8) && !lies_inside((2, 4), (4, 1), 7));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Layer norm and root-mean-square norm: each row by itself.
 
 use crate::matmul::Onto;
-use crate::parallel::rows_per_piece;
+use crate::parallel::{packed, rows_per_piece};
 use crate::simd::{LANES, dot, fold, sum, sum2, update, vectorised};
 use rayon::prelude::*;
 
@@ -103,7 +103,7 @@ fn correlation(d: &[f32], gain: &[f32], x: &[f32], mean: f32) -> f32 {
 
 /// Each example's own gradient by the gain and the bias: rows of `dgain` and `dbias`, overwritten.
 pub fn parameters(offsets: &[usize], width: usize, x: &[f32], stats: &[f32], dout: &[f32], dgain: &mut [f32], dbias: Option<&mut [f32]>) {
-    let examples = offsets.len() - 1;
+    let (examples, _) = packed(offsets);
     assert_eq!(dgain.len(), examples * width, "a gain for each example");
     let one = |example: usize, dgain: &mut [f32]| {
         dgain.fill(0.0);
@@ -130,7 +130,7 @@ pub fn parameters(offsets: &[usize], width: usize, x: &[f32], stats: &[f32], dou
 
 /// Each example's sum of its rows, in the columns `first .. first + width` of rows that are `stride` wide: the gradient by a bias.
 pub fn row_sums(offsets: &[usize], dout: &[f32], stride: usize, first: usize, width: usize, out: &mut [f32]) {
-    assert_eq!(out.len(), (offsets.len() - 1) * width, "a bias for each example");
+    assert_eq!(out.len(), packed(offsets).0 * width, "a bias for each example");
     if width == 0 {
         return;
     }

@@ -9,6 +9,12 @@ pub(crate) fn rows_per_piece(rows: usize, width: usize) -> usize {
     fair.max(GRAIN.div_ceil(width.max(1))).max(1)
 }
 
+/// How many examples and rows, by the offsets of a packed batch. Whoever writes by offsets asks here first.
+pub(crate) fn packed(offsets: &[usize]) -> (usize, usize) {
+    assert!(offsets.first() == Some(&0) && offsets.is_sorted(), "offsets begin at 0 and do not fall");
+    (offsets.len() - 1, offsets[offsets.len() - 1])
+}
+
 /// A pointer that tasks may share. Each task touches its own part only; whoever makes one says why.
 #[derive(Clone, Copy)]
 pub(crate) struct Shared(*mut f32);

@@ -4,9 +4,9 @@
 
 use rayon::prelude::*;
 
-use crate::parallel::rows_per_piece;
+use crate::parallel::{packed, rows_per_piece};
 use crate::patches::{Grid, Window};
-use crate::simd::{LANES, vectorised};
+use crate::simd::{LANES, load, store, vectorised};
 
 /// What becomes of the pixels under a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,12 +144,6 @@ pub fn mean_rows_backward(offsets: &[usize], channels: usize, dout: &[f32], dx: 
     });
 }
 
-/// Examples and rows.
-fn packed(offsets: &[usize]) -> (usize, usize) {
-    assert!(offsets.first() == Some(&0) && offsets.is_sorted(), "offsets begin at 0 and do not fall");
-    (offsets.len() - 1, offsets[offsets.len() - 1])
-}
-
 /// Height and width of the pooled images.
 fn places(window: &Window, grid: &Grid, n: usize, pooled: &[f32]) -> (usize, usize) {
     assert_eq!(window.padding, [0, 0], "pooling does not pad");
@@ -234,29 +228,6 @@ fn spread_mean(window: &Window, grid: &Grid, first: usize, gradient: &[f32], dx:
             }
             store(sum, &mut dx[at..at + width]);
         }
-    }
-}
-
-/// The first `LANES` numbers, or all and zeros. A block of channels may be narrower: the lanes beyond it then hold the next numbers of the same
-/// example, and whoever stores leaves them out.
-#[inline(always)]
-pub(crate) fn load(numbers: &[f32]) -> [f32; LANES] {
-    if let Some(all) = numbers.first_chunk() {
-        return *all;
-    }
-    let mut lanes = [0.0; LANES];
-    for (lane, &number) in lanes.iter_mut().zip(numbers) {
-        *lane = number;
-    }
-    lanes
-}
-
-/// As many lanes as there is room for.
-#[inline(always)]
-pub(crate) fn store(lanes: [f32; LANES], numbers: &mut [f32]) {
-    match numbers.first_chunk_mut() {
-        Some(all) => *all = lanes,
-        None => numbers.iter_mut().zip(lanes).for_each(|(number, lane)| *number = lane),
     }
 }
 

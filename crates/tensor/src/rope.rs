@@ -1,12 +1,28 @@
 //! Rotary positions (Su et al. 2021), in the halves convention of Llama: element `i` turns with element `i + dim/2`.
 
+use crate::parallel::packed;
 use crate::simd::vectorised;
 use rayon::prelude::*;
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// Angles for every position.
-#[derive(Clone, Debug, PartialEq)]
+/// A frequency (radians a position) for each pair of a vector, and the angles of the positions that have come so far.
 pub struct Rope {
-    half: usize,
+    frequencies: Vec<f64>,
+    /// A model may take far longer texts than it is given: the table grows with them.
+    angles: Mutex<Arc<Angles>>,
+}
+
+/// Its table tells how long texts were: it does not print.
+impl std::fmt::Debug for Rope {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rope").field("frequencies", &self.frequencies).finish_non_exhaustive()
+    }
+}
+
+/// Position after position, a number for each pair.
+#[derive(Default)]
+struct Angles {
+    positions: usize,
     cos: Vec<f32>,
     sin: Vec<f32>,
 }
@@ -33,25 +49,46 @@ pub struct Place {
 
 impl Rope {
     /// One frequency (radians a position) for each pair.
-    pub fn new(frequencies: &[f64], positions: usize) -> Self {
-        let angles = |f: fn(f64) -> f64| (0..positions).flat_map(|p| frequencies.iter().map(move |w| f(p as f64 * w) as f32)).collect();
-        Self { half: frequencies.len(), cos: angles(f64::cos), sin: angles(f64::sin) }
+    pub fn new(frequencies: Vec<f64>) -> Self {
+        Self { frequencies, angles: Mutex::default() }
+    }
+
+    /// The width of a vector that is turned.
+    pub fn dim(&self) -> usize {
+        2 * self.frequencies.len()
+    }
+
+    /// Angles for at least this many positions.
+    fn angles(&self, positions: usize) -> Arc<Angles> {
+        // A table that somebody panicked over is whole: it is replaced at once or not at all.
+        let mut angles = self.angles.lock().unwrap_or_else(PoisonError::into_inner);
+        if angles.positions < positions {
+            let positions = positions.next_power_of_two();
+            let table =
+                |f: fn(f64) -> f64| (0..positions).flat_map(|p| self.frequencies.iter().map(move |w| f(p as f64 * w) as f32)).collect();
+            *angles = Arc::new(Angles { positions, cos: table(f64::cos), sin: table(f64::sin) });
+        }
+        Arc::clone(&angles)
     }
 
     /// Turns the vectors of each row by its position in its example.
     pub fn turn(&self, offsets: &[usize], place: Place, turn: Turn, data: &mut [f32]) {
         let Place { stride, first, heads } = place;
-        let half = self.half;
+        let half = self.frequencies.len();
+        let (_, count) = packed(offsets);
+        assert_eq!(data.len(), count * stride, "{count} rows of {stride}");
         assert!(first + 2 * half * heads <= stride, "vectors inside a row");
         if stride == 0 {
             return;
         }
+        let longest = offsets.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
+        let angles = self.angles(longest);
         let rows = crate::parallel::rows_per_piece(data.len() / stride, 2 * half * heads);
         data.par_chunks_mut(rows * stride).enumerate().for_each(|(piece, data)| {
             for (i, row) in data.chunks_exact_mut(stride).enumerate() {
                 let index = piece * rows + i;
                 let position = index - offsets[offsets.partition_point(|&o| o <= index) - 1];
-                let (cos, sin) = (&self.cos[position * half..][..half], &self.sin[position * half..][..half]);
+                let (cos, sin) = (&angles.cos[position * half..][..half], &angles.sin[position * half..][..half]);
                 vectorised(
                     #[inline(always)]
                     || {
@@ -73,9 +110,22 @@ impl Rope {
 mod tests {
     use super::*;
 
+    /// A longer text makes a longer table, and the angles of a position are the same in both.
+    #[test]
+    fn the_table_grows_with_the_texts() {
+        let rope = Rope::new(vec![1.0, 0.1]);
+        let place = Place { stride: 4, first: 0, heads: 1 };
+        let start: Vec<f32> = (0..400).map(|i| (i as f32).sin()).collect();
+        let (mut short, mut long) = (start[..12].to_vec(), start.clone());
+        rope.turn(&[0, 3], place, Turn::Forward, &mut short);
+        assert_eq!(rope.angles(0).positions, 4);
+        rope.turn(&[0, 100], place, Turn::Forward, &mut long);
+        assert_eq!((rope.angles(0).positions, &long[..12]), (128, &short[..]));
+    }
+
     #[test]
     fn it_turns_and_turns_back() {
-        let rope = Rope::new(&[1.0, 0.1], 4);
+        let rope = Rope::new(vec![1.0, 0.1]);
         let place = Place { stride: 10, first: 1, heads: 2 };
         let start: Vec<f32> = (0..50).map(|i| (i as f32).sin()).collect();
         let mut x = start.clone();

@@ -28,6 +28,29 @@ pub(crate) fn fold(lanes: [f32; LANES]) -> f32 {
     lanes[0]
 }
 
+/// The first `LANES` numbers, or all and zeros. A block of channels may be narrower: the lanes beyond it then hold the next numbers of the same
+/// example, and whoever stores leaves them out.
+#[inline(always)]
+pub(crate) fn load(numbers: &[f32]) -> [f32; LANES] {
+    if let Some(all) = numbers.first_chunk() {
+        return *all;
+    }
+    let mut lanes = [0.0; LANES];
+    for (lane, &number) in lanes.iter_mut().zip(numbers) {
+        *lane = number;
+    }
+    lanes
+}
+
+/// As many lanes as there is room for.
+#[inline(always)]
+pub(crate) fn store(lanes: [f32; LANES], numbers: &mut [f32]) {
+    match numbers.first_chunk_mut() {
+        Some(all) => *all = lanes,
+        None => numbers.iter_mut().zip(lanes).for_each(|(number, lane)| *number = lane),
+    }
+}
+
 /// Σ f(a, b), in lanes.
 #[inline(always)]
 pub(crate) fn sum2(a: &[f32], b: &[f32], f: impl Fn(f32, f32, f32) -> f32) -> f32 {

@@ -16,7 +16,7 @@ pub(super) fn graph(config: &LlamaConfig, lora: Option<Lora>) -> Graph {
     let table = build.param("model.embed_tokens.weight", [config.vocab, width], Init::Normal { std: STD });
     let mut x = build.tokens(table);
     let heads = Heads { queries: config.heads, keys: config.kv_heads, dim: head_dim, sight: Sight::Causal };
-    let rope = Arc::new(tensor::rope::Rope::new(&frequencies(config.rope, head_dim), config.positions));
+    let rope = Arc::new(tensor::rope::Rope::new(frequencies(config.rope, head_dim)));
     let bias = |wanted: bool| wanted.then_some(Init::Zeros);
     for layer in 0..config.layers {
         build.cut();

@@ -38,13 +38,12 @@ impl Layer for Attention {
     }
 
     fn backward(&self, index: usize, run: &mut Run<'_>) {
-        let Some(d) = run.lend_gradient(self.out) else { return };
+        let Some(d) = run.gradient(self.out) else { return };
         run.contribute_whole(self.qkv, |run, dqkv| {
             let (qkv, out) = (&run.buffers.values[self.qkv.0], &run.buffers.values[self.out.0]);
             let offsets = run.batch.offsets(run.form(self.out).space);
             attention::backward(self.heads, offsets, qkv, out, &run.buffers.notes[index], &d, dqkv);
         });
-        run.put_gradient(self.out, d);
     }
 
     fn work(&self, batch: &Batch, graph: &Graph) -> f64 {

@@ -5,7 +5,7 @@ use crate::graph::{Param, Value};
 use crate::plan::Plan;
 use crate::rule::Use;
 use crate::run::Run;
-use tensor::group_norm::{self, Gradients};
+use tensor::group_norm::{self, Affine};
 
 #[derive(Debug)]
 pub(crate) struct GroupNorm {
@@ -62,17 +62,19 @@ impl Layer for GroupNorm {
     }
 
     fn backward(&self, index: usize, run: &mut Run<'_>) {
-        let Some(d) = run.lend_gradient(self.out) else { return };
+        let Some(d) = run.gradient(self.out) else { return };
         let count = run.batch.examples * run.form(self.out).width;
-        let (mut dgain, mut dbias, mut dx) = (run.space.take(count), run.space.take(count), run.buffer(self.x));
-        let (mean, inverse) = run.buffers.notes[index].split_at(run.batch.examples * self.groups);
-        let gradients = Gradients { dx: &mut dx, dgain: &mut dgain, dbias: &mut dbias };
-        self.kernel(run).backward(&run.buffers.values[self.x.0], run.param(self.gain).data(), mean, inverse, &d, gradients);
+        let (mut dgain, mut dbias) = (run.space.take(count), run.space.take(count));
+        let (kernel, stats) = (self.kernel(run), std::mem::take(&mut run.buffers.notes[index]));
+        let (mean, inverse) = stats.split_at(run.batch.examples * self.groups);
+        kernel.parameters(&run.buffers.values[self.x.0], mean, inverse, &d, &mut dgain, &mut dbias);
+        run.contribute_whole(self.x, |run, dx| {
+            let affine = Affine { dgain: &dgain, dbias: &dbias };
+            kernel.backward(&run.buffers.values[self.x.0], run.param(self.gain).data(), mean, inverse, &d, affine, dx);
+        });
+        run.buffers.notes[index] = stats;
         for (param, gradient) in [(self.gain, dgain), (self.bias, dbias)] {
             if run.plan.trains(param) { run.add_vectors(param, gradient) } else { run.space.give(gradient) }
         }
-        run.contribute_whole(self.x, |_, to| to.copy_from_slice(&dx));
-        run.space.give(dx);
-        run.put_gradient(self.out, d);
     }
 }

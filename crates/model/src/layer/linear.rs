@@ -143,14 +143,12 @@ impl Layer for Linear {
 
     fn backward(&self, index: usize, run: &mut Run<'_>) {
         let (rows, width) = (run.rows(self.out), run.form(self.out).width);
-        let d = if self.activation.is_some() {
+        if self.activation.is_some() {
             let Some(mut d) = run.own_gradient(self.out) else { return };
             activation::multiply(&mut d, &run.buffers.notes[index]);
-            d
-        } else {
-            let Some(d) = run.lend_gradient(self.out) else { return };
-            d
-        };
+            run.put_gradient(self.out, d);
+        }
+        let Some(d) = run.gradient(self.out) else { return };
         let examples = run.batch.examples;
         for part in &self.parts {
             if let Some(bias) = part.bias.filter(|&bias| run.plan.trains(bias)) {
@@ -178,7 +176,7 @@ impl Layer for Linear {
                 let side = run.form(self.x).width;
                 matmul(ViewMut::new(dx, rows, side), onto, 1.0, columns, in_out(run.param(part.weight), part.order).t(), Threads::All);
                 if let Some(pair) = part.low_rank {
-                    let inner = View::new(run.buffers.gradient(pair.inner), rows, pair.rank);
+                    let inner = View::new(run.buffers.gradients.slice(pair.inner), rows, pair.rank);
                     matmul(
                         ViewMut::new(dx, rows, side),
                         Onto::Old,
@@ -190,7 +188,6 @@ impl Layer for Linear {
                 }
             });
         }
-        run.put_gradient(self.out, d);
     }
 
     fn work(&self, batch: &Batch, graph: &Graph) -> f64 {

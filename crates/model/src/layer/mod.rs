@@ -40,6 +40,11 @@ pub(crate) trait Layer: std::fmt::Debug + Send + Sync {
     /// Values it makes; the first one is what others read.
     fn outputs(&self) -> Vec<Value>;
 
+    /// An input it changes in place, so that it is gone afterwards.
+    fn consumes(&self) -> Option<Value> {
+        None
+    }
+
     /// Parameters it reads.
     fn params(&self) -> Vec<Param> {
         Vec::new()

@@ -58,7 +58,7 @@ impl Layer for Normalise {
     }
 
     fn backward(&self, index: usize, run: &mut Run<'_>) {
-        let Some(d) = run.lend_gradient(self.out) else { return };
+        let Some(d) = run.gradient(self.out) else { return };
         let width = run.form(self.out).width;
         let (x, stats) = (run.lend(self.x), std::mem::take(&mut run.buffers.notes[index]));
         let bias = self.bias.filter(|&bias| run.plan.trains(bias));
@@ -80,6 +80,5 @@ impl Layer for Normalise {
         run.contribute(self.x, |run, dx, onto| norm::backward(self.norm, width, &x, &stats, run.param(self.gain).data(), &d, onto, dx));
         run.put(self.x, x);
         run.buffers.notes[index] = stats;
-        run.put_gradient(self.out, d);
     }
 }

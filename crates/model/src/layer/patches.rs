@@ -29,8 +29,7 @@ impl Layer for Patches {
     }
 
     fn backward(&self, _: usize, run: &mut Run<'_>) {
-        let Some(d) = run.lend_gradient(self.out) else { return };
+        let Some(d) = run.gradient(self.out) else { return };
         run.contribute_whole(self.x, |run, dx| patches::scatter(&self.window, &self.grid, run.batch.examples, &d, dx));
-        run.put_gradient(self.out, d);
     }
 }

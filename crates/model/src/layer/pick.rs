@@ -29,14 +29,13 @@ impl Layer for TargetRows {
     }
 
     fn backward(&self, _: usize, run: &mut Run<'_>) {
-        let Some(d) = run.lend_gradient(self.out) else { return };
+        let Some(d) = run.gradient(self.out) else { return };
         run.contribute(self.x, |run, dx, onto| {
             if onto == Onto::Fresh {
                 dx.fill(0.0);
             }
             spread(&run.batch.target_rows, run.form(self.x).width, &d, dx);
         });
-        run.put_gradient(self.out, d);
     }
 }
 
@@ -74,7 +73,7 @@ impl Layer for FirstToken {
     }
 
     fn backward(&self, _: usize, run: &mut Run<'_>) {
-        let Some(d) = run.lend_gradient(self.out) else { return };
+        let Some(d) = run.gradient(self.out) else { return };
         run.contribute(self.x, |run, dx, onto| {
             let width = run.form(self.x).width;
             if onto == Onto::Fresh {
@@ -86,7 +85,6 @@ impl Layer for FirstToken {
                 }
             }
         });
-        run.put_gradient(self.out, d);
     }
 }
 
@@ -114,12 +112,11 @@ impl Layer for MeanRows {
     }
 
     fn backward(&self, _: usize, run: &mut Run<'_>) {
-        let Some(d) = run.lend_gradient(self.out) else { return };
+        let Some(d) = run.gradient(self.out) else { return };
         run.contribute_whole(self.x, |run, dx| {
             let form = run.form(self.x);
             pooling::mean_rows_backward(run.batch.offsets(form.space), form.width, &d, dx);
         });
-        run.put_gradient(self.out, d);
     }
 }
 

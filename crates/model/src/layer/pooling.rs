@@ -36,12 +36,11 @@ impl Layer for Pool {
     }
 
     fn backward(&self, _: usize, run: &mut Run<'_>) {
-        let Some(d) = run.lend_gradient(self.out) else { return };
+        let Some(d) = run.gradient(self.out) else { return };
         run.contribute_whole(self.x, |run, dx| {
             // A mean does not look at x, which is gone.
             let (x, n) = (&run.buffers.values[self.x.0], run.batch.examples);
             pooling::pool_backward(self.pooling, &self.window, &self.grid, n, x, &d, dx);
         });
-        run.put_gradient(self.out, d);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Layer;
 use crate::graph::Value;
-use crate::run::{Gradient, Run};
+use crate::run::Run;
 use std::sync::Arc;
 use tensor::rope::{Place, Rope, Turn};
 
@@ -24,8 +24,12 @@ impl Layer for Rotate {
         vec![self.out]
     }
 
+    fn consumes(&self) -> Option<Value> {
+        Some(self.x)
+    }
+
     fn forward(&self, _: usize, run: &mut Run<'_>) {
-        // Nobody else reads x: the builder sees to it.
+        // Nobody else reads x: `Builder::finish` sees to it.
         let mut data = run.lend(self.x);
         self.rope.turn(run.batch.offsets(run.form(self.out).space), self.place, Turn::Forward, &mut data);
         run.put(self.out, data);
@@ -34,6 +38,6 @@ impl Layer for Rotate {
     fn backward(&self, _: usize, run: &mut Run<'_>) {
         let Some(mut d) = run.own_gradient(self.out) else { return };
         self.rope.turn(run.batch.offsets(run.form(self.out).space), self.place, Turn::Backward, &mut d);
-        run.buffers.gradients[self.x.0] = Gradient::Own(d);
+        run.put_gradient(self.x, d);
     }
 }

@@ -105,7 +105,7 @@ impl<'a> Traces<'a> {
     }
 
     fn d(&self, gradient: (Value, usize, usize), example: usize) -> Rows<'a> {
-        self.rows(gradient.0, self.buffers.gradient(gradient.0), example, gradient.1, gradient.2)
+        self.rows(gradient.0, self.buffers.gradients.slice(gradient.0), example, gradient.1, gradient.2)
     }
 
     fn vectors(&self, k: usize) -> &'a [f32] {
@@ -114,7 +114,7 @@ impl<'a> Traces<'a> {
 
     /// The indices and the gradient rows of one example's lookups.
     fn lookups(&self, index: Index, gradient: Value, example: usize) -> (&'a [u32], Rows<'a>) {
-        let d = self.rows(gradient, self.buffers.gradient(gradient), example, 0, self.graph.forms[gradient.0].width);
+        let d = self.rows(gradient, self.buffers.gradients.slice(gradient), example, 0, self.graph.forms[gradient.0].width);
         let first = self.batch.offsets(self.graph.forms[gradient.0].space)[example];
         (&index.of(self.batch)[first..first + d.rows], d)
     }
@@ -142,18 +142,19 @@ impl<'a> Traces<'a> {
             }
             ([Use::Outer { x, gradient, .. }], None) => self.each(norms, |example| {
                 let (x, d) = (self.x(*x, example), self.d(*gradient, example));
-                if self.prefers_ghost(x, d) { ghost::square(x, d) } else { self.direct_square(k, example, None) }
+                let found = self.prefers_ghost(x, d).then(|| ghost::measure(x, d));
+                found.and_then(ghost::Ghost::certain).unwrap_or_else(|| self.direct_square(k, example, None))
             }),
             ([Use::Lookup { index, gradient: rows }, Use::Outer { x, gradient, order: Order::OutIn }], None)
             | ([Use::Outer { x, gradient, order: Order::OutIn }, Use::Lookup { index, gradient: rows }], None) => {
                 self.each(norms, |example| {
                     let (x, d) = (self.x(*x, example), self.d(*gradient, example));
-                    if self.prefers_ghost(x, d) {
+                    let found = self.prefers_ghost(x, d).then(|| {
                         let (ids, rows) = self.lookups(*index, *rows, example);
-                        ghost::square(x, d) + lookup::square(ids, rows, None) + 2.0 * lookup::product_with_outer(ids, rows, x, d)
-                    } else {
-                        self.direct_square(k, example, None)
-                    }
+                        let product = lookup::product_with_outer(ids, rows, x, d);
+                        ghost::measure(x, d).and_lookups(lookup::square(ids, rows, None), product)
+                    });
+                    found.and_then(ghost::Ghost::certain).unwrap_or_else(|| self.direct_square(k, example, None))
                 })
             }
             _ => self.each(norms, |example| self.direct_square(k, example, affine)),
@@ -199,7 +200,7 @@ impl<'a> Traces<'a> {
                     return;
                 }
                 Use::Lookup { index, gradient } => {
-                    let d = self.buffers.gradient(gradient);
+                    let d = self.buffers.gradients.slice(gradient);
                     let offsets = self.batch.offsets(self.graph.forms[gradient.0].space);
                     if !d.is_empty() {
                         let each = row_weights(offsets, weights, space);
@@ -223,7 +224,7 @@ impl<'a> Traces<'a> {
         sum: &mut Array,
         space: &mut Workspace,
     ) {
-        let (values, d) = (self.buffers.values[x.0].as_slice(), self.buffers.gradient(gradient.0));
+        let (values, d) = (self.buffers.values[x.0].as_slice(), self.buffers.gradients.slice(gradient.0));
         if d.is_empty() {
             return;
         }

@@ -1,6 +1,7 @@
 //! Tangent coordinates of a low-rank pair: from the gradients by its factors alone, never an m×n matrix.
 //!
-//! X = gA R_B⁻¹, Y = gB R_A⁻¹, K = Q_Aᵀ X, Y⊥ = Y − Q_B Kᵀ; the squared norm is ‖X‖² + ‖Y⊥‖².
+//! X = gA R_B⁻¹, Y = gB R_A⁻¹, Y⊥ = Y − Q_B Q_Bᵀ Y; the squared norm is ‖X‖² + ‖Y⊥‖². That is the norm of what [`protocol::Geometry::encode_sum`] makes, step
+//! by step.
 
 use super::{Traces, direct};
 use protocol::Frame;
@@ -9,7 +10,7 @@ use tensor::embedding;
 use tensor::matmul::{Onto, Threads, View, ViewMut, matmul};
 
 thread_local! {
-    /// gA, gB, X, Y, K: kept between calls.
+    /// gA, gB, X, Y, Q_Bᵀ Y: kept between calls.
     static SCRATCH: RefCell<[Vec<f32>; 5]> = const { RefCell::new([const { Vec::new() }; 5]) };
 }
 
@@ -28,9 +29,9 @@ pub(crate) fn square(traces: &Traces<'_>, frame: &Frame, example: usize) -> f64 
         let (left_inverse, right_inverse) = (frame.left_inverse.data(), frame.right_inverse.data());
         matmul(ViewMut::new(x, m, r), Onto::Fresh, 1.0, View::new(left, m, r), View::new(right_inverse, r, r), Threads::One);
         matmul(ViewMut::new(y, n, r), Onto::Fresh, 1.0, View::new(right, n, r), View::new(left_inverse, r, r), Threads::One);
-        let (left_basis, right_basis) = (View::new(frame.left_basis.data(), m, r), View::new(frame.right_basis.data(), n, r));
-        matmul(ViewMut::new(k, r, r), Onto::Fresh, 1.0, left_basis.t(), View::new(x, m, r), Threads::One);
-        matmul(ViewMut::new(y, n, r), Onto::Old, -1.0, right_basis, View::new(k, r, r).t(), Threads::One);
+        let basis = View::new(frame.right_basis.data(), n, r);
+        matmul(ViewMut::new(k, r, r), Onto::Fresh, 1.0, basis.t(), View::new(y, n, r), Threads::One);
+        matmul(ViewMut::new(y, n, r), Onto::Old, -1.0, basis, View::new(k, r, r), Threads::One);
         embedding::square(x) + embedding::square(y)
     })
 }

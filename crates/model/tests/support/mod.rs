@@ -30,7 +30,7 @@ pub(crate) fn run(
     examples: &[&Example],
     geometry: &Geometry,
     blocks: &Blocks,
-    weight: impl Fn(usize, usize) -> f32,
+    weight: impl Fn(usize, usize) -> f64,
 ) -> Outcome {
     let mut sum = at.zeros_like();
     let (mut losses, mut norms) = (Vec::new(), Vec::new());
@@ -77,11 +77,11 @@ pub(crate) fn close(a: f64, b: f64, relative: f64, absolute: f64) -> bool {
 }
 
 /// Σ_i w_i · g_i
-pub(crate) fn weighted(gradients: &[Params], blocks: &Blocks, weight: impl Fn(usize, usize) -> f32) -> Params {
+pub(crate) fn weighted(gradients: &[Params], blocks: &Blocks, weight: impl Fn(usize, usize) -> f64) -> Params {
     let mut sum = gradients[0].zeros_like();
     for (example, gradient) in gradients.iter().enumerate() {
         for k in 0..sum.len() {
-            let w = weight(example, blocks.of(k));
+            let w = weight(example, blocks.of(k)) as f32;
             sum[k].data_mut().iter_mut().zip(gradient[k].data()).for_each(|(s, g)| *s += w * g);
         }
     }

@@ -210,7 +210,7 @@ impl BenchStep {
             for example in 0..seen.examples() {
                 for block in 0..seen.blocks() {
                     let norm = seen.norm(example, block);
-                    weights.set(example, block, if norm <= clip { 1.0 } else { (clip / norm) as f32 });
+                    weights.set(example, block, if norm <= clip { 1.0 } else { clip / norm });
                 }
             }
         };
