@@ -26,20 +26,21 @@
 //! H_α(P‖Q) = 1 − α + αH_{1/α}(Q‖P) and the symmetry of the set of pairs. ∎ This is sensitivity 2C seen through the sampling; accounting for
 //! it as add/remove at σ/2 would be far too high (1.8 → 13.4 instead of 2.8 in the first golden row).
 //!
-//! # Claim 3: fixed-size lots, add/remove
-//! [`Shape::Remove`] and [`Shape::Add`] with shift 2s and q = B/N.
-//!
-//! *Why.* A lot of D that misses the extra example is a uniform lot R of D′; one that has it is R with a random r ∈ R exchanged for it. Fix R
-//! and r by joint convexity: P = (1−q)N(0) + qN(x−r), Q = N(0), and |x − r| ≤ 2s. ∎ (q is that of the larger data set. N itself changes by one.)
-//!
-//! # Claim 4: fixed-size lots, replace-one
-//! [`Shape::Kinked`] with shift 2s: the curve is H_α((1−q)N(0) + qN(2s) ‖ N(0)) for α ≥ 1, and what symmetry makes of it, 1 − α + αH_{1/α},
+//! # Claim 3: fixed-size lots, replace-one
+//! [`Shape::Kinked`] with shift 2s and q = B/N: the curve is H_α((1−q)N(0) + qN(2s) ‖ N(0)) for α ≥ 1, and what symmetry makes of it, 1 − α + αH_{1/α},
 //! for α < 1.
 //!
-//! *Why.* As in claim 3, P = (1−q)N(0) + qN(x−r), Q = (1−q)N(0) + qN(y−r). For α ≥ 1 as in claim 2 with shifts −(x−r) and y−x: |x−r|², ⟨x−r, x−y⟩,
+//! *Why.* A lot of D that misses the example in question is a uniform lot R of the others; one that has it is R with a random r ∈ R exchanged for it. Fix R and r by
+//! joint convexity: P = (1−q)N(0) + qN(x−r), Q = (1−q)N(0) + qN(y−r). For α ≥ 1 as in claim 2 with shifts −(x−r) and y−x: |x−r|², ⟨x−r, x−y⟩,
 //! |x−y|² ≤ 4s², all attained at y = r = −x, where Q = N(0). ∎ Fixed-size lots really are this much worse than Poisson ones under
 //! replace-one (Lebeda, Regehr, Kamath, Steinke 2024). The pair that has this curve: on {P > Q} as it is, mirrored for the losses below
 //! 0, and the rest of the mass at loss 0.
+//!
+//! # Claim 4: fixed-size lots, add/remove
+//! The same.
+//!
+//! *Why.* What removing means depends on who draws. If the example's place stays and is vacant, it is claim 3 with y = 0. If lots are drawn from those who are there, Q = N(0) and
+//! P = (1−q)N(0) + qN(x−r): claim 3 with y = r; and with x = r the same swapped. ∎ (q is that of the larger data set. N itself changes by one.)
 //!
 //! # Claim 5: full batches and shuffled epochs
 //! N(cs, 1) against N(0, 1) with c = k under add/remove and 2k under replace-one. In a shuffled epoch each row stands in one lot, in the worst case

@@ -2,16 +2,19 @@
 
 use crate::sampler::Sampler;
 use crate::sums::Holder;
-use crate::{Door, Private, Randomness, Records, Reduce, Sampling, noise};
+use crate::{Door, Private, Randomness, Records, Sampling, noise};
 use accounting::Ledger;
 use model::Engine;
-use protocol::{Announcement, Blocks, Geometry, GradientQuery, LossQuery, Noisy, Oracle, Params, Positive, Refused};
+use protocol::{
+    Announcement, Blocks, Clipping, Geometry, GradientQuery, LossQuery, Noisy, Oracle, Params, Positive, Refused, Role, Trainable,
+};
 
 /// Holds records, draws lots, and answers with noise what has been paid for.
 ///
 /// There is no way to the records, the lots or the sums but the [`Oracle`]'s answers.
 pub struct Curator<E> {
     holder: Holder<E>,
+    tensors: Vec<Trainable>,
     sampler: Sampler,
     door: Door,
     randomness: Randomness,
@@ -31,8 +34,15 @@ struct Lot {
 /// carry them over it. (PROOFS.md, 3.)
 const ROOM: f64 = 1.0 - 1.0 / 1024.0;
 
-/// The largest ‖center/scale‖ of an affine geometry: beyond it, taking the center off loses more than [`ROOM`] allows for.
+/// The largest ‖center/scale‖ of an affine geometry, in units of the clip bound (or of γ, whichever is less): beyond it, taking the center off loses more than [`ROOM`] allows for.
 const FARTHEST_CENTER: f64 = 1000.0;
+
+/// Clip bounds with which nothing comes near the ends of f32, and the largest ratio of a bound to the γ of automatic clipping.
+const CLIPS: std::ops::RangeInclusive<f64> = 1e-15..=1e15;
+const LARGEST_GAIN: f64 = 1e6;
+
+/// Clip bounds times the scales of an affine geometry.
+const SCALED_CLIPS: std::ops::RangeInclusive<f64> = 1e-30..=1e30;
 
 impl<E> std::fmt::Debug for Curator<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -47,7 +57,8 @@ impl<E: Engine> Curator<E> {
     /// If a record does not fit the model, or the lots do not fit the data.
     pub fn new(engine: E, records: Records, sampling: Sampling, door: Door, randomness: Randomness) -> Result<Self, Refused> {
         let sampler = Sampler::new(sampling, records.places())?;
-        Ok(Self { holder: Holder::new(engine, records)?, sampler, door, randomness, lot: None, draws: 0, releases: 0 })
+        let tensors = engine.trainable();
+        Ok(Self { holder: Holder::new(engine, records)?, tensors, sampler, door, randomness, lot: None, draws: 0, releases: 0 })
     }
 
     /// How many records are computed on at a time. It changes speed and memory; the law of what is released does not depend on it.
@@ -55,14 +66,9 @@ impl<E: Engine> Curator<E> {
         self.holder.set_micro_batch(examples);
     }
 
-    /// How the sums of several processes become one.
-    pub fn set_reduce(&mut self, reduce: Box<dyn Reduce>) {
-        self.holder.set_reduce(reduce);
-    }
-
-    /// What computes. It is public: it holds no record between questions.
-    pub fn engine(&self) -> &E {
-        self.holder.engine()
+    /// What is publicly known of the trained tensors.
+    pub fn trainable(&self) -> &[Trainable] {
+        &self.tensors
     }
 
     /// What has been charged.
@@ -116,18 +122,57 @@ impl<E: Engine> Curator<E> {
                 query.at.len()
             )));
         }
+        query.geometry.check(query.blocks, query.at, &self.pairs())?;
+        query.geometry.check_frames(query.at)?;
+        query.bounds.iter().try_for_each(|bound| check_clip(bound.clip.get()))?;
+        if let Clipping::Automatic { gamma } = query.clipping {
+            query.bounds.iter().try_for_each(|bound| within("clip bound over γ", bound.clip.get() / gamma.get(), 0.0..=LARGEST_GAIN))?;
+        }
         if let Geometry::Affine { center, scale } = query.geometry {
-            let pairs = center.iter().zip(scale.iter()).flat_map(|(center, scale)| center.data().iter().zip(scale.data()));
-            let far = pairs.map(|(&center, &scale)| (f64::from(center) / f64::from(scale)).powi(2)).sum::<f64>().sqrt();
-            // Asks for the good case, so that NaN is refused.
-            if !(far <= FARTHEST_CENTER) {
-                return Err(Refused::Query(format!(
-                    "the center lies {far} scales away, at most {FARTHEST_CENTER} can be taken off exactly enough"
-                )));
-            }
+            self.check_affine(query, center, scale)?;
         }
         Ok(())
     }
+
+    /// The low-rank pairs (left, right) of the model.
+    fn pairs(&self) -> Vec<(usize, usize)> {
+        let pair = |(k, tensor): (usize, &Trainable)| if let Role::Left(right) = tensor.role { Some((k, right)) } else { None };
+        self.tensors.iter().enumerate().filter_map(pair).collect()
+    }
+
+    fn check_affine(&self, query: &GradientQuery<'_>, center: &Params, scale: &Params) -> Result<(), Refused> {
+        let mut far = vec![0.0; query.bounds.len()];
+        for (k, (center, scale)) in center.iter().zip(scale.iter()).enumerate() {
+            let block = query.blocks.of(k);
+            let clip = query.bounds[block].clip.get();
+            for (&center, &scale) in center.data().iter().zip(scale.data()) {
+                far[block] += (f64::from(center) / f64::from(scale)).powi(2);
+                if !SCALED_CLIPS.contains(&(clip * f64::from(scale))) {
+                    return Err(Refused::Query(format!("a clip bound of {clip} at a scale of {scale} is outside of what f32 can hold")));
+                }
+            }
+        }
+        for (far, bound) in far.iter().zip(query.bounds) {
+            let unit = match query.clipping {
+                Clipping::Cut => bound.clip.get(),
+                Clipping::Automatic { gamma } => bound.clip.get().min(gamma.get()),
+            };
+            within("distance of the center in scales and clip bounds", far.sqrt() / unit, 0.0..=FARTHEST_CENTER)?;
+        }
+        Ok(())
+    }
+}
+
+fn check_clip(clip: f64) -> Result<(), Refused> {
+    within("clip bound", clip, CLIPS)
+}
+
+/// Asks for the good case, so that NaN is refused.
+fn within(what: &str, value: f64, range: std::ops::RangeInclusive<f64>) -> Result<(), Refused> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    Err(Refused::Query(format!("the {what} must be between {:e} and {:e}, got {value:e}", range.start(), range.end())))
 }
 
 impl<E: Engine> Oracle for Curator<E> {
@@ -162,6 +207,7 @@ impl<E: Engine> Oracle for Curator<E> {
     /// (PROOFS.md, 6.) One record moves the sum by at most C, and the noise has standard deviation σ C.
     fn loss(&mut self, query: &LossQuery<'_>) -> Result<Noisy<f64>, Refused> {
         self.holder.check(query.at)?;
+        check_clip(query.bound.clip.get())?;
         self.spend(std::iter::once(query.bound.sigma))?;
         let key = self.next_release();
         let Some(lot) = &self.lot else { return Err(Refused::Query("no lot has been drawn".into())) };

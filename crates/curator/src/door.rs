@@ -1,60 +1,76 @@
 //! The door: nothing is computed before it is paid for.
 
-use accounting::{Budget, Composition, Event, Guarantee, Ledger};
+use accounting::{Budget, Composition, Event, Ledger};
 use protocol::Refused;
 
 /// What is called with the ledger after each charge and before anything is computed from it: to write it down.
 pub type Journal = Box<dyn FnMut(&Ledger) -> Result<(), String> + Send>;
 
 /// The ledger, and what it is held to.
+///
+/// Under a budget, what may be charged is a *plan* that was fixed before the first answer: so many of this event, so many of that, in any order, and any of them may be left out. Answers
+/// may decide the order and the end, but not the noise: choosing σ by what was seen before and pricing what was actually chosen is not covered by the accountants' theorems.
 pub struct Door {
     ledger: Ledger,
-    budget: Option<Budget>,
-    /// What is left of a plan whose whole price was found to be within the budget.
-    planned: Vec<(Event, u64)>,
+    limit: Limit,
     journal: Option<Journal>,
+}
+
+enum Limit {
+    /// Everything is written down, nothing refused.
+    None,
+    /// As many events of one kind, the first that comes, as the budget allows.
+    OneKind(Budget),
+    /// What is left of a plan whose whole price is within the budget.
+    Planned { budget: Budget, left: Vec<(Event, u64)> },
 }
 
 impl std::fmt::Debug for Door {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Door").field("ledger", &self.ledger).field("budget", &self.budget).finish_non_exhaustive()
+        f.debug_struct("Door").field("ledger", &self.ledger).field("budget", &self.budget()).finish_non_exhaustive()
     }
 }
 
 impl Door {
-    /// Every charge must keep the promise.
+    /// Every charge must keep the promise; the first one decides what may be charged, and how often follows.
     pub fn within(budget: Budget) -> Self {
-        Self { ledger: Ledger::new(), budget: Some(budget), planned: Vec::new(), journal: None }
+        Self { ledger: Ledger::new(), limit: Limit::OneKind(budget), journal: None }
+    }
+
+    /// Only what is planned may be charged, and the plan as a whole must keep the promise.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub fn planned(budget: Budget, plan: &Composition) -> Result<Self, Refused> {
+        Self::resumed(budget, plan, Ledger::new())
+    }
+
+    /// Goes on with a plan of which some has been spent.
+    ///
+    /// # Errors
+    /// If the plan does not keep the promise, or something was spent that is not in it.
+    pub fn resumed(budget: Budget, plan: &Composition, spent: Ledger) -> Result<Self, Refused> {
+        let price = budget.price(plan).map_err(refusal)?;
+        // Asks for the good case, so that NaN is refused.
+        if !(price.epsilon <= budget.epsilon.get()) || price.estimate {
+            return Err(Refused::Budget(format!("the plan would come to ε = {:.6}, the budget is {}", price.epsilon, budget.epsilon)));
+        }
+        let mut left = Vec::new();
+        for (event, count) in plan.runs() {
+            add(&mut left, event, *count)?;
+        }
+        for (event, count) in spent.events().runs() {
+            let planned = left.iter_mut().find(|(known, planned)| known == event && planned >= count);
+            let (_, planned) =
+                planned.ok_or_else(|| Refused::Budget(format!("{count} times a {event} was spent, which is not in the plan")))?;
+            *planned -= count;
+        }
+        Ok(Self { ledger: spent, limit: Limit::Planned { budget, left }, journal: None })
     }
 
     /// Every charge is written down, and none refused.
     pub fn unlimited() -> Self {
-        Self { ledger: Ledger::new(), budget: None, planned: Vec::new(), journal: None }
-    }
-
-    /// Goes on from what was spent before.
-    #[must_use]
-    pub fn after(mut self, spent: Ledger) -> Self {
-        self.ledger = spent;
-        self.planned.clear();
-        self
-    }
-
-    /// Prices a whole plan once, so that its events need no price each. The plan comes after what has been spent already.
-    ///
-    /// # Errors
-    /// If the plan as a whole would break the promise.
-    pub fn plan(&mut self, plan: &Composition) -> Result<Option<Guarantee>, Refused> {
-        let Some(budget) = &self.budget else { return Ok(None) };
-        let mut after = self.ledger.events().clone();
-        after.extend(plan).map_err(refusal)?;
-        let price = budget.price(&after).map_err(refusal)?;
-        // Asks for the good case, so that NaN is refused.
-        if price.epsilon <= budget.epsilon.get() && !price.estimate {
-            self.planned = plan.runs().to_vec();
-            return Ok(Some(price));
-        }
-        Err(Refused::Budget(format!("the plan would come to ε = {:.6}, the budget is {}", price.epsilon, budget.epsilon)))
+        Self { ledger: Ledger::new(), limit: Limit::None, journal: None }
     }
 
     /// Calls this after each charge, before anything is computed.
@@ -69,35 +85,44 @@ impl Door {
 
     /// What it is held to.
     pub fn budget(&self) -> Option<&Budget> {
-        self.budget.as_ref()
+        match &self.limit {
+            Limit::None => None,
+            Limit::OneKind(budget) | Limit::Planned { budget, .. } => Some(budget),
+        }
     }
 
     /// The one function that charges.
     ///
     /// # Claim
-    /// When it returns `Ok`, the event is in the ledger, the ledger is written down, and its price is within the budget.
-    /// # Why
-    /// An event of the plan is within the price of the plan: leaving events out never raises a price. Any other event is priced with all that went before, and ends the plan.
+    /// (PROOFS.md, 7.) When it returns `Ok`, the event is in the ledger, the ledger is written down, and all that was charged is part of a plan whose price is within the budget.
     /// # Checked by
-    /// `planned_and_priced_charges_stop_at_the_same_step`, `an_unplanned_charge_ends_the_plan`
+    /// `a_door_within_a_budget_allows_what_a_plan_would`, `what_is_not_planned_is_refused`, `what_was_spent_before_counts`
     pub(crate) fn charge(&mut self, event: Event) -> Result<(), Refused> {
-        let planned = self.planned.iter_mut().find(|(known, count)| *known == event && *count > 0);
-        match (&self.budget, planned) {
-            (Some(_), Some((_, count))) => {
-                *count -= 1;
-                self.ledger.charge(event, 1).map_err(refusal)?;
-            }
-            (Some(budget), None) => {
-                self.planned.clear();
-                self.ledger.charge_within(budget, event, 1).map_err(refusal)?;
-            }
-            (None, _) => self.ledger.charge(event, 1).map_err(refusal)?,
+        if let Limit::OneKind(budget) = self.limit {
+            let most = Ledger::new().steps_left(&budget, &event).map_err(refusal)?;
+            self.limit = Limit::Planned { budget, left: vec![(event.clone(), most)] };
         }
+        if let Limit::Planned { budget, left } = &mut self.limit {
+            match left.iter_mut().find(|(known, _)| *known == event) {
+                Some((_, count)) if *count > 0 => *count -= 1,
+                Some(_) => return Err(Refused::Budget(format!("the budget of ε = {} at δ = {} is spent", budget.epsilon, budget.delta))),
+                None => return Err(Refused::Budget(format!("a {event} is not in the plan that the budget was made for"))),
+            }
+        }
+        self.ledger.charge(event, 1).map_err(refusal)?;
         match &mut self.journal {
             Some(journal) => journal(&self.ledger).map_err(|what| Refused::Failed(format!("the ledger cannot be written: {what}"))),
             None => Ok(()),
         }
     }
+}
+
+fn add(list: &mut Vec<(Event, u64)>, event: &Event, count: u64) -> Result<(), Refused> {
+    match list.iter_mut().find(|(known, _)| known == event) {
+        Some((_, sum)) => *sum = sum.checked_add(count).ok_or_else(|| refusal(accounting::Error::TooMany))?,
+        None => list.push((event.clone(), count)),
+    }
+    Ok(())
 }
 
 fn refusal(error: accounting::Error) -> Refused {
@@ -127,39 +152,51 @@ mod tests {
         (0..).take_while(|_| door.charge(event(sigma)).is_ok()).count() as u64
     }
 
-    #[test]
-    fn planned_and_priced_charges_stop_at_the_same_step() {
-        let mut priced = Door::within(budget());
-        let most = charges_until_refused(&mut priced, 2.0);
-        assert!(most > 5, "{most}");
-        let mut planned = Door::within(budget());
-        assert!(planned.plan(&Composition::repeated(event(2.0), most + 1)).is_err());
-        let price = planned.plan(&Composition::repeated(event(2.0), most)).unwrap().unwrap();
-        assert!(price.epsilon <= 1.0);
-        assert_eq!(charges_until_refused(&mut planned, 2.0), most);
-        assert_eq!(planned.ledger(), priced.ledger());
+    fn plan(sigma: f64, count: u64) -> Composition {
+        Composition::repeated(event(sigma), count)
     }
 
     #[test]
-    fn an_unplanned_charge_ends_the_plan() {
-        let mut priced = Door::within(budget());
-        let most = charges_until_refused(&mut priced, 2.0);
-        let mut door = Door::within(budget());
-        door.plan(&Composition::repeated(event(2.0), most)).unwrap();
-        door.charge(event(1.5)).unwrap();
-        assert!(charges_until_refused(&mut door, 2.0) < most);
-        let spent = budget().price(door.ledger().events()).unwrap();
-        assert!(spent.epsilon <= 1.0);
+    fn a_door_within_a_budget_allows_what_a_plan_would() {
+        let mut open = Door::within(budget());
+        let most = charges_until_refused(&mut open, 2.0);
+        assert!(most > 5, "{most}");
+        assert!(budget().price(open.ledger().events()).unwrap().epsilon <= 1.0);
+        assert!(Door::planned(budget(), &plan(2.0, most + 1)).is_err());
+        let mut planned = Door::planned(budget(), &plan(2.0, most)).unwrap();
+        assert_eq!(charges_until_refused(&mut planned, 2.0), most);
+        assert_eq!(planned.ledger(), open.ledger());
+        // The first event decides: more noise is not allowed either.
+        assert!(open.charge(event(3.0)).is_err());
+        // An event that no budget covers is refused at once.
+        assert_eq!(charges_until_refused(&mut Door::within(budget()), 0.1), 0);
+    }
+
+    #[test]
+    fn what_is_not_planned_is_refused() {
+        let mut mixed = plan(2.0, 3);
+        mixed.push(event(4.0), 2).unwrap();
+        mixed.push(event(2.0), 1).unwrap();
+        let mut door = Door::planned(budget(), &mixed).unwrap();
+        assert!(door.charge(event(3.0)).is_err());
+        assert!(door.charge(event(4.0)).is_ok());
+        assert_eq!(charges_until_refused(&mut door, 2.0), 4);
+        assert!(door.charge(event(4.0)).is_ok());
+        assert!(matches!(door.charge(event(4.0)), Err(Refused::Budget(_))));
+        assert_eq!(door.ledger().events().len(), 6);
     }
 
     #[test]
     fn what_was_spent_before_counts() {
-        let mut first = Door::within(budget());
-        let most = charges_until_refused(&mut first, 2.0);
-        let mut second = Door::within(budget()).after(first.ledger().clone());
-        assert!(second.charge(event(2.0)).is_err());
-        assert!(second.plan(&Composition::repeated(event(2.0), 1)).is_err());
-        assert_eq!(second.ledger().events().len(), most);
+        let whole = plan(2.0, 5);
+        let mut first = Door::planned(budget(), &whole).unwrap();
+        (0..3).for_each(|_| first.charge(event(2.0)).unwrap());
+        let mut second = Door::resumed(budget(), &whole, first.ledger().clone()).unwrap();
+        assert_eq!(charges_until_refused(&mut second, 2.0), 2);
+        assert_eq!(second.ledger().events().len(), 5);
+        // Another plan than the one it was spent under.
+        assert!(Door::resumed(budget(), &plan(3.0, 5), first.ledger().clone()).is_err());
+        assert!(Door::resumed(budget(), &plan(2.0, 2), first.ledger().clone()).is_err());
     }
 
     #[test]

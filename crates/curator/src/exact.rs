@@ -5,7 +5,7 @@ use crate::sums::Holder;
 use crate::{Private, Randomness, Records, Sampling};
 use accounting::{Event, Ledger};
 use model::Engine;
-use protocol::{Announcement, GradientQuery, LossQuery, Noisy, Oracle, Params, Refused};
+use protocol::{Announcement, GradientQuery, LossQuery, Noisy, Oracle, Params, Refused, Trainable};
 use tensor::Array;
 
 /// An oracle that neither clips nor adds noise. Its ledger holds non-private events: ε = ∞.
@@ -39,9 +39,9 @@ impl<E: Engine> Exact<E> {
         self.holder.set_micro_batch(examples);
     }
 
-    /// What computes.
-    pub fn engine(&self) -> &E {
-        self.holder.engine()
+    /// What is publicly known of the trained tensors.
+    pub fn trainable(&self) -> Vec<Trainable> {
+        self.holder.trainable()
     }
 
     /// Non-private events.

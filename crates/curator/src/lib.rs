@@ -31,5 +31,4 @@ pub use exact::Exact;
 pub use private::Private;
 pub use randomness::{Origin, Randomness};
 pub use records::Records;
-pub use reduce::{Alone, Reduce};
 pub use sampler::Sampling;

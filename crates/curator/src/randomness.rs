@@ -33,7 +33,7 @@ impl Randomness {
 
     /// The same draws every time. **There is no privacy for anybody who knows the seed.**
     pub fn fixed(seed: u64) -> Self {
-        Self::from_key(&Key::from_seed(seed), Origin::Fixed(seed))
+        Self::from_key(&Key::for_purpose("lots and noise", seed), Origin::Fixed(seed))
     }
 
     fn from_key(root: &Key, origin: Origin) -> Self {

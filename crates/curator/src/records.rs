@@ -31,8 +31,9 @@ impl Records {
         self.places[place].as_ref()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Example> {
-        self.places.iter().flatten()
+    /// The records with their places.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Example)> {
+        self.places.iter().enumerate().filter_map(|(place, example)| Some((place, example.as_ref()?)))
     }
 }
 

@@ -89,21 +89,17 @@ impl Sampler {
         self.sampling.lot_size(self.places)
     }
 
-    /// What must be charged before the next lot: nothing within an epoch that is paid for.
+    /// What must be charged before the next lot: nothing within an epoch that is paid for. A lot that releases something else abandons the epoch and begins another.
     ///
     /// # Claim
-    /// Each place is in at most one lot of an epoch, and every lot of it releases what was paid for when it began; so the epoch costs one release on all the data.
+    /// (PROOFS.md, 9.) Each place is in at most one lot of an epoch, and every lot of it releases what was paid for when it began; so the epoch costs one release on all the data.
     pub(crate) fn due(&self, announced: &Announcement) -> Result<Option<Event>, Refused> {
-        match &self.epoch {
-            Some(epoch) if epoch.done < self.places => {
-                if epoch.paid == *announced {
-                    Ok(None)
-                } else {
-                    Err(Refused::Query("all lots of a shuffled epoch must release the same; draw Poisson lots to vary them".into()))
-                }
-            }
-            _ => self.sampling.event(self.places, announced).map(Some),
-        }
+        if self.goes_on(announced) { Ok(None) } else { self.sampling.event(self.places, announced).map(Some) }
+    }
+
+    /// Whether the next lot belongs to the present epoch.
+    fn goes_on(&self, announced: &Announcement) -> bool {
+        self.epoch.as_ref().is_some_and(|epoch| epoch.done < self.places && epoch.paid == *announced)
     }
 
     /// The places of the next lot, in rising order. Whether a place is taken plays no part.
@@ -122,7 +118,7 @@ impl Sampler {
                 lot
             }
             Sampling::Shuffled { lot } => {
-                if self.epoch.as_ref().is_none_or(|epoch| epoch.done >= self.places) {
+                if !self.goes_on(announced) {
                     let order = Private::new(shuffled(self.places, self.places, &mut words));
                     self.epoch = Some(Epoch { order, done: 0, paid: announced.clone() });
                 }
@@ -249,11 +245,13 @@ mod tests {
         for draw in 0..7 {
             let due = sampler.due(&announced(1.0)).unwrap();
             assert_eq!(due.is_some(), draw % 3 == 0);
-            if draw % 3 != 0 {
-                assert!(sampler.due(&announced(0.5)).is_err() && sampler.due(&announced(2.0)).is_err());
-            }
+            // Something else is never covered by what was paid.
+            assert!(sampler.due(&announced(0.5)).unwrap().is_some() && sampler.due(&announced(2.0)).unwrap().is_some());
             let _ = sampler.draw(&announced(1.0), &root.derive(draw));
         }
+        // It begins an epoch of its own, with everybody in it.
+        let sizes: Vec<usize> = (7..10).map(|draw| sampler.draw(&announced(0.5), &root.derive(draw)).out().len()).collect();
+        assert_eq!(sizes, [4, 4, 2]);
     }
 
     #[test]

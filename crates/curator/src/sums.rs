@@ -1,8 +1,9 @@
 //! The sum over a lot: records in, private sums out.
 
-use crate::{Alone, Private, Records, Reduce};
+use crate::reduce::{Alone, Reduce};
+use crate::{Private, Records};
 use model::{Engine, Example};
-use protocol::{GradientQuery, Params, Refused};
+use protocol::{GradientQuery, Params, Refused, Trainable};
 use rayon::prelude::*;
 use tensor::Array;
 
@@ -10,6 +11,12 @@ use tensor::Array;
 pub(crate) struct Sums {
     pub(crate) tensors: Vec<Vec<f64>>,
     pub(crate) taken: Vec<f64>,
+}
+
+impl Sums {
+    fn is_finite(&self) -> bool {
+        self.tensors.par_iter().all(|tensor| tensor.par_chunks(1 << 16).all(|numbers| numbers.iter().all(|x| x.is_finite())))
+    }
 }
 
 /// The records and what computes on them.
@@ -22,16 +29,17 @@ pub(crate) struct Holder<E> {
     micro: Params,
 }
 
-/// How many examples are computed on at a time, unless somebody says otherwise.
+/// How many examples are computed on at a time, unless somebody says otherwise; and the most, so that rounding within one micro-batch stays small.
 const MICRO_BATCH: usize = 16;
+const LARGEST_MICRO_BATCH: usize = 1024;
 
 impl<E: Engine> Holder<E> {
     /// Takes the records, if the engine takes them.
     pub(crate) fn new(mut engine: E, records: Records) -> Result<Self, Refused> {
         // Asked of everybody, before anything is computed: later no refusal depends on who is in a lot.
-        records.iter().enumerate().try_for_each(|(index, example)| {
+        records.iter().try_for_each(|(place, example)| {
             engine.admits(&[example]).map_err(|error| match error {
-                model::Error::Example { what, .. } => Refused::Query(format!("record {}: {what}", index + 1)),
+                model::Error::Example { what, .. } => Refused::Query(format!("record {}: {what}", place + 1)),
                 other => Refused::Query(other.to_string()),
             })
         })?;
@@ -39,16 +47,12 @@ impl<E: Engine> Holder<E> {
         Ok(Self { engine, records, micro_batch: MICRO_BATCH, reduce: Box::new(Alone), micro: Params::new(zeros) })
     }
 
-    pub(crate) fn engine(&self) -> &E {
-        &self.engine
+    pub(crate) fn trainable(&self) -> Vec<Trainable> {
+        self.engine.trainable()
     }
 
     pub(crate) fn set_micro_batch(&mut self, examples: usize) {
-        self.micro_batch = examples.max(1);
-    }
-
-    pub(crate) fn set_reduce(&mut self, reduce: Box<dyn Reduce>) {
-        self.reduce = reduce;
+        self.micro_batch = examples.clamp(1, LARGEST_MICRO_BATCH);
     }
 
     /// Whether a query fits the model: asked before anything is computed.
@@ -60,42 +64,58 @@ impl<E: Engine> Holder<E> {
     /// Σ c g over a lot, in the query's geometry, where c = `factor(norm, block)`. In f64 across micro-batches.
     ///
     /// # Claim
-    /// It is the sum over the taken places of the lot of something that depends on that place's record alone.
+    /// (PROOFS.md, 2.) It is the sum over the taken places of the lot of something that depends on that place's record alone.
     /// # Why
-    /// The engine's claim, for one micro-batch; addition, across micro-batches and processes.
+    /// The engine's claim, for one micro-batch; addition, across micro-batches and processes. If a sum is not finite, it is made again, one record at a time, without the records that
+    /// are not finite by themselves.
     /// # Checked by
-    /// `micro_batches_do_not_matter`, and the engine's tests of isolation.
+    /// `micro_batches_do_not_matter`, `a_record_that_overflows_is_left_out`, and the engine's tests of isolation.
     pub(crate) fn gradients(
         &mut self,
         lot: &Private<Vec<usize>>,
         query: &GradientQuery<'_>,
         factor: impl Fn(f64, usize) -> f64,
     ) -> Result<Private<Sums>, Refused> {
-        let count = query.blocks.count();
-        let mut sums = Sums { tensors: self.micro.iter().map(|tensor| vec![0.0; tensor.len()]).collect(), taken: vec![0.0; count] };
-        for examples in micro_batches(&self.records, lot, self.reduce.share(), self.micro_batch) {
+        let mut sums = self.sum(lot, query, &factor, self.micro_batch)?;
+        if !sums.is_finite() {
+            sums = self.sum(lot, query, &factor, 1)?;
+        }
+        sums.tensors.iter_mut().chain([&mut sums.taken]).try_for_each(|numbers| self.reduce.sum(numbers))?;
+        query.geometry.encode_sum(query.blocks, &sums.taken, &mut sums.tensors);
+        Ok(Private::new(sums))
+    }
+
+    fn sum(
+        &mut self,
+        lot: &Private<Vec<usize>>,
+        query: &GradientQuery<'_>,
+        factor: &impl Fn(f64, usize) -> f64,
+        micro_batch: usize,
+    ) -> Result<Sums, Refused> {
+        let mut sums =
+            Sums { tensors: self.micro.iter().map(|tensor| vec![0.0; tensor.len()]).collect(), taken: vec![0.0; query.blocks.count()] };
+        let mut taken = sums.taken.clone();
+        for examples in micro_batches(&self.records, lot, self.reduce.share(), micro_batch) {
             self.micro.fill(0.0);
-            let taken = &mut sums.taken;
             let weigh = &mut |seen: &model::Observed<'_>, weights: &mut model::Weights| {
-                for example in (0..seen.examples()).filter(|&example| seen.is_sound(example)) {
-                    for (block, taken) in taken.iter_mut().enumerate() {
-                        let weight = factor(seen.norm(example, block), block) as f32;
-                        weights.set(example, block, f64::from(weight));
-                        // What a weight that is not finite counts as.
-                        *taken += if weight.is_finite() { f64::from(weight) } else { 0.0 };
-                    }
+                for (block, taken) in taken.iter_mut().enumerate() {
+                    (0..seen.examples()).for_each(|example| weights.set(example, block, factor(seen.norm(example, block), block)));
+                    // Of the weights as they count: what is not sound counts nothing.
+                    *taken = weights.total(block);
                 }
             };
             self.engine.weighted_sum(query.at, &examples, query.geometry, query.blocks, weigh, &mut self.micro).map_err(refusal)?;
+            if micro_batch == 1 && !self.micro.iter().all(|tensor| tensor.data().iter().all(|x| x.is_finite())) {
+                continue;
+            }
+            sums.taken.iter_mut().zip(&taken).for_each(|(sum, taken)| *sum += taken);
             for (sum, micro) in sums.tensors.iter_mut().zip(self.micro.iter()) {
                 sum.par_chunks_mut(1 << 16).zip(micro.data().par_chunks(1 << 16)).for_each(|(sum, micro)| {
                     sum.iter_mut().zip(micro).for_each(|(sum, &micro)| *sum += f64::from(micro));
                 });
             }
         }
-        sums.tensors.iter_mut().chain([&mut sums.taken]).try_for_each(|numbers| self.reduce.sum(numbers))?;
-        query.geometry.encode_sum(query.blocks, &sums.taken, &mut sums.tensors);
-        Ok(Private::new(sums))
+        Ok(sums)
     }
 
     /// Σ clip(loss) over a lot.
@@ -117,7 +137,8 @@ fn micro_batches<'a>(
     (share, shares): (usize, usize),
     micro_batch: usize,
 ) -> impl Iterator<Item = Vec<&'a Example>> + use<'a> {
-    let taken: Vec<&Example> = lot.within().iter().skip(share).step_by(shares).filter_map(|&place| records.at(place)).collect();
+    let taken: Vec<&Example> =
+        lot.within().iter().filter(|&&place| place % shares == share).filter_map(|&place| records.at(place)).collect();
     let groups: Vec<Vec<&Example>> = taken.chunks(micro_batch).map(<[_]>::to_vec).collect();
     groups.into_iter()
 }

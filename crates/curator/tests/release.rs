@@ -45,12 +45,13 @@ fn micro_batches_do_not_matter() {
 #[test]
 fn an_empty_lot_takes_the_same_path() {
     let (net, at) = network(Kind::Mlp);
-    let asking = &askings(Kind::Mlp, &net, &at, 1.0, 1.0)[0];
-    let (mut curator, at) = curator(Kind::Mlp, Records::new(records(Kind::Mlp, 20)), poisson(1e-12), 4);
-    let answer = asking.ask(&mut curator, &at).unwrap();
-    assert!(answer.value.iter().all(|tensor| tensor.data().iter().all(|x| x.is_finite() && *x != 0.0)));
-    assert_eq!(curator.ledger().events().len(), 1);
-    assert!((curator.lot_size() - 2e-11).abs() < 1e-20, "the divisor is the expected size");
+    for asking in askings(Kind::Mlp, &net, &at, 1.0, 1.0) {
+        let (mut curator, at) = curator(Kind::Mlp, Records::new(records(Kind::Mlp, 20)), poisson(1e-12), 4);
+        let answer = asking.ask(&mut curator, &at).unwrap();
+        assert!(answer.value.iter().all(|tensor| tensor.data().iter().all(|x| x.is_finite() && *x != 0.0)));
+        assert_eq!(curator.ledger().events().len(), 1);
+        assert!((curator.lot_size() - 2e-11).abs() < 1e-20, "the divisor is the expected size");
+    }
 }
 
 #[test]
@@ -99,33 +100,143 @@ fn what_was_not_announced_is_refused() {
     assert!(curator.gradient(&asking.query(&at)).is_ok());
 }
 
+/// Asked of data and of nobody at all: what is refused must not depend on who is there.
 #[test]
 fn nonsense_is_refused() {
-    let (mut curator, at) = curator(Kind::Mlp, Records::new(records(Kind::Mlp, 5)), Sampling::Full, 1);
-    let bounds = [Bound::new(1.0, 1.0).unwrap()];
-    let other = Params::new(at.iter().skip(1).cloned().collect());
-    let blocks = Blocks::flat(at.len());
-    let mut ask = |at: &Params, geometry: &Geometry, blocks: &Blocks| {
-        curator.draw(&Announcement::gradient(&bounds)).unwrap();
-        curator.gradient(&GradientQuery { at, geometry, blocks, bounds: &bounds, clipping: Clipping::Cut })
-    };
-    assert!(ask(&other, &Geometry::Identity, &Blocks::flat(other.len())).is_err());
-    assert!(ask(&at, &Geometry::Identity, &Blocks::flat(other.len())).is_err());
-    assert!(ask(&at, &Geometry::Identity, &Blocks::each(at.len())).is_err());
-    let affine = |center: f32, scale: f32| {
-        let filled = |x: f32| {
-            let mut params = at.zeros_like();
-            params.fill(x);
-            params
+    for places in [records(Kind::Mlp, 5).into_iter().map(Some).collect(), vec![None; 5]] {
+        let (mut curator, at) = curator(Kind::Mlp, Records::with_vacancies(places), Sampling::Full, 1);
+        let other = Params::new(at.iter().skip(1).cloned().collect());
+        let blocks = Blocks::flat(at.len());
+        let mut ask = |at: &Params, geometry: &Geometry, blocks: &Blocks, clip: f64, clipping: Clipping| {
+            let bounds = [Bound::new(clip, 1.0).unwrap()];
+            curator.draw(&Announcement::gradient(&bounds)).unwrap();
+            curator.gradient(&GradientQuery { at, geometry, blocks, bounds: &bounds, clipping })
         };
-        Geometry::Affine { center: filled(center), scale: filled(scale) }
-    };
-    for (center, scale) in [(0.0, 0.0), (0.0, -1.0), (0.0, f32::NAN), (f32::NAN, 1.0), (f32::INFINITY, 1.0), (1e6, 1.0), (1.0, 1e-6)] {
-        assert!(ask(&at, &affine(center, scale), &blocks).is_err(), "{center} {scale}");
+        let (cut, automatic) = (Clipping::Cut, |gamma: f64| Clipping::Automatic { gamma: positive(gamma) });
+        assert!(ask(&other, &Geometry::Identity, &Blocks::flat(other.len()), 1.0, cut).is_err());
+        assert!(ask(&at, &Geometry::Identity, &Blocks::flat(other.len()), 1.0, cut).is_err());
+        assert!(ask(&at, &Geometry::Identity, &Blocks::each(at.len()), 1.0, cut).is_err());
+        let affine = |center: f32, scale: f32| {
+            let filled = |x: f32| {
+                let mut params = at.zeros_like();
+                params.fill(x);
+                params
+            };
+            Geometry::Affine { center: filled(center), scale: filled(scale) }
+        };
+        for (center, scale) in [
+            (0.0, 0.0),
+            (0.0, -1.0),
+            (0.0, f32::NAN),
+            (f32::NAN, 1.0),
+            (f32::INFINITY, 1.0),
+            (1e6, 1.0),
+            (1.0, 1e-6),
+            (0.0, 1e-35),
+            (0.0, 1e35),
+        ] {
+            assert!(ask(&at, &affine(center, scale), &blocks, 1.0, cut).is_err(), "{center} {scale}");
+        }
+        assert!(ask(&at, &Geometry::Affine { center: Params::default(), scale: Params::default() }, &blocks, 1.0, cut).is_err());
+        assert!(ask(&at, &affine(0.1, 1.0), &blocks, 1.0, cut).is_ok());
+        // A center that is near in scales may be far in clip bounds, or in γ.
+        assert!(ask(&at, &affine(0.1, 1.0), &blocks, 1e-5, cut).is_err());
+        assert!(ask(&at, &affine(0.1, 1.0), &blocks, 1.0, automatic(1e-5)).is_err());
+        for clip in [1e-300, 1e-40, 1e-16, 1e16, 1e38, 1e300] {
+            assert!(ask(&at, &Geometry::Identity, &blocks, clip, cut).is_err(), "{clip}");
+        }
+        assert!(ask(&at, &Geometry::Identity, &blocks, 1.0, automatic(1e-38)).is_err());
+        assert!(ask(&at, &Geometry::Identity, &blocks, 1.0, automatic(1e-3)).is_ok());
+        for clip in [1e-300, 1e308] {
+            let bound = Bound::new(clip, 1.0).unwrap();
+            curator.draw(&Announcement::gradient(&[bound])).unwrap();
+            assert!(curator.loss(&LossQuery { at: &at, bound }).is_err(), "{clip}");
+        }
     }
-    assert!(ask(&at, &affine(0.1, 1.0), &blocks).is_ok());
     for (clip, sigma) in [(0.0, 1.0), (1.0, 0.0), (f64::NAN, 1.0), (1.0, f64::NAN), (-1.0, 1.0), (1.0, f64::INFINITY)] {
         assert!(Bound::new(clip, sigma).is_err());
+    }
+}
+
+/// Frames that are not those of the factors are refused, whoever is there: the bound of a sum rests on them.
+#[test]
+fn foreign_frames_are_refused() {
+    for places in [records(Kind::Lora, 3).into_iter().map(Some).collect(), vec![None; 3]] {
+        let (mut curator, at) = curator(Kind::Lora, Records::with_vacancies(places), Sampling::Full, 1);
+        let (net, _) = network(Kind::Lora);
+        let asking = &askings(Kind::Lora, &net, &at, 1.0, 1.0)[7];
+        assert!(asking.ask(&mut curator, &at).is_ok());
+        let Geometry::Tangent { frames } = &asking.geometry else { panic!("tangent") };
+        let mut refused = |change: &dyn Fn(&mut protocol::Frame)| {
+            let mut frames = frames.clone();
+            change(&mut frames[0]);
+            let geometry = Geometry::Tangent { frames };
+            let query = GradientQuery { geometry: &geometry, ..asking.query(&at) };
+            curator.draw(&Announcement::gradient(&asking.bounds)).unwrap();
+            curator.gradient(&query).is_err()
+        };
+        assert!(!refused(&|_| ()));
+        assert!(refused(&|frame| frame.right_basis.data_mut().iter_mut().for_each(|x| *x *= 1.0005)));
+        assert!(refused(&|frame| frame.right_inverse.fill(0.0)));
+        assert!(refused(&|frame| frame.left_basis.data_mut()[0] = f32::NAN));
+        assert!(refused(&|frame| std::mem::swap(&mut frame.left, &mut frame.right)));
+        assert!(refused(&|frame| frame.left = 1000));
+        // And those of other factors.
+        let mut elsewhere = at.clone();
+        elsewhere[frames[0].left].data_mut()[0] += 0.01;
+        curator.draw(&Announcement::gradient(&asking.bounds)).unwrap();
+        assert!(curator.gradient(&asking.query(&elsewhere)).is_err());
+    }
+}
+
+/// An engine one of whose records overflows although its norm is finite.
+struct Overflowing(model::Network);
+
+impl Engine for Overflowing {
+    fn trainable(&self) -> Vec<protocol::Trainable> {
+        self.0.trainable()
+    }
+
+    fn admits(&mut self, examples: &[&Example]) -> Result<(), model::Error> {
+        self.0.admits(examples)
+    }
+
+    fn losses(&mut self, at: &Params, examples: &[&Example]) -> Result<Vec<f64>, model::Error> {
+        self.0.losses(at, examples)
+    }
+
+    fn weighted_sum(
+        &mut self,
+        at: &Params,
+        examples: &[&Example],
+        geometry: &Geometry,
+        blocks: &Blocks,
+        weigh: &mut dyn FnMut(&model::Observed<'_>, &mut model::Weights),
+        sum: &mut Params,
+    ) -> Result<(), model::Error> {
+        self.0.weighted_sum(at, examples, geometry, blocks, weigh, sum)?;
+        if examples.iter().any(|example| example.target == model::Target::Class(2)) {
+            sum[0].data_mut()[0] = f32::INFINITY;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_record_that_overflows_is_left_out() {
+    let (net, at) = network(Kind::Mlp);
+    for asking in askings(Kind::Mlp, &net, &at, 1.0, 0.1) {
+        let release = |keep: &dyn Fn(&Example) -> bool| {
+            let places = records(Kind::Mlp, 10).into_iter().map(|example| Some(example).filter(|example| keep(example))).collect();
+            let engine = Overflowing(network(Kind::Mlp).0);
+            let mut curator =
+                Curator::new(engine, Records::with_vacancies(places), Sampling::Full, Door::unlimited(), Randomness::fixed(3)).unwrap();
+            curator.set_micro_batch(1);
+            asking.ask(&mut curator, &at).unwrap()
+        };
+        let left_out = release(&|_| true);
+        assert!(left_out.value.iter().all(|tensor| tensor.data().iter().all(|x| x.is_finite())));
+        assert_eq!(left_out, release(&|example| example.target != model::Target::Class(2)));
     }
 }
 

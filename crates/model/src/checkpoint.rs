@@ -66,6 +66,15 @@ impl Checkpoint {
         Ok(Self { config, graph, values, fresh })
     }
 
+    /// Starts low-rank additions from the largest singular values of their weights, instead of small orthonormal factors. The model stays what it is.
+    ///
+    /// # Errors
+    /// If a decomposition fails.
+    pub fn with_spectral_start(mut self) -> Result<Self, Error> {
+        self.graph.start_spectrally(&mut self.values)?;
+        Ok(self)
+    }
+
     /// Adds a token to the vocabulary. Its rows, in the token table and in a head of its own (with its low-rank addition), are the means of the others.
     #[must_use]
     pub fn with_pad(mut self) -> Self {

@@ -20,7 +20,7 @@ pub(crate) fn one(spec: &Spec, seed: u64, stream: u64) -> Result<Array, Error> {
     let shape = spec.shape.as_slice();
     let normal = |std: f32| {
         let mut array = Array::zeros(shape);
-        Key::from_seed(seed).derive(stream).fill_normals(array.data_mut());
+        Key::for_purpose("first parameters", seed).derive(stream).fill_normals(array.data_mut());
         array.data_mut().iter_mut().for_each(|x| *x *= std);
         array
     };

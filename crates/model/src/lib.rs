@@ -13,7 +13,6 @@ mod checkpoint;
 mod engine;
 mod error;
 mod example;
-mod geometry;
 mod gradients;
 mod graph;
 mod init;

@@ -1,9 +1,10 @@
 //! Low-rank additions as values: set up so that the model starts unchanged, and folded into the weights when it is saved.
 
+use crate::Error;
 use crate::graph::{Graph, Param};
 use crate::layer::Order;
-use tensor::Array;
 use tensor::matmul::{Onto, Threads, View, ViewMut, matmul};
+use tensor::{Array, linalg};
 
 /// A low-rank addition: `weight` gains `scale` · A Bᵀ.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,6 +29,32 @@ impl Graph {
     /// Adds scale · A Bᵀ to the weights: they then are the model without low-rank additions.
     pub fn merge(&self, values: &mut [Array]) {
         self.fold(values, 1.0);
+    }
+
+    /// Moves the largest singular values of each weight into its low-rank addition: A = U √(S/scale), B = V √(S/scale). Weight and addition together stay what they are.
+    ///
+    /// # Errors
+    /// If a decomposition fails.
+    pub fn start_spectrally(&self, values: &mut [Array]) -> Result<(), Error> {
+        self.merge(values);
+        for pair in &self.pairs {
+            let rank = values[pair.left.0].cols();
+            let (rows, s, cols) = linalg::svd(&values[pair.weight.0])?;
+            let (out, input) = if pair.order == Order::OutIn { (rows, cols) } else { (cols, rows) };
+            let top = |vectors: &Array| {
+                let width = vectors.cols();
+                Array::from_fn([vectors.rows(), rank], |i| {
+                    vectors.data()[i / rank * width + i % rank] * (s[i % rank] / pair.scale.abs()).sqrt()
+                })
+            };
+            let (left, mut right) = (top(&out), top(&input));
+            if pair.scale < 0.0 {
+                right.data_mut().iter_mut().for_each(|x| *x = -*x);
+            }
+            (values[pair.left.0], values[pair.right.0]) = (left, right);
+        }
+        self.balance(values);
+        Ok(())
     }
 
     fn fold(&self, values: &mut [Array], sign: f32) {

@@ -399,7 +399,7 @@ impl Engine for Network {
     ) -> Result<(), Error> {
         self.check(at)?;
         self.check(sum)?;
-        crate::geometry::check(geometry, blocks, at, &self.pairs())?;
+        geometry.check(blocks, at, &self.pairs()).map_err(|refused| Error::Model(refused.to_string()))?;
         self.begin(examples)?;
         self.reset_squares(blocks);
         match self.memory {

@@ -77,6 +77,30 @@ fn low_rank_additions_start_without_effect_and_are_folded_in() {
     }
 }
 
+/// The spectral start leaves the model as it is, and the frozen weight without its largest singular values.
+#[test]
+fn a_spectral_start_moves_the_largest_singular_values() {
+    for name in ALL {
+        let (_, mut plain, at) = Checkpoint::open(directory(name), None, 0).unwrap().network(|_| true).unwrap();
+        let before = logits(&mut plain, &at, name);
+        let checkpoint = Checkpoint::open(directory(name), lora(), 0).unwrap().with_spectral_start().unwrap();
+        let weights: Vec<(String, Vec<f32>)> = (checkpoint.graph.pairs().iter())
+            .map(|pair| {
+                let weight = pair.weight.index();
+                (checkpoint.graph.specs()[weight].name.clone(), tensor::linalg::svd(&checkpoint.values[weight]).unwrap().1)
+            })
+            .collect();
+        let (_, mut network, at_low) = checkpoint.network(|name| name.contains(".lora_")).unwrap();
+        assert!(close(&before, &logits(&mut network, &at_low, name), 2e-3), "{name}");
+        for (name, left) in weights {
+            let (_, whole) = plain.tensors(&at).find(|(known, _)| *known == name).unwrap();
+            let (_, all, _) = tensor::linalg::svd(whole).unwrap();
+            // The largest that is left was the fourth.
+            assert!((left[0] - all.get(3).copied().unwrap_or(0.0)).abs() < 1e-3 * all[0], "{name}: {} {:?}", left[0], all);
+        }
+    }
+}
+
 #[test]
 fn a_pad_token_is_the_mean_of_the_others() {
     for (name, lora) in [("gpt2-tied", None), ("gpt2-untied", None), ("llama-gqa", None), ("bert-cls", None), ("gpt2-untied", lora())] {

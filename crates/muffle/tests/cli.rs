@@ -64,7 +64,7 @@ fn every_sampling_and_adjacency_has_its_price() {
     assert!(poisson < fixed && fixed < full && poisson < shuffled && shuffled < full, "{poisson} {fixed} {shuffled} {full}");
     let replace = at("--adjacency replace-one");
     assert!(replace > poisson);
-    assert!(at("--sampling fixed --adjacency replace-one") > fixed);
+    assert!(at("--sampling fixed --adjacency replace-one") >= fixed);
     assert!(at("--rows-per-person 4") > poisson);
     let object = json("account --noise-multiplier 1.5 --sampling-rate 0.01 --steps 500 --delta 1e-6 --adjacency replace-one");
     assert_eq!((object["adjacency"].as_str(), number(&object["noise_multiplier_effective"])), (Some("replace-one"), 0.75));

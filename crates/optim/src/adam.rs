@@ -5,7 +5,7 @@
 //! m̂/√max(v̂ − s², floor), s the known standard deviation of the noise.
 
 use crate::flat::Asking;
-use crate::{Descent, Flat, Note, State, elementwise};
+use crate::{Descent, Flat, Note, State, elementwise, within};
 use protocol::{Bound, Geometry, GradientQuery, Noisy, Params, Refused};
 use tensor::Array;
 
@@ -38,6 +38,18 @@ pub enum Denominator {
 impl Default for Config {
     fn default() -> Self {
         Self { betas: (0.9, 0.999), weight_decay: 0.0, denominator: Denominator::Plain { epsilon: 1e-8 } }
+    }
+}
+
+impl Config {
+    pub(crate) fn check(&self) -> Result<(), Refused> {
+        within("β₁", self.betas.0, 0.0, 1.0)?;
+        within("β₂", self.betas.1, 0.0, 1.0)?;
+        within("the weight decay", self.weight_decay, 0.0, f64::INFINITY)?;
+        match self.denominator {
+            Denominator::Plain { epsilon } => within("ε", epsilon, 0.0, f64::INFINITY),
+            Denominator::Corrected { floor } => within("the least variance", floor, f64::from(f32::MIN_POSITIVE), f64::INFINITY),
+        }
     }
 }
 
@@ -98,7 +110,7 @@ impl Moments {
 
     pub(crate) fn load(&mut self, mut state: State) -> Result<(), Refused> {
         state.is_of("moments")?;
-        self.steps = state.number("steps")? as u64;
+        self.steps = state.count("steps")?;
         state.tensors_into("first", &mut self.first)?;
         state.tensors_into("second", &mut self.second)
     }
@@ -112,8 +124,12 @@ pub struct Adam {
 
 impl Adam {
     /// For parameters of these shapes.
-    pub fn new(config: Config, flat: Flat, params: &Params) -> Self {
-        Self { asking: Asking::flat(flat, params), moments: Moments::new(config, params.iter()) }
+    ///
+    /// # Errors
+    /// If a number makes no sense.
+    pub fn new(config: Config, flat: Flat, params: &Params) -> Result<Self, Refused> {
+        config.check()?;
+        Ok(Self { asking: Asking::flat(flat, params), moments: Moments::new(config, params.iter()) })
     }
 }
 

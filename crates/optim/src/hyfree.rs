@@ -168,7 +168,8 @@ impl Search for HyFree {
             } else {
                 notes.push(unresolved(&fit, self.rate));
             }
-            self.clip = self.config.lowest_clip.get().max(3.0 * losses[0]);
+            // Within what a curator takes, whatever was released.
+            self.clip = self.config.lowest_clip.get().max(3.0 * losses[0]).min(1e12);
         }
         Ok(Found { rate: self.rate, notes })
     }
@@ -182,7 +183,9 @@ impl Search for HyFree {
 
     fn load(&mut self, state: State) -> Result<(), Refused> {
         state.is_of("hyfree")?;
-        (self.rate, self.clip) = (state.number("rate")?, state.number("clip")?);
+        let (rate, clip) = (state.number("rate")?, state.number("clip")?);
+        self.rate = Positive::new("the learning rate", rate)?.get();
+        self.clip = Positive::new("the clip bound of the losses", clip)?.get();
         Ok(())
     }
 }

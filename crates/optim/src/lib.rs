@@ -54,3 +54,12 @@ pub use schedule::Schedule;
 pub use search::{Found, Search};
 pub use sgd::Sgd;
 pub use state::State;
+
+/// Refuses a number that is not at least `low` and less than `high`. Asks for the good case, so that NaN is refused.
+fn within(what: &str, value: f64, low: f64, high: f64) -> Result<(), protocol::Refused> {
+    if value >= low && value < high {
+        return Ok(());
+    }
+    let upper = if high.is_finite() { format!(" and less than {high}") } else { String::new() };
+    Err(protocol::Refused::Query(format!("{what}: at least {low}{upper} expected, got {value}")))
+}

@@ -9,7 +9,7 @@
 //! bounds: h = C²/d makes b = C in every number when all of them are clamped.
 
 use crate::flat::Asking;
-use crate::{Descent, Flat, Note, State, elementwise};
+use crate::{Descent, Flat, Note, State, elementwise, within};
 use protocol::{Bound, Clipping, Geometry, GradientQuery, Noisy, Params, Positive, Refused};
 use rayon::prelude::*;
 use tensor::Array;
@@ -56,10 +56,22 @@ impl MacAdam {
     /// For parameters of these shapes.
     ///
     /// # Errors
-    /// If the least clip bound is larger than the largest.
+    /// If a number makes no sense.
     pub fn new(config: Config, sigma: Positive, params: &Params) -> Result<Self, Refused> {
         if !(config.clips.0 <= config.clips.1) {
             return Err(Refused::Query(format!("the least clip bound {} is larger than the largest {}", config.clips.0, config.clips.1)));
+        }
+        // β₁ = 0 would make κ_t zero.
+        within("β₁", config.betas.0, f64::MIN_POSITIVE, 1.0)?;
+        within("β₂", config.betas.1, 0.0, 1.0)?;
+        within("γ", config.epsilon, 0.0, f64::INFINITY)?;
+        let numbers = params.numbers().max(1) as f64;
+        for (what, value) in [
+            ("the first scale", config.start.get()),
+            ("the least clip bound, squared, over the number of parameters", config.clips.0.get().powi(2) / numbers),
+            ("the largest clip bound, squared", config.clips.1.get().powi(2)),
+        ] {
+            within(what, value, 1e-30, 1e30)?;
         }
         let mut scale = params.zeros_like();
         scale.fill(config.start.get() as f32);
@@ -73,6 +85,22 @@ impl MacAdam {
             geometry: Geometry::Affine { center: params.zeros_like(), scale },
             steps: 0,
         })
+    }
+
+    /// A center that lies many scales away cannot be taken off exactly enough, and would be refused: it is moved towards 0, which is as good a center as any. Only where lots are tiny does
+    /// noise carry it so far.
+    fn draw_center_in(&mut self) {
+        const FAR: f64 = 900.0;
+        let Geometry::Affine { center, scale } = &mut self.geometry else { return };
+        let part = |(center, scale): (&Array, &Array)| {
+            let pieces = center.data().par_chunks(1 << 14).zip(scale.data().par_chunks(1 << 14));
+            pieces.map(|(m, b)| m.iter().zip(b).map(|(&m, &b)| (f64::from(m) / f64::from(b)).powi(2)).sum::<f64>()).collect::<Vec<_>>()
+        };
+        let far = center.iter().zip(scale.iter()).flat_map(part).sum::<f64>().sqrt();
+        if far > FAR {
+            let keep = (FAR / far) as f32;
+            center.iter_mut().for_each(|center| center.data_mut().par_iter_mut().for_each(|m| *m *= keep));
+        }
     }
 
     /// Takes one tensor's release in; leaves the direction in its place, and √ŝ in the scale's if there is to be a new one. Returns Σ √ŝ.
@@ -141,6 +169,7 @@ impl Descent for MacAdam {
                 scale.iter_mut().for_each(|scale| scale.data_mut().par_iter_mut().for_each(|b| *b = b.sqrt() * root));
             }
         }
+        self.draw_center_in();
         Ok(direction)
     }
 
@@ -164,7 +193,7 @@ impl Descent for MacAdam {
 
     fn load(&mut self, mut state: State) -> Result<(), Refused> {
         state.is_of("macadam")?;
-        self.steps = state.number("steps")? as u64;
+        self.steps = state.count("steps")?;
         for (name, params) in [("first", &mut self.first), ("second", &mut self.second), ("spread", &mut self.spread)] {
             state.params_into(name, params)?;
         }

@@ -11,7 +11,7 @@
 use crate::adam::{self, Moments};
 use crate::flat::Asking;
 use crate::newton_schulz::{self, Scratch, orthogonalise};
-use crate::{Descent, Note, Probes, State, elementwise};
+use crate::{Descent, Note, Probes, State, elementwise, within};
 use protocol::{Blocks, Bound, Clipping, Geometry, GradientQuery, Noisy, Params, Positive, Refused, Role, Trainable};
 use rayon::prelude::*;
 use tensor::Array;
@@ -123,8 +123,12 @@ impl Muon {
     /// For these tensors, with equal shares of the privacy for all blocks.
     ///
     /// # Errors
-    /// If there is no matrix among them.
+    /// If there is no matrix among them, or a number makes no sense.
     pub fn new(config: Config, noise: Noise, tensors: &[Trainable], probes: Probes) -> Result<Self, Refused> {
+        within("the momentum", config.momentum, 0.0, 1.0)?;
+        within("the weight decay", config.weight_decay, 0.0, f64::INFINITY)?;
+        within("the auxiliary ratio", config.auxiliary_ratio, 0.0, f64::INFINITY)?;
+        config.auxiliary.check()?;
         let (matrices, others): (Vec<usize>, Vec<usize>) = (0..tensors.len()).partition(|&k| config.group.takes(&tensors[k]));
         if matrices.is_empty() {
             return Err(Refused::Query("Muon needs a matrix to orthogonalise, and none of the trained tensors is one".into()));
@@ -133,7 +137,7 @@ impl Muon {
         matrices.iter().enumerate().for_each(|(block, &k)| of[k] = block);
         let blocks = Blocks::new(of).ok_or_else(|| Refused::Query("blocks with gaps".into()))?;
         let equal = Positive::new("the weight of a block", 1.0)?;
-        let bounds = Bound::shared(noise.sigma, &vec![(noise.clip, equal); blocks.count()]);
+        let bounds = Bound::shared(noise.sigma, &vec![(noise.clip, equal); blocks.count()])?;
         let zeros = |list: &[usize]| list.iter().map(|&k| Array::zeros(tensors[k].shape.clone())).collect::<Vec<_>>();
         Ok(Self {
             asking: Asking { blocks, bounds, clipping: noise.clipping },
@@ -244,7 +248,7 @@ impl Descent for Muon {
 
     fn load(&mut self, mut state: State) -> Result<(), Refused> {
         state.is_of("muon")?;
-        self.steps = state.number("steps")? as u64;
+        self.steps = state.count("steps")?;
         for (index, variance) in self.variance.iter_mut().enumerate() {
             *variance = state.number(&format!("variance {index}"))?;
         }

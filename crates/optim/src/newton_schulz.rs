@@ -241,7 +241,9 @@ mod tests {
 
     #[test]
     fn stretches_are_long_where_they_pay() {
-        let of = |degree, steps, rows, cols| stretch(&Config { polynomial: Polynomial::Newton { degree }, steps, ..Config::default() }, rows, cols);
+        let of = |degree, steps, rows, cols| {
+            stretch(&Config { polynomial: Polynomial::Newton { degree }, steps, ..Config::default() }, rows, cols)
+        };
         assert_eq!((of(2, 5, 768, 3072), of(2, 5, 3072, 768)), (5, 5));
         assert_eq!(of(2, 5, 768, 768), 1);
         // 1.875^10 = 537 is the most.
@@ -264,7 +266,11 @@ mod tests {
                 let y = run(&config, &x, rows, cols);
                 for i in 0..rows * cols {
                     let expected: f64 = (0..k)
-                        .map(|l| f64::from(u.data()[i / cols * k + l]) * scalar(&config, f64::from(s[l] / length)) * f64::from(v.data()[i % cols * k + l]))
+                        .map(|l| {
+                            f64::from(u.data()[i / cols * k + l])
+                                * scalar(&config, f64::from(s[l] / length))
+                                * f64::from(v.data()[i % cols * k + l])
+                        })
                         .sum();
                     assert!((f64::from(y[i]) - expected).abs() < 2e-5, "{rows} {cols} {degree}: {} {expected}", y[i]);
                 }

@@ -43,7 +43,7 @@ impl Optimizer {
     /// One step.
     ///
     /// # Errors
-    /// If the oracle refuses. The parameters are then what they were.
+    /// If the oracle refuses. The parameters are then what they were; what the optimizer remembers may have moved on, so go on from a state that was put away.
     pub fn step(&mut self, params: &mut Params, oracle: &mut dyn Oracle) -> Result<Step, Refused> {
         let lots = self.lots(self.steps);
         let query = self.descent.query(params)?;
@@ -74,13 +74,13 @@ impl Optimizer {
     /// Remembers it again.
     ///
     /// # Errors
-    /// If it is the state of something else.
+    /// If it is the state of something else. The optimizer may then have forgotten its own, and must not be used.
     pub fn load(&mut self, mut state: State) -> Result<(), Refused> {
         state.is_of("optimizer")?;
-        let steps = state.number("steps")?;
+        let steps = state.count("steps")?;
         self.descent.load(state.part("descent")?)?;
         self.search.load(state.part("search")?)?;
-        self.steps = steps as u64;
+        self.steps = steps;
         Ok(())
     }
 }

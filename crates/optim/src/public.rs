@@ -15,7 +15,7 @@ enum Source {
 impl Probes {
     /// From a seed that may be known to everybody.
     pub fn from_seed(seed: u64) -> Self {
-        Self(Source::Key(Key::from_seed(seed)))
+        Self(Source::Key(Key::for_purpose("public probes", seed)))
     }
 
     /// Given numbers, by step, tensor and number of the probe: for comparing with another implementation.

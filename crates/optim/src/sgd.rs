@@ -1,7 +1,7 @@
 //! DP-SGD with momentum (Abadi et al. 2016): v ← μ v + g, θ ← (1 − η λ) θ − η v.
 
 use crate::flat::Asking;
-use crate::{Descent, Flat, Note, State, elementwise};
+use crate::{Descent, Flat, Note, State, elementwise, within};
 use protocol::{Bound, Geometry, GradientQuery, Noisy, Params, Refused};
 
 /// Its numbers.
@@ -28,8 +28,13 @@ pub struct Sgd {
 
 impl Sgd {
     /// For parameters of these shapes.
-    pub fn new(config: Config, flat: Flat, params: &Params) -> Self {
-        Self { config, asking: Asking::flat(flat, params), velocity: params.zeros_like() }
+    ///
+    /// # Errors
+    /// If a number makes no sense.
+    pub fn new(config: Config, flat: Flat, params: &Params) -> Result<Self, Refused> {
+        within("the momentum", config.momentum, 0.0, 1.0)?;
+        within("the weight decay", config.weight_decay, 0.0, f64::INFINITY)?;
+        Ok(Self { config, asking: Asking::flat(flat, params), velocity: params.zeros_like() })
     }
 }
 

@@ -48,6 +48,15 @@ impl State {
         self.numbers.get(name).copied().ok_or_else(|| self.missing(name))
     }
 
+    /// A number of steps.
+    pub(crate) fn count(&self, name: &str) -> Result<u64, Refused> {
+        let number = self.number(name)?;
+        if number >= 0.0 && number < 9e15 && number.fract() == 0.0 {
+            return Ok(number as u64);
+        }
+        Err(Refused::Query(format!("the state of {}: {name} must be a count, got {number}", self.kind)))
+    }
+
     /// Takes tensors out and puts them where others of the same shapes are.
     pub(crate) fn tensors_into(&mut self, name: &str, into: &mut [Array]) -> Result<(), Refused> {
         let tensors = self.tensors.remove(name).ok_or_else(|| self.missing(name))?;

@@ -230,7 +230,7 @@ fn hyfree_finds_the_exact_rate_of_a_quadratic() {
         let params = Params::new(vec![Array::from_fn([6], |i| 50.0 + i as f32)]);
         let config = hyfree::Config { start: positive(0.2), every: 1, points, lot, gate: 2.0, ..hyfree::Config::new(1.0).unwrap() };
         let flat = Flat { bound: Bound::new(1.0, 1.0).unwrap(), clipping: Clipping::Cut };
-        let descent = Sgd::new(sgd::Config { momentum: 0.0, weight_decay: 0.0 }, flat, &params);
+        let descent = Sgd::new(sgd::Config { momentum: 0.0, weight_decay: 0.0 }, flat, &params).unwrap();
         let mut optimizer = Optimizer::new(descent, HyFree::new(config));
         // The rate moves a tenth of the way each time: 0.25 − 0.05 · 0.9^t. Each step takes a fresh start, so that there is always a slope.
         for t in 1..=60 {

@@ -100,7 +100,7 @@ impl Case {
 
     fn sgd(&self) -> Sgd {
         let config = sgd::Config { momentum: self.number("momentum"), weight_decay: self.number("weight_decay") };
-        Sgd::new(config, self.flat(), &self.params(&self.all["initial"]))
+        Sgd::new(config, self.flat(), &self.params(&self.all["initial"])).unwrap()
     }
 
     fn muon(&self) -> Muon {
@@ -349,7 +349,7 @@ fn with_rates<D: Descent + 'static>(make: impl Fn(&Case) -> D) -> impl Fn(&Case)
 }
 
 fn adam_of(case: &Case) -> Adam {
-    Adam::new(case.adam(), case.flat(), &case.params(&case.all["initial"]))
+    Adam::new(case.adam(), case.flat(), &case.params(&case.all["initial"])).unwrap()
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod blocks;
+mod fit;
 mod geometry;
 mod number;
 mod oracle;

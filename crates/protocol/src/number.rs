@@ -4,7 +4,7 @@ use crate::Refused;
 
 /// A finite number greater than 0.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-pub struct Positive(pub(crate) f64);
+pub struct Positive(f64);
 
 impl Positive {
     /// Checks the value; `what` names it in the refusal.

@@ -32,7 +32,7 @@ pub struct Noisy<T> {
     pub std: Vec<f64>,
 }
 
-/// Why a question was not answered. It is a value, and public: nothing in it depends on a record.
+/// Why a question was not answered. It is a value, and public: an oracle's refusals do not depend on records.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Refused {
     /// The promise would be broken.

@@ -21,9 +21,12 @@ impl Bound {
     }
 
     /// Bounds of several blocks that together cost what one block with multiplier `sigma` costs: σ_k = σ √(Σ w) / √w_k, so that Σ 1/σ_k² = 1/σ².
-    pub fn shared(sigma: Positive, blocks: &[(Positive, Positive)]) -> Vec<Self> {
+    ///
+    /// # Errors
+    /// If a share is too small for a number.
+    pub fn shared(sigma: Positive, blocks: &[(Positive, Positive)]) -> Result<Vec<Self>, Refused> {
         let total: f64 = blocks.iter().map(|(_, weight)| weight.get()).sum();
-        let of = |&(clip, weight): &(Positive, Positive)| Self { clip, sigma: Positive(sigma.get() * (total / weight.get()).sqrt()) };
+        let of = |&(clip, weight): &(Positive, Positive)| Self::new(clip.get(), sigma.get() * (total / weight.get()).sqrt());
         blocks.iter().map(of).collect()
     }
 }
@@ -97,7 +100,7 @@ impl Announcement {
     #[must_use]
     pub fn and(mut self, sigma: Positive, count: u64) -> Self {
         match self.sigmas.iter_mut().find(|(known, _)| *known == sigma) {
-            Some((_, n)) => *n += count,
+            Some((_, n)) => *n = n.saturating_add(count),
             None if count > 0 => self.sigmas.push((sigma, count)),
             None => {}
         }
@@ -151,12 +154,14 @@ mod tests {
     #[test]
     fn shared_bounds_cost_what_one_costs() {
         let bounds =
-            Bound::shared(positive(0.7), &[(positive(1.0), positive(1.0)), (positive(0.1), positive(3.0)), (positive(5.0), positive(0.5))]);
+            Bound::shared(positive(0.7), &[(positive(1.0), positive(1.0)), (positive(0.1), positive(3.0)), (positive(5.0), positive(0.5))])
+                .unwrap();
         let precision: f64 = bounds.iter().map(|b| b.sigma.get().powi(-2)).sum();
         assert!((precision * 0.7 * 0.7 - 1.0).abs() < 1e-12);
         // 49 equal blocks at a total of 0.7189: seven times that each.
-        let equal = Bound::shared(positive(0.7189), &[(positive(0.1), positive(1.0)); 49]);
+        let equal = Bound::shared(positive(0.7189), &[(positive(0.1), positive(1.0)); 49]).unwrap();
         assert!((equal[48].sigma.get() - 5.0323).abs() < 1e-4);
+        assert!(Bound::shared(positive(1.0), &[(positive(1.0), positive(1e-300)), (positive(1.0), positive(1e300))]).is_err());
     }
 
     #[test]

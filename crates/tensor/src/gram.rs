@@ -28,6 +28,11 @@ impl Rows<'_> {
         (0..self.rows).all(|row| self.part(row, 0, self.width).iter().all(|&x| x == 0.0))
     }
 
+    /// One row.
+    pub fn row(&self, row: usize) -> &[f32] {
+        self.part(row, 0, self.width)
+    }
+
     #[inline(always)]
     fn part(&self, row: usize, from: usize, to: usize) -> &[f32] {
         &self.data[row * self.stride + self.first + from..row * self.stride + self.first + to]

@@ -44,10 +44,19 @@ impl Key {
         Self(bytes)
     }
 
-    /// From a small number: for public randomness and for runs that are to be repeated.
+    /// From a small number: for tests.
     pub fn from_seed(seed: u64) -> Self {
+        Self::for_purpose("", seed)
+    }
+
+    /// From a small number and what it is for: the same number serves several purposes without giving them the same draws.
+    ///
+    /// # Panics
+    /// If the purpose takes more than 24 bytes.
+    pub fn for_purpose(purpose: &str, seed: u64) -> Self {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
+        bytes[8..8 + purpose.len()].copy_from_slice(purpose.as_bytes());
         Self(bytes)
     }
 

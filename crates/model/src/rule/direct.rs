@@ -75,6 +75,11 @@ pub(crate) fn square_of_nothing(center: &Array, scale: &Array) -> f64 {
     center.data().iter().zip(scale.data()).map(|(c, s)| (f64::from(*c) / f64::from(*s)).powi(2)).sum()
 }
 
+/// The most that an encoding with these scales can lengthen a vector.
+pub(crate) fn largest_gain(scale: &Array) -> f64 {
+    1.0 / f64::from(scale.data().iter().copied().fold(f32::INFINITY, f32::min))
+}
+
 /// Work, in multiplications. Making and reading a number of the gradient counts as a few.
 pub(crate) fn cost(rows: usize, a: usize, b: usize) -> f64 {
     (rows as f64 + 4.0) * a as f64 * b as f64

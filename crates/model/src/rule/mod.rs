@@ -85,6 +85,12 @@ pub(crate) struct Traces<'a> {
     pub(crate) method: NormMethod,
 }
 
+/// The square of a norm that is larger by `room`. What is not a number stays so.
+fn enlarged(square: f64, room: f64) -> f64 {
+    let norm = if square < 0.0 { 0.0 } else { square.sqrt() };
+    (norm + room).powi(2)
+}
+
 impl<'a> Traces<'a> {
     fn shape(&self, k: usize) -> (usize, usize) {
         let shape = &self.graph.specs[self.plan.trained[k].0].shape;
@@ -135,15 +141,16 @@ impl<'a> Traces<'a> {
             }
             ([Use::Lookup { index, gradient }], _) => {
                 let rest = affine.map_or(0.0, |(center, scale)| direct::square_of_nothing(center, scale));
+                let gain = affine.map_or(1.0, |(_, scale)| direct::largest_gain(scale));
                 self.each(norms, |example| {
                     let (ids, d) = self.lookups(*index, *gradient, example);
-                    rest + lookup::square(ids, d, affine)
+                    enlarged(rest + lookup::square(ids, d, affine), gain * self.rounding(k, example))
                 });
             }
             ([Use::Outer { x, gradient, .. }], None) => self.each(norms, |example| {
                 let (x, d) = (self.x(*x, example), self.d(*gradient, example));
                 let found = self.prefers_ghost(x, d).then(|| ghost::measure(x, d));
-                found.and_then(ghost::Ghost::certain).unwrap_or_else(|| self.direct_square(k, example, None))
+                found.and_then(ghost::Ghost::certain).unwrap_or_else(|| self.direct_square(k, example))
             }),
             ([Use::Lookup { index, gradient: rows }, Use::Outer { x, gradient, order: Order::OutIn }], None)
             | ([Use::Outer { x, gradient, order: Order::OutIn }, Use::Lookup { index, gradient: rows }], None) => {
@@ -154,10 +161,13 @@ impl<'a> Traces<'a> {
                         let product = lookup::product_with_outer(ids, rows, x, d);
                         ghost::measure(x, d).and_lookups(lookup::square(ids, rows, None), product)
                     });
-                    found.and_then(ghost::Ghost::certain).unwrap_or_else(|| self.direct_square(k, example, None))
+                    found.and_then(ghost::Ghost::certain).unwrap_or_else(|| self.direct_square(k, example))
                 })
             }
-            _ => self.each(norms, |example| self.direct_square(k, example, affine)),
+            _ => {
+                let gain = affine.map_or(1.0, |(_, scale)| direct::largest_gain(scale));
+                self.each(norms, |example| enlarged(self.made_square(k, example, affine), gain * self.rounding(k, example)));
+            }
         }
     }
 
@@ -178,7 +188,37 @@ impl<'a> Traces<'a> {
         }
     }
 
-    fn direct_square(&self, k: usize, example: usize, affine: Option<(&Array, &Array)>) -> f64 {
+    /// The squared norm of an example's gradient that is made for it, and room for rounding.
+    fn direct_square(&self, k: usize, example: usize) -> f64 {
+        enlarged(self.made_square(k, example, None), self.rounding(k, example))
+    }
+
+    /// How far an example's gradient, as it enters a sum, may be from itself, as a norm.
+    ///
+    /// A gradient is a sum over rows, Σ_t x_t ⊗ d_t, in f32. Where rows cancel each other, its rounding is not relative to what is left but to S = Σ_t ‖x_t‖‖d_t‖: about √rows · 2⁻²⁴ · S if
+    /// roundings are independent. Sixteen times that is added to a norm that was not found certain otherwise, so that a weighted gradient stays within its bound.
+    fn rounding(&self, k: usize, example: usize) -> f64 {
+        let (mut size, mut rows) = (0.0, 0);
+        for entry in &self.plan.uses[k] {
+            match *entry {
+                Use::Outer { x, gradient, .. } => {
+                    let (x, d) = (self.x(x, example), self.d(gradient, example));
+                    size += (0..d.rows).map(|t| (embedding::square(x.row(t)) * embedding::square(d.row(t))).sqrt()).sum::<f64>();
+                    rows += d.rows;
+                }
+                Use::Lookup { index, gradient } => {
+                    let (_, d) = self.lookups(index, gradient, example);
+                    size += (0..d.rows).map(|t| embedding::square(d.row(t)).sqrt()).sum::<f64>();
+                    rows += d.rows;
+                }
+                // Made already: what is measured is what is summed.
+                Use::Vector => {}
+            }
+        }
+        1e-6 * (rows as f64).sqrt() * size
+    }
+
+    fn made_square(&self, k: usize, example: usize, affine: Option<(&Array, &Array)>) -> f64 {
         let mut square = 0.0;
         direct::gradient(self, k, example, |first, rows| square += direct::square(rows, first, affine));
         square

@@ -3,7 +3,7 @@
 //! X = gA R_B⁻¹, Y = gB R_A⁻¹, Y⊥ = Y − Q_B Q_Bᵀ Y; the squared norm is ‖X‖² + ‖Y⊥‖². That is the norm of what [`protocol::Geometry::encode_sum`] makes, step
 //! by step.
 
-use super::{Traces, direct};
+use super::{Traces, direct, enlarged};
 use protocol::Frame;
 use std::cell::RefCell;
 use tensor::embedding;
@@ -32,6 +32,8 @@ pub(crate) fn square(traces: &Traces<'_>, frame: &Frame, example: usize) -> f64 
         let basis = View::new(frame.right_basis.data(), n, r);
         matmul(ViewMut::new(k, r, r), Onto::Fresh, 1.0, basis.t(), View::new(y, n, r), Threads::One);
         matmul(ViewMut::new(y, n, r), Onto::Old, -1.0, basis, View::new(k, r, r), Threads::One);
-        embedding::square(x) + embedding::square(y)
+        let norm = |inverse: &[f32]| embedding::square(inverse).sqrt();
+        let room = traces.rounding(frame.left, example) * norm(right_inverse) + traces.rounding(frame.right, example) * norm(left_inverse);
+        enlarged(embedding::square(x) + embedding::square(y), room)
     })
 }

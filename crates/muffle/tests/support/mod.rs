@@ -58,12 +58,12 @@ fn is_sgd(name: &str) -> bool {
 
 pub(crate) fn make(name: &str, setting: &Setting<'_>) -> Optimizer {
     let &Setting { tensors, params, clip, sigma, lot_size, rate } = setting;
-    let automatic = Clipping::Automatic { gamma: positive(0.01) };
+    let automatic = Clipping::Automatic { gamma: positive(0.01 * clip) };
     let flat = |clipping| Flat { bound: Bound::new(clip, sigma).unwrap(), clipping };
     let base = name.strip_prefix("hyfree-").unwrap_or(name).trim_end_matches("-same-lot");
     let start = if is_sgd(name) { rate * 5.0 } else { rate };
     let adam = |weight_decay, denominator| {
-        Adam::new(adam::Config { weight_decay, denominator, ..adam::Config::default() }, flat(Clipping::Cut), params)
+        Adam::new(adam::Config { weight_decay, denominator, ..adam::Config::default() }, flat(Clipping::Cut), params).unwrap()
     };
     let plain = adam::Denominator::Plain { epsilon: 1e-8 };
     let muon = |probes, normaliser, group| {
@@ -95,8 +95,10 @@ pub(crate) fn make(name: &str, setting: &Setting<'_>) -> Optimizer {
     use optim::muon::Group::{AllMatrices, Hidden};
     use optim::newton_schulz::Normaliser::{AtLeastOne, Frobenius};
     match base {
-        "sgd" => Optimizer::new(Sgd::new(sgd::Config { momentum: 0.5, weight_decay: 0.0 }, flat(Clipping::Cut), params), search),
-        "sgd-automatic" => Optimizer::new(Sgd::new(sgd::Config { momentum: 0.0, weight_decay: 0.0 }, flat(automatic), params), search),
+        "sgd" => Optimizer::new(Sgd::new(sgd::Config { momentum: 0.5, weight_decay: 0.0 }, flat(Clipping::Cut), params).unwrap(), search),
+        "sgd-automatic" => {
+            Optimizer::new(Sgd::new(sgd::Config { momentum: 0.0, weight_decay: 0.0 }, flat(automatic), params).unwrap(), search)
+        }
         "adam" => Optimizer::new(adam(0.0, plain), search),
         "adamw" => Optimizer::new(adam(0.01, plain), search),
         "adam-bc" => Optimizer::new(adam(0.0, adam::Denominator::Corrected { floor: 1e-4 }), search),

@@ -136,6 +136,7 @@ impl Engine for Quadratic {
         let mut weights = Weights::default();
         weights.reset(all.len(), count);
         let seen = Observed::new(&losses, &squares, count);
+        (0..all.len()).filter(|&i| !seen.is_sound(i)).for_each(|i| weights.void(i));
         weigh(&seen, &mut weights);
         for (i, (_, gradient)) in all.iter().enumerate().filter(|(i, _)| seen.is_sound(*i)) {
             for (k, gradient) in gradient.iter().enumerate() {

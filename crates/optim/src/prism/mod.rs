@@ -13,7 +13,7 @@ pub mod retraction;
 use self::coordinates::{Tangent, lift, transport};
 use crate::adam::{self, Moments};
 use crate::flat::Asking;
-use crate::{Descent, Flat, Note, Probes, State, elementwise};
+use crate::{Descent, Flat, Note, Probes, State, elementwise, within};
 use protocol::{Bound, Frame, Geometry, GradientQuery, Noisy, Params, Refused, Role, Trainable};
 use tensor::matmul::product;
 use tensor::{Array, linalg};
@@ -63,8 +63,12 @@ impl Prism {
     /// For these tensors; the pairs are those that say so. `fresh` is where new directions come from if a pair loses its rank.
     ///
     /// # Errors
-    /// If there is no pair among them.
+    /// If there is no pair among them, or a number makes no sense.
     pub fn new(config: Config, flat: Flat, tensors: &[Trainable], fresh: Probes) -> Result<Self, Refused> {
+        within("β₁", config.betas.0, 0.0, 1.0)?;
+        within("β₂", config.betas.1, 0.0, 1.0)?;
+        within("the ridge", config.ridge, 0.0, f64::INFINITY)?;
+        within("the head's ratio", config.head_ratio, 0.0, f64::INFINITY)?;
         let zeros = |k: usize| Array::zeros(tensors[k].shape.clone());
         let mut pairs = Vec::new();
         let mut heads = Vec::new();
@@ -163,10 +167,10 @@ impl Descent for Prism {
     }
 
     fn apply(&self, params: &mut Params, direction: &Params, rate: f64) -> Result<Vec<Note>, Refused> {
-        let mut notes = Vec::new();
+        let (mut notes, mut moved) = (Vec::new(), Vec::new());
         for pair in &self.pairs {
             let (left, right) = (pair.left, pair.right);
-            let fresh = |out: &mut [f32]| self.fresh.write(self.steps, left, 0, out);
+            let fresh = |side: usize, out: &mut [f32]| self.fresh.write(self.steps, left, side, out);
             let (a, b, inflated) =
                 retraction::retract((&params[left], &params[right]), (&direction[left], &direction[right]), rate, fresh)?;
             if inflated > 0 {
@@ -175,8 +179,10 @@ impl Descent for Prism {
                     a.cols()
                 )));
             }
-            (params[left], params[right]) = (a, b);
+            moved.push((left, right, a, b));
         }
+        // Nothing has changed until everything has succeeded.
+        moved.into_iter().for_each(|(left, right, a, b)| (params[left], params[right]) = (a, b));
         self.heads.iter().for_each(|&k| elementwise::step_tensor(&mut params[k], &direction[k], rate, 0.0));
         Ok(notes)
     }
@@ -203,7 +209,7 @@ impl Descent for Prism {
 
     fn load(&mut self, mut state: State) -> Result<(), Refused> {
         state.is_of("prism")?;
-        self.steps = state.number("steps")? as u64;
+        self.steps = state.count("steps")?;
         let started = state.tensors.get("basis").is_some_and(|bases| !bases.is_empty());
         let both = |f: &dyn Fn(&Pair) -> [Array; 2]| self.pairs.iter().flat_map(f).collect::<Vec<_>>();
         let mut moments = both(&|pair| [pair.moment.x.clone(), pair.moment.y.clone()]);

@@ -14,7 +14,7 @@ const AFRESH: f32 = 2e-3;
 const SMALL: f32 = 4e-4;
 
 /// The factors of Z − η (U_A Bᵀ + A U_Bᵀ), truncated to rank r: balanced (AᵀA = BᵀB) and turned to lie as near to the old factors as can be, so that moments kept by
-/// column keep their meaning. The last number is how many singular values were lost and started afresh in public random directions.
+/// column keep their meaning. `fresh(side, numbers)` writes public random numbers. The last number is how many singular values were lost and started afresh in public random directions.
 ///
 /// With [A U_A] = Q_u R_u and [B U_B] = Q_v R_v the matrix is Q_u R_u [[I, −ηI], [−ηI, 0]] R_vᵀ Q_vᵀ, whose singular values are those of the middle, of side 2r.
 ///
@@ -24,7 +24,7 @@ pub fn retract(
     (a, b): (&Array, &Array),
     (ua, ub): (&Array, &Array),
     rate: f64,
-    fresh: impl Fn(&mut [f32]),
+    fresh: impl Fn(usize, &mut [f32]),
 ) -> Result<(Array, Array, usize), Refused> {
     let rank = a.cols();
     let (qu, ru) = factor(a, ua)?;
@@ -46,12 +46,8 @@ pub fn retract(
     if kept < rank {
         let value = if kept == 0 { SMALL } else { AFRESH * s[0] };
         s[kept..].fill(value);
-        left = completed(&left, kept, &fresh)?;
-        right = completed(&right, kept, &|out: &mut [f32]| {
-            fresh(out);
-            // Other numbers for the other side.
-            out.reverse();
-        })?;
+        left = completed(&left, kept, |out| fresh(0, out))?;
+        right = completed(&right, kept, |out| fresh(1, out))?;
     }
     for factor in [&mut left, &mut right] {
         factor.data_mut().chunks_exact_mut(rank).for_each(|row| row.iter_mut().zip(&s).for_each(|(x, s)| *x *= s.sqrt()));
@@ -78,7 +74,7 @@ fn factor(a: &Array, u: &Array) -> Result<(Array, Array), Refused> {
 }
 
 /// Keeps the first columns and replaces the others by random ones, orthonormal to all.
-fn completed(columns: &Array, kept: usize, fresh: &impl Fn(&mut [f32])) -> Result<Array, Refused> {
+fn completed(columns: &Array, kept: usize, fresh: impl Fn(&mut [f32])) -> Result<Array, Refused> {
     let rank = columns.cols();
     let mut random = Array::zeros(columns.shape());
     fresh(random.data_mut());
@@ -99,8 +95,8 @@ mod tests {
         array
     }
 
-    fn fresh(out: &mut [f32]) {
-        Key::from_seed(99).normals(0, out);
+    fn fresh(side: usize, out: &mut [f32]) {
+        Key::from_seed(99).derive(side as u64).normals(0, out);
     }
 
     fn outer(a: &Array, b: &Array) -> Array {
