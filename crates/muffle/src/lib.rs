@@ -4,5 +4,8 @@
 
 pub mod chart;
 pub mod cli;
+pub mod config;
+pub mod optimizers;
+pub mod plan;
 
 pub use accounting;

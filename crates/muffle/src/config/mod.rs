@@ -1,0 +1,531 @@
+//! What a run is, as a user writes it: a `RUN.toml`, parsed into structs that say everything and default to something sensible.
+//!
+//! Parse, then build: nothing here has been checked against the data or the model; [`crate::plan`] does that. Keys that are unknown are errors with a suggestion.
+
+mod auto;
+mod keys;
+
+pub use auto::Auto;
+
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// A whole run.
+#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// What is trained.
+    pub model: Model,
+    /// On what.
+    pub data: Data,
+    /// What is promised to the people in the data.
+    pub privacy: Privacy,
+    /// How answers become parameters.
+    pub optimizer: Optimizer,
+    /// How long, and in which portions.
+    pub training: Training,
+    /// What is looked at on the way.
+    pub evaluation: Evaluation,
+}
+
+/// What is trained.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Model {
+    /// A preset (tiny, gpt2-s, gpt2), a directory in the Hugging Face layout, or a name on the hub.
+    pub source: String,
+    /// A `tokenizer.json`; by default the model's own.
+    pub tokenizer: Auto<PathBuf>,
+    /// Rank of low-rank additions; 0 trains everything.
+    pub lora_rank: usize,
+    /// Their scale is alpha/rank.
+    pub lora_alpha: f64,
+    /// Parts of the names of the maps that get one; none means all.
+    pub lora_on: Vec<String>,
+    /// How they start.
+    pub lora_init: LoraInit,
+    /// Parts of names of further tensors that are trained beside low-rank additions, such as a head.
+    pub also_train: Vec<String>,
+    /// Make activations again to save memory.
+    pub recompute: bool,
+    /// Where new parameters come from. Public.
+    pub seed: u64,
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self {
+            source: "tiny".into(),
+            tokenizer: Auto::Auto,
+            lora_rank: 0,
+            lora_alpha: 16.0,
+            lora_on: Vec::new(),
+            lora_init: LoraInit::Balanced,
+            also_train: Vec::new(),
+            recompute: false,
+            seed: 0,
+        }
+    }
+}
+
+/// How low-rank additions start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LoraInit {
+    /// Small orthonormal factors, and a frozen weight moved so that the model is unchanged.
+    Balanced,
+    /// The largest singular values of the weight move into the factors.
+    Spectral,
+}
+
+/// On what.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Data {
+    /// People's records. "embedded" is a corpus made by a grammar.
+    pub train: String,
+    /// The format of all files; by default told from each file.
+    pub format: Auto<String>,
+    /// What the model is looked at with while it trains; none to look at nothing.
+    pub validation: Option<PathBuf>,
+    /// What it is judged by at the end.
+    pub test: Option<PathBuf>,
+    /// Whether validation and test data are public, or people outside the guarantee.
+    pub evaluation_data: Publicity,
+    /// The column that says whose a row is. The person is then what is protected.
+    pub group: Option<String>,
+    /// The most rows of one person; further ones are left out.
+    pub rows_per_person: u64,
+    /// The most tokens of an example; longer ones are left out, and are not counted.
+    pub max_length: Auto<usize>,
+    /// Columns of text and label, where the format has columns.
+    pub text_column: Option<String>,
+    /// The column of the label.
+    pub label_column: Option<String>,
+}
+
+impl Default for Data {
+    fn default() -> Self {
+        Self {
+            train: "embedded".into(),
+            format: Auto::Auto,
+            validation: None,
+            test: None,
+            evaluation_data: Publicity::Public,
+            group: None,
+            rows_per_person: 1,
+            max_length: Auto::Auto,
+            text_column: None,
+            label_column: None,
+        }
+    }
+}
+
+/// Whose data it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Publicity {
+    /// Nobody's: figures on it may be shown.
+    Public,
+    /// People's who are not covered by the guarantee: every figure on it is marked so.
+    Private,
+}
+
+/// What is promised.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Privacy {
+    /// The promised ε; "auto" if `sigma` is given.
+    pub epsilon: Auto<f64>,
+    /// The promised δ; 1/(10 N) by default.
+    pub delta: Auto<f64>,
+    /// The noise multiplier; found from ε by default.
+    pub sigma: Auto<f64>,
+    /// Which data sets count as neighbours.
+    pub adjacency: accounting::Adjacency,
+    /// How lots are drawn.
+    pub sampling: Sampling,
+    /// Who does the sums.
+    pub accountant: String,
+    /// A fixed seed of lots and noise. **Whoever knows it can take the noise off.** For tests only.
+    pub seed: Option<u64>,
+}
+
+impl Default for Privacy {
+    fn default() -> Self {
+        Self {
+            epsilon: Auto::Auto,
+            delta: Auto::Auto,
+            sigma: Auto::Auto,
+            adjacency: accounting::Adjacency::AddRemove,
+            sampling: Sampling::Poisson,
+            accountant: "best".into(),
+            seed: None,
+        }
+    }
+}
+
+/// How lots are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sampling {
+    /// Every record independently.
+    Poisson,
+    /// Exactly so many, drawn anew each time.
+    Fixed,
+    /// In a random order, epoch after epoch; no amplification by sampling is claimed.
+    Shuffled,
+    /// All of them.
+    Full,
+}
+
+/// How answers become parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Optimizer {
+    /// sgd, adam, adamw, muon (not private), dp-sgd, dp-adam, dp-adamw, dp-adam-bc, dp-muon, dp-muon-bc, dp-macadam or dp-prism.
+    pub name: String,
+    /// A number, or "hyfree".
+    pub learning_rate: Auto<Rate>,
+    /// constant, linear or cosine.
+    pub schedule: Schedule,
+    /// Steps in which the rate rises.
+    pub warm_up: u64,
+    /// The share of the rate that is left at the end of a falling schedule.
+    pub end: f64,
+    /// The clip bound of each block.
+    pub clip: Auto<f64>,
+    /// flat cuts at the bound, automatic scales every gradient to about it.
+    pub clipping: ClippingName,
+    /// The γ of automatic clipping.
+    pub automatic_gamma: f64,
+    /// Momentum of SGD and Muon.
+    pub momentum: Auto<f64>,
+    /// β₁ and β₂ of Adam's kind.
+    pub betas: (f64, f64),
+    /// ε of Adam's kind.
+    pub epsilon: f64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// DP-AdamBC: the least variance that is divided by.
+    pub variance_floor: f64,
+    /// Muon: steps of the Newton–Schulz iteration.
+    pub newton_schulz_steps: usize,
+    /// Muon: degree of its polynomial, or "quintic".
+    pub newton_schulz_degree: Degree,
+    /// Muon: frobenius or max1.
+    pub normaliser: NormaliserName,
+    /// Muon: none, rows-over-cols or larger-side.
+    pub shape_scale: ShapeScaleName,
+    /// Muon: hidden or all.
+    pub muon_group: MuonGroup,
+    /// Muon: pairs of probes of the bias correction.
+    pub probes: usize,
+    /// Muon, PRISM: the rate of all other tensors, relative to the matrices'.
+    pub auxiliary_ratio: Auto<f64>,
+    /// DP-MacAdam: exact or literal.
+    pub deviation: DeviationName,
+    /// DP-MacAdam: c_s; the lot size by default.
+    pub variance_scale: Auto<f64>,
+    /// DP-MacAdam: the least and the largest clip bound.
+    pub clips: (f64, f64),
+    /// PRISM: how many times the noise the ridge is.
+    pub ridge: f64,
+    /// HyFreeDP.
+    pub hyfree: HyFree,
+}
+
+impl Default for Optimizer {
+    fn default() -> Self {
+        Self {
+            name: "dp-muon-bc".into(),
+            learning_rate: Auto::Auto,
+            schedule: Schedule::Constant,
+            warm_up: 0,
+            end: 0.0,
+            clip: Auto::Auto,
+            clipping: ClippingName::Flat,
+            automatic_gamma: 0.01,
+            momentum: Auto::Auto,
+            betas: (0.9, 0.999),
+            epsilon: 1e-8,
+            weight_decay: 0.0,
+            variance_floor: 1e-8,
+            newton_schulz_steps: 5,
+            newton_schulz_degree: Degree::Newton(2),
+            normaliser: NormaliserName::Frobenius,
+            shape_scale: ShapeScaleName::None,
+            muon_group: MuonGroup::Hidden,
+            probes: 1,
+            auxiliary_ratio: Auto::Auto,
+            deviation: DeviationName::Exact,
+            variance_scale: Auto::Auto,
+            clips: (0.01, 10.0),
+            ridge: 1.0,
+            hyfree: HyFree::default(),
+        }
+    }
+}
+
+/// A learning rate, or how it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Rate {
+    /// This one.
+    Fixed(f64),
+    /// By probing.
+    Found(FoundBy),
+}
+
+/// How a rate is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FoundBy {
+    /// HyFreeDP.
+    Hyfree,
+}
+
+/// A degree, or the popular quintic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Degree {
+    /// p_κ
+    Newton(usize),
+    /// 3.4445, −4.7750, 2.0315
+    Named(DegreeName),
+}
+
+/// A polynomial by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DegreeName {
+    /// The popular one.
+    Quintic,
+}
+
+macro_rules! names {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum $name { $($(#[$vdoc])* $variant),+ }
+    };
+}
+
+names!(
+    /// How a rate falls.
+    Schedule {
+        /// Not at all.
+        Constant,
+        /// In a straight line.
+        Linear,
+        /// Along half a cosine.
+        Cosine,
+    }
+);
+names!(
+    /// How gradients are clipped.
+    ClippingName {
+        /// min(1, C/‖g‖)
+        Flat,
+        /// C/(‖g‖ + γ)
+        Automatic,
+    }
+);
+names!(
+    /// What Muon divides a momentum by.
+    NormaliserName {
+        /// Its norm.
+        Frobenius,
+        /// Its norm, but at least 1.
+        Max1,
+    }
+);
+names!(
+    /// What Muon multiplies a direction by.
+    ShapeScaleName {
+        /// 1
+        None,
+        /// √max(1, rows/cols)
+        RowsOverCols,
+        /// 0.2 √max(rows, cols)
+        LargerSide,
+    }
+);
+names!(
+    /// What Muon orthogonalises.
+    MuonGroup {
+        /// Weights between hidden values.
+        Hidden,
+        /// Every matrix.
+        All,
+    }
+);
+names!(
+    /// How DP-MacAdam squares deviations.
+    DeviationName {
+        /// As its factor is exact for.
+        Exact,
+        /// To the letter of the paper.
+        Literal,
+    }
+);
+names!(
+    /// Which lot HyFreeDP asks.
+    ProbeLotName {
+        /// One of its own.
+        Fresh,
+        /// The gradient's.
+        Same,
+    }
+);
+
+/// HyFreeDP's numbers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HyFree {
+    /// The rate before the first probe.
+    pub start: f64,
+    /// Every how many steps it probes.
+    pub every: u64,
+    /// At 3 or 5 points.
+    pub points: u8,
+    /// Which lot is asked.
+    pub lot: ProbeLotName,
+    /// How much more noise the gradients get to pay for the probes, as a factor.
+    pub gradient_factor: f64,
+    /// Standard deviations by which a fit must stand out; 0 for the paper's rule.
+    pub gate: f64,
+    /// The clip bound of losses before the first probe.
+    pub loss_clip: f64,
+    /// The least.
+    pub lowest_loss_clip: f64,
+}
+
+impl Default for HyFree {
+    fn default() -> Self {
+        Self {
+            start: 1e-4,
+            every: 5,
+            points: 3,
+            lot: ProbeLotName::Fresh,
+            gradient_factor: 1.01,
+            gate: 2.0,
+            loss_clip: 10.0,
+            lowest_loss_clip: 0.1,
+        }
+    }
+}
+
+/// How long, and in which portions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Training {
+    /// How often every record is expected to be seen; steps follow from it.
+    pub epochs: Auto<f64>,
+    /// Steps, instead of epochs.
+    pub steps: Auto<u64>,
+    /// The expected number of records in a lot.
+    pub lot_size: Auto<u64>,
+    /// Records that are computed on at a time; from the memory by default.
+    pub micro_batch: Auto<usize>,
+    /// Threads; one for each core by default.
+    pub threads: Auto<usize>,
+    /// Steps between checkpoints.
+    pub checkpoint_every: u64,
+}
+
+impl Default for Training {
+    fn default() -> Self {
+        Self {
+            epochs: Auto::Auto,
+            steps: Auto::Auto,
+            lot_size: Auto::Auto,
+            micro_batch: Auto::Auto,
+            threads: Auto::Auto,
+            checkpoint_every: 50,
+        }
+    }
+}
+
+/// What is looked at on the way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Evaluation {
+    /// Steps between looks at the validation data.
+    pub every: Auto<u64>,
+    /// The most examples that are looked at on the way; the end looks at all.
+    pub examples: u64,
+    /// Sentences that are generated at the end.
+    pub samples: u64,
+    /// Whether generation tasks are generated for and scored at the end.
+    pub score: bool,
+    /// Beams of the generation.
+    pub beams: usize,
+    /// The most tokens that are generated.
+    pub max_new_tokens: usize,
+    /// The fewest.
+    pub min_new_tokens: usize,
+    /// The exponent of the length in a beam's score.
+    pub length_penalty: f64,
+}
+
+impl Default for Evaluation {
+    fn default() -> Self {
+        Self {
+            every: Auto::Auto,
+            examples: 512,
+            samples: 3,
+            score: false,
+            beams: 5,
+            max_new_tokens: 100,
+            min_new_tokens: 5,
+            length_penalty: 1.0,
+        }
+    }
+}
+
+impl Config {
+    /// Reads a `RUN.toml`. Paths in it are relative to it.
+    ///
+    /// # Errors
+    /// One line that names the file, the key and what was expected.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let mut config = Self::parse(&text).map_err(|what| format!("{}: {what}", path.display()))?;
+        config.relative_to(path.parent().unwrap_or(Path::new("")));
+        Ok(config)
+    }
+
+    /// Parses the text of a `RUN.toml`.
+    ///
+    /// # Errors
+    /// One line that names the key and what was expected.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| keys::one_line(&error.to_string()))?;
+        keys::check(&table)?;
+        Self::deserialize(table).map_err(|error| keys::one_line(&error.to_string()))
+    }
+
+    /// The complete configuration: every key there is, with its value.
+    pub fn print(&self) -> String {
+        toml::to_string_pretty(self).unwrap_or_else(|error| format!("# {error}\n"))
+    }
+
+    fn relative_to(&mut self, folder: &Path) {
+        let data = &mut self.data;
+        for path in [&mut data.validation, &mut data.test].into_iter().flatten() {
+            *path = folder.join(&*path);
+        }
+        if data.train != "embedded" {
+            data.train = folder.join(&data.train).to_string_lossy().into_owned();
+        }
+        if let Auto::Value(tokenizer) = &mut self.model.tokenizer {
+            *tokenizer = folder.join(&*tokenizer);
+        }
+        let source = folder.join(&self.model.source);
+        if source.is_dir() {
+            self.model.source = source.to_string_lossy().into_owned();
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! From configurations to the numbers of a run.
+
+#![allow(clippy::unwrap_used)]
+
+use accounting::Accountant;
+use muffle::config::Config;
+use muffle::optimizers::{self, ALL, Setting};
+use muffle::plan::{Plan, Unplanned};
+use protocol::{Params, Role, Trainable};
+use tensor::Array;
+
+fn tensors(pairs: bool) -> Vec<Trainable> {
+    let tensor = |name: &str, shape: &[usize], role| Trainable { name: name.into(), shape: shape.to_vec(), role };
+    if pairs {
+        vec![tensor("a.lora_left", &[6, 2], Role::Left(1)), tensor("a.lora_right", &[5, 2], Role::Right(0))]
+    } else {
+        // 48 matrices and the rest: as many blocks as GPT-2 has.
+        let mut list: Vec<Trainable> = (0..48).map(|k| tensor(&format!("h.{k}"), &[2, 3], Role::Hidden)).collect();
+        list.push(tensor("bias", &[4], Role::Vector));
+        list
+    }
+}
+
+fn plan(text: &str, records: usize) -> Result<Plan, Unplanned> {
+    let config = Config::parse(text).unwrap();
+    let tensors = tensors(config.optimizer.name == "dp-prism");
+    let params = Params::new(tensors.iter().map(|tensor| Array::zeros(tensor.shape.clone())).collect());
+    Plan::new(&config, records, &tensors, &params)
+}
+
+/// The DP-Muon paper's experiment on E2E: 42,043 records, lots of 1024, 10 epochs.
+const E2E: &str = "[privacy]\nepsilon = 8\ndelta = 8e-6\naccountant = \"rdp\"\n[training]\nlot_size = 1024\nepochs = 10\n";
+
+#[test]
+fn the_papers_numbers() {
+    let adam = plan(&format!("{E2E}[optimizer]\nname = \"dp-adam\""), 42_043).unwrap();
+    // 10 · 42043/1024 = 410.57: the paper made 410.
+    assert_eq!(adam.steps, 411);
+    assert!((adam.sigma.gradient - 0.7189).abs() < 2e-3, "{:?}", adam.sigma);
+    assert!((adam.lot_size() - 1024.0).abs() < 1e-9);
+    // Muon's blocks share what Adam's one block has: the total is the same.
+    let muon = plan(&format!("{E2E}[optimizer]\nname = \"dp-muon-bc\""), 42_043).unwrap();
+    assert_eq!(muon.sigma.gradient, adam.sigma.gradient);
+    assert!(muon.price.unwrap().epsilon <= 8.0);
+    // PLD is tighter: less noise for the same promise.
+    let tight = plan(&format!("{}[optimizer]\nname = \"dp-adam\"", E2E.replace("rdp", "pld")), 42_043).unwrap();
+    assert!(tight.sigma.gradient < 0.69, "{:?}", tight.sigma);
+}
+
+#[test]
+fn hyfree_pays_for_its_probes() {
+    let text = |lot: &str| {
+        format!(
+            "[privacy]\nepsilon = 3\ndelta = 1e-5\naccountant = \"rdp\"\n[training]\nlot_size = 1000\nsteps = 250\n\
+             [optimizer]\nname = \"dp-adam\"\nlearning_rate = \"hyfree\"\n[optimizer.hyfree]\nlot = \"{lot}\""
+        )
+    };
+    let (fresh, same) = (plan(&text("fresh"), 50_000).unwrap(), plan(&text("same"), 50_000).unwrap());
+    assert!((fresh.sigma.probe - 1.97).abs() < 0.02, "{:?}", fresh.sigma);
+    assert!((same.sigma.probe - 5.63).abs() < 0.03, "{:?}", same.sigma);
+    assert_eq!(fresh.events.len(), 300);
+    assert_eq!(same.events.len(), 250);
+    for plan in [fresh, same] {
+        let spent = plan.price.unwrap().epsilon;
+        assert!(spent <= 3.0 && spent > 2.99, "{spent}");
+    }
+    let shuffled = plan(&text("fresh").replace("rdp\"", "rdp\"\nsampling = \"shuffled\""), 50_000);
+    assert!(matches!(shuffled, Err(Unplanned::Input(what)) if what.contains("poisson")));
+}
+
+#[test]
+fn everything_derivable_is_derived() {
+    let plain = plan("", 10_000).unwrap();
+    assert_eq!(plain.budget.unwrap().delta.get(), 1e-5);
+    assert_eq!(plain.budget.unwrap().epsilon.get(), 8.0);
+    assert_eq!(plain.lot_size(), 200.0);
+    assert_eq!(plain.steps, 150);
+    assert_eq!(plain.events.len(), 150);
+    let given = plan("[privacy]\nsigma = 1.0\ndelta = 1e-5\n[training]\nlot_size = 100\nsteps = 1000", 10_000).unwrap();
+    // σ = 1, q = 0.01, T = 1000.
+    assert!((given.price.unwrap().epsilon - 1.8283).abs() < 1e-3);
+    assert_eq!(given.budget.unwrap().epsilon.get(), given.price.unwrap().epsilon);
+    let shuffled = plan("[privacy]\nsampling = \"shuffled\"\n[training]\nlot_size = 300\nsteps = 100", 1000).unwrap();
+    // 4 lots an epoch, 25 epochs.
+    assert_eq!(shuffled.events.len(), 25);
+    let grouped = plan("[data]\ngroup = \"person\"\nrows_per_person = 3", 10_000).unwrap();
+    assert_eq!(grouped.budget.unwrap().unit.rows, 3);
+    assert!(grouped.sigma.gradient > plain.sigma.gradient);
+    let without = plan("[optimizer]\nname = \"adam\"", 10_000).unwrap();
+    assert!(without.budget.is_none() && without.price.is_none());
+}
+
+#[test]
+fn nonsense_is_refused_with_its_key() {
+    for (text, part) in [
+        ("[training]\nlot_size = 0", "training.lot_size"),
+        ("[training]\nlot_size = 101", "at most the 100 records"),
+        ("[training]\nsteps = 0", "training.steps"),
+        ("[training]\nsteps = 5\nepochs = 2", "not both"),
+        ("[training]\nepochs = -1", "training.epochs"),
+        ("[privacy]\nepsilon = 1\nsigma = 1", "not both"),
+        ("[privacy]\nepsilon = -1", "epsilon"),
+        ("[privacy]\nsigma = 0", "noise multiplier"),
+        ("[privacy]\ndelta = 1", "delta"),
+        ("[privacy]\naccountant = \"gdp\"", "best, pld or rdp"),
+        ("[optimizer]\nname = \"dp-moun\"", "dp-muon"),
+        ("[optimizer]\nclip = 0", "optimizer.clip"),
+        ("[optimizer]\nmomentum = 1.0", "optimizer.momentum"),
+        ("[optimizer]\nlearning_rate = -0.1", "optimizer.learning_rate"),
+        ("[optimizer]\nnewton_schulz_degree = 0", "newton_schulz_degree"),
+        ("[optimizer]\nlearning_rate = \"hyfree\"\n[optimizer.hyfree]\npoints = 4", "3 or 5"),
+        ("[optimizer]\nlearning_rate = \"hyfree\"\n[optimizer.hyfree]\ngradient_factor = 1.0", "gradient_factor"),
+        ("[optimizer]\nname = \"dp-macadam\"\nclips = [2.0, 1.0]", "larger"),
+    ] {
+        let refused = plan(text, 100).unwrap_err();
+        assert!(refused.to_string().contains(part) && refused.to_string().lines().count() == 1, "{text}: {refused}");
+    }
+    let impossible = plan("[privacy]\nepsilon = 1e-9\ndelta = 1e-300\nsampling = \"full\"\n[training]\nlot_size = 1\nsteps = 1000000", 1);
+    assert!(matches!(impossible, Err(Unplanned::Promise(_)) | Ok(_)));
+}
+
+#[test]
+fn every_optimizer_can_be_named() {
+    for name in ALL {
+        let config = Config::parse(&format!("[optimizer]\nname = {:?}", name.name)).unwrap();
+        let tensors = tensors(name.needs_pairs());
+        let params = Params::new(tensors.iter().map(|tensor| Array::zeros(tensor.shape.clone())).collect());
+        let plan = Plan::new(&config, 1000, &tensors, &params).unwrap();
+        assert_eq!(plan.budget.is_some(), name.private);
+        let optimizer =
+            optimizers::build(&config, plan.sigma, Setting { tensors: &tensors, params: &params, lot_size: 10.0, steps: 5 }).unwrap();
+        assert_eq!(optimizer.lots(0).len(), 1);
+        assert_eq!(name.name.starts_with("dp-"), name.private);
+    }
+    assert_eq!(plan("", 100).unwrap().price.unwrap().accountant == Accountant::Gdp, false);
+}
