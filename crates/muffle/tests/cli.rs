@@ -249,10 +249,42 @@ fn bench_measures_noise_and_updates() {
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    for command in ["account", "calibrate", "plan", "bench account", "bench muon", "bench noise", "bench step"] {
+    for command in ["account", "calibrate", "plan", "score", "bench account", "bench muon", "bench noise", "bench step"] {
         let shown = text(&format!("{command} --help"));
         assert!(shown.contains("Example") && shown.contains(&format!("muffle {command}")), "{shown}");
     }
     assert_eq!(muffle("").status.code(), Some(2));
     assert_eq!(muffle("nonsense").status.code(), Some(2));
+}
+
+#[test]
+fn texts_are_scored() {
+    let dir = std::env::temp_dir().join(format!("muffle-score-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let file = |name: &str, text: &[u8]| {
+        let path = dir.join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let one = file("one.txt", b"The Eagle is a coffee shop near Burger King .\nBlue Spice serves cheap food .\n");
+    let same = file("same.txt", b"Another text\tThe Eagle is a coffee shop near Burger King .\t\r\nBlue Spice serves cheap food .");
+    let other = file("other.txt", b"Nothing of the kind\nat all\n");
+    let score = |h: &str, r: &str| json(&format!("score --hypotheses {h} --references {r}"));
+    let perfect = score(&one, &same);
+    assert!((number(&perfect["bleu"]) - 100.0).abs() < 1e-9 && (number(&perfect["rouge_l"]) - 100.0).abs() < 1e-9, "{perfect}");
+    assert!(number(&score(&one, &other)["bleu"]) < 5.0);
+    assert!(text(&format!("score -y {one} -r {same}")).contains("BLEU"));
+    let (short, empty, bad) = (file("short.txt", b"one line\n"), file("empty.txt", b""), file("bad.txt", b"\xff\xfe\nx\n"));
+    for (h, r, part) in [
+        (&one, &short, "short.txt ends before line 2"),
+        (&short, &one, "short.txt ends"),
+        (&empty, &empty, "no texts"),
+        (&one, &bad, "bad.txt:1"),
+        (&one, &"nowhere.txt".to_string(), "nowhere.txt"),
+    ] {
+        let output = muffle(&format!("score --hypotheses {h} --references {r}"));
+        let said = String::from_utf8_lossy(&output.stderr).to_string();
+        assert!(output.status.code() == Some(2) && said.contains(part) && said.lines().count() == 1, "{said}");
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
 }

@@ -8,6 +8,7 @@ mod output;
 mod plan;
 mod repeat;
 mod run;
+mod score;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -29,6 +30,7 @@ enum Command {
     Account(account::Account),
     Calibrate(calibrate::Calibrate),
     Plan(plan::Plan),
+    Score(score::Score),
     Bench(bench::Bench),
 }
 
@@ -79,6 +81,7 @@ pub fn main() -> ExitCode {
         Command::Account(command) => command.run(),
         Command::Calibrate(command) => command.run(),
         Command::Plan(command) => command.run(),
+        Command::Score(command) => command.run(),
         Command::Bench(command) => command.run(),
     };
     match result {
