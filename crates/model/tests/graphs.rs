@@ -216,6 +216,6 @@ fn the_past_does_not_matter() {
                 seen.push(run(&mut network, &at, &[example], &Geometry::Identity, &blocks, |_, _| 1.0).norms[0][0]);
             }
         }
-        assert_eq!(seen[1].to_bits(), seen[3].to_bits(), "{name}");
+        assert!(seen[1].is_finite() && seen[1].to_bits() == seen[3].to_bits(), "{name}: {seen:?}");
     }
 }

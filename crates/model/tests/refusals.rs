@@ -62,7 +62,8 @@ fn a_frame_that_is_none_of_the_models_is_refused() {
     let swapped = Frame { left: good.right, right: good.left, ..good.clone() };
     assert!(refused(vec![swapped]), "the wrong way round");
     assert!(refused(vec![Frame { left: at.len(), ..good.clone() }]), "nobody");
-    let spoil: [(&str, fn(&mut Frame)); 7] = [
+    type Spoil = (&'static str, fn(&mut Frame));
+    let spoil: [Spoil; 7] = [
         ("another inverse", |frame| frame.left_inverse.data_mut()[0] *= 1.01),
         ("another inverse", |frame| frame.right_inverse.data_mut()[0] *= 0.0),
         ("another basis", |frame| frame.left_basis.data_mut().iter_mut().for_each(|x| *x *= 1.01)),

@@ -5,11 +5,11 @@
 //! and the example's gradient must be made.
 //! # Why
 //! With a_st = x_s·x_t and b_st = d_s·d_t let S = Σ_t √(a_tt b_tt), which needs the diagonals only. A computed a_st is off by at most γ√(a_ss a_tt), where
-//! γ < 1.3e-6 ([`tensor::gram`]), and so is b_st. Hence the computed square is off by at most 2γ Σ_{s,t} √(a_ss a_tt b_ss b_tt) = 2γ S², and where it is at
-//! least θ S², the true one is at most 1 + 2γ/θ times as large, the norm 1 + γ/θ times: with θ = 1.3e-3 that is 1.001. Rows that are orthogonal leave S²
-//! over their number, so texts of up to 700 tokens pass, whatever is in them, unless they cancel each other.
+//! γ = 4.1e-6 ([`tensor::gram`]), and so is b_st. Hence the computed square is off by at most 2γ Σ_{s,t} √(a_ss a_tt b_ss b_tt) = 2γ S², and where it is at
+//! least θ S², the true one is at most 1 + 2γ/θ times as large, the norm 1 + γ/θ times: with θ = 4e-3 that is 1.001. Rows that are orthogonal leave S²
+//! over their number, so texts of up to 250 tokens pass whatever is in them, unless tokens cancel each other, and longer ones if tokens have something in common.
 //!
-//! Products that leave the range of f32 are a second source: each loses up to 1.4e-45, so an entry loses less than γ·1e-33 for widths up to 900,000. That
+//! Products that leave the range of f32 are a second source: each loses up to 1.4e-45, so an entry loses less than γ·1e-33 for widths up to 2,000,000. That
 //! is γ√(a_ss a_tt) again if 1e-33 is added to each entry of the diagonals, and so it is. What is too large is not finite, and is not certain either.
 //!
 //! A table that is also a head has the gradient L + G, of which ⟨L, G⟩ = Σ_v Σ_s d_s[v] (x_s·r_v) is found row by row of L. The dot products are off by
@@ -26,7 +26,7 @@ thread_local! {
 }
 
 /// θ: the share of S² below which too much may have cancelled.
-const CERTAIN: f64 = 1.3e-3;
+const CERTAIN: f64 = 4e-3;
 /// What is added to the entries of a diagonal: see above.
 const FLOOR: f64 = 1e-33;
 
