@@ -32,7 +32,7 @@ struct Lot {
 
 /// Norms are measured and sums are made in floating point: gradients are clipped to this share of the bound that is charged for, so that rounding does not
 /// carry them over it. (PROOFS.md, 3.)
-const ROOM: f64 = 1.0 - 1.0 / 1024.0;
+const ROOM: f64 = 1.0 - 1.0 / 512.0;
 
 /// The largest ‖center/scale‖ of an affine geometry, in units of the clip bound (or of γ, whichever is less): beyond it, taking the center off loses more than [`ROOM`] allows for.
 const FARTHEST_CENTER: f64 = 1000.0;

@@ -1,7 +1,24 @@
 //! Data sets, tokenizing, generation and the metrics of texts.
+//!
+//! | to find | look in |
+//! |---|---|
+//! | what a row of a file says | [`Record`] |
+//! | which formats there are, and how one is told from a file | [`Format`] |
+//! | how they are read | `read/` |
+//! | how texts are scored | [`bleu`], [`rouge`] |
 
 #![forbid(unsafe_code)]
 
 pub mod bleu;
 pub mod rouge;
 pub mod stem;
+
+mod error;
+mod format;
+mod read;
+mod record;
+
+pub use error::{Error, Result};
+pub use format::Format;
+pub use read::{Options, Records};
+pub use record::{BySource, Content, Record, by_source};

@@ -1,0 +1,133 @@
+//! The bytes of a file, taken out of their gzip, and the rows that are cut from them.
+
+use crate::error::{Error, Result};
+use flate2::bufread::MultiGzDecoder;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::path::{Path, PathBuf};
+
+/// Held of the file at any time. Twice, if it is compressed.
+const BUFFER: usize = 64 << 10;
+
+/// A file that is being read.
+pub(super) struct Input {
+    bytes: Box<dyn BufRead + Send>,
+    path: PathBuf,
+    /// The last line that was begun, counted from 1.
+    line: u64,
+    longest: usize,
+}
+
+/// One row, which can be several lines.
+#[derive(Default)]
+pub(super) struct Row {
+    /// With the end of the line.
+    pub(super) bytes: Vec<u8>,
+    /// Where it begins.
+    pub(super) line: u64,
+}
+
+impl Input {
+    /// Unpacks what begins like gzip and skips a byte order mark.
+    pub(super) fn new(bytes: impl Read + Send + 'static, path: &Path, longest: usize) -> Result<Self> {
+        let refused = |source| Error::Io { path: path.into(), source };
+        let (start, bytes) = begin::<2>(Box::new(Patient(bytes))).map_err(refused)?;
+        let bytes: Box<dyn Read + Send> =
+            if start == [0x1f, 0x8b] { Box::new(MultiGzDecoder::new(BufReader::with_capacity(BUFFER, bytes))) } else { bytes };
+        let (start, mut bytes) = begin::<3>(bytes).map_err(refused)?;
+        if start == "\u{feff}".as_bytes() {
+            bytes.read_exact(&mut [0; 3]).map_err(refused)?;
+        }
+        Ok(Self { bytes: Box::new(BufReader::with_capacity(BUFFER, bytes)), path: path.into(), line: 0, longest })
+    }
+
+    pub(super) fn path(&self) -> PathBuf {
+        self.path.clone()
+    }
+
+    pub(super) fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// The next line that is not blank, in place of what the row held; `false` at the end.
+    pub(super) fn next_line(&mut self, row: &mut Row) -> Result<bool> {
+        loop {
+            row.bytes.clear();
+            row.line = self.line + 1;
+            if !self.append_line(row)? {
+                return Ok(false);
+            }
+            if !row.bytes.trim_ascii().is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// One more line at the end of the row; `false` at the end of the file.
+    pub(super) fn append_line(&mut self, row: &mut Row) -> Result<bool> {
+        let room = self.longest.saturating_sub(row.bytes.len()).saturating_add(1);
+        let read = (&mut self.bytes).take(room as u64).read_until(b'\n', &mut row.bytes);
+        let read = read.map_err(|source| self.refused(source))?;
+        if row.bytes.len() > self.longest {
+            return Err(self.too_long(row.line));
+        }
+        self.line += u64::from(read > 0);
+        Ok(read > 0)
+    }
+
+    /// The row as text, without the end of its last line.
+    pub(super) fn text<'r>(&self, row: &'r Row) -> Result<&'r str> {
+        let bytes = row.bytes.strip_suffix(b"\n").unwrap_or(&row.bytes);
+        let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
+        str::from_utf8(bytes).map_err(|error| Error::NotUtf8 { path: self.path(), line: row.line, offset: error.valid_up_to() })
+    }
+
+    /// At most so many of the next bytes, in place of what `into` held. Memory grows with what is there, not with what is asked for.
+    pub(super) fn up_to(&mut self, bytes: usize, into: &mut Vec<u8>) -> Result<()> {
+        into.clear();
+        (&mut self.bytes).take(bytes as u64).read_to_end(into).map(|_| ()).map_err(|source| self.refused(source))
+    }
+
+    /// What is at hand of the next bytes; nothing at the end.
+    pub(super) fn fill(&mut self) -> Result<&[u8]> {
+        self.bytes.fill_buf().map_err(|source| Error::Io { path: self.path.clone(), source })
+    }
+
+    /// Goes on by so many of the bytes that [`Self::fill`] gave.
+    pub(super) fn consume(&mut self, bytes: usize) {
+        self.bytes.consume(bytes);
+    }
+
+    /// The bytes alone, for a decoder.
+    pub(super) fn into_bytes(self) -> Box<dyn BufRead + Send> {
+        self.bytes
+    }
+
+    pub(super) fn too_long(&self, line: u64) -> Error {
+        Error::TooLong { path: self.path(), line, limit: self.longest }
+    }
+
+    fn refused(&self, source: io::Error) -> Error {
+        Error::Io { path: self.path(), source }
+    }
+}
+
+/// The first bytes, as many as there are, and all of the bytes with these in front again.
+fn begin<const N: usize>(mut bytes: Box<dyn Read + Send>) -> io::Result<(Vec<u8>, Box<dyn Read + Send>)> {
+    let mut start = Vec::with_capacity(N);
+    bytes.by_ref().take(N as u64).read_to_end(&mut start)?;
+    Ok((start.clone(), Box::new(Cursor::new(start).chain(bytes))))
+}
+
+/// Tries again what a signal has interrupted: not everyone above does.
+struct Patient<R>(R);
+
+impl<R: Read> Read for Patient<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.0.read(into) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => return read,
+            }
+        }
+    }
+}
