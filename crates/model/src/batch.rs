@@ -51,6 +51,35 @@ impl Batch {
         Ok(())
     }
 
+    /// Packs the tokens with which texts go on that have `past` tokens already. What follows their last ones is asked.
+    pub(crate) fn pack_more(&mut self, graph: &Graph, texts: &[&[u32]], past: &[usize]) -> Result<(), Error> {
+        self.clear();
+        self.examples = texts.len();
+        let Intake::Tokens { vocab, longest } = graph.intake else { return Err(Error::Model("the model takes numbers".into())) };
+        for (index, (text, &past)) in texts.iter().zip(past).enumerate() {
+            let refuse = |what: String| Err(Error::Example { index, what });
+            if text.is_empty() {
+                return refuse("no tokens to go on from".into());
+            }
+            if past + text.len() > longest {
+                return refuse(format!("{} tokens, the model takes at most {longest}", past + text.len()));
+            }
+            if text.iter().any(|&token| token as usize >= vocab) {
+                return refuse(format!("a token is outside the vocabulary of {vocab}"));
+            }
+            self.ids.extend(*text);
+            self.positions.extend(past as u32..(past + text.len()) as u32);
+            self.firsts.resize(self.ids.len(), 0);
+            self.target_rows.push(self.ids.len() as u32 - 1);
+            self.targets.push(0);
+            self.target_weights.push(0.0);
+            self.tokens.push(self.ids.len());
+            self.target_offsets.push(self.targets.len());
+            self.each.push(index + 1);
+        }
+        Ok(())
+    }
+
     fn clear(&mut self) {
         for list in [&mut self.ids, &mut self.positions, &mut self.firsts, &mut self.target_rows, &mut self.targets] {
             list.clear();

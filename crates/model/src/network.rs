@@ -31,7 +31,7 @@ pub struct Network {
     reduction: Reduction,
     method: NormMethod,
     memory: Memory,
-    batch: Batch,
+    pub(crate) batch: Batch,
     pub(crate) buffers: Buffers,
     pub(crate) space: Workspace,
     losses: Vec<f64>,
@@ -165,7 +165,7 @@ impl Network {
         }
     }
 
-    fn check(&self, at: &Params) -> Result<(), Error> {
+    pub(crate) fn check(&self, at: &Params) -> Result<(), Error> {
         let fits = |(k, param): (usize, &crate::graph::Param)| self.graph.specs[param.0].shape == at[k].shape();
         if at.len() == self.plan.trained.len() && self.plan.trained.iter().enumerate().all(fits) {
             Ok(())
@@ -184,6 +184,7 @@ impl Network {
             buffers: &mut self.buffers,
             space: &mut self.space,
             purpose,
+            cache: None,
         }
     }
 

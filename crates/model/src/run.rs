@@ -1,6 +1,7 @@
 //! The buffers of one pass over a graph, and how layers get at them.
 
 use crate::batch::Batch;
+use crate::decoder::Cache;
 use crate::gradients::{Gradients, Shared};
 use crate::graph::{Form, Graph, Param, Value};
 use crate::plan::Plan;
@@ -63,6 +64,8 @@ pub(crate) struct Run<'a> {
     pub(crate) buffers: &'a mut Buffers,
     pub(crate) space: &'a mut Workspace,
     pub(crate) purpose: Purpose,
+    /// What came before, for texts that grow.
+    pub(crate) cache: Option<&'a mut Cache>,
 }
 
 impl<'a> Run<'a> {

@@ -5,7 +5,7 @@
 
 use crate::matmul::{Onto, Threads, View, ViewMut, matmul};
 use crate::parallel::{Shared, packed};
-use crate::simd::{LANES, dot, exp, fold, max, scale, vectorised};
+use crate::simd::{dot, exp, softmax, vectorised};
 use rayon::prelude::*;
 use std::cell::RefCell;
 
@@ -45,7 +45,8 @@ impl Heads {
         (self.queries + 2 * self.keys) * self.dim
     }
 
-    fn scale(&self) -> f32 {
+    /// What a score is multiplied by.
+    pub(crate) fn scale(&self) -> f32 {
         1.0 / (self.dim as f32).sqrt()
     }
 
@@ -221,28 +222,6 @@ fn parts<const N: usize>(scratch: &mut Vec<f32>, lengths: [usize; N]) -> [&mut [
         rest = after;
         part
     })
-}
-
-/// Softmax in place; returns the logarithm of the sum of exponentials.
-#[inline(always)]
-fn softmax(row: &mut [f32]) -> f32 {
-    let top = max(row);
-    let mut lanes = [0.0f32; LANES];
-    let mut chunks = row.chunks_exact_mut(LANES);
-    for chunk in chunks.by_ref() {
-        for i in 0..LANES {
-            chunk[i] = exp(chunk[i] - top);
-            lanes[i] += chunk[i];
-        }
-    }
-    for (x, lane) in chunks.into_remainder().iter_mut().zip(&mut lanes) {
-        *x = exp(*x - top);
-        *lane += *x;
-    }
-    let sum = fold(lanes);
-    let inverse = 1.0 / sum;
-    scale(row, inverse);
-    top + sum.ln()
 }
 
 #[cfg(test)]

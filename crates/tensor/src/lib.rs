@@ -8,6 +8,7 @@
 pub mod activation;
 pub mod attention;
 pub mod cross_entropy;
+pub mod decoding;
 pub mod embedding;
 pub mod gram;
 pub mod group_norm;

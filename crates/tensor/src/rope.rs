@@ -1,6 +1,5 @@
 //! Rotary positions (Su et al. 2021), in the halves convention of Llama: element `i` turns with element `i + dim/2`.
 
-use crate::parallel::packed;
 use crate::simd::vectorised;
 use rayon::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -71,23 +70,20 @@ impl Rope {
         Arc::clone(&angles)
     }
 
-    /// Turns the vectors of each row by its position in its example.
-    pub fn turn(&self, offsets: &[usize], place: Place, turn: Turn, data: &mut [f32]) {
+    /// Turns the vectors of each row by its position.
+    pub fn turn(&self, positions: &[u32], place: Place, turn: Turn, data: &mut [f32]) {
         let Place { stride, first, heads } = place;
         let half = self.frequencies.len();
-        let (_, count) = packed(offsets);
-        assert_eq!(data.len(), count * stride, "{count} rows of {stride}");
+        assert_eq!(data.len(), positions.len() * stride, "{} rows of {stride}", positions.len());
         assert!(first + 2 * half * heads <= stride, "vectors inside a row");
         if stride == 0 {
             return;
         }
-        let longest = offsets.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
-        let angles = self.angles(longest);
+        let angles = self.angles(positions.iter().max().map_or(0, |&last| last as usize + 1));
         let rows = crate::parallel::rows_per_piece(data.len() / stride, 2 * half * heads);
         data.par_chunks_mut(rows * stride).enumerate().for_each(|(piece, data)| {
             for (i, row) in data.chunks_exact_mut(stride).enumerate() {
-                let index = piece * rows + i;
-                let position = index - offsets[offsets.partition_point(|&o| o <= index) - 1];
+                let position = positions[piece * rows + i] as usize;
                 let (cos, sin) = (&angles.cos[position * half..][..half], &angles.sin[position * half..][..half]);
                 vectorised(
                     #[inline(always)]
@@ -117,9 +113,9 @@ mod tests {
         let place = Place { stride: 4, first: 0, heads: 1 };
         let start: Vec<f32> = (0..400).map(|i| (i as f32).sin()).collect();
         let (mut short, mut long) = (start[..12].to_vec(), start.clone());
-        rope.turn(&[0, 3], place, Turn::Forward, &mut short);
+        rope.turn(&[0, 1, 2], place, Turn::Forward, &mut short);
         assert_eq!(rope.angles(0).positions, 4);
-        rope.turn(&[0, 100], place, Turn::Forward, &mut long);
+        rope.turn(&(0..100).collect::<Vec<_>>(), place, Turn::Forward, &mut long);
         assert_eq!((rope.angles(0).positions, &long[..12]), (128, &short[..]));
     }
 
@@ -130,7 +126,7 @@ mod tests {
         let start: Vec<f32> = (0..50).map(|i| (i as f32).sin()).collect();
         let mut x = start.clone();
         // Rows 0..3 are one example, 3 and 4 two more (the one between is empty).
-        rope.turn(&[0, 3, 3, 4, 5], place, Turn::Forward, &mut x);
+        rope.turn(&[0, 1, 2, 0, 0], place, Turn::Forward, &mut x);
         // Position 0 does not move; outer columns never do.
         for row in [0, 3, 4] {
             assert_eq!(x[row * 10..row * 10 + 10], start[row * 10..row * 10 + 10]);
@@ -140,7 +136,7 @@ mod tests {
         let (a, b) = (start[11], start[13]);
         assert!((x[11] - (a * 1f32.cos() - b * 1f32.sin())).abs() < 1e-6);
         assert!((x[13] - (b * 1f32.cos() + a * 1f32.sin())).abs() < 1e-6);
-        rope.turn(&[0, 3, 3, 4, 5], place, Turn::Backward, &mut x);
+        rope.turn(&[0, 1, 2, 0, 0], place, Turn::Backward, &mut x);
         assert!(x.iter().zip(&start).all(|(x, s)| (x - s).abs() < 1e-6));
     }
 }

@@ -174,6 +174,28 @@ pub(crate) fn erf_and_gauss(x: f32) -> (f32, f32) {
     ((1.0 - p * gauss).copysign(x), gauss)
 }
 
+/// Softmax in place; returns the logarithm of the sum of exponentials.
+#[inline(always)]
+pub(crate) fn softmax(row: &mut [f32]) -> f32 {
+    let top = max(row);
+    let mut lanes = [0.0f32; LANES];
+    let mut chunks = row.chunks_exact_mut(LANES);
+    for chunk in chunks.by_ref() {
+        for i in 0..LANES {
+            chunk[i] = exp(chunk[i] - top);
+            lanes[i] += chunk[i];
+        }
+    }
+    for (x, lane) in chunks.into_remainder().iter_mut().zip(&mut lanes) {
+        *x = exp(*x - top);
+        *lane += *x;
+    }
+    let sum = fold(lanes);
+    let inverse = 1.0 / sum;
+    scale(row, inverse);
+    top + sum.ln()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

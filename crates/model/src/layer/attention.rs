@@ -6,6 +6,7 @@ use crate::graph::{Graph, Value};
 use crate::plan::Plan;
 use crate::run::Run;
 use tensor::attention::{self, Heads};
+use tensor::decoding;
 
 #[derive(Debug)]
 pub(crate) struct Attention {
@@ -28,8 +29,18 @@ impl Layer for Attention {
         vec![self.qkv, self.out]
     }
 
+    fn is_causal(&self) -> bool {
+        self.heads.sight == attention::Sight::Causal
+    }
+
     fn forward(&self, index: usize, run: &mut Run<'_>) {
         let mut out = run.buffer(self.out);
+        if let Some(cache) = &mut run.cache {
+            let offsets = run.batch.offsets(run.graph.forms[self.out.0].space);
+            decoding::extend(self.heads, offsets, &run.buffers.values[self.qkv.0], cache.layer(index), &mut out);
+            run.put(self.out, out);
+            return;
+        }
         let mut sums = run.space.take(run.rows(self.out) * self.heads.queries);
         let offsets = run.batch.offsets(run.form(self.out).space);
         attention::forward(self.heads, offsets, &run.buffers.values[self.qkv.0], &mut out, &mut sums);

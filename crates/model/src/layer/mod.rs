@@ -45,6 +45,11 @@ pub(crate) trait Layer: std::fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether no row depends on one that comes after it.
+    fn is_causal(&self) -> bool {
+        true
+    }
+
     /// Parameters it reads.
     fn params(&self) -> Vec<Param> {
         Vec::new()

@@ -31,13 +31,13 @@ impl Layer for Rotate {
     fn forward(&self, _: usize, run: &mut Run<'_>) {
         // Nobody else reads x: `Builder::finish` sees to it.
         let mut data = run.lend(self.x);
-        self.rope.turn(run.batch.offsets(run.form(self.out).space), self.place, Turn::Forward, &mut data);
+        self.rope.turn(&run.batch.positions, self.place, Turn::Forward, &mut data);
         run.put(self.out, data);
     }
 
     fn backward(&self, _: usize, run: &mut Run<'_>) {
         let Some(mut d) = run.own_gradient(self.out) else { return };
-        self.rope.turn(run.batch.offsets(run.form(self.out).space), self.place, Turn::Backward, &mut d);
+        self.rope.turn(&run.batch.positions, self.place, Turn::Backward, &mut d);
         run.put_gradient(self.x, d);
     }
 }

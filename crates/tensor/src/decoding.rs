@@ -1,0 +1,128 @@
+//! Attention of new rows to themselves and to what came before them: text that grows token by token without computing anything twice.
+
+use crate::attention::Heads;
+use crate::matmul::{Onto, Threads, View, ViewMut, matmul};
+use crate::parallel::packed;
+use crate::simd::{softmax, vectorised};
+use rayon::prelude::*;
+
+/// The keys and values of a text so far. They tell of the text: they do not print.
+#[derive(Clone, Default)]
+pub struct Past {
+    rows: usize,
+    keys: Vec<f32>,
+    values: Vec<f32>,
+}
+
+impl std::fmt::Debug for Past {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Past(…)")
+    }
+}
+
+impl Past {
+    /// How many rows it holds.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+}
+
+/// Causal attention of the rows `offsets[i]..offsets[i + 1]` of text i to its past and to each other; the past grows by them.
+///
+/// # Panics
+/// If there is not one past for each text, or the sides do not fit.
+pub fn extend(heads: Heads, offsets: &[usize], qkv: &[f32], past: &mut [Past], out: &mut [f32]) {
+    let (texts, total) = packed(offsets);
+    let (width, wide) = (heads.width(), heads.queries * heads.dim);
+    assert!(heads.keys > 0 && heads.queries.is_multiple_of(heads.keys), "{} query heads on {} key heads", heads.queries, heads.keys);
+    assert_eq!((past.len(), qkv.len(), out.len()), (texts, total * width, total * wide), "texts, rows and outputs");
+    let (mut rest, mut each) = (out, Vec::with_capacity(texts));
+    for (pair, past) in offsets.windows(2).zip(past) {
+        let (mine, others) = rest.split_at_mut((pair[1] - pair[0]) * wide);
+        each.push((&qkv[pair[0] * width..pair[1] * width], past, mine));
+        rest = others;
+    }
+    each.into_par_iter().for_each(|(qkv, past, out)| one(heads, qkv, past, out));
+}
+
+fn one(heads: Heads, qkv: &[f32], past: &mut Past, out: &mut [f32]) {
+    let (width, wide, dim) = (heads.width(), heads.queries * heads.dim, heads.dim);
+    let (rows, key_width, before) = (qkv.len() / width, heads.keys * dim, past.rows);
+    for row in qkv.chunks_exact(width) {
+        past.keys.extend_from_slice(&row[wide..wide + key_width]);
+        past.values.extend_from_slice(&row[wide + key_width..]);
+    }
+    past.rows += rows;
+    let all = past.rows;
+    let (mut scores, mut result) = (vec![0.0; rows * all], vec![0.0; rows * dim]);
+    for head in 0..heads.queries {
+        let key_head = head / (heads.queries / heads.keys);
+        let queries = View::columns(qkv, rows, width, head * dim, dim);
+        let keys = View::columns(&past.keys, all, key_width, key_head * dim, dim);
+        let values = View::columns(&past.values, all, key_width, key_head * dim, dim);
+        matmul(ViewMut::new(&mut scores, rows, all), Onto::Fresh, heads.scale(), queries, keys.t(), Threads::One);
+        for (i, row) in scores.chunks_exact_mut(all).enumerate() {
+            let sees = before + i + 1;
+            vectorised(
+                #[inline(always)]
+                || softmax(&mut row[..sees]),
+            );
+            row[sees..].fill(0.0);
+        }
+        matmul(ViewMut::new(&mut result, rows, dim), Onto::Fresh, 1.0, View::new(&scores, rows, all), values, Threads::One);
+        for (row, result) in out.chunks_exact_mut(wide).zip(result.chunks_exact(dim)) {
+            row[head * dim..(head + 1) * dim].copy_from_slice(result);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attention::{self, Sight};
+    use crate::normal::Key;
+
+    /// In whatever pieces a text comes, the outputs are those of the whole.
+    #[test]
+    fn pieces_are_the_whole() {
+        for (queries, keys) in [(1, 1), (4, 4), (4, 2), (6, 1)] {
+            let heads = Heads { queries, keys, dim: 5, sight: Sight::Causal };
+            let lengths = [7usize, 1, 4];
+            let offsets: Vec<usize> = std::iter::once(0)
+                .chain(lengths.iter().scan(0, |sum, n| {
+                    Some({
+                        *sum += n;
+                        *sum
+                    })
+                }))
+                .collect();
+            let mut qkv = vec![0.0; 12 * heads.width()];
+            Key::from_seed(3).normals(0, &mut qkv);
+            let (mut whole, mut sums) = (vec![0.0; 12 * queries * 5], vec![0.0; 12 * queries]);
+            attention::forward(heads, &offsets, &qkv, &mut whole, &mut sums);
+            for piece in [1usize, 2, 3, 10] {
+                let mut past = vec![Past::default(); 3];
+                let mut done = [0usize; 3];
+                while done.iter().zip(lengths).any(|(done, length)| *done < length) {
+                    let take: Vec<usize> = done.iter().zip(lengths).map(|(done, length)| piece.min(length - done)).collect();
+                    let (mut part, mut ends) = (Vec::new(), vec![0]);
+                    for i in 0..3 {
+                        let start = offsets[i] + done[i];
+                        part.extend_from_slice(&qkv[start * heads.width()..(start + take[i]) * heads.width()]);
+                        ends.push(ends[i] + take[i]);
+                    }
+                    let mut out = vec![0.0; ends[3] * queries * 5];
+                    extend(heads, &ends, &part, &mut past, &mut out);
+                    for i in 0..3 {
+                        let start = offsets[i] + done[i];
+                        let expected = &whole[start * queries * 5..(start + take[i]) * queries * 5];
+                        let got = &out[ends[i] * queries * 5..ends[i + 1] * queries * 5];
+                        assert!(expected.iter().zip(got).all(|(a, b)| (a - b).abs() < 1e-5), "{queries} {keys} {piece}");
+                        done[i] += take[i];
+                        assert_eq!(past[i].rows(), done[i]);
+                    }
+                }
+            }
+        }
+    }
+}
