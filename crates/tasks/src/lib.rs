@@ -5,11 +5,13 @@
 //! | what a row of a file says | [`Record`] |
 //! | which formats there are, and how one is told from a file | [`Format`] |
 //! | how they are read | `read/` |
+//! | how a model goes on with a text | [`generate`] |
 //! | how texts are scored | [`bleu`], [`rouge`] |
 
 #![forbid(unsafe_code)]
 
 pub mod bleu;
+pub mod generate;
 pub mod rouge;
 pub mod stem;
 

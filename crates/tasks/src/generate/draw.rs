@@ -1,0 +1,82 @@
+//! One token after the other: the likeliest, or by chance.
+
+use super::{Options, log_probabilities, room};
+use model::Decoder;
+use tensor::normal::{Key, Rng};
+
+/// Goes on with every text until it stops. `choose(text, step, ln p)` picks a token.
+pub(super) fn run(
+    decoder: &mut Decoder<'_>,
+    prompts: &[&[u32]],
+    options: &Options,
+    choose: impl Fn(usize, usize, &[f64]) -> u32,
+) -> Result<Vec<Vec<u32>>, model::Error> {
+    let vocab = decoder.vocab();
+    let mut out = vec![Vec::new(); prompts.len()];
+    let mut logits = decoder.start(prompts)?;
+    // The texts that go on, in the decoder's order.
+    let mut live: Vec<usize> = (0..prompts.len()).collect();
+    for step in 0..options.max_new_tokens {
+        let (mut parents, mut tokens, mut next) = (Vec::new(), Vec::new(), Vec::new());
+        for (place, (&text, logits)) in live.iter().zip(logits.chunks_exact(vocab)).enumerate() {
+            if step >= room(decoder, prompts[text].len(), options) {
+                continue;
+            }
+            let token = choose(text, step, &log_probabilities(logits, options, step));
+            if options.stop.contains(&token) {
+                continue;
+            }
+            out[text].push(token);
+            // The last token needs no successor.
+            if step + 1 < room(decoder, prompts[text].len(), options) {
+                parents.push(place);
+                tokens.push(token);
+                next.push(text);
+            }
+        }
+        if next.is_empty() {
+            break;
+        }
+        logits = decoder.advance(&parents, &tokens)?;
+        live = next;
+    }
+    Ok(out)
+}
+
+/// How a token is drawn.
+pub(super) struct Chance {
+    pub(super) temperature: f64,
+    pub(super) top_k: usize,
+    pub(super) top_p: f64,
+    pub(super) seed: u64,
+}
+
+impl Chance {
+    /// What is drawn depends on the seed, the text and the step, not on which texts are worked on together.
+    pub(super) fn draw(&self, text: usize, step: usize, scores: &[f64]) -> u32 {
+        let mut order: Vec<usize> = (0..scores.len()).filter(|&token| scores[token] > f64::NEG_INFINITY).collect();
+        order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+        if self.top_k > 0 {
+            order.truncate(self.top_k);
+        }
+        let Some(&first) = order.first() else { return super::best(scores) };
+        let mut weights: Vec<f64> = order.iter().map(|&token| ((scores[token] - scores[first]) / self.temperature).exp()).collect();
+        let total: f64 = weights.iter().sum();
+        // The likeliest tokens up to and including the one that completes the probability asked for.
+        let (mut kept, mut sum) = (0, 0.0);
+        while kept < weights.len() && sum < self.top_p * total {
+            sum += weights[kept];
+            kept += 1;
+        }
+        weights.truncate(kept.max(1));
+        let word = Key::for_purpose("generated text", self.seed).derive(text as u64).derive(step as u64).words().next_u64();
+        let mut left = (word >> 11) as f64 / (1u64 << 53) as f64 * weights.iter().sum::<f64>();
+        for (weight, &token) in weights.iter().zip(&order) {
+            if left < *weight {
+                return token as u32;
+            }
+            left -= weight;
+        }
+        order[weights.len() - 1] as u32
+    }
+}
