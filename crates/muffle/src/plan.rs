@@ -188,7 +188,7 @@ fn steps(config: &Config, records: usize, lot: u64) -> Result<u64, Unplanned> {
         (Auto::Auto, epochs) => {
             let epochs = epochs.or(3.0);
             let steps = (epochs * records as f64 / lot as f64).round();
-            if steps >= 1.0 && steps < 1e12 {
+            if (1.0..1e12).contains(&steps) {
                 Ok(steps as u64)
             } else {
                 Err(Unplanned::Input(format!("training.epochs: {epochs} makes {steps} steps")))

@@ -249,7 +249,7 @@ fn bench_measures_noise_and_updates() {
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    for command in ["account", "calibrate", "plan", "score", "bench account", "bench muon", "bench noise", "bench step"] {
+    for command in ["account", "calibrate", "plan", "generate", "score", "bench account", "bench muon", "bench noise", "bench step"] {
         let shown = text(&format!("{command} --help"));
         assert!(shown.contains("Example") && shown.contains(&format!("muffle {command}")), "{shown}");
     }
@@ -285,6 +285,38 @@ fn texts_are_scored() {
         let output = muffle(&format!("score --hypotheses {h} --references {r}"));
         let said = String::from_utf8_lossy(&output.stderr).to_string();
         assert!(output.status.code() == Some(2) && said.contains(part) && said.lines().count() == 1, "{said}");
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// A new model with a tokenizer of its own says nothing sensible, but it says it the same way each time.
+#[test]
+fn models_go_on_with_texts() {
+    let dir = std::env::temp_dir().join(format!("muffle-generate-{}", std::process::id()));
+    let config = model::hf::Config { architecture: model::Preset::Tiny.architecture(), others: serde_json::Map::new() };
+    let (config, network, at) = model::Checkpoint::new(config, None, 1).unwrap().network(|_| true).unwrap();
+    model::Checkpoint::save(&dir, &config, &network, &at, &model::hf::SaveOptions::default()).unwrap();
+    tasks::Tokenizer::train(["the river runs", "the river sleeps"].into_iter().cycle().take(20), 300, &["<eos>"])
+        .unwrap()
+        .save(&dir.join("tokenizer.json"))
+        .unwrap();
+    let dir = dir.display().to_string();
+    for how in ["", "--beam 3 --min-new-tokens 4", "--temperature 0.7 --top-k 5 --seed 3", "--one-line"] {
+        let ask = || json(&format!("generate {dir} --prompt river --prompt the --max-new-tokens 6 {how}"));
+        let first = ask();
+        assert_eq!(first["outputs"].as_array().unwrap().len(), 2, "{first}");
+        assert_eq!(first["tokens"], serde_json::json!([6, 6]), "{first}");
+        assert_eq!(first, ask(), "{how}");
+    }
+    assert!(text(&format!("generate {dir} --prompt river --max-new-tokens 3")).starts_with("river"));
+    for (bad, part) in [
+        (format!("generate {dir} --prompt river --temperature 0"), "temperature"),
+        (format!("generate {dir} --prompt river --beam 0"), "beam"),
+        ("generate no-such-directory --prompt river".into(), "no-such-directory"),
+    ] {
+        let output = muffle(&bad);
+        let said = String::from_utf8_lossy(&output.stderr).to_string();
+        assert!(output.status.code() == Some(2) && said.contains(part), "{bad}: {said}");
     }
     std::fs::remove_dir_all(&dir).unwrap();
 }

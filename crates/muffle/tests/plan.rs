@@ -132,5 +132,5 @@ fn every_optimizer_can_be_named() {
         assert_eq!(optimizer.lots(0).len(), 1);
         assert_eq!(name.name.starts_with("dp-"), name.private);
     }
-    assert_eq!(plan("", 100).unwrap().price.unwrap().accountant == Accountant::Gdp, false);
+    assert_ne!(plan("", 100).unwrap().price.unwrap().accountant, Accountant::Gdp);
 }

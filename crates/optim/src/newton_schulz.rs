@@ -264,7 +264,7 @@ mod tests {
                 let length = s.iter().map(|s| s * s).sum::<f32>().sqrt();
                 let k = s.len();
                 let y = run(&config, &x, rows, cols);
-                for i in 0..rows * cols {
+                for (i, &got) in y.iter().enumerate() {
                     let expected: f64 = (0..k)
                         .map(|l| {
                             f64::from(u.data()[i / cols * k + l])
@@ -272,7 +272,7 @@ mod tests {
                                 * f64::from(v.data()[i % cols * k + l])
                         })
                         .sum();
-                    assert!((f64::from(y[i]) - expected).abs() < 2e-5, "{rows} {cols} {degree}: {} {expected}", y[i]);
+                    assert!((f64::from(got) - expected).abs() < 2e-5, "{rows} {cols} {degree}: {got} {expected}");
                 }
             }
         }

@@ -51,7 +51,7 @@ impl State {
     /// A number of steps.
     pub(crate) fn count(&self, name: &str) -> Result<u64, Refused> {
         let number = self.number(name)?;
-        if number >= 0.0 && number < 9e15 && number.fract() == 0.0 {
+        if (0.0..9e15).contains(&number) && number.fract() == 0.0 {
             return Ok(number as u64);
         }
         Err(Refused::Query(format!("the state of {}: {name} must be a count, got {number}", self.kind)))

@@ -293,10 +293,10 @@ impl Oracle for Given25<'_> {
         for &example in &self.lot {
             let (_, mut encoded) = self.example(query.at, example);
             query.geometry.encode_sum(blocks, &vec![1.0; blocks.count()], &mut encoded);
-            for block in 0..blocks.count() {
+            for (block, bound) in bounds.iter().enumerate() {
                 let mine = |k: &usize| blocks.of(*k) == block;
                 let norm = (0..encoded.len()).filter(mine).flat_map(|k| &encoded[k]).map(|x| x * x).sum::<f64>().sqrt();
-                let factor = query.clipping.factor(norm, bounds[block].clip.get());
+                let factor = query.clipping.factor(norm, bound.clip.get());
                 for k in (0..encoded.len()).filter(mine) {
                     sum[k].iter_mut().zip(&encoded[k]).for_each(|(sum, x)| *sum += factor * x);
                 }

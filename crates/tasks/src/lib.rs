@@ -5,6 +5,7 @@
 //! | what a row of a file says | [`Record`] |
 //! | which formats there are, and how one is told from a file | [`Format`] |
 //! | how they are read | `read/` |
+//! | texts as tokens | [`Tokenizer`] |
 //! | how a model goes on with a text | [`generate`] |
 //! | how texts are scored | [`bleu`], [`rouge`] |
 
@@ -19,8 +20,10 @@ mod error;
 mod format;
 mod read;
 mod record;
+mod tokenizer;
 
 pub use error::{Error, Result};
 pub use format::Format;
 pub use read::{Options, Records};
 pub use record::{BySource, Content, Record, by_source};
+pub use tokenizer::{Failed, Frame, Tokenizer};

@@ -12,7 +12,7 @@
 //! Products that leave the range of f32 are a second source: each loses up to 1.4e-45, so an entry loses less than γ·1e-33 for widths up to 2,000,000. That
 //! is γ√(a_ss a_tt) again if 1e-33 is added to each entry of the diagonals, and so it is. What is too large is not finite, and is not certain either.
 //!
-//! A table that is also a head has the gradient L + G, of which ⟨L, G⟩ = Σ_v Σ_s d_s[v] (x_s·r_v) is found row by row of L. The dot products are off by
+//! A table that is also a head has the gradient L + G, of which ⟨L, G⟩ = Σ_v Σ_s d_sv (x_s·r_v) is found row by row of L. The dot products are off by
 //! γ|x_s||r_v|, so the product is, by Cauchy and Schwarz, off by at most γ S ‖L‖; with S + ‖L‖ for S the same holds.
 //! # Checked by
 //! `tests/cancellation.rs`

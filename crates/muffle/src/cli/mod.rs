@@ -3,6 +3,7 @@
 mod account;
 mod bench;
 mod calibrate;
+mod generate;
 mod number;
 mod output;
 mod plan;
@@ -30,6 +31,7 @@ enum Command {
     Account(account::Account),
     Calibrate(calibrate::Calibrate),
     Plan(plan::Plan),
+    Generate(generate::Generate),
     Score(score::Score),
     Bench(bench::Bench),
 }
@@ -81,6 +83,7 @@ pub fn main() -> ExitCode {
         Command::Account(command) => command.run(),
         Command::Calibrate(command) => command.run(),
         Command::Plan(command) => command.run(),
+        Command::Generate(command) => command.run(),
         Command::Score(command) => command.run(),
         Command::Bench(command) => command.run(),
     };

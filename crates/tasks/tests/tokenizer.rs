@@ -1,0 +1,78 @@
+//! Tokenizers that are read, and tokenizers that are made.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::PathBuf;
+use tasks::{Frame, Tokenizer};
+
+/// The data beside the project, if it is there.
+fn shared(path: &str) -> Option<PathBuf> {
+    let root =
+        std::env::var_os("MUFFLE_DATA").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared"), PathBuf::from);
+    let path = root.join(path);
+    if !path.exists() {
+        eprintln!("SKIPPED: {} is not there", path.display());
+    }
+    path.exists().then_some(path)
+}
+
+const TEXTS: [&str; 5] = [
+    "name : The Eagle | food : Japanese",
+    "The Eagle is a Japanese place near the river .",
+    "name : Blue Spice | food : Chinese",
+    "Blue Spice serves Chinese food .",
+    "The Eagle and Blue Spice serve food near the river .",
+];
+
+#[test]
+fn a_new_tokenizer_gives_every_text_back() {
+    let many: Vec<&str> = TEXTS.iter().copied().cycle().take(100).collect();
+    let tokenizer = Tokenizer::train(many.into_iter(), 400, &["<bos>", "<eos>"]).unwrap();
+    assert!(tokenizer.size() <= 400 && tokenizer.size() > 260, "{tokenizer:?}");
+    assert_eq!((tokenizer.id("<bos>"), tokenizer.id("<eos>"), tokenizer.id("nonsense of this kind")), (Some(0), Some(1), None));
+    for text in TEXTS.into_iter().chain(["", "ünï©ödé 😀\n\t\u{0}", "UPPER lower  two spaces "]) {
+        let tokens = tokenizer.encode(text, Frame::Bare).unwrap();
+        assert_eq!(tokenizer.decode(&tokens).unwrap(), text);
+        assert!(tokens.len() <= text.len());
+    }
+    assert!(tokenizer.encode(TEXTS[4], Frame::Bare).unwrap().len() < 16, "words have become tokens");
+    // The same texts make the same tokenizer, and it survives being written.
+    let path = std::env::temp_dir().join(format!("muffle-tokenizer-{}.json", std::process::id()));
+    tokenizer.save(&path).unwrap();
+    let again = Tokenizer::open(&path).unwrap();
+    let other =
+        Tokenizer::train(TEXTS.iter().copied().cycle().take(100).collect::<Vec<_>>().into_iter(), 400, &["<bos>", "<eos>"]).unwrap();
+    for text in TEXTS {
+        let tokens = tokenizer.encode(text, Frame::Bare).unwrap();
+        assert_eq!(again.encode(text, Frame::Bare).unwrap(), tokens);
+        assert_eq!(other.encode(text, Frame::Bare).unwrap(), tokens);
+    }
+    std::fs::remove_file(&path).unwrap();
+    assert!(tokenizer.with_newline().iter().all(|&token| tokenizer.decode(&[token]).unwrap().contains('\n')));
+    assert!(!tokenizer.with_newline().is_empty());
+    assert!(Tokenizer::train(TEXTS.into_iter(), 100, &[]).is_err());
+}
+
+#[test]
+fn what_is_not_a_tokenizer_is_refused() {
+    let dir = std::env::temp_dir().join(format!("muffle-no-tokenizer-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    assert!(Tokenizer::open(&dir).unwrap_err().to_string().contains("tokenizer.json"));
+    for text in ["", "{}", "[]", "{\"model\": {\"type\": \"BPE\"}}", "\u{0}\u{1}", "{\"version\": \"1.0\", \"model\": null}"] {
+        std::fs::write(dir.join("tokenizer.json"), text).unwrap();
+        let refused = Tokenizer::open(&dir).unwrap_err().to_string();
+        assert!(refused.contains("not a tokenizer"), "{refused}");
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn gpt2s_tokens_are_known() {
+    let Some(path) = shared("data/gpt2-tokenizer/tokenizer.json") else { return };
+    let tokenizer = Tokenizer::open(&path).unwrap();
+    assert_eq!(tokenizer.size(), 50257);
+    assert_eq!(tokenizer.id("<|endoftext|>"), Some(50256));
+    assert_eq!(tokenizer.encode("Hello world", Frame::Bare).unwrap(), [15496, 995]);
+    assert_eq!(tokenizer.decode(&[15496, 995, 50256]).unwrap(), "Hello world");
+    assert!(tokenizer.with_newline().contains(&198));
+}
