@@ -6,6 +6,7 @@
 //! | which formats there are, and how one is told from a file | [`Format`] |
 //! | how they are read | `read/` |
 //! | texts as tokens | [`Tokenizer`] |
+//! | records as examples | [`Preparation`] |
 //! | how a model goes on with a text | [`generate`] |
 //! | how texts are scored | [`bleu`], [`rouge`] |
 
@@ -18,12 +19,14 @@ pub mod stem;
 
 mod error;
 mod format;
+mod prepare;
 mod read;
 mod record;
 mod tokenizer;
 
 pub use error::{Error, Result};
 pub use format::Format;
+pub use prepare::{Preparation, Prepared};
 pub use read::{Options, Records};
 pub use record::{BySource, Content, Record, by_source};
 pub use tokenizer::{Failed, Frame, Tokenizer};
