@@ -57,25 +57,25 @@ fn a_text_alone_is_its_own_tokens() {
 }
 
 fn shared() -> Option<PathBuf> {
-    let root =
-        std::env::var_os("MUFFLE_DATA").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared"), PathBuf::from);
-    if !root.join("data").exists() {
-        eprintln!("SKIPPED: {} is not there", root.join("data").display());
+    let root = std::env::var_os("MUFFLE_DATA")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"), PathBuf::from);
+    if !root.exists() {
+        eprintln!("SKIPPED: {} is not there", root.display());
     }
-    root.join("data").exists().then_some(root)
+    root.exists().then_some(root)
 }
 
 /// The numbers of records in Table 3 of the DP-Muon paper.
 #[test]
 fn as_many_records_are_left_as_in_the_paper() {
     let Some(root) = shared() else { return };
-    let tokenizer = Tokenizer::open(&root.join("data/gpt2-tokenizer")).unwrap();
+    let tokenizer = Tokenizer::open(&root.join("gpt2-tokenizer")).unwrap();
     let end = tokenizer.id("<|endoftext|>").unwrap();
     let left = |path: &Path, format: Format, limit: usize| {
         let preparation = Preparation { tokenizer: &tokenizer, begin: end, end, limit };
         let records = format.read(path, &Options::default()).unwrap();
         records.filter(|record| matches!(preparation.example(record.as_ref().unwrap()).unwrap(), Prepared::Example(_))).count()
     };
-    assert_eq!(left(&root.join("data/e2e/src1_train.txt"), Format::E2e, 100), 42_043);
-    assert_eq!(left(&root.join("data/dart/dart-v1.1.1-full-train.rebuilt.json"), Format::Dart, 120), 60_591);
+    assert_eq!(left(&root.join("e2e/src1_train.txt"), Format::E2e, 100), 42_043);
+    assert_eq!(left(&root.join("dart/dart-v1.1.1-full-train.rebuilt.json"), Format::Dart, 120), 60_591);
 }

@@ -7,8 +7,8 @@ use tasks::{Frame, Tokenizer};
 
 /// The data beside the project, if it is there.
 fn shared(path: &str) -> Option<PathBuf> {
-    let root =
-        std::env::var_os("MUFFLE_DATA").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared"), PathBuf::from);
+    let root = std::env::var_os("MUFFLE_DATA")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"), PathBuf::from);
     let path = root.join(path);
     if !path.exists() {
         eprintln!("SKIPPED: {} is not there", path.display());
@@ -68,7 +68,7 @@ fn what_is_not_a_tokenizer_is_refused() {
 
 #[test]
 fn gpt2s_tokens_are_known() {
-    let Some(path) = shared("data/gpt2-tokenizer/tokenizer.json") else { return };
+    let Some(path) = shared("gpt2-tokenizer/tokenizer.json") else { return };
     let tokenizer = Tokenizer::open(&path).unwrap();
     assert_eq!(tokenizer.size(), 50257);
     assert_eq!(tokenizer.id("<|endoftext|>"), Some(50256));
