@@ -5,16 +5,13 @@ use crate::sums::Holder;
 use crate::{Door, Private, Randomness, Records, Sampling, noise};
 use accounting::Ledger;
 use model::Engine;
-use protocol::{
-    Announcement, Blocks, Clipping, Geometry, GradientQuery, LossQuery, Noisy, Oracle, Params, Positive, Refused, Role, Trainable,
-};
+use protocol::{Announcement, Blocks, Clipping, Geometry, GradientQuery, LossQuery, Noisy, Oracle, Params, Positive, Refused, Trainable};
 
 /// Holds records, draws lots, and answers with noise what has been paid for.
 ///
 /// There is no way to the records, the lots or the sums but the [`Oracle`]'s answers.
 pub struct Curator<E> {
     holder: Holder<E>,
-    tensors: Vec<Trainable>,
     sampler: Sampler,
     door: Door,
     randomness: Randomness,
@@ -57,8 +54,7 @@ impl<E: Engine> Curator<E> {
     /// If a record does not fit the model, or the lots do not fit the data.
     pub fn new(engine: E, records: Records, sampling: Sampling, door: Door, randomness: Randomness) -> Result<Self, Refused> {
         let sampler = Sampler::new(sampling, records.places())?;
-        let tensors = engine.trainable();
-        Ok(Self { holder: Holder::new(engine, records)?, tensors, sampler, door, randomness, lot: None, draws: 0, releases: 0 })
+        Ok(Self { holder: Holder::new(engine, records)?, sampler, door, randomness, lot: None, draws: 0, releases: 0 })
     }
 
     /// How many records are computed on at a time. It changes speed and memory; the law of what is released does not depend on it.
@@ -68,7 +64,7 @@ impl<E: Engine> Curator<E> {
 
     /// What is publicly known of the trained tensors.
     pub fn trainable(&self) -> &[Trainable] {
-        &self.tensors
+        self.holder.trainable()
     }
 
     /// What has been charged.
@@ -112,55 +108,42 @@ impl<E: Engine> Curator<E> {
     }
 
     fn check(&self, query: &GradientQuery<'_>) -> Result<(), Refused> {
-        self.holder.check(query.at)?;
-        if query.blocks.tensors() != query.at.len() || query.bounds.len() != query.blocks.count() {
-            return Err(Refused::Query(format!(
-                "{} bounds for {} blocks of {} tensors, of which there are {}",
-                query.bounds.len(),
-                query.blocks.count(),
-                query.blocks.tensors(),
-                query.at.len()
-            )));
+        self.holder.check(query)?;
+        if query.bounds.len() != query.blocks.count() {
+            return Err(Refused::Query(format!("{} bounds for {} blocks", query.bounds.len(), query.blocks.count())));
         }
-        query.geometry.check(query.blocks, query.at, &self.pairs())?;
-        query.geometry.check_frames(query.at)?;
         query.bounds.iter().try_for_each(|bound| check_clip(bound.clip.get()))?;
         if let Clipping::Automatic { gamma } = query.clipping {
             query.bounds.iter().try_for_each(|bound| within("clip bound over γ", bound.clip.get() / gamma.get(), 0.0..=LARGEST_GAIN))?;
         }
         if let Geometry::Affine { center, scale } = query.geometry {
-            self.check_affine(query, center, scale)?;
+            check_affine(query, center, scale)?;
         }
         Ok(())
     }
+}
 
-    /// The low-rank pairs (left, right) of the model.
-    fn pairs(&self) -> Vec<(usize, usize)> {
-        let pair = |(k, tensor): (usize, &Trainable)| if let Role::Left(right) = tensor.role { Some((k, right)) } else { None };
-        self.tensors.iter().enumerate().filter_map(pair).collect()
-    }
-
-    fn check_affine(&self, query: &GradientQuery<'_>, center: &Params, scale: &Params) -> Result<(), Refused> {
-        let mut far = vec![0.0; query.bounds.len()];
-        for (k, (center, scale)) in center.iter().zip(scale.iter()).enumerate() {
-            let block = query.blocks.of(k);
-            let clip = query.bounds[block].clip.get();
-            for (&center, &scale) in center.data().iter().zip(scale.data()) {
-                far[block] += (f64::from(center) / f64::from(scale)).powi(2);
-                if !SCALED_CLIPS.contains(&(clip * f64::from(scale))) {
-                    return Err(Refused::Query(format!("a clip bound of {clip} at a scale of {scale} is outside of what f32 can hold")));
-                }
+/// Whether what an affine encoding takes off and divides by leaves sums exact enough, block by block.
+fn check_affine(query: &GradientQuery<'_>, center: &Params, scale: &Params) -> Result<(), Refused> {
+    let mut far = vec![0.0; query.bounds.len()];
+    for (k, (center, scale)) in center.iter().zip(scale.iter()).enumerate() {
+        let block = query.blocks.of(k);
+        let clip = query.bounds[block].clip.get();
+        for (&center, &scale) in center.data().iter().zip(scale.data()) {
+            far[block] += (f64::from(center) / f64::from(scale)).powi(2);
+            if !SCALED_CLIPS.contains(&(clip * f64::from(scale))) {
+                return Err(Refused::Query(format!("a clip bound of {clip} at a scale of {scale} is outside of what f32 can hold")));
             }
         }
-        for (far, bound) in far.iter().zip(query.bounds) {
-            let unit = match query.clipping {
-                Clipping::Cut => bound.clip.get(),
-                Clipping::Automatic { gamma } => bound.clip.get().min(gamma.get()),
-            };
-            within("distance of the center in scales and clip bounds", far.sqrt() / unit, 0.0..=FARTHEST_CENTER)?;
-        }
-        Ok(())
     }
+    for (far, bound) in far.iter().zip(query.bounds) {
+        let unit = match query.clipping {
+            Clipping::Cut => bound.clip.get(),
+            Clipping::Automatic { gamma } => bound.clip.get().min(gamma.get()),
+        };
+        within("distance of the center in scales and clip bounds", far.sqrt() / unit, 0.0..=FARTHEST_CENTER)?;
+    }
+    Ok(())
 }
 
 fn check_clip(clip: f64) -> Result<(), Refused> {
@@ -206,7 +189,7 @@ impl<E: Engine> Oracle for Curator<E> {
     /// # Claim
     /// (PROOFS.md, 6.) One record moves the sum by at most C, and the noise has standard deviation σ C.
     fn loss(&mut self, query: &LossQuery<'_>) -> Result<Noisy<f64>, Refused> {
-        self.holder.check(query.at)?;
+        self.holder.check_params(query.at)?;
         check_clip(query.bound.clip.get())?;
         self.spend(std::iter::once(query.bound.sigma))?;
         let key = self.next_release();

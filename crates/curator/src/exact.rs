@@ -40,7 +40,7 @@ impl<E: Engine> Exact<E> {
     }
 
     /// What is publicly known of the trained tensors.
-    pub fn trainable(&self) -> Vec<Trainable> {
+    pub fn trainable(&self) -> &[Trainable] {
         self.holder.trainable()
     }
 
@@ -60,7 +60,7 @@ impl<E: Engine> Oracle for Exact<E> {
     }
 
     fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<Params>, Refused> {
-        self.holder.check(query.at)?;
+        self.holder.check(query)?;
         let lot = self.lot.take().ok_or_else(|| Refused::Query("no lot has been drawn".into()))?;
         let sums = self.holder.gradients(&lot, query, |_, _| 1.0);
         self.lot = Some(lot);
@@ -71,7 +71,7 @@ impl<E: Engine> Oracle for Exact<E> {
     }
 
     fn loss(&mut self, query: &LossQuery<'_>) -> Result<Noisy<f64>, Refused> {
-        self.holder.check(query.at)?;
+        self.holder.check_params(query.at)?;
         let lot = self.lot.take().ok_or_else(|| Refused::Query("no lot has been drawn".into()))?;
         let sums = self.holder.losses(&lot, query.at, |loss| loss);
         self.lot = Some(lot);

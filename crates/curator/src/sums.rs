@@ -3,7 +3,7 @@
 use crate::reduce::{Alone, Reduce};
 use crate::{Private, Records};
 use model::{Engine, Example};
-use protocol::{GradientQuery, Params, Refused, Trainable};
+use protocol::{GradientQuery, Params, Refused, Role, Trainable};
 use rayon::prelude::*;
 use tensor::Array;
 
@@ -22,6 +22,7 @@ impl Sums {
 /// The records and what computes on them.
 pub(crate) struct Holder<E> {
     engine: E,
+    tensors: Vec<Trainable>,
     records: Records,
     micro_batch: usize,
     reduce: Box<dyn Reduce>,
@@ -43,20 +44,30 @@ impl<E: Engine> Holder<E> {
                 other => Refused::Query(other.to_string()),
             })
         })?;
-        let zeros = engine.trainable().into_iter().map(|tensor| Array::zeros(tensor.shape)).collect();
-        Ok(Self { engine, records, micro_batch: MICRO_BATCH, reduce: Box::new(Alone), micro: Params::new(zeros) })
+        let tensors = engine.trainable();
+        let zeros = tensors.iter().map(|tensor| Array::zeros(tensor.shape.clone())).collect();
+        Ok(Self { engine, tensors, records, micro_batch: MICRO_BATCH, reduce: Box::new(Alone), micro: Params::new(zeros) })
     }
 
-    pub(crate) fn trainable(&self) -> Vec<Trainable> {
-        self.engine.trainable()
+    pub(crate) fn trainable(&self) -> &[Trainable] {
+        &self.tensors
     }
 
     pub(crate) fn set_micro_batch(&mut self, examples: usize) {
         self.micro_batch = examples.clamp(1, LARGEST_MICRO_BATCH);
     }
 
-    /// Whether a query fits the model: asked before anything is computed.
-    pub(crate) fn check(&self, at: &Params) -> Result<(), Refused> {
+    /// Whether a query fits the model: asked before a lot is looked at, so that the answer does not depend on who is in it.
+    pub(crate) fn check(&self, query: &GradientQuery<'_>) -> Result<(), Refused> {
+        self.check_params(query.at)?;
+        let pair = |(k, tensor): (usize, &Trainable)| if let Role::Left(right) = tensor.role { Some((k, right)) } else { None };
+        let pairs: Vec<(usize, usize)> = self.tensors.iter().enumerate().filter_map(pair).collect();
+        query.geometry.check(query.blocks, query.at, &pairs)?;
+        query.geometry.check_frames(query.at)
+    }
+
+    /// Whether parameters are this model's.
+    pub(crate) fn check_params(&self, at: &Params) -> Result<(), Refused> {
         let fits = at.len() == self.micro.len() && at.iter().zip(self.micro.iter()).all(|(a, b)| a.shape() == b.shape());
         if fits { Ok(()) } else { Err(Refused::Query("parameters of another model".into())) }
     }

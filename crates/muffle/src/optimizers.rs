@@ -114,7 +114,11 @@ pub fn build(config: &Config, sigma: Multipliers, setting: Setting<'_>) -> Resul
     let momentum = checked("optimizer.momentum", options.momentum.or(name.momentum), 0.0..1.0)?;
     let (b1, b2) = options.betas;
     let betas = (checked("optimizer.betas", b1, 0.0..1.0)?, checked("optimizer.betas", b2, 0.0..1.0)?);
-    let weight_decay = checked("optimizer.weight_decay", options.weight_decay, 0.0..f64::INFINITY)?;
+    let usual = if name.kind == Kind::AdamW { 0.01 } else { 0.0 };
+    let weight_decay = checked("optimizer.weight_decay", options.weight_decay.or(usual), 0.0..f64::INFINITY)?;
+    if weight_decay > 0.0 && matches!(name.kind, Kind::Adam | Kind::MacAdam | Kind::Prism) {
+        return Err(Refused::Query(format!("optimizer.weight_decay: {} has none; use an optimizer that does, such as adamw", name.name)));
+    }
     let adam = |weight_decay, denominator| adam::Config { betas, weight_decay, denominator };
     let plain = adam::Denominator::Plain { epsilon: checked("optimizer.epsilon", options.epsilon, 0.0..f64::INFINITY)? };
     let floor = Positive::new("optimizer.variance_floor", options.variance_floor)?.get();
@@ -124,7 +128,7 @@ pub fn build(config: &Config, sigma: Multipliers, setting: Setting<'_>) -> Resul
     Ok(match name.kind {
         Kind::Sgd => Optimizer::new(Sgd::new(sgd::Config { momentum, weight_decay }, flat, params)?, search),
         Kind::Adam => Optimizer::new(Adam::new(adam(0.0, plain), flat, params)?, search),
-        Kind::AdamW => Optimizer::new(Adam::new(adam(if weight_decay > 0.0 { weight_decay } else { 0.01 }, plain), flat, params)?, search),
+        Kind::AdamW => Optimizer::new(Adam::new(adam(weight_decay, plain), flat, params)?, search),
         Kind::AdamBc => Optimizer::new(Adam::new(adam(weight_decay, adam::Denominator::Corrected { floor }), flat, params)?, search),
         Kind::Muon | Kind::MuonBc => {
             let polynomial = match options.newton_schulz_degree {

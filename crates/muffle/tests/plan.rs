@@ -106,6 +106,8 @@ fn nonsense_is_refused_with_its_key() {
         ("[optimizer]\nname = \"dp-moun\"", "dp-muon"),
         ("[optimizer]\nclip = 0", "optimizer.clip"),
         ("[optimizer]\nmomentum = 1.0", "optimizer.momentum"),
+        ("[optimizer]\nname = \"dp-adam\"\nweight_decay = 0.1", "dp-adam has none"),
+        ("[optimizer]\nname = \"dp-adamw\"\nweight_decay = -0.1", "optimizer.weight_decay"),
         ("[optimizer]\nlearning_rate = -0.1", "optimizer.learning_rate"),
         ("[optimizer]\nnewton_schulz_degree = 0", "newton_schulz_degree"),
         ("[optimizer]\nlearning_rate = \"hyfree\"\n[optimizer.hyfree]\npoints = 4", "3 or 5"),

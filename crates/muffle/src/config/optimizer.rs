@@ -29,8 +29,8 @@ pub struct Optimizer {
     pub betas: (f64, f64),
     /// ε of Adam's kind.
     pub epsilon: f64,
-    /// Decoupled weight decay.
-    pub weight_decay: f64,
+    /// Decoupled weight decay; 0.01 for adamw and 0 for the others by default.
+    pub weight_decay: Auto<f64>,
     /// DP-AdamBC: the least variance that is divided by.
     pub variance_floor: f64,
     /// Muon: steps of the Newton–Schulz iteration.
@@ -73,7 +73,7 @@ impl Default for Optimizer {
             momentum: Auto::Auto,
             betas: (0.9, 0.999),
             epsilon: 1e-8,
-            weight_decay: 0.0,
+            weight_decay: Auto::Auto,
             variance_floor: 1e-8,
             newton_schulz_steps: 5,
             newton_schulz_degree: Degree::Newton(2),
