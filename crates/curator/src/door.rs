@@ -149,7 +149,7 @@ mod tests {
     }
 
     fn charges_until_refused(door: &mut Door, sigma: f64) -> u64 {
-        (0..).take_while(|_| door.charge(event(sigma)).is_ok()).count() as u64
+        (0..10_000).take_while(|_| door.charge(event(sigma)).is_ok()).count() as u64
     }
 
     fn plan(sigma: f64, count: u64) -> Composition {

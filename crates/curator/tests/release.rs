@@ -176,7 +176,7 @@ fn foreign_frames_are_refused() {
             curator.gradient(&query).is_err()
         };
         assert!(!refused(&|_| ()));
-        assert!(refused(&|frame| frame.right_basis.data_mut().iter_mut().for_each(|x| *x *= 1.0005)));
+        assert!(refused(&|frame| frame.right_basis.data_mut().iter_mut().for_each(|x| *x *= 1.0001)));
         assert!(refused(&|frame| frame.right_inverse.fill(0.0)));
         assert!(refused(&|frame| frame.left_basis.data_mut()[0] = f32::NAN));
         assert!(refused(&|frame| std::mem::swap(&mut frame.left, &mut frame.right)));
@@ -270,6 +270,26 @@ fn the_budget_ends_it_and_nothing_is_computed() {
     assert_eq!(curator.ledger().events().len(), steps);
     assert!(budget.price(curator.ledger().events()).unwrap().epsilon <= 1.0);
     assert_eq!(curator.randomness().origin(), Origin::System);
+}
+
+/// A draw that is refused takes the lot before it away, with all that could still have been asked of it.
+#[test]
+fn a_refused_draw_leaves_no_lot() {
+    let budget = Budget {
+        epsilon: Epsilon::new(50.0).unwrap(),
+        delta: Delta::new(1e-5).unwrap(),
+        unit: Adjacency::AddRemove.into(),
+        accountant: Accountant::Best,
+    };
+    let (network, at) = network(Kind::Mlp);
+    let asking = &askings(Kind::Mlp, &network, &at, 1.0, 2.0)[0];
+    let announced = Announcement::gradient(&asking.bounds);
+    let plan = accounting::Composition::repeated(Sampling::Full.event(5, &announced).unwrap(), 1);
+    let door = Door::planned(budget, &plan).unwrap();
+    let mut curator = Curator::new(network, Records::new(records(Kind::Mlp, 5)), Sampling::Full, door, Randomness::fixed(1)).unwrap();
+    curator.draw(&announced).unwrap();
+    assert!(matches!(curator.draw(&announced), Err(Refused::Budget(_))));
+    assert!(matches!(curator.gradient(&asking.query(&at)), Err(Refused::Query(what)) if what.contains("no lot")));
 }
 
 #[test]
