@@ -2,10 +2,11 @@
 
 use crate::sampler::Sampler;
 use crate::sums::Holder;
-use crate::{Door, Private, Randomness, Records, Sampling, noise};
+use crate::{Door, Private, Randomness, Records, Sampling, Sealed, noise};
 use accounting::Ledger;
 use model::Engine;
 use protocol::{Announcement, Blocks, Clipping, Geometry, GradientQuery, LossQuery, Noisy, Oracle, Params, Positive, Refused, Trainable};
+use tensor::normal::Key;
 
 /// Holds records, draws lots, and answers with noise what has been paid for.
 ///
@@ -16,13 +17,19 @@ pub struct Curator<E> {
     door: Door,
     randomness: Randomness,
     lot: Option<Lot>,
-    /// How many lots were drawn and how many releases were made: what keys are derived from. They only grow.
+    /// How many lots were drawn: what keys are derived from. It only grows.
     draws: u64,
-    releases: u64,
+    keeper: Option<Keeper>,
 }
+
+/// What is called after a lot is drawn and before anything is computed from it: to put away what only the curator may know.
+pub type Keeper = Box<dyn FnMut(&Sealed) -> Result<(), String> + Send>;
 
 /// A lot that has been paid for, and what may still be asked of it.
 struct Lot {
+    /// Which draw it was, and how many releases were made from it.
+    draw: u64,
+    releases: u64,
     places: Private<Vec<usize>>,
     left: Announcement,
 }
@@ -54,7 +61,7 @@ impl<E: Engine> Curator<E> {
     /// If a record does not fit the model, or the lots do not fit the data.
     pub fn new(engine: E, records: Records, sampling: Sampling, door: Door, randomness: Randomness) -> Result<Self, Refused> {
         let sampler = Sampler::new(sampling, records.places())?;
-        Ok(Self { holder: Holder::new(engine, records)?, sampler, door, randomness, lot: None, draws: 0, releases: 0 })
+        Ok(Self { holder: Holder::new(engine, records)?, sampler, door, randomness, lot: None, draws: 0, keeper: None })
     }
 
     /// How many records are computed on at a time. It changes speed and memory; the law of what is released does not depend on it.
@@ -87,8 +94,27 @@ impl<E: Engine> Curator<E> {
         self.sampler.lot_size()
     }
 
-    /// Takes what a query will release out of what was announced; refuses it, and takes nothing, if it was not.
-    fn spend(&mut self, sigmas: impl Iterator<Item = Positive>) -> Result<(), Refused> {
+    /// Calls this after each draw, before anything is computed.
+    pub fn set_keeper(&mut self, keeper: Keeper) {
+        self.keeper = Some(keeper);
+    }
+
+    /// What it must remember over an interruption.
+    pub fn seal(&self) -> Sealed {
+        Sealed { draws: self.draws, epoch: self.sampler.seal() }
+    }
+
+    /// Goes on where another process was interrupted: what that one drew is not drawn again, and an epoch that was paid for goes on.
+    ///
+    /// # Errors
+    /// If it comes from another run.
+    pub fn unseal(&mut self, sealed: Sealed) -> Result<(), Refused> {
+        self.draws = self.draws.max(sealed.draws);
+        sealed.epoch.map_or(Ok(()), |epoch| self.sampler.unseal(epoch))
+    }
+
+    /// Takes what a query will release out of what was announced, and gives the key of its noise; refuses it, and takes nothing, if it was not announced.
+    fn spend(&mut self, sigmas: impl Iterator<Item = Positive>) -> Result<Key, Refused> {
         let lot = self.lot.as_mut().ok_or_else(|| Refused::Query("no lot has been drawn".into()))?;
         let mut left = lot.left.clone();
         for sigma in sigmas {
@@ -97,14 +123,8 @@ impl<E: Engine> Curator<E> {
             }
         }
         lot.left = left;
-        Ok(())
-    }
-
-    /// The key of the next release.
-    fn next_release(&mut self) -> tensor::normal::Key {
-        let key = self.randomness.release(self.releases);
-        self.releases += 1;
-        key
+        lot.releases += 1;
+        Ok(self.randomness.release(lot.draw, lot.releases))
     }
 
     fn check(&self, query: &GradientQuery<'_>) -> Result<(), Refused> {
@@ -167,9 +187,14 @@ impl<E: Engine> Oracle for Curator<E> {
         if let Some(event) = self.sampler.due(announced)? {
             self.door.charge(event)?;
         }
-        let key = self.randomness.lot(self.draws);
+        let draw = self.draws;
         self.draws += 1;
-        self.lot = Some(Lot { places: self.sampler.draw(announced, &key), left: announced.clone() });
+        let places = self.sampler.draw(announced, &self.randomness.lot(draw));
+        let sealed = self.seal();
+        if let Some(keeper) = &mut self.keeper {
+            keeper(&sealed).map_err(|what| Refused::Failed(format!("what was drawn cannot be put away: {what}")))?;
+        }
+        self.lot = Some(Lot { draw, releases: 0, places, left: announced.clone() });
         Ok(())
     }
 
@@ -177,8 +202,7 @@ impl<E: Engine> Oracle for Curator<E> {
     /// (PROOFS.md, 1–5.) One record moves the sum of block k by at most C_k, and the noise has standard deviation σ_k C_k.
     fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<Params>, Refused> {
         self.check(query)?;
-        self.spend(query.bounds.iter().map(|bound| bound.sigma))?;
-        let key = self.next_release();
+        let key = self.spend(query.bounds.iter().map(|bound| bound.sigma))?;
         let Some(lot) = &self.lot else { return Err(Refused::Query("no lot has been drawn".into())) };
         let sums =
             self.holder.gradients(&lot.places, query, |norm, block| query.clipping.factor(norm, query.bounds[block].clip.get() * ROOM))?;
@@ -191,8 +215,7 @@ impl<E: Engine> Oracle for Curator<E> {
     fn loss(&mut self, query: &LossQuery<'_>) -> Result<Noisy<f64>, Refused> {
         self.holder.check_params(query.at)?;
         check_clip(query.bound.clip.get())?;
-        self.spend(std::iter::once(query.bound.sigma))?;
-        let key = self.next_release();
+        let key = self.spend(std::iter::once(query.bound.sigma))?;
         let Some(lot) = &self.lot else { return Err(Refused::Query("no lot has been drawn".into())) };
         let sums = self.holder.losses(&lot.places, query.at, |loss| clipped_loss(loss, query.bound.clip.get()))?;
         let noisy = noise::add(sums, &[vec![1]], &Blocks::flat(1), &[query.bound], self.sampler.lot_size(), &key);

@@ -8,6 +8,7 @@
 //! | the one function that adds noise | `noise` |
 //! | the one function that charges | [`door`](Door) |
 //! | the answers | [`curator`](Curator) |
+//! | what is remembered over an interruption, and kept from everybody | [`sealed`](Sealed) |
 //! | the same without privacy, and saying so | [`exact`](Exact) |
 //!
 //! The numbered claims behind it are in `PROOFS.md`, each with its function and its test.
@@ -23,12 +24,14 @@ mod randomness;
 mod records;
 mod reduce;
 mod sampler;
+mod sealed;
 mod sums;
 
-pub use curator::Curator;
+pub use curator::{Curator, Keeper};
 pub use door::{Door, Journal};
 pub use exact::Exact;
 pub use private::Private;
 pub use randomness::{Origin, Randomness};
 pub use records::Records;
 pub use sampler::Sampling;
+pub use sealed::Sealed;

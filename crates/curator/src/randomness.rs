@@ -50,8 +50,8 @@ impl Randomness {
         self.lots.derive(draw)
     }
 
-    /// For the noise of a release; each of its tensors derives a key of its own.
-    pub(crate) fn release(&self, release: u64) -> Key {
-        self.noise.derive(release)
+    /// For the noise of a release from a lot; each of its tensors derives a key of its own.
+    pub(crate) fn release(&self, draw: u64, release: u64) -> Key {
+        self.noise.derive(draw).derive(release)
     }
 }

@@ -1,6 +1,7 @@
 //! Who is in a lot. The way of drawing carries its own price: a sampler can only be charged for as what it is.
 
 use crate::Private;
+use crate::sealed::SealedEpoch;
 use accounting::{Event, Lots, Rate, Release, Sigma};
 use protocol::{Announcement, Refused};
 use tensor::normal::{Key, Rng};
@@ -66,6 +67,8 @@ pub(crate) struct Sampler {
 /// An epoch of shuffled lots that has been paid for.
 #[derive(Debug)]
 struct Epoch {
+    /// What the order was drawn from.
+    key: Key,
     order: Private<Vec<usize>>,
     /// How many places have had their lot.
     done: usize,
@@ -120,7 +123,7 @@ impl Sampler {
             Sampling::Shuffled { lot } => {
                 if !self.goes_on(announced) {
                     let order = Private::new(shuffled(self.places, self.places, &mut words));
-                    self.epoch = Some(Epoch { order, done: 0, paid: announced.clone() });
+                    self.epoch = Some(Epoch { key: key.clone(), order, done: 0, paid: announced.clone() });
                 }
                 let mut places = Vec::new();
                 if let Some(epoch) = &mut self.epoch {
@@ -133,6 +136,24 @@ impl Sampler {
             }
         };
         Private::new(lot)
+    }
+}
+
+impl Sampler {
+    /// The present epoch, to be put away.
+    pub(crate) fn seal(&self) -> Option<SealedEpoch> {
+        let sealed = |epoch: &Epoch| SealedEpoch { key: epoch.key.clone(), done: epoch.done, paid: epoch.paid.clone() };
+        self.epoch.as_ref().filter(|epoch| epoch.done < self.places).map(sealed)
+    }
+
+    /// Goes on within an epoch that was put away.
+    pub(crate) fn unseal(&mut self, sealed: SealedEpoch) -> Result<(), Refused> {
+        if !matches!(self.sampling, Sampling::Shuffled { .. }) || sealed.done > self.places {
+            return Err(Refused::Query("the sealed sampler is that of another run".into()));
+        }
+        let order = Private::new(shuffled(self.places, self.places, &mut sealed.key.words()));
+        self.epoch = Some(Epoch { key: sealed.key, order, done: sealed.done, paid: sealed.paid });
+        Ok(())
     }
 }
 

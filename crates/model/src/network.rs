@@ -4,12 +4,13 @@ use crate::Error;
 use crate::batch::Batch;
 use crate::engine::{Engine, Observed, Weights};
 use crate::example::Example;
-use crate::graph::{Graph, Reduction};
+use crate::graph::{Graph, Reduction, Space};
 use crate::plan::Plan;
 use crate::rule::{NormMethod, Traces, Use};
 use crate::run::{Buffers, Purpose, Run};
 use protocol::{Blocks, Geometry, Params, Role, Trainable};
 use std::ops::Range;
+use std::sync::Arc;
 use tensor::{Array, Workspace, cross_entropy};
 
 /// What is kept between the forward and the backward pass.
@@ -24,10 +25,10 @@ pub enum Memory {
 
 /// A model that can be evaluated and differentiated, example by example.
 pub struct Network {
-    pub(crate) graph: Graph,
-    pub(crate) plan: Plan,
+    pub(crate) graph: Arc<Graph>,
+    pub(crate) plan: Arc<Plan>,
     /// By parameter; the trained ones are empty.
-    frozen: Vec<Array>,
+    frozen: Arc<Vec<Array>>,
     reduction: Reduction,
     method: NormMethod,
     memory: Memory,
@@ -69,12 +70,24 @@ impl Network {
             return Err(Error::Model(format!("{}: to be trained, but nothing reaches the logits from it", graph.specs[param.0].name)));
         }
         let params = plan.trained.iter().map(|param| std::mem::take(&mut values[param.0])).collect();
+        Ok((Self::with(Arc::new(graph), Arc::new(plan), Arc::new(values)), Params::new(params)))
+    }
+
+    /// Another network of the same model, with buffers of its own: the frozen parameters are shared. What one of them computes on does not reach the other.
+    #[must_use]
+    pub fn twin(&self) -> Self {
+        let mut twin = Self::with(self.graph.clone(), self.plan.clone(), self.frozen.clone());
+        (twin.reduction, twin.method, twin.memory) = (self.reduction, self.method, self.memory);
+        twin
+    }
+
+    fn with(graph: Arc<Graph>, plan: Arc<Plan>, frozen: Arc<Vec<Array>>) -> Self {
         let mut buffers = Buffers::default();
         buffers.prepare(&graph);
-        let network = Self {
+        Self {
             graph,
             plan,
-            frozen: values,
+            frozen,
             reduction: Reduction::default(),
             method: NormMethod::default(),
             memory: Memory::default(),
@@ -86,8 +99,7 @@ impl Network {
             column: Vec::new(),
             weights: Weights::default(),
             void: Vec::new(),
-        };
-        Ok((network, Params::new(params)))
+        }
     }
 
     /// How the losses of an example's targets make the example's loss.
@@ -122,6 +134,17 @@ impl Network {
     /// How many buffers had to be made so far: it stands still in the steady state.
     pub fn fresh_buffers(&self) -> usize {
         self.space.fresh()
+    }
+
+    /// About how many bytes a micro-batch takes for each example of `length` tokens, all of them with a target: values and their gradients.
+    pub fn bytes_per_example(&self, length: usize) -> usize {
+        let rows = |space: Space| match space {
+            Space::Tokens | Space::Targets => length,
+            Space::Examples => 1,
+            Space::Grid { height, width } => height * width,
+        };
+        let numbers = |form: &crate::graph::Form| rows(form.space).saturating_mul(form.width);
+        self.graph.forms.iter().map(numbers).fold(0usize, usize::saturating_add).saturating_mul(2 * size_of::<f32>())
     }
 
     /// The low-rank pairs (left, right) among the trained tensors.

@@ -44,6 +44,11 @@ impl Key {
         Self(bytes)
     }
 
+    /// The bytes: whoever has them has all the numbers.
+    pub fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     /// From a small number: for tests.
     pub fn from_seed(seed: u64) -> Self {
         Self::for_purpose("", seed)

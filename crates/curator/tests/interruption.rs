@@ -1,0 +1,110 @@
+//! A curator that goes on after an interruption: nothing is drawn or paid for twice.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use curator::{Curator, Door, Randomness, Records, Sampling, Sealed};
+use model::Network;
+use protocol::{Announcement, Noisy, Oracle, Params, Refused};
+use std::sync::{Arc, Mutex};
+use support::{Asking, Kind, askings, network, records};
+
+/// A curator of one engine, `sealed` before it begins, and what its keeper was last given.
+fn curator(sampling: Sampling, randomness: Randomness, sealed: Option<&str>) -> (Curator<Network>, Arc<Mutex<String>>) {
+    let (network, _) = network(Kind::Mlp);
+    let mut curator = Curator::new(network, Records::new(records(Kind::Mlp, 10)), sampling, Door::unlimited(), randomness).unwrap();
+    if let Some(text) = sealed {
+        curator.unseal(Sealed::from_text(text).unwrap()).unwrap();
+    }
+    let kept = Arc::new(Mutex::new(String::new()));
+    let put = kept.clone();
+    curator.set_keeper(Box::new(move |sealed| {
+        *put.lock().unwrap() = sealed.to_text().map_err(|error| error.to_string())?;
+        Ok(())
+    }));
+    (curator, kept)
+}
+
+fn asking() -> (Asking, Params) {
+    let (network, at) = network(Kind::Mlp);
+    // So little noise that sums can be told apart.
+    (askings(Kind::Mlp, &network, &at, 1.0, 1e-6).swap_remove(0), at)
+}
+
+fn summed(releases: &[Noisy<Params>], lot: f64) -> Vec<f64> {
+    let mut sum = vec![0.0; releases[0].value.numbers()];
+    for release in releases {
+        let numbers = release.value.iter().flat_map(|tensor| tensor.data());
+        sum.iter_mut().zip(numbers).for_each(|(sum, &x)| *sum += f64::from(x) * lot);
+    }
+    sum
+}
+
+/// An epoch of three lots, interrupted after the first two: together they have everybody once, and are charged once.
+#[test]
+fn an_interrupted_epoch_goes_on() {
+    let (asking, at) = asking();
+    let sampling = Sampling::Shuffled { lot: 4 };
+    let (mut first, kept) = curator(sampling, Randomness::from_system().unwrap(), None);
+    let mut releases: Vec<_> = (0..2).map(|_| asking.ask(&mut first, &at).unwrap()).collect();
+    assert_eq!(first.ledger().events().len(), 1);
+    let text = kept.lock().unwrap().clone();
+    let (mut second, _) = curator(sampling, Randomness::from_system().unwrap(), Some(&text));
+    releases.push(asking.ask(&mut second, &at).unwrap());
+    assert_eq!(second.ledger().events().len(), 0);
+    let (mut whole, _) = curator(Sampling::Full, Randomness::fixed(1), None);
+    let everybody = summed(&[asking.ask(&mut whole, &at).unwrap()], 10.0);
+    let together = summed(&releases, 4.0);
+    assert!(together.iter().zip(&everybody).all(|(a, b)| (a - b).abs() < 1e-3), "{together:?} {everybody:?}");
+    // The epoch is over: another one is drawn and paid for.
+    asking.ask(&mut second, &at).unwrap();
+    assert_eq!(second.ledger().events().len(), 1);
+    // Without what was put away, a new epoch begins, and is charged.
+    let (mut forgetful, _) = curator(sampling, Randomness::from_system().unwrap(), None);
+    asking.ask(&mut forgetful, &at).unwrap();
+    assert_eq!(forgetful.ledger().events().len(), 1);
+}
+
+/// Even with a fixed seed a process that goes on does not use noise again.
+#[test]
+fn a_fixed_seed_does_not_repeat_noise_after_an_interruption() {
+    let (asking, at) = asking();
+    let release = |sealed: Option<&str>| {
+        let (mut curator, kept) = curator(Sampling::Full, Randomness::fixed(7), sealed);
+        let release = asking.ask(&mut curator, &at).unwrap();
+        let text = kept.lock().unwrap().clone();
+        (release, text)
+    };
+    let (first, sealed) = release(None);
+    let (second, _) = release(Some(&sealed));
+    assert_ne!(first, second);
+    assert_eq!(first, release(None).0);
+}
+
+#[test]
+fn what_cannot_be_put_away_is_not_computed() {
+    let (asking, at) = asking();
+    let (mut curator, _) = curator(Sampling::Full, Randomness::fixed(7), None);
+    curator.set_keeper(Box::new(|_| Err("disk full".into())));
+    assert!(matches!(curator.draw(&Announcement::gradient(&asking.bounds)), Err(Refused::Failed(what)) if what.contains("disk full")));
+    assert!(matches!(curator.gradient(&asking.query(&at)), Err(Refused::Query(_))));
+    assert_eq!(curator.ledger().events().len(), 1);
+}
+
+#[test]
+fn a_damaged_seal_is_refused_without_being_shown() {
+    let (asking, at) = asking();
+    let (mut shuffled, kept) = curator(Sampling::Shuffled { lot: 4 }, Randomness::fixed(3), None);
+    asking.ask(&mut shuffled, &at).unwrap();
+    let text = kept.lock().unwrap().clone();
+    assert_eq!(Sealed::from_text(&text).unwrap(), shuffled.seal());
+    assert_eq!(format!("{:?}", shuffled.seal()), "Sealed(…)");
+    for bad in ["", "{}", &text[..text.len() - 1], &text.replace("\"version\":1", "\"version\":2"), &text.replace("draws", "drawn")] {
+        let refused = Sealed::from_text(bad).unwrap_err().to_string();
+        assert!(refused.contains("sealed part") && !refused.contains("key"), "{refused}");
+    }
+    // A shuffled epoch is not for a curator that draws otherwise.
+    let (mut poisson, _) = curator(support::poisson(0.5), Randomness::fixed(3), None);
+    assert!(poisson.unseal(shuffled.seal()).is_err());
+}
