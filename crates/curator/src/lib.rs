@@ -2,7 +2,7 @@
 //!
 //! | to find | look in |
 //! |---|---|
-//! | what is held, and that it does not come out | [`records`](Records), [`private`](Private) |
+//! | what is held, and that it does not come out | [`records`](Records), [`spill`](Collector), [`private`](Private) |
 //! | who is in a lot, and what that means for the price | [`sampler`](Sampling) |
 //! | how a gradient is clipped and summed | `sums` |
 //! | the one function that adds noise | `noise` |
@@ -25,6 +25,7 @@ mod records;
 mod reduce;
 mod sampler;
 mod sealed;
+mod spill;
 mod sums;
 
 pub use curator::{Curator, Keeper};
@@ -35,3 +36,4 @@ pub use randomness::{Origin, Randomness};
 pub use records::Records;
 pub use sampler::Sampling;
 pub use sealed::Sealed;
+pub use spill::Collector;

@@ -1,39 +1,53 @@
 //! The records, each in a place of its own.
 
+use crate::spill::Spill;
 use model::Example;
+use protocol::Refused;
+use std::borrow::Cow;
 
 /// Everybody's records. They go in and do not come out.
 ///
 /// Every record has a *place*. How many places there are is public; whether a place is taken is not. A neighbouring data set has one place vacated, one more taken,
 /// or another record in it: nobody else moves.
 pub struct Records {
-    places: Vec<Option<Example>>,
+    places: Places,
+}
+
+enum Places {
+    Memory(Vec<Option<Example>>),
+    /// In a file without a name.
+    File(Spill),
 }
 
 impl Records {
     /// One place for each record.
     pub fn new(examples: Vec<Example>) -> Self {
-        Self { places: examples.into_iter().map(Some).collect() }
+        Self::with_vacancies(examples.into_iter().map(Some).collect())
     }
 
     /// Some places may be vacant: a neighbouring data set, or a canary that was not put in.
     pub fn with_vacancies(places: Vec<Option<Example>>) -> Self {
-        Self { places }
+        Self { places: Places::Memory(places) }
+    }
+
+    pub(crate) fn spilled(spill: Spill) -> Self {
+        Self { places: Places::File(spill) }
     }
 
     /// How many places there are. Public.
     pub fn places(&self) -> usize {
-        self.places.len()
+        match &self.places {
+            Places::Memory(places) => places.len(),
+            Places::File(spill) => spill.len(),
+        }
     }
 
     /// The record in a place.
-    pub(crate) fn at(&self, place: usize) -> Option<&Example> {
-        self.places[place].as_ref()
-    }
-
-    /// The records with their places.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Example)> {
-        self.places.iter().enumerate().filter_map(|(place, example)| Some((place, example.as_ref()?)))
+    pub(crate) fn at(&self, place: usize) -> Result<Option<Cow<'_, Example>>, Refused> {
+        match &self.places {
+            Places::Memory(places) => Ok(places[place].as_ref().map(Cow::Borrowed)),
+            Places::File(spill) => spill.at(place).map(|example| Some(Cow::Owned(example))),
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use crate::{Private, Records};
 use model::{Engine, Example};
 use protocol::{GradientQuery, Params, Refused, Role, Trainable};
 use rayon::prelude::*;
+use std::borrow::Cow;
 use tensor::Array;
 
 /// Σ c g by tensor, and Σ c by block.
@@ -38,12 +39,13 @@ impl<E: Engine> Holder<E> {
     /// Takes the records, if the engine takes them.
     pub(crate) fn new(mut engine: E, records: Records) -> Result<Self, Refused> {
         // Asked of everybody, before anything is computed: later no refusal depends on who is in a lot.
-        records.iter().try_for_each(|(place, example)| {
-            engine.admits(&[example]).map_err(|error| match error {
+        for place in 0..records.places() {
+            let Some(example) = records.at(place)? else { continue };
+            engine.admits(&[&example]).map_err(|error| match error {
                 model::Error::Example { what, .. } => Refused::Query(format!("record {}: {what}", place + 1)),
                 other => Refused::Query(other.to_string()),
-            })
-        })?;
+            })?;
+        }
         let tensors = engine.trainable();
         let zeros = tensors.iter().map(|tensor| Array::zeros(tensor.shape.clone())).collect();
         Ok(Self { engine, tensors, records, micro_batch: MICRO_BATCH, reduce: Box::new(Alone), micro: Params::new(zeros) })
@@ -106,7 +108,9 @@ impl<E: Engine> Holder<E> {
         let mut sums =
             Sums { tensors: self.micro.iter().map(|tensor| vec![0.0; tensor.len()]).collect(), taken: vec![0.0; query.blocks.count()] };
         let mut taken = sums.taken.clone();
-        for examples in micro_batches(&self.records, lot, self.reduce.share(), micro_batch) {
+        for places in micro_batches(lot, self.reduce.share(), micro_batch) {
+            let taken_places = taken_places(&self.records, &places)?;
+            let examples: Vec<&Example> = taken_places.iter().map(|example| &**example).collect();
             self.micro.fill(0.0);
             let weigh = &mut |seen: &model::Observed<'_>, weights: &mut model::Weights| {
                 for (block, taken) in taken.iter_mut().enumerate() {
@@ -132,7 +136,9 @@ impl<E: Engine> Holder<E> {
     /// Σ clip(loss) over a lot.
     pub(crate) fn losses(&mut self, lot: &Private<Vec<usize>>, at: &Params, clip: impl Fn(f64) -> f64) -> Result<Private<Sums>, Refused> {
         let mut sum = vec![0.0];
-        for examples in micro_batches(&self.records, lot, self.reduce.share(), self.micro_batch) {
+        for places in micro_batches(lot, self.reduce.share(), self.micro_batch) {
+            let taken_places = taken_places(&self.records, &places)?;
+            let examples: Vec<&Example> = taken_places.iter().map(|example| &**example).collect();
             let losses = self.engine.losses(at, &examples).map_err(refusal)?;
             sum[0] += losses.into_iter().map(&clip).sum::<f64>();
         }
@@ -141,17 +147,15 @@ impl<E: Engine> Holder<E> {
     }
 }
 
-/// The taken places of this process's share of a lot, in groups.
-fn micro_batches<'a>(
-    records: &'a Records,
-    lot: &Private<Vec<usize>>,
-    (share, shares): (usize, usize),
-    micro_batch: usize,
-) -> impl Iterator<Item = Vec<&'a Example>> + use<'a> {
-    let taken: Vec<&Example> =
-        lot.within().iter().filter(|&&place| place % shares == share).filter_map(|&place| records.at(place)).collect();
-    let groups: Vec<Vec<&Example>> = taken.chunks(micro_batch).map(<[_]>::to_vec).collect();
-    groups.into_iter()
+/// The places of this process's share of a lot, in groups. Vacant ones are among them.
+fn micro_batches(lot: &Private<Vec<usize>>, (share, shares): (usize, usize), micro_batch: usize) -> Vec<Vec<usize>> {
+    let own: Vec<usize> = lot.within().iter().copied().filter(|place| place % shares == share).collect();
+    own.chunks(micro_batch).map(<[_]>::to_vec).collect()
+}
+
+/// The records in some places.
+fn taken_places<'a>(records: &'a Records, places: &[usize]) -> Result<Vec<Cow<'a, Example>>, Refused> {
+    places.iter().filter_map(|&place| records.at(place).transpose()).collect()
 }
 
 /// What the engine said, without what it may say of a record.

@@ -1,0 +1,174 @@
+//! More records than should be held in memory, in a file that has no name: nobody else can open it, and it is gone when the process is.
+
+use crate::Records;
+use model::{Example, Input, Target};
+use protocol::Refused;
+use std::fs::File;
+use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// Takes records one by one. Beyond so many bytes they go to a file.
+pub struct Collector {
+    folder: PathBuf,
+    most: usize,
+    memory: Vec<Example>,
+    bytes: usize,
+    file: Option<Writing>,
+}
+
+struct Writing {
+    file: BufWriter<File>,
+    ends: Vec<u64>,
+    end: u64,
+}
+
+impl Collector {
+    /// Holds `most` bytes in memory; `folder` is where a file would be, on a disk that may hold such data.
+    pub fn new(folder: &Path, most: usize) -> Self {
+        Self { folder: folder.into(), most, memory: Vec::new(), bytes: 0, file: None }
+    }
+
+    /// Takes the next record.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn push(&mut self, example: Example) -> Result<(), Refused> {
+        if self.file.is_none() {
+            self.bytes += size_of::<Example>() + bytes(&example);
+            self.memory.push(example);
+            return if self.bytes > self.most { self.spill() } else { Ok(()) };
+        }
+        self.write(&example)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.memory.len() + self.file.as_ref().map_or(0, |file| file.ends.len())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All of them.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn finish(self) -> Result<Records, Refused> {
+        let Some(writing) = self.file else { return Ok(Records::new(self.memory)) };
+        let file = writing.file.into_inner().map_err(|error| failed(&error))?;
+        Ok(Records::spilled(Spill { file: Mutex::new(file), ends: writing.ends }))
+    }
+
+    fn spill(&mut self) -> Result<(), Refused> {
+        let file = tempfile::tempfile_in(&self.folder).map_err(|error| failed(&error))?;
+        self.file = Some(Writing { file: BufWriter::new(file), ends: Vec::new(), end: 0 });
+        std::mem::take(&mut self.memory).iter().try_for_each(|example| self.write(example))
+    }
+
+    fn write(&mut self, example: &Example) -> Result<(), Refused> {
+        let Some(writing) = &mut self.file else { return Ok(()) };
+        let encoded = encode(example);
+        writing.file.write_all(&encoded).map_err(|error| failed(&error))?;
+        writing.end += encoded.len() as u64;
+        writing.ends.push(writing.end);
+        Ok(())
+    }
+}
+
+/// The file.
+pub(crate) struct Spill {
+    file: Mutex<File>,
+    /// Where each record ends.
+    ends: Vec<u64>,
+}
+
+impl Spill {
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(crate) fn at(&self, place: usize) -> Result<Example, Refused> {
+        let start = if place == 0 { 0 } else { self.ends[place - 1] };
+        let mut encoded = vec![0; (self.ends[place] - start) as usize];
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.seek(SeekFrom::Start(start)).and_then(|_| file.read_exact(&mut encoded)).map_err(|error| failed(&error))?;
+        decode(&encoded).ok_or_else(|| failed(&"the file of records is not what was written"))
+    }
+}
+
+fn failed(error: &dyn std::fmt::Display) -> Refused {
+    Refused::Failed(format!("the file of records that do not fit into memory: {error}"))
+}
+
+fn bytes(example: &Example) -> usize {
+    let targets = if let Target::Next(targets) = &example.target { targets.len() } else { 1 };
+    4 * (example.len() + targets)
+}
+
+/// Words: how many inputs, how many targets; the kinds of both; then they.
+fn encode(example: &Example) -> Vec<u8> {
+    let (inputs, numbers): (Vec<u32>, u32) = match &example.input {
+        Input::Tokens(tokens) => (tokens.clone(), 0),
+        Input::Numbers(numbers) => (numbers.iter().map(|x| x.to_bits()).collect(), 1),
+    };
+    let (targets, class) = match &example.target {
+        Target::Next(targets) => (targets.clone(), 0),
+        Target::Class(class) => (vec![*class], 2),
+    };
+    let head = [inputs.len() as u32, targets.len() as u32, numbers | class];
+    head.iter().chain(&inputs).chain(&targets).flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn decode(encoded: &[u8]) -> Option<Example> {
+    let words: Vec<u32> = encoded.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
+    let (&[inputs, targets, kind], rest) = words.split_first_chunk::<3>()?;
+    let (inputs, targets) = rest.split_at_checked(inputs as usize).filter(|(_, rest)| rest.len() == targets as usize)?;
+    let input =
+        if kind & 1 == 0 { Input::Tokens(inputs.to_vec()) } else { Input::Numbers(inputs.iter().map(|&x| f32::from_bits(x)).collect()) };
+    let target = if kind & 2 == 0 { Target::Next(targets.to_vec()) } else { Target::Class(*targets.first()?) };
+    Some(Example { input, target })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn examples() -> Vec<Example> {
+        let mut list: Vec<Example> =
+            (0..40u32).map(|i| Example::continuation((0..i % 7).map(|t| t * i).collect(), (i % 3) as usize)).collect();
+        list.push(Example::labelled(vec![1, 2, 3], 4));
+        list.push(Example::numbers(vec![0.5, -0.0, f32::NAN], 1));
+        list.push(Example::labelled(vec![], 0));
+        list
+    }
+
+    /// With bits, so that NaN is equal to itself.
+    fn shape(example: &Example) -> Vec<u8> {
+        encode(example)
+    }
+
+    #[test]
+    fn records_come_back_from_the_file_as_they_went_in() {
+        for most in [0, 300, 1 << 20] {
+            let folder = std::env::temp_dir();
+            let mut collector = Collector::new(&folder, most);
+            examples().into_iter().for_each(|example| collector.push(example).unwrap());
+            assert_eq!((collector.len(), collector.is_empty(), collector.file.is_some()), (43, false, most < 1 << 20));
+            let records = collector.finish().unwrap();
+            assert_eq!(records.places(), 43);
+            for (place, example) in examples().iter().enumerate().rev() {
+                assert_eq!(shape(&records.at(place).unwrap().unwrap()), shape(example), "{place}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_made_is_a_refusal() {
+        let mut collector = Collector::new(Path::new("/nowhere/at/all"), 0);
+        let refused = collector.push(Example::labelled(vec![1], 0)).unwrap_err();
+        assert!(matches!(refused, Refused::Failed(_)));
+    }
+}
