@@ -2,7 +2,7 @@
 
 use crate::sampler::Sampler;
 use crate::sums::Holder;
-use crate::{Door, Private, Randomness, Records, Sampling, Sealed, noise};
+use crate::{Door, Journal, Private, Randomness, Records, Sampling, Sealed, noise};
 use accounting::Ledger;
 use model::Engine;
 use protocol::{Announcement, Blocks, Clipping, Geometry, GradientQuery, LossQuery, Noisy, Oracle, Params, Positive, Refused, Trainable};
@@ -92,6 +92,11 @@ impl<E: Engine> Curator<E> {
     /// The public lot size.
     pub fn lot_size(&self) -> f64 {
         self.sampler.lot_size()
+    }
+
+    /// Calls this after each charge, before anything is computed.
+    pub fn set_journal(&mut self, journal: Journal) {
+        self.door.set_journal(journal);
     }
 
     /// Calls this after each draw, before anything is computed.

@@ -30,8 +30,17 @@ impl<E: Engine> Exact<E> {
     /// # Errors
     /// If a record does not fit the model, or the lots do not fit the data.
     pub fn new(engine: E, records: Records, sampling: Sampling, randomness: Randomness) -> Result<Self, Refused> {
+        Self::resumed(engine, records, sampling, randomness, Ledger::new())
+    }
+
+    /// Goes on with a ledger of non-private events.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn resumed(engine: E, records: Records, sampling: Sampling, randomness: Randomness, ledger: Ledger) -> Result<Self, Refused> {
         let sampler = Sampler::new(sampling, records.places())?;
-        Ok(Self { holder: Holder::new(engine, records)?, sampler, randomness, ledger: Ledger::new(), lot: None, draws: 0 })
+        let draws = ledger.events().len();
+        Ok(Self { holder: Holder::new(engine, records)?, sampler, randomness, ledger, lot: None, draws })
     }
 
     /// How many records are computed on at a time.

@@ -197,6 +197,10 @@ impl Engine for Overflowing {
         self.0.trainable()
     }
 
+    fn stand_ins(&self) -> Vec<Example> {
+        self.0.stand_ins()
+    }
+
     fn admits(&mut self, examples: &[&Example]) -> Result<(), model::Error> {
         self.0.admits(examples)
     }

@@ -79,6 +79,7 @@ impl Checkpoint {
     #[must_use]
     pub fn with_pad(mut self) -> Self {
         let vocab = match &mut self.config.architecture {
+            Architecture::Cnn(_) => return self,
             Architecture::Gpt2(config) => &mut config.vocab,
             Architecture::Llama(config) => &mut config.vocab,
             Architecture::Bert(config) => &mut config.vocab,

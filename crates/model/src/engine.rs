@@ -11,6 +11,9 @@ pub trait Engine {
     /// The trainable tensors, in the order of [`Params`].
     fn trainable(&self) -> Vec<Trainable>;
 
+    /// A few made-up examples, of different sizes if the model takes such: nobody's records, for checks before training.
+    fn stand_ins(&self) -> Vec<Example>;
+
     /// Whether the model takes these examples: asked once, before anything is computed, so that no later answer depends on it.
     ///
     /// # Errors

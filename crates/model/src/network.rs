@@ -4,8 +4,9 @@ use crate::Error;
 use crate::batch::Batch;
 use crate::engine::{Engine, Observed, Weights};
 use crate::example::Example;
-use crate::graph::{Graph, Reduction, Space};
+use crate::graph::{Graph, Intake, Reduction, Space};
 use crate::plan::Plan;
+use crate::probe;
 use crate::rule::{NormMethod, Traces, Use};
 use crate::run::{Buffers, Purpose, Run};
 use protocol::{Blocks, Geometry, Params, Role, Trainable};
@@ -397,6 +398,14 @@ impl Engine for Network {
             Trainable { name: spec.name.clone(), shape: spec.shape.clone(), role: self.role(k) }
         };
         self.plan.trained.iter().enumerate().map(of).collect()
+    }
+
+    fn stand_ins(&self) -> Vec<Example> {
+        let classes = (self.graph.forms[self.graph.logits.0].space == Space::Examples).then(|| self.graph.classes());
+        match self.graph.intake {
+            Intake::Tokens { vocab, longest } => probe::texts(vocab, longest, classes),
+            Intake::Numbers(count) => probe::numbers(count, self.graph.classes()),
+        }
     }
 
     fn admits(&mut self, examples: &[&Example]) -> Result<(), Error> {

@@ -26,7 +26,7 @@ mod tokenizer;
 
 pub use error::{Error, Result};
 pub use format::Format;
-pub use prepare::{Preparation, Prepared};
+pub use prepare::{Preparation, Prepared, Reader};
 pub use read::{Options, Records};
 pub use record::{BySource, Content, Record, by_source};
 pub use tokenizer::{Failed, Frame, Tokenizer};

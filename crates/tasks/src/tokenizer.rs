@@ -24,6 +24,12 @@ pub struct Failed {
     what: String,
 }
 
+impl Failed {
+    pub(crate) fn new(what: &str, why: &str) -> Self {
+        Self { path: PathBuf::from(what), what: why.into() }
+    }
+}
+
 /// Whether the tokens that a model wants around a text are put there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame {

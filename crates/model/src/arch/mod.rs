@@ -20,6 +20,8 @@ impl Architecture {
             Self::Gpt2(config) => gpt2::graph(config, lora),
             Self::Llama(config) => llama::graph(config, lora),
             Self::Bert(config) => bert::graph(config, lora),
+            // It has no maps wide enough to be worth a low-rank addition.
+            Self::Cnn(config) => config.graph(),
         }
     }
 }

@@ -8,8 +8,8 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::key::Keys;
-use super::{BertConfig, Dtype, Gpt2Config, LlamaConfig, text};
-use crate::Error;
+use super::{BertConfig, Dtype, Gpt2Config, LlamaConfig, cnn, text};
+use crate::{Cnn, Error};
 
 /// The name of the file.
 pub(super) const FILE: &str = "config.json";
@@ -33,10 +33,12 @@ pub enum Architecture {
     Llama(LlamaConfig),
     /// BERT.
     Bert(BertConfig),
+    /// Our own small network for images.
+    Cnn(Cnn),
 }
 
 /// `model_type`, and how the names of its classes in `architectures` begin.
-const KINDS: [(&str, &str); 4] = [("gpt2", "GPT2"), ("llama", "Llama"), ("mistral", "Mistral"), ("bert", "Bert")];
+const KINDS: [(&str, &str); 5] = [("gpt2", "GPT2"), ("llama", "Llama"), ("mistral", "Mistral"), ("bert", "Bert"), (cnn::KIND, "MuffleCnn")];
 
 impl Config {
     /// A configuration made here rather than read. It has no special tokens.
@@ -72,6 +74,7 @@ impl Config {
             "gpt2" => Architecture::Gpt2(Gpt2Config::parse(keys)?),
             "mistral" => Architecture::Llama(LlamaConfig::parse_mistral(keys)?),
             "bert" => Architecture::Bert(BertConfig::parse(keys)?),
+            cnn::KIND => Architecture::Cnn(cnn::parse(keys)?),
             _ => Architecture::Llama(LlamaConfig::parse(keys)?),
         };
         Ok(Self { architecture, others: map })
@@ -84,6 +87,7 @@ impl Config {
             Architecture::Gpt2(config) => config.write(&mut map),
             Architecture::Llama(config) => config.write(&mut map),
             Architecture::Bert(config) => config.write(&mut map),
+            Architecture::Cnn(config) => cnn::write(config, &mut map),
         }
         // The first is the name of today, the second that of transformers 4.
         for key in ["dtype", "torch_dtype"] {
@@ -104,6 +108,7 @@ impl Architecture {
             Self::Gpt2(config) => config.check(path),
             Self::Llama(config) => config.check(path),
             Self::Bert(config) => config.check(path),
+            Self::Cnn(config) => cnn::check(config, path),
         }
     }
 }
@@ -120,7 +125,7 @@ fn kind(keys: Keys<'_>) -> Result<&'static str, Error> {
         return implied.ok_or_else(|| keys.missing("model_type"));
     };
     let Some((kind, _)) = KINDS.into_iter().find(|(kind, _)| *kind == stated) else {
-        return Err(keys.wrong("model_type", "gpt2, llama, mistral or bert"));
+        return Err(keys.wrong("model_type", "gpt2, llama, mistral, bert or muffle-cnn"));
     };
     if implied.is_some_and(|implied| implied != kind) {
         return Err(keys.wrong("architectures", format!("a class of {kind}, as model_type says")));

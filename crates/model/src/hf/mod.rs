@@ -11,6 +11,7 @@
 mod activation;
 mod bert;
 mod buffer;
+mod cnn;
 mod config;
 mod embedding;
 mod gpt2;

@@ -108,6 +108,25 @@ fn published_configurations_are_read() {
 }
 
 #[test]
+fn our_own_network_for_images() {
+    let cnn = model::Cnn { image: model::patches::Grid { height: 28, width: 28, channels: 1 }, stages: vec![16, 32], groups: 4, classes: 10 };
+    let config = Config::new(Architecture::Cnn(cnn));
+    let text = config.to_json(Dtype::F32);
+    assert_eq!(parse(&text).unwrap().architecture, config.architecture);
+    for (changes, part) in [
+        (json!({"groups": 5}), "a divisor of"),
+        (json!({"stages": []}), "number of stages"),
+        (json!({"stages": [16, "x"]}), "a list of channels"),
+        (json!({"stages": [16, 32, 32, 32, 32, 32, 32]}), "at least 64"),
+        (json!({"image_height": 0}), "between 1"),
+        (json!({"classes": null}), "classes"),
+    ] {
+        let error = parse(&with(&text, changes)).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
 fn labels_are_counted() {
     let labels = |changes| match parse(&with(BERT, changes)).unwrap().architecture {
         Architecture::Bert(config) => config.labels,
@@ -221,7 +240,7 @@ fn another_model_is_refused() {
         (GPT2, json!({"pruned_heads": {"0": [1]}}), "pruned_heads"),
         (GPT2, json!({"quantization_config": {"bits": 4}}), "quantization_config"),
         (GPT2, json!({"is_encoder_decoder": true}), "is_encoder_decoder"),
-        (GPT2, json!({"model_type": "gptj"}), "\"model_type\" must be gpt2, llama, mistral or bert, got \"gptj\""),
+        (GPT2, json!({"model_type": "gptj"}), "\"model_type\" must be gpt2, llama, mistral, bert or muffle-cnn, got \"gptj\""),
         (GPT2, json!({"model_type": "llama"}), "a class of llama, as model_type says"),
         (GPT2, json!({"model_type": null, "architectures": ["GPT2XForCausalLM"]}), "\"model_type\" is missing"),
         (GPT2, json!({"architectures": "GPT2LMHeadModel"}), "a list"),

@@ -106,6 +106,10 @@ impl Engine for Quadratic {
         self.tensors.clone()
     }
 
+    fn stand_ins(&self) -> Vec<Example> {
+        self.examples(3, 1.0, 1.0)
+    }
+
     fn admits(&mut self, examples: &[&Example]) -> Result<(), Error> {
         let what = "another number of numbers".to_string();
         if examples.iter().all(|example| example.len() == self.numbers()) { Ok(()) } else { Err(Error::Example { index: 0, what }) }

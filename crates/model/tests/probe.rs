@@ -1,0 +1,112 @@
+//! What the probe lets through and what it refuses.
+
+#![allow(clippy::unwrap_used)]
+
+#[allow(dead_code)]
+mod support;
+
+use model::{Engine, Error, Example, Network, Observed, Weights, probe};
+use protocol::{Blocks, Geometry, Params, Trainable};
+use support::zoo::{self, Kind};
+
+/// An engine with something wrong.
+struct Wrong {
+    network: Network,
+    fault: Fault,
+}
+
+#[derive(Clone, Copy)]
+enum Fault {
+    None,
+    /// The mean loss of the batch is part of everybody's.
+    Loss,
+    /// The first example's gradient has a little of the last one's.
+    Gradient,
+    /// A tensor never gets a gradient.
+    Idle,
+}
+
+impl Engine for Wrong {
+    fn trainable(&self) -> Vec<Trainable> {
+        self.network.trainable()
+    }
+
+    fn stand_ins(&self) -> Vec<Example> {
+        self.network.stand_ins()
+    }
+
+    fn admits(&mut self, examples: &[&Example]) -> Result<(), Error> {
+        self.network.admits(examples)
+    }
+
+    fn losses(&mut self, at: &Params, examples: &[&Example]) -> Result<Vec<f64>, Error> {
+        self.network.losses(at, examples)
+    }
+
+    fn weighted_sum(
+        &mut self,
+        at: &Params,
+        examples: &[&Example],
+        geometry: &Geometry,
+        blocks: &Blocks,
+        weigh: &mut dyn FnMut(&Observed<'_>, &mut Weights),
+        sum: &mut Params,
+    ) -> Result<(), Error> {
+        let fault = self.fault;
+        let mut last = 0.0;
+        let mut asked = |seen: &Observed<'_>, weights: &mut Weights| {
+            let count = seen.examples();
+            last = seen.loss(count - 1);
+            match fault {
+                Fault::Loss => {
+                    let mean = (0..count).map(|i| seen.loss(i)).sum::<f64>() / count as f64;
+                    let losses: Vec<f64> = (0..count).map(|i| seen.loss(i) + 1e-9 * mean).collect();
+                    let squares: Vec<f64> = (0..count * seen.blocks()).map(|i| seen.norm(i / seen.blocks(), i % seen.blocks()).powi(2)).collect();
+                    weigh(&Observed::new(&losses, &squares, seen.blocks()), weights);
+                }
+                _ => weigh(seen, weights),
+            }
+        };
+        self.network.weighted_sum(at, examples, geometry, blocks, &mut asked, sum)?;
+        match fault {
+            Fault::Gradient => sum[0].data_mut()[0] += 1e-3 * last as f32,
+            Fault::Idle => sum[0].fill(0.0),
+            Fault::None | Fault::Loss => {}
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn every_model_we_ship_passes() {
+    for kind in zoo::ALL {
+        let (mut network, params) = zoo::network(kind, 1);
+        probe(&mut network, &params).unwrap_or_else(|error| panic!("{kind:?}: {error}"));
+    }
+}
+
+#[test]
+fn a_model_that_mixes_examples_is_refused() {
+    for (fault, part) in
+        [(Fault::None, None), (Fault::Loss, Some("another's")), (Fault::Gradient, Some("another's")), (Fault::Idle, Some("no example gives it"))]
+    {
+        let (network, params) = zoo::network(Kind::Gpt2Tied, 1);
+        let found = probe(&mut Wrong { network, fault }, &params);
+        match part {
+            None => found.unwrap(),
+            Some(part) => assert!(found.unwrap_err().to_string().contains(part)),
+        }
+    }
+}
+
+/// The buffers of one do not reach the other, and the frozen weights are the same.
+#[test]
+fn a_twin_computes_the_same() {
+    for kind in zoo::ALL {
+        let (mut network, params) = zoo::network(kind, 1);
+        let mut twin = network.twin();
+        let examples = network.stand_ins();
+        let all: Vec<&Example> = examples.iter().collect();
+        assert_eq!(network.losses(&params, &all).unwrap(), twin.losses(&params, &all).unwrap());
+    }
+}
