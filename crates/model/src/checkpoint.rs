@@ -41,10 +41,24 @@ impl Checkpoint {
     /// # Errors
     /// If a file is missing or damaged, if a tensor is missing, has another shape or is not finite, or if there is a tensor that the model has no place for.
     pub fn open(dir: impl AsRef<Path>, lora: Option<Lora>, seed: u64) -> Result<Self, Error> {
+        Self::open_for(dir, lora, seed, 0)
+    }
+
+    /// The same for a task of so many classes: a classification head that the directory lacks has that many. 0 leaves it as the configuration has it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_for(dir: impl AsRef<Path>, lora: Option<Lora>, seed: u64, classes: usize) -> Result<Self, Error> {
         let dir = dir.as_ref();
         check(lora.as_ref())?;
-        let config = Config::read(dir)?;
+        let mut config = Config::read(dir)?;
         let weights = Weights::open(dir)?;
+        if let Architecture::Bert(bert) = &mut config.architecture
+            && classes > 0
+            && !weights.contains("classifier.weight")
+        {
+            bert.labels = classes;
+        }
         let graph = config.architecture.graph(lora);
         let mut fresh = Vec::new();
         let mut values = Vec::with_capacity(graph.specs.len());

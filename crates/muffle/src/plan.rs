@@ -2,7 +2,8 @@
 
 use crate::config::{self, Auto, Config, Rate};
 use crate::optimizers::{self, Multipliers, Name, Setting};
-use accounting::{Accountant, Budget, Composition, Delta, Epsilon, Guarantee, Sigma, Unit, calibrate};
+use crate::Failed;
+use accounting::{Accountant, Budget, Composition, Delta, Epsilon, Guarantee, Ledger, Sigma, Unit, calibrate};
 use curator::Sampling;
 use protocol::{Params, Refused, Trainable};
 
@@ -62,6 +63,44 @@ impl std::fmt::Display for Unplanned {
 }
 
 impl Plan {
+    /// Whether a configuration makes sense as far as that can be told without data.
+    ///
+    /// # Errors
+    /// If not.
+    pub fn check(config: &Config) -> Result<(), Failed> {
+        Name::of(&config.optimizer.name).map_err(Failed::Input)?;
+        accountant(&config.privacy.accountant)?;
+        if config.privacy.epsilon.given().and(config.privacy.sigma.given()).is_some() {
+            return Err(Failed::Input("privacy: epsilon or sigma, not both".into()));
+        }
+        if config.data.group.is_some() && config.data.rows_per_person == 0 {
+            return Err(Failed::Input("data.rows_per_person: at least 1 expected, got 0".into()));
+        }
+        Ok(())
+    }
+
+    /// The price of a part of it. Without privacy ε is infinite.
+    ///
+    /// The plan is fixed beforehand and a part of it tells no more than all of it: where the figure for a part came out above that for the whole, the latter is given.
+    ///
+    /// # Errors
+    /// If it cannot be computed.
+    pub fn spent(&self, ledger: &Ledger) -> Result<Guarantee, Failed> {
+        let Some(budget) = &self.budget else {
+            let unit = Unit::from(accounting::Adjacency::AddRemove);
+            return Ok(Guarantee { epsilon: f64::INFINITY, delta: 1.0, unit, accountant: Accountant::Pld, order: None, estimate: false });
+        };
+        if ledger.events().is_empty() {
+            let accountant = if budget.accountant == Accountant::Best { Accountant::Pld } else { budget.accountant };
+            return Ok(Guarantee { epsilon: 0.0, delta: budget.delta.get(), unit: budget.unit, accountant, order: None, estimate: false });
+        }
+        let spent = budget.price(ledger.events())?;
+        Ok(match self.price {
+            Some(whole) if whole.epsilon < spent.epsilon => whole,
+            _ => spent,
+        })
+    }
+
     /// Works it out.
     ///
     /// # Errors

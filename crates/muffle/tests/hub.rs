@@ -293,6 +293,25 @@ fn a_model_has_its_shards() {
 }
 
 #[test]
+fn what_is_there_is_not_brought_again() {
+    let (folder, server) = (Folder::new("there"), Server::new(&SMALL));
+    let hub = folder.hub(&server.endpoint);
+    let snapshot = fetch(&hub).unwrap();
+    let (config, weights) = (snapshot.join("config.json"), snapshot.join("model.safetensors"));
+    let tokenizer = snapshot.join("tokenizer.json");
+    // A file in the place of a link, a blob without its link, and one file that really is gone.
+    fs::rename(fs::canonicalize(&config).unwrap(), &config).unwrap();
+    fs::remove_file(&weights).unwrap();
+    fs::remove_file(fs::canonicalize(&tokenizer).unwrap()).unwrap();
+    let mut lines = Vec::new();
+    assert_eq!(hub.fetch("org/model", &mut |line| lines.push(line.to_string())).unwrap(), snapshot);
+    assert_eq!(lines, ["fetching org/model/tokenizer.json (18 bytes)"]);
+    for (file, bytes) in &SMALL[..4] {
+        assert!(fs::read(snapshot.join(file)).unwrap() == *bytes, "{file}");
+    }
+}
+
+#[test]
 fn a_renamed_model_is_found() {
     let (folder, server) = (Folder::new("renamed"), Server::new(&SMALL));
     let snapshot = folder.hub(&server.endpoint).fetch("renamed", &mut |_| {}).unwrap();

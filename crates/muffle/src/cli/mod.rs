@@ -3,15 +3,21 @@
 mod account;
 mod bench;
 mod calibrate;
+mod eval;
 mod generate;
 mod number;
 mod output;
 mod plan;
+mod progress;
 mod repeat;
+mod report;
 mod run;
 mod score;
+mod train;
 
 use clap::{Parser, Subcommand};
+use crate::Failed;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Differentially private training of neural networks.
@@ -19,7 +25,7 @@ use std::process::ExitCode;
 #[command(name = "muffle", version, propagate_version = true, subcommand_required = true, arg_required_else_help = true)]
 #[command(
     after_help = "Every command has --help with an example, and --json for machines: one object on standard output, warnings on standard error.\n\
-    Exit codes: 0 success, 2 bad usage or input, 3 a promise that cannot be kept. Numbers may be written as 1024/42043."
+    Exit codes: 0 success, 2 bad usage or input, 3 a promise that cannot be kept, 130 stopped. Numbers may be written as 1024/42043."
 )]
 struct Muffle {
     #[command(subcommand)]
@@ -28,6 +34,10 @@ struct Muffle {
 
 #[derive(Subcommand)]
 enum Command {
+    Train(Box<train::Train>),
+    Resume(train::Resume),
+    Eval(eval::Eval),
+    Report(report::Report),
     Account(account::Account),
     Calibrate(calibrate::Calibrate),
     Plan(plan::Plan),
@@ -43,6 +53,26 @@ pub(crate) enum Failure {
     Input(String),
     /// The library refused.
     Refused(accounting::Error),
+    /// A run ended without a result.
+    Run(Failed),
+    /// A run was asked to stop, and can go on.
+    Stopped(PathBuf),
+}
+
+impl Failure {
+    /// With the folder to go on in.
+    fn of_run(failed: Failed, folder: &Path) -> Self {
+        match failed {
+            Failed::Stopped => Self::Stopped(folder.into()),
+            other => Self::Run(other),
+        }
+    }
+}
+
+impl From<Failed> for Failure {
+    fn from(failed: Failed) -> Self {
+        Self::Run(failed)
+    }
 }
 
 impl From<accounting::Error> for Failure {
@@ -60,7 +90,8 @@ impl From<model::Error> for Failure {
 impl Failure {
     fn code(&self) -> u8 {
         match self {
-            Self::Refused(accounting::Error::Unreachable { .. }) => 3,
+            Self::Refused(accounting::Error::Unreachable { .. }) | Self::Run(Failed::Promise(_)) => 3,
+            Self::Stopped(_) => 130,
             _ => 2,
         }
     }
@@ -71,6 +102,8 @@ impl std::fmt::Display for Failure {
         match self {
             Self::Input(message) => f.write_str(message),
             Self::Refused(error) => error.fmt(f),
+            Self::Run(failed) => failed.fmt(f),
+            Self::Stopped(folder) => write!(f, "stopped; go on with: muffle resume {}", folder.display()),
         }
     }
 }
@@ -80,6 +113,10 @@ pub fn main() -> ExitCode {
     // clap exits with 2 on bad usage and 0 on --help by itself.
     let muffle = Muffle::parse();
     let result = match muffle.command {
+        Command::Train(command) => command.run(),
+        Command::Resume(command) => command.run(),
+        Command::Eval(command) => command.run(),
+        Command::Report(command) => command.run(),
         Command::Account(command) => command.run(),
         Command::Calibrate(command) => command.run(),
         Command::Plan(command) => command.run(),

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+pub(crate) use crate::digits::{short, up};
+
 /// A warning, on standard error.
 pub(crate) fn warn(message: &str) {
     eprintln!("muffle: warning: {message}");
@@ -21,30 +23,6 @@ pub(crate) fn print_json(value: &Value) {
 /// A number in JSON; what JSON has no number for is the string "inf" or "nan", which no comparison takes for a small number.
 pub(crate) fn json_number(x: f64) -> Value {
     if x.is_finite() { json!(x) } else { json!(x.to_string().to_lowercase()) }
-}
-
-/// A figure rounded *up* to `digits` places: what is printed must not be below what was computed.
-pub(crate) fn up(x: f64, digits: usize) -> String {
-    if !x.is_finite() {
-        return if x > 0.0 { "∞".into() } else { "not a number".into() };
-    }
-    let scale = 10_f64.powi(digits as i32);
-    // A hair of tolerance, so that 1.83 does not become 1.8301 by representation alone.
-    let rounded = (x * scale - 1e-6).ceil() / scale + 0.0;
-    format!("{:.digits$}", if rounded.is_finite() { rounded } else { x })
-}
-
-/// A positive figure with about four significant digits, plain or in powers of ten.
-pub(crate) fn short(x: f64) -> String {
-    match x {
-        x if !x.is_finite() => up(x, 0),
-        0.0 => "0".into(),
-        x if (0.001..100_000.0).contains(&x) => {
-            let digits = (3 - x.log10().floor() as i32).clamp(0, 6) as usize;
-            format!("{x:.digits$}")
-        }
-        x => format!("{x:.3e}"),
-    }
 }
 
 /// Names and values, one pair a line.
@@ -76,11 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn printed_figures_are_never_smaller() {
-        assert_eq!(up(1.828241, 3), "1.829");
-        assert_eq!(up(1.83, 2), "1.83");
-        assert_eq!(up(f64::INFINITY, 2), "∞");
-        assert_eq!(up(0.0, 3), "0.000");
+    fn what_is_no_number_is_none_in_json() {
         assert_eq!(json_number(f64::INFINITY), json!("inf"));
         assert_eq!(json_number(f64::NAN), json!("nan"));
     }

@@ -163,7 +163,7 @@ impl RunArgs {
     pub(crate) fn events_in_search(&self, sigma: Sigma, steps: u64) -> accounting::Result<Composition> {
         self.events(sigma, steps).map_err(|failure| match failure {
             Failure::Refused(error) => error,
-            Failure::Input(got) => accounting::Error::OutOfRange { name: "the run", expected: "complete", got },
+            other => accounting::Error::OutOfRange { name: "the run", expected: "complete", got: other.to_string() },
         })
     }
 

@@ -21,6 +21,14 @@ impl<T> Auto<T> {
         }
     }
 
+    /// The value, or what is found.
+    pub fn or_else(&self, find: impl FnOnce() -> T) -> T
+    where
+        T: Clone,
+    {
+        self.given().cloned().unwrap_or_else(find)
+    }
+
     /// The value, or this one.
     pub fn or(&self, other: T) -> T
     where

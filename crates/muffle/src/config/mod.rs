@@ -12,6 +12,7 @@ pub use optimizer::{
     ShapeScaleName,
 };
 
+use crate::Failed;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -37,7 +38,7 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Model {
-    /// A preset (tiny, gpt2-s, gpt2), a directory in the Hugging Face layout, or a name on the hub.
+    /// A preset that starts anew (tiny, gpt2-s, cnn, preset:gpt2), a directory in the Hugging Face layout, or a name on the hub (gpt2, HuggingFaceTB/SmolLM2-135M).
     pub source: String,
     /// A `tokenizer.json`; by default the model's own.
     pub tokenizer: Auto<PathBuf>,
@@ -107,6 +108,8 @@ pub struct Data {
     pub text_column: Option<String>,
     /// The column of the label.
     pub label_column: Option<String>,
+    /// The names of the classes: public. By default those of public validation data; images have ten.
+    pub labels: Vec<String>,
 }
 
 impl Default for Data {
@@ -122,6 +125,7 @@ impl Default for Data {
             max_length: Auto::Auto,
             text_column: None,
             label_column: None,
+            labels: Vec::new(),
         }
     }
 }
@@ -274,9 +278,49 @@ impl Config {
         Self::deserialize(table).map_err(|error| keys::one_line(&error.to_string()))
     }
 
+    /// What `muffle train` does by itself: a small model, a corpus made by a grammar, ε = 8, about two minutes.
+    pub fn embedded() -> Self {
+        let mut config = Self::default();
+        config.privacy.epsilon = Auto::Value(8.0);
+        config.training.lot_size = Auto::Value(512);
+        config.training.steps = Auto::Value(200);
+        config.evaluation.examples = 200;
+        config.evaluation.beams = 1;
+        config
+    }
+
+    /// With one key changed: `section.key=value`, the value as in TOML; quotation marks may be left out.
+    ///
+    /// # Errors
+    /// One line that names the key.
+    pub fn with(&self, change: &str) -> Result<Self, String> {
+        let Some((key, value)) = change.split_once('=') else { return Err(format!("KEY=VALUE expected, got {change:?}")) };
+        let value = value.trim();
+        let parsed = format!("x = {value}").parse::<toml::Table>().or_else(|_| format!("x = {}", toml::Value::from(value)).parse::<toml::Table>());
+        let value = parsed.ok().and_then(|mut table| table.remove("x")).ok_or_else(|| format!("{key}: {value} is no value"))?;
+        let mut table = toml::Table::try_from(self).map_err(|error| keys::one_line(&error.to_string()))?;
+        let mut within = &mut table;
+        let path: Vec<&str> = key.trim().split('.').collect();
+        let (last, sections) = path.split_last().ok_or_else(|| format!("KEY=VALUE expected, got {change:?}"))?;
+        for section in sections {
+            let entry = within.entry(*section).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+            within = entry.as_table_mut().ok_or_else(|| format!("{section} is no section"))?;
+        }
+        within.insert((*last).into(), value);
+        keys::check(&table)?;
+        Self::deserialize(table).map_err(|error| keys::one_line(&error.to_string()))
+    }
+
     /// The complete configuration: every key there is, with its value.
     pub fn print(&self) -> String {
         toml::to_string_pretty(self).unwrap_or_else(|error| format!("# {error}\n"))
+    }
+
+    /// With paths that mean the same wherever it is read.
+    pub(crate) fn absolute(mut self) -> Result<Self, Failed> {
+        let here = std::env::current_dir().map_err(|error| Failed::Input(format!("the working directory: {error}")))?;
+        self.relative_to(&here);
+        Ok(self)
     }
 
     fn relative_to(&mut self, folder: &Path) {

@@ -1,0 +1,308 @@
+//! What a run is at a step, on disk: parameters and the optimizer's memory, all of it public. A damaged one is recognised.
+
+use crate::{Failed, folder};
+use optim::State;
+use protocol::Params;
+use safetensors::tensor::{Dtype, View};
+use safetensors::{SafeTensors, serialize_to_file};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use tensor::Array;
+
+/// A run at a step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Snapshot {
+    /// Steps that were made.
+    pub step: u64,
+    /// The trained tensors.
+    pub params: Params,
+    /// What the optimizer remembers.
+    pub optimizer: State,
+    /// A fingerprint of each tensor as it was before the first step.
+    pub first: Vec<u64>,
+}
+
+/// What stands in `snapshot.json`.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    version: u32,
+    step: u64,
+    optimizer: Skeleton,
+    first: Vec<u64>,
+    /// SHA-256 of each file.
+    files: BTreeMap<String, String>,
+}
+
+/// A state without its tensors.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Skeleton {
+    kind: String,
+    /// As bits, so that what is not finite has a written form.
+    numbers: BTreeMap<String, u64>,
+    tensors: BTreeMap<String, usize>,
+    parts: BTreeMap<String, Skeleton>,
+}
+
+const VERSION: u32 = 1;
+const HEAD: &str = "snapshot.json";
+const PARAMS: &str = "params.safetensors";
+const OPTIMIZER: &str = "optimizer.safetensors";
+
+/// How many are kept: a damaged one has one before it.
+const KEPT: usize = 2;
+
+impl Snapshot {
+    /// Writes it into a folder of its own within `folder`, which appears when all of it is on the disk; older ones are removed.
+    ///
+    /// # Errors
+    /// If the system refuses. What was there is then as it was.
+    pub fn save(&self, folder: &Path) -> Result<(), Failed> {
+        let place = folder.join(format!("step-{:09}", self.step));
+        if place.exists() {
+            return Ok(());
+        }
+        let beside = folder.join(".writing");
+        let clear = |path: &Path| match fs::remove_dir_all(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Failed::at(path)(error)),
+            _ => Ok(()),
+        };
+        clear(&beside)?;
+        fs::create_dir_all(&beside).map_err(Failed::at(&beside))?;
+        let result = self.write(&beside).and_then(|()| {
+            fs::rename(&beside, &place).and_then(|()| folder::sync(folder)).map_err(Failed::at(&place))
+        });
+        if result.is_err() {
+            // What was begun is in the way of what comes; the first error matters more.
+            let _ = clear(&beside);
+            return result;
+        }
+        for (old, _) in all(folder)?.into_iter().rev().skip(KEPT) {
+            clear(&old)?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, folder: &Path) -> Result<(), Failed> {
+        let named = self.params.iter().enumerate().map(|(k, tensor)| (k.to_string(), tensor));
+        let mut files = BTreeMap::new();
+        files.insert(PARAMS.into(), store(&folder.join(PARAMS), named)?);
+        let mut tensors = Vec::new();
+        let optimizer = skeleton(&self.optimizer, "", &mut tensors);
+        files.insert(OPTIMIZER.into(), store(&folder.join(OPTIMIZER), tensors.into_iter())?);
+        let head = Written { version: VERSION, step: self.step, optimizer, first: self.first.clone(), files };
+        let text = serde_json::to_string_pretty(&head).map_err(|error| Failed::Input(error.to_string()))?;
+        folder::write(&folder.join(HEAD), text.as_bytes())
+    }
+
+    /// The newest that is whole. For each that is not, `said` is told.
+    ///
+    /// # Errors
+    /// If there are some, and none is whole.
+    pub fn newest(folder: &Path, said: &mut dyn FnMut(&str)) -> Result<Option<Self>, Failed> {
+        let all = all(folder)?;
+        for (path, _) in all.iter().rev() {
+            match Self::load(path) {
+                Ok(snapshot) => return Ok(Some(snapshot)),
+                Err(failed) => said(&format!("warning: {failed}; the checkpoint before it is used")),
+            }
+        }
+        match all.is_empty() {
+            true => Ok(None),
+            false => Err(Failed::Input(format!("{}: no checkpoint is whole", folder.display()))),
+        }
+    }
+
+    fn load(folder: &Path) -> Result<Self, Failed> {
+        let damaged = |what: &dyn std::fmt::Display| Failed::Input(format!("{}: damaged: {what}", folder.display()));
+        let text = fs::read_to_string(folder.join(HEAD)).map_err(|error| damaged(&error))?;
+        let head: Written = serde_json::from_str(&text).map_err(|error| damaged(&error))?;
+        if head.version != VERSION {
+            return Err(damaged(&format!("version {}, {VERSION} expected", head.version)));
+        }
+        let file = |name: &str| {
+            let expected = head.files.get(name).ok_or_else(|| damaged(&format!("no digest of {name}")))?;
+            let bytes = fs::read(folder.join(name)).map_err(|error| damaged(&error))?;
+            if digest(&bytes) == *expected { Ok(bytes) } else { Err(damaged(&format!("{name} is not what was written"))) }
+        };
+        let bytes = file(PARAMS)?;
+        let params = SafeTensors::deserialize(&bytes).map_err(|error| damaged(&error))?;
+        let params = (0..params.len()).map(|k| array(&params, &k.to_string()).ok_or_else(|| damaged(&"a parameter is missing")));
+        let params = Params::new(params.collect::<Result<_, _>>()?);
+        let bytes = file(OPTIMIZER)?;
+        let tensors = SafeTensors::deserialize(&bytes).map_err(|error| damaged(&error))?;
+        let optimizer = state(&head.optimizer, "", &tensors).ok_or_else(|| damaged(&"the optimizer's memory is incomplete"))?;
+        Ok(Self { step: head.step, params, optimizer, first: head.first })
+    }
+}
+
+/// The snapshots of a folder by their steps.
+fn all(folder: &Path) -> Result<Vec<(PathBuf, u64)>, Failed> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(Failed::at(folder))? {
+        let path = entry.map_err(Failed::at(folder))?.path();
+        let step = path.file_name().and_then(|name| name.to_str()?.strip_prefix("step-")?.parse().ok());
+        found.extend(step.map(|step| (path, step)));
+    }
+    found.sort_by_key(|(_, step)| *step);
+    Ok(found)
+}
+
+/// Numbers of a tensor, one after the other.
+struct Stored<'a>(&'a Array);
+
+impl View for Stored<'_> {
+    fn dtype(&self) -> Dtype {
+        Dtype::F32
+    }
+
+    fn shape(&self) -> &[usize] {
+        self.0.shape()
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        self.0.data().iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>().into()
+    }
+
+    fn data_len(&self) -> usize {
+        self.0.len() * 4
+    }
+}
+
+/// Writes tensors; the digest of the file.
+fn store<'a>(path: &Path, tensors: impl Iterator<Item = (String, &'a Array)>) -> Result<String, Failed> {
+    serialize_to_file(tensors.map(|(name, array)| (name, Stored(array))), None, path)
+        .map_err(|error| Failed::Input(format!("{}: {error}", path.display())))?;
+    File::open(path).and_then(|file| file.sync_all()).map_err(Failed::at(path))?;
+    digest_file(path)
+}
+
+/// SHA-256 of a file, in hexadecimal digits.
+pub(crate) fn digest_file(path: &Path) -> Result<String, Failed> {
+    let mut file = File::open(path).map_err(Failed::at(path))?;
+    let (mut sum, mut piece) = (Sha256::new(), vec![0; 1 << 16]);
+    loop {
+        match file.read(&mut piece).map_err(Failed::at(path))? {
+            0 => return Ok(hex(&sum.finalize())),
+            read => sum.update(&piece[..read]),
+        }
+    }
+}
+
+/// SHA-256 in hexadecimal digits.
+pub(crate) fn digest(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn array(tensors: &SafeTensors<'_>, name: &str) -> Option<Array> {
+    let view = tensors.tensor(name).ok().filter(|view| view.dtype() == Dtype::F32)?;
+    let numbers: Vec<f32> = view.data().as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+    (numbers.len() == view.shape().iter().product::<usize>()).then(|| Array::from_fn(view.shape(), |i| numbers[i]))
+}
+
+fn skeleton<'a>(state: &'a State, within: &str, tensors: &mut Vec<(String, &'a Array)>) -> Skeleton {
+    for (name, list) in &state.tensors {
+        tensors.extend(list.iter().enumerate().map(|(k, tensor)| (format!("{within}{name}.{k}"), tensor)));
+    }
+    Skeleton {
+        kind: state.kind.clone(),
+        numbers: state.numbers.iter().map(|(name, number)| (name.clone(), number.to_bits())).collect(),
+        tensors: state.tensors.iter().map(|(name, list)| (name.clone(), list.len())).collect(),
+        parts: state.parts.iter().map(|(name, part)| (name.clone(), skeleton(part, &format!("{within}{name}/"), tensors))).collect(),
+    }
+}
+
+fn state(skeleton: &Skeleton, within: &str, tensors: &SafeTensors<'_>) -> Option<State> {
+    let mut state = State::new(&skeleton.kind);
+    state.numbers = skeleton.numbers.iter().map(|(name, bits)| (name.clone(), f64::from_bits(*bits))).collect();
+    for (name, count) in &skeleton.tensors {
+        let list = (0..*count).map(|k| array(tensors, &format!("{within}{name}.{k}"))).collect::<Option<_>>()?;
+        state.tensors.insert(name.clone(), list);
+    }
+    for (name, part) in &skeleton.parts {
+        state.parts.insert(name.clone(), self::state(part, &format!("{within}{name}/"), tensors)?);
+    }
+    Some(state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(step: u64) -> Snapshot {
+        let tensor = |shape: &[usize]| Array::from_fn(shape, |i| i as f32 + step as f32 * 0.5);
+        let mut optimizer = State::new("optimizer");
+        optimizer.numbers.insert("steps".into(), step as f64);
+        optimizer.numbers.insert("rate".into(), f64::INFINITY);
+        let mut part = State::new("adam");
+        part.tensors.insert("m".into(), vec![tensor(&[2, 3]), tensor(&[4])]);
+        part.tensors.insert("none".into(), vec![]);
+        optimizer.parts.insert("descent".into(), part);
+        Snapshot { step, params: Params::new(vec![tensor(&[2, 3]), tensor(&[0]), tensor(&[4])]), optimizer, first: vec![1, u64::MAX, 3] }
+    }
+
+    fn silent() -> impl FnMut(&str) {
+        |_| ()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let place = tempfile::tempdir().unwrap();
+        assert_eq!(Snapshot::newest(place.path(), &mut silent()).unwrap(), None);
+        for step in [5, 100, 20] {
+            snapshot(step).save(place.path()).unwrap();
+        }
+        assert_eq!(Snapshot::newest(place.path(), &mut silent()).unwrap(), Some(snapshot(100)));
+        // Two are kept.
+        assert_eq!(all(place.path()).unwrap().iter().map(|(_, step)| *step).collect::<Vec<_>>(), [20, 100]);
+    }
+
+    #[test]
+    fn a_damaged_one_is_recognised_and_the_one_before_it_used() {
+        for file in [HEAD, PARAMS, OPTIMIZER] {
+            for damage in ["flip", "cut", "gone", "empty"] {
+                let place = tempfile::tempdir().unwrap();
+                snapshot(1).save(place.path()).unwrap();
+                snapshot(2).save(place.path()).unwrap();
+                let path = place.path().join("step-000000002").join(file);
+                let mut bytes = fs::read(&path).unwrap();
+                match damage {
+                    "flip" => {
+                        let middle = bytes.len() / 2;
+                        bytes[middle] ^= 4;
+                    }
+                    "cut" => bytes.truncate(bytes.len() - 3),
+                    _ => bytes.clear(),
+                }
+                if damage == "gone" { fs::remove_file(&path).unwrap() } else { fs::write(&path, bytes).unwrap() }
+                let mut told = Vec::new();
+                let found = Snapshot::newest(place.path(), &mut |what| told.push(what.to_string())).unwrap();
+                assert_eq!(found, Some(snapshot(1)), "{file} {damage}");
+                assert!(told.len() == 1 && told[0].contains("damaged"), "{told:?}");
+                fs::remove_dir_all(place.path().join("step-000000001")).unwrap();
+                assert!(Snapshot::newest(place.path(), &mut silent()).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn one_that_was_not_finished_is_not_there() {
+        let place = tempfile::tempdir().unwrap();
+        snapshot(1).save(place.path()).unwrap();
+        fs::create_dir(place.path().join(".writing")).unwrap();
+        fs::write(place.path().join(".writing").join(HEAD), "half").unwrap();
+        assert_eq!(Snapshot::newest(place.path(), &mut silent()).unwrap(), Some(snapshot(1)));
+        snapshot(2).save(place.path()).unwrap();
+        assert_eq!(Snapshot::newest(place.path(), &mut silent()).unwrap(), Some(snapshot(2)));
+    }
+}
