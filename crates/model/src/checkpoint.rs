@@ -89,6 +89,27 @@ impl Checkpoint {
         Ok(self)
     }
 
+    /// Gives a model whose head is its token table a head of its own, which starts as a copy.
+    #[must_use]
+    pub fn with_own_head(mut self) -> Self {
+        let (tied, table) = match &mut self.config.architecture {
+            Architecture::Gpt2(config) => (&mut config.tied, "transformer.wte.weight"),
+            Architecture::Llama(config) => (&mut config.tied, "model.embed_tokens.weight"),
+            Architecture::Bert(_) | Architecture::Cnn(_) => return self,
+        };
+        if !std::mem::take(tied) {
+            return self;
+        }
+        let graph = self.config.architecture.graph(self.graph.lora.clone());
+        let old = std::mem::replace(&mut self.graph, graph);
+        let mut values: Vec<Option<Array>> = self.values.into_iter().map(Some).collect();
+        let copy = old.param(table).and_then(|param| values[param.0].clone());
+        // Everything else keeps its name.
+        let value = |spec: &crate::Spec| old.param(&spec.name).and_then(|param| values[param.0].take()).or_else(|| copy.clone());
+        self.values = self.graph.specs.iter().filter_map(value).collect();
+        self
+    }
+
     /// Adds a token to the vocabulary. Its rows, in the token table and in a head of its own (with its low-rank addition), are the means of the others.
     #[must_use]
     pub fn with_pad(mut self) -> Self {

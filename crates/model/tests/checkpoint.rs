@@ -150,6 +150,19 @@ fn a_pad_token_is_the_mean_of_the_others() {
 }
 
 #[test]
+fn a_head_of_its_own_starts_as_the_table() {
+    for name in ["gpt2-tied", "gpt2-untied", "llama-gqa", "bert-cls"] {
+        let (_, mut tied, at) = Checkpoint::open(directory(name), None, 0).unwrap().network(|_| true).unwrap();
+        let (_, mut own, own_at) = Checkpoint::open(directory(name), None, 0).unwrap().with_own_head().network(|_| true).unwrap();
+        assert!(close(&logits(&mut tied, &at, name), &logits(&mut own, &own_at, name), 1e-6), "{name}");
+        let heads = own.tensors(&own_at).filter(|(name, _)| *name == "lm_head.weight").count();
+        assert_eq!(heads, usize::from(name != "bert-cls"), "{name}");
+        let tied_before = name == "gpt2-tied";
+        assert_eq!(own_at.len(), at.len() + usize::from(tied_before), "{name}");
+    }
+}
+
+#[test]
 fn a_fresh_classifier_is_named() {
     let (config, network, at) = Checkpoint::open(directory("bert-cls"), None, 0).unwrap().network(|_| true).unwrap();
     let dir = scratch("headless");

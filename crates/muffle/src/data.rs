@@ -25,7 +25,7 @@ pub enum Which {
 }
 
 /// Records of the embedded corpus.
-pub const EMBEDDED: usize = 30_000;
+pub const EMBEDDED: usize = 60_000;
 const EMBEDDED_EVALUATION: usize = 500;
 
 /// Bytes of examples that are held in memory; more go to a file.

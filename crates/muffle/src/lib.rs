@@ -30,11 +30,13 @@
 //! | how good a model is | [`mod@evaluate`] |
 //! | what is promised: `privacy.json` | [`statement`] |
 //! | what is on disk | [`folder`], [`snapshot`], [`history`] |
+//! | several runs beside one another | [`compare`] |
 //! | pages and charts | [`report`], [`page`], [`plot`], [`chart`] |
 //! | the program | [`cli`] |
 
 pub mod chart;
 pub mod cli;
+pub mod compare;
 pub mod config;
 pub mod corpus;
 pub mod data;

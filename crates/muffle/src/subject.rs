@@ -82,6 +82,15 @@ impl Subject {
                 (checkpoint, Some(Tokenizer::open(&folder)?), Some(folder))
             }
         };
+        if options.own_head {
+            if options.lora_rank > 0 {
+                return Err(Failed::Input("model.own_head: with low-rank additions the head stays as it is".into()));
+            }
+            checkpoint = checkpoint.with_own_head();
+        }
+        if options.add_pad {
+            checkpoint = checkpoint.with_pad();
+        }
         if options.lora_rank > 0 && options.lora_init == LoraInit::Spectral {
             checkpoint = checkpoint.with_spectral_start()?;
         }

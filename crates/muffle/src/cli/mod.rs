@@ -3,6 +3,7 @@
 mod account;
 mod bench;
 mod calibrate;
+mod compare;
 mod eval;
 mod generate;
 mod number;
@@ -17,7 +18,7 @@ mod train;
 
 use clap::{Parser, Subcommand};
 use crate::Failed;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Differentially private training of neural networks.
@@ -37,6 +38,7 @@ enum Command {
     Train(Box<train::Train>),
     Resume(train::Resume),
     Eval(eval::Eval),
+    Compare(Box<compare::Compare>),
     Report(report::Report),
     Account(account::Account),
     Calibrate(calibrate::Calibrate),
@@ -55,15 +57,15 @@ pub(crate) enum Failure {
     Refused(accounting::Error),
     /// A run ended without a result.
     Run(Failed),
-    /// A run was asked to stop, and can go on.
-    Stopped(PathBuf),
+    /// A run was asked to stop, and can go on: this is how.
+    Stopped(String),
 }
 
 impl Failure {
     /// With the folder to go on in.
     fn of_run(failed: Failed, folder: &Path) -> Self {
         match failed {
-            Failed::Stopped => Self::Stopped(folder.into()),
+            Failed::Stopped => Self::Stopped(format!("muffle resume {}", folder.display())),
             other => Self::Run(other),
         }
     }
@@ -103,7 +105,7 @@ impl std::fmt::Display for Failure {
             Self::Input(message) => f.write_str(message),
             Self::Refused(error) => error.fmt(f),
             Self::Run(failed) => failed.fmt(f),
-            Self::Stopped(folder) => write!(f, "stopped; go on with: muffle resume {}", folder.display()),
+            Self::Stopped(how) => write!(f, "stopped; go on with: {how}"),
         }
     }
 }
@@ -116,6 +118,7 @@ pub fn main() -> ExitCode {
         Command::Train(command) => command.run(),
         Command::Resume(command) => command.run(),
         Command::Eval(command) => command.run(),
+        Command::Compare(command) => command.run(),
         Command::Report(command) => command.run(),
         Command::Account(command) => command.run(),
         Command::Calibrate(command) => command.run(),

@@ -52,6 +52,10 @@ pub struct Model {
     pub lora_init: LoraInit,
     /// Parts of names of further tensors that are trained beside low-rank additions, such as a head.
     pub also_train: Vec<String>,
+    /// Give a model whose head is its token table a head of its own.
+    pub own_head: bool,
+    /// Add a token to the vocabulary, whose rows are the means of the others.
+    pub add_pad: bool,
     /// Make activations again to save memory.
     pub recompute: bool,
     /// Where new parameters come from. Public.
@@ -68,6 +72,8 @@ impl Default for Model {
             lora_on: Vec::new(),
             lora_init: LoraInit::Balanced,
             also_train: Vec::new(),
+            own_head: false,
+            add_pad: false,
             recompute: false,
             seed: 0,
         }
