@@ -261,5 +261,5 @@ pub fn write(
         return Ok(None);
     }
     let bleu = statistics.bleu(bleu::Options { order: bleu::Order::Effective, ..bleu::Options::default() }).score;
-    Ok(Some(TextScores { bleu, rouge_l: mean.score().percent().f1, items: statistics.items() as u64 }))
+    Ok(Some(TextScores { bleu, rouge_l: mean.score().percent().f1, items: statistics.items() }))
 }

@@ -14,7 +14,7 @@ use crate::session::{Interrupted, Session};
 use crate::snapshot::{self, Snapshot};
 use crate::subject::{Circumstances, Subject};
 use crate::{Failed, Outcome, Plan, ending, memory};
-use accounting::Ledger;
+use accounting::{Event, Ledger};
 use curator::{Records, Sampling, Sealed};
 use model::{Example, Network};
 use protocol::Params;
@@ -130,6 +130,12 @@ pub fn resume(out: &Path, watch: &mut dyn Watch) -> Result<Outcome, Failed> {
         Some(text) => serde_json::from_str(&text)
             .map_err(|error| Failed::Input(format!("{}: what was spent cannot be read: {error}", folder.join(LEDGER).display())))?,
         None if snapshot.as_ref().is_none_or(|snapshot| snapshot.step == 0) => Ledger::new(),
+        // Without privacy nothing is charged, and every step counts as without a guarantee.
+        None if !private(&config) => {
+            let mut ledger = Ledger::new();
+            ledger.charge(Event::NonPrivate, snapshot.as_ref().map_or(0, |snapshot| snapshot.step))?;
+            ledger
+        }
         None => return Err(Failed::Input(format!("{}: it is gone, and with it what was spent", folder.join(LEDGER).display()))),
     };
     let from = Left { snapshot, ledger, sealed: folder.read(SAMPLER)?.map(|text| Sealed::from_text(&text)).transpose()? };
@@ -204,7 +210,7 @@ fn session(config: &Config, subject: &Subject, records: Records, from: Option<Le
         None => (0, subject.params.clone(), None, fingerprints(&subject.params)),
     };
     // A step draws one lot at least, or is part of an epoch.
-    if charges < step && config.privacy.sampling != crate::config::Sampling::Shuffled && Name::of(&config.optimizer.name).is_ok_and(|name| name.private) {
+    if charges < step && config.privacy.sampling != crate::config::Sampling::Shuffled && private(config) {
         return Err(Failed::Input(format!("the ledger has {charges} charges, the checkpoint {step} steps: an old ledger was put in its place")));
     }
     let session = Session::resume(config, network, records, Interrupted { ledger: left.ledger, sealed: left.sealed, optimizer, params })?;
@@ -313,6 +319,10 @@ impl Run<'_> {
     pub(crate) fn publicity(&self) -> Publicity {
         self.config.data.evaluation_data
     }
+}
+
+fn private(config: &Config) -> bool {
+    Name::of(&config.optimizer.name).is_ok_and(|name| name.private)
 }
 
 fn fingerprints(params: &Params) -> Vec<u64> {

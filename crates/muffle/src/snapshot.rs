@@ -27,7 +27,7 @@ pub struct Snapshot {
     pub first: Vec<u64>,
 }
 
-/// What stands in `snapshot.json`.
+/// What stands in the file `snapshot`.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -51,7 +51,8 @@ struct Skeleton {
 }
 
 const VERSION: u32 = 1;
-const HEAD: &str = "snapshot.json";
+/// A line with the digest of the rest, which is JSON.
+const HEAD: &str = "snapshot";
 const PARAMS: &str = "params.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
 
@@ -98,7 +99,7 @@ impl Snapshot {
         files.insert(OPTIMIZER.into(), store(&folder.join(OPTIMIZER), tensors.into_iter())?);
         let head = Written { version: VERSION, step: self.step, optimizer, first: self.first.clone(), files };
         let text = serde_json::to_string_pretty(&head).map_err(|error| Failed::Input(error.to_string()))?;
-        folder::write(&folder.join(HEAD), text.as_bytes())
+        folder::write(&folder.join(HEAD), format!("{}\n{text}", digest(text.as_bytes())).as_bytes())
     }
 
     /// The newest that is whole. For each that is not, `said` is told.
@@ -122,7 +123,11 @@ impl Snapshot {
     fn load(folder: &Path) -> Result<Self, Failed> {
         let damaged = |what: &dyn std::fmt::Display| Failed::Input(format!("{}: damaged: {what}", folder.display()));
         let text = fs::read_to_string(folder.join(HEAD)).map_err(|error| damaged(&error))?;
-        let head: Written = serde_json::from_str(&text).map_err(|error| damaged(&error))?;
+        let (sum, text) = text.split_once('\n').ok_or_else(|| damaged(&"not whole"))?;
+        if digest(text.as_bytes()) != sum {
+            return Err(damaged(&format!("{HEAD} is not what was written")));
+        }
+        let head: Written = serde_json::from_str(text).map_err(|error| damaged(&error))?;
         if head.version != VERSION {
             return Err(damaged(&format!("version {}, {VERSION} expected", head.version)));
         }

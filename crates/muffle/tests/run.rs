@@ -1,0 +1,289 @@
+//! Runs in a folder: what comes of them, and what an interruption does.
+
+#![allow(clippy::unwrap_used)]
+
+use accounting::Ledger;
+use muffle::config::Config;
+use muffle::run::{Begun, Progress, Silent, Watch, resume, train};
+use muffle::{Failed, Statement};
+use std::path::{Path, PathBuf};
+
+/// A run of a few steps on the embedded corpus: small enough for tests.
+fn config(more: &str) -> Config {
+    let mut config = Config::embedded();
+    config.training.steps = muffle::config::Auto::Value(6);
+    config.training.lot_size = muffle::config::Auto::Value(20);
+    config.training.checkpoint_every = 2;
+    config.data.max_length = muffle::config::Auto::Value(129);
+    config.data.train = corpus();
+    config.data.validation = Some(config.data.train.clone().into());
+    config.model.tokenizer = muffle::config::Auto::Value(tokenizer());
+    config.evaluation.samples = 1;
+    config.evaluation.examples = 20;
+    config.evaluation.max_new_tokens = 8;
+    more.lines().filter(|line| !line.trim().is_empty()).fold(config, |config, change| config.with(change).unwrap())
+}
+
+/// 400 pairs of the embedded corpus, as a file.
+fn corpus() -> String {
+    let path = std::env::temp_dir().join(format!("muffle-corpus-{}.txt", std::process::id()));
+    if !path.exists() {
+        let line = |pair: muffle::corpus::Pair| format!("{}||{}\n", pair.source, pair.target);
+        let text: String = muffle::corpus::pairs(muffle::corpus::Part::Train, 400).into_iter().map(line).collect();
+        let beside = path.with_extension(format!("{:?}", std::thread::current().id()));
+        std::fs::write(&beside, text).unwrap();
+        std::fs::rename(&beside, &path).unwrap();
+    }
+    path.to_string_lossy().into_owned()
+}
+
+fn tokenizer() -> PathBuf {
+    let path = std::env::temp_dir().join(format!("muffle-tokenizer-{}.json", std::process::id()));
+    if !path.exists() {
+        let texts: Vec<String> = muffle::corpus::pairs(muffle::corpus::Part::Validation, 300).into_iter().map(|pair| pair.source + &pair.target).collect();
+        let made = tasks::Tokenizer::train(texts.iter().map(String::as_str), 400, &["<bos>", "<eos>"]).unwrap();
+        let beside = path.with_extension(format!("{:?}", std::thread::current().id()));
+        made.save(&beside).unwrap();
+        std::fs::rename(&beside, &path).unwrap();
+    }
+    path
+}
+
+/// Stops after some step, and remembers what it saw.
+#[derive(Default)]
+struct Stopping {
+    after: u64,
+    seen: Vec<u64>,
+    epsilons: Vec<f64>,
+    began_at: u64,
+    said: Vec<String>,
+}
+
+impl Watch for Stopping {
+    fn said(&mut self, line: &str) {
+        self.said.push(line.into());
+    }
+    fn begun(&mut self, begun: &Begun<'_>) {
+        self.began_at = begun.step;
+    }
+    fn stepped(&mut self, progress: &Progress) {
+        self.seen.push(progress.step);
+        self.epsilons.extend(progress.look.epsilon);
+    }
+    fn stops(&mut self) -> bool {
+        self.seen.last() == Some(&self.after)
+    }
+}
+
+fn ledger(folder: &Path) -> Ledger {
+    serde_json::from_str(&std::fs::read_to_string(folder.join("ledger.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn a_run_leaves_a_model_with_a_statement_that_can_be_computed_again() {
+    let place = tempfile::tempdir().unwrap();
+    let out = place.path().join("run");
+    let outcome = train(&config("evaluation.score=true"), &out, &mut Silent).unwrap();
+    let statement = outcome.statement;
+    assert_eq!((statement.steps, statement.records, statement.private), (6, 386, true));
+    assert_eq!(statement.ledger, ledger(&out));
+    let text = std::fs::read_to_string(out.join("model/privacy.json")).unwrap();
+    let read: Statement = serde_json::from_str(&text).unwrap();
+    let unit = read.unit.unwrap();
+    let again = read.ledger.cost(unit).unwrap().epsilon(accounting::Accountant::Best, accounting::Delta::new(read.delta.unwrap()).unwrap()).unwrap();
+    assert!((again.epsilon - read.epsilon.unwrap()).abs() < 1e-9 && again.epsilon <= 8.0, "{again:?}");
+    // 14 of the 400 have more tokens than the model takes; they do not count.
+    assert_eq!(read.delta, Some(0.1 / 386.0));
+    assert!(!out.join("sealed").exists(), "nothing is sealed when it is over");
+    // The model is read by anything that reads the layout, and says the same.
+    let mut config = Config::default().data;
+    config.train = corpus();
+    let subject = muffle::Subject::look_at(out.to_str().unwrap(), &mut |_| ()).unwrap();
+    let preparation = subject.preparation(&[], subject.longest() + 1);
+    let rows = muffle::data::rows(&config, muffle::data::Which::Train).unwrap().unwrap();
+    let scores = muffle::evaluate::rows(&mut subject.network.twin(), &subject.params, &preparation, rows).unwrap();
+    let known = outcome.scores.unwrap();
+    assert!((scores.nll - known.nll).abs() < 1e-6 && scores.tokens == known.tokens, "{scores:?} {known:?}");
+    assert!(outcome.texts.is_some() && outcome.samples.len() == 1);
+    let html = std::fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(html.contains("ε") && html.contains(&outcome.samples[0].source) && !html.contains("NON-PRIVATE"));
+    // Nobody's row is anywhere in what is handed out, but the validation data's, which was declared public.
+    assert!(matches!(resume(&out, &mut Silent), Err(Failed::Input(what)) if what.contains("complete")));
+    assert!(matches!(train(&self::config(""), &out, &mut Silent), Err(Failed::Input(what)) if what.contains("muffle resume")));
+}
+
+/// Stopped in an orderly way nothing is lost; the ledger is the same as without the stop.
+#[test]
+fn a_run_that_is_stopped_goes_on() {
+    for (name, more) in [("poisson", ""), ("shuffled", "privacy.sampling=shuffled"), ("hyfree", "optimizer.learning_rate=hyfree\noptimizer.hyfree.every=2")] {
+        let place = tempfile::tempdir().unwrap();
+        let (out, whole) = (place.path().join("run"), place.path().join("whole"));
+        let mut first = Stopping { after: 3, ..Stopping::default() };
+        assert!(matches!(train(&config(more), &out, &mut first), Err(Failed::Stopped)), "{name}");
+        assert!(out.join("sealed").is_dir() && !out.join("model").exists());
+        let mut second = Stopping::default();
+        let outcome = resume(&out, &mut second).unwrap();
+        assert_eq!((second.began_at, second.seen.as_slice()), (3, &[4, 5, 6][..]), "{name}");
+        assert_eq!(outcome.statement.steps, 6);
+        let uninterrupted = train(&config(more), &whole, &mut Silent).unwrap();
+        assert_eq!(outcome.statement.ledger, uninterrupted.statement.ledger, "{name}");
+        // What could be seen is there once for each step that was looked at.
+        let history = std::fs::read_to_string(out.join("history.jsonl")).unwrap();
+        let steps: Vec<u64> = history.lines().map(|line| serde_json::from_str::<muffle::history::Look>(line).unwrap().step).collect();
+        assert_eq!(steps, (0..=6).collect::<Vec<_>>(), "{name}");
+        assert!(first.epsilons.windows(2).all(|pair| pair[0] <= pair[1] + 1e-9));
+    }
+}
+
+/// Killed after a charge and before the next checkpoint: what was charged stays charged, and the run ends earlier.
+#[test]
+fn what_was_charged_and_lost_is_not_done_again() {
+    let place = tempfile::tempdir().unwrap();
+    let out = place.path().join("run");
+    let mut first = Stopping { after: 3, ..Stopping::default() };
+    assert!(train(&config(""), &out, &mut first).is_err());
+    // As if it had been killed in step 4, and its checkpoint of step 3 had not been written.
+    std::fs::remove_dir_all(out.join("checkpoints/step-000000003")).unwrap();
+    let mut spent = ledger(&out);
+    let event = spent.events().runs()[0].0.clone();
+    spent.charge(event, 1).unwrap();
+    std::fs::write(out.join("ledger.json"), serde_json::to_string(&spent).unwrap()).unwrap();
+    let mut second = Stopping::default();
+    let outcome = resume(&out, &mut second).unwrap();
+    assert_eq!(second.began_at, 2);
+    // 6 were planned, 4 were charged, 2 of them are in the model: 2 more can be paid for.
+    assert_eq!((outcome.statement.steps, outcome.statement.ledger.events().len()), (4, 6));
+    assert!(outcome.statement.epsilon.unwrap() <= 8.0);
+    assert!(second.said.iter().any(|line| line.contains("2 steps were charged and lost")), "{:?}", second.said);
+}
+
+/// Neither an older ledger, nor other data, nor a damaged seal is taken for the run's own.
+#[test]
+fn what_was_put_in_its_place_is_refused() {
+    let stopped = |more: &str| {
+        let place = tempfile::tempdir().unwrap();
+        let out = place.path().join("run");
+        let config = config(more);
+        let data = place.path().join("people.txt");
+        std::fs::copy(&config.data.train, &data).unwrap();
+        let config = Config { data: muffle::config::Data { train: data.to_string_lossy().into(), ..config.data.clone() }, ..config };
+        assert!(train(&config, &out, &mut Stopping { after: 3, ..Stopping::default() }).is_err());
+        (place, out, data)
+    };
+    let refused = |out: &Path, part: &str| {
+        let failed = resume(out, &mut Silent).unwrap_err().to_string();
+        assert!(failed.contains(part) && failed.lines().count() == 1, "{failed}");
+    };
+    let (_keep, out, _) = stopped("");
+    std::fs::write(out.join("ledger.json"), r#"{"version":1,"events":[]}"#).unwrap();
+    refused(&out, "an old ledger");
+    let (_keep, out, _) = stopped("");
+    std::fs::remove_file(out.join("ledger.json")).unwrap();
+    refused(&out, "it is gone");
+    let (_keep, out, _) = stopped("");
+    std::fs::write(out.join("ledger.json"), "{").unwrap();
+    refused(&out, "cannot be read");
+    let (_keep, out, data) = stopped("");
+    std::fs::write(&data, std::fs::read_to_string(&data).unwrap().replacen("name : ", "name : X", 1)).unwrap();
+    refused(&out, "not the data");
+    let (_keep, out, _) = stopped("privacy.sampling=shuffled");
+    std::fs::write(out.join("sealed/sampler.json"), "{}").unwrap();
+    refused(&out, "sealed part");
+    // Another plan than the one it was spent under.
+    let (_keep, out, _) = stopped("");
+    let text = std::fs::read_to_string(out.join("config.toml")).unwrap();
+    std::fs::write(out.join("config.toml"), text.replace("lot_size = 20", "lot_size = 21")).unwrap();
+    refused(&out, "not in the plan");
+}
+
+#[test]
+fn bad_input_is_one_line_and_leaves_nothing() {
+    let place = tempfile::tempdir().unwrap();
+    let file = |name: &str, bytes: &[u8]| {
+        let path = place.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path.to_string_lossy().into_owned()
+    };
+    let (empty, binary, few) = (file("empty.txt", b""), file("binary.txt", b"a || \xff\xfe\n"), file("few.txt", b"name : A||A is here.\nname : B||B is here.\n"));
+    for (changes, part) in [
+        (format!("data.train={empty}"), "no records"),
+        (format!("data.train={binary}\ndata.format=e2e"), "expected UTF-8"),
+        (format!("data.train={few}"), "training.lot_size: at least 1 and at most the 2 records"),
+        ("data.train=/nowhere/x.txt".into(), "/nowhere/x.txt"),
+        ("data.max_length=2".into(), "every row is empty or has 2 tokens"),
+        ("data.max_length=5000".into(), "at most 129 expected"),
+        ("data.format=dart".into(), "line 1"),
+        ("optimizer.name=dp-moun".into(), "dp-muon"),
+        ("optimizer.name=dp-prism".into(), "model.lora_rank"),
+        ("model.source=preset:gpt3".into(), "no preset"),
+        ("model.source=/nowhere/at all".into(), "/nowhere/at all"),
+        ("privacy.epsilon=1e-9\nprivacy.delta=1e-30".into(), "ε"),
+        ("model.also_train=[\"x\"]".into(), "everything is trained"),
+        ("model.lora_rank=2\nmodel.lora_on=[\"nothing\"]".into(), "nothing would be trained"),
+    ] {
+        let out = place.path().join("run");
+        let failed = train(&config(&changes), &out, &mut Silent).unwrap_err().to_string();
+        assert!(failed.contains(part) && failed.lines().count() == 1, "{changes}: {failed}");
+        assert!(!out.exists(), "{changes}");
+    }
+}
+
+/// A person with many rows counts with the first few of them only, and is what the guarantee is about.
+#[test]
+fn a_person_has_so_many_rows_at_most() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("people.jsonl");
+    let row = |i: usize| format!("{{\"prompt\":\"a {i}\",\"completion\":\"b {i}\",\"who\":\"person {}\"}}\n", if i < 50 { 0 } else { i });
+    std::fs::write(&path, (0..150).map(row).collect::<String>()).unwrap();
+    let outcome = train(
+        &config(&format!("data.train={}\ndata.group=who\ndata.rows_per_person=3\nprivacy.epsilon=8", path.display())),
+        &place.path().join("run"),
+        &mut Silent,
+    )
+    .unwrap();
+    assert_eq!(outcome.statement.records, 103);
+    assert_eq!(outcome.statement.unit.unwrap().rows, 3);
+    assert!(outcome.statement.covered[0].contains("\"who\""));
+    // Three rows for the price of one would be a lie: the noise is larger than for one row each.
+    let one = train(
+        &config(&format!("data.train={}\ndata.group=who\nprivacy.epsilon=8\ntraining.lot_size=20", path.display())),
+        &place.path().join("one"),
+        &mut Silent,
+    )
+    .unwrap();
+    assert!(outcome.statement.noise_multiplier.unwrap() > 1.5 * one.statement.noise_multiplier.unwrap());
+}
+
+/// Figures on people outside the guarantee are marked.
+#[test]
+fn private_validation_data_is_marked() {
+    let place = tempfile::tempdir().unwrap();
+    let out = place.path().join("run");
+    let outcome = train(&config("data.evaluation_data=private"), &out, &mut Silent).unwrap();
+    let html = std::fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(html.contains("NON-PRIVATE"));
+    assert!(outcome.statement.not_covered.iter().any(|line| line.contains("validation")));
+}
+
+#[test]
+fn without_privacy_it_says_so() {
+    let place = tempfile::tempdir().unwrap();
+    let out = place.path().join("run");
+    let mut first = Stopping { after: 2, ..Stopping::default() };
+    assert!(train(&config("optimizer.name=adam"), &out, &mut first).is_err());
+    let outcome = resume(&out, &mut Silent).unwrap();
+    assert_eq!((outcome.statement.private, outcome.statement.epsilon, outcome.statement.steps), (false, None, 6));
+    assert!(std::fs::read_to_string(out.join("report.html")).unwrap().contains("Not private"));
+}
+
+/// The same seed gives the same run, whatever the micro-batch, to rounding; and going on does not repeat noise.
+#[test]
+fn a_fixed_seed_is_reported() {
+    let place = tempfile::tempdir().unwrap();
+    let nll = |name: &str, more: &str| train(&config(more), &place.path().join(name), &mut Silent).unwrap();
+    let (a, b) = (nll("a", "privacy.seed=5"), nll("b", "privacy.seed=5\ntraining.micro_batch=3"));
+    assert!((a.scores.unwrap().nll - b.scores.unwrap().nll).abs() < 1e-4);
+    assert!(a.statement.randomness.contains("FIXED SEED 5"));
+    let c = nll("c", "");
+    assert!((a.scores.unwrap().nll - c.scores.unwrap().nll).abs() > 1e-6);
+}
