@@ -94,8 +94,7 @@ impl Comparison {
     /// The configuration of one optimizer.
     fn of(&self, name: &str) -> Result<Config, Failed> {
         let (base, found) = name.strip_suffix("+hyfree").map_or((name, false), |base| (base, true));
-        let mut config = self.config.clone();
-        config.optimizer.name = base.into();
+        let mut config = self.config.with_optimizer(base);
         if found {
             config.optimizer.learning_rate = Auto::Value(Rate::Found(FoundBy::Hyfree));
         }

@@ -59,14 +59,15 @@ impl Subject {
         }
         let lora = (options.lora_rank > 0).then(|| Lora { rank: options.lora_rank, alpha: options.lora_alpha as f32, on: options.lora_on.clone() });
         let given = match &options.tokenizer {
-            Auto::Value(path) => Some((Tokenizer::open(path)?, folder_of(path))),
+            // A file by itself is written anew beside the model; a folder's files are copied.
+            Auto::Value(path) => Some((Tokenizer::open(path)?, path.is_dir().then(|| path.clone()))),
             Auto::Auto => None,
         };
         let (mut checkpoint, own, folder) = match place(&options.source, said)? {
             Place::Cnn => (images(circumstances, options.seed)?, None, None),
             Place::Preset(preset) => {
                 let (tokenizer, folder) = match given {
-                    Some(given) => (given.0, Some(given.1)),
+                    Some(given) => given,
                     None if config.data.train == "embedded" => (corpus_tokenizer()?, None),
                     None => {
                         return Err(Failed::Input(format!(
@@ -96,7 +97,7 @@ impl Subject {
         }
         name_classes(&mut checkpoint.config, circumstances.labels);
         let (tokenizer, folder) = match given {
-            Some((tokenizer, folder)) => (Some(tokenizer), Some(folder)),
+            Some((tokenizer, folder)) => (Some(tokenizer), folder),
             None => (own, folder),
         };
         Self::new(checkpoint, tokenizer, folder, config)
@@ -210,10 +211,6 @@ fn place(source: &str, said: &mut dyn FnMut(&str)) -> Result<Place, Failed> {
         }
         _ => Ok(Place::Folder(hub::fetch(name, said).map_err(|failed| Failed::Input(failed.to_string()))?)),
     }
-}
-
-fn folder_of(path: &Path) -> PathBuf {
-    if path.is_dir() { path.into() } else { path.parent().map_or_else(PathBuf::new, Path::to_path_buf) }
 }
 
 /// A new model with as many tokens as the tokenizer has.

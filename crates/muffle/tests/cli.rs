@@ -301,8 +301,8 @@ fn models_go_on_with_texts() {
         .save(&dir.join("tokenizer.json"))
         .unwrap();
     let dir = dir.display().to_string();
-    for how in ["", "--beam 3 --min-new-tokens 4", "--temperature 0.7 --top-k 5 --seed 3", "--one-line"] {
-        let ask = || json(&format!("generate {dir} --prompt river --prompt the --max-new-tokens 6 {how}"));
+    for how in ["", "--beam 3", "--temperature 0.7 --top-k 5 --seed 3", "--one-line"] {
+        let ask = || json(&format!("generate {dir} --prompt river --prompt the --min-new-tokens 6 --max-new-tokens 6 {how}"));
         let first = ask();
         assert_eq!(first["outputs"].as_array().unwrap().len(), 2, "{first}");
         assert_eq!(first["tokens"], serde_json::json!([6, 6]), "{first}");
@@ -312,7 +312,7 @@ fn models_go_on_with_texts() {
     for (bad, part) in [
         (format!("generate {dir} --prompt river --temperature 0"), "temperature"),
         (format!("generate {dir} --prompt river --beam 0"), "beam"),
-        ("generate no-such-directory --prompt river".into(), "no-such-directory"),
+        ("generate no/such/directory --prompt river".into(), "no/such/directory"),
     ] {
         let output = muffle(&bad);
         let said = String::from_utf8_lossy(&output.stderr).to_string();

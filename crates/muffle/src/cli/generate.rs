@@ -1,27 +1,31 @@
 //! `muffle generate`: a model goes on with a text.
 
 use super::Failure;
+use crate::{Failed, Subject};
 use super::number::{count, real};
 use super::output::{print, print_json};
 use clap::Args;
-use model::{Checkpoint, Decoder};
+use model::Decoder;
 use serde_json::json;
-use std::path::PathBuf;
 use tasks::generate::{Options, Search, Stopping, generate};
-use tasks::{Frame, Tokenizer};
+use tasks::Frame;
 
 /// Go on with texts
 #[derive(Args)]
 #[command(after_help = "Examples:\n  muffle generate models/stories15M --prompt \"Once upon a time\"\n  \
     muffle generate models/stories15M --prompt \"Once\" --prompt \"Lily\" --beam 5 --min-new-tokens 5 --json\n  \
+    muffle generate muffle-run --source \"name : Ines | day : Friday\"\n  \
     muffle generate models/stories15M --prompt \"Once\" --temperature 0.8 --top-k 40 --seed 1")]
 pub(crate) struct Generate {
-    /// A directory in the Hugging Face layout
-    #[arg(value_name = "MODEL")]
-    model: PathBuf,
+    /// The folder of a run, a directory in the Hugging Face layout, or a name on the hub
+    #[arg(value_name = "DIR|MODEL")]
+    model: String,
     /// A text to go on with; may be given several times
-    #[arg(long, short = 'p', value_name = "TEXT", required = true)]
+    #[arg(long, short = 'p', value_name = "TEXT", required_unless_present = "source")]
     prompt: Vec<String>,
+    /// A source to write a text for, as in training on pairs; may be given several times
+    #[arg(long, short = 's', value_name = "TEXT")]
+    source: Vec<String>,
     /// Beams; 1 takes the likeliest token each time
     #[arg(long, value_name = "K", value_parser = count, default_value = "1")]
     beam: u64,
@@ -56,36 +60,41 @@ pub(crate) struct Generate {
 
 impl Generate {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let input = |error: &dyn std::fmt::Display| Failure::Input(error.to_string());
-        let tokenizer = Tokenizer::open(&self.model).map_err(|error| input(&error))?;
-        let (config, mut network, at) = Checkpoint::open(&self.model, None, 0)?.network(|_| true)?;
+        let subject = Subject::look_at(&self.model, &mut |line| eprintln!("{line}"))?;
+        let Some(tokenizer) = &subject.tokenizer else { return Err(Failure::Input("the model does not read texts".into())) };
         let encode = |text: &String| {
-            let tokens = tokenizer.encode(text, Frame::Model).map_err(|error| input(&error))?;
+            let tokens = tokenizer.encode(text, Frame::Model).map_err(Failed::from)?;
             if tokens.is_empty() {
                 Err(Failure::Input("a prompt is empty, and the model puts nothing before it".into()))
             } else {
                 Ok(tokens)
             }
         };
-        let prompts = self.prompt.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
+        let preparation = subject.preparation(&[], usize::MAX);
+        let mut prompts = self.prompt.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
+        for source in &self.source {
+            prompts.push(preparation.prompt(source).map_err(Failed::from)?);
+        }
         let options = Options {
             max_new_tokens: self.max_new_tokens as usize,
             min_new_tokens: self.min_new_tokens as usize,
-            stop: ends(&config),
+            stop: subject.ends(),
             banned: if self.one_line { tokenizer.with_newline() } else { Vec::new() },
             search: self.search(),
             ..Options::default()
         };
-        let mut decoder = Decoder::new(&mut network, &at)?;
+        let mut network = subject.network.twin();
+        let mut decoder = Decoder::new(&mut network, &subject.params)?;
         let texts = generate(&mut decoder, &prompts.iter().map(Vec::as_slice).collect::<Vec<_>>(), &options)?;
-        let decode = |tokens: &[u32]| tokenizer.decode(tokens).map_err(|error| input(&error));
+        let decode = |tokens: &[u32]| tokenizer.decode(tokens).map_err(Failed::from);
         if self.json {
             let outputs = texts.iter().map(|tokens| decode(tokens)).collect::<Result<Vec<_>, _>>()?;
             print_json(&json!({ "outputs": outputs, "tokens": texts.iter().map(Vec::len).collect::<Vec<_>>() }));
         } else {
-            for (prompt, new) in prompts.iter().zip(&texts) {
-                // Together, so that the space between them is right.
-                print(&format!("{}\n", decode(&[prompt.as_slice(), new].concat())?));
+            for (index, (prompt, new)) in prompts.iter().zip(&texts).enumerate() {
+                // A prompt and what follows together, so that the space between them is right; a source is not part of its text.
+                let text = if index < self.prompt.len() { decode(&[prompt.as_slice(), new].concat())? } else { decode(new)?.trim().to_string() };
+                print(&format!("{text}\n"));
             }
         }
         Ok(())
@@ -97,15 +106,5 @@ impl Generate {
             (None, 1) => Search::Greedy,
             (None, beams) => Search::Beam { beams: beams as usize, length_penalty: self.length_penalty, stopping: Stopping::Early },
         }
-    }
-}
-
-/// The tokens that end a text, as the configuration says: one, several or none.
-fn ends(config: &model::hf::Config) -> Vec<u32> {
-    let id = |value: &serde_json::Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
-    match config.others.get("eos_token_id") {
-        Some(serde_json::Value::Array(several)) => several.iter().filter_map(id).collect(),
-        Some(one) => id(one).into_iter().collect(),
-        None => Vec::new(),
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct Train {
 /// What the command line says instead of the RUN.toml.
 #[derive(Args)]
 pub(crate) struct Changes {
-    /// sgd adam adamw muon (not private), dp-sgd dp-adam dp-adamw dp-adam-bc dp-muon dp-muon-bc dp-macadam dp-prism
+    /// Instead of the RUN.toml's, whose rate, clip bound and momentum are then not used: sgd adam adamw muon (not private), dp-sgd dp-adam dp-adamw dp-adam-bc dp-muon dp-muon-bc dp-macadam dp-prism
     #[arg(long, value_name = "NAME")]
     pub(crate) optimizer: Option<String>,
     /// A number, or hyfree
@@ -71,11 +71,11 @@ impl Changes {
             Some(path) => Config::read(path).map_err(Failure::Input)?,
             None => Config::embedded(),
         };
+        if let Some(name) = &self.optimizer {
+            config = config.with_optimizer(name);
+        }
         for change in &self.set {
             config = config.with(change).map_err(Failure::Input)?;
-        }
-        if let Some(name) = &self.optimizer {
-            config.optimizer.name.clone_from(name);
         }
         if let Some(rate) = &self.learning_rate {
             config.optimizer.learning_rate = Auto::Value(match rate.as_str() {

@@ -288,10 +288,27 @@ impl Config {
     pub fn embedded() -> Self {
         let mut config = Self::default();
         config.privacy.epsilon = Auto::Value(8.0);
+        config.optimizer.learning_rate = Auto::Value(Rate::Fixed(0.05));
+        config.optimizer.schedule = Schedule::Linear;
         config.training.lot_size = Auto::Value(512);
-        config.training.steps = Auto::Value(200);
+        config.training.steps = Auto::Value(140);
         config.evaluation.examples = 200;
         config.evaluation.beams = 1;
+        config
+    }
+
+    /// With another optimizer. Learning rate, clip bound and momentum that were meant for the first one are not carried over; a rate that is found is.
+    #[must_use]
+    pub fn with_optimizer(&self, name: &str) -> Self {
+        let mut config = self.clone();
+        if name != config.optimizer.name {
+            let found = matches!(config.optimizer.learning_rate, Auto::Value(Rate::Found(_)));
+            (config.optimizer.clip, config.optimizer.momentum) = (Auto::Auto, Auto::Auto);
+            if !found {
+                config.optimizer.learning_rate = Auto::Auto;
+            }
+        }
+        config.optimizer.name = name.into();
         config
     }
 

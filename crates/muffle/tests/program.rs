@@ -1,0 +1,203 @@
+//! The program at its main job: killed, stopped, resumed, compared, reported.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+use accounting::Ledger;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn muffle(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_muffle"));
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// A small run on files: its RUN.toml.
+fn run_toml(place: &Path, steps: u64) -> PathBuf {
+    let texts = |part, count| {
+        let line = |pair: muffle::corpus::Pair| format!("{}||{}\n", pair.source, pair.target);
+        muffle::corpus::pairs(part, count).into_iter().map(line).collect::<String>()
+    };
+    std::fs::write(place.join("people.txt"), texts(muffle::corpus::Part::Train, 300)).unwrap();
+    std::fs::write(place.join("public.txt"), texts(muffle::corpus::Part::Validation, 20)).unwrap();
+    let words: Vec<String> = muffle::corpus::pairs(muffle::corpus::Part::Validation, 200).into_iter().map(|pair| pair.source + &pair.target).collect();
+    tasks::Tokenizer::train(words.iter().map(String::as_str), 400, &["<bos>", "<eos>"]).unwrap().save(&place.join("tokenizer.json")).unwrap();
+    let text = format!(
+        "[model]\ntokenizer = \"tokenizer.json\"\n[data]\ntrain = \"people.txt\"\nvalidation = \"public.txt\"\nmax_length = 129\n\
+         [privacy]\nepsilon = 8.0\n[training]\nsteps = {steps}\nlot_size = 10\ncheckpoint_every = 3\n[evaluation]\nevery = 5\nsamples = 1\nbeams = 2\nmax_new_tokens = 5\n"
+    );
+    let path = place.join("RUN.toml");
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+fn charges(out: &Path) -> u64 {
+    let Ok(text) = std::fs::read_to_string(out.join("ledger.json")) else { return 0 };
+    serde_json::from_str::<Ledger>(&text).unwrap().events().len()
+}
+
+fn snapshots(out: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(out.join("checkpoints")) else { return 0 };
+    let step = |entry: std::fs::DirEntry| entry.file_name().to_str()?.strip_prefix("step-")?.parse().ok();
+    entries.filter_map(|entry| step(entry.unwrap())).max().unwrap_or(0)
+}
+
+/// Waits until the run has charged more than before, or is over.
+fn wait_for_charges(child: &mut Child, out: &Path, more_than: u64) -> bool {
+    let patience = Instant::now();
+    while charges(out) <= more_than {
+        assert!(patience.elapsed() < Duration::from_secs(120), "no progress");
+        if child.try_wait().unwrap().is_some() {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    true
+}
+
+/// Killed again and again, at whatever moment: the ledger never shrinks, no more is spent than was promised, and the run comes to an end.
+#[test]
+fn a_run_survives_being_killed() {
+    let place = tempfile::tempdir().unwrap();
+    let config = run_toml(place.path(), 40);
+    let out = place.path().join("run");
+    let (mut kills, mut most) = (0u64, 0);
+    let mut arguments = vec!["train".to_string(), config.display().to_string(), "--out".into(), out.display().to_string()];
+    loop {
+        let mut child = muffle(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).spawn().unwrap();
+        if kills >= 6 || !wait_for_charges(&mut child, &out, most + kills % 3) {
+            break assert!(child.wait_with_output().unwrap().status.success());
+        }
+        std::thread::sleep(Duration::from_millis(7 * kills));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        kills += 1;
+        let now = charges(&out);
+        assert!(now > most, "a charge was lost");
+        most = now;
+        arguments = vec!["resume".into(), out.display().to_string()];
+    }
+    let result: Value = serde_json::from_str(&std::fs::read_to_string(out.join("result.json")).unwrap()).unwrap();
+    let spent = charges(&out);
+    assert!(kills >= 1 && spent == 40, "{kills} kills, {spent} charges");
+    // Every charge is a step in the model, or was lost in a kill.
+    let steps = result["steps"].as_u64().unwrap();
+    assert!(steps <= 40 && steps + 4 * kills >= 40, "{steps} steps after {kills} kills");
+    assert_eq!(snapshots(&out), steps);
+    assert!(result["epsilon"].as_f64().unwrap() <= 8.0);
+}
+
+/// Ctrl-C: the step is finished, everything is put away, the exit code says so, and nothing is lost.
+#[test]
+fn a_run_can_be_stopped() {
+    let place = tempfile::tempdir().unwrap();
+    let config = run_toml(place.path(), 30);
+    let out = place.path().join("run");
+    let mut child = muffle(&["train", config.to_str().unwrap(), "--out", out.to_str().unwrap()]).spawn().unwrap();
+    assert!(wait_for_charges(&mut child, &out, 3));
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert!(said.contains("muffle resume"), "{said}");
+    assert_eq!(charges(&out), snapshots(&out));
+    let object = json(&muffle(&["resume", out.to_str().unwrap(), "--json"]).output().unwrap());
+    assert_eq!((object["steps"].as_u64(), object["optimizer"].as_str()), (Some(30), Some("dp-muon-bc")));
+    for key in ["epsilon", "delta", "sigma", "out", "metrics"] {
+        assert!(!object[key].is_null(), "{key}");
+    }
+}
+
+#[test]
+fn runs_are_compared_once() {
+    let place = tempfile::tempdir().unwrap();
+    let config = run_toml(place.path(), 3);
+    let out = place.path().join("comparison");
+    let arguments = ["compare", config.to_str().unwrap(), "--optimizers", "dp-adam,dp-adam+hyfree", "--seeds", "0,1", "--out", out.to_str().unwrap(), "--json"];
+    let object = json(&muffle(&arguments).output().unwrap());
+    let rows = object["rows"].as_array().unwrap();
+    assert_eq!(rows.iter().map(|row| row["optimizer"].as_str().unwrap()).collect::<Vec<_>>(), ["dp-adam", "dp-adam+hyfree"]);
+    assert!(rows.iter().all(|row| row["nll_mean"].as_f64().unwrap() > 0.0 && row["nll_std"].as_f64().is_some() && row["epsilon"].as_f64().unwrap() <= 8.0));
+    // Together they have spent more than any of them.
+    assert!(object["together"]["epsilon"].as_f64().unwrap() > 8.0);
+    for file in ["comparison.md", "comparison.csv", "comparison.svg"] {
+        assert!(out.join(file).is_file(), "{file}");
+    }
+    // Again: nothing is trained, and the answer is the same.
+    let before = std::fs::metadata(out.join("dp-adam-0/result.json")).unwrap().modified().unwrap();
+    let again = muffle(&arguments).output().unwrap();
+    assert!(String::from_utf8_lossy(&again.stderr).matches("there already").count() == 4);
+    assert_eq!(json(&again)["rows"], object["rows"]);
+    assert_eq!(std::fs::metadata(out.join("dp-adam-0/result.json")).unwrap().modified().unwrap(), before);
+    // One that is gone is made again; another configuration is refused.
+    std::fs::remove_dir_all(out.join("dp-adam-1")).unwrap();
+    assert!(muffle(&arguments).output().unwrap().status.success());
+    let other = muffle(&[&arguments[..], &["--epsilon", "3"]].concat()).output().unwrap();
+    assert!(other.status.code() == Some(2) && String::from_utf8_lossy(&other.stderr).contains("another configuration"));
+}
+
+#[test]
+fn figures_and_reports() {
+    let place = tempfile::tempdir().unwrap();
+    let config = run_toml(place.path(), 3);
+    let out = place.path().join("run");
+    let trained = json(&muffle(&["train", config.to_str().unwrap(), "--out", out.to_str().unwrap(), "--json"]).output().unwrap());
+    let data = place.path().join("public.txt");
+    let object = json(&muffle(&["eval", out.to_str().unwrap(), "--data", data.to_str().unwrap(), "--beam", "2", "--max-new-tokens", "5", "--json"]).output().unwrap());
+    assert!((object["nll"].as_f64().unwrap() - trained["metrics"]["nll"].as_f64().unwrap()).abs() < 1e-6);
+    assert!(object["bleu"].as_f64().is_some() && object["rouge_l"].as_f64().is_some() && object["texts"].as_u64() == Some(20));
+    let only = json(&muffle(&["eval", out.to_str().unwrap(), "--data", data.to_str().unwrap(), "--no-texts", "--json"]).output().unwrap());
+    assert!(only["bleu"].is_null() && only["nll"] == object["nll"]);
+    std::fs::remove_file(out.join("report.html")).unwrap();
+    let object = json(&muffle(&["report", out.to_str().unwrap(), "--json"]).output().unwrap());
+    assert!(Path::new(object["path"].as_str().unwrap()).is_file());
+    let texts = muffle(&["generate", out.to_str().unwrap(), "--source", "name : Ines", "--json"]).output().unwrap();
+    assert_eq!(json(&texts)["outputs"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn refusals_have_their_codes() {
+    let place = tempfile::tempdir().unwrap();
+    let config = run_toml(place.path(), 3);
+    let config = config.to_str().unwrap();
+    let out = place.path().join("run");
+    let code = |arguments: &[&str]| {
+        let output = muffle(&[arguments, &["--out", out.to_str().unwrap()]].concat()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+        (output.status.code(), said)
+    };
+    assert_eq!(code(&["train", config, "--epsilon", "1e-12", "--delta", "1e-300"]).0, Some(3));
+    assert_eq!(code(&["train", "/nowhere/RUN.toml"]).0, Some(2));
+    assert_eq!(code(&["train", config, "--set", "privacy.epsilom=3"]), (Some(2), "muffle: there is no key \"privacy.epsilom\": did you mean \"epsilon\"?\n".into()));
+    assert_eq!(code(&["train", config, "--optimizer", "dp-moun"]).0, Some(2));
+    assert_eq!(code(&["compare", config, "--optimizers", "dp-sgd", "--set-for", "dp-adam:x=1"]).0, Some(2));
+    assert!(!out.exists());
+    let printed = muffle(&["train", config, "--print-config", "--epsilon", "3"]).output().unwrap();
+    let read = muffle::Config::parse(&String::from_utf8(printed.stdout).unwrap()).unwrap();
+    assert_eq!(read.privacy.epsilon, muffle::config::Auto::Value(3.0));
+}
+
+/// Without a word, the first line of a text has no token before it: the figure of `transformers` for the sentence without special tokens.
+#[test]
+fn a_pretrained_model_is_looked_at() {
+    let shared = std::env::var_os("MUFFLE_SHARED").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared"), PathBuf::from);
+    let model = shared.join("models/stories15M");
+    if !model.is_dir() {
+        eprintln!("SKIPPED: {} is not there; set MUFFLE_SHARED to a directory that holds models/stories15M", model.display());
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("lines.txt");
+    std::fs::write(&file, "Once upon a time, there was a little girl named Lily. She loved to play outside in the sunshine.\n").unwrap();
+    let object = json(&muffle(&["eval", model.to_str().unwrap(), "--data", file.to_str().unwrap(), "--format", "lines", "--json"]).output().unwrap());
+    assert!((object["nll"].as_f64().unwrap() - 0.234_872_7).abs() < 1e-5 && object["tokens"].as_u64() == Some(24), "{object}");
+}
