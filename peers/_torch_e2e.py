@@ -16,6 +16,7 @@ import time
 import warnings
 
 import torch
+import transformers
 from torch import nn
 from torch.nn import functional as F
 from transformers import LlamaForCausalLM
@@ -203,6 +204,9 @@ def contender(name, model, make, job):
 def quiet():
     # Opacus' hooks on layers whose inputs are ids make PyTorch warn at every start; the gradients are checked below.
     warnings.filterwarnings("ignore", message=".*backward hook.*")
+    warnings.filterwarnings("ignore", message=".*autocast.*")
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
 
 
 def peak_kilobytes():
@@ -252,10 +256,7 @@ def main():
 def check(folder, path, limit):
     """Which modes of Opacus do a Llama, with a tied head and with its own, and whether their clipped sums over two
     portions are those of a loop over single examples. In double precision, with a bound that clips some."""
-    import logging
-
     quiet()
-    logging.getLogger("transformers").setLevel(logging.ERROR)
     texts = Texts(folder, path, limit, most=6)
     made = lambda params: torch.optim.SGD(params, lr=0.0)
     wrong = []

@@ -120,7 +120,9 @@ fn promises(root: &Path, files: &[PathBuf]) -> Vec<String> {
     let mut complaints = Vec::new();
     let in_code = sources.iter().flat_map(|(path, text)| passages(text, "/// # Checked by", "///").map(move |passage| (path, passage)));
     let in_pages = pages.iter().flat_map(|(path, text)| passages(text, "**Checked by:**", "").map(move |passage| (path, passage)));
-    for (path, passage) in in_code.chain(in_pages) {
+    // The page of pitfalls names a test in nearly every row.
+    let in_table = pages.iter().filter(|(path, _)| path.ends_with("pitfalls.md")).map(|(path, text)| (path, text.clone()));
+    for (path, passage) in in_code.chain(in_pages).chain(in_table) {
         // Names of tests have several words; other names in a passage do not.
         let names = passage.split('`').skip(1).step_by(2).filter(|name| name.matches('_').count() >= 2 && !name.contains([' ', ':', '/']));
         for name in names.filter(|name| !sources.iter().any(|(_, text)| text.contains(&format!("fn {name}(")))) {

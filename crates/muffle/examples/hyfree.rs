@@ -1,0 +1,37 @@
+//! No learning rate to choose: HyFreeDP finds it, and the price of looking is part of the promise.
+//!
+//! `cargo run --release --example hyfree`
+
+use muffle::config::{Auto, FoundBy, Rate};
+use muffle::run::{Begun, Progress, Watch};
+use muffle::{Config, run};
+
+/// Shows what is found.
+struct Rates;
+
+impl Watch for Rates {
+    fn said(&mut self, line: &str) {
+        println!("{line}");
+    }
+    fn begun(&mut self, begun: &Begun<'_>) {
+        println!("σ = {:.4} for gradients, {:.4} for each probe of the loss", begun.plan.sigma.gradient, begun.plan.sigma.probe);
+    }
+    fn stepped(&mut self, progress: &Progress) {
+        if progress.fresh {
+            println!("step {:3}: rate {:.2e}, NLL {:.4}", progress.step, progress.look.rate, progress.look.nll.unwrap_or(f64::NAN));
+        }
+    }
+    fn stops(&mut self) -> bool {
+        false
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut config = Config::embedded().with_optimizer("dp-adam");
+    config.optimizer.learning_rate = Auto::Value(Rate::Found(FoundBy::Hyfree));
+    config.training.steps = Auto::Value(20);
+    let out = std::env::temp_dir().join(format!("muffle-hyfree-{}", std::process::id()));
+    let outcome = run::train(&config, &out, &mut Rates)?;
+    println!("ε = {:?}, probes included", outcome.statement.epsilon);
+    Ok(())
+}

@@ -1,0 +1,22 @@
+//! Low-rank additions of a transformer, trained privately with PRISM; the frozen weights stay as they are.
+//!
+//! `cargo run --release --example lora_prism [MODEL]`, where MODEL is a directory in the Hugging Face layout; by default a small model that starts anew.
+
+use muffle::config::Auto;
+use muffle::{Config, Silent, run};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut config = Config::embedded();
+    if let Some(model) = std::env::args().nth(1) {
+        config.model.source = model;
+    }
+    config.model.lora_rank = 4;
+    config.model.also_train = vec!["wte".into(), "lm_head".into(), "embed_tokens".into()];
+    config.optimizer.name = "dp-prism".into();
+    config.optimizer.learning_rate = Auto::Auto;
+    config.training.steps = Auto::Value(10);
+    let out = std::env::temp_dir().join(format!("muffle-lora-{}", std::process::id()));
+    let outcome = run::train(&config, &out, &mut Silent)?;
+    println!("NLL {:?} at ε = {:?}; the model is in {}", outcome.scores.map(|scores| scores.nll), outcome.statement.epsilon, out.join("model").display());
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! The commands that the pages show: every line `$ muffle …` of the README and of docs/ is run, training ones for two steps.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The words of a command line; quotation marks keep words together.
+fn words(line: &str) -> Vec<String> {
+    let (mut all, mut word, mut quoted) = (Vec::new(), String::new(), false);
+    for c in line.chars() {
+        match c {
+            '"' => quoted = !quoted,
+            c if c.is_whitespace() && !quoted => all.extend((!word.is_empty()).then(|| std::mem::take(&mut word))),
+            c => word.push(c),
+        }
+    }
+    all.extend((!word.is_empty()).then_some(word));
+    all
+}
+
+/// The commands of a page's console blocks, in order. Lines that end in a backslash go on.
+fn commands(text: &str) -> Vec<String> {
+    let blocks = text.split("```console\n").skip(1).filter_map(|block| block.split("```").next());
+    let lines = blocks.flat_map(|block| block.replace("\\\n", " ").lines().map(String::from).collect::<Vec<_>>());
+    lines.filter_map(|line| line.strip_prefix("$ ").map(String::from)).collect()
+}
+
+fn pages() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let docs = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let mut pages: Vec<PathBuf> = docs.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect();
+    pages.sort();
+    pages.push(root.join("README.md"));
+    pages
+}
+
+#[test]
+fn every_command_of_every_page_works() {
+    let mut count = 0;
+    for page in pages() {
+        let place = tempfile::tempdir().unwrap();
+        for line in commands(&std::fs::read_to_string(&page).unwrap()) {
+            // `cargo run` is the same program; `cargo test` is what is running, and the peers are not part of the tests.
+            let line = line.replace("cargo run --release -- ", "muffle ");
+            let mut arguments = words(&line);
+            if arguments.first().is_none_or(|program| program != "muffle") || arguments.get(1).is_some_and(|command| command == "bench") {
+                continue;
+            }
+            arguments.remove(0);
+            if ["train", "compare"].contains(&arguments[0].as_str()) && !arguments.iter().any(|argument| argument == "--print-config") {
+                let quick = "--steps 2 --lot-size 8 --set evaluation.examples=5 --set evaluation.max_new_tokens=3 --set evaluation.samples=1";
+                arguments.extend(words(quick));
+            }
+            let output = Command::new(env!("CARGO_BIN_EXE_muffle")).args(&arguments).current_dir(place.path()).output().unwrap();
+            assert!(output.status.success(), "{}: {line}\n{}", page.display(), String::from_utf8_lossy(&output.stderr));
+            count += 1;
+        }
+    }
+    assert!(count >= 10, "only {count} commands were found");
+}
+
+/// The configurations to start from are read, and name only keys that exist.
+#[test]
+fn every_configuration_is_read() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let config = muffle::Config::read(&path).unwrap_or_else(|what| panic!("{what}"));
+        muffle::Plan::check(&config).unwrap();
+        count += 1;
+    }
+    assert!(count >= 4);
+    // The TOML blocks of the pages, too.
+    for page in pages() {
+        for block in std::fs::read_to_string(&page).unwrap().split("```toml\n").skip(1) {
+            muffle::Config::parse(block.split("```").next().unwrap()).unwrap_or_else(|what| panic!("{}: {what}", page.display()));
+        }
+    }
+}
