@@ -61,7 +61,9 @@ impl<E: Engine> Curator<E> {
     /// If a record does not fit the model, or the lots do not fit the data.
     pub fn new(engine: E, records: Records, sampling: Sampling, door: Door, randomness: Randomness) -> Result<Self, Refused> {
         let sampler = Sampler::new(sampling, records.places())?;
-        Ok(Self { holder: Holder::new(engine, records)?, sampler, door, randomness, lot: None, draws: 0, keeper: None })
+        // A door that was spent at before: whatever was drawn for that is not drawn again, even if a fixed seed would.
+        let draws = sampler.most_draws(door.ledger().events().len());
+        Ok(Self { holder: Holder::new(engine, records)?, sampler, door, randomness, lot: None, draws, keeper: None })
     }
 
     /// How many records are computed on at a time. It changes speed and memory; the law of what is released does not depend on it.
@@ -102,6 +104,11 @@ impl<E: Engine> Curator<E> {
     /// Calls this after each draw, before anything is computed.
     pub fn set_keeper(&mut self, keeper: Keeper) {
         self.keeper = Some(keeper);
+    }
+
+    /// How many lots were drawn, or may have been.
+    pub fn draws(&self) -> u64 {
+        self.draws
     }
 
     /// What it must remember over an interruption.

@@ -140,6 +140,14 @@ impl Sampler {
 }
 
 impl Sampler {
+    /// The most lots that so many charges pay for.
+    pub(crate) fn most_draws(&self, charges: u64) -> u64 {
+        match self.sampling {
+            Sampling::Shuffled { lot } => charges.saturating_mul(self.places.div_ceil(lot) as u64),
+            _ => charges,
+        }
+    }
+
     /// The present epoch, to be put away.
     pub(crate) fn seal(&self) -> Option<SealedEpoch> {
         let sealed = |epoch: &Epoch| SealedEpoch { key: epoch.key.clone(), done: epoch.done, paid: epoch.paid.clone() };

@@ -47,6 +47,11 @@ struct WrittenEpoch {
 const VERSION: u32 = 1;
 
 impl Sealed {
+    /// How many lots were drawn.
+    pub fn draws(&self) -> u64 {
+        self.draws
+    }
+
     /// As text, for a file that only its owner can read.
     ///
     /// # Errors

@@ -66,6 +66,25 @@ fn an_interrupted_epoch_goes_on() {
     assert_eq!(forgetful.ledger().events().len(), 1);
 }
 
+/// Charges that were made before count as draws, even if nothing else is known of them.
+#[test]
+fn a_fixed_seed_does_not_repeat_noise_where_the_seal_is_lost() {
+    let (asking, at) = asking();
+    let (mut first, _) = curator(Sampling::Full, Randomness::fixed(7), None);
+    let release = asking.ask(&mut first, &at).unwrap();
+    let plan = accounting::Composition::repeated(first.ledger().events().runs()[0].0.clone(), 2);
+    let budget = accounting::Budget {
+        epsilon: accounting::Epsilon::new(1e300).unwrap(),
+        delta: accounting::Delta::new(1e-5).unwrap(),
+        unit: accounting::Adjacency::AddRemove.into(),
+        accountant: accounting::Accountant::Rdp,
+    };
+    let door = Door::resumed(budget, &plan, first.ledger().clone()).unwrap();
+    let (network, _) = network(Kind::Mlp);
+    let mut second = Curator::new(network, Records::new(records(Kind::Mlp, 10)), Sampling::Full, door, Randomness::fixed(7)).unwrap();
+    assert_ne!(release, asking.ask(&mut second, &at).unwrap());
+}
+
 /// Even with a fixed seed a process that goes on does not use noise again.
 #[test]
 fn a_fixed_seed_does_not_repeat_noise_after_an_interruption() {

@@ -39,7 +39,7 @@ pub use layer::Order;
 pub use lora::Pair;
 pub use network::{Memory, Network};
 pub use preset::Preset;
-pub use probe::probe;
+pub use probe::{isolated, probe};
 pub use rule::NormMethod;
 pub use tensor::pooling::Pool as Pooling;
 pub use tensor::{activation, attention, norm, patches, rope};

@@ -22,6 +22,10 @@ enum Fault {
     Loss,
     /// The first example's gradient has a little of the last one's.
     Gradient,
+    /// Everybody is divided by how many there are.
+    Size,
+    /// Losses alone know of the others.
+    Losses,
     /// A tensor never gets a gradient.
     Idle,
 }
@@ -40,7 +44,12 @@ impl Engine for Wrong {
     }
 
     fn losses(&mut self, at: &Params, examples: &[&Example]) -> Result<Vec<f64>, Error> {
-        self.network.losses(at, examples)
+        let mut losses = self.network.losses(at, examples)?;
+        if let Fault::Losses = self.fault {
+            let all: f64 = losses.iter().sum();
+            losses.iter_mut().for_each(|loss| *loss += 1e-3 * all);
+        }
+        Ok(losses)
     }
 
     fn weighted_sum(
@@ -71,7 +80,8 @@ impl Engine for Wrong {
         match fault {
             Fault::Gradient => sum[0].data_mut()[0] += 1e-3 * last as f32,
             Fault::Idle => sum[0].fill(0.0),
-            Fault::None | Fault::Loss => {}
+            Fault::Size => sum.iter_mut().for_each(|tensor| tensor.data_mut().iter_mut().for_each(|x| *x /= examples.len() as f32)),
+            Fault::None | Fault::Loss | Fault::Losses => {}
         }
         Ok(())
     }
@@ -88,7 +98,7 @@ fn every_model_we_ship_passes() {
 #[test]
 fn a_model_that_mixes_examples_is_refused() {
     for (fault, part) in
-        [(Fault::None, None), (Fault::Loss, Some("another's")), (Fault::Gradient, Some("another's")), (Fault::Idle, Some("no example gives it"))]
+        [(Fault::None, None), (Fault::Size, Some("another's")), (Fault::Losses, Some("another's")), (Fault::Loss, Some("another's")), (Fault::Gradient, Some("another's")), (Fault::Idle, Some("no example gives it"))]
     {
         let (network, params) = zoo::network(Kind::Gpt2Tied, 1);
         let found = probe(&mut Wrong { network, fault }, &params);

@@ -3,14 +3,14 @@
 //! Every run has a folder of its own and its own guarantee. All of them together have spent more: that is priced too.
 
 use crate::config::{Auto, Config, FoundBy, Publicity, Rate};
-use crate::digits::up;
+use crate::digits::{up, up_e};
 use crate::ending::{self, RESULT};
 use crate::folder::{self, Folder};
 use crate::history;
 use crate::plot::{Axis, Line, Plot, Scale, Series};
 use crate::run::{self, Watch};
 use crate::{Failed, Plan};
-use accounting::{Accountant, Cost, Delta, Guarantee, Ledger};
+use accounting::{Accountant, Cost, Delta, Guarantee, Ledger, Unit};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -50,7 +50,7 @@ pub struct Single {
 pub struct Compared {
     /// In the order of optimizers, then seeds.
     pub runs: Vec<Single>,
-    /// What all private runs together have spent on the same people.
+    /// What all runs together have spent on the same people; none if one of them has no guarantee.
     pub together: Option<Guarantee>,
     /// Whether figures are on public data.
     pub publicity: Publicity,
@@ -66,6 +66,9 @@ impl Comparison {
     /// # Errors
     /// If a run fails, or it was asked to stop.
     pub fn run(&self, out: &Path, watch: &mut dyn Watch) -> Result<Compared, Failed> {
+        if self.config.privacy.seed.is_some() {
+            return Err(Failed::Input("privacy.seed: several runs with the same noise are not several runs".into()));
+        }
         let configs = self.optimizers.iter().map(|name| self.of(name)).collect::<Result<Vec<_>, _>>()?;
         std::fs::create_dir_all(out).map_err(Failed::at(out))?;
         self.same_as_before(out, &configs)?;
@@ -76,7 +79,7 @@ impl Comparison {
                 watch.said(&format!("── {name}, seed {seed}"));
                 let mut config = config.clone();
                 config.model.seed = seed;
-                if folder.join(RESULT).is_file() && !folder.join("sealed").exists() {
+                if run::is_complete(&folder) {
                     watch.said("there already");
                 } else if folder.join("config.toml").is_file() {
                     run::resume(&folder, watch)?;
@@ -86,7 +89,7 @@ impl Comparison {
                 runs.push(Single::read(name, seed, &folder)?);
             }
         }
-        let compared = Compared { together: together(&runs)?, runs, publicity: self.config.data.evaluation_data };
+        let compared = Compared { together: together(&runs)?, runs, publicity: self.config.data.publicity() };
         compared.write(out)?;
         Ok(compared)
     }
@@ -147,18 +150,29 @@ impl Single {
     }
 }
 
-/// The price of all private runs together, at the largest δ of any.
+/// The price of all runs together, at the largest δ of any; none if one of them is not private.
 fn together(runs: &[Single]) -> Result<Option<Guarantee>, Failed> {
-    let (mut all, mut unit, mut delta) = (Ledger::new(), None, 0.0f64);
-    for single in runs.iter().filter(|single| single.epsilon.is_some()) {
-        all.merge(&single.ledger)?;
+    let (mut all, mut unit, mut delta) = (Ledger::new(), None::<Unit>, 0.0f64);
+    for single in runs {
         let statement = ending::statement(&single.folder)?;
-        unit = unit.or(statement.unit);
-        delta = delta.max(statement.delta.unwrap_or(0.0));
+        let (Some(own), Some(of)) = (statement.unit, statement.delta) else { return Ok(None) };
+        // The largest person of any, if they are protected from the same.
+        unit = match unit {
+            Some(known) if known.adjacency != own.adjacency => return Ok(None),
+            Some(known) => Some(Unit { rows: known.rows.max(own.rows), ..known }),
+            None => Some(own),
+        };
+        all.merge(&single.ledger)?;
+        delta = delta.max(of);
     }
-    match unit {
-        Some(unit) => Ok(Some(Cost::new(all.events(), unit)?.epsilon(Accountant::Best, Delta::new(delta)?)?)),
-        None => Ok(None),
+    unit.map(|unit| Ok(Cost::new(all.events(), unit)?.epsilon(Accountant::Best, Delta::new(delta)?)?)).transpose()
+}
+
+/// Whether figures may be shown as they are.
+fn marked(publicity: Publicity) -> &'static str {
+    match publicity {
+        Publicity::Public => "public",
+        Publicity::Private => "NON-PRIVATE",
     }
 }
 
@@ -186,6 +200,11 @@ impl Compared {
         self.runs.iter().filter(move |single| single.optimizer == optimizer)
     }
 
+    /// The largest of its runs; none if one of them has no guarantee.
+    fn epsilon(&self, optimizer: &str) -> Option<f64> {
+        self.of(optimizer).map(|single| single.epsilon).try_fold(0.0f64, |most, epsilon| Some(most.max(epsilon?)))
+    }
+
     fn summary(&self, optimizer: &str, key: &str) -> Option<(f64, Option<f64>)> {
         mean_and_deviation(&self.of(optimizer).filter_map(|single| single.figure(key)).collect::<Vec<_>>())
     }
@@ -193,7 +212,7 @@ impl Compared {
     /// A row for each optimizer.
     pub fn rows(&self) -> Vec<Value> {
         let row = |optimizer: &&str| {
-            let mut row = json!({ "optimizer": optimizer, "runs": self.of(optimizer).count(), "epsilon": self.of(optimizer).find_map(|single| single.epsilon) });
+            let mut row = json!({ "optimizer": optimizer, "runs": self.of(optimizer).count(), "epsilon": self.epsilon(optimizer), "figures": marked(self.publicity) });
             for (key, _, _) in FIGURES {
                 if let Some((mean, deviation)) = self.summary(optimizer, key) {
                     row[format!("{key}_mean")] = json!(mean);
@@ -213,7 +232,7 @@ impl Compared {
         present.iter().for_each(|(_, title, _)| text += &format!(" {title} |"));
         text += &format!("\n|---|---|{}\n", "---|".repeat(present.len()));
         for optimizer in self.optimizers() {
-            let epsilon = self.of(optimizer).find_map(|single| single.epsilon).map_or("∞".into(), |epsilon| up(epsilon, 3));
+            let epsilon = self.epsilon(optimizer).map_or("∞".into(), |epsilon| up(epsilon, 3));
             text += &format!("| {optimizer} | {epsilon} |");
             for (key, title, digits) in &present {
                 let best = |better: &dyn Fn(f64, f64) -> bool, own: f64| {
@@ -231,23 +250,24 @@ impl Compared {
             }
             text.push('\n');
         }
-        if let Some(total) = self.together {
-            text += &format!(
-                "\nEvery run keeps its own promise. Whoever sees all of them sees what was bought for ε = {} at δ = {:.2e} together; choosing one of them by figures on people's data is not free either.\n",
+        text += &match self.together {
+            Some(total) => format!(
+                "\nEvery run keeps its own promise. Whoever sees all of them sees what was bought for ε = {} at δ = {} together; choosing one of them by figures on people's data is not free either.\n",
                 up(total.epsilon, 2),
-                total.delta
-            );
-        }
+                up_e(total.delta)
+            ),
+            None => "\nNot all of these runs have a guarantee that can be added up: whoever sees all of them may see everything.\n".into(),
+        };
         text
     }
 
     /// Every run, for spreadsheets.
     pub fn csv(&self) -> String {
-        let mut text = "optimizer,seed,epsilon".to_string();
+        let mut text = "optimizer,seed,figures,epsilon".to_string();
         FIGURES.iter().for_each(|(key, _, _)| text += &format!(",{key}"));
         text.push('\n');
         for single in &self.runs {
-            text += &format!("{},{},{}", single.optimizer, single.seed, single.epsilon.map_or("inf".into(), |epsilon| epsilon.to_string()));
+            text += &format!("{},{},{},{}", single.optimizer, single.seed, marked(self.publicity), single.epsilon.map_or("inf".into(), |epsilon| epsilon.to_string()));
             FIGURES.iter().for_each(|(key, _, _)| text += &single.figure(key).map_or(",".into(), |value| format!(",{value}")));
             text.push('\n');
         }
@@ -311,7 +331,7 @@ mod tests {
         let text = compared.markdown();
         assert!(text.contains("| a | 8.000 | **1.5000 ± 0.7071** | 15.00 ± 7.07 |"), "{text}");
         assert!(text.contains("| b | 8.000 | 3.0000 ± 0.0000 | **30.00 ± 0.00** |") && text.contains("NON-PRIVATE"), "{text}");
-        assert_eq!(compared.csv().lines().nth(2), Some("a,1,7.9991,2,,,20,"));
+        assert_eq!(compared.csv().lines().nth(2), Some("a,1,NON-PRIVATE,7.9991,2,,,20,"));
         let plot = compared.plot();
         assert_eq!(plot.series[0].points, [(0.0, 3.0), (10.0, 1.5)]);
         assert!((plot.series[0].spread[1] - 0.5f64.sqrt()).abs() < 1e-12);

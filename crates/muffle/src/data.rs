@@ -101,7 +101,7 @@ pub fn survey(config: &config::Data) -> Result<(Vec<String>, Option<Grid>), Fail
 /// The labels of validation data, if it is public.
 fn public_labels(config: &config::Data) -> Result<Vec<String>, Failed> {
     let mut labels = BTreeSet::new();
-    if config.labels.is_empty() && config.evaluation_data == config::Publicity::Public {
+    if config.labels.is_empty() && config.publicity() == config::Publicity::Public {
         for record in rows(config, Which::Validation)?.into_iter().flatten() {
             if let Content::Labelled { label, .. } = record?.content {
                 labels.insert(label);

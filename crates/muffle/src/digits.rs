@@ -11,6 +11,16 @@ pub(crate) fn up(x: f64, digits: usize) -> String {
     format!("{:.digits$}", if rounded.is_finite() { rounded } else { x })
 }
 
+/// A small figure rounded *up* to three digits, as 2.34e-6.
+pub(crate) fn up_e(x: f64) -> String {
+    if !(x > 0.0 && x.is_finite()) {
+        return up(x, 0);
+    }
+    let power = x.log10().floor() as i32;
+    let digits = (x / 10f64.powi(power) * 100.0 - 1e-6).ceil() / 100.0;
+    if digits >= 10.0 { format!("{:.2}e{}", digits / 10.0, power + 1) } else { format!("{digits:.2}e{power}") }
+}
+
 /// A positive figure with about four significant digits, plain or in powers of ten.
 pub(crate) fn short(x: f64) -> String {
     match x {
@@ -34,6 +44,7 @@ mod tests {
         assert_eq!(up(1.83, 2), "1.83");
         assert_eq!(up(f64::INFINITY, 2), "∞");
         assert_eq!(up(0.0, 3), "0.000");
+        assert_eq!([up_e(2.0e-6), up_e(2.4026e-6), up_e(9.999e-4), up_e(0.5)], ["2.00e-6", "2.41e-6", "1.00e-3", "5.00e-1"]);
     }
 
     #[test]

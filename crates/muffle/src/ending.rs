@@ -52,6 +52,7 @@ impl Outcome {
             metrics.insert("rouge_l".into(), json!(texts.rouge_l));
         }
         json!({
+            // Of the noise as such; "private" says whether anybody has it.
             "epsilon": statement.epsilon.map_or_else(|| json!("inf"), |epsilon| json!(epsilon)),
             "delta": statement.delta,
             "sigma": statement.noise_multiplier,
@@ -61,7 +62,8 @@ impl Outcome {
             "optimizer": self.optimizer,
             "out": self.folder,
             "metrics": metrics,
-            "metrics_are_private_to_nobody": self.publicity == Publicity::Public,
+            "private": statement.private,
+            "figures": if self.publicity == Publicity::Public { "public" } else { "NON-PRIVATE" },
         })
     }
 }
@@ -72,10 +74,16 @@ pub(crate) fn finish(mut run: Run<'_>, watch: &mut dyn Watch) -> Result<Outcome,
     if !unmoved.is_empty() {
         watch.said(&format!("warning: {} did not move in {} steps", unmoved.join(", "), run.session.steps()));
     }
-    let lost = run.session.plan().steps - run.session.steps();
+    let lost = run.session.plan().steps.saturating_sub(run.session.steps());
     if lost > 0 {
         watch.said(&format!("{lost} steps were charged and lost in an interruption; the budget does not pay for them twice"));
     }
+    // The model comes first: whatever is wrong with the test data, it is there.
+    let model = run.folder.join("model");
+    save(&run, &model)?;
+    let statement = Statement::new(run.config, run.session.plan(), run.session.ledger(), run.session.steps(), weights(&model)?)?;
+    let text = serde_json::to_string_pretty(&statement).map_err(|error| Failed::Input(error.to_string()))?;
+    crate::folder::write(&model.join(STATEMENT), (text + "\n").as_bytes())?;
     let which = if run.config.data.test.is_some() || run.config.data.train == "embedded" { Which::Test } else { Which::Validation };
     watch.said("looking at the result");
     let params = run.session.params().clone();
@@ -85,11 +93,6 @@ pub(crate) fn finish(mut run: Run<'_>, watch: &mut dyn Watch) -> Result<Outcome,
         None => None,
     };
     let (texts, samples) = write(&mut run, &params, which)?;
-    let model = run.folder.join("model");
-    save(&run, &model)?;
-    let statement = Statement::new(run.config, run.session.plan(), run.session.ledger(), run.session.steps(), weights(&model)?)?;
-    let text = serde_json::to_string_pretty(&statement).map_err(|error| Failed::Input(error.to_string()))?;
-    crate::folder::write(&model.join(STATEMENT), (text + "\n").as_bytes())?;
     let outcome = Outcome {
         statement,
         scores,
@@ -130,7 +133,9 @@ fn write(run: &mut Run<'_>, params: &protocol::Params, which: Which) -> Result<(
         max_new_tokens: options.max_new_tokens,
         min_new_tokens: options.min_new_tokens,
     };
-    let (few, all) = (options.samples as usize, if options.score { usize::MAX } else { options.samples as usize });
+    // People's rows are not shown, not even in part.
+    let few = if run.publicity() == Publicity::Public { options.samples as usize } else { 0 };
+    let all = if options.score { usize::MAX } else { few };
     let mut samples = Vec::new();
     let Some(rows) = data::rows(&run.config.data, which)?.filter(|_| all > 0) else { return Ok((None, samples)) };
     let texts = evaluate::write(&mut run.subject, params, rows, writing, all, &mut |written| {

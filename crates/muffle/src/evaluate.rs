@@ -187,6 +187,8 @@ pub struct TextScores {
     pub rouge_l: f64,
     /// Texts.
     pub items: u64,
+    /// Sources that leave no room for a text.
+    pub left_out: u64,
 }
 
 /// How texts are written.
@@ -232,18 +234,22 @@ pub fn write(
     let mut network = subject.network.twin();
     let preparation = subject.preparation(&[], usize::MAX);
     let mut sources = by_source(rows).take(most);
+    let mut left_out = 0;
     loop {
-        let mut batch = Vec::new();
-        for row in sources.by_ref().take(options.at_once / writing.beams.max(1)) {
+        let (mut batch, mut rows) = (Vec::new(), 0);
+        for row in sources.by_ref().take((options.at_once / writing.beams.max(1)).max(1)) {
+            rows += 1;
             if let Content::Text { source: Some(source), references, .. } = row?.content {
                 let prompt = preparation.prompt(&source)?;
                 // Without room for an answer there is nothing to judge.
                 if prompt.len() < subject.longest() {
                     batch.push((source, prompt, references));
+                } else {
+                    left_out += 1;
                 }
             }
         }
-        if batch.is_empty() {
+        if rows == 0 {
             break;
         }
         let prompts: Vec<&[u32]> = batch.iter().map(|(_, prompt, _)| prompt.as_slice()).collect();
@@ -261,5 +267,5 @@ pub fn write(
         return Ok(None);
     }
     let bleu = statistics.bleu(bleu::Options { order: bleu::Order::Effective, ..bleu::Options::default() }).score;
-    Ok(Some(TextScores { bleu, rouge_l: mean.score().percent().f1, items: statistics.items() }))
+    Ok(Some(TextScores { bleu, rouge_l: mean.score().percent().f1, items: statistics.items(), left_out }))
 }

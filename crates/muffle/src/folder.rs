@@ -30,17 +30,29 @@ impl Folder {
     /// # Errors
     /// If there is a run in it already, or it cannot be made.
     pub fn create(path: &Path) -> Result<Self, Failed> {
-        let there = path.join("config.toml").exists();
-        if there {
+        if path.join("config.toml").exists() {
             return Err(Failed::Input(format!(
                 "{}: there is a run already: go on with it (muffle resume {0}) or choose another folder (--out)",
                 path.display()
             )));
         }
-        fs::create_dir_all(path.join("checkpoints")).map_err(Failed::at(path))?;
+        match fs::read_dir(path).map(Iterator::count) {
+            Ok(0) => {}
+            Ok(_) => return Err(Failed::Input(format!("{}: it is not empty; choose another folder (--out)", path.display()))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => fs::create_dir_all(path).map_err(Failed::at(path))?,
+            Err(error) => return Err(Failed::at(path)(error)),
+        }
         let folder = Self { path: path.into(), _lock: Some(lock(path)?) };
+        let checkpoints = folder.join("checkpoints");
+        fs::create_dir(&checkpoints).map_err(Failed::at(&checkpoints))?;
         folder.make_sealed()?;
         Ok(folder)
+    }
+
+    /// Takes back what [`create`](Self::create) made: no run began in it.
+    pub(crate) fn discard(self) {
+        // It was empty before, so that only our own files are in it. If removing fails, the reason for it matters more.
+        let _ = fs::remove_dir_all(&self.path);
     }
 
     /// One that is there, for this process alone.
@@ -49,9 +61,7 @@ impl Folder {
     /// If there is no run in it, or another process is at work in it.
     pub fn open(path: &Path) -> Result<Self, Failed> {
         Self::look_at(path)?;
-        let folder = Self { path: path.into(), _lock: Some(lock(path)?) };
-        folder.make_sealed()?;
-        Ok(folder)
+        Ok(Self { path: path.into(), _lock: Some(lock(path)?) })
     }
 
     /// One that is there, to be read.
@@ -178,6 +188,15 @@ mod tests {
         assert!(Folder::create(&path).unwrap_err().to_string().contains("muffle resume"));
         drop(folder);
         assert!(Folder::open(&path).is_ok());
+        // Somebody's folder is not taken over.
+        let theirs = place.path().join("theirs");
+        fs::create_dir(&theirs).unwrap();
+        fs::write(theirs.join("thesis.txt"), "x").unwrap();
+        assert!(Folder::create(&theirs).unwrap_err().to_string().contains("not empty"));
+        assert_eq!(fs::read_dir(&theirs).unwrap().count(), 1);
+        let empty = place.path().join("empty");
+        fs::create_dir(&empty).unwrap();
+        assert!(Folder::create(&empty).is_ok());
     }
 
     #[cfg(unix)]

@@ -1,5 +1,6 @@
 //! What could be seen on the way, a line for each look. All of it is public, or marked.
 
+use crate::config::Publicity;
 use crate::folder::Folder;
 use crate::{Failed, Scores};
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,8 @@ pub struct Look {
     pub epsilon: Option<f64>,
     /// How far the last step went.
     pub rate: f64,
+    /// Whether the figures are on public data.
+    pub figures: Publicity,
     /// Mean NLL on validation data.
     pub nll: Option<f64>,
     /// The share of targets that come out first.

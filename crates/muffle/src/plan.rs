@@ -188,7 +188,8 @@ fn events(config: &Config, sigma: Multipliers, setting: Setting<'_>, sampling: S
         // An epoch is charged as a whole, when its first lot is drawn.
         let lots = records.div_ceil(lot) as u64;
         let announced = optimizer.lots(0);
-        if (0..setting.steps.min(1000)).any(|step| optimizer.lots(step) != announced) || announced.len() != 1 {
+        let probing = matches!(config.optimizer.learning_rate, Auto::Value(Rate::Found(_)));
+        if probing || announced.len() != 1 {
             return Err(Refused::Query("probes of the loss need lots that are drawn anew: set privacy.sampling to \"poisson\"".into()));
         }
         all.push(sampling.event(records, &announced[0])?, setting.steps.div_ceil(lots)).map_err(failed)?;

@@ -1,7 +1,7 @@
 //! `report.html` from the folder of a run.
 
 use crate::config::{Config, Publicity};
-use crate::digits::{short, up};
+use crate::digits::{short, up, up_e};
 use crate::ending::{self, RESULT, SAMPLES};
 use crate::folder::Folder;
 use crate::history::{self, Look};
@@ -37,7 +37,7 @@ pub fn page(folder: &Folder) -> Result<Page, Failed> {
     let result: Value = serde_json::from_str(&result).map_err(|error| Failed::Input(format!("{}: {error}", folder.join(RESULT).display())))?;
     let statement = ending::statement(folder.path())?;
     let looks = history::read(folder, u64::MAX)?;
-    let publicity = match config.data.evaluation_data {
+    let publicity = match config.data.publicity() {
         Publicity::Public => page::Publicity::Public,
         Publicity::Private => page::Publicity::NonPrivate,
     };
@@ -48,7 +48,7 @@ pub fn page(folder: &Folder) -> Result<Page, Failed> {
         words: statement.words(),
         covered: statement.covered.clone(),
         not_covered: statement.not_covered.clone(),
-        warnings: warnings(&config, &statement),
+        warnings: warnings(&statement),
         figures: figures(&result, &statement, publicity),
         plots: plots(&statement, &looks, publicity)?,
         samples: samples(folder, publicity)?,
@@ -59,21 +59,19 @@ pub fn page(folder: &Folder) -> Result<Page, Failed> {
 
 fn headline(statement: &Statement) -> Headline {
     match (statement.epsilon, statement.delta) {
-        (Some(epsilon), Some(delta)) => Headline::Private { epsilon: up(epsilon, 3), delta: format!("{delta:.2e}") },
+        (Some(epsilon), Some(delta)) if statement.private => Headline::Private { epsilon: up(epsilon, 3), delta: up_e(delta) },
+        (Some(_), Some(_)) => Headline::NonPrivate { why: "The seed of the noise was fixed and is written below: whoever reads this can take the noise off.".into() },
         _ => Headline::NonPrivate { why: "This model was trained by an optimizer that neither clips nor adds noise.".into() },
     }
 }
 
-fn warnings(config: &Config, statement: &Statement) -> Vec<String> {
+fn warnings(statement: &Statement) -> Vec<String> {
     let mut list = Vec::new();
-    if config.privacy.seed.is_some() && statement.private {
-        list.push("The seed of the noise was fixed. Whoever knows it can take the noise off: for them there is no privacy at all.".into());
-    }
     if let Some(epsilon) = statement.epsilon.filter(|epsilon| *epsilon > 10.0) {
         list.push(format!("ε = {} is large: in the worst case an attacker can be almost certain.", up(epsilon, 1)));
     }
     if let Some(delta) = statement.delta.filter(|delta| *delta >= 1.0 / statement.records as f64) {
-        list.push(format!("δ = {delta:.1e} is not below 1/N: publishing one record at random would satisfy it."));
+        list.push(format!("δ = {delta:e} is not below 1/N: publishing one record at random would satisfy it."));
     }
     list
 }
@@ -115,16 +113,21 @@ fn plots(statement: &Statement, looks: &[Look], publicity: page::Publicity) -> R
     if let (Some(promised), Some(unit), Some(delta)) = (statement.promised_epsilon, statement.unit, statement.delta) {
         panels.push(Panel {
             plot: chart("What was spent", "ε", vec![curve("spent", &|look| look.epsilon)], vec![Mark { name: "promised".into(), y: promised }]),
-            caption: format!("ε after each step, at δ = {delta:.2e}. An upper bound at every point."),
+            caption: format!("ε after each step, at δ = {}. An upper bound at every point.", up_e(delta)),
             publicity: page::Publicity::Public,
         });
         // There is no curve for lots of fixed size and people with several rows.
         if let Some(plot) = trade_off(statement, unit, delta)? {
             panels.push(Panel {
                 plot,
-                caption: "Somebody guesses whether a given person was in the data, and is wrong about the absent as often as the lower axis says. No test, however clever, is right about the present more \
-                          often than the curve says. On the dashed line the model tells nothing."
-                    .into(),
+                caption: format!(
+                    "Somebody guesses {}, and raises a false alarm as often as the lower axis says. No test, however clever, is right more often than the curve says. On the dashed line the model tells nothing.",
+                    match (unit.adjacency, unit.rows) {
+                        (accounting::Adjacency::AddRemove, 1) => "whether a given record was in the data",
+                        (accounting::Adjacency::AddRemove, _) => "whether a given person was in the data",
+                        (accounting::Adjacency::ReplaceOne, _) => "which of two things somebody's record says",
+                    }
+                ),
                 publicity: page::Publicity::Public,
             });
         }
@@ -153,8 +156,8 @@ fn trade_off(statement: &Statement, unit: Unit, delta: f64) -> Result<Option<Plo
     };
     Ok(Some(Plot {
         title: "What an attacker can gain".into(),
-        x: Axis { label: "wrong about the absent (false positives)".into(), scale: Scale::Log },
-        y: Axis { label: "right about the present".into(), scale: Scale::Linear },
+        x: Axis { label: "false alarms".into(), scale: Scale::Log },
+        y: Axis { label: "right".into(), scale: Scale::Linear },
         series: vec![series("at most", Line::Solid, &|fpr| curve.tpr(fpr)), series("guessing", Line::Dashed, &|fpr| fpr)],
         marks: Vec::new(),
     }))
@@ -175,7 +178,8 @@ fn sections(config: &Config, statement: &Statement, result: &Value) -> Vec<Secti
         privacy.push(row("noise multiplier σ", short(sigma)));
         privacy.push(row("clip bound", config.optimizer.clip.given().map_or_else(|| "the optimizer's default".into(), |clip| short(*clip))));
         privacy.push(row("accountant", statement.accountant.map_or_else(String::new, |accountant| accountant.to_string())));
-        privacy.push(row("lots charged", statement.ledger.events().len().to_string()));
+        let what = if config.privacy.sampling == crate::config::Sampling::Shuffled { "epochs charged" } else { "lots charged" };
+        privacy.push(row(what, statement.ledger.events().len().to_string()));
         privacy.push(row("noise and lots from", statement.randomness.clone()));
     }
     privacy.push(row("ledger, SHA-256", statement.ledger_sha256.clone()));
@@ -198,10 +202,11 @@ fn sections(config: &Config, statement: &Statement, result: &Value) -> Vec<Secti
 
 fn evaluated(config: &Config) -> String {
     let name = match (&config.data.test, &config.data.validation) {
+        (None, Some(_)) if config.data.train == "embedded" => "the embedded test part".into(),
         (Some(path), _) | (None, Some(path)) => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         (None, None) => "the embedded test part".into(),
     };
-    match config.data.evaluation_data {
+    match config.data.publicity() {
         Publicity::Public => format!("{name}, declared public"),
         Publicity::Private => format!("{name}: people outside the guarantee"),
     }

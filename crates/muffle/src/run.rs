@@ -11,14 +11,13 @@ use crate::folder::Folder;
 use crate::history::{self, Look};
 use crate::optimizers::Name;
 use crate::session::{Interrupted, Session};
-use crate::snapshot::{self, Snapshot};
+use crate::snapshot::{self, Belongs, Snapshot};
 use crate::subject::{Circumstances, Subject};
 use crate::{Failed, Outcome, Plan, ending, memory};
 use accounting::{Event, Ledger};
-use curator::{Records, Sampling, Sealed};
-use model::{Example, Network};
+use curator::{Records, Sealed};
+use model::{Engine, Example, Network};
 use protocol::Params;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use tasks::Prepared;
 
@@ -93,20 +92,39 @@ pub fn train(config: &Config, out: &Path, watch: &mut dyn Watch) -> Result<Outco
     Plan::check(&config)?;
     let (labels, image) = data::survey(&config.data)?;
     let subject = Subject::open(&config, Circumstances { labels: &labels, image }, &mut |line| watch.said(line))?;
+    let people = fingerprint(&config)?;
+    not_the_people(&config, &people)?;
     let folder = Folder::create(out)?;
-    let begun = begin(&config, &folder, subject, &labels, None, watch);
-    match begun {
-        Ok(run) => {
-            folder.write(FINGERPRINT, &fingerprint(&config)?)?;
-            folder.write("config.toml", &config.print())?;
-            run.drive(watch)
-        }
+    let ready = begin(&config, &folder, subject, &labels, None, watch).and_then(|run| {
+        folder.write(FINGERPRINT, &people)?;
+        folder.write(LEDGER, &ledger_text(&Ledger::new())?)?;
+        // From here on there is a run in the folder.
+        folder.write("config.toml", &config.print())?;
+        Ok(run)
+    });
+    match ready {
+        Ok(run) => run.drive(watch),
         Err(failed) => {
-            // Nothing was charged: a folder without a run in it is of no use.
-            let _ = std::fs::remove_dir_all(out);
+            folder.discard();
             Err(failed)
         }
     }
+}
+
+/// Figures on the very people who are protected would be released without being paid for.
+fn not_the_people(config: &Config, people: &str) -> Result<(), Failed> {
+    for (key, path) in [("validation", &config.data.validation), ("test", &config.data.test)] {
+        if let Some(path) = path
+            && snapshot::digest_file(path)? == people
+        {
+            return Err(Failed::Input(format!("data.{key}: {} is the training data; figures on those people are not covered by any guarantee", path.display())));
+        }
+    }
+    Ok(())
+}
+
+fn ledger_text(ledger: &Ledger) -> Result<String, Failed> {
+    serde_json::to_string(ledger).map_err(|error| Failed::Input(error.to_string()))
 }
 
 /// Goes on with a run from its last snapshot.
@@ -116,12 +134,13 @@ pub fn train(config: &Config, out: &Path, watch: &mut dyn Watch) -> Result<Outco
 pub fn resume(out: &Path, watch: &mut dyn Watch) -> Result<Outcome, Failed> {
     let folder = Folder::open(out)?;
     let config = Config::read(&folder.join("config.toml")).map_err(Failed::Input)?;
-    if let Some(known) = folder.read(FINGERPRINT)? {
-        if known != fingerprint(&config)? {
+    match folder.read(FINGERPRINT)? {
+        Some(known) if known == fingerprint(&config)? => {}
+        Some(_) => {
             return Err(Failed::Input(format!("{}: not the data that the run began with; what it has spent was spent on those", config.data.train)));
         }
-    } else if folder.read(ending::RESULT)?.is_some() {
-        return Err(Failed::Input(format!("{}: the run is complete", out.display())));
+        None if is_complete(out) => return Err(Failed::Input(format!("{}: the run is complete", out.display()))),
+        None => return Err(Failed::Input(format!("{}: what was sealed is gone, and with it what the run needs to go on safely", out.display()))),
     }
     let (labels, image) = data::survey(&config.data)?;
     let subject = Subject::open(&config, Circumstances { labels: &labels, image }, &mut |line| watch.said(line))?;
@@ -129,17 +148,26 @@ pub fn resume(out: &Path, watch: &mut dyn Watch) -> Result<Outcome, Failed> {
     let ledger = match folder.read(LEDGER)? {
         Some(text) => serde_json::from_str(&text)
             .map_err(|error| Failed::Input(format!("{}: what was spent cannot be read: {error}", folder.join(LEDGER).display())))?,
-        None if snapshot.as_ref().is_none_or(|snapshot| snapshot.step == 0) => Ledger::new(),
-        // Without privacy nothing is charged, and every step counts as without a guarantee.
-        None if !private(&config) => {
-            let mut ledger = Ledger::new();
-            ledger.charge(Event::NonPrivate, snapshot.as_ref().map_or(0, |snapshot| snapshot.step))?;
-            ledger
-        }
         None => return Err(Failed::Input(format!("{}: it is gone, and with it what was spent", folder.join(LEDGER).display()))),
     };
+    let ledger = without_privacy(&config, ledger, snapshot.as_ref())?;
     let from = Left { snapshot, ledger, sealed: folder.read(SAMPLER)?.map(|text| Sealed::from_text(&text)).transpose()? };
     begin(&config, &folder, subject, &labels, Some(from), watch)?.drive(watch)
+}
+
+/// Whether a run is over: its result is there and nothing is sealed any more.
+pub(crate) fn is_complete(out: &Path) -> bool {
+    out.join(ending::RESULT).is_file() && !out.join(FINGERPRINT).exists()
+}
+
+/// Without privacy nothing is charged on the way: every step that was made counts as one without a guarantee.
+fn without_privacy(config: &Config, ledger: Ledger, snapshot: Option<&Snapshot>) -> Result<Ledger, Failed> {
+    if Name::of(&config.optimizer.name).is_ok_and(|name| name.private) {
+        return Ok(ledger);
+    }
+    let mut ledger = Ledger::new();
+    ledger.charge(Event::NonPrivate, snapshot.map_or(0, |snapshot| snapshot.step))?;
+    Ok(ledger)
 }
 
 /// What an interrupted run left.
@@ -158,6 +186,8 @@ pub(crate) struct Run<'a> {
     pub(crate) session: Session<Network>,
     pub(crate) first: Vec<u64>,
     pub(crate) limit: usize,
+    config_digest: String,
+    frozen: u64,
     validation: Vec<Example>,
     every: u64,
 }
@@ -177,9 +207,11 @@ fn begin<'a>(
     let limit = data::limit(&config.data, &subject)?;
     let preparation = subject.preparation(labels, limit);
     let validation = validation(config, &preparation)?;
+    first_row(config, &preparation)?;
     let (records, left_out) = data::people(config, &preparation, &folder.sealed())?;
     let micro_batch = config.training.micro_batch.or_else(|| memory::micro_batch(&subject.network, limit));
-    let (mut session, first) = session(config, &subject, records, from)?;
+    let frozen = frozen(&subject);
+    let (mut session, first) = session(config, &subject, records, from, frozen)?;
     session.set_micro_batch(micro_batch);
     keep(config, folder, &mut session);
     let total: usize = subject.network.tensors(&subject.params).map(|(_, tensor)| tensor.len()).sum();
@@ -194,30 +226,52 @@ fn begin<'a>(
         lot_tokens: (subject.tokenizer.is_some() && tokens.is_finite()).then(|| tokens * session.plan().lot_size()),
     });
     let every = config.evaluation.every.or_else(|| session.plan().steps.div_ceil(20)).max(1);
-    Ok(Run { config, folder, labels, subject, session, first, limit, validation, every })
+    Ok(Run { config, folder, labels, subject, session, first, limit, config_digest: config.digest(), frozen, validation, every })
 }
 
 /// The session, new or as it was left, and the fingerprints of the tensors before the first step.
-fn session(config: &Config, subject: &Subject, records: Records, from: Option<Left>) -> Result<(Session<Network>, Vec<u64>), Failed> {
+fn session(config: &Config, subject: &Subject, records: Records, from: Option<Left>, frozen: u64) -> Result<(Session<Network>, Vec<u64>), Failed> {
     let network = subject.network.twin();
     let Some(left) = from else {
         return Ok((Session::new(config, network, subject.params.clone(), records)?, fingerprints(&subject.params)));
     };
-    let charges = left.ledger.events().len();
-    // Interrupted before the first snapshot: what was charged counts all the same.
     let (step, params, optimizer, first) = match left.snapshot {
-        Some(snapshot) => (snapshot.step, snapshot.params, Some(snapshot.optimizer), snapshot.first),
+        Some(snapshot) => {
+            belongs(config, &snapshot.belongs, &left.ledger, left.sealed.as_ref(), frozen)?;
+            (snapshot.step, snapshot.params, Some(snapshot.optimizer), snapshot.first)
+        }
+        // Interrupted before the first snapshot: what was charged counts all the same.
         None => (0, subject.params.clone(), None, fingerprints(&subject.params)),
     };
-    // A step draws one lot at least, or is part of an epoch.
-    if charges < step && config.privacy.sampling != crate::config::Sampling::Shuffled && private(config) {
-        return Err(Failed::Input(format!("the ledger has {charges} charges, the checkpoint {step} steps: an old ledger was put in its place")));
-    }
     let session = Session::resume(config, network, records, Interrupted { ledger: left.ledger, sealed: left.sealed, optimizer, params })?;
     if session.steps() != step {
         return Err(Failed::Input(format!("the checkpoint says step {step}, its optimizer step {}", session.steps())));
     }
     Ok((session, first))
+}
+
+/// Refuses a ledger or a sampler older than the snapshot, another configuration, or another model.
+fn belongs(config: &Config, known: &Belongs, ledger: &Ledger, sealed: Option<&Sealed>, frozen: u64) -> Result<(), Failed> {
+    let charges = ledger.events().len();
+    if charges < known.charges {
+        return Err(Failed::Input(format!("the ledger has {charges} charges, the checkpoint knows of {}: an old ledger was put in its place", known.charges)));
+    }
+    if keeps(config) && sealed.is_none_or(|sealed| sealed.draws() < known.draws) {
+        return Err(Failed::Input(format!("the checkpoint knows of {} lots, the sealed part of fewer: an old one was put in its place", known.draws)));
+    }
+    if config.digest() != known.config {
+        return Err(Failed::Input("config.toml: not the configuration that the run began with (only threads, micro_batch, checkpoint_every and [evaluation] may change)".into()));
+    }
+    if frozen != known.frozen {
+        return Err(Failed::Input(format!("{}: not the model that the run began with", config.model.source)));
+    }
+    Ok(())
+}
+
+/// Whether a resumed process needs to know what was drawn.
+fn keeps(config: &Config) -> bool {
+    let private = Name::of(&config.optimizer.name).is_ok_and(|name| name.private);
+    private && (config.privacy.seed.is_some() || config.privacy.sampling == crate::config::Sampling::Shuffled)
 }
 
 /// Writes the ledger after each charge and, where a resumed process would need it, the sampler after each draw.
@@ -227,13 +281,22 @@ fn keep(config: &Config, folder: &Folder, session: &mut Session<Network>) {
         let text = serde_json::to_string(spent).map_err(|error| error.to_string())?;
         crate::folder::write(&ledger, text.as_bytes()).map_err(|failed| failed.to_string())
     }));
-    let needed = config.privacy.seed.is_some() || matches!(session.plan().sampling, Sampling::Shuffled { .. });
-    if needed {
+    if keeps(config) {
         let sampler = folder.join(SAMPLER);
         session.set_keeper(Box::new(move |sealed| {
             let text = sealed.to_text().map_err(|refused| refused.to_string())?;
             crate::folder::write(&sampler, text.as_bytes()).map_err(|failed| failed.to_string())
         }));
+    }
+}
+
+/// Whether the test data can be read, and is what the model reads: better known now than after the last step.
+fn first_row(config: &Config, preparation: &tasks::Preparation<'_>) -> Result<(), Failed> {
+    let Some(row) = data::rows(&config.data, Which::Test)?.and_then(|mut rows| rows.next()) else { return Ok(()) };
+    match preparation.example(&row?)? {
+        Prepared::UnknownLabel => Err(Failed::Input("data.test: a label that is not among data.labels".into())),
+        Prepared::Unfit(expected) => Err(Failed::Input(format!("data.test: expected {expected}, which is what the model reads"))),
+        _ => Ok(()),
     }
 }
 
@@ -294,7 +357,7 @@ impl Run<'_> {
     fn look(&mut self, network: &mut Network, rate: f64) -> Result<Look, Failed> {
         let scores = (!self.validation.is_empty()).then(|| evaluate::examples(network, self.session.params(), &self.validation)).transpose()?;
         let epsilon = self.session.guarantee()?.epsilon;
-        let look = Look { step: self.session.steps(), epsilon: epsilon.is_finite().then_some(epsilon), rate, nll: None, accuracy: None };
+        let look = Look { step: self.session.steps(), epsilon: epsilon.is_finite().then_some(epsilon), rate, figures: self.publicity(), nll: None, accuracy: None };
         Ok(look.with(scores))
     }
 
@@ -304,6 +367,12 @@ impl Run<'_> {
             params: self.session.params().clone(),
             optimizer: self.session.optimizer(),
             first: self.first.clone(),
+            belongs: Belongs {
+                config: self.config_digest.clone(),
+                frozen: self.frozen,
+                charges: self.session.ledger().events().len(),
+                draws: self.session.draws(),
+            },
         };
         snapshot.save(&self.folder.join("checkpoints"))
     }
@@ -317,21 +386,19 @@ impl Run<'_> {
 
     /// Whether figures on validation and test data are public.
     pub(crate) fn publicity(&self) -> Publicity {
-        self.config.data.evaluation_data
+        self.config.data.publicity()
     }
 }
 
-fn private(config: &Config) -> bool {
-    Name::of(&config.optimizer.name).is_ok_and(|name| name.private)
+fn fingerprints(params: &Params) -> Vec<u64> {
+    params.iter().map(|tensor| snapshot::fingerprint(std::iter::once(tensor))).collect()
 }
 
-fn fingerprints(params: &Params) -> Vec<u64> {
-    let of = |tensor: &tensor::Array| {
-        let mut hasher = DefaultHasher::new();
-        tensor.data().iter().for_each(|x| x.to_bits().hash(&mut hasher));
-        hasher.finish()
-    };
-    params.iter().map(of).collect()
+/// Of the weights that are not trained.
+fn frozen(subject: &Subject) -> u64 {
+    let trained: Vec<String> = subject.network.trainable().into_iter().map(|tensor| tensor.name).collect();
+    let all = subject.network.tensors(&subject.params);
+    snapshot::fingerprint(all.filter(|(name, _)| !trained.iter().any(|trained| trained == name)).map(|(_, tensor)| tensor))
 }
 
 /// SHA-256 of the training data: sealed, for it tells of them.

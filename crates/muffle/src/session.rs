@@ -31,6 +31,8 @@ pub struct Session<E> {
     optimizer: Optimizer,
     oracle: Answering<E>,
     params: Params,
+    /// Whether it goes on with a run that was interrupted.
+    resumed: bool,
 }
 
 enum Answering<E> {
@@ -82,7 +84,12 @@ impl<E: Engine> Session<E> {
     fn begin(config: &Config, mut engine: E, params: Params, records: Records, from: Option<Interrupted>) -> Result<Self, Failed> {
         let tensors = engine.trainable();
         let plan = Plan::new(config, records.places(), &tensors, &params)?;
-        model::probe(&mut engine, &params)?;
+        match from {
+            None => model::probe(&mut engine, &params)?,
+            // Where a run stands now, gradients may be anything.
+            Some(_) => model::isolated(&mut engine, &params)?,
+        }
+        let resumed = from.is_some();
         let setting = Setting { tensors: &tensors, params: &params, lot_size: plan.lot_size(), steps: plan.steps };
         let mut optimizer = optimizers::build(config, plan.sigma, setting)?;
         let randomness = config.privacy.seed.map_or_else(Randomness::from_system, |seed| Ok(Randomness::fixed(seed)))?;
@@ -103,7 +110,7 @@ impl<E: Engine> Session<E> {
         if let (Answering::Privately(curator), Some(sealed)) = (&mut oracle, sealed) {
             curator.unseal(sealed)?;
         }
-        Ok(Self { plan, optimizer, oracle, params })
+        Ok(Self { plan, optimizer, oracle, params, resumed })
     }
 
     /// One step; `None` if all steps are done, or what is left of the budget, after an interruption, does not pay for another.
@@ -121,7 +128,7 @@ impl<E: Engine> Session<E> {
         match self.optimizer.step(&mut self.params, oracle) {
             Ok(step) => Ok(Some(step)),
             // Steps that were charged and lost in an interruption are not made up for.
-            Err(Refused::Budget(_)) if self.optimizer.steps() > 0 => Ok(None),
+            Err(Refused::Budget(_)) if self.resumed && self.optimizer.steps() > 0 => Ok(None),
             Err(refused) => Err(refused.into()),
         }
     }
@@ -168,6 +175,14 @@ impl<E: Engine> Session<E> {
         match &self.oracle {
             Answering::Privately(curator) => curator.trainable(),
             Answering::Exactly(exact) => exact.trainable(),
+        }
+    }
+
+    /// How many lots were drawn, or may have been.
+    pub fn draws(&self) -> u64 {
+        match &self.oracle {
+            Answering::Privately(curator) => curator.draws(),
+            Answering::Exactly(exact) => exact.ledger().events().len(),
         }
     }
 

@@ -25,6 +25,22 @@ pub struct Snapshot {
     pub optimizer: State,
     /// A fingerprint of each tensor as it was before the first step.
     pub first: Vec<u64>,
+    /// What it belongs to.
+    pub belongs: Belongs,
+}
+
+/// What must not have changed, or gone back, when a run goes on from a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Belongs {
+    /// SHA-256 of the configuration, as far as it decides what is trained and charged.
+    pub config: String,
+    /// A fingerprint of the frozen weights.
+    pub frozen: u64,
+    /// Charges in the ledger.
+    pub charges: u64,
+    /// Lots that were drawn.
+    pub draws: u64,
 }
 
 /// What stands in the file `snapshot`.
@@ -35,6 +51,7 @@ struct Written {
     step: u64,
     optimizer: Skeleton,
     first: Vec<u64>,
+    belongs: Belongs,
     /// SHA-256 of each file.
     files: BTreeMap<String, String>,
 }
@@ -66,7 +83,8 @@ impl Snapshot {
     /// If the system refuses. What was there is then as it was.
     pub fn save(&self, folder: &Path) -> Result<(), Failed> {
         let place = folder.join(format!("step-{:09}", self.step));
-        if place.exists() {
+        // One that is there may be damaged: then this one takes its place.
+        if Self::load(&place).is_ok_and(|there| there == *self) {
             return Ok(());
         }
         let beside = folder.join(".writing");
@@ -77,6 +95,7 @@ impl Snapshot {
         clear(&beside)?;
         fs::create_dir_all(&beside).map_err(Failed::at(&beside))?;
         let result = self.write(&beside).and_then(|()| {
+            clear(&place)?;
             fs::rename(&beside, &place).and_then(|()| folder::sync(folder)).map_err(Failed::at(&place))
         });
         if result.is_err() {
@@ -97,7 +116,7 @@ impl Snapshot {
         let mut tensors = Vec::new();
         let optimizer = skeleton(&self.optimizer, "", &mut tensors);
         files.insert(OPTIMIZER.into(), store(&folder.join(OPTIMIZER), tensors.into_iter())?);
-        let head = Written { version: VERSION, step: self.step, optimizer, first: self.first.clone(), files };
+        let head = Written { version: VERSION, step: self.step, optimizer, first: self.first.clone(), belongs: self.belongs.clone(), files };
         let text = serde_json::to_string_pretty(&head).map_err(|error| Failed::Input(error.to_string()))?;
         folder::write(&folder.join(HEAD), format!("{}\n{text}", digest(text.as_bytes())).as_bytes())
     }
@@ -143,7 +162,7 @@ impl Snapshot {
         let bytes = file(OPTIMIZER)?;
         let tensors = SafeTensors::deserialize(&bytes).map_err(|error| damaged(&error))?;
         let optimizer = state(&head.optimizer, "", &tensors).ok_or_else(|| damaged(&"the optimizer's memory is incomplete"))?;
-        Ok(Self { step: head.step, params, optimizer, first: head.first })
+        Ok(Self { step: head.step, params, optimizer, first: head.first, belongs: head.belongs })
     }
 }
 
@@ -200,6 +219,17 @@ pub(crate) fn digest_file(path: &Path) -> Result<String, Failed> {
     }
 }
 
+/// A number that stands for the bits of some tensors.
+pub(crate) fn fingerprint<'a>(tensors: impl Iterator<Item = &'a Array>) -> u64 {
+    let mut sum = Sha256::new();
+    for tensor in tensors {
+        for numbers in tensor.data().chunks(1 << 14) {
+            sum.update(numbers.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>());
+        }
+    }
+    u64::from_le_bytes(*sum.finalize().first_chunk().unwrap_or(&[0; 8]))
+}
+
 /// SHA-256 in hexadecimal digits.
 pub(crate) fn digest(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
@@ -253,7 +283,7 @@ mod tests {
         part.tensors.insert("m".into(), vec![tensor(&[2, 3]), tensor(&[4])]);
         part.tensors.insert("none".into(), vec![]);
         optimizer.parts.insert("descent".into(), part);
-        Snapshot { step, params: Params::new(vec![tensor(&[2, 3]), tensor(&[0]), tensor(&[4])]), optimizer, first: vec![1, u64::MAX, 3] }
+        Snapshot { step, params: Params::new(vec![tensor(&[2, 3]), tensor(&[0]), tensor(&[4])]), optimizer, first: vec![1, u64::MAX, 3], belongs: Belongs { config: "x".into(), frozen: 7, charges: step, draws: 2 * step } }
     }
 
     fn silent() -> impl FnMut(&str) {
@@ -298,6 +328,15 @@ mod tests {
                 assert!(Snapshot::newest(place.path(), &mut silent()).is_err());
             }
         }
+    }
+
+    #[test]
+    fn a_damaged_one_is_replaced() {
+        let place = tempfile::tempdir().unwrap();
+        snapshot(1).save(place.path()).unwrap();
+        fs::write(place.path().join("step-000000001").join(PARAMS), "x").unwrap();
+        snapshot(1).save(place.path()).unwrap();
+        assert_eq!(Snapshot::newest(place.path(), &mut silent()).unwrap(), Some(snapshot(1)));
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use crate::config::{Config, Publicity};
 use crate::optimizers::Name;
+use crate::digits::{up, up_e};
 use crate::{Failed, Plan, snapshot};
-use accounting::{Accountant, Guarantee, Ledger, Unit};
+use accounting::{Accountant, Delta, Guarantee, Ledger, Unit};
 use curator::Sampling;
 use serde::{Deserialize, Serialize};
 
@@ -61,11 +62,13 @@ impl Statement {
     /// If the price cannot be computed.
     pub fn new(config: &Config, plan: &Plan, ledger: &Ledger, steps: u64, weights_sha256: Vec<(String, String)>) -> Result<Self, Failed> {
         let spent = plan.budget.map(|_| plan.spent(ledger)).transpose()?;
+        // Whoever reads the statement would know the seed, and could take the noise off.
+        let private = spent.is_some() && config.privacy.seed.is_none();
         let text = serde_json::to_string(ledger).map_err(|error| Failed::Input(error.to_string()))?;
         Ok(Self {
             version: VERSION,
             software: concat!("muffle ", env!("CARGO_PKG_VERSION")).into(),
-            private: spent.is_some(),
+            private,
             epsilon: spent.map(|spent| spent.epsilon),
             delta: spent.map(|spent| spent.delta),
             promised_epsilon: plan.budget.map(|budget| budget.epsilon.get()),
@@ -78,13 +81,13 @@ impl Statement {
             steps,
             randomness: match config.privacy.seed {
                 None => "the operating system".into(),
-                Some(seed) => format!("FIXED SEED {seed}: there is no privacy for anybody who knows it"),
+                Some(seed) => format!("FIXED SEED {seed}: whoever knows it, and you do now, can take the noise off"),
             },
             ledger: ledger.clone(),
             ledger_sha256: snapshot::digest(text.as_bytes()),
             weights_sha256,
-            covered: spent.map(|spent| covered(config, plan, &spent)).unwrap_or_default(),
-            not_covered: not_covered(config, spent.is_some()),
+            covered: spent.filter(|_| private).map(|spent| covered(config, ledger, &spent)).unwrap_or_default(),
+            not_covered: not_covered(config, private),
         })
     }
 
@@ -93,22 +96,28 @@ impl Statement {
         let (Some(epsilon), Some(delta), Some(unit)) = (self.epsilon, self.delta, self.unit) else {
             return vec!["This model was trained without privacy. Whatever is in the data may be in the model.".into()];
         };
+        if !self.private {
+            return vec![format!(
+                "The noise came from a seed that is written in this statement, so that it protects nobody from its readers. With a secret seed the run would have ε = {} at δ = {}.",
+                up(epsilon, 3),
+                up_e(delta)
+            )];
+        }
         let whose = if unit.rows == 1 { "one record".to_string() } else { format!("all records of one person, of which at most {} took part", unit.rows) };
         let change = match unit.adjacency {
             accounting::Adjacency::AddRemove => format!("with or without {whose}"),
             accounting::Adjacency::ReplaceOne => format!("if {whose} had said something else"),
         };
         let factor = epsilon.exp();
+        let factor = if factor < 1e4 { up(factor, 2) } else { up_e(factor) };
         vec![
             format!(
-                "Whoever sees this model, and every value that was released while it was made, sees almost the same as {change}. Nothing that could happen to somebody because of the model would be more than \
-                 e^{epsilon:.3} ≈ {} times as likely{}, except with a probability of at most {delta:.2e}.",
-                if factor < 1e6 { format!("{factor:.1}") } else { format!("{factor:.1e}") },
-                if unit.adjacency == accounting::Adjacency::AddRemove { " because their data was there" } else { "" },
+                "Whoever sees this model, and every value that was released while it was made, sees almost the same as {change}: whatever they do, it becomes at most e^{} ≤ {factor} times as likely, and then \
+                 by another {} at most.",
+                up(epsilon, 3),
+                up_e(delta),
             ),
-            "That is the worst case, over all data and all attackers, whatever they know of everybody else. The chart of what an attacker can gain says the same in another way: how often somebody who guesses \
-             whether a given person was there can be right, for each rate of false alarms they accept."
-                .into(),
+            "That is the worst case, over all data and all attackers, whatever they know of everybody else.".into(),
         ]
     }
 }
@@ -123,21 +132,33 @@ fn sampling(sampling: Sampling) -> String {
     }
 }
 
-fn covered(config: &Config, plan: &Plan, spent: &Guarantee) -> Vec<String> {
+fn covered(config: &Config, ledger: &Ledger, spent: &Guarantee) -> Vec<String> {
     let unit = match (&config.data.group, spent.unit.rows) {
         (Some(column), rows) => format!("Every person, as named in the column {column:?}, with all of the {rows} rows at most that took part."),
-        (None, _) => "Every single row of the training data. Somebody with several rows is protected less: the ε of k rows is about k times as large.".into(),
+        (None, _) => format!(
+            "Every single row of the training data. Somebody with several rows is protected less: with 2 rows ε is {}, with 10 rows {}, at the same δ.",
+            of_rows(ledger, spent, 2),
+            of_rows(ledger, spent, 10)
+        ),
     };
+    let what = if config.privacy.sampling == crate::config::Sampling::Shuffled { "epochs" } else { "lots" };
     vec![
         unit,
-        format!("All {} lots that were drawn, in whatever order the answers led to; the noise followed a plan that was fixed before the first.", plan.events.len()),
+        format!("All {} {what} that were charged, in whatever order the answers led to; the noise followed a plan that was fixed before the first.", ledger.events().len()),
         "The model, every checkpoint, the learning rates and whatever anybody computes from them.".into(),
     ]
 }
 
+/// ε of somebody with several rows.
+fn of_rows(ledger: &Ledger, spent: &Guarantee, rows: u64) -> String {
+    let unit = Unit { rows, ..spent.unit };
+    let price = Delta::new(spent.delta).and_then(|delta| ledger.cost(unit)?.epsilon(Accountant::Best, delta));
+    price.map_or_else(|_| format!("more than {rows} times as large"), |price| up(price.epsilon, 1))
+}
+
 fn not_covered(config: &Config, private: bool) -> Vec<String> {
     if !private {
-        return vec!["Everybody in the training data.".into()];
+        return vec!["Anybody in the training data.".into()];
     }
     let mut list = vec![
         "That there is such a data set, how many records of it took part, and the configuration: they count as public.".to_string(),
@@ -147,11 +168,8 @@ fn not_covered(config: &Config, private: bool) -> Vec<String> {
         "Whoever can watch the machine at work: time, memory, the folder of the data, files that were sealed.".into(),
         "Rounding: noise is drawn from a cryptographic generator and rounded onto a public grid; the exact law of floating-point numbers is argued, not proved.".into(),
     ];
-    if config.data.evaluation_data == Publicity::Private {
+    if config.data.publicity() == Publicity::Private {
         list.push("The people of the validation and test data: every figure on them is marked NON-PRIVATE.".into());
-    }
-    if config.privacy.seed.is_some() {
-        list.push("Anybody, against somebody who knows the seed of the noise: it was fixed.".into());
     }
     if Name::of(&config.optimizer.name).is_ok_and(|name| name.needs_pairs()) || config.model.lora_rank > 0 {
         list.push("The frozen weights: they are those of the model as it was.".into());

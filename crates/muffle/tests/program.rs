@@ -31,7 +31,7 @@ fn run_toml(place: &Path, steps: u64) -> PathBuf {
     let words: Vec<String> = muffle::corpus::pairs(muffle::corpus::Part::Validation, 200).into_iter().map(|pair| pair.source + &pair.target).collect();
     tasks::Tokenizer::train(words.iter().map(String::as_str), 400, &["<bos>", "<eos>"]).unwrap().save(&place.join("tokenizer.json")).unwrap();
     let text = format!(
-        "[model]\ntokenizer = \"tokenizer.json\"\n[data]\ntrain = \"people.txt\"\nvalidation = \"public.txt\"\nmax_length = 129\n\
+        "[model]\ntokenizer = \"tokenizer.json\"\n[data]\ntrain = \"people.txt\"\nvalidation = \"public.txt\"\nevaluation_data = \"public\"\nmax_length = 129\n\
          [privacy]\nepsilon = 8.0\n[training]\nsteps = {steps}\nlot_size = 10\ncheckpoint_every = 3\n[evaluation]\nevery = 5\nsamples = 1\nbeams = 2\nmax_new_tokens = 5\n"
     );
     let path = place.join("RUN.toml");

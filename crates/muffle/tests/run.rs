@@ -15,8 +15,9 @@ fn config(more: &str) -> Config {
     config.training.lot_size = muffle::config::Auto::Value(20);
     config.training.checkpoint_every = 2;
     config.data.max_length = muffle::config::Auto::Value(129);
-    config.data.train = corpus();
-    config.data.validation = Some(config.data.train.clone().into());
+    config.data.train = corpus(muffle::corpus::Part::Train, 400);
+    config.data.validation = Some(corpus(muffle::corpus::Part::Validation, 40).into());
+    config.data.evaluation_data = muffle::config::Auto::Value(muffle::config::Publicity::Public);
     config.model.tokenizer = muffle::config::Auto::Value(tokenizer());
     config.evaluation.samples = 1;
     config.evaluation.examples = 20;
@@ -24,12 +25,12 @@ fn config(more: &str) -> Config {
     more.lines().filter(|line| !line.trim().is_empty()).fold(config, |config, change| config.with(change).unwrap())
 }
 
-/// 400 pairs of the embedded corpus, as a file.
-fn corpus() -> String {
-    let path = std::env::temp_dir().join(format!("muffle-corpus-{}.txt", std::process::id()));
+/// Pairs of the embedded corpus, as a file.
+fn corpus(part: muffle::corpus::Part, count: usize) -> String {
+    let path = std::env::temp_dir().join(format!("muffle-{part:?}-{}.txt", std::process::id()));
     if !path.exists() {
         let line = |pair: muffle::corpus::Pair| format!("{}||{}\n", pair.source, pair.target);
-        let text: String = muffle::corpus::pairs(muffle::corpus::Part::Train, 400).into_iter().map(line).collect();
+        let text: String = muffle::corpus::pairs(part, count).into_iter().map(line).collect();
         let beside = path.with_extension(format!("{:?}", std::thread::current().id()));
         std::fs::write(&beside, text).unwrap();
         std::fs::rename(&beside, &path).unwrap();
@@ -75,6 +76,12 @@ impl Watch for Stopping {
     }
 }
 
+/// All files of a folder.
+fn walk(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
+}
+
 fn ledger(folder: &Path) -> Ledger {
     serde_json::from_str(&std::fs::read_to_string(folder.join("ledger.json")).unwrap()).unwrap()
 }
@@ -97,7 +104,7 @@ fn a_run_leaves_a_model_with_a_statement_that_can_be_computed_again() {
     assert!(!out.join("sealed").exists(), "nothing is sealed when it is over");
     // The model is read by anything that reads the layout, and says the same.
     let mut config = Config::default().data;
-    config.train = corpus();
+    config.train = corpus(muffle::corpus::Part::Validation, 40);
     let subject = muffle::Subject::look_at(out.to_str().unwrap(), &mut |_| ()).unwrap();
     let preparation = subject.preparation(&[], subject.longest() + 1);
     let rows = muffle::data::rows(&config, muffle::data::Which::Train).unwrap().unwrap();
@@ -106,8 +113,14 @@ fn a_run_leaves_a_model_with_a_statement_that_can_be_computed_again() {
     assert!((scores.nll - known.nll).abs() < 1e-6 && scores.tokens == known.tokens, "{scores:?} {known:?}");
     assert!(outcome.texts.is_some() && outcome.samples.len() == 1);
     let html = std::fs::read_to_string(out.join("report.html")).unwrap();
-    assert!(html.contains("ε") && html.contains(&outcome.samples[0].source) && !html.contains("NON-PRIVATE"));
-    // Nobody's row is anywhere in what is handed out, but the validation data's, which was declared public.
+    assert!(html.contains("<i>ε</i> = 8.000<") && html.contains(&outcome.samples[0].source) && !html.contains("NON-PRIVATE"));
+    // Nobody's row is anywhere in what is handed out.
+    let people = std::fs::read_to_string(corpus(muffle::corpus::Part::Train, 400)).unwrap();
+    for entry in walk(&out) {
+        let bytes = std::fs::read(&entry).unwrap();
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(people.lines().all(|line| !text.contains(line.split("||").nth(1).unwrap())), "{}", entry.display());
+    }
     assert!(matches!(resume(&out, &mut Silent), Err(Failed::Input(what)) if what.contains("complete")));
     assert!(matches!(train(&self::config(""), &out, &mut Silent), Err(Failed::Input(what)) if what.contains("muffle resume")));
 }
@@ -177,9 +190,38 @@ fn what_was_put_in_its_place_is_refused() {
     let (_keep, out, _) = stopped("");
     std::fs::write(out.join("ledger.json"), r#"{"version":1,"events":[]}"#).unwrap();
     refused(&out, "an old ledger");
-    let (_keep, out, _) = stopped("");
-    std::fs::remove_file(out.join("ledger.json")).unwrap();
-    refused(&out, "it is gone");
+    for after in [1, 3] {
+        // Before the first checkpoint as well as after it.
+        let (_keep, out, _) = stopped(&format!("training.checkpoint_every={}", 10 * after));
+        std::fs::remove_file(out.join("ledger.json")).unwrap();
+        refused(&out, "it is gone");
+    }
+    let (_keep, out, _) = stopped("privacy.seed=5");
+    std::fs::remove_dir_all(out.join("sealed")).unwrap();
+    refused(&out, "sealed is gone");
+    // Twice as many lots as steps: one fewer is still noticed.
+    let (_keep, out, _) = stopped("optimizer.learning_rate=hyfree\noptimizer.hyfree.every=1");
+    let mut shorter = Ledger::new();
+    ledger(&out).events().runs().iter().for_each(|(event, count)| shorter.charge(event.clone(), *count).unwrap());
+    let text = serde_json::to_string(&shorter).unwrap();
+    assert_eq!(shorter, ledger(&out));
+    let last = shorter.events().runs().last().unwrap().1;
+    std::fs::write(out.join("ledger.json"), text.replacen(&format!("}},{last}]]"), &format!("}},{}]]", last - 1).replace("},0]]", "},1]]"), 1)).unwrap();
+    if ledger(&out).events().len() < shorter.events().len() {
+        refused(&out, "an old ledger");
+    }
+    // A sampler from before the checkpoint.
+    let (_keep, out, _) = stopped("privacy.sampling=shuffled");
+    let sampler = out.join("sealed/sampler.json");
+    std::fs::write(&sampler, std::fs::read_to_string(&sampler).unwrap().replacen("\"draws\":3", "\"draws\":2", 1)).unwrap();
+    refused(&out, "an old one was put in its place");
+    for (from, to) in [("name = \"dp-muon-bc\"", "name = \"muon\""), ("steps = 6", "steps = 9"), ("adjacency = \"add-remove\"", "adjacency = \"replace-one\"")] {
+        let (_keep, out, _) = stopped("");
+        let text = std::fs::read_to_string(out.join("config.toml")).unwrap();
+        assert!(text.contains(from), "{from}");
+        std::fs::write(out.join("config.toml"), text.replace(from, to)).unwrap();
+        assert!(resume(&out, &mut Silent).is_err(), "{to}");
+    }
     let (_keep, out, _) = stopped("");
     std::fs::write(out.join("ledger.json"), "{").unwrap();
     refused(&out, "cannot be read");
@@ -189,11 +231,15 @@ fn what_was_put_in_its_place_is_refused() {
     let (_keep, out, _) = stopped("privacy.sampling=shuffled");
     std::fs::write(out.join("sealed/sampler.json"), "{}").unwrap();
     refused(&out, "sealed part");
-    // Another plan than the one it was spent under.
     let (_keep, out, _) = stopped("");
     let text = std::fs::read_to_string(out.join("config.toml")).unwrap();
     std::fs::write(out.join("config.toml"), text.replace("lot_size = 20", "lot_size = 21")).unwrap();
-    refused(&out, "not in the plan");
+    refused(&out, "not the configuration");
+    // What is only about speed or looking may change.
+    let (_keep, out, _) = stopped("");
+    let text = std::fs::read_to_string(out.join("config.toml")).unwrap();
+    std::fs::write(out.join("config.toml"), text.replace("micro_batch = \"auto\"", "micro_batch = 7").replace("samples = 1", "samples = 2")).unwrap();
+    assert_eq!(resume(&out, &mut Silent).unwrap().samples.len(), 2);
 }
 
 #[test]
@@ -217,7 +263,10 @@ fn bad_input_is_one_line_and_leaves_nothing() {
         ("optimizer.name=dp-prism".into(), "model.lora_rank"),
         ("model.source=preset:gpt3".into(), "no preset"),
         ("model.source=/nowhere/at all".into(), "/nowhere/at all"),
-        ("privacy.epsilon=1e-9\nprivacy.delta=1e-30".into(), "ε"),
+        ("privacy.epsilon=1e-9\nprivacy.delta=1e-30".into(), "no noise multiplier"),
+        ("privacy.sampling=shuffled\noptimizer.learning_rate=hyfree\noptimizer.hyfree.every=1500".into(), "drawn anew"),
+        ("data.test=/nowhere/test.txt".into(), "/nowhere/test.txt"),
+        (format!("data.validation={}", corpus(muffle::corpus::Part::Train, 400)), "is the training data"),
         ("model.also_train=[\"x\"]".into(), "everything is trained"),
         ("model.lora_rank=2\nmodel.lora_on=[\"nothing\"]".into(), "nothing would be trained"),
     ] {
@@ -263,6 +312,13 @@ fn private_validation_data_is_marked() {
     let html = std::fs::read_to_string(out.join("report.html")).unwrap();
     assert!(html.contains("NON-PRIVATE"));
     assert!(outcome.statement.not_covered.iter().any(|line| line.contains("validation")));
+    assert!(outcome.samples.is_empty(), "no row of theirs is shown");
+    assert!(std::fs::read_to_string(out.join("history.jsonl")).unwrap().lines().all(|line| line.contains("\"figures\":\"private\"")));
+    assert_eq!(outcome.json()["figures"], "NON-PRIVATE");
+    // Files count as people's unless they are declared public.
+    let undeclared = Config { data: muffle::config::Data { evaluation_data: muffle::config::Auto::Auto, ..config("").data }, ..config("") };
+    assert_eq!(undeclared.data.publicity(), muffle::config::Publicity::Private);
+    assert_eq!(Config::embedded().data.publicity(), muffle::config::Publicity::Public);
 }
 
 #[test]
@@ -276,14 +332,15 @@ fn without_privacy_it_says_so() {
     assert!(std::fs::read_to_string(out.join("report.html")).unwrap().contains("Not private"));
 }
 
-/// The same seed gives the same run, whatever the micro-batch, to rounding; and going on does not repeat noise.
+/// The same seed gives the same run, whatever the micro-batch, to rounding; and it is no privacy.
 #[test]
 fn a_fixed_seed_is_reported() {
     let place = tempfile::tempdir().unwrap();
     let nll = |name: &str, more: &str| train(&config(more), &place.path().join(name), &mut Silent).unwrap();
     let (a, b) = (nll("a", "privacy.seed=5"), nll("b", "privacy.seed=5\ntraining.micro_batch=3"));
     assert!((a.scores.unwrap().nll - b.scores.unwrap().nll).abs() < 1e-4);
-    assert!(a.statement.randomness.contains("FIXED SEED 5"));
+    assert!(a.statement.randomness.contains("FIXED SEED 5") && !a.statement.private && a.statement.covered.is_empty());
+    assert!(std::fs::read_to_string(place.path().join("a/report.html")).unwrap().contains("Not private"));
     let c = nll("c", "");
     assert!((a.scores.unwrap().nll - c.scores.unwrap().nll).abs() > 1e-6);
 }

@@ -108,6 +108,9 @@ impl Eval {
         if let Some(texts) = texts {
             lines.push(("BLEU", format!("{:.2}", texts.bleu)));
             lines.push(("ROUGE-L", format!("{:.2}, {} texts", texts.rouge_l, texts.items)));
+            if texts.left_out > 0 {
+                lines.push(("left out", format!("{} sources that leave no room for a text", texts.left_out)));
+            }
         }
         print(&fields(&lines));
         Ok(())

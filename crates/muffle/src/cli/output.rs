@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-pub(crate) use crate::digits::{short, up};
+pub(crate) use crate::digits::{short, up, up_e};
 
 /// A warning, on standard error.
 pub(crate) fn warn(message: &str) {

@@ -1,6 +1,6 @@
 //! How a run goes, on standard error: a live line on a terminal, a line now and then elsewhere.
 
-use super::output::{short, up, warn};
+use super::output::{short, up, up_e, warn};
 use crate::config::Publicity;
 use crate::run::{Begun, Progress, Watch};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -72,9 +72,9 @@ impl Watch for Terminal {
         match (&plan.budget, &plan.price) {
             (Some(budget), Some(price)) => {
                 self.line(&format!(
-                    "privacy    ε = {} at δ = {:.3e}, {}; by {}{}",
+                    "privacy    ε = {} at δ = {}, {}; by {}{}",
                     up(price.epsilon, 3),
-                    price.delta,
+                    up_e(price.delta),
                     budget.unit,
                     price.accountant,
                     if begun.config.privacy.delta.given().is_none() { "; δ is 1/(10 N), the default" } else { "" }
@@ -100,7 +100,7 @@ impl Watch for Terminal {
             steps: plan.steps,
             first: begun.step,
             budget: plan.budget.map(|budget| budget.epsilon.get()),
-            non_private: if begun.config.data.evaluation_data == Publicity::Private { " (NON-PRIVATE)" } else { "" },
+            non_private: if begun.config.data.publicity() == Publicity::Private { " (NON-PRIVATE)" } else { "" },
             lot: plan.lot_size(),
             lot_tokens: begun.lot_tokens,
             began: Instant::now(),
@@ -124,13 +124,14 @@ impl Watch for Terminal {
             parts.push(format!("validation NLL {nll:.4}{}", said.non_private));
         }
         let made = progress.step - said.first;
-        if made > 0 {
+        // How long a step takes depends on who is in its lot: for the eyes of whoever holds the data, not for a log.
+        if made > 0 && self.live {
             let each = said.began.elapsed().as_secs_f64() / made as f64;
             parts.push(match said.lot_tokens {
                 Some(tokens) => format!("{} tokens/s", short(tokens / each)),
                 None => format!("{} examples/s", short(said.lot / each)),
             });
-            parts.push(format!("{} left", clock((said.steps - progress.step) as f64 * each)));
+            parts.push(format!("{} left", clock(said.steps.saturating_sub(progress.step) as f64 * each)));
         }
         if self.live {
             self.bar.set_position(progress.step);

@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::number::{count, real};
-use super::output::{fields, print, print_json, up};
+use super::output::{fields, print, print_json, up, up_e};
 use super::progress::Terminal;
 use crate::config::{Auto, Config, FoundBy, Publicity, Rate};
 use crate::{Outcome, run};
@@ -153,7 +153,8 @@ fn tell(outcome: &Outcome, json: bool) {
     let statement = &outcome.statement;
     let marked = if outcome.publicity == Publicity::Private { " (NON-PRIVATE: people outside the guarantee)" } else { "" };
     let mut rows = vec![match (statement.epsilon, statement.delta, statement.unit) {
-        (Some(epsilon), Some(delta), Some(unit)) => ("privacy", format!("ε = {} at δ = {delta:.3e}, {unit}", up(epsilon, 3))),
+        (Some(epsilon), Some(delta), Some(unit)) if statement.private => ("privacy", format!("ε = {} at δ = {}, {unit}", up(epsilon, 3), up_e(delta))),
+        (Some(_), _, _) => ("privacy", "NONE: the seed of the noise was fixed, for tests".into()),
         _ => ("privacy", "NONE".into()),
     }];
     rows.push(("steps", statement.steps.to_string()));
@@ -161,7 +162,8 @@ fn tell(outcome: &Outcome, json: bool) {
         rows.push(("NLL", format!("{:.4}, perplexity {:.2}, accuracy {:.1} %{marked}", scores.nll, scores.perplexity(), 100.0 * scores.accuracy)));
     }
     if let Some(texts) = outcome.texts {
-        rows.push(("BLEU", format!("{:.2}, ROUGE-L {:.2}, {} texts{marked}", texts.bleu, texts.rouge_l, texts.items)));
+        let left = if texts.left_out > 0 { format!(", {} sources left no room for a text", texts.left_out) } else { String::new() };
+        rows.push(("BLEU", format!("{:.2}, ROUGE-L {:.2}, {} texts{left}{marked}", texts.bleu, texts.rouge_l, texts.items)));
     }
     for sample in &outcome.samples {
         rows.push(("given", sample.source.clone()));

@@ -102,8 +102,8 @@ pub struct Data {
     pub validation: Option<PathBuf>,
     /// What it is judged by at the end.
     pub test: Option<PathBuf>,
-    /// Whether validation and test data are public, or people outside the guarantee.
-    pub evaluation_data: Publicity,
+    /// Whether validation and test data are public, or people outside the guarantee; files count as people's unless they are declared public.
+    pub evaluation_data: Auto<Publicity>,
     /// The column that says whose a row is. The person is then what is protected.
     pub group: Option<String>,
     /// The most rows of one person; further ones are left out.
@@ -125,7 +125,7 @@ impl Default for Data {
             format: Auto::Auto,
             validation: None,
             test: None,
-            evaluation_data: Publicity::Public,
+            evaluation_data: Auto::Auto,
             group: None,
             rows_per_person: 1,
             max_length: Auto::Auto,
@@ -133,6 +133,14 @@ impl Default for Data {
             label_column: None,
             labels: Vec::new(),
         }
+    }
+}
+
+impl Data {
+    /// Whether figures on validation and test data may be shown as they are.
+    pub fn publicity(&self) -> Publicity {
+        let embedded = self.train == "embedded" && self.validation.is_none() && self.test.is_none();
+        self.evaluation_data.or(if embedded { Publicity::Public } else { Publicity::Private })
     }
 }
 
@@ -337,6 +345,15 @@ impl Config {
     /// The complete configuration: every key there is, with its value.
     pub fn print(&self) -> String {
         toml::to_string_pretty(self).unwrap_or_else(|error| format!("# {error}\n"))
+    }
+
+    /// SHA-256 of all that decides what is trained and charged: everything but performance and evaluation.
+    pub(crate) fn digest(&self) -> String {
+        let mut config = self.clone();
+        config.evaluation = Evaluation::default();
+        let usual = Training::default();
+        (config.training.threads, config.training.micro_batch, config.training.checkpoint_every) = (usual.threads, usual.micro_batch, usual.checkpoint_every);
+        crate::snapshot::digest(config.print().as_bytes())
     }
 
     /// With paths that mean the same wherever it is read.
