@@ -62,7 +62,11 @@ impl Given {
         let again = engine.losses(at, examples)?.first().copied().unwrap_or(f64::NAN);
         // Adding another's zeros can turn −0 into 0.
         let bits = |x: &f32| (x + 0.0).to_bits();
-        Ok(Self { losses: [loss.to_bits(), again.to_bits()], norm: norm.to_bits(), gradient: sum.iter().flat_map(|tensor| tensor.data()).map(bits).collect() })
+        Ok(Self {
+            losses: [loss.to_bits(), again.to_bits()],
+            norm: norm.to_bits(),
+            gradient: sum.iter().flat_map(|tensor| tensor.data()).map(bits).collect(),
+        })
     }
 
     /// Equal to rounding. What is not finite is near nothing but itself.
@@ -72,9 +76,13 @@ impl Given {
             a == b || (x - y).abs() <= 1e-4 * x.abs().max(1e-3)
         };
         let number = |bits: &u32| f64::from(f32::from_bits(*bits));
-        let apart: f64 = self.gradient.iter().zip(&other.gradient).map(|(a, b)| if a == b { 0.0 } else { (number(a) - number(b)).powi(2) }).sum();
+        let apart: f64 =
+            self.gradient.iter().zip(&other.gradient).map(|(a, b)| if a == b { 0.0 } else { (number(a) - number(b)).powi(2) }).sum();
         let size: f64 = self.gradient.iter().map(|x| number(x).powi(2)).filter(|x| x.is_finite()).sum();
-        near(self.losses[0], other.losses[0]) && near(self.losses[1], other.losses[1]) && near(self.norm, other.norm) && apart <= 1e-6 * size.max(1e-12)
+        near(self.losses[0], other.losses[0])
+            && near(self.losses[1], other.losses[1])
+            && near(self.norm, other.norm)
+            && apart <= 1e-6 * size.max(1e-12)
     }
 }
 
@@ -92,7 +100,9 @@ fn altered(example: &Example, from: &Example) -> Example {
                 Target::Next(_) => Example::continuation(tokens, 1),
             }
         }
-        (Input::Numbers(numbers), _) => Example { input: Input::Numbers(numbers.iter().map(|x| 1.0 - 3.0 * x).collect()), target: from.target.clone() },
+        (Input::Numbers(numbers), _) => {
+            Example { input: Input::Numbers(numbers.iter().map(|x| 1.0 - 3.0 * x).collect()), target: from.target.clone() }
+        }
         (Input::Tokens(_), Input::Numbers(_)) => example.clone(),
     }
 }

@@ -70,7 +70,8 @@ impl Engine for Wrong {
                 Fault::Loss => {
                     let mean = (0..count).map(|i| seen.loss(i)).sum::<f64>() / count as f64;
                     let losses: Vec<f64> = (0..count).map(|i| seen.loss(i) + 1e-9 * mean).collect();
-                    let squares: Vec<f64> = (0..count * seen.blocks()).map(|i| seen.norm(i / seen.blocks(), i % seen.blocks()).powi(2)).collect();
+                    let squares: Vec<f64> =
+                        (0..count * seen.blocks()).map(|i| seen.norm(i / seen.blocks(), i % seen.blocks()).powi(2)).collect();
                     weigh(&Observed::new(&losses, &squares, seen.blocks()), weights);
                 }
                 _ => weigh(seen, weights),
@@ -97,9 +98,14 @@ fn every_model_we_ship_passes() {
 
 #[test]
 fn a_model_that_mixes_examples_is_refused() {
-    for (fault, part) in
-        [(Fault::None, None), (Fault::Size, Some("another's")), (Fault::Losses, Some("another's")), (Fault::Loss, Some("another's")), (Fault::Gradient, Some("another's")), (Fault::Idle, Some("no example gives it"))]
-    {
+    for (fault, part) in [
+        (Fault::None, None),
+        (Fault::Size, Some("another's")),
+        (Fault::Losses, Some("another's")),
+        (Fault::Loss, Some("another's")),
+        (Fault::Gradient, Some("another's")),
+        (Fault::Idle, Some("no example gives it")),
+    ] {
         let (network, params) = zoo::network(Kind::Gpt2Tied, 1);
         let found = probe(&mut Wrong { network, fault }, &params);
         match part {

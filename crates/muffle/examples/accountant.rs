@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release --example accountant`
 
+#![allow(clippy::print_stdout)]
+
 use muffle::accounting::calibrate::{self, Target};
 use muffle::accounting::{Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Event, Rate, Sigma};
 

@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release --example hyfree`
 
+#![allow(clippy::print_stdout)]
+
 use muffle::config::{Auto, FoundBy, Rate};
 use muffle::run::{Begun, Progress, Watch};
 use muffle::{Config, run};

@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release --example lora_prism [MODEL]`, where MODEL is a directory in the Hugging Face layout; by default a small model that starts anew.
 
+#![allow(clippy::print_stdout)]
+
 use muffle::config::Auto;
 use muffle::{Config, Silent, run};
 
@@ -17,6 +19,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     config.training.steps = Auto::Value(10);
     let out = std::env::temp_dir().join(format!("muffle-lora-{}", std::process::id()));
     let outcome = run::train(&config, &out, &mut Silent)?;
-    println!("NLL {:?} at ε = {:?}; the model is in {}", outcome.scores.map(|scores| scores.nll), outcome.statement.epsilon, out.join("model").display());
+    println!(
+        "NLL {:?} at ε = {:?}; the model is in {}",
+        outcome.scores.map(|scores| scores.nll),
+        outcome.statement.epsilon,
+        out.join("model").display()
+    );
     Ok(())
 }

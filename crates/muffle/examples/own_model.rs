@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release --example own_model`
 
+#![allow(clippy::print_stdout)]
+
 use model::activation::Activation;
 use model::{Builder, Example, Network};
 use muffle::curator::Records;

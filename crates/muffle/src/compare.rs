@@ -57,8 +57,13 @@ pub struct Compared {
 }
 
 /// Figures of a table, with their digits.
-const FIGURES: [(&str, &str, usize); 5] =
-    [("nll", "NLL ↓", 4), ("perplexity", "perplexity ↓", 2), ("accuracy", "accuracy ↑", 4), ("bleu", "BLEU ↑", 2), ("rouge_l", "ROUGE-L ↑", 2)];
+const FIGURES: [(&str, &str, usize); 5] = [
+    ("nll", "NLL ↓", 4),
+    ("perplexity", "perplexity ↓", 2),
+    ("accuracy", "accuracy ↑", 4),
+    ("bleu", "BLEU ↑", 2),
+    ("rouge_l", "ROUGE-L ↑", 2),
+];
 
 impl Comparison {
     /// Makes the runs that are not there yet, finishes those that were interrupted, and writes the tables.
@@ -119,7 +124,10 @@ impl Comparison {
                 let mut expected = config.clone();
                 expected.model.seed = seed;
                 if Config::read(&path).map_err(Failed::Input)? != expected {
-                    return Err(Failed::Input(format!("{}: a run with another configuration; choose another folder (--out)", path.display())));
+                    return Err(Failed::Input(format!(
+                        "{}: a run with another configuration; choose another folder (--out)",
+                        path.display()
+                    )));
                 }
             }
         }
@@ -228,7 +236,10 @@ impl Compared {
     pub fn markdown(&self) -> String {
         let present: Vec<_> = FIGURES.iter().filter(|(key, _, _)| self.runs.iter().any(|single| single.figure(key).is_some())).collect();
         let marked = if self.publicity == Publicity::Private { " (NON-PRIVATE: people outside the guarantee)" } else { "" };
-        let mut text = format!("Mean ± sample standard deviation over {} runs{marked}.\n\n| optimizer | ε |", self.runs.len() / self.optimizers().len().max(1));
+        let mut text = format!(
+            "Mean ± sample standard deviation over {} runs{marked}.\n\n| optimizer | ε |",
+            self.runs.len() / self.optimizers().len().max(1)
+        );
         present.iter().for_each(|(_, title, _)| text += &format!(" {title} |"));
         text += &format!("\n|---|---|{}\n", "---|".repeat(present.len()));
         for optimizer in self.optimizers() {
@@ -267,7 +278,13 @@ impl Compared {
         FIGURES.iter().for_each(|(key, _, _)| text += &format!(",{key}"));
         text.push('\n');
         for single in &self.runs {
-            text += &format!("{},{},{},{}", single.optimizer, single.seed, marked(self.publicity), single.epsilon.map_or("inf".into(), |epsilon| epsilon.to_string()));
+            text += &format!(
+                "{},{},{},{}",
+                single.optimizer,
+                single.seed,
+                marked(self.publicity),
+                single.epsilon.map_or("inf".into(), |epsilon| epsilon.to_string())
+            );
             FIGURES.iter().for_each(|(key, _, _)| text += &single.figure(key).map_or(",".into(), |value| format!(",{value}")));
             text.push('\n');
         }
@@ -279,12 +296,23 @@ impl Compared {
         let series = |optimizer: &&str| {
             let curves: Vec<&Single> = self.of(optimizer).collect();
             let steps: Vec<f64> = curves.first().map(|single| single.curve.iter().map(|point| point.0).collect()).unwrap_or_default();
-            let at = |step: f64| curves.iter().filter_map(|single| single.curve.iter().find(|point| point.0 == step)).map(|point| point.1).collect::<Vec<_>>();
-            let summaries: Vec<(f64, (f64, Option<f64>))> = steps.iter().filter_map(|&step| Some((step, mean_and_deviation(&at(step))?))).collect();
+            let at = |step: f64| {
+                curves
+                    .iter()
+                    .filter_map(|single| single.curve.iter().find(|point| point.0 == step))
+                    .map(|point| point.1)
+                    .collect::<Vec<_>>()
+            };
+            let summaries: Vec<(f64, (f64, Option<f64>))> =
+                steps.iter().filter_map(|&step| Some((step, mean_and_deviation(&at(step))?))).collect();
             Series {
                 name: (*optimizer).into(),
                 points: summaries.iter().map(|(step, (mean, _))| (*step, *mean)).collect(),
-                spread: if curves.len() > 1 { summaries.iter().map(|(_, (_, deviation))| deviation.unwrap_or(0.0)).collect() } else { Vec::new() },
+                spread: if curves.len() > 1 {
+                    summaries.iter().map(|(_, (_, deviation))| deviation.unwrap_or(0.0)).collect()
+                } else {
+                    Vec::new()
+                },
                 line: Line::Solid,
             }
         };
@@ -321,7 +349,15 @@ mod tests {
 
     fn single(optimizer: &str, seed: u64, nll: f64) -> Single {
         let curve = vec![(0.0, 3.0), (10.0, nll)];
-        Single { optimizer: optimizer.into(), seed, folder: PathBuf::new(), epsilon: Some(7.9991), figures: vec![("nll", nll), ("bleu", 10.0 * nll)], curve, ledger: Ledger::new() }
+        Single {
+            optimizer: optimizer.into(),
+            seed,
+            folder: PathBuf::new(),
+            epsilon: Some(7.9991),
+            figures: vec![("nll", nll), ("bleu", 10.0 * nll)],
+            curve,
+            ledger: Ledger::new(),
+        }
     }
 
     #[test]

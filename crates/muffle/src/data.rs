@@ -6,6 +6,7 @@ use crate::{Failed, Subject};
 use curator::{Collector, Records};
 use model::Example;
 use model::patches::Grid;
+use rayon::prelude::*;
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use tasks::{Content, Format, Options, Preparation, Prepared, Record};
@@ -27,6 +28,9 @@ pub enum Which {
 /// Records of the embedded corpus.
 pub const EMBEDDED: usize = 60_000;
 const EMBEDDED_EVALUATION: usize = 500;
+
+/// Rows that are prepared at a time, by all threads.
+const AT_ONCE: usize = 1024;
 
 /// Bytes of examples that are held in memory; more go to a file.
 const MEMORY: usize = 64 << 20;
@@ -87,7 +91,9 @@ pub fn survey(config: &config::Data) -> Result<(Vec<String>, Option<Grid>), Fail
     let (image, usual) = match first.content {
         Content::Text { .. } => return Ok((config.labels.clone(), None)),
         Content::Labelled { .. } => (None, public_labels(config)?),
-        Content::Image { height, width, channels, .. } => (Some(Grid { height, width, channels }), (0..10).map(|class| class.to_string()).collect()),
+        Content::Image { height, width, channels, .. } => {
+            (Some(Grid { height, width, channels }), (0..10).map(|class| class.to_string()).collect())
+        }
     };
     let labels = if config.labels.is_empty() { usual } else { config.labels.clone() };
     if labels.len() < 2 {
@@ -119,9 +125,10 @@ pub fn limit(config: &config::Data, subject: &Subject) -> Result<usize, Failed> 
     let most = subject.longest() + 1;
     match config.max_length {
         Auto::Value(limit) if limit < 2 => Err(Failed::Input(format!("data.max_length: at least 2 expected, got {limit}"))),
-        Auto::Value(limit) if limit > most => {
-            Err(Failed::Input(format!("data.max_length: the model takes {} tokens, so at most {most} expected, got {limit}", subject.longest())))
-        }
+        Auto::Value(limit) if limit > most => Err(Failed::Input(format!(
+            "data.max_length: the model takes {} tokens, so at most {most} expected, got {limit}",
+            subject.longest()
+        ))),
         Auto::Value(limit) => Ok(limit),
         Auto::Auto => {
             let usual = if config.train == "embedded" {
@@ -159,19 +166,18 @@ pub fn people(config: &Config, preparation: &Preparation<'_>, folder: &Path) -> 
     let mut collector = Collector::new(folder, MEMORY);
     let mut left_out = LeftOut::default();
     let mut persons: HashMap<Box<str>, u64> = HashMap::new();
-    for record in rows {
-        let record = record?;
-        match example(preparation, &record, &data.train)? {
-            Ok(example) => {
+    let mut rows = rows.peekable();
+    while rows.peek().is_some() {
+        let some = rows.by_ref().take(AT_ONCE).collect::<tasks::Result<Vec<Record>>>()?;
+        let prepared: Vec<_> = some.par_iter().map(|record| example(preparation, record, &data.train)).collect();
+        for (record, prepared) in some.iter().zip(prepared) {
+            match prepared? {
                 // Only rows that take part count, in the order of the file.
-                if !admitted(data, &record, &mut persons)? {
-                    left_out.beyond += 1;
-                    continue;
-                }
-                collector.push(example)?;
+                Ok(example) if admitted(data, record, &mut persons)? => collector.push(example)?,
+                Ok(_) => left_out.beyond += 1,
+                Err(Without::TooLong) => left_out.too_long += 1,
+                Err(Without::Empty) => left_out.empty += 1,
             }
-            Err(Without::TooLong) => left_out.too_long += 1,
-            Err(Without::Empty) => left_out.empty += 1,
         }
     }
     if collector.is_empty() {

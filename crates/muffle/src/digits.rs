@@ -49,6 +49,9 @@ mod tests {
 
     #[test]
     fn about_four_digits() {
-        assert_eq!((short(0.71894), short(12345.6), short(1e-7), short(0.0)), ("0.7189".into(), "12346".into(), "1.000e-7".into(), "0".into()));
+        assert_eq!(
+            (short(0.71894), short(12345.6), short(1e-7), short(0.0)),
+            ("0.7189".into(), "12346".into(), "1.000e-7".into(), "0".into())
+        );
     }
 }

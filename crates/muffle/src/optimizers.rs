@@ -68,6 +68,11 @@ impl Name {
         })
     }
 
+    /// The clip bound if none is given.
+    pub fn usual_clip(self) -> f64 {
+        self.clip
+    }
+
     /// Whether it trains low-rank additions and nothing else will do.
     pub fn needs_pairs(self) -> bool {
         self.kind == Kind::Prism

@@ -1,8 +1,8 @@
 //! From a configuration and the number of records to the numbers of a run: steps, lot size, δ, σ. The same numbers calibrate and run: steps are integers throughout.
 
+use crate::Failed;
 use crate::config::{self, Auto, Config, Rate};
 use crate::optimizers::{self, Multipliers, Name, Setting};
-use crate::Failed;
 use accounting::{Accountant, Budget, Composition, Delta, Epsilon, Guarantee, Ledger, Sigma, Unit, calibrate};
 use curator::Sampling;
 use protocol::{Params, Refused, Trainable};

@@ -5,6 +5,7 @@ use crate::digits::{short, up, up_e};
 use crate::ending::{self, RESULT, SAMPLES};
 use crate::folder::Folder;
 use crate::history::{self, Look};
+use crate::optimizers::Name;
 use crate::page::{self, Figure, Headline, Page, Panel, Sample, Section};
 use crate::plot::{Axis, Line, Mark, Plot, Scale, Series};
 use crate::{Failed, Statement};
@@ -34,7 +35,8 @@ pub fn page(folder: &Folder) -> Result<Page, Failed> {
     let Some(result) = folder.read(RESULT)? else {
         return Err(Failed::Input(format!("{}: the run is not finished; go on with it: muffle resume {0}", folder.path().display())));
     };
-    let result: Value = serde_json::from_str(&result).map_err(|error| Failed::Input(format!("{}: {error}", folder.join(RESULT).display())))?;
+    let result: Value =
+        serde_json::from_str(&result).map_err(|error| Failed::Input(format!("{}: {error}", folder.join(RESULT).display())))?;
     let statement = ending::statement(folder.path())?;
     let looks = history::read(folder, u64::MAX)?;
     let publicity = match config.data.publicity() {
@@ -60,7 +62,9 @@ pub fn page(folder: &Folder) -> Result<Page, Failed> {
 fn headline(statement: &Statement) -> Headline {
     match (statement.epsilon, statement.delta) {
         (Some(epsilon), Some(delta)) if statement.private => Headline::Private { epsilon: up(epsilon, 3), delta: up_e(delta) },
-        (Some(_), Some(_)) => Headline::NonPrivate { why: "The seed of the noise was fixed and is written below: whoever reads this can take the noise off.".into() },
+        (Some(_), Some(_)) => Headline::NonPrivate {
+            why: "The seed of the noise was fixed and is written below: whoever reads this can take the noise off.".into(),
+        },
         _ => Headline::NonPrivate { why: "This model was trained by an optimizer that neither clips nor adds noise.".into() },
     }
 }
@@ -104,7 +108,13 @@ fn plots(statement: &Statement, looks: &[Look], publicity: page::Publicity) -> R
         spread: Vec::new(),
         line: Line::Solid,
     };
-    let chart = |title: &str, y: &str, series: Vec<Series>, marks: Vec<Mark>| Plot { title: title.into(), x: axis("step"), y: axis(y), series, marks };
+    let chart = |title: &str, y: &str, series: Vec<Series>, marks: Vec<Mark>| Plot {
+        title: title.into(),
+        x: axis("step"),
+        y: axis(y),
+        series,
+        marks,
+    };
     let mut panels = vec![Panel {
         plot: chart("Quality", "NLL", vec![curve("validation", &|look| look.nll)], Vec::new()),
         caption: "Mean negative log-likelihood of a target on the validation data. Lower is better.".into(),
@@ -112,7 +122,12 @@ fn plots(statement: &Statement, looks: &[Look], publicity: page::Publicity) -> R
     }];
     if let (Some(promised), Some(unit), Some(delta)) = (statement.promised_epsilon, statement.unit, statement.delta) {
         panels.push(Panel {
-            plot: chart("What was spent", "ε", vec![curve("spent", &|look| look.epsilon)], vec![Mark { name: "promised".into(), y: promised }]),
+            plot: chart(
+                "What was spent",
+                "ε",
+                vec![curve("spent", &|look| look.epsilon)],
+                vec![Mark { name: "promised".into(), y: promised }],
+            ),
             caption: format!("ε after each step, at δ = {}. An upper bound at every point.", up_e(delta)),
             publicity: page::Publicity::Public,
         });
@@ -165,18 +180,28 @@ fn trade_off(statement: &Statement, unit: Unit, delta: f64) -> Result<Option<Plo
 
 fn samples(folder: &Folder, publicity: page::Publicity) -> Result<Vec<Sample>, Failed> {
     let text = folder.read(SAMPLES)?.unwrap_or_else(|| "[]".into());
-    let list: Vec<Value> = serde_json::from_str(&text).map_err(|error| Failed::Input(format!("{}: {error}", folder.join(SAMPLES).display())))?;
+    let list: Vec<Value> =
+        serde_json::from_str(&text).map_err(|error| Failed::Input(format!("{}: {error}", folder.join(SAMPLES).display())))?;
     let of = |value: &Value| value.as_str().unwrap_or_default().to_string();
-    let sample = |value: &Value| Sample { prompt: of(&value["source"]), text: of(&value["text"]), reference: value["references"][0].as_str().map(Into::into), publicity };
+    let sample = |value: &Value| Sample {
+        prompt: of(&value["source"]),
+        text: of(&value["text"]),
+        reference: value["references"][0].as_str().map(Into::into),
+        publicity,
+    };
     Ok(list.iter().map(sample).collect())
 }
 
 fn sections(config: &Config, statement: &Statement, result: &Value) -> Vec<Section> {
     let row = |name: &str, value: String| (name.to_string(), value);
-    let mut privacy = vec![row("neighbours", statement.unit.map_or_else(|| "none".into(), |unit| unit.to_string())), row("sampling", statement.sampling.clone())];
+    let mut privacy = vec![
+        row("neighbours", statement.unit.map_or_else(|| "none".into(), |unit| unit.to_string())),
+        row("sampling", statement.sampling.clone()),
+    ];
     if let Some(sigma) = statement.noise_multiplier {
         privacy.push(row("noise multiplier σ", short(sigma)));
-        privacy.push(row("clip bound", config.optimizer.clip.given().map_or_else(|| "the optimizer's default".into(), |clip| short(*clip))));
+        let usual = Name::of(&config.optimizer.name).map_or(f64::NAN, Name::usual_clip);
+        privacy.push(row("clip bound of each block", short(config.optimizer.clip.or(usual))));
         privacy.push(row("accountant", statement.accountant.map_or_else(String::new, |accountant| accountant.to_string())));
         let what = if config.privacy.sampling == crate::config::Sampling::Shuffled { "epochs charged" } else { "lots charged" };
         privacy.push(row(what, statement.ledger.events().len().to_string()));
@@ -186,10 +211,16 @@ fn sections(config: &Config, statement: &Statement, result: &Value) -> Vec<Secti
     let training = vec![
         row("optimizer", config.optimizer.name.clone()),
         row("model", config.model.source.clone()),
-        row("low-rank additions", if config.model.lora_rank == 0 { "none: everything is trained".into() } else { format!("rank {}", config.model.lora_rank) }),
+        row(
+            "low-rank additions",
+            if config.model.lora_rank == 0 { "none: everything is trained".into() } else { format!("rank {}", config.model.lora_rank) },
+        ),
         row("lot size", short(statement.lot_size)),
         row("steps", format!("{}", statement.steps)),
-        row("figures on", if result["metrics"].as_object().is_some_and(|map| map.is_empty()) { "nothing".into() } else { evaluated(config) }),
+        row(
+            "figures on",
+            if result["metrics"].as_object().is_some_and(|map| map.is_empty()) { "nothing".into() } else { evaluated(config) },
+        ),
     ];
     let environment = vec![
         row("software", statement.software.clone()),

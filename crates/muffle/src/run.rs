@@ -117,7 +117,10 @@ fn not_the_people(config: &Config, people: &str) -> Result<(), Failed> {
         if let Some(path) = path
             && snapshot::digest_file(path)? == people
         {
-            return Err(Failed::Input(format!("data.{key}: {} is the training data; figures on those people are not covered by any guarantee", path.display())));
+            return Err(Failed::Input(format!(
+                "data.{key}: {} is the training data; figures on those people are not covered by any guarantee",
+                path.display()
+            )));
         }
     }
     Ok(())
@@ -137,10 +140,18 @@ pub fn resume(out: &Path, watch: &mut dyn Watch) -> Result<Outcome, Failed> {
     match folder.read(FINGERPRINT)? {
         Some(known) if known == fingerprint(&config)? => {}
         Some(_) => {
-            return Err(Failed::Input(format!("{}: not the data that the run began with; what it has spent was spent on those", config.data.train)));
+            return Err(Failed::Input(format!(
+                "{}: not the data that the run began with; what it has spent was spent on those",
+                config.data.train
+            )));
         }
         None if is_complete(out) => return Err(Failed::Input(format!("{}: the run is complete", out.display()))),
-        None => return Err(Failed::Input(format!("{}: what was sealed is gone, and with it what the run needs to go on safely", out.display()))),
+        None => {
+            return Err(Failed::Input(format!(
+                "{}: what was sealed is gone, and with it what the run needs to go on safely",
+                out.display()
+            )));
+        }
     }
     let (labels, image) = data::survey(&config.data)?;
     let subject = Subject::open(&config, Circumstances { labels: &labels, image }, &mut |line| watch.said(line))?;
@@ -230,7 +241,13 @@ fn begin<'a>(
 }
 
 /// The session, new or as it was left, and the fingerprints of the tensors before the first step.
-fn session(config: &Config, subject: &Subject, records: Records, from: Option<Left>, frozen: u64) -> Result<(Session<Network>, Vec<u64>), Failed> {
+fn session(
+    config: &Config,
+    subject: &Subject,
+    records: Records,
+    from: Option<Left>,
+    frozen: u64,
+) -> Result<(Session<Network>, Vec<u64>), Failed> {
     let network = subject.network.twin();
     let Some(left) = from else {
         return Ok((Session::new(config, network, subject.params.clone(), records)?, fingerprints(&subject.params)));
@@ -254,10 +271,16 @@ fn session(config: &Config, subject: &Subject, records: Records, from: Option<Le
 fn belongs(config: &Config, known: &Belongs, ledger: &Ledger, sealed: Option<&Sealed>, frozen: u64) -> Result<(), Failed> {
     let charges = ledger.events().len();
     if charges < known.charges {
-        return Err(Failed::Input(format!("the ledger has {charges} charges, the checkpoint knows of {}: an old ledger was put in its place", known.charges)));
+        return Err(Failed::Input(format!(
+            "the ledger has {charges} charges, the checkpoint knows of {}: an old ledger was put in its place",
+            known.charges
+        )));
     }
     if keeps(config) && sealed.is_none_or(|sealed| sealed.draws() < known.draws) {
-        return Err(Failed::Input(format!("the checkpoint knows of {} lots, the sealed part of fewer: an old one was put in its place", known.draws)));
+        return Err(Failed::Input(format!(
+            "the checkpoint knows of {} lots, the sealed part of fewer: an old one was put in its place",
+            known.draws
+        )));
     }
     if config.digest() != known.config {
         return Err(Failed::Input("config.toml: not the configuration that the run began with (only threads, micro_batch, checkpoint_every and [evaluation] may change)".into()));
@@ -311,7 +334,9 @@ fn validation(config: &Config, preparation: &tasks::Preparation<'_>) -> Result<V
             Prepared::Example(example) => examples.push(example),
             Prepared::TooLong | Prepared::Empty => {}
             Prepared::UnknownLabel => return Err(Failed::Input("data.validation: a label that is not among data.labels".into())),
-            Prepared::Unfit(expected) => return Err(Failed::Input(format!("data.validation: expected {expected}, which is what the model reads"))),
+            Prepared::Unfit(expected) => {
+                return Err(Failed::Input(format!("data.validation: expected {expected}, which is what the model reads")));
+            }
         }
     }
     Ok(examples)
@@ -355,9 +380,17 @@ impl Run<'_> {
 
     /// ε so far, and figures on the validation data.
     fn look(&mut self, network: &mut Network, rate: f64) -> Result<Look, Failed> {
-        let scores = (!self.validation.is_empty()).then(|| evaluate::examples(network, self.session.params(), &self.validation)).transpose()?;
+        let scores =
+            (!self.validation.is_empty()).then(|| evaluate::examples(network, self.session.params(), &self.validation)).transpose()?;
         let epsilon = self.session.guarantee()?.epsilon;
-        let look = Look { step: self.session.steps(), epsilon: epsilon.is_finite().then_some(epsilon), rate, figures: self.publicity(), nll: None, accuracy: None };
+        let look = Look {
+            step: self.session.steps(),
+            epsilon: epsilon.is_finite().then_some(epsilon),
+            rate,
+            figures: self.publicity(),
+            nll: None,
+            accuracy: None,
+        };
         Ok(look.with(scores))
     }
 

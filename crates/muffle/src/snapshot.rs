@@ -116,7 +116,8 @@ impl Snapshot {
         let mut tensors = Vec::new();
         let optimizer = skeleton(&self.optimizer, "", &mut tensors);
         files.insert(OPTIMIZER.into(), store(&folder.join(OPTIMIZER), tensors.into_iter())?);
-        let head = Written { version: VERSION, step: self.step, optimizer, first: self.first.clone(), belongs: self.belongs.clone(), files };
+        let head =
+            Written { version: VERSION, step: self.step, optimizer, first: self.first.clone(), belongs: self.belongs.clone(), files };
         let text = serde_json::to_string_pretty(&head).map_err(|error| Failed::Input(error.to_string()))?;
         folder::write(&folder.join(HEAD), format!("{}\n{text}", digest(text.as_bytes())).as_bytes())
     }
@@ -283,7 +284,13 @@ mod tests {
         part.tensors.insert("m".into(), vec![tensor(&[2, 3]), tensor(&[4])]);
         part.tensors.insert("none".into(), vec![]);
         optimizer.parts.insert("descent".into(), part);
-        Snapshot { step, params: Params::new(vec![tensor(&[2, 3]), tensor(&[0]), tensor(&[4])]), optimizer, first: vec![1, u64::MAX, 3], belongs: Belongs { config: "x".into(), frozen: 7, charges: step, draws: 2 * step } }
+        Snapshot {
+            step,
+            params: Params::new(vec![tensor(&[2, 3]), tensor(&[0]), tensor(&[4])]),
+            optimizer,
+            first: vec![1, u64::MAX, 3],
+            belongs: Belongs { config: "x".into(), frozen: 7, charges: step, draws: 2 * step },
+        }
     }
 
     fn silent() -> impl FnMut(&str) {
@@ -319,7 +326,11 @@ mod tests {
                     "cut" => bytes.truncate(bytes.len() - 3),
                     _ => bytes.clear(),
                 }
-                if damage == "gone" { fs::remove_file(&path).unwrap() } else { fs::write(&path, bytes).unwrap() }
+                if damage == "gone" {
+                    fs::remove_file(&path).unwrap()
+                } else {
+                    fs::write(&path, bytes).unwrap()
+                }
                 let mut told = Vec::new();
                 let found = Snapshot::newest(place.path(), &mut |what| told.push(what.to_string())).unwrap();
                 assert_eq!(found, Some(snapshot(1)), "{file} {damage}");

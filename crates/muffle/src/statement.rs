@@ -1,8 +1,8 @@
 //! `privacy.json`: what is promised to whom, for how much, and what is not. It has all that is needed to compute the figures again.
 
 use crate::config::{Config, Publicity};
-use crate::optimizers::Name;
 use crate::digits::{up, up_e};
+use crate::optimizers::Name;
 use crate::{Failed, Plan, snapshot};
 use accounting::{Accountant, Delta, Guarantee, Ledger, Unit};
 use curator::Sampling;
@@ -103,7 +103,11 @@ impl Statement {
                 up_e(delta)
             )];
         }
-        let whose = if unit.rows == 1 { "one record".to_string() } else { format!("all records of one person, of which at most {} took part", unit.rows) };
+        let whose = if unit.rows == 1 {
+            "one record".to_string()
+        } else {
+            format!("all records of one person, of which at most {} took part", unit.rows)
+        };
         let change = match unit.adjacency {
             accounting::Adjacency::AddRemove => format!("with or without {whose}"),
             accounting::Adjacency::ReplaceOne => format!("if {whose} had said something else"),
@@ -127,14 +131,18 @@ fn sampling(sampling: Sampling) -> String {
     match sampling {
         Sampling::Poisson { rate } => format!("poisson: every record independently with probability {}", rate.get()),
         Sampling::FixedSize { lot } => format!("fixed: {lot} records, drawn anew for each step"),
-        Sampling::Shuffled { lot } => format!("shuffled: {lot} records after one another from an order drawn for each epoch; no amplification is claimed"),
+        Sampling::Shuffled { lot } => {
+            format!("shuffled: {lot} records after one another from an order drawn for each epoch; no amplification is claimed")
+        }
         Sampling::Full => "full: every record in every step".into(),
     }
 }
 
 fn covered(config: &Config, ledger: &Ledger, spent: &Guarantee) -> Vec<String> {
     let unit = match (&config.data.group, spent.unit.rows) {
-        (Some(column), rows) => format!("Every person, as named in the column {column:?}, with all of the {rows} rows at most that took part."),
+        (Some(column), rows) => {
+            format!("Every person, as named in the column {column:?}, with all of the {rows} rows at most that took part.")
+        }
         (None, _) => format!(
             "Every single row of the training data. Somebody with several rows is protected less: with 2 rows ε is {}, with 10 rows {}, at the same δ.",
             of_rows(ledger, spent, 2),
@@ -144,7 +152,10 @@ fn covered(config: &Config, ledger: &Ledger, spent: &Guarantee) -> Vec<String> {
     let what = if config.privacy.sampling == crate::config::Sampling::Shuffled { "epochs" } else { "lots" };
     vec![
         unit,
-        format!("All {} {what} that were charged, in whatever order the answers led to; the noise followed a plan that was fixed before the first.", ledger.events().len()),
+        format!(
+            "All {} {what} that were charged, in whatever order the answers led to; the noise followed a plan that was fixed before the first.",
+            ledger.events().len()
+        ),
         "The model, every checkpoint, the learning rates and whatever anybody computes from them.".into(),
     ]
 }

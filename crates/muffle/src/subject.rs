@@ -52,18 +52,25 @@ impl Subject {
     pub fn open(config: &Config, circumstances: Circumstances<'_>, said: &mut dyn FnMut(&str)) -> Result<Self, Failed> {
         let options = &config.model;
         if Name::of(&config.optimizer.name).map_err(Failed::Input)?.needs_pairs() && options.lora_rank == 0 {
-            return Err(Failed::Input(format!("{} trains low-rank additions: set model.lora_rank, for example to 8", config.optimizer.name)));
+            return Err(Failed::Input(format!(
+                "{} trains low-rank additions: set model.lora_rank, for example to 8",
+                config.optimizer.name
+            )));
         }
         if options.lora_rank == 0 && !options.also_train.is_empty() {
             return Err(Failed::Input("model.also_train: everything is trained as long as model.lora_rank is 0".into()));
         }
-        let lora = (options.lora_rank > 0).then(|| Lora { rank: options.lora_rank, alpha: options.lora_alpha as f32, on: options.lora_on.clone() });
+        let lora = (options.lora_rank > 0).then(|| Lora {
+            rank: options.lora_rank,
+            alpha: options.lora_alpha as f32,
+            on: options.lora_on.clone(),
+        });
         let given = match &options.tokenizer {
             // A file by itself is written anew beside the model; a folder's files are copied.
             Auto::Value(path) => Some((Tokenizer::open(path)?, path.is_dir().then(|| path.clone()))),
             Auto::Auto => None,
         };
-        let (mut checkpoint, own, folder) = match place(&options.source, said)? {
+        let (mut checkpoint, tokenizer, folder) = match place(&options.source, said)? {
             Place::Cnn => (images(circumstances, options.seed)?, None, None),
             Place::Preset(preset) => {
                 let (tokenizer, folder) = match given {
@@ -76,11 +83,15 @@ impl Subject {
                         )));
                     }
                 };
-                return Self::new(fresh(preset, &tokenizer, lora, options.seed)?, Some(tokenizer), folder, config);
+                (fresh(preset, &tokenizer, lora, options.seed)?, Some(tokenizer), folder)
             }
             Place::Folder(folder) => {
                 let checkpoint = Checkpoint::open_for(&folder, lora, options.seed, circumstances.labels.len())?;
-                (checkpoint, Some(Tokenizer::open(&folder)?), Some(folder))
+                match given {
+                    Some((tokenizer, folder)) => (checkpoint, Some(tokenizer), folder),
+                    None if matches!(checkpoint.config.architecture, Architecture::Cnn(_)) => (checkpoint, None, None),
+                    None => (checkpoint, Some(Tokenizer::open(&folder)?), Some(folder)),
+                }
             }
         };
         if options.own_head {
@@ -96,10 +107,6 @@ impl Subject {
             checkpoint = checkpoint.with_spectral_start()?;
         }
         name_classes(&mut checkpoint.config, circumstances.labels);
-        let (tokenizer, folder) = match given {
-            Some((tokenizer, folder)) => (Some(tokenizer), folder),
-            None => (own, folder),
-        };
         Self::new(checkpoint, tokenizer, folder, config)
     }
 
@@ -115,7 +122,12 @@ impl Subject {
         Self::open(&config, Circumstances::default(), said)
     }
 
-    fn new(checkpoint: Checkpoint, tokenizer: Option<Tokenizer>, tokenizer_folder: Option<PathBuf>, config: &Config) -> Result<Self, Failed> {
+    fn new(
+        checkpoint: Checkpoint,
+        tokenizer: Option<Tokenizer>,
+        tokenizer_folder: Option<PathBuf>,
+        config: &Config,
+    ) -> Result<Self, Failed> {
         let fresh = checkpoint.fresh.clone();
         let options = &config.model;
         let trained = |name: &str| {
@@ -135,7 +147,10 @@ impl Subject {
         if let (Some(tokenizer), Intake::Tokens { vocab, .. }) = (&tokenizer, network.graph().intake())
             && tokenizer.size() > vocab
         {
-            return Err(Failed::Input(format!("the tokenizer has {} tokens, the model only {vocab}: they do not belong together", tokenizer.size())));
+            return Err(Failed::Input(format!(
+                "the tokenizer has {} tokens, the model only {vocab}: they do not belong together",
+                tokenizer.size()
+            )));
         }
         Ok(Self { config: hf, network, params, tokenizer, tokenizer_folder, kind })
     }

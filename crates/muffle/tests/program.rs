@@ -28,8 +28,12 @@ fn run_toml(place: &Path, steps: u64) -> PathBuf {
     };
     std::fs::write(place.join("people.txt"), texts(muffle::corpus::Part::Train, 300)).unwrap();
     std::fs::write(place.join("public.txt"), texts(muffle::corpus::Part::Validation, 20)).unwrap();
-    let words: Vec<String> = muffle::corpus::pairs(muffle::corpus::Part::Validation, 200).into_iter().map(|pair| pair.source + &pair.target).collect();
-    tasks::Tokenizer::train(words.iter().map(String::as_str), 400, &["<bos>", "<eos>"]).unwrap().save(&place.join("tokenizer.json")).unwrap();
+    let words: Vec<String> =
+        muffle::corpus::pairs(muffle::corpus::Part::Validation, 200).into_iter().map(|pair| pair.source + &pair.target).collect();
+    tasks::Tokenizer::train(words.iter().map(String::as_str), 400, &["<bos>", "<eos>"])
+        .unwrap()
+        .save(&place.join("tokenizer.json"))
+        .unwrap();
     let text = format!(
         "[model]\ntokenizer = \"tokenizer.json\"\n[data]\ntrain = \"people.txt\"\nvalidation = \"public.txt\"\nevaluation_data = \"public\"\nmax_length = 129\n\
          [privacy]\nepsilon = 8.0\n[training]\nsteps = {steps}\nlot_size = 10\ncheckpoint_every = 3\n[evaluation]\nevery = 5\nsamples = 1\nbeams = 2\nmax_new_tokens = 5\n"
@@ -121,11 +125,23 @@ fn runs_are_compared_once() {
     let place = tempfile::tempdir().unwrap();
     let config = run_toml(place.path(), 3);
     let out = place.path().join("comparison");
-    let arguments = ["compare", config.to_str().unwrap(), "--optimizers", "dp-adam,dp-adam+hyfree", "--seeds", "0,1", "--out", out.to_str().unwrap(), "--json"];
+    let arguments = [
+        "compare",
+        config.to_str().unwrap(),
+        "--optimizers",
+        "dp-adam,dp-adam+hyfree",
+        "--seeds",
+        "0,1",
+        "--out",
+        out.to_str().unwrap(),
+        "--json",
+    ];
     let object = json(&muffle(&arguments).output().unwrap());
     let rows = object["rows"].as_array().unwrap();
     assert_eq!(rows.iter().map(|row| row["optimizer"].as_str().unwrap()).collect::<Vec<_>>(), ["dp-adam", "dp-adam+hyfree"]);
-    assert!(rows.iter().all(|row| row["nll_mean"].as_f64().unwrap() > 0.0 && row["nll_std"].as_f64().is_some() && row["epsilon"].as_f64().unwrap() <= 8.0));
+    assert!(rows.iter().all(|row| row["nll_mean"].as_f64().unwrap() > 0.0
+        && row["nll_std"].as_f64().is_some()
+        && row["epsilon"].as_f64().unwrap() <= 8.0));
     // Together they have spent more than any of them.
     assert!(object["together"]["epsilon"].as_f64().unwrap() > 8.0);
     for file in ["comparison.md", "comparison.csv", "comparison.svg"] {
@@ -151,7 +167,11 @@ fn figures_and_reports() {
     let out = place.path().join("run");
     let trained = json(&muffle(&["train", config.to_str().unwrap(), "--out", out.to_str().unwrap(), "--json"]).output().unwrap());
     let data = place.path().join("public.txt");
-    let object = json(&muffle(&["eval", out.to_str().unwrap(), "--data", data.to_str().unwrap(), "--beam", "2", "--max-new-tokens", "5", "--json"]).output().unwrap());
+    let object = json(
+        &muffle(&["eval", out.to_str().unwrap(), "--data", data.to_str().unwrap(), "--beam", "2", "--max-new-tokens", "5", "--json"])
+            .output()
+            .unwrap(),
+    );
     assert!((object["nll"].as_f64().unwrap() - trained["metrics"]["nll"].as_f64().unwrap()).abs() < 1e-6);
     assert!(object["bleu"].as_f64().is_some() && object["rouge_l"].as_f64().is_some() && object["texts"].as_u64() == Some(20));
     let only = json(&muffle(&["eval", out.to_str().unwrap(), "--data", data.to_str().unwrap(), "--no-texts", "--json"]).output().unwrap());
@@ -177,7 +197,10 @@ fn refusals_have_their_codes() {
     };
     assert_eq!(code(&["train", config, "--epsilon", "1e-12", "--delta", "1e-300"]).0, Some(3));
     assert_eq!(code(&["train", "/nowhere/RUN.toml"]).0, Some(2));
-    assert_eq!(code(&["train", config, "--set", "privacy.epsilom=3"]), (Some(2), "muffle: there is no key \"privacy.epsilom\": did you mean \"epsilon\"?\n".into()));
+    assert_eq!(
+        code(&["train", config, "--set", "privacy.epsilom=3"]),
+        (Some(2), "muffle: there is no key \"privacy.epsilom\": did you mean \"epsilon\"?\n".into())
+    );
     assert_eq!(code(&["train", config, "--optimizer", "dp-moun"]).0, Some(2));
     assert_eq!(code(&["compare", config, "--optimizers", "dp-sgd", "--set-for", "dp-adam:x=1"]).0, Some(2));
     assert!(!out.exists());
@@ -189,7 +212,8 @@ fn refusals_have_their_codes() {
 /// Without a word, the first line of a text has no token before it: the figure of `transformers` for the sentence without special tokens.
 #[test]
 fn a_pretrained_model_is_looked_at() {
-    let shared = std::env::var_os("MUFFLE_SHARED").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared"), PathBuf::from);
+    let shared =
+        std::env::var_os("MUFFLE_SHARED").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared"), PathBuf::from);
     let model = shared.join("models/stories15M");
     if !model.is_dir() {
         eprintln!("SKIPPED: {} is not there; set MUFFLE_SHARED to a directory that holds models/stories15M", model.display());
@@ -198,6 +222,8 @@ fn a_pretrained_model_is_looked_at() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("lines.txt");
     std::fs::write(&file, "Once upon a time, there was a little girl named Lily. She loved to play outside in the sunshine.\n").unwrap();
-    let object = json(&muffle(&["eval", model.to_str().unwrap(), "--data", file.to_str().unwrap(), "--format", "lines", "--json"]).output().unwrap());
+    let object = json(
+        &muffle(&["eval", model.to_str().unwrap(), "--data", file.to_str().unwrap(), "--format", "lines", "--json"]).output().unwrap(),
+    );
     assert!((object["nll"].as_f64().unwrap() - 0.234_872_7).abs() < 1e-5 && object["tokens"].as_u64() == Some(24), "{object}");
 }

@@ -41,7 +41,8 @@ fn corpus(part: muffle::corpus::Part, count: usize) -> String {
 fn tokenizer() -> PathBuf {
     let path = std::env::temp_dir().join(format!("muffle-tokenizer-{}.json", std::process::id()));
     if !path.exists() {
-        let texts: Vec<String> = muffle::corpus::pairs(muffle::corpus::Part::Validation, 300).into_iter().map(|pair| pair.source + &pair.target).collect();
+        let texts: Vec<String> =
+            muffle::corpus::pairs(muffle::corpus::Part::Validation, 300).into_iter().map(|pair| pair.source + &pair.target).collect();
         let made = tasks::Tokenizer::train(texts.iter().map(String::as_str), 400, &["<bos>", "<eos>"]).unwrap();
         let beside = path.with_extension(format!("{:?}", std::thread::current().id()));
         made.save(&beside).unwrap();
@@ -97,7 +98,12 @@ fn a_run_leaves_a_model_with_a_statement_that_can_be_computed_again() {
     let text = std::fs::read_to_string(out.join("model/privacy.json")).unwrap();
     let read: Statement = serde_json::from_str(&text).unwrap();
     let unit = read.unit.unwrap();
-    let again = read.ledger.cost(unit).unwrap().epsilon(accounting::Accountant::Best, accounting::Delta::new(read.delta.unwrap()).unwrap()).unwrap();
+    let again = read
+        .ledger
+        .cost(unit)
+        .unwrap()
+        .epsilon(accounting::Accountant::Best, accounting::Delta::new(read.delta.unwrap()).unwrap())
+        .unwrap();
     assert!((again.epsilon - read.epsilon.unwrap()).abs() < 1e-9 && again.epsilon <= 8.0, "{again:?}");
     // 14 of the 400 have more tokens than the model takes; they do not count.
     assert_eq!(read.delta, Some(0.1 / 386.0));
@@ -128,7 +134,9 @@ fn a_run_leaves_a_model_with_a_statement_that_can_be_computed_again() {
 /// Stopped in an orderly way nothing is lost; the ledger is the same as without the stop.
 #[test]
 fn a_run_that_is_stopped_goes_on() {
-    for (name, more) in [("poisson", ""), ("shuffled", "privacy.sampling=shuffled"), ("hyfree", "optimizer.learning_rate=hyfree\noptimizer.hyfree.every=2")] {
+    for (name, more) in
+        [("poisson", ""), ("shuffled", "privacy.sampling=shuffled"), ("hyfree", "optimizer.learning_rate=hyfree\noptimizer.hyfree.every=2")]
+    {
         let place = tempfile::tempdir().unwrap();
         let (out, whole) = (place.path().join("run"), place.path().join("whole"));
         let mut first = Stopping { after: 3, ..Stopping::default() };
@@ -206,7 +214,11 @@ fn what_was_put_in_its_place_is_refused() {
     let text = serde_json::to_string(&shorter).unwrap();
     assert_eq!(shorter, ledger(&out));
     let last = shorter.events().runs().last().unwrap().1;
-    std::fs::write(out.join("ledger.json"), text.replacen(&format!("}},{last}]]"), &format!("}},{}]]", last - 1).replace("},0]]", "},1]]"), 1)).unwrap();
+    std::fs::write(
+        out.join("ledger.json"),
+        text.replacen(&format!("}},{last}]]"), &format!("}},{}]]", last - 1).replace("},0]]", "},1]]"), 1),
+    )
+    .unwrap();
     if ledger(&out).events().len() < shorter.events().len() {
         refused(&out, "an old ledger");
     }
@@ -215,7 +227,11 @@ fn what_was_put_in_its_place_is_refused() {
     let sampler = out.join("sealed/sampler.json");
     std::fs::write(&sampler, std::fs::read_to_string(&sampler).unwrap().replacen("\"draws\":3", "\"draws\":2", 1)).unwrap();
     refused(&out, "an old one was put in its place");
-    for (from, to) in [("name = \"dp-muon-bc\"", "name = \"muon\""), ("steps = 6", "steps = 9"), ("adjacency = \"add-remove\"", "adjacency = \"replace-one\"")] {
+    for (from, to) in [
+        ("name = \"dp-muon-bc\"", "name = \"muon\""),
+        ("steps = 6", "steps = 9"),
+        ("adjacency = \"add-remove\"", "adjacency = \"replace-one\""),
+    ] {
         let (_keep, out, _) = stopped("");
         let text = std::fs::read_to_string(out.join("config.toml")).unwrap();
         assert!(text.contains(from), "{from}");
@@ -238,7 +254,11 @@ fn what_was_put_in_its_place_is_refused() {
     // What is only about speed or looking may change.
     let (_keep, out, _) = stopped("");
     let text = std::fs::read_to_string(out.join("config.toml")).unwrap();
-    std::fs::write(out.join("config.toml"), text.replace("micro_batch = \"auto\"", "micro_batch = 7").replace("samples = 1", "samples = 2")).unwrap();
+    std::fs::write(
+        out.join("config.toml"),
+        text.replace("micro_batch = \"auto\"", "micro_batch = 7").replace("samples = 1", "samples = 2"),
+    )
+    .unwrap();
     assert_eq!(resume(&out, &mut Silent).unwrap().samples.len(), 2);
 }
 
@@ -250,7 +270,8 @@ fn bad_input_is_one_line_and_leaves_nothing() {
         std::fs::write(&path, bytes).unwrap();
         path.to_string_lossy().into_owned()
     };
-    let (empty, binary, few) = (file("empty.txt", b""), file("binary.txt", b"a || \xff\xfe\n"), file("few.txt", b"name : A||A is here.\nname : B||B is here.\n"));
+    let (empty, binary, few) =
+        (file("empty.txt", b""), file("binary.txt", b"a || \xff\xfe\n"), file("few.txt", b"name : A||A is here.\nname : B||B is here.\n"));
     for (changes, part) in [
         (format!("data.train={empty}"), "no records"),
         (format!("data.train={binary}\ndata.format=e2e"), "expected UTF-8"),
@@ -343,4 +364,43 @@ fn a_fixed_seed_is_reported() {
     assert!(std::fs::read_to_string(place.path().join("a/report.html")).unwrap().contains("Not private"));
     let c = nll("c", "");
     assert!((a.scores.unwrap().nll - c.scores.unwrap().nll).abs() > 1e-6);
+}
+
+/// Labels need public names; a model that writes answers with them, and one of images tells classes apart.
+#[test]
+fn labelled_texts_and_images() {
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name);
+    let row = |i: usize| format!("{} is here\t{}\n", ["Ines", "Nils"][i % 2], ["good", "bad"][i % 2]);
+    std::fs::write(at("people.tsv"), "sentence\tlabel\n".to_string() + &(0..60).map(row).collect::<String>()).unwrap();
+    std::fs::write(at("public.tsv"), "sentence\tlabel\n".to_string() + &(1..11).map(row).collect::<String>()).unwrap();
+    let texts = format!("data.train={}\ndata.validation={}\noptimizer.name=adam", at("people.tsv").display(), at("public.tsv").display());
+    let outcome = train(&config(&texts), &at("texts"), &mut Silent).unwrap();
+    // Two labels, of which one is right: half of them by chance.
+    assert!((0.0..=1.0).contains(&outcome.scores.unwrap().accuracy) && outcome.scores.unwrap().examples == 10);
+    let subject = muffle::Subject::look_at(at("texts").to_str().unwrap(), &mut |_| ()).unwrap();
+    assert_eq!(subject.labels(), ["bad", "good"]);
+    let undeclared = texts.clone() + "\ndata.evaluation_data=private";
+    let failed = train(&config(&undeclared), &at("x"), &mut Silent).unwrap_err().to_string();
+    assert!(failed.contains("data.labels"), "{failed}");
+    let failed = train(&config(&(texts + "\ndata.labels=[\"good\", \"worse\"]")), &at("x"), &mut Silent).unwrap_err().to_string();
+    assert!(failed.contains("not among data.labels") && !failed.contains("Nils"), "{failed}");
+
+    let idx = |name: &str, count: u8, shift: u8| {
+        let mut images = vec![0, 0, 8, 3, 0, 0, 0, count, 0, 0, 0, 8, 0, 0, 0, 8];
+        images.extend((0..count).flat_map(|i| (0..64u8).map(move |pixel| if (pixel / 32) == (i + shift) % 2 { 200 } else { pixel })));
+        std::fs::write(at(&format!("{name}-images-idx3-ubyte")), images).unwrap();
+        let mut labels = vec![0, 0, 8, 1, 0, 0, 0, count];
+        labels.extend((0..count).map(|i| (i + shift) % 2));
+        std::fs::write(at(&format!("{name}-labels-idx1-ubyte")), labels).unwrap();
+        at(&format!("{name}-images-idx3-ubyte")).display().to_string()
+    };
+    let images = format!(
+        "model.source=cnn\nmodel.tokenizer=auto\ndata.max_length=auto\ndata.train={}\ndata.validation={}\ndata.labels=[\"low\", \"high\"]\noptimizer.name=adam\ntraining.steps=30",
+        idx("train", 100, 0),
+        idx("t10k", 20, 1)
+    );
+    let outcome = train(&config(&images), &at("images"), &mut Silent).unwrap();
+    assert!(outcome.scores.unwrap().accuracy > 0.9, "{:?}", outcome.scores);
+    assert!(muffle::Subject::look_at(at("images").to_str().unwrap(), &mut |_| ()).unwrap().tokenizer.is_none());
 }

@@ -18,7 +18,9 @@ const MOST_CHANNELS: usize = 1 << 16;
 
 pub(super) fn parse(keys: Keys<'_>) -> Result<Cnn, Error> {
     let stages = keys.required("stages")?.as_array().ok_or_else(|| keys.wrong("stages", "a list of channels"))?;
-    let channels = |value: &Value| value.as_u64().and_then(|count| usize::try_from(count).ok()).ok_or_else(|| keys.wrong("stages", "a list of channels"));
+    let channels = |value: &Value| {
+        value.as_u64().and_then(|count| usize::try_from(count).ok()).ok_or_else(|| keys.wrong("stages", "a list of channels"))
+    };
     let cnn = Cnn {
         image: Grid { height: keys.count("image_height")?, width: keys.count("image_width")?, channels: keys.count("image_channels")? },
         stages: stages.iter().map(channels).collect::<Result<_, _>>()?,
@@ -48,7 +50,12 @@ pub(super) fn check(cnn: &Cnn, path: &Path) -> Result<(), Error> {
     check.numbers(&terms)?;
     // Every stage but the last halves the image.
     let least = 1usize << (cnn.stages.len() - 1).min(30);
-    check.holds(cnn.image.height.min(cnn.image.width) >= least, "the smaller side of the image", format!("at least {least}"), cnn.image.height)
+    check.holds(
+        cnn.image.height.min(cnn.image.width) >= least,
+        "the smaller side of the image",
+        format!("at least {least}"),
+        cnn.image.height,
+    )
 }
 
 pub(super) fn write(cnn: &Cnn, map: &mut Map<String, Value>) {

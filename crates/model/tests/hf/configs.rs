@@ -109,7 +109,8 @@ fn published_configurations_are_read() {
 
 #[test]
 fn our_own_network_for_images() {
-    let cnn = model::Cnn { image: model::patches::Grid { height: 28, width: 28, channels: 1 }, stages: vec![16, 32], groups: 4, classes: 10 };
+    let cnn =
+        model::Cnn { image: model::patches::Grid { height: 28, width: 28, channels: 1 }, stages: vec![16, 32], groups: 4, classes: 10 };
     let config = Config::new(Architecture::Cnn(cnn));
     let text = config.to_json(Dtype::F32);
     assert_eq!(parse(&text).unwrap().architecture, config.architecture);

@@ -47,7 +47,8 @@ impl Compare {
         }
         let config = self.changes.apply(self.config.as_deref())?;
         let split = |text: &String| {
-            let (whose, change) = text.split_once(':').ok_or_else(|| Failure::Input(format!("--set-for: NAME:KEY=VALUE expected, got {text:?}")))?;
+            let (whose, change) =
+                text.split_once(':').ok_or_else(|| Failure::Input(format!("--set-for: NAME:KEY=VALUE expected, got {text:?}")))?;
             match self.optimizers.iter().any(|name| name == whose) {
                 true => Ok((whose.to_string(), change.to_string())),
                 false => Err(Failure::Input(format!("--set-for: {whose:?} is not among the optimizers"))),

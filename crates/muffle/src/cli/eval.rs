@@ -14,9 +14,11 @@ use tasks::Format;
 
 /// NLL, perplexity and accuracy of a model; BLEU and ROUGE-L of what it writes
 #[derive(Args)]
-#[command(after_help = "Examples:\n  muffle eval models/stories15M --data sentences.txt --format lines\n  muffle eval muffle-run --data e2e_test.txt --beam 5 --json\n\n\
+#[command(
+    after_help = "Examples:\n  muffle eval models/stories15M --data sentences.txt --format lines\n  muffle eval muffle-run --data e2e_test.txt --beam 5 --json\n\n\
     NLL is the mean over target tokens. With the format lines, each line is an example, every token but the first is a target, and no special tokens are added.\n\
-    A model that writes texts is scored with BLEU and ROUGE-L where the data has sources to write from; --no-texts leaves that out.")]
+    A model that writes texts is scored with BLEU and ROUGE-L where the data has sources to write from; --no-texts leaves that out."
+)]
 pub(crate) struct Eval {
     /// The folder of a run, a directory in the Hugging Face layout, or a name on the hub
     #[arg(value_name = "DIR|MODEL")]

@@ -1,14 +1,14 @@
 //! `muffle generate`: a model goes on with a text.
 
 use super::Failure;
-use crate::{Failed, Subject};
 use super::number::{count, real};
 use super::output::{print, print_json};
+use crate::{Failed, Subject};
 use clap::Args;
 use model::Decoder;
 use serde_json::json;
-use tasks::generate::{Options, Search, Stopping, generate};
 use tasks::Frame;
+use tasks::generate::{Options, Search, Stopping, generate};
 
 /// Go on with texts
 #[derive(Args)]
@@ -93,7 +93,8 @@ impl Generate {
         } else {
             for (index, (prompt, new)) in prompts.iter().zip(&texts).enumerate() {
                 // A prompt and what follows together, so that the space between them is right; a source is not part of its text.
-                let text = if index < self.prompt.len() { decode(&[prompt.as_slice(), new].concat())? } else { decode(new)?.trim().to_string() };
+                let text =
+                    if index < self.prompt.len() { decode(&[prompt.as_slice(), new].concat())? } else { decode(new)?.trim().to_string() };
                 print(&format!("{text}\n"));
             }
         }

@@ -16,8 +16,8 @@ mod run;
 mod score;
 mod train;
 
-use clap::{Parser, Subcommand};
 use crate::Failed;
+use clap::{Parser, Subcommand};
 use std::path::Path;
 use std::process::ExitCode;
 

@@ -158,7 +158,11 @@ impl Watch for Terminal {
 
 fn clock(seconds: f64) -> String {
     let whole = seconds.round() as u64;
-    if whole < 3600 { format!("{}:{:02}", whole / 60, whole % 60) } else { format!("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60) }
+    if whole < 3600 {
+        format!("{}:{:02}", whole / 60, whole % 60)
+    } else {
+        format!("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
+    }
 }
 
 #[cfg(test)]

@@ -153,13 +153,18 @@ fn tell(outcome: &Outcome, json: bool) {
     let statement = &outcome.statement;
     let marked = if outcome.publicity == Publicity::Private { " (NON-PRIVATE: people outside the guarantee)" } else { "" };
     let mut rows = vec![match (statement.epsilon, statement.delta, statement.unit) {
-        (Some(epsilon), Some(delta), Some(unit)) if statement.private => ("privacy", format!("ε = {} at δ = {}, {unit}", up(epsilon, 3), up_e(delta))),
+        (Some(epsilon), Some(delta), Some(unit)) if statement.private => {
+            ("privacy", format!("ε = {} at δ = {}, {unit}", up(epsilon, 3), up_e(delta)))
+        }
         (Some(_), _, _) => ("privacy", "NONE: the seed of the noise was fixed, for tests".into()),
         _ => ("privacy", "NONE".into()),
     }];
     rows.push(("steps", statement.steps.to_string()));
     if let Some(scores) = outcome.scores {
-        rows.push(("NLL", format!("{:.4}, perplexity {:.2}, accuracy {:.1} %{marked}", scores.nll, scores.perplexity(), 100.0 * scores.accuracy)));
+        rows.push((
+            "NLL",
+            format!("{:.4}, perplexity {:.2}, accuracy {:.1} %{marked}", scores.nll, scores.perplexity(), 100.0 * scores.accuracy),
+        ));
     }
     if let Some(texts) = outcome.texts {
         let left = if texts.left_out > 0 { format!(", {} sources left no room for a text", texts.left_out) } else { String::new() };

@@ -327,7 +327,8 @@ impl Config {
     pub fn with(&self, change: &str) -> Result<Self, String> {
         let Some((key, value)) = change.split_once('=') else { return Err(format!("KEY=VALUE expected, got {change:?}")) };
         let value = value.trim();
-        let parsed = format!("x = {value}").parse::<toml::Table>().or_else(|_| format!("x = {}", toml::Value::from(value)).parse::<toml::Table>());
+        let parsed =
+            format!("x = {value}").parse::<toml::Table>().or_else(|_| format!("x = {}", toml::Value::from(value)).parse::<toml::Table>());
         let value = parsed.ok().and_then(|mut table| table.remove("x")).ok_or_else(|| format!("{key}: {value} is no value"))?;
         let mut table = toml::Table::try_from(self).map_err(|error| keys::one_line(&error.to_string()))?;
         let mut within = &mut table;
@@ -352,7 +353,8 @@ impl Config {
         let mut config = self.clone();
         config.evaluation = Evaluation::default();
         let usual = Training::default();
-        (config.training.threads, config.training.micro_batch, config.training.checkpoint_every) = (usual.threads, usual.micro_batch, usual.checkpoint_every);
+        (config.training.threads, config.training.micro_batch, config.training.checkpoint_every) =
+            (usual.threads, usual.micro_batch, usual.checkpoint_every);
         crate::snapshot::digest(config.print().as_bytes())
     }
 
