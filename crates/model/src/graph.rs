@@ -124,6 +124,17 @@ impl Graph {
         self.forms[self.logits.0].width
     }
 
+    /// About how many bytes a micro-batch takes for each example of `length` tokens, all of them with a target: values and their gradients.
+    pub fn bytes_per_example(&self, length: usize) -> usize {
+        let rows = |space: Space| match space {
+            Space::Tokens | Space::Targets => length,
+            Space::Examples => 1,
+            Space::Grid { height, width } => height * width,
+        };
+        let numbers = |form: &Form| rows(form.space).saturating_mul(form.width);
+        self.forms.iter().map(numbers).fold(0usize, usize::saturating_add).saturating_mul(2 * size_of::<f32>())
+    }
+
     /// A parameter by its name.
     pub fn param(&self, name: &str) -> Option<Param> {
         self.specs.iter().position(|spec| spec.name == name).map(Param)

@@ -137,17 +137,6 @@ impl Network {
         self.space.fresh()
     }
 
-    /// About how many bytes a micro-batch takes for each example of `length` tokens, all of them with a target: values and their gradients.
-    pub fn bytes_per_example(&self, length: usize) -> usize {
-        let rows = |space: Space| match space {
-            Space::Tokens | Space::Targets => length,
-            Space::Examples => 1,
-            Space::Grid { height, width } => height * width,
-        };
-        let numbers = |form: &crate::graph::Form| rows(form.space).saturating_mul(form.width);
-        self.graph.forms.iter().map(numbers).fold(0usize, usize::saturating_add).saturating_mul(2 * size_of::<f32>())
-    }
-
     /// The low-rank pairs (left, right) among the trained tensors.
     pub fn pairs(&self) -> Vec<(usize, usize)> {
         let place = |param: crate::graph::Param| self.plan.place[param.0];

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[allow(dead_code)]
 mod support;
 
 use model::{Engine, Error, Example, Network, Observed, Weights, probe};

@@ -33,7 +33,7 @@ const EMBEDDED_EVALUATION: usize = 500;
 const AT_ONCE: usize = 1024;
 
 /// Bytes of examples that are held in memory; more go to a file.
-const MEMORY: usize = 64 << 20;
+const MEMORY: usize = 32 << 20;
 
 /// The rows of a part; `None` if the configuration names no such file.
 ///

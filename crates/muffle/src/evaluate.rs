@@ -31,7 +31,7 @@ impl Scores {
 
 /// Numbers of logits that are held at a time, and examples.
 const LOGITS: usize = 8 << 20;
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 16;
 
 /// The losses and hits of some examples: (Σ NLL, targets, targets that come first) for each.
 fn each(network: &mut Network, at: &Params, examples: &[&Example]) -> Result<Vec<(f64, u64, u64)>, Failed> {

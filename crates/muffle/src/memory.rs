@@ -11,7 +11,7 @@ const MOST: usize = 64;
 /// As many examples of up to `length` tokens as fit into a quarter of the free memory, between 1 and 64.
 pub(crate) fn micro_batch(network: &Network, length: usize) -> usize {
     let room = (available().unwrap_or(ENOUGH as u64 * 4) / 4).min(ENOUGH as u64) as usize;
-    (room / network.bytes_per_example(length).max(1)).clamp(1, MOST)
+    (room / network.graph().bytes_per_example(length).max(1)).clamp(1, MOST)
 }
 
 /// Free memory in bytes, where the system says so.

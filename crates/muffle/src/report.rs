@@ -29,7 +29,7 @@ pub fn write(folder: &Folder) -> Result<PathBuf, Failed> {
 /// The report as data.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn page(folder: &Folder) -> Result<Page, Failed> {
     let config = Config::read(&folder.join("config.toml")).map_err(Failed::Input)?;
     let Some(result) = folder.read(RESULT)? else {

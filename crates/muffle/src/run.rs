@@ -206,7 +206,7 @@ pub(crate) struct Run<'a> {
 fn begin<'a>(
     config: &'a Config,
     folder: &'a Folder,
-    subject: Subject,
+    mut subject: Subject,
     labels: &'a [String],
     from: Option<Left>,
     watch: &mut dyn Watch,
@@ -236,6 +236,8 @@ fn begin<'a>(
         left_out,
         lot_tokens: (subject.tokenizer.is_some() && tokens.is_finite()).then(|| tokens * session.plan().lot_size()),
     });
+    // They live on in the session.
+    subject.params = Params::default();
     let every = config.evaluation.every.or_else(|| session.plan().steps.div_ceil(20)).max(1);
     Ok(Run { config, folder, labels, subject, session, first, limit, config_digest: config.digest(), frozen, validation, every })
 }
@@ -344,11 +346,10 @@ fn validation(config: &Config, preparation: &tasks::Preparation<'_>) -> Result<V
 
 impl Run<'_> {
     fn drive(mut self, watch: &mut dyn Watch) -> Result<Outcome, Failed> {
-        let mut network = self.subject.network.twin();
         history::cut(self.folder, self.session.steps())?;
         if self.session.steps() == 0 {
             self.put_away()?;
-            let look = self.look(&mut network, 0.0)?;
+            let look = self.look(0.0)?;
             look.append(self.folder)?;
             watch.stepped(&Progress { step: 0, look, fresh: true, notes: Vec::new() });
         }
@@ -358,7 +359,7 @@ impl Run<'_> {
             let over = done == self.session.plan().steps;
             let fresh = done.is_multiple_of(self.every) || over;
             if fresh {
-                let look = self.look(&mut network, step.rate)?;
+                let look = self.look(step.rate)?;
                 look.append(self.folder)?;
                 last = Some(look);
             }
@@ -379,9 +380,11 @@ impl Run<'_> {
     }
 
     /// ε so far, and figures on the validation data.
-    fn look(&mut self, network: &mut Network, rate: f64) -> Result<Look, Failed> {
+    fn look(&mut self, rate: f64) -> Result<Look, Failed> {
+        // With buffers of its own, which are gone afterwards.
+        let mut network = self.subject.network.twin();
         let scores =
-            (!self.validation.is_empty()).then(|| evaluate::examples(network, self.session.params(), &self.validation)).transpose()?;
+            (!self.validation.is_empty()).then(|| evaluate::examples(&mut network, self.session.params(), &self.validation)).transpose()?;
         let epsilon = self.session.guarantee()?.epsilon;
         let look = Look {
             step: self.session.steps(),

@@ -76,8 +76,8 @@ impl<E: Engine> Session<E> {
     ///
     /// # Errors
     /// As [`new`](Self::new), or if what is left of the run is not part of the plan.
-    pub fn resume(config: &Config, engine: E, records: Records, from: Interrupted) -> Result<Self, Failed> {
-        let params = from.params.clone();
+    pub fn resume(config: &Config, engine: E, records: Records, mut from: Interrupted) -> Result<Self, Failed> {
+        let params = std::mem::take(&mut from.params);
         Self::begin(config, engine, params, records, Some(from))
     }
 
