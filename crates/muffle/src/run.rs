@@ -201,6 +201,8 @@ pub(crate) struct Run<'a> {
     frozen: u64,
     validation: Vec<Example>,
     every: u64,
+    /// The step of the last snapshot that this process wrote.
+    put_away: Option<u64>,
 }
 
 fn begin<'a>(
@@ -239,7 +241,20 @@ fn begin<'a>(
     // They live on in the session.
     subject.params = Params::default();
     let every = config.evaluation.every.or_else(|| session.plan().steps.div_ceil(20)).max(1);
-    Ok(Run { config, folder, labels, subject, session, first, limit, config_digest: config.digest(), frozen, validation, every })
+    Ok(Run {
+        config,
+        folder,
+        labels,
+        subject,
+        session,
+        first,
+        limit,
+        config_digest: config.digest(),
+        frozen,
+        validation,
+        every,
+        put_away: None,
+    })
 }
 
 /// The session, new or as it was left, and the fingerprints of the tensors before the first step.
@@ -397,7 +412,10 @@ impl Run<'_> {
         Ok(look.with(scores))
     }
 
-    fn put_away(&self) -> Result<(), Failed> {
+    fn put_away(&mut self) -> Result<(), Failed> {
+        if self.put_away == Some(self.session.steps()) {
+            return Ok(());
+        }
         let snapshot = Snapshot {
             step: self.session.steps(),
             params: self.session.params().clone(),
@@ -410,7 +428,9 @@ impl Run<'_> {
                 draws: self.session.draws(),
             },
         };
-        snapshot.save(&self.folder.join("checkpoints"))
+        snapshot.save(&self.folder.join("checkpoints"))?;
+        self.put_away = Some(snapshot.step);
+        Ok(())
     }
 
     /// The trained tensors that are what they were before the first step.
