@@ -293,7 +293,7 @@ fn belongs(config: &Config, known: &Belongs, ledger: &Ledger, sealed: Option<&Se
             known.charges
         )));
     }
-    if keeps(config) && sealed.is_none_or(|sealed| sealed.draws() < known.draws) {
+    if keeps(config) && known.draws > 0 && sealed.is_none_or(|sealed| sealed.draws() < known.draws) {
         return Err(Failed::Input(format!(
             "the checkpoint knows of {} lots, the sealed part of fewer: an old one was put in its place",
             known.draws
@@ -363,6 +363,8 @@ impl Run<'_> {
     fn drive(mut self, watch: &mut dyn Watch) -> Result<Outcome, Failed> {
         history::cut(self.folder, self.session.steps())?;
         if self.session.steps() == 0 {
+            // The look before the first step is made again.
+            self.folder.write(history::FILE, "")?;
             self.put_away()?;
             let look = self.look(0.0)?;
             look.append(self.folder)?;

@@ -262,6 +262,28 @@ fn what_was_put_in_its_place_is_refused() {
     assert_eq!(resume(&out, &mut Silent).unwrap().samples.len(), 2);
 }
 
+/// Killed before the first lot was drawn, or before anything was put away: there is nothing to have gone back.
+#[test]
+fn a_run_that_had_hardly_begun_goes_on() {
+    for more in ["", "privacy.sampling=shuffled", "privacy.seed=4"] {
+        let place = tempfile::tempdir().unwrap();
+        let out = place.path().join("run");
+        assert!(train(&config(more), &out, &mut Stopping { after: 1, ..Stopping::default() }).is_err());
+        for entry in std::fs::read_dir(out.join("checkpoints")).unwrap() {
+            let path = entry.unwrap().path();
+            if !path.ends_with("step-000000000") {
+                std::fs::remove_dir_all(path).unwrap();
+            }
+        }
+        std::fs::write(out.join("ledger.json"), r#"{"version":1,"events":[]}"#).unwrap();
+        let _ = std::fs::remove_file(out.join("sealed/sampler.json"));
+        let outcome = resume(&out, &mut Silent).unwrap();
+        assert_eq!(outcome.statement.steps, 6, "{more}");
+        let history = std::fs::read_to_string(out.join("history.jsonl")).unwrap();
+        assert_eq!(history.matches("\"step\":0,").count(), 1);
+    }
+}
+
 #[test]
 fn bad_input_is_one_line_and_leaves_nothing() {
     let place = tempfile::tempdir().unwrap();
