@@ -59,6 +59,7 @@ pub mod subject;
 mod digits;
 mod failed;
 mod memory;
+mod watch;
 
 pub use config::Config;
 pub use ending::Outcome;
