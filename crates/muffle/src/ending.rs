@@ -109,8 +109,9 @@ pub(crate) fn finish(mut run: Run<'_>, watch: &mut dyn Watch) -> Result<Outcome,
         .collect();
     run.folder.write(SAMPLES, &(Value::Array(samples).to_string() + "\n"))?;
     run.folder.write(RESULT, &(outcome.json().to_string() + "\n"))?;
-    run.folder.remove_sealed()?;
     report::write(run.folder)?;
+    // Last of all: as long as something is sealed, the run can go on to its end.
+    run.folder.remove_sealed()?;
     Ok(outcome)
 }
 
