@@ -103,3 +103,8 @@ impl Curve {
 pub fn gdp_mu_at(epsilon: f64, delta: f64) -> f64 {
     gaussian::mu_at(epsilon, delta)
 }
+
+/// The μ of the Gaussian mechanism on whose trade-off curve a test with these rates lies: Φ⁻¹(TPR) − Φ⁻¹(FPR).
+pub fn gdp_mu_of(fpr: f64, tpr: f64) -> f64 {
+    ndtri(tpr) - ndtri(fpr)
+}

@@ -48,6 +48,11 @@ impl<E: Engine> Exact<E> {
         self.holder.set_micro_batch(examples);
     }
 
+    /// How many records are computed on at a time now.
+    pub fn micro_batch(&self) -> usize {
+        self.holder.micro_batch()
+    }
+
     /// What is publicly known of the trained tensors.
     pub fn trainable(&self) -> &[Trainable] {
         self.holder.trainable()

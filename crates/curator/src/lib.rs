@@ -7,15 +7,20 @@
 //! | how a gradient is clipped and summed | `sums` |
 //! | the one function that adds noise | `noise` |
 //! | the one function that charges | [`door`](Door) |
-//! | the answers | [`curator`](Curator) |
+//! | the answers | [`answers`](Curator) |
 //! | what is remembered over an interruption, and kept from everybody | [`sealed`](Sealed) |
 //! | the same without privacy, and saying so | [`exact`](Exact) |
+//! | errors planted on purpose, and the audits that find them | `mutants`, in tests only |
 //!
 //! The numbered claims behind it are in `PROOFS.md`, each with its function and its test.
 
 #![forbid(unsafe_code)]
 
-mod curator;
+// The models and records of the other tests are used by those inside as well.
+#[cfg(test)]
+extern crate self as curator;
+
+mod answers;
 mod door;
 mod exact;
 mod noise;
@@ -28,9 +33,13 @@ mod sealed;
 mod spill;
 mod sums;
 
-pub use curator::{Curator, Keeper};
+#[cfg(test)]
+mod mutants;
+
+pub use answers::{Curator, Keeper};
 pub use door::{Door, Journal};
 pub use exact::Exact;
+pub use noise::Noise;
 pub use private::Private;
 pub use randomness::{Origin, Randomness};
 pub use records::Records;

@@ -11,6 +11,8 @@ use std::borrow::Cow;
 /// or another record in it: nobody else moves.
 pub struct Records {
     places: Places,
+    /// Places after those, in memory.
+    more: Vec<Option<Example>>,
 }
 
 enum Places {
@@ -27,15 +29,26 @@ impl Records {
 
     /// Some places may be vacant: a neighbouring data set, or a canary that was not put in.
     pub fn with_vacancies(places: Vec<Option<Example>>) -> Self {
-        Self { places: Places::Memory(places) }
+        Self { places: Places::Memory(places), more: Vec::new() }
     }
 
     pub(crate) fn spilled(spill: Spill) -> Self {
-        Self { places: Places::File(spill) }
+        Self { places: Places::File(spill), more: Vec::new() }
+    }
+
+    /// With more places, taken or vacant: for canaries.
+    #[must_use]
+    pub fn and_places(mut self, more: Vec<Option<Example>>) -> Self {
+        self.more.extend(more);
+        self
     }
 
     /// How many places there are. Public.
     pub fn places(&self) -> usize {
+        self.first() + self.more.len()
+    }
+
+    fn first(&self) -> usize {
         match &self.places {
             Places::Memory(places) => places.len(),
             Places::File(spill) => spill.len(),
@@ -44,6 +57,9 @@ impl Records {
 
     /// The record in a place.
     pub(crate) fn at(&self, place: usize) -> Result<Option<Cow<'_, Example>>, Refused> {
+        if let Some(more) = place.checked_sub(self.first()) {
+            return Ok(self.more[more].as_ref().map(Cow::Borrowed));
+        }
         match &self.places {
             Places::Memory(places) => Ok(places[place].as_ref().map(Cow::Borrowed)),
             Places::File(spill) => spill.at(place).map(|example| Some(Cow::Owned(example))),

@@ -162,6 +162,11 @@ mod tests {
             for (place, example) in examples().iter().enumerate().rev() {
                 assert_eq!(shape(&records.at(place).unwrap().unwrap()), shape(example), "{place}");
             }
+            let records = records.and_places(vec![None, Some(examples()[3].clone())]);
+            assert_eq!(records.places(), 45);
+            assert!(records.at(43).unwrap().is_none());
+            assert_eq!(shape(&records.at(44).unwrap().unwrap()), shape(&examples()[3]));
+            assert_eq!(shape(&records.at(42).unwrap().unwrap()), shape(&examples()[42]));
         }
     }
 

@@ -59,6 +59,28 @@ impl<E: Engine> Holder<E> {
         self.micro_batch = examples.clamp(1, LARGEST_MICRO_BATCH);
     }
 
+    pub(crate) fn micro_batch(&self) -> usize {
+        self.micro_batch
+    }
+
+    /// Goes through a lot, and where there is not enough memory again from the start with half as many records at a time, now and from then on. What is summed does not depend on it (claim 2).
+    fn with_room<T>(&mut self, go: impl Fn(&mut Self, usize) -> Result<T, Short>) -> Result<T, Refused> {
+        loop {
+            match go(self, self.micro_batch) {
+                Ok(done) => return Ok(done),
+                Err(Short::Memory(_)) if self.micro_batch > 1 => self.micro_batch /= 2,
+                Err(Short::Memory(what)) => return Err(Refused::Failed(what)),
+                Err(Short::Refused(refused)) => return Err(refused),
+            }
+        }
+    }
+
+    /// How many places of a lot are taken.
+    #[cfg(test)]
+    pub(crate) fn taken(&self, lot: &Private<Vec<usize>>) -> Result<usize, Refused> {
+        Ok(taken_places(&self.records, lot.within())?.len())
+    }
+
     /// Whether a query fits the model: asked before a lot is looked at, so that the answer does not depend on who is in it.
     pub(crate) fn check(&self, query: &GradientQuery<'_>) -> Result<(), Refused> {
         self.check_params(query.at)?;
@@ -89,9 +111,9 @@ impl<E: Engine> Holder<E> {
         query: &GradientQuery<'_>,
         factor: impl Fn(f64, usize) -> f64,
     ) -> Result<Private<Sums>, Refused> {
-        let mut sums = self.sum(lot, query, &factor, self.micro_batch)?;
+        let mut sums = self.with_room(|holder, micro_batch| holder.sum(lot, query, &factor, micro_batch))?;
         if !sums.is_finite() {
-            sums = self.sum(lot, query, &factor, 1)?;
+            sums = self.with_room(|holder, _| holder.sum(lot, query, &factor, 1))?;
         }
         sums.tensors.iter_mut().chain([&mut sums.taken]).try_for_each(|numbers| self.reduce.sum(numbers))?;
         query.geometry.encode_sum(query.blocks, &sums.taken, &mut sums.tensors);
@@ -104,7 +126,7 @@ impl<E: Engine> Holder<E> {
         query: &GradientQuery<'_>,
         factor: &impl Fn(f64, usize) -> f64,
         micro_batch: usize,
-    ) -> Result<Sums, Refused> {
+    ) -> Result<Sums, Short> {
         let mut sums =
             Sums { tensors: self.micro.iter().map(|tensor| vec![0.0; tensor.len()]).collect(), taken: vec![0.0; query.blocks.count()] };
         let mut taken = sums.taken.clone();
@@ -119,7 +141,7 @@ impl<E: Engine> Holder<E> {
                     *taken = weights.total(block);
                 }
             };
-            self.engine.weighted_sum(query.at, &examples, query.geometry, query.blocks, weigh, &mut self.micro).map_err(refusal)?;
+            self.engine.weighted_sum(query.at, &examples, query.geometry, query.blocks, weigh, &mut self.micro)?;
             if micro_batch == 1 && !self.micro.iter().all(|tensor| tensor.data().iter().all(|x| x.is_finite())) {
                 continue;
             }
@@ -135,13 +157,16 @@ impl<E: Engine> Holder<E> {
 
     /// Σ clip(loss) over a lot.
     pub(crate) fn losses(&mut self, lot: &Private<Vec<usize>>, at: &Params, clip: impl Fn(f64) -> f64) -> Result<Private<Sums>, Refused> {
-        let mut sum = vec![0.0];
-        for places in micro_batches(lot, self.reduce.share(), self.micro_batch) {
-            let taken_places = taken_places(&self.records, &places)?;
-            let examples: Vec<&Example> = taken_places.iter().map(|example| &**example).collect();
-            let losses = self.engine.losses(at, &examples).map_err(refusal)?;
-            sum[0] += losses.into_iter().map(&clip).sum::<f64>();
-        }
+        let mut sum = self.with_room(|holder, micro_batch| {
+            let mut sum = vec![0.0];
+            for places in micro_batches(lot, holder.reduce.share(), micro_batch) {
+                let taken_places = taken_places(&holder.records, &places)?;
+                let examples: Vec<&Example> = taken_places.iter().map(|example| &**example).collect();
+                let losses = holder.engine.losses(at, &examples)?;
+                sum[0] += losses.into_iter().map(&clip).sum::<f64>();
+            }
+            Ok(sum)
+        })?;
         self.reduce.sum(&mut sum)?;
         Ok(Private::new(Sums { tensors: vec![sum], taken: Vec::new() }))
     }
@@ -158,10 +183,25 @@ fn taken_places<'a>(records: &'a Records, places: &[usize]) -> Result<Vec<Cow<'a
     places.iter().filter_map(|&place| records.at(place).transpose()).collect()
 }
 
+/// Why a lot was not gone through.
+enum Short {
+    Memory(String),
+    Refused(Refused),
+}
+
+impl From<Refused> for Short {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused)
+    }
+}
+
 /// What the engine said, without what it may say of a record.
-fn refusal(error: model::Error) -> Refused {
-    Refused::Failed(match error {
-        model::Error::Example { .. } => "a record no longer fits the model".into(),
-        other => other.to_string(),
-    })
+impl From<model::Error> for Short {
+    fn from(error: model::Error) -> Self {
+        match error {
+            model::Error::Memory { .. } => Self::Memory("there is not enough memory for one record at a time".into()),
+            model::Error::Example { .. } => Self::Refused(Refused::Failed("a record no longer fits the model".into())),
+            other => Self::Refused(Refused::Failed(other.to_string())),
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! No per-example gradient of a matrix is ever made.
+//! No per-example gradient of a matrix is ever made; and what happens if there is not enough memory.
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,9 +6,9 @@ mod support;
 
 use curator::{Curator, Door, Randomness, Records, Sampling};
 use model::activation::Activation;
-use model::{Builder, Example, Lora, Network};
-use protocol::{Blocks, Bound, Clipping, Geometry};
-use support::{Asking, frames};
+use model::{Builder, Engine, Error, Example, Lora, Network, Observed, Weights};
+use protocol::{Announcement, Blocks, Bound, Clipping, Geometry, LossQuery, Oracle, Params, Trainable};
+use support::{Asking, Kind, askings, frames, network, poisson, positive, records, sums};
 
 /// A low-rank addition of rank 1 to a matrix of a million numbers: one step in tangent coordinates allocates less than a twentieth of its bytes in all.
 #[test]
@@ -40,4 +40,76 @@ fn a_step_in_tangent_coordinates_makes_no_matrix() {
     assert!(measured.bytes_total > 0);
     let matrix = 4 * (side * side) as u64;
     assert!(measured.bytes_total * 20 < matrix, "{} bytes in a step, a matrix has {matrix}", measured.bytes_total);
+}
+
+/// Has memory for so many examples at a time.
+struct Narrow {
+    network: Network,
+    most: usize,
+}
+
+impl Narrow {
+    fn room(&self, examples: &[&Example]) -> Result<(), Error> {
+        if examples.len() > self.most { Err(Error::Memory { examples: examples.len(), bytes: usize::MAX }) } else { Ok(()) }
+    }
+}
+
+impl Engine for Narrow {
+    fn trainable(&self) -> Vec<Trainable> {
+        self.network.trainable()
+    }
+
+    fn stand_ins(&self) -> Vec<Example> {
+        self.network.stand_ins()
+    }
+
+    fn admits(&mut self, examples: &[&Example]) -> Result<(), Error> {
+        self.network.admits(examples)
+    }
+
+    fn losses(&mut self, at: &Params, examples: &[&Example]) -> Result<Vec<f64>, Error> {
+        self.room(examples)?;
+        self.network.losses(at, examples)
+    }
+
+    fn weighted_sum(
+        &mut self,
+        at: &Params,
+        examples: &[&Example],
+        geometry: &Geometry,
+        blocks: &Blocks,
+        weigh: &mut dyn FnMut(&Observed<'_>, &mut Weights),
+        sum: &mut Params,
+    ) -> Result<(), Error> {
+        self.room(examples)?;
+        self.network.weighted_sum(at, examples, geometry, blocks, weigh, sum)
+    }
+}
+
+/// The micro-batch is halved until it fits; what is released, and what it costs, is the same. One record that does not fit is a failure, and stays charged.
+#[test]
+fn too_little_memory_halves_the_micro_batch() {
+    let kind = Kind::Gpt2;
+    let (net, at) = network(kind);
+    for asking in askings(kind, &net, &at, 0.5, 0.1) {
+        let curator = |most: usize, micro_batch: usize| {
+            let (network, _) = network(kind);
+            let (people, door) = (Records::new(records(kind, 23)), Door::unlimited());
+            let mut curator = Curator::new(Narrow { network, most }, people, poisson(0.9), door, Randomness::fixed(4)).unwrap();
+            curator.set_micro_batch(micro_batch);
+            curator
+        };
+        let (mut narrow, mut wide) = (curator(3, 16), curator(100, 2));
+        let (a, b) = (asking.ask(&mut narrow, &at).unwrap(), asking.ask(&mut wide, &at).unwrap());
+        assert_eq!((narrow.micro_batch(), wide.micro_batch()), (2, 2));
+        assert_eq!(sums(&a, narrow.lot_size()), sums(&b, wide.lot_size()));
+        assert_eq!(narrow.ledger(), wide.ledger());
+        let mut none = curator(0, 16);
+        assert!(asking.ask(&mut none, &at).is_err());
+        assert_eq!((none.micro_batch(), none.ledger().events().len()), (1, 1));
+        let mut narrow = curator(3, 16);
+        narrow.draw(&Announcement::default().and(positive(1.0), 1)).unwrap();
+        assert!(narrow.loss(&LossQuery { at: &at, bound: Bound::new(5.0, 1.0).unwrap() }).is_ok());
+        assert_eq!(narrow.micro_batch(), 2);
+    }
 }

@@ -51,6 +51,17 @@ impl Batch {
         Ok(())
     }
 
+    /// About how many bytes the values of the batch and their gradients take.
+    pub(crate) fn bytes(&self, graph: &Graph) -> usize {
+        let rows = |space: Space| match space {
+            Space::Tokens => self.ids.len(),
+            Space::Targets => self.targets.len(),
+            Space::Examples => self.examples,
+            Space::Grid { height, width } => self.examples * height * width,
+        };
+        graph.bytes(rows)
+    }
+
     /// Packs the tokens with which texts go on that have `past` tokens already. What follows their last ones is asked.
     pub(crate) fn pack_more(&mut self, graph: &Graph, texts: &[&[u32]], past: &[usize]) -> Result<(), Error> {
         self.clear();

@@ -18,6 +18,14 @@ pub enum Error {
     /// Parameters, blocks or a geometry do not fit the model.
     #[error("{0}")]
     Model(String),
+    /// There is not enough memory for so many examples at a time.
+    #[error("there is not enough memory for {examples} example(s) at a time: {} MiB would be needed", bytes >> 20)]
+    Memory {
+        /// How many were given.
+        examples: usize,
+        /// What they would take.
+        bytes: usize,
+    },
     /// An array or a decomposition was refused.
     #[error(transparent)]
     Tensor(#[from] tensor::Error),
@@ -135,12 +143,10 @@ impl Error {
     }
 }
 
-/// The beginning of a text that came out of a file and may be of any length.
+/// The beginning of a text that came out of a file: it may be of any length, and have in it what a terminal obeys.
 pub(crate) fn short(text: &str, longest: usize) -> String {
-    match text.char_indices().nth(longest) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.into(),
-    }
+    let shown = text.chars().take(longest).map(|letter| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter });
+    shown.chain(text.chars().nth(longest).map(|_| '…')).collect()
 }
 
 /// The first few names.
@@ -150,4 +156,16 @@ fn listed(names: &[String]) -> String {
         text += ", …";
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_out_of_a_file_is_cut_and_cannot_move_the_cursor() {
+        assert_eq!(short("äbc", 3), "äbc");
+        assert_eq!(short("äbcd", 3), "äbc…");
+        assert_eq!(short("a\u{1b}[2J\n", 9), "a\u{fffd}[2J\u{fffd}");
+    }
 }

@@ -126,11 +126,15 @@ impl Graph {
 
     /// About how many bytes a micro-batch takes for each example of `length` tokens, all of them with a target: values and their gradients.
     pub fn bytes_per_example(&self, length: usize) -> usize {
-        let rows = |space: Space| match space {
+        self.bytes(|space| match space {
             Space::Tokens | Space::Targets => length,
             Space::Examples => 1,
             Space::Grid { height, width } => height * width,
-        };
+        })
+    }
+
+    /// The same for any number of rows in each space.
+    pub(crate) fn bytes(&self, rows: impl Fn(Space) -> usize) -> usize {
         let numbers = |form: &Form| rows(form.space).saturating_mul(form.width);
         self.forms.iter().map(numbers).fold(0usize, usize::saturating_add).saturating_mul(2 * size_of::<f32>())
     }

@@ -33,6 +33,8 @@ pub struct Network {
     reduction: Reduction,
     method: NormMethod,
     memory: Memory,
+    /// Bytes of a pass for which there was room.
+    roomy: usize,
     pub(crate) batch: Batch,
     pub(crate) buffers: Buffers,
     pub(crate) space: Workspace,
@@ -92,6 +94,7 @@ impl Network {
             reduction: Reduction::default(),
             method: NormMethod::default(),
             memory: Memory::default(),
+            roomy: 0,
             batch: Batch::default(),
             buffers,
             space: Workspace::new(),
@@ -204,7 +207,17 @@ impl Network {
     /// Takes the examples of a pass, in place of all that an earlier one, which may have ended in a panic, left behind.
     fn begin(&mut self, examples: &[&Example]) -> Result<(), Error> {
         self.buffers.release(&mut self.space);
-        self.batch.pack(&self.graph, self.reduction, examples)
+        self.batch.pack(&self.graph, self.reduction, examples)?;
+        let bytes = self.batch.bytes(&self.graph) / if self.memory == Memory::Keep { 1 } else { 4 };
+        // What there was room for before is still there, idle.
+        if bytes > self.roomy {
+            let more = bytes.saturating_sub(self.space.idle_bytes());
+            if !tensor::memory::room(more) {
+                return Err(Error::Memory { examples: examples.len(), bytes });
+            }
+            self.roomy = bytes;
+        }
+        Ok(())
     }
 
     /// The forward pass through some layers; what it leaves is in the buffers.

@@ -18,7 +18,7 @@ const GROUP: usize = 2 * LANES;
 const LANES: usize = 16;
 
 /// Words that the generator makes at a time.
-const BLOCKS: usize = 64;
+pub(crate) const BLOCKS: usize = 64;
 
 /// Numbers that are made at a time, in one thread.
 pub const CHUNK: usize = 8192;
@@ -33,9 +33,11 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// The streams of a key: what makes the numbers, what refines the tails, and from here on what makes other keys.
+/// The streams of a key: what makes the numbers, what refines the tails, what makes the key of the discrete numbers, and from here on what makes
+/// other keys.
 const WORDS: u64 = 0;
 const TAILS: u64 = 1;
+pub(crate) const DISCRETE: u64 = 1 << 62;
 const KEYS: u64 = 1 << 63;
 
 impl Key {
@@ -103,13 +105,13 @@ impl Key {
     }
 
     /// The words from `at` on, straight from the block function: a buffered generator would spend most of the time on copies.
-    fn fill(&self, at: u64, words: &mut [u32]) {
+    pub(crate) fn fill(&self, at: u64, words: &mut [u32]) {
         let mut blocks = ChaChaCore::<R20, Legacy>::from_seed(self.0);
         blocks.set_block_pos(at / 16);
         words.as_chunks_mut::<BLOCKS>().0.iter_mut().for_each(|words| blocks.generate(words));
     }
 
-    fn stream(&self, stream: u64, word: u64) -> ChaCha20Rng {
+    pub(crate) fn stream(&self, stream: u64, word: u64) -> ChaCha20Rng {
         let mut generator = ChaCha20Rng::from_seed(self.0);
         generator.set_stream(stream);
         if word > 0 {

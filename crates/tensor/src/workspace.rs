@@ -65,6 +65,11 @@ impl Workspace {
         self.fresh
     }
 
+    /// How many bytes the idle buffers hold.
+    pub fn idle_bytes(&self) -> usize {
+        self.idle.iter().map(|buffer| size_of::<f32>() * buffer.capacity()).sum()
+    }
+
     /// Returns all idle memory to the system.
     pub fn clear(&mut self) {
         self.idle = Vec::new();
@@ -106,5 +111,9 @@ mod tests {
         assert_eq!((other.len(), space.fresh()), (6000, 3));
         assert!(space.zeros(4000).iter().all(|&x| x == 0.0));
         assert_eq!(space.fresh(), 3);
+        space.give(other);
+        assert!(space.idle_bytes() >= 4 * 6000);
+        space.clear();
+        assert_eq!(space.idle_bytes(), 0);
     }
 }

@@ -2,11 +2,14 @@
 
 use crate::sampler::Sampler;
 use crate::sums::Holder;
-use crate::{Door, Journal, Private, Randomness, Records, Sampling, Sealed, noise};
+use crate::{Door, Journal, Noise, Private, Randomness, Records, Sampling, Sealed, noise};
 use accounting::Ledger;
 use model::Engine;
 use protocol::{Announcement, Blocks, Clipping, Geometry, GradientQuery, LossQuery, Noisy, Oracle, Params, Positive, Refused, Trainable};
 use tensor::normal::Key;
+
+#[cfg(test)]
+use crate::mutants::{self, Mutant};
 
 /// Holds records, draws lots, and answers with noise what has been paid for.
 ///
@@ -16,6 +19,7 @@ pub struct Curator<E> {
     sampler: Sampler,
     door: Door,
     randomness: Randomness,
+    noise: Noise,
     lot: Option<Lot>,
     /// How many lots were drawn: what keys are derived from. It only grows.
     draws: u64,
@@ -63,12 +67,31 @@ impl<E: Engine> Curator<E> {
         let sampler = Sampler::new(sampling, records.places())?;
         // A door that was spent at before: whatever was drawn for that is not drawn again, even if a fixed seed would.
         let draws = sampler.most_draws(door.ledger().events().len());
-        Ok(Self { holder: Holder::new(engine, records)?, sampler, door, randomness, lot: None, draws, keeper: None })
+        Ok(Self {
+            holder: Holder::new(engine, records)?,
+            sampler,
+            door,
+            randomness,
+            noise: Noise::default(),
+            lot: None,
+            draws,
+            keeper: None,
+        })
     }
 
     /// How many records are computed on at a time. It changes speed and memory; the law of what is released does not depend on it.
     pub fn set_micro_batch(&mut self, examples: usize) {
         self.holder.set_micro_batch(examples);
+    }
+
+    /// How many records are computed on at a time now: fewer than was asked for if there was not enough memory. It may tell of the records: for whoever holds them.
+    pub fn micro_batch(&self) -> usize {
+        self.holder.micro_batch()
+    }
+
+    /// What numbers the noise is made of.
+    pub fn set_noise(&mut self, noise: Noise) {
+        self.noise = noise;
     }
 
     /// What is publicly known of the trained tensors.
@@ -136,6 +159,10 @@ impl<E: Engine> Curator<E> {
         }
         lot.left = left;
         lot.releases += 1;
+        #[cfg(test)]
+        if mutants::is(Mutant::SameNoise) || mutants::is(Mutant::NoiseTwice) {
+            return Ok(self.randomness.release(if mutants::is(Mutant::SameNoise) { 0 } else { lot.draw / 2 }, 1));
+        }
         Ok(self.randomness.release(lot.draw, lot.releases))
     }
 
@@ -145,6 +172,14 @@ impl<E: Engine> Curator<E> {
             return Err(Refused::Query(format!("{} bounds for {} blocks", query.bounds.len(), query.blocks.count())));
         }
         query.bounds.iter().try_for_each(|bound| check_clip(bound.clip.get()))?;
+        for (block, bound) in query.bounds.iter().enumerate() {
+            let numbers: usize = (0..query.at.len()).filter(|&k| query.blocks.of(k) == block).map(|k| query.at[k].len()).sum();
+            within(
+                "noise multiplier times the root of a block's numbers",
+                bound.sigma.get() * (numbers as f64).sqrt(),
+                0.0..=noise::COARSEST,
+            )?;
+        }
         if let Clipping::Automatic { gamma } = query.clipping {
             query.bounds.iter().try_for_each(|bound| within("clip bound over γ", bound.clip.get() / gamma.get(), 0.0..=LARGEST_GAIN))?;
         }
@@ -216,10 +251,24 @@ impl<E: Engine> Oracle for Curator<E> {
         self.check(query)?;
         let key = self.spend(query.bounds.iter().map(|bound| bound.sigma))?;
         let Some(lot) = &self.lot else { return Err(Refused::Query("no lot has been drawn".into())) };
-        let sums =
-            self.holder.gradients(&lot.places, query, |norm, block| query.clipping.factor(norm, query.bounds[block].clip.get() * ROOM))?;
+        #[cfg(test)]
+        mutants::set_micro_batches(lot.places.within().len().div_ceil(self.holder.micro_batch()));
+        let sums = self.holder.gradients(&lot.places, query, |norm, block| {
+            #[cfg(test)]
+            if mutants::is(Mutant::ClipOff) && block == 0 {
+                return 1.0;
+            }
+            query.clipping.factor(norm, query.bounds[block].clip.get() * ROOM)
+        })?;
         let shapes: Vec<Vec<usize>> = query.at.iter().map(|tensor| tensor.shape().to_vec()).collect();
-        Ok(noise::add(sums, &shapes, query.blocks, query.bounds, self.sampler.lot_size(), &key))
+        let lot_size = self.sampler.lot_size();
+        #[cfg(test)]
+        let lot_size = match self.holder.taken(&lot.places)? {
+            0 if mutants::is(Mutant::EmptyRefused) => return Err(Refused::Failed("nobody is there".into())),
+            taken if mutants::is(Mutant::RealisedDivisor) => taken.max(1) as f64,
+            _ => lot_size,
+        };
+        Ok(noise::add(self.noise, sums, &shapes, query.blocks, query.bounds, lot_size, &key))
     }
 
     /// # Claim
@@ -227,10 +276,11 @@ impl<E: Engine> Oracle for Curator<E> {
     fn loss(&mut self, query: &LossQuery<'_>) -> Result<Noisy<f64>, Refused> {
         self.holder.check_params(query.at)?;
         check_clip(query.bound.clip.get())?;
+        within("noise multiplier", query.bound.sigma.get(), 0.0..=noise::COARSEST)?;
         let key = self.spend(std::iter::once(query.bound.sigma))?;
         let Some(lot) = &self.lot else { return Err(Refused::Query("no lot has been drawn".into())) };
         let sums = self.holder.losses(&lot.places, query.at, |loss| clipped_loss(loss, query.bound.clip.get()))?;
-        let noisy = noise::add(sums, &[vec![1]], &Blocks::flat(1), &[query.bound], self.sampler.lot_size(), &key);
+        let noisy = noise::add(self.noise, sums, &[vec![1]], &Blocks::flat(1), &[query.bound], self.sampler.lot_size(), &key);
         Ok(Noisy { value: f64::from(noisy.value[0].data()[0]), std: noisy.std })
     }
 }

@@ -1,0 +1,203 @@
+//! Many releases on data with and without one record.
+//!
+//! The two oracles hold neighbouring data; the more one record stands out, the more is seen. Where it points is learned first, from answers with hardly any noise, which an auditor may ask for because the data is made up. Then
+//! each side is asked the same question again and again, by one oracle, so that noise which repeats itself is seen too.
+
+use crate::distinguish::{Claim, Finding, Scores};
+use accounting::Result;
+use protocol::{Announcement, Bound, GradientQuery, Oracle, Params, Refused};
+use std::collections::HashSet;
+
+/// What is asked, how often, and of what kind of lot.
+#[derive(Clone, Copy, Debug)]
+pub struct Mechanism<'a> {
+    /// The question.
+    pub query: GradientQuery<'a>,
+    /// The probability that a record is in a lot.
+    pub rate: f64,
+    /// Lots of one trial.
+    pub steps: u64,
+    /// Trials on each side.
+    pub trials: u64,
+}
+
+/// What was seen.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// The scores of each view of the releases: all of them together, then tensor by tensor.
+    pub views: Vec<(String, Scores)>,
+    /// What is wrong with the noise by itself.
+    pub noise: Vec<String>,
+}
+
+/// The noise of the answers from which the direction is learned, relative to the clip bound.
+const HARDLY_ANY: f64 = 1e-5;
+
+/// How many standard errors a variance may be low. There may be thousands of numbers.
+const ERRORS: f64 = 7.0;
+
+impl Mechanism<'_> {
+    /// Asks both. `seen` is called with the number of trials that are done, on both sides together.
+    ///
+    /// # Errors
+    /// If an oracle refuses, or the record moves nothing.
+    pub fn observe(
+        &self,
+        with: &mut dyn Oracle,
+        without: &mut dyn Oracle,
+        mut seen: impl FnMut(u64),
+    ) -> std::result::Result<Observed, Refused> {
+        let direction = self.direction(with, without)?;
+        let tensors: Vec<usize> = (0..direction.len()).filter(|&k| direction[k].data().iter().any(|&x| x != 0.0)).collect();
+        if tensors.is_empty() {
+            return Err(Refused::Query("the record moves nothing: there is nothing to be seen".into()));
+        }
+        let mut views: Vec<Vec<usize>> = vec![tensors.clone()];
+        if tensors.len() > 1 {
+            views.extend(tensors.iter().map(|&k| vec![k]));
+        }
+        let mut scores = vec![Scores::default(); views.len()];
+        let mut noise = Vec::new();
+        let mut done = 0;
+        for there in [false, true] {
+            let oracle: &mut dyn Oracle = if there { &mut *with } else { &mut *without };
+            let mut watch = Watch::new(&direction);
+            for _ in 0..self.trials {
+                let mut sums = vec![0.0; views.len()];
+                for _ in 0..self.steps {
+                    let answer = self.ask(oracle, self.query.bounds)?;
+                    watch.see(&answer.value);
+                    let likelihoods: Vec<f64> = (0..direction.len())
+                        .map(|k| {
+                            let std = answer.std[self.query.blocks.of(k)];
+                            let pairs = answer.value[k].data().iter().zip(direction[k].data());
+                            pairs.map(|(&x, &v)| f64::from(v) * (f64::from(x) - 0.5 * f64::from(v))).sum::<f64>() / (std * std)
+                        })
+                        .collect();
+                    for (sum, view) in sums.iter_mut().zip(&views) {
+                        // ln of the likelihood ratio of (1 − q) N(0) + q N(v) against N(0).
+                        let one: f64 = view.iter().map(|&k| likelihoods[k]).sum();
+                        *sum += if self.rate < 1.0 { ln_add((1.0 - self.rate).ln(), self.rate.ln() + one) } else { one };
+                    }
+                }
+                for (scores, sum) in scores.iter_mut().zip(sums) {
+                    if there { scores.with.push(sum) } else { scores.without.push(sum) }
+                }
+                done += 1;
+                seen(done);
+            }
+            noise.extend(watch.complaints(&self.query, self.ask(oracle, self.query.bounds)?.std.as_slice()));
+        }
+        let name = |view: &Vec<usize>| match view[..] {
+            [k] if tensors.len() > 1 => format!("tensor {k}"),
+            _ => "everything".into(),
+        };
+        Ok(Observed { views: views.iter().map(name).zip(scores).collect(), noise })
+    }
+
+    fn ask(&self, oracle: &mut dyn Oracle, bounds: &[Bound]) -> std::result::Result<protocol::Noisy<Params>, Refused> {
+        oracle.draw(&Announcement::gradient(bounds))?;
+        oracle.gradient(&GradientQuery { bounds, ..self.query })
+    }
+
+    /// By how much the record moves a release: the largest difference in a few lots, in one of which it will be.
+    fn direction(&self, with: &mut dyn Oracle, without: &mut dyn Oracle) -> std::result::Result<Params, Refused> {
+        let quiet = self.query.bounds.iter().map(|bound| Bound::new(bound.clip.get(), HARDLY_ANY));
+        let quiet = quiet.collect::<std::result::Result<Vec<_>, _>>()?;
+        let lots = if self.rate < 1.0 { (20.0 / self.rate).ceil() as u64 } else { 1 };
+        let mut best = (0.0, Params::default());
+        for _ in 0..lots {
+            let (one, other) = (self.ask(with, &quiet)?, self.ask(without, &quiet)?);
+            let mut apart = one.value;
+            let mut size = 0.0f64;
+            for (k, (a, b)) in apart.iter_mut().zip(other.value.iter()).enumerate() {
+                // What is not clearly more than the noise is none.
+                let least = 20.0 * one.std[self.query.blocks.of(k)] as f32;
+                for (a, &b) in a.data_mut().iter_mut().zip(b.data()) {
+                    *a -= b;
+                    *a = if a.abs() > least { *a } else { 0.0 };
+                    size += f64::from(*a).powi(2);
+                }
+            }
+            if size > best.0 {
+                best = (size, apart);
+            }
+        }
+        Ok(if best.0 > 0.0 { best.1 } else { self.query.at.zeros_like() })
+    }
+}
+
+impl Observed {
+    /// The strongest of the bounds from all views, which hold together with the given confidence, and the name of the view it comes from.
+    ///
+    /// # Errors
+    /// As [`Scores::bound`].
+    pub fn bound(&self, claim: &Claim, confidence: f64) -> Result<(String, Finding)> {
+        let each = 1.0 - (1.0 - confidence) / self.views.len() as f64;
+        let mut best: Option<(String, Finding)> = None;
+        for (name, scores) in &self.views {
+            let found = scores.bound(claim, each)?;
+            if best.as_ref().is_none_or(|(_, best)| found.epsilon_lower() > best.epsilon_lower()) {
+                best = Some((name.clone(), found));
+            }
+        }
+        best.ok_or(accounting::Error::OutOfRange { name: "the views", expected: "at least 1", got: "0".into() })
+    }
+}
+
+/// Looks at the noise by itself: whether every number has as much as is declared, and whether it comes twice.
+struct Watch {
+    /// The release before.
+    before: Option<Vec<f64>>,
+    /// Σ of squared differences of one release and the next, by number, of every other pair.
+    squares: Vec<f64>,
+    pairs: u64,
+    tensors: Vec<usize>,
+    seen: HashSet<[u32; 4]>,
+    repeated: bool,
+}
+
+impl Watch {
+    fn new(like: &Params) -> Self {
+        let tensors = like.iter().enumerate().flat_map(|(k, tensor)| vec![k; tensor.len()]).collect();
+        Self { before: None, squares: vec![0.0; like.numbers()], pairs: 0, tensors, seen: HashSet::new(), repeated: false }
+    }
+
+    fn see(&mut self, release: &Params) {
+        let mut numbers = release.iter().flat_map(|tensor| tensor.data());
+        let first = [(); 4].map(|()| numbers.next().map_or(0, |x| x.to_bits()));
+        // Two numbers have 48 bits: nobody sees the same ones twice.
+        self.repeated |= !self.seen.insert(first) && self.squares.len() > 1;
+        let all = release.iter().flat_map(|tensor| tensor.data()).map(|&x| f64::from(x));
+        match self.before.take() {
+            None => self.before = Some(all.collect()),
+            Some(before) => {
+                self.squares.iter_mut().zip(before).zip(all).for_each(|((sum, a), b)| *sum += (a - b).powi(2));
+                self.pairs += 1;
+            }
+        }
+    }
+
+    /// Var(x − x′)/2 is the variance of the noise where nothing else varies, and more where lots do.
+    fn complaints(&self, query: &GradientQuery<'_>, std: &[f64]) -> Vec<String> {
+        let mut list = Vec::new();
+        if self.repeated {
+            list.push("two releases are the same: the noise repeats itself".to_string());
+        }
+        let least = 1.0 - ERRORS * (2.0 / self.pairs.max(1) as f64).sqrt();
+        let share = |(number, sum): (usize, &f64)| {
+            let tensor = self.tensors[number];
+            (tensor, sum / self.pairs.max(1) as f64 / 2.0 / std[query.blocks.of(tensor)].powi(2))
+        };
+        let worst = self.squares.iter().enumerate().map(share).min_by(|a, b| a.1.total_cmp(&b.1));
+        if let Some((tensor, share)) = worst.filter(|(_, share)| !(*share >= least)) {
+            list.push(format!("a number of tensor {tensor} has {:.3} of the noise that is declared", share.sqrt()));
+        }
+        list
+    }
+}
+
+fn ln_add(a: f64, b: f64) -> f64 {
+    let (high, low) = if a > b { (a, b) } else { (b, a) };
+    if high == f64::NEG_INFINITY { high } else { high + (low - high).exp().ln_1p() }
+}
