@@ -186,6 +186,24 @@ pub fn people(config: &Config, preparation: &Preparation<'_>, folder: &Path) -> 
     Ok((collector.finish()?, left_out))
 }
 
+/// The first examples of people's records, for checks that need a few.
+///
+/// # Errors
+/// As [`people`].
+pub fn first(config: &Config, preparation: &Preparation<'_>, count: usize) -> Result<Vec<Example>, Failed> {
+    let mut examples = Vec::new();
+    for record in rows(&config.data, Which::Train)?.into_iter().flatten() {
+        if examples.len() == count {
+            break;
+        }
+        examples.extend(example(preparation, &record?, &config.data.train)?.ok());
+    }
+    if examples.is_empty() {
+        return Err(Failed::Input(format!("{}: no row can be used", config.data.train)));
+    }
+    Ok(examples)
+}
+
 fn admitted(data: &config::Data, record: &Record, persons: &mut HashMap<Box<str>, u64>) -> Result<bool, Failed> {
     if data.group.is_none() {
         return Ok(true);

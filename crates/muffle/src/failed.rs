@@ -26,7 +26,8 @@ impl Failed {
 impl std::fmt::Display for Failed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Input(what) | Self::Promise(what) => f.write_str(what),
+            // Some of it was read from files: on one line, and without what a terminal obeys.
+            Self::Input(what) | Self::Promise(what) => f.write_str(&what.replace(char::is_control, "\u{fffd}")),
             Self::Stopped => f.write_str("stopped"),
         }
     }
@@ -68,3 +69,13 @@ macro_rules! input {
     };
 }
 input!(model::Error, tasks::Error, tasks::Failed);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_cannot_move_the_cursor() {
+        assert_eq!(Failed::Input("x: unknown field `\u{1b}[2J`\n".into()).to_string(), "x: unknown field `\u{fffd}[2J`\u{fffd}");
+    }
+}

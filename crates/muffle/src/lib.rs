@@ -29,11 +29,14 @@
 //! | people's records, and what is left out | [`data`], [`corpus`] |
 //! | how good a model is | [`mod@evaluate`] |
 //! | what is promised: `privacy.json` | [`statement`] |
+//! | whether that is true | [`mod@verify`] |
 //! | what is on disk | [`folder`], [`snapshot`], [`history`] |
+//! | attacks on all of that | [`audits`] |
 //! | several runs beside one another | [`compare`] |
 //! | pages and charts | [`report`], [`page`], [`plot`], [`chart`] |
 //! | the program | [`cli`] |
 
+pub mod audits;
 pub mod chart;
 pub mod cli;
 pub mod compare;
@@ -55,6 +58,7 @@ pub mod session;
 pub mod snapshot;
 pub mod statement;
 pub mod subject;
+pub mod verify;
 
 mod digits;
 mod failed;
@@ -71,4 +75,4 @@ pub use session::Session;
 pub use statement::Statement;
 pub use subject::Subject;
 
-pub use {accounting, curator, model, optim, protocol, tasks};
+pub use {accounting, audit, curator, model, optim, protocol, tasks};

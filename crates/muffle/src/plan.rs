@@ -195,14 +195,17 @@ fn events(config: &Config, sigma: Multipliers, setting: Setting<'_>, sampling: S
         all.push(sampling.event(records, &announced[0])?, setting.steps.div_ceil(lots)).map_err(failed)?;
         return Ok(all);
     }
+    // Two steps stand for all, however many there are: one without probes and the last of a round, which probes.
+    let every = config.optimizer.hyfree.every.max(1);
+    let probes = if matches!(config.optimizer.learning_rate, Auto::Value(Rate::Found(_))) { setting.steps / every } else { 0 };
     // Equal events are counted together: a price does not depend on their order.
     let mut counts: Vec<(accounting::Event, u64)> = Vec::new();
-    for step in 0..setting.steps {
+    for (step, times) in [(0, setting.steps - probes), (every - 1, probes)].into_iter().filter(|(_, times)| *times > 0) {
         for announced in optimizer.lots(step) {
             let event = sampling.event(records, &announced)?;
             match counts.iter_mut().find(|(known, _)| *known == event) {
-                Some((_, count)) => *count += 1,
-                None => counts.push((event, 1)),
+                Some((_, count)) => *count += times,
+                None => counts.push((event, times)),
             }
         }
     }

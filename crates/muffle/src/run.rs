@@ -316,7 +316,14 @@ impl Run<'_> {
             watch.stepped(&Progress { step: 0, look, fresh: true, notes: Vec::new() });
         }
         let mut last = history::read(self.folder, self.session.steps())?.pop();
+        let mut at_once = self.session.micro_batch();
         while let Some(step) = self.session.step()? {
+            if self.session.micro_batch() < at_once {
+                at_once = self.session.micro_batch();
+                watch.said(&format!(
+                    "warning: there was not enough memory; going on with {at_once} records at a time (NON-PRIVATE, shown here only)"
+                ));
+            }
             let done = self.session.steps();
             let over = done == self.session.plan().steps;
             let fresh = done.is_multiple_of(self.every) || over;

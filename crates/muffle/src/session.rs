@@ -103,7 +103,9 @@ impl<E: Engine> Session<E> {
         let mut oracle = match plan.budget {
             Some(budget) => {
                 let door = Door::resumed(budget, &plan.events, ledger)?;
-                Answering::Privately(Curator::new(engine, records, plan.sampling, door, randomness)?)
+                let mut curator = Curator::new(engine, records, plan.sampling, door, randomness)?;
+                curator.set_noise(config.privacy.noise);
+                Answering::Privately(curator)
             }
             None => Answering::Exactly(Exact::resumed(engine, records, plan.sampling, randomness, ledger)?),
         };
@@ -138,6 +140,14 @@ impl<E: Engine> Session<E> {
         match &mut self.oracle {
             Answering::Privately(curator) => curator.set_micro_batch(examples),
             Answering::Exactly(exact) => exact.set_micro_batch(examples),
+        }
+    }
+
+    /// How many records are computed on at a time now. **Not private** if it is fewer than was asked for: that there was not enough memory may tell of how long records are.
+    pub fn micro_batch(&self) -> usize {
+        match &self.oracle {
+            Answering::Privately(curator) => curator.micro_batch(),
+            Answering::Exactly(exact) => exact.micro_batch(),
         }
     }
 

@@ -4,9 +4,10 @@ use crate::config::{Config, Publicity};
 use crate::digits::{up, up_e};
 use crate::optimizers::Name;
 use crate::{Failed, Plan, snapshot};
-use accounting::{Accountant, Delta, Guarantee, Ledger, Unit};
-use curator::Sampling;
+use accounting::{Accountant, Delta, Ledger, Rate, Unit};
+use curator::{Noise, Sampling};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// The privacy statement of a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,6 +37,8 @@ pub struct Statement {
     pub lot_size: f64,
     /// The noise of a lot's gradient, in clip bounds, all blocks together.
     pub noise_multiplier: Option<f64>,
+    /// What numbers the noise is made of.
+    pub noise: Option<Noise>,
     /// Steps whose result is in the model.
     pub steps: u64,
     /// Where noise and lots came from.
@@ -52,8 +55,74 @@ pub struct Statement {
     pub not_covered: Vec<String>,
 }
 
+/// The name of the file.
+pub const FILE: &str = "privacy.json";
+
 /// The version of the written form.
 const VERSION: u32 = 1;
+
+/// This program.
+const SOFTWARE: &str = concat!("muffle ", env!("CARGO_PKG_VERSION"));
+
+/// What the words depend on beside the numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Circumstances {
+    /// The column that says whose a row is, in quotation marks.
+    group: Option<String>,
+    seed: Option<u64>,
+    evaluation: Publicity,
+    noise: Option<Noise>,
+    /// Whether some weights were not trained.
+    frozen: bool,
+}
+
+const SYSTEM: &str = "the operating system";
+const SEED: &str = "FIXED SEED ";
+const PERSON: &str = "Every person, as named in the column ";
+const EVALUATION: &str = "The people of the validation and test data: every figure on them is marked NON-PRIVATE.";
+const FROZEN: &str = "The frozen weights: they are those of the model as it was.";
+
+impl Circumstances {
+    fn of(config: &Config) -> Self {
+        Self {
+            group: config.data.group.as_ref().map(|column| format!("{column:?}")),
+            seed: config.privacy.seed,
+            evaluation: config.data.publicity(),
+            noise: Name::of(&config.optimizer.name).is_ok_and(|name| name.private).then_some(config.privacy.noise),
+            frozen: Name::of(&config.optimizer.name).is_ok_and(|name| name.needs_pairs()) || config.model.lora_rank > 0,
+        }
+    }
+
+    /// As a statement tells of them.
+    fn told(statement: &Statement) -> Self {
+        let says = |line: &str| statement.not_covered.iter().any(|said| said == line);
+        let group = statement.covered.first().and_then(|line| quoted(line.strip_prefix(PERSON)?));
+        let seed = statement.randomness.strip_prefix(SEED).and_then(|rest| rest.split(':').next()?.parse().ok());
+        let evaluation = if says(EVALUATION) { Publicity::Private } else { Publicity::Public };
+        Self { group, seed, evaluation, noise: statement.noise, frozen: says(FROZEN) }
+    }
+
+    fn randomness(&self) -> String {
+        match self.seed {
+            None => SYSTEM.into(),
+            Some(seed) => format!("{SEED}{seed}: whoever knows it, and you do now, can take the noise off"),
+        }
+    }
+}
+
+/// The text in quotation marks that begins here, with them.
+fn quoted(text: &str) -> Option<String> {
+    let (mut escaped, mut length) = (false, 1);
+    for c in text.strip_prefix('"')?.chars() {
+        length += c.len_utf8();
+        match c {
+            '"' if !escaped => return Some(text[..length].into()),
+            c if c.is_control() => return None,
+            c => escaped = c == '\\' && !escaped,
+        }
+    }
+    None
+}
 
 impl Statement {
     /// For a run of this configuration that spent this ledger.
@@ -62,12 +131,12 @@ impl Statement {
     /// If the price cannot be computed.
     pub fn new(config: &Config, plan: &Plan, ledger: &Ledger, steps: u64, weights_sha256: Vec<(String, String)>) -> Result<Self, Failed> {
         let spent = plan.budget.map(|_| plan.spent(ledger)).transpose()?;
+        let circumstances = Circumstances::of(config);
         // Whoever reads the statement would know the seed, and could take the noise off.
-        let private = spent.is_some() && config.privacy.seed.is_none();
-        let text = serde_json::to_string(ledger).map_err(|error| Failed::Input(error.to_string()))?;
-        Ok(Self {
+        let private = spent.is_some() && circumstances.seed.is_none();
+        let mut statement = Self {
             version: VERSION,
-            software: concat!("muffle ", env!("CARGO_PKG_VERSION")).into(),
+            software: SOFTWARE.into(),
             private,
             epsilon: spent.map(|spent| spent.epsilon),
             delta: spent.map(|spent| spent.delta),
@@ -78,17 +147,90 @@ impl Statement {
             records: plan.records,
             lot_size: plan.lot_size(),
             noise_multiplier: plan.budget.map(|_| plan.sigma.gradient),
+            noise: circumstances.noise,
             steps,
-            randomness: match config.privacy.seed {
-                None => "the operating system".into(),
-                Some(seed) => format!("FIXED SEED {seed}: whoever knows it, and you do now, can take the noise off"),
-            },
+            randomness: circumstances.randomness(),
             ledger: ledger.clone(),
-            ledger_sha256: snapshot::digest(text.as_bytes()),
+            ledger_sha256: digest(ledger)?,
             weights_sha256,
-            covered: spent.filter(|_| private).map(|spent| covered(config, ledger, &spent)).unwrap_or_default(),
-            not_covered: not_covered(config, private),
-        })
+            covered: Vec::new(),
+            not_covered: Vec::new(),
+        };
+        (statement.covered, statement.not_covered) = statement.coverage(&circumstances);
+        Ok(statement)
+    }
+
+    /// Reads one strictly: every field is there, once, and there is no other.
+    ///
+    /// # Errors
+    /// One line that names what is wrong.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let statement: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        // What serde overlooks: an option that is left out, a field too many deeper down.
+        let (there, expected) = (serde_json::from_str(text), serde_json::to_value(&statement));
+        let (there, expected): (Value, Value) = there.and_then(|there| Ok((there, expected?))).map_err(|error| error.to_string())?;
+        match differing(&there, &expected, "") {
+            Some(place) => Err(format!("{place}: a field that is missing, unknown or out of place")),
+            None => Ok(statement),
+        }
+    }
+
+    /// The lists of what is covered and what is not, as they follow from everything else in the statement. None if no column says whose a row is, and a person has several.
+    pub(crate) fn told(&self) -> Option<(Vec<String>, Vec<String>)> {
+        let told = Circumstances::told(self);
+        let of_rows = self.unit.is_none_or(|unit| unit.rows == 1);
+        (of_rows || told.group.is_some() || !self.private).then(|| self.coverage(&told))
+    }
+
+    /// Whether this program says the same things in the same words.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.version == VERSION && self.software == SOFTWARE
+    }
+
+    /// Where the noise came from, if it is one of the two things that a run can say: the seed, or none for the operating system.
+    pub(crate) fn seed(&self) -> Option<Option<u64>> {
+        let told = Circumstances::told(self);
+        (told.randomness() == self.randomness).then_some(told.seed)
+    }
+
+    /// How lots were drawn, if it is said in our words.
+    pub(crate) fn lots(&self) -> Option<Sampling> {
+        let number = |before: &str| self.sampling.strip_prefix(before)?.split(' ').next();
+        let lot = |before: &str| number(before)?.parse().ok();
+        let poisson = || Rate::new(number("poisson: every record independently with probability ")?.parse().ok()?).ok();
+        let found = (poisson().map(|rate| Sampling::Poisson { rate }))
+            .or_else(|| lot("fixed: ").map(|lot| Sampling::FixedSize { lot }))
+            .or_else(|| lot("shuffled: ").map(|lot| Sampling::Shuffled { lot }))
+            .unwrap_or(Sampling::Full);
+        (sampling(found) == self.sampling).then_some(found)
+    }
+
+    fn coverage(&self, circumstances: &Circumstances) -> (Vec<String>, Vec<String>) {
+        let covered = match (self.unit, self.delta) {
+            (Some(unit), Some(delta)) if self.private => self.covered_by(circumstances, unit, delta),
+            _ => Vec::new(),
+        };
+        (covered, not_covered(circumstances, self.private))
+    }
+
+    fn covered_by(&self, circumstances: &Circumstances, unit: Unit, delta: f64) -> Vec<String> {
+        let whom = match &circumstances.group {
+            Some(column) => format!("{PERSON}{column}, with all of the {} rows at most that took part.", unit.rows),
+            None => format!(
+                "Every single row of the training data. Somebody with several rows is protected less: with 2 rows ε is {}, with 10 rows {}, at the same δ.",
+                of_rows(&self.ledger, unit, delta, 2),
+                of_rows(&self.ledger, unit, delta, 10)
+            ),
+        };
+        let what = if matches!(self.lots(), Some(Sampling::Shuffled { .. })) { "epochs" } else { "lots" };
+        vec![
+            whom,
+            format!(
+                "All {} {what} that were charged, in whatever order the answers led to; the noise followed a plan that was fixed before the first.",
+                self.ledger.events().len()
+            ),
+            "The model, every checkpoint, the learning rates and whatever anybody computes from them.".into(),
+        ]
     }
 
     /// The statement in plain words, a paragraph each.
@@ -138,36 +280,13 @@ fn sampling(sampling: Sampling) -> String {
     }
 }
 
-fn covered(config: &Config, ledger: &Ledger, spent: &Guarantee) -> Vec<String> {
-    let unit = match (&config.data.group, spent.unit.rows) {
-        (Some(column), rows) => {
-            format!("Every person, as named in the column {column:?}, with all of the {rows} rows at most that took part.")
-        }
-        (None, _) => format!(
-            "Every single row of the training data. Somebody with several rows is protected less: with 2 rows ε is {}, with 10 rows {}, at the same δ.",
-            of_rows(ledger, spent, 2),
-            of_rows(ledger, spent, 10)
-        ),
-    };
-    let what = if config.privacy.sampling == crate::config::Sampling::Shuffled { "epochs" } else { "lots" };
-    vec![
-        unit,
-        format!(
-            "All {} {what} that were charged, in whatever order the answers led to; the noise followed a plan that was fixed before the first.",
-            ledger.events().len()
-        ),
-        "The model, every checkpoint, the learning rates and whatever anybody computes from them.".into(),
-    ]
-}
-
 /// ε of somebody with several rows.
-fn of_rows(ledger: &Ledger, spent: &Guarantee, rows: u64) -> String {
-    let unit = Unit { rows, ..spent.unit };
-    let price = Delta::new(spent.delta).and_then(|delta| ledger.cost(unit)?.epsilon(Accountant::Best, delta));
+fn of_rows(ledger: &Ledger, unit: Unit, delta: f64, rows: u64) -> String {
+    let price = Delta::new(delta).and_then(|delta| ledger.cost(Unit { rows, ..unit })?.epsilon(Accountant::Best, delta));
     price.map_or_else(|_| format!("more than {rows} times as large"), |price| up(price.epsilon, 1))
 }
 
-fn not_covered(config: &Config, private: bool) -> Vec<String> {
+fn not_covered(circumstances: &Circumstances, private: bool) -> Vec<String> {
     if !private {
         return vec!["Anybody in the training data.".into()];
     }
@@ -177,13 +296,56 @@ fn not_covered(config: &Config, private: bool) -> Vec<String> {
         "What can be learned about somebody from other people's data: that is what models are for.".into(),
         "What the model knew before: the data of its first training, its tokenizer.".into(),
         "Whoever can watch the machine at work: time, memory, the folder of the data, files that were sealed.".into(),
-        "Rounding: noise is drawn from a cryptographic generator and rounded onto a public grid; the exact law of floating-point numbers is argued, not proved.".into(),
     ];
-    if config.data.publicity() == Publicity::Private {
-        list.push("The people of the validation and test data: every figure on them is marked NON-PRIVATE.".into());
+    if circumstances.noise == Some(Noise::Float) {
+        list.push("Rounding: noise is drawn from a cryptographic generator and rounded onto a public grid; the exact law of floating-point numbers is argued, not proved.".into());
     }
-    if Name::of(&config.optimizer.name).is_ok_and(|name| name.needs_pairs()) || config.model.lora_rank > 0 {
-        list.push("The frozen weights: they are those of the model as it was.".into());
+    if circumstances.evaluation == Publicity::Private {
+        list.push(EVALUATION.into());
+    }
+    if circumstances.frozen {
+        list.push(FROZEN.into());
     }
     list
+}
+
+/// SHA-256 of a ledger as it is written without white space.
+///
+/// # Errors
+/// If it cannot be written.
+pub(crate) fn digest(ledger: &Ledger) -> Result<String, Failed> {
+    let text = serde_json::to_string(ledger).map_err(|error| Failed::Input(error.to_string()))?;
+    Ok(snapshot::digest(text.as_bytes()))
+}
+
+/// The first place at which two values have other keys, lengths or kinds. How a number is written does not matter.
+fn differing(a: &Value, b: &Value, within: &str) -> Option<String> {
+    let place = |key: &str| if within.is_empty() { key.to_string() } else { format!("{within}.{key}") };
+    match (a, b) {
+        (Value::Object(a), Value::Object(b)) => {
+            let alone = a.keys().find(|key| !b.contains_key(*key)).or_else(|| b.keys().find(|key| !a.contains_key(*key)));
+            alone.map(|key| place(key)).or_else(|| a.iter().find_map(|(key, value)| differing(value, b.get(key)?, &place(key))))
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            a.iter().zip(b).enumerate().find_map(|(index, (a, b))| differing(a, b, &place(&index.to_string())))
+        }
+        (Value::Number(a), Value::Number(b)) if a.as_f64() == b.as_f64() => None,
+        _ => (a != b).then(|| within.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_column_is_found_whatever_it_is() {
+        for column in ["who", "", "a \"b\" c", "back\\", "tab\t", "\u{1}", "ü", ", with all of the"] {
+            let line = format!("{column:?}, with all of the 3 rows at most that took part.");
+            assert_eq!(quoted(&line), Some(format!("{column:?}")));
+        }
+        for line in ["", "who", "\"who", "\"a\nb\"", "\"who\\\""] {
+            assert_eq!(quoted(line), None, "{line}");
+        }
+    }
 }

@@ -53,6 +53,14 @@ fn every_command_of_every_page_works() {
                     "--steps 2 --lot-size 8 --set evaluation.examples=5 --set evaluation.max_new_tokens=3 --set evaluation.samples=1";
                 arguments.extend(words(quick));
             }
+            if arguments[0] == "audit" {
+                let quick = if arguments.iter().any(|argument| argument == "run") {
+                    "--steps 2 --lot-size 8 --canaries 20"
+                } else {
+                    "--trials 500"
+                };
+                arguments.extend(words(quick));
+            }
             let output = Command::new(env!("CARGO_BIN_EXE_muffle")).args(&arguments).current_dir(place.path()).output().unwrap();
             assert!(output.status.success(), "{}: {line}\n{}", page.display(), String::from_utf8_lossy(&output.stderr));
             count += 1;

@@ -28,6 +28,38 @@ fn plan(text: &str, records: usize) -> Result<Plan, Unplanned> {
     Plan::new(&config, records, &tensors, &params)
 }
 
+/// What is priced is what the optimizer will ask for, step by step; and many steps are as quickly planned as few.
+#[test]
+fn a_plan_has_the_lots_of_every_step() {
+    for (every, steps, lot, rate) in [
+        (1, 7, "fresh", "hyfree"),
+        (3, 10, "same", "hyfree"),
+        (3, 2, "fresh", "hyfree"),
+        (5, 20, "fresh", "hyfree"),
+        (4, 9, "fresh", "0.1"),
+    ] {
+        let rate = if rate == "hyfree" { "\"hyfree\"" } else { rate };
+        let text = format!(
+            "[privacy]\nsigma = 2.0\naccountant = \"rdp\"\n[training]\nlot_size = 10\nsteps = {steps}\n[optimizer]\nname = \"dp-sgd\"\n\
+             learning_rate = {rate}\n[optimizer.hyfree]\nevery = {every}\nlot = \"{lot}\""
+        );
+        let plan = plan(&text, 100).unwrap();
+        let (tensors, params) = (tensors(false), Params::default());
+        let setting = Setting { tensors: &tensors, params: &params, lot_size: plan.lot_size(), steps };
+        let optimizer = optimizers::build(&Config::parse(&text).unwrap(), plan.sigma, setting).unwrap();
+        let asked = (0..steps).flat_map(|step| optimizer.lots(step)).map(|announced| plan.sampling.event(100, &announced).unwrap());
+        let mut asked: Vec<String> = asked.map(|event| event.to_string()).collect();
+        let planned = plan.events.runs().iter().flat_map(|(event, count)| vec![event.to_string(); *count as usize]);
+        let mut planned: Vec<String> = planned.collect();
+        asked.sort();
+        planned.sort();
+        assert_eq!(planned, asked, "every {every} of {steps}");
+    }
+    let many =
+        plan("[privacy]\nsigma = 1e6\naccountant = \"rdp\"\n[training]\nsteps = 4000000000\n[optimizer]\nname = \"dp-sgd\"", 100).unwrap();
+    assert_eq!(many.events.len(), 4_000_000_000);
+}
+
 /// The DP-Muon paper's experiment on E2E: 42,043 records, lots of 1024, 10 epochs.
 const E2E: &str = "[privacy]\nepsilon = 8\ndelta = 8e-6\naccountant = \"rdp\"\n[training]\nlot_size = 1024\nepochs = 10\n";
 

@@ -3,68 +3,18 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-use accounting::Ledger;
+#[path = "support/program.rs"]
+mod program;
+
+use program::{charges, muffle, run_toml, snapshots, wait_for_charges};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
-
-fn muffle(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_muffle"));
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
+use std::process::{Command, Output};
+use std::time::Duration;
 
 fn json(output: &Output) -> Value {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
-}
-
-/// A small run on files: its RUN.toml.
-fn run_toml(place: &Path, steps: u64) -> PathBuf {
-    let texts = |part, count| {
-        let line = |pair: muffle::corpus::Pair| format!("{}||{}\n", pair.source, pair.target);
-        muffle::corpus::pairs(part, count).into_iter().map(line).collect::<String>()
-    };
-    std::fs::write(place.join("people.txt"), texts(muffle::corpus::Part::Train, 300)).unwrap();
-    std::fs::write(place.join("public.txt"), texts(muffle::corpus::Part::Validation, 20)).unwrap();
-    let words: Vec<String> =
-        muffle::corpus::pairs(muffle::corpus::Part::Validation, 200).into_iter().map(|pair| pair.source + &pair.target).collect();
-    tasks::Tokenizer::train(words.iter().map(String::as_str), 400, &["<bos>", "<eos>"])
-        .unwrap()
-        .save(&place.join("tokenizer.json"))
-        .unwrap();
-    let text = format!(
-        "[model]\ntokenizer = \"tokenizer.json\"\n[data]\ntrain = \"people.txt\"\nvalidation = \"public.txt\"\nevaluation_data = \"public\"\nmax_length = 129\n\
-         [privacy]\nepsilon = 8.0\n[training]\nsteps = {steps}\nlot_size = 10\ncheckpoint_every = 3\n[evaluation]\nevery = 5\nsamples = 1\nbeams = 2\nmax_new_tokens = 5\n"
-    );
-    let path = place.join("RUN.toml");
-    std::fs::write(&path, text).unwrap();
-    path
-}
-
-fn charges(out: &Path) -> u64 {
-    let Ok(text) = std::fs::read_to_string(out.join("ledger.json")) else { return 0 };
-    serde_json::from_str::<Ledger>(&text).unwrap().events().len()
-}
-
-fn snapshots(out: &Path) -> u64 {
-    let Ok(entries) = std::fs::read_dir(out.join("checkpoints")) else { return 0 };
-    let step = |entry: std::fs::DirEntry| entry.file_name().to_str()?.strip_prefix("step-")?.parse().ok();
-    entries.filter_map(|entry| step(entry.unwrap())).max().unwrap_or(0)
-}
-
-/// Waits until the run has charged more than before, or is over.
-fn wait_for_charges(child: &mut Child, out: &Path, more_than: u64) -> bool {
-    let patience = Instant::now();
-    while charges(out) <= more_than {
-        assert!(patience.elapsed() < Duration::from_secs(120), "no progress");
-        if child.try_wait().unwrap().is_some() {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(3));
-    }
-    true
 }
 
 /// Killed again and again, at whatever moment: the ledger never shrinks, no more is spent than was promised, and the run comes to an end.
@@ -158,6 +108,21 @@ fn runs_are_compared_once() {
     assert!(muffle(&arguments).output().unwrap().status.success());
     let other = muffle(&[&arguments[..], &["--epsilon", "3"]].concat()).output().unwrap();
     assert!(other.status.code() == Some(2) && String::from_utf8_lossy(&other.stderr).contains("another configuration"));
+}
+
+/// Steps that are too small for any number: whoever trains for nothing is told.
+#[test]
+fn a_tensor_that_does_not_move_is_named() {
+    let place = tempfile::tempdir().unwrap();
+    let config = run_toml(place.path(), 1);
+    let run = |rate: &str, name: &str| {
+        let out = place.path().join(name);
+        let output =
+            muffle(&["train", config.to_str().unwrap(), "--out", out.to_str().unwrap(), "--learning-rate", rate]).output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8_lossy(&output.stderr).contains("did not move in 1 steps")
+    };
+    assert!(run("1e-35", "still") && !run("0.001", "moving"));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The commands. Each parses its arguments into checked values, asks the library, and prints either a table for people or one JSON object.
 
 mod account;
+mod audit;
 mod bench;
 mod calibrate;
 mod compare;
@@ -15,6 +16,7 @@ mod report;
 mod run;
 mod score;
 mod train;
+mod verify;
 
 use crate::Failed;
 use clap::{Parser, Subcommand};
@@ -26,7 +28,7 @@ use std::process::ExitCode;
 #[command(name = "muffle", version, propagate_version = true, subcommand_required = true, arg_required_else_help = true)]
 #[command(
     after_help = "Every command has --help with an example, and --json for machines: one object on standard output, warnings on standard error.\n\
-    Exit codes: 0 success, 2 bad usage or input, 3 a promise that cannot be kept, 130 stopped. Numbers may be written as 1024/42043."
+    Exit codes: 0 success, 1 a claim that does not hold (audit, verify), 2 bad usage or input, 3 a promise that cannot be kept, 130 stopped. Numbers may be written as 1024/42043."
 )]
 struct Muffle {
     #[command(subcommand)]
@@ -40,6 +42,8 @@ enum Command {
     Eval(eval::Eval),
     Compare(Box<compare::Compare>),
     Report(report::Report),
+    Verify(verify::Verify),
+    Audit(Box<audit::Audit>),
     Account(account::Account),
     Calibrate(calibrate::Calibrate),
     Plan(plan::Plan),
@@ -57,6 +61,8 @@ pub(crate) enum Failure {
     Refused(accounting::Error),
     /// A run ended without a result.
     Run(Failed),
+    /// A claim is false.
+    Refuted(String),
     /// A run was asked to stop, and can go on: this is how.
     Stopped(String),
 }
@@ -93,6 +99,7 @@ impl Failure {
     fn code(&self) -> u8 {
         match self {
             Self::Refused(accounting::Error::Unreachable { .. }) | Self::Run(Failed::Promise(_)) => 3,
+            Self::Refuted(_) => 1,
             Self::Stopped(_) => 130,
             _ => 2,
         }
@@ -102,7 +109,7 @@ impl Failure {
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Input(message) => f.write_str(message),
+            Self::Input(message) | Self::Refuted(message) => f.write_str(message),
             Self::Refused(error) => error.fmt(f),
             Self::Run(failed) => failed.fmt(f),
             Self::Stopped(how) => write!(f, "stopped; go on with: {how}"),
@@ -120,6 +127,8 @@ pub fn main() -> ExitCode {
         Command::Eval(command) => command.run(),
         Command::Compare(command) => command.run(),
         Command::Report(command) => command.run(),
+        Command::Verify(command) => command.run(),
+        Command::Audit(command) => command.run(),
         Command::Account(command) => command.run(),
         Command::Calibrate(command) => command.run(),
         Command::Plan(command) => command.run(),
@@ -133,5 +142,20 @@ pub fn main() -> ExitCode {
             eprintln!("muffle: {failure}");
             ExitCode::from(failure.code())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Scripts go by them.
+    #[test]
+    fn exit_codes() {
+        let line = || "line".to_string();
+        assert_eq!(Failure::Refuted(line()).code(), 1);
+        assert_eq!(Failure::Input(line()).code(), 2);
+        assert_eq!(Failure::Run(Failed::Promise(line())).code(), 3);
+        assert_eq!(Failure::Stopped(line()).code(), 130);
     }
 }

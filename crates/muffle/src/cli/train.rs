@@ -46,10 +46,10 @@ pub(crate) struct Changes {
     epsilon: Option<f64>,
     /// The promised δ
     #[arg(long, short = 'd', value_name = "D", value_parser = real)]
-    delta: Option<f64>,
+    pub(crate) delta: Option<f64>,
     /// Steps
     #[arg(long, short = 't', value_name = "T", value_parser = count, conflicts_with = "epochs")]
-    steps: Option<u64>,
+    pub(crate) steps: Option<u64>,
     /// How often every record is expected to be seen
     #[arg(long, value_name = "E", value_parser = real)]
     epochs: Option<f64>,

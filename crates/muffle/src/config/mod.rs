@@ -170,6 +170,8 @@ pub struct Privacy {
     pub sampling: Sampling,
     /// Who does the sums.
     pub accountant: String,
+    /// What numbers the noise is made of: "grid" (exact, in integers) or "float".
+    pub noise: curator::Noise,
     /// A fixed seed of lots and noise. **Whoever knows it can take the noise off.** For tests only.
     pub seed: Option<u64>,
 }
@@ -183,6 +185,7 @@ impl Default for Privacy {
             adjacency: accounting::Adjacency::AddRemove,
             sampling: Sampling::Poisson,
             accountant: "best".into(),
+            noise: curator::Noise::Grid,
             seed: None,
         }
     }

@@ -1,0 +1,145 @@
+//! One whole run with canaries among the people, each put in or not by a coin.
+
+use super::{Said, Verdict, canaries};
+use crate::config::{Auto, Config};
+use crate::data;
+use crate::digits::short;
+use crate::plot::{Axis, Line, Plot, Scale, Series};
+use crate::subject::{Circumstances, Subject};
+use crate::{Failed, Plan, Session, memory};
+use accounting::Adjacency;
+use curator::Records;
+use model::{Engine, Example, Network};
+use protocol::Params;
+use tensor::normal::{Key, Rng};
+
+/// How it is attacked.
+#[derive(Clone, Copy, Debug)]
+pub struct OneRun {
+    /// How many canaries.
+    pub canaries: usize,
+    /// With which probability the bound shall hold.
+    pub confidence: f64,
+    /// Of the canaries. The coins come from the system.
+    pub seed: u64,
+}
+
+/// Canaries whose losses are computed at a time.
+const AT_ONCE: usize = 16;
+
+impl OneRun {
+    /// Trains as a configuration says, with canaries added, and guesses which were in.
+    ///
+    /// # Errors
+    /// If the configuration or the data are no good.
+    pub fn run(&self, config: &Config, said: Said<'_>) -> Result<Verdict, Failed> {
+        Plan::check(config)?;
+        let (labels, image) = data::survey(&config.data)?;
+        let subject = Subject::open(config, Circumstances { labels: &labels, image }, &mut |_| ())?;
+        let limit = data::limit(&config.data, &subject)?;
+        let (people, _) = data::people(config, &subject.preparation(&labels, limit), &std::env::temp_dir())?;
+        let mut config = config.clone();
+        config.training.micro_batch = Auto::Value(config.training.micro_batch.or_else(|| memory::micro_batch(&subject.network, limit)));
+        self.with(&config, &subject.network, &subject.params, people, said)
+    }
+
+    /// The same for a model and records of one's own.
+    ///
+    /// # Errors
+    /// If the configuration does not fit them.
+    pub fn with(&self, config: &Config, network: &Network, start: &Params, people: Records, said: Said<'_>) -> Result<Verdict, Failed> {
+        if self.canaries < 10 {
+            return Err(Failed::Input(format!("at least 10 canaries expected, got {}", self.canaries)));
+        }
+        let mut coins = [0; 32];
+        getrandom::fill(&mut coins).map_err(|error| Failed::Input(format!("the operating system gives no randomness: {error}")))?;
+        let mut coins = Key::new(coins).words();
+        let put_in: Vec<bool> = (0..self.canaries).map(|_| coins.next_u32() & 1 == 1).collect();
+        // Under replace-one somebody else is in a place; under add/remove nobody.
+        let replace = config.privacy.adjacency == Adjacency::ReplaceOne;
+        let made = canaries(network, self.seed, if replace { 2 * self.canaries } else { self.canaries });
+        let (ones, others) = made.split_at(self.canaries);
+        let place = |i: usize| if put_in[i] { Some(ones[i].clone()) } else { others.get(i).cloned() };
+        let records = people.and_places((0..self.canaries).map(place).collect());
+        let mut session = Session::new(config, network.twin(), start.clone(), records)?;
+        if let Auto::Value(examples) = config.training.micro_batch {
+            session.set_micro_batch(examples);
+        }
+        let steps = session.plan().steps;
+        while session.step()?.is_some() {
+            said(session.steps(), steps);
+        }
+        let guarantee = session.guarantee()?;
+        let mut engine = network.twin();
+        let mut fell = |examples: &[Example]| fallen(&mut engine, start, session.params(), examples);
+        let (of_ones, of_others) = (fell(ones)?, fell(others)?);
+        let scores: Vec<f64> = of_ones.iter().enumerate().map(|(i, fell)| fell - of_others.get(i).unwrap_or(&0.0)).collect();
+        let private = session.plan().budget.is_some();
+        // Without privacy there is no δ; any will do.
+        let delta = if private { guarantee.delta } else { 1e-5 };
+        let plot = histogram(&put_in, &scores);
+        let attacked = audit::OneRun { put_in, scores };
+        let found = attacked.bound(delta, self.confidence)?;
+        Ok(Verdict {
+            epsilon_lower: found.epsilon_lower,
+            epsilon_claimed: guarantee.epsilon,
+            delta,
+            confidence: self.confidence,
+            violations: Vec::new(),
+            details: vec![
+                ("optimizer".into(), config.optimizer.name.clone()),
+                ("canaries".into(), format!("{} among {} places, each in with probability ½", self.canaries, session.plan().records)),
+                ("score".into(), "by how much the run lowered a canary's loss".into()),
+                ("guesses".into(), format!("{} of {} right", found.right, found.guesses)),
+                ("steps".into(), session.steps().to_string()),
+                (
+                    "could be shown at most".into(),
+                    short(audit::one_run::epsilon_lower(
+                        self.canaries as u64,
+                        self.canaries as u64,
+                        self.canaries as u64,
+                        delta,
+                        1.0 - self.confidence,
+                    )),
+                ),
+            ],
+            plot,
+        })
+    }
+}
+
+/// By how much each example's loss fell.
+fn fallen(engine: &mut Network, start: &Params, end: &Params, examples: &[Example]) -> Result<Vec<f64>, Failed> {
+    let mut fell = Vec::with_capacity(examples.len());
+    for some in examples.chunks(AT_ONCE) {
+        let some: Vec<&Example> = some.iter().collect();
+        let before = engine.losses(start, &some)?;
+        fell.extend(engine.losses(end, &some)?.into_iter().zip(before).map(|(after, before)| before - after));
+    }
+    Ok(fell)
+}
+
+/// How the scores lie, of canaries that were in and of those that were not.
+fn histogram(put_in: &[bool], scores: &[f64]) -> Plot {
+    const BINS: usize = 24;
+    let finite = || scores.iter().copied().filter(|score| score.is_finite());
+    let (low, high) = (finite().fold(f64::INFINITY, f64::min), finite().fold(f64::NEG_INFINITY, f64::max));
+    let width = ((high - low) / BINS as f64).max(f64::MIN_POSITIVE);
+    let of = |there: bool| {
+        let mut bins = [0u64; BINS];
+        for (score, _) in scores.iter().zip(put_in).filter(|(score, put_in)| **put_in == there && score.is_finite()) {
+            bins[(((score - low) / width) as usize).min(BINS - 1)] += 1;
+        }
+        let all = bins.iter().sum::<u64>().max(1) as f64;
+        let points = bins.iter().enumerate().map(|(i, &n)| (low + (i as f64 + 0.5) * width, n as f64 / all)).collect();
+        let (name, line) = if there { ("in", Line::Solid) } else { ("not in", Line::Dashed) };
+        Series { name: name.into(), points, spread: Vec::new(), line }
+    };
+    Plot {
+        title: "Canaries".into(),
+        x: Axis { label: "score".into(), scale: Scale::Linear },
+        y: Axis { label: "share".into(), scale: Scale::Linear },
+        series: vec![of(true), of(false)],
+        marks: Vec::new(),
+    }
+}

@@ -1,0 +1,257 @@
+//! A statement beside the run it came from: the configuration and the plan that follows from it, and every other file that says the same.
+
+use super::{Found, Verdict, close, gradient_blocks};
+use crate::config::{Config, Publicity};
+use crate::ending::RESULT;
+use crate::folder::Folder;
+use crate::history::{self, Look};
+use crate::optimizers::Name;
+use crate::snapshot::{self, Snapshot};
+use crate::{Plan, Statement, Subject, report};
+use accounting::{Event, Ledger};
+use protocol::{Params, Role, Trainable};
+use serde_json::{Value, json};
+
+const LEDGER: &str = "ledger.json";
+const CHECKPOINTS: &str = "checkpoints";
+
+/// A multiplier is searched to a precision of 1e-6; on another machine the search may end at the other side of that.
+const SEARCHED: f64 = 3e-6;
+
+/// More steps than any run has: a configuration that asks for them was not this run's.
+const MOST_STEPS: f64 = 1e8;
+
+/// More blocks than any model has.
+const MOST_BLOCKS: u64 = 1 << 20;
+
+pub(super) fn check(verdict: &mut Verdict, folder: &Folder, statement: &Statement) {
+    let config = Config::read(&folder.join("config.toml"));
+    match &config {
+        Ok(config) => {
+            let plan = plan(config, statement);
+            verdict.check("plan", plan.as_ref().map_err(Clone::clone).and_then(|plan| planned(plan, statement)));
+            verdict.check("statement", plan.and_then(|plan| again(config, plan, statement)));
+        }
+        Err(what) => verdict.check("plan", Err(what.clone())),
+    }
+    verdict.check("ledger file", ledger(folder, statement));
+    if let Ok(config) = &config {
+        verdict.check("result", result(folder, config, statement));
+        match folder.join(history::FILE).is_file() {
+            true => verdict.check("history", looks(folder, config, statement)),
+            false => verdict.skip("history", "history.jsonl is not there"),
+        }
+        match has_checkpoints(folder) {
+            true => verdict.check(CHECKPOINTS, checkpoint(folder, config, statement)),
+            false => verdict.skip(CHECKPOINTS, "there are none"),
+        }
+        match folder.join(report::FILE).is_file() {
+            true => verdict.check("report", page(folder)),
+            false => verdict.skip("report", "report.html is not there; muffle report writes it"),
+        }
+    }
+}
+
+/// The plan that follows from the configuration.
+fn plan(config: &Config, statement: &Statement) -> Result<Plan, String> {
+    Plan::check(config).map_err(|failed| failed.to_string())?;
+    let epochs = config.training.epochs.or(3.0);
+    let steps = config.training.steps.given().map_or(epochs * statement.records as f64 / statement.lot_size, |steps| *steps as f64);
+    if !(steps <= MOST_STEPS) {
+        return Err(format!("config.toml: {steps} steps are more than any run has"));
+    }
+    let tensors = stand_ins(config, statement)?;
+    let params = Params::new(tensors.iter().map(|tensor| tensor::Array::zeros(tensor.shape.clone())).collect());
+    Plan::new(config, statement.records, &tensors, &params).map_err(|unplanned| format!("config.toml: {unplanned}"))
+}
+
+/// Tensors that are asked for in as many blocks as the model's own: a plan depends on nothing else of them.
+fn stand_ins(config: &Config, statement: &Statement) -> Result<Vec<Trainable>, String> {
+    let blocks = statement.ledger.events().runs().iter().find_map(|(event, _)| match event {
+        Event::Gaussian { release, .. } => gradient_blocks(release, statement.noise_multiplier?),
+        Event::NonPrivate => None,
+    });
+    let blocks = blocks.unwrap_or(1);
+    if blocks > MOST_BLOCKS {
+        return Err(format!("{blocks} blocks are more than any model has"));
+    }
+    let tensor = |role| Trainable { name: String::new(), shape: vec![1, 1], role };
+    Ok(match Name::of(&config.optimizer.name)?.needs_pairs() {
+        true => vec![tensor(Role::Left(1)), tensor(Role::Right(0))],
+        false => (0..blocks).map(|_| tensor(Role::Hidden)).collect(),
+    })
+}
+
+/// Noise and steps are those of the plan, and all that was charged is in it.
+fn planned(plan: &Plan, statement: &Statement) -> Found {
+    let near = |a: f64, b: f64| (a - b).abs() <= SEARCHED * b;
+    if let Some(sigma) = statement.noise_multiplier.filter(|sigma| !near(*sigma, plan.sigma.gradient)) {
+        return Err(format!("config.toml asks for σ = {}, not the stated {sigma}", plan.sigma.gradient));
+    }
+    if statement.steps > plan.steps {
+        return Err(format!("config.toml asks for {} steps, not the stated {}", plan.steps, statement.steps));
+    }
+    let same = |a: &Event, b: &Event| match (a, b) {
+        (Event::Gaussian { lots: a, release: x }, Event::Gaussian { lots: b, release: y }) => {
+            let alike = x.blocks().iter().zip(y.blocks()).all(|((x, n), (y, m))| n == m && near(x.get(), y.get()));
+            a == b && x.blocks().len() == y.blocks().len() && alike
+        }
+        _ => a == b,
+    };
+    let mut left: Vec<(&Event, u64)> = plan.events.runs().iter().map(|(event, count)| (event, *count)).collect();
+    for (event, count) in statement.ledger.events().runs() {
+        match left.iter_mut().find(|(known, left)| same(event, known) && *left >= *count) {
+            Some((_, left)) => *left -= count,
+            None => return Err(format!("{count} times a {event} was charged, which config.toml does not plan")),
+        }
+    }
+    let sigma = statement.noise_multiplier.map_or(String::new(), |sigma| format!(", σ = {sigma}"));
+    Ok(format!("{} steps, lots of {}{sigma} follow from config.toml", plan.steps, statement.lot_size.round()))
+}
+
+/// The whole statement, written again.
+fn again(config: &Config, plan: Plan, statement: &Statement) -> Found {
+    let mut plan = plan;
+    if let Some(sigma) = statement.noise_multiplier {
+        plan.sigma.gradient = sigma;
+    }
+    let mut written = Statement::new(config, &plan, &statement.ledger, statement.steps, statement.weights_sha256.clone())
+        .map_err(|failed| failed.to_string())?;
+    if let (Some(again), Some(stated)) = (written.epsilon, statement.epsilon)
+        && close(stated, again)
+    {
+        written.epsilon = statement.epsilon;
+    }
+    if written == *statement {
+        return Ok("written again from config.toml and the ledger, it is the same".into());
+    }
+    let (Ok(Value::Object(written)), Ok(Value::Object(stated))) = (serde_json::to_value(&written), serde_json::to_value(statement)) else {
+        return Err("it cannot be written again".into());
+    };
+    let differ: Vec<&str> = stated.iter().filter(|(key, value)| written.get(*key) != Some(value)).map(|(key, _)| key.as_str()).collect();
+    Err(format!("written again from config.toml and the ledger, it has another {}", differ.join(", ")))
+}
+
+/// The ledger that was kept on the way is the one that is stated.
+fn ledger(folder: &Folder, statement: &Statement) -> Found {
+    let text = folder.read(LEDGER).map_err(|failed| failed.to_string())?.ok_or("ledger.json is gone")?;
+    let kept: Ledger = serde_json::from_str(&text).map_err(|error| format!("{LEDGER}: {error}"))?;
+    // Without privacy nothing is charged on the way.
+    let expected = if statement.noise_multiplier.is_some() { statement.ledger.clone() } else { Ledger::new() };
+    match kept == expected {
+        true => Ok(format!("{LEDGER} says the same")),
+        false => Err(format!("{LEDGER} has {} charges, and is not the stated ledger", kept.events().len())),
+    }
+}
+
+/// What `result.json` says of privacy is what the statement says.
+fn result(folder: &Folder, config: &Config, statement: &Statement) -> Found {
+    let text = folder.read(RESULT).map_err(|failed| failed.to_string())?;
+    let text =
+        text.ok_or_else(|| format!("{RESULT} is not there: the run did not come to its end; muffle resume {}", folder.path().display()))?;
+    let result: Value = serde_json::from_str(&text).map_err(|error| format!("{RESULT}: {error}"))?;
+    let expected = json!({
+        "epsilon": statement.epsilon.map_or_else(|| json!("inf"), |epsilon| json!(epsilon)),
+        "delta": statement.delta,
+        "sigma": statement.noise_multiplier,
+        "steps": statement.steps,
+        "records": statement.records,
+        "lot_size": statement.lot_size,
+        "optimizer": config.optimizer.name,
+        "private": statement.private,
+        "figures": if config.data.publicity() == Publicity::Public { "public" } else { "NON-PRIVATE" },
+    });
+    let (Value::Object(result), Value::Object(expected)) = (result, expected) else { return Err(format!("{RESULT}: an object expected")) };
+    let other = expected.iter().find(|(key, value)| result.get(*key) != Some(value));
+    match other {
+        Some((key, value)) => Err(format!("{RESULT}: {key} is {}, {value} is stated", result.get(key).unwrap_or(&Value::Null))),
+        None => Ok(format!("{RESULT} says the same")),
+    }
+}
+
+/// ε on the way begins at nothing, stays within the promise and ends at what is stated.
+fn looks(folder: &Folder, config: &Config, statement: &Statement) -> Found {
+    let text = folder.read(history::FILE).map_err(|failed| failed.to_string())?.unwrap_or_default();
+    let looks = text.lines().map(serde_json::from_str::<Look>).collect::<Result<Vec<_>, _>>();
+    let looks = looks.map_err(|error| format!("{}: {error}", history::FILE))?;
+    let wrong = |look: &Look, what: &str| Err(format!("{}, step {}: {what}", history::FILE, look.step));
+    for (index, look) in looks.iter().enumerate() {
+        if look.step > statement.steps || index > 0 && look.step <= looks[index - 1].step {
+            return wrong(look, "out of order");
+        }
+        if look.figures != config.data.publicity() {
+            return wrong(look, "figures are marked other than config.toml says");
+        }
+        let kept = match (look.epsilon, statement.promised_epsilon) {
+            // Before the first step something was spent only if steps were lost in an interruption.
+            (Some(epsilon), Some(promised)) => {
+                let lost = super::lost(statement) > 0;
+                epsilon <= promised && if look.step == 0 && !lost { epsilon == 0.0 } else { epsilon > 0.0 || look.step == 0 }
+            }
+            (None, None) => true,
+            (None, Some(_)) | (Some(_), None) => look.step == 0 && statement.promised_epsilon.is_none(),
+        };
+        if !kept {
+            return wrong(look, "ε is not within what was promised");
+        }
+    }
+    let Some(last) = looks.last() else { return Err(format!("{} is empty", history::FILE)) };
+    if let (Some(seen), Some(stated)) = (last.epsilon, statement.epsilon)
+        && last.step == statement.steps
+        // What was charged after it and lost in an interruption was not seen yet.
+        && !(close(seen, stated) || super::lost(statement) > 0 && seen < stated)
+    {
+        return wrong(last, &format!("ε is {seen}, {stated} is stated"));
+    }
+    Ok(format!("{} looks, the last after step {}", looks.len(), last.step))
+}
+
+fn has_checkpoints(folder: &Folder) -> bool {
+    std::fs::read_dir(folder.join(CHECKPOINTS)).is_ok_and(|entries| entries.count() > 0)
+}
+
+/// The last checkpoint is that of the last step, was made under this configuration, knows of no more charges than are stated, and holds the model's weights.
+fn checkpoint(folder: &Folder, config: &Config, statement: &Statement) -> Found {
+    let mut damage = None;
+    let newest = Snapshot::newest(&folder.join(CHECKPOINTS), &mut |what| damage = Some(what.to_string()));
+    if let Some(what) = damage {
+        return Err(what);
+    }
+    let newest = newest.map_err(|failed| failed.to_string())?.ok_or("there is none")?;
+    if newest.step != statement.steps {
+        return Err(format!("the last is of step {}, the model of step {}", newest.step, statement.steps));
+    }
+    if newest.belongs.config != config.digest() {
+        return Err("made under another config.toml".into());
+    }
+    let charges = statement.ledger.events().len();
+    if newest.belongs.charges > charges {
+        return Err(format!("it knows of {} charges, the statement of {charges}", newest.belongs.charges));
+    }
+    // Low-rank additions are part of other weights by the end.
+    if config.model.lora_rank > 0 {
+        return Ok(format!("step {}, this config.toml, no more charges", newest.step));
+    }
+    let subject = Subject::look_at(&folder.path().to_string_lossy(), &mut |_| ()).map_err(|failed| failed.to_string())?;
+    let prints = |params: &Params| params.iter().map(|tensor| snapshot::fingerprint(std::iter::once(tensor))).collect::<Vec<_>>();
+    let there = prints(&subject.params);
+    match prints(&newest.params).iter().all(|print| there.contains(print)) {
+        true => Ok(format!("step {}, this config.toml, no more charges, the model's weights", newest.step)),
+        false => Err("its weights are not the model's".into()),
+    }
+}
+
+/// The report, made again, is the same but for the machine it was made on.
+fn page(folder: &Folder) -> Found {
+    let there = folder.read(report::FILE).map_err(|failed| failed.to_string())?.unwrap_or_default();
+    let again = report::page(folder).map_err(|failed| failed.to_string())?.html();
+    let lines = |text: &str| -> Vec<String> {
+        let machine = |line: &&str| ["system", "threads"].iter().all(|row| !line.starts_with(&format!("<tr><th scope=\"row\">{row}</th>")));
+        text.lines().filter(machine).map(String::from).collect()
+    };
+    let (there, again) = (lines(&there), lines(&again));
+    match (0..there.len().max(again.len())).find(|&index| there.get(index) != again.get(index)) {
+        None => Ok("report.html, made again, is the same".into()),
+        Some(index) => Err(format!("report.html says something else than the files it is made of, about line {}", index + 1)),
+    }
+}
