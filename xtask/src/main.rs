@@ -1,13 +1,16 @@
 //! `cargo xtask check`: everything that must hold before a change lands.
 
+mod spdx;
+mod supply;
 mod tidy;
 
 use std::process::{Command, ExitCode};
 
-const USAGE: &str = "usage: cargo xtask check [--skip-tests] | cargo xtask tidy
+const USAGE: &str = "usage: cargo xtask check [--skip-tests] | cargo xtask tidy | cargo xtask supply
 
-check   format, lints, documentation, tests and tidy; the first failure ends it
-tidy    only what no other tool looks at: the crate graph, file lengths, links, stubs";
+check   format, lints, documentation, tests, supply and tidy; the first failure ends it
+tidy    only what no other tool looks at: the crate graph, file lengths, links, stubs, the list of what the compiler does not check
+supply  what of others is built in: sources, licences, build scripts, versions, how many; cargo-deny if it is there";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -16,6 +19,7 @@ fn main() -> ExitCode {
         ["check"] => check(true),
         ["check", "--skip-tests"] => check(false),
         ["tidy"] => tidy::run(),
+        ["supply"] => supply::run(),
         _ => Err(USAGE.to_owned()),
     };
     match result {
@@ -29,11 +33,17 @@ fn main() -> ExitCode {
 
 fn check(tests: bool) -> Result<(), String> {
     cargo("format", &["fmt", "--all", "--check"], &[])?;
-    cargo("lints", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
-    cargo("documentation", &["doc", "--workspace", "--no-deps", "--document-private-items"], &[("RUSTDOCFLAGS", "-D warnings")])?;
+    cargo("lints", &["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
+    cargo(
+        "documentation",
+        &["doc", "--locked", "--workspace", "--no-deps", "--document-private-items"],
+        &[("RUSTDOCFLAGS", "-D warnings")],
+    )?;
     if tests {
-        cargo("tests", &["test", "--workspace"], &[])?;
+        cargo("tests", &["test", "--locked", "--workspace"], &[])?;
     }
+    eprintln!("xtask: supply");
+    supply::run()?;
     eprintln!("xtask: tidy");
     tidy::run()
 }

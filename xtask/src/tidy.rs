@@ -5,19 +5,32 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Who may depend on whom. A crate that is not listed is a complaint: the graph is a decision, not an accident.
-const GRAPH: [(&str, &[&str]); 9] = [
+const GRAPH: [(&str, &[&str]); 11] = [
     ("muffle-accounting", &[]),
     ("muffle-tensor", &[]),
     ("muffle-protocol", &["muffle-tensor"]),
     ("muffle-model", &["muffle-tensor", "muffle-protocol"]),
-    ("muffle-curator", &["muffle-accounting", "muffle-tensor", "muffle-protocol", "muffle-model"]),
+    // The audit is for its tests: errors are planted in it and must be found.
+    ("muffle-curator", &["muffle-accounting", "muffle-tensor", "muffle-protocol", "muffle-model", "muffle-audit"]),
     // The analyst. It must reach neither the curator nor the model nor the data.
     ("muffle-optim", &["muffle-tensor", "muffle-protocol"]),
     ("muffle-tasks", &["muffle-tensor", "muffle-model"]),
+    // Sees what is released, and nothing else.
+    ("muffle-audit", &["muffle-accounting", "muffle-tensor", "muffle-protocol"]),
     (
         "muffle",
-        &["muffle-accounting", "muffle-tensor", "muffle-protocol", "muffle-model", "muffle-curator", "muffle-optim", "muffle-tasks"],
+        &[
+            "muffle-accounting",
+            "muffle-tensor",
+            "muffle-protocol",
+            "muffle-model",
+            "muffle-curator",
+            "muffle-optim",
+            "muffle-tasks",
+            "muffle-audit",
+        ],
     ),
+    ("muffle-fuzz", &["muffle-tensor", "muffle"]),
     ("xtask", &[]),
 ];
 
@@ -32,6 +45,7 @@ pub(crate) fn run() -> Result<(), String> {
     complaints.extend(sources(root, &files));
     complaints.extend(links(root, &files));
     complaints.extend(promises(root, &files));
+    complaints.extend(unchecked(root, &files));
     if complaints.is_empty() { Ok(()) } else { Err(complaints.join("\n")) }
 }
 
@@ -140,4 +154,72 @@ fn passages<'a>(text: &'a str, heading: &'a str, prefix: &'a str) -> impl Iterat
         let others = others.lines().take_while(|line| !ends(line));
         std::iter::once(first).chain(others).collect::<Vec<_>>().join("\n")
     })
+}
+
+/// The page that says of every place why it is sound.
+const INVENTORY: &str = "docs/supply-chain.md";
+
+/// Code that the compiler takes on trust: every file that has some is in the inventory, with as many places as it has.
+fn unchecked(root: &Path, files: &[PathBuf]) -> Vec<String> {
+    let page = fs::read_to_string(root.join(INVENTORY)).unwrap_or_default();
+    let listed = inventory(&page);
+    let mut complaints = Vec::new();
+    let mut seen = Vec::new();
+    for path in files.iter().filter(|path| path.extension().is_some_and(|e| e == "rs")) {
+        let (shown, text) = (path.display().to_string(), fs::read_to_string(root.join(path)).unwrap_or_default());
+        let (there, explained) = (places(&text), listed.iter().find(|(name, _)| *name == shown).map_or(0, |(_, count)| *count));
+        if there != explained {
+            complaints
+                .push(format!("{shown}: {there} places that the compiler does not check, {explained} of them explained in {INVENTORY}"));
+        }
+        seen.push(shown);
+    }
+    let gone = listed.iter().filter(|(name, _)| !seen.contains(name));
+    complaints.extend(gone.map(|(name, _)| format!("{INVENTORY}: {name} is not there")));
+    complaints
+}
+
+/// Rows of a table that begin with the name of a source file and a number.
+fn inventory(page: &str) -> Vec<(String, usize)> {
+    let row = |line: &str| {
+        let mut cells = line.strip_prefix("| `")?.split('|');
+        let name = cells.next()?.trim().strip_suffix('`')?;
+        name.ends_with(".rs").then_some((name.to_string(), cells.next()?.trim().parse().ok()?))
+    };
+    page.lines().filter_map(row).collect()
+}
+
+/// How often the keyword stands in code: before a block, a function, an implementation or in an attribute.
+fn places(text: &str) -> usize {
+    // Written apart, so that this file does not find itself.
+    let word = concat!("un", "safe");
+    let code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+    let count = |line: &str| {
+        let starts = line.match_indices(word).filter(|(at, _)| {
+            let before = line[..*at].chars().next_back();
+            let after = line[at + word.len()..].chars().next();
+            !before.is_some_and(|c| c.is_alphanumeric() || c == '_') && after.is_none_or(|c| c == ' ' || c == '{' || c == '(')
+        });
+        starts.count()
+    };
+    code.map(count).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_that_are_not_checked_are_counted() {
+        let count = |text: &str| places(&text.replace('@', concat!("un", "safe")));
+        assert_eq!(count("let x = @ { y };\n@ impl Send for X {}\npub @ fn f() {}\n#[@(no_mangle)]"), 4);
+        assert_eq!(count("// @ { }\n/// @ fn\n#![forbid(@_code)]\n\"style-src '@-inline'\"\nnot@ {"), 0);
+        assert_eq!(count("@ { a } + @ { b } // @ { c }"), 2);
+    }
+
+    #[test]
+    fn the_inventory_is_a_table() {
+        let page = "| file | places |\n|---|---|\n| `a/b.rs` | 3 | because |\n| `c.md` | 1 | x |\n| `d.rs` | many | x |";
+        assert_eq!(inventory(page), [("a/b.rs".to_string(), 3)]);
+    }
 }

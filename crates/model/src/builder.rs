@@ -354,10 +354,17 @@ impl Builder {
     fn check_consumed(&self) {
         let Graph { layers, cuts, .. } = &self.graph;
         let plan = Plan::new(&self.graph, &vec![true; self.graph.specs.len()]);
+        // Counted once: a configuration may ask for thousands of layers.
+        let mut readers = vec![0; self.graph.forms.len()];
+        for layer in layers {
+            let mut inputs: Vec<usize> = layer.inputs().iter().map(|value| value.0).collect();
+            inputs.sort_unstable();
+            inputs.dedup();
+            inputs.into_iter().for_each(|value| readers[value] += 1);
+        }
         for (index, layer) in layers.iter().enumerate() {
             if let Some(value) = layer.consumes() {
-                let readers = layers.iter().filter(|layer| layer.inputs().contains(&value)).count();
-                let alone = readers == 1 && !plan.saved[value.0] && value != self.graph.logits;
+                let alone = readers[value.0] == 1 && !plan.saved[value.0] && value != self.graph.logits;
                 assert!(alone, "what is turned in place is read elsewhere too");
                 let cut = cuts.iter().any(|&cut| plan.maker[value.0] < cut && cut <= index);
                 assert!(!cut, "what is turned in place is made before a cut");

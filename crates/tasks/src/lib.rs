@@ -19,6 +19,7 @@ pub mod stem;
 
 mod error;
 mod format;
+mod guarded;
 mod prepare;
 mod read;
 mod record;

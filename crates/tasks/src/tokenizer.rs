@@ -1,5 +1,6 @@
 //! Texts as tokens, on the `tokenizers` crate, whose files every Hugging Face model comes with.
 
+use crate::guarded::guarded;
 use std::path::{Path, PathBuf};
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
@@ -46,9 +47,13 @@ impl Tokenizer {
     /// If it cannot be read, or is not a tokenizer.
     pub fn open(path: &Path) -> Result<Self, Failed> {
         let path = if path.is_dir() { path.join("tokenizer.json") } else { path.to_path_buf() };
-        let failed = |what: String| Failed { path: path.clone(), what };
+        // What the library says can quote the file.
+        let plain = |what: String| what.replace(char::is_control, "\u{fffd}");
+        let failed = |what: String| Failed { path: path.clone(), what: plain(what) };
         let bytes = std::fs::read(&path).map_err(|error| failed(error.to_string()))?;
-        let mut inner = tokenizers::Tokenizer::from_bytes(&bytes).map_err(|error| failed(format!("not a tokenizer: {error}")))?;
+        // Of some damaged files the library makes a panic.
+        let read = guarded(|| tokenizers::Tokenizer::from_bytes(&bytes)).ok_or_else(|| failed("not a tokenizer".into()))?;
+        let mut inner = read.map_err(|error| failed(format!("not a tokenizer: {error}")))?;
         // Lengths are our own business: nothing is cut off or filled up unseen.
         inner.with_padding(None);
         inner.with_truncation(None).map_err(|error| failed(error.to_string()))?;
@@ -98,10 +103,10 @@ impl Tokenizer {
     /// # Errors
     /// If it has none in this tokenizer. The message does not show the text.
     pub fn encode(&self, text: &str, frame: Frame) -> Result<Vec<u32>, Failed> {
-        let encoded = self.inner.encode_fast(text, frame == Frame::Model);
+        let encoded = guarded(|| self.inner.encode_fast(text, frame == Frame::Model)).and_then(Result::ok);
         encoded
             .map(|encoding| encoding.get_ids().to_vec())
-            .map_err(|_| Failed { path: PathBuf::from("a text"), what: "it has no tokens in this tokenizer".into() })
+            .ok_or_else(|| Failed { path: PathBuf::from("a text"), what: "it has no tokens in this tokenizer".into() })
     }
 
     /// The text of tokens, without special ones.
@@ -109,7 +114,9 @@ impl Tokenizer {
     /// # Errors
     /// If a token is unknown.
     pub fn decode(&self, tokens: &[u32]) -> Result<String, Failed> {
-        self.inner.decode(tokens, true).map_err(|error| Failed { path: PathBuf::from("tokens"), what: error.to_string() })
+        let failed = |what: String| Failed { path: PathBuf::from("tokens"), what };
+        let decoded = guarded(|| self.inner.decode(tokens, true)).ok_or_else(|| failed("they have no text in this tokenizer".into()))?;
+        decoded.map_err(|error| failed(error.to_string()))
     }
 
     /// How many tokens there are.
@@ -124,7 +131,8 @@ impl Tokenizer {
 
     /// The tokens whose text has a newline in it.
     pub fn with_newline(&self) -> Vec<u32> {
-        let has = |&token: &u32| self.inner.decode(&[token], false).is_ok_and(|text| text.contains('\n'));
+        let text = |token: u32| guarded(|| self.inner.decode(&[token], false)).and_then(Result::ok);
+        let has = |&token: &u32| text(token).is_some_and(|text| text.contains('\n'));
         (0..self.size() as u32).filter(has).collect()
     }
 }

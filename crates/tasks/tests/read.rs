@@ -545,6 +545,9 @@ fn png_refusals() {
     assert_eq!(message(&good[..44]), "data, image 1: expected more bytes, the file is cut off");
     assert_eq!(message(&[&good[..45], &[7; 40]].concat()), "data, image 1: Corrupt deflate stream. DistanceTooFarBack");
     assert_eq!(message(b"secret"), "data, image 1: Invalid PNG signature.");
+    // What stands where the name of a chunk should be may be anybody's pixels.
+    let hidden = [&good[..8], &4u32.to_be_bytes(), b"SECRsomething"].concat();
+    assert_eq!(message(&hidden), "data, image 1: a chunk is damaged, or not in its place");
     assert_eq!(message(b""), "data, image 1: expected more bytes, the file is cut off");
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, 4, 2);

@@ -76,3 +76,26 @@ fn gpt2s_tokens_are_known() {
     assert_eq!(tokenizer.decode(&[15496, 995, 50256]).unwrap(), "Hello world");
     assert!(tokenizer.with_newline().contains(&198));
 }
+
+/// The library panics on these: on the first two as it reads, on the others when a text is taken.
+#[test]
+fn damaged_files_are_refused_and_do_not_panic() {
+    let folder = std::env::temp_dir().join(format!("muffle-damaged-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let model = r#""model":{"type":"WordLevel","vocab":{"a":0,"ab":1},"unk_token":"a"}"#;
+    let open = |parts: &str| {
+        let path = folder.join("tokenizer.json");
+        std::fs::write(&path, format!("{{{parts}{model}}}")).unwrap();
+        Tokenizer::open(&path)
+    };
+    assert!(open(r#""decoder":{"type":"\x"},"#).is_err());
+    assert!(open(r#""decoder":[[[[}"#).is_err());
+    let named = open(r#""version":"\u001b[2J","#).unwrap_err().to_string();
+    assert!(named.contains("[2J") && !named.contains('\u{1b}'), "{named:?}");
+    let template = r#""post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"?","type_id":0}}],"pair":[],"special_tokens":{}},"#;
+    let tokenizer = open(template).unwrap();
+    assert!(tokenizer.encode("secret", Frame::Model).is_err() && tokenizer.encode("a", Frame::Bare).is_ok());
+    let tokenizer = open(r#""decoder":{"type":"Strip","content":"a","start":0,"stop":9},"#).unwrap();
+    assert!(tokenizer.decode(&[0]).is_err() && tokenizer.with_newline().is_empty());
+    std::fs::remove_dir_all(&folder).unwrap();
+}

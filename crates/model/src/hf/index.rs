@@ -52,7 +52,7 @@ pub(super) fn read(path: &Path) -> Result<Index, Error> {
 fn is_plain(name: &str) -> bool {
     let mut parts = Path::new(name).components();
     let single = matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name);
-    single && !name.contains(['/', '\\', ':', '\0'])
+    single && !name.contains(|letter: char| letter.is_control() || "/\\:".contains(letter))
 }
 
 /// The text of an index.
@@ -74,7 +74,7 @@ mod tests {
         for name in ["model-00001-of-00002.safetensors", "x", "..x", "x..", "ä"] {
             assert!(is_plain(name), "{name}");
         }
-        for name in ["", ".", "..", "../x", "/x", "a/b", "a/../b", "./x", "x/", "..\\x", "C:x", "x\0"] {
+        for name in ["", ".", "..", "../x", "/x", "a/b", "a/../b", "./x", "x/", "..\\x", "C:x", "x\0", "x\n", "\u{1b}[2J"] {
             assert!(!is_plain(name), "{name:?}");
         }
     }

@@ -43,7 +43,9 @@ impl<'a> Keys<'a> {
     /// The refusal of what a key says.
     pub(super) fn wrong(&self, key: &str, expected: impl Into<String>) -> Error {
         let got = self.map.get(key).map_or("nothing".into(), |value| short(&value.to_string(), 80));
-        Error::Key { path: self.path.into(), key: format!("{}{key}", self.within), expected: expected.into(), got }
+        // A key that should not be there is the file's word.
+        let key = short(&format!("{}{key}", self.within), 200);
+        Error::Key { path: self.path.into(), key, expected: expected.into(), got }
     }
 
     /// A count that must be there.

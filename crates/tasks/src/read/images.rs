@@ -208,8 +208,13 @@ fn undecodable(path: &Path, image: u64, error: png::DecodingError) -> Error {
     match error {
         png::DecodingError::IoError(source) if source.kind() != io::ErrorKind::UnexpectedEof => Error::Io { path: path.into(), source },
         png::DecodingError::IoError(_) => Error::Png { path: path.into(), image, what: "expected more bytes, the file is cut off".into() },
-        error => Error::Png { path: path.into(), image, what: error.to_string() },
+        error => Error::Png { path: path.into(), image, what: harmless(error.to_string()) },
     }
+}
+
+/// What the decoder said, unless it shows bytes of the file: it names chunks, and after damage any pixels can be taken for the name of one.
+fn harmless(said: String) -> String {
+    if said.contains("ChunkType") { "a chunk is damaged, or not in its place".into() } else { said }
 }
 
 /// The decoder asks for something that can seek, and never does.

@@ -1,0 +1,153 @@
+//! People's records: every format, with the options it takes. Whatever is said must not show a record.
+
+use super::done;
+use crate::scratch::Scratch;
+use crate::target::Seen;
+use muffle::tasks::{Content, Format, Options, by_source};
+use std::io::{self, Cursor};
+use std::path::Path;
+
+/// Reads all records, and says what kinds there are, or why not.
+fn read(format: Format, path: &Path, options: &Options, input: &[u8]) -> Result<String, String> {
+    let records = format.read_from(Cursor::new(input.to_vec()), path, options).map_err(|error| error.to_string())?;
+    let (mut count, mut kinds) = (0u32, [false; 5]);
+    for record in by_source(records) {
+        let record = record.map_err(|error| error.to_string())?;
+        assert_eq!(format!("{record:?}"), "Record(…)");
+        count += 1;
+        kinds[3] |= record.group.is_some();
+        match record.content {
+            Content::Text { source, references, .. } => {
+                kinds[0] |= source.is_some();
+                kinds[1] |= references.len() > 1;
+            }
+            Content::Labelled { text, .. } => kinds[2] |= text.is_empty(),
+            Content::Image { pixels, height, width, channels, .. } => {
+                assert_eq!(pixels.len(), height * width * channels);
+                kinds[4] = channels == 3;
+            }
+        }
+    }
+    // Powers of two, so that not every count is news.
+    Ok(format!("{:?} of {}", kinds, ["one", "few", "many", "very many"][(count.checked_ilog2().unwrap_or(0) as usize / 2).min(3)]))
+}
+
+/// With each of the options; it is accepted if the first has it.
+fn with(format: Format, name: &str, options: &[Options], input: &[u8]) -> Seen {
+    let path = Path::new(name);
+    let all: Vec<Result<String, String>> = options.iter().map(|options| read(format, path, options, input)).collect();
+    let accepted = all.first().is_some_and(Result::is_ok);
+    Seen { accepted, said: all.into_iter().map(|one| one.unwrap_or_else(|error| error)).collect::<Vec<_>>().join(" | ") }
+}
+
+/// Rows of at most a few bytes.
+fn short() -> Options {
+    Options { longest: 48, ..Options::default() }
+}
+
+fn columns() -> Options {
+    Options { text: Some("review".into()), label: Some("2".into()), group: Some("user".into()), ..Options::default() }
+}
+
+pub(crate) fn lines(_: &Scratch, input: &[u8]) -> Seen {
+    with(Format::Lines, "data.txt", &[Options::default(), short()], input)
+}
+
+pub(crate) fn e2e(_: &Scratch, input: &[u8]) -> Seen {
+    with(Format::E2e, "data.txt", &[Options::default(), short()], input)
+}
+
+pub(crate) fn dart(_: &Scratch, input: &[u8]) -> Seen {
+    with(Format::Dart, "data.json", &[Options::default(), Options { longest: 200, ..Options::default() }], input)
+}
+
+pub(crate) fn instructions(_: &Scratch, input: &[u8]) -> Seen {
+    let grouped = Options { group: Some("user".into()), ..Options::default() };
+    with(Format::Instructions, "data.jsonl", &[Options::default(), grouped], input)
+}
+
+pub(crate) fn tsv(_: &Scratch, input: &[u8]) -> Seen {
+    with(Format::Tsv, "data.tsv", &[Options::default(), columns(), short()], input)
+}
+
+pub(crate) fn csv(_: &Scratch, input: &[u8]) -> Seen {
+    with(Format::Csv, "data.csv", &[Options::default(), columns(), short()], input)
+}
+
+pub(crate) fn jsonl(_: &Scratch, input: &[u8]) -> Seen {
+    let keys = Options { label: Some("class".into()), ..columns() };
+    with(Format::Jsonl, "data.jsonl", &[Options::default(), keys], input)
+}
+
+/// As many labels as the images of the seeds have, in both forms.
+pub(crate) fn prepare_labels(scratch: &Scratch) -> io::Result<()> {
+    scratch.put("labels-idx1", &[&[0, 0, 8, 1, 0, 0, 0, 3][..], &[1, 2, 3]].concat())?;
+    scratch.put("labels.json", format!("{:?}", (0..64).map(|label| label % 10).collect::<Vec<_>>()).as_bytes())?;
+    Ok(())
+}
+
+fn labelled(scratch: &Scratch, name: &str) -> Options {
+    Options { labels: Some(scratch.at(name)), ..Options::default() }
+}
+
+fn stripped(scratch: &Scratch, seen: Seen) -> Seen {
+    Seen { said: super::models::strip(scratch, &seen.said), ..seen }
+}
+
+pub(crate) fn idx(scratch: &Scratch, input: &[u8]) -> Seen {
+    stripped(scratch, with(Format::Idx, "images-idx3", &[labelled(scratch, "labels-idx1")], input))
+}
+
+/// Labels for three images of 2 × 2.
+pub(crate) fn idx_labels(scratch: &Scratch, input: &[u8]) -> Seen {
+    let images = [&[0, 0, 8, 3, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 2][..], &[9; 12]].concat();
+    done(scratch.put("fuzzed", input));
+    stripped(scratch, with(Format::Idx, "images-idx3", &[labelled(scratch, "fuzzed")], &images))
+}
+
+/// A strip that is one of several, so that it may have any number of rows up to that of the labels.
+pub(crate) fn png(scratch: &Scratch, input: &[u8]) -> Seen {
+    stripped(scratch, with(Format::PngStrip, "data_batch_1.png", &[labelled(scratch, "labels.json")], input))
+}
+
+/// Labels for a strip of four grey images of one pixel, by itself and as the third of several.
+pub(crate) fn png_labels(scratch: &Scratch, input: &[u8]) -> Seen {
+    let header = [&b"IHDR"[..], &1u32.to_be_bytes(), &4u32.to_be_bytes(), &[8, 0, 0, 0, 0]].concat();
+    let strip = crate::png::close(&[header, [&b"IDAT"[..], &[0, 1, 0, 2, 0, 3, 0, 4]].concat(), b"IEND".to_vec()]);
+    done(scratch.put("fuzzed", input));
+    let options = [labelled(scratch, "fuzzed")];
+    let (whole, part) =
+        (with(Format::PngStrip, "strip.png", &options, &strip), with(Format::PngStrip, "data_batch_3.png", &options, &strip));
+    stripped(scratch, Seen { accepted: whole.accepted || part.accepted, said: format!("{} | {}", whole.said, part.said) })
+}
+
+/// Whatever the name and the first bytes say, and then read as that; through a file, and so through gzip.
+fn told(scratch: &Scratch, names: &[&str], input: &[u8]) -> Seen {
+    let mut accepted = false;
+    let mut said = Vec::new();
+    for name in names {
+        let path = done(scratch.put(name, input));
+        said.push(match Format::sniff(&path) {
+            Ok(format) => {
+                let options = match format {
+                    Format::Idx => labelled(scratch, "labels-idx1"),
+                    Format::PngStrip => labelled(scratch, "labels.json"),
+                    _ => Options::default(),
+                };
+                let read = read(format, &path, &options, input);
+                accepted |= read.is_ok();
+                format!("{format}: {}", read.unwrap_or_else(|error| error))
+            }
+            Err(error) => error.to_string(),
+        });
+    }
+    stripped(scratch, Seen { accepted, said: said.join(" | ") })
+}
+
+pub(crate) fn sniff(scratch: &Scratch, input: &[u8]) -> Seen {
+    told(scratch, &["data", "data.json", "data.csv"], input)
+}
+
+pub(crate) fn gzip(scratch: &Scratch, input: &[u8]) -> Seen {
+    told(scratch, &["data.txt.gz"], input)
+}

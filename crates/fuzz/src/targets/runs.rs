@@ -1,0 +1,339 @@
+//! Runs: their configuration, and what lies in their folders.
+
+use super::models::strip;
+use super::{done, text};
+use crate::scratch::Scratch;
+use crate::shape::shape;
+use crate::structure::{FILES, unpack};
+use crate::target::Seen;
+use muffle::accounting::{Accountant, Adjacency, Delta, Ledger, Unit};
+use muffle::config::Auto;
+use muffle::curator::Sealed;
+use muffle::folder::Folder;
+use muffle::optimizers::{self, Multipliers, Name, Setting};
+use muffle::protocol::{Params, Role, Trainable};
+use muffle::snapshot::Snapshot;
+use muffle::{Config, Failed, Plan, Statement, ending, history as looks, report};
+use std::io;
+use tensor::Array;
+
+pub(crate) const TOML: &[&str] = &[
+    "[model]",
+    "[data]",
+    "[privacy]",
+    "[optimizer]",
+    "[training]",
+    "[evaluation]",
+    "[optimizer.hyfree]",
+    "\"auto\"",
+    "\"hyfree\"",
+    "\"embedded\"",
+    "\"dp-sgd\"",
+    "\"sgd\"",
+    "\"dp-prism\"",
+    "\"dp-macadam\"",
+    "\"dp-muon-bc\"",
+    "\"poisson\"",
+    "\"fixed\"",
+    "\"shuffled\"",
+    "\"full\"",
+    "\"rdp\"",
+    "\"pld\"",
+    "\"quintic\"",
+    "epsilon = 8.0",
+    "sigma = 1.0",
+    "steps = 3",
+    "lot_size = 4",
+    "epochs = 2.0",
+    "probes = 1",
+    "newton_schulz_degree = 2",
+    "nan",
+    "inf",
+    "true",
+    "\"\"\"",
+    "'''",
+    "= ",
+    "privacy.epsilon=",
+    "training.steps=",
+    "optimizer.betas=",
+    "[0.9, 0.99]",
+    "\n",
+    "1979-05-27",
+];
+pub(crate) const LEDGER: &[&str] = &[
+    "\"version\":1",
+    "\"events\":",
+    "\"non-private\"",
+    "\"gaussian\"",
+    "\"lots\":",
+    "\"full\"",
+    "{\"poisson\":{\"rate\":0.5}}",
+    "\"shuffled-epoch\"",
+    "{\"fixed-size\":{\"dataset\":10,\"lot\":2}}",
+    "\"release\":",
+    "[[1.0,1]]",
+    "[]",
+    "null",
+    "1e-300",
+    "1e300",
+];
+pub(crate) const SEALED: &[&str] =
+    &["\"version\":1", "\"draws\":", "\"epoch\":", "null", "\"key\":", "\"done\":", "\"paid\":", "[[1.0,1]]", "QWXZVJKQ"];
+pub(crate) const SNAPSHOT: &[&str] = &[
+    "\"version\": 1",
+    "\"step\":",
+    "\"optimizer\":",
+    "\"kind\":",
+    "\"numbers\":",
+    "\"tensors\":",
+    "\"parts\":",
+    "\"first\":",
+    "\"belongs\":",
+    "\"files\":",
+    "{}",
+    "[]",
+    "\"F32\"",
+    "\"F64\"",
+    "\"shape\":",
+    "\"data_offsets\":",
+    "\"m.0\":",
+    "\"0\":",
+    "9218868437227405312",
+    "\"adam\"",
+    "\"sgd\"",
+    "\"schedule\"",
+];
+pub(crate) const STATEMENT: &[&str] = &[
+    "\"private\":true",
+    "\"epsilon\":",
+    "\"delta\":",
+    "null",
+    "\"unit\":",
+    "{\"adjacency\":\"replace-one\",\"rows\":2}",
+    "\"accountant\":\"pld\"",
+    "\"ledger\":",
+    "\"records\":",
+    "\"lot_size\":",
+    "\"noise_multiplier\":",
+    "\"promised_epsilon\":",
+    "\"covered\":[]",
+    "1e308",
+    "0.0",
+];
+pub(crate) const HISTORY: &[&str] = &[
+    "\"step\":",
+    "\"epsilon\":",
+    "\"rate\":",
+    "\"figures\":\"public\"",
+    "\"figures\":\"private\"",
+    "\"nll\":",
+    "\"accuracy\":",
+    "null",
+    "1e308",
+    "-1e308",
+    "5e-324",
+];
+pub(crate) const RESULT: &[&str] =
+    &["\"metrics\":", "\"nll\":", "\"perplexity\":", "\"accuracy\":", "\"bleu\":", "\"rouge_l\":", "null", "1e308", "{}", "[]"];
+
+/// Tensors of every kind that an optimizer knows, and their values.
+pub(crate) fn tensors(pairs: bool) -> (Vec<Trainable>, Params) {
+    let tensor = |name: &str, shape: &[usize], role| Trainable { name: name.into(), shape: shape.to_vec(), role };
+    let list = if pairs {
+        vec![
+            tensor("a.lora_left", &[3, 2], Role::Left(1)),
+            tensor("a.lora_right", &[4, 2], Role::Right(0)),
+            tensor("head", &[2, 3], Role::Head),
+        ]
+    } else {
+        vec![tensor("a", &[3, 4], Role::Hidden), tensor("table", &[4, 3], Role::Table), tensor("bias", &[3], Role::Vector)]
+    };
+    let values = list.iter().map(|tensor| Array::from_fn(tensor.shape.as_slice(), |i| 0.1 * i as f32 - 0.2)).collect();
+    (list, Params::new(values))
+}
+
+/// The optimizer that a configuration asks for.
+pub(crate) fn optimizer(config: &Config) -> Result<muffle::optim::Optimizer, String> {
+    let (tensors, params) = tensors(Name::of(&config.optimizer.name).is_ok_and(Name::needs_pairs));
+    let setting = Setting { tensors: &tensors, params: &params, lot_size: 4.0, steps: 10 };
+    optimizers::build(config, Multipliers { gradient: 1.0, probe: 1.0 }, setting).map_err(|refused| refused.to_string())
+}
+
+/// An error as the program prints it.
+fn printed(error: impl ToString) -> String {
+    Failed::Input(error.to_string()).to_string()
+}
+
+/// One input in so many.
+fn chosen(input: &[u8], seldom: u64) -> bool {
+    input.iter().fold(7u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(*byte))).is_multiple_of(seldom)
+}
+
+/// `RUN.toml`, and what follows from it as far as that is cheap.
+pub(crate) fn config(_: &Scratch, input: &[u8]) -> Seen {
+    let text = match text(input) {
+        Ok(text) => text,
+        Err(seen) => return seen,
+    };
+    match Config::parse(text) {
+        Err(error) => {
+            assert!(!error.contains('\n'), "an error of several lines");
+            Seen { accepted: false, said: printed(error) }
+        }
+        Ok(config) => Seen { accepted: true, said: consequences(&config, chosen(input, 512)) },
+    }
+}
+
+/// Whether it makes sense; if so its optimizer and its plan. Unless `exact`, noise is given and priced by RDP: to find it takes long.
+fn consequences(config: &Config, exact: bool) -> String {
+    let printed = config.print();
+    assert_eq!(done(Config::parse(&printed)).print(), printed, "printed and read it is another configuration");
+    if let Err(failed) = Plan::check(config) {
+        return shape(&failed.to_string());
+    }
+    let optimizer = match optimizer(config) {
+        Ok(optimizer) => optimizer,
+        Err(refused) => return shape(&refused),
+    };
+    optimizer.lots(0);
+    let mut config = config.clone();
+    if !exact {
+        config.privacy.accountant = "rdp".into();
+        config.privacy.epsilon = Auto::Auto;
+        config.privacy.sigma = Auto::Value(config.privacy.sigma.or(1.0));
+    }
+    let (tensors, params) = tensors(Name::of(&config.optimizer.name).is_ok_and(Name::needs_pairs));
+    Plan::new(&config, 50, &tensors, &params).map_or_else(|unplanned| shape(&unplanned.to_string()), |_| "planned".into())
+}
+
+/// `--set KEY=VALUE`.
+pub(crate) fn set(_: &Scratch, input: &[u8]) -> Seen {
+    let change = match text(input) {
+        Ok(text) => text,
+        Err(seen) => return seen,
+    };
+    Seen::of(Config::embedded().with(change).map_err(printed), |config| consequences(&config, false))
+}
+
+/// `ledger.json`; for some of them, what it costs.
+pub(crate) fn ledger(_: &Scratch, input: &[u8]) -> Seen {
+    Seen::of(serde_json::from_slice::<Ledger>(input).map_err(printed), |ledger| {
+        let text = done(serde_json::to_string(&ledger));
+        assert_eq!(done(serde_json::from_str::<Ledger>(&text)), ledger);
+        let unit = Unit { adjacency: Adjacency::ReplaceOne, rows: 1 };
+        let cost = match ledger.cost(unit) {
+            Ok(cost) => cost,
+            Err(error) => return shape(&error.to_string()),
+        };
+        if !chosen(input, 4) {
+            return format!("{}", ledger.events().has_non_private());
+        }
+        let accountant = if chosen(input, 64) { Accountant::Pld } else { Accountant::Rdp };
+        match Delta::new(1e-5).and_then(|delta| cost.epsilon(accountant, delta)) {
+            Ok(guarantee) => {
+                assert!(guarantee.epsilon >= 0.0, "ε = {}", guarantee.epsilon);
+                format!("costs {}", if guarantee.epsilon.is_finite() { "something" } else { "everything" })
+            }
+            Err(error) => shape(&error.to_string()),
+        }
+    })
+}
+
+/// What the curator remembers over an interruption. The message must not show it.
+pub(crate) fn sealed(_: &Scratch, input: &[u8]) -> Seen {
+    let text = match text(input) {
+        Ok(text) => text,
+        Err(seen) => return seen,
+    };
+    Seen::of(Sealed::from_text(text), |sealed| {
+        let again = done(Sealed::from_text(&done(sealed.to_text())));
+        assert!(again == sealed, "written and read it is another");
+        assert_eq!(format!("{sealed:?}"), "Sealed(…)");
+        format!("{}", sealed.draws() > 0)
+    })
+}
+
+/// A checkpoint, and what the optimizer makes of its part.
+pub(crate) fn snapshot(scratch: &Scratch, input: &[u8]) -> Seen {
+    for (name, file) in FILES.iter().zip(unpack(input)) {
+        done(scratch.put(&format!("checkpoints/step-000000001/{name}"), file));
+    }
+    let mut warnings = String::new();
+    let newest = Snapshot::newest(&scratch.at("checkpoints"), &mut |line| warnings += line);
+    let Ok(Some(snapshot)) = newest else { return Seen { accepted: false, said: strip(scratch, &warnings) } };
+    let kind = snapshot.optimizer.parts.get("descent").map(|part| part.kind.clone()).unwrap_or_default();
+    let mut config = Config::embedded();
+    config.optimizer.name = optimizers::ALL.iter().find(|name| name.name.contains(&kind)).map_or("dp-sgd", |name| name.name).into();
+    if snapshot.optimizer.parts.get("search").is_some_and(|part| part.kind.contains("hyfree")) {
+        config = done(config.with("optimizer.learning_rate=hyfree"));
+    }
+    let mut optimizer = done(optimizer(&config));
+    let said = match optimizer.load(snapshot.optimizer.clone()) {
+        Ok(()) => {
+            optimizer.lots(optimizer.steps());
+            format!("{kind} goes on")
+        }
+        Err(refused) => format!("{kind}: {}", shape(&refused.to_string())),
+    };
+    Seen { accepted: true, said }
+}
+
+/// The folder of a run without privacy, whose report is cheap.
+pub(crate) fn prepare(scratch: &Scratch) -> io::Result<()> {
+    scratch.put("run/config.toml", Config::embedded().print().as_bytes())?;
+    scratch.put("run/result.json", br#"{"metrics":{"nll":1.5}}"#)?;
+    let none: [Option<f64>; 4] = [None; 4];
+    let statement = serde_json::json!({
+        "version": 1, "software": "muffle", "private": false, "epsilon": none[0], "delta": none[1], "promised_epsilon": none[2], "unit": null, "accountant": null,
+        "sampling": "full", "records": 10, "lot_size": 2.0, "noise_multiplier": none[3], "steps": 3, "randomness": "none",
+        "ledger": { "version": 1, "events": [["non-private", 3]] }, "ledger_sha256": "", "weights_sha256": [], "covered": [], "not_covered": ["Anybody."],
+    });
+    scratch.put("run/model/privacy.json", statement.to_string().as_bytes())?;
+    Ok(())
+}
+
+/// The report of the folder, with this in the place of one of its files.
+fn reported(scratch: &Scratch, name: &str, input: &[u8]) -> Result<usize, String> {
+    done(scratch.put(&format!("run/{name}"), input));
+    let folder = done(Folder::look_at(&scratch.at("run")));
+    let page = report::page(&folder).map_err(|failed| strip(scratch, &failed.to_string()))?;
+    Ok(page.html().len())
+}
+
+/// Lines that are none do not count.
+pub(crate) fn history(scratch: &Scratch, input: &[u8]) -> Seen {
+    let page = reported(scratch, looks::FILE, input);
+    let folder = done(Folder::look_at(&scratch.at("run")));
+    let all = looks::read(&folder, u64::MAX).unwrap_or_default();
+    let some = |some: bool| if some { "+" } else { "-" };
+    let has = [
+        all.iter().any(|look| look.nll.is_some()),
+        all.iter().any(|look| look.epsilon.is_some()),
+        all.iter().any(|look| look.step > 1 << 40),
+    ];
+    let said = page.map_or_else(|error| error, |_| has.map(some).concat());
+    Seen { accepted: !all.is_empty(), said }
+}
+
+pub(crate) fn result(scratch: &Scratch, input: &[u8]) -> Seen {
+    Seen::of(reported(scratch, ending::RESULT, input), |length| format!("{}", length / 4096))
+}
+
+pub(crate) fn samples(scratch: &Scratch, input: &[u8]) -> Seen {
+    Seen::of(reported(scratch, ending::SAMPLES, input), |length| format!("{}", length / 4096))
+}
+
+/// `privacy.json`; its report where nothing has to be priced.
+pub(crate) fn statement(scratch: &Scratch, input: &[u8]) -> Seen {
+    done(scratch.put("run/model/privacy.json", input));
+    let read: Result<Statement, _> = ending::statement(&scratch.at("run"));
+    let seen = Seen::of(read, |statement| {
+        let words = statement.words().concat();
+        let text = done(serde_json::to_string(&statement));
+        let priced = statement.unit.is_some() && statement.delta.is_some();
+        let page = if priced { Ok(0) } else { reported(scratch, ending::RESULT, br#"{"metrics":{"nll":1.5}}"#) };
+        assert!(text.contains("ledger"));
+        format!("{} {} {}", words.len() / 256, priced, page.map_or_else(|error| shape(&error), |_| "reported".into()))
+    });
+    Seen { said: strip(scratch, &seen.said), ..seen }
+}

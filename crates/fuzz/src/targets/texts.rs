@@ -1,0 +1,112 @@
+//! Texts: records as examples, scores of texts, numbers on the command line.
+
+use super::text;
+use crate::scratch::Scratch;
+use crate::target::Seen;
+use muffle::tasks::{Format, Options, Preparation, Prepared, Reader, Tokenizer, bleu, rouge};
+use std::io::Cursor;
+use std::sync::OnceLock;
+
+/// The program's own file, for it is not public.
+#[path = "../../../muffle/src/cli/number.rs"]
+#[allow(dead_code, reason = "the program may know numbers that are not asked for here")]
+mod written;
+
+pub(crate) const NUMBERS: &[&str] = &["1024/42043", "1e-5", "/", "_", "e", "inf", "nan", "-", "+", ".", " ", "0x", "1e400", "٣", "∞"];
+
+/// `1024/42043` and `1e6`.
+pub(crate) fn number(_: &Scratch, input: &[u8]) -> Seen {
+    let text = match text(input) {
+        Ok(text) => text,
+        Err(seen) => return seen,
+    };
+    let (real, count) = (written::real(text), written::count(text));
+    // A count is a number that is near it.
+    if let (Ok(real), Ok(count)) = (&real, &count) {
+        assert!((real - *count as f64).abs() <= 1.0 + 1e-9 * real.abs(), "{text:?} is {real} and {count}");
+    }
+    let kind = |real: &f64| {
+        if real.is_nan() {
+            "no number"
+        } else if real.is_infinite() {
+            "infinite"
+        } else {
+            "finite"
+        }
+    };
+    let said = format!("{} {}", real.as_ref().map_or_else(|_| "not real", kind), if count.is_ok() { "count" } else { "not a count" });
+    Seen { accepted: real.is_ok(), said }
+}
+
+/// Made once, of public texts.
+fn tokenizer() -> Option<&'static Tokenizer> {
+    static MADE: OnceLock<Option<Tokenizer>> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let texts = ["the cat sat on the mat", "name : Aromi | food : Chinese", "a good film", "a bad film"];
+        Tokenizer::train(texts.iter().copied(), 300, &["<bos>", "<eos>"]).ok()
+    })
+    .as_ref()
+}
+
+/// Rows of E2E and of labelled texts, as examples for each kind of model.
+pub(crate) fn prepare(_: &Scratch, input: &[u8]) -> Seen {
+    let Some(tokenizer) = tokenizer() else { return Seen { accepted: false, said: "no tokenizer".into() } };
+    let labels = ["good".to_string(), "bad".to_string()];
+    let readers = [Reader::Causal { tokenizer, begin: 0, end: 1 }, Reader::Classifier { tokenizer }, Reader::Images { numbers: 4 }];
+    let (mut accepted, mut said) = (false, Vec::new());
+    for format in [Format::E2e, Format::Jsonl, Format::Lines] {
+        let records = match format.read_from(Cursor::new(input.to_vec()), "data", &Options::default()) {
+            Ok(records) => records,
+            Err(error) => {
+                said.push(error.to_string());
+                continue;
+            }
+        };
+        let mut kinds = [0u8; 6];
+        for record in records.map_while(Result::ok) {
+            for reader in readers {
+                let preparation = Preparation { reader, labels: &labels, limit: 40 };
+                let kind = match preparation.example(&record) {
+                    Ok(Prepared::Example(example)) => {
+                        assert!(example.len() < 40, "longer than the limit");
+                        accepted = true;
+                        0
+                    }
+                    Ok(Prepared::TooLong) => 1,
+                    Ok(Prepared::Empty) => 2,
+                    Ok(Prepared::UnknownLabel) => 3,
+                    Ok(Prepared::Unfit(_)) => 4,
+                    Err(error) => {
+                        said.push(error.to_string());
+                        5
+                    }
+                };
+                kinds[kind] = 1;
+            }
+        }
+        said.push(kinds.map(|there| if there == 1 { "+" } else { "-" }).concat());
+    }
+    Seen { accepted, said: said.join(" | ") }
+}
+
+/// The first line is a text, its references are in the second between tabs, and so on.
+pub(crate) fn score(_: &Scratch, input: &[u8]) -> Seen {
+    let text = match text(input) {
+        Ok(text) => text,
+        Err(seen) => return seen,
+    };
+    let (mut statistics, mut mean) = (bleu::Statistics::default(), rouge::Mean::default());
+    let mut lines = text.lines();
+    let mut said = String::new();
+    while let (Some(hypothesis), Some(references)) = (lines.next(), lines.next()) {
+        let references: Vec<&str> = references.split('\t').filter(|reference| !reference.trim().is_empty()).collect();
+        let refused = [statistics.add(hypothesis, &references).err(), mean.add(hypothesis, &references, rouge::Words::Stemmed).err()];
+        if let Some(error) = refused.into_iter().flatten().next_back() {
+            said = error.to_string();
+        }
+    }
+    let (bleu, rouge) = (statistics.bleu(bleu::Options::default()).score, mean.score().percent().f1);
+    assert!((0.0..=100.001).contains(&bleu) && (0.0..=100.001).contains(&rouge), "BLEU {bleu}, ROUGE-L {rouge}");
+    let part = |score: f64| ["none", "low", "half", "high", "all"][(score / 25.0) as usize % 5];
+    Seen { accepted: statistics.items() > 0 && said.is_empty(), said: format!("{said} {} {}", part(bleu), part(rouge)) }
+}

@@ -1,0 +1,63 @@
+//! Makes the seeds of snapshots, one for each optimizer; and sees that seeds stay small.
+
+#![allow(clippy::unwrap_used)]
+
+use fuzz::structure::{FILES, pack};
+use fuzz::target::ALL;
+use muffle::optimizers::{self, Multipliers, Setting};
+use muffle::protocol::{Params, Role, Trainable};
+use muffle::snapshot::{Belongs, Snapshot};
+use std::fs;
+use std::path::Path;
+use tensor::Array;
+
+fn tensors(pairs: bool) -> (Vec<Trainable>, Params) {
+    let tensor = |name: &str, shape: &[usize], role| Trainable { name: name.into(), shape: shape.to_vec(), role };
+    let list = if pairs {
+        vec![
+            tensor("a.lora_left", &[3, 2], Role::Left(1)),
+            tensor("a.lora_right", &[4, 2], Role::Right(0)),
+            tensor("head", &[2, 3], Role::Head),
+        ]
+    } else {
+        vec![tensor("a", &[3, 4], Role::Hidden), tensor("table", &[4, 3], Role::Table), tensor("bias", &[3], Role::Vector)]
+    };
+    let values = list.iter().map(|tensor| Array::from_fn(tensor.shape.as_slice(), |i| 0.1 * i as f32 - 0.2)).collect();
+    (list, Params::new(values))
+}
+
+/// To be run by hand when what a snapshot looks like has changed.
+#[test]
+#[ignore = "writes into the corpus"]
+fn snapshots_of_every_optimizer() {
+    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/snapshot");
+    fs::create_dir_all(&place).unwrap();
+    for (name, rate) in
+        [("dp-sgd", "0.1"), ("dp-adam", "0.1"), ("dp-muon-bc", "0.1"), ("dp-macadam", "0.1"), ("dp-prism", "0.1"), ("dp-sgd", "hyfree")]
+    {
+        let config = muffle::Config::embedded().with_optimizer(name).with(&format!("optimizer.learning_rate={rate}")).unwrap();
+        let (tensors, params) = tensors(name == "dp-prism");
+        let setting = Setting { tensors: &tensors, params: &params, lot_size: 4.0, steps: 10 };
+        let optimizer = optimizers::build(&config, Multipliers { gradient: 1.0, probe: 1.0 }, setting).unwrap();
+        let belongs = Belongs { config: "x".into(), frozen: 7, charges: 1, draws: 2 };
+        let folder = tempfile::tempdir().unwrap();
+        Snapshot { step: 1, params, optimizer: optimizer.save(), first: vec![1, 2, 3], belongs }.save(folder.path()).unwrap();
+        let files = FILES.map(|file| fs::read(folder.path().join("step-000000001").join(file)).unwrap());
+        let suffix = if rate == "hyfree" { "-hyfree" } else { "" };
+        fs::write(place.join(format!("{name}{suffix}")), pack([&files[0], &files[1], &files[2]])).unwrap();
+    }
+}
+
+#[test]
+fn every_target_has_seeds_and_they_are_small() {
+    let mut all = 0;
+    for target in ALL {
+        let seeds = fuzz::hunt::committed("corpus", target.name).unwrap();
+        assert!(seeds.len() >= 2, "{}", target.name);
+        for (path, seed) in seeds {
+            assert!(seed.len() <= 4096 && seed.len() <= target.longest, "{}: {} bytes", path.display(), seed.len());
+            all += seed.len();
+        }
+    }
+    assert!(all < 200 << 10, "{all} bytes of seeds");
+}
