@@ -32,9 +32,9 @@ pub struct Network {
     frozen: Arc<Vec<Array>>,
     reduction: Reduction,
     method: NormMethod,
-    memory: Memory,
+    pub(crate) memory: Memory,
     /// Bytes of a pass for which there was room.
-    roomy: usize,
+    pub(crate) roomy: usize,
     pub(crate) batch: Batch,
     pub(crate) buffers: Buffers,
     pub(crate) space: Workspace,
@@ -208,16 +208,7 @@ impl Network {
     fn begin(&mut self, examples: &[&Example]) -> Result<(), Error> {
         self.buffers.release(&mut self.space);
         self.batch.pack(&self.graph, self.reduction, examples)?;
-        let bytes = self.batch.bytes(&self.graph) / if self.memory == Memory::Keep { 1 } else { 4 };
-        // What there was room for before is still there, idle.
-        if bytes > self.roomy {
-            let more = bytes.saturating_sub(self.space.idle_bytes());
-            if !tensor::memory::room(more) {
-                return Err(Error::Memory { examples: examples.len(), bytes });
-            }
-            self.roomy = bytes;
-        }
-        Ok(())
+        self.room()
     }
 
     /// The forward pass through some layers; what it leaves is in the buffers.

@@ -3,11 +3,24 @@
 //! A stretch is what lies between two cuts of the graph, usually a transformer block. Norms must be known before anything can be summed, so a private step
 //! sweeps twice: once for the norms, once for the sums. A parameter is dealt with as soon as the lowest stretch in which it enters has gone backward.
 
-use crate::Network;
 use crate::run::Purpose;
+use crate::{Error, Memory, Network};
 use protocol::Params;
 
 impl Network {
+    /// Whether there is memory for a pass over the examples that are packed.
+    pub(crate) fn room(&mut self) -> Result<(), Error> {
+        let bytes = self.batch.bytes(&self.graph) / if self.memory == Memory::Keep { 1 } else { 4 };
+        // What there was room for before is still there, idle.
+        if bytes > self.roomy {
+            if !tensor::memory::room(bytes.saturating_sub(self.space.idle_bytes())) {
+                return Err(Error::Memory { examples: self.batch.examples, bytes });
+            }
+            self.roomy = bytes;
+        }
+        Ok(())
+    }
+
     /// Goes forward, then backward stretch by stretch. After each stretch `done(network, which)` is called, where `which` tells the trained parameters
     /// whose traces are complete.
     pub(crate) fn sweep(&mut self, at: &Params, mut done: impl FnMut(&mut Self, &dyn Fn(usize) -> bool)) {

@@ -10,12 +10,13 @@ use std::path::PathBuf;
 /// Check a privacy statement: everything it says, computed again
 #[derive(Args)]
 #[command(after_help = "Examples:\n  muffle verify muffle-run\n  muffle verify muffle-run/model/privacy.json --json\n\n\
-    From the ledger in privacy.json: its SHA-256, ε at the stated δ for the stated unit, the promise, sampling, lot size, noise, steps, the words of\n\
-    what is covered, and the SHA-256 of the weights beside it. In the folder of a run also config.toml and the plan that follows from it, ledger.json,\n\
+    From the ledger in privacy.json: its SHA-256, ε at the stated δ for the stated unit, the promise, sampling, lot size, noise, steps, the words of \
+    what is covered, and the SHA-256 of the weights beside it. In the folder of a run also config.toml and the plan that follows from it, ledger.json, \
     result.json, history.jsonl, the last checkpoint and report.html.\n\n\
-    What it cannot see: whether the run really did what the ledger says, and drew its noise well. Whoever can write a false ledger can write hashes that\n\
-    fit it; get the statement from somebody you trust, or train again. Without the folder of the run it cannot see whether ε was promised any lower,\n\
-    nor whether fewer steps are in the model than it says. Figures such as NLL are not computed again, tokenizer and config.json are not hashed.\n\n\
+    What it cannot see: whether the run really did what the ledger says, and drew its noise well. Whoever can write a false ledger can write hashes that \
+    fit it: get the statement from somebody you trust, or train again. Without the folder of the run it cannot see whether less was promised than is said, \
+    whether more steps are in the model than it says, and what the configuration said of columns, frozen weights and evaluation data. Figures such as NLL are not \
+    computed again; tokenizer and config.json are not hashed.\n\n\
     Exit codes: 0 everything holds, 1 something does not, 2 nothing to verify: no run, or one that is not finished.")]
 pub(crate) struct Verify {
     /// The folder of a run, a folder with a model and its privacy.json, or a privacy.json with the weights beside it
