@@ -1,6 +1,7 @@
 //! Printing: tables for people, JSON for machines.
 
 use serde_json::{Value, json};
+use std::io::Write;
 
 pub(crate) use crate::digits::{short, up, up_e};
 
@@ -9,10 +10,11 @@ pub(crate) fn warn(message: &str) {
     eprintln!("muffle: warning: {message}");
 }
 
-/// One line or block on standard output.
-#[allow(clippy::print_stdout)]
+/// One line or block on standard output. Whoever reads it may have seen enough: then nobody is left to print for.
 pub(crate) fn print(text: &str) {
-    println!("{text}");
+    if writeln!(std::io::stdout(), "{text}").is_err() {
+        std::process::exit(0);
+    }
 }
 
 /// One JSON object on standard output.
