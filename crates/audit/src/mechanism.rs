@@ -86,7 +86,12 @@ impl Mechanism<'_> {
                 done += 1;
                 seen(done);
             }
-            noise.extend(watch.complaints(&self.query, self.ask(oracle, self.query.bounds)?.std.as_slice()));
+            let std = self.ask(oracle, self.query.bounds)?.std;
+            noise.extend(watch.complaints(&self.query, &std));
+            // The record itself moves tensors together; without it only noise does, if nobody else is there.
+            if let Some((a, b)) = watch.shared(&self.query, &std).filter(|_| !there) {
+                noise.push(format!("tensors {a} and {b} do not have noise of their own"));
+            }
         }
         let name = |view: &Vec<usize>| match view[..] {
             [k] if tensors.len() > 1 => format!("tensor {k}"),
@@ -155,12 +160,25 @@ struct Watch {
     tensors: Vec<usize>,
     seen: HashSet<[u32; 4]>,
     repeated: bool,
+    /// Σ of products of the first numbers of each two tensors, by pair, and how often.
+    together: Vec<f64>,
+    releases: u64,
 }
 
 impl Watch {
     fn new(like: &Params) -> Self {
         let tensors = like.iter().enumerate().flat_map(|(k, tensor)| vec![k; tensor.len()]).collect();
-        Self { before: None, squares: vec![0.0; like.numbers()], pairs: 0, tensors, seen: HashSet::new(), repeated: false }
+        let together = vec![0.0; like.len() * like.len()];
+        Self {
+            before: None,
+            squares: vec![0.0; like.numbers()],
+            pairs: 0,
+            tensors,
+            seen: HashSet::new(),
+            repeated: false,
+            together,
+            releases: 0,
+        }
     }
 
     fn see(&mut self, release: &Params) {
@@ -168,6 +186,11 @@ impl Watch {
         let first = [(); 4].map(|()| numbers.next().map_or(0, |x| x.to_bits()));
         // Two numbers have 48 bits: nobody sees the same ones twice.
         self.repeated |= !self.seen.insert(first) && self.squares.len() > 1;
+        self.releases += 1;
+        let firsts: Vec<f64> = release.iter().map(|tensor| tensor.data().first().map_or(0.0, |&x| f64::from(x))).collect();
+        for (pair, sum) in self.together.iter_mut().enumerate() {
+            *sum += firsts[pair / firsts.len()] * firsts[pair % firsts.len()];
+        }
         let all = release.iter().flat_map(|tensor| tensor.data()).map(|&x| f64::from(x));
         match self.before.take() {
             None => self.before = Some(all.collect()),
@@ -176,6 +199,17 @@ impl Watch {
                 self.pairs += 1;
             }
         }
+    }
+
+    /// Two tensors whose first numbers go together: of independent ones the product is 0 on the average, and off by 1/√n.
+    fn shared(&self, query: &GradientQuery<'_>, std: &[f64]) -> Option<(usize, usize)> {
+        let tensors = query.blocks.tensors();
+        let n = self.releases.max(1) as f64;
+        let pairs = (0..tensors).flat_map(|a| (a + 1..tensors).map(move |b| (a, b)));
+        pairs.into_iter().find(|&(a, b)| {
+            let mean = self.together[a * tensors + b] / n / (std[query.blocks.of(a)] * std[query.blocks.of(b)]);
+            mean.abs() > ERRORS / n.sqrt()
+        })
     }
 
     /// Var(x − x′)/2 is the variance of the noise where nothing else varies, and more where lots do.

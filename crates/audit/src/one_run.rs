@@ -5,7 +5,7 @@
 //!
 //! P(right ≥ v) ≤ P(W ≥ v) + 2 m δ · max_{1 ≤ i ≤ v} P(v > W ≥ v − i)/i
 //!
-//! for m canaries (their Theorem 5.2). The largest ε for which the right-hand side is below 1 − confidence is refuted, and all below it. One run shows little of a large ε, and needs no assumption about the run at all.
+//! for m canaries (their Theorem 5.2). An ε for which the right-hand side is below 1 − confidence is refuted, and with it all below, because what is private at a smaller ε is so at a larger one. One run shows little of a large ε, and needs no assumption about the run at all.
 
 use crate::rate::binomial;
 use accounting::{Error, Result};
@@ -42,6 +42,9 @@ impl OneRun {
         let canaries = self.scores.len();
         if canaries < 2 || canaries != self.put_in.len() {
             return Err(Error::OutOfRange { name: "the canaries", expected: "at least 2, each with a score", got: canaries.to_string() });
+        }
+        if !(confidence > 0.0 && confidence < 1.0) {
+            return Err(Error::OutOfRange { name: "the confidence", expected: "between 0 and 1", got: confidence.to_string() });
         }
         let mut order: Vec<usize> = (0..canaries).collect();
         // What is not a number counts as nothing; among equals the order is that of the canaries, which does not depend on the coins.
@@ -120,6 +123,8 @@ mod tests {
         let told = OneRun { put_in, scores }.bound(1e-5, 0.95).unwrap();
         assert!(told.right == told.guesses && told.epsilon_lower > 5.5, "{told:?}");
         assert!(OneRun::default().bound(1e-5, 0.95).is_err());
+        let two = OneRun { put_in: vec![true, false], scores: vec![1.0, 0.0] };
+        assert!(two.bound(1e-5, 0.95).is_ok() && two.bound(1e-5, -5.0).is_err() && two.bound(1e-5, 2.0).is_err());
     }
 
     /// Without δ: where the binomial tail is α. With it the bound is smaller.

@@ -7,7 +7,7 @@ use accounting::{Adjacency, Composition, Delta, Rate};
 use audit::{Claim, Mechanism, Twins};
 use model::hf::{Architecture, Gpt2Config};
 use model::{Engine, Error, Example, Network, Observed, Weights};
-use protocol::{Announcement, Blocks, Bound, Clipping, Geometry, LossQuery, Oracle, Params, Trainable};
+use protocol::{Announcement, Blocks, Bound, Clipping, Geometry, LossQuery, Noisy, Oracle, Params, Trainable};
 use std::cell::Cell;
 
 #[path = "../tests/support/mod.rs"]
@@ -27,6 +27,8 @@ pub(crate) enum Mutant {
     RealisedDivisor,
     /// Every release has the noise of the first.
     SameNoise,
+    /// All tensors have the same noise.
+    SharedNoise,
     /// One tensor has no noise.
     BareTensor,
     /// One number in each tensor has no noise: a coordinate that a chart forgets.
@@ -52,6 +54,12 @@ pub(crate) fn is(mutant: Mutant) -> bool {
 /// How many micro-batches the present lot has.
 pub(crate) fn set_micro_batches(count: usize) {
     MICRO_BATCHES.set(count.max(1));
+}
+
+/// A release that was divided by something else than is declared.
+pub(crate) fn times(mut answer: Noisy<Params>, factor: f64) -> Noisy<Params> {
+    answer.value.iter_mut().flat_map(|tensor| tensor.data_mut()).for_each(|x| *x *= factor as f32);
+    answer
 }
 
 /// What is planted, for other threads.
@@ -183,6 +191,11 @@ fn noise_that_repeats_itself_is_found() {
     for mutant in [Mutant::SameNoise, Mutant::NoiseTwice] {
         assert!(!with(Some(mutant), || mechanism_passes(Kind::Mlp, FLAT, 1.0)), "{mutant:?}");
     }
+}
+
+#[test]
+fn noise_that_tensors_share_is_found() {
+    assert!(!with(Some(Mutant::SharedNoise), || mechanism_passes(Kind::Mlp, FLAT, 1.0)));
 }
 
 #[test]

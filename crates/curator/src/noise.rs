@@ -13,7 +13,7 @@ use tensor::normal::{CHUNK, Key};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Noise {
-    /// Integers. The sum is rounded onto a grid of 2⁻⁴⁰ standard deviations, and an exact discrete Gaussian is added to it: its law is the one that is charged for, to the last bit.
+    /// Integers. The sum is rounded onto a grid of 2⁻⁴⁰ standard deviations, and an exact discrete Gaussian is added to that, in integers.
     #[default]
     Grid,
     /// Floating-point numbers: a normal number of some 40 bits is added, and the result is rounded to a grid of 2⁻²⁰ standard deviations. That nothing can be read off its low bits is argued,
@@ -54,11 +54,13 @@ pub(crate) fn add(
 ) -> Noisy<Params> {
     let deviation = |block: usize| bounds[block].sigma.get() * bounds[block].clip.get();
     let tensors = sums.out().tensors.into_iter().zip(shapes).enumerate().map(|(k, (sum, shape))| {
-        let (key, deviation) = (key.derive(k as u64), deviation(blocks.of(k)));
+        let (own, deviation) = (key.derive(k as u64), deviation(blocks.of(k)));
+        #[cfg(test)]
+        let own = if crate::mutants::is(crate::mutants::Mutant::SharedNoise) { key.derive(0) } else { own };
         let mut out = Array::zeros(shape.clone());
         match noise {
-            Noise::Grid => grid(&key, &sum, deviation, lot_size, k, out.data_mut()),
-            Noise::Float => float(&key, &sum, deviation, lot_size, out.data_mut()),
+            Noise::Grid => grid(&own, &sum, deviation, lot_size, k, out.data_mut()),
+            Noise::Float => float(&own, &sum, deviation, lot_size, out.data_mut()),
         }
         out
     });

@@ -33,7 +33,7 @@ pub(crate) struct Holder<E> {
 
 /// How many examples are computed on at a time, unless somebody says otherwise; and the most, so that rounding within one micro-batch stays small.
 const MICRO_BATCH: usize = 16;
-const LARGEST_MICRO_BATCH: usize = 1024;
+const LARGEST_MICRO_BATCH: usize = 32;
 
 impl<E: Engine> Holder<E> {
     /// Takes the records, if the engine takes them.
@@ -113,7 +113,10 @@ impl<E: Engine> Holder<E> {
     ) -> Result<Private<Sums>, Refused> {
         let mut sums = self.with_room(|holder, micro_batch| holder.sum(lot, query, &factor, micro_batch))?;
         if !sums.is_finite() {
-            sums = self.with_room(|holder, _| holder.sum(lot, query, &factor, 1))?;
+            sums = self.sum(lot, query, &factor, 1).map_err(|short| match short {
+                Short::Memory(what) => Refused::Failed(what),
+                Short::Refused(refused) => refused,
+            })?;
         }
         sums.tensors.iter_mut().chain([&mut sums.taken]).try_for_each(|numbers| self.reduce.sum(numbers))?;
         query.geometry.encode_sum(query.blocks, &sums.taken, &mut sums.tensors);

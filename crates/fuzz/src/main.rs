@@ -29,7 +29,7 @@ struct Arguments {
     #[arg(long, default_value_t = 1, value_name = "K")]
     threads: usize,
     /// Where inputs that do harm are put
-    #[arg(long, default_value = "fuzz-failures", value_name = "FOLDER")]
+    #[arg(long, default_value = "target/fuzz-failures", value_name = "FOLDER")]
     failures: PathBuf,
     /// Only this input, for one target
     #[arg(long, value_name = "FILE", requires = "target")]

@@ -152,7 +152,8 @@ fn sensible(statement: &Statement) -> Result<(), String> {
     }
     statement.delta.map_or(Ok(()), |delta| Delta::new(delta).map(|_| ())).map_err(|error| error.to_string())?;
     // Written for the good case, so that what is no number is refused.
-    if !(statement.lot_size >= 1.0 && statement.lot_size <= statement.records as f64) {
+    // A rate times a number of records may be a hair off.
+    if !(statement.lot_size >= 1.0 - 1e-9 && statement.lot_size <= statement.records as f64 * (1.0 + 1e-9)) {
         return Err(format!("lot_size: from 1 to the {} records expected, got {}", statement.records, statement.lot_size));
     }
     if statement.weights_sha256.is_empty() {
@@ -238,13 +239,16 @@ fn sampling(statement: &Statement) -> Found {
 
 /// How many of the first blocks of a release have this noise together: those of the gradient; the others are probes of the loss.
 fn gradient_blocks(release: &Release, sigma: f64) -> Option<u64> {
-    let (blocks, mut count) = (release.blocks(), 0u64);
-    for (index, (_, more)) in blocks.iter().enumerate() {
-        count = count.checked_add(*more)?;
-        let together = Release::joint(blocks[..=index].iter().copied()).ok()?.effective_sigma();
-        if close(together, sigma) {
-            return Some(count);
+    let (mut count, mut before) = (0u64, 0.0);
+    for &(block, more) in release.blocks() {
+        let precision = block.get().powi(-2);
+        // A probe may have the noise of a block: then only some of a run are the gradient's.
+        let some = ((sigma.powi(-2) - before) / precision).round();
+        if some >= 1.0 && some <= more as f64 && close((before + some * precision).powf(-0.5), sigma) {
+            return count.checked_add(some as u64);
         }
+        count = count.checked_add(more)?;
+        before += more as f64 * precision;
     }
     None
 }

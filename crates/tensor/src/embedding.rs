@@ -19,29 +19,43 @@ pub fn gather(table: &[f32], width: usize, ids: &[u32], out: &mut [f32]) {
 }
 
 /// `dtable[ids[t]] += weights[t] · d[t]`. A row of weight 0 is not read.
-pub fn scatter(width: usize, ids: &[u32], weights: &[f32], d: &[f32], dtable: &mut [f32]) {
+///
+/// The rows of one index are added up in f64 and rounded once: how some rows are rounded hardly depends on which others are there, however often an index occurs. `order` is scratch.
+pub fn scatter(width: usize, ids: &[u32], weights: &[f32], d: &[f32], dtable: &mut [f32], order: &mut Vec<u32>) {
     assert_eq!((d.len(), weights.len()), (ids.len() * width, ids.len()), "a row for each index");
     let rows = dtable.len() / width.max(1);
     assert!(ids.iter().all(|&id| (id as usize) < rows), "indices inside the table");
-    // Each task owns a stretch of columns, so that the order of additions is the order of the rows.
-    let stretch = width.div_ceil(rayon::current_num_threads()).next_multiple_of(16).max(1);
+    order.clear();
+    order.extend((0..ids.len() as u32).filter(|&t| weights[t as usize] != 0.0));
+    // The place breaks ties, so that the order of additions is fixed.
+    order.sort_unstable_by_key(|&t| (ids[t as usize], t));
+    // Each task owns a stretch of columns.
     let table = Shared::new(dtable);
-    (0..width.div_ceil(stretch)).into_par_iter().for_each(|task| {
-        let (first, last) = (task * stretch, ((task + 1) * stretch).min(width));
+    (0..width.div_ceil(COLUMNS)).into_par_iter().for_each(|task| {
+        let (first, last) = (task * COLUMNS, ((task + 1) * COLUMNS).min(width));
         vectorised(
             #[inline(always)]
             || {
-                for ((&id, &weight), d) in ids.iter().zip(weights).zip(d.chunks_exact(width)) {
-                    if weight != 0.0 {
-                        // SAFETY: inside the table by the assertion, and no other task touches these columns.
-                        let row = unsafe { table.part(id as usize * width + first, last - first) };
-                        update(row, &d[first..last], |row, d| d.mul_add(weight, row));
+                for same in order.chunk_by(|&a, &b| ids[a as usize] == ids[b as usize]) {
+                    let id = ids[same[0] as usize] as usize;
+                    // SAFETY: inside the table by the assertion, and no other task touches these columns.
+                    let row = unsafe { table.part(id * width + first, last - first) };
+                    let mut sums = [0.0f64; COLUMNS];
+                    sums.iter_mut().zip(&*row).for_each(|(sum, &old)| *sum = f64::from(old));
+                    for &t in same {
+                        let weight = f64::from(weights[t as usize]);
+                        let d = &d[t as usize * width + first..][..last - first];
+                        sums.iter_mut().zip(d).for_each(|(sum, &d)| *sum += weight * f64::from(d));
                     }
+                    row.iter_mut().zip(&sums).for_each(|(row, &sum)| *row = sum as f32);
                 }
             },
         );
     });
 }
+
+/// Columns of a task.
+const COLUMNS: usize = 64;
 
 /// Sums the rows of `d` that share an index: calls `each(index, sum)` once for each index that occurs, in rising order.
 ///
@@ -124,7 +138,7 @@ mod tests {
             let weights: Vec<f32> = (0..ids.len()).map(|i| (i % 3) as f32 * 0.5).collect();
             let (mut out, mut dtable) = (vec![0.0; d.len()], vec![0.0; table.len()]);
             gather(&table, width, &ids, &mut out);
-            scatter(width, &ids, &weights, &d, &mut dtable);
+            scatter(width, &ids, &weights, &d, &mut dtable, &mut Vec::new());
             let left: f32 = (0..d.len()).map(|i| out[i] * d[i] * weights[i / width]).sum();
             let right: f32 = table.iter().zip(&dtable).map(|(a, b)| a * b).sum();
             prop_assert!((left - right).abs() < 1e-3);
@@ -133,7 +147,7 @@ mod tests {
             let (mut order, mut row, mut rebuilt) = (Vec::new(), Vec::new(), vec![0.0; table.len()]);
             by_index(width, &ids, &d, &mut order, &mut row, |id, sum| rebuilt[id as usize * width..][..width].copy_from_slice(sum));
             let mut plain = vec![0.0; table.len()];
-            scatter(width, &ids, &vec![1.0; ids.len()], &d, &mut plain);
+            scatter(width, &ids, &vec![1.0; ids.len()], &d, &mut plain, &mut Vec::new());
             prop_assert!(rebuilt.iter().zip(&plain).all(|(a, b)| (a - b).abs() < 1e-5));
         }
     }
@@ -150,7 +164,23 @@ mod tests {
     #[test]
     fn a_row_of_weight_zero_is_not_read() {
         let mut dtable = [0.0; 4];
-        scatter(2, &[0, 1], &[0.0, 1.0], &[f32::NAN, f32::NAN, 1.0, 2.0], &mut dtable);
+        scatter(2, &[0, 1], &[0.0, 1.0], &[f32::NAN, f32::NAN, 1.0, 2.0], &mut dtable, &mut Vec::new());
         assert_eq!(dtable, [0.0, 0.0, 1.0, 2.0]);
+    }
+
+    /// One row more among thousands with the same index: the sum moves by that row, and the rounding of the others does not add up.
+    #[test]
+    fn many_rows_of_one_index_are_rounded_once() {
+        // Numbers that are all rounded the same way once the sum has passed a power of two.
+        let row = 1.0 - 3.0 * 2f32.powi(-24) * 4096.0;
+        let sum = |count: usize| {
+            let mut table = [0.0f32];
+            scatter(1, &vec![0; count], &vec![1.0; count], &vec![row; count], &mut table, &mut Vec::new());
+            f64::from(table[0])
+        };
+        for count in [100, 1000, 8191, 8192] {
+            let moved = sum(count + 1) - sum(count);
+            assert!((moved - f64::from(row)).abs() <= 2.0 * f64::from(2f32.powi(-24)) * sum(count + 1), "{count}: {moved}");
+        }
     }
 }

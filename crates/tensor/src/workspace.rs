@@ -5,6 +5,8 @@
 pub struct Workspace {
     /// Idle buffers by rising capacity.
     idle: Vec<Vec<f32>>,
+    /// An idle list of places.
+    places: Vec<u32>,
     fresh: usize,
 }
 
@@ -58,6 +60,18 @@ impl Workspace {
             let at = self.idle.partition_point(|idle| idle.capacity() < buffer.capacity());
             self.idle.insert(at, buffer);
         }
+    }
+
+    /// An empty list of places, with whatever room an earlier one had.
+    pub fn take_places(&mut self) -> Vec<u32> {
+        let mut places = std::mem::take(&mut self.places);
+        places.clear();
+        places
+    }
+
+    /// Takes a list back.
+    pub fn give_places(&mut self, places: Vec<u32>) {
+        self.places = places;
     }
 
     /// How many buffers had to be made so far. It stands still in the steady state.

@@ -127,7 +127,7 @@ pub(crate) fn askings(kind: Kind, network: &Network, params: &Params, clip: f64,
     };
     let tensors = params.len();
     let halves = Blocks::new((0..tensors).map(|k| usize::from(k * 2 >= tensors)).collect()).unwrap();
-    let automatic = Clipping::Automatic { gamma: positive(0.01) };
+    let automatic = Clipping::Automatic { gamma: positive(0.05) };
     let mut list = vec![
         (Geometry::Identity, Blocks::flat(tensors), Clipping::Cut),
         (Geometry::Identity, Blocks::flat(tensors), automatic),

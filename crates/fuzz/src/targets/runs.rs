@@ -271,9 +271,9 @@ pub(crate) fn snapshot(scratch: &Scratch, input: &[u8]) -> Seen {
     let said = match optimizer.load(snapshot.optimizer.clone()) {
         Ok(()) => {
             optimizer.lots(optimizer.steps());
-            format!("{kind} goes on")
+            format!("{} goes on", shape(&kind))
         }
-        Err(refused) => format!("{kind}: {}", shape(&refused.to_string())),
+        Err(refused) => shape(&format!("{kind}: {refused}")),
     };
     Seen { accepted: true, said }
 }

@@ -63,6 +63,9 @@ impl Use {
     }
 }
 
+/// Rows whose products are added up in f32 without a pause.
+const LONGEST_SUM: usize = 512;
+
 /// How the norms of outer products are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum NormMethod {
@@ -231,10 +234,17 @@ impl<'a> Traces<'a> {
             match *entry {
                 Use::Vector => {
                     let all = self.vectors(k);
-                    let width = rows * cols;
-                    for (example, row) in all.chunks_exact(width.max(1)).enumerate() {
-                        let weight = weights.map_or(1.0, |weights| weights[example]);
-                        sum.data_mut().iter_mut().zip(row).for_each(|(sum, row)| *sum += weight * row);
+                    let width = (rows * cols).max(1);
+                    // In f64, rounded once: how some examples are rounded hardly depends on which others are there.
+                    for (column, sum) in sum.data_mut().iter_mut().enumerate() {
+                        let mut all_of = f64::from(*sum);
+                        for (example, row) in all.chunks_exact(width).enumerate() {
+                            let weight = weights.map_or(1.0, |weights| weights[example]);
+                            if weight != 0.0 {
+                                all_of += f64::from(weight) * f64::from(row[column]);
+                            }
+                        }
+                        *sum = all_of as f32;
                     }
                     // All places of a vector are in one row already.
                     return;
@@ -244,7 +254,9 @@ impl<'a> Traces<'a> {
                     let offsets = self.batch.offsets(self.graph.forms[gradient.0].space);
                     if !d.is_empty() {
                         let each = row_weights(offsets, weights, space);
-                        embedding::scatter(cols, index.of(self.batch), &each, d, sum.data_mut());
+                        let mut order = space.take_places();
+                        embedding::scatter(cols, index.of(self.batch), &each, d, sum.data_mut(), &mut order);
+                        space.give_places(order);
                         space.give(each);
                     }
                 }
@@ -283,8 +295,13 @@ impl<'a> Traces<'a> {
             let side = View::new(&scaled, count, narrow.cols());
             if form.width <= gradient.2 { x = side } else { d = side }
         }
-        let (lhs, rhs) = if order == Order::OutIn { (d.t(), x) } else { (x.t(), d) };
-        matmul(ViewMut::new(sum.data_mut(), rows, cols), Onto::Old, 1.0, lhs, rhs, Threads::All);
+        // In pieces, so that no number is the sum of many more than so many in a row: rounding grows with that (the curator's PROOFS.md, 3).
+        for start in (0..count).step_by(LONGEST_SUM) {
+            let end = (start + LONGEST_SUM).min(count);
+            let (x, d) = (x.some_rows(start, end), d.some_rows(start, end));
+            let (lhs, rhs) = if order == Order::OutIn { (d.t(), x) } else { (x.t(), d) };
+            matmul(ViewMut::new(sum.data_mut(), rows, cols), Onto::Old, 1.0, lhs, rhs, Threads::All);
+        }
         space.give(scaled);
     }
 }

@@ -61,6 +61,10 @@ impl OneRun {
         let (ones, others) = made.split_at(self.canaries);
         let place = |i: usize| if put_in[i] { Some(ones[i].clone()) } else { others.get(i).cloned() };
         let records = people.and_places((0..self.canaries).map(place).collect());
+        // With noise that is fixed there is no probability of which a confidence could speak.
+        let mut config = config.clone();
+        config.privacy.seed = None;
+        let config = &config;
         let mut session = Session::new(config, network.twin(), start.clone(), records)?;
         if let Auto::Value(examples) = config.training.micro_batch {
             session.set_micro_batch(examples);

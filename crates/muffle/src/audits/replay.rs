@@ -86,7 +86,7 @@ impl Replay {
         };
         let make = |records: Records| -> Result<Curator<Network>, Failed> {
             let door = Door::planned(budget, &plan.events)?;
-            let mut curator = Curator::new(network.twin(), records, plan.sampling, door, Randomness::fixed(self.seed + round))?;
+            let mut curator = Curator::new(network.twin(), records, plan.sampling, door, Randomness::fixed(self.seed.wrapping_add(round)))?;
             curator.set_noise(config.privacy.noise);
             // Several micro-batches in a lot.
             curator.set_micro_batch(3);

@@ -98,7 +98,7 @@ impl Audit {
             What::Mechanism => {
                 if self.config.is_some() {
                     return Err(Failure::Input(
-                        "the mechanism is the same for all runs: no RUN.toml expected; run and replay take one".into(),
+                        "the mechanism is attacked on a model of its own: no RUN.toml expected; run and replay take one".into(),
                     ));
                 }
                 let mechanism = Mechanism {

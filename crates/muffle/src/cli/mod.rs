@@ -139,7 +139,9 @@ pub fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("muffle: {failure}");
+            // Names and texts out of files may hold anything; a terminal gets one line.
+            let line: String = failure.to_string().chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect();
+            eprintln!("muffle: {line}");
             ExitCode::from(failure.code())
         }
     }

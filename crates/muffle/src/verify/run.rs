@@ -122,6 +122,11 @@ fn again(config: &Config, plan: Plan, statement: &Statement) -> Found {
     {
         written.epsilon = statement.epsilon;
     }
+    if let (Some(again), Some(stated)) = (written.promised_epsilon, statement.promised_epsilon)
+        && close(stated, again)
+    {
+        written.promised_epsilon = statement.promised_epsilon;
+    }
     if written == *statement {
         return Ok("written again from config.toml and the ledger, it is the same".into());
     }
