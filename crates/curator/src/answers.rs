@@ -43,7 +43,10 @@ struct Lot {
 const ROOM: f64 = 1.0 - 1.0 / 256.0;
 
 /// The largest ‖center/scale‖ of an affine geometry, in units of the clip bound (or of γ, whichever is less): beyond it, taking the center off loses more than [`ROOM`] allows for.
-const FARTHEST_CENTER: f64 = 100.0;
+const FARTHEST_CENTER: f64 = 1000.0;
+
+/// With a center farther off than some, so many records are computed on at a time that their number times the distance stays below this: what is rounded in one sum in f32 is that large.
+const CENTERS_AT_ONCE: f64 = 3200.0;
 
 /// Clip bounds with which nothing comes near the ends of f32, and the largest ratio of a bound to the γ of automatic clipping.
 const CLIPS: std::ops::RangeInclusive<f64> = 1e-15..=1e15;
@@ -166,7 +169,8 @@ impl<E: Engine> Curator<E> {
         Ok(self.randomness.release(lot.draw, lot.releases))
     }
 
-    fn check(&self, query: &GradientQuery<'_>) -> Result<(), Refused> {
+    /// Whether a query makes sense; and how many records may be summed in f32 at a time for it, which depends on the query alone.
+    fn check(&self, query: &GradientQuery<'_>) -> Result<usize, Refused> {
         self.holder.check(query)?;
         if query.bounds.len() != query.blocks.count() {
             return Err(Refused::Query(format!("{} bounds for {} blocks", query.bounds.len(), query.blocks.count())));
@@ -183,15 +187,16 @@ impl<E: Engine> Curator<E> {
         if let Clipping::Automatic { gamma } = query.clipping {
             query.bounds.iter().try_for_each(|bound| within("clip bound over γ", bound.clip.get() / gamma.get(), 0.0..=LARGEST_GAIN))?;
         }
-        if let Geometry::Affine { center, scale } = query.geometry {
-            check_affine(query, center, scale)?;
-        }
-        Ok(())
+        let far = match query.geometry {
+            Geometry::Affine { center, scale } => check_affine(query, center, scale)?,
+            Geometry::Identity | Geometry::Tangent { .. } => 0.0,
+        };
+        Ok((CENTERS_AT_ONCE / far.max(1.0)) as usize)
     }
 }
 
-/// Whether what an affine encoding takes off and divides by leaves sums exact enough, block by block.
-fn check_affine(query: &GradientQuery<'_>, center: &Params, scale: &Params) -> Result<(), Refused> {
+/// Whether what an affine encoding takes off and divides by leaves sums exact enough, block by block; and how far off its center is.
+fn check_affine(query: &GradientQuery<'_>, center: &Params, scale: &Params) -> Result<f64, Refused> {
     let mut far = vec![0.0; query.bounds.len()];
     for (k, (center, scale)) in center.iter().zip(scale.iter()).enumerate() {
         let block = query.blocks.of(k);
@@ -203,14 +208,16 @@ fn check_affine(query: &GradientQuery<'_>, center: &Params, scale: &Params) -> R
             }
         }
     }
+    let mut farthest = 0.0f64;
     for (far, bound) in far.iter().zip(query.bounds) {
         let unit = match query.clipping {
             Clipping::Cut => bound.clip.get(),
             Clipping::Automatic { gamma } => bound.clip.get().min(gamma.get()),
         };
         within("distance of the center in scales and clip bounds", far.sqrt() / unit, 0.0..=FARTHEST_CENTER)?;
+        farthest = farthest.max(far.sqrt() / unit);
     }
-    Ok(())
+    Ok(farthest)
 }
 
 fn check_clip(clip: f64) -> Result<(), Refused> {
@@ -248,12 +255,12 @@ impl<E: Engine> Oracle for Curator<E> {
     /// # Claim
     /// (PROOFS.md, 1–5.) One record moves the sum of block k by at most C_k, and the noise has standard deviation σ_k C_k.
     fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<Params>, Refused> {
-        self.check(query)?;
+        let at_once = self.check(query)?;
         let key = self.spend(query.bounds.iter().map(|bound| bound.sigma))?;
         let Some(lot) = &self.lot else { return Err(Refused::Query("no lot has been drawn".into())) };
         #[cfg(test)]
         mutants::set_micro_batches(lot.places.within().len().div_ceil(self.holder.micro_batch()));
-        let sums = self.holder.gradients(&lot.places, query, |norm, block| {
+        let sums = self.holder.gradients(&lot.places, query, at_once, |norm, block| {
             #[cfg(test)]
             if mutants::is(Mutant::ClipOff) && block == 0 {
                 return 1.0;

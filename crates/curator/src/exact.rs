@@ -76,7 +76,7 @@ impl<E: Engine> Oracle for Exact<E> {
     fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<Params>, Refused> {
         self.holder.check(query)?;
         let lot = self.lot.take().ok_or_else(|| Refused::Query("no lot has been drawn".into()))?;
-        let sums = self.holder.gradients(&lot, query, |_, _| 1.0);
+        let sums = self.holder.gradients(&lot, query, usize::MAX, |_, _| 1.0);
         self.lot = Some(lot);
         let size = self.sampler.lot_size();
         let tensors = sums?.out().tensors.into_iter().zip(query.at.iter());

@@ -96,7 +96,7 @@ impl<E: Engine> Holder<E> {
         if fits { Ok(()) } else { Err(Refused::Query("parameters of another model".into())) }
     }
 
-    /// Σ c g over a lot, in the query's geometry, where c = `factor(norm, block)`. In f64 across micro-batches.
+    /// Σ c g over a lot, in the query's geometry, where c = `factor(norm, block)`. In f64 across micro-batches, of `at_once` records at most.
     ///
     /// # Claim
     /// (PROOFS.md, 2.) It is the sum over the taken places of the lot of something that depends on that place's record alone.
@@ -109,9 +109,10 @@ impl<E: Engine> Holder<E> {
         &mut self,
         lot: &Private<Vec<usize>>,
         query: &GradientQuery<'_>,
+        at_once: usize,
         factor: impl Fn(f64, usize) -> f64,
     ) -> Result<Private<Sums>, Refused> {
-        let mut sums = self.with_room(|holder, micro_batch| holder.sum(lot, query, &factor, micro_batch))?;
+        let mut sums = self.with_room(|holder, micro_batch| holder.sum(lot, query, &factor, micro_batch.min(at_once).max(1)))?;
         if !sums.is_finite() {
             sums = self.sum(lot, query, &factor, 1).map_err(|short| match short {
                 Short::Memory(what) => Refused::Failed(what),
