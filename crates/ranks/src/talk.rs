@@ -1,0 +1,178 @@
+//! Who is there, and the thread that does the talking.
+//!
+//! All messages of a process go through one thread. It works through its jobs in order, so that processes which begin the same jobs in the same order understand each other; it goes on while others
+//! compute, which is how sums travel during the next micro-batch; and it says that it is alive while everybody computes.
+
+use crate::wire::{Lost, Nobody, Wire};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long the thread sleeps when there is nothing to do.
+const IDLE: Duration = Duration::from_millis(250);
+
+type Job = Box<dyn FnOnce(&mut dyn Wire) + Send>;
+
+/// This process among those that train together. Copies are the same process.
+#[derive(Clone)]
+pub struct Ranks(Arc<Inner>);
+
+struct Inner {
+    rank: usize,
+    ranks: usize,
+    host: String,
+    jobs: Option<Mutex<Sender<Job>>>,
+    thread: Option<JoinHandle<()>>,
+    signs: Arc<Signs>,
+}
+
+/// What the thread should know at any moment.
+#[derive(Default)]
+pub(crate) struct Signs {
+    /// Somebody waits for the job at hand.
+    pub(crate) awaited: AtomicBool,
+    /// An exit code plus one, with which all processes shall end.
+    end: AtomicU32,
+}
+
+impl Signs {
+    /// The exit code with which all processes shall end, if they shall.
+    #[cfg_attr(not(feature = "mpi"), allow(dead_code))]
+    pub(crate) fn end(&self) -> Option<u8> {
+        let code = self.end.load(Ordering::Acquire);
+        u8::try_from(code.checked_sub(1)?).ok()
+    }
+}
+
+impl std::fmt::Debug for Ranks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Ranks({} of {})", self.rank(), self.count())
+    }
+}
+
+impl Ranks {
+    /// One process.
+    pub fn alone() -> Self {
+        Self(Arc::new(Inner { rank: 0, ranks: 1, host: String::new(), jobs: None, thread: None, signs: Arc::default() }))
+    }
+
+    /// A thread that talks over the wire that `connect` makes in it.
+    pub(crate) fn new<W: Wire>(connect: impl FnOnce(&Arc<Signs>) -> Result<(W, String), Lost> + Send + 'static) -> Result<Self, Lost> {
+        let (ready, begun) = mpsc::sync_channel(1);
+        let (jobs, orders) = mpsc::channel();
+        let signs = Arc::new(Signs::default());
+        let own = Arc::clone(&signs);
+        let run = move || match connect(&own) {
+            Ok((wire, host)) => {
+                let _ = ready.send(Ok((wire.rank(), wire.ranks(), host)));
+                talk(wire, &orders);
+            }
+            Err(lost) => drop(ready.send(Err(lost))),
+        };
+        let thread = std::thread::Builder::new().name("ranks".into()).spawn(run).map_err(|error| Lost(error.to_string()))?;
+        let (rank, ranks, host) = begun.recv().map_err(|_| gone())??;
+        Ok(Self(Arc::new(Inner { rank, ranks, host, jobs: Some(Mutex::new(jobs)), thread: Some(thread), signs })))
+    }
+
+    /// Which of them this is, from 0.
+    pub fn rank(&self) -> usize {
+        self.0.rank
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.ranks
+    }
+
+    /// Whether this is the one that writes files and speaks to the user.
+    pub fn is_first(&self) -> bool {
+        self.0.rank == 0
+    }
+
+    /// How a user knows this process.
+    pub fn name(&self) -> String {
+        let host = if self.0.host.is_empty() { String::new() } else { format!(" on {}", self.0.host) };
+        format!("rank {} of {}{host}", self.rank(), self.count())
+    }
+
+    /// Begins a job, after those that were begun before. The other processes must begin its counterparts.
+    pub fn begin<T: Send + 'static>(&self, job: impl FnOnce(&mut dyn Wire) -> Result<T, Lost> + Send + 'static) -> Pending<T> {
+        let (reply, result) = mpsc::sync_channel(1);
+        let job = move |wire: &mut dyn Wire| drop(reply.send(job(wire)));
+        match &self.0.jobs {
+            None => job(&mut Nobody),
+            // Whoever waits for a job that could not be begun is told then.
+            Some(jobs) => drop(jobs.lock().map(|jobs| jobs.send(Box::new(job)))),
+        }
+        Pending { result, signs: Arc::clone(&self.0.signs) }
+    }
+
+    /// Ends all processes with this exit code, or this one if they cannot be told. For one process among several; alone, the caller ends by itself.
+    pub fn end(&self, code: u8) {
+        if self.count() == 1 {
+            return;
+        }
+        self.0.signs.end.store(u32::from(code) + 1, Ordering::Release);
+        // The launcher ends this process too, soon.
+        std::thread::sleep(Duration::from_secs(10));
+        std::process::exit(code.into());
+    }
+}
+
+/// The loop of the thread.
+fn talk(mut wire: impl Wire, orders: &Receiver<Job>) {
+    loop {
+        match orders.recv_timeout(IDLE) {
+            Ok(job) => job(&mut wire),
+            Err(RecvTimeoutError::Timeout) => wire.idle(),
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    wire.farewell();
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if std::thread::panicking() && self.ranks > 1 {
+            self.signs.end.store(102, Ordering::Release);
+        }
+        drop(self.jobs.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What a job will give.
+#[must_use]
+pub struct Pending<T> {
+    result: Receiver<Result<T, Lost>>,
+    signs: Arc<Signs>,
+}
+
+impl<T> Pending<T> {
+    /// Waits for it.
+    ///
+    /// # Errors
+    /// If a process is gone.
+    pub fn wait(self) -> Result<T, Lost> {
+        self.signs.awaited.store(true, Ordering::Release);
+        let result = self.result.recv().map_err(|_| gone()).flatten();
+        self.signs.awaited.store(false, Ordering::Release);
+        result
+    }
+}
+
+fn gone() -> Lost {
+    Lost("the thread that talks to the other processes is gone".into())
+}
+
+/// As how many processes a launcher started this program, as far as it says so.
+pub fn launcher() -> Option<usize> {
+    let number = |name: &str| std::env::var(name).ok()?.parse().ok();
+    // Open MPI, MPICH and Intel MPI, and Slurm where it stands in for their launchers.
+    let slurm = || std::env::var_os("PMIX_RANK").and_then(|_| number("SLURM_NTASKS"));
+    number("OMPI_COMM_WORLD_SIZE").or_else(|| number("PMI_SIZE")).or_else(slurm)
+}
