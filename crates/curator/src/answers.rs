@@ -6,6 +6,7 @@ use crate::{Door, Journal, Noise, Private, Randomness, Records, Sampling, Sealed
 use accounting::Ledger;
 use model::Engine;
 use protocol::{Announcement, Blocks, Clipping, Geometry, GradientQuery, LossQuery, Noisy, Oracle, Params, Positive, Refused, Trainable};
+use ranks::Ranks;
 use tensor::normal::Key;
 
 #[cfg(test)]
@@ -90,6 +91,15 @@ impl<E: Engine> Curator<E> {
     /// How many records are computed on at a time now: fewer than was asked for if there was not enough memory. It may tell of the records: for whoever holds them.
     pub fn micro_batch(&self) -> usize {
         self.holder.micro_batch()
+    }
+
+    /// Is one of several processes that hold the same records and draw from the same secret. Each sums its share of every lot; `owners[k]` is the one that tensor k's sums go to, and that adds noise to them.
+    /// What is released does not depend on how many there are, but for rounding.
+    ///
+    /// # Errors
+    /// If a tensor has no owner.
+    pub fn join(&mut self, ranks: Ranks, owners: Vec<usize>) -> Result<(), Refused> {
+        self.holder.join(ranks, owners)
     }
 
     /// What numbers the noise is made of.
@@ -241,6 +251,8 @@ impl<E: Engine> Oracle for Curator<E> {
         if let Some(event) = self.sampler.due(announced)? {
             self.door.charge(event)?;
         }
+        // Before anybody computes, everybody has charged: the first process has written it down.
+        self.holder.team().agree(format!("{} {} {announced:?}", self.draws, self.door.ledger().events().len()))?;
         let draw = self.draws;
         self.draws += 1;
         let places = self.sampler.draw(announced, &self.randomness.lot(draw));
@@ -267,7 +279,7 @@ impl<E: Engine> Oracle for Curator<E> {
             }
             query.clipping.factor(norm, query.bounds[block].clip.get() * ROOM)
         })?;
-        let shapes: Vec<Vec<usize>> = query.at.iter().map(|tensor| tensor.shape().to_vec()).collect();
+        let shapes = self.holder.team().own_shapes();
         #[cfg(test)]
         let taken = self.holder.taken(&lot.places)?;
         #[cfg(test)]
@@ -295,6 +307,10 @@ impl<E: Engine> Oracle for Curator<E> {
         let sums = self.holder.losses(&lot.places, query.at, |loss| clipped_loss(loss, query.bound.clip.get() * ROOM))?;
         let noisy = noise::add(self.noise, sums, &[vec![1]], &Blocks::flat(1), &[query.bound], self.sampler.lot_size(), &key);
         Ok(Noisy { value: f64::from(noisy.value[0].data()[0]), std: noisy.std })
+    }
+
+    fn gather(&mut self, parts: &mut Params) -> Result<(), Refused> {
+        self.holder.team().gather(parts)
     }
 }
 

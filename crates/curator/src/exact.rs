@@ -6,6 +6,7 @@ use crate::{Private, Randomness, Records, Sampling};
 use accounting::{Event, Ledger};
 use model::Engine;
 use protocol::{Announcement, GradientQuery, LossQuery, Noisy, Oracle, Params, Refused, Trainable};
+use ranks::Ranks;
 use tensor::Array;
 
 /// An oracle that neither clips nor adds noise. Its ledger holds non-private events: ε = ∞.
@@ -43,6 +44,14 @@ impl<E: Engine> Exact<E> {
         Ok(Self { holder: Holder::new(engine, records)?, sampler, randomness, ledger, lot: None, draws })
     }
 
+    /// Is one of several processes, as a [`Curator`](crate::Curator) can be.
+    ///
+    /// # Errors
+    /// If a tensor has no owner.
+    pub fn join(&mut self, ranks: Ranks, owners: Vec<usize>) -> Result<(), Refused> {
+        self.holder.join(ranks, owners)
+    }
+
     /// How many records are computed on at a time.
     pub fn set_micro_batch(&mut self, examples: usize) {
         self.holder.set_micro_batch(examples);
@@ -67,6 +76,7 @@ impl<E: Engine> Exact<E> {
 impl<E: Engine> Oracle for Exact<E> {
     fn draw(&mut self, announced: &Announcement) -> Result<(), Refused> {
         self.ledger.charge(Event::NonPrivate, 1).map_err(|error| Refused::Failed(error.to_string()))?;
+        self.holder.team().agree(format!("{} {announced:?}", self.draws))?;
         let key = self.randomness.lot(self.draws);
         self.draws += 1;
         self.lot = Some(self.sampler.draw(announced, &key));
@@ -79,8 +89,8 @@ impl<E: Engine> Oracle for Exact<E> {
         let sums = self.holder.gradients(&lot, query, usize::MAX, |_, _| 1.0);
         self.lot = Some(lot);
         let size = self.sampler.lot_size();
-        let tensors = sums?.out().tensors.into_iter().zip(query.at.iter());
-        let mean = |(sum, at): (Vec<f64>, &Array)| Array::from_fn(at.shape(), |i| (sum[i] / size) as f32);
+        let tensors = sums?.out().tensors.into_iter().zip(self.holder.team().own_shapes());
+        let mean = |(sum, shape): (Vec<f64>, Vec<usize>)| Array::from_fn(shape, |i| (sum[i] / size) as f32);
         Ok(Noisy { value: Params::new(tensors.map(mean).collect()), std: vec![0.0; query.blocks.count()] })
     }
 
@@ -90,5 +100,9 @@ impl<E: Engine> Oracle for Exact<E> {
         let sums = self.holder.losses(&lot, query.at, |loss| loss);
         self.lot = Some(lot);
         Ok(Noisy { value: sums?.out().tensors[0][0] / self.sampler.lot_size(), std: vec![0.0] })
+    }
+
+    fn gather(&mut self, parts: &mut Params) -> Result<(), Refused> {
+        self.holder.team().gather(parts)
     }
 }

@@ -1,6 +1,7 @@
 //! Where chance comes from.
 
 use protocol::Refused;
+use ranks::Ranks;
 use tensor::normal::Key;
 
 /// The secret from which all draws of a curator come: one stream for lots, one for noise, each divided by what it is drawn for.
@@ -26,8 +27,20 @@ impl Randomness {
     /// # Errors
     /// If the system has none to give.
     pub fn from_system() -> Result<Self, Refused> {
+        Self::shared(&Ranks::alone())
+    }
+
+    /// Fresh from the operating system of the first process, which tells the others. Whoever can listen to them knows the secret, as he knows the sums.
+    ///
+    /// # Errors
+    /// If the system has none to give, or a process is gone.
+    pub fn shared(ranks: &Ranks) -> Result<Self, Refused> {
         let mut bytes = [0; 32];
-        getrandom::fill(&mut bytes).map_err(|error| Refused::Failed(format!("the operating system gives no randomness: {error}")))?;
+        if ranks.is_first() {
+            getrandom::fill(&mut bytes).map_err(|error| Refused::Failed(format!("the operating system gives no randomness: {error}")))?;
+        }
+        let said = ranks.first_says(bytes.to_vec()).map_err(|lost| Refused::Failed(lost.to_string()))?;
+        let bytes = said.try_into().map_err(|_| Refused::Failed("the first process gave no secret".into()))?;
         Ok(Self::from_key(&Key::new(bytes), Origin::System))
     }
 

@@ -1,30 +1,117 @@
 //! How the sums of several processes become one. It sees sums without noise, so it stays inside this crate.
+//!
+//! Every process knows the secret and so the whole lot; each clips and sums every n-th place of it. A tensor has one owner, to whom all sums of it go, and who adds noise to them: each number gets noise
+//! once, from the key of its tensor and its place, and is the same whoever adds it.
 
-use protocol::Refused;
+use protocol::{Params, Refused};
+use ranks::{Lost, Parts, Ranks};
+use tensor::Array;
 
-/// Adds up what several processes have summed, each over its share of the same lot: the places whose number is its own modulo the number of shares, so that no place is counted twice.
-/// Clipping happens before it, in each process; noise is added after it, once. All processes must draw from the same secret.
-pub(crate) trait Reduce: Send {
-    /// Which share of the lot is this process's, and how many shares there are.
-    fn share(&self) -> (usize, usize);
-
-    /// Replaces the numbers by their sums over all processes, in an order that does not depend on timing.
-    ///
-    /// # Errors
-    /// If another process is gone.
-    fn sum(&mut self, numbers: &mut [f64]) -> Result<(), Refused>;
+/// The processes that hold the same records, and which tensors are whose.
+pub(crate) struct Team {
+    ranks: Ranks,
+    parts: Parts,
+    shapes: Vec<Vec<usize>>,
 }
 
-/// One process.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Alone;
-
-impl Reduce for Alone {
-    fn share(&self) -> (usize, usize) {
-        (0, 1)
+impl Team {
+    pub(crate) fn alone(shapes: Vec<Vec<usize>>) -> Self {
+        Self::new(Ranks::alone(), vec![0; shapes.len()], shapes)
     }
 
-    fn sum(&mut self, _: &mut [f64]) -> Result<(), Refused> {
+    pub(crate) fn new(ranks: Ranks, owners: Vec<usize>, shapes: Vec<Vec<usize>>) -> Self {
+        let lengths = shapes.iter().map(|shape| shape.iter().product()).collect();
+        Self { ranks, parts: Parts::new(owners, lengths), shapes }
+    }
+
+    /// The same processes with other owners.
+    pub(crate) fn with(&self, ranks: Ranks, owners: Vec<usize>) -> Result<Self, Refused> {
+        if owners.len() != self.shapes.len() || owners.iter().any(|&owner| owner >= ranks.count()) {
+            return Err(Refused::Query("each tensor needs an owner among the processes".into()));
+        }
+        Ok(Self::new(ranks, owners, self.shapes.clone()))
+    }
+
+    pub(crate) fn is_alone(&self) -> bool {
+        self.ranks.count() == 1
+    }
+
+    /// The shapes of what this process owns; of what it does not own, those of nothing.
+    pub(crate) fn own_shapes(&self) -> Vec<Vec<usize>> {
+        let own = |(k, shape): (usize, &Vec<usize>)| if self.parts.owner(k) == self.ranks.rank() { shape.clone() } else { vec![0] };
+        self.shapes.iter().enumerate().map(own).collect()
+    }
+
+    /// This process's places of a lot: every n-th, so that all have the same number of them, or one more. Vacant places are among them, so who else is there does not depend on who is.
+    pub(crate) fn own_places(&self, lot: &[usize]) -> Vec<usize> {
+        lot.iter().copied().skip(self.ranks.rank()).step_by(self.ranks.count()).collect()
+    }
+
+    /// The most places that a process has of a lot of so many.
+    pub(crate) fn most_places(&self, lot: usize) -> usize {
+        lot.div_ceil(self.ranks.count())
+    }
+
+    /// Begins to send sums to their owners.
+    pub(crate) fn begin_sum(&self, sums: Vec<Vec<f64>>) -> ranks::Pending<Vec<Vec<f64>>> {
+        self.ranks.sum(&self.parts, sums)
+    }
+
+    /// Adds sums of a few records, which stay what they are, to what came of [`begin_sum`](Self::begin_sum), or to nothing.
+    pub(crate) fn sum_onto(&self, onto: Vec<Vec<f64>>, few: &mut Params) -> Result<Vec<Vec<f64>>, Refused> {
+        let numbers = few.iter_mut().map(|tensor| std::mem::take(tensor).into_data()).collect();
+        let (sums, numbers) = self.ranks.sum_onto(&self.parts, onto, numbers).wait().map_err(refused)?;
+        *few = self.params(numbers)?;
+        Ok(sums)
+    }
+
+    /// Adds a few numbers up over all processes, in their order: on all of them the same, bit for bit.
+    pub(crate) fn sum_few(&self, numbers: &mut [f64]) -> Result<(), Refused> {
+        if self.is_alone() {
+            return Ok(());
+        }
+        let all = self.ranks.everybodys(bytemuck::cast_slice(numbers).to_vec()).map_err(refused)?;
+        numbers.fill(0.0);
+        for theirs in all {
+            if theirs.len() != 8 * numbers.len() {
+                return Err(Refused::Failed("another process sums something else".into()));
+            }
+            numbers.iter_mut().zip(theirs.as_chunks().0).for_each(|(sum, bytes)| *sum += f64::from_ne_bytes(*bytes));
+        }
         Ok(())
     }
+
+    /// Waits until all processes are where this one is, and refuses if one of them is somewhere else.
+    pub(crate) fn agree(&self, what: String) -> Result<(), Refused> {
+        if self.is_alone() {
+            return Ok(());
+        }
+        let all = self.ranks.everybodys(what.into_bytes()).map_err(refused)?;
+        match all.iter().position(|theirs| *theirs != all[0]) {
+            None => Ok(()),
+            Some(rank) => Err(Refused::Failed(format!(
+                "rank {rank} and rank 0 are not doing the same; all processes must be started with the same command"
+            ))),
+        }
+    }
+
+    /// Makes whole what each process has of its own tensors.
+    pub(crate) fn gather(&self, parts: &mut Params) -> Result<(), Refused> {
+        if self.is_alone() {
+            return Ok(());
+        }
+        let numbers = parts.iter_mut().map(|tensor| std::mem::take(tensor).into_data()).collect();
+        let whole = self.ranks.gather(&self.parts, numbers).wait().map_err(refused)?;
+        *parts = self.params(whole)?;
+        Ok(())
+    }
+
+    fn params(&self, numbers: Vec<Vec<f32>>) -> Result<Params, Refused> {
+        let tensors = self.shapes.iter().zip(numbers).map(|(shape, numbers)| Array::new(shape.clone(), numbers));
+        Ok(Params::new(tensors.collect::<Result<_, _>>()?))
+    }
+}
+
+fn refused(lost: Lost) -> Refused {
+    Refused::Failed(lost.to_string())
 }

@@ -1,9 +1,10 @@
 //! The sum over a lot: records in, private sums out.
 
-use crate::reduce::{Alone, Reduce};
+use crate::reduce::Team;
 use crate::{Private, Records};
 use model::{Engine, Example};
 use protocol::{GradientQuery, Params, Refused, Role, Trainable};
+use ranks::{Pending, Ranks};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use tensor::Array;
@@ -26,7 +27,7 @@ pub(crate) struct Holder<E> {
     tensors: Vec<Trainable>,
     records: Records,
     micro_batch: usize,
-    reduce: Box<dyn Reduce>,
+    team: Team,
     /// The sum of one micro-batch.
     micro: Params,
 }
@@ -48,11 +49,22 @@ impl<E: Engine> Holder<E> {
         }
         let tensors = engine.trainable();
         let zeros = tensors.iter().map(|tensor| Array::zeros(tensor.shape.clone())).collect();
-        Ok(Self { engine, tensors, records, micro_batch: MICRO_BATCH, reduce: Box::new(Alone), micro: Params::new(zeros) })
+        let team = Team::alone(tensors.iter().map(|tensor| tensor.shape.clone()).collect());
+        Ok(Self { engine, tensors, records, micro_batch: MICRO_BATCH, team, micro: Params::new(zeros) })
     }
 
     pub(crate) fn trainable(&self) -> &[Trainable] {
         &self.tensors
+    }
+
+    pub(crate) fn team(&self) -> &Team {
+        &self.team
+    }
+
+    /// One process of several.
+    pub(crate) fn join(&mut self, ranks: Ranks, owners: Vec<usize>) -> Result<(), Refused> {
+        self.team = self.team.with(ranks, owners)?;
+        Ok(())
     }
 
     pub(crate) fn set_micro_batch(&mut self, examples: usize) {
@@ -112,41 +124,120 @@ impl<E: Engine> Holder<E> {
         at_once: usize,
         factor: impl Fn(f64, usize) -> f64,
     ) -> Result<Private<Sums>, Refused> {
-        let mut sums = self.with_room(|holder, micro_batch| holder.sum(lot, query, &factor, micro_batch.min(at_once).max(1)))?;
-        if !sums.is_finite() {
-            sums = self.sum(lot, query, &factor, 1).map_err(|short| match short {
-                Short::Memory(what) => Refused::Failed(what),
-                Short::Refused(refused) => refused,
-            })?;
-        }
-        sums.tensors.iter_mut().chain([&mut sums.taken]).try_for_each(|numbers| self.reduce.sum(numbers))?;
+        let places = self.team.own_places(lot.within());
+        let mut sums = if self.team.is_alone() {
+            self.part(&places, query, at_once, &factor)?
+        } else {
+            self.together(&places, self.team.most_places(lot.within().len()), query, at_once, &factor)?
+        };
         query.geometry.encode_sum(query.blocks, &sums.taken, &mut sums.tensors);
         Ok(Private::new(sums))
     }
 
+    /// The sums over all processes of their places, of which one has `most`: the tensors of this process, and Σ c.
+    ///
+    /// The last few records of each process are summed by themselves. While that is done, the sums of all before them travel; then those of the few follow, in f32, in which they were made. (What that
+    /// rounds is within what is allowed for one micro-batch: PROOFS.md, 3.)
+    fn together(
+        &mut self,
+        places: &[usize],
+        most: usize,
+        query: &GradientQuery<'_>,
+        at_once: usize,
+        factor: &impl Fn(f64, usize) -> f64,
+    ) -> Result<Sums, Refused> {
+        let few = LARGEST_MICRO_BATCH.min(at_once).max(1);
+        let (before, last) = places.split_at(places.len().saturating_sub(few));
+        let mut taken = vec![0.0; query.blocks.count()];
+        let mut under_way = None;
+        // Whether anybody has more than a few, which all processes answer alike.
+        if most > few {
+            let sums = self.part(before, query, at_once, factor)?;
+            taken.copy_from_slice(&sums.taken);
+            under_way = Some(self.team.begin_sum(sums.tensors));
+        }
+        let few = self.few(last, query, factor)?;
+        taken.iter_mut().zip(few).for_each(|(taken, few)| *taken += few);
+        let onto = under_way.map_or(Ok(Vec::new()), Pending::wait).map_err(|lost| Refused::Failed(lost.to_string()))?;
+        let tensors = self.team.sum_onto(onto, &mut self.micro)?;
+        self.team.sum_few(&mut taken)?;
+        Ok(Sums { tensors, taken })
+    }
+
+    /// Σ c g of so few places that one micro-batch could hold them, left in `micro`; gives Σ c.
+    fn few(&mut self, places: &[usize], query: &GradientQuery<'_>, factor: &impl Fn(f64, usize) -> f64) -> Result<Vec<f64>, Refused> {
+        let taken = self.with_room(|holder, micro_batch| {
+            let mut taken = vec![0.0; query.blocks.count()];
+            holder.micro.fill(0.0);
+            for places in places.chunks(micro_batch) {
+                holder.add(places, query, factor, &mut taken)?;
+            }
+            Ok(taken)
+        })?;
+        if is_finite(&self.micro) {
+            return Ok(taken);
+        }
+        let sums = self.one_by_one(places, query, factor)?;
+        for (few, sum) in self.micro.iter_mut().zip(&sums.tensors) {
+            few.data_mut().iter_mut().zip(sum).for_each(|(few, &sum)| *few = sum as f32);
+        }
+        Ok(sums.taken)
+    }
+
+    /// Σ c g of some places, in f64 across micro-batches.
+    fn part(
+        &mut self,
+        places: &[usize],
+        query: &GradientQuery<'_>,
+        at_once: usize,
+        factor: &impl Fn(f64, usize) -> f64,
+    ) -> Result<Sums, Refused> {
+        let sums = self.with_room(|holder, micro_batch| holder.sum(places, query, factor, micro_batch.min(at_once).max(1)))?;
+        if sums.is_finite() { Ok(sums) } else { self.one_by_one(places, query, factor) }
+    }
+
+    /// The same, one record at a time, without those that are not finite by themselves.
+    fn one_by_one(&mut self, places: &[usize], query: &GradientQuery<'_>, factor: &impl Fn(f64, usize) -> f64) -> Result<Sums, Refused> {
+        self.sum(places, query, factor, 1).map_err(|short| match short {
+            Short::Memory(what) => Refused::Failed(what),
+            Short::Refused(refused) => refused,
+        })
+    }
+
+    /// Adds Σ c g of one micro-batch to `micro`, and Σ c to `taken`.
+    fn add(
+        &mut self,
+        places: &[usize],
+        query: &GradientQuery<'_>,
+        factor: &impl Fn(f64, usize) -> f64,
+        taken: &mut [f64],
+    ) -> Result<(), Short> {
+        let taken_places = taken_places(&self.records, places)?;
+        let examples: Vec<&Example> = taken_places.iter().map(|example| &**example).collect();
+        let weigh = &mut |seen: &model::Observed<'_>, weights: &mut model::Weights| {
+            for (block, taken) in taken.iter_mut().enumerate() {
+                (0..seen.examples()).for_each(|example| weights.set(example, block, factor(seen.norm(example, block), block)));
+                // Of the weights as they count: what is not sound counts nothing.
+                *taken += weights.total(block);
+            }
+        };
+        Ok(self.engine.weighted_sum(query.at, &examples, query.geometry, query.blocks, weigh, &mut self.micro)?)
+    }
+
     fn sum(
         &mut self,
-        lot: &Private<Vec<usize>>,
+        places: &[usize],
         query: &GradientQuery<'_>,
         factor: &impl Fn(f64, usize) -> f64,
         micro_batch: usize,
     ) -> Result<Sums, Short> {
         let mut sums =
             Sums { tensors: self.micro.iter().map(|tensor| vec![0.0; tensor.len()]).collect(), taken: vec![0.0; query.blocks.count()] };
-        let mut taken = sums.taken.clone();
-        for places in micro_batches(lot, self.reduce.share(), micro_batch) {
-            let taken_places = taken_places(&self.records, &places)?;
-            let examples: Vec<&Example> = taken_places.iter().map(|example| &**example).collect();
+        for places in places.chunks(micro_batch) {
+            let mut taken = vec![0.0; query.blocks.count()];
             self.micro.fill(0.0);
-            let weigh = &mut |seen: &model::Observed<'_>, weights: &mut model::Weights| {
-                for (block, taken) in taken.iter_mut().enumerate() {
-                    (0..seen.examples()).for_each(|example| weights.set(example, block, factor(seen.norm(example, block), block)));
-                    // Of the weights as they count: what is not sound counts nothing.
-                    *taken = weights.total(block);
-                }
-            };
-            self.engine.weighted_sum(query.at, &examples, query.geometry, query.blocks, weigh, &mut self.micro)?;
-            if micro_batch == 1 && !self.micro.iter().all(|tensor| tensor.data().iter().all(|x| x.is_finite())) {
+            self.add(places, query, factor, &mut taken)?;
+            if micro_batch == 1 && !is_finite(&self.micro) {
                 continue;
             }
             sums.taken.iter_mut().zip(&taken).for_each(|(sum, taken)| *sum += taken);
@@ -161,25 +252,24 @@ impl<E: Engine> Holder<E> {
 
     /// Σ clip(loss) over a lot.
     pub(crate) fn losses(&mut self, lot: &Private<Vec<usize>>, at: &Params, clip: impl Fn(f64) -> f64) -> Result<Private<Sums>, Refused> {
+        let own = self.team.own_places(lot.within());
         let mut sum = self.with_room(|holder, micro_batch| {
             let mut sum = vec![0.0];
-            for places in micro_batches(lot, holder.reduce.share(), micro_batch) {
-                let taken_places = taken_places(&holder.records, &places)?;
+            for places in own.chunks(micro_batch) {
+                let taken_places = taken_places(&holder.records, places)?;
                 let examples: Vec<&Example> = taken_places.iter().map(|example| &**example).collect();
                 let losses = holder.engine.losses(at, &examples)?;
                 sum[0] += losses.into_iter().map(&clip).sum::<f64>();
             }
             Ok(sum)
         })?;
-        self.reduce.sum(&mut sum)?;
+        self.team.sum_few(&mut sum)?;
         Ok(Private::new(Sums { tensors: vec![sum], taken: Vec::new() }))
     }
 }
 
-/// The places of this process's share of a lot, in groups. Vacant ones are among them.
-fn micro_batches(lot: &Private<Vec<usize>>, (share, shares): (usize, usize), micro_batch: usize) -> Vec<Vec<usize>> {
-    let own: Vec<usize> = lot.within().iter().copied().filter(|place| place % shares == share).collect();
-    own.chunks(micro_batch).map(<[_]>::to_vec).collect()
+fn is_finite(params: &Params) -> bool {
+    params.iter().all(|tensor| tensor.data().par_chunks(1 << 16).all(|numbers| numbers.iter().all(|x| x.is_finite())))
 }
 
 /// The records in some places.

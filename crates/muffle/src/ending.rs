@@ -3,6 +3,7 @@
 use crate::config::Publicity;
 use crate::data::{self, Which};
 use crate::evaluate::{self, Scores, TextScores, Writing, Written};
+use crate::folder::Folder;
 use crate::run::{Run, Watch};
 use crate::{Failed, Statement, report, snapshot};
 use model::Checkpoint;
@@ -69,7 +70,7 @@ impl Outcome {
 }
 
 /// Looks at the result, writes everything, and removes what was sealed.
-pub(crate) fn finish(mut run: Run<'_>, watch: &mut dyn Watch) -> Result<Outcome, Failed> {
+pub(crate) fn finish(mut run: Run<'_>, folder: &Folder, watch: &mut dyn Watch) -> Result<Outcome, Failed> {
     let unmoved = run.unmoved();
     if !unmoved.is_empty() {
         watch.said(&format!("warning: {} did not move in {} steps", unmoved.join(", "), run.session.steps()));
@@ -79,8 +80,8 @@ pub(crate) fn finish(mut run: Run<'_>, watch: &mut dyn Watch) -> Result<Outcome,
         watch.said(&format!("{lost} steps were charged and lost in an interruption; the budget does not pay for them twice"));
     }
     // The model comes first: whatever is wrong with the test data, it is there.
-    let model = run.folder.join("model");
-    save(&run, &model)?;
+    let model = folder.join("model");
+    save(&run, folder, &model)?;
     let statement = Statement::new(run.config, run.session.plan(), run.session.ledger(), run.session.steps(), weights(&model)?)?;
     let text = serde_json::to_string_pretty(&statement).map_err(|error| Failed::Input(error.to_string()))?;
     crate::folder::write(&model.join(STATEMENT), (text + "\n").as_bytes())?;
@@ -99,7 +100,7 @@ pub(crate) fn finish(mut run: Run<'_>, watch: &mut dyn Watch) -> Result<Outcome,
         texts,
         samples,
         publicity: run.publicity(),
-        folder: run.folder.path().into(),
+        folder: folder.path().into(),
         optimizer: run.config.optimizer.name.clone(),
     };
     let samples: Vec<Value> = outcome
@@ -107,11 +108,11 @@ pub(crate) fn finish(mut run: Run<'_>, watch: &mut dyn Watch) -> Result<Outcome,
         .iter()
         .map(|written| json!({ "source": written.source, "text": written.text, "references": written.references }))
         .collect();
-    run.folder.write(SAMPLES, &(Value::Array(samples).to_string() + "\n"))?;
-    run.folder.write(RESULT, &(outcome.json().to_string() + "\n"))?;
-    report::write(run.folder)?;
+    folder.write(SAMPLES, &(Value::Array(samples).to_string() + "\n"))?;
+    folder.write(RESULT, &(outcome.json().to_string() + "\n"))?;
+    report::write(folder)?;
     // Last of all: as long as something is sealed, the run can go on to its end.
-    run.folder.remove_sealed()?;
+    folder.remove_sealed()?;
     Ok(outcome)
 }
 
@@ -147,8 +148,8 @@ fn write(run: &mut Run<'_>, params: &protocol::Params, which: Which) -> Result<(
     Ok((texts.filter(|_| options.score), samples))
 }
 
-fn save(run: &Run<'_>, folder: &Path) -> Result<(), Failed> {
-    let own = run.folder.join("tokenizer");
+fn save(run: &Run<'_>, folder: &Folder, model: &Path) -> Result<(), Failed> {
+    let own = folder.join("tokenizer");
     let tokenizer = match (&run.subject.tokenizer_folder, &run.subject.tokenizer) {
         (Some(folder), _) => Some(folder.clone()),
         (None, Some(tokenizer)) => {
@@ -159,7 +160,7 @@ fn save(run: &Run<'_>, folder: &Path) -> Result<(), Failed> {
         (None, None) => None,
     };
     let options = SaveOptions { existing: Existing::Replace, tokenizer: tokenizer.as_deref(), ..SaveOptions::default() };
-    Ok(Checkpoint::save(folder, &run.subject.config, &run.subject.network, run.session.params(), &options)?)
+    Ok(Checkpoint::save(model, &run.subject.config, &run.subject.network, run.session.params(), &options)?)
 }
 
 /// The digests of the files of weights.

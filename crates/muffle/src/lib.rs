@@ -63,6 +63,7 @@ pub mod verify;
 mod digits;
 mod failed;
 mod memory;
+mod together;
 mod watch;
 
 pub use config::Config;
@@ -75,4 +76,4 @@ pub use session::Session;
 pub use statement::Statement;
 pub use subject::Subject;
 
-pub use {accounting, audit, curator, model, optim, protocol, tasks};
+pub use {accounting, audit, curator, model, optim, protocol, ranks, tasks};

@@ -4,7 +4,7 @@
 //! optimizer together in snapshots. A run that is killed goes on from its last snapshot. What was charged since then stays charged and is not done again with the same noise: the run ends
 //! that many steps earlier, within the same budget.
 
-use crate::config::{Auto, Config, Publicity};
+use crate::config::{Config, Publicity};
 use crate::data::{self, Which};
 use crate::evaluate;
 use crate::folder::Folder;
@@ -13,12 +13,15 @@ use crate::optimizers::Name;
 use crate::session::{Interrupted, Session};
 use crate::snapshot::{self, Belongs, Snapshot};
 use crate::subject::{Circumstances, Subject};
+use crate::together::{self, COMPARED_EVERY};
 pub use crate::watch::{Begun, Progress, Silent, Watch};
 use crate::{Failed, Outcome, Plan, ending, memory};
 use accounting::{Event, Ledger};
 use curator::{Records, Sealed};
 use model::{Engine, Example, Network};
 use protocol::Params;
+use ranks::Ranks;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 use tasks::Prepared;
 
@@ -32,15 +35,28 @@ const LEDGER: &str = "ledger.json";
 /// # Errors
 /// If something is no good, a promise cannot be kept, or it was asked to stop.
 pub fn train(config: &Config, out: &Path, watch: &mut dyn Watch) -> Result<Outcome, Failed> {
+    train_among(&Ranks::alone(), config, out, watch)?.ok_or_else(nobody_first)
+}
+
+/// The same as one of several processes. The first has the folder and the outcome, and speaks to `watch`.
+///
+/// # Errors
+/// As [`train`], or if a process is gone.
+pub fn train_among(ranks: &Ranks, config: &Config, out: &Path, watch: &mut dyn Watch) -> Result<Option<Outcome>, Failed> {
     let config = config.clone().absolute()?;
     // Everything that can be wrong is looked at before a folder is made.
     Plan::check(&config)?;
     let (labels, image) = data::survey(&config.data)?;
-    let subject = Subject::open(&config, Circumstances { labels: &labels, image }, &mut |line| watch.said(line))?;
+    let open = || Subject::open(&config, Circumstances { labels: &labels, image }, &mut |line| watch.said(line));
+    let subject = together::in_turn(ranks, open)?;
     let people = fingerprint(&config)?;
     not_the_people(&config, &people)?;
+    together::same(ranks, &[("configuration", config.digest()), ("training data", people.clone())])?;
+    if !ranks.is_first() {
+        return begin(ranks, &config, None, subject, &labels, None, watch)?.drive(watch);
+    }
     let folder = Folder::create(out)?;
-    let ready = begin(&config, &folder, subject, &labels, None, watch).and_then(|run| {
+    let ready = begin(ranks, &config, Some(&folder), subject, &labels, None, watch).and_then(|run| {
         folder.write(FINGERPRINT, &people)?;
         folder.write(LEDGER, &ledger_text(&Ledger::new())?)?;
         // From here on there is a run in the folder.
@@ -80,6 +96,17 @@ fn ledger_text(ledger: &Ledger) -> Result<String, Failed> {
 /// # Errors
 /// As [`train`], or if the folder is damaged or the data are no longer those it began with.
 pub fn resume(out: &Path, watch: &mut dyn Watch) -> Result<Outcome, Failed> {
+    resume_among(&Ranks::alone(), out, watch)?.ok_or_else(nobody_first)
+}
+
+/// The same as one of several processes, as many as it may be now. The first reads the folder and tells the others.
+///
+/// # Errors
+/// As [`resume`], or if a process is gone.
+pub fn resume_among(ranks: &Ranks, out: &Path, watch: &mut dyn Watch) -> Result<Option<Outcome>, Failed> {
+    if !ranks.is_first() {
+        return follow(ranks, watch);
+    }
     let folder = Folder::open(out)?;
     let config = Config::read(&folder.join("config.toml")).map_err(Failed::Input)?;
     match folder.read(FINGERPRINT)? {
@@ -98,17 +125,58 @@ pub fn resume(out: &Path, watch: &mut dyn Watch) -> Result<Outcome, Failed> {
             )));
         }
     }
-    let (labels, image) = data::survey(&config.data)?;
-    let subject = Subject::open(&config, Circumstances { labels: &labels, image }, &mut |line| watch.said(line))?;
-    let snapshot = Snapshot::newest(&folder.join("checkpoints"), &mut |line| watch.said(line))?;
+    let (snapshot, files) = Snapshot::newest_with_files(&folder.join("checkpoints"), &mut |line| watch.said(line))?.unzip();
     let ledger = match folder.read(LEDGER)? {
         Some(text) => serde_json::from_str(&text)
             .map_err(|error| Failed::Input(format!("{}: what was spent cannot be read: {error}", folder.join(LEDGER).display())))?,
         None => return Err(Failed::Input(format!("{}: it is gone, and with it what was spent", folder.join(LEDGER).display()))),
     };
     let ledger = without_privacy(&config, ledger, snapshot.as_ref())?;
-    let from = Left { snapshot, ledger, sealed: folder.read(SAMPLER)?.map(|text| Sealed::from_text(&text)).transpose()? };
-    begin(&config, &folder, subject, &labels, Some(from), watch)?.drive(watch)
+    let sealed = folder.read(SAMPLER)?;
+    Told { config: config.print(), ledger: ledger.clone(), sealed: sealed.clone(), begun: snapshot.is_some() }.tell(ranks, files)?;
+    let from = Left { snapshot, ledger, sealed: sealed.map(|text| Sealed::from_text(&text)).transpose()? };
+    go_on(ranks, &config, Some(&folder), from, watch)
+}
+
+fn nobody_first() -> Failed {
+    Failed::Input("the first process has the outcome".into())
+}
+
+/// What the first process reads in the folder of an interrupted run and the others must know.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    config: String,
+    ledger: Ledger,
+    sealed: Option<String>,
+    begun: bool,
+}
+
+impl Told {
+    fn tell(&self, ranks: &Ranks, files: Option<snapshot::Files>) -> Result<(), Failed> {
+        if ranks.count() > 1 {
+            ranks.first_says(serde_json::to_vec(self).map_err(|error| Failed::Input(error.to_string()))?)?;
+            files.into_iter().flatten().try_for_each(|file| ranks.first_says(file).map(drop))?;
+        }
+        Ok(())
+    }
+}
+
+/// What the other processes do with an interrupted run.
+fn follow(ranks: &Ranks, watch: &mut dyn Watch) -> Result<Option<Outcome>, Failed> {
+    let told: Told = serde_json::from_slice(&ranks.first_says(Vec::new())?).map_err(|error| Failed::Input(error.to_string()))?;
+    let config = Config::parse(&told.config).map_err(Failed::Input)?;
+    let file = || ranks.first_says(Vec::new());
+    let snapshot = if told.begun { Some(Snapshot::from_files(&[file()?, file()?, file()?]).map_err(Failed::Input)?) } else { None };
+    let from = Left { snapshot, ledger: told.ledger, sealed: told.sealed.map(|text| Sealed::from_text(&text)).transpose()? };
+    go_on(ranks, &config, None, from, watch)
+}
+
+fn go_on(ranks: &Ranks, config: &Config, folder: Option<&Folder>, from: Left, watch: &mut dyn Watch) -> Result<Option<Outcome>, Failed> {
+    let (labels, image) = data::survey(&config.data)?;
+    let open = || Subject::open(config, Circumstances { labels: &labels, image }, &mut |line| watch.said(line));
+    let subject = together::in_turn(ranks, open)?;
+    together::same(ranks, &[("configuration", config.digest()), ("training data", fingerprint(config)?)])?;
+    begin(ranks, config, folder, subject, &labels, Some(from), watch)?.drive(watch)
 }
 
 /// Whether a run is over: its result is there and nothing is sealed any more.
@@ -135,8 +203,10 @@ struct Left {
 
 /// A run that is ready for its next step.
 pub(crate) struct Run<'a> {
+    ranks: Ranks,
     pub(crate) config: &'a Config,
-    pub(crate) folder: &'a Folder,
+    /// The first process's.
+    folder: Option<&'a Folder>,
     pub(crate) labels: &'a [String],
     pub(crate) subject: Subject,
     pub(crate) session: Session<Network>,
@@ -151,27 +221,30 @@ pub(crate) struct Run<'a> {
 }
 
 fn begin<'a>(
+    ranks: &Ranks,
     config: &'a Config,
-    folder: &'a Folder,
+    folder: Option<&'a Folder>,
     mut subject: Subject,
     labels: &'a [String],
     from: Option<Left>,
     watch: &mut dyn Watch,
 ) -> Result<Run<'a>, Failed> {
-    if let Auto::Value(threads) = config.training.threads {
-        // Refused if the pool is there already, which is as good.
-        let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
-    }
+    together::set_threads(ranks, config);
     let limit = data::limit(&config.data, &subject)?;
     let preparation = subject.preparation(labels, limit);
     let validation = validation(config, &preparation)?;
     first_row(config, &preparation)?;
-    let (records, left_out) = data::people(config, &preparation, &folder.sealed())?;
-    let micro_batch = config.training.micro_batch.or_else(|| memory::micro_batch(&subject.network, limit));
+    let spill = folder.map_or_else(std::env::temp_dir, Folder::sealed);
+    let (records, left_out) = data::people(config, &preparation, &spill)?;
+    let micro_batch = config.training.micro_batch.or_else(|| memory::micro_batch(&subject.network, limit, ranks.count()));
     let frozen = frozen(&subject);
-    let (mut session, first) = session(config, &subject, records, from, frozen)?;
+    together::same(ranks, &[("model", frozen.to_string()), ("number of records", records.places().to_string())])?;
+    let (mut session, first) = session(ranks, config, &subject, records, from, frozen)?;
+    together::same_params(ranks, session.params())?;
     session.set_micro_batch(micro_batch);
-    keep(config, folder, &mut session);
+    if let Some(folder) = folder {
+        keep(config, folder, &mut session);
+    }
     let total: usize = subject.network.tensors(&subject.params).map(|(_, tensor)| tensor.len()).sum();
     let tokens = validation.iter().map(Example::len).sum::<usize>() as f64 / validation.len() as f64;
     watch.begun(&Begun {
@@ -187,6 +260,7 @@ fn begin<'a>(
     subject.params = Params::default();
     let every = config.evaluation.every.or_else(|| session.plan().steps.div_ceil(20)).max(1);
     Ok(Run {
+        ranks: ranks.clone(),
         config,
         folder,
         labels,
@@ -204,6 +278,7 @@ fn begin<'a>(
 
 /// The session, new or as it was left, and the fingerprints of the tensors before the first step.
 fn session(
+    ranks: &Ranks,
     config: &Config,
     subject: &Subject,
     records: Records,
@@ -212,7 +287,8 @@ fn session(
 ) -> Result<(Session<Network>, Vec<u64>), Failed> {
     let network = subject.network.twin();
     let Some(left) = from else {
-        return Ok((Session::new(config, network, subject.params.clone(), records)?, fingerprints(&subject.params)));
+        let session = Session::among(ranks, config, network, subject.params.clone(), records, None)?;
+        return Ok((session, fingerprints(&subject.params)));
     };
     let (step, params, optimizer, first) = match left.snapshot {
         Some(snapshot) => {
@@ -222,7 +298,8 @@ fn session(
         // Interrupted before the first snapshot: what was charged counts all the same.
         None => (0, subject.params.clone(), None, fingerprints(&subject.params)),
     };
-    let session = Session::resume(config, network, records, Interrupted { ledger: left.ledger, sealed: left.sealed, optimizer, params })?;
+    let past = Interrupted { ledger: left.ledger, sealed: left.sealed, optimizer, params: Params::default() };
+    let session = Session::among(ranks, config, network, params, records, Some(past))?;
     if session.steps() != step {
         return Err(Failed::Input(format!("the checkpoint says step {step}, its optimizer step {}", session.steps())));
     }
@@ -305,17 +382,8 @@ fn validation(config: &Config, preparation: &tasks::Preparation<'_>) -> Result<V
 }
 
 impl Run<'_> {
-    fn drive(mut self, watch: &mut dyn Watch) -> Result<Outcome, Failed> {
-        history::cut(self.folder, self.session.steps())?;
-        if self.session.steps() == 0 {
-            // The look before the first step is made again.
-            self.folder.write(history::FILE, "")?;
-            self.put_away()?;
-            let look = self.look(0.0)?;
-            look.append(self.folder)?;
-            watch.stepped(&Progress { step: 0, look, fresh: true, notes: Vec::new() });
-        }
-        let mut last = history::read(self.folder, self.session.steps())?.pop();
+    fn drive(mut self, watch: &mut dyn Watch) -> Result<Option<Outcome>, Failed> {
+        let mut last = self.past(watch)?;
         let mut at_once = self.session.micro_batch();
         while let Some(step) = self.session.step()? {
             if self.session.micro_batch() < at_once {
@@ -327,9 +395,12 @@ impl Run<'_> {
             let done = self.session.steps();
             let over = done == self.session.plan().steps;
             let fresh = done.is_multiple_of(self.every) || over;
-            if fresh {
+            if done.is_multiple_of(COMPARED_EVERY) || over {
+                together::same_params(&self.ranks, self.session.params())?;
+            }
+            if let Some(folder) = self.folder.filter(|_| fresh) {
                 let look = self.look(step.rate)?;
-                look.append(self.folder)?;
+                look.append(folder)?;
                 last = Some(look);
             }
             if done.is_multiple_of(self.config.training.checkpoint_every.max(1)) || over {
@@ -339,13 +410,36 @@ impl Run<'_> {
             if let Some(look) = last {
                 watch.stepped(&Progress { step: done, look, fresh, notes });
             }
-            if !over && watch.stops() {
+            if !over && self.stops(watch)? {
                 self.put_away()?;
                 return Err(Failed::Stopped);
             }
         }
         self.put_away()?;
-        ending::finish(self, watch)
+        self.folder.map(|folder| ending::finish(self, folder, watch)).transpose()
+    }
+
+    /// The last look of the steps that were made, or one before the first.
+    fn past(&mut self, watch: &mut dyn Watch) -> Result<Option<Look>, Failed> {
+        if self.session.steps() == 0 {
+            self.put_away()?;
+        }
+        let Some(folder) = self.folder else { return Ok(None) };
+        history::cut(folder, self.session.steps())?;
+        if self.session.steps() == 0 {
+            // The look before the first step is made again.
+            folder.write(history::FILE, "")?;
+            let look = self.look(0.0)?;
+            look.append(folder)?;
+            watch.stepped(&Progress { step: 0, look, fresh: true, notes: Vec::new() });
+        }
+        Ok(history::read(folder, self.session.steps())?.pop())
+    }
+
+    /// Whether to stop after this step: as the first process says.
+    fn stops(&self, watch: &mut dyn Watch) -> Result<bool, Failed> {
+        let own = watch.stops();
+        Ok(if self.ranks.count() == 1 { own } else { self.ranks.first_says(vec![own.into()])? == [1] })
     }
 
     /// ε so far, and figures on the validation data.
@@ -370,10 +464,13 @@ impl Run<'_> {
         if self.put_away == Some(self.session.steps()) {
             return Ok(());
         }
+        let (step, optimizer) = (self.session.steps(), self.session.optimizer()?);
+        self.put_away = Some(step);
+        let Some(folder) = self.folder else { return Ok(()) };
         let snapshot = Snapshot {
-            step: self.session.steps(),
+            step,
             params: self.session.params().clone(),
-            optimizer: self.session.optimizer(),
+            optimizer,
             first: self.first.clone(),
             belongs: Belongs {
                 config: self.config_digest.clone(),
@@ -382,9 +479,7 @@ impl Run<'_> {
                 draws: self.session.draws(),
             },
         };
-        snapshot.save(&self.folder.join("checkpoints"))?;
-        self.put_away = Some(snapshot.step);
-        Ok(())
+        snapshot.save(&folder.join("checkpoints"))
     }
 
     /// The trained tensors that are what they were before the first step.

@@ -2,12 +2,13 @@
 
 use crate::config::Config;
 use crate::optimizers::{self, Setting};
-use crate::{Failed, Plan};
+use crate::{Failed, Plan, together};
 use accounting::{Guarantee, Ledger};
 use curator::{Curator, Door, Exact, Randomness, Records, Sealed};
 use model::Engine;
 use optim::{Optimizer, State};
-use protocol::{Oracle, Params, Refused, Trainable};
+use protocol::{Oracle, Params, Refused, Role, Trainable};
+use ranks::Ranks;
 
 /// A run that can be stepped.
 ///
@@ -33,6 +34,7 @@ pub struct Session<E> {
     params: Params,
     /// Whether it goes on with a run that was interrupted.
     resumed: bool,
+    ranks: Ranks,
 }
 
 enum Answering<E> {
@@ -69,7 +71,7 @@ impl<E: Engine> Session<E> {
     /// # Errors
     /// If the configuration makes no sense, the promise cannot be kept, one example of the model reaches another, or a record does not fit.
     pub fn new(config: &Config, engine: E, params: Params, records: Records) -> Result<Self, Failed> {
-        Self::begin(config, engine, params, records, None)
+        Self::among(&Ranks::alone(), config, engine, params, records, None)
     }
 
     /// Goes on where a run was interrupted.
@@ -78,10 +80,21 @@ impl<E: Engine> Session<E> {
     /// As [`new`](Self::new), or if what is left of the run is not part of the plan.
     pub fn resume(config: &Config, engine: E, records: Records, mut from: Interrupted) -> Result<Self, Failed> {
         let params = std::mem::take(&mut from.params);
-        Self::begin(config, engine, params, records, Some(from))
+        Self::among(&Ranks::alone(), config, engine, params, records, Some(from))
     }
 
-    fn begin(config: &Config, mut engine: E, params: Params, records: Records, from: Option<Interrupted>) -> Result<Self, Failed> {
+    /// One of several processes that train one model together: all of them with the same configuration, model, records and past. Those of the past that say what was charged and drawn must be the same on all.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), or if a process is gone.
+    pub fn among(
+        ranks: &Ranks,
+        config: &Config,
+        mut engine: E,
+        params: Params,
+        records: Records,
+        from: Option<Interrupted>,
+    ) -> Result<Self, Failed> {
         let tensors = engine.trainable();
         let plan = Plan::new(config, records.places(), &tensors, &params)?;
         match from {
@@ -92,7 +105,10 @@ impl<E: Engine> Session<E> {
         let resumed = from.is_some();
         let setting = Setting { tensors: &tensors, params: &params, lot_size: plan.lot_size(), steps: plan.steps };
         let mut optimizer = optimizers::build(config, plan.sigma, setting)?;
-        let randomness = config.privacy.seed.map_or_else(Randomness::from_system, |seed| Ok(Randomness::fixed(seed)))?;
+        // Each process works on tensors of its own.
+        let owners = ranks::share(&groups(&tensors), &optimizer.work(&params), ranks.count());
+        optimizer.keep(&|tensor| owners[tensor] == ranks.rank());
+        let randomness = config.privacy.seed.map_or_else(|| Randomness::shared(ranks), |seed| Ok(Randomness::fixed(seed)))?;
         let (ledger, sealed) = match from {
             Some(from) => {
                 from.optimizer.map_or(Ok(()), |state| optimizer.load(state))?;
@@ -105,14 +121,19 @@ impl<E: Engine> Session<E> {
                 let door = Door::resumed(budget, &plan.events, ledger)?;
                 let mut curator = Curator::new(engine, records, plan.sampling, door, randomness)?;
                 curator.set_noise(config.privacy.noise);
+                curator.join(ranks.clone(), owners)?;
                 Answering::Privately(curator)
             }
-            None => Answering::Exactly(Exact::resumed(engine, records, plan.sampling, randomness, ledger)?),
+            None => {
+                let mut exact = Exact::resumed(engine, records, plan.sampling, randomness, ledger)?;
+                exact.join(ranks.clone(), owners)?;
+                Answering::Exactly(exact)
+            }
         };
         if let (Answering::Privately(curator), Some(sealed)) = (&mut oracle, sealed) {
             curator.unseal(sealed)?;
         }
-        Ok(Self { plan, optimizer, oracle, params, resumed })
+        Ok(Self { plan, optimizer, oracle, params, resumed, ranks: ranks.clone() })
     }
 
     /// One step; `None` if all steps are done, or what is left of the budget, after an interruption, does not pay for another.
@@ -196,9 +217,12 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// What the optimizer remembers.
-    pub fn optimizer(&self) -> State {
-        self.optimizer.save()
+    /// What the optimizer remembers. Of several processes the first gets all of it; the others must ask with it, and get their part.
+    ///
+    /// # Errors
+    /// If a process is gone.
+    pub fn optimizer(&self) -> Result<State, Failed> {
+        together::complete(&self.ranks, self.optimizer.save())
     }
 
     /// What has been charged.
@@ -216,4 +240,10 @@ impl<E: Engine> Session<E> {
     pub fn guarantee(&self) -> Result<Guarantee, Failed> {
         self.plan.spent(self.ledger())
     }
+}
+
+/// Which tensors must have the same owner: the two factors of a pair.
+fn groups(tensors: &[Trainable]) -> Vec<usize> {
+    let group = |(k, tensor): (usize, &Trainable)| if let Role::Right(left) = tensor.role { left } else { k };
+    tensors.iter().enumerate().map(group).collect()
 }

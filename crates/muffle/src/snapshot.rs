@@ -73,6 +73,9 @@ const HEAD: &str = "snapshot";
 const PARAMS: &str = "params.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
 
+/// What is in the three files of a snapshot.
+pub(crate) type Files = [Vec<u8>; 3];
+
 /// How many are kept: a damaged one has one before it.
 const KEPT: usize = 2;
 
@@ -84,7 +87,7 @@ impl Snapshot {
     pub fn save(&self, folder: &Path) -> Result<(), Failed> {
         let place = folder.join(format!("step-{:09}", self.step));
         // One that is there may be damaged: then this one takes its place.
-        if Self::load(&place).is_ok_and(|there| there == *self) {
+        if Self::load(&place).is_ok_and(|(there, _)| there == *self) {
             return Ok(());
         }
         let beside = folder.join(".writing");
@@ -127,6 +130,11 @@ impl Snapshot {
     /// # Errors
     /// If there are some, and none is whole.
     pub fn newest(folder: &Path, said: &mut dyn FnMut(&str)) -> Result<Option<Self>, Failed> {
+        Ok(Self::newest_with_files(folder, said)?.map(|(snapshot, _)| snapshot))
+    }
+
+    /// The same, and its files.
+    pub(crate) fn newest_with_files(folder: &Path, said: &mut dyn FnMut(&str)) -> Result<Option<(Self, Files)>, Failed> {
         let all = all(folder)?;
         for (path, _) in all.iter().rev() {
             match Self::load(path) {
@@ -140,9 +148,17 @@ impl Snapshot {
         }
     }
 
-    fn load(folder: &Path) -> Result<Self, Failed> {
+    fn load(folder: &Path) -> Result<(Self, Files), Failed> {
         let damaged = |what: &dyn std::fmt::Display| Failed::Input(format!("{}: damaged: {what}", folder.display()));
-        let text = fs::read_to_string(folder.join(HEAD)).map_err(|error| damaged(&error))?;
+        let read = |name: &str| fs::read(folder.join(name)).map_err(|error| damaged(&error));
+        let files = [read(HEAD)?, read(PARAMS)?, read(OPTIMIZER)?];
+        Ok((Self::from_files(&files).map_err(|what| damaged(&what))?, files))
+    }
+
+    /// From what is in its files, if that is what was written.
+    pub(crate) fn from_files([head, params, optimizer]: &Files) -> Result<Self, String> {
+        let damaged = |what: &dyn std::fmt::Display| what.to_string();
+        let text = std::str::from_utf8(head).map_err(|error| damaged(&error))?;
         let (sum, text) = text.split_once('\n').ok_or_else(|| damaged(&"not whole"))?;
         if digest(text.as_bytes()) != sum {
             return Err(damaged(&format!("{HEAD} is not what was written")));
@@ -151,17 +167,16 @@ impl Snapshot {
         if head.version != VERSION {
             return Err(damaged(&format!("version {}, {VERSION} expected", head.version)));
         }
-        let file = |name: &str| {
+        for (name, bytes) in [(PARAMS, params), (OPTIMIZER, optimizer)] {
             let expected = head.files.get(name).ok_or_else(|| damaged(&format!("no digest of {name}")))?;
-            let bytes = fs::read(folder.join(name)).map_err(|error| damaged(&error))?;
-            if digest(&bytes) == *expected { Ok(bytes) } else { Err(damaged(&format!("{name} is not what was written"))) }
-        };
-        let bytes = file(PARAMS)?;
-        let params = SafeTensors::deserialize(&bytes).map_err(|error| damaged(&error))?;
+            if digest(bytes) != *expected {
+                return Err(damaged(&format!("{name} is not what was written")));
+            }
+        }
+        let params = SafeTensors::deserialize(params).map_err(|error| damaged(&error))?;
         let params = (0..params.len()).map(|k| array(&params, &k.to_string()).ok_or_else(|| damaged(&"a parameter is missing")));
         let params = Params::new(params.collect::<Result<_, _>>()?);
-        let bytes = file(OPTIMIZER)?;
-        let tensors = SafeTensors::deserialize(&bytes).map_err(|error| damaged(&error))?;
+        let tensors = SafeTensors::deserialize(optimizer).map_err(|error| damaged(&error))?;
         let optimizer = state(&head.optimizer, "", &tensors).ok_or_else(|| damaged(&"the optimizer's memory is incomplete"))?;
         Ok(Self { step: head.step, params, optimizer, first: head.first, belongs: head.belongs })
     }

@@ -9,7 +9,8 @@ use curator::{Curator, Door, Exact, Randomness, Records, Sampling};
 use model::activation::Activation;
 use model::{Builder, Engine, Example, Lora, Network};
 use optim::Optimizer;
-use protocol::{Announcement, GradientQuery, LossQuery, Noisy, Oracle, Params, Refused};
+use protocol::{Announcement, GradientQuery, LossQuery, Noisy, Oracle, Params, Refused, Role, Trainable};
+use ranks::Ranks;
 use support::quadratic::Quadratic;
 use support::{ALL, Setting, make, needs_pairs, tensors};
 
@@ -94,6 +95,57 @@ fn a_state_put_away_and_taken_out_goes_on_the_same() {
         let other = if name.contains("sgd") { "adam" } else { "sgd" };
         let foreign = Setup::new(other).run().optimizer.save();
         assert!(setup.run().optimizer.load(foreign).is_err(), "{name}");
+    }
+}
+
+/// Threads stand for processes: each works on tensors of its own and remembers nothing of the others, and all of them get to where one gets, but for rounding.
+#[test]
+fn several_processes_get_to_the_same_place() {
+    for name in ALL {
+        let mut setup = Setup::new(name);
+        setup.people = engine(name).examples(200, 1.0, 0.3).into_iter().map(Some).collect();
+        let mut alone = setup.run();
+        alone.steps(6);
+        for count in [2, 3] {
+            let one = |ranks: Ranks| {
+                let mut run = setup.run();
+                let group = |(k, tensor): (usize, &Trainable)| if let Role::Right(left) = tensor.role { left } else { k };
+                let groups: Vec<usize> = tensors(needs_pairs(name)).iter().enumerate().map(group).collect();
+                let owners = ranks::share(&groups, &run.optimizer.work(&run.params), count);
+                run.optimizer.keep(&|tensor| owners[tensor] == ranks.rank());
+                run.curator.join(ranks, owners).unwrap();
+                run.steps(6);
+                run
+            };
+            let mut all: Vec<Run> = std::thread::scope(|scope| {
+                let threads: Vec<_> = ranks::threads(count).unwrap().into_iter().map(|ranks| scope.spawn(|| one(ranks))).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            for run in &all {
+                assert_eq!(run.params, all[0].params, "{name}: not the same on all processes");
+                assert_eq!(run.curator.ledger(), alone.curator.ledger(), "{name}");
+                for (a, b) in run.params.iter().zip(alone.params.iter()) {
+                    let apart = a.data().iter().zip(b.data()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                    assert!(apart < 1e-4, "{name} on {count}: {apart:e}");
+                }
+            }
+            // What is remembered is divided: all of it is there, and what can be divided only once.
+            let mut state = alone.optimizer.save();
+            let mut parts: Vec<_> = all.iter_mut().map(|run| run.optimizer.save()).collect();
+            let mut parts: Vec<Vec<_>> = parts.iter_mut().map(|part| part.arrays_mut()).collect();
+            let shared = |k: usize| parts.iter().filter(|part| !part[k].is_empty()).count();
+            let whole = state.arrays_mut();
+            let single = (0..whole.len()).filter(|&k| shared(k) == 1).count();
+            assert!((0..whole.len()).all(|k| shared(k) >= 1), "{name}: something is lost");
+            assert!(single * 2 > whole.len() || whole.is_empty(), "{name}: {single} of {} are divided", whole.len());
+            for (k, expected) in whole.iter().enumerate() {
+                for part in parts.iter_mut().filter(|part| !part[k].is_empty()) {
+                    let apart =
+                        part[k].data().iter().zip(expected.data()).map(|(a, b)| (a - b).abs() / (1.0 + b.abs())).fold(0.0, f32::max);
+                    assert!(part[k].shape() == expected.shape() && apart < 1e-3, "{name} on {count}: {apart:e}");
+                }
+            }
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! adds its variance to v̂, which in private training is often most of it; DP-AdamBC (Tang, Shpilevskiy, Lécuyer 2024) takes it off again:
 //! m̂/√max(v̂ − s², floor), s the known standard deviation of the noise.
 
+use crate::descent::{Gather, forget};
 use crate::flat::Asking;
 use crate::{Descent, Flat, Note, State, elementwise, within};
 use protocol::{Bound, Geometry, GradientQuery, Noisy, Params, Refused};
@@ -100,6 +101,12 @@ impl Moments {
         }
     }
 
+    /// Remembers nothing of tensors that are not its own; its i-th tensor is tensor `of(i)`.
+    pub(crate) fn keep(&mut self, of: impl Fn(usize) -> usize, own: &dyn Fn(usize) -> bool) {
+        forget(self.first.iter_mut(), &of, own);
+        forget(self.second.iter_mut(), &of, own);
+    }
+
     pub(crate) fn save(&self) -> State {
         let mut state = State::new("moments");
         state.set_number("steps", self.steps as f64);
@@ -142,10 +149,14 @@ impl Descent for Adam {
         Ok(self.asking.query(at, &Geometry::Identity))
     }
 
-    fn direction(&mut self, _: &Params, answer: Noisy<Params>) -> Result<Params, Refused> {
+    fn direction(&mut self, _: &Params, answer: Noisy<Params>, _: Gather<'_>) -> Result<Params, Refused> {
         let mut direction = answer.value;
         self.moments.advance(direction.iter_mut(), answer.std[0], 1.0);
         Ok(direction)
+    }
+
+    fn keep(&mut self, own: &dyn Fn(usize) -> bool) {
+        self.moments.keep(|k| k, own);
     }
 
     fn apply(&self, params: &mut Params, direction: &Params, rate: f64) -> Result<Vec<Note>, Refused> {

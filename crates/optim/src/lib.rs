@@ -42,7 +42,7 @@ mod search;
 mod state;
 
 pub use adam::Adam;
-pub use descent::{Descent, Note};
+pub use descent::{Descent, Gather, Note};
 pub use flat::Flat;
 pub use hyfree::HyFree;
 pub use macadam::MacAdam;

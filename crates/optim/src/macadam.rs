@@ -8,6 +8,7 @@
 //! the variance of a mean of B gradients, while b scales single ones: with c_s = 1, as in the paper, b falls to its floor; c_s = B repairs that. The clamps are given as clip
 //! bounds: h = C²/d makes b = C in every number when all of them are clamped.
 
+use crate::descent::{Gather, forget};
 use crate::flat::Asking;
 use crate::{Descent, Flat, Note, State, elementwise, within};
 use protocol::{Bound, Clipping, Geometry, GradientQuery, Noisy, Params, Positive, Refused};
@@ -103,9 +104,9 @@ impl MacAdam {
         }
     }
 
-    /// Takes one tensor's release in; leaves the direction in its place, and √ŝ in the scale's if there is to be a new one. Returns Σ √ŝ.
-    fn advance(&mut self, k: usize, release: &mut Array, noise: f64, limits: (f32, f32)) -> f64 {
-        let Geometry::Affine { center, scale } = &mut self.geometry else { return 0.0 };
+    /// Takes one tensor's release in; leaves the direction in its place, and √ŝ in the scale's if there is to be a new one.
+    fn advance(&mut self, k: usize, release: &mut Array, noise: f64, limits: (f32, f32)) {
+        let Geometry::Affine { center, scale } = &mut self.geometry else { return };
         let (b1, b2) = self.config.betas;
         let steps = self.steps.min(i32::MAX as u64) as i32;
         let kappa = 2.0 * (b1 - b1.powi(steps)) / (1.0 + b1);
@@ -118,33 +119,37 @@ impl MacAdam {
         let pieces = release.data_mut().par_chunks_mut(PIECE);
         let pieces = pieces.zip(self.first[k].data_mut().par_chunks_mut(PIECE)).zip(self.second[k].data_mut().par_chunks_mut(PIECE));
         let pieces = pieces.zip(self.spread[k].data_mut().par_chunks_mut(PIECE)).zip(center[k].data_mut().par_chunks_mut(PIECE));
-        let sums: Vec<f64> = pieces
-            .zip(scale[k].data_mut().par_chunks_mut(PIECE))
-            .map(|(((((release, first), second), spread), center), scale)| {
-                let mut sum = 0.0;
-                for i in 0..release.len() {
-                    let g = scale[i].mul_add(release[i], center[i]);
-                    first[i] = b1.mul_add(first[i], n1 * g);
-                    second[i] = b2.mul_add(second[i], n2 * g * g);
-                    let mean = c1 * first[i];
-                    let u = match deviation {
-                        Deviation::Literal => (g - mean) * (g - mean),
-                        Deviation::Exact => (g - mean) * (g - center[i]),
-                    };
-                    spread[i] = b1.mul_add(spread[i], n1 * u);
-                    if rescales {
-                        let variance = factor * by_kappa.mul_add(spread[i], -noise * scale[i] * scale[i]);
-                        scale[i] = variance.clamp(limits.0, limits.1).sqrt();
-                        sum += f64::from(scale[i]);
-                    }
-                    center[i] = mean;
-                    release[i] = mean / ((c2 * second[i]).sqrt() + epsilon);
+        pieces.zip(scale[k].data_mut().par_chunks_mut(PIECE)).for_each(|(((((release, first), second), spread), center), scale)| {
+            for i in 0..release.len() {
+                let g = scale[i].mul_add(release[i], center[i]);
+                first[i] = b1.mul_add(first[i], n1 * g);
+                second[i] = b2.mul_add(second[i], n2 * g * g);
+                let mean = c1 * first[i];
+                let u = match deviation {
+                    Deviation::Literal => (g - mean) * (g - mean),
+                    Deviation::Exact => (g - mean) * (g - center[i]),
+                };
+                spread[i] = b1.mul_add(spread[i], n1 * u);
+                if rescales {
+                    let variance = factor * by_kappa.mul_add(spread[i], -noise * scale[i] * scale[i]);
+                    scale[i] = variance.clamp(limits.0, limits.1).sqrt();
                 }
-                sum
-            })
-            .collect();
-        sums.into_iter().sum()
+                center[i] = mean;
+                release[i] = mean / ((c2 * second[i]).sqrt() + epsilon);
+            }
+        });
     }
+}
+
+/// Σ of a tensor's numbers.
+fn total(tensor: &Array) -> f64 {
+    tensor
+        .data()
+        .par_chunks(1 << 14)
+        .map(|numbers| numbers.iter().map(|&x| f64::from(x)).sum::<f64>())
+        .collect::<Vec<_>>()
+        .into_iter()
+        .sum()
 }
 
 impl Descent for MacAdam {
@@ -156,21 +161,31 @@ impl Descent for MacAdam {
         Ok(self.asking.query(at, &self.geometry))
     }
 
-    fn direction(&mut self, _: &Params, answer: Noisy<Params>) -> Result<Params, Refused> {
+    fn direction(&mut self, at: &Params, answer: Noisy<Params>, gather: Gather<'_>) -> Result<Params, Refused> {
         self.steps += 1;
         let mut direction = answer.value;
-        let numbers = direction.numbers() as f64;
+        let numbers = at.numbers() as f64;
         let limit = |clip: Positive| (clip.get().powi(2) / numbers) as f32;
         let limits = (limit(self.config.clips.0), limit(self.config.clips.1));
-        let total: f64 = (0..direction.len()).map(|k| self.advance(k, &mut direction[k], answer.std[0], limits)).sum();
-        if self.steps >= 2 {
-            let root = total.sqrt() as f32;
-            if let Geometry::Affine { scale, .. } = &mut self.geometry {
+        (0..direction.len()).for_each(|k| self.advance(k, &mut direction[k], answer.std[0], limits));
+        if let Geometry::Affine { center, scale } = &mut self.geometry {
+            // The next question is about all tensors.
+            gather(center)?;
+            if self.steps >= 2 {
+                gather(scale)?;
+                let root = scale.iter().map(total).sum::<f64>().sqrt() as f32;
                 scale.iter_mut().for_each(|scale| scale.data_mut().par_iter_mut().for_each(|b| *b = b.sqrt() * root));
             }
         }
         self.draw_center_in();
         Ok(direction)
+    }
+
+    /// The center and the scale of all tensors are needed to ask; the moments are not.
+    fn keep(&mut self, own: &dyn Fn(usize) -> bool) {
+        for moments in [&mut self.first, &mut self.second, &mut self.spread] {
+            forget(moments.iter_mut(), |k| k, own);
+        }
     }
 
     fn apply(&self, params: &mut Params, direction: &Params, rate: f64) -> Result<Vec<Note>, Refused> {

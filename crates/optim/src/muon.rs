@@ -9,6 +9,7 @@
 //! the Frobenius normaliser that is the same, and with the other it keeps both terms on one scale. r² ← μ² r² + ν² follows the noise that was actually added.
 
 use crate::adam::{self, Moments};
+use crate::descent::{Gather, forget};
 use crate::flat::Asking;
 use crate::newton_schulz::{self, Scratch, orthogonalise};
 use crate::{Descent, Note, Probes, State, elementwise, within};
@@ -196,7 +197,7 @@ impl Descent for Muon {
         Ok(self.asking.query(at, &Geometry::Identity))
     }
 
-    fn direction(&mut self, _: &Params, answer: Noisy<Params>) -> Result<Params, Refused> {
+    fn direction(&mut self, _: &Params, answer: Noisy<Params>, _: Gather<'_>) -> Result<Params, Refused> {
         let mut direction = answer.value;
         let momentum = self.config.momentum;
         for (index, &k) in self.matrices.iter().enumerate() {
@@ -204,7 +205,7 @@ impl Descent for Muon {
             self.variance[index] = momentum * momentum * self.variance[index] + answer.std[index].powi(2);
         }
         // The most expensive first, so that no thread is left with one of them at the end.
-        let mut order: Vec<usize> = (0..self.matrices.len()).collect();
+        let mut order: Vec<usize> = (0..self.matrices.len()).filter(|&index| !self.momentum[index].is_empty()).collect();
         order.sort_by_key(|&index| {
             std::cmp::Reverse(self.momentum[index].len() * self.momentum[index].rows().min(self.momentum[index].cols()))
         });
@@ -226,6 +227,18 @@ impl Descent for Muon {
         self.others.iter().zip(others).for_each(|(&k, array)| direction[k] = array);
         self.steps += 1;
         Ok(direction)
+    }
+
+    /// In billionths of a second, roughly: noise and updates take some ten a number, and a product of the iteration one or two for each of the shorter side's.
+    fn work(&self, tensor: usize, at: &Params) -> f64 {
+        let matrix = &at[tensor];
+        let products = if self.matrices.contains(&tensor) { matrix.rows().min(matrix.cols()) * (1 + 2 * self.config.probes) } else { 0 };
+        matrix.len() as f64 * (10.0 + 0.75 * products as f64)
+    }
+
+    fn keep(&mut self, own: &dyn Fn(usize) -> bool) {
+        forget(self.momentum.iter_mut(), |index| self.matrices[index], own);
+        self.moments.keep(|index| self.others[index], own);
     }
 
     fn apply(&self, params: &mut Params, direction: &Params, rate: f64) -> Result<Vec<Note>, Refused> {

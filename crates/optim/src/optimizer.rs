@@ -35,6 +35,16 @@ impl Optimizer {
         std::iter::once(own).chain(self.search.fresh_lot(step)).collect()
     }
 
+    /// What each tensor costs, in any unit: by it, tensors are divided among processes.
+    pub fn work(&self, params: &Params) -> Vec<f64> {
+        (0..params.len()).map(|tensor| self.descent.work(tensor, params)).collect()
+    }
+
+    /// Works on these tensors only: other processes work on the others, and the oracle answers and gathers accordingly. Called before anything else.
+    pub fn keep(&mut self, own: &dyn Fn(usize) -> bool) {
+        self.descent.keep(own);
+    }
+
     /// How many steps it has made.
     pub fn steps(&self) -> u64 {
         self.steps
@@ -49,7 +59,8 @@ impl Optimizer {
         let query = self.descent.query(params)?;
         oracle.draw(&lots[0])?;
         let answer = oracle.gradient(&query)?;
-        let direction = self.descent.direction(params, answer)?;
+        let mut direction = self.descent.direction(params, answer, &mut |parts| oracle.gather(parts))?;
+        oracle.gather(&mut direction)?;
         let descent = &self.descent;
         let mut trial = |rate: f64| {
             let mut there = params.clone();

@@ -1,5 +1,6 @@
 //! DP-SGD with momentum (Abadi et al. 2016): v ← μ v + g, θ ← (1 − η λ) θ − η v.
 
+use crate::descent::{Gather, forget};
 use crate::flat::Asking;
 use crate::{Descent, Flat, Note, State, elementwise, within};
 use protocol::{Bound, Geometry, GradientQuery, Noisy, Params, Refused};
@@ -47,12 +48,16 @@ impl Descent for Sgd {
         Ok(self.asking.query(at, &Geometry::Identity))
     }
 
-    fn direction(&mut self, _: &Params, answer: Noisy<Params>) -> Result<Params, Refused> {
+    fn direction(&mut self, _: &Params, answer: Noisy<Params>, _: Gather<'_>) -> Result<Params, Refused> {
         let momentum = self.config.momentum as f32;
         for (velocity, gradient) in self.velocity.iter_mut().zip(answer.value.iter()) {
             elementwise::update(velocity, gradient, |v, g| momentum.mul_add(v, g));
         }
         Ok(self.velocity.clone())
+    }
+
+    fn keep(&mut self, own: &dyn Fn(usize) -> bool) {
+        forget(self.velocity.iter_mut(), |k| k, own);
     }
 
     fn apply(&self, params: &mut Params, direction: &Params, rate: f64) -> Result<Vec<Note>, Refused> {

@@ -39,6 +39,12 @@ impl State {
         self.parts.insert(name.into(), part);
     }
 
+    /// All tensors, in an order that depends on their names only.
+    pub fn arrays_mut(&mut self) -> Vec<&mut Array> {
+        let own = self.tensors.values_mut().flatten();
+        own.chain(self.parts.values_mut().flat_map(Self::arrays_mut)).collect()
+    }
+
     /// Refuses the state of something else.
     pub(crate) fn is_of(&self, kind: &str) -> Result<(), Refused> {
         if self.kind == kind { Ok(()) } else { Err(Refused::Query(format!("the state of {kind} expected, got that of {}", self.kind))) }
@@ -60,10 +66,12 @@ impl State {
     /// Takes tensors out and puts them where others of the same shapes are.
     pub(crate) fn tensors_into(&mut self, name: &str, into: &mut [Array]) -> Result<(), Refused> {
         let tensors = self.tensors.remove(name).ok_or_else(|| self.missing(name))?;
-        if tensors.len() != into.len() || tensors.iter().zip(into.iter()).any(|(a, b)| a.shape() != b.shape()) {
+        // What is empty belongs to another process.
+        let own = |into: &Array| !into.is_empty();
+        if tensors.len() != into.len() || tensors.iter().zip(into.iter()).any(|(a, b)| a.shape() != b.shape() && own(b)) {
             return Err(Refused::Query(format!("the state of {}: {name} has other shapes than the parameters", self.kind)));
         }
-        into.iter_mut().zip(tensors).for_each(|(into, tensor)| *into = tensor);
+        into.iter_mut().zip(tensors).filter(|(into, _)| own(into)).for_each(|(into, tensor)| *into = tensor);
         Ok(())
     }
 

@@ -95,7 +95,7 @@ fn the_momentum_carries_the_noise_that_is_declared() {
     for t in 1..=12u64 {
         let mut value = normal(100, 100, &Key::from_seed(t));
         value.data_mut().iter_mut().for_each(|x| *x *= nu as f32);
-        muon.direction(&params, Noisy { value: Params::new(vec![value]), std: vec![nu] }).unwrap();
+        muon.direction(&params, Noisy { value: Params::new(vec![value]), std: vec![nu] }, &mut |_| Ok(())).unwrap();
         let state = muon.save();
         let followed = state.numbers["variance 0"];
         let total = (1.0 - 0.8f64.powi(t as i32)) / 0.2;
@@ -264,7 +264,7 @@ fn spread_of_macadam(deviation: Deviation, steps: u64) -> f64 {
         let encode = |((z, m), b): ((&f32, &f32), &f32)| (2.0 + z - m) / b;
         let encoded = value.data().iter().zip(center[0].data()).zip(scale[0].data()).map(encode).collect();
         let value = Params::new(vec![Array::new([count], encoded).unwrap()]);
-        macadam.direction(&params, Noisy { value, std: vec![0.0] }).unwrap();
+        macadam.direction(&params, Noisy { value, std: vec![0.0] }, &mut |_| Ok(())).unwrap();
     }
     let spread = &macadam.save().tensors["spread"][0];
     spread.data().iter().map(|&x| f64::from(x)).sum::<f64>() / count as f64
@@ -309,7 +309,7 @@ fn macadams_scale_has_the_right_fixed_point() {
                 let mean = (variances[i] / lot).sqrt() * f64::from(data.data()[i]);
                 ((mean - f64::from(center[0].data()[i])) / f64::from(scale[0].data()[i]) + sigma / lot * f64::from(noise.data()[i])) as f32
             });
-            macadam.direction(&params, Noisy { value: Params::new(vec![released]), std: vec![sigma / lot] }).unwrap();
+            macadam.direction(&params, Noisy { value: Params::new(vec![released]), std: vec![sigma / lot] }, &mut |_| Ok(())).unwrap();
         }
         let scale = &macadam.save().tensors["scale"][0];
         for (parity, variance) in [(0, 1.0f64), (1, 9.0)] {

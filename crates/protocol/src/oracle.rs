@@ -21,6 +21,15 @@ pub trait Oracle {
     /// # Errors
     /// If it was not announced, or does not fit the model.
     fn loss(&mut self, query: &LossQuery<'_>) -> Result<Noisy<f64>, Refused>;
+
+    /// Where several processes ask together, each is answered and works on tensors of its own, and the others' are empty. This makes whole, on all of them, what each has made of its own tensors.
+    ///
+    /// # Errors
+    /// If a process is gone.
+    fn gather(&mut self, parts: &mut Params) -> Result<(), Refused> {
+        let _ = parts;
+        Ok(())
+    }
 }
 
 /// A release, with its public noise law.

@@ -25,7 +25,7 @@ mod wire;
 #[cfg(feature = "mpi")]
 pub use launched::launched;
 pub use share::share;
-pub use talk::{Pending, Ranks, launcher};
+pub use talk::{Pending, Ranks, launcher, neighbours};
 pub use threads::threads;
 pub use together::Parts;
 pub use wire::{Lost, Message, Room, Wire};

@@ -169,10 +169,18 @@ fn gone() -> Lost {
     Lost("the thread that talks to the other processes is gone".into())
 }
 
-/// As how many processes a launcher started this program, as far as it says so.
-pub fn launcher() -> Option<usize> {
-    let number = |name: &str| std::env::var(name).ok()?.parse().ok();
+/// Which of how many processes this is that a launcher started, as far as it says so.
+pub fn launcher() -> Option<(usize, usize)> {
     // Open MPI, MPICH and Intel MPI, and Slurm where it stands in for their launchers.
-    let slurm = || std::env::var_os("PMIX_RANK").and_then(|_| number("SLURM_NTASKS"));
-    number("OMPI_COMM_WORLD_SIZE").or_else(|| number("PMI_SIZE")).or_else(slurm)
+    let of = |rank: &str, ranks: &str| number(rank).zip(number(ranks));
+    of("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE").or_else(|| of("PMI_RANK", "PMI_SIZE")).or_else(|| of("PMIX_RANK", "SLURM_NTASKS"))
+}
+
+/// How many of the processes are on this machine, as far as the launcher says so.
+pub fn neighbours() -> Option<usize> {
+    number("OMPI_COMM_WORLD_LOCAL_SIZE").or_else(|| number("MPI_LOCALNRANKS")).filter(|&count| count > 0)
+}
+
+fn number(name: &str) -> Option<usize> {
+    std::env::var(name).ok()?.parse().ok()
 }

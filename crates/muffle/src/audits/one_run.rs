@@ -39,7 +39,7 @@ impl OneRun {
         let limit = data::limit(&config.data, &subject)?;
         let (people, _) = data::people(config, &subject.preparation(&labels, limit), &std::env::temp_dir())?;
         let mut config = config.clone();
-        config.training.micro_batch = Auto::Value(config.training.micro_batch.or_else(|| memory::micro_batch(&subject.network, limit)));
+        config.training.micro_batch = Auto::Value(config.training.micro_batch.or_else(|| memory::micro_batch(&subject.network, limit, 1)));
         self.with(&config, &subject.network, &subject.params, people, said)
     }
 

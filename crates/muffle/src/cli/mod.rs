@@ -20,6 +20,7 @@ mod verify;
 
 use crate::Failed;
 use clap::{Parser, Subcommand};
+use ranks::Ranks;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -121,9 +122,18 @@ impl std::fmt::Display for Failure {
 pub fn main() -> ExitCode {
     // clap exits with 2 on bad usage and 0 on --help by itself.
     let muffle = Muffle::parse();
+    let ranks = match launched(matches!(muffle.command, Command::Train(_) | Command::Resume(_))) {
+        Ok(ranks) => ranks,
+        Err(failure) => {
+            if ranks::launcher().is_none_or(|(rank, _)| rank == 0) {
+                eprintln!("muffle: {failure}");
+            }
+            return ExitCode::from(failure.code());
+        }
+    };
     let result = match muffle.command {
-        Command::Train(command) => command.run(),
-        Command::Resume(command) => command.run(),
+        Command::Train(command) => command.run(&ranks),
+        Command::Resume(command) => command.run(&ranks),
         Command::Eval(command) => command.run(),
         Command::Compare(command) => command.run(),
         Command::Report(command) => command.run(),
@@ -141,10 +151,35 @@ pub fn main() -> ExitCode {
         Err(failure) => {
             // Names and texts out of files may hold anything; a terminal gets one line.
             let line: String = failure.to_string().chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect();
-            eprintln!("muffle: {line}");
+            // Of several processes that fail alike, the first one says so and ends all.
+            if matches!(failure, Failure::Stopped(_)) && !ranks.is_first() {
+                return ExitCode::from(failure.code());
+            }
+            if !ranks.is_first() {
+                std::thread::sleep(std::time::Duration::from_secs(1));
+            }
+            let who = if ranks.is_first() { String::new() } else { format!("{}: ", ranks.name()) };
+            eprintln!("muffle: {who}{line}");
+            if !matches!(failure, Failure::Stopped(_)) {
+                ranks.end(failure.code());
+            }
             ExitCode::from(failure.code())
         }
     }
+}
+
+/// This process among those that an MPI launcher started, or alone.
+fn launched(trains: bool) -> Result<Ranks, Failure> {
+    let Some((_, count)) = ranks::launcher().filter(|(_, count)| *count > 1) else { return Ok(Ranks::alone()) };
+    if !trains {
+        return Err(Failure::Input(format!("started as {count} processes; only train and resume work together, start it once")));
+    }
+    #[cfg(feature = "mpi")]
+    return Ok(ranks::launched().map_err(|lost| Failure::Input(lost.to_string()))?.unwrap_or_else(Ranks::alone));
+    #[cfg(not(feature = "mpi"))]
+    Err(Failure::Input(format!(
+        "started as {count} processes, but built without MPI, so that each would train by itself: build it with --features mpi"
+    )))
 }
 
 #[cfg(test)]

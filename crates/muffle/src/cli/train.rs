@@ -4,9 +4,11 @@ use super::Failure;
 use super::number::{count, real};
 use super::output::{fields, print, print_json, up, up_e};
 use super::progress::Terminal;
+use crate::Outcome;
 use crate::config::{Auto, Config, FoundBy, Publicity, Rate};
-use crate::{Outcome, run};
+use crate::run::{self, Silent, Watch};
 use clap::Args;
+use ranks::Ranks;
 use std::path::{Path, PathBuf};
 
 /// Train a model privately
@@ -14,7 +16,8 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "Examples:\n  muffle train\n  muffle train RUN.toml --epsilon 3 --out runs/three\n  \
     muffle train RUN.toml --optimizer dp-adam --set optimizer.clip=0.5 --set data.max_length=80\n  muffle train --print-config > RUN.toml\n\n\
     Without a RUN.toml a small model is trained on a corpus that comes with the program. Paths in a RUN.toml are relative to it.\n\
-    An interrupted run (Ctrl-C, or worse) goes on with: muffle resume DIR")]
+    An interrupted run (Ctrl-C, or worse) goes on with: muffle resume DIR\n\
+    On several machines or in several processes: mpirun -n 4 muffle train RUN.toml (a muffle that was built with the feature mpi)")]
 pub(crate) struct Train {
     /// What to do; without it, the embedded default
     #[arg(value_name = "RUN.toml")]
@@ -106,15 +109,17 @@ impl Changes {
 }
 
 impl Train {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Failure> {
         let config = self.changes.apply(self.config.as_deref())?;
         if self.print_config {
-            print(config.print().trim_end());
+            if ranks.is_first() {
+                print(config.print().trim_end());
+            }
             return Ok(());
         }
         let out = self.out.unwrap_or_else(free);
-        let outcome = run::train(&config, &out, &mut Terminal::new()).map_err(|failed| Failure::of_run(failed, &out))?;
-        tell(&outcome, self.json);
+        let outcome = run::train_among(ranks, &config, &out, &mut *watch(ranks)).map_err(|failed| Failure::of_run(failed, &out))?;
+        outcome.iter().for_each(|outcome| tell(outcome, self.json));
         Ok(())
     }
 }
@@ -122,7 +127,8 @@ impl Train {
 /// Go on with an interrupted run
 #[derive(Args)]
 #[command(after_help = "Example:\n  muffle resume muffle-run\n\n\
-    It goes on from the last checkpoint. What was charged since then stays charged: the run ends that many steps earlier, within the same budget.")]
+    It goes on from the last checkpoint. What was charged since then stays charged: the run ends that many steps earlier, within the same budget.\n\
+    Under an MPI launcher it goes on with as many processes as there are now.")]
 pub(crate) struct Resume {
     /// The folder of the run
     #[arg(value_name = "DIR")]
@@ -133,11 +139,16 @@ pub(crate) struct Resume {
 }
 
 impl Resume {
-    pub(crate) fn run(self) -> Result<(), Failure> {
-        let outcome = run::resume(&self.folder, &mut Terminal::new()).map_err(|failed| Failure::of_run(failed, &self.folder))?;
-        tell(&outcome, self.json);
+    pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Failure> {
+        let outcome = run::resume_among(ranks, &self.folder, &mut *watch(ranks)).map_err(|failed| Failure::of_run(failed, &self.folder))?;
+        outcome.iter().for_each(|outcome| tell(outcome, self.json));
         Ok(())
     }
+}
+
+/// The first process speaks; the others are asked to stop by it alone.
+fn watch(ranks: &Ranks) -> Box<dyn Watch> {
+    if ranks.is_first() { Box::new(Terminal::new()) } else { Box::new(Silent) }
 }
 
 /// The first folder of its name that is free.

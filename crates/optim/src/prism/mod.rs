@@ -12,6 +12,7 @@ pub mod retraction;
 
 use self::coordinates::{Tangent, lift, transport};
 use crate::adam::{self, Moments};
+use crate::descent::Gather;
 use crate::flat::Asking;
 use crate::{Descent, Flat, Note, Probes, State, elementwise, within};
 use protocol::{Bound, Frame, Geometry, GradientQuery, Noisy, Params, Refused, Role, Trainable};
@@ -44,6 +45,13 @@ struct Pair {
     moment: Tangent,
     /// V_A and V_B, r×r.
     second: (Array, Array),
+}
+
+impl Pair {
+    /// Whether this process works on it.
+    fn is_own(&self) -> bool {
+        !self.moment.x.is_empty()
+    }
 }
 
 /// Descent along matrices of fixed rank.
@@ -119,14 +127,14 @@ impl Descent for Prism {
         let frames = self.pairs.iter().map(|pair| Ok(Frame::new(at, pair.left, pair.right)?)).collect::<Result<Vec<_>, Refused>>()?;
         let before = std::mem::replace(&mut self.geometry, Geometry::Tangent { frames });
         if let (Geometry::Tangent { frames: before }, Geometry::Tangent { frames: now }) = (&before, &self.geometry) {
-            for ((pair, before), now) in self.pairs.iter_mut().zip(before).zip(now) {
+            for ((pair, before), now) in self.pairs.iter_mut().zip(before).zip(now).filter(|((pair, _), _)| pair.is_own()) {
                 pair.moment = transport(before, now, &pair.moment);
             }
         }
         Ok(self.asking.query(at, &self.geometry))
     }
 
-    fn direction(&mut self, _: &Params, answer: Noisy<Params>) -> Result<Params, Refused> {
+    fn direction(&mut self, _: &Params, answer: Noisy<Params>, _: Gather<'_>) -> Result<Params, Refused> {
         self.steps += 1;
         let mut direction = answer.value;
         self.geometry.decode(&mut direction);
@@ -138,7 +146,7 @@ impl Descent for Prism {
         if frames.len() != self.pairs.len() {
             return Err(Refused::Query("an answer before a question".into()));
         }
-        for (pair, frame) in self.pairs.iter_mut().zip(frames) {
+        for (pair, frame) in self.pairs.iter_mut().zip(frames).filter(|(pair, _)| pair.is_own()) {
             let release = Tangent { x: std::mem::take(&mut direction[pair.left]), y: std::mem::take(&mut direction[pair.right]) };
             for (moment, release) in [(&mut pair.moment.x, &release.x), (&mut pair.moment.y, &release.y)] {
                 elementwise::update(moment, release, |m, g| (b1 as f32).mul_add(m, (1.0 - b1) as f32 * g));
@@ -164,6 +172,15 @@ impl Descent for Prism {
         self.moments.advance(heads.iter_mut(), answer.std[0], self.config.head_ratio);
         self.heads.iter().zip(heads).for_each(|(&k, array)| direction[k] = array);
         Ok(direction)
+    }
+
+    /// Both factors of a pair must be its own, or neither.
+    fn keep(&mut self, own: &dyn Fn(usize) -> bool) {
+        for pair in self.pairs.iter_mut().filter(|pair| !own(pair.left)) {
+            pair.moment = Tangent { x: Array::default(), y: Array::default() };
+            pair.second = Default::default();
+        }
+        self.moments.keep(|index| self.heads[index], own);
     }
 
     fn apply(&self, params: &mut Params, direction: &Params, rate: f64) -> Result<Vec<Note>, Refused> {

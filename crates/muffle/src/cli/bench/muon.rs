@@ -74,7 +74,7 @@ impl BenchMuon {
         for repeat in 0..=self.repeats.max(1) {
             let answer = Noisy { value: release.clone(), std: vec![1e-2; muon.bounds().len()] };
             let start = Instant::now();
-            muon.direction(&params, answer).map_err(|refused| Failure::Input(refused.to_string()))?;
+            muon.direction(&params, answer, &mut |_| Ok(())).map_err(|refused| Failure::Input(refused.to_string()))?;
             if repeat > 0 {
                 times.push(start.elapsed().as_secs_f64());
             }

@@ -1,0 +1,161 @@
+//! Several processes: what they release is what one releases, and neighbouring data sets stay within the declared sensitivity. Threads stand for processes.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use curator::{Randomness, Records, Sampling};
+use model::Example;
+use protocol::{Announcement, Bound, LossQuery, Oracle, Params};
+use ranks::{Ranks, threads};
+use support::{ALL, Asking, Kind, askings, curator, network, poisson, record, records, sums};
+use tensor::Array;
+
+/// The same work on so many.
+fn on<T: Send>(count: usize, work: impl Fn(&Ranks) -> T + Sync) -> Vec<T> {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let all: Vec<_> = threads(count).unwrap().into_iter().map(|ranks| scope.spawn(move || work(&ranks))).collect();
+        all.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+fn owners(tensors: usize, count: usize) -> Vec<usize> {
+    (0..tensors).map(|tensor| tensor % count).collect()
+}
+
+fn people(kind: Kind, place: usize, who: Option<Example>) -> Records {
+    let mut places: Vec<Option<Example>> = records(kind, 150).into_iter().map(Some).collect();
+    places[place] = who;
+    Records::with_vacancies(places)
+}
+
+/// Two releases by one of several: what it owns, and all of it put together.
+fn released(ranks: &Ranks, kind: Kind, records: Records, sampling: Sampling, asking: &Asking) -> Vec<(Params, Params)> {
+    let (mut curator, at) = curator(kind, records, sampling, 11);
+    curator.join(ranks.clone(), owners(at.len(), ranks.count())).unwrap();
+    let one = |_| {
+        let own = asking.ask(&mut curator, &at).unwrap().value;
+        let mut whole = own.clone();
+        curator.gather(&mut whole).unwrap();
+        (own, whole)
+    };
+    (0..2).map(one).collect()
+}
+
+/// With the same randomness 1, 2 and 4 processes release the same but for rounding: the noise, which is ten thousand times as large, is there exactly once. Lots are so large that some of it travels while the rest is summed, and so small that
+/// some have nobody.
+#[test]
+fn any_number_of_processes_releases_the_same() {
+    for kind in ALL {
+        let (network, params) = network(kind);
+        for sampling in [poisson(0.9), poisson(0.01)] {
+            for asking in askings(kind, &network, &params, 0.3, 0.5) {
+                let alone = on(1, |ranks| released(ranks, kind, people(kind, 0, None), sampling, &asking)).remove(0);
+                for count in [2, 4] {
+                    let all = on(count, |ranks| released(ranks, kind, people(kind, 0, None), sampling, &asking));
+                    for (release, (_, expected)) in alone.iter().enumerate() {
+                        for (rank, of) in all.iter().enumerate() {
+                            let (own, whole) = &of[release];
+                            assert_eq!(whole, &all[0][release].1, "the same on all processes");
+                            for (k, tensor) in own.iter().enumerate() {
+                                // Each has its own, and nobody else's.
+                                assert_eq!(*tensor, if k % count == rank { whole[k].clone() } else { Array::zeros([0]) });
+                            }
+                            for (a, b) in whole.iter().zip(expected.iter()) {
+                                let apart = a.data().iter().zip(b.data()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                                assert!(apart < 1e-5, "{kind:?} {count} {apart:e}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One record more or less, at any place of the lot of either process, moves the sums by at most the bound: those that travel early and those that come last.
+#[test]
+fn neighbours_stay_within_the_sensitivity() {
+    for kind in ALL {
+        let (network, params) = network(kind);
+        for asking in askings(kind, &network, &params, 0.3, 1e-3) {
+            for place in [0, 1, 70, 148, 149] {
+                let sums = |who: Option<Example>| {
+                    let of = |ranks: &Ranks| released(ranks, kind, people(kind, place, who.clone()), Sampling::Full, &asking);
+                    let whole = on(2, of).remove(0).remove(0).1;
+                    sums(&protocol::Noisy { value: whole, std: Vec::new() }, 150.0)
+                };
+                let (with, without) = (sums(Some(record(kind, 41, 1e4))), sums(None));
+                let apart: Vec<Vec<f64>> = with.iter().zip(&without).map(|(a, b)| a.iter().zip(b).map(|(a, b)| a - b).collect()).collect();
+                for (block, bound) in asking.bounds.iter().enumerate() {
+                    // What is released was rounded to f32.
+                    assert!(asking.norm(&apart, block) <= bound.clip.get() * (1.0 + 1e-4), "{kind:?} {place} {block}");
+                }
+            }
+        }
+    }
+}
+
+/// Losses are one number, which everybody gets.
+#[test]
+fn losses_are_the_same_everywhere() {
+    let loss = |ranks: &Ranks| {
+        let (mut curator, at) = curator(Kind::Mlp, people(Kind::Mlp, 3, None), poisson(0.5), 5);
+        curator.join(ranks.clone(), owners(at.len(), ranks.count())).unwrap();
+        let bound = Bound::new(2.0, 0.7).unwrap();
+        curator.draw(&Announcement::default().and(bound.sigma, 1)).unwrap();
+        curator.loss(&LossQuery { at: &at, bound }).unwrap().value
+    };
+    let alone = on(1, loss)[0];
+    for count in [2, 3] {
+        let all = on(count, loss);
+        assert!(all.iter().all(|loss| *loss == all[0]) && (all[0] - alone).abs() < 1e-6, "{all:?} {alone}");
+    }
+}
+
+/// What is not finite is left out by whoever sums it, early or late.
+#[test]
+fn a_record_that_overflows_is_left_out() {
+    for place in [1, 149] {
+        let (network, params) = network(Kind::Mlp);
+        let asking = askings(Kind::Mlp, &network, &params, 0.3, 1e-3).remove(0);
+        let whole = |who: Option<Example>| {
+            on(2, |ranks| released(ranks, Kind::Mlp, people(Kind::Mlp, place, who.clone()), Sampling::Full, &asking)).remove(0).remove(0).1
+        };
+        let (with, without) = (whole(Some(record(Kind::Mlp, 41, f32::INFINITY))), whole(None));
+        let apart = with.iter().zip(without.iter()).flat_map(|(a, b)| a.data().iter().zip(b.data()).map(|(a, b)| (a - b).abs()));
+        assert!(apart.fold(0.0, f32::max) < 1e-6);
+    }
+}
+
+/// A process that is at another step is noticed before anything is computed.
+#[test]
+fn processes_that_do_not_do_the_same_are_stopped() {
+    let said = on(2, |ranks| {
+        let (mut curator, at) = curator(Kind::Mlp, people(Kind::Mlp, 0, None), poisson(0.5), 5);
+        curator.join(ranks.clone(), owners(at.len(), 2)).unwrap();
+        let bound = Bound::new(1.0, if ranks.is_first() { 1.0 } else { 2.0 }).unwrap();
+        curator.draw(&Announcement::default().and(bound.sigma, 1)).unwrap_err().to_string()
+    });
+    assert!(said.iter().all(|said| said.contains("rank 1 and rank 0 are not doing the same")), "{said:?}");
+}
+
+/// The secret is the first one's.
+#[test]
+fn one_secret_for_all() {
+    let drawn = on(3, |ranks| {
+        let (network, at) = network(Kind::Mlp);
+        let randomness = Randomness::shared(ranks).unwrap();
+        let door = curator::Door::unlimited();
+        let mut curator = curator::Curator::new(network, people(Kind::Mlp, 0, None), poisson(0.5), door, randomness).unwrap();
+        curator.join(ranks.clone(), owners(at.len(), 3)).unwrap();
+        let bound = Bound::new(1.0, 1.0).unwrap();
+        curator.draw(&Announcement::default().and(bound.sigma, 1)).unwrap();
+        curator.loss(&LossQuery { at: &at, bound }).unwrap().value
+    });
+    assert!(drawn.iter().all(|loss| *loss == drawn[0]), "{drawn:?}");
+    // Owners that are not there are refused.
+    let (mut curator, at) = curator(Kind::Mlp, people(Kind::Mlp, 0, None), poisson(0.5), 5);
+    assert!(curator.join(Ranks::alone(), owners(at.len(), 2)).is_err() && curator.join(Ranks::alone(), vec![0]).is_err());
+}

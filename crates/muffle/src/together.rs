@@ -1,0 +1,104 @@
+//! What a run of several processes needs beyond what each of them does alone: the same beginning, parts of the optimizer's memory put together, parameters that stay the same.
+
+use crate::config::{Auto, Config};
+use crate::{Failed, snapshot};
+use optim::State;
+use protocol::Params;
+use ranks::Ranks;
+use tensor::Array;
+
+/// Steps between comparisons of the parameters.
+pub(crate) const COMPARED_EVERY: u64 = 32;
+
+impl From<ranks::Lost> for Failed {
+    fn from(lost: ranks::Lost) -> Self {
+        Self::Input(lost.to_string())
+    }
+}
+
+/// Refuses to go on if something is not the same on all processes. Of the things that are not, the first is named.
+pub(crate) fn same(ranks: &Ranks, things: &[(&str, String)]) -> Result<(), Failed> {
+    if ranks.count() == 1 {
+        return Ok(());
+    }
+    for (name, what) in things {
+        let all = ranks.everybodys(what.clone().into_bytes())?;
+        if let Some(rank) = all.iter().position(|theirs| *theirs != all[0]) {
+            return Err(Failed::Input(format!("rank {rank} has another {name} than rank 0: all processes need the same")));
+        }
+    }
+    Ok(())
+}
+
+/// Compares the parameters of all processes.
+pub(crate) fn same_params(ranks: &Ranks, params: &Params) -> Result<(), Failed> {
+    if ranks.count() == 1 {
+        return Ok(());
+    }
+    let all = ranks.everybodys(snapshot::fingerprint(params.iter()).to_le_bytes().to_vec())?;
+    match all.iter().position(|theirs| *theirs != all[0]) {
+        None => Ok(()),
+        Some(rank) => Err(Failed::Input(format!(
+            "the parameters of rank {rank} are no longer those of rank 0 (other processors, or faulty memory); the run goes on from its last checkpoint with muffle resume"
+        ))),
+    }
+}
+
+/// The first process first, then the others: what it fetches into a cache, they find there.
+pub(crate) fn in_turn<T>(ranks: &Ranks, work: impl FnOnce() -> Result<T, Failed>) -> Result<T, Failed> {
+    if ranks.is_first() {
+        let done = work()?;
+        ranks.first_says(Vec::new())?;
+        return Ok(done);
+    }
+    ranks.first_says(Vec::new())?;
+    work()
+}
+
+/// Puts together, on the first process, what each remembers of its own tensors.
+pub(crate) fn complete(ranks: &Ranks, mut state: State) -> Result<State, Failed> {
+    if ranks.count() == 1 {
+        return Ok(state);
+    }
+    let shapes: Vec<Vec<usize>> = state.arrays_mut().iter().map(|array| array.shape().to_vec()).collect();
+    let text = serde_json::to_vec(&shapes).map_err(|error| Failed::Input(error.to_string()))?;
+    let everybodys: Vec<Vec<Vec<usize>>> = ranks
+        .everybodys(text)?
+        .iter()
+        .map(|text| serde_json::from_slice(text).map_err(|error| Failed::Input(error.to_string())))
+        .collect::<Result<_, _>>()?;
+    let numbers = state.arrays_mut().into_iter().map(|array| std::mem::take(array).into_data()).collect();
+    let numbers = ranks.complete_first(numbers)?;
+    for (k, (array, numbers)) in state.arrays_mut().into_iter().zip(numbers).enumerate() {
+        let shape = everybodys.iter().filter_map(|shapes| shapes.get(k)).find(|shape| shape.iter().product::<usize>() == numbers.len());
+        let shape = shape.filter(|shape| !shape.is_empty() || numbers.len() == 1).cloned().unwrap_or_else(|| vec![numbers.len()]);
+        *array = Array::new(shape, numbers).map_err(|error| Failed::Input(error.to_string()))?;
+    }
+    Ok(state)
+}
+
+/// As many threads as were asked for, or this process's share of the machine.
+pub(crate) fn set_threads(ranks: &Ranks, config: &Config) {
+    let threads = match config.training.threads {
+        Auto::Value(threads) => threads,
+        Auto::Auto if ranks.count() == 1 => return,
+        Auto::Auto => {
+            let usable = std::thread::available_parallelism().map_or(1, usize::from);
+            // A launcher that has given each process cores of its own has divided them already.
+            let divided = online().is_some_and(|online| usable < online);
+            if divided { usable } else { (usable / ranks::neighbours().unwrap_or_else(|| ranks.count())).max(1) }
+        }
+    };
+    // Refused if the pool is there already, which is as good.
+    let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+}
+
+/// The cores of the machine, as Linux tells them: 0-3,8.
+fn online() -> Option<usize> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
+    let range = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(last.parse::<usize>().ok()?.checked_sub(first.parse().ok()?)? + 1)
+    };
+    text.trim().split(',').map(range).sum()
+}
