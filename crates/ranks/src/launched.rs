@@ -68,7 +68,12 @@ impl Launched {
         if self.said.elapsed() < EVERY || self.ranks == 1 {
             return;
         }
+        // Whoever was asleep himself has heard nothing in that time.
+        let asleep = self.said.elapsed() > SILENCE / 2;
         self.said = Instant::now();
+        if asleep {
+            self.heard.fill(self.said);
+        }
         let neighbours = if self.rank == 0 { 1..self.ranks } else { 0..1 };
         neighbours.clone().for_each(|other| self.world.process_at_rank(other as i32).send_with_tag(&[0u8][..], BEAT));
         while let Some(status) = self.world.any_process().immediate_probe_with_tag(BEAT) {

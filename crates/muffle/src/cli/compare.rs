@@ -56,7 +56,7 @@ impl Compare {
         };
         let changes = self.set_for.iter().map(split).collect::<Result<_, _>>()?;
         let comparison = Comparison { config, optimizers: self.optimizers.clone(), changes, seeds: self.seeds.clone() };
-        let compared = comparison.run(&self.out, &mut Terminal::new()).map_err(|failed| match failed {
+        let compared = comparison.run(&self.out, &mut Terminal::new(1)).map_err(|failed| match failed {
             Failed::Stopped => Failure::Stopped("the same command".into()),
             other => other.into(),
         })?;

@@ -29,8 +29,8 @@ struct Said {
 }
 
 impl Terminal {
-    /// Listens for Ctrl-C from now on.
-    pub(crate) fn new() -> Self {
+    /// Listens for Ctrl-C from now on. Of several processes, all are asked to stop if one is gone.
+    pub(crate) fn new(processes: usize) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let heard = stop.clone();
         // The first asks the run to stop after its step, the second ends the process; nothing is lost either way. Refused if somebody listens already.
@@ -38,7 +38,12 @@ impl Terminal {
             if heard.swap(true, Ordering::SeqCst) {
                 std::process::exit(130);
             }
-            eprintln!("\nmuffle: stopping after this step (again to stop at once)");
+            match processes {
+                1 => eprintln!("\nmuffle: stopping after this step (again to stop at once)"),
+                _ => eprintln!(
+                    "\nmuffle: asked to stop, by somebody or because another process is gone; what was charged is written down: go on with muffle resume"
+                ),
+            }
         });
         let said = Said { steps: 0, first: 0, budget: None, non_private: "", lot: 0.0, lot_tokens: None, began: Instant::now() };
         Self { bar: ProgressBar::hidden(), live: std::io::stderr().is_terminal(), stop, said }

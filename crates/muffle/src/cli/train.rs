@@ -148,7 +148,7 @@ impl Resume {
 
 /// The first process speaks; the others are asked to stop by it alone.
 fn watch(ranks: &Ranks) -> Box<dyn Watch> {
-    if ranks.is_first() { Box::new(Terminal::new()) } else { Box::new(Silent) }
+    if ranks.is_first() { Box::new(Terminal::new(ranks.count())) } else { Box::new(Silent) }
 }
 
 /// The first folder of its name that is free.
