@@ -82,15 +82,18 @@ pub(crate) fn set_threads(ranks: &Ranks, config: &Config) {
     let threads = match config.training.threads {
         Auto::Value(threads) => threads,
         Auto::Auto if ranks.count() == 1 => return,
-        Auto::Auto => {
-            let usable = std::thread::available_parallelism().map_or(1, usize::from);
-            // A launcher that has given each process cores of its own has divided them already.
-            let divided = online().is_some_and(|online| usable < online);
-            if divided { usable } else { (usable / ranks::neighbours().unwrap_or_else(|| ranks.count())).max(1) }
-        }
+        Auto::Auto => threads(ranks),
     };
     // Refused if the pool is there already, which is as good.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+}
+
+/// This process's share of the machine's cores.
+pub(crate) fn threads(ranks: &Ranks) -> usize {
+    let usable = std::thread::available_parallelism().map_or(1, usize::from);
+    // A launcher that has given each process cores of its own has divided them already.
+    let divided = online().is_some_and(|online| usable < online);
+    if divided { usable } else { (usable / ranks::neighbours().unwrap_or_else(|| ranks.count())).max(1) }
 }
 
 /// The cores of the machine, as Linux tells them: 0-3,8.

@@ -193,7 +193,7 @@ fn errors_are_said_once() {
         (&["train", "--set", "optimizer.clp=1"][..], "did you mean"),
         (&["resume", "/nowhere"], "no run"),
         (&["train", "--set", "data.train=\"/nowhere.txt\"", "--out", "x"], "/nowhere.txt"),
-        (&["verify", "/nowhere"], "only train and resume"),
+        (&["verify", "/nowhere"], "only train, resume"),
     ] {
         let output = ended(launch(3, arguments).current_dir(place.path()).spawn().unwrap());
         let said = lines(&output);

@@ -122,7 +122,12 @@ impl std::fmt::Display for Failure {
 pub fn main() -> ExitCode {
     // clap exits with 2 on bad usage and 0 on --help by itself.
     let muffle = Muffle::parse();
-    let ranks = match launched(matches!(muffle.command, Command::Train(_) | Command::Resume(_))) {
+    let together = match &muffle.command {
+        Command::Train(_) | Command::Resume(_) => true,
+        Command::Bench(bench) => bench.together(),
+        _ => false,
+    };
+    let ranks = match launched(together) {
         Ok(ranks) => ranks,
         Err(failure) => {
             if ranks::launcher().is_none_or(|(rank, _)| rank == 0) {
@@ -144,7 +149,7 @@ pub fn main() -> ExitCode {
         Command::Plan(command) => command.run(),
         Command::Generate(command) => command.run(),
         Command::Score(command) => command.run(),
-        Command::Bench(command) => command.run(),
+        Command::Bench(command) => command.run(&ranks),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -169,10 +174,12 @@ pub fn main() -> ExitCode {
 }
 
 /// This process among those that an MPI launcher started, or alone.
-fn launched(trains: bool) -> Result<Ranks, Failure> {
+fn launched(together: bool) -> Result<Ranks, Failure> {
     let Some((_, count)) = ranks::launcher().filter(|(_, count)| *count > 1) else { return Ok(Ranks::alone()) };
-    if !trains {
-        return Err(Failure::Input(format!("started as {count} processes; only train and resume work together, start it once")));
+    if !together {
+        return Err(Failure::Input(format!(
+            "started as {count} processes; only train, resume and bench ranks work together; start it once"
+        )));
     }
     #[cfg(feature = "mpi")]
     return Ok(ranks::launched().map_err(|lost| Failure::Input(lost.to_string()))?.unwrap_or_else(Ranks::alone));

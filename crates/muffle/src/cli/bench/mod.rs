@@ -4,9 +4,11 @@ mod account;
 mod machine;
 mod muon;
 mod noise;
+mod ranks;
 mod step;
 
 use super::Failure;
+use ::ranks::Ranks;
 use clap::{Args, Subcommand};
 
 /// How fast things are on this machine
@@ -21,15 +23,22 @@ enum What {
     Account(account::BenchAccount),
     Muon(muon::BenchMuon),
     Noise(noise::BenchNoise),
+    Ranks(ranks::BenchRanks),
     Step(step::BenchStep),
 }
 
 impl Bench {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    /// Whether processes work on it together.
+    pub(crate) fn together(&self) -> bool {
+        matches!(self.what, What::Ranks(_))
+    }
+
+    pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Failure> {
         match self.what {
             What::Account(bench) => bench.run(),
             What::Muon(bench) => bench.run(),
             What::Noise(bench) => bench.run(),
+            What::Ranks(bench) => bench.run(ranks),
             What::Step(bench) => bench.run(),
         }
     }
