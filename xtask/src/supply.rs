@@ -175,7 +175,7 @@ impl Seen {
     /// Without a network if all are here; with one if not; without those of other platforms if there is none. A lock file that is not up to date is refused by all three.
     fn new() -> Result<Self, String> {
         let ask = |more: &[&str]| {
-            let output = cargo(&[&["metadata", "--format-version", "1", "--locked"], more].concat())?;
+            let output = cargo(&[&["metadata", "--format-version", "1", "--locked", "--all-features"], more].concat())?;
             serde_json::from_str::<Value>(&output).map_err(|error| format!("cargo metadata: {error}"))
         };
         let host = host()?;

@@ -95,6 +95,16 @@ impl Team {
         }
     }
 
+    /// Says that the work goes on: one micro-batch more.
+    pub(crate) fn tick(&self) {
+        self.ranks.tick();
+    }
+
+    /// Says that the work on a lot is done.
+    pub(crate) fn rest(&self) {
+        self.ranks.rest();
+    }
+
     /// Makes whole what each process has of its own tensors.
     pub(crate) fn gather(&self, parts: &mut Params) -> Result<(), Refused> {
         if self.is_alone() {

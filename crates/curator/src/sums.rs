@@ -157,6 +157,8 @@ impl<E: Engine> Holder<E> {
             under_way = Some(self.team.begin_sum(sums.tensors));
         }
         let few = self.few(last, query, factor)?;
+        // What is left is the others' doing.
+        self.team.rest();
         taken.iter_mut().zip(few).for_each(|(taken, few)| *taken += few);
         let onto = under_way.map_or(Ok(Vec::new()), Pending::wait).map_err(|lost| Refused::Failed(lost.to_string()))?;
         let tensors = self.team.sum_onto(onto, &mut self.micro)?;
@@ -212,6 +214,7 @@ impl<E: Engine> Holder<E> {
         factor: &impl Fn(f64, usize) -> f64,
         taken: &mut [f64],
     ) -> Result<(), Short> {
+        self.team.tick();
         let taken_places = taken_places(&self.records, places)?;
         let examples: Vec<&Example> = taken_places.iter().map(|example| &**example).collect();
         let weigh = &mut |seen: &model::Observed<'_>, weights: &mut model::Weights| {

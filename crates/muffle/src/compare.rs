@@ -84,7 +84,7 @@ impl Comparison {
                 watch.said(&format!("── {name}, seed {seed}"));
                 let mut config = config.clone();
                 config.model.seed = seed;
-                if run::is_complete(&folder) {
+                if crate::resume::is_complete(&folder) {
                     watch.said("there already");
                 } else if folder.join("config.toml").is_file() {
                     run::resume(&folder, watch)?;

@@ -63,6 +63,7 @@ pub mod verify;
 mod digits;
 mod failed;
 mod memory;
+mod resume;
 mod together;
 mod watch;
 

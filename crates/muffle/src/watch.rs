@@ -40,6 +40,8 @@ pub struct Begun<'a> {
     pub parameters: (usize, usize),
     /// Records that are computed on at a time.
     pub micro_batch: usize,
+    /// Processes that train together.
+    pub processes: usize,
     /// The step it begins at: 0, or more after an interruption.
     pub step: u64,
     /// Rows that do not take part. **Not private.**

@@ -320,3 +320,20 @@ fn models_go_on_with_texts() {
     }
     std::fs::remove_dir_all(&dir).unwrap();
 }
+
+/// A launcher starts it several times, but it knows nothing of the others: each would train by itself. One of them says so.
+#[cfg(not(feature = "mpi"))]
+#[test]
+fn processes_that_know_nothing_of_each_other_do_not_train() {
+    let place = tempfile::tempdir().unwrap();
+    for (rank, lines) in [("0", 1), ("1", 0)] {
+        for (of, count) in [("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("PMIX_RANK", "SLURM_NTASKS")] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_muffle"));
+            let output = command.args(["train", "--steps", "1"]).env(of, rank).env(count, "2").current_dir(place.path()).output().unwrap();
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert_eq!((output.status.code(), said.lines().count()), (Some(2), lines), "{said}");
+            assert!(lines == 0 || said.contains("--features mpi"), "{said}");
+        }
+    }
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+}

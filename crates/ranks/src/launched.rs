@@ -25,6 +25,9 @@ const SILENCE: Duration = Duration::from_secs(10);
 const EAGER: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_micros(100);
 
+/// After so long without a message another pause does not matter.
+const LONG: Duration = Duration::from_secs(1);
+
 /// The exit code when another process does not answer: what bad input has, too, for the run can go on.
 const CODE: i32 = 2;
 
@@ -68,6 +71,9 @@ impl Launched {
         if self.said.elapsed() < EVERY || self.ranks == 1 {
             return;
         }
+        if let Some(seconds) = self.signs.pace.standstill() {
+            self.end_all(&format!("rank {} has got nowhere for {seconds} seconds", self.rank));
+        }
         // Whoever was asleep himself has heard nothing in that time.
         let asleep = self.said.elapsed() > SILENCE / 2;
         self.said = Instant::now();
@@ -82,12 +88,13 @@ impl Launched {
             self.heard[status.source_rank() as usize] = Instant::now();
         }
         if let Some(silent) = neighbours.into_iter().find(|&other| self.heard[other].elapsed() > SILENCE) {
-            eprintln!(
-                "muffle: rank {silent} has not been heard of for {} seconds; all processes end. What was charged is written down: go on with muffle resume",
-                SILENCE.as_secs()
-            );
-            self.world.abort(CODE);
+            self.end_all(&format!("rank {silent} has not been heard of for {} seconds", SILENCE.as_secs()));
         }
+    }
+
+    fn end_all(&self, why: &str) {
+        eprintln!("muffle: {why}; all processes end. What was charged is written down: go on with muffle resume");
+        self.world.abort(CODE);
     }
 }
 
@@ -123,7 +130,11 @@ impl Wire for Launched {
                 self.beat();
                 // Whoever computes in this process needs its core more.
                 let eager = self.signs.awaited.load(Ordering::Acquire) && since.elapsed() < EAGER;
-                if eager { std::thread::yield_now() } else { std::thread::sleep(PAUSE) }
+                if eager {
+                    std::thread::yield_now();
+                } else {
+                    std::thread::sleep(if since.elapsed() < LONG { PAUSE } else { 10 * PAUSE });
+                }
             }
         })
     }

@@ -4,11 +4,11 @@
 //! compute, which is how sums travel during the next micro-batch; and it says that it is alive while everybody computes.
 
 use crate::wire::{Lost, Nobody, Wire};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the thread sleeps when there is nothing to do.
 const IDLE: Duration = Duration::from_millis(250);
@@ -35,7 +35,52 @@ pub(crate) struct Signs {
     pub(crate) awaited: AtomicBool,
     /// An exit code plus one, with which all processes shall end.
     end: AtomicU32,
+    /// How the work goes on.
+    pub(crate) pace: Pace,
 }
+
+/// When work last went on, and the longest it ever took to go on: by that, work that has come to a standstill is told from work that takes its time.
+pub(crate) struct Pace {
+    since: Instant,
+    /// In milliseconds since then, plus one; 0 while nobody works.
+    ticked: AtomicU64,
+    longest: AtomicU64,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { since: Instant::now(), ticked: AtomicU64::new(0), longest: AtomicU64::new(0) }
+    }
+}
+
+impl Pace {
+    fn now(&self) -> u64 {
+        self.since.elapsed().as_millis() as u64 + 1
+    }
+
+    /// The piece of work before this moment is done, and the next begins, if there is one.
+    fn tick(&self, now: u64, next: bool) {
+        let last = self.ticked.swap(if next { now } else { 0 }, Ordering::AcqRel);
+        if last > 0 {
+            self.longest.fetch_max(now.saturating_sub(last).max(1), Ordering::AcqRel);
+        }
+    }
+
+    /// For how many seconds work has stood still, if that is far longer than it ever took.
+    #[cfg_attr(not(feature = "mpi"), allow(dead_code))]
+    pub(crate) fn standstill(&self) -> Option<u64> {
+        self.standstill_at(self.now())
+    }
+
+    fn standstill_at(&self, now: u64) -> Option<u64> {
+        let (ticked, longest) = (self.ticked.load(Ordering::Acquire), self.longest.load(Ordering::Acquire));
+        let still = now.saturating_sub(ticked);
+        (ticked > 0 && longest > 0 && still > PATIENCE.max(20 * longest)).then_some(still / 1000)
+    }
+}
+
+/// The shortest standstill that counts, in milliseconds.
+const PATIENCE: u64 = 20_000;
 
 impl Signs {
     /// The exit code with which all processes shall end, if they shall.
@@ -107,6 +152,16 @@ impl Ranks {
             Some(jobs) => drop(jobs.lock().map(|jobs| jobs.send(Box::new(job)))),
         }
         Pending { result, signs: Arc::clone(&self.0.signs) }
+    }
+
+    /// Says that the work goes on. Called for each piece of work of about the same size, until [`rest`](Self::rest): if that does not happen for a long time, all processes end.
+    pub fn tick(&self) {
+        self.0.signs.pace.tick(self.0.signs.pace.now(), true);
+    }
+
+    /// Says that something else is done now, however long it may take.
+    pub fn rest(&self) {
+        self.0.signs.pace.tick(self.0.signs.pace.now(), false);
     }
 
     /// Ends all processes with this exit code, or this one if they cannot be told. For one process among several; alone, the caller ends by itself.
@@ -183,4 +238,26 @@ pub fn neighbours() -> Option<usize> {
 
 fn number(name: &str) -> Option<usize> {
     std::env::var(name).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_standstill_is_told_from_work_that_takes_its_time() {
+        let pace = Pace::default();
+        // Nobody works, or nobody knows yet how long it takes.
+        assert_eq!(pace.standstill_at(1_000_000), None);
+        pace.tick(1_000, true);
+        assert_eq!(pace.standstill_at(1_000_000), None);
+        pace.tick(1_100, true);
+        assert_eq!((pace.standstill_at(21_000), pace.standstill_at(21_101)), (None, Some(20)));
+        // It may take as long as it took before, and twenty times that.
+        pace.tick(11_100, true);
+        assert_eq!((pace.standstill_at(211_100), pace.standstill_at(211_101)), (None, Some(200)));
+        pace.tick(12_100, false);
+        pace.tick(5_000_000, true);
+        assert_eq!(pace.longest.load(Ordering::Acquire), 10_000, "rest is not work");
+    }
 }

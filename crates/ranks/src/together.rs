@@ -54,6 +54,13 @@ const BLOCK: usize = 1 << 12;
 /// Bytes of a message of one process to all.
 const LONGEST: usize = 1 << 24;
 
+/// Tensors of long and of short numbers.
+type Wide = Vec<Vec<f64>>;
+type Narrow = Vec<Vec<f32>>;
+
+/// What is done with a piece of this process: it, its rank, and what the others sent, by rank.
+type Sum<'a, N> = &'a mut dyn FnMut(&Piece, usize, &[Vec<N>]);
+
 /// A part of a tensor.
 #[derive(Clone, Debug)]
 struct Piece {
@@ -85,7 +92,7 @@ impl Ranks {
     }
 
     /// Adds the sums over all processes of numbers of half the length to `onto`, which has what this process owns, or nothing yet. Gives the numbers back for use as room.
-    pub fn sum_onto(&self, parts: &Parts, onto: Vec<Vec<f64>>, mut tensors: Vec<Vec<f32>>) -> Pending<(Vec<Vec<f64>>, Vec<Vec<f32>>)> {
+    pub fn sum_onto(&self, parts: &Parts, onto: Wide, mut tensors: Narrow) -> Pending<(Wide, Narrow)> {
         let (parts, mut onto) = (parts.clone(), onto);
         self.begin(move |wire| {
             let rank = wire.rank();
@@ -207,13 +214,8 @@ fn take_own<N>(parts: &Parts, rank: usize, tensors: &mut [Vec<N>]) -> Vec<Vec<N>
     tensors.iter_mut().enumerate().map(|(k, tensor)| if parts.owners[k] == rank { std::mem::take(tensor) } else { Vec::new() }).collect()
 }
 
-/// Sends pieces to their owners, and calls `sum` with each piece of this process, its rank, and what the others sent, by rank.
-fn reduce<N: Pod>(
-    wire: &mut dyn Wire,
-    parts: &Parts,
-    tensors: &[Vec<N>],
-    sum: &mut dyn FnMut(&Piece, usize, &[Vec<N>]),
-) -> Result<(), Lost> {
+/// Sends pieces to their owners, and calls `sum` for each piece of this process.
+fn reduce<N: Pod>(wire: &mut dyn Wire, parts: &Parts, tensors: &[Vec<N>], sum: Sum<'_, N>) -> Result<(), Lost> {
     let (rank, ranks) = (wire.rank(), wire.ranks());
     let pieces = parts.pieces(ranks);
     let rounds = pieces.iter().map(Vec::len).max().unwrap_or(0);

@@ -92,11 +92,12 @@ impl Watch for Terminal {
             _ => warn("this optimizer is not private: whatever is in the data may be in the model"),
         }
         self.line(&format!(
-            "training   {}, {} steps, lots of {}, {} records at a time",
+            "training   {}, {} steps, lots of {}, {} records at a time{}",
             begun.config.optimizer.name,
             plan.steps,
             short(plan.lot_size()),
-            begun.micro_batch
+            begun.micro_batch,
+            if begun.processes > 1 { format!(" in each of {} processes", begun.processes) } else { String::new() }
         ));
         if begun.step > 0 {
             self.line(&format!("           going on after step {}", begun.step));

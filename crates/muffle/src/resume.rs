@@ -1,0 +1,146 @@
+//! How a run goes on after an interruption: from what its folder holds, with any number of processes.
+
+use crate::config::Config;
+use crate::data;
+use crate::folder::Folder;
+use crate::optimizers::Name;
+use crate::run::{FINGERPRINT, LEDGER, SAMPLER, begin, fingerprint, keeps, nobody_first, same_beginning};
+use crate::snapshot::{self, Belongs, Snapshot};
+use crate::subject::{Circumstances, Subject};
+use crate::watch::Watch;
+use crate::{Failed, Outcome, ending, together};
+use accounting::{Event, Ledger};
+use curator::Sealed;
+use ranks::Ranks;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// Goes on with a run from its last snapshot.
+///
+/// # Errors
+/// As [`train`](crate::run::train), or if the folder is damaged or the data are no longer those it began with.
+pub fn resume(out: &Path, watch: &mut dyn Watch) -> Result<Outcome, Failed> {
+    resume_among(&Ranks::alone(), out, watch)?.ok_or_else(nobody_first)
+}
+
+/// The same as one of several processes, as many as it may be now. The first reads the folder and tells the others.
+///
+/// # Errors
+/// As [`resume`], or if a process is gone.
+pub fn resume_among(ranks: &Ranks, out: &Path, watch: &mut dyn Watch) -> Result<Option<Outcome>, Failed> {
+    if !ranks.is_first() {
+        return follow(ranks, watch);
+    }
+    let folder = Folder::open(out)?;
+    let config = Config::read(&folder.join("config.toml")).map_err(Failed::Input)?;
+    match folder.read(FINGERPRINT)? {
+        Some(known) if known == fingerprint(&config)? => {}
+        Some(_) => {
+            return Err(Failed::Input(format!(
+                "{}: not the data that the run began with; what it has spent was spent on those",
+                config.data.train
+            )));
+        }
+        None if is_complete(out) => return Err(Failed::Input(format!("{}: the run is complete", out.display()))),
+        None => {
+            return Err(Failed::Input(format!(
+                "{}: what was sealed is gone, and with it what the run needs to go on safely",
+                out.display()
+            )));
+        }
+    }
+    let (snapshot, files) = Snapshot::newest_with_files(&folder.join("checkpoints"), &mut |line| watch.said(line))?.unzip();
+    let ledger = match folder.read(LEDGER)? {
+        Some(text) => serde_json::from_str(&text)
+            .map_err(|error| Failed::Input(format!("{}: what was spent cannot be read: {error}", folder.join(LEDGER).display())))?,
+        None => return Err(Failed::Input(format!("{}: it is gone, and with it what was spent", folder.join(LEDGER).display()))),
+    };
+    let ledger = without_privacy(&config, ledger, snapshot.as_ref())?;
+    let sealed = folder.read(SAMPLER)?;
+    Told { config: config.print(), ledger: ledger.clone(), sealed: sealed.clone(), begun: snapshot.is_some() }.tell(ranks, files)?;
+    let from = Left { snapshot, ledger, sealed: sealed.map(|text| Sealed::from_text(&text)).transpose()? };
+    go_on(ranks, &config, Some(&folder), from, watch)
+}
+
+/// What the first process reads in the folder of an interrupted run and the others must know.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    config: String,
+    ledger: Ledger,
+    sealed: Option<String>,
+    begun: bool,
+}
+
+impl Told {
+    fn tell(&self, ranks: &Ranks, files: Option<snapshot::Files>) -> Result<(), Failed> {
+        if ranks.count() > 1 {
+            ranks.first_says(serde_json::to_vec(self).map_err(|error| Failed::Input(error.to_string()))?)?;
+            files.into_iter().flatten().try_for_each(|file| ranks.first_says(file).map(drop))?;
+        }
+        Ok(())
+    }
+}
+
+/// What the other processes do with an interrupted run.
+fn follow(ranks: &Ranks, watch: &mut dyn Watch) -> Result<Option<Outcome>, Failed> {
+    let told: Told = serde_json::from_slice(&ranks.first_says(Vec::new())?).map_err(|error| Failed::Input(error.to_string()))?;
+    let config = Config::parse(&told.config).map_err(Failed::Input)?;
+    let file = || ranks.first_says(Vec::new());
+    let snapshot = if told.begun { Some(Snapshot::from_files(&[file()?, file()?, file()?]).map_err(Failed::Input)?) } else { None };
+    let from = Left { snapshot, ledger: told.ledger, sealed: told.sealed.map(|text| Sealed::from_text(&text)).transpose()? };
+    go_on(ranks, &config, None, from, watch)
+}
+
+fn go_on(ranks: &Ranks, config: &Config, folder: Option<&Folder>, from: Left, watch: &mut dyn Watch) -> Result<Option<Outcome>, Failed> {
+    let (labels, image) = data::survey(&config.data)?;
+    let open = || Subject::open(config, Circumstances { labels: &labels, image }, &mut |line| watch.said(line));
+    let subject = together::in_turn(ranks, open)?;
+    same_beginning(ranks, config, fingerprint(config)?)?;
+    begin(ranks, config, folder, subject, &labels, Some(from), watch)?.drive(watch)
+}
+
+/// Whether a run is over: its result is there and nothing is sealed any more.
+pub(crate) fn is_complete(out: &Path) -> bool {
+    out.join(ending::RESULT).is_file() && !out.join(FINGERPRINT).exists()
+}
+
+/// Without privacy nothing is charged on the way: every step that was made counts as one without a guarantee.
+fn without_privacy(config: &Config, ledger: Ledger, snapshot: Option<&Snapshot>) -> Result<Ledger, Failed> {
+    if Name::of(&config.optimizer.name).is_ok_and(|name| name.private) {
+        return Ok(ledger);
+    }
+    let mut ledger = Ledger::new();
+    ledger.charge(Event::NonPrivate, snapshot.map_or(0, |snapshot| snapshot.step))?;
+    Ok(ledger)
+}
+
+/// What an interrupted run left.
+pub(crate) struct Left {
+    pub(crate) snapshot: Option<Snapshot>,
+    pub(crate) ledger: Ledger,
+    pub(crate) sealed: Option<Sealed>,
+}
+
+/// Refuses a ledger or a sampler older than the snapshot, another configuration, or another model.
+pub(crate) fn belongs(config: &Config, known: &Belongs, ledger: &Ledger, sealed: Option<&Sealed>, frozen: u64) -> Result<(), Failed> {
+    let charges = ledger.events().len();
+    if charges < known.charges {
+        return Err(Failed::Input(format!(
+            "the ledger has {charges} charges, the checkpoint knows of {}: an old ledger was put in its place",
+            known.charges
+        )));
+    }
+    if keeps(config) && known.draws > 0 && sealed.is_none_or(|sealed| sealed.draws() < known.draws) {
+        return Err(Failed::Input(format!(
+            "the checkpoint knows of {} lots, the sealed part of fewer: an old one was put in its place",
+            known.draws
+        )));
+    }
+    if config.digest() != known.config {
+        return Err(Failed::Input("config.toml: not the configuration that the run began with (only threads, micro_batch, checkpoint_every and [evaluation] may change)".into()));
+    }
+    if frozen != known.frozen {
+        return Err(Failed::Input(format!("{}: not the model that the run began with", config.model.source)));
+    }
+    Ok(())
+}
