@@ -7,6 +7,7 @@ use accounting::Ledger;
 use model::Engine;
 use protocol::{Announcement, Blocks, Clipping, Geometry, GradientQuery, LossQuery, Noisy, Oracle, Params, Positive, Refused, Trainable};
 use ranks::Ranks;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use tensor::normal::Key;
 
 #[cfg(test)]
@@ -251,8 +252,6 @@ impl<E: Engine> Oracle for Curator<E> {
         if let Some(event) = self.sampler.due(announced)? {
             self.door.charge(event)?;
         }
-        // Before anybody computes, everybody has charged: the first process has written it down.
-        self.holder.team().agree(format!("{} {} {announced:?}", self.draws, self.door.ledger().events().len()))?;
         let draw = self.draws;
         self.draws += 1;
         let places = self.sampler.draw(announced, &self.randomness.lot(draw));
@@ -260,6 +259,13 @@ impl<E: Engine> Oracle for Curator<E> {
         if let Some(keeper) = &mut self.keeper {
             keeper(&sealed).map_err(|what| Refused::Failed(format!("what was drawn cannot be put away: {what}")))?;
         }
+        // Before anybody computes, everybody has charged and drawn the same: the first process has written it down.
+        self.holder.team().agree(|| {
+            let mut lot = DefaultHasher::new();
+            places.within().hash(&mut lot);
+            let tag = self.randomness.release(draw, 0);
+            format!("{draw} {} {announced:?} {} {:?}", self.door.ledger().events().len(), lot.finish(), tag.bytes())
+        })?;
         self.lot = Some(Lot { draw, releases: 0, places, left: announced.clone() });
         Ok(())
     }
@@ -268,6 +274,7 @@ impl<E: Engine> Oracle for Curator<E> {
     /// (PROOFS.md, 1–5.) One record moves the sum of block k by at most C_k, and the noise has standard deviation σ_k C_k.
     fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<Params>, Refused> {
         let at_once = self.check(query)?;
+        self.holder.team().agree_on(query.geometry)?;
         let key = self.spend(query.bounds.iter().map(|bound| bound.sigma))?;
         let Some(lot) = &self.lot else { return Err(Refused::Query("no lot has been drawn".into())) };
         #[cfg(test)]

@@ -76,8 +76,8 @@ impl<E: Engine> Exact<E> {
 impl<E: Engine> Oracle for Exact<E> {
     fn draw(&mut self, announced: &Announcement) -> Result<(), Refused> {
         self.ledger.charge(Event::NonPrivate, 1).map_err(|error| Refused::Failed(error.to_string()))?;
-        self.holder.team().agree(format!("{} {announced:?}", self.draws))?;
         let key = self.randomness.lot(self.draws);
+        self.holder.team().agree(|| format!("{} {announced:?} {:?}", self.draws, self.randomness.release(self.draws, 0).bytes()))?;
         self.draws += 1;
         self.lot = Some(self.sampler.draw(announced, &key));
         Ok(())
@@ -85,6 +85,7 @@ impl<E: Engine> Oracle for Exact<E> {
 
     fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<Params>, Refused> {
         self.holder.check(query)?;
+        self.holder.team().agree_on(query.geometry)?;
         let lot = self.lot.take().ok_or_else(|| Refused::Query("no lot has been drawn".into()))?;
         let sums = self.holder.gradients(&lot, query, usize::MAX, |_, _| 1.0);
         self.lot = Some(lot);

@@ -3,8 +3,9 @@
 //! Every process knows the secret and so the whole lot; each clips and sums every n-th place of it. A tensor has one owner, to whom all sums of it go, and who adds noise to them: each number gets noise
 //! once, from the key of its tensor and its place, and is the same whoever adds it.
 
-use protocol::{Params, Refused};
+use protocol::{Geometry, Params, Refused};
 use ranks::{Lost, Parts, Ranks};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use tensor::Array;
 
 /// The processes that hold the same records, and which tensors are whose.
@@ -82,11 +83,11 @@ impl Team {
     }
 
     /// Waits until all processes are where this one is, and refuses if one of them is somewhere else.
-    pub(crate) fn agree(&self, what: String) -> Result<(), Refused> {
+    pub(crate) fn agree(&self, what: impl FnOnce() -> String) -> Result<(), Refused> {
         if self.is_alone() {
             return Ok(());
         }
-        let all = self.ranks.everybodys(what.into_bytes()).map_err(refused)?;
+        let all = self.ranks.everybodys(what().into_bytes()).map_err(refused)?;
         match all.iter().position(|theirs| *theirs != all[0]) {
             None => Ok(()),
             Some(rank) => Err(Refused::Failed(format!(
@@ -95,9 +96,21 @@ impl Team {
         }
     }
 
-    /// Says that the work goes on: one micro-batch more.
-    pub(crate) fn tick(&self) {
-        self.ranks.tick();
+    /// The coordinates in which one clips must be those in which another adds noise. Tangent spaces are worked out by each process for itself, by factorisations that are not the same on all processors; all
+    /// else is put together from the same bits.
+    pub(crate) fn agree_on(&self, geometry: &Geometry) -> Result<(), Refused> {
+        let Geometry::Tangent { frames } = geometry else { return Ok(()) };
+        self.agree(|| {
+            let mut hasher = DefaultHasher::new();
+            let arrays = frames.iter().flat_map(|frame| [&frame.left_basis, &frame.right_basis, &frame.left_inverse, &frame.right_inverse]);
+            arrays.flat_map(|array| array.data()).for_each(|x| x.to_bits().hash(&mut hasher));
+            hasher.finish().to_string()
+        })
+    }
+
+    /// Says that the work goes on, with a piece of so many tokens.
+    pub(crate) fn tick(&self, tokens: usize) {
+        self.ranks.tick(tokens as u64);
     }
 
     /// Says that the work on a lot is done.

@@ -214,9 +214,9 @@ impl<E: Engine> Holder<E> {
         factor: &impl Fn(f64, usize) -> f64,
         taken: &mut [f64],
     ) -> Result<(), Short> {
-        self.team.tick();
         let taken_places = taken_places(&self.records, places)?;
         let examples: Vec<&Example> = taken_places.iter().map(|example| &**example).collect();
+        self.team.tick(examples.iter().map(|example| example.len()).sum());
         let weigh = &mut |seen: &model::Observed<'_>, weights: &mut model::Weights| {
             for (block, taken) in taken.iter_mut().enumerate() {
                 (0..seen.examples()).for_each(|example| weights.set(example, block, factor(seen.norm(example, block), block)));
@@ -261,11 +261,13 @@ impl<E: Engine> Holder<E> {
             for places in own.chunks(micro_batch) {
                 let taken_places = taken_places(&holder.records, places)?;
                 let examples: Vec<&Example> = taken_places.iter().map(|example| &**example).collect();
+                holder.team.tick(examples.iter().map(|example| example.len()).sum());
                 let losses = holder.engine.losses(at, &examples)?;
                 sum[0] += losses.into_iter().map(&clip).sum::<f64>();
             }
             Ok(sum)
         })?;
+        self.team.rest();
         self.team.sum_few(&mut sum)?;
         Ok(Private::new(Sums { tensors: vec![sum], taken: Vec::new() }))
     }

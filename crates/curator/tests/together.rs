@@ -141,6 +141,19 @@ fn processes_that_do_not_do_the_same_are_stopped() {
     assert!(said.iter().all(|said| said.contains("rank 1 and rank 0 are not doing the same")), "{said:?}");
 }
 
+/// Each with a secret of its own would draw another lot, and a record could count twice.
+#[test]
+fn secrets_that_are_not_shared_are_noticed() {
+    let said = on(2, |ranks| {
+        // The same lot whatever the secret: everybody.
+        let (mut curator, at) = curator(Kind::Mlp, people(Kind::Mlp, 0, None), Sampling::Full, 5 + ranks.rank() as u64);
+        curator.join(ranks.clone(), owners(at.len(), 2)).unwrap();
+        let bound = Bound::new(1.0, 1.0).unwrap();
+        curator.draw(&Announcement::default().and(bound.sigma, 1)).unwrap_err().to_string()
+    });
+    assert!(said.iter().all(|said| said.contains("rank 1 and rank 0 are not doing the same")), "{said:?}");
+}
+
 /// The secret is the first one's.
 #[test]
 fn one_secret_for_all() {

@@ -2,11 +2,12 @@
 
 use crate::config::{self, Auto, Config};
 use crate::corpus::{self, Part};
-use crate::{Failed, Subject};
+use crate::{Failed, Subject, snapshot};
 use curator::{Collector, Records};
-use model::Example;
 use model::patches::Grid;
+use model::{Example, Input, Target};
 use rayon::prelude::*;
+use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use tasks::{Content, Format, Options, Preparation, Prepared, Record};
@@ -156,15 +157,25 @@ pub struct LeftOut {
     pub beyond: u64,
 }
 
-/// People's records, ready for the curator. `folder` is where they may lie if they are many.
+/// People's records, ready for the curator.
+pub struct People {
+    /// The records.
+    pub records: Records,
+    /// What is not among them.
+    pub left_out: LeftOut,
+    /// SHA-256 of all of them, in their places. **Not private.**
+    pub digest: String,
+}
+
+/// People's records. `folder` is where they may lie if they are many.
 ///
 /// # Errors
 /// If the file is no good, or a row is not what the model reads. Messages do not show rows.
-pub fn people(config: &Config, preparation: &Preparation<'_>, folder: &Path) -> Result<(Records, LeftOut), Failed> {
+pub fn people(config: &Config, preparation: &Preparation<'_>, folder: &Path) -> Result<People, Failed> {
     let data = &config.data;
     let rows = rows(data, Which::Train)?.ok_or_else(|| Failed::Input("data.train: no file".into()))?;
     let mut collector = Collector::new(folder, MEMORY);
-    let mut left_out = LeftOut::default();
+    let (mut left_out, mut sum) = (LeftOut::default(), Sha256::new());
     let mut persons: HashMap<Box<str>, u64> = HashMap::new();
     let mut rows = rows.peekable();
     while rows.peek().is_some() {
@@ -173,7 +184,10 @@ pub fn people(config: &Config, preparation: &Preparation<'_>, folder: &Path) -> 
         for (record, prepared) in some.iter().zip(prepared) {
             match prepared? {
                 // Only rows that take part count, in the order of the file.
-                Ok(example) if admitted(data, record, &mut persons)? => collector.push(example)?,
+                Ok(example) if admitted(data, record, &mut persons)? => {
+                    digest(&mut sum, &example);
+                    collector.push(example)?;
+                }
                 Ok(_) => left_out.beyond += 1,
                 Err(Without::TooLong) => left_out.too_long += 1,
                 Err(Without::Empty) => left_out.empty += 1,
@@ -183,7 +197,23 @@ pub fn people(config: &Config, preparation: &Preparation<'_>, folder: &Path) -> 
     if collector.is_empty() {
         return Err(Failed::Input(format!("{}: every row is empty or has {} tokens or more", data.train, preparation.limit)));
     }
-    Ok((collector.finish()?, left_out))
+    Ok(People { records: collector.finish()?, left_out, digest: snapshot::hex(&sum.finalize()) })
+}
+
+/// Adds an example to a digest, with the lengths of its parts.
+fn digest(sum: &mut Sha256, example: &Example) {
+    let mut numbers = |numbers: &mut dyn ExactSizeIterator<Item = u32>| {
+        sum.update((numbers.len() as u64).to_le_bytes());
+        numbers.for_each(|number| sum.update(number.to_le_bytes()));
+    };
+    match &example.input {
+        Input::Tokens(tokens) => numbers(&mut tokens.iter().copied()),
+        Input::Numbers(values) => numbers(&mut values.iter().map(|x| x.to_bits())),
+    }
+    match &example.target {
+        Target::Next(tokens) => numbers(&mut tokens.iter().copied()),
+        Target::Class(class) => numbers(&mut std::iter::once(*class)),
+    }
 }
 
 /// The first examples of people's records, for checks that need a few.

@@ -75,7 +75,11 @@ pub fn train_among(ranks: &Ranks, config: &Config, out: &Path, watch: &mut dyn W
 
 pub(crate) fn same_beginning(ranks: &Ranks, config: &Config, people: String) -> Result<(), Failed> {
     let version = env!("CARGO_PKG_VERSION").to_string();
-    together::same(ranks, &[("version of muffle", version), ("configuration", config.digest()), ("training data", people)])
+    let every = config.training.checkpoint_every.to_string();
+    together::same(
+        ranks,
+        &[("version of muffle", version), ("configuration", config.digest()), ("checkpoint_every", every), ("training data", people)],
+    )
 }
 
 /// Figures on the very people who are protected would be released without being paid for.
@@ -135,10 +139,10 @@ pub(crate) fn begin<'a>(
     let validation = validation(config, &preparation)?;
     first_row(config, &preparation)?;
     let spill = folder.map_or_else(std::env::temp_dir, Folder::sealed);
-    let (records, left_out) = data::people(config, &preparation, &spill)?;
+    let data::People { records, left_out, digest } = data::people(config, &preparation, &spill)?;
     let micro_batch = config.training.micro_batch.or_else(|| memory::micro_batch(&subject.network, limit, ranks.count()));
     let frozen = frozen(&subject);
-    together::same(ranks, &[("model", frozen.to_string()), ("number of records", records.places().to_string())])?;
+    together::same(ranks, &[("model", frozen.to_string()), ("set of prepared records (the tokenizer?)", digest)])?;
     let (mut session, first) = session(ranks, config, &subject, records, from, frozen)?;
     together::same_params(ranks, session.params())?;
     session.set_micro_batch(micro_batch);

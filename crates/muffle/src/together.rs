@@ -60,9 +60,10 @@ pub(crate) fn complete(ranks: &Ranks, mut state: State) -> Result<State, Failed>
     if ranks.count() == 1 {
         return Ok(state);
     }
-    let shapes: Vec<Vec<usize>> = state.arrays_mut().iter().map(|array| array.shape().to_vec()).collect();
+    let shapes: Vec<Option<Vec<usize>>> =
+        state.arrays_mut().iter().map(|array| (!array.is_empty()).then(|| array.shape().to_vec())).collect();
     let text = serde_json::to_vec(&shapes).map_err(|error| Failed::Input(error.to_string()))?;
-    let everybodys: Vec<Vec<Vec<usize>>> = ranks
+    let everybodys: Vec<Vec<Option<Vec<usize>>>> = ranks
         .everybodys(text)?
         .iter()
         .map(|text| serde_json::from_slice(text).map_err(|error| Failed::Input(error.to_string())))
@@ -70,8 +71,9 @@ pub(crate) fn complete(ranks: &Ranks, mut state: State) -> Result<State, Failed>
     let numbers = state.arrays_mut().into_iter().map(|array| std::mem::take(array).into_data()).collect();
     let numbers = ranks.complete_first(numbers)?;
     for (k, (array, numbers)) in state.arrays_mut().into_iter().zip(numbers).enumerate() {
-        let shape = everybodys.iter().filter_map(|shapes| shapes.get(k)).find(|shape| shape.iter().product::<usize>() == numbers.len());
-        let shape = shape.filter(|shape| !shape.is_empty() || numbers.len() == 1).cloned().unwrap_or_else(|| vec![numbers.len()]);
+        // What is still empty here is another's, and stays so.
+        let whose = everybodys.iter().filter_map(|shapes| shapes.get(k)?.clone()).next().filter(|_| !numbers.is_empty());
+        let shape = whose.unwrap_or_else(|| vec![0]);
         *array = Array::new(shape, numbers).map_err(|error| Failed::Input(error.to_string()))?;
     }
     Ok(state)

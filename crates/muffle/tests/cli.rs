@@ -327,7 +327,9 @@ fn models_go_on_with_texts() {
 fn processes_that_know_nothing_of_each_other_do_not_train() {
     let place = tempfile::tempdir().unwrap();
     for (rank, lines) in [("0", 1), ("1", 0)] {
-        for (of, count) in [("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("PMIX_RANK", "SLURM_NTASKS")] {
+        for (of, count) in
+            [("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")]
+        {
             let mut command = Command::new(env!("CARGO_BIN_EXE_muffle"));
             let output = command.args(["train", "--steps", "1"]).env(of, rank).env(count, "2").current_dir(place.path()).output().unwrap();
             let said = String::from_utf8(output.stderr).unwrap();

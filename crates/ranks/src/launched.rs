@@ -1,6 +1,6 @@
 //! Processes that an MPI launcher started.
 //!
-//! One thread of each process calls MPI, and no other. It never waits inside MPI: everything is begun and then asked for, so that between two questions it can say that it is alive, listen whether the others are, and end
+//! One thread of each process calls MPI, and no other. It does not wait inside MPI for what others compute: everything is begun and then asked for, so that between two questions it can say that it is alive, listen whether the others are, and end
 //! all of them if one is not. A process that dies takes the others with it, which is the launcher's doing; one that is only silent is noticed here.
 
 use crate::talk::Signs;
@@ -71,14 +71,15 @@ impl Launched {
         if self.said.elapsed() < EVERY || self.ranks == 1 {
             return;
         }
-        if let Some(seconds) = self.signs.pace.standstill() {
-            self.end_all(&format!("rank {} has got nowhere for {seconds} seconds", self.rank));
-        }
         // Whoever was asleep himself has heard nothing in that time.
         let asleep = self.said.elapsed() > SILENCE / 2;
         self.said = Instant::now();
         if asleep {
             self.heard.fill(self.said);
+            self.signs.pace.awake(self.said);
+        }
+        if let Some(seconds) = self.signs.pace.standstill(self.said) {
+            self.end_all(&format!("rank {} has got nowhere for {seconds} seconds", self.rank));
         }
         let neighbours = if self.rank == 0 { 1..self.ranks } else { 0..1 };
         neighbours.clone().for_each(|other| self.world.process_at_rank(other as i32).send_with_tag(&[0u8][..], BEAT));
@@ -111,16 +112,29 @@ impl Wire for Launched {
         mpi::request::scope(|scope| {
             let mut open = Vec::with_capacity(sends.len() + receives.len());
             for (from, room) in receives {
-                open.push(self.world.process_at_rank(*from as i32).immediate_receive_into_with_tag(scope, &mut **room, DATA));
+                let length = room.len();
+                let request = self.world.process_at_rank(*from as i32).immediate_receive_into_with_tag(scope, &mut **room, DATA);
+                open.push((Some(length), request));
             }
             for &(to, bytes) in sends {
-                open.push(self.world.process_at_rank(to as i32).immediate_send_with_tag(scope, bytes, DATA));
+                open.push((None, self.world.process_at_rank(to as i32).immediate_send_with_tag(scope, bytes, DATA)));
             }
             meanwhile();
             let mut since = Instant::now();
             loop {
                 let before = open.len();
-                open = open.into_iter().filter_map(|request| request.test().err()).collect();
+                let mut still = Vec::with_capacity(before);
+                for (length, request) in open {
+                    match request.test() {
+                        // MPI is content with less than there is room for.
+                        Ok(status) if length.is_some_and(|length| status.count(u8::equivalent_datatype()) as usize != length) => {
+                            self.end_all(&format!("rank {} and rank {} do not do the same", status.source_rank(), self.rank));
+                        }
+                        Ok(_) => {}
+                        Err(request) => still.push((length, request)),
+                    }
+                }
+                open = still;
                 if open.is_empty() {
                     return Ok(());
                 }
@@ -145,6 +159,8 @@ impl Wire for Launched {
 
     /// Nobody goes before everybody is done: until then the others would take silence for death.
     fn farewell(&mut self) {
+        // If all shall end, nobody says farewell.
+        self.beat();
         let others = || (0..self.ranks).filter(|&other| other != self.rank);
         let mut bytes = vec![0; self.ranks];
         let sends: Vec<Message<'_>> = others().map(|other| (other, &[0u8][..])).collect();

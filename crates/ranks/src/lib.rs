@@ -5,7 +5,7 @@
 //! | who is there, and the thread that does the talking | [`talk`](Ranks) |
 //! | what is done together: sums, parts put together, one's word for all | [`together`](Parts) |
 //! | which process works on which tensor | [`share`](fn@share) |
-//! | the one primitive below all of it | [`wire`](Wire) |
+//! | the one primitive below all of it | `wire` |
 //! | processes that an MPI launcher started | `launched`, with the feature `mpi` |
 //! | threads that stand for processes, for tests | [`threads`](fn@threads) |
 //!
@@ -28,4 +28,4 @@ pub use share::share;
 pub use talk::{Pending, Ranks, launcher, neighbours};
 pub use threads::threads;
 pub use together::Parts;
-pub use wire::{Lost, Message, Room, Wire};
+pub use wire::Lost;

@@ -4,7 +4,7 @@
 //! compute, which is how sums travel during the next micro-batch; and it says that it is alive while everybody computes.
 
 use crate::wire::{Lost, Nobody, Wire};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -39,48 +39,49 @@ pub(crate) struct Signs {
     pub(crate) pace: Pace,
 }
 
-/// When work last went on, and the longest it ever took to go on: by that, work that has come to a standstill is told from work that takes its time.
-pub(crate) struct Pace {
-    since: Instant,
-    /// In milliseconds since then, plus one; 0 while nobody works.
-    ticked: AtomicU64,
-    longest: AtomicU64,
-}
+/// The piece of work at hand, and the longest that a unit of work ever took: by that, a standstill is told from work that takes its time.
+#[derive(Default)]
+pub(crate) struct Pace(Mutex<Worked>);
 
-impl Default for Pace {
-    fn default() -> Self {
-        Self { since: Instant::now(), ticked: AtomicU64::new(0), longest: AtomicU64::new(0) }
-    }
+#[derive(Default)]
+struct Worked {
+    /// When it was begun, and how many units it has.
+    piece: Option<(Instant, u64)>,
+    longest: Option<Duration>,
 }
 
 impl Pace {
-    fn now(&self) -> u64 {
-        self.since.elapsed().as_millis() as u64 + 1
+    /// The piece before this moment is done, and the next one of so many units begins, if there is one.
+    fn tick(&self, now: Instant, next: Option<u64>) {
+        let Ok(mut worked) = self.0.lock() else { return };
+        if let Some((begun, units)) = worked.piece {
+            let each = now.saturating_duration_since(begun) / u32::try_from(units).unwrap_or(u32::MAX).max(1);
+            worked.longest = worked.longest.max(Some(each));
+        }
+        worked.piece = next.map(|units| (now, units.max(1)));
     }
 
-    /// The piece of work before this moment is done, and the next begins, if there is one.
-    fn tick(&self, now: u64, next: bool) {
-        let last = self.ticked.swap(if next { now } else { 0 }, Ordering::AcqRel);
-        if last > 0 {
-            self.longest.fetch_max(now.saturating_sub(last).max(1), Ordering::AcqRel);
+    /// This process was asleep: the piece at hand begins now.
+    #[cfg_attr(not(feature = "mpi"), allow(dead_code))]
+    pub(crate) fn awake(&self, now: Instant) {
+        if let Ok(mut worked) = self.0.lock() {
+            worked.piece = worked.piece.map(|(_, units)| (now, units));
         }
     }
 
-    /// For how many seconds work has stood still, if that is far longer than it ever took.
+    /// For how many seconds work has stood still, if that is far longer than as much ever took.
     #[cfg_attr(not(feature = "mpi"), allow(dead_code))]
-    pub(crate) fn standstill(&self) -> Option<u64> {
-        self.standstill_at(self.now())
-    }
-
-    fn standstill_at(&self, now: u64) -> Option<u64> {
-        let (ticked, longest) = (self.ticked.load(Ordering::Acquire), self.longest.load(Ordering::Acquire));
-        let still = now.saturating_sub(ticked);
-        (ticked > 0 && longest > 0 && still > PATIENCE.max(20 * longest)).then_some(still / 1000)
+    pub(crate) fn standstill(&self, now: Instant) -> Option<u64> {
+        let worked = self.0.lock().ok()?;
+        let ((begun, units), longest) = worked.piece.zip(worked.longest)?;
+        let still = now.saturating_duration_since(begun);
+        let usual = longest.checked_mul(u32::try_from(units).unwrap_or(u32::MAX)).unwrap_or(Duration::MAX);
+        (still > PATIENCE.max(usual.saturating_mul(20))).then_some(still.as_secs())
     }
 }
 
-/// The shortest standstill that counts, in milliseconds.
-const PATIENCE: u64 = 20_000;
+/// The shortest standstill that counts.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Signs {
     /// The exit code with which all processes shall end, if they shall.
@@ -143,7 +144,7 @@ impl Ranks {
     }
 
     /// Begins a job, after those that were begun before. The other processes must begin its counterparts.
-    pub fn begin<T: Send + 'static>(&self, job: impl FnOnce(&mut dyn Wire) -> Result<T, Lost> + Send + 'static) -> Pending<T> {
+    pub(crate) fn begin<T: Send + 'static>(&self, job: impl FnOnce(&mut dyn Wire) -> Result<T, Lost> + Send + 'static) -> Pending<T> {
         let (reply, result) = mpsc::sync_channel(1);
         let job = move |wire: &mut dyn Wire| drop(reply.send(job(wire)));
         match &self.0.jobs {
@@ -154,14 +155,14 @@ impl Ranks {
         Pending { result, signs: Arc::clone(&self.0.signs) }
     }
 
-    /// Says that the work goes on. Called for each piece of work of about the same size, until [`rest`](Self::rest): if that does not happen for a long time, all processes end.
-    pub fn tick(&self) {
-        self.0.signs.pace.tick(self.0.signs.pace.now(), true);
+    /// Says that the work goes on, with a piece of so many units. If it takes twenty times as long as so many units ever took, and longer than a while, all processes end.
+    pub fn tick(&self, units: u64) {
+        self.0.signs.pace.tick(Instant::now(), Some(units));
     }
 
     /// Says that something else is done now, however long it may take.
     pub fn rest(&self) {
-        self.0.signs.pace.tick(self.0.signs.pace.now(), false);
+        self.0.signs.pace.tick(Instant::now(), None);
     }
 
     /// Ends all processes with this exit code, or this one if they cannot be told. For one process among several; alone, the caller ends by itself.
@@ -228,7 +229,9 @@ fn gone() -> Lost {
 pub fn launcher() -> Option<(usize, usize)> {
     // Open MPI, MPICH and Intel MPI, and Slurm where it stands in for their launchers.
     let of = |rank: &str, ranks: &str| number(rank).zip(number(ranks));
-    of("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE").or_else(|| of("PMI_RANK", "PMI_SIZE")).or_else(|| of("PMIX_RANK", "SLURM_NTASKS"))
+    of("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
+        .or_else(|| of("PMI_RANK", "PMI_SIZE"))
+        .or_else(|| of("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"))
 }
 
 /// How many of the processes are on this machine, as far as the launcher says so.
@@ -246,18 +249,23 @@ mod tests {
 
     #[test]
     fn a_standstill_is_told_from_work_that_takes_its_time() {
-        let pace = Pace::default();
+        let (pace, zero) = (Pace::default(), Instant::now());
+        let at = |seconds: u64| zero + Duration::from_secs(seconds);
         // Nobody works, or nobody knows yet how long it takes.
-        assert_eq!(pace.standstill_at(1_000_000), None);
-        pace.tick(1_000, true);
-        assert_eq!(pace.standstill_at(1_000_000), None);
-        pace.tick(1_100, true);
-        assert_eq!((pace.standstill_at(21_000), pace.standstill_at(21_101)), (None, Some(20)));
-        // It may take as long as it took before, and twenty times that.
-        pace.tick(11_100, true);
-        assert_eq!((pace.standstill_at(211_100), pace.standstill_at(211_101)), (None, Some(200)));
-        pace.tick(12_100, false);
-        pace.tick(5_000_000, true);
-        assert_eq!(pace.longest.load(Ordering::Acquire), 10_000, "rest is not work");
+        assert_eq!(pace.standstill(at(1000)), None);
+        pace.tick(at(0), Some(1));
+        assert_eq!(pace.standstill(at(1000)), None);
+        pace.tick(at(1), Some(1));
+        assert_eq!((pace.standstill(at(21)), pace.standstill(at(22))), (None, Some(21)));
+        // Thirty-two units take thirty-two times as long.
+        pace.tick(at(2), Some(32));
+        assert_eq!((pace.standstill(at(642)), pace.standstill(at(643))), (None, Some(641)));
+        pace.awake(at(600));
+        assert_eq!(pace.standstill(at(643)), None);
+        // Rest is not work.
+        pace.tick(at(610), None);
+        assert_eq!(pace.standstill(at(9000)), None);
+        pace.tick(at(9000), Some(2));
+        assert_eq!((pace.standstill(at(9040)), pace.standstill(at(9041))), (None, Some(41)));
     }
 }

@@ -1,8 +1,8 @@
 //! What processes do together. Each of these must be begun by all of them, in the same order.
 //!
 //! Tensors are divided among the processes. A sum over all processes goes to the one that owns the tensor, in pieces: while one piece travels, the one before it is added up. Whoever owns a tensor adds what
-//! the others sent in the order of their ranks, so that no sum depends on timing; MPI's own reductions do not promise an order. Every number travels once to its owner and, after it was worked on, once to each other process:
-//! what the best algorithms for long messages send too.
+//! the others sent in the order of their ranks, so that no sum depends on timing; MPI's own reductions do not promise an order. What a sum costs is what the best algorithms for long
+//! messages cost, if the owners' shares are equal: every number travels once to its owner and, after it was worked on, once to each other process.
 
 use crate::wire::{Lost, Message, Room, Wire};
 use crate::{Pending, Ranks};

@@ -6,13 +6,13 @@
 pub struct Lost(pub String);
 
 /// Bytes for a process.
-pub type Message<'a> = (usize, &'a [u8]);
+pub(crate) type Message<'a> = (usize, &'a [u8]);
 
 /// Room for what a process sends: exactly as many bytes.
-pub type Room<'a> = (usize, &'a mut [u8]);
+pub(crate) type Room<'a> = (usize, &'a mut [u8]);
 
 /// A way to the other processes.
-pub trait Wire {
+pub(crate) trait Wire {
     /// Which of them this is.
     fn rank(&self) -> usize;
 

@@ -37,7 +37,7 @@ impl OneRun {
         let (labels, image) = data::survey(&config.data)?;
         let subject = Subject::open(config, Circumstances { labels: &labels, image }, &mut |_| ())?;
         let limit = data::limit(&config.data, &subject)?;
-        let (people, _) = data::people(config, &subject.preparation(&labels, limit), &std::env::temp_dir())?;
+        let people = data::people(config, &subject.preparation(&labels, limit), &std::env::temp_dir())?.records;
         let mut config = config.clone();
         config.training.micro_batch = Auto::Value(config.training.micro_batch.or_else(|| memory::micro_batch(&subject.network, limit, 1)));
         self.with(&config, &subject.network, &subject.params, people, said)

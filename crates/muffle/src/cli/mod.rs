@@ -182,7 +182,12 @@ fn launched(together: bool) -> Result<Ranks, Failure> {
         )));
     }
     #[cfg(feature = "mpi")]
-    return Ok(ranks::launched().map_err(|lost| Failure::Input(lost.to_string()))?.unwrap_or_else(Ranks::alone));
+    match ranks::launched().map_err(|lost| Failure::Input(lost.to_string()))? {
+        Some(ranks) if ranks.count() == count => Ok(ranks),
+        _ => Err(Failure::Input(format!(
+            "started as {count} processes that do not find each other, so that each would train by itself: the launcher is of another MPI than this program"
+        ))),
+    }
     #[cfg(not(feature = "mpi"))]
     Err(Failure::Input(format!(
         "started as {count} processes, but built without MPI, so that each would train by itself: build it with --features mpi"
