@@ -161,7 +161,7 @@ pub fn main() -> ExitCode {
                 return ExitCode::from(failure.code());
             }
             if !ranks.is_first() {
-                std::thread::sleep(std::time::Duration::from_secs(1));
+                std::thread::sleep(std::time::Duration::from_secs(2));
             }
             let who = if ranks.is_first() { String::new() } else { format!("{}: ", ranks.name()) };
             eprintln!("muffle: {who}{line}");
