@@ -1,7 +1,7 @@
 //! The program under an MPI launcher: the same result as alone, and what happens when a process dies, hangs or has no memory left.
 
 #![cfg(feature = "mpi")]
-#![allow(clippy::unwrap_used, clippy::print_stderr)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "support/program.rs"]
 mod program;
@@ -53,7 +53,11 @@ fn process(out: &Path, rank: usize) -> String {
             own.then(|| path.file_name().unwrap().to_str().unwrap().to_string())
         })
     };
-    (0..500).find_map(|_| find().or_else(|| (std::thread::sleep(Duration::from_millis(20)), None).1)).expect("no such process")
+    let again = |_| {
+        std::thread::sleep(Duration::from_millis(20));
+        find()
+    };
+    (0..500).find_map(again).expect("no such process")
 }
 
 fn signal(process: &str, name: &str) {
