@@ -295,7 +295,7 @@ fn not_covered(circumstances: &Circumstances, private: bool) -> Vec<String> {
         "Other runs on the same people, and settings that were chosen by looking at their data: every run adds to what is spent.".into(),
         "What can be learned about somebody from other people's data: that is what models are for.".into(),
         "What the model knew before: the data of its first training, its tokenizer.".into(),
-        "Whoever can watch the machine at work: time, memory, the folder of the data, files that were sealed.".into(),
+        "Whoever can watch the machines at work: time, memory, the folder of the data, files that were sealed, what several processes send each other.".into(),
         "Sums of gradients are made in 32-bit numbers before the noise is added; what their rounding can do is charged for, except for data made to make it large (curator/PROOFS.md, 3).".into(),
     ];
     if circumstances.noise == Some(Noise::Float) {

@@ -109,6 +109,8 @@ impl Wire for Launched {
     }
 
     fn exchange(&mut self, sends: &[Message<'_>], receives: &mut [Room<'_>], meanwhile: &mut dyn FnMut()) -> Result<(), Lost> {
+        // Here too, should none of many messages ever have to be waited for.
+        self.beat();
         mpi::request::scope(|scope| {
             let mut open = Vec::with_capacity(sends.len() + receives.len());
             for (from, room) in receives {
