@@ -321,6 +321,13 @@ fn models_go_on_with_texts() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
+#[test]
+fn bench_measures_whole_steps() {
+    let object = json("bench ranks --model tiny --lot 4 --seq 8 --repeats 1 --threads 1");
+    assert!(object["ranks"] == 1 && object["threads"] == 1 && object["lot"] == 4 && object["sent"].is_null(), "{object:#}");
+    assert!(number(&object["step_s"]) > 0.0 && number(&object["records_per_second"]) > 0.0);
+}
+
 /// A launcher starts it several times, but it knows nothing of the others: each would train by itself. One of them says so.
 #[cfg(not(feature = "mpi"))]
 #[test]
