@@ -87,8 +87,7 @@ impl Team {
         if self.is_alone() {
             return Ok(());
         }
-        let all = self.ranks.everybodys(what().into_bytes()).map_err(refused)?;
-        match all.iter().position(|theirs| *theirs != all[0]) {
+        match self.ranks.differing(what().into_bytes()).map_err(refused)? {
             None => Ok(()),
             Some(rank) => Err(Refused::Failed(format!(
                 "rank {rank} and rank 0 are not doing the same; all processes must be started with the same command"

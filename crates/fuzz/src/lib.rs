@@ -22,3 +22,5 @@ pub mod watch;
 mod png;
 mod safetensors;
 mod targets;
+
+pub use targets::runs::tensors;

@@ -4,27 +4,11 @@
 
 use fuzz::structure::{FILES, pack};
 use fuzz::target::ALL;
+use fuzz::tensors;
 use muffle::optimizers::{self, Multipliers, Setting};
-use muffle::protocol::{Params, Role, Trainable};
 use muffle::snapshot::{Belongs, Snapshot};
 use std::fs;
 use std::path::Path;
-use tensor::Array;
-
-fn tensors(pairs: bool) -> (Vec<Trainable>, Params) {
-    let tensor = |name: &str, shape: &[usize], role| Trainable { name: name.into(), shape: shape.to_vec(), role };
-    let list = if pairs {
-        vec![
-            tensor("a.lora_left", &[3, 2], Role::Left(1)),
-            tensor("a.lora_right", &[4, 2], Role::Right(0)),
-            tensor("head", &[2, 3], Role::Head),
-        ]
-    } else {
-        vec![tensor("a", &[3, 4], Role::Hidden), tensor("table", &[4, 3], Role::Table), tensor("bias", &[3], Role::Vector)]
-    };
-    let values = list.iter().map(|tensor| Array::from_fn(tensor.shape.as_slice(), |i| 0.1 * i as f32 - 0.2)).collect();
-    (list, Params::new(values))
-}
 
 /// To be run by hand when what a snapshot looks like has changed.
 #[test]

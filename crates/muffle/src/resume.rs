@@ -33,8 +33,9 @@ pub fn resume_among(ranks: &Ranks, out: &Path, watch: &mut dyn Watch) -> Result<
     }
     let folder = Folder::open(out)?;
     let config = Config::read(&folder.join("config.toml")).map_err(Failed::Input)?;
+    let people = fingerprint(&config)?;
     match folder.read(FINGERPRINT)? {
-        Some(known) if known == fingerprint(&config)? => {}
+        Some(known) if known == people => {}
         Some(_) => {
             return Err(Failed::Input(format!(
                 "{}: not the data that the run began with; what it has spent was spent on those",
@@ -59,7 +60,7 @@ pub fn resume_among(ranks: &Ranks, out: &Path, watch: &mut dyn Watch) -> Result<
     let sealed = folder.read(SAMPLER)?;
     Told { config: config.print(), ledger: ledger.clone(), sealed: sealed.clone(), begun: snapshot.is_some() }.tell(ranks, files)?;
     let from = Left { snapshot, ledger, sealed: sealed.map(|text| Sealed::from_text(&text)).transpose()? };
-    go_on(ranks, &config, Some(&folder), from, watch)
+    go_on(ranks, &config, people, Some(&folder), from, watch)
 }
 
 /// What the first process reads in the folder of an interrupted run and the others must know.
@@ -88,14 +89,21 @@ fn follow(ranks: &Ranks, watch: &mut dyn Watch) -> Result<Option<Outcome>, Faile
     let file = || ranks.first_says(Vec::new());
     let snapshot = if told.begun { Some(Snapshot::from_files(&[file()?, file()?, file()?]).map_err(Failed::Input)?) } else { None };
     let from = Left { snapshot, ledger: told.ledger, sealed: told.sealed.map(|text| Sealed::from_text(&text)).transpose()? };
-    go_on(ranks, &config, None, from, watch)
+    go_on(ranks, &config, fingerprint(&config)?, None, from, watch)
 }
 
-fn go_on(ranks: &Ranks, config: &Config, folder: Option<&Folder>, from: Left, watch: &mut dyn Watch) -> Result<Option<Outcome>, Failed> {
+fn go_on(
+    ranks: &Ranks,
+    config: &Config,
+    people: String,
+    folder: Option<&Folder>,
+    from: Left,
+    watch: &mut dyn Watch,
+) -> Result<Option<Outcome>, Failed> {
     let (labels, image) = data::survey(&config.data)?;
     let open = || Subject::open(config, Circumstances { labels: &labels, image }, &mut |line| watch.said(line));
     let subject = together::in_turn(ranks, open)?;
-    same_beginning(ranks, config, fingerprint(config)?)?;
+    same_beginning(ranks, config, people)?;
     begin(ranks, config, folder, subject, &labels, Some(from), watch)?.drive(watch)
 }
 

@@ -22,8 +22,7 @@ pub(crate) fn same(ranks: &Ranks, things: &[(&str, String)]) -> Result<(), Faile
         return Ok(());
     }
     for (name, what) in things {
-        let all = ranks.everybodys(what.clone().into_bytes())?;
-        if let Some(rank) = all.iter().position(|theirs| *theirs != all[0]) {
+        if let Some(rank) = ranks.differing(what.clone().into_bytes())? {
             return Err(Failed::Input(format!("rank {rank} has another {name} than rank 0: all processes need the same")));
         }
     }
@@ -35,8 +34,7 @@ pub(crate) fn same_params(ranks: &Ranks, params: &Params) -> Result<(), Failed> 
     if ranks.count() == 1 {
         return Ok(());
     }
-    let all = ranks.everybodys(snapshot::fingerprint(params.iter()).to_le_bytes().to_vec())?;
-    match all.iter().position(|theirs| *theirs != all[0]) {
+    match ranks.differing(snapshot::fingerprint(params.iter()).to_le_bytes().to_vec())? {
         None => Ok(()),
         Some(rank) => Err(Failed::Input(format!(
             "the parameters of rank {rank} are no longer those of rank 0 (other processors, or faulty memory); the run goes on from its last checkpoint with muffle resume"

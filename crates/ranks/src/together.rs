@@ -23,11 +23,6 @@ impl Parts {
         Self { owners: owners.into(), lengths: lengths.into() }
     }
 
-    /// Everything belongs to the only process.
-    pub fn whole(lengths: Vec<usize>) -> Self {
-        Self::new(vec![0; lengths.len()], lengths)
-    }
-
     /// Who owns a tensor.
     pub fn owner(&self, tensor: usize) -> usize {
         self.owners[tensor]
@@ -153,6 +148,15 @@ impl Ranks {
     /// If a process is gone.
     pub fn everybodys(&self, own: Vec<u8>) -> Result<Vec<Vec<u8>>, Lost> {
         self.begin(move |wire| everybodys(wire, own)).wait()
+    }
+
+    /// The first process whose bytes are not those of the first of all, if there is one: on all processes the same.
+    ///
+    /// # Errors
+    /// If a process is gone.
+    pub fn differing(&self, own: Vec<u8>) -> Result<Option<usize>, Lost> {
+        let all = self.everybodys(own)?;
+        Ok(all.iter().position(|theirs| *theirs != all[0]))
     }
 
     /// The bytes of the first process, on all of them. What others give is not looked at.
@@ -368,6 +372,8 @@ mod tests {
             let expected = long.clone();
             let all = on(count, move |ranks| {
                 let own = vec![ranks.rank() as u8; ranks.rank()];
+                assert_eq!(ranks.differing(vec![1]).unwrap(), None);
+                assert_eq!(ranks.differing(vec![u8::from(ranks.rank() == 1)]).unwrap(), (count > 1).then_some(1));
                 (ranks.everybodys(own).unwrap(), ranks.first_says(if ranks.is_first() { long.clone() } else { vec![1] }).unwrap())
             });
             for (everybody, first) in all {

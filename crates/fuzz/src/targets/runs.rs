@@ -137,7 +137,7 @@ pub(crate) const RESULT: &[&str] =
     &["\"metrics\":", "\"nll\":", "\"perplexity\":", "\"accuracy\":", "\"bleu\":", "\"rouge_l\":", "null", "1e308", "{}", "[]"];
 
 /// Tensors of every kind that an optimizer knows, and their values.
-pub(crate) fn tensors(pairs: bool) -> (Vec<Trainable>, Params) {
+pub fn tensors(pairs: bool) -> (Vec<Trainable>, Params) {
     let tensor = |name: &str, shape: &[usize], role| Trainable { name: name.into(), shape: shape.to_vec(), role };
     let list = if pairs {
         vec![
