@@ -8,7 +8,7 @@ use accounting::{Accountant, Adjacency, Budget, Delta, Epsilon, Event};
 use curator::{Curator, Door, Exact, Origin, Randomness, Records, Sampling};
 use model::{Engine, Example, Memory, NormMethod};
 use protocol::{Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, LossQuery, Oracle, Params, Refused};
-use support::{ALL, Asking, Kind, askings, curator, network, poisson, positive, record, records, sums};
+use support::{ALL, Asking, Kind, Overflowing, askings, curator, network, poisson, positive, record, records, sums};
 
 fn close(a: &[Vec<f64>], b: &[Vec<f64>], tolerance: f64) -> bool {
     a.iter().flatten().zip(b.iter().flatten()).all(|(a, b)| (a - b).abs() <= tolerance)
@@ -186,43 +186,6 @@ fn foreign_frames_are_refused() {
         elsewhere[frames[0].left].data_mut()[0] += 0.01;
         curator.draw(&Announcement::gradient(&asking.bounds)).unwrap();
         assert!(curator.gradient(&asking.query(&elsewhere)).is_err());
-    }
-}
-
-/// An engine one of whose records overflows although its norm is finite.
-struct Overflowing(model::Network);
-
-impl Engine for Overflowing {
-    fn trainable(&self) -> Vec<protocol::Trainable> {
-        self.0.trainable()
-    }
-
-    fn stand_ins(&self) -> Vec<Example> {
-        self.0.stand_ins()
-    }
-
-    fn admits(&mut self, examples: &[&Example]) -> Result<(), model::Error> {
-        self.0.admits(examples)
-    }
-
-    fn losses(&mut self, at: &Params, examples: &[&Example]) -> Result<Vec<f64>, model::Error> {
-        self.0.losses(at, examples)
-    }
-
-    fn weighted_sum(
-        &mut self,
-        at: &Params,
-        examples: &[&Example],
-        geometry: &Geometry,
-        blocks: &Blocks,
-        weigh: &mut dyn FnMut(&model::Observed<'_>, &mut model::Weights),
-        sum: &mut Params,
-    ) -> Result<(), model::Error> {
-        self.0.weighted_sum(at, examples, geometry, blocks, weigh, sum)?;
-        if examples.iter().any(|example| example.target == model::Target::Class(2)) {
-            sum[0].data_mut()[0] = f32::INFINITY;
-        }
-        Ok(())
     }
 }
 

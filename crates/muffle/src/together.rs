@@ -105,3 +105,37 @@ fn online() -> Option<usize> {
     };
     text.trim().split(',').map(range).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same work on three threads that stand for processes.
+    fn on_three<T: Send>(work: impl Fn(&Ranks) -> T + Sync) -> Vec<T> {
+        let work = &work;
+        std::thread::scope(|scope| {
+            let all: Vec<_> = ranks::threads(3).unwrap().into_iter().map(|ranks| scope.spawn(move || work(&ranks))).collect();
+            all.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    /// One bit of one number on one process is enough.
+    #[test]
+    fn parameters_that_drift_apart_stop_the_run() {
+        let params = |last: f32| Params::new(vec![Array::from_fn([3, 2], |i| i as f32), Array::from_fn([1], |_| last)]);
+        let next = f32::from_bits(1.0f32.to_bits() + 1);
+        assert!(on_three(|ranks| same_params(ranks, &params(1.0)).is_ok()).iter().all(|same| *same));
+        for said in on_three(|ranks| same_params(ranks, &params(if ranks.rank() == 2 { next } else { 1.0 })).unwrap_err().to_string()) {
+            assert!(said.contains("rank 2") && said.contains("muffle resume"), "{said}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_the_same_is_named() {
+        let things = |rank: usize| [("model", "a".to_string()), ("tokenizer", if rank == 1 { "c" } else { "b" }.to_string())];
+        for said in on_three(|ranks| same(ranks, &things(ranks.rank())).unwrap_err().to_string()) {
+            assert!(said.contains("rank 1 has another tokenizer"), "{said}");
+        }
+        assert!(on_three(|ranks| same(ranks, &things(0)).is_ok()).iter().all(|same| *same));
+    }
+}

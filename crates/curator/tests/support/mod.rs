@@ -6,7 +6,7 @@ use accounting::Rate;
 use curator::{Curator, Door, Randomness, Records, Sampling};
 use model::activation::Activation;
 use model::hf::{Architecture, Gpt2Config};
-use model::{Example, Lora, Mlp, Network};
+use model::{Engine, Example, Lora, Mlp, Network};
 use protocol::{Announcement, Blocks, Bound, Clipping, Frame, Geometry, GradientQuery, Noisy, Oracle, Params, Positive, Refused};
 use tensor::Array;
 use tensor::normal::Key;
@@ -149,4 +149,41 @@ pub(crate) fn askings(kind: Kind, network: &Network, params: &Params, clip: f64,
 /// Released numbers times the lot size, by tensor.
 pub(crate) fn sums(release: &Noisy<Params>, lot_size: f64) -> Vec<Vec<f64>> {
     release.value.iter().map(|tensor| tensor.data().iter().map(|&x| f64::from(x) * lot_size).collect()).collect()
+}
+
+/// An engine in which a record of the last class overflows although its norm is finite.
+pub(crate) struct Overflowing(pub(crate) Network);
+
+impl Engine for Overflowing {
+    fn trainable(&self) -> Vec<protocol::Trainable> {
+        self.0.trainable()
+    }
+
+    fn stand_ins(&self) -> Vec<Example> {
+        self.0.stand_ins()
+    }
+
+    fn admits(&mut self, examples: &[&Example]) -> Result<(), model::Error> {
+        self.0.admits(examples)
+    }
+
+    fn losses(&mut self, at: &Params, examples: &[&Example]) -> Result<Vec<f64>, model::Error> {
+        self.0.losses(at, examples)
+    }
+
+    fn weighted_sum(
+        &mut self,
+        at: &Params,
+        examples: &[&Example],
+        geometry: &Geometry,
+        blocks: &Blocks,
+        weigh: &mut dyn FnMut(&model::Observed<'_>, &mut model::Weights),
+        sum: &mut Params,
+    ) -> Result<(), model::Error> {
+        self.0.weighted_sum(at, examples, geometry, blocks, weigh, sum)?;
+        if examples.iter().any(|example| example.target == model::Target::Class(2)) {
+            sum[0].data_mut()[0] = f32::INFINITY;
+        }
+        Ok(())
+    }
 }
