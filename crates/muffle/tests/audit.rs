@@ -10,24 +10,25 @@ use muffle::curator::Records;
 use serde_json::Value;
 use std::process::Command;
 
-const USUAL: Mechanism = Mechanism { sigma: 1.0, steps: 1, rate: 1.0, blocks: false, delta: 1e-5, trials: 20_000, confidence: 0.99 };
+/// The noise is the system's, so that a healthy mechanism fails by chance: in one of ten thousand attacks at most.
+const USUAL: Mechanism = Mechanism { sigma: 1.0, steps: 1, rate: 1.0, blocks: false, delta: 1e-5, trials: 20_000, confidence: 0.9999 };
 
-/// σ = 1, one release, δ = 1e-5: the truth is 4.377. It passes, and comes within a tenth of it.
+/// σ = 1, one release, δ = 1e-5: the truth is 4.377. It passes, and comes within a fifth of it.
 #[test]
 fn the_mechanism_passes_and_the_bound_is_near() {
     let verdict = USUAL.run(&mut |_, _| ()).unwrap();
     assert!(verdict.passed(), "{verdict:?}");
     assert!((verdict.epsilon_claimed - 4.377_18).abs() < 1e-3);
-    assert!(verdict.epsilon_lower > 0.85 * verdict.epsilon_claimed, "{}", verdict.epsilon_lower);
+    assert!(verdict.epsilon_lower > 0.8 * verdict.epsilon_claimed, "{}", verdict.epsilon_lower);
     assert!(verdict.plot.svg().contains("claimed"));
 }
 
 /// Sampled lots, several of them, and blocks that are clipped by themselves.
 #[test]
 fn other_mechanisms_pass_too() {
-    // Of lots that are sampled little can be seen with so few trials.
+    // Of lots that are sampled less can be seen.
     for (mechanism, share) in [
-        (Mechanism { rate: 0.2, trials: 5000, ..USUAL }, 0.01),
+        (Mechanism { rate: 0.5, ..USUAL }, 0.3),
         (Mechanism { steps: 4, sigma: 2.0, trials: 3000, ..USUAL }, 0.4),
         (Mechanism { blocks: true, sigma: 2.0, trials: 5000, ..USUAL }, 0.4),
     ] {
