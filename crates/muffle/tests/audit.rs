@@ -104,7 +104,7 @@ fn the_program_says_what_it_found() {
         let output = Command::new(env!("CARGO_BIN_EXE_muffle")).args(arguments).current_dir(place.path()).output().unwrap();
         (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
     };
-    let (code, out, _) = muffle(&["audit", "--trials", "400", "--json", "--out", "seen.svg"]);
+    let (code, out, _) = muffle(&["audit", "--trials", "400", "--confidence", "0.9999", "--json", "--out", "seen.svg"]);
     let object: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((code, &object["passed"]), (Some(0), &Value::Bool(true)));
     assert!(object["epsilon_lower"].as_f64().unwrap() <= object["epsilon_claimed"].as_f64().unwrap());

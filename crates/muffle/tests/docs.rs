@@ -57,7 +57,7 @@ fn every_command_of_every_page_works() {
                 let quick = if arguments.iter().any(|argument| argument == "run") {
                     "--steps 2 --lot-size 8 --canaries 20"
                 } else {
-                    "--trials 500"
+                    "--trials 500 --confidence 0.9999"
                 };
                 arguments.extend(words(quick));
             }
