@@ -1,10 +1,11 @@
 //! The curator: the only one who holds records, and the only one who turns what was computed from them into something public.
 
+use crate::grid::{self, WEIGHT_STEPS};
 use crate::sampler::Sampler;
-use crate::sums::Holder;
+use crate::sums::{Holder, Summing};
 use crate::{Door, Journal, Noise, Private, Randomness, Records, Sampling, Sealed, noise};
 use accounting::Ledger;
-use model::Engine;
+use model::{Engine, Isolation};
 use protocol::{Announcement, Blocks, Clipping, Geometry, GradientQuery, LossQuery, Noisy, Oracle, Params, Positive, Refused, Trainable};
 use ranks::Ranks;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -47,15 +48,12 @@ const ROOM: f64 = 1.0 - 1.0 / 256.0;
 /// The largest ‖center/scale‖ of an affine geometry, in units of the clip bound (or of γ, whichever is less): beyond it, taking the center off loses more than [`ROOM`] allows for.
 const FARTHEST_CENTER: f64 = 1000.0;
 
-/// With a center farther off than some, so many records are computed on at a time that their number times the distance stays below this: what is rounded in one sum in f32 is that large.
-const CENTERS_AT_ONCE: f64 = 3200.0;
-
 /// Clip bounds with which nothing comes near the ends of f32, and the largest ratio of a bound to the γ of automatic clipping.
 const CLIPS: std::ops::RangeInclusive<f64> = 1e-15..=1e15;
 const LARGEST_GAIN: f64 = 1e6;
 
 /// Clip bounds times the scales of an affine geometry.
-const SCALED_CLIPS: std::ops::RangeInclusive<f64> = 1e-30..=1e30;
+const SCALED_CLIPS: std::ops::RangeInclusive<f64> = 1e-28..=1e28;
 
 impl<E> std::fmt::Debug for Curator<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -128,6 +126,11 @@ impl<E: Engine> Curator<E> {
         &self.randomness
     }
 
+    /// How far the engine keeps records apart: what a statement says of it.
+    pub fn isolation(&self) -> Isolation {
+        self.holder.isolation()
+    }
+
     /// The public lot size.
     pub fn lot_size(&self) -> f64 {
         self.sampler.lot_size()
@@ -180,8 +183,8 @@ impl<E: Engine> Curator<E> {
         Ok(self.randomness.release(lot.draw, lot.releases))
     }
 
-    /// Whether a query makes sense; and how many records may be summed in f32 at a time for it, which depends on the query alone.
-    fn check(&self, query: &GradientQuery<'_>) -> Result<usize, Refused> {
+    /// Whether a query makes sense; and the grids on which its sums are made, which depend on public values alone.
+    fn check(&self, query: &GradientQuery<'_>) -> Result<Summing, Refused> {
         self.holder.check(query)?;
         if query.bounds.len() != query.blocks.count() {
             return Err(Refused::Query(format!("{} bounds for {} blocks", query.bounds.len(), query.blocks.count())));
@@ -202,7 +205,7 @@ impl<E: Engine> Curator<E> {
             Geometry::Affine { center, scale } => check_affine(query, center, scale)?,
             Geometry::Identity | Geometry::Tangent { .. } => 0.0,
         };
-        Ok((CENTERS_AT_ONCE / far.max(1.0)) as usize)
+        grid::scales(query, &self.holder.uses(), self.holder.places(), far).map(Summing::Steps)
     }
 }
 
@@ -236,7 +239,7 @@ fn check_clip(clip: f64) -> Result<(), Refused> {
 }
 
 /// Asks for the good case, so that NaN is refused.
-fn within(what: &str, value: f64, range: std::ops::RangeInclusive<f64>) -> Result<(), Refused> {
+pub(crate) fn within(what: &str, value: f64, range: std::ops::RangeInclusive<f64>) -> Result<(), Refused> {
     if range.contains(&value) {
         return Ok(());
     }
@@ -273,18 +276,21 @@ impl<E: Engine> Oracle for Curator<E> {
     /// # Claim
     /// (PROOFS.md, 1–5.) One record moves the sum of block k by at most C_k, and the noise has standard deviation σ_k C_k.
     fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<Params>, Refused> {
-        let at_once = self.check(query)?;
+        let summing = self.check(query)?;
         self.holder.team().agree_on(query.geometry)?;
         let key = self.spend(query.bounds.iter().map(|bound| bound.sigma))?;
         let Some(lot) = &self.lot else { return Err(Refused::Query("no lot has been drawn".into())) };
         #[cfg(test)]
         mutants::set_micro_batches(lot.places.within().len().div_ceil(self.holder.micro_batch()));
-        let sums = self.holder.gradients(&lot.places, query, at_once, |norm, block| {
+        let affine = matches!(query.geometry, Geometry::Affine { .. });
+        let sums = self.holder.gradients(&lot.places, query, &summing, |norm, block| {
             #[cfg(test)]
             if mutants::is(Mutant::ClipOff) && block == 0 {
                 return 1.0;
             }
-            query.clipping.factor(norm, query.bounds[block].clip.get() * ROOM)
+            let factor = query.clipping.factor(norm, query.bounds[block].clip.get() * ROOM);
+            // Where a center is taken off as often as the weights say, they are whole multiples of a step.
+            if affine { (factor * WEIGHT_STEPS).floor() / WEIGHT_STEPS } else { factor }
         })?;
         let shapes = self.holder.team().own_shapes();
         #[cfg(test)]
@@ -311,7 +317,7 @@ impl<E: Engine> Oracle for Curator<E> {
         within("noise multiplier", query.bound.sigma.get(), 0.0..=noise::COARSEST)?;
         let key = self.spend(std::iter::once(query.bound.sigma))?;
         let Some(lot) = &self.lot else { return Err(Refused::Query("no lot has been drawn".into())) };
-        let sums = self.holder.losses(&lot.places, query.at, |loss| clipped_loss(loss, query.bound.clip.get() * ROOM))?;
+        let sums = self.holder.losses(&lot.places, query.at, query.bound.clip.get(), |loss| clipped_loss(loss, query.bound.clip.get() * ROOM))?;
         let noisy = noise::add(self.noise, sums, &[vec![1]], &Blocks::flat(1), &[query.bound], self.sampler.lot_size(), &key);
         Ok(Noisy { value: f64::from(noisy.value[0].data()[0]), std: noisy.std })
     }

@@ -1,13 +1,16 @@
 //! The same answers without privacy, and a ledger that says so: what privacy costs can be seen by comparing.
 
 use crate::sampler::Sampler;
-use crate::sums::Holder;
+use crate::sums::{Holder, Summing};
 use crate::{Private, Randomness, Records, Sampling};
 use accounting::{Event, Ledger};
 use model::Engine;
 use protocol::{Announcement, GradientQuery, LossQuery, Noisy, Oracle, Params, Refused, Trainable};
 use ranks::Ranks;
 use tensor::Array;
+
+/// Losses are added up in whole steps, of which this has 2³⁸.
+const LARGEST_LOSS: f64 = 16_384.0;
 
 /// An oracle that neither clips nor adds noise. Its ledger holds non-private events: ε = ∞.
 pub struct Exact<E> {
@@ -87,7 +90,7 @@ impl<E: Engine> Oracle for Exact<E> {
         self.holder.check(query)?;
         self.holder.team().agree_on(query.geometry)?;
         let lot = self.lot.take().ok_or_else(|| Refused::Query("no lot has been drawn".into()))?;
-        let sums = self.holder.gradients(&lot, query, usize::MAX, |_, _| 1.0);
+        let sums = self.holder.gradients(&lot, query, &Summing::Float, |_, _| 1.0);
         self.lot = Some(lot);
         let size = self.sampler.lot_size();
         let tensors = sums?.out().tensors.into_iter().zip(self.holder.team().own_shapes());
@@ -98,7 +101,7 @@ impl<E: Engine> Oracle for Exact<E> {
     fn loss(&mut self, query: &LossQuery<'_>) -> Result<Noisy<f64>, Refused> {
         self.holder.check_params(query.at)?;
         let lot = self.lot.take().ok_or_else(|| Refused::Query("no lot has been drawn".into()))?;
-        let sums = self.holder.losses(&lot, query.at, |loss| loss);
+        let sums = self.holder.losses(&lot, query.at, LARGEST_LOSS, |loss| if loss.is_nan() { 0.0 } else { loss.clamp(-LARGEST_LOSS, LARGEST_LOSS) });
         self.lot = Some(lot);
         Ok(Noisy { value: sums?.out().tensors[0][0] / self.sampler.lot_size(), std: vec![0.0] })
     }

@@ -23,6 +23,7 @@ extern crate self as curator;
 mod answers;
 mod door;
 mod exact;
+mod grid;
 mod noise;
 mod private;
 mod randomness;

@@ -6,7 +6,7 @@ use crate::{Curator, Door, Randomness, Records, Sampling};
 use accounting::{Adjacency, Composition, Delta, Rate};
 use audit::{Claim, Mechanism, Twins};
 use model::hf::{Architecture, Gpt2Config};
-use model::{Engine, Error, Example, Network, Observed, Weights};
+use model::{Engine, Error, Example, Network, Observed, Sum, Weights};
 use protocol::{Announcement, Blocks, Bound, Clipping, Geometry, LossQuery, Noisy, Oracle, Params, Trainable};
 use std::cell::Cell;
 
@@ -285,7 +285,7 @@ impl Engine for TiedOnce {
         geometry: &Geometry,
         blocks: &Blocks,
         weigh: &mut dyn FnMut(&Observed<'_>, &mut Weights),
-        sum: &mut Params,
+        sum: &mut Sum,
     ) -> Result<(), Error> {
         // The untied model has the same tensors and one more, the head, which is put into a block that nobody looks at.
         let tensors = self.untied.trainable();
@@ -299,7 +299,7 @@ impl Engine for TiedOnce {
             losses = (0..seen.examples()).map(|i| seen.loss(i)).collect();
             squares = (0..seen.examples()).flat_map(|i| (0..blocks.count()).map(move |b| seen.norm(i, b).powi(2))).collect();
         };
-        self.untied.weighted_sum(&own, examples, geometry, &own_blocks, look, &mut own.zeros_like())?;
+        self.untied.weighted_sum(&own, examples, geometry, &own_blocks, look, &mut Sum::float(&own))?;
         let count = blocks.count();
         self.tied.weighted_sum(
             at,

@@ -115,7 +115,7 @@ mod tests {
     fn released(noise: Noise, sums: Vec<f64>, lot_size: f64, seed: u64) -> Vec<f32> {
         let bound = Bound::new(0.5, 1.5).unwrap_or_else(|refused| panic!("{refused}"));
         let shapes = [vec![sums.len()]];
-        let sums = Private::new(Sums { tensors: vec![sums], taken: Vec::new() });
+        let sums = Private::new(Sums { tensors: vec![sums] });
         add(noise, sums, &shapes, &Blocks::flat(1), &[bound], lot_size, &Key::from_seed(seed)).value[0].data().to_vec()
     }
 

@@ -3,8 +3,9 @@
 //! Every process knows the secret and so the whole lot; each clips and sums every n-th place of it. A tensor has one owner, to whom all sums of it go, and who adds noise to them: each number gets noise
 //! once, from the key of its tensor and its place, and is the same whoever adds it.
 
+use bytemuck::Pod;
 use protocol::{Geometry, Params, Refused};
-use ranks::{Lost, Parts, Ranks};
+use ranks::{Lost, Number, Parts, Ranks};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use tensor::Array;
 
@@ -54,30 +55,27 @@ impl Team {
     }
 
     /// Begins to send sums to their owners.
-    pub(crate) fn begin_sum(&self, sums: Vec<Vec<f64>>) -> ranks::Pending<Vec<Vec<f64>>> {
+    pub(crate) fn begin_sum<A: Number>(&self, sums: Vec<Vec<A>>) -> ranks::Pending<Vec<Vec<A>>> {
         self.ranks.sum(&self.parts, sums)
     }
 
-    /// Adds sums of a few records, which stay what they are, to what came of [`begin_sum`](Self::begin_sum), or to nothing.
-    pub(crate) fn sum_onto(&self, onto: Vec<Vec<f64>>, few: &mut Params) -> Result<Vec<Vec<f64>>, Refused> {
-        let numbers = few.iter_mut().map(|tensor| std::mem::take(tensor).into_data()).collect();
-        let (sums, numbers) = self.ranks.sum_onto(&self.parts, onto, numbers).wait().map_err(refused)?;
-        *few = self.params(numbers)?;
-        Ok(sums)
+    /// Adds sums of a few records to what came of [`begin_sum`](Self::begin_sum), or to nothing.
+    pub(crate) fn sum_onto<A: Number, N: Pod + Into<A> + Send>(&self, onto: Vec<Vec<A>>, few: Vec<Vec<N>>) -> Result<Vec<Vec<A>>, Refused> {
+        self.ranks.sum_onto(&self.parts, onto, few).wait().map_err(refused)
     }
 
-    /// Adds a few numbers up over all processes, in their order: on all of them the same, bit for bit.
-    pub(crate) fn sum_few(&self, numbers: &mut [f64]) -> Result<(), Refused> {
+    /// Adds a few integers up over all processes.
+    pub(crate) fn sum_few(&self, numbers: &mut [i64]) -> Result<(), Refused> {
         if self.is_alone() {
             return Ok(());
         }
         let all = self.ranks.everybodys(bytemuck::cast_slice(numbers).to_vec()).map_err(refused)?;
-        numbers.fill(0.0);
+        numbers.fill(0);
         for theirs in all {
             if theirs.len() != 8 * numbers.len() {
                 return Err(Refused::Failed("another process sums something else".into()));
             }
-            numbers.iter_mut().zip(theirs.as_chunks().0).for_each(|(sum, bytes)| *sum += f64::from_ne_bytes(*bytes));
+            numbers.iter_mut().zip(theirs.as_chunks().0).for_each(|(sum, bytes)| *sum += i64::from_ne_bytes(*bytes));
         }
         Ok(())
     }

@@ -1,24 +1,32 @@
 //! The sum over a lot: records in, private sums out.
 
+use crate::grid::WEIGHT_STEPS;
 use crate::reduce::Team;
 use crate::{Private, Records};
-use model::{Engine, Example};
+use model::{Accumulator, Engine, Example, Isolation, StepScale, Sum};
 use protocol::{GradientQuery, Params, Refused, Role, Trainable};
-use ranks::{Pending, Ranks};
+use ranks::Ranks;
 use rayon::prelude::*;
 use std::borrow::Cow;
-use tensor::Array;
 
-/// Σ c g by tensor, and Σ c by block.
+/// Σ c x, the sum of weighted encoded gradients, by tensor.
 pub(crate) struct Sums {
     pub(crate) tensors: Vec<Vec<f64>>,
-    pub(crate) taken: Vec<f64>,
 }
 
-impl Sums {
-    fn is_finite(&self) -> bool {
-        self.tensors.par_iter().all(|tensor| tensor.par_chunks(1 << 16).all(|numbers| numbers.iter().all(|x| x.is_finite())))
-    }
+/// How a sum is made.
+pub(crate) enum Summing {
+    /// Exactly, on these grids.
+    Steps(Vec<StepScale>),
+    /// In floating point: without privacy.
+    Float,
+}
+
+/// What has been added up of a lot.
+struct Part {
+    sum: Sum,
+    /// Σ c by block, in steps of [`WEIGHT_STEPS`]: integers, so that they do not depend on the order either.
+    taken: Vec<i64>,
 }
 
 /// The records and what computes on them.
@@ -28,13 +36,17 @@ pub(crate) struct Holder<E> {
     records: Records,
     micro_batch: usize,
     team: Team,
-    /// The sum of one micro-batch.
-    micro: Params,
 }
 
-/// How many examples are computed on at a time, unless somebody says otherwise; and the most, so that rounding within one micro-batch stays small.
+/// How many examples are computed on at a time, unless something else is asked for; and the most.
 const MICRO_BATCH: usize = 16;
-const LARGEST_MICRO_BATCH: usize = 32;
+const LARGEST_MICRO_BATCH: usize = 1024;
+
+/// How many records' sums are sent last, when several processes sum: so few that 32 bits hold them on a narrow grid.
+const LAST_RECORDS: usize = 31;
+
+/// Steps in which clipped losses are added up, in a clip bound: at most 2³⁸.
+const LOSS_BITS: f64 = 38.0;
 
 impl<E: Engine> Holder<E> {
     /// Takes the records, if the engine takes them.
@@ -48,13 +60,27 @@ impl<E: Engine> Holder<E> {
             })?;
         }
         let tensors = engine.trainable();
-        let zeros = tensors.iter().map(|tensor| Array::zeros(tensor.shape.clone())).collect();
         let team = Team::alone(tensors.iter().map(|tensor| tensor.shape.clone()).collect());
-        Ok(Self { engine, tensors, records, micro_batch: MICRO_BATCH, team, micro: Params::new(zeros) })
+        Ok(Self { engine, tensors, records, micro_batch: MICRO_BATCH, team })
     }
 
     pub(crate) fn trainable(&self) -> &[Trainable] {
         &self.tensors
+    }
+
+    /// In how many places of the model each tensor enters.
+    pub(crate) fn uses(&self) -> Vec<usize> {
+        self.engine.uses()
+    }
+
+    /// How far the engine keeps records apart.
+    pub(crate) fn isolation(&self) -> Isolation {
+        self.engine.isolation()
+    }
+
+    /// How many places the data set has.
+    pub(crate) fn places(&self) -> usize {
+        self.records.places()
     }
 
     pub(crate) fn team(&self) -> &Team {
@@ -75,7 +101,7 @@ impl<E: Engine> Holder<E> {
         self.micro_batch
     }
 
-    /// Goes through a lot, and where there is not enough memory again from the start with half as many records at a time, now and from then on. What is summed does not depend on it (claim 2).
+    /// Goes through a lot, and where there is not enough memory again from the start with half as many records at a time, now and from then on. What is summed does not depend on it: not a bit, for sums in steps (claim 2).
     fn with_room<T>(&mut self, go: impl Fn(&mut Self, usize) -> Result<T, Short>) -> Result<T, Refused> {
         loop {
             match go(self, self.micro_batch) {
@@ -104,177 +130,177 @@ impl<E: Engine> Holder<E> {
 
     /// Whether parameters are this model's.
     pub(crate) fn check_params(&self, at: &Params) -> Result<(), Refused> {
-        let fits = at.len() == self.micro.len() && at.iter().zip(self.micro.iter()).all(|(a, b)| a.shape() == b.shape());
+        let fits = at.len() == self.tensors.len() && at.iter().zip(&self.tensors).all(|(a, b)| a.shape() == b.shape);
         if fits { Ok(()) } else { Err(Refused::Query("parameters of another model".into())) }
     }
 
-    /// Σ c g over a lot, in the query's geometry, where c = `factor(norm, block)`. In f64 across micro-batches, of `at_once` records at most.
+    /// Σ c g over a lot, in the query's geometry, where c = `factor(norm, block)`.
     ///
     /// # Claim
-    /// (PROOFS.md, 2.) It is the sum over the taken places of the lot of something that depends on that place's record alone.
+    /// (PROOFS.md, 2.) Before it is encoded, it is the sum over the taken places of the lot of something that depends on that place's record alone; in steps exactly so.
     /// # Why
-    /// The engine's claim, for one micro-batch; addition, across micro-batches and processes. If a sum is not finite, it is made again, one record at a time, without the records that
-    /// are not finite by themselves.
+    /// The engine's claim, for one micro-batch; addition of integers, across micro-batches and processes.
     /// # Checked by
-    /// `micro_batches_do_not_matter`, `a_record_that_overflows_is_left_out`, and the engine's tests of isolation.
+    /// `micro_batches_do_not_matter`, `presence_changes_no_other_record`, and the engine's tests of isolation.
     pub(crate) fn gradients(
         &mut self,
         lot: &Private<Vec<usize>>,
         query: &GradientQuery<'_>,
-        at_once: usize,
+        summing: &Summing,
         factor: impl Fn(f64, usize) -> f64,
     ) -> Result<Private<Sums>, Refused> {
         let places = self.team.own_places(lot.within());
-        let mut sums = if self.team.is_alone() {
-            self.part(&places, query, at_once, &factor)?
-        } else {
-            self.together(&places, self.team.most_places(lot.within().len()), query, at_once, &factor)?
+        let (mut tensors, mut taken) = match summing {
+            _ if self.team.is_alone() => {
+                let part = self.part(&places, query, summing, &factor)?;
+                (part.sum.into_tensors().into_iter().map(values).collect(), part.taken)
+            }
+            Summing::Steps(scales) => self.exactly_together(&places, self.team.most_places(lot.within().len()), query, scales, &factor)?,
+            Summing::Float => {
+                let part = self.part(&places, query, summing, &factor)?;
+                self.team.rest();
+                let tensors = self.team.begin_sum(part.sum.into_tensors().into_iter().map(values).collect());
+                (tensors.wait().map_err(|lost| Refused::Failed(lost.to_string()))?, part.taken)
+            }
         };
-        query.geometry.encode_sum(query.blocks, &sums.taken, &mut sums.tensors);
-        Ok(Private::new(sums))
+        self.team.sum_few(&mut taken)?;
+        let taken: Vec<f64> = taken.into_iter().map(|steps| steps as f64 / WEIGHT_STEPS).collect();
+        query.geometry.encode_sum(query.blocks, &taken, &mut tensors);
+        Ok(Private::new(Sums { tensors }))
     }
 
-    /// The sums over all processes of their places, of which one has `most`: the tensors of this process, and Σ c.
+    /// The sums over all processes of their places, of which one has `most`: the tensors of this process, and this process's Σ c.
     ///
-    /// The last few records of each process are summed by themselves. While that is done, the sums of all before them travel; then those of the few follow, in f32, in which they were made. (What that
-    /// rounds is within what is allowed for one micro-batch: PROOFS.md, 3.)
-    fn together(
+    /// The last few records of each process are summed by themselves. While that is done, the sums of all before them travel; then those of the few follow, in 32 bits if that holds them.
+    fn exactly_together(
         &mut self,
         places: &[usize],
         most: usize,
         query: &GradientQuery<'_>,
-        at_once: usize,
+        scales: &[StepScale],
         factor: &impl Fn(f64, usize) -> f64,
-    ) -> Result<Sums, Refused> {
-        let few = LARGEST_MICRO_BATCH.min(at_once).max(1);
-        let (before, last) = places.split_at(places.len().saturating_sub(few));
-        let mut taken = vec![0.0; query.blocks.count()];
+    ) -> Result<(Vec<Vec<f64>>, Vec<i64>), Refused> {
+        let summing = Summing::Steps(scales.to_vec());
+        let lost = |lost: ranks::Lost| Refused::Failed(lost.to_string());
+        let (before, last) = places.split_at(places.len().saturating_sub(LAST_RECORDS));
+        let mut taken = vec![0; query.blocks.count()];
         let mut under_way = None;
-        // Whether anybody has more than a few, which all processes answer alike.
-        if most > few {
-            let sums = self.part(before, query, at_once, factor)?;
-            taken.copy_from_slice(&sums.taken);
-            under_way = Some(self.team.begin_sum(sums.tensors));
+        // Whether any process has more than a few, which all answer alike.
+        if most > LAST_RECORDS {
+            let part = self.part(before, query, &summing, factor)?;
+            taken = part.taken;
+            under_way = Some(self.team.begin_sum(steps(part.sum)));
         }
-        let few = self.few(last, query, factor)?;
+        let few = self.part(last, query, &summing, factor)?;
         // What is left is the others' doing.
         self.team.rest();
-        taken.iter_mut().zip(few).for_each(|(taken, few)| *taken += few);
-        let onto = under_way.map_or(Ok(Vec::new()), Pending::wait).map_err(|lost| Refused::Failed(lost.to_string()))?;
-        let tensors = self.team.sum_onto(onto, &mut self.micro)?;
-        self.team.sum_few(&mut taken)?;
-        Ok(Sums { tensors, taken })
+        taken.iter_mut().zip(few.taken).for_each(|(taken, few)| *taken += few);
+        let onto: Vec<Vec<i64>> = under_way.map_or(Ok(Vec::new()), ranks::Pending::wait).map_err(lost)?;
+        let few = steps(few.sum);
+        let narrow = scales.iter().all(|scale| matches!(scale, StepScale::Narrow(_)));
+        let totals = if narrow {
+            // 31 records of fewer than 2²⁶ steps each.
+            let few = few.iter().map(|few| few.iter().map(|&steps| steps.clamp(i32::MIN.into(), i32::MAX.into()) as i32).collect()).collect();
+            self.team.sum_onto::<i64, i32>(onto, few)?
+        } else {
+            self.team.sum_onto::<i64, i64>(onto, few)?
+        };
+        let value = |(totals, scale): (Vec<i64>, &StepScale)| values(Accumulator::Steps { totals, scale: scale.clone() });
+        Ok((totals.into_iter().zip(scales).map(value).collect(), taken))
     }
 
-    /// Σ c g of so few places that one micro-batch could hold them, left in `micro`; gives Σ c.
-    fn few(&mut self, places: &[usize], query: &GradientQuery<'_>, factor: &impl Fn(f64, usize) -> f64) -> Result<Vec<f64>, Refused> {
-        let taken = self.with_room(|holder, micro_batch| {
-            let mut taken = vec![0.0; query.blocks.count()];
-            holder.micro.fill(0.0);
-            for places in places.chunks(micro_batch) {
-                holder.add(places, query, factor, &mut taken)?;
-            }
-            Ok(taken)
-        })?;
-        if is_finite(&self.micro) {
-            return Ok(taken);
-        }
-        let sums = self.one_by_one(places, query, factor)?;
-        for (few, sum) in self.micro.iter_mut().zip(&sums.tensors) {
-            few.data_mut().iter_mut().zip(sum).for_each(|(few, &sum)| *few = sum as f32);
-        }
-        Ok(sums.taken)
-    }
-
-    /// Σ c g of some places, in f64 across micro-batches.
+    /// Σ c g of some places.
     fn part(
         &mut self,
         places: &[usize],
         query: &GradientQuery<'_>,
-        at_once: usize,
+        summing: &Summing,
         factor: &impl Fn(f64, usize) -> f64,
-    ) -> Result<Sums, Refused> {
-        let sums = self.with_room(|holder, micro_batch| holder.sum(places, query, factor, micro_batch.min(at_once).max(1)))?;
-        if sums.is_finite() { Ok(sums) } else { self.one_by_one(places, query, factor) }
+    ) -> Result<Part, Refused> {
+        let mut part = Part { sum: summing.zeros(query.at), taken: Vec::new() };
+        let part_of = std::cell::RefCell::new(&mut part);
+        self.with_room(|holder, micro_batch| {
+            let mut part = part_of.borrow_mut();
+            part.sum.clear();
+            part.taken.clear();
+            part.taken.resize(query.blocks.count(), 0);
+            places.chunks(micro_batch).try_for_each(|places| holder.add(places, query, factor, &mut part))
+        })?;
+        Ok(part)
     }
 
-    /// The same, one record at a time, without those that are not finite by themselves.
-    fn one_by_one(&mut self, places: &[usize], query: &GradientQuery<'_>, factor: &impl Fn(f64, usize) -> f64) -> Result<Sums, Refused> {
-        self.sum(places, query, factor, 1).map_err(|short| match short {
-            Short::Memory(what) => Refused::Failed(what),
-            Short::Refused(refused) => refused,
-        })
-    }
-
-    /// Adds Σ c g of one micro-batch to `micro`, and Σ c to `taken`.
-    fn add(
-        &mut self,
-        places: &[usize],
-        query: &GradientQuery<'_>,
-        factor: &impl Fn(f64, usize) -> f64,
-        taken: &mut [f64],
-    ) -> Result<(), Short> {
+    /// Adds one micro-batch.
+    fn add(&mut self, places: &[usize], query: &GradientQuery<'_>, factor: &impl Fn(f64, usize) -> f64, part: &mut Part) -> Result<(), Short> {
         let taken_places = taken_places(&self.records, places)?;
         let examples: Vec<&Example> = taken_places.iter().map(|example| &**example).collect();
         self.team.tick(examples.iter().map(|example| example.len()).sum());
+        let Part { sum, taken } = part;
         let weigh = &mut |seen: &model::Observed<'_>, weights: &mut model::Weights| {
             for (block, taken) in taken.iter_mut().enumerate() {
                 (0..seen.examples()).for_each(|example| weights.set(example, block, factor(seen.norm(example, block), block)));
-                // Of the weights as they count: what is not sound counts nothing.
-                *taken += weights.total(block);
+                // Of the weights as they count: what is not sound counts nothing. Each is rounded by itself.
+                *taken += weights.block(block).iter().map(|&weight| (f64::from(weight) * WEIGHT_STEPS).round() as i64).sum::<i64>();
             }
         };
-        Ok(self.engine.weighted_sum(query.at, &examples, query.geometry, query.blocks, weigh, &mut self.micro)?)
+        Ok(self.engine.weighted_sum(query.at, &examples, query.geometry, query.blocks, weigh, sum)?)
     }
 
-    fn sum(
-        &mut self,
-        places: &[usize],
-        query: &GradientQuery<'_>,
-        factor: &impl Fn(f64, usize) -> f64,
-        micro_batch: usize,
-    ) -> Result<Sums, Short> {
-        let mut sums =
-            Sums { tensors: self.micro.iter().map(|tensor| vec![0.0; tensor.len()]).collect(), taken: vec![0.0; query.blocks.count()] };
-        for places in places.chunks(micro_batch) {
-            let mut taken = vec![0.0; query.blocks.count()];
-            self.micro.fill(0.0);
-            self.add(places, query, factor, &mut taken)?;
-            if micro_batch == 1 && !is_finite(&self.micro) {
-                continue;
-            }
-            sums.taken.iter_mut().zip(&taken).for_each(|(sum, taken)| *sum += taken);
-            for (sum, micro) in sums.tensors.iter_mut().zip(self.micro.iter()) {
-                sum.par_chunks_mut(1 << 16).zip(micro.data().par_chunks(1 << 16)).for_each(|(sum, micro)| {
-                    sum.iter_mut().zip(micro).for_each(|(sum, &micro)| *sum += f64::from(micro));
-                });
-            }
-        }
-        Ok(sums)
-    }
-
-    /// Σ clip(loss) over a lot.
-    pub(crate) fn losses(&mut self, lot: &Private<Vec<usize>>, at: &Params, clip: impl Fn(f64) -> f64) -> Result<Private<Sums>, Refused> {
+    /// Σ clip(loss) over a lot, in whole steps, of which `bound` has at most 2³⁸.
+    pub(crate) fn losses(&mut self, lot: &Private<Vec<usize>>, at: &Params, bound: f64, clip: impl Fn(f64) -> f64) -> Result<Private<Sums>, Refused> {
         let own = self.team.own_places(lot.within());
+        let steps = (LOSS_BITS - bound.log2()).floor().exp2();
         let mut sum = self.with_room(|holder, micro_batch| {
-            let mut sum = vec![0.0];
+            let mut sum = vec![0i64];
             for places in own.chunks(micro_batch) {
                 let taken_places = taken_places(&holder.records, places)?;
                 let examples: Vec<&Example> = taken_places.iter().map(|example| &**example).collect();
                 holder.team.tick(examples.iter().map(|example| example.len()).sum());
                 let losses = holder.engine.losses(at, &examples)?;
-                sum[0] += losses.into_iter().map(&clip).sum::<f64>();
+                sum[0] += losses.into_iter().map(|loss| (clip(loss) * steps).round_ties_even() as i64).sum::<i64>();
             }
             Ok(sum)
         })?;
         self.team.rest();
         self.team.sum_few(&mut sum)?;
-        Ok(Private::new(Sums { tensors: vec![sum], taken: Vec::new() }))
+        Ok(Private::new(Sums { tensors: vec![vec![sum[0] as f64 / steps]] }))
     }
 }
 
-fn is_finite(params: &Params) -> bool {
-    params.iter().all(|tensor| tensor.data().par_chunks(1 << 16).all(|numbers| numbers.iter().all(|x| x.is_finite())))
+impl Summing {
+    fn zeros(&self, like: &Params) -> Sum {
+        match self {
+            Self::Float => Sum::float(like),
+            Self::Steps(scales) => {
+                Sum::new(like.iter().zip(scales).map(|(tensor, scale)| Accumulator::steps(tensor.len(), scale.clone())).collect())
+            }
+        }
+    }
+}
+
+/// A sum as numbers.
+fn values(sum: Accumulator) -> Vec<f64> {
+    match sum {
+        Accumulator::Float(totals) => totals,
+        Accumulator::Steps { totals, scale } => {
+            let mut values: Vec<f64> = bytemuck::allocation::cast_vec(totals);
+            let each = |(at, values): (usize, &mut [f64])| {
+                for (i, value) in values.iter_mut().enumerate() {
+                    let steps = value.to_bits() as i64;
+                    *value = steps as f64 / f64::from(scale.of(at * CHUNK + i));
+                }
+            };
+            values.par_chunks_mut(CHUNK).enumerate().for_each(each);
+            values
+        }
+    }
+}
+
+/// Numbers of a piece of work.
+const CHUNK: usize = 1 << 16;
+
+fn steps(sum: Sum) -> Vec<Vec<i64>> {
+    let totals = |sum: Accumulator| if let Accumulator::Steps { totals, .. } = sum { totals } else { Vec::new() };
+    sum.into_tensors().into_iter().map(totals).collect()
 }
 
 /// The records in some places.

@@ -6,7 +6,7 @@ mod support;
 
 use curator::{Curator, Door, Randomness, Records, Sampling};
 use model::activation::Activation;
-use model::{Builder, Engine, Error, Example, Lora, Network, Observed, Weights};
+use model::{Builder, Engine, Error, Example, Lora, Network, Observed, Sum, Weights};
 use protocol::{Announcement, Blocks, Bound, Clipping, Geometry, LossQuery, Oracle, Params, Trainable};
 use support::{Asking, Kind, askings, frames, network, poisson, positive, records, sums};
 
@@ -79,7 +79,7 @@ impl Engine for Narrow {
         geometry: &Geometry,
         blocks: &Blocks,
         weigh: &mut dyn FnMut(&Observed<'_>, &mut Weights),
-        sum: &mut Params,
+        sum: &mut Sum,
     ) -> Result<(), Error> {
         self.room(examples)?;
         self.network.weighted_sum(at, examples, geometry, blocks, weigh, sum)

@@ -8,7 +8,7 @@ use accounting::{Accountant, Adjacency, Budget, Delta, Epsilon, Event};
 use curator::{Curator, Door, Exact, Origin, Randomness, Records, Sampling};
 use model::{Engine, Example, Memory, NormMethod};
 use protocol::{Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, LossQuery, Oracle, Params, Refused};
-use support::{ALL, Asking, Kind, Overflowing, askings, curator, network, poisson, positive, record, records, sums};
+use support::{ALL, Asking, Kind, askings, curator, network, poisson, positive, record, records, sums};
 
 fn close(a: &[Vec<f64>], b: &[Vec<f64>], tolerance: f64) -> bool {
     a.iter().flatten().zip(b.iter().flatten()).all(|(a, b)| (a - b).abs() <= tolerance)
@@ -31,8 +31,10 @@ fn micro_batches_do_not_matter() {
             };
             let whole = release(1000, NormMethod::Cheapest, Memory::Keep, 2);
             let size = whole.iter().flatten().fold(0.0f64, |most, x| most.max(x.abs()));
+            // How a lot is divided changes not one bit, and neither does making activations again.
             for micro in [1, 2, 7, 16] {
-                assert!(close(&whole, &release(micro, NormMethod::Cheapest, Memory::Keep, 2), 1e-5 * size), "{kind:?} {micro}");
+                assert!(whole == release(micro, NormMethod::Cheapest, Memory::Keep, 2), "{kind:?} {micro}");
+                assert!(whole == release(micro, NormMethod::Cheapest, Memory::Recompute, 2), "{kind:?} {micro}");
             }
             assert!(close(&whole, &release(5, NormMethod::Direct, Memory::Recompute, 2), 1e-5 * size), "{kind:?}");
             assert!(close(&whole, &release(5, NormMethod::Ghost, Memory::Keep, 2), 1e-5 * size), "{kind:?}");
@@ -186,24 +188,6 @@ fn foreign_frames_are_refused() {
         elsewhere[frames[0].left].data_mut()[0] += 0.01;
         curator.draw(&Announcement::gradient(&asking.bounds)).unwrap();
         assert!(curator.gradient(&asking.query(&elsewhere)).is_err());
-    }
-}
-
-#[test]
-fn a_record_that_overflows_is_left_out() {
-    let (net, at) = network(Kind::Mlp);
-    for asking in askings(Kind::Mlp, &net, &at, 1.0, 0.1) {
-        let release = |keep: &dyn Fn(&Example) -> bool| {
-            let places = records(Kind::Mlp, 10).into_iter().map(|example| Some(example).filter(|example| keep(example))).collect();
-            let engine = Overflowing(network(Kind::Mlp).0);
-            let mut curator =
-                Curator::new(engine, Records::with_vacancies(places), Sampling::Full, Door::unlimited(), Randomness::fixed(3)).unwrap();
-            curator.set_micro_batch(1);
-            asking.ask(&mut curator, &at).unwrap()
-        };
-        let left_out = release(&|_| true);
-        assert!(left_out.value.iter().all(|tensor| tensor.data().iter().all(|x| x.is_finite())));
-        assert_eq!(left_out, release(&|example| example.target != model::Target::Class(2)));
     }
 }
 

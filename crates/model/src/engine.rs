@@ -2,6 +2,7 @@
 //!
 //! *Given parameters and a micro-batch: per-example losses, block norms, weighted sum.* Host arrays in, host arrays out; nothing in it belongs to one engine.
 
+use crate::sum::Sum;
 use crate::Error;
 use crate::example::Example;
 use protocol::{Blocks, Geometry, Params, Trainable};
@@ -32,9 +33,12 @@ pub trait Engine {
     /// The sum is of *gradients*, in every geometry: encodings are affine, so the caller encodes the sum. The norms are of the encoded gradients.
     ///
     /// # Claim
-    /// An example whose loss or any of whose norms is not finite contributes nothing, whatever its weight. What another example contains changes nothing of
-    /// an example's loss, norms and contribution, bit for bit; whether another is there, and how long it is, changes them by rounding only, because products
-    /// are cut by the number of all rows.
+    /// An example whose loss or any of whose norms is not finite contributes nothing, whatever its weight. An example's loss, norms and contribution are functions of that example, the
+    /// parameters and its weight alone: the same bits whatever other examples are there, how many, how long, and in which order. (An engine of which that is true up to rounding only
+    /// says so: [`Isolation`].)
+    ///
+    /// A contribution is within c·(norm + rounding) ≤ C of what is added, where the norm that was reported includes the rounding, and is rounded to the grid of `sum` as often as
+    /// [`uses`](Engine::uses) says.
     /// # Errors
     /// If an example does not fit the model, or the blocks or the geometry do not fit the parameters.
     fn weighted_sum(
@@ -44,8 +48,28 @@ pub trait Engine {
         geometry: &Geometry,
         blocks: &Blocks,
         weigh: &mut dyn FnMut(&Observed<'_>, &mut Weights),
-        sum: &mut Params,
+        sum: &mut Sum,
     ) -> Result<(), Error>;
+
+    /// In how many places each trainable tensor enters the model: so often an example's share of its sum is rounded to the grid.
+    fn uses(&self) -> Vec<usize> {
+        vec![1; self.trainable().len()]
+    }
+
+    /// How far examples are kept apart.
+    fn isolation(&self) -> Isolation {
+        Isolation::Exact
+    }
+}
+
+/// How far an engine keeps examples apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Isolation {
+    /// An example's loss, norms and contribution are the same bits whatever other examples are computed with it.
+    Exact,
+    /// They are the same up to rounding. At a kink (ReLU, max-pooling) rounding can decide a whole gradient: data that were made for it could move a sum by more than its bound. Statements say that
+    /// this is not covered.
+    UpToRounding,
 }
 
 /// What is known of a micro-batch before it is summed. All of it is private.

@@ -9,6 +9,7 @@ use crate::plan::Plan;
 use crate::probe;
 use crate::rule::{NormMethod, Traces, Use};
 use crate::run::{Buffers, Purpose, Run};
+use crate::sum::Sum;
 use protocol::{Blocks, Geometry, Params, Role, Trainable};
 use std::ops::Range;
 use std::sync::Arc;
@@ -42,8 +43,6 @@ pub struct Network {
     squares: Vec<f64>,
     column: Vec<f64>,
     weights: Weights,
-    /// Examples that contribute nothing.
-    void: Vec<usize>,
 }
 
 /// Its buffers hold what examples left behind: they do not print.
@@ -102,7 +101,6 @@ impl Network {
             squares: Vec::new(),
             column: Vec::new(),
             weights: Weights::default(),
-            void: Vec::new(),
         }
     }
 
@@ -321,46 +319,23 @@ impl Network {
     fn weigh(&mut self, blocks: &Blocks, weigh: &mut dyn FnMut(&Observed<'_>, &mut Weights)) {
         self.weights.reset(self.batch.examples, blocks.count());
         let seen = Observed::new(&self.losses, &self.squares, blocks.count());
-        self.void.clear();
-        self.void.extend((0..self.batch.examples).filter(|&example| !seen.is_sound(example)));
-        self.void.iter().for_each(|&example| self.weights.void(example));
+        (0..self.batch.examples).filter(|&example| !seen.is_sound(example)).for_each(|example| self.weights.void(example));
         weigh(&seen, &mut self.weights);
     }
 
-    /// Adds the weighted sums of some trained parameters; without blocks every example counts 1.
-    pub(crate) fn add_sums(&mut self, blocks: Option<&Blocks>, which: impl Fn(usize) -> bool, sum: &mut Params) {
-        if blocks.is_some() {
-            let void = std::mem::take(&mut self.void);
-            void.iter().for_each(|&example| self.erase(example));
-            self.void = void;
-        }
+    /// Adds the weighted sums of some trained parameters. Examples that are not sound have the weight 0 and are not read.
+    fn add_sums(&mut self, blocks: &Blocks, which: impl Fn(usize) -> bool, sum: &mut Sum) {
         let traces = Traces { graph: &self.graph, plan: &self.plan, batch: &self.batch, buffers: &self.buffers, method: self.method };
         for (k, sum) in sum.iter_mut().enumerate().filter(|(k, _)| which(*k)) {
-            traces.add_sum(k, blocks.map(|blocks| self.weights.block(blocks.of(k))), sum, &mut self.space);
+            traces.add_weighted(k, self.weights.block(blocks.of(k)), sum, &mut self.space);
         }
     }
 
-    /// Sets every number of an example to zero, so that no weight, not even 0, can bring back what is not finite.
-    fn erase(&mut self, example: usize) {
-        let graph = &self.graph;
-        let rows = |form: crate::graph::Form, batch: &Batch| {
-            let offsets = batch.offsets(form.space);
-            offsets[example] * form.width..offsets[example + 1] * form.width
-        };
-        for (index, &form) in graph.forms.iter().enumerate() {
-            let place = rows(form, &self.batch);
-            if let Some(part) = self.buffers.values[index].get_mut(place.clone()) {
-                part.fill(0.0);
-            }
-            let value = crate::graph::Value(index);
-            if let Some(mut buffer) = self.buffers.gradients.own(value, &mut self.space) {
-                buffer[place].fill(0.0);
-                self.buffers.gradients.set(value, buffer, &mut self.space);
-            }
-        }
-        for buffer in &mut self.buffers.vectors {
-            let width = buffer.len() / self.batch.examples;
-            buffer[example * width..(example + 1) * width].fill(0.0);
+    /// Adds the plain sums of some trained parameters.
+    fn add_plain_sums(&mut self, which: impl Fn(usize) -> bool, sum: &mut Params) {
+        let traces = Traces { graph: &self.graph, plan: &self.plan, batch: &self.batch, buffers: &self.buffers, method: self.method };
+        for (k, sum) in sum.iter_mut().enumerate().filter(|(k, _)| which(*k)) {
+            traces.add_plain(k, sum, &mut self.space);
         }
     }
 
@@ -375,9 +350,9 @@ impl Network {
         match self.memory {
             Memory::Keep => {
                 self.pass(at, |_, _| ());
-                self.add_sums(None, |_| true, sum);
+                self.add_plain_sums(|_| true, sum);
             }
-            Memory::Recompute => self.sweep(at, |network, which| network.add_sums(None, which, sum)),
+            Memory::Recompute => self.sweep(at, |network, which| network.add_plain_sums(which, sum)),
         }
         self.buffers.release(&mut self.space);
         Ok(&self.losses)
@@ -391,6 +366,12 @@ impl Engine for Network {
             Trainable { name: spec.name.clone(), shape: spec.shape.clone(), role: self.role(k) }
         };
         self.plan.trained.iter().enumerate().map(of).collect()
+    }
+
+    fn uses(&self) -> Vec<usize> {
+        // A vector's places are added up before it is rounded.
+        let of = |uses: &Vec<Use>| if matches!(uses.first(), Some(Use::Vector)) { 1 } else { uses.len().max(1) };
+        self.plan.uses.iter().map(of).collect()
     }
 
     fn stand_ins(&self) -> Vec<Example> {
@@ -421,10 +402,12 @@ impl Engine for Network {
         geometry: &Geometry,
         blocks: &Blocks,
         weigh: &mut dyn FnMut(&Observed<'_>, &mut Weights),
-        sum: &mut Params,
+        sum: &mut Sum,
     ) -> Result<(), Error> {
         self.check(at)?;
-        self.check(sum)?;
+        if !sum.fits(at) {
+            return Err(Error::Model("a sum of another model's tensors".into()));
+        }
         geometry.check(blocks, at, &self.pairs()).map_err(|refused| Error::Model(refused.to_string()))?;
         self.begin(examples)?;
         self.reset_squares(blocks);
@@ -432,12 +415,12 @@ impl Engine for Network {
             Memory::Keep => {
                 self.pass(at, |network, which| network.measure(geometry, blocks, which));
                 self.weigh(blocks, weigh);
-                self.add_sums(Some(blocks), |_| true, sum);
+                self.add_sums(blocks, |_| true, sum);
             }
             Memory::Recompute => {
                 self.sweep(at, |network, which| network.measure(geometry, blocks, which));
                 self.weigh(blocks, weigh);
-                self.sweep(at, |network, which| network.add_sums(Some(blocks), which, sum));
+                self.sweep(at, |network, which| network.add_sums(blocks, which, sum));
             }
         }
         self.buffers.release(&mut self.space);

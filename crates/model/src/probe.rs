@@ -1,6 +1,7 @@
 //! What must hold of an engine before anybody's record is given to it: looked at with made-up examples.
 
-use crate::engine::{Engine, Observed, Weights};
+use crate::engine::{Engine, Isolation, Observed, Weights};
+use crate::sum::{Accumulator, StepScale, Sum};
 use crate::{Error, Example, Input, Target};
 use protocol::{Blocks, Geometry, Params};
 use tensor::normal::{Key, Rng};
@@ -8,17 +9,20 @@ use tensor::normal::{Key, Rng};
 /// Refuses an engine in which one example reaches another's loss, norm or gradient, or in which a trainable tensor gets no gradient at all.
 ///
 /// A batch norm, a mean or maximum over the batch, padding that counts, a division by the size of the batch: with any of these one person moves what others contribute, and clipping bounds
-/// nothing. A tensor without a gradient would be filled with noise and learn nothing.
+/// nothing. So does a product that is rounded differently when there are more rows. A tensor without a gradient would be filled with noise and learn nothing.
+///
+/// An engine that claims [`Isolation::Exact`] must give the same bits for an example alone, with others, with longer and shorter ones, with many, and in every position.
 ///
 /// # Errors
 /// If it finds either, with the name of the tensor.
 pub fn probe(engine: &mut impl Engine, at: &Params) -> Result<(), Error> {
     isolated(engine, at)?;
     let examples = engine.stand_ins();
-    let mut sum = at.zeros_like();
+    let mut sum = Sum::float(at);
     let all: Vec<&Example> = examples.iter().collect();
     engine.weighted_sum(at, &all, &Geometry::Identity, &Blocks::flat(at.len()), &mut everybody, &mut sum)?;
-    let idle = sum.iter().zip(engine.trainable()).find(|(sum, _)| sum.data().iter().all(|&x| x == 0.0));
+    let zero = |sum: &Accumulator| (0..sum.len()).all(|i| sum.value(i) == 0.0);
+    let idle = sum.iter().zip(engine.trainable()).find(|(sum, _)| zero(sum));
     idle.map_or(Ok(()), |(_, tensor)| Err(Error::Model(format!("{}: to be trained, but no example gives it a gradient", tensor.name))))
 }
 
@@ -30,64 +34,122 @@ pub fn isolated(engine: &mut impl Engine, at: &Params) -> Result<(), Error> {
     let examples = engine.stand_ins();
     let [long, middle, short, ..] = &examples[..] else { return Err(Error::Model("an engine must name at least three stand-ins".into())) };
     let other = altered(middle, long);
-    // With the same sizes beside it, what it gives is the same bit for bit; with others, or none, the same to rounding.
-    // Never more than two at a time: each is as large as the model.
-    let one = Given::new(engine, at, &[short, middle])?;
-    let same = one.is_same(&Given::new(engine, at, &[short, &other])?);
-    let alone = Given::new(engine, at, &[short])?;
-    let near = alone.is_near(&one);
-    drop(one);
-    if same && near && alone.is_near(&Given::new(engine, at, &[short, long, middle])?) {
-        return Ok(());
+    let many: Vec<Example> = (0..COMPANY).map(|i| if i % 2 == 0 { altered(short, long) } else { short.clone() }).collect();
+    for target in std::iter::once(short.clone()).chain(extremes(short)) {
+        let target = &target;
+        let alone = Given::new(engine, at, &[target], 0, None)?;
+        // Few at a time: each is as large as the model.
+        for (company, place) in
+            [(vec![target, middle], 0), (vec![target, &other], 0), (vec![middle, target], 1), (vec![target, long], 0), (vec![long, target, middle], 1)]
+        {
+            compare(engine, at, &alone, &company, place)?;
+        }
+        for place in [0, COMPANY / 2, COMPANY] {
+            let mut company: Vec<&Example> = many.iter().collect();
+            company.insert(place, target);
+            compare(engine, at, &alone, &company, place)?;
+        }
     }
-    Err(Error::Model(
-        "one example changes another's loss or gradient: such a model cannot be trained privately (batch norm? a mean over the batch? padding?)".into(),
-    ))
+    Ok(())
 }
 
-/// What the first example of a micro-batch gives.
+/// How many short examples are put around another: enough for libraries to choose another product.
+const COMPANY: usize = 16;
+
+/// Examples like this one at which rounding decides most: zeros and huge numbers, where many units stand at a kink; one token, and the same token again and again.
+fn extremes(example: &Example) -> Vec<Example> {
+    let with = |input: Input| Example { input, target: example.target.clone() };
+    match (&example.input, &example.target) {
+        (Input::Numbers(numbers), _) => vec![
+            with(Input::Numbers(vec![0.0; numbers.len()])),
+            with(Input::Numbers(numbers.iter().map(|x| 1000.0 * x).collect())),
+        ],
+        (Input::Tokens(tokens), Target::Next(_)) => vec![
+            Example::continuation(tokens.iter().map(|_| tokens[0]).collect(), 1),
+            Example::continuation(tokens.iter().take(2).copied().collect(), 1),
+        ],
+        (Input::Tokens(tokens), Target::Class(class)) => vec![
+            Example::labelled(tokens.iter().map(|_| tokens[0]).collect(), *class),
+            Example::labelled(tokens.iter().take(1).copied().collect(), *class),
+        ],
+    }
+}
+
+/// Refuses if an example in company does not give what it gives alone.
+fn compare(engine: &mut impl Engine, at: &Params, alone: &Given, company: &[&Example], place: usize) -> Result<(), Error> {
+    let given = Given::new(engine, at, company, place, Some(alone.scale))?;
+    let isolation = engine.isolation();
+    if given.is_same(alone) || isolation == Isolation::UpToRounding && given.is_near(alone) {
+        return Ok(());
+    }
+    let advice = if given.is_near(alone) {
+        "by rounding, which can decide a whole gradient: an engine that cannot do better must say so"
+    } else {
+        "such a model cannot be trained privately (batch norm? a mean over the batch? padding?)"
+    };
+    Err(Error::Model(format!("one example changes another's loss or gradient: {advice}")))
+}
+
+/// What one example of a micro-batch gives.
 struct Given {
     /// As the gradient's pass and the loss's pass have it.
-    losses: [u64; 2],
-    norm: u64,
-    gradient: Params,
+    losses: [f64; 2],
+    norm: f64,
+    /// Steps of the grid that the gradient is rounded to, in a unit.
+    scale: f32,
+    gradient: Sum,
 }
 
 impl Given {
-    fn new(engine: &mut impl Engine, at: &Params, examples: &[&Example]) -> Result<Self, Error> {
+    /// The example at `place` of a micro-batch, with a gradient in steps that suit its norm, or in these.
+    fn new(engine: &mut impl Engine, at: &Params, examples: &[&Example], place: usize, scale: Option<f32>) -> Result<Self, Error> {
+        let blocks = Blocks::flat(at.len());
         let (mut loss, mut norm) = (f64::NAN, f64::NAN);
-        let mut first = |observed: &Observed<'_>, weights: &mut Weights| {
-            (loss, norm) = (observed.loss(0), observed.norm(0, 0));
-            weights.set(0, 0, 1.0);
+        let mut steps = |scale: f32, engine: &mut dyn FnMut(&mut dyn FnMut(&Observed<'_>, &mut Weights), &mut Sum) -> Result<(), Error>| {
+            let mut this = |observed: &Observed<'_>, weights: &mut Weights| {
+                (loss, norm) = (observed.loss(place), observed.norm(place, 0));
+                weights.set(place, 0, 1.0);
+            };
+            let narrow = |tensor: &tensor::Array| Accumulator::steps(tensor.len(), StepScale::Narrow(scale));
+            let mut sum = Sum::new(at.iter().map(narrow).collect());
+            engine(&mut this, &mut sum).map(|()| (loss, norm, sum))
         };
-        let mut sum = at.zeros_like();
-        engine.weighted_sum(at, examples, &Geometry::Identity, &Blocks::flat(at.len()), &mut first, &mut sum)?;
-        let again = engine.losses(at, examples)?.first().copied().unwrap_or(f64::NAN);
-        Ok(Self { losses: [loss.to_bits(), again.to_bits()], norm: norm.to_bits(), gradient: sum })
+        let mut ask = |weigh: &mut dyn FnMut(&Observed<'_>, &mut Weights), sum: &mut Sum| {
+            engine.weighted_sum(at, examples, &Geometry::Identity, &blocks, weigh, sum)
+        };
+        let scale = match scale {
+            Some(scale) => scale,
+            None => {
+                let (_, norm, _) = steps(1.0, &mut ask)?;
+                // A power of two, such that no element has 2²⁵ steps or more.
+                let exponent = if norm > 0.0 && norm < 1e30 { (24.0 - norm.log2()).floor().clamp(-100.0, 100.0) } else { 0.0 };
+                exponent.exp2() as f32
+            }
+        };
+        let (loss, norm, gradient) = steps(scale, &mut ask)?;
+        let again = engine.losses(at, examples)?.get(place).copied().unwrap_or(f64::NAN);
+        Ok(Self { losses: [loss, again], norm, scale, gradient })
     }
 
-    /// Pairs of numbers of two gradients.
-    fn beside<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (f32, f32)> + 'a {
+    /// Pairs of elements of two gradients.
+    fn beside<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (f64, f64)> + 'a {
         let pairs = self.gradient.iter().zip(other.gradient.iter());
-        pairs.flat_map(|(a, b)| a.data().iter().copied().zip(b.data().iter().copied()))
+        pairs.flat_map(|(a, b)| (0..a.len()).map(move |i| (a.value(i), b.value(i))))
     }
 
-    /// Bit for bit, but that adding another's zeros can turn −0 into 0.
+    /// Bit for bit.
     fn is_same(&self, other: &Self) -> bool {
-        let bits = |x: f32| (x + 0.0).to_bits();
-        self.losses == other.losses && self.norm == other.norm && self.beside(other).all(|(a, b)| bits(a) == bits(b))
+        self.losses.map(f64::to_bits) == other.losses.map(f64::to_bits)
+            && self.norm.to_bits() == other.norm.to_bits()
+            && self.beside(other).all(|(a, b)| a == b)
     }
 
     /// Equal to rounding. What is not finite is near nothing but itself.
     fn is_near(&self, other: &Self) -> bool {
-        let near = |a: u64, b: u64| {
-            let (x, y) = (f64::from_bits(a), f64::from_bits(b));
-            a == b || (x - y).abs() <= 1e-4 * x.abs().max(1e-3)
-        };
+        let near = |x: f64, y: f64| x.to_bits() == y.to_bits() || (x - y).abs() <= 1e-4 * x.abs().max(1e-3);
         let square = |x: f64| x * x;
-        let distance = |a: f32, b: f32| if a.to_bits() == b.to_bits() { 0.0 } else { square(f64::from(a) - f64::from(b)) };
-        let apart: f64 = self.beside(other).map(|(a, b)| distance(a, b)).sum();
-        let size: f64 = self.beside(self).map(|(x, _)| square(f64::from(x))).filter(|x| x.is_finite()).sum();
+        let apart: f64 = self.beside(other).map(|(a, b)| square(a - b)).sum();
+        let size: f64 = self.beside(self).map(|(x, _)| square(x)).sum();
         near(self.losses[0], other.losses[0])
             && near(self.losses[1], other.losses[1])
             && near(self.norm, other.norm)

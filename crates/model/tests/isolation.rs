@@ -1,14 +1,13 @@
-//! No example reaches another: what it contains bit for bit, whether and how long it is up to rounding, for every model; and one that is not finite contributes
-//! nothing.
+//! No example reaches another, bit for bit, for every model: neither by what it contains nor by being there; and one that is not finite contributes nothing.
 
 #![allow(clippy::unwrap_used)]
 
 mod support;
 
-use model::{Example, Input};
-use protocol::{Blocks, Geometry};
+use model::{Accumulator, Engine, Example, Input, Memory, Network, Observed, StepScale, Sum, Weights};
+use protocol::{Blocks, Geometry, Params};
 use support::zoo::{self, Kind};
-use support::{close, difference, run};
+use support::{difference, run};
 
 fn lot(kind: Kind) -> Vec<Example> {
     [(7, 2), (19, 4), (2, 0), (12, 5)].iter().zip(40..).map(|(&(length, masked), seed)| zoo::example(kind, seed, length, masked)).collect()
@@ -41,28 +40,66 @@ fn a_changed_example_changes_no_other() {
     }
 }
 
-/// Products are cut by the number of all rows, so an absent or a longer neighbour may move the last bits, and no more.
+/// What an example gives: loss, norms by block, and its share of a sum in steps, which no weight of another's can hide in.
+fn given(network: &mut Network, at: &Params, examples: &[&Example], place: usize) -> (u64, Vec<u64>, Vec<f64>) {
+    let blocks = Blocks::each(at.len());
+    let mut seen = (0, Vec::new());
+    let mut weigh = |observed: &Observed<'_>, weights: &mut Weights| {
+        seen = (observed.loss(place).to_bits(), (0..at.len()).map(|block| observed.norm(place, block).to_bits()).collect());
+        (0..at.len()).for_each(|block| weights.set(place, block, 0.7));
+    };
+    let mut sum = Sum::steps(at, 2f32.powi(24));
+    network.weighted_sum(at, examples, &Geometry::Identity, &blocks, &mut weigh, &mut sum).unwrap();
+    let steps = sum.iter().flat_map(|sum| (0..sum.len()).map(move |i| sum.value(i))).collect();
+    (seen.0, seen.1, steps)
+}
+
+/// Whether others are there, how many, how long and in which order changes no bit of an example's loss, norms and contribution.
 #[test]
-fn an_absent_or_longer_neighbour_changes_others_by_rounding_only() {
+fn neighbours_change_no_bit() {
     for kind in zoo::ALL {
-        let (mut network, at) = zoo::network(kind, 5);
-        let blocks = Blocks::each(at.len());
-        let all = lot(kind);
-        let whole = run(&mut network, &at, &all.iter().collect::<Vec<_>>(), &Geometry::Identity, &blocks, |_, _| 1.0);
-        for changed in 0..all.len() {
-            let longer = zoo::example(kind, 77, 24, 0);
-            let absent: Vec<&Example> = all.iter().enumerate().filter(|(i, _)| *i != changed).map(|(_, example)| example).collect();
-            let replaced: Vec<&Example> = all.iter().enumerate().map(|(i, example)| if i == changed { &longer } else { example }).collect();
-            for (others, place) in [(absent, [0, 1, 2]), (replaced, [0, 1, 2].map(|i| i + usize::from(i >= changed)))] {
-                let seen = run(&mut network, &at, &others, &Geometry::Identity, &blocks, |_, _| 1.0);
-                for (i, place) in place.into_iter().enumerate() {
-                    let origin = i + usize::from(i >= changed);
-                    assert!(close(seen.losses[place], whole.losses[origin], 1e-5, 1e-6), "{kind:?}");
-                    for (a, b) in seen.norms[place].iter().zip(&whole.norms[origin]) {
-                        assert!(close(*a, *b, 2e-4, 1e-5), "{kind:?}: {a} {b}");
-                    }
+        for memory in [Memory::Keep, Memory::Recompute] {
+            let (mut network, at) = zoo::network(kind, 5);
+            network.set_memory(memory);
+            let company: Vec<Example> = (0..36).map(|i| zoo::example(kind, 90 + i, 1 + (i as usize * 7) % 24, 0)).collect();
+            for target in lot(kind) {
+                let alone = given(&mut network, &at, &[&target], 0);
+                assert!(alone.2.iter().any(|&x| x != 0.0) || alone.0 == 0, "{kind:?}: there is something to see");
+                for (count, place) in [(1, 0), (1, 1), (2, 1), (3, 0), (7, 4), (15, 15), (16, 3), (35, 20)] {
+                    let mut all: Vec<&Example> = company[..count].iter().collect();
+                    all.insert(place, &target);
+                    assert!(given(&mut network, &at, &all, place) == alone, "{kind:?} {memory:?} {count} {place}");
                 }
             }
+        }
+    }
+}
+
+/// A lot's sum in steps is, to the last one, what its examples give one by one, in whichever order and company.
+#[test]
+fn sums_in_steps_are_exact() {
+    for kind in zoo::ALL {
+        let (mut network, at) = zoo::network(kind, 5);
+        let all: Vec<Example> = (0..13).map(|i| zoo::example(kind, 60 + i, 2 + (i as usize * 5) % 19, 0)).collect();
+        let sum = |network: &mut Network, examples: &[&Example], sum: &mut Sum| {
+            let mut weigh = |observed: &Observed<'_>, weights: &mut Weights| {
+                (0..observed.examples()).for_each(|i| weights.set(i, 0, 0.1 / (1.0 + observed.loss(i))));
+            };
+            network.weighted_sum(&at, examples, &Geometry::Identity, &Blocks::flat(at.len()), &mut weigh, sum).unwrap();
+        };
+        for narrow in [true, false] {
+            let zeros = || {
+                let scale = if narrow { StepScale::Narrow(2f32.powi(20)) } else { StepScale::Wide(2f32.powi(30)) };
+                Sum::new(at.iter().map(|tensor| Accumulator::steps(tensor.len(), scale.clone())).collect())
+            };
+            let values = |sum: &Sum| sum.iter().flat_map(|sum| (0..sum.len()).map(move |i| sum.value(i))).collect::<Vec<_>>();
+            let (mut together, mut apart, mut turned) = (zeros(), zeros(), zeros());
+            sum(&mut network, &all.iter().collect::<Vec<_>>(), &mut together);
+            all.iter().for_each(|example| sum(&mut network, &[example], &mut apart));
+            for some in all.iter().rev().collect::<Vec<_>>().chunks(4) {
+                sum(&mut network, some, &mut turned);
+            }
+            assert!(values(&together) == values(&apart) && values(&together) == values(&turned), "{kind:?}");
         }
     }
 }

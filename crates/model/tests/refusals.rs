@@ -4,7 +4,7 @@
 
 mod support;
 
-use model::{Builder, Engine, Example, Init, Network, Target, Value};
+use model::{Builder, Engine, Example, Init, Network, Sum, Target, Value};
 use protocol::{Blocks, Frame, Geometry};
 use std::sync::Arc;
 use support::zoo::{self, Kind};
@@ -50,7 +50,7 @@ fn a_frame_that_is_none_of_the_models_is_refused() {
     let example = zoo::example(Kind::LlamaLora, 40, 12, 2);
     let good = Frame::new(&at, pairs[3].0, pairs[3].1).unwrap();
     let mut refused = |frames: Vec<Frame>| {
-        let mut sum = at.zeros_like();
+        let mut sum = Sum::float(&at);
         let blocks = Blocks::flat(at.len());
         network.weighted_sum(&at, &[&example], &Geometry::Tangent { frames }, &blocks, &mut |_, _| (), &mut sum).is_err()
     };
@@ -88,7 +88,7 @@ fn a_frame_of_vectors_is_refused() {
     let frame = Frame::new(&at, vectors[0], vectors[1]).unwrap();
     let example = zoo::example(Kind::Llama, 40, 12, 2);
     let geometry = Geometry::Tangent { frames: vec![frame] };
-    let mut sum = at.zeros_like();
+    let mut sum = Sum::float(&at);
     assert!(network.weighted_sum(&at, &[&example], &geometry, &Blocks::flat(at.len()), &mut |_, _| (), &mut sum).is_err());
 }
 

@@ -1,4 +1,4 @@
-//! In the steady state a step asks the system for no memory but what `gemm` packs its operands into.
+//! In the steady state a step asks the system for no memory.
 
 #![allow(clippy::unwrap_used)]
 
@@ -37,8 +37,8 @@ fn the_allocator_agrees() {
         let (mut network, at) = zoo::network(kind, 1);
         let lot: Vec<Example> = (0..4).map(|seed| zoo::example(kind, seed, 20, 3)).collect();
         let lot: Vec<&Example> = lot.iter().collect();
-        let mut sum = at.zeros_like();
-        let step = |network: &mut model::Network, sum: &mut protocol::Params| {
+        let mut sum = model::Sum::float(&at);
+        let step = |network: &mut model::Network, sum: &mut model::Sum| {
             let mut weigh = |seen: &model::Observed<'_>, weights: &mut model::Weights| {
                 (0..seen.examples()).for_each(|example| weights.set(example, 0, 1.0));
             };

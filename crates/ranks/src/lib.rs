@@ -27,5 +27,5 @@ pub use launched::launched;
 pub use share::share;
 pub use talk::{Pending, Ranks, launcher, neighbours};
 pub use threads::threads;
-pub use together::Parts;
+pub use together::{Number, Parts};
 pub use wire::Lost;

@@ -1,6 +1,7 @@
 //! Rows of a table by index, and their gradients.
 
-use crate::parallel::{Shared, rows_per_piece};
+use crate::outer::{Scale, Totals, to_steps};
+use crate::parallel::{Shared, packed, rows_per_piece};
 use crate::simd::{long_dot, update, vectorised};
 use rayon::prelude::*;
 
@@ -18,40 +19,133 @@ pub fn gather(table: &[f32], width: usize, ids: &[u32], out: &mut [f32]) {
     });
 }
 
-/// `dtable[ids[t]] += weights[t] · d[t]`. A row of weight 0 is not read.
+/// `dtable[ids[t]] += d[t]`, with the rows of one index added up in f64 first. `order` is scratch.
+pub fn scatter(width: usize, ids: &[u32], d: &[f32], dtable: &mut [f32], order: &mut Vec<u32>) {
+    let by_index = sorted(width, ids, d, dtable.len(), |_| true, order);
+    let table = Shared::new(dtable);
+    by_columns(width, |first, last| {
+        for same in by_index.chunk_by(|&a, &b| ids[a as usize] == ids[b as usize]) {
+            let sums = sum_rows(width, same, d, first, last);
+            // SAFETY: inside the table, as `sorted` has seen, and no other task touches these columns.
+            let row = unsafe { table.part(ids[same[0] as usize] as usize * width + first, last - first) };
+            row.iter_mut().zip(&sums).for_each(|(row, &sum)| *row += sum as f32);
+        }
+    });
+}
+
+/// Adds Σ_r w_r · Σ_{t ∈ r} e(ids[t]) ⊗ d[t] to `totals`, a table with `width` columns, where record r has the rows `offsets[r] .. offsets[r + 1]`. A record of weight 0 is not read. `order` is
+/// scratch.
 ///
-/// The rows of one index are added up in f64 and rounded once: how some rows are rounded hardly depends on which others are there, however often an index occurs. `order` is scratch.
-pub fn scatter(width: usize, ids: &[u32], weights: &[f32], d: &[f32], dtable: &mut [f32], order: &mut Vec<u32>) {
-    assert_eq!((d.len(), weights.len()), (ids.len() * width, ids.len()), "a row for each index");
-    let rows = dtable.len() / width.max(1);
+/// # Claim
+/// In whole steps the result is exactly a sum of terms of which each is a function of its record alone.
+/// # Why
+/// The rows of one record that share an index are added up in f64, in their order, weighted, and rounded to the grid; then integers are added.
+/// # Checked by
+/// `tests::records_do_not_reach_each_other`
+pub fn scatter_records(
+    width: usize,
+    ids: &[u32],
+    offsets: &[usize],
+    weights: &[f32],
+    d: &[f32],
+    mut totals: Totals<'_>,
+    order: &mut Vec<u32>,
+) {
+    let (records, rows) = packed(offsets);
+    assert_eq!((ids.len(), weights.len()), (rows, records), "rows and weights of all records");
+    let len = match &totals {
+        Totals::Steps(totals, _) => totals.len(),
+        Totals::Float(totals) => totals.len(),
+    };
+    let record = |t: u32| offsets.partition_point(|&offset| offset <= t as usize) - 1;
+    let by_index = sorted(width, ids, d, len, |t| weights[record(t)] != 0.0, order);
+    let place = match &mut totals {
+        Totals::Steps(totals, scale) => {
+            if let Scale::Each(scales) = scale {
+                assert_eq!(scales.len(), totals.len(), "a scale for each element");
+            }
+            Place::Steps(totals.as_mut_ptr(), *scale)
+        }
+        Totals::Float(totals) => Place::Float(totals.as_mut_ptr()),
+    };
+    by_columns(width, |first, last| {
+        for same in by_index.chunk_by(|&a, &b| ids[a as usize] == ids[b as usize] && record(a) == record(b)) {
+            let sums = sum_rows(width, same, d, first, last);
+            let weight = f64::from(weights[record(same[0])]);
+            let at = ids[same[0] as usize] as usize * width + first;
+            // SAFETY: inside the totals, as `sorted` has seen, and no other task touches these columns.
+            unsafe { place.add(at, last - first, weight, &sums) };
+        }
+    });
+}
+
+/// Where totals lie.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    Steps(*mut i64, Scale<'a>),
+    Float(*mut f64),
+}
+
+// SAFETY: by itself it does nothing; `add` says who may write where.
+unsafe impl Send for Place<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Place<'_> {}
+
+impl Place<'_> {
+    /// # Safety
+    /// The elements `at .. at + len` lie inside the totals, which are borrowed, and nobody else uses them meanwhile.
+    unsafe fn add(self, at: usize, len: usize, weight: f64, sums: &[f64; COLUMNS]) {
+        match self {
+            Self::Float(to) => {
+                // SAFETY: the caller's promise.
+                let row = unsafe { std::slice::from_raw_parts_mut(to.add(at), len) };
+                row.iter_mut().zip(sums).for_each(|(row, &sum)| *row += weight * sum);
+            }
+            Self::Steps(to, scale) => {
+                // SAFETY: the caller's promise.
+                let row = unsafe { std::slice::from_raw_parts_mut(to.add(at), len) };
+                for (i, (row, &sum)) in row.iter_mut().zip(sums).enumerate() {
+                    let scale = match scale {
+                        Scale::Narrow(scale) | Scale::Wide(scale) => scale,
+                        Scale::Each(scales) => scales[at + i],
+                    };
+                    *row = row.wrapping_add(to_steps(weight * sum * f64::from(scale)));
+                }
+            }
+        }
+    }
+}
+
+/// The rows that are wanted, by index and then by place, so that the order of additions is fixed. Asserts that the table has all indices.
+fn sorted<'a>(width: usize, ids: &[u32], d: &[f32], table: usize, wanted: impl Fn(u32) -> bool, order: &'a mut Vec<u32>) -> &'a [u32] {
+    assert_eq!(d.len(), ids.len() * width, "a row for each index");
+    let rows = table / width.max(1);
     assert!(ids.iter().all(|&id| (id as usize) < rows), "indices inside the table");
     order.clear();
-    order.extend((0..ids.len() as u32).filter(|&t| weights[t as usize] != 0.0));
-    // The place breaks ties, so that the order of additions is fixed.
+    order.extend((0..ids.len() as u32).filter(|&t| wanted(t)));
     order.sort_unstable_by_key(|&t| (ids[t as usize], t));
-    // Each task owns a stretch of columns.
-    let table = Shared::new(dtable);
+    order
+}
+
+/// Calls `work(first, last)` for stretches of columns, each in a task of its own.
+fn by_columns(width: usize, work: impl Fn(usize, usize) + Sync) {
     (0..width.div_ceil(COLUMNS)).into_par_iter().for_each(|task| {
-        let (first, last) = (task * COLUMNS, ((task + 1) * COLUMNS).min(width));
         vectorised(
             #[inline(always)]
-            || {
-                for same in order.chunk_by(|&a, &b| ids[a as usize] == ids[b as usize]) {
-                    let id = ids[same[0] as usize] as usize;
-                    // SAFETY: inside the table by the assertion, and no other task touches these columns.
-                    let row = unsafe { table.part(id * width + first, last - first) };
-                    let mut sums = [0.0f64; COLUMNS];
-                    sums.iter_mut().zip(&*row).for_each(|(sum, &old)| *sum = f64::from(old));
-                    for &t in same {
-                        let weight = f64::from(weights[t as usize]);
-                        let d = &d[t as usize * width + first..][..last - first];
-                        sums.iter_mut().zip(d).for_each(|(sum, &d)| *sum += weight * f64::from(d));
-                    }
-                    row.iter_mut().zip(&sums).for_each(|(row, &sum)| *row = sum as f32);
-                }
-            },
+            || work(task * COLUMNS, ((task + 1) * COLUMNS).min(width)),
         );
     });
+}
+
+/// The sum of some rows' columns `first .. last`.
+#[inline(always)]
+fn sum_rows(width: usize, rows: &[u32], d: &[f32], first: usize, last: usize) -> [f64; COLUMNS] {
+    let mut sums = [0.0f64; COLUMNS];
+    for &t in rows {
+        let d = &d[t as usize * width + first..][..last - first];
+        sums.iter_mut().zip(d).for_each(|(sum, &d)| *sum += f64::from(d));
+    }
+    sums
 }
 
 /// Columns of a task.
@@ -131,24 +225,57 @@ mod tests {
 
     proptest! {
         #[test]
-        fn scatter_is_the_adjoint_of_gather(rows in 1usize..9, width in 1usize..40, ids in prop::collection::vec(0u32..9, 0..20)) {
+        fn scatter_is_the_adjoint_of_gather(rows in 1usize..9, width in 1usize..80, ids in prop::collection::vec(0u32..9, 0..20)) {
             let ids: Vec<u32> = ids.into_iter().map(|id| id % rows as u32).collect();
             let table: Vec<f32> = (0..rows * width).map(|i| (i as f32).sin()).collect();
             let d: Vec<f32> = (0..ids.len() * width).map(|i| (i as f32 * 0.3).cos()).collect();
-            let weights: Vec<f32> = (0..ids.len()).map(|i| (i % 3) as f32 * 0.5).collect();
             let (mut out, mut dtable) = (vec![0.0; d.len()], vec![0.0; table.len()]);
             gather(&table, width, &ids, &mut out);
-            scatter(width, &ids, &weights, &d, &mut dtable, &mut Vec::new());
-            let left: f32 = (0..d.len()).map(|i| out[i] * d[i] * weights[i / width]).sum();
+            scatter(width, &ids, &d, &mut dtable, &mut Vec::new());
+            let left: f32 = (0..d.len()).map(|i| out[i] * d[i]).sum();
             let right: f32 = table.iter().zip(&dtable).map(|(a, b)| a * b).sum();
             prop_assert!((left - right).abs() < 1e-3);
 
             // The sums by index are the rows of the table's gradient.
             let (mut order, mut row, mut rebuilt) = (Vec::new(), Vec::new(), vec![0.0; table.len()]);
             by_index(width, &ids, &d, &mut order, &mut row, |id, sum| rebuilt[id as usize * width..][..width].copy_from_slice(sum));
-            let mut plain = vec![0.0; table.len()];
-            scatter(width, &ids, &vec![1.0; ids.len()], &d, &mut plain, &mut Vec::new());
-            prop_assert!(rebuilt.iter().zip(&plain).all(|(a, b)| (a - b).abs() < 1e-5));
+            prop_assert!(rebuilt.iter().zip(&dtable).all(|(a, b)| (a - b).abs() < 1e-5));
+        }
+
+        /// What one record adds is the same integers alone and among others; a record of weight 0 is not read.
+        #[test]
+        fn records_do_not_reach_each_other(width in 1usize..80, lengths in prop::collection::vec(0usize..7, 1..6), seed in 0u32..99, each: bool) {
+            let mut offsets = vec![0];
+            lengths.iter().for_each(|length| offsets.push(offsets.last().unwrap() + length));
+            let total = *offsets.last().unwrap();
+            let ids: Vec<u32> = (0..total as u32).map(|t| (t * 7 + seed) % 5).collect();
+            let mut d: Vec<f32> = (0..total * width).map(|i| ((i as f32 + seed as f32) * 0.7).sin() * 3.0).collect();
+            let weights: Vec<f32> = (0..lengths.len()).map(|r| if r == 1 { 0.0 } else { 0.3 + r as f32 }).collect();
+            if lengths.len() > 1 {
+                d[offsets[1] * width..offsets[2] * width].fill(f32::NAN);
+            }
+            let scales: Vec<f32> = (0..5 * width).map(|i| 100.0 + i as f32).collect();
+            let scale = if each { Scale::Each(&scales) } else { Scale::Narrow(1024.0) };
+            let sum = |from: usize, to: usize| {
+                let mut totals = vec![0i64; 5 * width];
+                let (first, last) = (offsets[from], offsets[to]);
+                let own: Vec<usize> = offsets[from..=to].iter().map(|offset| offset - first).collect();
+                let d = &d[first * width..last * width];
+                scatter_records(width, &ids[first..last], &own, &weights[from..to], d, Totals::Steps(&mut totals, scale), &mut Vec::new());
+                totals
+            };
+            let all = sum(0, lengths.len());
+            let mut parts = vec![0i64; all.len()];
+            for record in 0..lengths.len() {
+                parts.iter_mut().zip(sum(record, record + 1)).for_each(|(sum, part)| *sum += part);
+            }
+            prop_assert_eq!(&all, &parts);
+            let mut float = vec![0.0; all.len()];
+            scatter_records(width, &ids, &offsets, &weights, &d, Totals::Float(&mut float), &mut Vec::new());
+            for (i, (&steps, &float)) in all.iter().zip(&float).enumerate() {
+                let scale = if each { f64::from(scales[i]) } else { 1024.0 };
+                prop_assert!((steps as f64 - float * scale).abs() <= 0.5 * lengths.len() as f64 + 1e-6);
+            }
         }
     }
 
@@ -161,13 +288,6 @@ mod tests {
         assert!(square(&[1.0, f32::NAN]).is_nan() && square(&[f32::INFINITY]) == f64::INFINITY);
     }
 
-    #[test]
-    fn a_row_of_weight_zero_is_not_read() {
-        let mut dtable = [0.0; 4];
-        scatter(2, &[0, 1], &[0.0, 1.0], &[f32::NAN, f32::NAN, 1.0, 2.0], &mut dtable, &mut Vec::new());
-        assert_eq!(dtable, [0.0, 0.0, 1.0, 2.0]);
-    }
-
     /// One row more among thousands with the same index: the sum moves by that row, and the rounding of the others does not add up.
     #[test]
     fn many_rows_of_one_index_are_rounded_once() {
@@ -175,7 +295,7 @@ mod tests {
         let row = 1.0 - 3.0 * 2f32.powi(-24) * 4096.0;
         let sum = |count: usize| {
             let mut table = [0.0f32];
-            scatter(1, &vec![0; count], &vec![1.0; count], &vec![row; count], &mut table, &mut Vec::new());
+            scatter(1, &vec![0; count], &vec![row; count], &mut table, &mut Vec::new());
             f64::from(table[0])
         };
         for count in [100, 1000, 8191, 8192] {

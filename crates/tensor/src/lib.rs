@@ -19,6 +19,7 @@ pub mod matmul;
 pub mod memory;
 pub mod norm;
 pub mod normal;
+pub mod outer;
 pub mod patches;
 pub mod pooling;
 pub mod rope;
@@ -28,6 +29,7 @@ mod array;
 mod error;
 mod parallel;
 mod simd;
+mod tile;
 mod workspace;
 
 pub use array::Array;

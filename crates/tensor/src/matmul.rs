@@ -1,12 +1,23 @@
-//! Matrix products, on the `gemm` crate, behind views that cannot point outside their data.
+//! Matrix products, behind views that cannot point outside their data.
 //!
-//! `faer`'s product was measured beside it on the shapes of a training step: as fast for forward products, slower for the gradients by weights (transposed
-//! operands), so one of the two serves for all.
+//! # Claim
+//! An element of a product is a function of its row of the left side, its column of the right side and `alpha` alone: the same bits whatever other rows and columns
+//! there are, how many, in which order, on how many threads, and on which instruction set.
+//! # Why
+//! An element is a sum over stretches of [`DEPTH`] terms, in rising order, each of them a chain in a register ([`crate::tile`]). Where stretches begin depends on the length of
+//! the sum only. Everything else (which tile an element is in, whether the right side is copied first, which thread does it) decides when an element is computed, not how.
+//!
+//! Libraries choose their kernel, and with it the order of a sum, by the number of rows, so that whether a record is present changes how others' activations are rounded. That is
+//! why this one is our own.
+//! # Checked by
+//! `tests::a_row_does_not_depend_on_the_others`, `tests::threads_do_not_matter`, `tests::an_element_is_a_sum_over_stretches_of_chains`
 
 use crate::Array;
-use crate::simd::{update, vectorised};
-use gemm::Parallelism;
+use crate::parallel::Shared;
+use crate::tile::{self, Instructions, Kernel, MOST_COLUMNS, Strides, VECTORS, dispatch};
+use pulp::Simd;
 use rayon::prelude::*;
+use std::cell::RefCell;
 
 /// A matrix inside a slice.
 #[derive(Clone, Copy, Debug)]
@@ -54,30 +65,6 @@ impl<'a> View<'a> {
         self.t().some_rows(start, end).t()
     }
 
-    /// Writes the rows of each example, times its weight, to `out`. A row of weight 0 is not read. Columns must be contiguous.
-    pub fn scale_rows_into(&self, offsets: &[usize], weights: &[f32], out: &mut [f32]) {
-        assert_eq!((out.len(), self.col_stride), (self.rows * self.cols, 1), "room for the rows");
-        if self.cols == 0 {
-            return;
-        }
-        let piece = crate::parallel::rows_per_piece(self.rows, self.cols);
-        out.par_chunks_mut(piece * self.cols).enumerate().for_each(|(index, out)| {
-            for (i, out) in out.chunks_exact_mut(self.cols).enumerate() {
-                let row = index * piece + i;
-                let weight = weights[offsets.partition_point(|&offset| offset <= row) - 1];
-                if weight == 0.0 {
-                    out.fill(0.0);
-                } else {
-                    let from = &self.data[row * self.row_stride..][..self.cols];
-                    vectorised(
-                        #[inline(always)]
-                        || update(out, from, |_, x| weight * x),
-                    );
-                }
-            }
-        });
-    }
-
     /// Rows.
     pub fn rows(&self) -> usize {
         self.rows
@@ -86,6 +73,12 @@ impl<'a> View<'a> {
     /// Columns.
     pub fn cols(&self) -> usize {
         self.cols
+    }
+
+    /// The first element and how far apart the others are, for kernels of this crate.
+    pub(crate) fn raw(&self) -> (*const f32, Strides) {
+        assert!(self.fits(), "a view inside its data");
+        (self.data.as_ptr(), Strides { row: self.row_stride, col: self.col_stride })
     }
 
     fn fits(&self) -> bool {
@@ -165,34 +158,216 @@ pub fn matmul(dst: ViewMut<'_>, onto: Onto, alpha: f32, lhs: View<'_>, rhs: View
     if m == 0 || n == 0 {
         return;
     }
-    let parallelism = match threads {
-        Threads::All if m.saturating_mul(n).saturating_mul(k) >= WORTH_SHARING && rayon::current_num_threads() > 1 => Parallelism::Rayon(0),
-        _ => Parallelism::None,
+    if k == 0 {
+        if onto == Onto::Fresh {
+            dst.data.chunks_mut(dst.stride).take(m).for_each(|row| row[..n].fill(0.0));
+        }
+        return;
+    }
+    let instructions = Instructions::best();
+    let job = Job {
+        to: Shared::new(dst.data),
+        stride: dst.stride,
+        onto,
+        alpha,
+        a: Source(lhs.data.as_ptr()),
+        a_at: Strides { row: lhs.row_stride, col: lhs.col_stride },
+        b: Source(rhs.data.as_ptr()),
+        b_at: Strides { row: rhs.row_stride, col: rhs.col_stride },
+        k,
     };
-    // SAFETY: the assertions above place every element that gemm touches inside the three slices; `dst` is borrowed
-    // mutably, so it overlaps neither operand, and its rows do not overlap each other (stride ≥ n). Slices of f32 are aligned.
-    unsafe {
-        gemm::gemm(
-            m,
-            n,
-            k,
-            dst.data.as_mut_ptr(),
-            1,
-            dst.stride as isize,
-            onto == Onto::Old,
-            lhs.data.as_ptr(),
-            lhs.col_stride as isize,
-            lhs.row_stride as isize,
-            rhs.data.as_ptr(),
-            rhs.col_stride as isize,
-            rhs.row_stride as isize,
-            1.0,
-            alpha,
-            false,
-            false,
-            false,
-            parallelism,
-        );
+    let shared = threads == Threads::All && m.saturating_mul(n).saturating_mul(k) >= WORTH_SHARING && rayon::current_num_threads() > 1;
+    if !shared {
+        for left in (0..n).step_by(GROUP) {
+            job.compute(instructions, (0, m), (left, (left + GROUP).min(n)));
+        }
+        return;
+    }
+    let cut = Cut::new(m, n, rayon::current_num_threads());
+    (0..cut.tasks()).into_par_iter().with_max_len(1).for_each(|task| {
+        let (rows, columns) = cut.task(task);
+        job.compute(instructions, rows, columns);
+    });
+}
+
+/// Terms of a sum that are added up in one chain. They are also what is copied together of the right side: a tile's share of it stays in the first-level cache.
+pub const DEPTH: usize = 256;
+
+/// Columns of the right side that are copied together: with [`DEPTH`] rows they stay in the second-level cache while the rows of the left side pass by.
+const GROUP: usize = 128;
+
+/// How the result is cut for the threads.
+struct Cut {
+    rows: usize,
+    columns: usize,
+    m: usize,
+    n: usize,
+}
+
+impl Cut {
+    /// A few tasks for each thread. Columns are cut first: whoever has some rows of a column copies the whole column.
+    fn new(m: usize, n: usize, threads: usize) -> Self {
+        let wanted = 3 * threads;
+        let columns = if n >= GROUP * wanted { GROUP } else { n.div_ceil(wanted).next_multiple_of(MOST_COLUMNS).clamp(MOST_COLUMNS, GROUP) };
+        let across = n.div_ceil(columns);
+        let rows = m.div_ceil(wanted.div_ceil(across)).max(LEAST_ROWS).next_multiple_of(LEAST_ROWS / 2);
+        Self { rows, columns, m, n }
+    }
+
+    fn tasks(&self) -> usize {
+        self.m.div_ceil(self.rows) * self.n.div_ceil(self.columns)
+    }
+
+    fn task(&self, task: usize) -> ((usize, usize), (usize, usize)) {
+        let across = self.n.div_ceil(self.columns);
+        let (top, left) = (task / across * self.rows, task % across * self.columns);
+        ((top, (top + self.rows).min(self.m)), (left, (left + self.columns).min(self.n)))
+    }
+}
+
+/// Rows for which copying the right side is worth while. A multiple of the heights of all tiles.
+const LEAST_ROWS: usize = 48;
+
+/// What tasks read.
+#[derive(Clone, Copy)]
+struct Source(*const f32);
+
+// SAFETY: it is only read, and the slice it was made from is borrowed as long as the product is computed.
+unsafe impl Send for Source {}
+// SAFETY: as above.
+unsafe impl Sync for Source {}
+
+/// A product: its sides have been checked.
+#[derive(Clone, Copy)]
+struct Job {
+    to: Shared,
+    stride: usize,
+    onto: Onto,
+    alpha: f32,
+    a: Source,
+    a_at: Strides,
+    b: Source,
+    b_at: Strides,
+    k: usize,
+}
+
+thread_local! {
+    /// The copied part of the right side: kept between calls.
+    static COPY: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Job {
+    /// Computes some rows and at most [`GROUP`] columns. Nobody else computes them.
+    fn compute(self, instructions: Instructions, rows: (usize, usize), columns: (usize, usize)) {
+        COPY.with_borrow_mut(|copy| {
+            if copy.len() < DEPTH * (GROUP + MOST_COLUMNS) {
+                copy.resize(DEPTH * (GROUP + MOST_COLUMNS), 0.0);
+            }
+            dispatch(instructions, Part { job: self, rows, columns, copy });
+        });
+    }
+}
+
+/// Some rows and columns of a product.
+struct Part<'a> {
+    job: Job,
+    rows: (usize, usize),
+    columns: (usize, usize),
+    copy: &'a mut [f32],
+}
+
+impl Kernel for Part<'_> {
+    #[inline(always)]
+    fn run<S: Simd, const ROWS: usize>(self, simd: S, _: impl Fn(S, S::f32s) -> S::i32s + Copy) {
+        let Self { job, rows, columns, copy } = self;
+        let width = VECTORS * S::F32_LANES;
+        let panels = (columns.1 - columns.0).div_ceil(width);
+        // With few rows, each column of the right side is used a few times only.
+        let direct = job.b_at.col == 1 && rows.1 - rows.0 <= 2 * ROWS;
+        for depth in (0..job.k).step_by(DEPTH) {
+            let k = DEPTH.min(job.k - depth);
+            let onto = if depth == 0 { job.onto } else { Onto::Old };
+            let panel = |index: usize| {
+                let left = columns.0 + index * width;
+                (left, width.min(columns.1 - left), job.b.0.wrapping_add(depth * job.b_at.row + left * job.b_at.col))
+            };
+            for index in 0..panels {
+                let (_, wide, b) = panel(index);
+                if !(direct && wide == width) {
+                    // SAFETY: rows depth .. depth + k and these columns are inside the right side, by the assertions of `matmul`.
+                    unsafe { tile::pack(b, job.b_at, k, wide, width, &mut copy[index * DEPTH * width..]) };
+                }
+            }
+            let mut top = rows.0;
+            while top < rows.1 {
+                let tall = ROWS.min(rows.1 - top);
+                let a = job.a.0.wrapping_add(top * job.a_at.row + depth * job.a_at.col);
+                for index in 0..panels {
+                    let (left, wide, b) = panel(index);
+                    let (b, stride) =
+                        if direct && wide == width { (b, job.b_at.row) } else { (copy[index * DEPTH * width..].as_ptr(), width) };
+                    // SAFETY: `tall` rows of the left side from `top` on, and the columns that were just copied, or lie whole in the right side; `wide` columns of
+                    // `tall` rows of the result, which belong to this task.
+                    unsafe {
+                        let to = |i: usize| job.to.part((top + i) * job.stride + left, wide);
+                        match tall {
+                            1 => store_tile::<S, 1>(simd, k, a, job.a_at, tall, b, stride, onto, job.alpha, to),
+                            2 => store_tile::<S, 2>(simd, k, a, job.a_at, tall, b, stride, onto, job.alpha, to),
+                            3 | 4 => store_tile::<S, 4>(simd, k, a, job.a_at, tall, b, stride, onto, job.alpha, to),
+                            _ => store_tile::<S, ROWS>(simd, k, a, job.a_at, tall, b, stride, onto, job.alpha, to),
+                        }
+                    }
+                }
+                top += tall;
+            }
+        }
+    }
+}
+
+/// One tile of a product: computed, multiplied by `alpha`, and stored or added to the rows `to(i)`.
+///
+/// # Safety
+/// As [`tile::product`]; `to(i)` is row i of the tile for i < rows.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)]
+unsafe fn store_tile<'a, S: Simd, const ROWS: usize>(
+    simd: S,
+    k: usize,
+    a: *const f32,
+    at: Strides,
+    rows: usize,
+    b: *const f32,
+    stride: usize,
+    onto: Onto,
+    alpha: f32,
+    to: impl Fn(usize) -> &'a mut [f32],
+) {
+    // SAFETY: the caller's promise.
+    let sums = unsafe { tile::product::<S, ROWS, VECTORS>(simd, k, a, at, rows, b, stride) };
+    let alpha = simd.splat_f32s(alpha);
+    for (i, sums) in sums.iter().enumerate().take(rows) {
+        let row = to(i);
+        let lanes = S::F32_LANES;
+        for (v, &sum) in sums.iter().enumerate() {
+            let part = row.get_mut(v * lanes..).unwrap_or(&mut []);
+            if part.len() >= lanes {
+                let place = part.as_mut_ptr().cast::<S::f32s>();
+                // SAFETY: a whole vector lies there.
+                unsafe {
+                    let new = match onto {
+                        Onto::Fresh => simd.mul_f32s(alpha, sum),
+                        Onto::Old => simd.mul_add_e_f32s(alpha, sum, place.read_unaligned()),
+                    };
+                    place.write_unaligned(new);
+                }
+            } else {
+                let new = match onto {
+                    Onto::Fresh => simd.mul_f32s(alpha, sum),
+                    Onto::Old => simd.mul_add_e_f32s(alpha, sum, simd.partial_load_f32s(part)),
+                };
+                simd.partial_store_f32s(part, new);
+            }
+        }
     }
 }
 
@@ -225,6 +400,86 @@ mod tests {
                         kept
                     };
                     prop_assert!((got[i * (n + 3) + j] - expected).abs() < 1e-4);
+                }
+            }
+        }
+    }
+
+    fn bits(x: &[f32]) -> Vec<u32> {
+        x.iter().map(|x| x.to_bits()).collect()
+    }
+
+    /// Numbers of very different sizes, so that another order of additions would show.
+    fn wild(n: usize, seed: u32) -> Vec<f32> {
+        numbers(n, seed).iter().enumerate().map(|(i, x)| x * 10f32.powi((i * 7919 % 13) as i32 - 6)).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+        /// A row of a product is the same bits alone, among any number of other rows, in any place, and in whichever layout the operands are.
+        #[test]
+        fn a_row_does_not_depend_on_the_others(m in 1usize..150, n in 1usize..150, k in 1usize..700, lt: bool, rt: bool, old: bool, threads: bool, place in 0usize..150) {
+            let place = place % m;
+            let (a, b, c) = (wild(m * k, 1), wild(k * n, 2), wild(m * n, 3));
+            let turned = |x: &[f32], rows: usize, cols: usize| (0..rows * cols).map(|i| x[i % rows * cols + i / rows]).collect::<Vec<_>>();
+            let (at, bt) = (turned(&a, m, k), turned(&b, k, n));
+            let onto = if old { Onto::Old } else { Onto::Fresh };
+            let threads = if threads { Threads::All } else { Threads::One };
+            let lhs = if lt { View::new(&at, k, m).t() } else { View::new(&a, m, k) };
+            let rhs = if rt { View::new(&bt, n, k).t() } else { View::new(&b, k, n) };
+            let mut all = c.clone();
+            matmul(ViewMut::new(&mut all, m, n), onto, 0.7, lhs, rhs, threads);
+            let mut alone = c[place * n..][..n].to_vec();
+            matmul(ViewMut::new(&mut alone, 1, n), onto, 0.7, View::new(&a[place * k..][..k], 1, k), View::new(&b, k, n), Threads::One);
+            prop_assert_eq!(bits(&all[place * n..][..n]), bits(&alone));
+            // And so is a column.
+            let column = place % n;
+            let mut narrow: Vec<f32> = (0..m).map(|i| c[i * n + column]).collect();
+            matmul(ViewMut::new(&mut narrow, m, 1), onto, 0.7, lhs, rhs.some_cols(column, column + 1), Threads::One);
+            prop_assert_eq!(bits(&narrow), bits(&(0..m).map(|i| all[i * n + column]).collect::<Vec<_>>()));
+        }
+    }
+
+    #[test]
+    fn threads_do_not_matter() {
+        let (m, n, k) = (300, 500, 600);
+        let (a, b) = (wild(m * k, 1), wild(k * n, 2));
+        let products: Vec<Vec<u32>> = [1, 2, 3, 7]
+            .map(|threads| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                bits(pool.install(|| product(View::new(&a, m, k), View::new(&b, k, n))).data())
+            })
+            .into();
+        assert!(products.windows(2).all(|pair| pair[0] == pair[1]));
+    }
+
+    /// What is written down, in the order that is claimed.
+    #[test]
+    fn an_element_is_a_sum_over_stretches_of_chains() {
+        let (m, n, k) = (9, 70, 2 * DEPTH + 77);
+        let (a, b) = (wild(m * k, 1), wild(k * n, 2));
+        for instructions in [Instructions::Avx512, Instructions::Avx2, Instructions::Neon, Instructions::Portable] {
+            if !instructions.available() {
+                continue;
+            }
+            let mut got = vec![0.0; m * n];
+            let job = Job {
+                to: Shared::new(&mut got),
+                stride: n,
+                onto: Onto::Fresh,
+                alpha: 1.0,
+                a: Source(a.as_ptr()),
+                a_at: Strides { row: k, col: 1 },
+                b: Source(b.as_ptr()),
+                b_at: Strides { row: n, col: 1 },
+                k,
+            };
+            job.compute(instructions, (0, m), (0, n));
+            for i in 0..m {
+                for j in 0..n {
+                    let chain = |from: usize| (from..(from + DEPTH).min(k)).fold(0.0f32, |sum, l| a[i * k + l].mul_add(b[l * n + j], sum));
+                    let expected = (0..k).step_by(DEPTH).skip(1).fold(chain(0), |sum, from| 1f32.mul_add(chain(from), sum));
+                    assert_eq!(got[i * n + j].to_bits(), expected.to_bits(), "{instructions:?} {i} {j}");
                 }
             }
         }

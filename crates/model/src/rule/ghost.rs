@@ -67,7 +67,7 @@ impl Ghost {
     /// The squared norm, if it is certain.
     pub(crate) fn certain(self) -> Option<f64> {
         // Tests for the good case: NaN fails.
-        (self.square >= CERTAIN * self.size * self.size && self.square.is_finite()).then_some(self.square)
+        (self.square >= CERTAIN * self.size * self.size && self.size <= super::LARGEST).then_some(self.square)
     }
 }
 

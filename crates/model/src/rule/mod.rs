@@ -23,11 +23,12 @@ use crate::graph::{Graph, Value};
 use crate::layer::{Index, Order};
 use crate::plan::Plan;
 use crate::run::Buffers;
+use crate::sum::Accumulator;
 use protocol::Geometry;
 use rayon::prelude::*;
 use tensor::gram::Rows;
-use tensor::matmul::{Onto, Threads, View, ViewMut, matmul};
-use tensor::{Array, Workspace, embedding};
+use tensor::matmul::{DEPTH, Onto, Threads, View, ViewMut, matmul};
+use tensor::{Array, Workspace, embedding, outer};
 
 /// A place where a parameter enters, and what its per-example gradient is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +64,11 @@ impl Use {
     }
 }
 
-/// Rows whose products are added up in f32 without a pause.
-const LONGEST_SUM: usize = 512;
+/// 2⁻²⁴ (1 + 2⁻¹⁰): the rounding of one operation, and room for those of higher order.
+const UNIT: f64 = (1.0 + 1.0 / 1024.0) / 16_777_216.0;
+
+/// The largest S = Σ_t ‖x_t‖‖d_t‖ of an example that contributes.
+pub(crate) const LARGEST: f64 = 1e30;
 
 /// How the norms of outer products are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -198,8 +202,11 @@ impl<'a> Traces<'a> {
 
     /// How far an example's gradient, as it enters a sum, may be from itself, as a norm.
     ///
-    /// A gradient is a sum over rows, Σ_t x_t ⊗ d_t, in f32. Where rows cancel each other, its rounding is not relative to what is left but to S = Σ_t ‖x_t‖‖d_t‖: about √rows · 2⁻²⁴ · S if
-    /// roundings are independent. Sixteen times that is added to a norm that was not found certain otherwise, so that a weighted gradient stays within its bound.
+    /// A gradient is a sum over rows, Σ_t x_t ⊗ d_t, in f32. Where rows cancel each other, its rounding is not relative to what is left but to S = Σ_t ‖x_t‖‖d_t‖. A chain of n operations
+    /// is off by at most n · 2⁻²⁴ · S (1 + 2⁻¹⁰): chains have at most [`outer::LONGEST`] rows where sums are made, and [`tensor::matmul::DEPTH`] rows and one addition for each such stretch where the gradient is made for its norm.
+    /// Both are added to a norm that was not found certain otherwise, so that a weighted gradient stays within its bound whatever its rows are.
+    ///
+    /// If S is beyond 10³⁰ the result is infinite, and the example contributes nothing: no intermediate result of an example that does contribute leaves the range of f32.
     fn rounding(&self, k: usize, example: usize) -> f64 {
         let (mut size, mut rows) = (0.0, 0);
         for entry in &self.plan.uses[k] {
@@ -218,7 +225,8 @@ impl<'a> Traces<'a> {
                 Use::Vector => {}
             }
         }
-        1e-6 * (rows as f64).sqrt() * size
+        let terms = rows.min(outer::LONGEST) + rows.min(DEPTH) + rows.div_ceil(DEPTH) + 8;
+        if size <= LARGEST { terms as f64 * UNIT * size } else { f64::INFINITY }
     }
 
     fn made_square(&self, k: usize, example: usize, affine: Option<(&Array, &Array)>) -> f64 {
@@ -227,90 +235,74 @@ impl<'a> Traces<'a> {
         square
     }
 
-    /// Adds the weighted sum of all examples' gradients by trained parameter `k` to `sum`. Without weights every example counts 1.
-    pub(crate) fn add_sum(&self, k: usize, weights: Option<&[f32]>, sum: &mut Array, space: &mut Workspace) {
+    /// Adds the weighted sum of all examples' gradients by trained parameter `k` to `sum`. An example of weight 0 is not read.
+    pub(crate) fn add_weighted(&self, k: usize, weights: &[f32], sum: &mut Accumulator, space: &mut Workspace) {
         let (rows, cols) = self.shape(k);
         for entry in &self.plan.uses[k] {
             match *entry {
                 Use::Vector => {
-                    let all = self.vectors(k);
-                    let width = (rows * cols).max(1);
-                    // In f64, rounded once: how some examples are rounded hardly depends on which others are there.
-                    for (column, sum) in sum.data_mut().iter_mut().enumerate() {
-                        let mut all_of = f64::from(*sum);
-                        for (example, row) in all.chunks_exact(width).enumerate() {
-                            let weight = weights.map_or(1.0, |weights| weights[example]);
-                            if weight != 0.0 {
-                                all_of += f64::from(weight) * f64::from(row[column]);
-                            }
-                        }
-                        *sum = all_of as f32;
+                    for (row, &weight) in self.vectors(k).chunks_exact((rows * cols).max(1)).zip(weights) {
+                        sum.add(weight, row.iter().map(|&x| f64::from(x)));
                     }
                     // All places of a vector are in one row already.
                     return;
                 }
                 Use::Lookup { index, gradient } => {
                     let d = self.buffers.gradients.slice(gradient);
-                    let offsets = self.batch.offsets(self.graph.forms[gradient.0].space);
                     if !d.is_empty() {
-                        let each = row_weights(offsets, weights, space);
+                        let offsets = self.batch.offsets(self.graph.forms[gradient.0].space);
                         let mut order = space.take_places();
-                        embedding::scatter(cols, index.of(self.batch), &each, d, sum.data_mut(), &mut order);
+                        embedding::scatter_records(cols, index.of(self.batch), offsets, weights, d, sum.totals(), &mut order);
                         space.give_places(order);
-                        space.give(each);
                     }
                 }
-                Use::Outer { x, gradient, order } => self.add_outer(x, gradient, order, weights, (rows, cols), sum, space),
+                Use::Outer { x, gradient, order } => {
+                    if let Some((lhs, rhs)) = self.factors(x, gradient, order) {
+                        outer::add_outer(sum.totals(), lhs, rhs, self.batch.offsets(self.graph.forms[x.0].space), weights);
+                    }
+                }
             }
         }
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn add_outer(
-        &self,
-        x: Value,
-        gradient: (Value, usize, usize),
-        order: Order,
-        weights: Option<&[f32]>,
-        (rows, cols): (usize, usize),
-        sum: &mut Array,
-        space: &mut Workspace,
-    ) {
+    /// Adds the sum of all examples' gradients by trained parameter `k`, in floating point and as one product: what training without privacy does.
+    pub(crate) fn add_plain(&self, k: usize, sum: &mut Array, space: &mut Workspace) {
+        let (rows, cols) = self.shape(k);
+        for entry in &self.plan.uses[k] {
+            match *entry {
+                Use::Vector => {
+                    for row in self.vectors(k).chunks_exact((rows * cols).max(1)) {
+                        sum.data_mut().iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
+                    }
+                    return;
+                }
+                Use::Lookup { index, gradient } => {
+                    let d = self.buffers.gradients.slice(gradient);
+                    if !d.is_empty() {
+                        let mut order = space.take_places();
+                        embedding::scatter(cols, index.of(self.batch), d, sum.data_mut(), &mut order);
+                        space.give_places(order);
+                    }
+                }
+                Use::Outer { x, gradient, order } => {
+                    if let Some((lhs, rhs)) = self.factors(x, gradient, order) {
+                        matmul(ViewMut::new(sum.data_mut(), rows, cols), Onto::Old, 1.0, lhs.t(), rhs, Threads::All);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The two sides of an outer product: rows × rows of the parameter, and rows × columns of it. None if no gradient came.
+    fn factors(&self, x: Value, gradient: (Value, usize, usize), order: Order) -> Option<(View<'a>, View<'a>)> {
         let (values, d) = (self.buffers.values[x.0].as_slice(), self.buffers.gradients.slice(gradient.0));
         if d.is_empty() {
-            return;
+            return None;
         }
         let form = self.graph.forms[x.0];
-        let offsets = self.batch.offsets(form.space);
         let count = self.batch.rows(form.space);
-        let stride = self.graph.forms[gradient.0.0].width;
-        let mut x = View::new(values, count, form.width);
-        let mut d = View::columns(d, count, stride, gradient.1, gradient.2);
-        let mut scaled = Vec::new();
-        if let Some(weights) = weights {
-            // The narrower side carries the weights.
-            let narrow = if form.width <= gradient.2 { x } else { d };
-            scaled = space.take(count * narrow.cols());
-            narrow.scale_rows_into(offsets, weights, &mut scaled);
-            let side = View::new(&scaled, count, narrow.cols());
-            if form.width <= gradient.2 { x = side } else { d = side }
-        }
-        // In pieces, so that no number is the sum of many more than so many in a row: rounding grows with that (the curator's PROOFS.md, 3).
-        for start in (0..count).step_by(LONGEST_SUM) {
-            let end = (start + LONGEST_SUM).min(count);
-            let (x, d) = (x.some_rows(start, end), d.some_rows(start, end));
-            let (lhs, rhs) = if order == Order::OutIn { (d.t(), x) } else { (x.t(), d) };
-            matmul(ViewMut::new(sum.data_mut(), rows, cols), Onto::Old, 1.0, lhs, rhs, Threads::All);
-        }
-        space.give(scaled);
+        let x = View::new(values, count, form.width);
+        let d = View::columns(d, count, self.graph.forms[gradient.0.0].width, gradient.1, gradient.2);
+        Some(if order == Order::OutIn { (d, x) } else { (x, d) })
     }
-}
-
-/// Each example's weight, for each of its rows.
-fn row_weights(offsets: &[usize], weights: Option<&[f32]>, space: &mut Workspace) -> Vec<f32> {
-    let mut each = space.take(offsets.last().copied().unwrap_or(0));
-    for (example, rows) in offsets.windows(2).enumerate() {
-        each[rows[0]..rows[1]].fill(weights.map_or(1.0, |weights| weights[example]));
-    }
-    each
 }

@@ -4,9 +4,10 @@
 
 pub(crate) mod zoo;
 
-use model::{Engine, Example, Network, Observed, Weights};
+use model::{Accumulator, Engine, Example, Network, Observed, Sum, Weights};
 use proptest::test_runner::{Config, RngSeed};
 use protocol::{Blocks, Geometry, Params};
+use tensor::Array;
 
 /// `cases` cases from a fixed seed; `MUFFLE_CASES=20` draws twenty times as many, new ones each time.
 pub(crate) fn config(cases: u32) -> Config {
@@ -32,7 +33,7 @@ pub(crate) fn run(
     blocks: &Blocks,
     weight: impl Fn(usize, usize) -> f64,
 ) -> Outcome {
-    let mut sum = at.zeros_like();
+    let mut sum = Sum::float(at);
     let (mut losses, mut norms) = (Vec::new(), Vec::new());
     let mut weigh = |seen: &Observed<'_>, weights: &mut Weights| {
         for example in 0..seen.examples() {
@@ -42,7 +43,13 @@ pub(crate) fn run(
         }
     };
     network.weighted_sum(at, examples, geometry, blocks, &mut weigh, &mut sum).unwrap();
-    Outcome { losses, norms, sum }
+    Outcome { losses, norms, sum: params(&sum, at) }
+}
+
+/// A sum as tensors of these shapes.
+pub(crate) fn params(sum: &Sum, like: &Params) -> Params {
+    let tensor = |(sum, like): (&Accumulator, &Array)| Array::from_fn(like.shape(), |i| sum.value(i) as f32);
+    Params::new(sum.iter().zip(like.iter()).map(tensor).collect())
 }
 
 /// Each example's gradient, made alone and whole: a batch of one, summed without norms.

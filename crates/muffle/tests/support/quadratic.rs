@@ -1,6 +1,6 @@
 //! An engine whose losses are half squared distances: example i holds a point x_i, and its loss is ½‖z(θ) − x_i‖², where z is the parameters, or A Bᵀ for each pair.
 
-use model::{Engine, Error, Example, Input, Observed, Weights};
+use model::{Engine, Error, Example, Input, Observed, Sum, Weights};
 use protocol::{Blocks, Geometry, Params, Role, Trainable};
 use tensor::Array;
 use tensor::normal::Key;
@@ -126,7 +126,7 @@ impl Engine for Quadratic {
         geometry: &Geometry,
         blocks: &Blocks,
         weigh: &mut dyn FnMut(&Observed<'_>, &mut Weights),
-        sum: &mut Params,
+        sum: &mut Sum,
     ) -> Result<(), Error> {
         let count = blocks.count();
         let all: Vec<(f64, Vec<Vec<f64>>)> = examples.iter().map(|example| self.example(at, example)).collect();
@@ -144,8 +144,7 @@ impl Engine for Quadratic {
         weigh(&seen, &mut weights);
         for (i, (_, gradient)) in all.iter().enumerate().filter(|(i, _)| seen.is_sound(*i)) {
             for (k, gradient) in gradient.iter().enumerate() {
-                let weight = f64::from(weights.block(blocks.of(k))[i]);
-                sum[k].data_mut().iter_mut().zip(gradient).for_each(|(sum, g)| *sum += (weight * g) as f32);
+                sum[k].add(weights.block(blocks.of(k))[i], gradient.iter().copied());
             }
         }
         Ok(())

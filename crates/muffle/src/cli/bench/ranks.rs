@@ -99,8 +99,8 @@ impl BenchRanks {
         if let Some((wide, narrow, whole)) = sent {
             let part = (ranks.count() - 1) as f64 / ranks.count() as f64 * numbers as f64 / 1e9;
             let line = |seconds: f64, bytes: f64| format!("{seconds:.3} s, {:.2} GB/s to and from each process", part * bytes / seconds);
-            rows.push(("sums in f64", line(wide, 8.0)));
-            rows.push(("sums in f32", line(narrow, 4.0)));
+            rows.push(("sums in 64 bits", line(wide, 8.0)));
+            rows.push(("sums in 32 bits", line(narrow, 4.0)));
             rows.push(("parts put together", line(whole, 4.0)));
         }
         print(&fields(&rows));
@@ -108,7 +108,7 @@ impl BenchRanks {
     }
 }
 
-/// The least seconds in which sums of as many numbers as a model has reach their owners, in f64 and in f32, and in which parts are put together.
+/// The least seconds in which sums of as many numbers as a model has reach their owners, in 64 and in 32 bits, and in which parts are put together.
 fn send(ranks: &Ranks, lengths: &[usize], repeats: u64) -> Result<Option<(f64, f64, f64)>, Failure> {
     if ranks.count() == 1 {
         return Ok(None);
@@ -119,19 +119,20 @@ fn send(ranks: &Ranks, lengths: &[usize], repeats: u64) -> Result<Option<(f64, f
     let parts = Parts::new(ranks::share(&groups, &work, ranks.count()), lengths.to_vec());
     let (mut wide, mut narrow, mut whole) = (f64::INFINITY, f64::INFINITY, f64::INFINITY);
     for _ in 0..repeats {
-        let numbers: Vec<Vec<f64>> = lengths.iter().map(|&length| vec![1.0; length]).collect();
-        let few: Vec<Vec<f32>> = lengths.iter().map(|&length| vec![1.0; length]).collect();
+        let numbers: Vec<Vec<i64>> = lengths.iter().map(|&length| vec![1; length]).collect();
+        let few: Vec<Vec<i32>> = lengths.iter().map(|&length| vec![1; length]).collect();
+        let parameters: Vec<Vec<f32>> = lengths.iter().map(|&length| vec![1.0; length]).collect();
         ranks.everybodys(Vec::new()).map_err(lost)?;
         let start = Instant::now();
         let sums = ranks.sum(&parts, numbers).wait().map_err(lost)?;
         wide = wide.min(start.elapsed().as_secs_f64());
         ranks.everybodys(Vec::new()).map_err(lost)?;
         let start = Instant::now();
-        let (_, few) = ranks.sum_onto(&parts, sums, few).wait().map_err(lost)?;
+        drop(ranks.sum_onto(&parts, sums, few).wait().map_err(lost)?);
         narrow = narrow.min(start.elapsed().as_secs_f64());
         ranks.everybodys(Vec::new()).map_err(lost)?;
         let start = Instant::now();
-        drop(ranks.gather(&parts, few).wait().map_err(lost)?);
+        drop(ranks.gather(&parts, parameters).wait().map_err(lost)?);
         whole = whole.min(start.elapsed().as_secs_f64());
     }
     Ok(Some((wide, narrow, whole)))

@@ -6,7 +6,7 @@ use crate::cli::number::{count, real};
 use crate::cli::output::{fields, print, print_json};
 use clap::{Args, ValueEnum};
 use model::hf::Config;
-use model::{Checkpoint, Engine, Example, Lora, Memory, Network, Observed, Preset, Weights};
+use model::{Accumulator, Checkpoint, Engine, Example, Lora, Memory, Network, Observed, Preset, StepScale, Sum, Weights};
 use protocol::{Blocks, Geometry, Params};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -94,12 +94,15 @@ impl BenchStep {
         network.set_memory(if self.keep == Keep::All { Memory::Keep } else { Memory::Recompute });
         let batches = self.batches(&network)?;
         let mut sum = at.zeros_like();
+        // As the curator sums: in steps of which the clip bound has 2²⁵.
+        let scale = StepScale::Narrow((25.0 - self.clip.log2()).floor().exp2() as f32);
+        let mut steps = Sum::new(at.iter().map(|tensor| Accumulator::steps(tensor.len(), scale.clone())).collect());
         let (mut times, mut plain, mut operations, mut tokens) = (Vec::new(), Vec::new(), 0.0, 0);
         for repeat in 0..self.repeats.max(1) + 2 {
             let lot: Vec<&Example> = batches[repeat as usize % batches.len()].iter().map(|(example, _)| example).collect();
             let mut timed = |mode: Mode| -> Result<f64, Failure> {
                 let start = Instant::now();
-                self.step(mode, &mut network, &at, &lot, &mut sum)?;
+                self.step(mode, &mut network, &at, &lot, &mut sum, &mut steps)?;
                 Ok(start.elapsed().as_secs_f64() * 1e3)
             };
             let without = if self.mode == Mode::Both { Some(timed(Mode::Plain)?) } else { None };
@@ -198,12 +201,21 @@ impl BenchStep {
         Ok(batches)
     }
 
-    fn step(&self, mode: Mode, network: &mut Network, at: &Params, lot: &[&Example], sum: &mut Params) -> Result<(), Failure> {
-        sum.fill(0.0);
+    fn step(
+        &self,
+        mode: Mode,
+        network: &mut Network,
+        at: &Params,
+        lot: &[&Example],
+        sum: &mut Params,
+        steps: &mut Sum,
+    ) -> Result<(), Failure> {
         if mode == Mode::Plain {
+            sum.fill(0.0);
             network.plain_sum(at, lot, sum)?;
             return Ok(());
         }
+        steps.clear();
         let blocks = if self.per_tensor { Blocks::each(at.len()) } else { Blocks::flat(at.len()) };
         let clip = self.clip;
         let mut weigh = |seen: &Observed<'_>, weights: &mut Weights| {
@@ -214,7 +226,7 @@ impl BenchStep {
                 }
             }
         };
-        Ok(network.weighted_sum(at, lot, &Geometry::Identity, &blocks, &mut weigh, sum)?)
+        Ok(network.weighted_sum(at, lot, &Geometry::Identity, &blocks, &mut weigh, steps)?)
     }
 }
 

@@ -1,0 +1,161 @@
+//! The public grids on which sums are made, so that they are exact: what a record adds is rounded to the grid by itself, and integers are added.
+//!
+//! # Claim
+//! (PROOFS.md, 3.) For one record, rounding to the grid moves the encoded contribution to block k by at most [`COARSEST`]·C_k, and no sum over all places leaves 64 bits.
+//! # Checked by
+//! `tests::steps_are_fine_enough_and_sums_fit`, `neighbours_are_within_the_declared_sensitivity`
+
+use crate::answers::within;
+use model::StepScale;
+use protocol::{Geometry, GradientQuery, Params, Refused};
+
+/// The most that rounding to the grid may move a contribution, in clip bounds.
+pub(crate) const COARSEST: f64 = 1.0 / 2048.0;
+
+/// A clip bound has more than 2²⁴ and at most 2²⁵ steps: the fastest kernels round through 32 bits.
+const NARROW: f64 = 25.0;
+
+/// Where that is too coarse, it has at most 2³⁰.
+const WIDE: f64 = 30.0;
+
+/// Whole multiples of this are what a record's weight is rounded down to in an affine geometry, so that the sum of weights is exact too.
+pub(crate) const WEIGHT_STEPS: f64 = (1u64 << 30) as f64;
+
+/// The grid of each tensor, from public values alone: the query, how many places the data set has, in how many places of the model a tensor enters, and how far off the center of an affine geometry is.
+///
+/// # Errors
+/// If rounding to the grid could move a contribution by more than is allowed for.
+pub(crate) fn scales(query: &GradientQuery<'_>, uses: &[usize], places: usize, far: f64) -> Result<Vec<StepScale>, Refused> {
+    // A center that is taken off afterwards is part of what is summed.
+    let range = (1.0 + far).log2().ceil();
+    let wide = WIDE.min(61.0 - range - (places.max(1) as f64).log2().ceil());
+    let mut scales: Vec<StepScale> = (0..query.at.len()).map(|k| narrow(query, k)).collect();
+    match query.geometry {
+        Geometry::Identity => {}
+        Geometry::Affine { scale, .. } => {
+            for (k, scales) in scales.iter_mut().enumerate() {
+                let steps = wide.exp2() / clip(query, k);
+                *scales = StepScale::Each(scale[k].data().iter().map(|&scale| (steps / f64::from(scale)) as f32).collect());
+            }
+        }
+        Geometry::Tangent { frames } => {
+            for frame in frames {
+                // ‖c·gA‖ = ‖c·X R_B‖ ≤ C‖B‖, and likewise the other factor.
+                scales[frame.left] = StepScale::Wide(power_of_two(wide, clip(query, frame.left) * norm(query.at, frame.right)));
+                scales[frame.right] = StepScale::Wide(power_of_two(wide, clip(query, frame.right) * norm(query.at, frame.left)));
+            }
+        }
+    }
+    for (block, bound) in query.bounds.iter().enumerate() {
+        let clip = bound.clip.get();
+        let own = |k: &usize| query.blocks.of(*k) == block;
+        if !(rounding(query, &scales, uses, block) <= COARSEST * clip) {
+            for k in (0..query.at.len()).filter(own) {
+                if matches!(scales[k], StepScale::Narrow(_)) {
+                    scales[k] = StepScale::Wide(power_of_two(wide, clip));
+                }
+            }
+        }
+        within("rounding of sums, in clip bounds,", rounding(query, &scales, uses, block) / clip, 0.0..=COARSEST)?;
+    }
+    Ok(scales)
+}
+
+fn clip(query: &GradientQuery<'_>, tensor: usize) -> f64 {
+    query.bounds[query.blocks.of(tensor)].clip.get()
+}
+
+fn narrow(query: &GradientQuery<'_>, tensor: usize) -> StepScale {
+    StepScale::Narrow(power_of_two(NARROW, clip(query, tensor)))
+}
+
+/// The largest power of two by which `size` has at most 2^`bits` steps.
+fn power_of_two(bits: f64, size: f64) -> f32 {
+    (bits - size.log2()).floor().exp2() as f32
+}
+
+fn norm(params: &Params, tensor: usize) -> f64 {
+    params[tensor].data().iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt()
+}
+
+/// How far rounding can move one record's encoded contribution to a block: half a step for each element, as often as it is rounded, and what the encoding makes of that.
+fn rounding(query: &GradientQuery<'_>, scales: &[StepScale], uses: &[usize], block: usize) -> f64 {
+    let mut total = 0.0;
+    for k in (0..query.at.len()).filter(|&k| query.blocks.of(k) == block) {
+        let half_steps = 0.5 * uses[k] as f64;
+        total += match (&scales[k], query.geometry) {
+            (StepScale::Each(scales), Geometry::Affine { scale, .. }) => scales
+                .iter()
+                .zip(scale[k].data())
+                .map(|(&steps, &scale)| (half_steps / (f64::from(steps) * f64::from(scale))).powi(2))
+                .sum::<f64>(),
+            (scales, geometry) => query.at[k].len() as f64 * (half_steps / f64::from(scales.of(0)) * gain(geometry, k)).powi(2),
+        };
+    }
+    total.sqrt()
+}
+
+/// The most by which an encoding lengthens what is in a tensor.
+fn gain(geometry: &Geometry, tensor: usize) -> f64 {
+    let size = |inverse: &tensor::Array| inverse.data().iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+    let Geometry::Tangent { frames } = geometry else { return 1.0 };
+    let of = |frame: &protocol::Frame| {
+        if frame.left == tensor {
+            Some(size(&frame.right_inverse))
+        } else if frame.right == tensor {
+            Some(size(&frame.left_inverse))
+        } else {
+            None
+        }
+    };
+    frames.iter().find_map(of).unwrap_or(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::{Blocks, Bound, Clipping};
+    use tensor::Array;
+
+    fn params(shapes: &[&[usize]], value: f32) -> Params {
+        let tensor = |shape: &&[usize]| {
+            let mut tensor = Array::zeros(shape.to_vec());
+            tensor.fill(value);
+            tensor
+        };
+        Params::new(shapes.iter().map(tensor).collect())
+    }
+
+    #[test]
+    fn steps_are_fine_enough_and_sums_fit() {
+        let at = params(&[&[40, 30], &[7]], 0.5);
+        let blocks = Blocks::flat(2);
+        let affine = |scale: f32| Geometry::Affine { center: at.clone(), scale: params(&[&[40, 30], &[7]], scale) };
+        for clip in [1e-15, 0.1, 1.0, 3.0, 1e15] {
+            for geometry in [Geometry::Identity, affine(1.0), affine(1e-3), affine(1e3)] {
+                let bounds = [Bound::new(clip, 1.0).unwrap()];
+                let query = GradientQuery { at: &at, geometry: &geometry, blocks: &blocks, bounds: &bounds, clipping: Clipping::Cut };
+                for (places, far) in [(1, 0.0), (1000, 999.0), (1_000_000_000, 999.0)] {
+                    let scales = scales(&query, &[2, 1], places, far).unwrap();
+                    assert!(rounding(&query, &scales, &[2, 1], 0) <= COARSEST * clip);
+                    for scale in &scales {
+                        // What one record can add to an element, in steps, and what all of them can.
+                        let unit = if let Geometry::Affine { scale, .. } = &geometry { f64::from(scale[0].data()[0]) } else { 1.0 };
+                        let most = clip * (1.0 + far) * unit * f64::from(scale.of(0));
+                        match scale {
+                            StepScale::Narrow(_) => assert!(clip * f64::from(scale.of(0)) <= 2f64.powi(25)),
+                            _ => assert!(most * places as f64 <= 2f64.powi(62)),
+                        }
+                        assert!(most <= 2f64.powi(50));
+                    }
+                }
+            }
+        }
+        // Billions of elements would be rounded too far on the narrow grid, and so would a few on none that f32 has.
+        let bounds = [Bound::new(1.0, 1.0).unwrap()];
+        let query = GradientQuery { at: &at, geometry: &Geometry::Identity, blocks: &blocks, bounds: &bounds, clipping: Clipping::Cut };
+        let wide = scales(&query, &[20_000, 1], 1, 0.0).unwrap();
+        assert!(wide.iter().all(|scale| matches!(scale, StepScale::Wide(_))));
+        assert!(scales(&query, &[2_000_000, 1], 1, 0.0).is_err());
+    }
+}

@@ -1,0 +1,473 @@
+//! Weighted sums of per-record outer products: Σ_r w_r · Σ_{t ∈ r} x_t ⊗ d_t, where every record's term is made by itself.
+//!
+//! # Claim
+//! In whole steps of a grid the result is *exactly* the sum over the records of terms each of which is a function of that record's own rows and weight: the same integers whatever other
+//! records are in the batch, in which order and how many, on how many threads and on which instruction set.
+//! # Why
+//! A record's rows are multiplied and added up in registers ([`crate::tile`]), at most [`LONGEST`] in a row, counted from the record's first row; longer records are continued in f64. Then
+//! the term is multiplied by its weight and rounded to the grid, and integers are added, which no order changes. A record of weight 0 is not read.
+//! # Checked by
+//! `tests::records_do_not_reach_each_other`, `tests::it_is_the_sum`, `tests::every_instruction_set_gives_the_same_steps`
+
+use crate::matmul::View;
+use crate::tile::{self, Instructions, Kernel, MOST_COLUMNS, Strides, VECTORS, dispatch};
+use pulp::Simd;
+use rayon::prelude::*;
+use std::cell::RefCell;
+
+/// Rows of one record that are added up in one chain of f32 operations. Rounding of a record's gradient is at most this many units of 2⁻²⁴ of Σ_t ‖x_t‖‖d_t‖.
+pub const LONGEST: usize = 512;
+
+/// What a term of fewer steps than this may be rounded through: 32-bit integers, of which so many records are added up before they are widened.
+pub const NARROW: f64 = (1u32 << 26) as f64;
+const NARROW_RECORDS: usize = 31;
+
+/// Where the sum is added up: a matrix, row after row.
+pub enum Totals<'a> {
+    /// In whole steps.
+    Steps(&'a mut [i64], Scale<'a>),
+    /// In floating point: no claim is made for it.
+    Float(&'a mut [f64]),
+}
+
+/// How many steps a unit has.
+#[derive(Clone, Copy, Debug)]
+pub enum Scale<'a> {
+    /// So many, for terms that are known to have fewer than [`NARROW`] steps: the fastest.
+    Narrow(f32),
+    /// So many.
+    Wide(f32),
+    /// Each element has its own.
+    Each(&'a [f32]),
+}
+
+/// The nearest integer, ties to even. What has more than 2⁵⁰ steps stops there, and what is not a number is 0.
+#[inline(always)]
+pub fn to_steps(x: f64) -> i64 {
+    const MOST: f64 = (1u64 << 50) as f64;
+    // 1.5 · 2⁵²: added to a smaller number, it leaves no bits for a fraction, and the integer in the low bits. Written so that compilers make vectors of it.
+    const MAGIC: f64 = 6_755_399_441_055_744.0;
+    let x = if x > MOST { MOST } else { x };
+    let x = if x < -MOST { -MOST } else { x };
+    let x = if x == x { x } else { 0.0 };
+    ((x + MAGIC).to_bits() as i64).wrapping_sub(MAGIC.to_bits() as i64)
+}
+
+/// Adds Σ_r w_r · Σ_{t ∈ r} x_t ⊗ d_t to `totals`, which has a row for each column of `x` and a column for each column of `d`.
+///
+/// Record r has the rows `offsets[r] .. offsets[r + 1]` and the weight `weights[r]`.
+///
+/// # Panics
+/// If the sides do not fit.
+pub fn add_outer(totals: Totals<'_>, x: View<'_>, d: View<'_>, offsets: &[usize], weights: &[f32]) {
+    add_outer_with(Instructions::best(), totals, x, d, offsets, weights);
+}
+
+fn add_outer_with(instructions: Instructions, totals: Totals<'_>, x: View<'_>, d: View<'_>, offsets: &[usize], weights: &[f32]) {
+    let (records, rows) = crate::parallel::packed(offsets);
+    let (tall, wide) = (x.cols(), d.cols());
+    assert_eq!((x.rows(), d.rows(), weights.len()), (rows, rows, records), "rows and weights of all records");
+    let elements = tall.checked_mul(wide);
+    let (to, scale, len) = match totals {
+        Totals::Steps(totals, scale) => {
+            if let Scale::Each(each) = scale {
+                assert_eq!(each.len(), totals.len(), "a scale for each element");
+            }
+            (To::Steps(totals.as_mut_ptr()), Some(scale), totals.len())
+        }
+        Totals::Float(totals) => (To::Float(totals.as_mut_ptr()), None, totals.len()),
+    };
+    assert_eq!(elements, Some(len), "a total for each element");
+    if len == 0 {
+        return;
+    }
+    let threads = rayon::current_num_threads();
+    let across = wide.div_ceil(GROUP);
+    let rows_of_task = tall.div_ceil((3 * threads).div_ceil(across)).max(LEAST).next_multiple_of(LEAST);
+    let down = tall.div_ceil(rows_of_task);
+    // A few records at a time, so that their rows stay near. Which ones does not matter.
+    let mut first = 0;
+    while first < records {
+        let mut last = first + 1;
+        while last < records && offsets[last + 1] - offsets[first] <= ROWS_AT_ONCE {
+            last += 1;
+        }
+        let job = Job { to, scale, stride: wide, x, d, offsets: &offsets[first..=last], weights: &weights[first..last] };
+        let compute = |task: usize| {
+            let (top, left) = (task / across * rows_of_task, task % across * GROUP);
+            let part = ((top, (top + rows_of_task).min(tall)), (left, (left + GROUP).min(wide)));
+            SCRATCH.with_borrow_mut(|scratch| dispatch(instructions, Part { job, rows: part.0, columns: part.1, scratch }));
+        };
+        if tall.saturating_mul(wide).saturating_mul(offsets[last] - offsets[first]) < WORTH_SHARING {
+            (0..down * across).for_each(compute);
+        } else {
+            (0..down * across).into_par_iter().with_max_len(1).for_each(compute);
+        }
+        first = last;
+    }
+}
+
+/// Columns of a task.
+const GROUP: usize = 128;
+/// The fewest rows of a task: a multiple of the heights of all tiles.
+const LEAST: usize = 48;
+/// Rows of records that are worked on together.
+const ROWS_AT_ONCE: usize = 1024;
+/// Sums of fewer multiplications are not worth waking another thread for.
+const WORTH_SHARING: usize = 1 << 18;
+
+thread_local! {
+    /// Copies of some columns of both sides: kept between calls.
+    static SCRATCH: RefCell<[Vec<f32>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
+}
+
+/// Where the totals lie.
+#[derive(Clone, Copy)]
+enum To {
+    Steps(*mut i64),
+    Float(*mut f64),
+}
+
+/// Some records' share of a sum.
+#[derive(Clone, Copy)]
+struct Job<'a> {
+    to: To,
+    scale: Option<Scale<'a>>,
+    stride: usize,
+    x: View<'a>,
+    d: View<'a>,
+    offsets: &'a [usize],
+    weights: &'a [f32],
+}
+
+// SAFETY: the totals are borrowed mutably as long as a job exists, and every task writes to rows and columns of its own.
+unsafe impl Send for Job<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Job<'_> {}
+
+/// Some rows and columns of it.
+struct Part<'a> {
+    job: Job<'a>,
+    rows: (usize, usize),
+    columns: (usize, usize),
+    scratch: &'a mut [Vec<f32>; 2],
+}
+
+impl Kernel for Part<'_> {
+    #[inline(always)]
+    fn run<S: Simd, const ROWS: usize>(self, simd: S, to_int: impl Fn(S, S::f32s) -> S::i32s + Copy) {
+        let Self { job, rows, columns, scratch: [left, right] } = self;
+        let width = VECTORS * S::F32_LANES;
+        let (first, last) = (job.offsets[0], job.offsets[job.offsets.len() - 1]);
+        let count = last - first;
+        let panels = (columns.1 - columns.0).div_ceil(width);
+        left.resize(left.len().max(count * ROWS), 0.0);
+        right.resize(right.len().max(count * width * panels), 0.0);
+        for panel in 0..panels {
+            let column = columns.0 + panel * width;
+            let wide = width.min(columns.1 - column);
+            copy_columns(job.d, (first, last), (column, wide), width, &mut right[panel * count * width..]);
+        }
+        let mut top = rows.0;
+        while top < rows.1 {
+            let tall = ROWS.min(rows.1 - top);
+            copy_columns(job.x, (first, last), (top, tall), ROWS, left);
+            for panel in 0..panels {
+                let column = columns.0 + panel * width;
+                let wide = width.min(columns.1 - column);
+                let right = &right[panel * count * width..][..count * width];
+                let tile = Tile { job: &job, left: &left[..count * ROWS], right, place: (top, column), sides: (tall, wide) };
+                match job.scale {
+                    Some(Scale::Narrow(scale)) => tile.narrow::<S, ROWS>(simd, scale, to_int),
+                    _ => tile.wide::<S, ROWS>(simd),
+                }
+            }
+            top += tall;
+        }
+    }
+}
+
+/// Copies the columns `from .. from + count` of some rows to rows of `width` numbers.
+#[inline(always)]
+fn copy_columns(view: View<'_>, (first, last): (usize, usize), (from, count): (usize, usize), width: usize, to: &mut [f32]) {
+    let part = view.some_rows(first, last).some_cols(from, from + count);
+    let (data, at) = part.raw();
+    // SAFETY: a view lies inside its data.
+    unsafe { tile::pack(data, at, last - first, count, width, to) };
+}
+
+/// The lanes of a tile's vectors, row after row. A small loop that is unrolled as a whole: an array that is indexed otherwise does not stay in registers while it is computed.
+#[inline(always)]
+fn spread<V: pulp::bytemuck::Pod, T: pulp::bytemuck::Pod, const ROWS: usize>(tile: [[V; VECTORS]; ROWS]) -> [[T; MOST_COLUMNS]; ROWS] {
+    let length = size_of::<V>() / size_of::<T>();
+    assert!(VECTORS * length <= MOST_COLUMNS);
+    let mut lanes = [[T::zeroed(); MOST_COLUMNS]; ROWS];
+    for i in 0..ROWS {
+        for v in 0..VECTORS {
+            // SAFETY: so many lanes of this size are a vector, and by the assertion they are inside the row.
+            unsafe { lanes[i].as_mut_ptr().add(v * length).cast::<V>().write_unaligned(tile[i][v]) };
+        }
+    }
+    lanes
+}
+
+/// One tile of the sum. Loops are spelled out by index: an adaptor of iterators may be compiled apart, without vectors.
+struct Tile<'a> {
+    job: &'a Job<'a>,
+    left: &'a [f32],
+    right: &'a [f32],
+    place: (usize, usize),
+    sides: (usize, usize),
+}
+
+impl Tile<'_> {
+    /// Σ_t x_t ⊗ d_t over some rows, counted from the first of the job.
+    #[inline(always)]
+    fn product<S: Simd, const ROWS: usize>(&self, simd: S, from: usize, to: usize) -> [[S::f32s; VECTORS]; ROWS] {
+        let width = VECTORS * S::F32_LANES;
+        let (left, right) = (&self.left[from * ROWS..to * ROWS], &self.right[from * width..to * width]);
+        let at = Strides { row: 1, col: ROWS };
+        // SAFETY: both copies have these rows, of `ROWS` and of `width` numbers.
+        unsafe { tile::product::<S, ROWS, VECTORS>(simd, to - from, left.as_ptr(), at, ROWS, right.as_ptr(), width) }
+    }
+
+    /// The weight of a record and its rows, counted from the first of the job; no rows if it does not count.
+    #[inline(always)]
+    fn record(&self, index: usize) -> (f32, usize, usize) {
+        let (weight, offsets) = (self.job.weights[index], self.job.offsets);
+        let from = offsets[index] - offsets[0];
+        (weight, from, if weight == 0.0 { from } else { offsets[index + 1] - offsets[0] })
+    }
+
+    /// The part of row i of the totals that the tile covers.
+    #[inline(always)]
+    fn row<T>(&self, to: *mut T, i: usize) -> &mut [T] {
+        assert!(i < self.sides.0);
+        // SAFETY: rows and columns of a tile are inside the totals and belong to this task.
+        unsafe { std::slice::from_raw_parts_mut(to.add(self.at(i)), self.sides.1) }
+    }
+
+    /// Where row i of the tile begins in the totals.
+    #[inline(always)]
+    fn at(&self, i: usize) -> usize {
+        (self.place.0 + i) * self.job.stride + self.place.1
+    }
+
+    /// All records, rounded through 32-bit integers.
+    #[inline(always)]
+    fn narrow<S: Simd, const ROWS: usize>(&self, simd: S, scale: f32, to_int: impl Fn(S, S::f32s) -> S::i32s + Copy) {
+        let width = VECTORS * S::F32_LANES;
+        let zero = simd.splat_i32s(0);
+        let mut steps = [[zero; VECTORS]; ROWS];
+        let mut count = 0;
+        for index in 0..self.job.weights.len() {
+            let (weight, from, to) = self.record(index);
+            if to - from > LONGEST {
+                self.long::<S, ROWS>(simd, weight, from, to);
+            } else if to - from == 1 {
+                // One row: its numbers, weighted, times those of the other side.
+                let (left, right) = (&self.left[from * ROWS..to * ROWS], &self.right[from * width..to * width]);
+                for i in 0..ROWS {
+                    let factor = simd.splat_f32s(weight * scale * left[i]);
+                    for v in 0..VECTORS {
+                        // SAFETY: a row of the copy has `width` numbers, which are `VECTORS` vectors.
+                        let right = unsafe { right.as_ptr().add(v * S::F32_LANES).cast::<S::f32s>().read_unaligned() };
+                        steps[i][v] = simd.add_i32s(steps[i][v], to_int(simd, simd.mul_f32s(factor, right)));
+                    }
+                }
+                count += 1;
+            } else if to > from {
+                let sums = self.product::<S, ROWS>(simd, from, to);
+                let weight = simd.splat_f32s(weight * scale);
+                for i in 0..ROWS {
+                    for v in 0..VECTORS {
+                        steps[i][v] = simd.add_i32s(steps[i][v], to_int(simd, simd.mul_f32s(weight, sums[i][v])));
+                    }
+                }
+                count += 1;
+            }
+            if count == NARROW_RECORDS {
+                self.widen(steps);
+                steps = [[zero; VECTORS]; ROWS];
+                count = 0;
+            }
+        }
+        if count > 0 {
+            self.widen(steps);
+        }
+    }
+
+    /// Adds 32-bit steps to the totals.
+    #[inline(always)]
+    fn widen<V: pulp::bytemuck::Pod, const ROWS: usize>(&self, steps: [[V; VECTORS]; ROWS]) {
+        let To::Steps(to) = self.job.to else { return };
+        let steps: [[i32; MOST_COLUMNS]; ROWS] = spread(steps);
+        for i in 0..ROWS.min(self.sides.0) {
+            let row = self.row(to, i);
+            for j in 0..row.len().min(MOST_COLUMNS) {
+                row[j] = row[j].wrapping_add(i64::from(steps[i][j]));
+            }
+        }
+    }
+
+    /// All records, in f64.
+    #[inline(always)]
+    fn wide<S: Simd, const ROWS: usize>(&self, simd: S) {
+        for index in 0..self.job.weights.len() {
+            let (weight, from, to) = self.record(index);
+            self.long::<S, ROWS>(simd, weight, from, to);
+        }
+    }
+
+    /// One record, in f64 from stretch to stretch.
+    #[inline(always)]
+    fn long<S: Simd, const ROWS: usize>(&self, simd: S, weight: f32, from: usize, to: usize) {
+        let mut total = [[0.0f64; MOST_COLUMNS]; ROWS];
+        let mut start = from;
+        while start < to {
+            let end = (start + LONGEST).min(to);
+            let sums: [[f32; MOST_COLUMNS]; ROWS] = spread(self.product::<S, ROWS>(simd, start, end));
+            for i in 0..ROWS {
+                for j in 0..MOST_COLUMNS {
+                    total[i][j] += f64::from(sums[i][j]);
+                }
+            }
+            start = end;
+        }
+        if from < to {
+            let weight = f64::from(weight);
+            for i in 0..ROWS.min(self.sides.0) {
+                self.add(i, weight, &total[i]);
+            }
+        }
+    }
+
+    /// Adds a row of a record's term to the totals, rounded to steps if they are such.
+    #[inline(always)]
+    fn add(&self, i: usize, weight: f64, term: &[f64; MOST_COLUMNS]) {
+        match (self.job.to, self.job.scale) {
+            (To::Float(to), _) => {
+                let row = self.row(to, i);
+                for j in 0..row.len().min(MOST_COLUMNS) {
+                    row[j] += weight * term[j];
+                }
+            }
+            (To::Steps(to), Some(Scale::Narrow(scale) | Scale::Wide(scale))) => {
+                let row = self.row(to, i);
+                let weight = weight * f64::from(scale);
+                for j in 0..row.len().min(MOST_COLUMNS) {
+                    row[j] = row[j].wrapping_add(to_steps(weight * term[j]));
+                }
+            }
+            (To::Steps(to), Some(Scale::Each(each))) => {
+                let row = self.row(to, i);
+                let each = &each[self.at(i)..][..row.len()];
+                for j in 0..row.len().min(MOST_COLUMNS) {
+                    row[j] = row[j].wrapping_add(to_steps(weight * term[j] * f64::from(each[j])));
+                }
+            }
+            (To::Steps(_), None) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn numbers(n: usize, seed: u32) -> Vec<f32> {
+        let one = |i: u32| ((i.wrapping_mul(2_654_435_761).wrapping_add(seed * 97) >> 8) % 2001) as f32 / 1000.0 - 1.0;
+        (0..n as u32).map(|i| one(i) * 10f32.powi((i * 7919 % 7) as i32 - 5)).collect()
+    }
+
+    fn offsets(lengths: &[usize]) -> Vec<usize> {
+        std::iter::once(0).chain(lengths.iter().scan(0, |sum, length| { *sum += length; Some(*sum) })).collect()
+    }
+
+    /// Some records' steps.
+    fn steps(instructions: Instructions, x: View<'_>, d: View<'_>, offsets: &[usize], weights: &[f32], scale: Scale<'_>) -> Vec<i64> {
+        let mut totals = vec![0; x.cols() * d.cols()];
+        add_outer_with(instructions, Totals::Steps(&mut totals, scale), x, d, offsets, weights);
+        totals
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        /// What one record adds is the same integers alone and among others, and one of weight 0 is not read.
+        #[test]
+        fn records_do_not_reach_each_other(a in 1usize..70, b in 1usize..150, lengths in prop::collection::vec(0usize..40, 1..50), long in 500usize..1100, seed in 0u32..99) {
+            let mut lengths = lengths;
+            lengths.push(long);
+            let offsets = offsets(&lengths);
+            let rows = *offsets.last().unwrap();
+            let (mut x, d) = (numbers(rows * a, seed), numbers(rows * b, seed + 1));
+            let weights: Vec<f32> = (0..lengths.len()).map(|r| if r == 1 { 0.0 } else { 0.1 + (r % 5) as f32 }).collect();
+            x[offsets[1] * a..offsets[2] * a].fill(f32::NAN);
+            let each: Vec<f32> = (0..a * b).map(|i| 1000.0 + i as f32).collect();
+            for scale in [Scale::Narrow(4096.0), Scale::Wide(1e6), Scale::Each(&each)] {
+                let all = steps(Instructions::best(), View::new(&x, rows, a), View::new(&d, rows, b), &offsets, &weights, scale);
+                let mut parts = vec![0; a * b];
+                for (r, &length) in lengths.iter().enumerate() {
+                    let (from, to) = (offsets[r], offsets[r + 1]);
+                    let (x, d) = (View::new(&x[from * a..to * a], length, a), View::new(&d[from * b..to * b], length, b));
+                    let part = steps(Instructions::best(), x, d, &[0, length], &weights[r..=r], scale);
+                    parts.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+                }
+                prop_assert_eq!(&all, &parts);
+            }
+        }
+
+        #[test]
+        fn it_is_the_sum(a in 1usize..40, b in 1usize..70, lengths in prop::collection::vec(0usize..9, 1..40), seed in 0u32..99) {
+            let offsets = offsets(&lengths);
+            let rows = *offsets.last().unwrap();
+            let (x, d) = (numbers(rows * a, seed), numbers(rows * b, seed + 1));
+            let weights: Vec<f32> = (0..lengths.len()).map(|r| r as f32 * 0.1).collect();
+            let (xv, dv) = (View::new(&x, rows, a), View::new(&d, rows, b));
+            let mut float = vec![0.0; a * b];
+            add_outer(Totals::Float(&mut float), xv, dv, &offsets, &weights);
+            let (narrow, wide) = (Scale::Narrow(4096.0), Scale::Wide(4096.0));
+            let [narrow, wide] = [narrow, wide].map(|scale| steps(Instructions::best(), xv, dv, &offsets, &weights, scale));
+            for i in 0..a {
+                for j in 0..b {
+                    let mut expected = 0.0;
+                    for r in 0..lengths.len() {
+                        for t in offsets[r]..offsets[r + 1] {
+                            expected += f64::from(weights[r]) * f64::from(x[t * a + i]) * f64::from(d[t * b + j]);
+                        }
+                    }
+                    prop_assert!((float[i * b + j] - expected).abs() < 1e-4);
+                    for steps in [&narrow, &wide] {
+                        prop_assert!((steps[i * b + j] as f64 - expected * 4096.0).abs() <= 0.51 * lengths.len() as f64 + 0.5);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_instruction_set_gives_the_same_steps() {
+        let lengths = [3, 1, 0, 64, 700, 1, 1, 20];
+        let offsets = offsets(&lengths);
+        let (rows, a, b) = (*offsets.last().unwrap(), 61, 77);
+        let (x, d) = (numbers(rows * a, 1), numbers(rows * b, 2));
+        let each: Vec<f32> = (0..a * b).map(|i| 1000.0 + i as f32).collect();
+        for scale in [Scale::Narrow(65536.0), Scale::Wide(1e8), Scale::Each(&each)] {
+            let all = [Instructions::Avx512, Instructions::Avx2, Instructions::Neon, Instructions::Portable]
+                .into_iter()
+                .filter(|instructions| instructions.available())
+                .map(|instructions| steps(instructions, View::new(&x, rows, a), View::new(&d, rows, b), &offsets, &[0.7; 8], scale))
+                .collect::<Vec<_>>();
+            assert!(all.windows(2).all(|pair| pair[0] == pair[1]) && all[0].iter().any(|&steps| steps != 0));
+        }
+    }
+
+    #[test]
+    fn integers_are_the_nearest() {
+        for (x, expected) in [(0.4, 0), (0.5, 0), (1.5, 2), (-2.5, -2), (-7.6, -8), (1e9 + 0.7, 1_000_000_001), (f64::NAN, 0)] {
+            assert_eq!(to_steps(x), expected, "{x}");
+        }
+        assert_eq!((to_steps(f64::INFINITY), to_steps(-1e300)), (1 << 50, -(1 << 50)));
+    }
+}
