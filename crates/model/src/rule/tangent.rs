@@ -3,15 +3,20 @@
 //! X = gA R_B⁻¹, Y = gB R_A⁻¹, Y⊥ = Y − Q_B Q_Bᵀ Y; the squared norm is ‖X‖² + ‖Y⊥‖². That is the norm of what [`protocol::Geometry::encode_sum`] makes, step
 //! by step.
 
-use super::{Traces, direct, enlarged};
+use super::{Traces, UNIT, direct, enlarged};
 use protocol::Frame;
 use std::cell::RefCell;
 use tensor::embedding;
-use tensor::matmul::{Onto, Threads, View, ViewMut, matmul};
+use tensor::matmul::{DEPTH, Onto, Threads, View, ViewMut, matmul};
 
 thread_local! {
     /// gA, gB, X, Y, Q_Bᵀ Y: kept between calls.
     static SCRATCH: RefCell<[Vec<f32>; 5]> = const { RefCell::new([const { Vec::new() }; 5]) };
+}
+
+/// How far a product of so many terms is off, relative to the norms of its sides.
+fn chain(terms: usize) -> f64 {
+    (terms.min(DEPTH) + terms.div_ceil(DEPTH) + 2) as f64 * UNIT
 }
 
 /// The squared norm of an example's tangent coordinates.
@@ -32,8 +37,13 @@ pub(crate) fn square(traces: &Traces<'_>, frame: &Frame, example: usize) -> f64 
         let basis = View::new(frame.right_basis.data(), n, r);
         matmul(ViewMut::new(k, r, r), Onto::Fresh, 1.0, basis.t(), View::new(y, n, r), Threads::One);
         matmul(ViewMut::new(y, n, r), Onto::Old, -1.0, basis, View::new(k, r, r), Threads::One);
-        let norm = |inverse: &[f32]| embedding::square(inverse).sqrt();
-        let room = traces.rounding(frame.left, example) * norm(right_inverse) + traces.rounding(frame.right, example) * norm(left_inverse);
+        let norm = |x: &[f32]| embedding::square(x).sqrt();
+        // What the factors' gradients are off by, and what the products above round: chains of r terms, and of n terms against a basis of norm √r.
+        let factor = |which: usize, gradient: &[f32], inverse: &[f32]| {
+            (traces.rounding(which, example) + chain(r) * norm(gradient)) * norm(inverse)
+        };
+        let project = 2.0 * (chain(n) + chain(r)) * (r as f64).sqrt() * norm(left_inverse) * norm(right);
+        let room = factor(frame.left, left, right_inverse) + factor(frame.right, right, left_inverse) + project;
         enlarged(embedding::square(x) + embedding::square(y), room)
     })
 }
