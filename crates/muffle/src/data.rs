@@ -251,7 +251,7 @@ fn digest(sum: &mut Sha256, place: Option<&Example>) {
     }
 }
 
-/// The first usable examples of people's records. **Not private**: for attacks that their holder makes on them, and asks for.
+/// The first usable examples of the training data. **Not private**: for attacks that the holder of the data asks for.
 ///
 /// # Errors
 /// As [`people`], or if no row can be used.
@@ -269,7 +269,7 @@ pub fn first(config: &Config, preparation: &Preparation<'_>, count: usize) -> Re
     Ok(examples)
 }
 
-/// Whose row it is, if persons are what is protected.
+/// The person that a row belongs to, if persons are what is protected.
 fn person<'a>(data: &config::Data, record: &'a Record) -> Result<Option<&'a str>, Failed> {
     match (&data.group, &record.group) {
         (None, _) => Ok(None),

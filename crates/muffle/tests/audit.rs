@@ -201,6 +201,13 @@ fn an_audit_of_a_run_is_added_to_what_was_spent() {
     std::fs::remove_file(at("run/audits/2/audit.json")).unwrap();
     let (code, text, _) = muffle(place.path(), &["audit", "run", "run", "--canaries", "20"]);
     assert!(code == Some(0) && text.contains("run + audits/1 + audits/2 + audits/3") && text.contains("spent"), "{text}");
+    // Other data, or other persons, are not added up.
+    for change in ["data.group=who", "data.dropped_rows=public"] {
+        let (code, _, said) = muffle(place.path(), &["audit", "run", "run", "--set", change]);
+        assert!(code == Some(2) && said.contains("[data]: expected that of the run"), "{said}");
+    }
+    let (code, _, said) = muffle(place.path(), &["audit", "run", "run", "--folder", "elsewhere"]);
+    assert!(code == Some(2) && said.contains("--folder"), "{said}");
     // Without a guarantee there is nothing to be added up.
     let bare = json(place.path(), &["audit", "run", "run", "--canaries", "20", "--optimizer", "adam", "--json"]);
     assert_eq!(

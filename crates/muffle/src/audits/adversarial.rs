@@ -1,4 +1,4 @@
-//! Lots made to magnify rounding: records that an attacker would choose for everybody but the target.
+//! Lots made to magnify rounding: the records that an attacker would choose beside the target.
 //!
 //! A record may change the answer by its own contribution only. Kernels round, and how they round may depend on how many rows a batch has, so that a record that is there or not could reach the
 //! contributions of others through the last bits of their numbers. For most records this is far below what is allowed for. The records here are those for which it is not: numbers at which a

@@ -88,7 +88,7 @@ impl AuditFolder {
         let mut config = config.clone();
         let mut ledger = Ledger::new();
         match spent::promise(&config, places) {
-            // With the number that it comes to: whoever reads it later may not know how many places there were.
+            // As a number: where it is read later, the number of places is not known.
             Some((_, delta)) => config.privacy.delta = Auto::Value(delta),
             None => ledger.charge(Event::NonPrivate, 1)?,
         }

@@ -46,7 +46,7 @@ pub struct Verdict {
     pub plot: Plot,
 }
 
-/// What an audit has cost those whose records it trained on.
+/// The privacy cost of an audit that trains on records.
 ///
 /// # Claim
 /// Whatever the audit shows is covered by it: the bound, the guesses and the chart are computed from the trained model, which is a release that was charged for, and from canaries and coins that are made up.

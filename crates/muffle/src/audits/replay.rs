@@ -30,7 +30,7 @@ pub struct Replay {
 /// The records beside those that are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Others {
-    /// Made up: what is found tells of nobody.
+    /// Made up: nothing that is found depends on the training data.
     MadeUp,
     /// The first records of the training data. **What is found is not private.**
     Real,
@@ -126,7 +126,7 @@ impl Replay {
             config.training.lot_size = Auto::Value(lot.others.len() as u64 + 1);
             for (index, target) in lot.targets.iter().enumerate() {
                 let other = replaces(&config).then(|| lot.targets[(index + 1) % lot.targets.len()].clone());
-                // Before the others, whose rows it then moves, or after them.
+                // Before the others, where it moves their rows, or after them.
                 for at in [0, lot.others.len()] {
                     let sides = [Some(target.clone()), other.clone()];
                     rounds.push((config.clone(), Neighbours::new(lot.name, &lot.others, at, sides, ADVERSARIAL_PLACES)));
@@ -242,7 +242,7 @@ impl Seen {
         let points = self.farthest.iter().enumerate().map(|(step, &share)| (step as f64 + 1.0, share)).collect();
         let lots: Vec<String> = self.lots.iter().map(|(name, farthest)| format!("{name} {farthest:.4}")).collect();
         let (records, mark) = match others {
-            Others::MadeUp => ("made up: what is shown tells of nobody", ""),
+            Others::MadeUp => ("made up: nothing shown here depends on the training data", ""),
             Others::Real => ("REAL (NON-PRIVATE: computed from them without noise, for their holder only)", " (NON-PRIVATE)"),
         };
         let details = vec![

@@ -122,7 +122,7 @@ impl Audit {
             What::Run => {
                 let canaries = self.canaries.unwrap_or(CANARIES) as usize;
                 let config = self.config()?;
-                OneRun { canaries, confidence: self.confidence, seed: self.seed }.run(&config, &self.folder()?, &mut said)?
+                OneRun { canaries, confidence: self.confidence, seed: self.seed }.run(&config, &self.folder(&config)?, &mut said)?
             }
             What::Replay => {
                 let steps = self.changes.steps.unwrap_or(REPLAYED.0);
@@ -135,7 +135,7 @@ impl Audit {
         };
         bar.finish_and_clear();
         if !verdict.private {
-            warn("NON-PRIVATE: what follows was computed from people's records without a guarantee; it is for their holder only");
+            warn("NON-PRIVATE: what follows was computed from real records without a guarantee; it is for the holder of the data only");
         }
         if let Some(path) = &self.out {
             folder::write(path, verdict.plot.svg().as_bytes())?;
@@ -166,10 +166,19 @@ impl Audit {
     }
 
     /// The folder of an audit that trains: in the folder of the run, if one is audited.
-    fn folder(&self) -> Result<AuditFolder, Failure> {
+    fn folder(&self, config: &Config) -> Result<AuditFolder, Failure> {
         let run = self.config.as_deref().filter(|path| path.is_dir());
         match (run, &self.folder) {
-            (Some(run), None) => Ok(AuditFolder::within(run)?),
+            (Some(run), None) => {
+                // What is added up must be about the same data and the same persons.
+                if Config::read(&run.join("config.toml")).map_err(Failure::Input)?.data != config.data {
+                    return Err(Failure::Input(format!(
+                        "[data]: expected that of the run in {}, got another; audit a RUN.toml of its own instead",
+                        run.display()
+                    )));
+                }
+                Ok(AuditFolder::within(run)?)
+            }
             (Some(run), Some(_)) => Err(Failure::Input(format!(
                 "--folder: the audits of a run are kept in its folder ({}/audits), so that all of them are added up",
                 run.display()
