@@ -74,6 +74,8 @@ def toml(options, validation, changes):
     keys = {
         "model.source": json.dumps(str(options.model)), "data.train": json.dumps(str(options.train)),
         "data.validation": json.dumps(str(validation)), "data.format": '"e2e"', "data.max_length": options.max_length,
+        # The others remove rows that are too long; the data set is public.
+        "data.dropped_rows": '"public"',
         "privacy.epsilon": float(options.epsilon), "optimizer.name": '"dp-adam"',
         "optimizer.learning_rate": options.rate, "optimizer.clip": options.clip, "optimizer.betas": [0.9, 0.999],
         "optimizer.weight_decay": 0.0, "training.lot_size": options.lot, "training.steps": options.steps,

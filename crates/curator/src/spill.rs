@@ -8,11 +8,11 @@ use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Takes records one by one. Beyond so many bytes they go to a file.
+/// Takes the places of a data set one by one. Beyond so many bytes they go to a file.
 pub struct Collector {
     folder: PathBuf,
     most: usize,
-    memory: Vec<Example>,
+    memory: Vec<Option<Example>>,
     bytes: usize,
     file: Option<Writing>,
 }
@@ -29,20 +29,20 @@ impl Collector {
         Self { folder: folder.into(), most, memory: Vec::new(), bytes: 0, file: None }
     }
 
-    /// Takes the next record.
+    /// Takes the next place: its record, or none if it is vacant.
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn push(&mut self, example: Example) -> Result<(), Refused> {
+    pub fn push(&mut self, place: Option<Example>) -> Result<(), Refused> {
         if self.file.is_none() {
-            self.bytes += size_of::<Example>() + bytes(&example);
-            self.memory.push(example);
+            self.bytes += size_of::<Option<Example>>() + place.as_ref().map_or(0, bytes);
+            self.memory.push(place);
             return if self.bytes > self.most { self.spill() } else { Ok(()) };
         }
-        self.write(&example)
+        self.write(place.as_ref())
     }
 
-    /// How many there are.
+    /// How many places there are, taken or vacant.
     pub fn len(&self) -> usize {
         self.memory.len() + self.file.as_ref().map_or(0, |file| file.ends.len())
     }
@@ -57,7 +57,7 @@ impl Collector {
     /// # Errors
     /// If the file cannot be written.
     pub fn finish(self) -> Result<Records, Refused> {
-        let Some(writing) = self.file else { return Ok(Records::new(self.memory)) };
+        let Some(writing) = self.file else { return Ok(Records::with_vacancies(self.memory)) };
         let file = writing.file.into_inner().map_err(|error| failed(&error))?;
         Ok(Records::spilled(Spill { file: Mutex::new(file), ends: writing.ends }))
     }
@@ -65,12 +65,13 @@ impl Collector {
     fn spill(&mut self) -> Result<(), Refused> {
         let file = tempfile::tempfile_in(&self.folder).map_err(|error| failed(&error))?;
         self.file = Some(Writing { file: BufWriter::new(file), ends: Vec::new(), end: 0 });
-        std::mem::take(&mut self.memory).iter().try_for_each(|example| self.write(example))
+        std::mem::take(&mut self.memory).iter().try_for_each(|place| self.write(place.as_ref()))
     }
 
-    fn write(&mut self, example: &Example) -> Result<(), Refused> {
+    fn write(&mut self, place: Option<&Example>) -> Result<(), Refused> {
         let Some(writing) = &mut self.file else { return Ok(()) };
-        let encoded = encode(example);
+        // A vacant place takes no bytes; every record takes some.
+        let encoded = place.map(encode).unwrap_or_default();
         writing.file.write_all(&encoded).map_err(|error| failed(&error))?;
         writing.end += encoded.len() as u64;
         writing.ends.push(writing.end);
@@ -81,7 +82,7 @@ impl Collector {
 /// The file.
 pub(crate) struct Spill {
     file: Mutex<File>,
-    /// Where each record ends.
+    /// Where the record of each place ends; where the one before it does, if the place is vacant.
     ends: Vec<u64>,
 }
 
@@ -90,12 +91,16 @@ impl Spill {
         self.ends.len()
     }
 
-    pub(crate) fn at(&self, place: usize) -> Result<Example, Refused> {
+    /// The record in a place; none if it is vacant.
+    pub(crate) fn at(&self, place: usize) -> Result<Option<Example>, Refused> {
         let start = if place == 0 { 0 } else { self.ends[place - 1] };
+        if self.ends[place] == start {
+            return Ok(None);
+        }
         let mut encoded = vec![0; (self.ends[place] - start) as usize];
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         file.seek(SeekFrom::Start(start)).and_then(|_| file.read_exact(&mut encoded)).map_err(|error| failed(&error))?;
-        decode(&encoded).ok_or_else(|| failed(&"the file of records is not what was written"))
+        decode(&encoded).map(Some).ok_or_else(|| failed(&"the file of records is not what was written"))
     }
 }
 
@@ -150,30 +155,52 @@ mod tests {
         encode(example)
     }
 
+    /// The examples, with vacant places at the beginning, at the end and between them.
+    fn places() -> Vec<Option<Example>> {
+        let taken = examples()
+            .into_iter()
+            .enumerate()
+            .flat_map(|(i, example)| if i % 5 == 0 { vec![None, Some(example)] } else { vec![Some(example)] });
+        taken.chain([None, None]).collect()
+    }
+
     #[test]
-    fn records_come_back_from_the_file_as_they_went_in() {
+    fn places_come_back_from_the_file_as_they_went_in() {
         for most in [0, 300, 1 << 20] {
             let folder = std::env::temp_dir();
             let mut collector = Collector::new(&folder, most);
-            examples().into_iter().for_each(|example| collector.push(example).unwrap());
-            assert_eq!((collector.len(), collector.is_empty(), collector.file.is_some()), (43, false, most < 1 << 20));
+            places().into_iter().for_each(|place| collector.push(place).unwrap());
+            let count = places().len();
+            assert_eq!((collector.len(), collector.is_empty(), collector.file.is_some()), (count, false, most < 1 << 20));
             let records = collector.finish().unwrap();
-            assert_eq!(records.places(), 43);
-            for (place, example) in examples().iter().enumerate().rev() {
-                assert_eq!(shape(&records.at(place).unwrap().unwrap()), shape(example), "{place}");
+            assert_eq!((records.places(), count), (count, 54));
+            for (place, expected) in places().iter().enumerate().rev() {
+                let found = records.at(place).unwrap();
+                assert_eq!(found.as_deref().map(shape), expected.as_ref().map(shape), "{place}");
             }
             let records = records.and_places(vec![None, Some(examples()[3].clone())]);
-            assert_eq!(records.places(), 45);
-            assert!(records.at(43).unwrap().is_none());
-            assert_eq!(shape(&records.at(44).unwrap().unwrap()), shape(&examples()[3]));
-            assert_eq!(shape(&records.at(42).unwrap().unwrap()), shape(&examples()[42]));
+            assert_eq!(records.places(), count + 2);
+            assert!(records.at(count).unwrap().is_none());
+            assert_eq!(shape(&records.at(count + 1).unwrap().unwrap()), shape(&examples()[3]));
+            assert_eq!(shape(&records.at(count - 3).unwrap().unwrap()), shape(&examples()[42]));
+        }
+    }
+
+    #[test]
+    fn a_data_set_can_be_all_vacant() {
+        for most in [0, 1 << 20] {
+            let mut collector = Collector::new(&std::env::temp_dir(), most);
+            (0..3).for_each(|_| collector.push(None).unwrap());
+            let records = collector.finish().unwrap();
+            assert_eq!(records.places(), 3);
+            assert!((0..3).all(|place| records.at(place).unwrap().is_none()));
         }
     }
 
     #[test]
     fn a_file_that_cannot_be_made_is_a_refusal() {
         let mut collector = Collector::new(Path::new("/nowhere/at/all"), 0);
-        let refused = collector.push(Example::labelled(vec![1], 0)).unwrap_err();
+        let refused = collector.push(Some(Example::labelled(vec![1], 0))).unwrap_err();
         assert!(matches!(refused, Refused::Failed(_)));
     }
 }

@@ -9,8 +9,9 @@ use crate::folder::{self, Folder};
 use crate::history;
 use crate::plot::{Axis, Line, Plot, Scale, Series};
 use crate::run::{self, Watch};
+use crate::spent::{Spent, joint};
 use crate::{Failed, Plan};
-use accounting::{Accountant, Cost, Delta, Guarantee, Ledger, Unit};
+use accounting::Guarantee;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -42,7 +43,7 @@ pub struct Single {
     pub figures: Vec<(&'static str, f64)>,
     /// NLL against steps.
     pub curve: Vec<(f64, f64)>,
-    ledger: Ledger,
+    spent: Spent,
 }
 
 /// All of them.
@@ -94,7 +95,11 @@ impl Comparison {
                 runs.push(Single::read(name, seed, &folder)?);
             }
         }
-        let compared = Compared { together: together(&runs)?, runs, publicity: self.config.data.publicity() };
+        let compared = Compared {
+            together: joint(&runs.iter().map(|single| single.spent.clone()).collect::<Vec<_>>())?,
+            runs,
+            publicity: self.config.data.publicity(),
+        };
         compared.write(out)?;
         Ok(compared)
     }
@@ -149,31 +154,13 @@ impl Single {
             epsilon: statement.epsilon,
             figures: FIGURES.iter().filter_map(|(key, _, _)| Some((*key, result["metrics"][*key].as_f64()?))).collect(),
             curve: history::read(&run, u64::MAX)?.iter().filter_map(|look| Some((look.step as f64, look.nll?))).collect(),
-            ledger: statement.ledger,
+            spent: Spent { promise: statement.unit.zip(statement.delta).filter(|_| statement.private), ledger: statement.ledger },
         })
     }
 
     fn figure(&self, key: &str) -> Option<f64> {
         self.figures.iter().find(|(name, _)| *name == key).map(|(_, value)| *value)
     }
-}
-
-/// The price of all runs together, at the largest δ of any; none if one of them is not private.
-fn together(runs: &[Single]) -> Result<Option<Guarantee>, Failed> {
-    let (mut all, mut unit, mut delta) = (Ledger::new(), None::<Unit>, 0.0f64);
-    for single in runs {
-        let statement = ending::statement(&single.folder)?;
-        let (Some(own), Some(of)) = (statement.unit, statement.delta) else { return Ok(None) };
-        // The largest person of any, if they are protected from the same.
-        unit = match unit {
-            Some(known) if known.adjacency != own.adjacency => return Ok(None),
-            Some(known) => Some(Unit { rows: known.rows.max(own.rows), ..known }),
-            None => Some(own),
-        };
-        all.merge(&single.ledger)?;
-        delta = delta.max(of);
-    }
-    unit.map(|unit| Ok(Cost::new(all.events(), unit)?.epsilon(Accountant::Best, Delta::new(delta)?)?)).transpose()
 }
 
 /// Whether figures may be shown as they are.
@@ -356,7 +343,7 @@ mod tests {
             epsilon: Some(7.9991),
             figures: vec![("nll", nll), ("bleu", 10.0 * nll)],
             curve,
-            ledger: Ledger::new(),
+            spent: Spent { ledger: accounting::Ledger::new(), promise: None },
         }
     }
 

@@ -26,10 +26,11 @@
 //! | steps, noise and price of a run | [`plan`] |
 //! | the optimizers by name | [`optimizers`] |
 //! | models and their tokenizers | [`subject`], [`hub`] |
-//! | people's records, and what is left out | [`data`], [`corpus`] |
+//! | people's records, and rows without one | [`data`], [`corpus`] |
 //! | how good a model is | [`mod@evaluate`] |
 //! | what is promised: `privacy.json` | [`statement`] |
 //! | whether that is true | [`mod@verify`] |
+//! | what several runs have spent together | [`spent`] |
 //! | what is on disk | [`folder`], [`snapshot`], [`history`] |
 //! | attacks on all of that | [`audits`] |
 //! | several runs beside one another | [`compare`] |
@@ -56,6 +57,7 @@ pub mod report;
 pub mod run;
 pub mod session;
 pub mod snapshot;
+pub mod spent;
 pub mod statement;
 pub mod subject;
 pub mod verify;

@@ -1,4 +1,4 @@
-//! From a configuration and the number of records to the numbers of a run: steps, lot size, δ, σ. The same numbers calibrate and run: steps are integers throughout.
+//! From a configuration and the number of records (places, taken or vacant) to the numbers of a run: steps, lot size, δ, σ. The same numbers calibrate and run: steps are integers throughout.
 
 use crate::Failed;
 use crate::config::{self, Auto, Config, Rate};
@@ -10,7 +10,7 @@ use protocol::{Params, Refused, Trainable};
 /// The numbers of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Records, after those that do not count were left out. Public.
+    /// Places of the data set, whether they hold a record or not. Public.
     pub records: usize,
     /// Steps.
     pub steps: u64,
@@ -126,8 +126,7 @@ impl Plan {
             });
         }
         let delta = Delta::new(config.privacy.delta.or(0.1 / records as f64))?;
-        let unit =
-            Unit { adjacency: config.privacy.adjacency, rows: if config.data.group.is_some() { config.data.rows_per_person } else { 1 } };
+        let unit = config.unit();
         let accountant = accountant(&config.privacy.accountant)?;
         let (sigma, budget) = match (config.privacy.sigma, config.privacy.epsilon) {
             (Auto::Value(_), Auto::Value(_)) => return Err(Unplanned::Input("privacy: epsilon or sigma, not both".into())),

@@ -245,19 +245,26 @@ fn first_row(config: &Config, preparation: &tasks::Preparation<'_>) -> Result<()
 
 /// What the model is looked at with on the way.
 fn validation(config: &Config, preparation: &tasks::Preparation<'_>) -> Result<Vec<Example>, Failed> {
-    let mut examples = Vec::new();
+    let (mut examples, mut unusable) = (Vec::new(), false);
     for row in data::rows(&config.data, Which::Validation)?.into_iter().flatten() {
         if examples.len() as u64 >= config.evaluation.examples {
             break;
         }
         match preparation.example(&row?)? {
             Prepared::Example(example) => examples.push(example),
-            Prepared::TooLong | Prepared::Empty => {}
+            Prepared::TooLong | Prepared::Empty => unusable = true,
             Prepared::UnknownLabel => return Err(Failed::Input("data.validation: a label that is not among data.labels".into())),
             Prepared::Unfit(expected) => {
                 return Err(Failed::Input(format!("data.validation: expected {expected}, which is what the model reads")));
             }
         }
+    }
+    // Said of these rows, because of the training data it may not be said.
+    if examples.is_empty() && unusable {
+        return Err(Failed::Input(format!(
+            "data.validation: every row is empty or has {} tokens or more; a larger data.max_length may be meant",
+            preparation.limit
+        )));
     }
     Ok(examples)
 }

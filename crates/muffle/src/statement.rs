@@ -1,6 +1,6 @@
 //! `privacy.json`: what is promised to whom, for how much, and what is not. It has all that is needed to compute the figures again.
 
-use crate::config::{Config, Publicity};
+use crate::config::{Config, DroppedRows, Publicity};
 use crate::digits::{up, up_e};
 use crate::optimizers::Name;
 use crate::{Failed, Plan, snapshot};
@@ -31,8 +31,10 @@ pub struct Statement {
     pub accountant: Option<Accountant>,
     /// How lots were drawn.
     pub sampling: String,
-    /// Records that took part. Public by assumption.
+    /// Places of the data set, whether they hold a record or not: rows of the file, or those left if `dropped_rows` is public. Public by assumption.
     pub records: usize,
+    /// Whether rows that are too long or empty are vacant places, or were removed because which ones they are was declared public.
+    pub dropped_rows: DroppedRows,
     /// The public lot size.
     pub lot_size: f64,
     /// The noise of a lot's gradient, in clip bounds, all blocks together.
@@ -71,6 +73,7 @@ struct Circumstances {
     group: Option<String>,
     seed: Option<u64>,
     evaluation: Publicity,
+    dropped_rows: DroppedRows,
     noise: Option<Noise>,
     /// Whether some weights were not trained.
     frozen: bool,
@@ -88,6 +91,7 @@ impl Circumstances {
             group: config.data.group.as_ref().map(|column| format!("{column:?}")),
             seed: config.privacy.seed,
             evaluation: config.data.publicity(),
+            dropped_rows: config.data.dropped_rows,
             noise: Name::of(&config.optimizer.name).is_ok_and(|name| name.private).then_some(config.privacy.noise),
             frozen: Name::of(&config.optimizer.name).is_ok_and(|name| name.needs_pairs()) || config.model.lora_rank > 0,
         }
@@ -99,7 +103,7 @@ impl Circumstances {
         let group = statement.covered.first().and_then(|line| quoted(line.strip_prefix(PERSON)?));
         let seed = statement.randomness.strip_prefix(SEED).and_then(|rest| rest.split(':').next()?.parse().ok());
         let evaluation = if says(EVALUATION) { Publicity::Private } else { Publicity::Public };
-        Self { group, seed, evaluation, noise: statement.noise, frozen: says(FROZEN) }
+        Self { group, seed, evaluation, dropped_rows: statement.dropped_rows, noise: statement.noise, frozen: says(FROZEN) }
     }
 
     fn randomness(&self) -> String {
@@ -145,6 +149,7 @@ impl Statement {
             accountant: spent.map(|spent| spent.accountant),
             sampling: sampling(plan.sampling),
             records: plan.records,
+            dropped_rows: circumstances.dropped_rows,
             lot_size: plan.lot_size(),
             noise_multiplier: plan.budget.map(|_| plan.sigma.gradient),
             noise: circumstances.noise,
@@ -291,7 +296,13 @@ fn not_covered(circumstances: &Circumstances, private: bool) -> Vec<String> {
         return vec!["Anybody in the training data.".into()];
     }
     let mut list = vec![
-        "That there is such a data set, how many records of it took part, and the configuration: they count as public.".to_string(),
+        match circumstances.dropped_rows {
+            DroppedRows::Vacant => "That there is such a data set, how many rows it has, and the configuration: they count as public.",
+            DroppedRows::Public => {
+                "That there is such a data set, how many rows it has, which of them are too long or empty and were removed (data.dropped_rows = \"public\"), and the configuration: they count as public."
+            }
+        }
+        .to_string(),
         "Other runs on the same people, and settings that were chosen by looking at their data: every run adds to what is spent.".into(),
         "What can be learned about somebody from other people's data: that is what models are for.".into(),
         "What the model knew before: the data of its first training, its tokenizer.".into(),

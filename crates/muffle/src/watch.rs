@@ -44,7 +44,7 @@ pub struct Begun<'a> {
     pub processes: usize,
     /// The step it begins at: 0, or more after an interruption.
     pub step: u64,
-    /// Rows that do not take part. **Not private.**
+    /// Rows without a record. **Not private**: to be shown only where that was asked for.
     pub left_out: LeftOut,
     /// About how many tokens a lot has, by the public validation data.
     pub lot_tokens: Option<f64>,

@@ -93,7 +93,7 @@ fn a_run_leaves_a_model_with_a_statement_that_can_be_computed_again() {
     let out = place.path().join("run");
     let outcome = train(&config("evaluation.score=true"), &out, &mut Silent).unwrap();
     let statement = outcome.statement;
-    assert_eq!((statement.steps, statement.records, statement.private), (6, 386, true));
+    assert_eq!((statement.steps, statement.records, statement.private), (6, 400, true));
     assert_eq!(statement.ledger, ledger(&out));
     let text = std::fs::read_to_string(out.join("model/privacy.json")).unwrap();
     let read: Statement = serde_json::from_str(&text).unwrap();
@@ -105,8 +105,8 @@ fn a_run_leaves_a_model_with_a_statement_that_can_be_computed_again() {
         .epsilon(accounting::Accountant::Best, accounting::Delta::new(read.delta.unwrap()).unwrap())
         .unwrap();
     assert!((again.epsilon - read.epsilon.unwrap()).abs() < 1e-9 && again.epsilon <= 8.0, "{again:?}");
-    // 14 of the 400 have more tokens than the model takes; they do not count.
-    assert_eq!(read.delta, Some(0.1 / 386.0));
+    // 14 of the 400 have more tokens than the model takes; their places are vacant.
+    assert_eq!(read.delta, Some(0.1 / 400.0));
     assert!(!out.join("sealed").exists(), "nothing is sealed when it is over");
     // The model is read by anything that reads the layout, and says the same.
     let mut config = Config::default().data;
@@ -292,12 +292,15 @@ fn bad_input_is_one_line_and_leaves_nothing() {
     };
     let (empty, binary, few) =
         (file("empty.txt", b""), file("binary.txt", b"a || \xff\xfe\n"), file("few.txt", b"name : A||A is here.\nname : B||B is here.\n"));
+    let short = file("short.txt", b"a b\n");
     for (changes, part) in [
         (format!("data.train={empty}"), "no records"),
         (format!("data.train={binary}\ndata.format=e2e"), "expected UTF-8"),
         (format!("data.train={few}"), "training.lot_size: at least 1 and at most the 2 records"),
         ("data.train=/nowhere/x.txt".into(), "/nowhere/x.txt"),
-        ("data.max_length=2".into(), "every row is empty or has 2 tokens"),
+        ("data.max_length=2".into(), "data.max_length: at least 3 expected, got 2"),
+        ("data.max_length=4".into(), "data.validation: every row is empty or has 4 tokens"),
+        (format!("data.max_length=4\ndata.dropped_rows=public\ndata.validation={short}"), ".txt: every row is empty or has 4 tokens"),
         ("data.max_length=5000".into(), "at most 129 expected"),
         ("data.format=dart".into(), "line 1"),
         ("optimizer.name=dp-moun".into(), "dp-muon"),
@@ -331,7 +334,7 @@ fn a_person_has_so_many_rows_at_most() {
         &mut Silent,
     )
     .unwrap();
-    assert_eq!(outcome.statement.records, 103);
+    assert_eq!(outcome.statement.records, 150);
     assert_eq!(outcome.statement.unit.unwrap().rows, 3);
     assert!(outcome.statement.covered[0].contains("\"who\""));
     // Three rows for the price of one would be a lie: the noise is larger than for one row each.

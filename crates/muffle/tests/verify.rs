@@ -470,7 +470,7 @@ fn every_file_counts() {
         &replaced("adjacency = \"add-remove\"", "adjacency = \"replace-one\""),
         &["plan", "statement", "checkpoints", "report"],
     );
-    tampered("config.toml", &replaced("steps = 4", "steps = 5"), &["plan", "checkpoints", "report"]);
+    tampered("config.toml", &replaced("steps = 4", "steps = 5"), &["plan", "statement", "checkpoints", "report"]);
     tampered("config.toml", &replaced("learning_rate = 0.05", "learning_rate = 0.06"), &["checkpoints", "report"]);
     tampered("config.toml", &replaced("[privacy]\n", "[privacy]\nseed = 1\n"), &["statement", "checkpoints", "report"]);
     tampered("config.toml", &replaced("[privacy]", "[privcy]"), &["plan"]);

@@ -1,7 +1,7 @@
 //! From records to examples: which tokens a model sees, and what it is asked for.
 //!
 //! A text with a source becomes ` source <bos> target <eos>`, with a space around each part as Li et al. (2022) and Kim and Fan (2026, App. D) have it; only the target and the
-//! end are predicted. With GPT-2's tokenizer and texts *shorter* than 100 and 120 tokens that leaves 42,043 records of E2E and 60,591 of DART, as in the latter's Table 3.
+//! end are predicted. With GPT-2's tokenizer and texts *shorter* than 100 and 120 tokens 42,043 of the 42,061 rows of E2E and 60,591 of the 62,659 of DART can be used, as in the latter's Table 3.
 //! A text without a source is its own tokens, all but the first of which are predicted. A labelled text is either classified, or, by a model that goes on with texts, answered with
 //! its label.
 
@@ -49,9 +49,9 @@ pub enum Reader<'a> {
 pub enum Prepared {
     /// An example.
     Example(Example),
-    /// It has the limit's tokens or more. It does not take part, and is not counted.
+    /// It has the limit's tokens or more: there is no record in its place.
     TooLong,
-    /// There is nothing in it to predict.
+    /// There is nothing in it to predict: there is no record in its place.
     Empty,
     /// Its label is not among the public ones.
     UnknownLabel,

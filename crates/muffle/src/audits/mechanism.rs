@@ -99,6 +99,9 @@ impl Mechanism {
                 ("noise".into(), format!("at most {:.4} of what is claimed would explain it", found.noise_at_most)),
                 ("seen in".into(), view),
             ],
+            // The record is made up.
+            private: true,
+            spent: None,
             plot: trade_off(&claim, seen)?,
         })
     }

@@ -2,18 +2,25 @@
 //!
 //! The statistics are in the crate `audit`, which sees nothing but answers. Here are the models, the records and the curators that are asked.
 
+mod adversarial;
+mod folder;
 mod mechanism;
 mod one_run;
 mod replay;
 
+pub use folder::{AuditFolder, Joint};
 pub use mechanism::Mechanism;
 pub use one_run::OneRun;
-pub use replay::Replay;
+pub use replay::{Others, Replay};
 
 use crate::Failed;
 use crate::plot::{Axis, Line, Plot, Scale, Series};
+use crate::spent::Spent;
+use accounting::Guarantee;
 use audit::Claim;
 use model::{Engine, Example, Input, Target};
+use serde_json::{Map, Value, json};
+use std::path::PathBuf;
 use tensor::normal::{Key, Rng};
 
 /// What an audit found.
@@ -31,8 +38,28 @@ pub struct Verdict {
     pub violations: Vec<String>,
     /// What was done and seen: name and value.
     pub details: Vec<(String, String)>,
+    /// Whether it may be shown: it was computed from made-up records, or from answers that were paid for.
+    pub private: bool,
+    /// What it cost to find out; none if no record but made-up ones was used.
+    pub spent: Option<Expense>,
     /// What was seen beside what is claimed.
     pub plot: Plot,
+}
+
+/// The privacy cost of an audit that trains on records.
+///
+/// # Claim
+/// Whatever the audit shows is covered by it: the bound, the guesses and the chart are computed from the trained model, which is a release that was charged for, and from canaries and coins that are made up.
+#[derive(Clone, Debug)]
+pub struct Expense {
+    /// What was charged by the audit itself.
+    pub spent: Spent,
+    /// What that comes to; none if there is no guarantee.
+    pub price: Option<Guarantee>,
+    /// Where its ledger is, if it has a folder.
+    pub ledger: Option<PathBuf>,
+    /// With the run that was audited, and earlier audits of it.
+    pub joint: Option<Joint>,
 }
 
 impl Verdict {
@@ -40,6 +67,39 @@ impl Verdict {
     pub fn passed(&self) -> bool {
         // Asks for the good case.
         self.epsilon_lower <= self.epsilon_claimed && self.violations.is_empty()
+    }
+
+    /// As one object.
+    pub fn json(&self, audit: &str) -> Value {
+        let number = |x: f64| if x.is_finite() { json!(x) } else { json!(x.to_string().to_lowercase()) };
+        let price = |price: &Option<Guarantee>| match price {
+            Some(price) => json!({ "epsilon": number(price.epsilon), "delta": price.delta, "unit": price.unit }),
+            None => json!({ "epsilon": "inf", "delta": null, "unit": null }),
+        };
+        let spent = self.spent.as_ref().map(|expense| {
+            let mut spent = price(&expense.price);
+            spent["ledger"] = json!(expense.ledger);
+            spent
+        });
+        let joint = self.spent.as_ref().and_then(|expense| expense.joint.as_ref()).map(|joint| {
+            let mut all = price(&joint.price);
+            all["of"] = json!(joint.of);
+            all
+        });
+        let details: Map<String, Value> = self.details.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+        json!({
+            "audit": audit,
+            "epsilon_lower": number(self.epsilon_lower),
+            "epsilon_claimed": number(self.epsilon_claimed),
+            "delta": number(self.delta),
+            "confidence": self.confidence,
+            "passed": self.passed(),
+            "private": self.private,
+            "spent": spent,
+            "joint": joint,
+            "violations": self.violations,
+            "details": details,
+        })
     }
 }
 

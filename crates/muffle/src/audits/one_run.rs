@@ -1,14 +1,18 @@
 //! One whole run with canaries among the people, each put in or not by a coin.
+//!
+//! It is another training run on the same data: it has a ledger of its own, and what it spends adds to what the data have spent.
 
-use super::{Said, Verdict, canaries};
+use super::folder::{AuditFolder, write_ledger};
+use super::{Expense, Said, Verdict, canaries};
 use crate::config::{Auto, Config};
 use crate::data;
 use crate::digits::short;
 use crate::plot::{Axis, Line, Plot, Scale, Series};
+use crate::spent::{self, Spent};
 use crate::subject::{Circumstances, Subject};
 use crate::{Failed, Plan, Session, memory};
 use accounting::Adjacency;
-use curator::Records;
+use curator::{Journal, Records};
 use model::{Engine, Example, Network};
 use protocol::Params;
 use tensor::normal::{Key, Rng};
@@ -28,29 +32,57 @@ pub struct OneRun {
 const AT_ONCE: usize = 16;
 
 impl OneRun {
-    /// Trains as a configuration says, with canaries added, and guesses which were in.
+    /// Trains as a configuration says, with canaries added, and guesses which were in. What is charged is written into the folder before anything is computed.
     ///
     /// # Errors
-    /// If the configuration or the data are no good.
-    pub fn run(&self, config: &Config, said: Said<'_>) -> Result<Verdict, Failed> {
+    /// If the configuration or the data are no good, or something cannot be written.
+    pub fn run(&self, config: &Config, folder: &AuditFolder, said: Said<'_>) -> Result<Verdict, Failed> {
+        self.run_in(config, folder, said).inspect_err(|_| folder.discard_unspent())
+    }
+
+    fn run_in(&self, config: &Config, folder: &AuditFolder, said: Said<'_>) -> Result<Verdict, Failed> {
         Plan::check(config)?;
+        self.check()?;
         let (labels, image) = data::survey(&config.data)?;
         let subject = Subject::open(config, Circumstances { labels: &labels, image }, &mut |_| ())?;
         let limit = data::limit(&config.data, &subject)?;
-        let people = data::people(config, &subject.preparation(&labels, limit), &std::env::temp_dir())?.records;
+        let people = data::people(config, &subject.preparation(&labels, limit), folder.path())?.records;
         let mut config = config.clone();
         config.training.micro_batch = Auto::Value(config.training.micro_batch.or_else(|| memory::micro_batch(&subject.network, limit, 1)));
-        self.with(&config, &subject.network, &subject.params, people, said)
+        config.privacy.seed = None;
+        let places = people.places();
+        let journal = folder.begin(&config, places + self.canaries)?;
+        let mut verdict = self.with(&config, &subject.network, &subject.params, people, Some(journal), said)?;
+        if let Some(expense) = &mut verdict.spent {
+            write_ledger(&folder.ledger(), &expense.spent.ledger).map_err(Failed::Input)?;
+            expense.ledger = Some(folder.ledger());
+            expense.joint = folder.joint(&expense.spent, places)?;
+        }
+        folder.finish(&verdict.json("run"))?;
+        Ok(verdict)
     }
 
-    /// The same for a model and records of one's own.
+    fn check(&self) -> Result<(), Failed> {
+        match self.canaries {
+            0..10 => Err(Failed::Input(format!("at least 10 canaries expected, got {}", self.canaries))),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same for a model and records of one's own. The journal, if there is one, gets the ledger before anything is computed from what it pays for.
     ///
     /// # Errors
     /// If the configuration does not fit them.
-    pub fn with(&self, config: &Config, network: &Network, start: &Params, people: Records, said: Said<'_>) -> Result<Verdict, Failed> {
-        if self.canaries < 10 {
-            return Err(Failed::Input(format!("at least 10 canaries expected, got {}", self.canaries)));
-        }
+    pub fn with(
+        &self,
+        config: &Config,
+        network: &Network,
+        start: &Params,
+        people: Records,
+        journal: Option<Journal>,
+        said: Said<'_>,
+    ) -> Result<Verdict, Failed> {
+        self.check()?;
         let mut coins = [0; 32];
         getrandom::fill(&mut coins).map_err(|error| Failed::Input(format!("the operating system gives no randomness: {error}")))?;
         let mut coins = Key::new(coins).words();
@@ -66,6 +98,9 @@ impl OneRun {
         config.privacy.seed = None;
         let config = &config;
         let mut session = Session::new(config, network.twin(), start.clone(), records)?;
+        if let Some(journal) = journal {
+            session.set_journal(journal);
+        }
         if let Auto::Value(examples) = config.training.micro_batch {
             session.set_micro_batch(examples);
         }
@@ -84,6 +119,7 @@ impl OneRun {
         let plot = histogram(&put_in, &scores);
         let attacked = audit::OneRun { put_in, scores };
         let found = attacked.bound(delta, self.confidence)?;
+        let spent = Spent { ledger: session.ledger().clone(), promise: spent::promise(config, session.plan().records) };
         Ok(Verdict {
             epsilon_lower: found.epsilon_lower,
             epsilon_claimed: guarantee.epsilon,
@@ -107,6 +143,8 @@ impl OneRun {
                     )),
                 ),
             ],
+            private,
+            spent: Some(Expense { price: spent.guarantee()?, spent, ledger: None, joint: None }),
             plot,
         })
     }

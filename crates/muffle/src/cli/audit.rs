@@ -2,13 +2,12 @@
 
 use super::Failure;
 use super::number::{count, real};
-use super::output::{fields, json_number, print, print_json, short, up, up_e};
-use super::train::Changes;
-use crate::audits::{Mechanism, OneRun, Replay, Verdict};
+use super::output::{fields, print, print_json, short, up, up_e, warn};
+use super::train::{Changes, free};
+use crate::audits::{AuditFolder, Expense, Mechanism, OneRun, Others, Replay, Verdict};
 use crate::{Config, Failed, folder};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::{Map, json};
 use std::path::{Path, PathBuf};
 
 /// Attack the mechanism, a run, or its sensitivity, and compare with what is claimed
@@ -17,8 +16,9 @@ use std::path::{Path, PathBuf};
     after_help = "Examples:\n  muffle audit\n  muffle audit mechanism --noise-multiplier 0.8 --steps 3 --sampling-rate 0.1 --trials 20000\n  \
     muffle audit run RUN.toml --canaries 1000\n  muffle audit replay RUN.toml --optimizer dp-prism --set model.lora_rank=4\n\n\
     An audit gives a lower bound on ε. Above the claim, it refutes it: exit code 1. Below, it proves nothing; how near it comes to the truth depends on the attack.\n\
-    mechanism comes within a few per cent (at the default, σ = 1, one release, 100,000 trials). run trains once, with canaries among the people, and shows little of a large ε, but of the whole run. \
-    replay is exact about sensitivity and control flow, and says nothing about the noise."
+    mechanism comes within a few per cent (at the default, σ = 1, one release, 100,000 trials), on made-up records. run trains once more on the training data, with canaries among the people, and shows little of a \
+    large ε, but of the whole run; what it spends is written into a ledger of its own and, for the folder of a run, added to what the run has spent. \
+    replay is exact about sensitivity and control flow, on made-up records unless --real-records is given, and says nothing about the noise."
 )]
 pub(crate) struct Audit {
     /// What is attacked
@@ -42,6 +42,12 @@ pub(crate) struct Audit {
     /// run: canaries, each put in with probability ½. replay: records that are looked at [default: 1000, 4]
     #[arg(long, value_name = "M", value_parser = count)]
     canaries: Option<u64>,
+    /// run: the folder with the audit's ledger, which must be new [default: DIR/audits/1, 2, … for the folder DIR of a run; otherwise the first free of muffle-audit, muffle-audit-2, …]
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
+    /// replay: the first records of the training data beside those that are looked at, instead of made-up ones (NON-PRIVATE: figures without noise)
+    #[arg(long)]
+    real_records: bool,
     /// With which probability the bound holds
     #[arg(long, value_name = "P", value_parser = real, default_value = "0.99")]
     confidence: f64,
@@ -94,6 +100,7 @@ impl Audit {
             bar.set_length(all);
             bar.set_position(done);
         };
+        self.check()?;
         let verdict = match self.what {
             What::Mechanism => {
                 if self.config.is_some() {
@@ -114,20 +121,27 @@ impl Audit {
             }
             What::Run => {
                 let canaries = self.canaries.unwrap_or(CANARIES) as usize;
-                OneRun { canaries, confidence: self.confidence, seed: self.seed }.run(&self.config()?, &mut said)?
+                let config = self.config()?;
+                OneRun { canaries, confidence: self.confidence, seed: self.seed }.run(&config, &self.folder(&config)?, &mut said)?
             }
             What::Replay => {
                 let steps = self.changes.steps.unwrap_or(REPLAYED.0);
-                Replay { steps, records: self.canaries.unwrap_or(REPLAYED.1).max(1) as usize, seed: self.seed }
-                    .run(&self.config()?, &mut said)?
+                Replay { steps, records: self.canaries.unwrap_or(REPLAYED.1).max(1) as usize, seed: self.seed }.run(
+                    &self.config()?,
+                    if self.real_records { Others::Real } else { Others::MadeUp },
+                    &mut said,
+                )?
             }
         };
         bar.finish_and_clear();
+        if !verdict.private {
+            warn("NON-PRIVATE: what follows was computed from real records without a guarantee; it is for the holder of the data only");
+        }
         if let Some(path) = &self.out {
             folder::write(path, verdict.plot.svg().as_bytes())?;
         }
         if self.json {
-            print_json(&self.json(&verdict))
+            print_json(&verdict.json(self.what.name()))
         } else {
             print(&self.text(&verdict))
         }
@@ -140,18 +154,38 @@ impl Audit {
         Ok(config)
     }
 
-    fn json(&self, verdict: &Verdict) -> serde_json::Value {
-        let details: Map<String, serde_json::Value> = verdict.details.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-        json!({
-            "audit": self.what.name(),
-            "epsilon_lower": json_number(verdict.epsilon_lower),
-            "epsilon_claimed": json_number(verdict.epsilon_claimed),
-            "delta": json_number(verdict.delta),
-            "confidence": verdict.confidence,
-            "passed": verdict.passed(),
-            "violations": verdict.violations,
-            "details": details,
-        })
+    /// Every option that was given must mean something.
+    fn check(&self) -> Result<(), Failure> {
+        let refused = [("--folder", self.folder.is_some(), What::Run), ("--real-records", self.real_records, What::Replay)];
+        match refused.into_iter().find(|(_, given, of)| *given && *of != self.what) {
+            Some((option, _, of)) => {
+                Err(Failure::Input(format!("{option} is for muffle audit {}, not for {}", of.name(), self.what.name())))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The folder of an audit that trains: in the folder of the run, if one is audited.
+    fn folder(&self, config: &Config) -> Result<AuditFolder, Failure> {
+        let run = self.config.as_deref().filter(|path| path.is_dir());
+        match (run, &self.folder) {
+            (Some(run), None) => {
+                // What is added up must be about the same data and the same persons.
+                if Config::read(&run.join("config.toml")).map_err(Failure::Input)?.data != config.data {
+                    return Err(Failure::Input(format!(
+                        "[data]: expected that of the run in {}, got another; audit a RUN.toml of its own instead",
+                        run.display()
+                    )));
+                }
+                Ok(AuditFolder::within(run)?)
+            }
+            (Some(run), Some(_)) => Err(Failure::Input(format!(
+                "--folder: the audits of a run are kept in its folder ({}/audits), so that all of them are added up",
+                run.display()
+            ))),
+            (None, Some(path)) => Ok(AuditFolder::create(path)?),
+            (None, None) => Ok(AuditFolder::create(&free("muffle-audit"))?),
+        }
     }
 
     fn text(&self, verdict: &Verdict) -> String {
@@ -163,6 +197,9 @@ impl Audit {
             rows.push(("ε at least", format!("{} with confidence {}{of}", short(verdict.epsilon_lower), verdict.confidence)));
         }
         rows.push(("ε claimed", format!("at most {claimed} at δ = {}", up_e(verdict.delta))));
+        if let Some(expense) = &verdict.spent {
+            rows.extend(expenses(expense));
+        }
         let word = if verdict.passed() { "passed: nothing was seen that speaks against the claim" } else { "FAILED" };
         rows.push(("verdict", word.into()));
         let mut text = fields(&rows);
@@ -172,6 +209,22 @@ impl Audit {
         }
         text
     }
+}
+
+/// What it cost to find out.
+fn expenses(expense: &Expense) -> Vec<(&'static str, String)> {
+    let price = |price: &Option<accounting::Guarantee>| match price {
+        Some(price) => format!("ε = {} at δ = {}, {}", up(price.epsilon, 3), up_e(price.delta), price.unit),
+        None => "NON-PRIVATE: no guarantee that could be added up".into(),
+    };
+    let mut rows = vec![("spent", format!("{}: by this audit's training run, which covers all that is shown here", price(&expense.price)))];
+    if let Some(joint) = &expense.joint {
+        rows.push(("together", format!("{}: {}", price(&joint.price), joint.of.join(" + "))));
+    }
+    if let Some(path) = &expense.ledger {
+        rows.push(("ledger", path.display().to_string()));
+    }
+    rows
 }
 
 /// One line that says what is false.

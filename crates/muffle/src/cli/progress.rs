@@ -1,7 +1,7 @@
 //! How a run goes, on standard error: a live line on a terminal, a line now and then elsewhere.
 
 use super::output::{short, up, up_e, warn};
-use crate::config::Publicity;
+use crate::config::{DroppedRows, Publicity};
 use crate::run::{Begun, Progress, Watch};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
@@ -15,6 +15,8 @@ pub(crate) struct Terminal {
     live: bool,
     stop: Arc<AtomicBool>,
     said: Said,
+    /// Whether to print how many rows hold no record, which is not private.
+    shows_left_out: bool,
 }
 
 /// What stays the same from line to line.
@@ -46,7 +48,13 @@ impl Terminal {
             }
         });
         let said = Said { steps: 0, first: 0, budget: None, non_private: "", lot: 0.0, lot_tokens: None, began: Instant::now() };
-        Self { bar: ProgressBar::hidden(), live: std::io::stderr().is_terminal(), stop, said }
+        Self { bar: ProgressBar::hidden(), live: std::io::stderr().is_terminal(), stop, said, shows_left_out: false }
+    }
+
+    /// Also prints how many rows hold no record: not private.
+    pub(crate) fn showing_left_out(mut self) -> Self {
+        self.shows_left_out = true;
+        self
     }
 
     fn line(&self, text: &str) {
@@ -66,11 +74,19 @@ impl Watch for Terminal {
         let plan = begun.plan;
         let (trained, all) = begun.parameters;
         self.line(&format!("model      {}: {trained} of {all} numbers are trained", begun.config.model.source));
-        let left = begun.left_out;
-        self.line(&format!("data       {} records take part (their number counts as public)", plan.records));
-        if left.too_long + left.empty + left.beyond > 0 {
+        self.line(&match begun.config.data.dropped_rows {
+            DroppedRows::Vacant => format!("data       {} records, one for each row (their number counts as public)", plan.records),
+            DroppedRows::Public => {
+                format!(
+                    "data       {} records; rows that are too long or empty were removed (declared public: data.dropped_rows)",
+                    plan.records
+                )
+            }
+        });
+        if self.shows_left_out {
+            let left = begun.left_out;
             self.line(&format!(
-                "           left out: {} too long, {} empty, {} beyond a person's limit (NON-PRIVATE, shown here only)",
+                "           rows without a record: {} too long, {} empty, {} beyond a person's limit (NON-PRIVATE, shown here only)",
                 left.too_long, left.empty, left.beyond
             ));
         }

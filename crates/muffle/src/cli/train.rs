@@ -30,6 +30,9 @@ pub(crate) struct Train {
     /// Show the complete configuration and do nothing
     #[arg(long)]
     print_config: bool,
+    /// Also say how many rows hold no record: too long, empty, beyond a person's limit (NON-PRIVATE: for the holder of the data only)
+    #[arg(long)]
+    show_left_out: bool,
     /// One JSON object on standard output
     #[arg(long)]
     json: bool,
@@ -117,8 +120,9 @@ impl Train {
             }
             return Ok(());
         }
-        let out = self.out.unwrap_or_else(free);
-        let outcome = run::train_among(ranks, &config, &out, &mut *watch(ranks)).map_err(|failed| Failure::of_run(failed, &out))?;
+        let out = self.out.unwrap_or_else(|| free("muffle-run"));
+        let outcome = run::train_among(ranks, &config, &out, &mut *watch(ranks, self.show_left_out))
+            .map_err(|failed| Failure::of_run(failed, &out))?;
         outcome.iter().for_each(|outcome| tell(outcome, self.json));
         Ok(())
     }
@@ -140,20 +144,25 @@ pub(crate) struct Resume {
 
 impl Resume {
     pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Failure> {
-        let outcome = run::resume_among(ranks, &self.folder, &mut *watch(ranks)).map_err(|failed| Failure::of_run(failed, &self.folder))?;
+        let outcome =
+            run::resume_among(ranks, &self.folder, &mut *watch(ranks, false)).map_err(|failed| Failure::of_run(failed, &self.folder))?;
         outcome.iter().for_each(|outcome| tell(outcome, self.json));
         Ok(())
     }
 }
 
 /// The first process speaks; the others are asked to stop by it alone.
-fn watch(ranks: &Ranks) -> Box<dyn Watch> {
-    if ranks.is_first() { Box::new(Terminal::new(ranks.count())) } else { Box::new(Silent) }
+fn watch(ranks: &Ranks, shows_left_out: bool) -> Box<dyn Watch> {
+    match ranks.is_first() {
+        true if shows_left_out => Box::new(Terminal::new(ranks.count()).showing_left_out()),
+        true => Box::new(Terminal::new(ranks.count())),
+        false => Box::new(Silent),
+    }
 }
 
-/// The first folder of its name that is free.
-fn free() -> PathBuf {
-    let name = |number: u64| PathBuf::from(if number == 1 { "muffle-run".into() } else { format!("muffle-run-{number}") });
+/// The first folder of a name that is free.
+pub(crate) fn free(base: &str) -> PathBuf {
+    let name = |number: u64| PathBuf::from(if number == 1 { base.into() } else { format!("{base}-{number}") });
     (1..).map(name).find(|path| !path.exists()).unwrap_or_else(|| name(1))
 }
 

@@ -106,10 +106,12 @@ pub struct Data {
     pub evaluation_data: Auto<Publicity>,
     /// The column that says whose a row is. The person is then what is protected.
     pub group: Option<String>,
-    /// The most rows of one person; further ones are left out.
+    /// The most rows of one person; further ones are vacant places.
     pub rows_per_person: u64,
-    /// The most tokens of an example; longer ones are left out, and are not counted.
+    /// An example must have fewer tokens than this; what becomes of longer ones, `dropped_rows` says.
     pub max_length: Auto<usize>,
+    /// What becomes of rows that are too long or empty.
+    pub dropped_rows: DroppedRows,
     /// Columns of text and label, where the format has columns.
     pub text_column: Option<String>,
     /// The column of the label.
@@ -129,6 +131,7 @@ impl Default for Data {
             group: None,
             rows_per_person: 1,
             max_length: Auto::Auto,
+            dropped_rows: DroppedRows::Vacant,
             text_column: None,
             label_column: None,
             labels: Vec::new(),
@@ -142,6 +145,16 @@ impl Data {
         let embedded = self.train == "embedded" && self.validation.is_none() && self.test.is_none();
         self.evaluation_data.or(if embedded { Publicity::Public } else { Publicity::Private })
     }
+}
+
+/// What becomes of rows that are too long or empty. (Rows beyond `rows_per_person` are vacant places whatever is declared here.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DroppedRows {
+    /// They keep their places, with no record in them: the number of records N is the number of rows, whatever they say.
+    Vacant,
+    /// It is declared that which rows are too long or empty is public. They are removed, and N is the number of those left.
+    Public,
 }
 
 /// Whose data it is.
@@ -359,6 +372,12 @@ impl Config {
         (config.training.threads, config.training.micro_batch, config.training.checkpoint_every) =
             (usual.threads, usual.micro_batch, usual.checkpoint_every);
         crate::snapshot::digest(config.print().as_bytes())
+    }
+
+    /// Who is protected: a row, or a person with as many as may take part.
+    pub fn unit(&self) -> accounting::Unit {
+        let rows = if self.data.group.is_some() { self.data.rows_per_person } else { 1 };
+        accounting::Unit { adjacency: self.privacy.adjacency, rows }
     }
 
     /// With paths that mean the same wherever it is read.

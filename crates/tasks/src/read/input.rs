@@ -51,15 +51,20 @@ impl Input {
     /// The next line that is not blank, in place of what the row held; `false` at the end.
     pub(super) fn next_line(&mut self, row: &mut Row) -> Result<bool> {
         loop {
-            row.bytes.clear();
-            row.line = self.line + 1;
-            if !self.append_line(row)? {
+            if !self.next_line_or_blank(row)? {
                 return Ok(false);
             }
             if !row.bytes.trim_ascii().is_empty() {
                 return Ok(true);
             }
         }
+    }
+
+    /// The next line, blank or not, in place of what the row held; `false` at the end.
+    pub(super) fn next_line_or_blank(&mut self, row: &mut Row) -> Result<bool> {
+        row.bytes.clear();
+        row.line = self.line + 1;
+        self.append_line(row)
     }
 
     /// One more line at the end of the row; `false` at the end of the file.

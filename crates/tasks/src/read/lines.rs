@@ -1,4 +1,4 @@
-//! `lines`: each line is an example, as it stands, with nothing given before it. Blank lines are skipped.
+//! `lines`: each line is an example, as it stands, with nothing given before it. A blank line is an example without text: how many rows a file has does not depend on what they say.
 
 use super::Rows;
 use super::input::{Input, Row};
@@ -18,10 +18,11 @@ impl Lines {
 
 impl Rows for Lines {
     fn next(&mut self) -> Result<Option<Record>> {
-        if !self.input.next_line(&mut self.row)? {
+        if !self.input.next_line_or_blank(&mut self.row)? {
             return Ok(None);
         }
-        let target = self.input.text(&self.row)?.to_owned();
+        let text = self.input.text(&self.row)?;
+        let target = if text.trim_ascii().is_empty() { String::new() } else { text.to_owned() };
         let content = Content::Text { source: None, target, references: Vec::new() };
         Ok(Some(Record { content, group: None, line: self.row.line }))
     }

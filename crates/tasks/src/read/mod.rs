@@ -4,7 +4,8 @@
 //! end. No bytes make a reader panic or go on for ever. After a refusal a reader ends: half a data set is no data set.
 //!
 //! All text is UTF-8. A byte order mark at the beginning, lines that end in CR LF and a last line without an end are fine, and so is any
-//! file compressed with gzip, whatever its name. Blank lines are skipped in every format of lines, and counted.
+//! file compressed with gzip, whatever its name. A blank line is a row of `lines`, without text; in every other
+//! format of lines it is no row: it is skipped, and counted.
 
 mod dart;
 mod e2e;
