@@ -38,9 +38,14 @@ pub fn isolated(engine: &mut impl Engine, at: &Params) -> Result<(), Error> {
     for target in std::iter::once(short.clone()).chain(extremes(short)) {
         let target = &target;
         let alone = Given::new(engine, at, &[target], 0, None)?;
+        // What another example contains changes no bit, whatever the engine claims: sizes are the same.
+        let beside = Given::new(engine, at, &[target, middle], 0, Some(alone.scale))?;
+        if !beside.is_same(&Given::new(engine, at, &[target, &other], 0, Some(alone.scale))?) {
+            return Err(Error::Model(format!("{MIXED}: {BATCH}")));
+        }
         // Few at a time: each is as large as the model.
         for (company, place) in
-            [(vec![target, middle], 0), (vec![target, &other], 0), (vec![middle, target], 1), (vec![target, long], 0), (vec![long, target, middle], 1)]
+            [(vec![target, middle], 0), (vec![middle, target], 1), (vec![target, long], 0), (vec![long, target, middle], 1)]
         {
             compare(engine, at, &alone, &company, place)?;
         }
@@ -52,6 +57,9 @@ pub fn isolated(engine: &mut impl Engine, at: &Params) -> Result<(), Error> {
     }
     Ok(())
 }
+
+const MIXED: &str = "one example changes another's loss or gradient";
+const BATCH: &str = "such a model cannot be trained privately (batch norm? a mean over the batch? padding?)";
 
 /// How many short examples are put around another: enough for libraries to choose another product.
 const COMPANY: usize = 16;
@@ -85,9 +93,9 @@ fn compare(engine: &mut impl Engine, at: &Params, alone: &Given, company: &[&Exa
     let advice = if given.is_near(alone) {
         "by rounding, which can decide a whole gradient: an engine that cannot do better must say so"
     } else {
-        "such a model cannot be trained privately (batch norm? a mean over the batch? padding?)"
+        BATCH
     };
-    Err(Error::Model(format!("one example changes another's loss or gradient: {advice}")))
+    Err(Error::Model(format!("{MIXED}: {advice}")))
 }
 
 /// What one example of a micro-batch gives.

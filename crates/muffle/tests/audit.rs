@@ -131,7 +131,6 @@ fn replays_pass_on_adversarial_lots() {
 
 /// Not even of records that were made for it, where a derivative jumps.
 #[test]
-#[ignore = "fails as long as the engine's products round differently with other records in the micro-batch: one record moves a sum by 13.8 times the declared sensitivity; to be enabled when they do not"]
 fn replays_pass_on_kinks() {
     let (network, params) = kinked();
     adversarial(&network, &params);

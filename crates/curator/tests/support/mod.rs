@@ -6,7 +6,7 @@ use accounting::Rate;
 use curator::{Curator, Door, Randomness, Records, Sampling};
 use model::activation::Activation;
 use model::hf::{Architecture, Gpt2Config};
-use model::{Engine, Example, Lora, Mlp, Network};
+use model::{Example, Lora, Mlp, Network};
 use protocol::{Announcement, Blocks, Bound, Clipping, Frame, Geometry, GradientQuery, Noisy, Oracle, Params, Positive, Refused};
 use tensor::Array;
 use tensor::normal::Key;

@@ -97,7 +97,7 @@ pub(crate) fn weighted(gradients: &[Params], blocks: &Blocks, weight: impl Fn(us
 
 /// The largest difference, in units of the largest number of its tensor.
 pub(crate) fn difference(a: &Params, b: &Params) -> f64 {
-    let one = |(a, b): (&tensor::Array, &tensor::Array)| {
+    let one = |(a, b): (&Array, &Array)| {
         let scale = b.data().iter().fold(1e-2f32, |m, x| m.max(x.abs()));
         a.data().iter().zip(b.data()).fold(0.0f64, |m, (x, y)| m.max(f64::from((x - y).abs() / scale)))
     };
