@@ -36,6 +36,8 @@ mod spill;
 mod sums;
 
 #[cfg(test)]
+mod float_noise;
+#[cfg(test)]
 mod mutants;
 
 pub use answers::{Curator, Keeper};

@@ -682,6 +682,23 @@ mod tests {
         }
     }
 
+    /// What is drawn again, for numbers that were refused, is drawn anew in every chunk: if two chunks shared those words, several of their numbers would be the same. By chance
+    /// two of 8192 are the same as two of 8192 others about once in 30,000, so that three are less often than once in 10¹².
+    #[test]
+    fn chunks_share_no_words_for_refused_numbers() {
+        let key = Key::from_seed(7);
+        let chunk = |at: u64| {
+            let mut numbers = vec![0; CHUNK];
+            key.discrete_gaussians(at, &mut numbers);
+            numbers
+        };
+        let first: std::collections::HashSet<i64> = chunk(0).into_iter().collect();
+        for bits in 13..60 {
+            let same = chunk(1 << bits).iter().filter(|number| first.contains(number)).count();
+            assert!(same < 3, "{bits}: {same}");
+        }
+    }
+
     /// Each single integer of a small law. Twice as many draws as needed to see that a layer is one column too wide.
     #[test]
     fn small_laws_are_exact() {

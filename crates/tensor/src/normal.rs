@@ -343,7 +343,7 @@ mod tests {
         let key = Key::from_seed(1);
         let mut all = vec![0.0; 1 << 22];
         key.fill_normals(&mut all);
-        let (mut words, mut seen) = (vec![0; CHUNK], 0);
+        let (mut words, mut seen, mut fractions) = (vec![0; CHUNK], 0, Vec::new());
         for chunk in 0..all.len() / CHUNK {
             key.fill((chunk * CHUNK) as u64, &mut words);
             for (g, words) in words.chunks_exact(GROUP).enumerate() {
@@ -353,10 +353,14 @@ mod tests {
                     let uniform = (-0.5 * square).exp() * 2f64.powi(32);
                     assert!(uniform > f64::from(words[lane]) - 0.1 && uniform < f64::from(words[lane]) + 1.1, "{uniform} {}", words[lane]);
                     seen += 1;
+                    fractions.push(uniform - f64::from(words[lane]));
                 }
             }
         }
         assert!((10..90).contains(&seen), "{seen}");
+        // The bits that refine are other ones at each place: 20 uniform numbers are within 0.4 of each other less often than once in a million.
+        let (low, high) = fractions.iter().fold((1.0f64, 0.0f64), |(low, high), &x| (low.min(x), high.max(x)));
+        assert!(high - low > 0.4 && seen >= 20, "{low} {high} {seen}");
     }
 
     /// Moments and the share beyond a few thresholds, each within 5.5 standard errors: a false alarm once in 2 million runs, and the seed is fixed.
