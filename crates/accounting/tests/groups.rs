@@ -87,3 +87,12 @@ fn groups_without_sampling() {
         }
     }
 }
+
+/// Up to 256 rows are analysed directly, more by the general bound: more rows always cost more.
+#[test]
+fn very_many_rows_cost_more() {
+    let lots = Lots::Poisson { rate: Rate::new(0.02).unwrap() };
+    let of = |rows| cost(lots, 400.0, 10, AddRemove, rows).epsilon(Accountant::Rdp, Delta::new(1e-5).unwrap()).unwrap().epsilon;
+    let prices = [1, 16, 255, 256, 257, 300, 1000].map(of);
+    assert!(prices.windows(2).all(|pair| pair[0] < pair[1]), "{prices:?}");
+}
