@@ -47,7 +47,7 @@
 //! all k in the same one; the other lots are post-processing of what does not depend on them.
 //!
 //! # Checked by
-//! `tests/golden.rs` (brute-force quadrature, public accountants), `tests/pairs.rs` (random pairs never beat these).
+//! `tests/golden.rs` (brute-force quadrature, public accountants), `tests/groups.rs` (persons with several rows), `tests/pairs.rs` (random pairs never beat these).
 
 use crate::mixture::{Mixture, bisect, bisect_in};
 use crate::special::{GAUSS_8, LN_SQRT_2PI, ln_add, ln_ndtr, ndtr};

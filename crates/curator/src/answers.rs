@@ -1,6 +1,8 @@
 //! The curator: the only one who holds records, and the only one who turns what was computed from them into something public.
 
 use crate::grid::{self, WEIGHT_STEPS};
+use crate::randomness::DrawKeys;
+use crate::ratchet::Ratchet;
 use crate::sampler::Sampler;
 use crate::sums::{Holder, Summing};
 use crate::{Door, Journal, Noise, Private, Randomness, Records, Sampling, Sealed, noise};
@@ -34,9 +36,11 @@ pub type Keeper = Box<dyn FnMut(&Sealed) -> Result<(), String> + Send>;
 
 /// A lot that has been paid for, and what may still be asked of it.
 struct Lot {
-    /// Which draw it was, and how many releases were made from it.
+    /// Which draw it was.
+    #[cfg(test)]
     draw: u64,
-    releases: u64,
+    /// The keys of the releases that are still to be made from it.
+    releases: Ratchet,
     places: Private<Vec<usize>>,
     left: Announcement,
 }
@@ -175,12 +179,11 @@ impl<E: Engine> Curator<E> {
             }
         }
         lot.left = left;
-        lot.releases += 1;
         #[cfg(test)]
         if mutants::is(Mutant::SameNoise) || mutants::is(Mutant::NoiseTwice) {
-            return Ok(self.randomness.release(if mutants::is(Mutant::SameNoise) { 0 } else { lot.draw / 2 }, 1));
+            return Ok(Key::from_seed(if mutants::is(Mutant::SameNoise) { 0 } else { lot.draw / 2 }));
         }
-        Ok(self.randomness.release(lot.draw, lot.releases))
+        lot.releases.take_next()
     }
 
     /// Whether a query makes sense; and the grids on which its sums are made, which depend on public values alone.
@@ -256,8 +259,9 @@ impl<E: Engine> Oracle for Curator<E> {
             self.door.charge(event)?;
         }
         let draw = self.draws;
+        let DrawKeys { lot, tag, releases } = self.randomness.draw(draw)?;
         self.draws += 1;
-        let places = self.sampler.draw(announced, &self.randomness.lot(draw));
+        let places = self.sampler.draw(announced, &lot);
         let sealed = self.seal();
         if let Some(keeper) = &mut self.keeper {
             keeper(&sealed).map_err(|what| Refused::Failed(format!("what was drawn cannot be put away: {what}")))?;
@@ -266,10 +270,15 @@ impl<E: Engine> Oracle for Curator<E> {
         self.holder.team().agree(|| {
             let mut lot = DefaultHasher::new();
             places.within().hash(&mut lot);
-            let tag = self.randomness.release(draw, 0);
             format!("{draw} {} {announced:?} {} {:?}", self.door.ledger().events().len(), lot.finish(), tag.bytes())
         })?;
-        self.lot = Some(Lot { draw, releases: 0, places, left: announced.clone() });
+        self.lot = Some(Lot {
+            #[cfg(test)]
+            draw,
+            releases,
+            places,
+            left: announced.clone(),
+        });
         Ok(())
     }
 

@@ -79,10 +79,10 @@ impl<E: Engine> Exact<E> {
 impl<E: Engine> Oracle for Exact<E> {
     fn draw(&mut self, announced: &Announcement) -> Result<(), Refused> {
         self.ledger.charge(Event::NonPrivate, 1).map_err(|error| Refused::Failed(error.to_string()))?;
-        let key = self.randomness.lot(self.draws);
-        self.holder.team().agree(|| format!("{} {announced:?} {:?}", self.draws, self.randomness.release(self.draws, 0).bytes()))?;
+        let keys = self.randomness.draw(self.draws)?;
+        self.holder.team().agree(|| format!("{} {announced:?} {:?}", self.draws, keys.tag.bytes()))?;
         self.draws += 1;
-        self.lot = Some(self.sampler.draw(announced, &key));
+        self.lot = Some(self.sampler.draw(announced, &keys.lot));
         Ok(())
     }
 

@@ -7,6 +7,7 @@
 //! | how a gradient is clipped and summed | `sums` |
 //! | the one function that adds noise | `noise` |
 //! | the one function that charges | [`door`](Door) |
+//! | keys that are used once and forgotten | [`randomness`](Randomness), `ratchet` |
 //! | the answers | [`answers`](Curator) |
 //! | what is remembered over an interruption, and kept from everybody | [`sealed`](Sealed) |
 //! | the same without privacy, and saying so | [`exact`](Exact) |
@@ -27,6 +28,7 @@ mod grid;
 mod noise;
 mod private;
 mod randomness;
+mod ratchet;
 mod records;
 mod reduce;
 mod sampler;
@@ -34,6 +36,8 @@ mod sealed;
 mod spill;
 mod sums;
 
+#[cfg(test)]
+mod float_noise;
 #[cfg(test)]
 mod mutants;
 

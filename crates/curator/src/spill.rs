@@ -197,6 +197,43 @@ mod tests {
         }
     }
 
+    /// Every token and every bit of a number comes back, whatever its size.
+    #[test]
+    fn no_number_is_cut_short() {
+        let tokens: Vec<u32> = (0..32).flat_map(|bits| [(1u32 << bits) - 1, 1 << bits]).chain([u32::MAX]).collect();
+        let numbers: Vec<f32> = tokens.iter().map(|&bits| f32::from_bits(bits)).collect();
+        let class = |class: u32| Example::labelled(tokens.clone(), class);
+        let next = Example { input: Input::Tokens(tokens.clone()), target: Target::Next(tokens.iter().rev().copied().collect()) };
+        let long = Example::labelled((0..70_000).collect(), 3);
+        let all = [class(u32::MAX), class(1 << 16), next, Example::numbers(numbers, 1 << 20), long];
+        let mut collector = Collector::new(&std::env::temp_dir(), 0);
+        all.iter().for_each(|example| collector.push(example.clone()).unwrap());
+        let records = collector.finish().unwrap();
+        for (place, example) in all.iter().enumerate() {
+            let back = records.at(place).unwrap().unwrap().into_owned();
+            let bits = |example: &Example| match &example.input {
+                Input::Tokens(tokens) => tokens.clone(),
+                Input::Numbers(numbers) => numbers.iter().map(|x| x.to_bits()).collect(),
+            };
+            assert!(bits(&back) == bits(example) && back.target == example.target, "{place}");
+        }
+    }
+
+    /// The file has no name while it is used, and is gone afterwards.
+    #[test]
+    fn the_file_cannot_be_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = || std::fs::read_dir(folder.path()).unwrap().count();
+        let mut collector = Collector::new(folder.path(), 0);
+        examples().into_iter().for_each(|example| collector.push(example).unwrap());
+        assert_eq!((files(), collector.file.is_some()), (0, true));
+        let records = collector.finish().unwrap();
+        assert!(records.at(3).unwrap().is_some());
+        assert_eq!(files(), 0);
+        drop(records);
+        assert_eq!(files(), 0);
+    }
+
     #[test]
     fn a_file_that_cannot_be_made_is_a_refusal() {
         let mut collector = Collector::new(Path::new("/nowhere/at/all"), 0);

@@ -50,9 +50,9 @@ impl Key {
 
     /// The words come from a key of their own: two of its stream 0 for each number, and what else chunk c needs from its stream 1 + c.
     fn of_discrete(&self) -> Self {
-        let mut bytes = [0; 32];
-        self.stream(DISCRETE, 0).fill_bytes(&mut bytes);
-        Self::new(bytes)
+        let mut key = Self::new([0; 32]);
+        self.stream(DISCRETE, 0).fill_bytes(key.bytes_mut());
+        key
     }
 }
 
@@ -665,6 +665,38 @@ mod tests {
         // Made by this code: a key gives the same numbers on all machines and in all versions.
         assert_eq!(all[..3], [-657_130_678_782, -1_972_441_906_080, 1_586_221_592_697]);
         assert_eq!(all.iter().fold(0u64, |sum, &n| sum.rotate_left(5) ^ n as u64), 12_970_856_416_629_814_027);
+    }
+
+    /// Where an index of 15, 16, 32 or so many bits would begin again, numbers are others. Two are equal by chance once in some 10¹².
+    #[test]
+    fn far_places_have_numbers_of_their_own() {
+        let key = Key::from_seed(7);
+        let mut first = vec![0; CHUNK];
+        key.discrete_gaussians(0, &mut first);
+        for bits in 13..60 {
+            for at in [1u64 << bits, 3 << bits] {
+                let mut far = vec![0; CHUNK];
+                key.discrete_gaussians(at, &mut far);
+                assert!(far.iter().zip(&first).all(|(a, b)| a != b), "{at}");
+            }
+        }
+    }
+
+    /// What is drawn again, for numbers that were refused, is drawn anew in every chunk: if two chunks shared those words, several of their numbers would be the same. By chance
+    /// two of 8192 are the same as two of 8192 others about once in 30,000, so that three are less often than once in 10¹².
+    #[test]
+    fn chunks_share_no_words_for_refused_numbers() {
+        let key = Key::from_seed(7);
+        let chunk = |at: u64| {
+            let mut numbers = vec![0; CHUNK];
+            key.discrete_gaussians(at, &mut numbers);
+            numbers
+        };
+        let first: std::collections::HashSet<i64> = chunk(0).into_iter().collect();
+        for bits in 13..60 {
+            let same = chunk(1 << bits).iter().filter(|number| first.contains(number)).count();
+            assert!(same < 3, "{bits}: {same}");
+        }
     }
 
     /// Each single integer of a small law. Twice as many draws as needed to see that a layer is one column too wide.
