@@ -326,7 +326,8 @@ impl<E: Engine> Oracle for Curator<E> {
         within("noise multiplier", query.bound.sigma.get(), 0.0..=noise::COARSEST)?;
         let key = self.spend(std::iter::once(query.bound.sigma))?;
         let Some(lot) = &self.lot else { return Err(Refused::Query("no lot has been drawn".into())) };
-        let sums = self.holder.losses(&lot.places, query.at, query.bound.clip.get(), |loss| clipped_loss(loss, query.bound.clip.get() * ROOM))?;
+        let sums =
+            self.holder.losses(&lot.places, query.at, query.bound.clip.get(), |loss| clipped_loss(loss, query.bound.clip.get() * ROOM))?;
         let noisy = noise::add(self.noise, sums, &[vec![1]], &Blocks::flat(1), &[query.bound], self.sampler.lot_size(), &key);
         Ok(Noisy { value: f64::from(noisy.value[0].data()[0]), std: noisy.std })
     }

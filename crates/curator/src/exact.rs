@@ -101,7 +101,9 @@ impl<E: Engine> Oracle for Exact<E> {
     fn loss(&mut self, query: &LossQuery<'_>) -> Result<Noisy<f64>, Refused> {
         self.holder.check_params(query.at)?;
         let lot = self.lot.take().ok_or_else(|| Refused::Query("no lot has been drawn".into()))?;
-        let sums = self.holder.losses(&lot, query.at, LARGEST_LOSS, |loss| if loss.is_nan() { 0.0 } else { loss.clamp(-LARGEST_LOSS, LARGEST_LOSS) });
+        let sums = self
+            .holder
+            .losses(&lot, query.at, LARGEST_LOSS, |loss| if loss.is_nan() { 0.0 } else { loss.clamp(-LARGEST_LOSS, LARGEST_LOSS) });
         self.lot = Some(lot);
         Ok(Noisy { value: sums?.out().tensors[0][0] / self.sampler.lot_size(), std: vec![0.0] })
     }

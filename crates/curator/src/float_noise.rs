@@ -11,7 +11,7 @@ use tensor::normal::Key;
 #[test]
 fn the_fine_part_is_independent_of_the_coarse_one() {
     let (count, key) = (1 << 15, Key::from_seed(9));
-    let sums = Private::new(Sums { tensors: vec![vec![0.0; count]], taken: Vec::new() });
+    let sums = Private::new(Sums { tensors: vec![vec![0.0; count]] });
     let bound = Bound::new(1.0, 1.0).unwrap();
     let released = noise::add(Noise::Float, sums, &[vec![count]], &Blocks::flat(1), &[bound], 1.0, &key);
     let mut coarse = vec![0.0; count];

@@ -207,7 +207,7 @@ mod tests {
         let long = Example::labelled((0..70_000).collect(), 3);
         let all = [class(u32::MAX), class(1 << 16), next, Example::numbers(numbers, 1 << 20), long];
         let mut collector = Collector::new(&std::env::temp_dir(), 0);
-        all.iter().for_each(|example| collector.push(example.clone()).unwrap());
+        all.iter().for_each(|example| collector.push(Some(example.clone())).unwrap());
         let records = collector.finish().unwrap();
         for (place, example) in all.iter().enumerate() {
             let back = records.at(place).unwrap().unwrap().into_owned();
@@ -225,7 +225,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let files = || std::fs::read_dir(folder.path()).unwrap().count();
         let mut collector = Collector::new(folder.path(), 0);
-        examples().into_iter().for_each(|example| collector.push(example).unwrap());
+        examples().into_iter().for_each(|example| collector.push(Some(example)).unwrap());
         assert_eq!((files(), collector.file.is_some()), (0, true));
         let records = collector.finish().unwrap();
         assert!(records.at(3).unwrap().is_some());

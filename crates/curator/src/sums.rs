@@ -200,7 +200,8 @@ impl<E: Engine> Holder<E> {
         let narrow = scales.iter().all(|scale| matches!(scale, StepScale::Narrow(_)));
         let totals = if narrow {
             // 31 records of fewer than 2²⁶ steps each.
-            let few = few.iter().map(|few| few.iter().map(|&steps| steps.clamp(i32::MIN.into(), i32::MAX.into()) as i32).collect()).collect();
+            let few =
+                few.iter().map(|few| few.iter().map(|&steps| steps.clamp(i32::MIN.into(), i32::MAX.into()) as i32).collect()).collect();
             self.team.sum_onto::<i64, i32>(onto, few)?
         } else {
             self.team.sum_onto::<i64, i64>(onto, few)?
@@ -230,7 +231,13 @@ impl<E: Engine> Holder<E> {
     }
 
     /// Adds one micro-batch.
-    fn add(&mut self, places: &[usize], query: &GradientQuery<'_>, factor: &impl Fn(f64, usize) -> f64, part: &mut Part) -> Result<(), Short> {
+    fn add(
+        &mut self,
+        places: &[usize],
+        query: &GradientQuery<'_>,
+        factor: &impl Fn(f64, usize) -> f64,
+        part: &mut Part,
+    ) -> Result<(), Short> {
         let taken_places = taken_places(&self.records, places)?;
         let examples: Vec<&Example> = taken_places.iter().map(|example| &**example).collect();
         self.team.tick(examples.iter().map(|example| example.len()).sum());
@@ -246,7 +253,13 @@ impl<E: Engine> Holder<E> {
     }
 
     /// Σ clip(loss) over a lot, in whole steps, of which `bound` has at most 2³⁸.
-    pub(crate) fn losses(&mut self, lot: &Private<Vec<usize>>, at: &Params, bound: f64, clip: impl Fn(f64) -> f64) -> Result<Private<Sums>, Refused> {
+    pub(crate) fn losses(
+        &mut self,
+        lot: &Private<Vec<usize>>,
+        at: &Params,
+        bound: f64,
+        clip: impl Fn(f64) -> f64,
+    ) -> Result<Private<Sums>, Refused> {
         let own = self.team.own_places(lot.within());
         let steps = (LOSS_BITS - bound.log2()).floor().exp2();
         let mut sum = self.with_room(|holder, micro_batch| {

@@ -2,9 +2,9 @@
 //!
 //! *Given parameters and a micro-batch: per-example losses, block norms, weighted sum.* Host arrays in, host arrays out; nothing in it belongs to one engine.
 
-use crate::sum::Sum;
 use crate::Error;
 use crate::example::Example;
+use crate::sum::Sum;
 use protocol::{Blocks, Geometry, Params, Trainable};
 
 /// What computes per-example gradients without showing them.

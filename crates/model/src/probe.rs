@@ -68,10 +68,9 @@ const COMPANY: usize = 16;
 fn extremes(example: &Example) -> Vec<Example> {
     let with = |input: Input| Example { input, target: example.target.clone() };
     match (&example.input, &example.target) {
-        (Input::Numbers(numbers), _) => vec![
-            with(Input::Numbers(vec![0.0; numbers.len()])),
-            with(Input::Numbers(numbers.iter().map(|x| 1000.0 * x).collect())),
-        ],
+        (Input::Numbers(numbers), _) => {
+            vec![with(Input::Numbers(vec![0.0; numbers.len()])), with(Input::Numbers(numbers.iter().map(|x| 1000.0 * x).collect()))]
+        }
         (Input::Tokens(tokens), Target::Next(_)) => vec![
             Example::continuation(tokens.iter().map(|_| tokens[0]).collect(), 1),
             Example::continuation(tokens.iter().take(2).copied().collect(), 1),

@@ -89,7 +89,12 @@ impl Ranks {
     }
 
     /// Adds the sums over all processes of numbers that may be shorter to `onto`, which has what this process owns, or nothing yet.
-    pub fn sum_onto<A: Number, N: Pod + Into<A> + Send>(&self, parts: &Parts, onto: Vec<Vec<A>>, mut tensors: Vec<Vec<N>>) -> Pending<Vec<Vec<A>>> {
+    pub fn sum_onto<A: Number, N: Pod + Into<A> + Send>(
+        &self,
+        parts: &Parts,
+        onto: Vec<Vec<A>>,
+        mut tensors: Vec<Vec<N>>,
+    ) -> Pending<Vec<Vec<A>>> {
         let (parts, mut onto) = (parts.clone(), onto);
         self.begin(move |wire| {
             let rank = wire.rank();

@@ -208,7 +208,8 @@ impl Cut {
     /// A few tasks for each thread. Columns are cut first: whoever has some rows of a column copies the whole column.
     fn new(m: usize, n: usize, threads: usize) -> Self {
         let wanted = 3 * threads;
-        let columns = if n >= GROUP * wanted { GROUP } else { n.div_ceil(wanted).next_multiple_of(MOST_COLUMNS).clamp(MOST_COLUMNS, GROUP) };
+        let columns =
+            if n >= GROUP * wanted { GROUP } else { n.div_ceil(wanted).next_multiple_of(MOST_COLUMNS).clamp(MOST_COLUMNS, GROUP) };
         let across = n.div_ceil(columns);
         let rows = m.div_ceil(wanted.div_ceil(across)).max(LEAST_ROWS).next_multiple_of(LEAST_ROWS / 2);
         Self { rows, columns, m, n }

@@ -382,7 +382,12 @@ mod tests {
     }
 
     fn offsets(lengths: &[usize]) -> Vec<usize> {
-        std::iter::once(0).chain(lengths.iter().scan(0, |sum, length| { *sum += length; Some(*sum) })).collect()
+        std::iter::once(0)
+            .chain(lengths.iter().scan(0, |sum, length| {
+                *sum += length;
+                Some(*sum)
+            }))
+            .collect()
     }
 
     /// Some records' steps.

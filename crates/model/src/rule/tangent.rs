@@ -39,9 +39,8 @@ pub(crate) fn square(traces: &Traces<'_>, frame: &Frame, example: usize) -> f64 
         matmul(ViewMut::new(y, n, r), Onto::Old, -1.0, basis, View::new(k, r, r), Threads::One);
         let norm = |x: &[f32]| embedding::square(x).sqrt();
         // What the factors' gradients are off by, and what the products above round: chains of r terms, and of n terms against a basis of norm √r.
-        let factor = |which: usize, gradient: &[f32], inverse: &[f32]| {
-            (traces.rounding(which, example) + chain(r) * norm(gradient)) * norm(inverse)
-        };
+        let factor =
+            |which: usize, gradient: &[f32], inverse: &[f32]| (traces.rounding(which, example) + chain(r) * norm(gradient)) * norm(inverse);
         let project = 2.0 * (chain(n) + chain(r)) * (r as f64).sqrt() * norm(left_inverse) * norm(right);
         let room = factor(frame.left, left, right_inverse) + factor(frame.right, right, left_inverse) + project;
         enlarged(embedding::square(x) + embedding::square(y), room)
