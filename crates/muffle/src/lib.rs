@@ -29,14 +29,15 @@
 //! | people's records, and what is left out | [`data`], [`corpus`] |
 //! | how good a model is | [`mod@evaluate`] |
 //! | what is promised: `privacy.json` | [`statement`] |
-//! | whether that is true | [`mod@verify`] |
-//! | what is on disk | [`folder`], [`snapshot`], [`history`] |
+//! | whether its files agree with it, and who signed it | [`mod@verify`], [`signature`] |
+//! | what is on disk | [`folder`], [`chain`], [`snapshot`], [`history`] |
 //! | attacks on all of that | [`audits`] |
 //! | several runs beside one another | [`compare`] |
 //! | pages and charts | [`report`], [`page`], [`plot`], [`chart`] |
 //! | the program | [`cli`] |
 
 pub mod audits;
+pub mod chain;
 pub mod chart;
 pub mod cli;
 pub mod compare;
@@ -55,15 +56,19 @@ pub mod plot;
 pub mod report;
 pub mod run;
 pub mod session;
+pub mod signature;
 pub mod snapshot;
 pub mod statement;
 pub mod subject;
 pub mod verify;
 
 mod digits;
+mod disk;
 mod failed;
+mod ledger_file;
 mod memory;
 mod resume;
+mod sampler_file;
 mod together;
 mod watch;
 

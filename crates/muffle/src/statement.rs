@@ -1,5 +1,6 @@
 //! `privacy.json`: what is promised to whom, for how much, and what is not. It has all that is needed to compute the figures again.
 
+use crate::chain::{Chain, Closing, SessionEntry};
 use crate::config::{Config, Publicity};
 use crate::digits::{up, up_e};
 use crate::optimizers::Name;
@@ -17,6 +18,8 @@ pub struct Statement {
     pub version: u32,
     /// Which program says so.
     pub software: String,
+    /// The id of the run, which its other files have as well.
+    pub run_id: String,
     /// Whether there is a guarantee at all.
     pub private: bool,
     /// What was spent: ε, an upper bound. None if there is no guarantee.
@@ -43,10 +46,14 @@ pub struct Statement {
     pub steps: u64,
     /// Where noise and lots came from.
     pub randomness: String,
+    /// The processes that worked on the run: one, and one more each time it was resumed.
+    pub sessions: Vec<SessionEntry>,
     /// Everything that was charged.
     pub ledger: Ledger,
-    /// SHA-256 of the ledger as it is written here without white space.
-    pub ledger_sha256: String,
+    /// The head of the hash chain over sessions and charges.
+    pub ledger_head: String,
+    /// SHA-256 of the configuration, as far as it decides what is trained and charged.
+    pub config_sha256: String,
     /// SHA-256 of each file of weights.
     pub weights_sha256: Vec<(String, String)>,
     /// What the guarantee says, in words.
@@ -59,7 +66,7 @@ pub struct Statement {
 pub const FILE: &str = "privacy.json";
 
 /// The version of the written form.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// This program.
 const SOFTWARE: &str = concat!("muffle ", env!("CARGO_PKG_VERSION"));
@@ -125,11 +132,13 @@ fn quoted(text: &str) -> Option<String> {
 }
 
 impl Statement {
-    /// For a run of this configuration that spent this ledger.
+    /// For a run of this configuration with these charges.
     ///
     /// # Errors
     /// If the price cannot be computed.
-    pub fn new(config: &Config, plan: &Plan, ledger: &Ledger, steps: u64, weights_sha256: Vec<(String, String)>) -> Result<Self, Failed> {
+    pub fn new(config: &Config, plan: &Plan, chain: &Chain, steps: u64, weights_sha256: Vec<(String, String)>) -> Result<Self, Failed> {
+        let ledger = chain.ledger();
+        let open = Chain::rebuild(chain.run_id(), ledger.events(), chain.sessions()).map_err(Failed::Input)?;
         let spent = plan.budget.map(|_| plan.spent(ledger)).transpose()?;
         let circumstances = Circumstances::of(config);
         // Whoever reads the statement would know the seed, and could take the noise off.
@@ -137,6 +146,7 @@ impl Statement {
         let mut statement = Self {
             version: VERSION,
             software: SOFTWARE.into(),
+            run_id: chain.run_id().into(),
             private,
             epsilon: spent.map(|spent| spent.epsilon),
             delta: spent.map(|spent| spent.delta),
@@ -150,8 +160,11 @@ impl Statement {
             noise: circumstances.noise,
             steps,
             randomness: circumstances.randomness(),
+            sessions: chain.sessions().to_vec(),
             ledger: ledger.clone(),
-            ledger_sha256: digest(ledger)?,
+            // Without the closing, which has the hash of this statement.
+            ledger_head: open.head(),
+            config_sha256: config.digest(),
             weights_sha256,
             covered: Vec::new(),
             not_covered: Vec::new(),
@@ -172,6 +185,35 @@ impl Statement {
         match differing(&there, &expected, "") {
             Some(place) => Err(format!("{place}: a field that is missing, unknown or out of place")),
             None => Ok(statement),
+        }
+    }
+
+    /// The bytes that are hashed and signed: compact JSON with the fields in their order.
+    ///
+    /// # Errors
+    /// If it has no written form, which does not happen.
+    pub fn canonical(&self) -> Result<String, Failed> {
+        serde_json::to_string(self).map_err(|error| Failed::Input(error.to_string()))
+    }
+
+    /// What closes the chain of the run that this is the statement of.
+    pub(crate) fn closing(&self) -> Result<Closing, Failed> {
+        Ok(Closing {
+            weights_sha256: self.weights_sha256.clone(),
+            config_sha256: self.config_sha256.clone(),
+            statement_sha256: snapshot::digest(self.canonical()?.as_bytes()),
+        })
+    }
+
+    /// The chain of the run up to its closing, recomputed.
+    ///
+    /// # Errors
+    /// If the sessions do not fit the charges, or it has another head.
+    pub(crate) fn chain(&self) -> Result<Chain, String> {
+        let chain = Chain::rebuild(&self.run_id, self.ledger.events(), &self.sessions)?;
+        match chain.head() == self.ledger_head {
+            true => Ok(chain),
+            false => Err(format!("ledger_head: sessions and charges give {}, got {:?}", chain.head(), self.ledger_head)),
         }
     }
 
@@ -226,8 +268,12 @@ impl Statement {
         vec![
             whom,
             format!(
-                "All {} {what} that were charged, in whatever order the answers led to; the noise followed a plan that was fixed before the first.",
-                self.ledger.events().len()
+                "All {} {what} that were charged, in {}, in whatever order the answers led to; the noise followed a plan that was fixed before the first.",
+                self.ledger.events().len(),
+                match self.sessions.len() {
+                    1 => "1 session".into(),
+                    sessions => format!("{sessions} sessions (the run was resumed)"),
+                }
             ),
             "The model, every checkpoint, the learning rates and whatever anybody computes from them.".into(),
         ]
@@ -308,15 +354,6 @@ fn not_covered(circumstances: &Circumstances, private: bool) -> Vec<String> {
         list.push(FROZEN.into());
     }
     list
-}
-
-/// SHA-256 of a ledger as it is written without white space.
-///
-/// # Errors
-/// If it cannot be written.
-pub(crate) fn digest(ledger: &Ledger) -> Result<String, Failed> {
-    let text = serde_json::to_string(ledger).map_err(|error| Failed::Input(error.to_string()))?;
-    Ok(snapshot::digest(text.as_bytes()))
 }
 
 /// The first place at which two values have other keys, lengths or kinds. How a number is written does not matter.
