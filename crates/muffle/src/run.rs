@@ -151,11 +151,12 @@ pub(crate) fn begin<'a>(
     // The snapshot that it resumes from need not be written again.
     let put_away = from.as_ref().and_then(|left| Some(left.snapshot.as_ref()?.step));
     let (mut session, first) = session(ranks, config, &subject, records, from, frozen)?;
-    if session.plan().events.len() > chain::MOST_CHARGES {
+    // Without privacy every step is charged at the end.
+    let charges = session.plan().events.len().max(session.plan().steps);
+    if charges > chain::MOST_CHARGES {
         return Err(Failed::Input(format!(
-            "training.steps: expected at most {} charges, got {} (several a step, if the learning rate is searched for)",
-            chain::MOST_CHARGES,
-            session.plan().events.len()
+            "training.steps: expected at most {} charges, got {charges} (several a step, if the learning rate is searched for)",
+            chain::MOST_CHARGES
         )));
     }
     together::same_params(ranks, session.params())?;

@@ -34,7 +34,7 @@ fn run_toml(place: &Path, way: &Way) -> PathBuf {
     let text = format!(
         "[model]\nsource = {:?}\n[data]\ntrain = \"train-images-idx3-ubyte\"\nlabels = [\"low\", \"high\"]\n\
          [privacy]\nsigma = 4.0\ndelta = 1e-3\naccountant = \"rdp\"\nsampling = {:?}\n[optimizer]\nname = \"dp-sgd\"\n\
-         [training]\nsteps = {}\nlot_size = 12\ncheckpoint_every = 1\n[evaluation]\nevery = 1\n",
+         [training]\nsteps = {}\nlot_size = 12\ncheckpoint_every = 1\nthreads = 1\n[evaluation]\nevery = 1\n",
         place.join("cnn"),
         way.sampling,
         way.steps,
