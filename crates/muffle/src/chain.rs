@@ -346,18 +346,6 @@ impl Chain {
     }
 }
 
-impl Mark {
-    /// As text, for a file.
-    pub(crate) fn to_text(&self) -> Result<String, Failed> {
-        serde_json::to_string(self).map_err(|error| Failed::Input(error.to_string()))
-    }
-
-    /// From text.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        serde_json::from_str(text).map_err(|error| error.to_string())
-    }
-}
-
 fn check_id(name: &str, id: &str) -> Result<(), String> {
     match id.len() == 32 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
         true => Ok(()),

@@ -1,7 +1,7 @@
 //! The operations by which a run changes files. All of them are here, so that tests can interrupt a run at each.
 //!
 //! In builds with debug assertions the environment variable `MUFFLE_ABORT_AT=n` ends the process, without any clean-up, at the n-th
-//! operation: what a kill does. Release builds do not read it. Unit tests use [`fault::fail_from`] instead.
+//! operation: what a kill does. Release builds do not read it. Unit tests use `fault::fail_from` instead.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};

@@ -1,8 +1,8 @@
-//! The ledger of a run on the disk: `ledger.json`, and a mark in the sealed folder that says how far it was.
+//! The ledger of a run on the disk: `ledger.json`, and a mark in the sealed folder that says how far ledger and sampler were.
 //!
 //! Each charge is written to the ledger first and to the mark second, and both are on the disk before anything is computed. A kill
 //! between the two leaves a ledger that is ahead of the mark, which resumes; a ledger that is behind it was put there by something else,
-//! and is refused.
+//! and is refused. Where the sampler must be remembered, each draw is written to its file first and to the mark second, for the same reason.
 //!
 //! # Claim
 //! A run is resumed only with all charges that were made before anything was computed, unless ledger *and* mark were replaced.
@@ -18,7 +18,9 @@ use crate::Failed;
 use crate::chain::{Chain, Closing, Mark};
 use crate::folder::{self, Folder};
 use accounting::{Event, Ledger};
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 /// The names of the files.
@@ -31,6 +33,30 @@ pub(crate) struct LedgerFile {
     ledger: PathBuf,
     mark: PathBuf,
     chain: Mutex<Chain>,
+    /// Lots that were drawn, as far as they are remembered over an interruption.
+    draws: AtomicU64,
+}
+
+/// What is in the mark's file.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SealedMark {
+    /// How far the ledger was.
+    pub(crate) ledger: Mark,
+    /// Lots that were drawn, as far as they are remembered over an interruption.
+    pub(crate) draws: u64,
+}
+
+impl SealedMark {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// If it is gone or damaged.
+    pub(crate) fn read(folder: &Folder) -> Result<Self, Failed> {
+        let at = |what: &str| Failed::Input(format!("{}: {what}", folder.join(MARK).display()));
+        let text = folder.read(MARK)?.ok_or_else(|| at("it is gone, so that an old ledger could not be told from the present one"))?;
+        serde_json::from_str(&text).map_err(|error| at(&format!("damaged: {error}")))
+    }
 }
 
 impl LedgerFile {
@@ -44,18 +70,18 @@ impl LedgerFile {
     /// # Errors
     /// If the ledger or its mark is gone or damaged, or the ledger does not contain the mark.
     pub(crate) fn open(folder: &Folder) -> Result<Self, Failed> {
-        let at = |name: &str, what: &str| Failed::Input(format!("{}: {what}", folder.join(name).display()));
-        let text = folder.read(LEDGER)?.ok_or_else(|| at(LEDGER, "it is gone, and with it what was spent"))?;
-        let chain = Chain::parse(&text).map_err(|what| at(LEDGER, &format!("what was spent cannot be read: {what}")))?;
-        let text =
-            folder.read(MARK)?.ok_or_else(|| at(MARK, "it is gone, so that an old ledger could not be told from the present one"))?;
-        let mark = Mark::parse(&text).map_err(|what| at(MARK, &format!("damaged: {what}")))?;
-        chain.check(&mark, "the sealed mark").map_err(|what| at(LEDGER, &what))?;
-        Ok(Self::with(folder, chain))
+        let at = |what: &str| Failed::Input(format!("{}: {what}", folder.join(LEDGER).display()));
+        let text = folder.read(LEDGER)?.ok_or_else(|| at("it is gone, and with it what was spent"))?;
+        let chain = Chain::parse(&text).map_err(|what| at(&format!("what was spent cannot be read: {what}")))?;
+        let mark = SealedMark::read(folder)?;
+        chain.check(&mark.ledger, "the sealed mark").map_err(|what| at(&what))?;
+        let file = Self::with(folder, chain);
+        file.draws.store(mark.draws, Ordering::Relaxed);
+        Ok(file)
     }
 
     fn with(folder: &Folder, chain: Chain) -> Self {
-        Self { ledger: folder.join(LEDGER), mark: folder.join(MARK), chain: Mutex::new(chain) }
+        Self { ledger: folder.join(LEDGER), mark: folder.join(MARK), chain: Mutex::new(chain), draws: AtomicU64::new(0) }
     }
 
     /// Writes the ledger, then the mark.
@@ -65,7 +91,24 @@ impl LedgerFile {
 
     fn put(&self, chain: &Chain) -> Result<(), Failed> {
         folder::write(&self.ledger, chain.to_text()?.as_bytes())?;
-        folder::write(&self.mark, chain.mark().to_text()?.as_bytes())
+        self.put_mark(chain)
+    }
+
+    fn put_mark(&self, chain: &Chain) -> Result<(), Failed> {
+        let mark = SealedMark { ledger: chain.mark(), draws: self.draws() };
+        let text = serde_json::to_string(&mark).map_err(|error| Failed::Input(error.to_string()))?;
+        folder::write(&self.mark, text.as_bytes())
+    }
+
+    /// Lots that were drawn, as far as they are remembered over an interruption.
+    pub(crate) fn draws(&self) -> u64 {
+        self.draws.load(Ordering::Relaxed)
+    }
+
+    /// Remembers that so many lots were drawn; the sampler's file knows already.
+    pub(crate) fn drawn(&self, draws: u64) -> Result<(), Failed> {
+        self.draws.store(draws, Ordering::Relaxed);
+        self.put_mark(&self.locked())
     }
 
     /// Appends a session for this process, and writes it.
@@ -179,7 +222,7 @@ mod tests {
         let copy = LedgerFile::open(&folder).unwrap();
         copy.begin_session().unwrap();
         charge(&copy).unwrap();
-        folder.write(MARK, &file.mark().to_text().unwrap()).unwrap();
+        folder.write(MARK, &serde_json::to_string(&SealedMark { ledger: file.mark(), draws: 0 }).unwrap()).unwrap();
         assert!(LedgerFile::open(&folder).unwrap_err().to_string().contains("another copy"));
         for damaged in ["", "{}", "{\"run_id\":\"x\"}"] {
             folder.write(MARK, damaged).unwrap();

@@ -60,6 +60,14 @@ pub fn resume_among(ranks: &Ranks, out: &Path, watch: &mut dyn Watch) -> Result<
         chain.check(&snapshot.belongs.ledger, "the checkpoint").map_err(|what| Failed::Input(format!("{}: {what}", out.display())))?;
     }
     let sealed = sampler_file::read(&folder, &chain)?;
+    let drawn = sealed.as_deref().map_or(Ok(0), |text| Sealed::from_text(text).map(|sealed| sealed.draws()))?;
+    if drawn < ledger_file.draws() {
+        return Err(Failed::Input(format!(
+            "{}: it knows of {drawn} lots, the sealed mark of {}: an old one was put in its place",
+            folder.join(sampler_file::SAMPLER).display(),
+            ledger_file.draws()
+        )));
+    }
     let ledger = without_privacy(&config, chain.ledger().clone(), snapshot.as_ref())?;
     Told { config: config.print(), ledger: ledger.clone(), sealed: sealed.clone(), begun: snapshot.is_some() }.tell(ranks, files)?;
     let from = Left { snapshot, ledger, sealed: sealed.map(|text| Sealed::from_text(&text)).transpose()? };

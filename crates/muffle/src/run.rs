@@ -238,7 +238,10 @@ fn keep(config: &Config, files: &Files<'_>, session: &mut Session<Network>) {
     session.set_journal(Box::new(move |spent| ledger.follow(spent)));
     if keeps(config) {
         let (path, ledger) = (files.folder.join(sampler_file::SAMPLER), files.ledger.clone());
-        session.set_keeper(Box::new(move |sealed| sampler_file::write(&path, &ledger.mark(), sealed).map_err(|failed| failed.to_string())));
+        session.set_keeper(Box::new(move |sealed| {
+            let written = sampler_file::write(&path, &ledger.mark(), sealed).and_then(|()| ledger.drawn(sealed.draws()));
+            written.map_err(|failed| failed.to_string())
+        }));
     }
 }
 

@@ -367,6 +367,40 @@ fn an_older_ledger_is_refused() {
     refused(&out, "files of two runs were mixed");
 }
 
+/// A run of shuffled epochs, killed after its last checkpoint, with its sampler put back to that checkpoint: the lots drawn since then would be drawn again without a charge.
+#[test]
+fn an_older_sampler_is_refused() {
+    /// Keeps a copy of a file after the second step, and stops after the third.
+    struct Keeping(PathBuf, u64);
+    impl Watch for Keeping {
+        fn said(&mut self, _: &str) {}
+        fn begun(&mut self, _: &Begun<'_>) {}
+        fn stepped(&mut self, progress: &Progress) {
+            self.1 = progress.step;
+            if progress.step == 2 {
+                std::fs::copy(&self.0, self.0.with_extension("old")).unwrap();
+            }
+        }
+        fn stops(&mut self) -> bool {
+            self.1 == 3
+        }
+    }
+    let place = tempfile::tempdir().unwrap();
+    let out = place.path().join("run");
+    let sampler = out.join("sealed/sampler.json");
+    assert!(train(&config("privacy.sampling=shuffled"), &out, &mut Keeping(sampler.clone(), 0)).is_err());
+    std::fs::remove_dir_all(out.join("checkpoints/step-000000003")).unwrap();
+    assert_eq!(chain(&out).charges(), 1, "one epoch pays for all three");
+    let present = std::fs::read(&sampler).unwrap();
+    std::fs::copy(sampler.with_extension("old"), &sampler).unwrap();
+    let refused = resume(&out, &mut Silent).unwrap_err().to_string();
+    assert!(refused.contains("it knows of 2 lots, the sealed mark of 3"), "{refused}");
+    std::fs::remove_file(&sampler).unwrap();
+    assert!(resume(&out, &mut Silent).unwrap_err().to_string().contains("it knows of 0 lots"));
+    std::fs::write(&sampler, present).unwrap();
+    assert!(resume(&out, &mut Silent).is_ok());
+}
+
 /// Both have the run's id; what each charged has another head, and their files do not fit one another.
 #[test]
 fn two_resumed_copies_are_told_apart() {

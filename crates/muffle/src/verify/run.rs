@@ -1,12 +1,12 @@
 //! A statement beside the run it came from: the configuration and the plan that follows from it, and every other file that says the same.
 
 use super::{Found, Verdict, close, gradient_blocks};
-use crate::chain::{Chain, Mark};
+use crate::chain::Chain;
 use crate::config::{Config, Publicity};
 use crate::ending::{RESULT, SAMPLES};
 use crate::folder::Folder;
 use crate::history::{self, Look};
-use crate::ledger_file::{LEDGER, MARK};
+use crate::ledger_file::{LEDGER, SealedMark};
 use crate::optimizers::Name;
 use crate::snapshot::{self, Snapshot};
 use crate::{Plan, Statement, Subject, report};
@@ -174,10 +174,10 @@ fn ledger(folder: &Folder, statement: &Statement) -> Found {
 
 /// The mark of a run whose sealed folder is still there.
 fn mark(folder: &Folder) -> Found {
-    let read = |name: &str| folder.read(name).map_err(|failed| failed.to_string())?.ok_or_else(|| format!("{name} is not there"));
-    let chain = Chain::parse(&read(LEDGER)?).map_err(|what| format!("{LEDGER}: {what}"))?;
-    let mark = Mark::parse(&read(MARK)?).map_err(|what| format!("{MARK}: {what}"))?;
-    chain.check(&mark, "the sealed mark")?;
+    let text = folder.read(LEDGER).map_err(|failed| failed.to_string())?.ok_or_else(|| format!("{LEDGER} is not there"))?;
+    let chain = Chain::parse(&text).map_err(|what| format!("{LEDGER}: {what}"))?;
+    let mark = SealedMark::read(folder).map_err(|failed| failed.to_string())?;
+    chain.check(&mark.ledger, "the sealed mark")?;
     Ok("the ledger contains it; the run has not removed what is sealed yet (muffle resume does)".into())
 }
 
