@@ -1,6 +1,7 @@
 """Makes the seeds: `python3 crates/fuzz/corpus.py`. All of them are made up. Those of snapshots come from `cargo test -p muffle-fuzz --test seeds -- --ignored`."""
 
 import gzip
+import hashlib
 import json
 import struct
 import zlib
@@ -267,16 +268,57 @@ put("ledger", "kinds.json", json.dumps({"version": 1, "events": [
     [{"gaussian": {"lots": "full", "release": [[2.0, 3], [1.0, 1]]}}, 2], [{"gaussian": {"lots": {"fixed-size": {"dataset": 10, "lot": 2}}, "release": [[1.0, 1]]}}, 5],
     [{"gaussian": {"lots": "shuffled-epoch", "release": [[0.8, 49]]}}, 1]]}))
 put("ledger", "plain.json", json.dumps({"version": 1, "events": [[poisson, 1000]]}))
+
+
+def sha(*parts):
+    return hashlib.sha256(b"".join(parts)).digest()
+
+
+def chain(session_charges, closing=None):
+    """`ledger.json` as crates/muffle/src/chain.rs describes it: charges of each session, one after the other."""
+    run, entries, charges, sessions, events = "0123456789abcdef" * 2, 0, 0, [], []
+    head = sha(b"muffle ledger 2", run.encode())
+
+    def extend(kind, content):
+        nonlocal head, entries
+        entries += 1
+        head = sha(head, bytes([kind]), struct.pack("<Q", entries), sha(content))
+
+    for index, session in enumerate(session_charges):
+        id = f"{index:032x}"
+        sessions.append({"id": id, "charges": charges, "from": head.hex()})
+        extend(0, (run + id).encode())
+        for event, count in session:
+            for _ in range(count):
+                extend(1, (run + id + json.dumps(event, separators=(",", ":"))).encode())
+            charges += count
+            if events and events[-1][0] == event:
+                events[-1][1] += count
+            else:
+                events.append([event, count])
+    if closing:
+        extend(2, (run + json.dumps(closing, separators=(",", ":"))).encode())
+    return {"version": 2, "run_id": run, "events": events, "sessions": sessions, "closing": closing, "head": head.hex()}
+
+
+closing = {"weights_sha256": [["model.safetensors", "00"]], "config_sha256": "11", "statement_sha256": "22"}
+put("chain", "new.json", json.dumps(chain([[]])))
+put("chain", "begun.json", json.dumps(chain([[[poisson, 3]]])))
+put("chain", "resumed.json", json.dumps(chain([[[poisson, 2]], [], [[poisson, 1], ["non-private", 1]]])))
+put("chain", "closed.json", json.dumps(chain([[[poisson, 2]], [[poisson, 1]]], closing)))
+put("keys", "public", "muffle-ed25519-public d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a\n")
+put("keys", "secret", "muffle-ed25519-secret 9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60\n")
 put("sealed", "begun.json", json.dumps({"version": 1, "draws": 7, "epoch": None}))
 put("sealed", "epoch.json", json.dumps({"version": 1, "draws": 7, "epoch": {"key": list(range(32)), "done": 3, "paid": [[1.0, 2], [0.5, 1]]}}))
 put("sealed", "marked.json", json.dumps({"version": 1, "draws": MARK, "epoch": None}))
+charged = chain([[[poisson, 4]], [[poisson, 6]]])
 statement = {
-    "version": 1, "software": "muffle 0.1.0", "private": True, "epsilon": 1.5, "delta": 1e-5, "promised_epsilon": 2.0, "unit": {"adjacency": "add-remove", "rows": 1},
-    "accountant": "pld", "sampling": "poisson", "records": 100, "lot_size": 10.0, "noise_multiplier": 1.1, "steps": 10, "randomness": "the operating system",
-    "ledger": {"version": 1, "events": [[poisson, 10]]}, "ledger_sha256": "00", "weights_sha256": [["model.safetensors", "00"]], "covered": ["Everybody."], "not_covered": [],
+    "version": 2, "software": "muffle 0.1.0", "run_id": charged["run_id"], "private": True, "epsilon": 1.5, "delta": 1e-5, "promised_epsilon": 2.0, "unit": {"adjacency": "add-remove", "rows": 1},
+    "accountant": "pld", "sampling": "poisson", "records": 100, "dropped_rows": "vacant", "lot_size": 10.0, "noise_multiplier": 1.1, "noise": "grid", "isolation": "exact", "steps": 10, "randomness": "the operating system",
+    "sessions": charged["sessions"], "ledger": {"version": 1, "events": [[poisson, 10]]}, "ledger_head": charged["head"], "config_sha256": "00" * 32, "weights_sha256": [["model.safetensors", "00"]], "covered": ["Everybody."], "not_covered": [],
 }
 put("statement", "private.json", json.dumps(statement, indent=1))
-put("statement", "grid.json", json.dumps(statement | {"noise": "grid"}))
+put("statement", "float.json", json.dumps(statement | {"noise": "float", "isolation": "up-to-rounding", "dropped_rows": "public"}))
 put("statement", "plain.json", json.dumps(statement | {"private": False, "epsilon": None, "delta": None, "promised_epsilon": None, "unit": None, "accountant": None, "noise_multiplier": None}))
 put("statement", "half.json", json.dumps(statement | {"unit": None}))
 

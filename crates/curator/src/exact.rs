@@ -4,7 +4,7 @@ use crate::sampler::Sampler;
 use crate::sums::{Holder, Summing};
 use crate::{Private, Randomness, Records, Sampling};
 use accounting::{Event, Ledger};
-use model::Engine;
+use model::{Engine, Isolation};
 use protocol::{Announcement, GradientQuery, LossQuery, Noisy, Oracle, Params, Refused, Trainable};
 use ranks::Ranks;
 use tensor::Array;
@@ -63,6 +63,11 @@ impl<E: Engine> Exact<E> {
     /// How many records are computed on at a time now.
     pub fn micro_batch(&self) -> usize {
         self.holder.micro_batch()
+    }
+
+    /// How far the engine keeps records apart.
+    pub fn isolation(&self) -> Isolation {
+        self.holder.isolation()
     }
 
     /// What is publicly known of the trained tensors.

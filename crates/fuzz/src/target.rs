@@ -198,7 +198,18 @@ pub const ALL: &[Target] = &[
     Target { name: "sniff", about: "data: the format told from a file", prepare: data::prepare_labels, run: data::sniff, ..RECORDS },
     Target { name: "prepare", about: "records as examples", longest: 1024, run: texts::prepare, ..RECORDS },
     Target { name: "score", about: "BLEU and ROUGE-L of texts", run: texts::score, longest: 2048, shapes: 5, ..RECORDS },
-    Target { name: "ledger", about: "ledger.json, and its price", words: runs::LEDGER, run: runs::ledger, ..PLAIN },
+    Target { name: "chain", about: "ledger.json", words: runs::CHAIN, run: runs::chain, accepted: 1, ..PLAIN },
+    Target {
+        name: "keys",
+        about: "keys of signatures",
+        longest: 512,
+        words: runs::KEYS,
+        prepare: runs::prepare,
+        run: runs::keys,
+        shapes: 2,
+        ..PLAIN
+    },
+    Target { name: "ledger", about: "the charges of privacy.json, and their price", words: runs::LEDGER, run: runs::ledger, ..PLAIN },
     Target { name: "sealed", about: "sealed/sampler.json", words: runs::SEALED, private: true, run: runs::sealed, shapes: 2, ..PLAIN },
     Target {
         name: "snapshot",

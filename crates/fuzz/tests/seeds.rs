@@ -5,6 +5,7 @@
 use fuzz::structure::{FILES, pack};
 use fuzz::target::ALL;
 use fuzz::tensors;
+use muffle::chain::Mark;
 use muffle::optimizers::{self, Multipliers, Setting};
 use muffle::snapshot::{Belongs, Snapshot};
 use std::fs;
@@ -23,7 +24,8 @@ fn snapshots_of_every_optimizer() {
         let (tensors, params) = tensors(name == "dp-prism");
         let setting = Setting { tensors: &tensors, params: &params, lot_size: 4.0, steps: 10 };
         let optimizer = optimizers::build(&config, Multipliers { gradient: 1.0, probe: 1.0 }, setting).unwrap();
-        let belongs = Belongs { config: "x".into(), frozen: 7, charges: 1, draws: 2 };
+        let ledger = Mark { run_id: "0".repeat(32), entries: 2, charges: 1, head: "0".repeat(64) };
+        let belongs = Belongs { config: "x".into(), frozen: 7, ledger, draws: 2 };
         let folder = tempfile::tempdir().unwrap();
         Snapshot { step: 1, params, optimizer: optimizer.save(), first: vec![1, 2, 3], belongs }.save(folder.path()).unwrap();
         let files = FILES.map(|file| fs::read(folder.path().join("step-000000001").join(file)).unwrap());

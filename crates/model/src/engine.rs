@@ -6,6 +6,7 @@ use crate::Error;
 use crate::example::Example;
 use crate::sum::Sum;
 use protocol::{Blocks, Geometry, Params, Trainable};
+use serde::{Deserialize, Serialize};
 
 /// What computes per-example gradients without showing them.
 pub trait Engine {
@@ -63,7 +64,8 @@ pub trait Engine {
 }
 
 /// How far an engine keeps examples apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Isolation {
     /// An example's loss, norms and contribution are the same bits whatever other examples are computed with it.
     Exact,

@@ -86,6 +86,8 @@ impl Comparison {
                 let mut config = config.clone();
                 config.model.seed = seed;
                 if crate::resume::is_complete(&folder) {
+                    // Opened, it removes what an interruption at its very end may have left of the sealed part.
+                    Folder::open(&folder)?;
                     watch.said("there already");
                 } else if folder.join("config.toml").is_file() {
                     run::resume(&folder, watch)?;

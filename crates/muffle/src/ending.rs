@@ -1,11 +1,12 @@
 //! The end of a run: figures, texts, the model with its privacy statement, the report.
 
+use crate::chain::Chain;
 use crate::config::Publicity;
 use crate::data::{self, Which};
 use crate::evaluate::{self, Scores, TextScores, Writing, Written};
 use crate::folder::Folder;
-use crate::run::{Run, Watch};
-use crate::{Failed, Statement, report, snapshot};
+use crate::run::{Files, Run, Watch};
+use crate::{Failed, Statement, disk, report, snapshot};
 use model::Checkpoint;
 use model::hf::{Existing, SaveOptions};
 use serde_json::{Value, json};
@@ -22,6 +23,8 @@ const STATEMENT: &str = "privacy.json";
 pub struct Outcome {
     /// What is promised.
     pub statement: Statement,
+    /// The ledger, closed.
+    pub chain: Chain,
     /// Figures on the test data or, if there are none, on the validation data.
     pub scores: Option<Scores>,
     /// Figures of what it wrote, if that was asked for.
@@ -64,13 +67,19 @@ impl Outcome {
             "out": self.folder,
             "metrics": metrics,
             "private": statement.private,
+            "run_id": statement.run_id,
+            "sessions": statement.sessions.len(),
+            "ledger_head": self.chain.head(),
+            "weights_sha256": statement.weights_sha256,
+            "statement_sha256": self.chain.closing().map(|closing| closing.statement_sha256.as_str()),
             "figures": if self.publicity == Publicity::Public { "public" } else { "NON-PRIVATE" },
         })
     }
 }
 
 /// Looks at the result, writes everything, and removes what was sealed.
-pub(crate) fn finish(mut run: Run<'_>, folder: &Folder, watch: &mut dyn Watch) -> Result<Outcome, Failed> {
+pub(crate) fn finish(mut run: Run<'_>, files: &Files<'_>, watch: &mut dyn Watch) -> Result<Outcome, Failed> {
+    let folder = files.folder;
     let unmoved = run.unmoved();
     if !unmoved.is_empty() {
         watch.said(&format!("warning: {} did not move in {} steps", unmoved.join(", "), run.session.steps()));
@@ -82,7 +91,19 @@ pub(crate) fn finish(mut run: Run<'_>, folder: &Folder, watch: &mut dyn Watch) -
     // The model comes first: whatever is wrong with the test data, it is there.
     let model = folder.join("model");
     save(&run, folder, &model)?;
-    let statement = Statement::new(run.config, run.session.plan(), run.session.ledger(), run.session.steps(), weights(&model)?)?;
+    if run.session.plan().budget.is_none() {
+        files.ledger.charge_steps(run.session.steps())?;
+    }
+    let statement = Statement::new(
+        run.config,
+        run.session.plan(),
+        &files.ledger.chain(),
+        run.session.steps(),
+        run.session.isolation(),
+        weights(&model)?,
+    )?;
+    // The ledger says what is released before the statement does.
+    files.ledger.close(statement.closing()?)?;
     let text = serde_json::to_string_pretty(&statement).map_err(|error| Failed::Input(error.to_string()))?;
     crate::folder::write(&model.join(STATEMENT), (text + "\n").as_bytes())?;
     let which = if run.config.data.test.is_some() || run.config.data.train == "embedded" { Which::Test } else { Which::Validation };
@@ -96,6 +117,7 @@ pub(crate) fn finish(mut run: Run<'_>, folder: &Folder, watch: &mut dyn Watch) -
     let (texts, samples) = write(&mut run, &params, which)?;
     let outcome = Outcome {
         statement,
+        chain: files.ledger.chain(),
         scores,
         texts,
         samples,
@@ -153,14 +175,17 @@ fn save(run: &Run<'_>, folder: &Folder, model: &Path) -> Result<(), Failed> {
     let tokenizer = match (&run.subject.tokenizer_folder, &run.subject.tokenizer) {
         (Some(folder), _) => Some(folder.clone()),
         (None, Some(tokenizer)) => {
-            std::fs::create_dir_all(&own).map_err(Failed::at(&own))?;
-            tokenizer.save(&own.join("tokenizer.json"))?;
+            disk::create_dir_all(&own).map_err(Failed::at(&own))?;
+            let file = own.join("tokenizer.json");
+            disk::produce(&file, || Ok(tokenizer.save(&file)?), Failed::at(&file))?;
             Some(own)
         }
         (None, None) => None,
     };
     let options = SaveOptions { existing: Existing::Replace, tokenizer: tokenizer.as_deref(), ..SaveOptions::default() };
-    Ok(Checkpoint::save(model, &run.subject.config, &run.subject.network, run.session.params(), &options)?)
+    disk::moment().map_err(Failed::at(model))?;
+    Checkpoint::save(model, &run.subject.config, &run.subject.network, run.session.params(), &options)?;
+    disk::moment().map_err(Failed::at(model))
 }
 
 /// The digests of the files of weights.

@@ -1,8 +1,8 @@
 //! The folder of a run, and how files get there: all at once, or not at all.
 
 use crate::Failed;
+use crate::disk::{self, Access};
 use std::fs::{self, File, TryLockError};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The folder of a run.
@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 /// | file | what |
 /// |---|---|
 /// | `config.toml` | the complete configuration |
-/// | `ledger.json` | what was charged; written before anything is computed |
+/// | `ledger.json` | what was charged, as a hash chain; written before anything is computed |
 /// | `history.jsonl` | what could be seen on the way |
 /// | `checkpoints/` | parameters and the optimizer's memory; public |
 /// | `sealed/` | what the curator must remember and nobody may see; gone when the run is over |
-/// | `model/` | the result, in the Hugging Face layout, with `privacy.json` |
+/// | `model/` | the result, in the Hugging Face layout, with `privacy.json` and, if it was signed, `privacy.json.sig` |
 /// | `result.json`, `samples.json` | figures and texts |
 /// | `report.html` | all of it, to be read |
 #[derive(Debug)]
@@ -39,13 +39,13 @@ impl Folder {
         match fs::read_dir(path).map(Iterator::count) {
             Ok(0) => {}
             Ok(_) => return Err(Failed::Input(format!("{}: it is not empty; choose another folder (--out)", path.display()))),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => fs::create_dir_all(path).map_err(Failed::at(path))?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => disk::create_dir_all(path).map_err(Failed::at(path))?,
             Err(error) => return Err(Failed::at(path)(error)),
         }
         let folder = Self { path: path.into(), _lock: Some(lock(path)?) };
         let checkpoints = folder.join("checkpoints");
-        fs::create_dir(&checkpoints).map_err(Failed::at(&checkpoints))?;
-        folder.make_sealed()?;
+        disk::create_dir_all(&checkpoints).map_err(Failed::at(&checkpoints))?;
+        disk::create_private_dir(&folder.sealed()).map_err(Failed::at(&folder.sealed()))?;
         Ok(folder)
     }
 
@@ -61,7 +61,10 @@ impl Folder {
     /// If there is no run in it, or another process is at work in it.
     pub fn open(path: &Path) -> Result<Self, Failed> {
         Self::look_at(path)?;
-        Ok(Self { path: path.into(), _lock: Some(lock(path)?) })
+        let folder = Self { path: path.into(), _lock: Some(lock(path)?) };
+        // An interruption may have left what was being removed.
+        disk::finish_removals(path).map_err(Failed::at(path))?;
+        Ok(folder)
     }
 
     /// One that is there, to be read.
@@ -111,58 +114,24 @@ impl Folder {
         self.join("sealed")
     }
 
-    /// Removes what is sealed: the run is over.
+    /// Removes what is sealed, in one step: the run is over.
     ///
     /// # Errors
     /// If the system refuses.
     pub fn remove_sealed(&self) -> Result<(), Failed> {
-        match fs::remove_dir_all(self.sealed()) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Failed::at(&self.sealed())(error)),
-            _ => Ok(()),
-        }
-    }
-
-    fn make_sealed(&self) -> Result<(), Failed> {
-        let path = self.sealed();
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true);
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.create(&path).map_err(Failed::at(&path))
+        disk::remove_dir(&self.sealed()).map_err(Failed::at(&self.sealed()))
     }
 }
 
-/// A file is written beside its place, forced onto the disk and moved; a sealed one can be read by its owner only.
+/// Replaces a file in one step; a sealed one can be read by its owner only.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Failed> {
-    let beside = path.with_extension("writing");
-    let put = || {
-        let mut options = fs::OpenOptions::new();
-        options.write(true).create(true).truncate(true);
-        #[cfg(unix)]
-        if path.parent().is_some_and(|folder| folder.ends_with("sealed")) {
-            std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        }
-        let mut file = options.open(&beside)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&beside, path)?;
-        sync(path.parent().unwrap_or(Path::new(".")))
-    };
-    put().map_err(|error| {
-        // What was begun is in the way; if removing fails, the first error matters more.
-        let _ = fs::remove_file(&beside);
-        Failed::at(path)(error)
-    })
-}
-
-/// Makes a move survive a power failure, where the system can open a folder.
-pub(crate) fn sync(folder: &Path) -> std::io::Result<()> {
-    File::open(folder).map_or(Ok(()), |folder| folder.sync_all())
+    let sealed = path.parent().is_some_and(|folder| folder.ends_with("sealed"));
+    disk::replace(path, bytes, if sealed { Access::Owner } else { Access::Default }).map_err(Failed::at(path))
 }
 
 fn lock(path: &Path) -> Result<File, Failed> {
     let place = path.join(".lock");
-    let file = File::create(&place).map_err(Failed::at(&place))?;
+    let file = disk::create_lock(&place).map_err(Failed::at(&place))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(Failed::Input(format!("{}: another process is at work on this run", path.display()))),

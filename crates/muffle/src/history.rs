@@ -2,10 +2,8 @@
 
 use crate::config::Publicity;
 use crate::folder::Folder;
-use crate::{Failed, Scores};
+use crate::{Failed, Scores, disk};
 use serde::{Deserialize, Serialize};
-use std::fs::OpenOptions;
-use std::io::Write;
 
 /// The name of the file.
 pub const FILE: &str = "history.jsonl";
@@ -42,8 +40,7 @@ impl Look {
     pub fn append(&self, folder: &Folder) -> Result<(), Failed> {
         let path = folder.join(FILE);
         let line = serde_json::to_string(self).map_err(|error| Failed::Input(error.to_string()))? + "\n";
-        let mut file = OpenOptions::new().create(true).append(true).open(&path).map_err(Failed::at(&path))?;
-        file.write_all(line.as_bytes()).map_err(Failed::at(&path))
+        disk::append(&path, line.as_bytes()).map_err(Failed::at(&path))
     }
 }
 

@@ -29,15 +29,16 @@
 //! | people's records, and rows without one | [`data`], [`corpus`] |
 //! | how good a model is | [`mod@evaluate`] |
 //! | what is promised: `privacy.json` | [`statement`] |
-//! | whether that is true | [`mod@verify`] |
+//! | whether its files agree with it, and who signed it | [`mod@verify`], [`signature`] |
 //! | what several runs have spent together | [`spent`] |
-//! | what is on disk | [`folder`], [`snapshot`], [`history`] |
+//! | what is on disk | [`folder`], [`chain`], [`snapshot`], [`history`] |
 //! | attacks on all of that | [`audits`] |
 //! | several runs beside one another | [`compare`] |
 //! | pages and charts | [`report`], [`page`], [`plot`], [`chart`] |
 //! | the program | [`cli`] |
 
 pub mod audits;
+pub mod chain;
 pub mod chart;
 pub mod cli;
 pub mod compare;
@@ -56,6 +57,7 @@ pub mod plot;
 pub mod report;
 pub mod run;
 pub mod session;
+pub mod signature;
 pub mod snapshot;
 pub mod spent;
 pub mod statement;
@@ -63,9 +65,12 @@ pub mod subject;
 pub mod verify;
 
 mod digits;
+mod disk;
 mod failed;
+mod ledger_file;
 mod memory;
 mod resume;
+mod sampler_file;
 mod together;
 mod watch;
 

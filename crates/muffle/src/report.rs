@@ -207,7 +207,9 @@ fn sections(config: &Config, statement: &Statement, result: &Value) -> Vec<Secti
         privacy.push(row(what, statement.ledger.events().len().to_string()));
         privacy.push(row("noise and lots from", statement.randomness.clone()));
     }
-    privacy.push(row("ledger, SHA-256", statement.ledger_sha256.clone()));
+    privacy.push(row("run", statement.run_id.clone()));
+    privacy.push(row("sessions", statement.sessions.len().to_string()));
+    privacy.push(row("ledger, head of its hash chain", statement.ledger_head.clone()));
     let training = vec![
         row("optimizer", config.optimizer.name.clone()),
         row("model", config.model.source.clone()),

@@ -3,8 +3,10 @@
 use crate::config::Config;
 use crate::data;
 use crate::folder::Folder;
+use crate::ledger_file::LedgerFile;
 use crate::optimizers::Name;
-use crate::run::{FINGERPRINT, LEDGER, SAMPLER, begin, fingerprint, keeps, nobody_first, same_beginning};
+use crate::run::{FINGERPRINT, Files, begin, fingerprint, keeps, nobody_first, same_beginning};
+use crate::sampler_file;
 use crate::snapshot::{self, Belongs, Snapshot};
 use crate::subject::{Circumstances, Subject};
 use crate::watch::Watch;
@@ -14,6 +16,7 @@ use curator::Sealed;
 use ranks::Ranks;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Goes on with a run from its last snapshot.
 ///
@@ -51,16 +54,24 @@ pub fn resume_among(ranks: &Ranks, out: &Path, watch: &mut dyn Watch) -> Result<
         }
     }
     let (snapshot, files) = Snapshot::newest_with_files(&folder.join("checkpoints"), &mut |line| watch.said(line))?.unzip();
-    let ledger = match folder.read(LEDGER)? {
-        Some(text) => serde_json::from_str(&text)
-            .map_err(|error| Failed::Input(format!("{}: what was spent cannot be read: {error}", folder.join(LEDGER).display())))?,
-        None => return Err(Failed::Input(format!("{}: it is gone, and with it what was spent", folder.join(LEDGER).display()))),
-    };
-    let ledger = without_privacy(&config, ledger, snapshot.as_ref())?;
-    let sealed = folder.read(SAMPLER)?;
+    let ledger_file = LedgerFile::open(&folder)?;
+    let chain = ledger_file.chain();
+    if let Some(snapshot) = &snapshot {
+        chain.check(&snapshot.belongs.ledger, "the checkpoint").map_err(|what| Failed::Input(format!("{}: {what}", out.display())))?;
+    }
+    let sealed = sampler_file::read(&folder, &chain)?;
+    let drawn = sealed.as_deref().map_or(Ok(0), |text| Sealed::from_text(text).map(|sealed| sealed.draws()))?;
+    if drawn < ledger_file.draws() {
+        return Err(Failed::Input(format!(
+            "{}: it knows of {drawn} lots, the sealed mark of {}: an old one was put in its place",
+            folder.join(sampler_file::SAMPLER).display(),
+            ledger_file.draws()
+        )));
+    }
+    let ledger = without_privacy(&config, chain.ledger().clone(), snapshot.as_ref())?;
     Told { config: config.print(), ledger: ledger.clone(), sealed: sealed.clone(), begun: snapshot.is_some() }.tell(ranks, files)?;
     let from = Left { snapshot, ledger, sealed: sealed.map(|text| Sealed::from_text(&text)).transpose()? };
-    go_on(ranks, &config, people, Some(&folder), from, watch)
+    go_on(ranks, &config, people, Some(Files { folder: &folder, ledger: Arc::new(ledger_file) }), from, watch)
 }
 
 /// What the first process reads in the folder of an interrupted run and the others must know.
@@ -96,7 +107,7 @@ fn go_on(
     ranks: &Ranks,
     config: &Config,
     people: String,
-    folder: Option<&Folder>,
+    files: Option<Files<'_>>,
     from: Left,
     watch: &mut dyn Watch,
 ) -> Result<Option<Outcome>, Failed> {
@@ -104,7 +115,12 @@ fn go_on(
     let open = || Subject::open(config, Circumstances { labels: &labels, image }, &mut |line| watch.said(line));
     let subject = together::in_turn(ranks, open)?;
     same_beginning(ranks, config, people)?;
-    begin(ranks, config, folder, subject, &labels, Some(from), watch)?.drive(watch)
+    let run = begin(ranks, config, files.clone(), subject, &labels, Some(from), watch)?;
+    // Nothing was found that speaks against it: from here on this process works on the run.
+    if let Some(files) = files.filter(|files| files.ledger.chain().closing().is_none()) {
+        files.ledger.begin_session()?;
+    }
+    run.drive(watch)
 }
 
 /// Whether a run is over: its result is there and nothing is sealed any more.
@@ -129,15 +145,8 @@ pub(crate) struct Left {
     pub(crate) sealed: Option<Sealed>,
 }
 
-/// Refuses a ledger or a sampler older than the snapshot, another configuration, or another model.
-pub(crate) fn belongs(config: &Config, known: &Belongs, ledger: &Ledger, sealed: Option<&Sealed>, frozen: u64) -> Result<(), Failed> {
-    let charges = ledger.events().len();
-    if charges < known.charges {
-        return Err(Failed::Input(format!(
-            "the ledger has {charges} charges, the checkpoint knows of {}: an old ledger was put in its place",
-            known.charges
-        )));
-    }
+/// Refuses a sampler older than the snapshot, another configuration, or another model.
+pub(crate) fn belongs(config: &Config, known: &Belongs, sealed: Option<&Sealed>, frozen: u64) -> Result<(), Failed> {
     if keeps(config) && known.draws > 0 && sealed.is_none_or(|sealed| sealed.draws() < known.draws) {
         return Err(Failed::Input(format!(
             "the checkpoint knows of {} lots, the sealed part of fewer: an old one was put in its place",

@@ -9,27 +9,34 @@ use crate::data::{self, Which};
 use crate::evaluate;
 use crate::folder::Folder;
 use crate::history::{self, Look};
+use crate::ledger_file::LedgerFile;
 use crate::optimizers::Name;
 use crate::resume::{Left, belongs};
 pub use crate::resume::{resume, resume_among};
+use crate::sampler_file;
 use crate::session::{Interrupted, Session};
 use crate::snapshot::{self, Belongs, Snapshot};
 use crate::subject::{Circumstances, Subject};
 use crate::together::{self, COMPARED_EVERY};
 pub use crate::watch::{Begun, Progress, Silent, Watch};
-use crate::{Failed, Outcome, Plan, ending, memory};
-use accounting::Ledger;
+use crate::{Failed, Outcome, Plan, chain, ending, memory};
 use curator::Records;
 use model::{Engine, Example, Network};
 use protocol::Params;
 use ranks::Ranks;
 use std::path::Path;
+use std::sync::Arc;
 use tasks::Prepared;
 
-/// The files that only the curator reads again.
-pub(crate) const SAMPLER: &str = "sealed/sampler.json";
+/// SHA-256 of the training data: sealed, for it tells of them.
 pub(crate) const FINGERPRINT: &str = "sealed/data.sha256";
-pub(crate) const LEDGER: &str = "ledger.json";
+
+/// Where a run is written: what the first process has, and no other.
+#[derive(Clone)]
+pub(crate) struct Files<'a> {
+    pub(crate) folder: &'a Folder,
+    pub(crate) ledger: Arc<LedgerFile>,
+}
 
 /// Trains as a configuration says, in a new folder.
 ///
@@ -57,9 +64,11 @@ pub fn train_among(ranks: &Ranks, config: &Config, out: &Path, watch: &mut dyn W
         return begin(ranks, &config, None, subject, &labels, None, watch)?.drive(watch);
     }
     let folder = Folder::create(out)?;
-    let ready = begin(ranks, &config, Some(&folder), subject, &labels, None, watch).and_then(|run| {
+    let ready = LedgerFile::new(&folder).and_then(|ledger| {
+        let files = Files { folder: &folder, ledger: Arc::new(ledger) };
+        let run = begin(ranks, &config, Some(files.clone()), subject, &labels, None, watch)?;
         folder.write(FINGERPRINT, &people)?;
-        folder.write(LEDGER, &ledger_text(&Ledger::new())?)?;
+        files.ledger.write()?;
         // From here on there is a run in the folder.
         folder.write("config.toml", &config.print())?;
         Ok(run)
@@ -97,10 +106,6 @@ fn not_the_people(config: &Config, people: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-fn ledger_text(ledger: &Ledger) -> Result<String, Failed> {
-    serde_json::to_string(ledger).map_err(|error| Failed::Input(error.to_string()))
-}
-
 pub(crate) fn nobody_first() -> Failed {
     Failed::Input("the first process has the outcome".into())
 }
@@ -110,7 +115,7 @@ pub(crate) struct Run<'a> {
     ranks: Ranks,
     pub(crate) config: &'a Config,
     /// The first process's.
-    folder: Option<&'a Folder>,
+    files: Option<Files<'a>>,
     pub(crate) labels: &'a [String],
     pub(crate) subject: Subject,
     pub(crate) session: Session<Network>,
@@ -120,14 +125,14 @@ pub(crate) struct Run<'a> {
     frozen: u64,
     validation: Vec<Example>,
     every: u64,
-    /// The step of the last snapshot that this process wrote.
+    /// The step of the last snapshot that this process wrote or resumed from.
     put_away: Option<u64>,
 }
 
 pub(crate) fn begin<'a>(
     ranks: &Ranks,
     config: &'a Config,
-    folder: Option<&'a Folder>,
+    files: Option<Files<'a>>,
     mut subject: Subject,
     labels: &'a [String],
     from: Option<Left>,
@@ -138,16 +143,26 @@ pub(crate) fn begin<'a>(
     let preparation = subject.preparation(labels, limit);
     let validation = validation(config, &preparation)?;
     first_row(config, &preparation)?;
-    let spill = folder.map_or_else(std::env::temp_dir, Folder::sealed);
+    let spill = files.as_ref().map_or_else(std::env::temp_dir, |files| files.folder.sealed());
     let data::People { records, left_out, digest } = data::people(config, &preparation, &spill)?;
     let micro_batch = config.training.micro_batch.or_else(|| memory::micro_batch(&subject.network, limit, ranks.count()));
     let frozen = frozen(&subject);
     together::same(ranks, &[("model", frozen.to_string()), ("set of prepared records (the tokenizer?)", digest)])?;
+    // The snapshot that it resumes from need not be written again.
+    let put_away = from.as_ref().and_then(|left| Some(left.snapshot.as_ref()?.step));
     let (mut session, first) = session(ranks, config, &subject, records, from, frozen)?;
+    // Without privacy every step is charged at the end.
+    let charges = session.plan().events.len().max(session.plan().steps);
+    if charges > chain::MOST_CHARGES {
+        return Err(Failed::Input(format!(
+            "training.steps: expected at most {} charges, got {charges} (several a step, if the learning rate is searched for)",
+            chain::MOST_CHARGES
+        )));
+    }
     together::same_params(ranks, session.params())?;
     session.set_micro_batch(micro_batch);
-    if let Some(folder) = folder {
-        keep(config, folder, &mut session);
+    if let Some(files) = &files {
+        keep(config, files, &mut session);
     }
     let total: usize = subject.network.tensors(&subject.params).map(|(_, tensor)| tensor.len()).sum();
     let tokens = validation.iter().map(Example::len).sum::<usize>() as f64 / validation.len() as f64;
@@ -167,7 +182,7 @@ pub(crate) fn begin<'a>(
     Ok(Run {
         ranks: ranks.clone(),
         config,
-        folder,
+        files,
         labels,
         subject,
         session,
@@ -177,7 +192,7 @@ pub(crate) fn begin<'a>(
         frozen,
         validation,
         every,
-        put_away: None,
+        put_away,
     })
 }
 
@@ -197,7 +212,7 @@ fn session(
     };
     let (step, params, optimizer, first) = match left.snapshot {
         Some(snapshot) => {
-            belongs(config, &snapshot.belongs, &left.ledger, left.sealed.as_ref(), frozen)?;
+            belongs(config, &snapshot.belongs, left.sealed.as_ref(), frozen)?;
             (snapshot.step, snapshot.params, Some(snapshot.optimizer), snapshot.first)
         }
         // Interrupted before the first snapshot: what was charged counts all the same.
@@ -218,17 +233,14 @@ pub(crate) fn keeps(config: &Config) -> bool {
 }
 
 /// Writes the ledger after each charge and, where a resumed process would need it, the sampler after each draw.
-fn keep(config: &Config, folder: &Folder, session: &mut Session<Network>) {
-    let ledger = folder.join(LEDGER);
-    session.set_journal(Box::new(move |spent| {
-        let text = serde_json::to_string(spent).map_err(|error| error.to_string())?;
-        crate::folder::write(&ledger, text.as_bytes()).map_err(|failed| failed.to_string())
-    }));
+fn keep(config: &Config, files: &Files<'_>, session: &mut Session<Network>) {
+    let ledger = files.ledger.clone();
+    session.set_journal(Box::new(move |spent| ledger.follow(spent)));
     if keeps(config) {
-        let sampler = folder.join(SAMPLER);
+        let (path, ledger) = (files.folder.join(sampler_file::SAMPLER), files.ledger.clone());
         session.set_keeper(Box::new(move |sealed| {
-            let text = sealed.to_text().map_err(|refused| refused.to_string())?;
-            crate::folder::write(&sampler, text.as_bytes()).map_err(|failed| failed.to_string())
+            let written = sampler_file::write(&path, &ledger.mark(), sealed).and_then(|()| ledger.drawn(sealed.draws()));
+            written.map_err(|failed| failed.to_string())
         }));
     }
 }
@@ -269,11 +281,13 @@ fn validation(config: &Config, preparation: &tasks::Preparation<'_>) -> Result<V
     Ok(examples)
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
     pub(crate) fn drive(mut self, watch: &mut dyn Watch) -> Result<Option<Outcome>, Failed> {
         let mut last = self.past(watch)?;
         let mut at_once = self.session.micro_batch();
-        while let Some(step) = self.session.step()? {
+        // A run that was closed makes no further step: only its last files are missing.
+        let closed = self.files.as_ref().is_some_and(|files| files.ledger.chain().closing().is_some());
+        while let Some(step) = if closed { None } else { self.session.step()? } {
             if self.session.micro_batch() < at_once {
                 at_once = self.session.micro_batch();
                 watch.said(&format!(
@@ -286,7 +300,7 @@ impl Run<'_> {
             if done.is_multiple_of(COMPARED_EVERY) || over {
                 together::same_params(&self.ranks, self.session.params())?;
             }
-            if let Some(folder) = self.folder.filter(|_| fresh) {
+            if let Some(folder) = self.folder().filter(|_| fresh) {
                 let look = self.look(step.rate)?;
                 look.append(folder)?;
                 last = Some(look);
@@ -304,7 +318,11 @@ impl Run<'_> {
             }
         }
         self.put_away()?;
-        self.folder.map(|folder| ending::finish(self, folder, watch)).transpose()
+        self.files.clone().map(|files| ending::finish(self, &files, watch)).transpose()
+    }
+
+    fn folder(&self) -> Option<&'a Folder> {
+        self.files.as_ref().map(|files| files.folder)
     }
 
     /// The last look of the steps that were made, or one before the first.
@@ -312,7 +330,7 @@ impl Run<'_> {
         if self.session.steps() == 0 {
             self.put_away()?;
         }
-        let Some(folder) = self.folder else { return Ok(None) };
+        let Some(folder) = self.folder() else { return Ok(None) };
         history::cut(folder, self.session.steps())?;
         if self.session.steps() == 0 {
             // The look before the first step is made again.
@@ -354,7 +372,7 @@ impl Run<'_> {
         }
         let (step, optimizer) = (self.session.steps(), self.session.optimizer()?);
         self.put_away = Some(step);
-        let Some(folder) = self.folder else { return Ok(()) };
+        let Some(files) = &self.files else { return Ok(()) };
         let snapshot = Snapshot {
             step,
             params: self.session.params().clone(),
@@ -363,11 +381,11 @@ impl Run<'_> {
             belongs: Belongs {
                 config: self.config_digest.clone(),
                 frozen: self.frozen,
-                charges: self.session.ledger().events().len(),
+                ledger: files.ledger.mark(),
                 draws: self.session.draws(),
             },
         };
-        snapshot.save(&folder.join("checkpoints"))
+        snapshot.save(&files.folder.join("checkpoints"))
     }
 
     /// The trained tensors that are what they were before the first step.
@@ -394,7 +412,7 @@ fn frozen(subject: &Subject) -> u64 {
     snapshot::fingerprint(all.filter(|(name, _)| !trained.iter().any(|trained| trained == name)).map(|(_, tensor)| tensor))
 }
 
-/// SHA-256 of the training data: sealed, for it tells of them.
+/// SHA-256 of the training data.
 pub(crate) fn fingerprint(config: &Config) -> Result<String, Failed> {
     if config.data.train == "embedded" {
         return Ok(snapshot::digest(b"embedded"));

@@ -5,7 +5,7 @@ use crate::optimizers::{self, Setting};
 use crate::{Failed, Plan, together};
 use accounting::{Guarantee, Ledger};
 use curator::{Curator, Door, Exact, Randomness, Records, Sealed};
-use model::Engine;
+use model::{Engine, Isolation};
 use optim::{Optimizer, State};
 use protocol::{Oracle, Params, Refused, Role, Trainable};
 use ranks::Ranks;
@@ -206,6 +206,14 @@ impl<E: Engine> Session<E> {
         match &self.oracle {
             Answering::Privately(curator) => curator.trainable(),
             Answering::Exactly(exact) => exact.trainable(),
+        }
+    }
+
+    /// How far the engine keeps records apart.
+    pub fn isolation(&self) -> Isolation {
+        match &self.oracle {
+            Answering::Privately(curator) => curator.isolation(),
+            Answering::Exactly(exact) => exact.isolation(),
         }
     }
 

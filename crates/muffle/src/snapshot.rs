@@ -1,6 +1,7 @@
 //! What a run is at a step, on disk: parameters and the optimizer's memory, all of it public. A damaged one is recognised.
 
-use crate::{Failed, folder};
+use crate::chain::Mark;
+use crate::{Failed, disk, folder};
 use optim::State;
 use protocol::Params;
 use safetensors::tensor::{Dtype, View};
@@ -37,8 +38,8 @@ pub struct Belongs {
     pub config: String,
     /// A fingerprint of the frozen weights.
     pub frozen: u64,
-    /// Charges in the ledger.
-    pub charges: u64,
+    /// How far the ledger was.
+    pub ledger: Mark,
     /// Lots that were drawn.
     pub draws: u64,
 }
@@ -67,7 +68,7 @@ struct Skeleton {
     parts: BTreeMap<String, Skeleton>,
 }
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// A line with the digest of the rest, which is JSON.
 const HEAD: &str = "snapshot";
 const PARAMS: &str = "params.safetensors";
@@ -80,34 +81,36 @@ pub(crate) type Files = [Vec<u8>; 3];
 const KEPT: usize = 2;
 
 impl Snapshot {
-    /// Writes it into a folder of its own within `folder`, which appears when all of it is on the disk; older ones are removed.
+    /// Writes it into a folder of its own within `folder`, which appears when all of it is on the disk; only then are older ones removed.
+    ///
+    /// A snapshot of the same step is not overwritten: the new one gets a name of its own, so that at every moment there is a whole one.
     ///
     /// # Errors
     /// If the system refuses. What was there is then as it was.
     pub fn save(&self, folder: &Path) -> Result<(), Failed> {
-        let place = folder.join(format!("step-{:09}", self.step));
-        // One that is there may be damaged: then this one takes its place.
-        if Self::load(&place).is_ok_and(|(there, _)| there == *self) {
+        let same: Vec<Place> = all(folder)?.into_iter().filter(|place| place.step == self.step).collect();
+        if same.last().is_some_and(|place| Self::load(&place.path).is_ok_and(|(there, _)| there == *self)) {
             return Ok(());
         }
+        let place = folder.join(match same.last() {
+            None => format!("step-{:09}", self.step),
+            Some(last) => format!("step-{:09}.{}", self.step, last.version + 1),
+        });
         let beside = folder.join(".writing");
-        let clear = |path: &Path| match fs::remove_dir_all(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Failed::at(path)(error)),
-            _ => Ok(()),
-        };
-        clear(&beside)?;
-        fs::create_dir_all(&beside).map_err(Failed::at(&beside))?;
+        disk::clear(&beside).and_then(|()| disk::create_dir_all(&beside)).map_err(Failed::at(&beside))?;
         let result = self.write(&beside).and_then(|()| {
-            clear(&place)?;
-            fs::rename(&beside, &place).and_then(|()| folder::sync(folder)).map_err(Failed::at(&place))
+            let moved = disk::rename(&beside, &place).and_then(|()| disk::sync_dir(folder));
+            moved.map_err(Failed::at(&place))
         });
         if result.is_err() {
-            // What was begun is in the way of what comes; the first error matters more.
-            let _ = clear(&beside);
+            // The first error matters more than one of the clean-up.
+            let _ = disk::clear(&beside);
             return result;
         }
-        for (old, _) in all(folder)?.into_iter().rev().skip(KEPT) {
-            clear(&old)?;
+        disk::finish_removals(folder).map_err(Failed::at(folder))?;
+        let older = all(folder)?.into_iter().rev().filter(|place| place.step != self.step).skip(KEPT - 1);
+        for old in same.into_iter().chain(older) {
+            disk::remove_dir(&old.path).map_err(Failed::at(&old.path))?;
         }
         Ok(())
     }
@@ -136,8 +139,8 @@ impl Snapshot {
     /// The same, and its files.
     pub(crate) fn newest_with_files(folder: &Path, said: &mut dyn FnMut(&str)) -> Result<Option<(Self, Files)>, Failed> {
         let all = all(folder)?;
-        for (path, _) in all.iter().rev() {
-            match Self::load(path) {
+        for place in all.iter().rev() {
+            match Self::load(&place.path) {
                 Ok(snapshot) => return Ok(Some(snapshot)),
                 Err(failed) => said(&format!("warning: {failed}; the checkpoint before it is used")),
             }
@@ -182,15 +185,28 @@ impl Snapshot {
     }
 }
 
-/// The snapshots of a folder by their steps.
-fn all(folder: &Path) -> Result<Vec<(PathBuf, u64)>, Failed> {
+/// Where a snapshot is.
+struct Place {
+    path: PathBuf,
+    step: u64,
+    /// Of several with the same step, the largest is the newest.
+    version: u64,
+}
+
+/// The snapshots of a folder, the newest last.
+fn all(folder: &Path) -> Result<Vec<Place>, Failed> {
+    let parse = |name: &str| {
+        let name = name.strip_prefix("step-")?;
+        let (step, version) = name.split_once('.').unwrap_or((name, "1"));
+        Some((step.parse().ok()?, version.parse().ok()?))
+    };
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).map_err(Failed::at(folder))? {
         let path = entry.map_err(Failed::at(folder))?.path();
-        let step = path.file_name().and_then(|name| name.to_str()?.strip_prefix("step-")?.parse().ok());
-        found.extend(step.map(|step| (path, step)));
+        let numbers = path.file_name().and_then(|name| parse(name.to_str()?));
+        found.extend(numbers.map(|(step, version)| Place { path, step, version }));
     }
-    found.sort_by_key(|(_, step)| *step);
+    found.sort_by_key(|place| (place.step, place.version));
     Ok(found)
 }
 
@@ -217,9 +233,11 @@ impl View for Stored<'_> {
 
 /// Writes tensors; the digest of the file.
 fn store<'a>(path: &Path, tensors: impl Iterator<Item = (String, &'a Array)>) -> Result<String, Failed> {
-    serialize_to_file(tensors.map(|(name, array)| (name, Stored(array))), None, path)
-        .map_err(|error| Failed::Input(format!("{}: {error}", path.display())))?;
-    File::open(path).and_then(|file| file.sync_all()).map_err(Failed::at(path))?;
+    let make = || {
+        serialize_to_file(tensors.map(|(name, array)| (name, Stored(array))), None, path)
+            .map_err(|error| Failed::Input(format!("{}: {error}", path.display())))
+    };
+    disk::produce(path, make, Failed::at(path))?;
     digest_file(path)
 }
 
@@ -304,7 +322,12 @@ mod tests {
             params: Params::new(vec![tensor(&[2, 3]), tensor(&[0]), tensor(&[4])]),
             optimizer,
             first: vec![1, u64::MAX, 3],
-            belongs: Belongs { config: "x".into(), frozen: 7, charges: step, draws: 2 * step },
+            belongs: Belongs {
+                config: "x".into(),
+                frozen: 7,
+                ledger: Mark { run_id: "r".into(), entries: step + 1, charges: step, head: "h".into() },
+                draws: 2 * step,
+            },
         }
     }
 
@@ -321,7 +344,7 @@ mod tests {
         }
         assert_eq!(Snapshot::newest(place.path(), &mut silent()).unwrap(), Some(snapshot(100)));
         // Two are kept.
-        assert_eq!(all(place.path()).unwrap().iter().map(|(_, step)| *step).collect::<Vec<_>>(), [20, 100]);
+        assert_eq!(all(place.path()).unwrap().iter().map(|place| place.step).collect::<Vec<_>>(), [20, 100]);
     }
 
     #[test]
@@ -360,9 +383,42 @@ mod tests {
     fn a_damaged_one_is_replaced() {
         let place = tempfile::tempdir().unwrap();
         snapshot(1).save(place.path()).unwrap();
-        fs::write(place.path().join("step-000000001").join(PARAMS), "x").unwrap();
-        snapshot(1).save(place.path()).unwrap();
-        assert_eq!(Snapshot::newest(place.path(), &mut silent()).unwrap(), Some(snapshot(1)));
+        for name in ["step-000000001", "step-000000001.2"] {
+            fs::write(place.path().join(name).join(PARAMS), "x").unwrap();
+            snapshot(1).save(place.path()).unwrap();
+            assert_eq!(Snapshot::newest(place.path(), &mut silent()).unwrap(), Some(snapshot(1)));
+            assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+        }
+    }
+
+    /// Interrupted at any operation, by a new step or by the same one written again: there is a whole snapshot.
+    #[test]
+    fn at_every_moment_there_is_a_whole_one() {
+        let first = snapshot(1);
+        let other = Snapshot { first: vec![5, 6, 7], ..snapshot(1) };
+        for next in [snapshot(2), other] {
+            for operation in 0.. {
+                let place = tempfile::tempdir().unwrap();
+                snapshot(0).save(place.path()).unwrap();
+                first.save(place.path()).unwrap();
+                // What an interruption before this one may have left.
+                fs::create_dir(place.path().join(".removing-step-000000000")).unwrap();
+                fs::remove_dir_all(place.path().join("step-000000000")).unwrap();
+                disk::fault::fail_from(Some(operation));
+                let done = next.save(place.path()).is_ok();
+                disk::fault::fail_from(None);
+                let found = Snapshot::newest(place.path(), &mut |what| panic!("{operation}: {what}")).unwrap().unwrap();
+                assert!(found == next || !done && found == first, "{operation}");
+                // And what comes after it is saved.
+                snapshot(3).save(place.path()).unwrap();
+                assert_eq!(Snapshot::newest(place.path(), &mut silent()).unwrap(), Some(snapshot(3)));
+                assert!(fs::read_dir(place.path()).unwrap().count() <= KEPT, "{operation}");
+                if done {
+                    assert!(operation > 10, "only {operation} operations");
+                    break;
+                }
+            }
+        }
     }
 
     #[test]

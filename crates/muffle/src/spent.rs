@@ -1,9 +1,10 @@
 //! What several training runs on the same data have spent together.
 
+use crate::chain::Chain;
 use crate::config::Config;
 use crate::folder::Folder;
+use crate::ledger_file::LEDGER;
 use crate::optimizers::Name;
-use crate::run::LEDGER;
 use crate::{Failed, ending};
 use accounting::{Accountant, Cost, Delta, Guarantee, Ledger, Unit};
 use std::path::Path;
@@ -71,7 +72,8 @@ pub(crate) fn promise(config: &Config, places: usize) -> Option<(Unit, f64)> {
 /// A ledger that was written while a run went on.
 pub(crate) fn read(path: &Path) -> Result<Ledger, Failed> {
     let text = std::fs::read_to_string(path).map_err(Failed::at(path))?;
-    serde_json::from_str(&text).map_err(|error| Failed::Input(format!("{}: invalid ledger: {error}", path.display())))
+    let chain = Chain::parse(&text).map_err(|what| Failed::Input(format!("{}: invalid ledger: {what}", path.display())))?;
+    Ok(chain.ledger().clone())
 }
 
 #[cfg(test)]

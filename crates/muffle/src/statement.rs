@@ -1,11 +1,13 @@
 //! `privacy.json`: what is promised to whom, for how much, and what is not. It has all that is needed to compute the figures again.
 
+use crate::chain::{Chain, Closing, SessionEntry};
 use crate::config::{Config, DroppedRows, Publicity};
 use crate::digits::{up, up_e};
 use crate::optimizers::Name;
 use crate::{Failed, Plan, snapshot};
 use accounting::{Accountant, Delta, Ledger, Rate, Unit};
 use curator::{Noise, Sampling};
+use model::Isolation;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -17,6 +19,8 @@ pub struct Statement {
     pub version: u32,
     /// Which program says so.
     pub software: String,
+    /// The id of the run, which its other files have as well.
+    pub run_id: String,
     /// Whether there is a guarantee at all.
     pub private: bool,
     /// What was spent: ε, an upper bound. None if there is no guarantee.
@@ -41,14 +45,20 @@ pub struct Statement {
     pub noise_multiplier: Option<f64>,
     /// What numbers the noise is made of.
     pub noise: Option<Noise>,
+    /// How far the engine keeps records apart while it computes.
+    pub isolation: Isolation,
     /// Steps whose result is in the model.
     pub steps: u64,
     /// Where noise and lots came from.
     pub randomness: String,
+    /// The processes that worked on the run: one, and one more each time it was resumed.
+    pub sessions: Vec<SessionEntry>,
     /// Everything that was charged.
     pub ledger: Ledger,
-    /// SHA-256 of the ledger as it is written here without white space.
-    pub ledger_sha256: String,
+    /// The head of the hash chain over sessions and charges.
+    pub ledger_head: String,
+    /// SHA-256 of the configuration, as far as it decides what is trained and charged.
+    pub config_sha256: String,
     /// SHA-256 of each file of weights.
     pub weights_sha256: Vec<(String, String)>,
     /// What the guarantee says, in words.
@@ -61,7 +71,7 @@ pub struct Statement {
 pub const FILE: &str = "privacy.json";
 
 /// The version of the written form.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// This program.
 const SOFTWARE: &str = concat!("muffle ", env!("CARGO_PKG_VERSION"));
@@ -75,6 +85,7 @@ struct Circumstances {
     evaluation: Publicity,
     dropped_rows: DroppedRows,
     noise: Option<Noise>,
+    isolation: Isolation,
     /// Whether some weights were not trained.
     frozen: bool,
 }
@@ -86,8 +97,9 @@ const EVALUATION: &str = "The people of the validation and test data: every figu
 const FROZEN: &str = "The frozen weights: they are those of the model as it was.";
 
 impl Circumstances {
-    fn of(config: &Config) -> Self {
+    fn of(config: &Config, isolation: Isolation) -> Self {
         Self {
+            isolation,
             group: config.data.group.as_ref().map(|column| format!("{column:?}")),
             seed: config.privacy.seed,
             evaluation: config.data.publicity(),
@@ -103,7 +115,15 @@ impl Circumstances {
         let group = statement.covered.first().and_then(|line| quoted(line.strip_prefix(PERSON)?));
         let seed = statement.randomness.strip_prefix(SEED).and_then(|rest| rest.split(':').next()?.parse().ok());
         let evaluation = if says(EVALUATION) { Publicity::Private } else { Publicity::Public };
-        Self { group, seed, evaluation, dropped_rows: statement.dropped_rows, noise: statement.noise, frozen: says(FROZEN) }
+        Self {
+            group,
+            seed,
+            evaluation,
+            dropped_rows: statement.dropped_rows,
+            noise: statement.noise,
+            isolation: statement.isolation,
+            frozen: says(FROZEN),
+        }
     }
 
     fn randomness(&self) -> String {
@@ -129,18 +149,28 @@ fn quoted(text: &str) -> Option<String> {
 }
 
 impl Statement {
-    /// For a run of this configuration that spent this ledger.
+    /// For a run of this configuration with these charges.
     ///
     /// # Errors
     /// If the price cannot be computed.
-    pub fn new(config: &Config, plan: &Plan, ledger: &Ledger, steps: u64, weights_sha256: Vec<(String, String)>) -> Result<Self, Failed> {
+    pub fn new(
+        config: &Config,
+        plan: &Plan,
+        chain: &Chain,
+        steps: u64,
+        isolation: Isolation,
+        weights_sha256: Vec<(String, String)>,
+    ) -> Result<Self, Failed> {
+        let ledger = chain.ledger();
+        let open = Chain::rebuild(chain.run_id(), ledger.events(), chain.sessions()).map_err(Failed::Input)?;
         let spent = plan.budget.map(|_| plan.spent(ledger)).transpose()?;
-        let circumstances = Circumstances::of(config);
+        let circumstances = Circumstances::of(config, isolation);
         // Whoever reads the statement would know the seed, and could take the noise off.
         let private = spent.is_some() && circumstances.seed.is_none();
         let mut statement = Self {
             version: VERSION,
             software: SOFTWARE.into(),
+            run_id: chain.run_id().into(),
             private,
             epsilon: spent.map(|spent| spent.epsilon),
             delta: spent.map(|spent| spent.delta),
@@ -153,10 +183,14 @@ impl Statement {
             lot_size: plan.lot_size(),
             noise_multiplier: plan.budget.map(|_| plan.sigma.gradient),
             noise: circumstances.noise,
+            isolation,
             steps,
             randomness: circumstances.randomness(),
+            sessions: chain.sessions().to_vec(),
             ledger: ledger.clone(),
-            ledger_sha256: digest(ledger)?,
+            // Without the closing, which has the hash of this statement.
+            ledger_head: open.head(),
+            config_sha256: config.digest(),
             weights_sha256,
             covered: Vec::new(),
             not_covered: Vec::new(),
@@ -177,6 +211,35 @@ impl Statement {
         match differing(&there, &expected, "") {
             Some(place) => Err(format!("{place}: a field that is missing, unknown or out of place")),
             None => Ok(statement),
+        }
+    }
+
+    /// The bytes that are hashed and signed: compact JSON with the fields in their order.
+    ///
+    /// # Errors
+    /// If it has no written form, which does not happen.
+    pub fn canonical(&self) -> Result<String, Failed> {
+        serde_json::to_string(self).map_err(|error| Failed::Input(error.to_string()))
+    }
+
+    /// What closes the chain of the run that this is the statement of.
+    pub(crate) fn closing(&self) -> Result<Closing, Failed> {
+        Ok(Closing {
+            weights_sha256: self.weights_sha256.clone(),
+            config_sha256: self.config_sha256.clone(),
+            statement_sha256: snapshot::digest(self.canonical()?.as_bytes()),
+        })
+    }
+
+    /// The chain of the run up to its closing, recomputed.
+    ///
+    /// # Errors
+    /// If the sessions do not fit the charges, or it has another head.
+    pub(crate) fn chain(&self) -> Result<Chain, String> {
+        let chain = Chain::rebuild(&self.run_id, self.ledger.events(), &self.sessions)?;
+        match chain.head() == self.ledger_head {
+            true => Ok(chain),
+            false => Err(format!("ledger_head: sessions and charges give {}, got {:?}", chain.head(), self.ledger_head)),
         }
     }
 
@@ -231,8 +294,12 @@ impl Statement {
         vec![
             whom,
             format!(
-                "All {} {what} that were charged, in whatever order the answers led to; the noise followed a plan that was fixed before the first.",
-                self.ledger.events().len()
+                "All {} {what} that were charged, in {}, in whatever order the answers led to; the noise followed a plan that was fixed before the first.",
+                self.ledger.events().len(),
+                match self.sessions.len() {
+                    1 => "1 session".into(),
+                    sessions => format!("{sessions} sessions (the run was resumed)"),
+                }
             ),
             "The model, every checkpoint, the learning rates and whatever anybody computes from them.".into(),
         ]
@@ -268,7 +335,10 @@ impl Statement {
                 up(epsilon, 3),
                 up_e(delta),
             ),
-            "That is the worst case, over all data and all attackers, whatever they know of everybody else.".into(),
+            match self.isolation {
+                Isolation::Exact => "That is the worst case, over all data and all attackers, whatever they know of everybody else.".into(),
+                Isolation::UpToRounding => "That is the worst case over all attackers, whatever they know of everybody else, and over all data but such as were made for the rounding of the program.".into(),
+            },
         ]
     }
 }
@@ -307,8 +377,10 @@ fn not_covered(circumstances: &Circumstances, private: bool) -> Vec<String> {
         "What can be learned about somebody from other people's data: that is what models are for.".into(),
         "What the model knew before: the data of its first training, its tokenizer.".into(),
         "Whoever can watch the machines at work: time, memory, the folder of the data, files that were sealed, what several processes send each other.".into(),
-        "Sums of gradients are made in 32-bit numbers before the noise is added; what their rounding can do is charged for, except for data made to make it large (curator/PROOFS.md, 3).".into(),
     ];
+    if circumstances.isolation == Isolation::UpToRounding {
+        list.push("Data made for the rounding of the program: what one record contributes depends on which others are computed with it, in the last bits, and at a kink of the model these decide a whole gradient (curator/PROOFS.md, 2).".into());
+    }
     if circumstances.noise == Some(Noise::Float) {
         list.push("Rounding: noise is drawn from a cryptographic generator and rounded onto a public grid; the exact law of floating-point numbers is argued, not proved.".into());
     }
@@ -319,15 +391,6 @@ fn not_covered(circumstances: &Circumstances, private: bool) -> Vec<String> {
         list.push(FROZEN.into());
     }
     list
-}
-
-/// SHA-256 of a ledger as it is written without white space.
-///
-/// # Errors
-/// If it cannot be written.
-pub(crate) fn digest(ledger: &Ledger) -> Result<String, Failed> {
-    let text = serde_json::to_string(ledger).map_err(|error| Failed::Input(error.to_string()))?;
-    Ok(snapshot::digest(text.as_bytes()))
 }
 
 /// The first place at which two values have other keys, lengths or kinds. How a number is written does not matter.

@@ -1,63 +1,21 @@
-//! Whether a privacy statement is true, as far as its files can tell: everything in it is computed again from its ledger.
+//! Whether a privacy statement is consistent: everything in it is recomputed from its ledger, and compared with every file that says the same.
 //!
-//! What no file can tell is whether the run really did what its ledger says. Whoever writes a false ledger, and hashes that fit it, is not found out here.
+//! Consistent is not true. Files cannot show whether the run did what its ledger says, and hashes without a secret can be computed by
+//! anyone who changes the files. [`Verdict::unchecked`] lists what was not checked: evidence that is missing, and what no file can show.
 
 mod run;
+mod verdict;
+
+pub use verdict::{Check, Conclusion, Reason, Unchecked, Verdict};
 
 use crate::digits::{up, up_e};
 use crate::folder::Folder;
+use crate::signature::{self, PublicKey};
 use crate::{Failed, Statement, snapshot, statement};
 use accounting::{Accountant, Composition, Delta, Epsilon, Event, Guarantee, Lots, Release};
 use curator::Sampling;
 use std::path::{Path, PathBuf};
-
-/// One thing that must hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Check {
-    /// What it is about.
-    pub name: &'static str,
-    /// Whether it holds.
-    pub passed: bool,
-    /// One line: what was found.
-    pub detail: String,
-}
-
-/// What came of it.
-#[derive(Clone, Debug)]
-pub struct Verdict {
-    /// The statement that was looked at.
-    pub path: PathBuf,
-    /// The statement; none if it cannot be read as one.
-    pub statement: Option<Statement>,
-    /// What the ledger costs, computed again; ε is infinite without privacy. None if it cannot be computed.
-    pub price: Option<Guarantee>,
-    /// Everything that was checked.
-    pub checks: Vec<Check>,
-    /// What could not be looked at because it is not there.
-    pub skipped: Vec<Check>,
-}
-
-impl Verdict {
-    /// Whether everything holds.
-    pub fn passed(&self) -> bool {
-        !self.checks.is_empty() && self.checks.iter().all(|check| check.passed)
-    }
-
-    fn check(&mut self, name: &'static str, found: Found) {
-        let (passed, detail) = match found {
-            Ok(detail) => (true, detail),
-            Err(detail) => (false, detail),
-        };
-        self.checks.push(Check { name, passed, detail });
-    }
-
-    fn skip(&mut self, name: &'static str, detail: &str) {
-        self.skipped.push(Check { name, passed: false, detail: detail.into() });
-    }
-}
-
-/// A line that says what holds, or what does not.
-type Found = Result<String, String>;
+use verdict::{Found, OUT_OF_REACH};
 
 /// How far a figure may be from the one computed again, as a part of it.
 ///
@@ -70,9 +28,17 @@ pub const TOLERANCE: f64 = 1e-9;
 /// # Errors
 /// If there is nothing to look at: no such path, no run, or a run that is not finished. A statement that is damaged is not an error but a check that fails.
 pub fn verify(path: &Path) -> Result<Verdict, Failed> {
+    verify_signed(path, None)
+}
+
+/// The same; with a key, the statement must have been signed by it.
+///
+/// # Errors
+/// As [`verify()`].
+pub fn verify_signed(path: &Path, key: Option<&PublicKey>) -> Result<Verdict, Failed> {
     let (file, run) = place(path)?;
     let bytes = std::fs::read(&file).map_err(Failed::at(&file))?;
-    let mut verdict = Verdict { path: file, statement: None, price: None, checks: Vec::new(), skipped: Vec::new() };
+    let mut verdict = Verdict { path: file, statement: None, price: None, signer: None, checks: Vec::new(), unchecked: Vec::new() };
     let parsed = String::from_utf8(bytes).map_err(|_| "not UTF-8".to_string()).and_then(|text| Statement::parse(&text));
     let statement = match parsed.and_then(|statement| sensible(&statement).map(|()| statement)) {
         Ok(statement) => statement,
@@ -93,14 +59,29 @@ pub fn verify(path: &Path) -> Result<Verdict, Failed> {
     verdict.check("promise", promise(&statement, &price));
     verdict.check("words", words(&statement));
     let model = verdict.path.parent().unwrap_or(Path::new("")).to_path_buf();
-    verdict.check("weights", weights(&statement, &model));
+    match no_weights(&statement, &model) {
+        true => verdict.miss("weights", "no file of weights is beside the statement"),
+        false => verdict.check("weights", weights(&statement, &model)),
+    }
+    match key {
+        Some(key) => {
+            let signed = signature::check(&verdict.path, &statement, key);
+            verdict.signer = signed.is_ok().then(|| key.fingerprint());
+            verdict.check("signature", signed.map(|()| format!("by the key {}", key.fingerprint())));
+        }
+        None => verdict.out_of_reach(
+            "signature",
+            "no key was given (--key): anyone who can write these files can write others that fit together as well",
+        ),
+    }
     match &run {
         Some(folder) => run::check(&mut verdict, folder, &statement),
-        None => verdict.skip(
+        None => verdict.miss(
             "run",
             "only the statement and the weights beside it were looked at; the folder of the run has more to compare them with",
         ),
     }
+    OUT_OF_REACH.iter().for_each(|(name, detail)| verdict.out_of_reach(name, detail));
     verdict.price = price.ok();
     verdict.statement = Some(statement);
     Ok(verdict)
@@ -163,11 +144,18 @@ fn sensible(statement: &Statement) -> Result<(), String> {
         if Path::new(name).file_name().is_none_or(|plain| plain != name.as_str()) {
             return Err(format!("weights_sha256: the name of a file expected, got {name:?}"));
         }
-        if !(sum.len() == 64 && sum.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'))) {
+        if !is_sha256(sum) {
             return Err(format!("weights_sha256: 64 hexadecimal digits expected for {name}, got {sum:?}"));
         }
     }
-    Ok(())
+    match is_sha256(&statement.config_sha256) {
+        true => Ok(()),
+        false => Err(format!("config_sha256: 64 hexadecimal digits expected, got {:?}", statement.config_sha256)),
+    }
+}
+
+fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'))
 }
 
 fn software(statement: &Statement) -> Found {
@@ -180,12 +168,10 @@ fn software(statement: &Statement) -> Found {
     }
 }
 
+/// The hash chain over sessions and charges has the stated head.
 fn ledger(statement: &Statement) -> Found {
-    let sum = statement::digest(&statement.ledger).map_err(|failed| failed.to_string())?;
-    match sum == statement.ledger_sha256 {
-        true => Ok(format!("SHA-256 {}…, {} charges", &sum[..12], statement.ledger.events().len())),
-        false => Err(format!("its SHA-256 is {sum}, not the stated {}", statement.ledger_sha256)),
-    }
+    let chain = statement.chain()?;
+    Ok(format!("{} charges in {} sessions, head {}…", chain.charges(), chain.sessions().len(), &chain.head()[..12]))
 }
 
 /// A guarantee needs noise in every charge, and nobody who knows it.
@@ -294,7 +280,6 @@ fn noise(statement: &Statement) -> Found {
     }
 }
 
-/// No more steps are in the model than were charged.
 /// Steps that were paid for.
 fn paid(statement: &Statement) -> u64 {
     match (statement.noise_multiplier, statement.lots()) {
@@ -311,6 +296,7 @@ fn lost(statement: &Statement) -> u64 {
     paid(statement).saturating_sub(statement.steps)
 }
 
+/// No more steps are in the model than were charged.
 fn steps(statement: &Statement) -> Found {
     let charged = paid(statement);
     match statement.steps >= 1 && statement.steps <= charged {
@@ -375,6 +361,21 @@ fn words(statement: &Statement) -> Found {
 /// Files that a program might take for the model's weights.
 const WEIGHTS: [&str; 10] = ["safetensors", "bin", "pt", "pth", "ckpt", "gguf", "onnx", "h5", "msgpack", "npz"];
 
+/// Files that might be weights.
+fn weight_files(folder: &Path) -> Result<Vec<String>, String> {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let weights = paths.filter(|path| path.extension().and_then(|kind| kind.to_str()).is_some_and(|kind| WEIGHTS.contains(&kind)));
+    Ok(weights.filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned())).collect())
+}
+
+/// Whether there are none at all.
+fn no_weights(statement: &Statement, folder: &Path) -> bool {
+    let named = statement.weights_sha256.iter().any(|(name, _)| folder.join(name).exists());
+    !named && weight_files(folder).is_ok_and(|files| files.is_empty())
+}
+
 /// The weights are those that the statement is about, and there are no others.
 fn weights(statement: &Statement, folder: &Path) -> Found {
     for (name, stated) in &statement.weights_sha256 {
@@ -387,11 +388,8 @@ fn weights(statement: &Statement, folder: &Path) -> Found {
             return Err(format!("{name} is another file: its SHA-256 is {sum}"));
         }
     }
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
-        let (name, kind) = (path.file_name().unwrap_or_default().to_string_lossy(), path.extension().and_then(|kind| kind.to_str()));
-        if kind.is_some_and(|kind| WEIGHTS.contains(&kind)) && !statement.weights_sha256.iter().any(|(known, _)| *known == name) {
+    for name in weight_files(folder)? {
+        if !statement.weights_sha256.iter().any(|(known, _)| *known == name) {
             return Err(format!("{name} lies beside them, and the statement does not speak of it"));
         }
     }

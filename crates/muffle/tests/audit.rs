@@ -162,7 +162,7 @@ fn json(place: &std::path::Path, arguments: &[&str]) -> Value {
 }
 
 fn ledger(path: &std::path::Path) -> accounting::Ledger {
-    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+    muffle::chain::Chain::parse(&std::fs::read_to_string(path).unwrap()).unwrap().ledger().clone()
 }
 
 /// Auditing a run trains again on the same data: what that spends is written down, and added to what the run and other audits of it have spent.

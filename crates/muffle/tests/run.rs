@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-use accounting::Ledger;
+use accounting::{Composition, Ledger};
+use muffle::chain::Chain;
 use muffle::config::Config;
 use muffle::run::{Begun, Progress, Silent, Watch, resume, train};
 use muffle::{Failed, Statement};
@@ -83,8 +84,39 @@ fn walk(folder: &Path) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
 }
 
+fn chain(folder: &Path) -> Chain {
+    Chain::parse(&std::fs::read_to_string(folder.join("ledger.json")).unwrap()).unwrap()
+}
+
 fn ledger(folder: &Path) -> Ledger {
-    serde_json::from_str(&std::fs::read_to_string(folder.join("ledger.json")).unwrap()).unwrap()
+    chain(folder).ledger().clone()
+}
+
+/// The ledger as it was after fewer charges, with hashes that fit.
+fn put_back(folder: &Path, charges: u64) {
+    let whole = chain(folder);
+    let (mut events, mut left) = (Composition::new(), charges);
+    for (event, count) in whole.ledger().events().runs() {
+        events.push(event.clone(), left.min(*count)).unwrap();
+        left -= left.min(*count);
+    }
+    assert!(left == 0 && charges < whole.charges());
+    let sessions: Vec<_> = whole.sessions().iter().filter(|session| session.charges <= charges).cloned().collect();
+    let older = Chain::rebuild(whole.run_id(), &events, &sessions).unwrap();
+    std::fs::write(folder.join("ledger.json"), older.to_text().unwrap()).unwrap();
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let there = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy(&path, &there);
+        } else {
+            std::fs::copy(&path, &there).unwrap();
+        }
+    }
 }
 
 #[test]
@@ -148,6 +180,7 @@ fn a_run_that_is_stopped_goes_on() {
         assert_eq!(outcome.statement.steps, 6);
         let uninterrupted = train(&config(more), &whole, &mut Silent).unwrap();
         assert_eq!(outcome.statement.ledger, uninterrupted.statement.ledger, "{name}");
+        assert_eq!((outcome.statement.sessions.len(), uninterrupted.statement.sessions.len()), (2, 1));
         // What could be seen is there once for each step that was looked at.
         let history = std::fs::read_to_string(out.join("history.jsonl")).unwrap();
         let steps: Vec<u64> = history.lines().map(|line| serde_json::from_str::<muffle::history::Look>(line).unwrap().step).collect();
@@ -165,10 +198,10 @@ fn what_was_charged_and_lost_is_not_done_again() {
     assert!(train(&config(""), &out, &mut first).is_err());
     // As if it had been killed in step 4, and its checkpoint of step 3 had not been written.
     std::fs::remove_dir_all(out.join("checkpoints/step-000000003")).unwrap();
-    let mut spent = ledger(&out);
-    let event = spent.events().runs()[0].0.clone();
-    spent.charge(event, 1).unwrap();
-    std::fs::write(out.join("ledger.json"), serde_json::to_string(&spent).unwrap()).unwrap();
+    let mut spent = chain(&out);
+    let event = spent.ledger().events().runs()[0].0.clone();
+    spent.charge(&event).unwrap();
+    std::fs::write(out.join("ledger.json"), spent.to_text().unwrap()).unwrap();
     let mut second = Stopping::default();
     let outcome = resume(&out, &mut second).unwrap();
     assert_eq!(second.began_at, 2);
@@ -196,7 +229,7 @@ fn what_was_put_in_its_place_is_refused() {
         assert!(failed.contains(part) && failed.lines().count() == 1, "{failed}");
     };
     let (_keep, out, _) = stopped("");
-    std::fs::write(out.join("ledger.json"), r#"{"version":1,"events":[]}"#).unwrap();
+    put_back(&out, 0);
     refused(&out, "an old ledger");
     for after in [1, 3] {
         // Before the first checkpoint as well as after it.
@@ -209,21 +242,17 @@ fn what_was_put_in_its_place_is_refused() {
     refused(&out, "sealed is gone");
     // Twice as many lots as steps: one fewer is still noticed.
     let (_keep, out, _) = stopped("optimizer.learning_rate=hyfree\noptimizer.hyfree.every=1");
-    let (whole, mut shorter) = (ledger(&out), Ledger::new());
-    let runs = whole.events().runs();
-    for (index, (event, count)) in runs.iter().enumerate() {
-        let count = if index + 1 == runs.len() { count - 1 } else { *count };
-        if count > 0 {
-            shorter.charge(event.clone(), count).unwrap();
-        }
-    }
-    assert!(shorter.events().len() + 1 == whole.events().len() && shorter.events().len() > 3);
-    std::fs::write(out.join("ledger.json"), serde_json::to_string(&shorter).unwrap()).unwrap();
+    let charges = chain(&out).charges();
+    assert!(charges > 4, "{charges}");
+    put_back(&out, charges - 1);
     refused(&out, "an old ledger");
     // A sampler from before the checkpoint.
     let (_keep, out, _) = stopped("privacy.sampling=shuffled");
     let sampler = out.join("sealed/sampler.json");
-    std::fs::write(&sampler, std::fs::read_to_string(&sampler).unwrap().replacen("\"draws\":3", "\"draws\":2", 1)).unwrap();
+    let text = std::fs::read_to_string(&sampler).unwrap();
+    let older = text.replacen("\\\"draws\\\":3", "\\\"draws\\\":2", 1);
+    assert_ne!(older, text);
+    std::fs::write(&sampler, older).unwrap();
     refused(&out, "an old one was put in its place");
     for (from, to) in [
         ("name = \"dp-muon-bc\"", "name = \"muon\""),
@@ -260,26 +289,136 @@ fn what_was_put_in_its_place_is_refused() {
     assert_eq!(resume(&out, &mut Silent).unwrap().samples.len(), 2);
 }
 
-/// Killed before the first lot was drawn, or before anything was put away: there is nothing to have gone back.
+/// Keeps a copy of the folder as it is before the first charge.
+struct Copying {
+    from: PathBuf,
+    to: PathBuf,
+}
+
+impl Watch for Copying {
+    fn said(&mut self, _: &str) {}
+    fn begun(&mut self, _: &Begun<'_>) {}
+    fn stepped(&mut self, progress: &Progress) {
+        if progress.step == 0 {
+            copy(&self.from, &self.to);
+        }
+    }
+    fn stops(&mut self) -> bool {
+        true
+    }
+}
+
+/// Killed before the first lot was drawn: there is nothing to have gone back.
 #[test]
 fn a_run_that_had_hardly_begun_goes_on() {
     for more in ["", "privacy.sampling=shuffled", "privacy.seed=4"] {
         let place = tempfile::tempdir().unwrap();
-        let out = place.path().join("run");
-        assert!(train(&config(more), &out, &mut Stopping { after: 1, ..Stopping::default() }).is_err());
-        for entry in std::fs::read_dir(out.join("checkpoints")).unwrap() {
-            let path = entry.unwrap().path();
-            if !path.ends_with("step-000000000") {
-                std::fs::remove_dir_all(path).unwrap();
-            }
-        }
-        std::fs::write(out.join("ledger.json"), r#"{"version":1,"events":[]}"#).unwrap();
-        let _ = std::fs::remove_file(out.join("sealed/sampler.json"));
-        let outcome = resume(&out, &mut Silent).unwrap();
+        let (out, early) = (place.path().join("run"), place.path().join("early"));
+        assert!(train(&config(more), &out, &mut Copying { from: out.clone(), to: early.clone() }).is_err());
+        assert_eq!(chain(&early).charges(), 0);
+        let outcome = resume(&early, &mut Silent).unwrap();
         assert_eq!(outcome.statement.steps, 6, "{more}");
-        let history = std::fs::read_to_string(out.join("history.jsonl")).unwrap();
+        let history = std::fs::read_to_string(early.join("history.jsonl")).unwrap();
         assert_eq!(history.matches("\"step\":0,").count(), 1);
     }
+}
+
+/// A run that was killed after its last checkpoint, with its ledger put back to that checkpoint: the charges since then would be missing.
+#[test]
+fn an_older_ledger_is_refused() {
+    let killed = || {
+        let place = tempfile::tempdir().unwrap();
+        let out = place.path().join("run");
+        assert!(train(&config(""), &out, &mut Stopping { after: 3, ..Stopping::default() }).is_err());
+        std::fs::remove_dir_all(out.join("checkpoints/step-000000003")).unwrap();
+        assert_eq!(chain(&out).charges(), 3);
+        (place, out)
+    };
+    let refused = |out: &Path, part: &str| {
+        let before = std::fs::read(out.join("ledger.json")).unwrap();
+        let failed = resume(out, &mut Silent).unwrap_err().to_string();
+        assert!(failed.contains(part) && failed.lines().count() == 1, "{failed}");
+        assert_eq!(std::fs::read(out.join("ledger.json")).unwrap(), before, "a refused process leaves no trace");
+    };
+    // With hashes that fit.
+    let (_keep, out) = killed();
+    put_back(&out, 2);
+    refused(&out, "the ledger has 2 charges, the sealed mark knows of 3: an old ledger was put in its place");
+    // With the numbers changed, and the hashes left.
+    let (_keep, out) = killed();
+    let text = std::fs::read_to_string(out.join("ledger.json")).unwrap();
+    std::fs::write(out.join("ledger.json"), text.replacen(",3]]", ",2]]", 1)).unwrap();
+    refused(&out, "an entry was changed");
+    // Without the mark, or with that of another run.
+    let (_keep, out) = killed();
+    std::fs::remove_file(out.join("sealed/mark.json")).unwrap();
+    refused(&out, "mark.json: it is gone");
+    let (_keep, out) = killed();
+    let (_other, theirs) = killed();
+    std::fs::copy(theirs.join("sealed/mark.json"), out.join("sealed/mark.json")).unwrap();
+    refused(&out, "files of two runs were mixed");
+    // Neither a checkpoint of another run nor its ledger.
+    let (_keep, out) = killed();
+    std::fs::remove_dir_all(out.join("checkpoints")).unwrap();
+    copy(&theirs.join("checkpoints"), &out.join("checkpoints"));
+    refused(&out, "files of two runs were mixed");
+    let (_keep, out) = killed();
+    std::fs::copy(theirs.join("ledger.json"), out.join("ledger.json")).unwrap();
+    refused(&out, "files of two runs were mixed");
+}
+
+/// A run of shuffled epochs, killed after its last checkpoint, with its sampler put back to that checkpoint: the lots drawn since then would be drawn again without a charge.
+#[test]
+fn an_older_sampler_is_refused() {
+    /// Keeps a copy of a file after the second step, and stops after the third.
+    struct Keeping(PathBuf, u64);
+    impl Watch for Keeping {
+        fn said(&mut self, _: &str) {}
+        fn begun(&mut self, _: &Begun<'_>) {}
+        fn stepped(&mut self, progress: &Progress) {
+            self.1 = progress.step;
+            if progress.step == 2 {
+                std::fs::copy(&self.0, self.0.with_extension("old")).unwrap();
+            }
+        }
+        fn stops(&mut self) -> bool {
+            self.1 == 3
+        }
+    }
+    let place = tempfile::tempdir().unwrap();
+    let out = place.path().join("run");
+    let sampler = out.join("sealed/sampler.json");
+    assert!(train(&config("privacy.sampling=shuffled"), &out, &mut Keeping(sampler.clone(), 0)).is_err());
+    std::fs::remove_dir_all(out.join("checkpoints/step-000000003")).unwrap();
+    assert_eq!(chain(&out).charges(), 1, "one epoch pays for all three");
+    let present = std::fs::read(&sampler).unwrap();
+    std::fs::copy(sampler.with_extension("old"), &sampler).unwrap();
+    let refused = resume(&out, &mut Silent).unwrap_err().to_string();
+    assert!(refused.contains("it knows of 2 lots, the sealed mark of 3"), "{refused}");
+    std::fs::remove_file(&sampler).unwrap();
+    assert!(resume(&out, &mut Silent).unwrap_err().to_string().contains("it knows of 0 lots"));
+    std::fs::write(&sampler, present).unwrap();
+    assert!(resume(&out, &mut Silent).is_ok());
+}
+
+/// Both have the run's id; what each charged has another head, and their files do not fit one another.
+#[test]
+fn two_resumed_copies_are_told_apart() {
+    let place = tempfile::tempdir().unwrap();
+    let (out, other) = (place.path().join("run"), place.path().join("other"));
+    assert!(train(&config(""), &out, &mut Stopping { after: 3, ..Stopping::default() }).is_err());
+    copy(&out, &other);
+    let (a, b) = (resume(&out, &mut Silent).unwrap(), resume(&other, &mut Silent).unwrap());
+    assert_eq!((a.chain.run_id(), a.chain.ledger()), (b.chain.run_id(), b.chain.ledger()));
+    assert_eq!((a.chain.sessions().len(), &a.chain.sessions()[0]), (2, &b.chain.sessions()[0]));
+    assert_ne!(a.chain.sessions()[1].id, b.chain.sessions()[1].id);
+    assert_eq!(a.chain.sessions()[1].from, b.chain.sessions()[1].from, "both went on from the same head");
+    assert_ne!(a.statement.ledger_head, b.statement.ledger_head);
+    assert!(a.statement.covered[1].contains("2 sessions (the run was resumed)"), "{:?}", a.statement.covered);
+    let verdict = muffle::verify::verify(&out).unwrap();
+    assert!(verdict.consistent(), "{:#?}", verdict.checks);
+    std::fs::copy(other.join("ledger.json"), out.join("ledger.json")).unwrap();
+    assert!(!muffle::verify::verify(&out).unwrap().consistent());
 }
 
 #[test]

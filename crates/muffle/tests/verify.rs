@@ -1,11 +1,13 @@
-//! A statement that is true is found true; one that was touched anywhere is not.
+//! A statement that a run wrote is consistent; one that was changed anywhere, or whose files were, is not; and what is missing is said.
 
 #![allow(clippy::unwrap_used)]
 
 use accounting::Ledger;
+use muffle::chain::Chain;
 use muffle::config::{Auto, Config, Publicity};
 use muffle::run::{Begun, Progress, Silent, Watch, resume, train};
-use muffle::verify::{Verdict, verify};
+use muffle::signature::{self, PublicKey, SecretKey};
+use muffle::verify::{Conclusion, Reason, Verdict, verify, verify_signed};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -87,9 +89,13 @@ fn failed(verdict: &Verdict) -> Vec<&'static str> {
     verdict.checks.iter().filter(|check| !check.passed).map(|check| check.name).collect()
 }
 
+fn missing(verdict: &Verdict) -> Vec<&'static str> {
+    verdict.missing().map(|missing| missing.name).collect()
+}
+
 fn holds(path: &Path) -> Verdict {
     let verdict = verify(path).unwrap();
-    assert!(verdict.passed(), "{:#?}", verdict.checks);
+    assert!(verdict.consistent(), "{:#?}", verdict.checks);
     verdict
 }
 
@@ -103,18 +109,17 @@ fn a_run_its_model_and_its_statement_are_true() {
     let verdict = holds(out);
     let names: Vec<&str> = verdict.checks.iter().map(|check| check.name).collect();
     let of_run = ["plan", "statement", "ledger file", "result", "history", "checkpoints", "report"];
-    assert!(names.ends_with(&of_run) && verdict.skipped.is_empty() && names.len() == 18, "{names:?}");
+    assert!(names.ends_with(&of_run) && verdict.conclusion() == Conclusion::Consistent && names.len() == 18, "{names:?}");
+    // What no file can show is said every time.
+    let open: Vec<&str> =
+        verdict.unchecked.iter().filter(|unchecked| unchecked.reason == Reason::OutOfReach).map(|unchecked| unchecked.name).collect();
+    assert_eq!(open, ["signature", "sealed mark", "older copy", "other copies", "program", "data", "figures"]);
     let stated = verdict.statement.unwrap().epsilon.unwrap();
     // On the machine that made it, to the last bit.
     assert_eq!(verdict.price.unwrap().epsilon, stated);
     assert_eq!(holds(&out.join("model")).checks.len(), 11);
-    assert_eq!(holds(&out.join("model/privacy.json")).skipped.len(), 1);
-    // Without what may be removed.
-    let (_keep, out) = a_copy();
-    std::fs::remove_dir_all(out.join("checkpoints")).unwrap();
-    std::fs::remove_file(out.join("report.html")).unwrap();
-    std::fs::remove_file(out.join("history.jsonl")).unwrap();
-    assert_eq!(holds(&out).skipped.len(), 3);
+    let alone = holds(&out.join("model/privacy.json"));
+    assert_eq!((missing(&alone), alone.conclusion()), (vec!["run"], Conclusion::Incomplete));
     // White space and ways of writing a number do not matter.
     let (_keep, out) = a_copy();
     let text = statement(&out).to_string().replace("\"lot_size\":20.0", "\"lot_size\":2e1");
@@ -138,7 +143,7 @@ fn runs_of_every_kind_are_true() {
     ] {
         let (_keep, out) = trained(more);
         let verdict = holds(&out);
-        assert!(verdict.statement.unwrap().private && verdict.skipped.is_empty(), "{more}");
+        assert!(verdict.conclusion() == Conclusion::Consistent && verdict.statement.unwrap().private, "{more}");
         holds(&out.join("model"));
     }
 }
@@ -176,7 +181,7 @@ fn without_privacy_there_is_no_statement_of_it() {
         // Nor does another source of noise help.
         other["randomness"] = json!("the operating system");
         std::fs::write(out.join("model/privacy.json"), other.to_string()).unwrap();
-        assert!(!verify(&out).unwrap().passed());
+        assert!(!verify(&out).unwrap().consistent());
     }
 }
 
@@ -222,7 +227,7 @@ fn changed(leaf: &Value) -> Vec<(&'static str, Value)> {
         Value::Null => vec![("there", json!(1))],
         Value::Number(number) if number.is_u64() => {
             let number = number.as_u64().unwrap();
-            vec![("+", json!(number + 1)), ("-", json!(number.wrapping_sub(1) as i64)), ("negative", json!(-(number as i64)))]
+            vec![("+", json!(number + 1)), ("-", json!(number.wrapping_sub(1) as i64)), ("negative", json!(-1 - number as i64))]
         }
         Value::Number(number) => {
             let number = number.as_f64().unwrap();
@@ -244,13 +249,13 @@ fn changed(leaf: &Value) -> Vec<(&'static str, Value)> {
 }
 
 /// Whose business a leaf is.
-const WHO: [(&str, &str); 20] = [
+const WHO: [(&str, &str); 22] = [
     ("/accountant", "epsilon"),
     ("/covered", "words"),
     ("/delta", "epsilon"),
     ("/epsilon", "epsilon"),
     ("/ledger/", "ledger"),
-    ("/ledger_sha256", "ledger"),
+    ("/ledger_head", "ledger"),
     ("/lot_size", "sampling"),
     ("/noise_multiplier", "noise"),
     ("/not_covered", "words"),
@@ -258,7 +263,9 @@ const WHO: [(&str, &str); 20] = [
     ("/promised_epsilon", "promise"),
     ("/randomness", "private"),
     ("/records", "sampling"),
+    ("/run_id", "ledger"),
     ("/sampling", "sampling"),
+    ("/sessions", "ledger"),
     ("/software", "software"),
     ("/steps", "steps"),
     ("/unit/adjacency", "epsilon"),
@@ -294,18 +301,18 @@ fn every_leaf_of_the_statement_counts() {
             // By itself first: that is quicker, and finds nearly everything.
             let alone = verify(&out.join("model")).unwrap();
             let failed = failed(&alone);
-            if alone.passed() {
+            if alone.consistent() {
                 survivors.push(format!("{place} {how}"));
                 let verdict = verify(&out).unwrap();
-                assert!(!verdict.passed(), "{place} {how} was not noticed");
+                assert!(!verdict.consistent(), "{place} {how} was not noticed");
             } else {
                 // The one whose business it is, unless it is no statement any more.
                 assert!(failed == ["form"] || who.is_some_and(|who| failed.contains(&who)), "{place} {how}: {failed:?}");
             }
         }
     }
-    // What a statement alone cannot tell: that more was promised than is said, and that fewer steps are in the model.
-    assert_eq!(survivors, ["/promised_epsilon +", "/steps -"]);
+    // What a statement alone cannot tell: which configuration, that more was promised than is said, and that fewer steps are in the model.
+    assert_eq!(survivors, ["/config_sha256 letter", "/promised_epsilon +", "/steps -"]);
 }
 
 /// Values that a statement could have, but not this one.
@@ -379,7 +386,7 @@ fn lists_and_ledgers_cannot_be_cut() {
             let mut other = whole.clone();
             other[list].as_array_mut().unwrap().remove(index);
             check(&other, &[]);
-            assert!(!verify(&out.join("model")).unwrap().passed(), "{list} {index}");
+            assert!(!verify(&out.join("model")).unwrap().consistent(), "{list} {index}");
             let mut other = whole.clone();
             let again = other[list][index].clone();
             other[list].as_array_mut().unwrap().push(again);
@@ -391,7 +398,9 @@ fn lists_and_ledgers_cannot_be_cut() {
     other["ledger"]["events"][0][1] = json!(3);
     check(&other, &["ledger", "steps", "epsilon", "words", "ledger file"]);
     let shorter: Ledger = serde_json::from_value(other["ledger"].clone()).unwrap();
-    other["ledger_sha256"] = json!(sha256(serde_json::to_string(&shorter).unwrap().as_bytes()));
+    let sessions: Vec<_> = serde_json::from_value(other["sessions"].clone()).unwrap();
+    let chain = Chain::rebuild(other["run_id"].as_str().unwrap(), shorter.events(), &sessions).unwrap();
+    other["ledger_head"] = json!(chain.head());
     check(&other, &["steps", "epsilon", "words", "ledger file"]);
     // With everything made to fit, only the files of the run can tell.
     let unit = accounting::Unit::from(accounting::Adjacency::AddRemove);
@@ -408,17 +417,12 @@ fn lists_and_ledgers_cannot_be_cut() {
     holds(&out.join("model"));
 }
 
-fn sha256(bytes: &[u8]) -> String {
-    use sha2::{Digest, Sha256};
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// The statement of another run, with another noise, is not this one's; nor are its other files.
 #[test]
 fn files_of_another_run_are_recognised() {
     let (_keep, theirs) = trained("privacy.epsilon=3\noptimizer.name=dp-adam");
     for (file, expected) in [
-        ("model/privacy.json", &["weights", "plan", "statement", "ledger file", "result", "history", "report"][..]),
+        ("model/privacy.json", &["weights", "plan", "statement", "ledger file", "result", "history", "checkpoints", "report"][..]),
         ("model/model.safetensors", &["weights", "checkpoints"]),
         ("ledger.json", &["ledger file"]),
         ("result.json", &["result", "report"]),
@@ -471,7 +475,7 @@ fn every_file_counts() {
         &["plan", "statement", "checkpoints", "report"],
     );
     tampered("config.toml", &replaced("steps = 4", "steps = 5"), &["plan", "statement", "checkpoints", "report"]);
-    tampered("config.toml", &replaced("learning_rate = 0.05", "learning_rate = 0.06"), &["checkpoints", "report"]);
+    tampered("config.toml", &replaced("learning_rate = 0.05", "learning_rate = 0.06"), &["statement", "checkpoints", "report"]);
     tampered("config.toml", &replaced("[privacy]\n", "[privacy]\nseed = 1\n"), &["statement", "checkpoints", "report"]);
     tampered("config.toml", &replaced("[privacy]", "[privcy]"), &["plan"]);
     // Weights that nobody spoke of.
@@ -481,11 +485,173 @@ fn every_file_counts() {
         assert_eq!(failed(&verify(&out).unwrap()), ["weights"]);
         std::fs::remove_file(out.join("model").join(name)).unwrap();
     }
-    for (file, name) in [("ledger.json", "ledger file"), ("result.json", "result"), ("model/model.safetensors", "weights")] {
+}
+
+/// Nothing contradicts, but something is missing: that is said, and is not the same as consistent.
+#[test]
+fn missing_evidence_is_named() {
+    for (file, expected) in [
+        ("ledger.json", &["ledger file"][..]),
+        ("result.json", &["result", "report"]),
+        ("history.jsonl", &["history", "report"]),
+        ("samples.json", &["report"]),
+        ("report.html", &["report"]),
+        ("checkpoints", &["checkpoints"]),
+    ] {
         let (_keep, out) = a_copy();
-        std::fs::remove_file(out.join(file)).unwrap();
-        assert!(failed(&verify(&out).unwrap()).contains(&name), "{file}");
+        let path = out.join(file);
+        if path.is_dir() {
+            std::fs::remove_dir_all(path).unwrap()
+        } else {
+            std::fs::remove_file(path).unwrap()
+        }
+        let verdict = verify(&out).unwrap();
+        assert_eq!((verdict.conclusion(), missing(&verdict)), (Conclusion::Incomplete, expected.to_vec()), "{file}: {:#?}", verdict.checks);
+        let (code, output) = program(&out, &["--json"]);
+        let object: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((code, &object["consistent"], &object["complete"]), (Some(4), &json!(true), &json!(false)), "{file}");
+        let named = |unchecked: &Value| unchecked["missing"] == true && unchecked["name"] == expected[0];
+        assert!(object["unchecked"].as_array().unwrap().iter().any(named), "{object:#}");
+        assert!(String::from_utf8(output.stderr).unwrap().contains(&format!("evidence is missing: {}", expected.join(", "))));
     }
+    // A model without its weights is no model; the checkpoint cannot be compared with them either.
+    let (_keep, out) = a_copy();
+    std::fs::remove_file(out.join("model/model.safetensors")).unwrap();
+    let verdict = verify(&out.join("model")).unwrap();
+    assert_eq!((verdict.conclusion(), missing(&verdict)), (Conclusion::Incomplete, vec!["weights", "run"]));
+    assert_eq!(failed(&verify(&out).unwrap()), ["checkpoints"]);
+    // Another file in their place is not missing evidence but a contradiction.
+    std::fs::write(out.join("model/other.safetensors"), "x").unwrap();
+    assert_eq!(failed(&verify(&out.join("model")).unwrap()), ["weights"]);
+}
+
+/// Weights that were replaced, with the hash in the statement edited to fit and everything else that could tell removed: the ledger and the result still tell, each by itself.
+#[test]
+fn replaced_weights_are_found() {
+    let flip = |path: &Path| {
+        let mut bytes = std::fs::read(path).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        std::fs::write(path, &bytes).unwrap();
+        use sha2::{Digest, Sha256};
+        Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+    };
+    let edited = || {
+        let (keep, out) = a_copy();
+        let sum = flip(&out.join("model/model.safetensors"));
+        let mut other = statement(&out);
+        other["weights_sha256"][0][1] = json!(sum);
+        std::fs::write(out.join("model/privacy.json"), other.to_string()).unwrap();
+        std::fs::remove_dir_all(out.join("checkpoints")).unwrap();
+        std::fs::remove_file(out.join("history.jsonl")).unwrap();
+        std::fs::remove_file(out.join("report.html")).unwrap();
+        (keep, out, sum)
+    };
+    let (_keep, out, sum) = edited();
+    let verdict = verify(&out).unwrap();
+    assert_eq!(failed(&verdict), ["ledger file", "result"], "{:#?}", verdict.checks);
+    assert!(verdict.checks.iter().any(|check| check.detail.contains("closes with the hash of another weights")), "{:#?}", verdict.checks);
+    // The result edited as well, or removed: the ledger's closing tells.
+    let mut result: Value = serde_json::from_str(&std::fs::read_to_string(out.join("result.json")).unwrap()).unwrap();
+    result["weights_sha256"][0][1] = json!(sum);
+    std::fs::write(out.join("result.json"), result.to_string()).unwrap();
+    assert_eq!(failed(&verify(&out).unwrap()), ["ledger file", "result"]);
+    std::fs::remove_file(out.join("result.json")).unwrap();
+    assert_eq!(failed(&verify(&out).unwrap()), ["ledger file"]);
+    // The closing edited, without the hashes after it.
+    let mut ledger: Value = serde_json::from_str(&std::fs::read_to_string(out.join("ledger.json")).unwrap()).unwrap();
+    ledger["closing"]["weights_sha256"][0][1] = json!(sum);
+    std::fs::write(out.join("ledger.json"), ledger.to_string()).unwrap();
+    let verdict = verify(&out).unwrap();
+    assert!(failed(&verdict) == ["ledger file"] && verdict.checks.iter().any(|check| check.detail.contains("an entry was changed")));
+    // The ledger removed: the result tells.
+    let (_keep, out, _) = edited();
+    std::fs::remove_file(out.join("ledger.json")).unwrap();
+    assert_eq!(failed(&verify(&out).unwrap()), ["result"]);
+}
+
+/// What the hashes cannot do: all of it written again is consistent. A signature tells.
+#[test]
+fn a_signature_tells_who_wrote_it() {
+    let (keep, out) = a_copy();
+    let (key, stranger) = (SecretKey::generate().unwrap(), SecretKey::generate().unwrap());
+    let path = out.join("model/privacy.json");
+    let with = |key: &PublicKey| verify_signed(&out, Some(key)).unwrap();
+    let verdict = with(&key.public());
+    assert!(failed(&verdict) == ["signature"] && verdict.signer.is_none(), "a statement that is not signed");
+    let read = || muffle::ending::statement(&out).unwrap();
+    let sign = |key: &SecretKey| std::fs::write(signature::file(&path), key.sign(&read()).unwrap()).unwrap();
+    sign(&key);
+    let verdict = with(&key.public());
+    assert_eq!((verdict.conclusion(), verdict.signer), (Conclusion::Consistent, Some(key.public().fingerprint())));
+    assert_eq!(failed(&with(&stranger.public())), ["signature"]);
+    // However it is written.
+    std::fs::write(&path, statement(&out).to_string()).unwrap();
+    assert!(with(&key.public()).consistent());
+    // Any change, and any damage.
+    let mut other = statement(&out);
+    other["config_sha256"] = json!("0".repeat(64));
+    std::fs::write(&path, other.to_string()).unwrap();
+    assert!(failed(&with(&key.public())).contains(&"signature"));
+    copy(&RUN.1, &out);
+    let text = std::fs::read_to_string(signature::file(&path)).unwrap();
+    let last = if text.ends_with("0\n") { "1\n" } else { "0\n" };
+    for damaged in [
+        "",
+        "x",
+        &text[..60],
+        &format!("{}{last}", &text[..text.len() - 2]),
+        &text.replace(&key.public().fingerprint(), &stranger.public().fingerprint()),
+    ] {
+        std::fs::write(signature::file(&path), damaged).unwrap();
+        assert_eq!(failed(&with(&key.public())), ["signature"], "{damaged}");
+    }
+    // Rewritten as a whole with weights of another run: consistent, but not with the key.
+    let (_other, theirs) = trained("");
+    copy(&theirs, &out);
+    assert_eq!(verify(&out).unwrap().conclusion(), Conclusion::Consistent);
+    std::fs::write(signature::file(&path), &text).unwrap();
+    assert_eq!(failed(&with(&key.public())), ["signature"]);
+    drop(keep);
+}
+
+/// keygen, sign and verify --key, as they are typed.
+#[test]
+fn keys_and_signatures_of_the_program() {
+    let (keep, out) = a_copy();
+    let key = keep.path().join("signing.key");
+    let run = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_muffle")).args(arguments).current_dir(keep.path()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, text, said) = run(&["keygen", "signing.key", "--json"]);
+    assert_eq!(code, Some(0), "{said}");
+    let made: Value = serde_json::from_str(&text).unwrap();
+    let (code, _, said) = run(&["keygen", "signing.key"]);
+    assert!(code == Some(2) && said.contains("not overwritten"), "{said}");
+    let (code, text, _) = run(&["verify", "run", "--key", "signing.key.pub"]);
+    assert!(code == Some(1) && text.contains("✗ signature") && text.contains("is not signed"), "{text}");
+    let (code, text, said) = run(&["sign", "run", "--key", "signing.key", "--json"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["signer"], made["fingerprint"]);
+    let (code, text, _) = run(&["verify", "run", "--key", "signing.key.pub", "--json"]);
+    let object: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((code, &object["signed"], &object["signer"]), (Some(0), &json!(true), &made["fingerprint"]));
+    let (_, text, _) = run(&["verify", "run", "--json"]);
+    let object: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&object["signed"], &object["signer"]), (&json!(false), &Value::Null));
+    // The secret key does not verify, a public one does not sign, and neither is shown.
+    let secret = std::fs::read_to_string(&key).unwrap();
+    for arguments in [["verify", "run", "--key", "signing.key"], ["sign", "run", "--key", "signing.key.pub"]] {
+        let (code, text, said) = run(&arguments);
+        assert!(code == Some(2) && !said.contains(&secret[30..50]) && text.is_empty(), "{said}");
+    }
+    // What is inconsistent is not signed.
+    let mut other = statement(&out);
+    other["epsilon"] = json!(1.0);
+    std::fs::write(out.join("model/privacy.json"), other.to_string()).unwrap();
+    std::fs::remove_file(out.join("model/privacy.json.sig")).unwrap();
+    let (code, _, said) = run(&["sign", "run", "--key", "signing.key"]);
+    assert!(code == Some(1) && said.contains("inconsistent") && !out.join("model/privacy.json.sig").exists(), "{said}");
 }
 
 fn program(path: &Path, more: &[&str]) -> (Option<i32>, Output) {
@@ -499,9 +665,16 @@ fn the_program_says_it_by_line_by_object_and_by_code() {
     let (code, output) = program(&out, &[]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!((code, text.matches('✓').count(), text.matches('✗').count()), (Some(0), 18, 0), "{text}");
-    assert!(text.contains("True: ε = 8.000 at δ = ") && output.stderr.is_empty(), "{text}");
+    assert!(text.contains("\nConsistent: ε = 8.000 at δ = ") && output.stderr.is_empty(), "{text}");
+    let stated = statement(&out);
+    let head = format!("run {}, 1 sessions, ledger head {}", stated["run_id"].as_str().unwrap(), stated["ledger_head"].as_str().unwrap());
+    assert!(text.contains(&head) && text.contains("older copy") && text.contains("put back to an older state"), "{text}");
     let object: Value = serde_json::from_slice(&program(&out, &["--json"]).1.stdout).unwrap();
-    assert_eq!((&object["passed"], object["checks"].as_array().unwrap().len()), (&json!(true), 18));
+    assert_eq!((&object["consistent"], &object["complete"], object["checks"].as_array().unwrap().len()), (&json!(true), &json!(true), 18));
+    assert_eq!((&object["run_id"], &object["sessions"], &object["ledger_head"]), (&stated["run_id"], &json!(1), &stated["ledger_head"]));
+    assert!(
+        object["unchecked"].as_array().unwrap().iter().all(|unchecked| unchecked["missing"] == false && unchecked["detail"].is_string())
+    );
     assert_eq!((&object["epsilon"], &object["delta"]), (&object["epsilon_stated"], &statement(&out)["delta"]));
     assert!(object["checks"].as_array().unwrap().iter().all(|check| check["passed"] == json!(true) && check["name"].is_string()));
     // Something does not hold.
@@ -511,17 +684,22 @@ fn the_program_says_it_by_line_by_object_and_by_code() {
     let (code, output) = program(&out.join("model/privacy.json"), &["--json"]);
     let object: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
-        (code, &object["passed"], &object["private"], &object["epsilon_stated"]),
+        (code, &object["consistent"], &object["private"], &object["epsilon_stated"]),
         (Some(1), &json!(false), &json!(false), &json!(1.0))
     );
     assert!(object["epsilon"].as_f64().unwrap() > 7.9);
     let (code, output) = program(&out, &[]);
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(code == Some(1) && text.contains("✗ epsilon") && text.contains("Do not rely on this statement"), "{text}");
+    assert!(code == Some(1) && text.contains("✗ epsilon") && text.contains("\nInconsistent. Do not rely on this statement"), "{text}");
     assert!(String::from_utf8(output.stderr).unwrap().ends_with(" of 18 checks failed\n"));
     let help = Command::new(env!("CARGO_BIN_EXE_muffle")).args(["verify", "--help"]).output().unwrap().stdout;
     let help = String::from_utf8(help).unwrap();
-    assert!(help.contains("Examples:\n  muffle verify muffle-run") && help.contains("What it cannot see"), "{help}");
+    assert!(
+        help.contains("Examples:\n  muffle verify muffle-run")
+            && help.contains("What it cannot see")
+            && help.contains("4 nothing\ncontradicts"),
+        "{help}"
+    );
     // Nothing to verify.
     std::fs::remove_file(out.join("model/privacy.json")).unwrap();
     for path in [out.clone(), out.join("model"), out.join("nowhere"), out.join("nowhere/privacy.json")] {

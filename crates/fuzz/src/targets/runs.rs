@@ -7,11 +7,13 @@ use crate::shape::shape;
 use crate::structure::{FILES, unpack};
 use crate::target::Seen;
 use muffle::accounting::{Accountant, Adjacency, Delta, Ledger, Unit};
+use muffle::chain::Chain;
 use muffle::config::Auto;
 use muffle::curator::Sealed;
 use muffle::folder::Folder;
 use muffle::optimizers::{self, Multipliers, Name, Setting};
 use muffle::protocol::{Params, Role, Trainable};
+use muffle::signature::{PublicKey, SecretKey};
 use muffle::snapshot::Snapshot;
 use muffle::{Config, Failed, Plan, Statement, ending, history as looks, report};
 use std::io;
@@ -77,10 +79,26 @@ pub(crate) const LEDGER: &[&str] = &[
     "1e-300",
     "1e300",
 ];
+pub(crate) const CHAIN: &[&str] = &[
+    "\"version\":2",
+    "\"run_id\":",
+    "\"events\":",
+    "\"sessions\":",
+    "\"charges\":",
+    "\"from\":",
+    "\"closing\":null",
+    "\"closing\":{\"weights_sha256\":[],\"config_sha256\":\"\",\"statement_sha256\":\"\"}",
+    "\"head\":",
+    "\"non-private\"",
+    "00000000000000000000000000000000",
+    "[]",
+    "null",
+];
+pub(crate) const KEYS: &[&str] = &["muffle-ed25519-secret ", "muffle-ed25519-public ", "muffle-ed25519-signature ", "00", "ff", "\n"];
 pub(crate) const SEALED: &[&str] =
     &["\"version\":1", "\"draws\":", "\"epoch\":", "null", "\"key\":", "\"done\":", "\"paid\":", "[[1.0,1]]", "QWXZVJKQ"];
 pub(crate) const SNAPSHOT: &[&str] = &[
-    "\"version\": 1",
+    "\"version\": 2",
     "\"step\":",
     "\"optimizer\":",
     "\"kind\":",
@@ -215,7 +233,42 @@ pub(crate) fn set(_: &Scratch, input: &[u8]) -> Seen {
     Seen::of(Config::embedded().with(change).map_err(printed), |config| consequences(&config, false))
 }
 
-/// `ledger.json`; for some of them, what it costs.
+/// `ledger.json`: all hashes are recomputed.
+pub(crate) fn chain(_: &Scratch, input: &[u8]) -> Seen {
+    let text = match text(input) {
+        Ok(text) => text,
+        Err(seen) => return seen,
+    };
+    Seen::of(Chain::parse(text).map_err(printed), |chain| {
+        assert_eq!(done(Chain::parse(&done(chain.to_text()))), chain, "written and read it is another");
+        done(chain.check(&chain.mark(), "it"));
+        format!("{} {}", chain.sessions().len(), chain.closing().is_some())
+    })
+}
+
+/// A public key, a line with its signature, and a secret key, none of which may be shown.
+pub(crate) fn keys(scratch: &Scratch, input: &[u8]) -> Seen {
+    let text = match text(input) {
+        Ok(text) => text,
+        Err(seen) => return seen,
+    };
+    let path = scratch.at("key");
+    done(scratch.put("key", input));
+    #[cfg(unix)]
+    done(std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)));
+    let secret = SecretKey::read(&path).map_err(|failed| strip(scratch, &failed.to_string()));
+    let (public, said) = match (PublicKey::parse(text), secret) {
+        (Ok(key), _) => (key, "public".to_string()),
+        (_, Ok(key)) => (key.public(), "secret".to_string()),
+        (Err(public), Err(secret)) => return Seen { accepted: false, said: printed(format!("{public}; {secret}")) },
+    };
+    let statement: Statement = done(ending::statement(&scratch.at("run")));
+    let signed = format!("muffle-ed25519-signature {} {text}", public.fingerprint());
+    assert!(public.check(&statement, &signed).is_err(), "a signature out of nowhere");
+    Seen { accepted: true, said }
+}
+
+/// The charges of a statement; for some of them, what they cost.
 pub(crate) fn ledger(_: &Scratch, input: &[u8]) -> Seen {
     Seen::of(serde_json::from_slice::<Ledger>(input).map_err(printed), |ledger| {
         let text = done(serde_json::to_string(&ledger));
@@ -284,9 +337,9 @@ pub(crate) fn prepare(scratch: &Scratch) -> io::Result<()> {
     scratch.put("run/result.json", br#"{"metrics":{"nll":1.5}}"#)?;
     let none: [Option<f64>; 4] = [None; 4];
     let statement = serde_json::json!({
-        "version": 1, "software": "muffle", "private": false, "epsilon": none[0], "delta": none[1], "promised_epsilon": none[2], "unit": null, "accountant": null,
+        "version": 2, "software": "muffle", "run_id": "", "private": false, "epsilon": none[0], "delta": none[1], "promised_epsilon": none[2], "unit": null, "accountant": null,
         "sampling": "full", "records": 10, "lot_size": 2.0, "noise_multiplier": none[3], "steps": 3, "randomness": "none",
-        "ledger": { "version": 1, "events": [["non-private", 3]] }, "ledger_sha256": "", "weights_sha256": [], "covered": [], "not_covered": ["Anybody."],
+        "sessions": [], "ledger": { "version": 1, "events": [["non-private", 3]] }, "ledger_head": "", "config_sha256": "", "weights_sha256": [], "covered": [], "not_covered": ["Anybody."],
     });
     scratch.put("run/model/privacy.json", statement.to_string().as_bytes())?;
     Ok(())

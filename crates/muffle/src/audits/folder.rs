@@ -8,11 +8,12 @@
 //!
 //! The audits of a run lie in its folder, as `audits/1`, `audits/2` and so on: what they spent counts beside what the run spent, whether they were finished or not.
 
+use crate::chain::Chain;
 use crate::config::{Auto, Config};
-use crate::run::LEDGER;
+use crate::ledger_file::LEDGER;
 use crate::spent::{self, Spent};
 use crate::{Failed, folder};
-use accounting::{Event, Guarantee, Ledger};
+use accounting::{Event, Guarantee};
 use curator::Journal;
 use serde_json::Value;
 use std::fs;
@@ -86,16 +87,20 @@ impl AuditFolder {
     /// Writes down what will be done, and gives what writes the ledger from now on. Without privacy nothing is charged on the way: that it was not private is written down now.
     pub(super) fn begin(&self, config: &Config, places: usize) -> Result<Journal, Failed> {
         let mut config = config.clone();
-        let mut ledger = Ledger::new();
+        let mut chain = Chain::new()?;
         match spent::promise(&config, places) {
             // As a number: where it is read later, the number of places is not known.
             Some((_, delta)) => config.privacy.delta = Auto::Value(delta),
-            None => ledger.charge(Event::NonPrivate, 1)?,
+            None => chain.charge(&Event::NonPrivate).map_err(Failed::Input)?,
         }
         folder::write(&self.path.join(CONFIG), config.print().as_bytes())?;
         let path = self.ledger();
-        write_ledger(&path, &ledger).map_err(Failed::Input)?;
-        Ok(Box::new(move |ledger| write_ledger(&path, ledger)))
+        folder::write(&path, chain.to_text()?.as_bytes())?;
+        Ok(Box::new(move |ledger| {
+            chain.follow(ledger)?;
+            let text = chain.to_text().map_err(|failed| failed.to_string())?;
+            folder::write(&path, text.as_bytes()).map_err(|failed| failed.to_string())
+        }))
     }
 
     /// What the run, the earlier audits of it and this one have spent together; none if no run is audited. Its data have so many places.
@@ -132,12 +137,6 @@ impl AuditFolder {
             let _ = fs::remove_dir_all(&self.path);
         }
     }
-}
-
-/// Puts a ledger in its place, on the disk.
-pub(super) fn write_ledger(path: &Path, ledger: &Ledger) -> Result<(), String> {
-    let text = serde_json::to_string(ledger).map_err(|error| error.to_string())?;
-    folder::write(path, text.as_bytes()).map_err(|failed| failed.to_string())
 }
 
 fn name(path: &Path) -> String {

@@ -2,7 +2,7 @@
 //!
 //! It is another training run on the same data: it has a ledger of its own, and what it spends adds to what the data have spent.
 
-use super::folder::{AuditFolder, write_ledger};
+use super::folder::AuditFolder;
 use super::{Expense, Said, Verdict, canaries};
 use crate::config::{Auto, Config};
 use crate::data;
@@ -54,7 +54,6 @@ impl OneRun {
         let journal = folder.begin(&config, places + self.canaries)?;
         let mut verdict = self.with(&config, &subject.network, &subject.params, people, Some(journal), said)?;
         if let Some(expense) = &mut verdict.spent {
-            write_ledger(&folder.ledger(), &expense.spent.ledger).map_err(Failed::Input)?;
             expense.ledger = Some(folder.ledger());
             expense.joint = folder.joint(&expense.spent, places)?;
         }

@@ -7,6 +7,7 @@ mod calibrate;
 mod compare;
 mod eval;
 mod generate;
+mod keygen;
 mod number;
 mod output;
 mod plan;
@@ -15,6 +16,7 @@ mod repeat;
 mod report;
 mod run;
 mod score;
+mod sign;
 mod train;
 mod verify;
 
@@ -29,7 +31,7 @@ use std::process::ExitCode;
 #[command(name = "muffle", version, propagate_version = true, subcommand_required = true, arg_required_else_help = true)]
 #[command(
     after_help = "Every command has --help with an example, and --json for machines: one object on standard output, warnings on standard error.\n\
-    Exit codes: 0 success, 1 a claim that does not hold (audit, verify), 2 bad usage or input, 3 a promise that cannot be kept, 130 stopped. Numbers may be written as 1024/42043."
+    Exit codes: 0 success, 1 a claim that does not hold (audit, verify), 2 bad usage or input, 3 a promise that cannot be kept, 4 evidence is missing (verify), 130 stopped. Numbers may be written as 1024/42043."
 )]
 struct Muffle {
     #[command(subcommand)]
@@ -44,6 +46,8 @@ enum Command {
     Compare(Box<compare::Compare>),
     Report(report::Report),
     Verify(verify::Verify),
+    Sign(sign::Sign),
+    Keygen(keygen::Keygen),
     Audit(Box<audit::Audit>),
     Account(account::Account),
     Calibrate(calibrate::Calibrate),
@@ -64,6 +68,8 @@ pub(crate) enum Failure {
     Run(Failed),
     /// A claim is false.
     Refuted(String),
+    /// Nothing contradicts a claim, but evidence is missing.
+    Incomplete(String),
     /// A run was asked to stop, and can go on: this is how.
     Stopped(String),
 }
@@ -101,6 +107,7 @@ impl Failure {
         match self {
             Self::Refused(accounting::Error::Unreachable { .. }) | Self::Run(Failed::Promise(_)) => 3,
             Self::Refuted(_) => 1,
+            Self::Incomplete(_) => 4,
             Self::Stopped(_) => 130,
             _ => 2,
         }
@@ -110,7 +117,7 @@ impl Failure {
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Input(message) | Self::Refuted(message) => f.write_str(message),
+            Self::Input(message) | Self::Refuted(message) | Self::Incomplete(message) => f.write_str(message),
             Self::Refused(error) => error.fmt(f),
             Self::Run(failed) => failed.fmt(f),
             Self::Stopped(how) => write!(f, "stopped; go on with: {how}"),
@@ -143,6 +150,8 @@ pub fn main() -> ExitCode {
         Command::Compare(command) => command.run(),
         Command::Report(command) => command.run(),
         Command::Verify(command) => command.run(),
+        Command::Sign(command) => command.run(),
+        Command::Keygen(command) => command.run(),
         Command::Audit(command) => command.run(),
         Command::Account(command) => command.run(),
         Command::Calibrate(command) => command.run(),
@@ -205,6 +214,7 @@ mod tests {
         assert_eq!(Failure::Refuted(line()).code(), 1);
         assert_eq!(Failure::Input(line()).code(), 2);
         assert_eq!(Failure::Run(Failed::Promise(line())).code(), 3);
+        assert_eq!(Failure::Incomplete(line()).code(), 4);
         assert_eq!(Failure::Stopped(line()).code(), 130);
     }
 }

@@ -132,6 +132,7 @@ impl Train {
 #[derive(Args)]
 #[command(after_help = "Example:\n  muffle resume muffle-run\n\n\
     It goes on from the last checkpoint. What was charged since then stays charged: the run ends that many steps earlier, within the same budget.\n\
+    It refuses a ledger that is older than the mark in sealed/, or whose hashes do not fit, and files of another run.\n\
     Under an MPI launcher it goes on with as many processes as there are now.")]
 pub(crate) struct Resume {
     /// The folder of the run

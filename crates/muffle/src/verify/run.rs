@@ -1,18 +1,19 @@
 //! A statement beside the run it came from: the configuration and the plan that follows from it, and every other file that says the same.
 
 use super::{Found, Verdict, close, gradient_blocks};
+use crate::chain::Chain;
 use crate::config::{Config, Publicity};
-use crate::ending::RESULT;
+use crate::ending::{RESULT, SAMPLES};
 use crate::folder::Folder;
 use crate::history::{self, Look};
+use crate::ledger_file::{LEDGER, SealedMark};
 use crate::optimizers::Name;
 use crate::snapshot::{self, Snapshot};
 use crate::{Plan, Statement, Subject, report};
-use accounting::{Event, Ledger};
+use accounting::Event;
 use protocol::{Params, Role, Trainable};
 use serde_json::{Value, json};
 
-const LEDGER: &str = "ledger.json";
 const CHECKPOINTS: &str = "checkpoints";
 
 /// A multiplier is searched to a precision of 1e-6; on another machine the search may end at the other side of that.
@@ -34,21 +35,32 @@ pub(super) fn check(verdict: &mut Verdict, folder: &Folder, statement: &Statemen
         }
         Err(what) => verdict.check("plan", Err(what.clone())),
     }
-    verdict.check("ledger file", ledger(folder, statement));
-    if let Ok(config) = &config {
-        verdict.check("result", result(folder, config, statement));
-        match folder.join(history::FILE).is_file() {
-            true => verdict.check("history", looks(folder, config, statement)),
-            false => verdict.skip("history", "history.jsonl is not there"),
-        }
-        match has_checkpoints(folder) {
-            true => verdict.check(CHECKPOINTS, checkpoint(folder, config, statement)),
-            false => verdict.skip(CHECKPOINTS, "there are none"),
-        }
-        match folder.join(report::FILE).is_file() {
-            true => verdict.check("report", page(folder)),
-            false => verdict.skip("report", "report.html is not there; muffle report writes it"),
-        }
+    match folder.join(LEDGER).exists() {
+        true => verdict.check("ledger file", ledger(folder, statement)),
+        false => verdict.miss("ledger file", "ledger.json is not there"),
+    }
+    match folder.sealed().exists() {
+        true => verdict.check("sealed mark", mark(folder)),
+        false => verdict.out_of_reach("sealed mark", "removed when the run was over; while it ran, it held the ledger to its last charge"),
+    }
+    let Ok(config) = &config else { return };
+    match folder.join(RESULT).exists() {
+        true => verdict.check("result", result(folder, config, statement)),
+        false => verdict.miss("result", "result.json is not there: the run did not come to its end (muffle resume), or it was removed"),
+    }
+    match folder.join(history::FILE).exists() {
+        true => verdict.check("history", looks(folder, config, statement)),
+        false => verdict.miss("history", "history.jsonl is not there"),
+    }
+    match has_checkpoints(folder) {
+        true => verdict.check(CHECKPOINTS, checkpoint(folder, config, statement)),
+        false => verdict.miss(CHECKPOINTS, "there are none"),
+    }
+    let needed = [RESULT, history::FILE, SAMPLES].into_iter().find(|name| !folder.join(name).exists());
+    match (folder.join(report::FILE).exists(), needed) {
+        (true, None) => verdict.check("report", page(folder)),
+        (true, Some(name)) => verdict.miss("report", &format!("report.html cannot be made again without {name}")),
+        (false, _) => verdict.miss("report", "report.html is not there; muffle report writes it"),
     }
 }
 
@@ -115,8 +127,9 @@ fn again(config: &Config, plan: Plan, statement: &Statement) -> Found {
     if let Some(sigma) = statement.noise_multiplier {
         plan.sigma.gradient = sigma;
     }
-    let mut written = Statement::new(config, &plan, &statement.ledger, statement.steps, statement.weights_sha256.clone())
-        .map_err(|failed| failed.to_string())?;
+    let mut written =
+        Statement::new(config, &plan, &statement.chain()?, statement.steps, statement.isolation, statement.weights_sha256.clone())
+            .map_err(|failed| failed.to_string())?;
     if let (Some(again), Some(stated)) = (written.epsilon, statement.epsilon)
         && close(stated, again)
     {
@@ -137,24 +150,45 @@ fn again(config: &Config, plan: Plan, statement: &Statement) -> Found {
     Err(format!("written again from config.toml and the ledger, it has another {}", differ.join(", ")))
 }
 
-/// The ledger that was kept on the way is the one that is stated.
+/// The ledger that was kept on the way is the one that is stated, and closes with this statement.
 fn ledger(folder: &Folder, statement: &Statement) -> Found {
-    let text = folder.read(LEDGER).map_err(|failed| failed.to_string())?.ok_or("ledger.json is gone")?;
-    let kept: Ledger = serde_json::from_str(&text).map_err(|error| format!("{LEDGER}: {error}"))?;
-    // Without privacy nothing is charged on the way.
-    let expected = if statement.noise_multiplier.is_some() { statement.ledger.clone() } else { Ledger::new() };
-    match kept == expected {
-        true => Ok(format!("{LEDGER} says the same")),
-        false => Err(format!("{LEDGER} has {} charges, and is not the stated ledger", kept.events().len())),
+    let text = folder.read(LEDGER).map_err(|failed| failed.to_string())?.unwrap_or_default();
+    let kept = Chain::parse(&text).map_err(|what| format!("{LEDGER}: {what}"))?;
+    let stated = statement.chain()?;
+    kept.check(&stated.mark(), "the statement").map_err(|what| format!("{LEDGER}: {what}"))?;
+    if kept.ledger() != stated.ledger() || kept.sessions() != stated.sessions() {
+        return Err(format!("{LEDGER} has {} charges in {} sessions, and is not the stated ledger", kept.charges(), kept.sessions().len()));
     }
+    let closing = kept.closing().ok_or_else(|| format!("{LEDGER} has no closing entry: the run did not come to its end"))?;
+    let expected = statement.closing().map_err(|failed| failed.to_string())?;
+    for (name, same) in [
+        ("weights", closing.weights_sha256 == expected.weights_sha256),
+        ("configuration", closing.config_sha256 == expected.config_sha256),
+        ("privacy statement", closing.statement_sha256 == expected.statement_sha256),
+    ] {
+        if !same {
+            return Err(format!("{LEDGER} closes with the hash of another {name}"));
+        }
+    }
+    Ok(format!("{LEDGER} says the same, and closes with the hashes of weights, configuration and statement"))
+}
+
+/// The mark of a run whose sealed folder is still there.
+fn mark(folder: &Folder) -> Found {
+    let text = folder.read(LEDGER).map_err(|failed| failed.to_string())?.ok_or_else(|| format!("{LEDGER} is not there"))?;
+    let chain = Chain::parse(&text).map_err(|what| format!("{LEDGER}: {what}"))?;
+    let mark = SealedMark::read(folder).map_err(|failed| failed.to_string())?;
+    chain.check(&mark.ledger, "the sealed mark")?;
+    Ok("the ledger contains it; the run has not removed what is sealed yet (muffle resume does)".into())
 }
 
 /// What `result.json` says of privacy is what the statement says.
 fn result(folder: &Folder, config: &Config, statement: &Statement) -> Found {
-    let text = folder.read(RESULT).map_err(|failed| failed.to_string())?;
-    let text =
-        text.ok_or_else(|| format!("{RESULT} is not there: the run did not come to its end; muffle resume {}", folder.path().display()))?;
+    let text = folder.read(RESULT).map_err(|failed| failed.to_string())?.unwrap_or_default();
     let result: Value = serde_json::from_str(&text).map_err(|error| format!("{RESULT}: {error}"))?;
+    let closing = statement.closing().map_err(|failed| failed.to_string())?;
+    let mut chain = statement.chain()?;
+    chain.close(closing.clone())?;
     let expected = json!({
         "epsilon": statement.epsilon.map_or_else(|| json!("inf"), |epsilon| json!(epsilon)),
         "delta": statement.delta,
@@ -164,6 +198,11 @@ fn result(folder: &Folder, config: &Config, statement: &Statement) -> Found {
         "lot_size": statement.lot_size,
         "optimizer": config.optimizer.name,
         "private": statement.private,
+        "run_id": statement.run_id,
+        "sessions": statement.sessions.len(),
+        "ledger_head": chain.head(),
+        "weights_sha256": statement.weights_sha256,
+        "statement_sha256": closing.statement_sha256,
         "figures": if config.data.publicity() == Publicity::Public { "public" } else { "NON-PRIVATE" },
     });
     let (Value::Object(result), Value::Object(expected)) = (result, expected) else { return Err(format!("{RESULT}: an object expected")) };
@@ -215,7 +254,7 @@ fn has_checkpoints(folder: &Folder) -> bool {
     std::fs::read_dir(folder.join(CHECKPOINTS)).is_ok_and(|entries| entries.count() > 0)
 }
 
-/// The last checkpoint is that of the last step, was made under this configuration, knows of no more charges than are stated, and holds the model's weights.
+/// The last checkpoint is that of the last step, was made under this configuration, has a position of the stated ledger, and holds the model's weights.
 fn checkpoint(folder: &Folder, config: &Config, statement: &Statement) -> Found {
     let mut damage = None;
     let newest = Snapshot::newest(&folder.join(CHECKPOINTS), &mut |what| damage = Some(what.to_string()));
@@ -229,19 +268,16 @@ fn checkpoint(folder: &Folder, config: &Config, statement: &Statement) -> Found 
     if newest.belongs.config != config.digest() {
         return Err("made under another config.toml".into());
     }
-    let charges = statement.ledger.events().len();
-    if newest.belongs.charges > charges {
-        return Err(format!("it knows of {} charges, the statement of {charges}", newest.belongs.charges));
-    }
+    statement.chain()?.check(&newest.belongs.ledger, "the last checkpoint")?;
     // Low-rank additions are part of other weights by the end.
     if config.model.lora_rank > 0 {
-        return Ok(format!("step {}, this config.toml, no more charges", newest.step));
+        return Ok(format!("step {}, this config.toml, a position of the stated ledger", newest.step));
     }
     let subject = Subject::look_at(&folder.path().to_string_lossy(), &mut |_| ()).map_err(|failed| failed.to_string())?;
     let prints = |params: &Params| params.iter().map(|tensor| snapshot::fingerprint(std::iter::once(tensor))).collect::<Vec<_>>();
     let there = prints(&subject.params);
     match prints(&newest.params).iter().all(|print| there.contains(print)) {
-        true => Ok(format!("step {}, this config.toml, no more charges, the model's weights", newest.step)),
+        true => Ok(format!("step {}, this config.toml, a position of the stated ledger, the model's weights", newest.step)),
         false => Err("its weights are not the model's".into()),
     }
 }

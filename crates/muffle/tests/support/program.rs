@@ -2,7 +2,7 @@
 
 #![allow(dead_code, clippy::unwrap_used)]
 
-use accounting::Ledger;
+use muffle::chain::Chain;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -38,12 +38,12 @@ pub(crate) fn run_toml(place: &Path, steps: u64) -> PathBuf {
 
 pub(crate) fn charges(out: &Path) -> u64 {
     let Ok(text) = std::fs::read_to_string(out.join("ledger.json")) else { return 0 };
-    serde_json::from_str::<Ledger>(&text).unwrap().events().len()
+    Chain::parse(&text).unwrap().charges()
 }
 
 pub(crate) fn snapshots(out: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(out.join("checkpoints")) else { return 0 };
-    let step = |entry: std::fs::DirEntry| entry.file_name().to_str()?.strip_prefix("step-")?.parse().ok();
+    let step = |entry: std::fs::DirEntry| entry.file_name().to_str()?.strip_prefix("step-")?.split('.').next()?.parse().ok();
     entries.filter_map(|entry| step(entry.unwrap())).max().unwrap_or(0)
 }
 
