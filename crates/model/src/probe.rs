@@ -110,30 +110,11 @@ struct Given {
 impl Given {
     /// The example at `place` of a micro-batch, with a gradient in steps that suit its norm, or in these.
     fn new(engine: &mut impl Engine, at: &Params, examples: &[&Example], place: usize, scale: Option<f32>) -> Result<Self, Error> {
-        let blocks = Blocks::flat(at.len());
-        let (mut loss, mut norm) = (f64::NAN, f64::NAN);
-        let mut steps = |scale: f32, engine: &mut dyn FnMut(&mut dyn FnMut(&Observed<'_>, &mut Weights), &mut Sum) -> Result<(), Error>| {
-            let mut this = |observed: &Observed<'_>, weights: &mut Weights| {
-                (loss, norm) = (observed.loss(place), observed.norm(place, 0));
-                weights.set(place, 0, 1.0);
-            };
-            let narrow = |tensor: &tensor::Array| Accumulator::steps(tensor.len(), StepScale::Narrow(scale));
-            let mut sum = Sum::new(at.iter().map(narrow).collect());
-            engine(&mut this, &mut sum).map(|()| (loss, norm, sum))
-        };
-        let mut ask = |weigh: &mut dyn FnMut(&Observed<'_>, &mut Weights), sum: &mut Sum| {
-            engine.weighted_sum(at, examples, &Geometry::Identity, &blocks, weigh, sum)
-        };
         let scale = match scale {
             Some(scale) => scale,
-            None => {
-                let (_, norm, _) = steps(1.0, &mut ask)?;
-                // A power of two, such that no element has 2²⁵ steps or more.
-                let exponent = if norm > 0.0 && norm < 1e30 { (24.0 - norm.log2()).floor().clamp(-100.0, 100.0) } else { 0.0 };
-                exponent.exp2() as f32
-            }
+            None => suitable_scale(observe(engine, at, examples, place, 1.0)?.1),
         };
-        let (loss, norm, gradient) = steps(scale, &mut ask)?;
+        let (loss, norm, gradient) = observe(engine, at, examples, place, scale)?;
         let again = engine.losses(at, examples)?.get(place).copied().unwrap_or(f64::NAN);
         Ok(Self { losses: [loss, again], norm, scale, gradient })
     }
@@ -162,6 +143,23 @@ impl Given {
             && near(self.norm, other.norm)
             && apart <= 1e-6 * size.max(1e-12)
     }
+}
+
+/// A power of two by which no element of a gradient of this norm has 2²⁵ steps or more.
+fn suitable_scale(norm: f64) -> f32 {
+    if norm > 0.0 && norm < 1e30 { (24.0 - norm.log2()).floor().clamp(-100.0, 100.0).exp2() as f32 } else { 1.0 }
+}
+
+/// Loss, norm and gradient of the example at `place`; the others weigh nothing.
+fn observe(engine: &mut impl Engine, at: &Params, examples: &[&Example], place: usize, scale: f32) -> Result<(f64, f64, Sum), Error> {
+    let (mut loss, mut norm) = (f64::NAN, f64::NAN);
+    let mut weigh = |observed: &Observed<'_>, weights: &mut Weights| {
+        (loss, norm) = (observed.loss(place), observed.norm(place, 0));
+        weights.set(place, 0, 1.0);
+    };
+    let mut sum = Sum::new(at.iter().map(|tensor| Accumulator::steps(tensor.len(), StepScale::Narrow(scale))).collect());
+    engine.weighted_sum(at, examples, &Geometry::Identity, &Blocks::flat(at.len()), &mut weigh, &mut sum)?;
+    Ok((loss, norm, sum))
 }
 
 fn everybody(observed: &Observed<'_>, weights: &mut Weights) {

@@ -172,6 +172,22 @@ pub(crate) unsafe fn product<S: Simd, const ROWS: usize, const WIDE: usize>(
 /// `b` points to elements (p, j), p < k, j < columns, at these strides.
 pub(crate) unsafe fn pack(b: *const f32, at: Strides, k: usize, columns: usize, width: usize, to: &mut [f32]) {
     let to = &mut to[..k * width];
+    if at.col == 1 && columns == width {
+        // SAFETY: the caller's promise.
+        let copied = unsafe {
+            match width {
+                32 => copy_rows::<32>(b, at.row, to),
+                16 => copy_rows::<16>(b, at.row, to),
+                8 => copy_rows::<8>(b, at.row, to),
+                6 => copy_rows::<6>(b, at.row, to),
+                4 => copy_rows::<4>(b, at.row, to),
+                _ => false,
+            }
+        };
+        if copied {
+            return;
+        }
+    }
     if at.col == 1 {
         for (p, to) in to.chunks_exact_mut(width).enumerate() {
             // SAFETY: `columns` elements of row p, which lie end to end.
@@ -194,6 +210,19 @@ pub(crate) unsafe fn pack(b: *const f32, at: Strides, k: usize, columns: usize, 
             *to = if j < columns { unsafe { *b.add(p * at.row + j * at.col) } } else { 0.0 };
         }
     }
+}
+
+/// Copies whole rows of a length that is known to the compiler: a call for each would take longer than the copy.
+///
+/// # Safety
+/// As many rows as `to` has room for can be read, `stride` apart.
+#[inline(always)]
+unsafe fn copy_rows<const WIDTH: usize>(b: *const f32, stride: usize, to: &mut [f32]) -> bool {
+    for (p, to) in to.as_chunks_mut::<WIDTH>().0.iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        *to = unsafe { b.add(p * stride).cast::<[f32; WIDTH]>().read_unaligned() };
+    }
+    true
 }
 
 /// As [`pack`], for a matrix whose columns are contiguous and `stride` apart: eight by eight.
