@@ -338,7 +338,7 @@ pub(crate) fn prepare(scratch: &Scratch) -> io::Result<()> {
     let none: [Option<f64>; 4] = [None; 4];
     let statement = serde_json::json!({
         "version": 2, "software": "muffle", "run_id": "", "private": false, "epsilon": none[0], "delta": none[1], "promised_epsilon": none[2], "unit": null, "accountant": null,
-        "sampling": "full", "records": 10, "lot_size": 2.0, "noise_multiplier": none[3], "steps": 3, "randomness": "none",
+        "sampling": "full", "records": 10, "dropped_rows": "vacant", "lot_size": 2.0, "noise_multiplier": none[3], "isolation": "exact", "steps": 3, "randomness": "none",
         "sessions": [], "ledger": { "version": 1, "events": [["non-private", 3]] }, "ledger_head": "", "config_sha256": "", "weights_sha256": [], "covered": [], "not_covered": ["Anybody."],
     });
     scratch.put("run/model/privacy.json", statement.to_string().as_bytes())?;
