@@ -205,7 +205,16 @@ impl<E: Engine> Curator<E> {
             query.bounds.iter().try_for_each(|bound| within("clip bound over γ", bound.clip.get() / gamma.get(), 0.0..=LARGEST_GAIN))?;
         }
         let far = match query.geometry {
-            Geometry::Affine { center, scale } => check_affine(query, center, scale)?,
+            Geometry::Affine { center, scale } => {
+                // So that the sum of all weights, in its steps, stays within 64 bits.
+                let largest = |bound: &protocol::Bound| match query.clipping {
+                    Clipping::Cut => 1.0,
+                    Clipping::Automatic { gamma } => (bound.clip.get() / gamma.get()).max(1.0),
+                };
+                let sum = query.bounds.iter().map(largest).fold(1.0, f64::max) * self.holder.places() as f64;
+                within("largest sum of weights", sum, 0.0..=2f64.powi(61) / WEIGHT_STEPS)?;
+                check_affine(query, center, scale)?
+            }
             Geometry::Identity | Geometry::Tangent { .. } => 0.0,
         };
         grid::scales(query, &self.holder.uses(), self.holder.places(), far).map(Summing::Steps)

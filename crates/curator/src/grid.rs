@@ -46,6 +46,11 @@ pub(crate) fn scales(query: &GradientQuery<'_>, uses: &[usize], places: usize, f
             }
         }
     }
+    if let Geometry::Tangent { frames } = query.geometry {
+        for frame in frames {
+            within("rounding of tangent coordinates, in clip bounds,", encoding(query.at, frame, places), 0.0..=COARSEST)?;
+        }
+    }
     for (block, bound) in query.bounds.iter().enumerate() {
         let clip = bound.clip.get();
         let own = |k: &usize| query.blocks.of(*k) == block;
@@ -71,11 +76,22 @@ fn narrow(query: &GradientQuery<'_>, tensor: usize) -> StepScale {
 
 /// The largest power of two by which `size` has at most 2^`bits` steps.
 fn power_of_two(bits: f64, size: f64) -> f32 {
-    (bits - size.log2()).floor().exp2() as f32
+    (bits - size.log2()).floor().clamp(-120.0, 120.0).exp2() as f32
 }
 
 fn norm(params: &Params, tensor: usize) -> f64 {
     params[tensor].data().iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt()
+}
+
+/// How far the encoding of a whole sum, in f64, may be off in tangent coordinates, in clip bounds: chains of rank and of n terms, on sums of at most `places`·C‖B‖, times ‖R⁻¹‖.
+fn encoding(at: &Params, frame: &protocol::Frame, places: usize) -> f64 {
+    let (rows, rank) = (frame.right_basis.rows() as f64, frame.right_basis.cols() as f64);
+    let condition = norm(at, frame.right) * size(&frame.right_inverse) + norm(at, frame.left) * size(&frame.left_inverse);
+    (rows + 2.0 * rank + 8.0) * rank.sqrt() * f64::EPSILON * places as f64 * condition
+}
+
+fn size(array: &tensor::Array) -> f64 {
+    array.data().iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt()
 }
 
 /// How far rounding can move one record's encoded contribution to a block: half a step for each element, as often as it is rounded, and what the encoding makes of that.
@@ -97,7 +113,6 @@ fn rounding(query: &GradientQuery<'_>, scales: &[StepScale], uses: &[usize], blo
 
 /// The most by which an encoding lengthens what is in a tensor.
 fn gain(geometry: &Geometry, tensor: usize) -> f64 {
-    let size = |inverse: &tensor::Array| inverse.data().iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
     let Geometry::Tangent { frames } = geometry else { return 1.0 };
     let of = |frame: &protocol::Frame| {
         if frame.left == tensor {

@@ -242,10 +242,14 @@ impl<E: Engine> Holder<E> {
         let examples: Vec<&Example> = taken_places.iter().map(|example| &**example).collect();
         self.team.tick(examples.iter().map(|example| example.len()).sum());
         let Part { sum, taken } = part;
+        let centered = matches!(query.geometry, protocol::Geometry::Affine { .. });
         let weigh = &mut |seen: &model::Observed<'_>, weights: &mut model::Weights| {
             for (block, taken) in taken.iter_mut().enumerate() {
                 (0..seen.examples()).for_each(|example| weights.set(example, block, factor(seen.norm(example, block), block)));
-                // Of the weights as they count: what is not sound counts nothing. Each is rounded by itself.
+                // Of the weights as they count: what is not sound counts nothing. Each is rounded by itself. Only a center asks for it.
+                if !centered {
+                    continue;
+                }
                 *taken += weights.block(block).iter().map(|&weight| (f64::from(weight) * WEIGHT_STEPS).round() as i64).sum::<i64>();
             }
         };

@@ -113,3 +113,24 @@ fn too_little_memory_halves_the_micro_batch() {
         assert_eq!(narrow.micro_batch(), 2);
     }
 }
+
+/// What was added up before memory ran out is not added up again.
+#[test]
+fn a_lot_that_is_begun_again_counts_once() {
+    let kind = Kind::Gpt2;
+    let (net, at) = network(kind);
+    let asking = askings(kind, &net, &at, 0.5, 0.1).swap_remove(0);
+    // The first micro-batch of four fits, because two of its places are vacant; the second does not.
+    let places = || records(kind, 12).into_iter().enumerate().map(|(i, record)| Some(record).filter(|_| i > 1)).collect();
+    let release = |most: usize| {
+        let (network, _) = network(kind);
+        let records = Records::with_vacancies(places());
+        let mut curator =
+            Curator::new(Narrow { network, most }, records, curator::Sampling::Full, Door::unlimited(), Randomness::fixed(4)).unwrap();
+        curator.set_micro_batch(4);
+        (sums(&asking.ask(&mut curator, &at).unwrap(), curator.lot_size()), curator.micro_batch())
+    };
+    let ((short, two), (enough, four)) = (release(3), release(100));
+    assert_eq!((two, four), (2, 4));
+    assert!(short == enough);
+}

@@ -168,3 +168,39 @@ fn one_secret_for_all() {
     let (mut curator, at) = curator(Kind::Mlp, people(Kind::Mlp, 0, None), poisson(0.5), 5);
     assert!(curator.join(Ranks::alone(), owners(at.len(), 2)).is_err() && curator.join(Ranks::alone(), vec![0]).is_err());
 }
+
+/// Many records that point the same way, with all of their bound in a few elements: what is sent in 32 bits holds them.
+#[test]
+fn sums_of_like_records_reach_their_owner_whole() {
+    let network = || {
+        let mut build = model::Builder::numbers(1);
+        let x = build.features();
+        let head = build.map("head", 1, 2, 0.5);
+        let logits = build.linear(x, &[head], None);
+        let graph = build.finish(logits);
+        let values = graph.init(3).unwrap();
+        model::Network::new(graph, values, |name| name.contains("weight")).unwrap()
+    };
+    let bound = Bound::new(1.0, 1e-3).unwrap();
+    let release = |ranks: &Ranks| {
+        let (network, at) = network();
+        let records = Records::new(vec![Example::numbers(vec![1000.0], 0); 800]);
+        let mut curator = Curator::new(network, records, Sampling::Full, Door::unlimited(), Randomness::fixed(3)).unwrap();
+        curator.join(ranks.clone(), vec![0]).unwrap();
+        let blocks = protocol::Blocks::flat(1);
+        let query = protocol::GradientQuery {
+            at: &at,
+            geometry: &protocol::Geometry::Identity,
+            blocks: &blocks,
+            bounds: &[bound],
+            clipping: protocol::Clipping::Cut,
+        };
+        curator.draw(&Announcement::gradient(&[bound])).unwrap();
+        let mut release = curator.gradient(&query).unwrap().value;
+        curator.gather(&mut release).unwrap();
+        release
+    };
+    let alone = on(1, release).remove(0);
+    assert!(alone.iter().flat_map(|tensor| tensor.data()).any(|x| x.abs() > 0.6), "every record contributes its bound");
+    assert!(on(2, release).iter().all(|release| *release == alone));
+}

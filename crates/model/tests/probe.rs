@@ -144,3 +144,12 @@ fn a_twin_computes_the_same() {
         assert_eq!(network.losses(&params, &all).unwrap(), twin.losses(&params, &all).unwrap());
     }
 }
+
+/// A table that is also the head is rounded twice.
+#[test]
+fn uses_are_counted() {
+    for (kind, most) in [(Kind::Gpt2Tied, 2), (Kind::Llama, 1), (Kind::Mlp, 1)] {
+        let (network, _) = zoo::network(kind, 1);
+        assert_eq!(network.uses().into_iter().max(), Some(most), "{kind:?}");
+    }
+}

@@ -18,7 +18,7 @@ use std::cell::RefCell;
 /// Rows of one record that are added up in one chain of f32 operations. Rounding of a record's gradient is at most this many units of 2⁻²⁴ of Σ_t ‖x_t‖‖d_t‖.
 pub const LONGEST: usize = 512;
 
-/// What a term of fewer steps than this may be rounded through: 32-bit integers, of which so many records are added up before they are widened.
+/// Terms of fewer steps than this are rounded through 32-bit integers, of which so many records are added up before they are widened; larger ones in f64.
 pub const NARROW: f64 = (1u32 << 26) as f64;
 const NARROW_RECORDS: usize = 31;
 
@@ -33,7 +33,7 @@ pub enum Totals<'a> {
 /// How many steps a unit has.
 #[derive(Clone, Copy, Debug)]
 pub enum Scale<'a> {
-    /// So many, for terms that are known to have fewer than [`NARROW`] steps: the fastest.
+    /// So many, for terms that usually have fewer than [`NARROW`] steps: the fastest.
     Narrow(f32),
     /// So many.
     Wide(f32),
@@ -211,6 +211,17 @@ fn spread<V: pulp::bytemuck::Pod, T: pulp::bytemuck::Pod, const ROWS: usize>(til
     lanes
 }
 
+/// Whether all lanes are smaller.
+#[inline(always)]
+fn all_below<V: pulp::bytemuck::Pod>(vector: V, limit: u32) -> bool {
+    let lanes: &[u32] = pulp::bytemuck::cast_slice(std::slice::from_ref(&vector));
+    let mut largest = 0;
+    for i in 0..lanes.len() {
+        largest = largest.max(lanes[i]);
+    }
+    largest < limit
+}
+
 /// One tile of the sum. Loops are spelled out by index: an adaptor of iterators may be compiled apart, without vectors.
 struct Tile<'a> {
     job: &'a Job<'a>,
@@ -256,7 +267,6 @@ impl Tile<'_> {
     /// All records, rounded through 32-bit integers.
     #[inline(always)]
     fn narrow<S: Simd, const ROWS: usize>(&self, simd: S, scale: f32, to_int: impl Fn(S, S::f32s) -> S::i32s + Copy) {
-        let width = VECTORS * S::F32_LANES;
         let zero = simd.splat_i32s(0);
         let mut steps = [[zero; VECTORS]; ROWS];
         let mut count = 0;
@@ -264,24 +274,25 @@ impl Tile<'_> {
             let (weight, from, to) = self.record(index);
             if to - from > LONGEST {
                 self.long::<S, ROWS>(simd, weight, from, to);
-            } else if to - from == 1 {
-                // One row: its numbers, weighted, times those of the other side.
-                let (left, right) = (&self.left[from * ROWS..to * ROWS], &self.right[from * width..to * width]);
+            } else if to > from {
+                let mut terms = self.product::<S, ROWS>(simd, from, to);
+                let factor = simd.splat_f32s(weight * scale);
+                // As integers, the bits of sizes are in their order, and what is not finite is above all else.
+                let (size, mut largest) = (simd.splat_u32s(0x7fff_ffff), simd.splat_u32s(0));
                 for i in 0..ROWS {
-                    let factor = simd.splat_f32s(weight * scale * left[i]);
                     for v in 0..VECTORS {
-                        // SAFETY: a row of the copy has `width` numbers, which are `VECTORS` vectors.
-                        let right = unsafe { right.as_ptr().add(v * S::F32_LANES).cast::<S::f32s>().read_unaligned() };
-                        steps[i][v] = simd.add_i32s(steps[i][v], to_int(simd, simd.mul_f32s(factor, right)));
+                        terms[i][v] = simd.mul_f32s(factor, terms[i][v]);
+                        largest = simd.max_u32s(largest, simd.and_u32s(simd.transmute_u32s_f32s(terms[i][v]), size));
                     }
                 }
-                count += 1;
-            } else if to > from {
-                let sums = self.product::<S, ROWS>(simd, from, to);
-                let weight = simd.splat_f32s(weight * scale);
+                if !all_below(largest, (NARROW as f32).to_bits()) {
+                    // One of several uses of a tensor may be large by itself, and what is not finite adds nothing: both are seen to in f64. It depends on this record alone.
+                    self.long::<S, ROWS>(simd, weight, from, to);
+                    continue;
+                }
                 for i in 0..ROWS {
                     for v in 0..VECTORS {
-                        steps[i][v] = simd.add_i32s(steps[i][v], to_int(simd, simd.mul_f32s(weight, sums[i][v])));
+                        steps[i][v] = simd.add_i32s(steps[i][v], to_int(simd, terms[i][v]));
                     }
                 }
                 count += 1;
@@ -465,6 +476,44 @@ mod tests {
                 .map(|instructions| steps(instructions, View::new(&x, rows, a), View::new(&d, rows, b), &offsets, &[0.7; 8], scale))
                 .collect::<Vec<_>>();
             assert!(all.windows(2).all(|pair| pair[0] == pair[1]) && all[0].iter().any(|&steps| steps != 0));
+        }
+    }
+
+    /// As many large terms as there may be, of one sign: 32 bits hold what is added up in them. Larger ones go another way.
+    #[test]
+    fn sums_stay_within_their_integers() {
+        for (x, records) in [(8191.0f32, 100), (8192.0, 100), (1e6, 70), (-8191.0, 200)] {
+            let offsets: Vec<usize> = (0..=records).collect();
+            let (xs, d) = (vec![x; records], vec![8192.0; records]);
+            let totals = steps(
+                Instructions::best(),
+                View::new(&xs, records, 1),
+                View::new(&d, records, 1),
+                &offsets,
+                &vec![1.0; records],
+                Scale::Narrow(1.0),
+            );
+            assert_eq!(totals, [records as i64 * (f64::from(x) * 8192.0) as i64], "{x}");
+        }
+        // What is not finite adds nothing.
+        let totals = steps(Instructions::best(), View::new(&[1e30], 1, 1), View::new(&[1e30], 1, 1), &[0, 1], &[1.0], Scale::Narrow(1.0));
+        assert!(totals == [0] || totals == [1 << 50], "{totals:?}");
+    }
+
+    /// 2²⁴ and then ones: what follows in the same chain is lost, what begins another is not.
+    #[test]
+    fn chains_end_after_so_many_rows_of_a_record() {
+        for before in [0, 5] {
+            let rows = 2000;
+            let mut x = vec![1.0f32; before + rows];
+            x[before] = 16_777_216.0;
+            let d = vec![1.0; before + rows];
+            let offsets = if before > 0 { vec![0, before, before + rows] } else { vec![0, rows] };
+            let weights = if before > 0 { vec![0.0, 1.0] } else { vec![1.0] };
+            let (xv, dv) = (View::new(&x, before + rows, 1), View::new(&d, before + rows, 1));
+            for scale in [Scale::Narrow(1.0), Scale::Wide(1.0)] {
+                assert_eq!(steps(Instructions::best(), xv, dv, &offsets, &weights, scale), [(16_777_216 + rows - LONGEST) as i64]);
+            }
         }
     }
 

@@ -151,7 +151,10 @@ impl<'a> Traces<'a> {
                 let gain = affine.map_or(1.0, |(_, scale)| direct::largest_gain(scale));
                 self.each(norms, |example| {
                     let (ids, d) = self.lookups(*index, *gradient, example);
-                    enlarged(rest + lookup::square(ids, d, affine), gain * self.rounding(k, example))
+                    // Each row of the table is summed in f64 and rounded once.
+                    let own = lookup::square(ids, d, None);
+                    let square = if affine.is_some() { rest + lookup::square(ids, d, affine) } else { own };
+                    enlarged(square, 8.0 * UNIT * gain * own.sqrt())
                 });
             }
             ([Use::Outer { x, gradient, .. }], None) => self.each(norms, |example| {
@@ -208,24 +211,24 @@ impl<'a> Traces<'a> {
     ///
     /// If S is beyond 10³⁰ the result is infinite, and the example contributes nothing: no intermediate result of an example that does contribute leaves the range of f32.
     fn rounding(&self, k: usize, example: usize) -> f64 {
-        let (mut size, mut rows) = (0.0, 0);
+        let (mut size, mut terms) = (0.0, 8);
         for entry in &self.plan.uses[k] {
             match *entry {
                 Use::Outer { x, gradient, .. } => {
                     let (x, d) = (self.x(x, example), self.d(gradient, example));
                     size += (0..d.rows).map(|t| (embedding::square(x.row(t)) * embedding::square(d.row(t))).sqrt()).sum::<f64>();
-                    rows += d.rows;
+                    terms += d.rows.min(outer::LONGEST) + d.rows.min(DEPTH) + d.rows.div_ceil(DEPTH);
                 }
                 Use::Lookup { index, gradient } => {
                     let (_, d) = self.lookups(index, gradient, example);
                     size += (0..d.rows).map(|t| embedding::square(d.row(t)).sqrt()).sum::<f64>();
-                    rows += d.rows;
+                    // Where the gradient is made for its norm, rows of one index are added up in a chain.
+                    terms += d.rows;
                 }
                 // Made already: what is measured is what is summed.
                 Use::Vector => {}
             }
         }
-        let terms = rows.min(outer::LONGEST) + rows.min(DEPTH) + rows.div_ceil(DEPTH) + 8;
         if size <= LARGEST { terms as f64 * UNIT * size } else { f64::INFINITY }
     }
 

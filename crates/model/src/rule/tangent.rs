@@ -14,6 +14,9 @@ thread_local! {
     static SCRATCH: RefCell<[Vec<f32>; 5]> = const { RefCell::new([const { Vec::new() }; 5]) };
 }
 
+/// How much longer than the coordinates, squared, the gradients by the factors may be: frames of a condition beyond a thousand are refused, so that 2¹⁴ times is the most, at rank 16.
+const STRANGERS: f64 = (1u64 << 40) as f64;
+
 /// How far a product of so many terms is off, relative to the norms of its sides.
 fn chain(terms: usize) -> f64 {
     (terms.min(DEPTH) + terms.div_ceil(DEPTH) + 2) as f64 * UNIT
@@ -43,6 +46,9 @@ pub(crate) fn square(traces: &Traces<'_>, frame: &Frame, example: usize) -> f64 
             |which: usize, gradient: &[f32], inverse: &[f32]| (traces.rounding(which, example) + chain(r) * norm(gradient)) * norm(inverse);
         let project = 2.0 * (chain(n) + chain(r)) * (r as f64).sqrt() * norm(left_inverse) * norm(right);
         let room = factor(frame.left, left, right_inverse) + factor(frame.right, right, left_inverse) + project;
-        enlarged(embedding::square(x) + embedding::square(y), room)
+        let square = enlarged(embedding::square(x) + embedding::square(y), room);
+        // Gradients by the factors belong to one matrix, so neither is much longer than its coordinates. If underflow has made them strangers, the example is not sound.
+        let longest = (norm(left) * norm(right_inverse)).max(norm(right) * norm(left_inverse));
+        if longest * longest <= STRANGERS * square { square } else { f64::INFINITY }
     })
 }
