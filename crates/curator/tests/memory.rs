@@ -125,8 +125,7 @@ fn a_lot_that_is_begun_again_counts_once() {
     let release = |most: usize| {
         let (network, _) = network(kind);
         let records = Records::with_vacancies(places());
-        let mut curator =
-            Curator::new(Narrow { network, most }, records, curator::Sampling::Full, Door::unlimited(), Randomness::fixed(4)).unwrap();
+        let mut curator = Curator::new(Narrow { network, most }, records, Sampling::Full, Door::unlimited(), Randomness::fixed(4)).unwrap();
         curator.set_micro_batch(4);
         (sums(&asking.ask(&mut curator, &at).unwrap(), curator.lot_size()), curator.micro_batch())
     };

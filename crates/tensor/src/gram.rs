@@ -4,6 +4,7 @@
 //! gradient, only two Gram matrices. They are symmetric: only the upper half is computed, which no product of the usual kind does.
 
 use crate::simd::vectorised;
+use crate::tile::Instructions;
 use pulp::{Simd, WithSimd};
 use std::cell::RefCell;
 
@@ -40,10 +41,18 @@ impl Rows<'_> {
 }
 
 /// Columns that are worked through for all pairs of rows before the next ones. They are copied together first: rows that lie a power of two apart would
-/// crowd each other out of the caches. They are also what is summed in f32; the sums of stretches are f64. So, with eight lanes, no product passes more than
+/// crowd each other out of the caches. They are also what is summed in f32; the sums of stretches are f64. So, with 64 columns for each lane, no product passes more than
 /// 64 + 3 roundings, and an entry is off by at most 4.1e-6 of √(x_s·x_s · x_t·x_t); errors of both signs leave a tenth of that. Shorter stretches were measured:
 /// half as long takes a fifth more time.
-const STRETCH: usize = 512;
+fn stretch() -> usize {
+    64 * match Instructions::best() {
+        // The kernel uses eight lanes on either.
+        Instructions::Avx512 | Instructions::Avx2 => 8,
+        Instructions::Neon => 4,
+        Instructions::Portable => 1,
+    }
+}
+
 /// Numbers between the copies of two rows' ends and beginnings, for the same reason.
 const GAP: usize = 16;
 
@@ -61,8 +70,9 @@ pub fn gram(x: Rows<'_>, out: &mut [f64]) {
     assert_eq!(out.len(), x.rows * x.rows, "a square");
     out.fill(0.0);
     COLUMNS.with_borrow_mut(|columns| {
-        for from in (0..x.width).step_by(STRETCH) {
-            let width = STRETCH.min(x.width - from);
+        let stretch = stretch();
+        for from in (0..x.width).step_by(stretch) {
+            let width = stretch.min(x.width - from);
             let stride = width.next_multiple_of(GAP) + GAP;
             if columns.len() < x.rows * stride {
                 columns.resize(x.rows * stride, 0.0);

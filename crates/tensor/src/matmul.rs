@@ -12,6 +12,9 @@
 //! # Checked by
 //! `tests::a_row_does_not_depend_on_the_others`, `tests::threads_do_not_matter`, `tests::an_element_is_a_sum_over_stretches_of_chains`
 
+// Loops are spelled out by index: an adaptor of iterators may be compiled apart, without vectors.
+#![allow(clippy::needless_range_loop)]
+
 use crate::Array;
 use crate::parallel::Shared;
 use crate::tile::{self, Instructions, Kernel, MOST_COLUMNS, Strides, VECTORS, dispatch};

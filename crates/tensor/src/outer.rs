@@ -9,6 +9,9 @@
 //! # Checked by
 //! `tests::records_do_not_reach_each_other`, `tests::it_is_the_sum`, `tests::every_instruction_set_gives_the_same_steps`
 
+// Loops are spelled out by index: an adaptor of iterators may be compiled apart, without vectors.
+#![allow(clippy::needless_range_loop)]
+
 use crate::matmul::View;
 use crate::tile::{self, Instructions, Kernel, MOST_COLUMNS, Strides, VECTORS, dispatch};
 use pulp::Simd;
@@ -49,7 +52,7 @@ pub fn to_steps(x: f64) -> i64 {
     const MAGIC: f64 = 6_755_399_441_055_744.0;
     let x = if x > MOST { MOST } else { x };
     let x = if x < -MOST { -MOST } else { x };
-    let x = if x == x { x } else { 0.0 };
+    let x = if x.is_nan() { 0.0 } else { x };
     ((x + MAGIC).to_bits() as i64).wrapping_sub(MAGIC.to_bits() as i64)
 }
 
@@ -222,7 +225,7 @@ fn all_below<V: pulp::bytemuck::Pod>(vector: V, limit: u32) -> bool {
     largest < limit
 }
 
-/// One tile of the sum. Loops are spelled out by index: an adaptor of iterators may be compiled apart, without vectors.
+/// One tile of the sum.
 struct Tile<'a> {
     job: &'a Job<'a>,
     left: &'a [f32],
@@ -251,8 +254,11 @@ impl Tile<'_> {
     }
 
     /// The part of row i of the totals that the tile covers.
+    ///
+    /// # Safety
+    /// `to` are the totals of this job, and no other slice of this row is in use.
     #[inline(always)]
-    fn row<T>(&self, to: *mut T, i: usize) -> &mut [T] {
+    unsafe fn row<'t, T>(&self, to: *mut T, i: usize) -> &'t mut [T] {
         assert!(i < self.sides.0);
         // SAFETY: rows and columns of a tile are inside the totals and belong to this task.
         unsafe { std::slice::from_raw_parts_mut(to.add(self.at(i)), self.sides.1) }
@@ -314,7 +320,8 @@ impl Tile<'_> {
         let To::Steps(to) = self.job.to else { return };
         let steps: [[i32; MOST_COLUMNS]; ROWS] = spread(steps);
         for i in 0..ROWS.min(self.sides.0) {
-            let row = self.row(to, i);
+            // SAFETY: the totals of this job; one slice at a time.
+            let row = unsafe { self.row(to, i) };
             for j in 0..row.len().min(MOST_COLUMNS) {
                 row[j] = row[j].wrapping_add(i64::from(steps[i][j]));
             }
@@ -358,20 +365,23 @@ impl Tile<'_> {
     fn add(&self, i: usize, weight: f64, term: &[f64; MOST_COLUMNS]) {
         match (self.job.to, self.job.scale) {
             (To::Float(to), _) => {
-                let row = self.row(to, i);
+                // SAFETY: the totals of this job; one slice at a time.
+                let row = unsafe { self.row(to, i) };
                 for j in 0..row.len().min(MOST_COLUMNS) {
                     row[j] += weight * term[j];
                 }
             }
             (To::Steps(to), Some(Scale::Narrow(scale) | Scale::Wide(scale))) => {
-                let row = self.row(to, i);
+                // SAFETY: the totals of this job; one slice at a time.
+                let row = unsafe { self.row(to, i) };
                 let weight = weight * f64::from(scale);
                 for j in 0..row.len().min(MOST_COLUMNS) {
                     row[j] = row[j].wrapping_add(to_steps(weight * term[j]));
                 }
             }
             (To::Steps(to), Some(Scale::Each(each))) => {
-                let row = self.row(to, i);
+                // SAFETY: the totals of this job; one slice at a time.
+                let row = unsafe { self.row(to, i) };
                 let each = &each[self.at(i)..][..row.len()];
                 for j in 0..row.len().min(MOST_COLUMNS) {
                     row[j] = row[j].wrapping_add(to_steps(weight * term[j] * f64::from(each[j])));

@@ -9,6 +9,9 @@
 //! # Checked by
 //! `matmul::tests::an_element_is_a_sum_over_stretches_of_chains`, on every instruction set that the processor has, and `outer::tests::every_instruction_set_gives_the_same_steps`
 
+// Loops are spelled out by index: an adaptor of iterators may be compiled apart, without vectors.
+#![allow(clippy::needless_range_loop)]
+
 use pulp::Simd;
 
 /// Vectors side by side in a tile.
