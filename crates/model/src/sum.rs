@@ -190,13 +190,13 @@ mod tests {
         for scale in scales {
             let mut sum = Accumulator::steps(2, scale.clone());
             for _ in 0..3 {
-                sum.add(0.5, [0.3, -1.1].into_iter());
+                sum.add(0.5, [0.3, -1.3].into_iter());
             }
             sum.add(0.0, [f64::NAN, f64::INFINITY].into_iter());
             sum.add(0.5, [0.3, f64::INFINITY].into_iter());
-            // 0.15 is one step of an eighth, 0.55 four of them or one of a half.
+            // 0.15 is one step of an eighth, 0.65 five of them or one of a half.
             assert_eq!(sum.value(0), 3.0 / 8.0, "{scale:?}");
-            assert_eq!(sum.value(1), if matches!(scale, StepScale::Each(_)) { -3.0 / 2.0 } else { -12.0 / 8.0 }, "{scale:?}");
+            assert_eq!(sum.value(1), if matches!(scale, StepScale::Each(_)) { -3.0 / 2.0 } else { -15.0 / 8.0 }, "{scale:?}");
         }
     }
 
