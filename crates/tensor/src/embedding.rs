@@ -33,7 +33,7 @@ pub fn scatter(width: usize, ids: &[u32], d: &[f32], dtable: &mut [f32], order: 
     });
 }
 
-/// Adds Σ_r w_r · Σ_{t ∈ r} e(ids[t]) ⊗ d[t] to `totals`, a table with `width` columns, where record r has the rows `offsets[r] .. offsets[r + 1]`. A record of weight 0 is not read. `order` is
+/// Adds Σ_r w_r · Σ_{t ∈ r} e(id_t) ⊗ d_t to `totals`, a table with `width` columns, where record r has the rows `offsets[r] .. offsets[r + 1]`. A record of weight 0 is not read. `order` is
 /// scratch.
 ///
 /// # Claim

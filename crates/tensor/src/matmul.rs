@@ -4,7 +4,7 @@
 //! An element of a product is a function of its row of the left side, its column of the right side and `alpha` alone: the same bits whatever other rows and columns
 //! there are, how many, in which order, on how many threads, and on which instruction set.
 //! # Why
-//! An element is a sum over stretches of [`DEPTH`] terms, in rising order, each of them a chain in a register ([`crate::tile`]). Where stretches begin depends on the length of
+//! An element is a sum over stretches of [`DEPTH`] terms, in rising order, each of them a chain in a register (`tile.rs`). Where stretches begin depends on the length of
 //! the sum only. Everything else (which tile an element is in, whether the right side is copied first, which thread does it) decides when an element is computed, not how.
 //!
 //! Libraries choose their kernel, and with it the order of a sum, by the number of rows, so that whether a record is present changes how others' activations are rounded. That is

@@ -4,7 +4,7 @@
 //! In whole steps of a grid the result is *exactly* the sum over the records of terms each of which is a function of that record's own rows and weight: the same integers whatever other
 //! records are in the batch, in which order and how many, on how many threads and on which instruction set.
 //! # Why
-//! A record's rows are multiplied and added up in registers ([`crate::tile`]), at most [`LONGEST`] in a row, counted from the record's first row; longer records are continued in f64. Then
+//! A record's rows are multiplied and added up in registers (`tile.rs`), at most [`LONGEST`] in a row, counted from the record's first row; longer records are continued in f64. Then
 //! the term is multiplied by its weight and rounded to the grid, and integers are added, which no order changes. A record of weight 0 is not read.
 //! # Checked by
 //! `tests::records_do_not_reach_each_other`, `tests::it_is_the_sum`, `tests::every_instruction_set_gives_the_same_steps`
