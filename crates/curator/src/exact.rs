@@ -9,9 +9,6 @@ use protocol::{Announcement, GradientQuery, LossQuery, Noisy, Oracle, Params, Re
 use ranks::Ranks;
 use tensor::Array;
 
-/// Losses are added up in whole steps, of which this has 2³⁸.
-const LARGEST_LOSS: f64 = 16_384.0;
-
 /// An oracle that neither clips nor adds noise. Its ledger holds non-private events: ε = ∞.
 pub struct Exact<E> {
     holder: Holder<E>,
@@ -106,9 +103,7 @@ impl<E: Engine> Oracle for Exact<E> {
     fn loss(&mut self, query: &LossQuery<'_>) -> Result<Noisy<f64>, Refused> {
         self.holder.check_params(query.at)?;
         let lot = self.lot.take().ok_or_else(|| Refused::Query("no lot has been drawn".into()))?;
-        let sums = self
-            .holder
-            .losses(&lot, query.at, LARGEST_LOSS, |loss| if loss.is_nan() { 0.0 } else { loss.clamp(-LARGEST_LOSS, LARGEST_LOSS) });
+        let sums = self.holder.plain_losses(&lot, query.at);
         self.lot = Some(lot);
         Ok(Noisy { value: sums?.out().tensors[0][0] / self.sampler.lot_size(), std: vec![0.0] })
     }

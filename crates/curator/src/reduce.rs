@@ -64,18 +64,19 @@ impl Team {
         self.ranks.sum_onto(&self.parts, onto, few).wait().map_err(refused)
     }
 
-    /// Adds a few integers up over all processes.
-    pub(crate) fn sum_few(&self, numbers: &mut [i64]) -> Result<(), Refused> {
+    /// Adds a few numbers up over all processes, in the order of ranks: on all of them the same, bit for bit.
+    pub(crate) fn sum_few<A: Number>(&self, numbers: &mut [A]) -> Result<(), Refused> {
         if self.is_alone() {
             return Ok(());
         }
         let all = self.ranks.everybodys(bytemuck::cast_slice(numbers).to_vec()).map_err(refused)?;
-        numbers.fill(0);
+        numbers.fill(A::zeroed());
         for theirs in all {
-            if theirs.len() != 8 * numbers.len() {
+            if theirs.len() != size_of_val(numbers) {
                 return Err(Refused::Failed("another process sums something else".into()));
             }
-            numbers.iter_mut().zip(theirs.as_chunks().0).for_each(|(sum, bytes)| *sum += i64::from_ne_bytes(*bytes));
+            let theirs: Vec<A> = bytemuck::pod_collect_to_vec(&theirs);
+            numbers.iter_mut().zip(theirs).for_each(|(sum, own)| *sum += own);
         }
         Ok(())
     }

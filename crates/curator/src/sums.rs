@@ -5,7 +5,7 @@ use crate::reduce::Team;
 use crate::{Private, Records};
 use model::{Accumulator, Engine, Example, Isolation, StepScale, Sum};
 use protocol::{GradientQuery, Params, Refused, Role, Trainable};
-use ranks::Ranks;
+use ranks::{Number, Ranks};
 use rayon::prelude::*;
 use std::borrow::Cow;
 
@@ -102,7 +102,7 @@ impl<E: Engine> Holder<E> {
     }
 
     /// Goes through a lot, and where there is not enough memory again from the start with half as many records at a time, now and from then on. What is summed does not depend on it: not a bit, for sums in steps (claim 2).
-    fn with_room<T>(&mut self, go: impl Fn(&mut Self, usize) -> Result<T, Short>) -> Result<T, Refused> {
+    fn with_room<T>(&mut self, mut go: impl FnMut(&mut Self, usize) -> Result<T, Short>) -> Result<T, Refused> {
         loop {
             match go(self, self.micro_batch) {
                 Ok(done) => return Ok(done),
@@ -155,7 +155,10 @@ impl<E: Engine> Holder<E> {
                 let part = self.part(&places, query, summing, &factor)?;
                 (part.sum.into_tensors().into_iter().map(values).collect(), part.taken)
             }
-            Summing::Steps(scales) => self.exactly_together(&places, self.team.most_places(lot.within().len()), query, scales, &factor)?,
+            Summing::Steps(scales) => {
+                let most = self.team.most_places(lot.within().len());
+                self.exactly_together(&places, most, query, summing, scales, &factor)?
+            }
             Summing::Float => {
                 let part = self.part(&places, query, summing, &factor)?;
                 self.team.rest();
@@ -177,21 +180,21 @@ impl<E: Engine> Holder<E> {
         places: &[usize],
         most: usize,
         query: &GradientQuery<'_>,
+        summing: &Summing,
         scales: &[StepScale],
         factor: &impl Fn(f64, usize) -> f64,
     ) -> Result<(Vec<Vec<f64>>, Vec<i64>), Refused> {
-        let summing = Summing::Steps(scales.to_vec());
         let lost = |lost: ranks::Lost| Refused::Failed(lost.to_string());
         let (before, last) = places.split_at(places.len().saturating_sub(LAST_RECORDS));
         let mut taken = vec![0; query.blocks.count()];
         let mut under_way = None;
         // Whether any process has more than a few, which all answer alike.
         if most > LAST_RECORDS {
-            let part = self.part(before, query, &summing, factor)?;
+            let part = self.part(before, query, summing, factor)?;
             taken = part.taken;
             under_way = Some(self.team.begin_sum(steps(part.sum)));
         }
-        let few = self.part(last, query, &summing, factor)?;
+        let few = self.part(last, query, summing, factor)?;
         // What is left is the others' doing.
         self.team.rest();
         taken.iter_mut().zip(few.taken).for_each(|(taken, few)| *taken += few);
@@ -219,9 +222,7 @@ impl<E: Engine> Holder<E> {
         factor: &impl Fn(f64, usize) -> f64,
     ) -> Result<Part, Refused> {
         let mut part = Part { sum: summing.zeros(query.at), taken: Vec::new() };
-        let part_of = std::cell::RefCell::new(&mut part);
         self.with_room(|holder, micro_batch| {
-            let mut part = part_of.borrow_mut();
             part.sum.clear();
             part.taken.clear();
             part.taken.resize(query.blocks.count(), 0);
@@ -256,7 +257,7 @@ impl<E: Engine> Holder<E> {
         Ok(self.engine.weighted_sum(query.at, &examples, query.geometry, query.blocks, weigh, sum)?)
     }
 
-    /// Σ clip(loss) over a lot, in whole steps, of which `bound` has at most 2³⁸.
+    /// Σ clip(loss) over a lot, in whole steps, of which `bound` has at most 2³⁸: exact, as sums of gradients are.
     pub(crate) fn losses(
         &mut self,
         lot: &Private<Vec<usize>>,
@@ -264,22 +265,33 @@ impl<E: Engine> Holder<E> {
         bound: f64,
         clip: impl Fn(f64) -> f64,
     ) -> Result<Private<Sums>, Refused> {
-        let own = self.team.own_places(lot.within());
         let steps = (LOSS_BITS - bound.log2()).floor().exp2();
+        let sum = self.sum_losses(lot, at, |loss| (clip(loss) * steps).round_ties_even() as i64)?;
+        Ok(Private::new(Sums { tensors: vec![vec![sum as f64 / steps]] }))
+    }
+
+    /// Σ loss over a lot, in floating point: without privacy.
+    pub(crate) fn plain_losses(&mut self, lot: &Private<Vec<usize>>, at: &Params) -> Result<Private<Sums>, Refused> {
+        let sum = self.sum_losses(lot, at, |loss| loss)?;
+        Ok(Private::new(Sums { tensors: vec![vec![sum]] }))
+    }
+
+    /// The sum over a lot, on all processes, of what is made of each record's loss.
+    fn sum_losses<A: Number>(&mut self, lot: &Private<Vec<usize>>, at: &Params, term: impl Fn(f64) -> A) -> Result<A, Refused> {
+        let own = self.team.own_places(lot.within());
         let mut sum = self.with_room(|holder, micro_batch| {
-            let mut sum = vec![0i64];
+            let mut sum = A::zeroed();
             for places in own.chunks(micro_batch) {
                 let taken_places = taken_places(&holder.records, places)?;
                 let examples: Vec<&Example> = taken_places.iter().map(|example| &**example).collect();
                 holder.team.tick(examples.iter().map(|example| example.len()).sum());
-                let losses = holder.engine.losses(at, &examples)?;
-                sum[0] += losses.into_iter().map(|loss| (clip(loss) * steps).round_ties_even() as i64).sum::<i64>();
+                holder.engine.losses(at, &examples)?.into_iter().for_each(|loss| sum += term(loss));
             }
             Ok(sum)
         })?;
         self.team.rest();
-        self.team.sum_few(&mut sum)?;
-        Ok(Private::new(Sums { tensors: vec![vec![sum[0] as f64 / steps]] }))
+        self.team.sum_few(std::slice::from_mut(&mut sum))?;
+        Ok(sum)
     }
 }
 

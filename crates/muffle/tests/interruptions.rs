@@ -4,6 +4,10 @@
 #![cfg(all(unix, debug_assertions))]
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/folders.rs"]
+mod folders;
+
+use folders::copy;
 use model::hf::{self, Architecture, SaveOptions};
 use model::patches::Grid;
 use model::{Checkpoint, Cnn};
@@ -164,19 +168,6 @@ fn killed_at_every_write_of_a_resumed_run() {
         if !was_killed(&output) {
             assert!(operation > 80, "only {operation} operations");
             break;
-        }
-    }
-}
-
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let there = to.join(path.file_name().unwrap());
-        if path.is_dir() {
-            copy(&path, &there);
-        } else {
-            std::fs::copy(&path, &there).unwrap();
         }
     }
 }

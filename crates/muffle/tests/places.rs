@@ -5,7 +5,7 @@
 #[path = "support/program.rs"]
 mod program;
 
-use program::muffle;
+use program::{muffle, write_tokenizer};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,12 +14,7 @@ const ROWS: usize = 60;
 
 /// A tokenizer of public texts, and a RUN.toml that evaluates on nothing: what is printed then depends on no noise.
 fn prepare(place: &Path, data: &str) {
-    let words: Vec<String> =
-        muffle::corpus::pairs(muffle::corpus::Part::Validation, 200).into_iter().map(|pair| pair.source + &pair.target).collect();
-    tasks::Tokenizer::train(words.iter().map(String::as_str), 400, &["<bos>", "<eos>"])
-        .unwrap()
-        .save(&place.join("tokenizer.json"))
-        .unwrap();
+    write_tokenizer(place);
     let text = format!(
         "[model]\ntokenizer = \"tokenizer.json\"\n[data]\n{data}\n[privacy]\nepsilon = 8.0\nadjacency = \"replace-one\"\n\
          [training]\nepochs = 0.5\ncheckpoint_every = 3\n"

@@ -2,7 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/folders.rs"]
+mod folders;
+
 use accounting::{Composition, Ledger};
+use folders::copy;
 use muffle::chain::Chain;
 use muffle::config::Config;
 use muffle::run::{Begun, Progress, Silent, Watch, resume, train};
@@ -104,19 +108,6 @@ fn put_back(folder: &Path, charges: u64) {
     let sessions: Vec<_> = whole.sessions().iter().filter(|session| session.charges <= charges).cloned().collect();
     let older = Chain::rebuild(whole.run_id(), &events, &sessions).unwrap();
     std::fs::write(folder.join("ledger.json"), older.to_text().unwrap()).unwrap();
-}
-
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let there = to.join(path.file_name().unwrap());
-        if path.is_dir() {
-            copy(&path, &there);
-        } else {
-            std::fs::copy(&path, &there).unwrap();
-        }
-    }
 }
 
 #[test]

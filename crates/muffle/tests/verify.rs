@@ -2,7 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/folders.rs"]
+mod folders;
+
 use accounting::Ledger;
+use folders::copy;
 use muffle::chain::Chain;
 use muffle::config::{Auto, Config, Publicity};
 use muffle::run::{Begun, Progress, Silent, Watch, resume, train};
@@ -63,19 +67,6 @@ fn trained(more: &str) -> (TempDir, PathBuf) {
 
 /// One run for all tests that only read it or work on a copy.
 static RUN: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| trained(""));
-
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let there = to.join(path.file_name().unwrap());
-        if path.is_dir() {
-            copy(&path, &there);
-        } else {
-            std::fs::copy(&path, &there).unwrap();
-        }
-    }
-}
 
 /// A copy of the run, to be tampered with.
 fn a_copy() -> (TempDir, PathBuf) {

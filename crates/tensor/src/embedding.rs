@@ -93,7 +93,7 @@ unsafe impl Sync for Place<'_> {}
 
 impl Place<'_> {
     /// # Safety
-    /// The elements `at .. at + len` lie inside the totals, which are borrowed, and nobody else uses them meanwhile.
+    /// The elements `at .. at + len` lie inside the totals, which are borrowed, and no other task uses them meanwhile.
     unsafe fn add(self, at: usize, len: usize, weight: f64, sums: &[f64; COLUMNS]) {
         match self {
             Self::Float(to) => {

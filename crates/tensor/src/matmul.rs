@@ -208,7 +208,7 @@ struct Cut {
 }
 
 impl Cut {
-    /// A few tasks for each thread. Columns are cut first: whoever has some rows of a column copies the whole column.
+    /// A few tasks for each thread. Columns are cut first: a task that has some rows of a column copies the whole column.
     fn new(m: usize, n: usize, threads: usize) -> Self {
         let wanted = 3 * threads;
         let columns =
@@ -261,7 +261,7 @@ thread_local! {
 }
 
 impl Job {
-    /// Computes some rows and at most [`GROUP`] columns. Nobody else computes them.
+    /// Computes some rows and at most [`GROUP`] columns. No other task computes them.
     fn compute(self, instructions: Instructions, rows: (usize, usize), columns: (usize, usize)) {
         COPY.with_borrow_mut(|copy| {
             if copy.len() < DEPTH * (GROUP + MOST_COLUMNS) {

@@ -13,6 +13,14 @@ pub(crate) fn muffle(arguments: &[&str]) -> Command {
     command
 }
 
+/// Writes a tokenizer of public texts, `tokenizer.json`.
+pub(crate) fn write_tokenizer(place: &Path) {
+    let words: Vec<String> =
+        muffle::corpus::pairs(muffle::corpus::Part::Validation, 200).into_iter().map(|pair| pair.source + &pair.target).collect();
+    let tokenizer = tasks::Tokenizer::train(words.iter().map(String::as_str), 400, &["<bos>", "<eos>"]).unwrap();
+    tokenizer.save(&place.join("tokenizer.json")).unwrap();
+}
+
 /// A small run on files: its RUN.toml.
 pub(crate) fn run_toml(place: &Path, steps: u64) -> PathBuf {
     let texts = |part, count| {
@@ -21,12 +29,7 @@ pub(crate) fn run_toml(place: &Path, steps: u64) -> PathBuf {
     };
     std::fs::write(place.join("people.txt"), texts(muffle::corpus::Part::Train, 300)).unwrap();
     std::fs::write(place.join("public.txt"), texts(muffle::corpus::Part::Validation, 20)).unwrap();
-    let words: Vec<String> =
-        muffle::corpus::pairs(muffle::corpus::Part::Validation, 200).into_iter().map(|pair| pair.source + &pair.target).collect();
-    tasks::Tokenizer::train(words.iter().map(String::as_str), 400, &["<bos>", "<eos>"])
-        .unwrap()
-        .save(&place.join("tokenizer.json"))
-        .unwrap();
+    write_tokenizer(place);
     let text = format!(
         "[model]\ntokenizer = \"tokenizer.json\"\n[data]\ntrain = \"people.txt\"\nvalidation = \"public.txt\"\nevaluation_data = \"public\"\nmax_length = 129\n\
          [privacy]\nepsilon = 8.0\n[training]\nsteps = {steps}\nlot_size = 10\ncheckpoint_every = 3\n[evaluation]\nevery = 5\nsamples = 1\nbeams = 2\nmax_new_tokens = 5\n"
