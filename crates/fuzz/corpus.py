@@ -315,7 +315,7 @@ charged = chain([[[poisson, 4]], [[poisson, 6]]])
 statement = {
     "version": 2, "software": "muffle 0.1.0", "run_id": charged["run_id"], "private": True, "epsilon": 1.5, "delta": 1e-5, "promised_epsilon": 2.0, "unit": {"adjacency": "add-remove", "rows": 1},
     "accountant": "pld", "sampling": "poisson", "records": 100, "dropped_rows": "vacant", "lot_size": 10.0, "noise_multiplier": 1.1, "noise": "grid", "isolation": "exact", "steps": 10, "randomness": "the operating system",
-    "sessions": charged["sessions"], "ledger": {"version": 1, "events": [[poisson, 10]]}, "ledger_head": charged["head"], "config_sha256": "00" * 32, "weights_sha256": [["model.safetensors", "00"]], "covered": ["Everybody."], "not_covered": [],
+    "sessions": charged["sessions"], "ledger": {"version": 1, "events": [[poisson, 10]]}, "ledger_head": charged["head"], "config_sha256": "00" * 32, "weights_sha256": [["model.safetensors", "00"]], "covered": ["Every row."], "not_covered": [],
 }
 put("statement", "private.json", json.dumps(statement, indent=1))
 put("statement", "float.json", json.dumps(statement | {"noise": "float", "isolation": "up-to-rounding", "dropped_rows": "public"}))

@@ -75,9 +75,9 @@ fn groups_in_poisson_lots_under_replacement() {
 
 #[test]
 fn groups_without_sampling() {
-    let everybody = Lots::Poisson { rate: Rate::new(1.0).unwrap() };
+    let every_row = Lots::Poisson { rate: Rate::new(1.0).unwrap() };
     for (sigma, epochs, adjacency, rows, at_small_delta) in UNSAMPLED {
-        for lots in [Lots::ShuffledEpoch, Lots::Full, everybody] {
+        for lots in [Lots::ShuffledEpoch, Lots::Full, every_row] {
             let cost = cost(lots, sigma, epochs, adjacency, rows);
             let ours = cost.epsilon(Accountant::Pld, Delta::new(1e-5).unwrap()).unwrap().epsilon;
             assert!((ours / at_small_delta - 1.0).abs() < 1e-6, "{lots:?} {}: {ours} / {at_small_delta}", cost.unit());

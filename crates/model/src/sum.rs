@@ -129,11 +129,6 @@ impl Sum {
         Self::new(like.iter().map(|tensor| Accumulator::Float(vec![0.0; tensor.len()])).collect())
     }
 
-    /// Zeros in steps of which a unit has `scale`, for tensors of these shapes.
-    pub fn steps(like: &Params, scale: f32) -> Self {
-        Self::new(like.iter().map(|tensor| Accumulator::steps(tensor.len(), StepScale::Wide(scale))).collect())
-    }
-
     /// The tensors.
     pub fn iter(&self) -> std::slice::Iter<'_, Accumulator> {
         self.tensors.iter()

@@ -48,7 +48,8 @@ fn given(network: &mut Network, at: &Params, examples: &[&Example], place: usize
         seen = (observed.loss(place).to_bits(), (0..at.len()).map(|block| observed.norm(place, block).to_bits()).collect());
         (0..at.len()).for_each(|block| weights.set(place, block, 0.7));
     };
-    let mut sum = Sum::steps(at, 2f32.powi(24));
+    let scale = StepScale::Wide(2f32.powi(24));
+    let mut sum = Sum::new(at.iter().map(|tensor| Accumulator::steps(tensor.len(), scale.clone())).collect());
     network.weighted_sum(at, examples, &Geometry::Identity, &blocks, &mut weigh, &mut sum).unwrap();
     let steps = sum.iter().flat_map(|sum| (0..sum.len()).map(move |i| sum.value(i))).collect();
     (seen.0, seen.1, steps)

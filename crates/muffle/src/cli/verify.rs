@@ -113,7 +113,7 @@ fn text(verdict: &Verdict) -> String {
         (Some(statement), Some(price)) if statement.private => {
             format!("Consistent{so_far}: ε = {} at δ = {} ({}).", up(price.epsilon, 3), up_e(price.delta), price.unit)
         }
-        _ => format!("Consistent{so_far}, and what it says is that NOBODY IS PROTECTED."),
+        _ => format!("Consistent{so_far}, and what it says is that this model is NOT PRIVATE."),
     });
     lines.join("\n")
 }
