@@ -139,6 +139,9 @@ pub fn main() -> ExitCode {
         Err(failure) => {
             if ranks::launcher().is_none_or(|(rank, _)| rank == 0) {
                 eprintln!("muffle: {failure}");
+            } else {
+                // The launcher kills the other ranks as soon as one fails: rank 0 prints first.
+                std::thread::sleep(std::time::Duration::from_secs(2));
             }
             return ExitCode::from(failure.code());
         }
