@@ -6,11 +6,14 @@ mod tidy;
 
 use std::process::{Command, ExitCode};
 
-const USAGE: &str = "usage: cargo xtask check [--skip-tests] | cargo xtask tidy | cargo xtask supply
+const USAGE: &str =
+    "usage: cargo xtask check [--skip-tests] | cargo xtask tidy | cargo xtask supply
 
 check   format, lints, documentation, tests, supply and tidy; the first failure ends it
-tidy    only what no other tool looks at: the crate graph, file lengths, links, stubs, the list of what the compiler does not check
-supply  what of others is built in: sources, licences, build scripts, versions, how many; cargo-deny if it is there";
+tidy    only what no other tool looks at: the crate graph, file lengths, links, stubs, the list of \
+what the compiler does not check
+supply  what of others is built in: sources, licences, build scripts, versions, how many; \
+cargo-deny if it is there";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -33,7 +36,11 @@ fn main() -> ExitCode {
 
 fn check(tests: bool) -> Result<(), String> {
     cargo("format", &["fmt", "--all", "--check"], &[])?;
-    cargo("lints", &["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
+    cargo(
+        "lints",
+        &["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"],
+        &[],
+    )?;
     cargo(
         "documentation",
         &["doc", "--locked", "--workspace", "--no-deps", "--document-private-items"],

@@ -1,4 +1,5 @@
-//! Licence expressions as crates write them: `(MIT OR Apache-2.0) AND Unicode-3.0`, `Apache-2.0 WITH LLVM-exception`, and the old `MIT/Apache-2.0`.
+//! Licence expressions as crates write them: `(MIT OR Apache-2.0) AND Unicode-3.0`, `Apache-2.0
+//! WITH LLVM-exception`, and the old `MIT/Apache-2.0`.
 
 /// Whether an expression can be satisfied by licences that are allowed.
 ///
@@ -92,7 +93,18 @@ mod tests {
         let exception = known(&["Apache-2.0 WITH LLVM-exception"]);
         assert_eq!(super::allowed("Apache-2.0 WITH LLVM-exception", &exception), Ok(true));
         assert_eq!(super::allowed("Apache-2.0", &exception), Ok(false));
-        for nonsense in ["", "MIT OR", "(MIT", "MIT)", "MIT MIT", "OR", "MIT WITH", "AND MIT", "see LICENSE", "MIT, ISC"] {
+        for nonsense in [
+            "",
+            "MIT OR",
+            "(MIT",
+            "MIT)",
+            "MIT MIT",
+            "OR",
+            "MIT WITH",
+            "AND MIT",
+            "see LICENSE",
+            "MIT, ISC",
+        ] {
             assert!(super::allowed(nonsense, &mit).is_err(), "{nonsense}");
         }
     }

@@ -1,7 +1,9 @@
-//! What of others is built into the program: where it comes from, under which licence, what of it runs at build time, how much there is, what is there twice.
+//! What of others is built into the program: where it comes from, under which licence, what of it
+//! runs at build time, how much there is, what is there twice.
 //!
-//! The policy is `deny.toml`, which cargo-deny reads as well. Here it is checked without any other tool and, but for crates of other platforms that were never
-//! downloaded, without a network. What needs both is the list of known vulnerabilities.
+//! The policy is `deny.toml`, which cargo-deny reads as well. Here it is checked without any other
+//! tool and, but for crates of other platforms that were never downloaded, without a network. What
+//! needs both is the list of known vulnerabilities.
 
 use crate::spdx;
 use serde_json::Value;
@@ -11,7 +13,8 @@ use std::path::Path;
 use std::process::Command;
 use toml::Table;
 
-/// Crates of others in the default build of `muffle`, those that only run at build time included. A dependency more is a decision: raise it in the commit that gives the reason.
+/// Crates of others in the default build of `muffle`, those that only run at build time included. A
+/// dependency more is a decision: raise it in the commit that gives the reason.
 const MOST_CRATES: usize = 206;
 
 /// Counted for this platform, wherever the check runs.
@@ -44,24 +47,40 @@ const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 /// Runs all checks, and cargo-deny if it is there.
 pub(crate) fn run() -> Result<(), String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("no workspace")?;
-    let read = |name: &str| fs::read_to_string(root.join(name)).map_err(|error| format!("{name}: {error}"));
+    let read = |name: &str| {
+        fs::read_to_string(root.join(name)).map_err(|error| format!("{name}: {error}"))
+    };
     let policy = Policy::parse(&read("deny.toml")?)?;
-    let lock: Table = read("Cargo.lock")?.parse().map_err(|error| format!("Cargo.lock: {error}"))?;
+    let lock: Table =
+        read("Cargo.lock")?.parse().map_err(|error| format!("Cargo.lock: {error}"))?;
     let seen = Seen::new()?;
     let mut complaints = sources(&lock);
     complaints.extend(seen.licences(&policy));
     complaints.extend(seen.programs(&policy));
-    complaints.extend(duplicates(&seen.built, &policy).into_iter().filter(|complaint| seen.all || !complaint.starts_with("deny.toml")));
+    complaints.extend(
+        duplicates(&seen.built, &policy)
+            .into_iter()
+            .filter(|complaint| seen.all || !complaint.starts_with("deny.toml")),
+    );
     let count = count()?;
     if count > MOST_CRATES {
-        complaints
-            .push(format!("the default build of muffle has {count} crates of others, {MOST_CRATES} are the most (xtask/src/supply.rs)"));
+        complaints.push(format!(
+            "the default build of muffle has {count} crates of others, {MOST_CRATES} \
+                are the most (xtask/src/supply.rs)"
+        ));
     }
     if !complaints.is_empty() {
         return Err(complaints.join("\n"));
     }
-    let spare = if count < MOST_CRATES { format!("; the most could be {count} instead of {MOST_CRATES}") } else { String::new() };
-    eprintln!("xtask: {} crates of others looked at, {count} of them in the default build{spare}", seen.packages.len());
+    let spare = if count < MOST_CRATES {
+        format!("; the most could be {count} instead of {MOST_CRATES}")
+    } else {
+        String::new()
+    };
+    eprintln!(
+        "xtask: {} crates of others looked at, {count} of them in the default build{spare}",
+        seen.packages.len()
+    );
     deny(root)
 }
 
@@ -84,9 +103,15 @@ impl Policy {
             let found = inner.and_then(|table| table.get(*last)?.as_array()).cloned();
             found.ok_or_else(|| format!("deny.toml: there is no list {}", section.join(".")))
         };
-        let text =
-            |value: &toml::Value| value.as_str().map(String::from).ok_or_else(|| format!("deny.toml: a string expected, got {value}"));
-        let of = |value: &toml::Value, key: &str| value.get(key).cloned().ok_or_else(|| format!("deny.toml: {value} has no {key}"));
+        let text = |value: &toml::Value| {
+            value
+                .as_str()
+                .map(String::from)
+                .ok_or_else(|| format!("deny.toml: a string expected, got {value}"))
+        };
+        let of = |value: &toml::Value, key: &str| {
+            value.get(key).cloned().ok_or_else(|| format!("deny.toml: {value} has no {key}"))
+        };
         let texts = |list: &[toml::Value]| list.iter().map(text).collect::<Result<Vec<_>, _>>();
         let mut policy = Self {
             licences: texts(&list(&["licenses", "allow"])?)?,
@@ -100,7 +125,9 @@ impl Policy {
         }
         for skip in list(&["bans", "skip"])? {
             let named = text(&of(&skip, "crate")?)?;
-            let (name, version) = named.split_once('@').ok_or_else(|| format!("deny.toml: {named}: name@version expected"))?;
+            let (name, version) = named
+                .split_once('@')
+                .ok_or_else(|| format!("deny.toml: {named}: name@version expected"))?;
             text(&of(&skip, "reason")?)?;
             policy.older.push((name.into(), version.into()));
         }
@@ -122,11 +149,17 @@ fn sources(lock: &Table) -> Vec<String> {
         let ours = name == "xtask" || name == "muffle" || name.starts_with("muffle-");
         match (source, ours) {
             ("", true) => {}
-            ("", false) => complaints.push(format!("Cargo.lock: {name} comes from a path, and is not ours")),
-            (_, true) => complaints.push(format!("Cargo.lock: {name} has the name of one of ours, and comes from {source}")),
-            (CRATES_IO, false) if sum.len() == 64 && sum.chars().all(|c| c.is_ascii_hexdigit()) => {}
+            ("", false) => {
+                complaints.push(format!("Cargo.lock: {name} comes from a path, and is not ours"))
+            }
+            (_, true) => complaints.push(format!(
+                "Cargo.lock: {name} has the name of one of ours, and comes from {source}"
+            )),
+            (CRATES_IO, false) if sum.len() == 64 && sum.chars().all(|c| c.is_ascii_hexdigit()) => {
+            }
             (CRATES_IO, false) => complaints.push(format!("Cargo.lock: {name} has no checksum")),
-            (other, false) => complaints.push(format!("Cargo.lock: {name} comes from {other}, not from crates.io")),
+            (other, false) => complaints
+                .push(format!("Cargo.lock: {name} comes from {other}, not from crates.io")),
         }
     }
     if packages(lock).next().is_none() {
@@ -147,17 +180,27 @@ fn duplicates(built: &BTreeSet<(String, String)>, policy: &Policy) -> Vec<String
     }
     let mut complaints = Vec::new();
     for (name, all) in &versions {
-        let skipped = |version: &&&str| policy.older.iter().any(|(older, beginning)| older == name && begins(version, beginning));
+        let skipped = |version: &&&str| {
+            policy
+                .older
+                .iter()
+                .any(|(older, beginning)| older == name && begins(version, beginning))
+        };
         let kept: Vec<&&str> = all.iter().filter(|version| !skipped(version)).collect();
         if kept.len() > 1 {
             let list = kept.iter().map(|version| **version).collect::<Vec<_>>().join(" and ");
-            complaints.push(format!("{name} is there as {list}: get rid of one, or give the reason in deny.toml (bans.skip)"));
+            complaints.push(format!(
+                "{name} is there as {list}: get rid of one, or give the reason \
+                in deny.toml (bans.skip)"
+            ));
         }
     }
     for (name, beginning) in &policy.older {
         let all = versions.get(name.as_str()).map_or(&[][..], Vec::as_slice);
         if all.len() < 2 || !all.iter().any(|version| begins(version, beginning)) {
-            complaints.push(format!("deny.toml: {name}@{beginning} is no longer there beside another; take the line out"));
+            complaints.push(format!(
+                "deny.toml: {name}@{beginning} is no longer there beside another; take the line out"
+            ));
         }
     }
     complaints
@@ -173,11 +216,16 @@ struct Seen {
 }
 
 impl Seen {
-    /// Without a network if all are here; with one if not; without those of other platforms if there is none. A lock file that is not up to date is refused by all three.
+    /// Without a network if all are here; with one if not; without those of other platforms if
+    /// there is none. A lock file that is not up to date is refused by all three.
     fn new() -> Result<Self, String> {
         let ask = |more: &[&str]| {
-            let output = cargo(&[&["metadata", "--format-version", "1", "--locked", "--all-features"], more].concat())?;
-            serde_json::from_str::<Value>(&output).map_err(|error| format!("cargo metadata: {error}"))
+            let output = cargo(
+                &[&["metadata", "--format-version", "1", "--locked", "--all-features"], more]
+                    .concat(),
+            )?;
+            serde_json::from_str::<Value>(&output)
+                .map_err(|error| format!("cargo metadata: {error}"))
         };
         let host = host()?;
         let (found, platform) = match ask(&["--offline"]).or_else(|_| ask(&[])) {
@@ -185,12 +233,15 @@ impl Seen {
             Err(_) => (ask(&["--offline", "--filter-platform", &host])?, host.as_str()),
         };
         let all = platform == "all";
-        let built = tree(&["--workspace", "-e", "normal,build,dev", "--target", platform, "--offline"])?;
+        let built =
+            tree(&["--workspace", "-e", "normal,build,dev", "--target", platform, "--offline"])?;
         let list = found["packages"].as_array().ok_or("cargo metadata: no packages")?;
-        let packages: Vec<Value> = list.iter().filter(|package| !package["source"].is_null()).cloned().collect();
+        let packages: Vec<Value> =
+            list.iter().filter(|package| !package["source"].is_null()).cloned().collect();
         if !all {
             eprintln!(
-                "xtask: ONLY THE {} CRATES FOR {host} WERE LOOKED AT: those of other platforms are not here, and there is no network",
+                "xtask: ONLY THE {} CRATES FOR {host} WERE LOOKED AT: those of other platforms are \
+                 not here, and there is no network",
                 packages.len()
             );
         }
@@ -204,7 +255,8 @@ impl Seen {
             let name = package["name"].as_str().unwrap_or_default();
             let excepted = policy.exceptions.get(name).map_or(&[][..], Vec::as_slice);
             let allowed = |licence: &str| policy.licences.iter().any(|known| known == licence);
-            let also = |licence: &str| allowed(licence) || excepted.iter().any(|known| known == licence);
+            let also =
+                |licence: &str| allowed(licence) || excepted.iter().any(|known| known == licence);
             let Some(expression) = package["license"].as_str() else {
                 complaints.push(format!("{name}: no licence"));
                 continue;
@@ -212,35 +264,60 @@ impl Seen {
             match (spdx::allowed(expression, &allowed), spdx::allowed(expression, &also)) {
                 (Ok(true), _) => {}
                 (_, Ok(true)) => drop(used.insert(name)),
-                (_, Ok(false)) => complaints.push(format!("{name}: {expression} is not among the licences of deny.toml")),
+                (_, Ok(false)) => complaints
+                    .push(format!("{name}: {expression} is not among the licences of deny.toml")),
                 (_, Err(what)) => complaints.push(format!("{name}: {what}")),
             }
         }
-        let unused = policy.exceptions.keys().filter(|name| self.all && !used.contains(name.as_str()));
-        complaints.extend(unused.map(|name| format!("deny.toml: {name} needs no exception; take it out")));
+        let unused =
+            policy.exceptions.keys().filter(|name| self.all && !used.contains(name.as_str()));
+        complaints.extend(
+            unused.map(|name| format!("deny.toml: {name} needs no exception; take it out")),
+        );
         complaints
     }
 
     /// Build scripts and macros: those that are listed, and no others.
     fn programs(&self, policy: &Policy) -> Vec<String> {
         let of = |kind: &str| -> BTreeSet<String> {
-            let is = |target: &Value| target["kind"].as_array().is_some_and(|kinds| kinds.iter().any(|known| known == kind));
-            let has = |package: &&Value| package["targets"].as_array().is_some_and(|targets| targets.iter().any(is));
-            self.packages.iter().filter(has).filter_map(|package| Some(package["name"].as_str()?.to_string())).collect()
+            let is = |target: &Value| {
+                target["kind"]
+                    .as_array()
+                    .is_some_and(|kinds| kinds.iter().any(|known| known == kind))
+            };
+            let has = |package: &&Value| {
+                package["targets"].as_array().is_some_and(|targets| targets.iter().any(is))
+            };
+            self.packages
+                .iter()
+                .filter(has)
+                .filter_map(|package| Some(package["name"].as_str()?.to_string()))
+                .collect()
         };
-        let listed = |list: &[&str]| list.iter().map(ToString::to_string).collect::<BTreeSet<String>>();
+        let listed =
+            |list: &[&str]| list.iter().map(ToString::to_string).collect::<BTreeSet<String>>();
         let scripts: Vec<&str> = policy.build_scripts.iter().map(String::as_str).collect();
         let mut complaints = Vec::new();
         for (what, place, there, expected) in [
-            ("build script", "deny.toml (bans.build.allow-build-scripts)", of("custom-build"), listed(&scripts)),
+            (
+                "build script",
+                "deny.toml (bans.build.allow-build-scripts)",
+                of("custom-build"),
+                listed(&scripts),
+            ),
             ("procedural macro", "xtask/src/supply.rs", of("proc-macro"), listed(&PROC_MACROS)),
         ] {
             let new = there.difference(&expected);
-            complaints.extend(
-                new.map(|name| format!("{name} has a {what}, which runs when Muffle is built: look at it, then list it in {place}")),
-            );
+            complaints.extend(new.map(|name| {
+                format!(
+                    "{name} has a {what}, which runs when Muffle is built: look \
+                    at it, then list it in {place}"
+                )
+            }));
             let gone = expected.difference(&there).filter(|_| self.all);
-            complaints.extend(gone.map(|name| format!("{place}: {name} has no {what} any more; take it out")));
+            complaints.extend(
+                gone.map(|name| format!("{place}: {name} has no {what} any more; take it out")),
+            );
         }
         complaints
     }
@@ -248,18 +325,22 @@ impl Seen {
 
 /// How many crates of others are in the default build.
 fn count() -> Result<usize, String> {
-    let ask = |more: &[&str]| tree(&[&["-p", "muffle", "-e", "normal,build", "--target", PLATFORM], more].concat());
+    let ask = |more: &[&str]| {
+        tree(&[&["-p", "muffle", "-e", "normal,build", "--target", PLATFORM], more].concat())
+    };
     Ok(ask(&["--offline"]).or_else(|_| ask(&[]))?.len())
 }
 
 /// Names and versions of crates of others.
 fn tree(more: &[&str]) -> Result<BTreeSet<(String, String)>, String> {
-    let output = cargo(&[&["tree", "--locked", "--prefix", "none", "--format", "{p}"], more].concat())?;
+    let output =
+        cargo(&[&["tree", "--locked", "--prefix", "none", "--format", "{p}"], more].concat())?;
     let parse = |line: &str| {
         let mut words = line.split(' ');
         let (name, version) = (words.next()?, words.next()?.strip_prefix('v')?);
         // Ours come with the path they are at.
-        let place = words.find(|word| word.starts_with('(') && !["(proc-macro)", "(*)"].contains(word));
+        let place =
+            words.find(|word| word.starts_with('(') && !["(proc-macro)", "(*)"].contains(word));
         place.is_none().then(|| (name.to_string(), version.to_string()))
     };
     Ok(output.lines().filter_map(parse).collect())
@@ -268,42 +349,60 @@ fn tree(more: &[&str]) -> Result<BTreeSet<(String, String)>, String> {
 /// This platform.
 fn host() -> Result<String, String> {
     let output = cargo(&["-vV"])?;
-    output.lines().find_map(|line| line.strip_prefix("host: ")).map(String::from).ok_or_else(|| "cargo -vV names no host".into())
+    output
+        .lines()
+        .find_map(|line| line.strip_prefix("host: "))
+        .map(String::from)
+        .ok_or_else(|| "cargo -vV names no host".into())
 }
 
 /// What cargo prints; an error if it fails.
 fn cargo(arguments: &[&str]) -> Result<String, String> {
     let program = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let output = Command::new(program).args(arguments).output().map_err(|error| format!("cargo cannot be started: {error}"))?;
+    let output = Command::new(program)
+        .args(arguments)
+        .output()
+        .map_err(|error| format!("cargo cannot be started: {error}"))?;
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(format!("cargo {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim())),
+        false => Err(format!(
+            "cargo {}: {}",
+            arguments.join(" "),
+            String::from_utf8_lossy(&output.stderr).trim()
+        )),
     }
 }
 
 /// cargo-deny, if it is installed: the same policy by another hand, and known vulnerabilities.
 fn deny(root: &Path) -> Result<(), String> {
     if cargo(&["deny", "--version"]).is_err() {
-        eprintln!("xtask: ADVISORIES WERE NOT LOOKED UP: cargo-deny is not installed (cargo install --locked cargo-deny)");
+        eprintln!(
+            "xtask: ADVISORIES WERE NOT LOOKED UP: cargo-deny is not installed (cargo install \
+             --locked cargo-deny)"
+        );
         return Ok(());
     }
     let manifest = root.join("Cargo.toml");
     let manifest = manifest.to_string_lossy();
     let check = |what: &[&str], how: &[&str]| {
-        let begin = [&["deny", "--manifest-path", &manifest, "--locked", "--color", "never"], how].concat();
+        let begin =
+            [&["deny", "--manifest-path", &manifest, "--locked", "--color", "never"], how].concat();
         cargo(&[&begin[..], &["check", "--hide-inclusion-graph"], what].concat())
     };
     check(&["bans", "licenses", "sources"], &[])?;
     let found = match check(&["advisories"], &[]) {
         Err(what) if what.contains("failed to fetch advisory database") => {
-            check(&["advisories"], &["--offline"]).map(|_| " in the list that is here, which may be old")
+            check(&["advisories"], &["--offline"])
+                .map(|_| " in the list that is here, which may be old")
         }
         other => other.map(|_| ""),
     };
     match found {
         Ok(which) => eprintln!("xtask: cargo-deny agrees, and knows of no advisory{which}"),
         // A list that is not there is no finding.
-        Err(what) if what.contains("FETCH_HEAD") => eprintln!("xtask: ADVISORIES WERE NOT LOOKED UP: cargo-deny cannot fetch them"),
+        Err(what) if what.contains("FETCH_HEAD") => {
+            eprintln!("xtask: ADVISORIES WERE NOT LOOKED UP: cargo-deny cannot fetch them")
+        }
         Err(what) => return Err(what),
     }
     Ok(())
@@ -337,22 +436,40 @@ mod tests {
     #[test]
     fn licences_are_those_of_the_list() {
         let policy = Policy::parse(POLICY).unwrap();
-        let of = |name: &str, licence: Value| seen(vec![package(name, licence, "lib")], false).licences(&policy).len();
+        let of = |name: &str, licence: Value| {
+            seen(vec![package(name, licence, "lib")], false).licences(&policy).len()
+        };
         assert_eq!((of("a", json!("MIT OR GPL-3.0-only")), of("odd", json!("MPL-2.0"))), (0, 0));
         assert_eq!(
-            (of("a", json!("MPL-2.0")), of("a", json!("GPL-3.0-only")), of("a", Value::Null), of("a", json!("MIT or so"))),
+            (
+                of("a", json!("MPL-2.0")),
+                of("a", json!("GPL-3.0-only")),
+                of("a", Value::Null),
+                of("a", json!("MIT or so"))
+            ),
             (1, 1, 1, 1)
         );
         // An exception that nobody needs, if everything was looked at.
-        assert_eq!(seen(vec![package("odd", json!("MIT"), "lib")], true).licences(&policy).len(), 1);
+        assert_eq!(
+            seen(vec![package("odd", json!("MIT"), "lib")], true).licences(&policy).len(),
+            1
+        );
     }
 
     #[test]
     fn programs_of_others_are_those_of_the_list() {
         let policy = Policy::parse(POLICY).unwrap();
-        let of = |name: &str, kind: &str| seen(vec![package(name, json!("MIT"), kind)], false).programs(&policy).len();
-        assert_eq!((of("scripted", "custom-build"), of("serde_derive", "proc-macro"), of("other", "lib")), (0, 0, 0));
-        assert_eq!((of("other", "custom-build"), of("other", "proc-macro"), of("scripted", "proc-macro")), (1, 1, 1));
+        let of = |name: &str, kind: &str| {
+            seen(vec![package(name, json!("MIT"), kind)], false).programs(&policy).len()
+        };
+        assert_eq!(
+            (of("scripted", "custom-build"), of("serde_derive", "proc-macro"), of("other", "lib")),
+            (0, 0, 0)
+        );
+        assert_eq!(
+            (of("other", "custom-build"), of("other", "proc-macro"), of("scripted", "proc-macro")),
+            (1, 1, 1)
+        );
         let gone = seen(vec![], true).programs(&policy);
         assert_eq!(gone.len(), 1 + PROC_MACROS.len());
     }
@@ -365,8 +482,16 @@ mod tests {
         assert_eq!(of("name = \"muffle-model\""), 0);
         assert_eq!(of("name = \"a\""), 1);
         assert_eq!(of(&format!("name = \"a\"\nsource = \"{CRATES_IO}\"")), 1);
-        assert_eq!(of(&format!("name = \"muffle\"\nsource = \"{CRATES_IO}\"\nchecksum = \"{sum}\"")), 1);
-        assert_eq!(of(&format!("name = \"a\"\nsource = \"git+https://example.org/a\"\nchecksum = \"{sum}\"")), 1);
+        assert_eq!(
+            of(&format!("name = \"muffle\"\nsource = \"{CRATES_IO}\"\nchecksum = \"{sum}\"")),
+            1
+        );
+        assert_eq!(
+            of(&format!(
+                "name = \"a\"\nsource = \"git+https://example.org/a\"\nchecksum = \"{sum}\""
+            )),
+            1
+        );
         assert_eq!(sources(&Table::new()).len(), 1);
     }
 
@@ -374,20 +499,40 @@ mod tests {
     fn nothing_is_there_twice_without_a_reason() {
         let policy = Policy::parse(POLICY).unwrap();
         let of = |list: &[(&str, &str)]| {
-            duplicates(&list.iter().map(|(name, version)| (name.to_string(), version.to_string())).collect(), &policy).len()
+            duplicates(
+                &list
+                    .iter()
+                    .map(|(name, version)| (name.to_string(), version.to_string()))
+                    .collect(),
+                &policy,
+            )
+            .len()
         };
         assert_eq!(of(&[("two", "0.1.5"), ("two", "0.2.0"), ("one", "1.0.0")]), 0);
         // Another one, one that the list does not mean, and a line that is not needed.
         assert_eq!(of(&[("two", "0.1.5"), ("two", "0.2.0"), ("two", "0.3.0")]), 1);
         assert_eq!(of(&[("two", "0.11.5"), ("two", "0.2.0")]), 2);
         assert_eq!(of(&[("two", "0.1.5")]), 1);
-        assert_eq!(of(&[("two", "0.1.5"), ("two", "0.2.0"), ("one", "1.0.0"), ("one", "2.0.0")]), 1);
+        assert_eq!(
+            of(&[("two", "0.1.5"), ("two", "0.2.0"), ("one", "1.0.0"), ("one", "2.0.0")]),
+            1
+        );
     }
 
     #[test]
     fn the_policy_is_complete() {
-        for key in ["allow = [\"MIT\"]", "exceptions", "skip", "allow-build-scripts", ", reason = \"x\""] {
-            assert!(Policy::parse(&POLICY.replacen(key, if key.starts_with(',') { "" } else { "other = []\n#" }, 1)).is_err(), "{key}");
+        for key in
+            ["allow = [\"MIT\"]", "exceptions", "skip", "allow-build-scripts", ", reason = \"x\""]
+        {
+            assert!(
+                Policy::parse(&POLICY.replacen(
+                    key,
+                    if key.starts_with(',') { "" } else { "other = []\n#" },
+                    1
+                ))
+                .is_err(),
+                "{key}"
+            );
         }
     }
 }

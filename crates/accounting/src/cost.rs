@@ -40,7 +40,8 @@ pub enum Accountant {
     /// The smaller of PLD and RDP. Both are upper bounds, so the smaller is one.
     #[default]
     Best,
-    /// Privacy loss distributions: tight to within a hundredth of a percent in ordinary runs. Where the grid would be too long, the Rényi bound.
+    /// Privacy loss distributions: tight to within a hundredth of a percent in ordinary runs. Where
+    /// the grid would be too long, the Rényi bound.
     Pld,
     /// Rényi divergences: a few percent above PLD, and there for every event.
     Rdp,
@@ -114,14 +115,20 @@ impl Cost {
     pub fn new(events: &Composition, unit: impl Into<Unit>) -> Result<Self> {
         let unit = unit.into();
         if unit.rows == 0 {
-            return Err(Error::OutOfRange { name: "the rows of a person", expected: "at least 1", got: "0".into() });
+            return Err(Error::OutOfRange {
+                name: "the rows of a person",
+                expected: "at least 1",
+                got: "0".into(),
+            });
         }
         let sides = if events.has_non_private() {
             Sides::Infinite
         } else {
             match directions(events, unit) {
                 Ok(sides) => Sides::Direct(sides),
-                Err(_) if unit.rows > 1 => Sides::Group(Box::new(Self::new(&events.without(unit)?, unit.adjacency)?)),
+                Err(_) if unit.rows > 1 => {
+                    Sides::Group(Box::new(Self::new(&events.without(unit)?, unit.adjacency)?))
+                }
                 Err(refusal) => return Err(refusal),
             }
         };
@@ -156,27 +163,40 @@ impl Cost {
                 let part = Epsilon::new(epsilon.get() / self.unit.rows as f64)?;
                 let row = row.delta(accountant, part)?;
                 let delta = row.delta * group_factor(part.get(), self.unit.rows);
-                Ok(Guarantee { epsilon: epsilon.get(), delta: at_most_one(delta), unit: self.unit, ..row })
+                Ok(Guarantee {
+                    epsilon: epsilon.get(),
+                    delta: at_most_one(delta),
+                    unit: self.unit,
+                    ..row
+                })
             }
             Sides::Direct(sides) => self.ask(sides, accountant, Question::Delta(epsilon)),
         }
     }
 
-    /// The Rényi divergence of this order (any real number above 1), in the worse direction; an upper bound.
+    /// The Rényi divergence of this order (any real number above 1), in the worse direction; an
+    /// upper bound.
     pub fn renyi(&self, order: f64) -> Result<f64> {
         let theta = order - 1.0;
         if !(theta > 0.0 && theta < f64::INFINITY) {
-            return Err(Error::OutOfRange { name: "the order", expected: "greater than 1", got: order.to_string() });
+            return Err(Error::OutOfRange {
+                name: "the order",
+                expected: "greater than 1",
+                got: order.to_string(),
+            });
         }
         match &self.sides {
             Sides::Infinite => Ok(f64::INFINITY),
             Sides::Direct(_) => self.ln_mgf(theta).map_or(Ok(f64::INFINITY), |k| Ok(k / theta)),
-            Sides::Group(_) => Err(Error::Unsupported { accountant: "rdp", event: format!("these lots for {}", self.unit) }),
+            Sides::Group(_) => Err(Error::Unsupported {
+                accountant: "rdp",
+                event: format!("these lots for {}", self.unit),
+            }),
         }
     }
 
-    /// ln E e^{θL} of the privacy loss, in the worse direction: θ times the Rényi divergence of order 1 + θ. `None` where there is no
-    /// direct analysis.
+    /// ln E e^{θL} of the privacy loss, in the worse direction: θ times the Rényi divergence of
+    /// order 1 + θ. `None` where there is no direct analysis.
     pub(crate) fn ln_mgf(&self, theta: f64) -> Option<f64> {
         let Sides::Direct(sides) = &self.sides else { return None };
         // What is not a number is infinite: `f64::max` would pass it over.
@@ -184,30 +204,46 @@ impl Cost {
         Some(sides.iter().map(|side| careful(rdp::ln_mgf(side, theta))).fold(0.0, f64::max))
     }
 
-    /// What an attacker can gain: the best true-positive rate at each false-positive rate, an upper bound. Figures are meaningful down to
-    /// rates of about `delta`.
+    /// What an attacker can gain: the best true-positive rate at each false-positive rate, an upper
+    /// bound. Figures are meaningful down to rates of about `delta`.
     pub fn trade_off(&self, delta: Delta) -> Result<TradeOff> {
         match &self.sides {
             Sides::Infinite => Ok(TradeOff::hopeless()),
             Sides::Direct(sides) => Ok(pld::trade_off(sides, delta.get())),
-            Sides::Group(_) => Err(Error::Unsupported { accountant: "trade-off", event: format!("these lots for {}", self.unit) }),
+            Sides::Group(_) => Err(Error::Unsupported {
+                accountant: "trade-off",
+                event: format!("these lots for {}", self.unit),
+            }),
         }
     }
 
-    fn ask(&self, sides: &[Direction], accountant: Accountant, question: Question) -> Result<Guarantee> {
+    fn ask(
+        &self,
+        sides: &[Direction],
+        accountant: Accountant,
+        question: Question,
+    ) -> Result<Guarantee> {
         match accountant {
             Accountant::Rdp => Ok(self.rdp(sides, question)),
             Accountant::Pld => self.pld(sides, question).ok_or_else(|| Error::Unsupported {
                 accountant: "pld",
-                event: "noise this small against the clip bound (σ below 1/60 of it); rdp does".into(),
+                event: "noise this small against the clip bound (σ below 1/60 of it); rdp does"
+                    .into(),
             }),
             Accountant::Gdp => {
                 let mu = gdp::mu(&self.events, self.unit)?;
                 let (epsilon, delta) = match question {
-                    Question::Epsilon(delta) => (crate::gaussian::epsilon(mu, delta.get()), delta.get()),
-                    Question::Delta(epsilon) => (epsilon.get(), crate::gaussian::delta(mu, epsilon.get())),
+                    Question::Epsilon(delta) => {
+                        (crate::gaussian::epsilon(mu, delta.get()), delta.get())
+                    }
+                    Question::Delta(epsilon) => {
+                        (epsilon.get(), crate::gaussian::delta(mu, epsilon.get()))
+                    }
                 };
-                Ok(Guarantee { estimate: true, ..self.guarantee(Accountant::Gdp, epsilon, delta, None) })
+                Ok(Guarantee {
+                    estimate: true,
+                    ..self.guarantee(Accountant::Gdp, epsilon, delta, None)
+                })
             }
             Accountant::Best => {
                 let rdp = self.rdp(sides, question);
@@ -248,7 +284,8 @@ impl Cost {
                 Question::Epsilon(target) => {
                     delta = target.get();
                     let bound = rdp::epsilon(side, delta);
-                    // A side whose Rényi bound is below what is already found cannot change the larger of the two.
+                    // A side whose Rényi bound is below what is already found cannot change the
+                    // larger of the two.
                     if !(bound.value <= epsilon) {
                         epsilon = epsilon.max(pld::epsilon(side, delta, bound, self.precision)?);
                     }
@@ -265,14 +302,18 @@ impl Cost {
         Some(self.guarantee(Accountant::Pld, epsilon, delta, None))
     }
 
-    /// ε for k rows where only one row has a direct analysis: (ε, δ′) for one row is (kε, δ′·(e^{kε} − 1)/(e^ε − 1)) for k (Vadhan 2017, Lemma
-    /// 2.2); the largest δ′ that leaves δ is searched.
+    /// ε for k rows where only one row has a direct analysis: (ε, δ′) for one row is (kε,
+    /// δ′·(e^{kε} − 1)/(e^ε − 1)) for k (Vadhan 2017, Lemma 2.2); the largest δ′ that leaves δ is
+    /// searched.
     fn group_epsilon(&self, row: &Self, accountant: Accountant, delta: Delta) -> Result<Guarantee> {
         let k = self.unit.rows as f64;
         let at = |ln_delta: f64| -> Result<(Guarantee, bool)> {
             let one = row.epsilon(accountant, Delta::new(ln_delta.exp())?)?;
             let kept = ln_delta.exp() * group_factor(one.epsilon, self.unit.rows) <= delta.get();
-            Ok((Guarantee { epsilon: k * one.epsilon, delta: delta.get(), unit: self.unit, ..one }, kept))
+            Ok((
+                Guarantee { epsilon: k * one.epsilon, delta: delta.get(), unit: self.unit, ..one },
+                kept,
+            ))
         };
         // Down from δ in growing steps until the promise is kept, then back by halves.
         let (mut high, mut step) = (delta.get().ln() - k.ln(), 1.0);
@@ -297,9 +338,22 @@ impl Cost {
         Ok(found)
     }
 
-    fn guarantee(&self, accountant: Accountant, epsilon: f64, delta: f64, order: Option<f64>) -> Guarantee {
+    fn guarantee(
+        &self,
+        accountant: Accountant,
+        epsilon: f64,
+        delta: f64,
+        order: Option<f64>,
+    ) -> Guarantee {
         let accountant = if accountant == Accountant::Best { Accountant::Pld } else { accountant };
-        Guarantee { epsilon, delta, unit: self.unit, accountant, order, estimate: accountant == Accountant::Gdp }
+        Guarantee {
+            epsilon,
+            delta,
+            unit: self.unit,
+            accountant,
+            order,
+            estimate: accountant == Accountant::Gdp,
+        }
     }
 }
 

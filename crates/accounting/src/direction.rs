@@ -1,11 +1,13 @@
-//! A composition seen from one side: the dominating pairs of its events, from the data set with the row to the one without, or back.
+//! A composition seen from one side: the dominating pairs of its events, from the data set with the
+//! row to the one without, or back.
 
 use crate::cost::Unit;
 use crate::error::{Error, Result};
 use crate::event::{Adjacency, Composition, Event, Lots};
 use crate::pair::{Moments, Pair, Shape};
 
-/// The most rows a person may have for the direct analysis; beyond, the general group bound is used.
+/// The most rows a person may have for the direct analysis; beyond, the general group bound is
+/// used.
 const MOST_ROWS: u64 = 256;
 
 /// Pairs with their counts. Equal pairs are merged, and all unsampled Gaussians are one.
@@ -39,7 +41,8 @@ impl Direction {
         self.pairs.iter().any(|(pair, _)| pair.is_sharp())
     }
 
-    /// Every pair without its largest losses, and the P-mass that was left out in all: at most e^`ln_mass`.
+    /// Every pair without its largest losses, and the P-mass that was left out in all: at most
+    /// e^`ln_mass`.
     pub(crate) fn truncated(&self, ln_mass: f64) -> (Self, f64) {
         let mut left_out = 0.0;
         let share = ln_mass - (self.pairs.len() as f64).ln();
@@ -75,7 +78,8 @@ impl Direction {
     }
 }
 
-/// Both sides of a composition; one, where they are alike. The composition must not contain [`Event::NonPrivate`].
+/// Both sides of a composition; one, where they are alike. The composition must not contain
+/// [`Event::NonPrivate`].
 pub(crate) fn directions(events: &Composition, unit: Unit) -> Result<Vec<Direction>> {
     let mut pairs: Vec<(Pair, u64)> = Vec::new();
     let mut gaussian: f64 = 0.0;
@@ -104,15 +108,26 @@ pub(crate) fn directions(events: &Composition, unit: Unit) -> Result<Vec<Directi
 
 /// The pair of one event in the direction of removing. The claims are proved in [`crate::pair`].
 fn pair(event: &Event, Unit { adjacency, rows }: Unit) -> Result<Pair> {
-    let refused = || Error::Unsupported { accountant: "direct", event: format!("{event} under {adjacency} for a person with {rows} rows") };
+    let refused = || Error::Unsupported {
+        accountant: "direct",
+        event: format!("{event} under {adjacency} for a person with {rows} rows"),
+    };
     let Event::Gaussian { lots, release } = event else { return Err(refused()) };
     lots.check()?;
     let (shift, rate) = (1.0 / release.effective_sigma(), lots.rate());
     Ok(match (lots, adjacency) {
-        (Lots::Full | Lots::ShuffledEpoch, _) => Pair::gaussian(adjacency.sensitivity() * rows as f64 * shift),
-        (Lots::Poisson { .. }, _) if rate == 1.0 => Pair::gaussian(adjacency.sensitivity() * rows as f64 * shift),
-        (Lots::Poisson { .. }, Adjacency::AddRemove) if rows <= MOST_ROWS => Pair::new(Shape::Remove, shift, rate, rows),
-        (Lots::Poisson { .. }, Adjacency::ReplaceOne) if rows == 1 => Pair::new(Shape::Swap, shift, rate, 1),
+        (Lots::Full | Lots::ShuffledEpoch, _) => {
+            Pair::gaussian(adjacency.sensitivity() * rows as f64 * shift)
+        }
+        (Lots::Poisson { .. }, _) if rate == 1.0 => {
+            Pair::gaussian(adjacency.sensitivity() * rows as f64 * shift)
+        }
+        (Lots::Poisson { .. }, Adjacency::AddRemove) if rows <= MOST_ROWS => {
+            Pair::new(Shape::Remove, shift, rate, rows)
+        }
+        (Lots::Poisson { .. }, Adjacency::ReplaceOne) if rows == 1 => {
+            Pair::new(Shape::Swap, shift, rate, 1)
+        }
         (Lots::FixedSize { .. }, _) if rows == 1 && rate == 1.0 => Pair::gaussian(2.0 * shift),
         (Lots::FixedSize { .. }, _) if rows == 1 => Pair::new(Shape::Kinked, 2.0 * shift, rate, 1),
         _ => return Err(refused()),
@@ -124,23 +139,37 @@ mod tests {
     use super::*;
     use crate::number::{Rate, Sigma};
 
-    /// Removing a row and adding one are different questions for Poisson lots, and both are asked; replacing one is the same both ways.
+    /// Removing a row and adding one are different questions for Poisson lots, and both are asked;
+    /// replacing one is the same both ways.
     #[test]
     fn both_sides_are_looked_at() {
-        let events = |lots| Composition::repeated(Event::gaussian(lots, Sigma::new(0.7).unwrap()), 3);
+        let events =
+            |lots| Composition::repeated(Event::gaussian(lots, Sigma::new(0.7).unwrap()), 3);
         let poisson = events(Lots::Poisson { rate: Rate::new(0.1).unwrap() });
         let sides = directions(&poisson, Adjacency::AddRemove.into()).unwrap();
         assert_eq!(sides.len(), 2);
-        // The second side is the first one swapped: E_P e^{θL} of (P, Q) is that of (Q, P) at −1 − θ.
+        // The second side is the first one swapped: E_P e^{θL} of (P, Q) is that of (Q, P) at −1 −
+        // θ.
         for theta in [0.3, 2.0, 7.0] {
-            let (there, back) = (sides[0].moments(theta).ln_mgf, sides[1].moments(-1.0 - theta).ln_mgf);
-            assert!((there - back).abs() < 1e-10 * (1.0 + there.abs()), "θ = {theta}: {there} != {back}");
+            let (there, back) =
+                (sides[0].moments(theta).ln_mgf, sides[1].moments(-1.0 - theta).ln_mgf);
+            assert!(
+                (there - back).abs() < 1e-10 * (1.0 + there.abs()),
+                "θ = {theta}: {there} != {back}"
+            );
         }
         let fixed = events(Lots::fixed_size(100, 10).unwrap());
-        for (events, adjacency) in [(&poisson, Adjacency::ReplaceOne), (&fixed, Adjacency::ReplaceOne), (&fixed, Adjacency::AddRemove)] {
+        for (events, adjacency) in [
+            (&poisson, Adjacency::ReplaceOne),
+            (&fixed, Adjacency::ReplaceOne),
+            (&fixed, Adjacency::AddRemove),
+        ] {
             assert_eq!(directions(events, adjacency.into()).unwrap().len(), 1);
         }
         let full = directions(&events(Lots::Full), Adjacency::AddRemove.into()).unwrap();
-        assert!(full.len() == 1 && (full[0].as_gaussian().unwrap() - 3.0_f64.sqrt() / 0.7).abs() < 1e-12);
+        assert!(
+            full.len() == 1
+                && (full[0].as_gaussian().unwrap() - 3.0_f64.sqrt() / 0.7).abs() < 1e-12
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What can go wrong: a number outside its range, an event an accountant does not know, a promise nobody can keep.
+//! What can go wrong: a number outside its range, an event an accountant does not know, a promise
+//! nobody can keep.
 
 /// Why a figure was refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

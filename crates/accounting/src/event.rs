@@ -1,7 +1,8 @@
-//! What happened, as data. An event says how the lot was drawn and what was released from it; accountants interpret it.
+//! What happened, as data. An event says how the lot was drawn and what was released from it;
+//! accountants interpret it.
 //!
-//! All multipliers are relative to the clip bound C of their block. Whether one example can move a sum by C or by 2C is the
-//! business of the [`Adjacency`], never of the event.
+//! All multipliers are relative to the clip bound C of their block. Whether one example can move a
+//! sum by C or by 2C is the business of the [`Adjacency`], never of the event.
 
 use crate::error::{Error, Result};
 use crate::number::{Rate, Sigma};
@@ -55,8 +56,9 @@ pub enum Lots {
         /// How many are drawn.
         lot: u64,
     },
-    /// A whole epoch of lots in which each example stands in at most one. Its place is drawn without looking at any record, and stays empty if the
-    /// example is removed: nobody else moves up, so that only one lot changes. No amplification is claimed: the epoch costs what one
+    /// A whole epoch of lots in which each example stands in at most one. Its place is drawn
+    /// without looking at any record, and stays empty if the example is removed: nobody else moves
+    /// up, so that only one lot changes. No amplification is claimed: the epoch costs what one
     /// release on all the data costs.
     ShuffledEpoch,
 }
@@ -81,11 +83,13 @@ impl Lots {
     /// Whether the numbers make sense together; asked again whenever a price is.
     pub(crate) fn check(&self) -> Result<()> {
         match *self {
-            Self::FixedSize { dataset, lot } if !(lot >= 1 && lot <= dataset) => Err(Error::OutOfRange {
-                name: "the lot size",
-                expected: "at least 1 and at most the dataset size",
-                got: format!("{lot} of {dataset}"),
-            }),
+            Self::FixedSize { dataset, lot } if !(lot >= 1 && lot <= dataset) => {
+                Err(Error::OutOfRange {
+                    name: "the lot size",
+                    expected: "at least 1 and at most the dataset size",
+                    got: format!("{lot} of {dataset}"),
+                })
+            }
             _ => Ok(()),
         }
     }
@@ -97,12 +101,15 @@ impl Lots {
 /// All of it, adaptive releases included, is one Gaussian release with 1/σ² = Σ 1/σ_k².
 ///
 /// # Why
-/// Given the rest of the lot, each release is a channel applied to the pair N(1/σ_k, 1), N(0, 1); an adaptive composition of
-/// such channels is a channel applied to N(μ, 1), N(0, 1) with μ² = Σ 1/σ_k² (Dong, Roth, Su 2019, Cor. 3.3). Sampling mixes the
-/// pair, a channel commutes with mixing, and joint convexity covers the rest of the lot. (Where more than two laws are mixed, as under
-/// replace-one, the same follows from the worst-case argument in `pair.rs`, applied to the stacked shifts: the Gram matrix of a joint release is
-/// the sum of those of its blocks, and adaptivity goes from the last release back to the first.) Counting every block as if
-/// it had drawn a lot of its own is *not* valid: amplification by sampling happens once, however many blocks share the lot.
+/// Given the rest of the lot, each release is a channel applied to the pair N(1/σ_k, 1), N(0, 1);
+/// an adaptive composition of such channels is a channel applied to N(μ, 1), N(0, 1) with μ² = Σ
+/// 1/σ_k² (Dong, Roth, Su 2019, Cor. 3.3). Sampling mixes the pair, a channel commutes with mixing,
+/// and joint convexity covers the rest of the lot. (Where more than two laws are mixed, as under
+/// replace-one, the same follows from the worst-case argument in `pair.rs`, applied to the stacked
+/// shifts: the Gram matrix of a joint release is the sum of those of its blocks, and adaptivity
+/// goes from the last release back to the first.) Counting every block as if it had drawn a lot of
+/// its own is *not* valid: amplification by sampling happens once, however many blocks share the
+/// lot.
 ///
 /// # Checked by
 /// `joint_blocks_are_one_release`, and the golden values of the DP-Muon paper's Table 3.
@@ -126,12 +133,18 @@ impl Release {
                 continue;
             }
             match coded.last_mut() {
-                Some((last, n)) if *last == sigma => *n = n.checked_add(count).ok_or(Error::TooMany)?,
+                Some((last, n)) if *last == sigma => {
+                    *n = n.checked_add(count).ok_or(Error::TooMany)?
+                }
                 _ => coded.push((sigma, count)),
             }
         }
         if coded.is_empty() {
-            return Err(Error::OutOfRange { name: "the number of blocks", expected: "at least 1", got: "0".into() });
+            return Err(Error::OutOfRange {
+                name: "the number of blocks",
+                expected: "at least 1",
+                got: "0".into(),
+            });
         }
         Ok(Self { blocks: coded })
     }
@@ -141,14 +154,17 @@ impl Release {
         &self.blocks
     }
 
-    /// The multiplier of the one Gaussian that all blocks together amount to. Zero if it is too small for a float.
+    /// The multiplier of the one Gaussian that all blocks together amount to. Zero if it is too
+    /// small for a float.
     pub fn effective_sigma(&self) -> f64 {
         match self.blocks[..] {
             [(sigma, 1)] => sigma.get(),
             _ => {
-                // Scaled by the smallest multiplier, so that no square over- or underflows before the result does.
+                // Scaled by the smallest multiplier, so that no square over- or underflows before
+                // the result does.
                 let smallest = self.blocks.iter().map(|b| b.0.get()).fold(f64::INFINITY, f64::min);
-                let sum: f64 = self.blocks.iter().map(|&(s, n)| n as f64 * (smallest / s.get()).powi(2)).sum();
+                let sum: f64 =
+                    self.blocks.iter().map(|&(s, n)| n as f64 * (smallest / s.get()).powi(2)).sum();
                 smallest / sum.sqrt()
             }
         }
@@ -218,7 +234,9 @@ impl TryFrom<RawEvent> for Event {
 
 impl std::fmt::Display for Event {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self::Gaussian { lots, release } = self else { return f.write_str("a non-private event") };
+        let Self::Gaussian { lots, release } = self else {
+            return f.write_str("a non-private event");
+        };
         match lots {
             Lots::Full => write!(f, "full-batch")?,
             Lots::Poisson { rate } => write!(f, "Poisson-sampled (q = {rate})")?,
@@ -237,7 +255,8 @@ impl std::fmt::Display for Event {
     }
 }
 
-/// Events one after the other, each adaptive on what came before; equal neighbours are stored once with a count.
+/// Events one after the other, each adaptive on what came before; equal neighbours are stored once
+/// with a count.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(Event, u64)>", into = "Vec<(Event, u64)>")]
 pub struct Composition {
@@ -279,8 +298,11 @@ impl Composition {
         if times == 0 {
             return Ok(Self::new());
         }
-        // The price does not depend on the order, so the runs stay as they are and only their counts grow.
-        Ok(Self { runs: self.runs.iter().map(|(event, count)| (event.clone(), count * times)).collect() })
+        // The price does not depend on the order, so the runs stay as they are and only their
+        // counts grow.
+        Ok(Self {
+            runs: self.runs.iter().map(|(event, count)| (event.clone(), count * times)).collect(),
+        })
     }
 
     /// The runs: event and how often in a row.
@@ -298,12 +320,16 @@ impl Composition {
         self.runs.is_empty()
     }
 
-    /// The events as they are when all but one of a person's rows are gone: under add/remove, lots of a fixed size then come from fewer rows,
-    /// which each link of a chain of neighbours must allow for.
+    /// The events as they are when all but one of a person's rows are gone: under add/remove, lots
+    /// of a fixed size then come from fewer rows, which each link of a chain of neighbours must
+    /// allow for.
     pub(crate) fn without(&self, unit: crate::Unit) -> Result<Self> {
         let mut less = self.clone();
         for (event, _) in &mut less.runs {
-            if let (Event::Gaussian { lots: lots @ Lots::FixedSize { .. }, .. }, Adjacency::AddRemove) = (event, unit.adjacency)
+            if let (
+                Event::Gaussian { lots: lots @ Lots::FixedSize { .. }, .. },
+                Adjacency::AddRemove,
+            ) = (event, unit.adjacency)
                 && let Lots::FixedSize { dataset, lot } = *lots
             {
                 *lots = Lots::fixed_size(dataset.saturating_sub(unit.rows - 1), lot)?;
@@ -372,17 +398,23 @@ mod tests {
 
     #[test]
     fn files_are_checked() {
-        let fixed = r#"{"gaussian":{"lots":{"fixed-size":{"dataset":10,"lot":11}},"release":[[1.0,1]]}}"#;
+        let fixed =
+            r#"{"gaussian":{"lots":{"fixed-size":{"dataset":10,"lot":11}},"release":[[1.0,1]]}}"#;
         assert!(serde_json::from_str::<Event>(fixed).unwrap_err().to_string().contains("lot size"));
         for good in [
             Event::NonPrivate,
             Event::gaussian(Lots::Full, sigma(2.0)),
             Event::gaussian(Lots::fixed_size(10, 10).unwrap(), sigma(2.0)),
-            Event::Gaussian { lots: Lots::ShuffledEpoch, release: Release::joint([(sigma(1.0), 2)]).unwrap() },
+            Event::Gaussian {
+                lots: Lots::ShuffledEpoch,
+                release: Release::joint([(sigma(1.0), 2)]).unwrap(),
+            },
         ] {
             let text = serde_json::to_string(&good).unwrap();
             assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), good, "{text}");
         }
-        assert!(serde_json::from_str::<Event>(r#"{"gaussian":{"lots":"full","release":[]}}"#).is_err());
+        assert!(
+            serde_json::from_str::<Event>(r#"{"gaussian":{"lots":"full","release":[]}}"#).is_err()
+        );
     }
 }

@@ -7,8 +7,8 @@ const SLACK: f64 = 1e-12;
 
 /// δ(ε) = Φ(−a) − e^ε Φ(−b) with a = ε/μ − μ/2, b = ε/μ + μ/2.
 ///
-/// e^ε φ(b) = φ(a), so with Mills' ratio R = Φ(−·)/φ it is φ(a)(R(a) − R(b)) = φ(a) ∫ (1 − xR(x)) dx from a to b: no difference of large
-/// numbers, and for small μ none of small ones.
+/// e^ε φ(b) = φ(a), so with Mills' ratio R = Φ(−·)/φ it is φ(a)(R(a) − R(b)) = φ(a) ∫ (1 − xR(x))
+/// dx from a to b: no difference of large numbers, and for small μ none of small ones.
 pub(crate) fn delta(mu: f64, epsilon: f64) -> f64 {
     if mu == 0.0 {
         return if epsilon >= 0.0 { 0.0 } else { -epsilon.exp_m1() };
@@ -22,7 +22,11 @@ pub(crate) fn delta(mu: f64, epsilon: f64) -> f64 {
     let value = if mu < 0.5 {
         let (middle, half) = (epsilon / mu, 0.5 * mu);
         let fall = |x: f64| mills(x).1;
-        density * GAUSS_8.iter().map(|(x, w)| w * half * (fall(middle - half * x) + fall(middle + half * x))).sum::<f64>()
+        density
+            * GAUSS_8
+                .iter()
+                .map(|(x, w)| w * half * (fall(middle - half * x) + fall(middle + half * x)))
+                .sum::<f64>()
     } else if a <= 0.0 {
         ndtr(-a) - density * mills(b).0
     } else {
@@ -78,7 +82,11 @@ mod tests {
     /// Reference: the golden table (σ = 10, T = 100, so μ = 1) and mpmath at 30 digits.
     #[test]
     fn closed_form() {
-        assert!((epsilon(1.0, 1e-5) - 4.377_178_095_681_225).abs() < 1e-9, "{}", epsilon(1.0, 1e-5));
+        assert!(
+            (epsilon(1.0, 1e-5) - 4.377_178_095_681_225).abs() < 1e-9,
+            "{}",
+            epsilon(1.0, 1e-5)
+        );
         assert!((delta(1.0, 1.0) - 0.126_936_737_506_643_9).abs() < 1e-12, "{}", delta(1.0, 1.0));
     }
 
@@ -99,7 +107,10 @@ mod tests {
     fn close_to_and_not_below_the_truth() {
         for (mu, delta, want) in GOLDEN {
             let got = epsilon(mu, delta);
-            assert!(got >= want * (1.0 - 1e-15) && got <= want * (1.0 + 1e-9), "μ = {mu}, δ = {delta}: {got} != {want}");
+            assert!(
+                got >= want * (1.0 - 1e-15) && got <= want * (1.0 + 1e-9),
+                "μ = {mu}, δ = {delta}: {got} != {want}"
+            );
         }
     }
 

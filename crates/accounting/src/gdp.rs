@@ -1,15 +1,17 @@
-//! The central limit of many sampled Gaussians (Bu, Dong, Long, Su 2020). An estimate: for finitely many steps the truth can be above it.
+//! The central limit of many sampled Gaussians (Bu, Dong, Long, Su 2020). An estimate: for finitely
+//! many steps the truth can be above it.
 
 use crate::cost::Unit;
 use crate::error::{Error, Result};
 use crate::event::{Adjacency, Composition, Event, Lots};
 
-/// The μ whose Gaussian mechanism the composition tends to: μ² is the sum of the χ²-divergences of the dominating pairs to their middle,
-/// q²(e^{1/σ²} − 1) for Poisson lots under add/remove.
+/// The μ whose Gaussian mechanism the composition tends to: μ² is the sum of the χ²-divergences of
+/// the dominating pairs to their middle, q²(e^{1/σ²} − 1) for Poisson lots under add/remove.
 pub(crate) fn mu(events: &Composition, unit: Unit) -> Result<f64> {
     let mut sum = 0.0;
     for (event, count) in events.runs() {
-        let refused = || Error::Unsupported { accountant: "gdp", event: format!("{event} for {unit}") };
+        let refused =
+            || Error::Unsupported { accountant: "gdp", event: format!("{event} for {unit}") };
         let Event::Gaussian { lots, release } = event else { return Ok(f64::INFINITY) };
         let s2 = release.effective_sigma().powi(-2);
         let wide = unit.adjacency.sensitivity() * unit.rows as f64;

@@ -14,7 +14,8 @@ pub type Budget = Target;
 
 /// Events in the order in which they were charged, run-length coded.
 ///
-/// There is no way to take an event back: a charge stands even if the step it was made for never finished.
+/// There is no way to take an event back: a charge stands even if the step it was made for never
+/// finished.
 ///
 /// # Examples
 /// ```
@@ -56,8 +57,14 @@ impl Ledger {
         self.events.push(event, count)
     }
 
-    /// Charges only if the budget allows it; otherwise nothing is charged and the refusal says what it would have come to.
-    pub fn charge_within(&mut self, budget: &Budget, event: Event, count: u64) -> Result<Guarantee> {
+    /// Charges only if the budget allows it; otherwise nothing is charged and the refusal says what
+    /// it would have come to.
+    pub fn charge_within(
+        &mut self,
+        budget: &Budget,
+        event: Event,
+        count: u64,
+    ) -> Result<Guarantee> {
         let mut after = self.events.clone();
         after.push(event, count)?;
         let price = budget.price(&after)?;
@@ -70,7 +77,11 @@ impl Ledger {
             parameter: "further step",
             epsilon: budget.epsilon.get(),
             delta: budget.delta.get(),
-            reason: if price.estimate { "an estimate is no guarantee".into() } else { format!("it would come to {:.6}", price.epsilon) },
+            reason: if price.estimate {
+                "an estimate is no guarantee".into()
+            } else {
+                format!("it would come to {:.6}", price.epsilon)
+            },
         })
     }
 
@@ -112,7 +123,11 @@ impl TryFrom<Written> for Ledger {
     type Error = Error;
     fn try_from(written: Written) -> Result<Self> {
         if written.version != VERSION {
-            return Err(Error::OutOfRange { name: "the ledger's version", expected: "1", got: written.version.to_string() });
+            return Err(Error::OutOfRange {
+                name: "the ledger's version",
+                expected: "1",
+                got: written.version.to_string(),
+            });
         }
         Ok(Self { events: written.events })
     }
@@ -134,7 +149,10 @@ mod tests {
         ledger.charge(Event::NonPrivate, 1).unwrap();
         let text = serde_json::to_string(&ledger).unwrap();
         assert_eq!(serde_json::from_str::<Ledger>(&text).unwrap(), ledger, "{text}");
-        assert!(serde_json::from_str::<Ledger>(&text.replace("\"version\":1", "\"version\":2")).is_err());
+        assert!(
+            serde_json::from_str::<Ledger>(&text.replace("\"version\":1", "\"version\":2"))
+                .is_err()
+        );
         assert!(serde_json::from_str::<Ledger>(&text.replace("0.01", "1.01")).is_err());
         assert!(serde_json::from_str::<Ledger>(r#"{"version":1,"events":[],"note":""}"#).is_err());
     }

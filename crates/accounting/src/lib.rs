@@ -21,8 +21,8 @@
 //! | the price of trying several times | [`tuning`] |
 //! | what a run has spent so far | [`ledger`] |
 //!
-//! Every figure is an upper bound, except those of [`Accountant::Gdp`], which say that they are estimates. What cannot be computed is ε = ∞
-//! or an error, never a smaller number.
+//! Every figure is an upper bound, except those of [`Accountant::Gdp`], which say that they are
+//! estimates. What cannot be computed is ε = ∞ or an error, never a smaller number.
 
 pub mod calibrate;
 pub mod cost;

@@ -1,4 +1,5 @@
-//! The likelihood ratio of a normal mixture, Σ w_j N(j s, 1), to N(0, 1): what sampling makes of one person's rows.
+//! The likelihood ratio of a normal mixture, Σ w_j N(j s, 1), to N(0, 1): what sampling makes of
+//! one person's rows.
 
 use crate::special::ln_choose;
 
@@ -20,7 +21,10 @@ impl Mixture {
             vec![]
         } else {
             let (ln_in, ln_out) = (rate.ln(), (-rate).ln_1p());
-            (0..=rows).map(|j| j as f64).map(|j| ln_choose(k, j) + j * ln_in + (k - j) * ln_out).collect()
+            (0..=rows)
+                .map(|j| j as f64)
+                .map(|j| ln_choose(k, j) + j * ln_in + (k - j) * ln_out)
+                .collect()
         };
         Self { shift, rate, ln_weights }
     }
@@ -71,7 +75,9 @@ impl Mixture {
     pub(crate) fn slope(&self, z: f64) -> f64 {
         let s = self.shift;
         let ln_ratio = self.ln_ratio(z);
-        let part = |j: f64, ln_weight: f64| j * s * (ln_weight + j * s * (z - 0.5 * j * s) - ln_ratio).exp();
+        let part = |j: f64, ln_weight: f64| {
+            j * s * (ln_weight + j * s * (z - 0.5 * j * s) - ln_ratio).exp()
+        };
         if self.ln_weights.is_empty() {
             return part(1.0, self.rate.ln());
         }
@@ -83,7 +89,11 @@ impl Mixture {
         let (s, q) = (self.shift, self.rate);
         if self.ln_weights.is_empty() {
             // e^l − (1−q), without cancellation for small and without overflow for large l.
-            let ln_excess = if l < 30.0 { (l.exp_m1() + q).max(0.0).ln() } else { l + (-(1.0 - q) * (-l).exp()).ln_1p() };
+            let ln_excess = if l < 30.0 {
+                (l.exp_m1() + q).max(0.0).ln()
+            } else {
+                l + (-(1.0 - q) * (-l).exp()).ln_1p()
+            };
             return (ln_excess - q.ln()) / s + 0.5 * s;
         }
         if l <= self.ln_weights[0] {

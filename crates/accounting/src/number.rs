@@ -37,7 +37,8 @@ macro_rules! checked {
 
 checked!(
     /// A noise multiplier: the noise's standard deviation divided by the clip bound C.
-    Sigma, "the noise multiplier", "a finite number greater than 0", |x| x > 0.0 && x < f64::INFINITY
+    Sigma, "the noise multiplier", "a finite number greater than \
+        0", |x| x > 0.0 && x < f64::INFINITY
 );
 checked!(
     /// A probability with which one example enters a lot.
@@ -65,10 +66,14 @@ mod tests {
             assert!(Epsilon::new(bad).is_err());
         }
         for zero in [0.0, -0.0] {
-            assert!(Sigma::new(zero).is_err() && Rate::new(zero).is_err() && Delta::new(zero).is_err());
+            assert!(
+                Sigma::new(zero).is_err() && Rate::new(zero).is_err() && Delta::new(zero).is_err()
+            );
             assert!(Epsilon::new(zero).is_ok());
         }
-        assert!(Rate::new(1.0).is_ok() && Rate::new(1.0 + 1e-15).is_err() && Delta::new(1.0).is_err());
+        assert!(
+            Rate::new(1.0).is_ok() && Rate::new(1.0 + 1e-15).is_err() && Delta::new(1.0).is_err()
+        );
     }
 
     #[test]

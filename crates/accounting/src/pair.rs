@@ -1,64 +1,81 @@
-//! Dominating pairs: for each event the two distributions that are hardest to hide, and why no data set does worse.
+//! Dominating pairs: for each event the two distributions that are hardest to hide, and why no data
+//! set does worse.
 //!
-//! Write H_α(P‖Q) = ∫ (P − αQ)₊ for the hockey-stick divergence. A pair (P, Q) *dominates* a mechanism if H_α(M(D)‖M(D′)) ≤ H_α(P‖Q)
-//! for all neighbours D, D′ and all α > 0. Dominating pairs compose (Zhu, Dong, Wang 2022, Thm. 10), and every figure here is a monotone
-//! function of such a curve. All pairs below are in units of the noise: standard deviation 1, one example shifts by s = 1/σ.
+//! Write H_α(P‖Q) = ∫ (P − αQ)₊ for the hockey-stick divergence. A pair (P, Q) *dominates* a
+//! mechanism if H_α(M(D)‖M(D′)) ≤ H_α(P‖Q) for all neighbours D, D′ and all α > 0. Dominating pairs
+//! compose (Zhu, Dong, Wang 2022, Thm. 10), and every figure here is a monotone function of such a
+//! curve. All pairs below are in units of the noise: standard deviation 1, one example shifts by s
+//! = 1/σ.
 //!
 //! # The tool: Kahane's inequality
-//! Let X, Y be centred Gaussian vectors with Cov X ≤ Cov Y *entry by entry*, p ≥ 0 and φ convex. Then
-//! E φ(Σ pᵢ exp(Xᵢ − Var Xᵢ/2)) ≤ E φ(Σ pᵢ exp(Yᵢ − Var Yᵢ/2)) (Kahane 1985). Now let P = Σ pᵢ N(xᵢ, I) and Q = N(0, I). The likelihood
-//! ratio at z ~ Q is f(z) = Σ pᵢ exp(⟨z, xᵢ⟩ − |xᵢ|²/2), a sum of just that form with Cov = Gram matrix of the shifts xᵢ, and both
-//! H_α(P‖Q) = E (f − α)₊ and H_α(Q‖P) = E (1 − αf)₊ are expectations of convex functions of f. **So the entry-wise largest Gram matrix is
-//! the worst case, in both directions and for all α at once.**
+//! Let X, Y be centred Gaussian vectors with Cov X ≤ Cov Y *entry by entry*, p ≥ 0 and φ convex.
+//! Then E φ(Σ pᵢ exp(Xᵢ − Var Xᵢ/2)) ≤ E φ(Σ pᵢ exp(Yᵢ − Var Yᵢ/2)) (Kahane 1985). Now let P = Σ pᵢ
+//! N(xᵢ, I) and Q = N(0, I). The likelihood ratio at z ~ Q is f(z) = Σ pᵢ exp(⟨z, xᵢ⟩ − |xᵢ|²/2), a
+//! sum of just that form with Cov = Gram matrix of the shifts xᵢ, and both H_α(P‖Q) = E (f − α)₊
+//! and H_α(Q‖P) = E (1 − αf)₊ are expectations of convex functions of f. **So the entry-wise
+//! largest Gram matrix is the worst case, in both directions and for all α at once.**
 //!
 //! # Claim 1: Poisson lots, add/remove, a person with k rows
-//! [`Shape::Remove`] and [`Shape::Add`] with binomial weights: P = Σ_j Bin(k, q)(j)·N(j s, 1) against Q = N(0, 1), and the same swapped.
+//! [`Shape::Remove`] and [`Shape::Add`] with binomial weights: P = Σ_j Bin(k, q)(j)·N(j s, 1)
+//! against Q = N(0, 1), and the same swapped.
 //!
-//! *Why.* What the others contribute is independent of whose rows are in, so by joint convexity it may be taken as fixed, at 0. A subset S of
-//! the rows shifts by x_S = Σ_{i∈S} xᵢ with |xᵢ| ≤ s; the Gram entries ⟨x_S, x_S'⟩ ≤ |S||S'|s² are all largest when the rows agree. ∎
+//! *Why.* What the others contribute is independent of whose rows are in, so by joint convexity it
+//! may be taken as fixed, at 0. A subset S of the rows shifts by x_S = Σ_{i∈S} xᵢ with |xᵢ| ≤ s;
+//! the Gram entries ⟨x_S, x_S'⟩ ≤ |S||S'|s² are all largest when the rows agree. ∎
 //!
 //! # Claim 2: Poisson lots, replace-one
 //! [`Shape::Swap`]: P = (1−q)N(0,1) + qN(s,1) against Q = (1−q)N(0,1) + qN(−s,1).
 //!
-//! *Why.* Fix the rest as before: P = (1−q)N(0) + qN(x), Q = (1−q)N(0) + qN(y), |x|, |y| ≤ s. For α ≥ 1, advanced joint convexity (Balle, Barthe,
-//! Gaboardi 2018, Thm. 2) says H_α(P‖Q) = q·H_α'(N(x) ‖ (1−β)N(0) + βN(y)) with α', β functions of α and q alone. Seen from z ~ N(x) the shifts
-//! are −x and y−x, with Gram entries |x|² ≤ s², ⟨−x, y−x⟩ = |x|² − ⟨x,y⟩ ≤ 2s², |y−x|² ≤ 4s², all largest at y = −x, |x| = s. For α < 1 use
-//! H_α(P‖Q) = 1 − α + αH_{1/α}(Q‖P) and the symmetry of the set of pairs. ∎ This is sensitivity 2C seen through the sampling; accounting for
-//! it as add/remove at σ/2 would be far too high (1.8 → 13.4 instead of 2.8 in the first golden row).
+//! *Why.* Fix the rest as before: P = (1−q)N(0) + qN(x), Q = (1−q)N(0) + qN(y), |x|, |y| ≤ s. For α
+//! ≥ 1, advanced joint convexity (Balle, Barthe, Gaboardi 2018, Thm. 2) says H_α(P‖Q) = q·H_α'(N(x)
+//! ‖ (1−β)N(0) + βN(y)) with α', β functions of α and q alone. Seen from z ~ N(x) the shifts are −x
+//! and y−x, with Gram entries |x|² ≤ s², ⟨−x, y−x⟩ = |x|² − ⟨x,y⟩ ≤ 2s², |y−x|² ≤ 4s², all largest
+//! at y = −x, |x| = s. For α < 1 use H_α(P‖Q) = 1 − α + αH_{1/α}(Q‖P) and the symmetry of the set
+//! of pairs. ∎ This is sensitivity 2C seen through the sampling; accounting for it as add/remove at
+//! σ/2 would be far too high (1.8 → 13.4 instead of 2.8 in the first golden row).
 //!
 //! # Claim 3: fixed-size lots, replace-one
-//! [`Shape::Kinked`] with shift 2s and q = B/N: the curve is H_α((1−q)N(0) + qN(2s) ‖ N(0)) for α ≥ 1, and what symmetry makes of it, 1 − α + αH_{1/α},
-//! for α < 1.
+//! [`Shape::Kinked`] with shift 2s and q = B/N: the curve is H_α((1−q)N(0) + qN(2s) ‖ N(0)) for α ≥
+//! 1, and what symmetry makes of it, 1 − α + αH_{1/α}, for α < 1.
 //!
-//! *Why.* A lot of D that misses the example in question is a uniform lot R of the others; one that has it is R with a random r ∈ R exchanged for it. Fix R and r by
-//! joint convexity: P = (1−q)N(0) + qN(x−r), Q = (1−q)N(0) + qN(y−r). For α ≥ 1 as in claim 2 with shifts −(x−r) and y−x: |x−r|², ⟨x−r, x−y⟩,
+//! *Why.* A lot of D that misses the example in question is a uniform lot R of the others; one that
+//! has it is R with a random r ∈ R exchanged for it. Fix R and r by joint convexity: P = (1−q)N(0)
+//! + qN(x−r), Q = (1−q)N(0) + qN(y−r). For α ≥ 1 as in claim 2 with shifts −(x−r) and y−x: |x−r|²,
+//! ⟨x−r, x−y⟩,
 //! |x−y|² ≤ 4s², all attained at y = r = −x, where Q = N(0). ∎ Fixed-size lots really are this much worse than Poisson ones under
-//! replace-one (Lebeda, Regehr, Kamath, Steinke 2024). The pair that has this curve: on {P > Q} as it is, mirrored for the losses below
-//! 0, and the rest of the mass at loss 0.
+//! replace-one (Lebeda, Regehr, Kamath, Steinke 2024). The pair that has this curve: on {P > Q} as
+//! it is, mirrored for the losses below 0, and the rest of the mass at loss 0.
 //!
 //! # Claim 4: fixed-size lots, add/remove
 //! The same.
 //!
-//! *Why.* What removing means depends on who draws. If the example's place stays and is vacant, it is claim 3 with y = 0. If lots are drawn from those who are there, Q = N(0) and
-//! P = (1−q)N(0) + qN(x−r): claim 3 with y = r; and with x = r the same swapped. ∎ (q is that of the larger data set. N itself changes by one.)
+//! *Why.* What removing means depends on who draws. If the example's place stays and is vacant, it
+//! is claim 3 with y = 0. If lots are drawn from those who are there, Q = N(0) and P = (1−q)N(0) +
+//! qN(x−r): claim 3 with y = r; and with x = r the same swapped. ∎ (q is that of the larger data
+//! set. N itself changes by one.)
 //!
 //! # Claim 5: full batches and shuffled epochs
-//! N(cs, 1) against N(0, 1) with c = k under add/remove and 2k under replace-one. In a shuffled epoch each row stands in one lot, in the worst case
-//! all k in the same one; the other lots are post-processing of what does not depend on them.
+//! N(cs, 1) against N(0, 1) with c = k under add/remove and 2k under replace-one. In a shuffled
+//! epoch each row stands in one lot, in the worst case all k in the same one; the other lots are
+//! post-processing of what does not depend on them.
 //!
 //! # Checked by
-//! `tests/golden.rs` (brute-force quadrature, public accountants), `tests/groups.rs` (persons with several rows), `tests/pairs.rs` (random pairs never beat these).
+//! `tests/golden.rs` (brute-force quadrature, public accountants), `tests/groups.rs` (persons with
+//! several rows), `tests/pairs.rs` (random pairs never beat these).
 
 use crate::mixture::{Mixture, bisect, bisect_in};
 use crate::special::{GAUSS_8, LN_SQRT_2PI, ln_add, ln_ndtr, ndtr};
 
-/// Beyond this shift (σ < 1/SHARPEST of the clip bound) sampling hides nothing that is worth integrating.
+/// Beyond this shift (σ < 1/SHARPEST of the clip bound) sampling hides nothing that is worth
+/// integrating.
 const SHARPEST: f64 = 60.0;
 
-/// Moments whose quadrature would need more nodes than this are given up: infinite, never too small. Such orders never win.
+/// Moments whose quadrature would need more nodes than this are given up: infinite, never too
+/// small. Such orders never win.
 const MOST_NODES: f64 = 60_000.0;
 
-/// How many unit standard deviations beyond the outermost centre an integrand is followed: e⁻⁷² of it is left.
+/// How many unit standard deviations beyond the outermost centre an integrand is followed: e⁻⁷² of
+/// it is left.
 const REACH: f64 = 12.0;
 
 /// Which pair is made of the mixture M = Σ w_j N(j s, 1) and N = N(0, 1).
@@ -162,7 +179,8 @@ impl Piece<'_> {
         z.clamp(self.low, self.high)
     }
 
-    /// For l ≥ 0: with u = e^{sz}, a = 1−q, b = q e^{−s²/2} the loss is l where b u² − a(e^l − 1)u − e^l b = 0.
+    /// For l ≥ 0: with u = e^{sz}, a = 1−q, b = q e^{−s²/2} the loss is l where b u² − a(e^l − 1)u
+    /// − e^l b = 0.
     fn swap_at_loss(&self, l: f64) -> f64 {
         let Mixture { shift: s, rate: q, .. } = *self.mixture;
         if l > 600.0 {
@@ -178,7 +196,9 @@ impl Piece<'_> {
         let Mixture { shift, rate, ref ln_weights } = *self.mixture;
         match self.shape {
             Shape::Add => ln_ndtr(-z),
-            _ if ln_weights.is_empty() => ln_add(ln_ndtr(-z) + (-rate).ln_1p(), ln_ndtr(shift - z) + rate.ln()),
+            _ if ln_weights.is_empty() => {
+                ln_add(ln_ndtr(-z) + (-rate).ln_1p(), ln_ndtr(shift - z) + rate.ln())
+            }
             // The furthest component bounds all of them.
             _ => ln_ndtr(self.steepness() - z),
         }
@@ -188,7 +208,9 @@ impl Piece<'_> {
     pub(crate) fn mass_before(&self, z: f64) -> f64 {
         let Mixture { shift, rate, ref ln_weights } = *self.mixture;
         match self.shape {
-            Shape::Remove | Shape::Swap if ln_weights.is_empty() => (1.0 - rate) * ndtr(z) + rate * ndtr(z - shift),
+            Shape::Remove | Shape::Swap if ln_weights.is_empty() => {
+                (1.0 - rate) * ndtr(z) + rate * ndtr(z - shift)
+            }
             _ => ndtr(z),
         }
     }
@@ -202,20 +224,25 @@ impl Piece<'_> {
     fn reach(&self, theta: f64) -> (f64, f64) {
         let far = self.steepness();
         let (low, high) = match self.shape {
-            // A negative power of the ratio makes the density log-concave, more sharply than a normal one: it has one peak.
+            // A negative power of the ratio makes the density log-concave, more sharply than a
+            // normal one: it has one peak.
             Shape::Add if theta > 0.0 => {
                 let peak = bisect_in(0.0, theta * far, |z| z - theta * self.mixture.slope(-z));
                 (peak, peak)
             }
             Shape::Remove if theta < -1.0 => {
-                let peak = bisect_in((1.0 + theta) * far, 0.0, |z| z - (1.0 + theta) * self.mixture.slope(z));
+                let peak = bisect_in((1.0 + theta) * far, 0.0, |z| {
+                    z - (1.0 + theta) * self.mixture.slope(z)
+                });
                 (peak, peak)
             }
-            // Otherwise it is a product of powers of ratios, each of which moves a normal by at most its exponent times `far`.
+            // Otherwise it is a product of powers of ratios, each of which moves a normal by at
+            // most its exponent times `far`.
             Shape::Add => (theta * far, 0.0),
-            Shape::Swap => {
-                (((1.0 + 2.0 * theta) * far).min(theta * far).min(0.0), ((1.0 + 2.0 * theta) * far).max((1.0 + theta) * far).max(0.0))
-            }
+            Shape::Swap => (
+                ((1.0 + 2.0 * theta) * far).min(theta * far).min(0.0),
+                ((1.0 + 2.0 * theta) * far).max((1.0 + theta) * far).max(0.0),
+            ),
             _ => (0.0, (1.0 + theta) * far),
         };
         let (low, high) = (low - REACH, high + REACH);
@@ -224,7 +251,8 @@ impl Piece<'_> {
 }
 
 impl Pair {
-    /// The pair of this shape for a person with `rows` rows, each in the lot with probability `rate`.
+    /// The pair of this shape for a person with `rows` rows, each in the lot with probability
+    /// `rate`.
     pub(crate) fn new(shape: Shape, shift: f64, rate: f64, rows: u64) -> Self {
         Self { shape, mixture: Mixture::new(shift, rate, rows), cut: f64::INFINITY }
     }
@@ -249,9 +277,11 @@ impl Pair {
         (self.mixture.rate == 1.0 && self.shape == Shape::Remove).then_some(self.mixture.shift)
     }
 
-    /// This pair with P-mass of at most e^`ln_mass` at its largest losses left out, and the mass that was.
+    /// This pair with P-mass of at most e^`ln_mass` at its largest losses left out, and the mass
+    /// that was.
     ///
-    /// Moments of high order can be ruled by events too rare to matter; without them the tilts and windows fit what does.
+    /// Moments of high order can be ruled by events too rare to matter; without them the tilts and
+    /// windows fit what does.
     pub(crate) fn truncated(&self, ln_mass: f64) -> (Self, f64) {
         let (pieces, _) = self.pieces();
         let Some(piece) = pieces.last() else { return (self.clone(), 0.0) };
@@ -293,7 +323,10 @@ impl Pair {
             Shape::Kinked => {
                 let edge = 0.5 * mixture.shift;
                 let atom = (1.0 - mixture.rate) * (1.0 - 2.0 * ndtr(-edge));
-                let pieces = vec![piece(Shape::Add, (f64::NEG_INFINITY, -edge)), piece(Shape::Remove, (edge, self.cut.max(edge)))];
+                let pieces = vec![
+                    piece(Shape::Add, (f64::NEG_INFINITY, -edge)),
+                    piece(Shape::Remove, (edge, self.cut.max(edge))),
+                ];
                 (pieces, atom)
             }
             shape => (vec![piece(shape, whole)], 0.0),
@@ -305,7 +338,11 @@ impl Pair {
         let s = self.mixture.shift;
         if let Some(mu) = self.as_gaussian() {
             let mu2 = mu * mu;
-            return Moments { ln_mgf: 0.5 * theta * (1.0 + theta) * mu2, mean: (theta + 0.5) * mu2, variance: mu2 };
+            return Moments {
+                ln_mgf: 0.5 * theta * (1.0 + theta) * mu2,
+                mean: (theta + 0.5) * mu2,
+                variance: mu2,
+            };
         }
         if self.is_sharp() {
             return self.crude_moments(theta);
@@ -323,10 +360,15 @@ impl Pair {
                 nodes.push((ln_weight + ln_density + theta * loss, loss));
             };
             if self.shape != Shape::Kinked {
-                // The integrand is analytic in a strip of half-width π/s and decays like a normal density: the trapezoidal
-                // rule converges like e^{−2π·width/step}. Negative powers of the ratio narrow the peak. Where the pair is truncated the last
-                // node is at the cut, with full weight: too much rather than too little.
-                let negative = if piece.shape == Shape::Remove { -(1.0 + theta) } else { theta.max(-1.0 - theta) };
+                // The integrand is analytic in a strip of half-width π/s and decays like a normal
+                // density: the trapezoidal rule converges like e^{−2π·width/step}. Negative powers
+                // of the ratio narrow the peak. Where the pair is truncated the last node is at the
+                // cut, with full weight: too much rather than too little.
+                let negative = if piece.shape == Shape::Remove {
+                    -(1.0 + theta)
+                } else {
+                    theta.max(-1.0 - theta)
+                };
                 let narrow = 1.0 / (1.0 + 0.25 * negative.max(0.0) * s * s).sqrt();
                 let step = (0.25 / s).min(0.4 * narrow);
                 let count = (high - low) / step;
@@ -361,11 +403,16 @@ impl Pair {
             second += weight * loss * loss;
         }
         let mean = first / total;
-        Moments { ln_mgf: top + total.ln(), mean, variance: (second / total - mean * mean).max(0.0) }
+        Moments {
+            ln_mgf: top + total.ln(),
+            mean,
+            variance: (second / total - mean * mean).max(0.0),
+        }
     }
 
-    /// For a shift beyond [`SHARPEST`]: P^{1+θ}Q^{−θ} is jointly convex, so ln E e^{θL} ≤ ln((1−q) + q e^{θ(1+θ)(cs)²/2}) for θ ≥ 0, with c
-    /// the number of shifts between the outermost components, and q the chance that any row is in.
+    /// For a shift beyond [`SHARPEST`]: P^{1+θ}Q^{−θ} is jointly convex, so ln E e^{θL} ≤ ln((1−q)
+    /// + q e^{θ(1+θ)(cs)²/2}) for θ ≥ 0, with c the number of shifts between the outermost
+    /// components, and q the chance that any row is in.
     fn crude_moments(&self, theta: f64) -> Moments {
         let Mixture { shift, rate, .. } = self.mixture;
         let rows = self.mixture.rows();

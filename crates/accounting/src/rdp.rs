@@ -1,13 +1,16 @@
-//! Rényi differential privacy: moments of the privacy loss, added up over the run and converted once.
+//! Rényi differential privacy: moments of the privacy loss, added up over the run and converted
+//! once.
 //!
-//! Orders are α = 1 + θ, any real number above 1: the moments come from quadrature of the exact dominating pair (Mironov, Talwar, Zhang
-//! 2019 treat the Poisson case by series; the integral is the same for integer and fractional orders), and the best order is
-//! found instead of picked from a grid. The conversion is the tight one of Canonne, Kamath, Steinke (2020, Prop. 12).
+//! Orders are α = 1 + θ, any real number above 1: the moments come from quadrature of the exact
+//! dominating pair (Mironov, Talwar, Zhang 2019 treat the Poisson case by series; the integral is
+//! the same for integer and fractional orders), and the best order is found instead of picked from
+//! a grid. The conversion is the tight one of Canonne, Kamath, Steinke (2020, Prop. 12).
 
 use crate::direction::Direction;
 use crate::pair::Moments;
 
-/// What rounding and quadrature may have taken from ln E e^{θL} of one release; added back for each, so that the bound stays above the truth.
+/// What rounding and quadrature may have taken from ln E e^{θL} of one release; added back for
+/// each, so that the bound stays above the truth.
 const SLACK: f64 = 1e-14;
 
 /// Orders are searched between these values of θ = α − 1. Any order gives a valid bound.
@@ -37,8 +40,9 @@ fn epsilon_at(ln_mgf: f64, theta: f64, ln_delta: f64) -> f64 {
 
 /// The smallest ε over all orders.
 ///
-/// ε(θ) = (K(θ) + θ ln(θ/(1+θ)) − ln(1+θ) − ln δ)/θ is stationary where θK′ − K + ln(1+θ) + ln δ = 0, and the left side increases (its
-/// derivative is θK″ + 1/(1+θ)): there is one minimum, and a root search finds it.
+/// ε(θ) = (K(θ) + θ ln(θ/(1+θ)) − ln(1+θ) − ln δ)/θ is stationary where θK′ − K + ln(1+θ) + ln δ =
+/// 0, and the left side increases (its derivative is θK″ + 1/(1+θ)): there is one minimum, and a
+/// root search finds it.
 pub(crate) fn epsilon(direction: &Direction, delta: f64) -> Bound {
     if direction.as_gaussian() == Some(0.0) {
         return Bound { value: 0.0, theta: 1.0 };
@@ -50,17 +54,22 @@ pub(crate) fn epsilon(direction: &Direction, delta: f64) -> Bound {
         if value < best.value {
             best = Bound { value, theta };
         }
-        (theta * moments.mean - moments.ln_mgf + theta.ln_1p() + ln_delta, theta * (theta * moments.variance + 1.0 / (1.0 + theta)))
+        (
+            theta * moments.mean - moments.ln_mgf + theta.ln_1p() + ln_delta,
+            theta * (theta * moments.variance + 1.0 / (1.0 + theta)),
+        )
     });
     best
 }
 
-/// The smallest δ over all orders: ln δ = K(θ) − θε + θ ln(θ/(1+θ)) − ln(1+θ), stationary where K′ − ε + ln(θ/(1+θ)) = 0.
+/// The smallest δ over all orders: ln δ = K(θ) − θε + θ ln(θ/(1+θ)) − ln(1+θ), stationary where K′
+/// − ε + ln(θ/(1+θ)) = 0.
 pub(crate) fn ln_delta(direction: &Direction, epsilon: f64) -> Bound {
     let mut best = Bound { value: 0.0, theta: 1.0 };
     stationary(direction, |theta, moments| {
         let log_odds = -(1.0 / theta).ln_1p();
-        let value = moments.ln_mgf + slack(direction) + theta * (log_odds - epsilon) - theta.ln_1p();
+        let value =
+            moments.ln_mgf + slack(direction) + theta * (log_odds - epsilon) - theta.ln_1p();
         if value < best.value {
             best = Bound { value, theta };
         }
@@ -69,10 +78,16 @@ pub(crate) fn ln_delta(direction: &Direction, epsilon: f64) -> Bound {
     best
 }
 
-/// The smallest l with P(L ≥ l) ≤ e^`ln_tail` by Chernoff's inequality at the best tilt, (K(t) − ln_tail)/t, for a law given by its moments.
-/// Stationary where tK′ − K + ln_tail = 0. The search goes from `start` to `most`; it need not be exact, as any tilt gives a valid bound.
-/// Returns l and the tilt.
-pub(crate) fn tail(moments: impl Fn(f64) -> Moments, ln_tail: f64, start: f64, most: f64) -> (f64, f64) {
+/// The smallest l with P(L ≥ l) ≤ e^`ln_tail` by Chernoff's inequality at the best tilt, (K(t) −
+/// ln_tail)/t, for a law given by its moments. Stationary where tK′ − K + ln_tail = 0. The search
+/// goes from `start` to `most`; it need not be exact, as any tilt gives a valid bound. Returns l
+/// and the tilt.
+pub(crate) fn tail(
+    moments: impl Fn(f64) -> Moments,
+    ln_tail: f64,
+    start: f64,
+    most: f64,
+) -> (f64, f64) {
     let mut best = (f64::INFINITY, start);
     root(start, most, 0.02, |t| {
         let m = moments(t);
@@ -89,7 +104,8 @@ fn stationary(direction: &Direction, mut slope: impl FnMut(f64, Moments) -> (f64
     root(1.0, THETA.1, 1e-5, |theta| slope(theta, direction.moments(theta)));
 }
 
-/// Follows the root of an increasing function of x = ln θ, given as (value, derivative in x), until x is known to `tolerance`.
+/// Follows the root of an increasing function of x = ln θ, given as (value, derivative in x), until
+/// x is known to `tolerance`.
 fn root(start: f64, most: f64, tolerance: f64, mut function: impl FnMut(f64) -> (f64, f64)) {
     let (lowest, highest) = (THETA.0.ln(), most.ln());
     let (mut low, mut high) = (f64::NEG_INFINITY, f64::INFINITY);
@@ -102,7 +118,8 @@ fn root(start: f64, most: f64, tolerance: f64, mut function: impl FnMut(f64) -> 
         } else {
             high = x
         }
-        // Large orders are dear to integrate, so the search goes up in small steps and down in larger ones.
+        // Large orders are dear to integrate, so the search goes up in small steps and down in
+        // larger ones.
         let mut next = (x - value / derivative).clamp(x - 4.0, x + 1.4);
         if !(next > low && next < high) {
             next = match (low.is_finite(), high.is_finite()) {
@@ -113,8 +130,9 @@ fn root(start: f64, most: f64, tolerance: f64, mut function: impl FnMut(f64) -> 
         }
         next = next.clamp(lowest, highest);
         if (next - x).abs() < tolerance {
-            // Where the moments change their nature, the function all but jumps and Newton's steps are tiny on one side of it: only a root
-            // that is seen from both sides is one (or there is none between the limits).
+            // Where the moments change their nature, the function all but jumps and Newton's steps
+            // are tiny on one side of it: only a root that is seen from both sides is one (or there
+            // is none between the limits).
             let beyond = if value < 0.0 { x + 10.0 * tolerance } else { x - 10.0 * tolerance };
             if high - low <= 20.0 * tolerance || !(beyond > lowest && beyond < highest) {
                 break;

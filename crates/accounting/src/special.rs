@@ -10,7 +10,8 @@ pub(crate) fn ndtr(x: f64) -> f64 {
     0.5 * libm::erfc(-x / SQRT_2)
 }
 
-/// ln Φ(x), for any x: beyond −30 by the asymptotic series of Mills' ratio, which there is exact to rounding.
+/// ln Φ(x), for any x: beyond −30 by the asymptotic series of Mills' ratio, which there is exact to
+/// rounding.
 pub(crate) fn ln_ndtr(x: f64) -> f64 {
     if x > 6.0 {
         (-ndtr(-x)).ln_1p()
@@ -18,7 +19,8 @@ pub(crate) fn ln_ndtr(x: f64) -> f64 {
         ndtr(x).ln()
     } else {
         let t = 1.0 / (x * x);
-        let series = 1.0 - t * (1.0 - 3.0 * t * (1.0 - 5.0 * t * (1.0 - 7.0 * t * (1.0 - 9.0 * t))));
+        let series =
+            1.0 - t * (1.0 - 3.0 * t * (1.0 - 5.0 * t * (1.0 - 7.0 * t * (1.0 - 9.0 * t))));
         -0.5 * x * x - LN_SQRT_2PI - (-x).ln() + series.ln()
     }
 }
@@ -29,7 +31,8 @@ pub(crate) fn mills(x: f64) -> (f64, f64) {
         let ratio = ndtr(-x) * (0.5 * x * x + LN_SQRT_2PI).exp();
         return (ratio, 1.0 - x * ratio);
     }
-    // R(x) = (1/x)·(1 − s) and −R′ = s with s = t − 3t² + 15t³ − …, t = 1/x²: an alternating asymptotic series, exact to rounding here.
+    // R(x) = (1/x)·(1 − s) and −R′ = s with s = t − 3t² + 15t³ − …, t = 1/x²: an alternating
+    // asymptotic series, exact to rounding here.
     let t = 1.0 / (x * x);
     let mut s = 0.0;
     for k in (0..24).rev() {
@@ -60,7 +63,8 @@ pub(crate) fn ndtri(p: f64) -> f64 {
     if p > 0.5 {
         return -ndtri(1.0 - p);
     }
-    // Newton in ln Φ, which is concave: it converges monotonically from the left, where this start lies.
+    // Newton in ln Φ, which is concave: it converges monotonically from the left, where this start
+    // lies.
     let target = p.ln();
     let mut x = if p < 0.1 { -(-2.0 * (p * (2.0 * PI).sqrt()).ln()).max(0.0).sqrt() } else { -1.5 };
     for _ in 0..60 {

@@ -1,8 +1,10 @@
-//! The price of trying several times and keeping the best (Papernot and Steinke, "Hyperparameter Tuning with Rényi Differential Privacy", 2022).
+//! The price of trying several times and keeping the best (Papernot and Steinke, "Hyperparameter
+//! Tuning with Rényi Differential Privacy", 2022).
 //!
-//! Tuning on private data is not free. If all k runs are looked at, they compose. If only the best is released *and the number of runs is
-//! drawn at random* from a public law, it costs far less: the selection itself is a private mechanism. The law must be drawn afresh and kept
-//! secret; deciding the number by hand brings back the price of composition.
+//! Tuning on private data is not free. If all k runs are looked at, they compose. If only the best
+//! is released *and the number of runs is drawn at random* from a public law, it costs far less:
+//! the selection itself is a private mechanism. The law must be drawn afresh and kept secret;
+//! deciding the number by hand brings back the price of composition.
 
 use crate::cost::{Accountant, Cost, Guarantee, Unit};
 use crate::error::{Error, Result};
@@ -18,7 +20,8 @@ pub enum Repetition {
     Fixed(u64),
     /// Geometric with this mean: Theorem 2 of the paper with η = 1.
     Geometric(f64),
-    /// Logarithmic with this mean: Theorem 2 with η = 0. Cheaper, with a heavier tail of very many runs.
+    /// Logarithmic with this mean: Theorem 2 with η = 0. Cheaper, with a heavier tail of very many
+    /// runs.
     Logarithmic(f64),
     /// Poisson with this mean: Theorem 6. With some probability nothing is run at all.
     Poisson(f64),
@@ -37,21 +40,36 @@ impl Repetition {
 }
 
 /// ε at `delta` of repeating `run` and keeping the best.
-pub fn epsilon(run: &Composition, unit: impl Into<Unit>, repetition: Repetition, delta: Delta) -> Result<Guarantee> {
+pub fn epsilon(
+    run: &Composition,
+    unit: impl Into<Unit>,
+    repetition: Repetition,
+    delta: Delta,
+) -> Result<Guarantee> {
     let unit = unit.into();
     let mean = match repetition {
-        Repetition::Fixed(count) => return Cost::new(&run.times(count)?, unit)?.epsilon(Accountant::Best, delta),
-        Repetition::Geometric(mean) | Repetition::Logarithmic(mean) | Repetition::Poisson(mean) => mean,
+        Repetition::Fixed(count) => {
+            return Cost::new(&run.times(count)?, unit)?.epsilon(Accountant::Best, delta);
+        }
+        Repetition::Geometric(mean) | Repetition::Logarithmic(mean) | Repetition::Poisson(mean) => {
+            mean
+        }
     };
     if !(1.0..1e12).contains(&mean) {
-        return Err(Error::OutOfRange { name: "the mean number of runs", expected: "at least 1", got: mean.to_string() });
+        return Err(Error::OutOfRange {
+            name: "the mean number of runs",
+            expected: "at least 1",
+            got: mean.to_string(),
+        });
     }
     let cost = Cost::new(run, unit)?;
     let once = cost.epsilon(Accountant::Best, delta)?;
-    if once.epsilon == f64::INFINITY || mean == 1.0 && !matches!(repetition, Repetition::Poisson(_)) {
+    if once.epsilon == f64::INFINITY || mean == 1.0 && !matches!(repetition, Repetition::Poisson(_))
+    {
         return Ok(once);
     }
-    let refused = || Error::Unsupported { accountant: "tuning", event: format!("these lots for {unit}") };
+    let refused =
+        || Error::Unsupported { accountant: "tuning", event: format!("these lots for {unit}") };
     let ln_mgf = |theta: f64| cost.ln_mgf(theta).ok_or_else(refused);
     // Orders 1 + θ on a fine geometric grid; each gives a valid bound.
     let orders: Vec<f64> = (0..160).map(|i| 1e-2 * 1.07_f64.powi(i)).collect();
@@ -75,12 +93,14 @@ pub fn epsilon(run: &Composition, unit: impl Into<Unit>, repetition: Repetition,
             }
             _ => {
                 let (eta, gamma) = law(repetition, mean);
-                let free = |&(t, k): &(f64, f64)| (1.0 + eta) * (k / (1.0 + t) - gamma.ln() / (1.0 + t));
+                let free =
+                    |&(t, k): &(f64, f64)| (1.0 + eta) * (k / (1.0 + t) - gamma.ln() / (1.0 + t));
                 curve.iter().map(free).fold(f64::INFINITY, f64::min) + mean.ln() / theta
             }
         };
         let total = k / theta + extra;
-        let epsilon = total - (1.0 / theta).ln_1p() - ((1.0 + theta).ln() + delta.get().ln()) / theta;
+        let epsilon =
+            total - (1.0 / theta).ln_1p() - ((1.0 + theta).ln() + delta.get().ln()) / theta;
         if epsilon < best {
             (best, order) = (epsilon.max(0.0), 1.0 + theta);
         }
@@ -88,12 +108,14 @@ pub fn epsilon(run: &Composition, unit: impl Into<Unit>, repetition: Repetition,
     Ok(Guarantee { epsilon: best, accountant: Accountant::Rdp, order: Some(order), ..once })
 }
 
-/// η and γ of the truncated negative binomial with this mean: 1/γ for η = 1, (1/γ − 1)/ln(1/γ) for η = 0.
+/// η and γ of the truncated negative binomial with this mean: 1/γ for η = 1, (1/γ − 1)/ln(1/γ) for
+/// η = 0.
 fn law(repetition: Repetition, mean: f64) -> (f64, f64) {
     if let Repetition::Geometric(_) = repetition {
         return (1.0, 1.0 / mean);
     }
-    // The mean falls in γ; the lower end, whose mean is at least the one asked, is the safe one: ln(1/γ) is larger.
+    // The mean falls in γ; the lower end, whose mean is at least the one asked, is the safe one:
+    // ln(1/γ) is larger.
     let (mut low, mut high) = (f64::MIN_POSITIVE.ln(), 0.0);
     for _ in 0..200 {
         let middle: f64 = 0.5 * (low + high);

@@ -3,13 +3,21 @@
 
 use accounting::calibrate::{self, Target};
 use accounting::tuning::{self, Repetition};
-use accounting::{Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Error, Event, Lots, Rate, Release, Sigma};
+use accounting::{
+    Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Error, Event, Lots, Rate, Release,
+    Sigma,
+};
 use proptest::prelude::*;
 
 mod chance;
 
 fn target(epsilon: f64, delta: f64, accountant: Accountant) -> Target {
-    Target { epsilon: Epsilon::new(epsilon).unwrap(), delta: Delta::new(delta).unwrap(), unit: Adjacency::AddRemove.into(), accountant }
+    Target {
+        epsilon: Epsilon::new(epsilon).unwrap(),
+        delta: Delta::new(delta).unwrap(),
+        unit: Adjacency::AddRemove.into(),
+        accountant,
+    }
 }
 
 fn poisson(q: f64, steps: u64) -> impl Fn(Sigma) -> accounting::Result<Composition> {
@@ -45,15 +53,21 @@ proptest! {
     }
 }
 
-/// The multipliers of the DP-Muon paper's Table 3, found from their ε: 49 blocks on one lot need 7 times the noise of one.
+/// The multipliers of the DP-Muon paper's Table 3, found from their ε: 49 blocks on one lot need 7
+/// times the noise of one.
 #[test]
 fn the_paper_s_runs() {
-    for (q, steps, delta, sigma) in [(1024.0 / 42043.0, 410, 8e-6, 0.7189), (1024.0 / 60591.0, 885, 1e-5, 0.7094)] {
+    for (q, steps, delta, sigma) in
+        [(1024.0 / 42043.0, 410, 8e-6, 0.7189), (1024.0 / 60591.0, 885, 1e-5, 0.7094)]
+    {
         let target = target(7.97, delta, Accountant::Rdp);
         let (found, _) = calibrate::sigma(target, poisson(q, steps)).unwrap();
         assert!((found.get() / sigma - 1.0).abs() < 2e-3, "{found} != {sigma}");
         let joint = |sigma: Sigma| {
-            let event = Event::Gaussian { lots: Lots::Poisson { rate: Rate::new(q)? }, release: Release::joint([(sigma, 49)])? };
+            let event = Event::Gaussian {
+                lots: Lots::Poisson { rate: Rate::new(q)? },
+                release: Release::joint([(sigma, 49)])?,
+            };
             Ok(Composition::repeated(event, steps))
         };
         let (each, _) = calibrate::sigma(target, joint).unwrap();
@@ -61,18 +75,27 @@ fn the_paper_s_runs() {
     }
 }
 
-/// HyFreeDP: σ_g is 1.01 times what the gradients alone would need; the loss probes' σ_l comes from what that leaves. On fresh lots it
-/// is far smaller than on the gradient's own lots. By RDP 1.97 and 5.6 were published beside the algorithm.
+/// HyFreeDP: σ_g is 1.01 times what the gradients alone would need; the loss probes' σ_l comes from
+/// what that leaves. On fresh lots it is far smaller than on the gradient's own lots. By RDP 1.97
+/// and 5.6 were published beside the algorithm.
 #[test]
 fn loss_probes_get_what_the_gradients_leave() {
     let (rate, steps, probes) = (Rate::new(1000.0 / 50_000.0).unwrap(), 250, 50);
-    for (accountant, fresh_sigma, same_sigma) in [(Accountant::Rdp, 1.97, 5.63), (Accountant::Best, 1.88, 5.08)] {
+    for (accountant, fresh_sigma, same_sigma) in
+        [(Accountant::Rdp, 1.97, 5.63), (Accountant::Best, 1.88, 5.08)]
+    {
         let target = target(3.0, 1e-5, accountant);
         let (reference, _) = calibrate::sigma(target, poisson(rate.get(), steps)).unwrap();
         let gradient = Sigma::new(1.01 * reference.get()).unwrap();
         let fresh = |sigma: Sigma| {
             let mut events = Composition::repeated(Event::poisson(rate, gradient), steps);
-            events.push(Event::Gaussian { lots: Lots::Poisson { rate }, release: Release::joint([(sigma, 3)])? }, probes)?;
+            events.push(
+                Event::Gaussian {
+                    lots: Lots::Poisson { rate },
+                    release: Release::joint([(sigma, 3)])?,
+                },
+                probes,
+            )?;
             Ok(events)
         };
         let same = |sigma: Sigma| {
@@ -90,10 +113,16 @@ fn loss_probes_get_what_the_gradients_leave() {
 
 #[test]
 fn lots_are_the_largest() {
-    let (target, n, sigma) = (target(3.0, 1e-5, Accountant::Best), 50_000, Sigma::new(1.0).unwrap());
-    let events = |lot: u64| Ok(Composition::repeated(Event::poisson(Rate::new(lot as f64 / n as f64)?, sigma), 1000));
+    let (target, n, sigma) =
+        (target(3.0, 1e-5, Accountant::Best), 50_000, Sigma::new(1.0).unwrap());
+    let events = |lot: u64| {
+        Ok(Composition::repeated(Event::poisson(Rate::new(lot as f64 / n as f64)?, sigma), 1000))
+    };
     let (lot, price) = calibrate::lot_size(target, n, events).unwrap();
-    assert!(price.epsilon <= 3.0 && target.price(&events(lot + 1).unwrap()).unwrap().epsilon > 3.0, "{lot}");
+    assert!(
+        price.epsilon <= 3.0 && target.price(&events(lot + 1).unwrap()).unwrap().epsilon > 3.0,
+        "{lot}"
+    );
 }
 
 #[test]
@@ -109,44 +138,77 @@ fn promises_that_cannot_be_kept_are_refused() {
     let step = Event::gaussian(Lots::Full, Sigma::new(1.0).unwrap());
     assert!(matches!(calibrate::steps(tight, &spent, &step), Err(Error::Unreachable { .. })));
     assert_eq!(calibrate::steps(tight, &Composition::new(), &step).unwrap().0, 0);
-    assert!(matches!(calibrate::lot_size(tight, 10, |_| Ok(spent.clone())), Err(Error::Unreachable { .. })));
+    assert!(matches!(
+        calibrate::lot_size(tight, 10, |_| Ok(spent.clone())),
+        Err(Error::Unreachable { .. })
+    ));
     let never = |_: Sigma| Ok(Composition::repeated(Event::NonPrivate, 1));
     assert!(calibrate::sigma(tight, never).is_err());
     // ε = 0 can be promised: with δ it leaves room for noise so large that nothing shows.
-    let (sigma, price) = calibrate::sigma(target(0.0, 1e-3, Accountant::Best), poisson(0.1, 10)).unwrap();
+    let (sigma, price) =
+        calibrate::sigma(target(0.0, 1e-3, Accountant::Best), poisson(0.1, 10)).unwrap();
     assert!(price.epsilon == 0.0 && sigma.get() > 10.0, "{sigma}");
 }
 
-/// Random repetition: dearer than one run, far cheaper than looking at all of them, rising with the mean.
+/// Random repetition: dearer than one run, far cheaper than looking at all of them, rising with the
+/// mean.
 #[test]
 fn the_price_of_choosing_the_best() {
-    let run = Composition::repeated(Event::poisson(Rate::new(0.01).unwrap(), Sigma::new(1.0).unwrap()), 1000);
+    let run = Composition::repeated(
+        Event::poisson(Rate::new(0.01).unwrap(), Sigma::new(1.0).unwrap()),
+        1000,
+    );
     let delta = Delta::new(1e-6).unwrap();
-    let price = |repetition| tuning::epsilon(&run, Adjacency::AddRemove, repetition, delta).unwrap().epsilon;
-    let once = Cost::new(&run, Adjacency::AddRemove).unwrap().epsilon(Accountant::Best, delta).unwrap().epsilon;
+    let price = |repetition| {
+        tuning::epsilon(&run, Adjacency::AddRemove, repetition, delta).unwrap().epsilon
+    };
+    let once = Cost::new(&run, Adjacency::AddRemove)
+        .unwrap()
+        .epsilon(Accountant::Best, delta)
+        .unwrap()
+        .epsilon;
     assert_eq!(price(Repetition::Fixed(1)), once);
     let all = price(Repetition::Fixed(30));
     for law in [Repetition::Geometric, Repetition::Logarithmic, Repetition::Poisson] {
         let (few, many) = (price(law(3.0)), price(law(30.0)));
-        assert!(once < few && few < many && many < all, "{}: {once} {few} {many} {all}", law(3.0).name());
+        assert!(
+            once < few && few < many && many < all,
+            "{}: {once} {few} {many} {all}",
+            law(3.0).name()
+        );
     }
     for bad in [0.0, -1.0, 0.5, f64::NAN, f64::INFINITY] {
-        assert!(tuning::epsilon(&run, Adjacency::AddRemove, Repetition::Geometric(bad), delta).is_err());
+        assert!(
+            tuning::epsilon(&run, Adjacency::AddRemove, Repetition::Geometric(bad), delta).is_err()
+        );
     }
 }
 
-/// Theorem 2 of Papernot and Steinke for a Gaussian run with ρ = 0.1 (μ² = 0.2), by hand: at order 1 + θ and free order 1 + t the selection is
-/// ρ(1+θ) + (1+η)(ρt + ln(1/γ)/(1+t)) + ln(mean)/θ; here the smallest over a fine grid, by a script of its own (see the comment).
+/// Theorem 2 of Papernot and Steinke for a Gaussian run with ρ = 0.1 (μ² = 0.2), by hand: at order
+/// 1 + θ and free order 1 + t the selection is ρ(1+θ) + (1+η)(ρt + ln(1/γ)/(1+t)) + ln(mean)/θ;
+/// here the smallest over a fine grid, by a script of its own (see the comment).
 #[test]
 fn the_price_of_choosing_by_hand() {
     let sigma = Sigma::new((1.0 / 0.2_f64).sqrt()).unwrap();
     let run = Composition::repeated(Event::gaussian(Lots::Full, sigma), 1);
     let (rho, delta, mean): (f64, f64, f64) = (0.1, 1e-6, 10.0);
-    let ours = tuning::epsilon(&run, Adjacency::AddRemove, Repetition::Geometric(mean), Delta::new(delta).unwrap()).unwrap().epsilon;
+    let ours = tuning::epsilon(
+        &run,
+        Adjacency::AddRemove,
+        Repetition::Geometric(mean),
+        Delta::new(delta).unwrap(),
+    )
+    .unwrap()
+    .epsilon;
     let grid = || (0..2000).map(|i| 0.01 * 1.005_f64.powi(i));
-    let free = grid().map(|t| 2.0 * (rho * t + mean.ln() / (1.0 + t))).fold(f64::INFINITY, f64::min);
+    let free =
+        grid().map(|t| 2.0 * (rho * t + mean.ln() / (1.0 + t))).fold(f64::INFINITY, f64::min);
     let by_hand = grid()
-        .map(|theta| rho * (1.0 + theta) + free + mean.ln() / theta - (1.0 / theta).ln_1p() - ((1.0 + theta) * delta).ln() / theta)
+        .map(|theta| {
+            rho * (1.0 + theta) + free + mean.ln() / theta
+                - (1.0 / theta).ln_1p()
+                - ((1.0 + theta) * delta).ln() / theta
+        })
         .fold(f64::INFINITY, f64::min);
     assert!(ours >= by_hand - 1e-9 && ours < by_hand * 1.001, "{ours} / {by_hand}");
 }

@@ -1,7 +1,10 @@
-//! Values from elsewhere: public accountants, and brute-force quadrature. All made by `peers/golden_accounting.py`.
+//! Values from elsewhere: public accountants, and brute-force quadrature. All made by
+//! `peers/golden_accounting.py`.
 #![allow(clippy::unwrap_used)]
 
-use accounting::{Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Event, Rate, Sigma, Unit};
+use accounting::{
+    Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Event, Rate, Sigma, Unit,
+};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -75,28 +78,54 @@ fn poisson(sigma: f64, q: f64, steps: u64) -> Composition {
 }
 
 fn epsilon(events: &Composition, unit: impl Into<Unit>, accountant: Accountant, delta: f64) -> f64 {
-    Cost::new(events, unit).unwrap().epsilon(accountant, Delta::new(delta).unwrap()).unwrap().epsilon
+    Cost::new(events, unit)
+        .unwrap()
+        .epsilon(accountant, Delta::new(delta).unwrap())
+        .unwrap()
+        .epsilon
 }
 
-/// The public PLD accountant's grid is coarse for long runs, so ours may be well below it; never more than a hair above.
+/// The public PLD accountant's grid is coarse for long runs, so ours may be well below it; never
+/// more than a hair above.
 #[test]
 fn public_pld_values() {
     for row in golden().public {
         let events = poisson(row.sigma, row.q, row.steps);
         let ours = epsilon(&events, row.adjacency, Accountant::Pld, row.delta);
         let ratio = ours / row.pld;
-        assert!(ratio < 1.0 + 2e-4 && ratio > 0.95, "{} {} {} {}: {ours} / {}", row.sigma, row.q, row.steps, row.delta, row.pld);
+        assert!(
+            ratio < 1.0 + 2e-4 && ratio > 0.95,
+            "{} {} {} {}: {ours} / {}",
+            row.sigma,
+            row.q,
+            row.steps,
+            row.delta,
+            row.pld
+        );
     }
 }
 
-/// Searching all orders can only improve on a grid of orders: by little where that grid is dense, by a third where it has no small ones.
+/// Searching all orders can only improve on a grid of orders: by little where that grid is dense,
+/// by a third where it has no small ones.
 #[test]
 fn public_rdp_values() {
     for row in golden().public {
         let Some(public) = row.rdp else { continue };
-        let ours = epsilon(&poisson(row.sigma, row.q, row.steps), row.adjacency, Accountant::Rdp, row.delta);
+        let ours = epsilon(
+            &poisson(row.sigma, row.q, row.steps),
+            row.adjacency,
+            Accountant::Rdp,
+            row.delta,
+        );
         let ratio = ours / public;
-        assert!(ratio < 1.0 + 1e-9 && ratio > 0.6, "{} {} {} {}: {ours} / {public}", row.sigma, row.q, row.steps, row.delta);
+        assert!(
+            ratio < 1.0 + 1e-9 && ratio > 0.6,
+            "{} {} {} {}: {ours} / {public}",
+            row.sigma,
+            row.q,
+            row.steps,
+            row.delta
+        );
     }
 }
 
@@ -135,20 +164,39 @@ fn golden_table() {
         let ours = epsilon(&events, Adjacency::AddRemove, Accountant::Pld, delta);
         assert!((ours / pld - 1.0).abs() < 3e-4, "{sigma} {q} {steps}: {ours} != {pld}");
         let ours = epsilon(&events, Adjacency::AddRemove, Accountant::Rdp, delta);
-        assert!(ours / rdp < 1.0 + 1e-5 && ours / rdp > 0.92, "{sigma} {q} {steps}: {ours} != {rdp}");
+        assert!(
+            ours / rdp < 1.0 + 1e-5 && ours / rdp > 0.92,
+            "{sigma} {q} {steps}: {ours} != {rdp}"
+        );
     }
 }
 
-/// δ(ε) of a few steps by quadrature, one direction at a time: ours, the larger of both, is never below either.
+/// δ(ε) of a few steps by quadrature, one direction at a time: ours, the larger of both, is never
+/// below either.
 #[test]
 fn never_below_brute_force() {
     for row in golden().truth {
         let cost = Cost::new(&poisson(row.sigma, row.q, row.steps), row.adjacency).unwrap();
         let ours = cost.delta(Accountant::Pld, Epsilon::new(row.epsilon).unwrap()).unwrap().delta;
-        assert!(ours >= row.delta, "{} {} {} ε = {}: {ours} < {}", row.sigma, row.q, row.steps, row.epsilon, row.delta);
+        assert!(
+            ours >= row.delta,
+            "{} {} {} ε = {}: {ours} < {}",
+            row.sigma,
+            row.q,
+            row.steps,
+            row.epsilon,
+            row.delta
+        );
         // And the other way: at that δ, the ε is not below.
         let back = cost.epsilon(Accountant::Best, Delta::new(row.delta).unwrap()).unwrap().epsilon;
-        assert!(back >= row.epsilon * (1.0 - 1e-9), "{} {} {}: {back} < {}", row.sigma, row.q, row.steps, row.epsilon);
+        assert!(
+            back >= row.epsilon * (1.0 - 1e-9),
+            "{} {} {}: {back} < {}",
+            row.sigma,
+            row.q,
+            row.steps,
+            row.epsilon
+        );
     }
 }
 
@@ -182,14 +230,19 @@ fn groups_by_quadrature() {
     }
 }
 
-/// Rényi divergences of integer and fractional orders against 40-digit quadrature, σ down to 0.2 and q up to 0.99.
+/// Rényi divergences of integer and fractional orders against 40-digit quadrature, σ down to 0.2
+/// and q up to 0.99.
 #[test]
 fn renyi_by_quadrature() {
     let golden = golden();
     let rows = golden.rdp_truth.iter().map(|row| (Adjacency::AddRemove, row));
-    for (adjacency, row) in rows.chain(golden.rdp_truth_replace.iter().map(|row| (Adjacency::ReplaceOne, row))) {
-        let ours = Cost::new(&poisson(row.sigma, row.q, 1), adjacency).unwrap().renyi(row.order).unwrap();
-        // Above by the allowance for rounding, which is absolute: 1e-14 of (order − 1) times the divergence.
+    for (adjacency, row) in
+        rows.chain(golden.rdp_truth_replace.iter().map(|row| (Adjacency::ReplaceOne, row)))
+    {
+        let ours =
+            Cost::new(&poisson(row.sigma, row.q, 1), adjacency).unwrap().renyi(row.order).unwrap();
+        // Above by the allowance for rounding, which is absolute: 1e-14 of (order − 1) times the
+        // divergence.
         let allowance = 1e-11 * row.value + 2e-14 / (row.order - 1.0);
         assert!(
             ours >= row.value * (1.0 - 1e-14) && ours <= row.value + allowance,

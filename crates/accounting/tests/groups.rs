@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 use Adjacency::{AddRemove, ReplaceOne};
-use accounting::{Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Event, Lots, Rate, Sigma, Unit};
+use accounting::{
+    Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Event, Lots, Rate, Sigma, Unit,
+};
 
 /// σ, dataset, lot, adjacency, rows, ε, δ(ε), ε(1e-5): one step.
 type FixedSize = (f64, u64, u64, Adjacency, u64, f64, f64, f64);
@@ -47,12 +49,22 @@ fn cost(lots: Lots, sigma: f64, steps: u64, adjacency: Adjacency, rows: u64) -> 
 fn check(cost: &Cost, epsilon: f64, delta: f64, at_small_delta: f64, slack: f64) {
     let ours = cost.delta(Accountant::Pld, Epsilon::new(epsilon).unwrap()).unwrap();
     let ratio = ours.delta / delta;
-    assert!((1.0 - 1e-10..1.0 + 2e-4).contains(&ratio), "{}, ε = {epsilon}: {} / {delta}", cost.unit(), ours.delta);
+    assert!(
+        (1.0 - 1e-10..1.0 + 2e-4).contains(&ratio),
+        "{}, ε = {epsilon}: {} / {delta}",
+        cost.unit(),
+        ours.delta
+    );
     assert_eq!(ours.unit, cost.unit());
     for accountant in [Accountant::Pld, Accountant::Best] {
         let ours = cost.epsilon(accountant, Delta::new(1e-5).unwrap()).unwrap();
         let ratio = ours.epsilon / at_small_delta;
-        assert!((1.0 - 1e-10..1.0 + slack).contains(&ratio), "{}: {} / {at_small_delta}", cost.unit(), ours.epsilon);
+        assert!(
+            (1.0 - 1e-10..1.0 + slack).contains(&ratio),
+            "{}: {} / {at_small_delta}",
+            cost.unit(),
+            ours.epsilon
+        );
         assert_eq!((ours.unit, ours.delta), (cost.unit(), 1e-5));
     }
 }
@@ -80,7 +92,11 @@ fn groups_without_sampling() {
         for lots in [Lots::ShuffledEpoch, Lots::Full, every_row] {
             let cost = cost(lots, sigma, epochs, adjacency, rows);
             let ours = cost.epsilon(Accountant::Pld, Delta::new(1e-5).unwrap()).unwrap().epsilon;
-            assert!((ours / at_small_delta - 1.0).abs() < 1e-6, "{lots:?} {}: {ours} / {at_small_delta}", cost.unit());
+            assert!(
+                (ours / at_small_delta - 1.0).abs() < 1e-6,
+                "{lots:?} {}: {ours} / {at_small_delta}",
+                cost.unit()
+            );
             // The Rényi divergence of order α between N(μ, 1) and N(0, 1) is αμ²/2.
             let mu = adjacency.sensitivity() * rows as f64 * (epochs as f64).sqrt() / sigma;
             assert!((cost.renyi(3.0).unwrap() / (1.5 * mu * mu) - 1.0).abs() < 1e-9);
@@ -92,7 +108,12 @@ fn groups_without_sampling() {
 #[test]
 fn very_many_rows_cost_more() {
     let lots = Lots::Poisson { rate: Rate::new(0.02).unwrap() };
-    let of = |rows| cost(lots, 400.0, 10, AddRemove, rows).epsilon(Accountant::Rdp, Delta::new(1e-5).unwrap()).unwrap().epsilon;
+    let of = |rows| {
+        cost(lots, 400.0, 10, AddRemove, rows)
+            .epsilon(Accountant::Rdp, Delta::new(1e-5).unwrap())
+            .unwrap()
+            .epsilon
+    };
     let prices = [1, 16, 255, 256, 257, 300, 1000].map(of);
     assert!(prices.windows(2).all(|pair| pair[0] < pair[1]), "{prices:?}");
 }

@@ -1,7 +1,11 @@
-//! What must hold for every run: monotonicity, composition, the order of the accountants, the closed form without sampling.
+//! What must hold for every run: monotonicity, composition, the order of the accountants, the
+//! closed form without sampling.
 #![allow(clippy::unwrap_used)]
 
-use accounting::{Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Event, Lots, Rate, Release, Sigma, Unit};
+use accounting::{
+    Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Event, Lots, Rate, Release, Sigma,
+    Unit,
+};
 use proptest::prelude::*;
 
 mod chance;
@@ -11,7 +15,11 @@ fn step(sigma: f64, q: f64) -> Event {
 }
 
 fn epsilon(events: &Composition, unit: impl Into<Unit>, accountant: Accountant, delta: f64) -> f64 {
-    Cost::new(events, unit).unwrap().epsilon(accountant, Delta::new(delta).unwrap()).unwrap().epsilon
+    Cost::new(events, unit)
+        .unwrap()
+        .epsilon(accountant, Delta::new(delta).unwrap())
+        .unwrap()
+        .epsilon
 }
 
 fn run(sigma: f64, q: f64, steps: u64, delta: f64, accountant: Accountant) -> f64 {
@@ -101,7 +109,8 @@ proptest! {
         }
     }
 
-    /// Nothing that can be written down panics or comes out small; what is beyond reach is infinite or refused.
+    /// Nothing that can be written down panics or comes out small; what is beyond reach is infinite
+    /// or refused.
     #[test]
     fn extremes_are_infinite_or_large(sigma in -300.0..-1.0_f64, q in -300.0..0.0_f64, steps in prop_oneof![Just(1_u64), Just(u64::MAX), 1..10_u64], delta in -300.0..-0.1_f64) {
         let (sigma, q, delta) = (10_f64.powf(sigma), 10_f64.powf(q), 10_f64.powf(delta));
@@ -109,7 +118,8 @@ proptest! {
         let cost = Cost::new(&events, Adjacency::AddRemove).unwrap();
         let price = cost.epsilon(Accountant::Best, Delta::new(delta).unwrap()).unwrap().epsilon;
         prop_assert!(!price.is_nan());
-        // One sampled release at least shows the example when it is in: δ(ε) ≥ q·P(N(1/σ, 1) beyond where the ratio is e^ε).
+        // One sampled release at least shows the example when it is in: δ(ε) ≥ q·P(N(1/σ, 1) beyond
+        // where the ratio is e^ε).
         if q > 2.0 * delta && sigma < 0.02 {
             prop_assert!(price > 100.0, "σ = {sigma}, q = {q}: {price}");
         }
@@ -129,7 +139,12 @@ fn odd_runs_have_a_price() {
         (Adjacency::AddRemove, 1.0, 0.01, 1_000_000_000_000, 1e-5, 8.3e7, 8.5e7),
         (Adjacency::AddRemove, 0.0168, 0.999999, 1_000_000, 1e-50, 1.77e9, 1.78e9),
     ] {
-        let price = epsilon(&Composition::repeated(step(sigma, q), steps), adjacency, Accountant::Best, delta);
+        let price = epsilon(
+            &Composition::repeated(step(sigma, q), steps),
+            adjacency,
+            Accountant::Best,
+            delta,
+        );
         assert!(price >= low && price <= high, "{sigma} {q} {steps} {delta}: {price}");
     }
 }
@@ -137,12 +152,16 @@ fn odd_runs_have_a_price() {
 /// Lots that do not exist have no price, even if they were put together by hand.
 #[test]
 fn impossible_lots_are_refused() {
-    for lots in [Lots::FixedSize { dataset: 10, lot: 11 }, Lots::FixedSize { dataset: 10, lot: 0 }] {
+    for lots in [Lots::FixedSize { dataset: 10, lot: 11 }, Lots::FixedSize { dataset: 10, lot: 0 }]
+    {
         let events = Composition::repeated(Event::gaussian(lots, Sigma::new(1.0).unwrap()), 10);
         assert!(Cost::new(&events, Adjacency::ReplaceOne).is_err());
     }
     // A person's rows cannot all be removed if no full lot is left.
-    let events = Composition::repeated(Event::gaussian(Lots::fixed_size(10, 8).unwrap(), Sigma::new(1.0).unwrap()), 10);
+    let events = Composition::repeated(
+        Event::gaussian(Lots::fixed_size(10, 8).unwrap(), Sigma::new(1.0).unwrap()),
+        10,
+    );
     assert!(Cost::new(&events, Unit { adjacency: Adjacency::AddRemove, rows: 3 }).is_ok());
     assert!(Cost::new(&events, Unit { adjacency: Adjacency::AddRemove, rows: 4 }).is_err());
 }
@@ -151,10 +170,16 @@ fn impossible_lots_are_refused() {
 #[test]
 fn no_privacy_is_no_small_mu() {
     let events = Composition::repeated(step(0.3, 0.5), 1000);
-    let curve = Cost::new(&events, Adjacency::AddRemove).unwrap().trade_off(Delta::new(1e-3).unwrap()).unwrap();
+    let curve = Cost::new(&events, Adjacency::AddRemove)
+        .unwrap()
+        .trade_off(Delta::new(1e-3).unwrap())
+        .unwrap();
     assert_eq!(curve.gdp_mu(1e-3), f64::INFINITY);
     let sharp = Composition::repeated(Event::gaussian(Lots::Full, Sigma::new(0.05).unwrap()), 1);
-    let curve = Cost::new(&sharp, Adjacency::AddRemove).unwrap().trade_off(Delta::new(1e-3).unwrap()).unwrap();
+    let curve = Cost::new(&sharp, Adjacency::AddRemove)
+        .unwrap()
+        .trade_off(Delta::new(1e-3).unwrap())
+        .unwrap();
     assert_eq!(curve.gdp_mu(1e-3), 20.0);
     for bad in [0.0, 0.5, -1.0, 2.0, f64::NAN] {
         assert_eq!(curve.gdp_mu(bad), f64::INFINITY);
@@ -172,13 +197,22 @@ fn without_sampling_it_is_the_closed_form() {
     ] {
         for steps in [1_u64, 100, 10_000] {
             let sigma = (steps as f64).sqrt() / mu;
-            for lots in [Lots::Full, Lots::Poisson { rate: Rate::new(1.0).unwrap() }, Lots::ShuffledEpoch] {
-                let events = Composition::repeated(Event::gaussian(lots, Sigma::new(sigma).unwrap()), steps);
+            for lots in
+                [Lots::Full, Lots::Poisson { rate: Rate::new(1.0).unwrap() }, Lots::ShuffledEpoch]
+            {
+                let events =
+                    Composition::repeated(Event::gaussian(lots, Sigma::new(sigma).unwrap()), steps);
                 let got = epsilon(&events, Adjacency::AddRemove, Accountant::Pld, delta);
                 assert!((got - want).abs() < 1e-6, "μ = {mu}, T = {steps}: {got} != {want}");
-                let events = Composition::repeated(Event::gaussian(lots, Sigma::new(2.0 * sigma).unwrap()), steps);
+                let events = Composition::repeated(
+                    Event::gaussian(lots, Sigma::new(2.0 * sigma).unwrap()),
+                    steps,
+                );
                 let got = epsilon(&events, Adjacency::ReplaceOne, Accountant::Best, delta);
-                assert!((got - want).abs() < 1e-6, "replace-one, μ = {mu}, T = {steps}: {got} != {want}");
+                assert!(
+                    (got - want).abs() < 1e-6,
+                    "replace-one, μ = {mu}, T = {steps}: {got} != {want}"
+                );
             }
         }
     }
@@ -200,7 +234,8 @@ fn joint_blocks_cost_what_their_sum_costs() {
     let one = run(2.3395 / 7.0, 1024.0 / 42043.0, 410, 8e-6, Accountant::Pld);
     let got = epsilon(&events, Adjacency::AddRemove, Accountant::Pld, 8e-6);
     assert!((got / one - 1.0).abs() < 1e-9, "{got} != {one}");
-    // What the paper's count comes to, by RDP: 49 times as many independently sampled steps. It is not a guarantee.
+    // What the paper's count comes to, by RDP: 49 times as many independently sampled steps. It is
+    // not a guarantee.
     let independent = run(2.3395, 1024.0 / 42043.0, 410 * 49, 8e-6, Accountant::Rdp);
     assert!((independent - 7.985).abs() < 5e-4, "{independent}");
     assert!(got > 7.0 * independent);
@@ -230,11 +265,20 @@ fn nothing_costs_nothing() {
 fn an_estimate_says_so_and_others_refuse() {
     let events = Composition::repeated(step(1.0, 0.01), 1000);
     let delta = Delta::new(1e-5).unwrap();
-    let estimate = Cost::new(&events, Adjacency::AddRemove).unwrap().epsilon(Accountant::Gdp, delta).unwrap();
+    let estimate =
+        Cost::new(&events, Adjacency::AddRemove).unwrap().epsilon(Accountant::Gdp, delta).unwrap();
     assert!(estimate.estimate && estimate.accountant == Accountant::Gdp);
-    assert!((estimate.epsilon / run(1.0, 0.01, 1000, 1e-5, Accountant::Pld) - 1.0).abs() < 0.25, "{estimate:?}");
-    let fixed = Composition::repeated(Event::gaussian(Lots::fixed_size(100, 10).unwrap(), Sigma::new(1.0).unwrap()), 10);
-    assert!(Cost::new(&fixed, Adjacency::ReplaceOne).unwrap().epsilon(Accountant::Gdp, delta).is_err());
+    assert!(
+        (estimate.epsilon / run(1.0, 0.01, 1000, 1e-5, Accountant::Pld) - 1.0).abs() < 0.25,
+        "{estimate:?}"
+    );
+    let fixed = Composition::repeated(
+        Event::gaussian(Lots::fixed_size(100, 10).unwrap(), Sigma::new(1.0).unwrap()),
+        10,
+    );
+    assert!(
+        Cost::new(&fixed, Adjacency::ReplaceOne).unwrap().epsilon(Accountant::Gdp, delta).is_err()
+    );
     let sharp = Composition::repeated(step(0.001, 0.01), 10);
     let cost = Cost::new(&sharp, Adjacency::AddRemove).unwrap();
     assert!(cost.epsilon(Accountant::Pld, delta).is_err());
@@ -242,10 +286,12 @@ fn an_estimate_says_so_and_others_refuse() {
     assert!(Cost::new(&events, Unit { adjacency: Adjacency::AddRemove, rows: 0 }).is_err());
 }
 
-/// The trade-off curve agrees with (ε, δ): TPR ≤ e^ε·FPR + δ, touching it somewhere, and lies above the diagonal.
+/// The trade-off curve agrees with (ε, δ): TPR ≤ e^ε·FPR + δ, touching it somewhere, and lies above
+/// the diagonal.
 #[test]
 fn trade_off_is_the_same_promise() {
-    let cost = Cost::new(&Composition::repeated(step(1.0, 0.01), 1000), Adjacency::AddRemove).unwrap();
+    let cost =
+        Cost::new(&Composition::repeated(step(1.0, 0.01), 1000), Adjacency::AddRemove).unwrap();
     let curve = cost.trade_off(Delta::new(1e-6).unwrap()).unwrap();
     let mut last = 0.0;
     for i in 1..400 {
@@ -263,8 +309,11 @@ fn trade_off_is_the_same_promise() {
             .fold(1.0, f64::min);
         assert!(gap > -1e-6 && gap < 1e-4, "ε = {epsilon}: {gap}");
     }
-    let gaussian =
-        Cost::new(&Composition::repeated(Event::gaussian(Lots::Full, Sigma::new(2.0).unwrap()), 4), Adjacency::AddRemove).unwrap();
+    let gaussian = Cost::new(
+        &Composition::repeated(Event::gaussian(Lots::Full, Sigma::new(2.0).unwrap()), 4),
+        Adjacency::AddRemove,
+    )
+    .unwrap();
     let mu = gaussian.trade_off(Delta::new(1e-6).unwrap()).unwrap().gdp_mu(1e-6);
     assert!((mu - 1.0).abs() < 1e-6, "{mu}");
 }

@@ -1,7 +1,10 @@
 //! What a ledger is charged with, and within which budget.
 #![allow(clippy::unwrap_used)]
 
-use accounting::{Accountant, Adjacency, Budget, Composition, Delta, Epsilon, Event, Ledger, Lots, Rate, Sigma, Unit};
+use accounting::{
+    Accountant, Adjacency, Budget, Composition, Delta, Epsilon, Event, Ledger, Lots, Rate, Sigma,
+    Unit,
+};
 
 fn budget(epsilon: f64, accountant: Accountant, rows: u64) -> Budget {
     Budget {
@@ -20,19 +23,23 @@ fn step(sigma: f64) -> Event {
 #[test]
 fn an_estimate_is_not_charged() {
     let mut ledger = Ledger::new();
-    let refused = ledger.charge_within(&budget(100.0, Accountant::Gdp, 1), step(1.0), 10).unwrap_err();
+    let refused =
+        ledger.charge_within(&budget(100.0, Accountant::Gdp, 1), step(1.0), 10).unwrap_err();
     assert!(refused.to_string().contains("estimate"), "{refused}");
     assert!(ledger.events().is_empty());
     assert!(ledger.charge_within(&budget(100.0, Accountant::Best, 1), step(1.0), 10).is_ok());
 }
 
-/// Everything in the ledger counts, of every kind and for all rows of a person; a refusal leaves it as it was.
+/// Everything in the ledger counts, of every kind and for all rows of a person; a refusal leaves it
+/// as it was.
 #[test]
 fn all_that_was_charged_counts() {
     for rows in [1, 3] {
         let budget = budget(4.0, Accountant::Rdp, rows);
         let mut ledger = Ledger::new();
-        ledger.charge(Event::gaussian(Lots::Full, Sigma::new(4.0 * rows as f64).unwrap()), 2).unwrap();
+        ledger
+            .charge(Event::gaussian(Lots::Full, Sigma::new(4.0 * rows as f64).unwrap()), 2)
+            .unwrap();
         ledger.charge(step(2.0), 100).unwrap();
         let left = ledger.steps_left(&budget, &step(1.5)).unwrap();
         let fresh = Ledger::new().steps_left(&budget, &step(1.5)).unwrap();
@@ -41,10 +48,17 @@ fn all_that_was_charged_counts() {
         assert!(ledger.charge_within(&budget, step(1.5), left + 1).is_err());
         assert_eq!(ledger, before);
         let price = ledger.charge_within(&budget, step(1.5), left).unwrap();
-        assert_eq!(price, ledger.cost(budget.unit).unwrap().epsilon(Accountant::Rdp, budget.delta).unwrap());
+        assert_eq!(
+            price,
+            ledger.cost(budget.unit).unwrap().epsilon(Accountant::Rdp, budget.delta).unwrap()
+        );
         assert!(price.epsilon <= 4.0 && ledger.events().len() == 102 + left);
         let mut whole = Composition::new();
-        ledger.events().runs().iter().for_each(|(event, count)| whole.push(event.clone(), *count).unwrap());
+        ledger
+            .events()
+            .runs()
+            .iter()
+            .for_each(|(event, count)| whole.push(event.clone(), *count).unwrap());
         assert_eq!(&whole, ledger.events());
     }
 }

@@ -1,4 +1,5 @@
-//! No pair of neighbours does worse than the dominating pairs claim: lots with random contributions, in the plane, by quadrature.
+//! No pair of neighbours does worse than the dominating pairs claim: lots with random
+//! contributions, in the plane, by quadrature.
 #![allow(clippy::unwrap_used)]
 
 use accounting::{Accountant, Adjacency, Composition, Cost, Epsilon, Event, Lots, Rate, Sigma};
@@ -16,7 +17,8 @@ fn density(mixture: &Mixture, z: Point) -> f64 {
     mixture.iter().map(|(w, c)| w * normal(*c)).sum::<f64>() / std::f64::consts::TAU
 }
 
-/// H_α(P‖Q) = ∫ (P − αQ)₊ on a grid. The integrand has a kink, so the error is of second order in the step.
+/// H_α(P‖Q) = ∫ (P − αQ)₊ on a grid. The integrand has a kink, so the error is of second order in
+/// the step.
 fn hockey_stick(p: &Mixture, q: &Mixture, alpha: f64) -> f64 {
     let (reach, step) = (8.0, 0.05);
     let points = (2.0 * reach / step) as i32;
@@ -40,7 +42,11 @@ fn minus(a: Point, b: Point) -> Point {
 
 fn claimed(lots: Lots, sigma: f64, adjacency: Adjacency, epsilon: f64) -> f64 {
     let events = Composition::repeated(Event::gaussian(lots, Sigma::new(sigma).unwrap()), 1);
-    Cost::new(&events, adjacency).unwrap().delta(Accountant::Pld, Epsilon::new(epsilon).unwrap()).unwrap().delta
+    Cost::new(&events, adjacency)
+        .unwrap()
+        .delta(Accountant::Pld, Epsilon::new(epsilon).unwrap())
+        .unwrap()
+        .delta
 }
 
 /// Lengths pile up at the clip bound, where the worst cases are.
@@ -95,7 +101,8 @@ proptest! {
     }
 }
 
-/// The claims are attained: where the worst pair is a real one, the figure is its divergence and not just above it.
+/// The claims are attained: where the worst pair is a real one, the figure is its divergence and
+/// not just above it.
 #[test]
 fn the_worst_pairs_exist() {
     let (q, sigma, epsilon) = (0.3, 1.0, 0.4_f64);
@@ -106,5 +113,9 @@ fn the_worst_pairs_exist() {
     let replace = hockey_stick(&at(1.0), &at(-1.0), epsilon.exp());
     assert!((claimed(lots, sigma, Adjacency::ReplaceOne, epsilon) - replace).abs() < 2e-4);
     let fixed = hockey_stick(&at(2.0), &vec![(1.0, [0.0, 0.0])], epsilon.exp());
-    assert!((claimed(Lots::fixed_size(10, 3).unwrap(), sigma, Adjacency::ReplaceOne, epsilon) - fixed).abs() < 2e-4);
+    assert!(
+        (claimed(Lots::fixed_size(10, 3).unwrap(), sigma, Adjacency::ReplaceOne, epsilon) - fixed)
+            .abs()
+            < 2e-4
+    );
 }

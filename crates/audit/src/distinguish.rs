@@ -1,15 +1,24 @@
 //! ε from scores on data with and without somebody.
 //!
-//! Whoever guesses from a score errs at some rates α (says *there* of somebody who is not) and β (says *not there* of somebody who is). Two things follow:
+//! Whoever guesses from a score errs at some rates α (says *there* of somebody who is not) and β
+//! (says *not there* of somebody who is). Two things follow:
 //!
-//! - If the mechanism is (ε, δ)-private, 1 − β ≤ e^ε α + δ and 1 − α ≤ e^ε β + δ. That bounds ε whatever the mechanism is, but it needs rare events: with n trials no more than about ln n can be shown.
-//! - If the mechanism is what it claims to be, (α, β) lies on or above the trade-off curve of the claim (Dong, Roth, Su 2022; Nasr et al. 2023). The claim is a list of events; with its noise multiplied by m it is the
-//!   claim of a weaker or stronger mechanism. The smallest m that is refuted is how much noise there is at most, and ε of that claim is the bound. It uses the common errors, so it is tight.
+//! - If the mechanism is (ε, δ)-private, 1 − β ≤ e^ε α + δ and 1 − α ≤ e^ε β + δ. That bounds ε
+//!   whatever the mechanism is, but it needs rare events: with n trials no more than about ln n can
+//!   be shown.
+//! - If the mechanism is what it claims to be, (α, β) lies on or above the trade-off curve of the
+//!   claim (Dong, Roth, Su 2022; Nasr et al. 2023). The claim is a list of events; with its noise
+//!   multiplied by m it is the claim of a weaker or stronger mechanism. The smallest m that is
+//!   refuted is how much noise there is at most, and ε of that claim is the bound. It uses the
+//!   common errors, so it is tight.
 //!
-//! Thresholds are chosen by looking at one part of the trials; the rates are measured on the others, with Clopper and Pearson's bounds, all of which hold together with the given confidence.
+//! Thresholds are chosen by looking at one part of the trials; the rates are measured on the
+//! others, with Clopper and Pearson's bounds, all of which hold together with the given confidence.
 
 use crate::rate::at_most;
-use accounting::{Accountant, Composition, Cost, Delta, Error, Event, Release, Result, Sigma, TradeOff, Unit};
+use accounting::{
+    Accountant, Composition, Cost, Delta, Error, Event, Release, Result, Sigma, TradeOff, Unit,
+};
 
 /// What is claimed.
 #[derive(Clone, Debug)]
@@ -38,8 +47,14 @@ impl Claim {
             let event = match event {
                 Event::NonPrivate => Event::NonPrivate,
                 Event::Gaussian { lots, release } => {
-                    let blocks = release.blocks().iter().map(|&(sigma, count)| Ok((Sigma::new(sigma.get() * factor)?, count)));
-                    Event::Gaussian { lots: *lots, release: Release::joint(blocks.collect::<Result<Vec<_>>>()?)? }
+                    let blocks = release
+                        .blocks()
+                        .iter()
+                        .map(|&(sigma, count)| Ok((Sigma::new(sigma.get() * factor)?, count)));
+                    Event::Gaussian {
+                        lots: *lots,
+                        release: Release::joint(blocks.collect::<Result<Vec<_>>>()?)?,
+                    }
                 }
             };
             events.push(event, *count)?;
@@ -87,7 +102,8 @@ pub struct Finding {
     pub epsilon_any: f64,
     /// ε is at least this if it is the claimed mechanism with more or less noise.
     pub epsilon_family: f64,
-    /// By how much the noise of the claim can be multiplied at most, so that what was seen is still possible.
+    /// By how much the noise of the claim can be multiplied at most, so that what was seen is still
+    /// possible.
     pub noise_at_most: f64,
     /// The tests that were made.
     pub tests: Vec<Test>,
@@ -115,21 +131,38 @@ impl Scores {
         let least = 10 * CHOOSING;
         if self.without.len() < least || self.with.len() < least {
             let got = format!("{} and {}", self.without.len(), self.with.len());
-            return Err(Error::OutOfRange { name: "the number of trials", expected: "at least 50 on each side", got });
+            return Err(Error::OutOfRange {
+                name: "the number of trials",
+                expected: "at least 50 on each side",
+                got,
+            });
         }
         if !(confidence > 0.0 && confidence < 1.0) {
-            return Err(Error::OutOfRange { name: "the confidence", expected: "between 0 and 1", got: confidence.to_string() });
+            return Err(Error::OutOfRange {
+                name: "the confidence",
+                expected: "between 0 and 1",
+                got: confidence.to_string(),
+            });
         }
         // A score that is not a number says nothing.
-        let clean = |scores: &[f64]| -> Vec<f64> { scores.iter().map(|&x| if x.is_nan() { 0.0 } else { x }).collect() };
+        let clean = |scores: &[f64]| -> Vec<f64> {
+            scores.iter().map(|&x| if x.is_nan() { 0.0 } else { x }).collect()
+        };
         let (without, with) = (clean(&self.without), clean(&self.with));
-        let [(look_without, without), (look_with, with)] = [&without, &with].map(|scores| scores.split_at(scores.len() / CHOOSING));
+        let [(look_without, without), (look_with, with)] =
+            [&without, &with].map(|scores| scores.split_at(scores.len() / CHOOSING));
         let alpha = (1.0 - confidence) / 6.0;
         let thresholds = choose(look_without, look_with, claim.delta.get(), alpha);
-        let tests: Vec<Test> = thresholds.into_iter().map(|threshold| test(without, with, threshold, alpha)).collect();
-        let epsilon_any = tests.iter().map(|test| test.epsilon(claim.delta.get())).fold(0.0, f64::max);
+        let tests: Vec<Test> =
+            thresholds.into_iter().map(|threshold| test(without, with, threshold, alpha)).collect();
+        let epsilon_any =
+            tests.iter().map(|test| test.epsilon(claim.delta.get())).fold(0.0, f64::max);
         let noise_at_most = noise_at_most(claim, &tests)?;
-        let epsilon_family = if noise_at_most < FACTORS[1] { claim.with_noise_times(noise_at_most)?.epsilon()? } else { 0.0 };
+        let epsilon_family = if noise_at_most < FACTORS[1] {
+            claim.with_noise_times(noise_at_most)?.epsilon()?
+        } else {
+            0.0
+        };
         Ok(Finding { epsilon_any, epsilon_family, noise_at_most, tests })
     }
 }
@@ -137,7 +170,9 @@ impl Scores {
 impl Test {
     /// (ε, δ)-privacy of any kind, in both directions.
     fn epsilon(&self, delta: f64) -> f64 {
-        let bound = |right: f64, wrong: f64| if right > delta { ((right - delta) / wrong).ln().max(0.0) } else { 0.0 };
+        let bound = |right: f64, wrong: f64| {
+            if right > delta { ((right - delta) / wrong).ln().max(0.0) } else { 0.0 }
+        };
         let there = bound(self.true_positives_at_least, self.false_positives_at_most);
         there.max(bound(1.0 - self.false_positives_at_most, 1.0 - self.true_positives_at_least))
     }
@@ -181,10 +216,19 @@ fn choose(without: &[f64], with: &[f64], delta: f64, alpha: f64) -> Vec<f64> {
     }));
     places.sort_unstable();
     places.dedup();
-    let tests: Vec<Test> = places.into_iter().map(|place| test(without, with, all[place], alpha)).collect();
-    let best = |value: &dyn Fn(&Test) -> f64| tests.iter().max_by(|a, b| value(a).total_cmp(&value(b))).map(|test| test.threshold);
-    let there = |test: &Test| ((test.true_positives_at_least - delta).max(0.0) / test.false_positives_at_most).ln();
-    let not_there = |test: &Test| ((1.0 - test.false_positives_at_most - delta).max(0.0) / (1.0 - test.true_positives_at_least)).ln();
+    let tests: Vec<Test> =
+        places.into_iter().map(|place| test(without, with, all[place], alpha)).collect();
+    let best = |value: &dyn Fn(&Test) -> f64| {
+        tests.iter().max_by(|a, b| value(a).total_cmp(&value(b))).map(|test| test.threshold)
+    };
+    let there = |test: &Test| {
+        ((test.true_positives_at_least - delta).max(0.0) / test.false_positives_at_most).ln()
+    };
+    let not_there = |test: &Test| {
+        ((1.0 - test.false_positives_at_most - delta).max(0.0)
+            / (1.0 - test.true_positives_at_least))
+            .ln()
+    };
     [best(&there), best(&not_there), best(&Test::mu)].into_iter().flatten().collect()
 }
 
@@ -232,13 +276,20 @@ mod tests {
     #[test]
     fn the_bound_is_near_the_truth_and_not_above_it() {
         for seed in 0..5 {
-            let scores = Scores { without: normals(2 * seed, 100_000, 0.0, 1.0), with: normals(2 * seed + 1, 100_000, 1.0, 1.0) };
+            let scores = Scores {
+                without: normals(2 * seed, 100_000, 0.0, 1.0),
+                with: normals(2 * seed + 1, 100_000, 1.0, 1.0),
+            };
             let claim = gaussian(1.0);
             let (found, truth) = (scores.bound(&claim, 0.99).unwrap(), claim.epsilon().unwrap());
             assert!((truth - 4.377_18).abs() < 1e-3);
             assert!(found.epsilon_lower() <= truth, "{} {truth}", found.epsilon_lower());
             assert!(found.epsilon_family >= 0.93 * truth, "{} {truth}", found.epsilon_family);
-            assert!(found.epsilon_any >= 0.5 * truth && found.epsilon_any <= truth, "{} {truth}", found.epsilon_any);
+            assert!(
+                found.epsilon_any >= 0.5 * truth && found.epsilon_any <= truth,
+                "{} {truth}",
+                found.epsilon_any
+            );
         }
     }
 
@@ -246,7 +297,10 @@ mod tests {
     #[test]
     fn what_is_claimed_too_low_is_found() {
         for (std, wrong) in [(0.95, true), (0.7, true), (1.0, false), (1.1, false)] {
-            let scores = Scores { without: normals(1, 100_000, 0.0, std), with: normals(2, 100_000, 1.0, std) };
+            let scores = Scores {
+                without: normals(1, 100_000, 0.0, std),
+                with: normals(2, 100_000, 1.0, std),
+            };
             let (claim, confidence) = (gaussian(1.0), 0.99);
             let found = scores.bound(&claim, confidence).unwrap();
             assert_eq!(found.epsilon_lower() > claim.epsilon().unwrap(), wrong, "{std}: {found:?}");
@@ -266,22 +320,35 @@ mod tests {
             let scores = Scores { without: vec![nothing; 100], with: vec![nothing; 100] };
             assert_eq!(scores.bound(&gaussian(1.0), 0.99).unwrap().epsilon_lower(), 0.0);
         }
-        assert!(Scores { without: vec![0.0; 9], with: vec![1.0; 900] }.bound(&gaussian(1.0), 0.99).is_err());
+        assert!(
+            Scores { without: vec![0.0; 9], with: vec![1.0; 900] }
+                .bound(&gaussian(1.0), 0.99)
+                .is_err()
+        );
     }
 
-    /// Lots that are drawn: the curve of the claim is not a Gaussian's, and the bound is still near it.
+    /// Lots that are drawn: the curve of the claim is not a Gaussian's, and the bound is still near
+    /// it.
     #[test]
     fn sampled_claims_are_bounded_by_their_own_curve() {
         let (rate, count) = (0.3, 100_000);
-        let events = Composition::repeated(Event::poisson(Rate::new(rate).unwrap(), Sigma::new(0.8).unwrap()), 1);
+        let events = Composition::repeated(
+            Event::poisson(Rate::new(rate).unwrap(), Sigma::new(0.8).unwrap()),
+            1,
+        );
         let claim = claim(events);
         let with: Vec<f64> = normals(3, count, 0.0, 0.8)
             .into_iter()
             .enumerate()
             .map(|(i, z)| if (i as f64 * 0.618_033_988).fract() < rate { z + 1.0 } else { z })
             .collect();
-        let found = Scores { without: normals(4, count, 0.0, 0.8), with }.bound(&claim, 0.99).unwrap();
+        let found =
+            Scores { without: normals(4, count, 0.0, 0.8), with }.bound(&claim, 0.99).unwrap();
         let truth = claim.epsilon().unwrap();
-        assert!(found.epsilon_lower() <= truth && found.epsilon_lower() > 0.8 * truth, "{} {truth}", found.epsilon_lower());
+        assert!(
+            found.epsilon_lower() <= truth && found.epsilon_lower() > 0.8 * truth,
+            "{} {truth}",
+            found.epsilon_lower()
+        );
     }
 }

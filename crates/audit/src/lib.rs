@@ -1,7 +1,9 @@
 //! Attacks a mechanism from outside, and says how large its ε is at least.
 //!
-//! An accountant says that ε is *at most* so much, for a mechanism as it is meant. An audit looks at the mechanism as it is. It sees what an analyst sees, the answers of a
-//! [`protocol::Oracle`], and may choose the data. What it finds is a lower bound: if that is above what is claimed, the claim is false; if it is below, nothing is proved.
+//! An accountant says that ε is *at most* so much, for a mechanism as it is meant. An audit looks
+//! at the mechanism as it is. It sees what an analyst sees, the answers of a [`protocol::Oracle`],
+//! and may choose the data. What it finds is a lower bound: if that is above what is claimed, the
+//! claim is false; if it is below, nothing is proved.
 //!
 //! | to find | look in |
 //! |---|---|

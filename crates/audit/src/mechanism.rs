@@ -1,7 +1,9 @@
 //! Many releases on data with and without one record.
 //!
-//! The two oracles hold neighbouring data; the more one record stands out, the more is seen. Where it points is learned first, from answers with hardly any noise, which an auditor may ask for because the data is made up. Then
-//! each side is asked the same question again and again, by one oracle, so that noise which repeats itself is seen too.
+//! The two oracles hold neighbouring data; the more one record stands out, the more is seen. Where
+//! it points is learned first, from answers with hardly any noise, which an auditor may ask for
+//! because the data is made up. Then each side is asked the same question again and again, by one
+//! oracle, so that noise which repeats itself is seen too.
 
 use crate::distinguish::{Claim, Finding, Scores};
 use accounting::Result;
@@ -48,9 +50,13 @@ impl Mechanism<'_> {
         mut seen: impl FnMut(u64),
     ) -> std::result::Result<Observed, Refused> {
         let direction = self.direction(with, without)?;
-        let tensors: Vec<usize> = (0..direction.len()).filter(|&k| direction[k].data().iter().any(|&x| x != 0.0)).collect();
+        let tensors: Vec<usize> = (0..direction.len())
+            .filter(|&k| direction[k].data().iter().any(|&x| x != 0.0))
+            .collect();
         if tensors.is_empty() {
-            return Err(Refused::Query("the record moves nothing: there is nothing to be seen".into()));
+            return Err(Refused::Query(
+                "the record moves nothing: there is nothing to be seen".into(),
+            ));
         }
         let mut views: Vec<Vec<usize>> = vec![tensors.clone()];
         if tensors.len() > 1 {
@@ -71,13 +77,20 @@ impl Mechanism<'_> {
                         .map(|k| {
                             let std = answer.std[self.query.blocks.of(k)];
                             let pairs = answer.value[k].data().iter().zip(direction[k].data());
-                            pairs.map(|(&x, &v)| f64::from(v) * (f64::from(x) - 0.5 * f64::from(v))).sum::<f64>() / (std * std)
+                            pairs
+                                .map(|(&x, &v)| f64::from(v) * (f64::from(x) - 0.5 * f64::from(v)))
+                                .sum::<f64>()
+                                / (std * std)
                         })
                         .collect();
                     for (sum, view) in sums.iter_mut().zip(&views) {
                         // ln of the likelihood ratio of (1 − q) N(0) + q N(v) against N(0).
                         let one: f64 = view.iter().map(|&k| likelihoods[k]).sum();
-                        *sum += if self.rate < 1.0 { ln_add((1.0 - self.rate).ln(), self.rate.ln() + one) } else { one };
+                        *sum += if self.rate < 1.0 {
+                            ln_add((1.0 - self.rate).ln(), self.rate.ln() + one)
+                        } else {
+                            one
+                        };
                     }
                 }
                 for (scores, sum) in scores.iter_mut().zip(sums) {
@@ -88,7 +101,8 @@ impl Mechanism<'_> {
             }
             let std = self.ask(oracle, self.query.bounds)?.std;
             noise.extend(watch.complaints(&self.query, &std));
-            // The record itself moves tensors together; without it only noise does, if nobody else is there.
+            // The record itself moves tensors together; without it only noise does, if nobody else
+            // is there.
             if let Some((a, b)) = watch.shared(&self.query, &std).filter(|_| !there) {
                 noise.push(format!("tensors {a} and {b} do not have noise of their own"));
             }
@@ -100,13 +114,22 @@ impl Mechanism<'_> {
         Ok(Observed { views: views.iter().map(name).zip(scores).collect(), noise })
     }
 
-    fn ask(&self, oracle: &mut dyn Oracle, bounds: &[Bound]) -> std::result::Result<protocol::Noisy<Params>, Refused> {
+    fn ask(
+        &self,
+        oracle: &mut dyn Oracle,
+        bounds: &[Bound],
+    ) -> std::result::Result<protocol::Noisy<Params>, Refused> {
         oracle.draw(&Announcement::gradient(bounds))?;
         oracle.gradient(&GradientQuery { bounds, ..self.query })
     }
 
-    /// By how much the record moves a release: the largest difference in a few lots, in one of which it will be.
-    fn direction(&self, with: &mut dyn Oracle, without: &mut dyn Oracle) -> std::result::Result<Params, Refused> {
+    /// By how much the record moves a release: the largest difference in a few lots, in one of
+    /// which it will be.
+    fn direction(
+        &self,
+        with: &mut dyn Oracle,
+        without: &mut dyn Oracle,
+    ) -> std::result::Result<Params, Refused> {
         let quiet = self.query.bounds.iter().map(|bound| Bound::new(bound.clip.get(), HARDLY_ANY));
         let quiet = quiet.collect::<std::result::Result<Vec<_>, _>>()?;
         let lots = if self.rate < 1.0 { (20.0 / self.rate).ceil() as u64 } else { 1 };
@@ -133,7 +156,8 @@ impl Mechanism<'_> {
 }
 
 impl Observed {
-    /// The strongest of the bounds from all views, which hold together with the given confidence, and the name of the view it comes from.
+    /// The strongest of the bounds from all views, which hold together with the given confidence,
+    /// and the name of the view it comes from.
     ///
     /// # Errors
     /// As [`Scores::bound`].
@@ -146,11 +170,16 @@ impl Observed {
                 best = Some((name.clone(), found));
             }
         }
-        best.ok_or(accounting::Error::OutOfRange { name: "the views", expected: "at least 1", got: "0".into() })
+        best.ok_or(accounting::Error::OutOfRange {
+            name: "the views",
+            expected: "at least 1",
+            got: "0".into(),
+        })
     }
 }
 
-/// Looks at the noise by itself: whether every number has as much as is declared, and whether it comes twice.
+/// Looks at the noise by itself: whether every number has as much as is declared, and whether it
+/// comes twice.
 struct Watch {
     /// The release before.
     before: Option<Vec<f64>>,
@@ -167,7 +196,8 @@ struct Watch {
 
 impl Watch {
     fn new(like: &Params) -> Self {
-        let tensors = like.iter().enumerate().flat_map(|(k, tensor)| vec![k; tensor.len()]).collect();
+        let tensors =
+            like.iter().enumerate().flat_map(|(k, tensor)| vec![k; tensor.len()]).collect();
         let together = vec![0.0; like.len() * like.len()];
         Self {
             before: None,
@@ -187,7 +217,10 @@ impl Watch {
         // Two numbers have 48 bits: nobody sees the same ones twice.
         self.repeated |= !self.seen.insert(first) && self.squares.len() > 1;
         self.releases += 1;
-        let firsts: Vec<f64> = release.iter().map(|tensor| tensor.data().first().map_or(0.0, |&x| f64::from(x))).collect();
+        let firsts: Vec<f64> = release
+            .iter()
+            .map(|tensor| tensor.data().first().map_or(0.0, |&x| f64::from(x)))
+            .collect();
         for (pair, sum) in self.together.iter_mut().enumerate() {
             *sum += firsts[pair / firsts.len()] * firsts[pair % firsts.len()];
         }
@@ -195,24 +228,32 @@ impl Watch {
         match self.before.take() {
             None => self.before = Some(all.collect()),
             Some(before) => {
-                self.squares.iter_mut().zip(before).zip(all).for_each(|((sum, a), b)| *sum += (a - b).powi(2));
+                self.squares
+                    .iter_mut()
+                    .zip(before)
+                    .zip(all)
+                    .for_each(|((sum, a), b)| *sum += (a - b).powi(2));
                 self.pairs += 1;
             }
         }
     }
 
-    /// Two tensors whose first numbers go together: of independent ones the product is 0 on the average, and off by 1/√n.
+    /// Two tensors whose first numbers go together: of independent ones the product is 0 on the
+    /// average, and off by 1/√n.
     fn shared(&self, query: &GradientQuery<'_>, std: &[f64]) -> Option<(usize, usize)> {
         let tensors = query.blocks.tensors();
         let n = self.releases.max(1) as f64;
         let pairs = (0..tensors).flat_map(|a| (a + 1..tensors).map(move |b| (a, b)));
         pairs.into_iter().find(|&(a, b)| {
-            let mean = self.together[a * tensors + b] / n / (std[query.blocks.of(a)] * std[query.blocks.of(b)]);
+            let mean = self.together[a * tensors + b]
+                / n
+                / (std[query.blocks.of(a)] * std[query.blocks.of(b)]);
             mean.abs() > ERRORS / n.sqrt()
         })
     }
 
-    /// Var(x − x′)/2 is the variance of the noise where nothing else varies, and more where lots do.
+    /// Var(x − x′)/2 is the variance of the noise where nothing else varies, and more where lots
+    /// do.
     fn complaints(&self, query: &GradientQuery<'_>, std: &[f64]) -> Vec<String> {
         let mut list = Vec::new();
         if self.repeated {
@@ -225,7 +266,10 @@ impl Watch {
         };
         let worst = self.squares.iter().enumerate().map(share).min_by(|a, b| a.1.total_cmp(&b.1));
         if let Some((tensor, share)) = worst.filter(|(_, share)| !(*share >= least)) {
-            list.push(format!("a number of tensor {tensor} has {:.3} of the noise that is declared", share.sqrt()));
+            list.push(format!(
+                "a number of tensor {tensor} has {:.3} of the noise that is declared",
+                share.sqrt()
+            ));
         }
         list
     }

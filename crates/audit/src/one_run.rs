@@ -1,11 +1,15 @@
 //! One run with many canaries, each put in or not by a coin (Steinke, Nasr, Jagielski 2023).
 //!
-//! After the run, guesses are made: the canaries with the highest scores were in, those with the lowest were not, of the others nothing is said. If the run is (ε, δ)-private, the number of right guesses among r is not
-//! much larger than that of r coins which fall right with probability e^ε/(1 + e^ε): with W the number of such coins,
+//! After the run, guesses are made: the canaries with the highest scores were in, those with the
+//! lowest were not, of the others nothing is said. If the run is (ε, δ)-private, the number of
+//! right guesses among r is not much larger than that of r coins which fall right with probability
+//! e^ε/(1 + e^ε): with W the number of such coins,
 //!
 //! P(right ≥ v) ≤ P(W ≥ v) + 2 m δ · max_{1 ≤ i ≤ v} P(v > W ≥ v − i)/i
 //!
-//! for m canaries (their Theorem 5.2). An ε for which the right-hand side is below 1 − confidence is refuted, and with it all below, because what is private at a smaller ε is so at a larger one. One run shows little of a large ε, and needs no assumption about the run at all.
+//! for m canaries (their Theorem 5.2). An ε for which the right-hand side is below 1 − confidence
+//! is refuted, and with it all below, because what is private at a smaller ε is so at a larger one.
+//! One run shows little of a large ε, and needs no assumption about the run at all.
 
 use crate::rate::binomial;
 use accounting::{Error, Result};
@@ -30,7 +34,8 @@ pub struct Guessed {
     pub epsilon_lower: f64,
 }
 
-/// The shares of all canaries of which something is guessed. They are fixed beforehand, and the confidence is divided among them.
+/// The shares of all canaries of which something is guessed. They are fixed beforehand, and the
+/// confidence is divided among them.
 const SHARES: [f64; 5] = [0.02, 0.1, 0.25, 0.5, 0.9];
 
 impl OneRun {
@@ -41,14 +46,24 @@ impl OneRun {
     pub fn bound(&self, delta: f64, confidence: f64) -> Result<Guessed> {
         let canaries = self.scores.len();
         if canaries < 2 || canaries != self.put_in.len() {
-            return Err(Error::OutOfRange { name: "the canaries", expected: "at least 2, each with a score", got: canaries.to_string() });
+            return Err(Error::OutOfRange {
+                name: "the canaries",
+                expected: "at least 2, each with a score",
+                got: canaries.to_string(),
+            });
         }
         if !(confidence > 0.0 && confidence < 1.0) {
-            return Err(Error::OutOfRange { name: "the confidence", expected: "between 0 and 1", got: confidence.to_string() });
+            return Err(Error::OutOfRange {
+                name: "the confidence",
+                expected: "between 0 and 1",
+                got: confidence.to_string(),
+            });
         }
         let mut order: Vec<usize> = (0..canaries).collect();
-        // What is not a number counts as nothing; among equals the order is that of the canaries, which does not depend on the coins.
-        let score = |canary: usize| if self.scores[canary].is_nan() { 0.0 } else { self.scores[canary] };
+        // What is not a number counts as nothing; among equals the order is that of the canaries,
+        // which does not depend on the coins.
+        let score =
+            |canary: usize| if self.scores[canary].is_nan() { 0.0 } else { self.scores[canary] };
         order.sort_by(|&a, &b| score(b).total_cmp(&score(a)));
         let alpha = (1.0 - confidence) / SHARES.len() as f64;
         let of = |share: f64| {
@@ -56,10 +71,16 @@ impl OneRun {
             let right = order[..half].iter().filter(|&&canary| self.put_in[canary]).count()
                 + order[canaries - half..].iter().filter(|&&canary| !self.put_in[canary]).count();
             let (guesses, right) = (2 * half as u64, right as u64);
-            Guessed { guesses, right, epsilon_lower: epsilon_lower(canaries as u64, guesses, right, delta, alpha) }
+            Guessed {
+                guesses,
+                right,
+                epsilon_lower: epsilon_lower(canaries as u64, guesses, right, delta, alpha),
+            }
         };
         let all = SHARES.map(of);
-        Ok(all.into_iter().fold(all[0], |best, one| if one.epsilon_lower > best.epsilon_lower { one } else { best }))
+        Ok(all.into_iter().fold(all[0], |best, one| {
+            if one.epsilon_lower > best.epsilon_lower { one } else { best }
+        }))
     }
 }
 
@@ -94,7 +115,8 @@ mod tests {
     use super::*;
     use tensor::normal::{Key, Rng};
 
-    /// Randomised response at ε: each canary tells its coin with probability e^ε/(1 + e^ε). The bound is below ε and near it.
+    /// Randomised response at ε: each canary tells its coin with probability e^ε/(1 + e^ε). The
+    /// bound is below ε and near it.
     #[test]
     fn randomised_response_is_measured() {
         for (epsilon, seed) in [(0.5f64, 1), (1.0, 2), (2.0, 3), (4.0, 4)] {
@@ -107,7 +129,10 @@ mod tests {
             });
             let (put_in, scores): (Vec<bool>, Vec<f64>) = run.unzip();
             let found = OneRun { put_in, scores }.bound(1e-5, 0.99).unwrap();
-            assert!(found.epsilon_lower <= epsilon && found.epsilon_lower > 0.8 * epsilon, "{epsilon}: {found:?}");
+            assert!(
+                found.epsilon_lower <= epsilon && found.epsilon_lower > 0.8 * epsilon,
+                "{epsilon}: {found:?}"
+            );
         }
     }
 
@@ -115,8 +140,15 @@ mod tests {
     fn guesses_by_chance_show_nothing() {
         let mut words = Key::from_seed(7).words();
         let put_in: Vec<bool> = (0..2000).map(|_| words.next_u32().is_multiple_of(2)).collect();
-        for scores in [vec![0.0; 2000], vec![f64::NAN; 2000], (0..2000).map(|_| f64::from(words.next_u32())).collect()] {
-            assert_eq!(OneRun { put_in: put_in.clone(), scores }.bound(1e-5, 0.95).unwrap().epsilon_lower, 0.0);
+        for scores in [
+            vec![0.0; 2000],
+            vec![f64::NAN; 2000],
+            (0..2000).map(|_| f64::from(words.next_u32())).collect(),
+        ] {
+            assert_eq!(
+                OneRun { put_in: put_in.clone(), scores }.bound(1e-5, 0.95).unwrap().epsilon_lower,
+                0.0
+            );
         }
         // Told outright, 2000 canaries show so much and no more.
         let scores = put_in.iter().map(|&there| f64::from(u8::from(there))).collect();
@@ -124,7 +156,11 @@ mod tests {
         assert!(told.right == told.guesses && told.epsilon_lower > 5.5, "{told:?}");
         assert!(OneRun::default().bound(1e-5, 0.95).is_err());
         let two = OneRun { put_in: vec![true, false], scores: vec![1.0, 0.0] };
-        assert!(two.bound(1e-5, 0.95).is_ok() && two.bound(1e-5, -5.0).is_err() && two.bound(1e-5, 2.0).is_err());
+        assert!(
+            two.bound(1e-5, 0.95).is_ok()
+                && two.bound(1e-5, -5.0).is_err()
+                && two.bound(1e-5, 2.0).is_err()
+        );
     }
 
     /// Without δ: where the binomial tail is α. With it the bound is smaller.

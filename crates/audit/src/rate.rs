@@ -1,6 +1,7 @@
 //! How often something happens at most, from how often it was seen: Clopper and Pearson's bounds.
 
-/// The largest probability with which `seen` or fewer of `trials` still happen with probability `alpha`: an upper bound that fails with probability `alpha` at most.
+/// The largest probability with which `seen` or fewer of `trials` still happen with probability
+/// `alpha`: an upper bound that fails with probability `alpha` at most.
 pub fn at_most(seen: u64, trials: u64, alpha: f64) -> f64 {
     if seen >= trials {
         return 1.0;
@@ -9,7 +10,11 @@ pub fn at_most(seen: u64, trials: u64, alpha: f64) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
     for _ in 0..80 {
         let middle = 0.5 * (low + high);
-        if 1.0 - beta(middle, seen as f64 + 1.0, (trials - seen) as f64) > alpha { low = middle } else { high = middle }
+        if 1.0 - beta(middle, seen as f64 + 1.0, (trials - seen) as f64) > alpha {
+            low = middle
+        } else {
+            high = middle
+        }
     }
     high
 }
@@ -26,7 +31,10 @@ fn beta(x: f64, a: f64, b: f64) -> f64 {
     if x > (a + 1.0) / (a + b + 2.0) {
         return 1.0 - beta(1.0 - x, b, a);
     }
-    let front = (a * x.ln() + b * (-x).ln_1p() + libm::lgamma(a + b) - libm::lgamma(a) - libm::lgamma(b)).exp() / a;
+    let front =
+        (a * x.ln() + b * (-x).ln_1p() + libm::lgamma(a + b) - libm::lgamma(a) - libm::lgamma(b))
+            .exp()
+            / a;
     let away = |y: f64| if y.abs() < 1e-300 { 1e-300 } else { y };
     let mut d = 1.0 / away(1.0 - (a + b) * x / (a + 1.0));
     let (mut c, mut value) = (1.0, d);
@@ -69,9 +77,13 @@ mod tests {
         }
         assert_eq!((at_most(7, 7, 0.05), at_most(0, 0, 0.05)), (1.0, 1.0));
         // By summing the binomial law: what is returned is where the lower tail is α.
-        for (seen, trials, alpha) in
-            [(3u64, 50u64, 0.025f64), (40, 50, 0.001), (500, 1000, 0.05), (31_000, 100_000, 0.001), (2, 100_000, 0.01)]
-        {
+        for (seen, trials, alpha) in [
+            (3u64, 50u64, 0.025f64),
+            (40, 50, 0.001),
+            (500, 1000, 0.05),
+            (31_000, 100_000, 0.001),
+            (2, 100_000, 0.01),
+        ] {
             let p = at_most(seen, trials, alpha);
             let tail: f64 = (0..=seen).map(|k| binomial(k, trials, p)).sum();
             assert!((tail / alpha - 1.0).abs() < 1e-6, "{seen} of {trials}: {p} {tail}");

@@ -1,4 +1,5 @@
-//! The curator: the only one who holds records, and the only one who turns what was computed from them into something public.
+//! The curator: the only one who holds records, and the only one who turns what was computed from
+//! them into something public.
 
 use crate::grid::{self, WEIGHT_STEPS};
 use crate::randomness::DrawKeys;
@@ -8,7 +9,10 @@ use crate::sums::{Holder, Summing};
 use crate::{Door, Journal, Noise, Private, Randomness, Records, Sampling, Sealed, noise};
 use accounting::Ledger;
 use model::{Engine, Isolation};
-use protocol::{Announcement, Blocks, Clipping, Geometry, GradientQuery, LossQuery, Noisy, Oracle, Params, Positive, Refused, Trainable};
+use protocol::{
+    Announcement, Blocks, Clipping, Geometry, GradientQuery, LossQuery, Noisy, Oracle, Params,
+    Positive, Refused, Trainable,
+};
 use ranks::Ranks;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use tensor::normal::Key;
@@ -31,7 +35,8 @@ pub struct Curator<E> {
     keeper: Option<Keeper>,
 }
 
-/// What is called after a lot is drawn and before anything is computed from it: to put away what only the curator may know.
+/// What is called after a lot is drawn and before anything is computed from it: to put away what
+/// only the curator may know.
 pub type Keeper = Box<dyn FnMut(&Sealed) -> Result<(), String> + Send>;
 
 /// A lot that has been paid for, and what may still be asked of it.
@@ -45,14 +50,16 @@ struct Lot {
     left: Announcement,
 }
 
-/// Norms are measured and sums are made in floating point: gradients are clipped to this share of the bound that is charged for, so that rounding does not
-/// carry them over it. (PROOFS.md, 3.)
+/// Norms are measured and sums are made in floating point: gradients are clipped to this share of
+/// the bound that is charged for, so that rounding does not carry them over it. (PROOFS.md, 3.)
 const ROOM: f64 = 1.0 - 1.0 / 256.0;
 
-/// The largest ‖center/scale‖ of an affine geometry, in units of the clip bound (or of γ, whichever is less): beyond it, taking the center off loses more than [`ROOM`] allows for.
+/// The largest ‖center/scale‖ of an affine geometry, in units of the clip bound (or of γ, whichever
+/// is less): beyond it, taking the center off loses more than [`ROOM`] allows for.
 const FARTHEST_CENTER: f64 = 1000.0;
 
-/// Clip bounds with which nothing comes near the ends of f32, and the largest ratio of a bound to the γ of automatic clipping.
+/// Clip bounds with which nothing comes near the ends of f32, and the largest ratio of a bound to
+/// the γ of automatic clipping.
 const CLIPS: std::ops::RangeInclusive<f64> = 1e-15..=1e15;
 const LARGEST_GAIN: f64 = 1e6;
 
@@ -61,7 +68,10 @@ const SCALED_CLIPS: std::ops::RangeInclusive<f64> = 1e-28..=1e28;
 
 impl<E> std::fmt::Debug for Curator<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Curator").field("sampling", &self.sampler.sampling).field("door", &self.door).finish_non_exhaustive()
+        f.debug_struct("Curator")
+            .field("sampling", &self.sampler.sampling)
+            .field("door", &self.door)
+            .finish_non_exhaustive()
     }
 }
 
@@ -70,9 +80,16 @@ impl<E: Engine> Curator<E> {
     ///
     /// # Errors
     /// If a record does not fit the model, or the lots do not fit the data.
-    pub fn new(engine: E, records: Records, sampling: Sampling, door: Door, randomness: Randomness) -> Result<Self, Refused> {
+    pub fn new(
+        engine: E,
+        records: Records,
+        sampling: Sampling,
+        door: Door,
+        randomness: Randomness,
+    ) -> Result<Self, Refused> {
         let sampler = Sampler::new(sampling, records.places())?;
-        // A door that was spent at before: whatever was drawn for that is not drawn again, even if a fixed seed would.
+        // A door that was spent at before: whatever was drawn for that is not drawn again, even if
+        // a fixed seed would.
         let draws = sampler.most_draws(door.ledger().events().len());
         Ok(Self {
             holder: Holder::new(engine, records)?,
@@ -86,18 +103,22 @@ impl<E: Engine> Curator<E> {
         })
     }
 
-    /// How many records are computed on at a time. It changes speed and memory; the law of what is released does not depend on it.
+    /// How many records are computed on at a time. It changes speed and memory; the law of what is
+    /// released does not depend on it.
     pub fn set_micro_batch(&mut self, examples: usize) {
         self.holder.set_micro_batch(examples);
     }
 
-    /// How many records are computed on at a time now: fewer than was asked for if there was not enough memory. It may tell of the records: for whoever holds them.
+    /// How many records are computed on at a time now: fewer than was asked for if there was not
+    /// enough memory. It may tell of the records: for whoever holds them.
     pub fn micro_batch(&self) -> usize {
         self.holder.micro_batch()
     }
 
-    /// Is one of several processes that hold the same records and draw from the same secret. Each sums its share of every lot; `owners[k]` is the one that tensor k's sums go to, and that adds noise to them.
-    /// What is released does not depend on how many there are, but for rounding.
+    /// Is one of several processes that hold the same records and draw from the same secret. Each
+    /// sums its share of every lot; `owners[k]` is the one that tensor k's sums go to, and that
+    /// adds noise to them. What is released does not depend on how many there are, but for
+    /// rounding.
     ///
     /// # Errors
     /// If a tensor has no owner.
@@ -160,7 +181,8 @@ impl<E: Engine> Curator<E> {
         Sealed { draws: self.draws, epoch: self.sampler.seal() }
     }
 
-    /// Goes on where another process was interrupted: what that one drew is not drawn again, and an epoch that was paid for goes on.
+    /// Goes on where another process was interrupted: what that one drew is not drawn again, and an
+    /// epoch that was paid for goes on.
     ///
     /// # Errors
     /// If it comes from another run.
@@ -169,32 +191,48 @@ impl<E: Engine> Curator<E> {
         sealed.epoch.map_or(Ok(()), |epoch| self.sampler.unseal(epoch))
     }
 
-    /// Takes what a query will release out of what was announced, and gives the key of its noise; refuses it, and takes nothing, if it was not announced.
+    /// Takes what a query will release out of what was announced, and gives the key of its noise;
+    /// refuses it, and takes nothing, if it was not announced.
     fn spend(&mut self, sigmas: impl Iterator<Item = Positive>) -> Result<Key, Refused> {
-        let lot = self.lot.as_mut().ok_or_else(|| Refused::Query("no lot has been drawn".into()))?;
+        let lot =
+            self.lot.as_mut().ok_or_else(|| Refused::Query("no lot has been drawn".into()))?;
         let mut left = lot.left.clone();
         for sigma in sigmas {
             if !left.take(sigma) {
-                return Err(Refused::Query(format!("a release with σ = {sigma} was not announced when the lot was drawn")));
+                return Err(Refused::Query(format!(
+                    "a release with σ = {sigma} was not announced when the lot was drawn"
+                )));
             }
         }
         lot.left = left;
         #[cfg(test)]
         if mutants::is(Mutant::SameNoise) || mutants::is(Mutant::NoiseTwice) {
-            return Ok(Key::from_seed(if mutants::is(Mutant::SameNoise) { 0 } else { lot.draw / 2 }));
+            return Ok(Key::from_seed(if mutants::is(Mutant::SameNoise) {
+                0
+            } else {
+                lot.draw / 2
+            }));
         }
         lot.releases.take_next()
     }
 
-    /// Whether a query makes sense; and the grids on which its sums are made, which depend on public values alone.
+    /// Whether a query makes sense; and the grids on which its sums are made, which depend on
+    /// public values alone.
     fn check(&self, query: &GradientQuery<'_>) -> Result<Summing, Refused> {
         self.holder.check(query)?;
         if query.bounds.len() != query.blocks.count() {
-            return Err(Refused::Query(format!("{} bounds for {} blocks", query.bounds.len(), query.blocks.count())));
+            return Err(Refused::Query(format!(
+                "{} bounds for {} blocks",
+                query.bounds.len(),
+                query.blocks.count()
+            )));
         }
         query.bounds.iter().try_for_each(|bound| check_clip(bound.clip.get()))?;
         for (block, bound) in query.bounds.iter().enumerate() {
-            let numbers: usize = (0..query.at.len()).filter(|&k| query.blocks.of(k) == block).map(|k| query.at[k].len()).sum();
+            let numbers: usize = (0..query.at.len())
+                .filter(|&k| query.blocks.of(k) == block)
+                .map(|k| query.at[k].len())
+                .sum();
             within(
                 "noise multiplier times the root of a block's numbers",
                 bound.sigma.get() * (numbers as f64).sqrt(),
@@ -202,7 +240,9 @@ impl<E: Engine> Curator<E> {
             )?;
         }
         if let Clipping::Automatic { gamma } = query.clipping {
-            query.bounds.iter().try_for_each(|bound| within("clip bound over γ", bound.clip.get() / gamma.get(), 0.0..=LARGEST_GAIN))?;
+            query.bounds.iter().try_for_each(|bound| {
+                within("clip bound over γ", bound.clip.get() / gamma.get(), 0.0..=LARGEST_GAIN)
+            })?;
         }
         let far = match query.geometry {
             Geometry::Affine { center, scale } => {
@@ -211,7 +251,8 @@ impl<E: Engine> Curator<E> {
                     Clipping::Cut => 1.0,
                     Clipping::Automatic { gamma } => (bound.clip.get() / gamma.get()).max(1.0),
                 };
-                let sum = query.bounds.iter().map(largest).fold(1.0, f64::max) * self.holder.places() as f64;
+                let sum = query.bounds.iter().map(largest).fold(1.0, f64::max)
+                    * self.holder.places() as f64;
                 within("largest sum of weights", sum, 0.0..=2f64.powi(61) / WEIGHT_STEPS)?;
                 check_affine(query, center, scale)?
             }
@@ -221,8 +262,13 @@ impl<E: Engine> Curator<E> {
     }
 }
 
-/// Whether what an affine encoding takes off and divides by leaves sums exact enough, block by block; and how far off its center is.
-fn check_affine(query: &GradientQuery<'_>, center: &Params, scale: &Params) -> Result<f64, Refused> {
+/// Whether what an affine encoding takes off and divides by leaves sums exact enough, block by
+/// block; and how far off its center is.
+fn check_affine(
+    query: &GradientQuery<'_>,
+    center: &Params,
+    scale: &Params,
+) -> Result<f64, Refused> {
     let mut far = vec![0.0; query.bounds.len()];
     for (k, (center, scale)) in center.iter().zip(scale.iter()).enumerate() {
         let block = query.blocks.of(k);
@@ -230,7 +276,9 @@ fn check_affine(query: &GradientQuery<'_>, center: &Params, scale: &Params) -> R
         for (&center, &scale) in center.data().iter().zip(scale.data()) {
             far[block] += (f64::from(center) / f64::from(scale)).powi(2);
             if !SCALED_CLIPS.contains(&(clip * f64::from(scale))) {
-                return Err(Refused::Query(format!("a clip bound of {clip} at a scale of {scale} is outside of what f32 can hold")));
+                return Err(Refused::Query(format!(
+                    "a clip bound of {clip} at a scale of {scale} is outside of what f32 can hold"
+                )));
             }
         }
     }
@@ -240,7 +288,11 @@ fn check_affine(query: &GradientQuery<'_>, center: &Params, scale: &Params) -> R
             Clipping::Cut => bound.clip.get(),
             Clipping::Automatic { gamma } => bound.clip.get().min(gamma.get()),
         };
-        within("distance of the center in scales and clip bounds", far.sqrt() / unit, 0.0..=FARTHEST_CENTER)?;
+        within(
+            "distance of the center in scales and clip bounds",
+            far.sqrt() / unit,
+            0.0..=FARTHEST_CENTER,
+        )?;
         farthest = farthest.max(far.sqrt() / unit);
     }
     Ok(farthest)
@@ -251,11 +303,19 @@ fn check_clip(clip: f64) -> Result<(), Refused> {
 }
 
 /// Asks for the good case, so that NaN is refused.
-pub(crate) fn within(what: &str, value: f64, range: std::ops::RangeInclusive<f64>) -> Result<(), Refused> {
+pub(crate) fn within(
+    what: &str,
+    value: f64,
+    range: std::ops::RangeInclusive<f64>,
+) -> Result<(), Refused> {
     if range.contains(&value) {
         return Ok(());
     }
-    Err(Refused::Query(format!("the {what} must be between {:e} and {:e}, got {value:e}", range.start(), range.end())))
+    Err(Refused::Query(format!(
+        "the {what} must be between {:e} and {:e}, got {value:e}",
+        range.start(),
+        range.end()
+    )))
 }
 
 impl<E: Engine> Oracle for Curator<E> {
@@ -273,13 +333,21 @@ impl<E: Engine> Oracle for Curator<E> {
         let places = self.sampler.draw(announced, &lot);
         let sealed = self.seal();
         if let Some(keeper) = &mut self.keeper {
-            keeper(&sealed).map_err(|what| Refused::Failed(format!("what was drawn cannot be put away: {what}")))?;
+            keeper(&sealed).map_err(|what| {
+                Refused::Failed(format!("what was drawn cannot be put away: {what}"))
+            })?;
         }
-        // Before anybody computes, everybody has charged and drawn the same: the first process has written it down.
+        // Before anybody computes, everybody has charged and drawn the same: the first process has
+        // written it down.
         self.holder.team().agree(|| {
             let mut lot = DefaultHasher::new();
             places.within().hash(&mut lot);
-            format!("{draw} {} {announced:?} {} {:?}", self.door.ledger().events().len(), lot.finish(), tag.bytes())
+            format!(
+                "{draw} {} {announced:?} {} {:?}",
+                self.door.ledger().events().len(),
+                lot.finish(),
+                tag.bytes()
+            )
         })?;
         self.lot = Some(Lot {
             #[cfg(test)]
@@ -292,12 +360,15 @@ impl<E: Engine> Oracle for Curator<E> {
     }
 
     /// # Claim
-    /// (PROOFS.md, 1–5.) One record moves the sum of block k by at most C_k, and the noise has standard deviation σ_k C_k.
+    /// (PROOFS.md, 1–5.) One record moves the sum of block k by at most C_k, and the noise has
+    /// standard deviation σ_k C_k.
     fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<Params>, Refused> {
         let summing = self.check(query)?;
         self.holder.team().agree_on(query.geometry)?;
         let key = self.spend(query.bounds.iter().map(|bound| bound.sigma))?;
-        let Some(lot) = &self.lot else { return Err(Refused::Query("no lot has been drawn".into())) };
+        let Some(lot) = &self.lot else {
+            return Err(Refused::Query("no lot has been drawn".into()));
+        };
         #[cfg(test)]
         mutants::set_micro_batches(lot.places.within().len().div_ceil(self.holder.micro_batch()));
         let affine = matches!(query.geometry, Geometry::Affine { .. });
@@ -307,7 +378,8 @@ impl<E: Engine> Oracle for Curator<E> {
                 return 1.0;
             }
             let factor = query.clipping.factor(norm, query.bounds[block].clip.get() * ROOM);
-            // Where a center is taken off as often as the weights say, they are whole multiples of a step.
+            // Where a center is taken off as often as the weights say, they are whole multiples of
+            // a step.
             if affine { (factor * WEIGHT_STEPS).floor() / WEIGHT_STEPS } else { factor }
         })?;
         let shapes = self.holder.team().own_shapes();
@@ -317,7 +389,15 @@ impl<E: Engine> Oracle for Curator<E> {
         if taken == 0 && mutants::is(Mutant::EmptyRefused) {
             return Err(Refused::Failed("nobody is there".into()));
         }
-        let answer = noise::add(self.noise, sums, &shapes, query.blocks, query.bounds, self.sampler.lot_size(), &key);
+        let answer = noise::add(
+            self.noise,
+            sums,
+            &shapes,
+            query.blocks,
+            query.bounds,
+            self.sampler.lot_size(),
+            &key,
+        );
         #[cfg(test)]
         let answer = if mutants::is(Mutant::RealisedDivisor) {
             mutants::times(answer, self.sampler.lot_size() / taken.max(1) as f64)
@@ -328,16 +408,28 @@ impl<E: Engine> Oracle for Curator<E> {
     }
 
     /// # Claim
-    /// (PROOFS.md, 6.) One record moves the sum by at most C, and the noise has standard deviation σ C.
+    /// (PROOFS.md, 6.) One record moves the sum by at most C, and the noise has standard deviation
+    /// σ C.
     fn loss(&mut self, query: &LossQuery<'_>) -> Result<Noisy<f64>, Refused> {
         self.holder.check_params(query.at)?;
         check_clip(query.bound.clip.get())?;
         within("noise multiplier", query.bound.sigma.get(), 0.0..=noise::COARSEST)?;
         let key = self.spend(std::iter::once(query.bound.sigma))?;
-        let Some(lot) = &self.lot else { return Err(Refused::Query("no lot has been drawn".into())) };
-        let sums =
-            self.holder.losses(&lot.places, query.at, query.bound.clip.get(), |loss| clipped_loss(loss, query.bound.clip.get() * ROOM))?;
-        let noisy = noise::add(self.noise, sums, &[vec![1]], &Blocks::flat(1), &[query.bound], self.sampler.lot_size(), &key);
+        let Some(lot) = &self.lot else {
+            return Err(Refused::Query("no lot has been drawn".into()));
+        };
+        let sums = self.holder.losses(&lot.places, query.at, query.bound.clip.get(), |loss| {
+            clipped_loss(loss, query.bound.clip.get() * ROOM)
+        })?;
+        let noisy = noise::add(
+            self.noise,
+            sums,
+            &[vec![1]],
+            &Blocks::flat(1),
+            &[query.bound],
+            self.sampler.lot_size(),
+            &key,
+        );
         Ok(Noisy { value: f64::from(noisy.value[0].data()[0]), std: noisy.std })
     }
 

@@ -3,13 +3,16 @@
 use accounting::{Budget, Composition, Event, Ledger};
 use protocol::Refused;
 
-/// What is called with the ledger after each charge and before anything is computed from it: to write it down.
+/// What is called with the ledger after each charge and before anything is computed from it: to
+/// write it down.
 pub type Journal = Box<dyn FnMut(&Ledger) -> Result<(), String> + Send>;
 
 /// The ledger, and what it is held to.
 ///
-/// Under a budget, what may be charged is a *plan* that was fixed before the first answer: so many of this event, so many of that, in any order, and any of them may be left out. Answers
-/// may decide the order and the end, but not the noise: choosing σ by what was seen before and pricing what was actually chosen is not covered by the accountants' theorems.
+/// Under a budget, what may be charged is a *plan* that was fixed before the first answer: so many
+/// of this event, so many of that, in any order, and any of them may be left out. Answers may
+/// decide the order and the end, but not the noise: choosing σ by what was seen before and pricing
+/// what was actually chosen is not covered by the accountants' theorems.
 pub struct Door {
     ledger: Ledger,
     limit: Limit,
@@ -27,12 +30,16 @@ enum Limit {
 
 impl std::fmt::Debug for Door {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Door").field("ledger", &self.ledger).field("budget", &self.budget()).finish_non_exhaustive()
+        f.debug_struct("Door")
+            .field("ledger", &self.ledger)
+            .field("budget", &self.budget())
+            .finish_non_exhaustive()
     }
 }
 
 impl Door {
-    /// Every charge must keep the promise; the first one decides what may be charged, and how often follows.
+    /// Every charge must keep the promise; the first one decides what may be charged, and how often
+    /// follows.
     pub fn within(budget: Budget) -> Self {
         Self { ledger: Ledger::new(), limit: Limit::OneKind(budget), journal: None }
     }
@@ -53,16 +60,23 @@ impl Door {
         let price = budget.price(plan).map_err(refusal)?;
         // Asks for the good case, so that NaN is refused.
         if !(price.epsilon <= budget.epsilon.get()) || price.estimate {
-            return Err(Refused::Budget(format!("the plan would come to ε = {:.6}, the budget is {}", price.epsilon, budget.epsilon)));
+            return Err(Refused::Budget(format!(
+                "the plan would come to ε = {:.6}, the budget is {}",
+                price.epsilon, budget.epsilon
+            )));
         }
         let mut left = Vec::new();
         for (event, count) in plan.runs() {
             add(&mut left, event, *count)?;
         }
         for (event, count) in spent.events().runs() {
-            let planned = left.iter_mut().find(|(known, planned)| known == event && planned >= count);
-            let (_, planned) =
-                planned.ok_or_else(|| Refused::Budget(format!("{count} times a {event} was spent, which is not in the plan")))?;
+            let planned =
+                left.iter_mut().find(|(known, planned)| known == event && planned >= count);
+            let (_, planned) = planned.ok_or_else(|| {
+                Refused::Budget(format!(
+                    "{count} times a {event} was spent, which is not in the plan"
+                ))
+            })?;
             *planned -= count;
         }
         Ok(Self { ledger: spent, limit: Limit::Planned { budget, left }, journal: None })
@@ -94,9 +108,11 @@ impl Door {
     /// The one function that charges.
     ///
     /// # Claim
-    /// (PROOFS.md, 7.) When it returns `Ok`, the event is in the ledger, the ledger is written down, and all that was charged is part of a plan whose price is within the budget.
+    /// (PROOFS.md, 7.) When it returns `Ok`, the event is in the ledger, the ledger is written
+    /// down, and all that was charged is part of a plan whose price is within the budget.
     /// # Checked by
-    /// `a_door_within_a_budget_allows_what_a_plan_would`, `what_is_not_planned_is_refused`, `what_was_spent_before_counts`
+    /// `a_door_within_a_budget_allows_what_a_plan_would`, `what_is_not_planned_is_refused`,
+    /// `what_was_spent_before_counts`
     pub(crate) fn charge(&mut self, event: Event) -> Result<(), Refused> {
         if let Limit::OneKind(budget) = self.limit {
             let most = Ledger::new().steps_left(&budget, &event).map_err(refusal)?;
@@ -105,13 +121,23 @@ impl Door {
         if let Limit::Planned { budget, left } = &mut self.limit {
             match left.iter_mut().find(|(known, _)| *known == event) {
                 Some((_, count)) if *count > 0 => *count -= 1,
-                Some(_) => return Err(Refused::Budget(format!("the budget of ε = {} at δ = {} is spent", budget.epsilon, budget.delta))),
-                None => return Err(Refused::Budget(format!("a {event} is not in the plan that the budget was made for"))),
+                Some(_) => {
+                    return Err(Refused::Budget(format!(
+                        "the budget of ε = {} at δ = {} is spent",
+                        budget.epsilon, budget.delta
+                    )));
+                }
+                None => {
+                    return Err(Refused::Budget(format!(
+                        "a {event} is not in the plan that the budget was made for"
+                    )));
+                }
             }
         }
         self.ledger.charge(event, 1).map_err(refusal)?;
         match &mut self.journal {
-            Some(journal) => journal(&self.ledger).map_err(|what| Refused::Failed(format!("the ledger cannot be written: {what}"))),
+            Some(journal) => journal(&self.ledger)
+                .map_err(|what| Refused::Failed(format!("the ledger cannot be written: {what}"))),
             None => Ok(()),
         }
     }
@@ -119,7 +145,9 @@ impl Door {
 
 fn add(list: &mut Vec<(Event, u64)>, event: &Event, count: u64) -> Result<(), Refused> {
     match list.iter_mut().find(|(known, _)| known == event) {
-        Some((_, sum)) => *sum = sum.checked_add(count).ok_or_else(|| refusal(accounting::Error::TooMany))?,
+        Some((_, sum)) => {
+            *sum = sum.checked_add(count).ok_or_else(|| refusal(accounting::Error::TooMany))?
+        }
         None => list.push((event.clone(), count)),
     }
     Ok(())

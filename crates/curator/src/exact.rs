@@ -1,4 +1,5 @@
-//! The same answers without privacy, and a ledger that says so: what privacy costs can be seen by comparing.
+//! The same answers without privacy, and a ledger that says so: what privacy costs can be seen by
+//! comparing.
 
 use crate::sampler::Sampler;
 use crate::sums::{Holder, Summing};
@@ -30,7 +31,12 @@ impl<E: Engine> Exact<E> {
     ///
     /// # Errors
     /// If a record does not fit the model, or the lots do not fit the data.
-    pub fn new(engine: E, records: Records, sampling: Sampling, randomness: Randomness) -> Result<Self, Refused> {
+    pub fn new(
+        engine: E,
+        records: Records,
+        sampling: Sampling,
+        randomness: Randomness,
+    ) -> Result<Self, Refused> {
         Self::resumed(engine, records, sampling, randomness, Ledger::new())
     }
 
@@ -38,10 +44,23 @@ impl<E: Engine> Exact<E> {
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn resumed(engine: E, records: Records, sampling: Sampling, randomness: Randomness, ledger: Ledger) -> Result<Self, Refused> {
+    pub fn resumed(
+        engine: E,
+        records: Records,
+        sampling: Sampling,
+        randomness: Randomness,
+        ledger: Ledger,
+    ) -> Result<Self, Refused> {
         let sampler = Sampler::new(sampling, records.places())?;
         let draws = ledger.events().len();
-        Ok(Self { holder: Holder::new(engine, records)?, sampler, randomness, ledger, lot: None, draws })
+        Ok(Self {
+            holder: Holder::new(engine, records)?,
+            sampler,
+            randomness,
+            ledger,
+            lot: None,
+            draws,
+        })
     }
 
     /// Is one of several processes, as a [`Curator`](crate::Curator) can be.
@@ -80,9 +99,13 @@ impl<E: Engine> Exact<E> {
 
 impl<E: Engine> Oracle for Exact<E> {
     fn draw(&mut self, announced: &Announcement) -> Result<(), Refused> {
-        self.ledger.charge(Event::NonPrivate, 1).map_err(|error| Refused::Failed(error.to_string()))?;
+        self.ledger
+            .charge(Event::NonPrivate, 1)
+            .map_err(|error| Refused::Failed(error.to_string()))?;
         let keys = self.randomness.draw(self.draws)?;
-        self.holder.team().agree(|| format!("{} {announced:?} {:?}", self.draws, keys.tag.bytes()))?;
+        self.holder
+            .team()
+            .agree(|| format!("{} {announced:?} {:?}", self.draws, keys.tag.bytes()))?;
         self.draws += 1;
         self.lot = Some(self.sampler.draw(announced, &keys.lot));
         Ok(())
@@ -96,8 +119,13 @@ impl<E: Engine> Oracle for Exact<E> {
         self.lot = Some(lot);
         let size = self.sampler.lot_size();
         let tensors = sums?.out().tensors.into_iter().zip(self.holder.team().own_shapes());
-        let mean = |(sum, shape): (Vec<f64>, Vec<usize>)| Array::from_fn(shape, |i| (sum[i] / size) as f32);
-        Ok(Noisy { value: Params::new(tensors.map(mean).collect()), std: vec![0.0; query.blocks.count()] })
+        let mean = |(sum, shape): (Vec<f64>, Vec<usize>)| {
+            Array::from_fn(shape, |i| (sum[i] / size) as f32)
+        };
+        Ok(Noisy {
+            value: Params::new(tensors.map(mean).collect()),
+            std: vec![0.0; query.blocks.count()],
+        })
     }
 
     fn loss(&mut self, query: &LossQuery<'_>) -> Result<Noisy<f64>, Refused> {

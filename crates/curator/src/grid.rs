@@ -1,7 +1,9 @@
-//! The public grids on which sums are made, so that they are exact: what a record adds is rounded to the grid by itself, and integers are added.
+//! The public grids on which sums are made, so that they are exact: what a record adds is rounded
+//! to the grid by itself, and integers are added.
 //!
 //! # Claim
-//! (PROOFS.md, 3.) For one record, rounding to the grid moves the encoded contribution to block k by at most [`COARSEST`]·C_k, and no sum over all places leaves 64 bits.
+//! (PROOFS.md, 3.) For one record, rounding to the grid moves the encoded contribution to block k
+//! by at most [`COARSEST`]·C_k, and no sum over all places leaves 64 bits.
 //! # Checked by
 //! `tests::steps_are_fine_enough_and_sums_fit`, `neighbours_are_within_the_declared_sensitivity`
 
@@ -18,14 +20,22 @@ const NARROW: f64 = 25.0;
 /// Where that is too coarse, it has at most 2³⁰.
 const WIDE: f64 = 30.0;
 
-/// Whole multiples of this are what a record's weight is rounded down to in an affine geometry, so that the sum of weights is exact too.
+/// Whole multiples of this are what a record's weight is rounded down to in an affine geometry, so
+/// that the sum of weights is exact too.
 pub(crate) const WEIGHT_STEPS: f64 = (1u64 << 30) as f64;
 
-/// The grid of each tensor, from public values alone: the query, how many places the data set has, in how many places of the model a tensor enters, and how far off the center of an affine geometry is.
+/// The grid of each tensor, from public values alone: the query, how many places the data set has,
+/// in how many places of the model a tensor enters, and how far off the center of an affine
+/// geometry is.
 ///
 /// # Errors
 /// If rounding to the grid could move a contribution by more than is allowed for.
-pub(crate) fn scales(query: &GradientQuery<'_>, uses: &[usize], places: usize, far: f64) -> Result<Vec<StepScale>, Refused> {
+pub(crate) fn scales(
+    query: &GradientQuery<'_>,
+    uses: &[usize],
+    places: usize,
+    far: f64,
+) -> Result<Vec<StepScale>, Refused> {
     // A center that is taken off afterwards is part of what is summed.
     let range = (1.0 + far).log2().ceil();
     let wide = WIDE.min(61.0 - range - (places.max(1) as f64).log2().ceil());
@@ -35,20 +45,36 @@ pub(crate) fn scales(query: &GradientQuery<'_>, uses: &[usize], places: usize, f
         Geometry::Affine { scale, .. } => {
             for (k, scales) in scales.iter_mut().enumerate() {
                 let steps = wide.exp2() / clip(query, k);
-                *scales = StepScale::Each(scale[k].data().iter().map(|&scale| (steps / f64::from(scale)) as f32).collect());
+                *scales = StepScale::Each(
+                    scale[k]
+                        .data()
+                        .iter()
+                        .map(|&scale| (steps / f64::from(scale)) as f32)
+                        .collect(),
+                );
             }
         }
         Geometry::Tangent { frames } => {
             for frame in frames {
                 // ‖c·gA‖ = ‖c·X R_B‖ ≤ C‖B‖, and likewise the other factor.
-                scales[frame.left] = StepScale::Wide(power_of_two(wide, clip(query, frame.left) * norm(query.at, frame.right)));
-                scales[frame.right] = StepScale::Wide(power_of_two(wide, clip(query, frame.right) * norm(query.at, frame.left)));
+                scales[frame.left] = StepScale::Wide(power_of_two(
+                    wide,
+                    clip(query, frame.left) * norm(query.at, frame.right),
+                ));
+                scales[frame.right] = StepScale::Wide(power_of_two(
+                    wide,
+                    clip(query, frame.right) * norm(query.at, frame.left),
+                ));
             }
         }
     }
     if let Geometry::Tangent { frames } = query.geometry {
         for frame in frames {
-            within("rounding of tangent coordinates, in clip bounds,", encoding(query.at, frame, places), 0.0..=COARSEST)?;
+            within(
+                "rounding of tangent coordinates, in clip bounds,",
+                encoding(query.at, frame, places),
+                0.0..=COARSEST,
+            )?;
         }
     }
     for (block, bound) in query.bounds.iter().enumerate() {
@@ -61,7 +87,11 @@ pub(crate) fn scales(query: &GradientQuery<'_>, uses: &[usize], places: usize, f
                 }
             }
         }
-        within("rounding of sums, in clip bounds,", rounding(query, &scales, uses, block) / clip, 0.0..=COARSEST)?;
+        within(
+            "rounding of sums, in clip bounds,",
+            rounding(query, &scales, uses, block) / clip,
+            0.0..=COARSEST,
+        )?;
     }
     Ok(scales)
 }
@@ -83,10 +113,12 @@ fn norm(params: &Params, tensor: usize) -> f64 {
     params[tensor].data().iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt()
 }
 
-/// How far the encoding of a whole sum, in f64, may be off in tangent coordinates, in clip bounds: chains of rank and of n terms, on sums of at most `places`·C‖B‖, times ‖R⁻¹‖.
+/// How far the encoding of a whole sum, in f64, may be off in tangent coordinates, in clip bounds:
+/// chains of rank and of n terms, on sums of at most `places`·C‖B‖, times ‖R⁻¹‖.
 fn encoding(at: &Params, frame: &protocol::Frame, places: usize) -> f64 {
     let (rows, rank) = (frame.right_basis.rows() as f64, frame.right_basis.cols() as f64);
-    let condition = norm(at, frame.right) * size(&frame.right_inverse) + norm(at, frame.left) * size(&frame.left_inverse);
+    let condition = norm(at, frame.right) * size(&frame.right_inverse)
+        + norm(at, frame.left) * size(&frame.left_inverse);
     (rows + 2.0 * rank + 8.0) * rank.sqrt() * f64::EPSILON * places as f64 * condition
 }
 
@@ -94,7 +126,8 @@ fn size(array: &tensor::Array) -> f64 {
     array.data().iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt()
 }
 
-/// How far rounding can move one record's encoded contribution to a block: half a step for each element, as often as it is rounded, and what the encoding makes of that.
+/// How far rounding can move one record's encoded contribution to a block: half a step for each
+/// element, as often as it is rounded, and what the encoding makes of that.
 fn rounding(query: &GradientQuery<'_>, scales: &[StepScale], uses: &[usize], block: usize) -> f64 {
     let mut total = 0.0;
     for k in (0..query.at.len()).filter(|&k| query.blocks.of(k) == block) {
@@ -103,9 +136,14 @@ fn rounding(query: &GradientQuery<'_>, scales: &[StepScale], uses: &[usize], blo
             (StepScale::Each(scales), Geometry::Affine { scale, .. }) => scales
                 .iter()
                 .zip(scale[k].data())
-                .map(|(&steps, &scale)| (half_steps / (f64::from(steps) * f64::from(scale))).powi(2))
+                .map(|(&steps, &scale)| {
+                    (half_steps / (f64::from(steps) * f64::from(scale))).powi(2)
+                })
                 .sum::<f64>(),
-            (scales, geometry) => query.at[k].len() as f64 * (half_steps / f64::from(scales.of(0)) * gain(geometry, k)).powi(2),
+            (scales, geometry) => {
+                query.at[k].len() as f64
+                    * (half_steps / f64::from(scales.of(0)) * gain(geometry, k)).powi(2)
+            }
         };
     }
     total.sqrt()
@@ -145,20 +183,36 @@ mod tests {
     fn steps_are_fine_enough_and_sums_fit() {
         let at = params(&[&[40, 30], &[7]], 0.5);
         let blocks = Blocks::flat(2);
-        let affine = |scale: f32| Geometry::Affine { center: at.clone(), scale: params(&[&[40, 30], &[7]], scale) };
+        let affine = |scale: f32| Geometry::Affine {
+            center: at.clone(),
+            scale: params(&[&[40, 30], &[7]], scale),
+        };
         for clip in [1e-15, 0.1, 1.0, 3.0, 1e15] {
             for geometry in [Geometry::Identity, affine(1.0), affine(1e-3), affine(1e3)] {
                 let bounds = [Bound::new(clip, 1.0).unwrap()];
-                let query = GradientQuery { at: &at, geometry: &geometry, blocks: &blocks, bounds: &bounds, clipping: Clipping::Cut };
+                let query = GradientQuery {
+                    at: &at,
+                    geometry: &geometry,
+                    blocks: &blocks,
+                    bounds: &bounds,
+                    clipping: Clipping::Cut,
+                };
                 for (places, far) in [(1, 0.0), (1000, 999.0), (1_000_000_000, 999.0)] {
                     let scales = scales(&query, &[2, 1], places, far).unwrap();
                     assert!(rounding(&query, &scales, &[2, 1], 0) <= COARSEST * clip);
                     for scale in &scales {
-                        // What one record can add to an element, in steps, and what all of them can.
-                        let unit = if let Geometry::Affine { scale, .. } = &geometry { f64::from(scale[0].data()[0]) } else { 1.0 };
+                        // What one record can add to an element, in steps, and what all of them
+                        // can.
+                        let unit = if let Geometry::Affine { scale, .. } = &geometry {
+                            f64::from(scale[0].data()[0])
+                        } else {
+                            1.0
+                        };
                         let most = clip * (1.0 + far) * unit * f64::from(scale.of(0));
                         match scale {
-                            StepScale::Narrow(_) => assert!(clip * f64::from(scale.of(0)) <= 2f64.powi(25)),
+                            StepScale::Narrow(_) => {
+                                assert!(clip * f64::from(scale.of(0)) <= 2f64.powi(25))
+                            }
                             _ => assert!(most * places as f64 <= 2f64.powi(62)),
                         }
                         assert!(most <= 2f64.powi(50));
@@ -166,9 +220,16 @@ mod tests {
                 }
             }
         }
-        // Billions of elements would be rounded too far on the narrow grid, and so would a few on none that f32 has.
+        // Billions of elements would be rounded too far on the narrow grid, and so would a few on
+        // none that f32 has.
         let bounds = [Bound::new(1.0, 1.0).unwrap()];
-        let query = GradientQuery { at: &at, geometry: &Geometry::Identity, blocks: &blocks, bounds: &bounds, clipping: Clipping::Cut };
+        let query = GradientQuery {
+            at: &at,
+            geometry: &Geometry::Identity,
+            blocks: &blocks,
+            bounds: &bounds,
+            clipping: Clipping::Cut,
+        };
         let wide = scales(&query, &[20_000, 1], 1, 0.0).unwrap();
         assert!(wide.iter().all(|scale| matches!(scale, StepScale::Wide(_))));
         assert!(scales(&query, &[2_000_000, 1], 1, 0.0).is_err());

@@ -1,4 +1,5 @@
-//! Holds people's records and answers questions about them with calibrated noise, for a price that is paid first.
+//! Holds people's records and answers questions about them with calibrated noise, for a price that
+//! is paid first.
 //!
 //! | to find | look in |
 //! |---|---|

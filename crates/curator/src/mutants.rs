@@ -1,13 +1,16 @@
 //! Planted errors, and that the audits find them. All of it exists in this crate's own tests only.
 //!
-//! Each mutant is a way in which a respected library or paper was wrong. The code that is mutated is the code that runs; nothing of it is left when it is built for use.
+//! Each mutant is a way in which a respected library or paper was wrong. The code that is mutated
+//! is the code that runs; nothing of it is left when it is built for use.
 
 use crate::{Curator, Door, Randomness, Records, Sampling};
 use accounting::{Adjacency, Composition, Delta, Rate};
 use audit::{Claim, Mechanism, Twins};
 use model::hf::{Architecture, Gpt2Config};
 use model::{Engine, Error, Example, Network, Observed, Sum, Weights};
-use protocol::{Announcement, Blocks, Bound, Clipping, Geometry, LossQuery, Noisy, Oracle, Params, Trainable};
+use protocol::{
+    Announcement, Blocks, Bound, Clipping, Geometry, LossQuery, Noisy, Oracle, Params, Trainable,
+};
 use std::cell::Cell;
 
 #[path = "../tests/support/mod.rs"]
@@ -21,7 +24,8 @@ pub(crate) enum Mutant {
     SmallNoise,
     /// The first block is not clipped.
     ClipOff,
-    /// Noise is meant to be added to each micro-batch, a share of it each, and is only added to the first.
+    /// Noise is meant to be added to each micro-batch, a share of it each, and is only added to the
+    /// first.
     MicroBatchNoise,
     /// Sums are divided by how many there are in the lot.
     RealisedDivisor,
@@ -75,7 +79,9 @@ impl Planted {
     }
 
     pub(crate) fn spoil(self, tensor: usize, noise: &mut [i64]) {
-        let times = |noise: &mut [i64], factor: f64| noise.iter_mut().for_each(|z| *z = (*z as f64 * factor) as i64);
+        let times = |noise: &mut [i64], factor: f64| {
+            noise.iter_mut().for_each(|z| *z = (*z as f64 * factor) as i64)
+        };
         match self.mutant {
             Some(Mutant::SmallNoise) => times(noise, 0.7),
             Some(Mutant::MicroBatchNoise) => times(noise, 1.0 / (self.micro_batches as f64).sqrt()),
@@ -101,15 +107,26 @@ fn mechanism_passes(kind: Kind, which: usize, rate: f64) -> bool {
     let (net, at) = network(kind);
     // Bounds that the record reaches in every block.
     let mut asking = askings(kind, &net, &at, 0.01, 1.0).swap_remove(which);
-    asking.bounds = asking.bounds.iter().map(|bound| Bound::new(bound.clip.get(), 2.0).unwrap()).collect();
-    let sampling = if rate < 1.0 { Sampling::Poisson { rate: Rate::new(rate).unwrap() } } else { Sampling::Full };
+    asking.bounds =
+        asking.bounds.iter().map(|bound| Bound::new(bound.clip.get(), 2.0).unwrap()).collect();
+    let sampling = if rate < 1.0 {
+        Sampling::Poisson { rate: Rate::new(rate).unwrap() }
+    } else {
+        Sampling::Full
+    };
     let curator = |last: Option<Example>| {
         // Vacant places, so that a lot has several micro-batches.
         let mut places: Vec<Option<Example>> = vec![None; 5];
         places[4] = last;
         let (network, _) = network(kind);
-        let mut curator =
-            Curator::new(network, Records::with_vacancies(places), sampling, Door::unlimited(), Randomness::fixed(77)).unwrap();
+        let mut curator = Curator::new(
+            network,
+            Records::with_vacancies(places),
+            sampling,
+            Door::unlimited(),
+            Randomness::fixed(77),
+        )
+        .unwrap();
         curator.set_micro_batch(1);
         curator
     };
@@ -117,22 +134,37 @@ fn mechanism_passes(kind: Kind, which: usize, rate: f64) -> bool {
     let mechanism = Mechanism { query: asking.query(&at), rate, steps: 1, trials: TRIALS };
     let observed = mechanism.observe(&mut there, &mut away, |_| ()).unwrap();
     let (event, _) = there.ledger().events().runs().last().unwrap();
-    let claim =
-        Claim { events: Composition::repeated(event.clone(), 1), unit: Adjacency::AddRemove.into(), delta: Delta::new(1e-5).unwrap() };
+    let claim = Claim {
+        events: Composition::repeated(event.clone(), 1),
+        unit: Adjacency::AddRemove.into(),
+        delta: Delta::new(1e-5).unwrap(),
+    };
     let (_, found) = observed.bound(&claim, 0.999).unwrap();
     observed.noise.is_empty() && found.epsilon_lower() <= claim.epsilon().unwrap()
 }
 
 /// The replay audit: whether every release stays within its sensitivity.
-fn replay_passes<E: Engine>(make: impl Fn() -> E, asking: &Asking, at: &Params, kind: Kind) -> bool {
+fn replay_passes<E: Engine>(
+    make: impl Fn() -> E,
+    asking: &Asking,
+    at: &Params,
+    kind: Kind,
+) -> bool {
     let mut passes = true;
     for seed in 0..6u64 {
         let curator = |last: Option<Example>| {
-            let mut places: Vec<Option<Example>> = (0..6).map(|seed| Some(record(kind, seed, 1.0))).collect();
+            let mut places: Vec<Option<Example>> =
+                (0..6).map(|seed| Some(record(kind, seed, 1.0))).collect();
             places.push(last);
             let sampling = Sampling::Poisson { rate: Rate::new(0.4).unwrap() };
-            let mut curator =
-                Curator::new(make(), Records::with_vacancies(places), sampling, Door::unlimited(), Randomness::fixed(seed)).unwrap();
+            let mut curator = Curator::new(
+                make(),
+                Records::with_vacancies(places),
+                sampling,
+                Door::unlimited(),
+                Randomness::fixed(seed),
+            )
+            .unwrap();
             curator.set_micro_batch(2);
             curator
         };
@@ -164,7 +196,12 @@ const TANGENT: usize = 7;
 
 #[test]
 fn the_mechanism_as_it_is_passes() {
-    for (kind, which, rate) in [(Kind::Mlp, FLAT, 1.0), (Kind::Mlp, EACH, 1.0), (Kind::Lora, TANGENT, 1.0), (Kind::Mlp, FLAT, 0.5)] {
+    for (kind, which, rate) in [
+        (Kind::Mlp, FLAT, 1.0),
+        (Kind::Mlp, EACH, 1.0),
+        (Kind::Lora, TANGENT, 1.0),
+        (Kind::Mlp, FLAT, 0.5),
+    ] {
         assert!(mechanism_passes(kind, which, rate), "{kind:?} {which} {rate}");
     }
 }
@@ -201,14 +238,20 @@ fn noise_that_tensors_share_is_found() {
 #[test]
 fn a_tensor_without_noise_is_found() {
     for (kind, which) in [(Kind::Mlp, FLAT), (Kind::Mlp, EACH), (Kind::Lora, TANGENT)] {
-        assert!(!with(Some(Mutant::BareTensor), || mechanism_passes(kind, which, 1.0)), "{kind:?} {which}");
+        assert!(
+            !with(Some(Mutant::BareTensor), || mechanism_passes(kind, which, 1.0)),
+            "{kind:?} {which}"
+        );
     }
 }
 
 #[test]
 fn a_coordinate_that_a_chart_forgets_is_found() {
     for (kind, which) in [(Kind::Mlp, FLAT), (Kind::Lora, TANGENT)] {
-        assert!(!with(Some(Mutant::BareNumber), || mechanism_passes(kind, which, 1.0)), "{kind:?} {which}");
+        assert!(
+            !with(Some(Mutant::BareNumber), || mechanism_passes(kind, which, 1.0)),
+            "{kind:?} {which}"
+        );
     }
 }
 
@@ -236,7 +279,14 @@ fn a_refusal_that_depends_on_the_lot_is_found() {
         with(mutant, || {
             let curator = |last| {
                 let records = Records::with_vacancies(vec![last]);
-                Curator::new(network(Kind::Mlp).0, records, Sampling::Full, Door::unlimited(), Randomness::fixed(1)).unwrap()
+                Curator::new(
+                    network(Kind::Mlp).0,
+                    records,
+                    Sampling::Full,
+                    Door::unlimited(),
+                    Randomness::fixed(1),
+                )
+                .unwrap()
             };
             let (mut one, mut other) = (curator(Some(record(Kind::Mlp, 1, 1.0))), curator(None));
             let mut twins = Twins::new(&mut one, &mut other, 1.0);
@@ -247,7 +297,8 @@ fn a_refusal_that_depends_on_the_lot_is_found() {
     assert!(!refuses(None) && refuses(Some(Mutant::EmptyRefused)));
 }
 
-/// A model whose token table is its head as well, and an engine that measures the gradient of the table by its use as a table alone.
+/// A model whose token table is its head as well, and an engine that measures the gradient of the
+/// table by its use as a table alone.
 struct TiedOnce {
     tied: Network,
     untied: Network,
@@ -255,7 +306,17 @@ struct TiedOnce {
 
 fn gpt2(tied: bool) -> Network {
     let activation = model::activation::Activation::GeluTanh;
-    let config = Gpt2Config { vocab: 11, positions: 16, width: 8, layers: 1, heads: 2, inner: 16, activation, epsilon: 1e-5, tied };
+    let config = Gpt2Config {
+        vocab: 11,
+        positions: 16,
+        width: 8,
+        layers: 1,
+        heads: 2,
+        inner: 16,
+        activation,
+        epsilon: 1e-5,
+        tied,
+    };
     let graph = Architecture::Gpt2(config).graph(None);
     let values = graph.init(3).unwrap();
     Network::new(graph, values, |_| true).unwrap().0
@@ -287,19 +348,38 @@ impl Engine for TiedOnce {
         weigh: &mut dyn FnMut(&Observed<'_>, &mut Weights),
         sum: &mut Sum,
     ) -> Result<(), Error> {
-        // The untied model has the same tensors and one more, the head, which is put into a block that nobody looks at.
+        // The untied model has the same tensors and one more, the head, which is put into a block
+        // that nobody looks at.
         let tensors = self.untied.trainable();
-        let place = |name: &str| self.tied.trainable().iter().position(|tensor| tensor.name == name);
-        let table = self.tied.trainable().iter().position(|tensor| tensor.name.contains("wte")).unwrap();
-        let own = Params::new(tensors.iter().map(|tensor| at[place(&tensor.name).unwrap_or(table)].clone()).collect());
-        let own_blocks =
-            Blocks::new(tensors.iter().map(|tensor| place(&tensor.name).map_or(blocks.count(), |k| blocks.of(k))).collect()).unwrap();
+        let place =
+            |name: &str| self.tied.trainable().iter().position(|tensor| tensor.name == name);
+        let table =
+            self.tied.trainable().iter().position(|tensor| tensor.name.contains("wte")).unwrap();
+        let own = Params::new(
+            tensors.iter().map(|tensor| at[place(&tensor.name).unwrap_or(table)].clone()).collect(),
+        );
+        let own_blocks = Blocks::new(
+            tensors
+                .iter()
+                .map(|tensor| place(&tensor.name).map_or(blocks.count(), |k| blocks.of(k)))
+                .collect(),
+        )
+        .unwrap();
         let (mut losses, mut squares) = (Vec::new(), Vec::new());
         let look = &mut |seen: &Observed<'_>, _: &mut Weights| {
             losses = (0..seen.examples()).map(|i| seen.loss(i)).collect();
-            squares = (0..seen.examples()).flat_map(|i| (0..blocks.count()).map(move |b| seen.norm(i, b).powi(2))).collect();
+            squares = (0..seen.examples())
+                .flat_map(|i| (0..blocks.count()).map(move |b| seen.norm(i, b).powi(2)))
+                .collect();
         };
-        self.untied.weighted_sum(&own, examples, geometry, &own_blocks, look, &mut Sum::float(&own))?;
+        self.untied.weighted_sum(
+            &own,
+            examples,
+            geometry,
+            &own_blocks,
+            look,
+            &mut Sum::float(&own),
+        )?;
         let count = blocks.count();
         self.tied.weighted_sum(
             at,
@@ -322,5 +402,10 @@ fn tied_weights_that_count_once_are_found() {
         clipping: Clipping::Cut,
     };
     assert!(replay_passes(|| gpt2(true), &asking, &at, Kind::Gpt2));
-    assert!(!replay_passes(|| TiedOnce { tied: gpt2(true), untied: gpt2(false) }, &asking, &at, Kind::Gpt2));
+    assert!(!replay_passes(
+        || TiedOnce { tied: gpt2(true), untied: gpt2(false) },
+        &asking,
+        &at,
+        Kind::Gpt2
+    ));
 }

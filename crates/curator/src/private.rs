@@ -46,7 +46,8 @@ impl<T> Private<T> {
         &self.value
     }
 
-    /// The one exit. It is called where noise is added, and where a run that promises nothing says so.
+    /// The one exit. It is called where noise is added, and where a run that promises nothing says
+    /// so.
     pub(crate) fn out(self) -> T {
         self.value
     }

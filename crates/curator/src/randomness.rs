@@ -6,7 +6,8 @@ use ranks::Ranks;
 use tensor::normal::Key;
 use zeroize::Zeroizing;
 
-/// The secret from which all draws of a curator come. It moves forward with each draw: what was used is forgotten.
+/// The secret from which all draws of a curator come. It moves forward with each draw: what was
+/// used is forgotten.
 #[derive(Debug)]
 pub struct Randomness {
     draws: Ratchet,
@@ -18,7 +19,8 @@ pub struct Randomness {
 pub enum Origin {
     /// The operating system.
     System,
-    /// A number somebody chose: whoever knows it can take the noise off. For tests and repetitions on data that is not private.
+    /// A number somebody chose: whoever knows it can take the noise off. For tests and repetitions
+    /// on data that is not private.
     Fixed(u64),
 }
 
@@ -28,7 +30,8 @@ pub(crate) struct DrawKeys {
     pub(crate) lot: Key,
     /// For nothing but to be compared: processes that have the same tag draw from the same secret.
     pub(crate) tag: Key,
-    /// For the noise of the releases from the lot, one after the other; each of their tensors derives a key of its own.
+    /// For the noise of the releases from the lot, one after the other; each of their tensors
+    /// derives a key of its own.
     pub(crate) releases: Ratchet,
 }
 
@@ -38,7 +41,8 @@ const TAG: u64 = 1;
 const RELEASES: u64 = 2;
 
 impl Randomness {
-    /// Fresh from the operating system. A process that is started again draws anew, so that no draw is ever repeated.
+    /// Fresh from the operating system. A process that is started again draws anew, so that no draw
+    /// is ever repeated.
     ///
     /// # Errors
     /// If the system has none to give.
@@ -46,24 +50,34 @@ impl Randomness {
         Self::shared(&Ranks::alone())
     }
 
-    /// Fresh from the operating system of the first process, which tells the others. Whoever can listen to them knows the secret, as he knows the sums.
+    /// Fresh from the operating system of the first process, which tells the others. Whoever can
+    /// listen to them knows the secret, as he knows the sums.
     ///
     /// # Errors
     /// If the system has none to give, or a process is gone.
     pub fn shared(ranks: &Ranks) -> Result<Self, Refused> {
         let mut bytes = vec![0; 32];
         if ranks.is_first() {
-            getrandom::fill(&mut bytes).map_err(|error| Refused::Failed(format!("the operating system gives no randomness: {error}")))?;
+            getrandom::fill(&mut bytes).map_err(|error| {
+                Refused::Failed(format!("the operating system gives no randomness: {error}"))
+            })?;
         }
-        let said = Zeroizing::new(ranks.first_says(bytes).map_err(|lost| Refused::Failed(lost.to_string()))?);
-        let bytes =
-            Zeroizing::new(<[u8; 32]>::try_from(&said[..]).map_err(|_| Refused::Failed("the first process gave no secret".into()))?);
+        let said = Zeroizing::new(
+            ranks.first_says(bytes).map_err(|lost| Refused::Failed(lost.to_string()))?,
+        );
+        let bytes = Zeroizing::new(
+            <[u8; 32]>::try_from(&said[..])
+                .map_err(|_| Refused::Failed("the first process gave no secret".into()))?,
+        );
         Ok(Self { draws: Ratchet::new(&Key::new(*bytes)), origin: Origin::System })
     }
 
     /// The same draws every time. **There is no privacy for anybody who knows the seed.**
     pub fn fixed(seed: u64) -> Self {
-        Self { draws: Ratchet::new(&Key::for_purpose("lots and noise", seed)), origin: Origin::Fixed(seed) }
+        Self {
+            draws: Ratchet::new(&Key::for_purpose("lots and noise", seed)),
+            origin: Origin::Fixed(seed),
+        }
     }
 
     /// Where the secret came from.
@@ -77,7 +91,11 @@ impl Randomness {
     /// If they were had before.
     pub(crate) fn draw(&mut self, draw: u64) -> Result<DrawKeys, Refused> {
         let key = self.draws.take(draw)?;
-        Ok(DrawKeys { lot: key.derive(LOT), tag: key.derive(TAG), releases: Ratchet::new(&key.derive(RELEASES)) })
+        Ok(DrawKeys {
+            lot: key.derive(LOT),
+            tag: key.derive(TAG),
+            releases: Ratchet::new(&key.derive(RELEASES)),
+        })
     }
 }
 
@@ -86,10 +104,14 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// No two of all the keys that a run uses are the same: of lots, tags, releases and tensors, also where a counter of 16 or 32 bits would begin again.
+    /// No two of all the keys that a run uses are the same: of lots, tags, releases and tensors,
+    /// also where a counter of 16 or 32 bits would begin again.
     #[test]
     fn every_key_of_a_run_is_distinct() {
-        let numbers = || (0..4u64).chain([16, 32].into_iter().flat_map(|bits| (1u64 << bits) - 2..(1 << bits) + 3));
+        let numbers = || {
+            (0..4u64)
+                .chain([16, 32].into_iter().flat_map(|bits| (1u64 << bits) - 2..(1 << bits) + 3))
+        };
         let mut randomness = Randomness::fixed(1);
         let (mut seen, mut count) = (HashSet::new(), 0);
         let mut put = |key: &Key| {
@@ -109,7 +131,8 @@ mod tests {
         assert_eq!((seen.len(), count), (14 * (2 + 14 * 15), 14 * (2 + 14 * 15)));
     }
 
-    /// The keys of a draw depend on the secret and on its number, not on the draws in between: any number of processes, and one that is started again, has the same.
+    /// The keys of a draw depend on the secret and on its number, not on the draws in between: any
+    /// number of processes, and one that is started again, has the same.
     #[test]
     fn a_draw_depends_on_its_number_alone() {
         let lot = |randomness: &mut Randomness, draw| *randomness.draw(draw).unwrap().lot.bytes();
@@ -119,6 +142,9 @@ mod tests {
         assert_eq!(lot(&mut some, 39), all[39]);
         assert!(some.draw(39).is_err() && some.draw(3).is_err());
         assert_ne!(lot(&mut Randomness::fixed(5), 0), all[0]);
-        assert_eq!((each.origin(), Randomness::from_system().unwrap().origin()), (Origin::Fixed(4), Origin::System));
+        assert_eq!(
+            (each.origin(), Randomness::from_system().unwrap().origin()),
+            (Origin::Fixed(4), Origin::System)
+        );
     }
 }

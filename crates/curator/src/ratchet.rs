@@ -5,10 +5,10 @@ use tensor::normal::Key;
 
 /// A sequence of 2⁴⁸ keys, derived from a secret. It only moves forward.
 ///
-/// The keys are the leaves of a binary tree (Goldreich, Goldwasser and Micali 1986): its root is the
-/// secret, and both children of a node are derived from it by a one-way function. Of the tree only
-/// those nodes are held whose leaves are all still to come (Bellare and Yee, "Forward-security in
-/// private-key cryptography", 2003). Any number ahead is reached with at most 48 derivations; a
+/// The keys are the leaves of a binary tree (Goldreich, Goldwasser and Micali 1986): its root is
+/// the secret, and both children of a node are derived from it by a one-way function. Of the tree
+/// only those nodes are held whose leaves are all still to come (Bellare and Yee, "Forward-security
+/// in private-key cryptography", 2003). Any number ahead is reached with at most 48 derivations; a
 /// chain of keys, each replaced by the next, would need one for every number in between.
 ///
 /// # Claim
@@ -20,7 +20,8 @@ use tensor::normal::Key;
 /// what is held would take the inversion of ChaCha20.
 ///
 /// # Checked by
-/// `what_is_held_has_only_later_keys`, `taken_keys_are_not_in_memory`, `keys_are_the_leaves_of_the_tree`
+/// `what_is_held_has_only_later_keys`, `taken_keys_are_not_in_memory`,
+/// `keys_are_the_leaves_of_the_tree`
 pub(crate) struct Ratchet {
     /// `nodes[h]` is the root of 2^h keys if bit h of `left` is set, and zeros if not. The lower
     /// ones come first. On the heap and never grown, so that no copies are left behind.
@@ -77,10 +78,16 @@ impl Ratchet {
     pub(crate) fn take(&mut self, number: u64) -> Result<Key, Refused> {
         let refused = || {
             let (next, end) = (self.next(), self.count());
-            Refused::Failed(format!("random draw {number}: expected a number from {next} up to, but not including, {end}"))
+            Refused::Failed(format!(
+                "random draw {number}: expected a number from {next} up to, but not including, \
+                 {end}"
+            ))
         };
         // How many are left afterwards.
-        let after = (self.count() - 1).checked_sub(number).filter(|&after| after < self.left).ok_or_else(refused)?;
+        let after = (self.count() - 1)
+            .checked_sub(number)
+            .filter(|&after| after < self.left)
+            .ok_or_else(refused)?;
         // What lies before it as a whole is forgotten.
         let mut height = self.left.trailing_zeros() as usize;
         while after < self.left - (1 << height) {
@@ -88,7 +95,8 @@ impl Ratchet {
             self.left -= 1 << height;
             height = self.left.trailing_zeros() as usize;
         }
-        // Down from the root of the part that it is in. Assignments drop, and so overwrite, what was there.
+        // Down from the root of the part that it is in. Assignments drop, and so overwrite, what
+        // was there.
         let mut key = self.nodes[height].clone();
         self.nodes[height] = zeros();
         for height in (0..height).rev() {
@@ -116,7 +124,12 @@ mod tests {
     use std::collections::HashSet;
 
     fn config() -> Config {
-        Config { cases: 64, rng_seed: RngSeed::Fixed(7), failure_persistence: None, ..Config::default() }
+        Config {
+            cases: 64,
+            rng_seed: RngSeed::Fixed(7),
+            failure_persistence: None,
+            ..Config::default()
+        }
     }
 
     /// The key of a number, found from the root.
@@ -151,7 +164,10 @@ mod tests {
         ratchet.take(7).unwrap();
         for used in [0, 6, 7] {
             let refused = ratchet.take(used).unwrap_err().to_string();
-            assert!(refused.contains(&format!("random draw {used}: expected a number from 8")), "{refused}");
+            assert!(
+                refused.contains(&format!("random draw {used}: expected a number from 8")),
+                "{refused}"
+            );
         }
         for beyond in [1 << HEIGHT, u64::MAX] {
             assert!(ratchet.take(beyond).is_err());
@@ -165,7 +181,8 @@ mod tests {
     proptest! {
         #![proptest_config(config())]
 
-        /// Whatever was taken and passed over: the nodes that are held are the roots of exactly the keys to come.
+        /// Whatever was taken and passed over: the nodes that are held are the roots of exactly the
+        /// keys to come.
         #[test]
         fn what_is_held_has_only_later_keys(steps in prop::collection::vec(0..40u64, 1..8), seed in 0..1000u64) {
             let (height, root) = (8, Key::from_seed(seed));
@@ -185,7 +202,8 @@ mod tests {
             }
         }
 
-        /// Neither a key that was taken nor any node above it is left in the state; what is vacant is zero.
+        /// Neither a key that was taken nor any node above it is left in the state; what is vacant
+        /// is zero.
         #[test]
         fn taken_keys_are_not_in_memory(numbers in prop::collection::btree_set(0..1u64 << HEIGHT, 1..6), seed in 0..1000u64) {
             let root = Key::from_seed(seed);
@@ -205,10 +223,15 @@ mod tests {
     #[test]
     fn keys_far_apart_are_distinct() {
         let around = |middle: u64| middle.saturating_sub(3)..(middle + 3).min(1 << HEIGHT);
-        let numbers: Vec<u64> =
-            (0..=HEIGHT).flat_map(|bit| around(1 << bit)).chain(0..2000).collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+        let numbers: Vec<u64> = (0..=HEIGHT)
+            .flat_map(|bit| around(1 << bit))
+            .chain(0..2000)
+            .collect::<std::collections::BTreeSet<_>>()
+            .into_iter()
+            .collect();
         let mut ratchet = Ratchet::new(&Key::from_seed(5));
-        let keys: HashSet<[u8; 32]> = numbers.iter().map(|&number| *ratchet.take(number).unwrap().bytes()).collect();
+        let keys: HashSet<[u8; 32]> =
+            numbers.iter().map(|&number| *ratchet.take(number).unwrap().bytes()).collect();
         assert_eq!(keys.len(), numbers.len());
     }
 }

@@ -8,14 +8,17 @@ use std::borrow::Cow;
 /// The records of a data set. They go in and do not come out.
 ///
 /// # Claim
-/// (PROOFS.md, 13.) The number of places is public; whether a place holds a record, and which, is not. Neighbouring data sets have the same number of places, and differ in
-/// what one place (or the places of one person) holds.
+/// (PROOFS.md, 13.) The number of places is public; whether a place holds a record, and which, is
+/// not. Neighbouring data sets have the same number of places, and differ in what one place (or the
+/// places of one person) holds.
 ///
 /// # Why
-/// A row that cannot be used keeps its place, vacant. Lots are drawn over places, and the sampling rate, the divisor, δ and the number of steps are computed from their number.
+/// A row that cannot be used keeps its place, vacant. Lots are drawn over places, and the sampling
+/// rate, the divisor, δ and the number of steps are computed from their number.
 ///
 /// # Checked by
-/// `a_row_that_cannot_be_used_is_not_seen`, `what_a_person_says_is_not_seen`, `places_come_back_from_the_file_as_they_went_in`.
+/// `a_row_that_cannot_be_used_is_not_seen`, `what_a_person_says_is_not_seen`,
+/// `places_come_back_from_the_file_as_they_went_in`.
 pub struct Records {
     places: Places,
     /// Places after those, in memory.
@@ -34,7 +37,8 @@ impl Records {
         Self::with_vacancies(examples.into_iter().map(Some).collect())
     }
 
-    /// Some places may be vacant: rows that cannot be used, a neighbouring data set, or a canary that was not put in.
+    /// Some places may be vacant: rows that cannot be used, a neighbouring data set, or a canary
+    /// that was not put in.
     pub fn with_vacancies(places: Vec<Option<Example>>) -> Self {
         Self { places: Places::Memory(places), more: Vec::new() }
     }

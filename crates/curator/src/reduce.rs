@@ -1,7 +1,9 @@
-//! How the sums of several processes become one. It sees sums without noise, so it stays inside this crate.
+//! How the sums of several processes become one. It sees sums without noise, so it stays inside
+//! this crate.
 //!
-//! Every process knows the secret and so the whole lot; each clips and sums every n-th place of it. A tensor has one owner, to whom all sums of it go, and who adds noise to them: each number gets noise
-//! once, from the key of its tensor and its place, and is the same whoever adds it.
+//! Every process knows the secret and so the whole lot; each clips and sums every n-th place of it.
+//! A tensor has one owner, to whom all sums of it go, and who adds noise to them: each number gets
+//! noise once, from the key of its tensor and its place, and is the same whoever adds it.
 
 use bytemuck::Pod;
 use protocol::{Geometry, Params, Refused};
@@ -40,11 +42,14 @@ impl Team {
 
     /// The shapes of what this process owns; of what it does not own, those of nothing.
     pub(crate) fn own_shapes(&self) -> Vec<Vec<usize>> {
-        let own = |(k, shape): (usize, &Vec<usize>)| if self.parts.owner(k) == self.ranks.rank() { shape.clone() } else { vec![0] };
+        let own = |(k, shape): (usize, &Vec<usize>)| {
+            if self.parts.owner(k) == self.ranks.rank() { shape.clone() } else { vec![0] }
+        };
         self.shapes.iter().enumerate().map(own).collect()
     }
 
-    /// This process's places of a lot: every n-th, so that all have the same number of them, or one more. Vacant places are among them, so who else is there does not depend on who is.
+    /// This process's places of a lot: every n-th, so that all have the same number of them, or one
+    /// more. Vacant places are among them, so who else is there does not depend on who is.
     pub(crate) fn own_places(&self, lot: &[usize]) -> Vec<usize> {
         lot.iter().copied().skip(self.ranks.rank()).step_by(self.ranks.count()).collect()
     }
@@ -60,11 +65,16 @@ impl Team {
     }
 
     /// Adds sums of a few records to what came of [`begin_sum`](Self::begin_sum), or to nothing.
-    pub(crate) fn sum_onto<A: Number, N: Pod + Into<A> + Send>(&self, onto: Vec<Vec<A>>, few: Vec<Vec<N>>) -> Result<Vec<Vec<A>>, Refused> {
+    pub(crate) fn sum_onto<A: Number, N: Pod + Into<A> + Send>(
+        &self,
+        onto: Vec<Vec<A>>,
+        few: Vec<Vec<N>>,
+    ) -> Result<Vec<Vec<A>>, Refused> {
         self.ranks.sum_onto(&self.parts, onto, few).wait().map_err(refused)
     }
 
-    /// Adds a few numbers up over all processes, in the order of ranks: on all of them the same, bit for bit.
+    /// Adds a few numbers up over all processes, in the order of ranks: on all of them the same,
+    /// bit for bit.
     pub(crate) fn sum_few<A: Number>(&self, numbers: &mut [A]) -> Result<(), Refused> {
         if self.is_alone() {
             return Ok(());
@@ -81,7 +91,8 @@ impl Team {
         Ok(())
     }
 
-    /// Waits until all processes are where this one is, and refuses if one of them is somewhere else.
+    /// Waits until all processes are where this one is, and refuses if one of them is somewhere
+    /// else.
     pub(crate) fn agree(&self, what: impl FnOnce() -> String) -> Result<(), Refused> {
         if self.is_alone() {
             return Ok(());
@@ -89,18 +100,22 @@ impl Team {
         match self.ranks.differing(what().into_bytes()).map_err(refused)? {
             None => Ok(()),
             Some(rank) => Err(Refused::Failed(format!(
-                "rank {rank} and rank 0 are not doing the same; all processes must be started with the same command"
+                "rank {rank} and rank 0 are not doing the same; all processes must be started with \
+                 the same command"
             ))),
         }
     }
 
-    /// The coordinates in which one clips must be those in which another adds noise. Tangent spaces are worked out by each process for itself, by factorisations that are not the same on all processors; all
-    /// else is put together from the same bits.
+    /// The coordinates in which one clips must be those in which another adds noise. Tangent spaces
+    /// are worked out by each process for itself, by factorisations that are not the same on all
+    /// processors; all else is put together from the same bits.
     pub(crate) fn agree_on(&self, geometry: &Geometry) -> Result<(), Refused> {
         let Geometry::Tangent { frames } = geometry else { return Ok(()) };
         self.agree(|| {
             let mut hasher = DefaultHasher::new();
-            let arrays = frames.iter().flat_map(|frame| [&frame.left_basis, &frame.right_basis, &frame.left_inverse, &frame.right_inverse]);
+            let arrays = frames.iter().flat_map(|frame| {
+                [&frame.left_basis, &frame.right_basis, &frame.left_inverse, &frame.right_inverse]
+            });
             arrays.flat_map(|array| array.data()).for_each(|x| x.to_bits().hash(&mut hasher));
             hasher.finish().to_string()
         })
@@ -128,7 +143,11 @@ impl Team {
     }
 
     fn params(&self, numbers: Vec<Vec<f32>>) -> Result<Params, Refused> {
-        let tensors = self.shapes.iter().zip(numbers).map(|(shape, numbers)| Array::new(shape.clone(), numbers));
+        let tensors = self
+            .shapes
+            .iter()
+            .zip(numbers)
+            .map(|(shape, numbers)| Array::new(shape.clone(), numbers));
         Ok(Params::new(tensors.collect::<Result<_, _>>()?))
     }
 }

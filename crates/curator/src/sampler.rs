@@ -1,4 +1,5 @@
-//! Who is in a lot. The way of drawing carries its own price: a sampler can only be charged for as what it is.
+//! Who is in a lot. The way of drawing carries its own price: a sampler can only be charged for as
+//! what it is.
 
 use crate::Private;
 use crate::sealed::SealedEpoch;
@@ -9,7 +10,8 @@ use tensor::normal::{Key, Rng};
 /// How lots are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sampling {
-    /// Every place independently with this probability; some lots are empty, and are treated like any other.
+    /// Every place independently with this probability; some lots are empty, and are treated like
+    /// any other.
     Poisson {
         /// The probability.
         rate: Rate,
@@ -19,7 +21,8 @@ pub enum Sampling {
         /// How many.
         lot: usize,
     },
-    /// Lots of this many places, one after the other, from an order that is drawn anew for each epoch. No amplification by sampling is claimed.
+    /// Lots of this many places, one after the other, from an order that is drawn anew for each
+    /// epoch. No amplification by sampling is claimed.
     Shuffled {
         /// How many.
         lot: usize,
@@ -44,14 +47,21 @@ impl Sampling {
     /// If a lot is larger than the data, or nothing is announced.
     pub fn event(&self, places: usize, announced: &Announcement) -> Result<Event, Refused> {
         let refuse = |error: accounting::Error| Refused::Query(error.to_string());
-        let sigmas = announced.sigmas().iter().map(|&(sigma, count)| Ok((Sigma::new(sigma.get())?, count)));
-        let release = sigmas.collect::<Result<Vec<_>, _>>().and_then(Release::joint).map_err(refuse)?;
-        #[cfg(test)]
+        let sigmas =
+            announced.sigmas().iter().map(|&(sigma, count)| Ok((Sigma::new(sigma.get())?, count)));
         let release =
-            if crate::mutants::is(crate::mutants::Mutant::PerBlockPrice) { Release::gaussian(release.blocks()[0].0) } else { release };
+            sigmas.collect::<Result<Vec<_>, _>>().and_then(Release::joint).map_err(refuse)?;
+        #[cfg(test)]
+        let release = if crate::mutants::is(crate::mutants::Mutant::PerBlockPrice) {
+            Release::gaussian(release.blocks()[0].0)
+        } else {
+            release
+        };
         let lots = match *self {
             Self::Poisson { rate } => Lots::Poisson { rate },
-            Self::FixedSize { lot } => Lots::fixed_size(places as u64, lot as u64).map_err(refuse)?,
+            Self::FixedSize { lot } => {
+                Lots::fixed_size(places as u64, lot as u64).map_err(refuse)?
+            }
             Self::Shuffled { .. } => Lots::ShuffledEpoch,
             Self::Full => Lots::Full,
         };
@@ -85,7 +95,9 @@ impl Sampler {
             Sampling::Poisson { .. } | Sampling::Full => places,
         };
         if !(1..=places).contains(&most) {
-            return Err(Refused::Query(format!("lots of {most} from {places} records: at least 1 and at most all of them expected")));
+            return Err(Refused::Query(format!(
+                "lots of {most} from {places} records: at least 1 and at most all of them expected"
+            )));
         }
         Ok(Self { sampling, places, epoch: None })
     }
@@ -95,17 +107,25 @@ impl Sampler {
         self.sampling.lot_size(self.places)
     }
 
-    /// What must be charged before the next lot: nothing within an epoch that is paid for. A lot that releases something else abandons the epoch and begins another.
+    /// What must be charged before the next lot: nothing within an epoch that is paid for. A lot
+    /// that releases something else abandons the epoch and begins another.
     ///
     /// # Claim
-    /// (PROOFS.md, 9.) Each place is in at most one lot of an epoch, and every lot of it releases what was paid for when it began; so the epoch costs one release on all the data.
+    /// (PROOFS.md, 9.) Each place is in at most one lot of an epoch, and every lot of it releases
+    /// what was paid for when it began; so the epoch costs one release on all the data.
     pub(crate) fn due(&self, announced: &Announcement) -> Result<Option<Event>, Refused> {
-        if self.goes_on(announced) { Ok(None) } else { self.sampling.event(self.places, announced).map(Some) }
+        if self.goes_on(announced) {
+            Ok(None)
+        } else {
+            self.sampling.event(self.places, announced).map(Some)
+        }
     }
 
     /// Whether the next lot belongs to the present epoch.
     fn goes_on(&self, announced: &Announcement) -> bool {
-        self.epoch.as_ref().is_some_and(|epoch| epoch.done < self.places && epoch.paid == *announced)
+        self.epoch
+            .as_ref()
+            .is_some_and(|epoch| epoch.done < self.places && epoch.paid == *announced)
     }
 
     /// The places of the next lot, in rising order. Whether a place is taken plays no part.
@@ -126,7 +146,8 @@ impl Sampler {
             Sampling::Shuffled { lot } => {
                 if !self.goes_on(announced) {
                     let order = Private::new(shuffled(self.places, self.places, &mut words));
-                    self.epoch = Some(Epoch { key: key.clone(), order, done: 0, paid: announced.clone() });
+                    self.epoch =
+                        Some(Epoch { key: key.clone(), order, done: 0, paid: announced.clone() });
                 }
                 let mut places = Vec::new();
                 if let Some(epoch) = &mut self.epoch {
@@ -153,7 +174,11 @@ impl Sampler {
 
     /// The present epoch, to be put away.
     pub(crate) fn seal(&self) -> Option<SealedEpoch> {
-        let sealed = |epoch: &Epoch| SealedEpoch { key: epoch.key.clone(), done: epoch.done, paid: epoch.paid.clone() };
+        let sealed = |epoch: &Epoch| SealedEpoch {
+            key: epoch.key.clone(),
+            done: epoch.done,
+            paid: epoch.paid.clone(),
+        };
         self.epoch.as_ref().filter(|epoch| epoch.done < self.places).map(sealed)
     }
 
@@ -222,32 +247,48 @@ mod tests {
         }
     }
 
-    /// Each place is in a share q of the lots, and two places are in q² of them, within 5.5 standard errors.
+    /// Each place is in a share q of the lots, and two places are in q² of them, within 5.5
+    /// standard errors.
     #[test]
     fn poisson_lots_are_independent() {
         let rate = 0.3;
         let (places, count) = (40, 20_000);
         let drawn = lots(Sampling::Poisson { rate: Rate::new(rate).unwrap() }, places, count);
-        let share = |f: &dyn Fn(&Vec<usize>) -> bool| drawn.iter().filter(|lot| f(lot)).count() as f64 / count as f64;
+        let share = |f: &dyn Fn(&Vec<usize>) -> bool| {
+            drawn.iter().filter(|lot| f(lot)).count() as f64 / count as f64
+        };
         let error = |p: f64| 5.5 * (p * (1.0 - p) / count as f64).sqrt();
         for place in 0..places {
             assert!((share(&|lot| lot.contains(&place)) - rate).abs() < error(rate));
             let next = (place + 1) % places;
-            assert!((share(&|lot| lot.contains(&place) && lot.contains(&next)) - rate * rate).abs() < error(rate * rate));
+            assert!(
+                (share(&|lot| lot.contains(&place) && lot.contains(&next)) - rate * rate).abs()
+                    < error(rate * rate)
+            );
         }
         // The size varies as it should, and one lot says nothing about the next.
         let sizes: Vec<f64> = drawn.iter().map(|lot| lot.len() as f64).collect();
         let (mean, variance) = (rate * places as f64, rate * (1.0 - rate) * places as f64);
         let spread = sizes.iter().map(|size| (size - mean).powi(2)).sum::<f64>() / count as f64;
         assert!((spread / variance - 1.0).abs() < 5.5 * (2.0 / count as f64).sqrt());
-        let along = sizes.windows(2).map(|w| (w[0] - mean) * (w[1] - mean)).sum::<f64>() / count as f64;
+        let along =
+            sizes.windows(2).map(|w| (w[0] - mean) * (w[1] - mean)).sum::<f64>() / count as f64;
         assert!((along / variance).abs() < 5.5 / (count as f64).sqrt());
-        assert!(lots(Sampling::Poisson { rate: Rate::new(1.0).unwrap() }, 7, 3).iter().all(|lot| *lot == [0, 1, 2, 3, 4, 5, 6]));
-        assert!(lots(Sampling::Poisson { rate: Rate::new(1e-9).unwrap() }, 7, 100).iter().all(Vec::is_empty));
+        assert!(
+            lots(Sampling::Poisson { rate: Rate::new(1.0).unwrap() }, 7, 3)
+                .iter()
+                .all(|lot| *lot == [0, 1, 2, 3, 4, 5, 6])
+        );
+        assert!(
+            lots(Sampling::Poisson { rate: Rate::new(1e-9).unwrap() }, 7, 100)
+                .iter()
+                .all(Vec::is_empty)
+        );
     }
 
-    /// Pooled over places and draws, the share is within 5.5 standard errors of the rate: a new seed would be refused once in 26 million. A rate that is off by a hundredth of
-    /// itself is 16 and more standard errors off.
+    /// Pooled over places and draws, the share is within 5.5 standard errors of the rate: a new
+    /// seed would be refused once in 26 million. A rate that is off by a hundredth of itself is 16
+    /// and more standard errors off.
     #[test]
     fn the_rate_is_the_one_that_is_charged() {
         let (places, count) = (400, 20_000);
@@ -261,7 +302,8 @@ mod tests {
         }
     }
 
-    /// By place, what is in a lot says nothing of the lot after it, within 5.5 standard errors: centred products of neighbours are uncorrelated.
+    /// By place, what is in a lot says nothing of the lot after it, within 5.5 standard errors:
+    /// centred products of neighbours are uncorrelated.
     #[test]
     fn consecutive_lots_are_independent() {
         let (places, count, rate) = (40usize, 20_000, 0.3);
@@ -270,7 +312,8 @@ mod tests {
             let both = lots[0].iter().filter(|place| lots[1].contains(place)).count() as f64;
             both - rate * (lots[0].len() + lots[1].len()) as f64 + rate * rate * places as f64
         };
-        let apart = drawn.windows(2).map(product).sum::<f64>() / (rate * (1.0 - rate) * ((places as u64 * (count - 1)) as f64).sqrt());
+        let apart = drawn.windows(2).map(product).sum::<f64>()
+            / (rate * (1.0 - rate) * ((places as u64 * (count - 1)) as f64).sqrt());
         assert!(apart.abs() < 5.5, "{apart}");
     }
 
@@ -278,7 +321,11 @@ mod tests {
     fn fixed_lots_are_uniform() {
         let (places, lot, count) = (10, 3, 20_000);
         let drawn = lots(Sampling::FixedSize { lot }, places, count);
-        assert!(drawn.iter().all(|lot| lot.len() == 3 && lot.windows(2).all(|w| w[0] < w[1]) && lot[2] < places));
+        assert!(
+            drawn.iter().all(|lot| lot.len() == 3
+                && lot.windows(2).all(|w| w[0] < w[1])
+                && lot[2] < places)
+        );
         // 120 possible lots, equally often.
         let mut counts = std::collections::HashMap::new();
         drawn.iter().for_each(|lot| *counts.entry(lot.clone()).or_insert(0u32) += 1);
@@ -306,11 +353,16 @@ mod tests {
             let due = sampler.due(&announced(1.0)).unwrap();
             assert_eq!(due.is_some(), draw % 3 == 0);
             // Something else is never covered by what was paid.
-            assert!(sampler.due(&announced(0.5)).unwrap().is_some() && sampler.due(&announced(2.0)).unwrap().is_some());
+            assert!(
+                sampler.due(&announced(0.5)).unwrap().is_some()
+                    && sampler.due(&announced(2.0)).unwrap().is_some()
+            );
             let _ = sampler.draw(&announced(1.0), &root.derive(draw));
         }
         // It begins an epoch of its own, with everybody in it.
-        let sizes: Vec<usize> = (7..10).map(|draw| sampler.draw(&announced(0.5), &root.derive(draw)).out().len()).collect();
+        let sizes: Vec<usize> = (7..10)
+            .map(|draw| sampler.draw(&announced(0.5), &root.derive(draw)).out().len())
+            .collect();
         assert_eq!(sizes, [4, 4, 2]);
     }
 
@@ -325,7 +377,10 @@ mod tests {
             Event::NonPrivate => unreachable!(),
         };
         assert_eq!(lots(Sampling::Poisson { rate }), Lots::Poisson { rate });
-        assert_eq!(lots(Sampling::FixedSize { lot: 10 }), Lots::FixedSize { dataset: 100, lot: 10 });
+        assert_eq!(
+            lots(Sampling::FixedSize { lot: 10 }),
+            Lots::FixedSize { dataset: 100, lot: 10 }
+        );
         assert_eq!(lots(Sampling::Shuffled { lot: 10 }), Lots::ShuffledEpoch);
         assert_eq!(lots(Sampling::Full), Lots::Full);
         assert!(Sampling::Full.event(100, &Announcement::default()).is_err());

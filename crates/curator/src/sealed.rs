@@ -1,4 +1,5 @@
-//! What a curator must remember to go on after an interruption, and nobody else may see: it tells who is in which lot.
+//! What a curator must remember to go on after an interruption, and nobody else may see: it tells
+//! who is in which lot.
 
 use protocol::{Announcement, Positive, Refused};
 use serde::{Deserialize, Serialize};
@@ -57,9 +58,16 @@ impl Sealed {
     /// # Errors
     /// If it has no written form, which does not happen.
     pub fn to_text(&self) -> Result<String, Refused> {
-        let paid = |paid: &Announcement| paid.sigmas().iter().map(|&(sigma, count)| (sigma.get(), count)).collect();
-        let epoch = self.epoch.as_ref().map(|epoch| WrittenEpoch { key: *epoch.key.bytes(), done: epoch.done, paid: paid(&epoch.paid) });
-        serde_json::to_string(&Written { version: VERSION, draws: self.draws, epoch }).map_err(|error| Refused::Failed(error.to_string()))
+        let paid = |paid: &Announcement| {
+            paid.sigmas().iter().map(|&(sigma, count)| (sigma.get(), count)).collect()
+        };
+        let epoch = self.epoch.as_ref().map(|epoch| WrittenEpoch {
+            key: *epoch.key.bytes(),
+            done: epoch.done,
+            paid: paid(&epoch.paid),
+        });
+        serde_json::to_string(&Written { version: VERSION, draws: self.draws, epoch })
+            .map_err(|error| Refused::Failed(error.to_string()))
     }
 
     /// From text.
@@ -70,7 +78,10 @@ impl Sealed {
         let refuse = |_| Refused::Query("the sealed part of a checkpoint is damaged".into());
         let written: Written = serde_json::from_str(text).map_err(refuse)?;
         if written.version != VERSION {
-            return Err(Refused::Query(format!("the sealed part of a checkpoint has version {}, {VERSION} expected", written.version)));
+            return Err(Refused::Query(format!(
+                "the sealed part of a checkpoint has version {}, {VERSION} expected",
+                written.version
+            )));
         }
         let epoch = |epoch: WrittenEpoch| {
             let mut paid = Announcement::default();

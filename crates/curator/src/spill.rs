@@ -1,4 +1,5 @@
-//! More records than should be held in memory, in a file that has no name: nobody else can open it, and it is gone when the process is.
+//! More records than should be held in memory, in a file that has no name: nobody else can open it,
+//! and it is gone when the process is.
 
 use crate::Records;
 use model::{Example, Input, Target};
@@ -24,7 +25,8 @@ struct Writing {
 }
 
 impl Collector {
-    /// Holds `most` bytes in memory; `folder` is where a file would be, on a disk that may hold such data.
+    /// Holds `most` bytes in memory; `folder` is where a file would be, on a disk that may hold
+    /// such data.
     pub fn new(folder: &Path, most: usize) -> Self {
         Self { folder: folder.into(), most, memory: Vec::new(), bytes: 0, file: None }
     }
@@ -99,8 +101,12 @@ impl Spill {
         }
         let mut encoded = vec![0; (self.ends[place] - start) as usize];
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        file.seek(SeekFrom::Start(start)).and_then(|_| file.read_exact(&mut encoded)).map_err(|error| failed(&error))?;
-        decode(&encoded).map(Some).ok_or_else(|| failed(&"the file of records is not what was written"))
+        file.seek(SeekFrom::Start(start))
+            .and_then(|_| file.read_exact(&mut encoded))
+            .map_err(|error| failed(&error))?;
+        decode(&encoded)
+            .map(Some)
+            .ok_or_else(|| failed(&"the file of records is not what was written"))
     }
 }
 
@@ -128,12 +134,22 @@ fn encode(example: &Example) -> Vec<u8> {
 }
 
 fn decode(encoded: &[u8]) -> Option<Example> {
-    let words: Vec<u32> = encoded.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
+    let words: Vec<u32> =
+        encoded.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
     let (&[inputs, targets, kind], rest) = words.split_first_chunk::<3>()?;
-    let (inputs, targets) = rest.split_at_checked(inputs as usize).filter(|(_, rest)| rest.len() == targets as usize)?;
-    let input =
-        if kind & 1 == 0 { Input::Tokens(inputs.to_vec()) } else { Input::Numbers(inputs.iter().map(|&x| f32::from_bits(x)).collect()) };
-    let target = if kind & 2 == 0 { Target::Next(targets.to_vec()) } else { Target::Class(*targets.first()?) };
+    let (inputs, targets) = rest
+        .split_at_checked(inputs as usize)
+        .filter(|(_, rest)| rest.len() == targets as usize)?;
+    let input = if kind & 1 == 0 {
+        Input::Tokens(inputs.to_vec())
+    } else {
+        Input::Numbers(inputs.iter().map(|&x| f32::from_bits(x)).collect())
+    };
+    let target = if kind & 2 == 0 {
+        Target::Next(targets.to_vec())
+    } else {
+        Target::Class(*targets.first()?)
+    };
     Some(Example { input, target })
 }
 
@@ -142,8 +158,9 @@ mod tests {
     use super::*;
 
     fn examples() -> Vec<Example> {
-        let mut list: Vec<Example> =
-            (0..40u32).map(|i| Example::continuation((0..i % 7).map(|t| t * i).collect(), (i % 3) as usize)).collect();
+        let mut list: Vec<Example> = (0..40u32)
+            .map(|i| Example::continuation((0..i % 7).map(|t| t * i).collect(), (i % 3) as usize))
+            .collect();
         list.push(Example::labelled(vec![1, 2, 3], 4));
         list.push(Example::numbers(vec![0.5, -0.0, f32::NAN], 1));
         list.push(Example::labelled(vec![], 0));
@@ -157,10 +174,9 @@ mod tests {
 
     /// The examples, with vacant places at the beginning, at the end and between them.
     fn places() -> Vec<Option<Example>> {
-        let taken = examples()
-            .into_iter()
-            .enumerate()
-            .flat_map(|(i, example)| if i % 5 == 0 { vec![None, Some(example)] } else { vec![Some(example)] });
+        let taken = examples().into_iter().enumerate().flat_map(|(i, example)| {
+            if i % 5 == 0 { vec![None, Some(example)] } else { vec![Some(example)] }
+        });
         taken.chain([None, None]).collect()
     }
 
@@ -171,7 +187,10 @@ mod tests {
             let mut collector = Collector::new(&folder, most);
             places().into_iter().for_each(|place| collector.push(place).unwrap());
             let count = places().len();
-            assert_eq!((collector.len(), collector.is_empty(), collector.file.is_some()), (count, false, most < 1 << 20));
+            assert_eq!(
+                (collector.len(), collector.is_empty(), collector.file.is_some()),
+                (count, false, most < 1 << 20)
+            );
             let records = collector.finish().unwrap();
             assert_eq!((records.places(), count), (count, 54));
             for (place, expected) in places().iter().enumerate().rev() {
@@ -200,10 +219,14 @@ mod tests {
     /// Every token and every bit of a number comes back, whatever its size.
     #[test]
     fn no_number_is_cut_short() {
-        let tokens: Vec<u32> = (0..32).flat_map(|bits| [(1u32 << bits) - 1, 1 << bits]).chain([u32::MAX]).collect();
+        let tokens: Vec<u32> =
+            (0..32).flat_map(|bits| [(1u32 << bits) - 1, 1 << bits]).chain([u32::MAX]).collect();
         let numbers: Vec<f32> = tokens.iter().map(|&bits| f32::from_bits(bits)).collect();
         let class = |class: u32| Example::labelled(tokens.clone(), class);
-        let next = Example { input: Input::Tokens(tokens.clone()), target: Target::Next(tokens.iter().rev().copied().collect()) };
+        let next = Example {
+            input: Input::Tokens(tokens.clone()),
+            target: Target::Next(tokens.iter().rev().copied().collect()),
+        };
         let long = Example::labelled((0..70_000).collect(), 3);
         let all = [class(u32::MAX), class(1 << 16), next, Example::numbers(numbers, 1 << 20), long];
         let mut collector = Collector::new(&std::env::temp_dir(), 0);

@@ -25,7 +25,8 @@ pub(crate) enum Summing {
 /// What has been added up of a lot.
 struct Part {
     sum: Sum,
-    /// Σ c by block, in steps of [`WEIGHT_STEPS`]: integers, so that they do not depend on the order either.
+    /// Σ c by block, in steps of [`WEIGHT_STEPS`]: integers, so that they do not depend on the
+    /// order either.
     taken: Vec<i64>,
 }
 
@@ -42,7 +43,8 @@ pub(crate) struct Holder<E> {
 const MICRO_BATCH: usize = 16;
 const LARGEST_MICRO_BATCH: usize = 1024;
 
-/// How many records' sums are sent last, when several processes sum: so few that 32 bits hold them on a narrow grid.
+/// How many records' sums are sent last, when several processes sum: so few that 32 bits hold them
+/// on a narrow grid.
 const LAST_RECORDS: usize = 31;
 
 /// Steps in which clipped losses are added up, in a clip bound: at most 2³⁸.
@@ -51,11 +53,14 @@ const LOSS_BITS: f64 = 38.0;
 impl<E: Engine> Holder<E> {
     /// Takes the records, if the engine takes them.
     pub(crate) fn new(mut engine: E, records: Records) -> Result<Self, Refused> {
-        // Asked of everybody, before anything is computed: later no refusal depends on who is in a lot.
+        // Asked of everybody, before anything is computed: later no refusal depends on who is in a
+        // lot.
         for place in 0..records.places() {
             let Some(example) = records.at(place)? else { continue };
             engine.admits(&[&example]).map_err(|error| match error {
-                model::Error::Example { what, .. } => Refused::Query(format!("record {}: {what}", place + 1)),
+                model::Error::Example { what, .. } => {
+                    Refused::Query(format!("record {}: {what}", place + 1))
+                }
                 other => Refused::Query(other.to_string()),
             })?;
         }
@@ -101,8 +106,13 @@ impl<E: Engine> Holder<E> {
         self.micro_batch
     }
 
-    /// Goes through a lot, and where there is not enough memory again from the start with half as many records at a time, now and from then on. What is summed does not depend on it: not a bit, for sums in steps (claim 2).
-    fn with_room<T>(&mut self, mut go: impl FnMut(&mut Self, usize) -> Result<T, Short>) -> Result<T, Refused> {
+    /// Goes through a lot, and where there is not enough memory again from the start with half as
+    /// many records at a time, now and from then on. What is summed does not depend on it: not a
+    /// bit, for sums in steps (claim 2).
+    fn with_room<T>(
+        &mut self,
+        mut go: impl FnMut(&mut Self, usize) -> Result<T, Short>,
+    ) -> Result<T, Refused> {
         loop {
             match go(self, self.micro_batch) {
                 Ok(done) => return Ok(done),
@@ -119,10 +129,13 @@ impl<E: Engine> Holder<E> {
         Ok(taken_places(&self.records, lot.within())?.len())
     }
 
-    /// Whether a query fits the model: asked before a lot is looked at, so that the answer does not depend on who is in it.
+    /// Whether a query fits the model: asked before a lot is looked at, so that the answer does not
+    /// depend on who is in it.
     pub(crate) fn check(&self, query: &GradientQuery<'_>) -> Result<(), Refused> {
         self.check_params(query.at)?;
-        let pair = |(k, tensor): (usize, &Trainable)| if let Role::Left(right) = tensor.role { Some((k, right)) } else { None };
+        let pair = |(k, tensor): (usize, &Trainable)| {
+            if let Role::Left(right) = tensor.role { Some((k, right)) } else { None }
+        };
         let pairs: Vec<(usize, usize)> = self.tensors.iter().enumerate().filter_map(pair).collect();
         query.geometry.check(query.blocks, query.at, &pairs)?;
         query.geometry.check_frames(query.at)
@@ -130,18 +143,22 @@ impl<E: Engine> Holder<E> {
 
     /// Whether parameters are this model's.
     pub(crate) fn check_params(&self, at: &Params) -> Result<(), Refused> {
-        let fits = at.len() == self.tensors.len() && at.iter().zip(&self.tensors).all(|(a, b)| a.shape() == b.shape);
+        let fits = at.len() == self.tensors.len()
+            && at.iter().zip(&self.tensors).all(|(a, b)| a.shape() == b.shape);
         if fits { Ok(()) } else { Err(Refused::Query("parameters of another model".into())) }
     }
 
     /// Σ c g over a lot, in the query's geometry, where c = `factor(norm, block)`.
     ///
     /// # Claim
-    /// (PROOFS.md, 2.) Before it is encoded, it is the sum over the taken places of the lot of something that depends on that place's record alone; in steps exactly so.
+    /// (PROOFS.md, 2.) Before it is encoded, it is the sum over the taken places of the lot of
+    /// something that depends on that place's record alone; in steps exactly so.
     /// # Why
-    /// The engine's claim, for one micro-batch; addition of integers, across micro-batches and processes.
+    /// The engine's claim, for one micro-batch; addition of integers, across micro-batches and
+    /// processes.
     /// # Checked by
-    /// `micro_batches_do_not_matter`, `presence_changes_no_other_record`, and the engine's tests of isolation.
+    /// `micro_batches_do_not_matter`, `presence_changes_no_other_record`, and the engine's tests of
+    /// isolation.
     pub(crate) fn gradients(
         &mut self,
         lot: &Private<Vec<usize>>,
@@ -162,7 +179,8 @@ impl<E: Engine> Holder<E> {
             Summing::Float => {
                 let part = self.part(&places, query, summing, &factor)?;
                 self.team.rest();
-                let tensors = self.team.begin_sum(part.sum.into_tensors().into_iter().map(values).collect());
+                let tensors =
+                    self.team.begin_sum(part.sum.into_tensors().into_iter().map(values).collect());
                 (tensors.wait().map_err(|lost| Refused::Failed(lost.to_string()))?, part.taken)
             }
         };
@@ -172,9 +190,11 @@ impl<E: Engine> Holder<E> {
         Ok(Private::new(Sums { tensors }))
     }
 
-    /// The sums over all processes of their places, of which one has `most`: the tensors of this process, and this process's Σ c.
+    /// The sums over all processes of their places, of which one has `most`: the tensors of this
+    /// process, and this process's Σ c.
     ///
-    /// The last few records of each process are summed by themselves. While that is done, the sums of all before them travel; then those of the few follow, in 32 bits if that holds them.
+    /// The last few records of each process are summed by themselves. While that is done, the sums
+    /// of all before them travel; then those of the few follow, in 32 bits if that holds them.
     fn exactly_together(
         &mut self,
         places: &[usize],
@@ -198,18 +218,27 @@ impl<E: Engine> Holder<E> {
         // What is left is the others' doing.
         self.team.rest();
         taken.iter_mut().zip(few.taken).for_each(|(taken, few)| *taken += few);
-        let onto: Vec<Vec<i64>> = under_way.map_or(Ok(Vec::new()), ranks::Pending::wait).map_err(lost)?;
+        let onto: Vec<Vec<i64>> =
+            under_way.map_or(Ok(Vec::new()), ranks::Pending::wait).map_err(lost)?;
         let few = steps(few.sum);
         let narrow = scales.iter().all(|scale| matches!(scale, StepScale::Narrow(_)));
         let totals = if narrow {
             // 31 records of fewer than 2²⁶ steps each.
-            let few =
-                few.iter().map(|few| few.iter().map(|&steps| steps.clamp(i32::MIN.into(), i32::MAX.into()) as i32).collect()).collect();
+            let few = few
+                .iter()
+                .map(|few| {
+                    few.iter()
+                        .map(|&steps| steps.clamp(i32::MIN.into(), i32::MAX.into()) as i32)
+                        .collect()
+                })
+                .collect();
             self.team.sum_onto::<i64, i32>(onto, few)?
         } else {
             self.team.sum_onto::<i64, i64>(onto, few)?
         };
-        let value = |(totals, scale): (Vec<i64>, &StepScale)| values(Accumulator::Steps { totals, scale: scale.clone() });
+        let value = |(totals, scale): (Vec<i64>, &StepScale)| {
+            values(Accumulator::Steps { totals, scale: scale.clone() })
+        };
         Ok((totals.into_iter().zip(scales).map(value).collect(), taken))
     }
 
@@ -226,7 +255,9 @@ impl<E: Engine> Holder<E> {
             part.sum.clear();
             part.taken.clear();
             part.taken.resize(query.blocks.count(), 0);
-            places.chunks(micro_batch).try_for_each(|places| holder.add(places, query, factor, &mut part))
+            places
+                .chunks(micro_batch)
+                .try_for_each(|places| holder.add(places, query, factor, &mut part))
         })?;
         Ok(part)
     }
@@ -246,18 +277,33 @@ impl<E: Engine> Holder<E> {
         let centered = matches!(query.geometry, protocol::Geometry::Affine { .. });
         let weigh = &mut |seen: &model::Observed<'_>, weights: &mut model::Weights| {
             for (block, taken) in taken.iter_mut().enumerate() {
-                (0..seen.examples()).for_each(|example| weights.set(example, block, factor(seen.norm(example, block), block)));
-                // Of the weights as they count: what is not sound counts nothing. Each is rounded by itself. Only a center asks for it.
+                (0..seen.examples()).for_each(|example| {
+                    weights.set(example, block, factor(seen.norm(example, block), block))
+                });
+                // Of the weights as they count: what is not sound counts nothing. Each is rounded
+                // by itself. Only a center asks for it.
                 if !centered {
                     continue;
                 }
-                *taken += weights.block(block).iter().map(|&weight| (f64::from(weight) * WEIGHT_STEPS).round() as i64).sum::<i64>();
+                *taken += weights
+                    .block(block)
+                    .iter()
+                    .map(|&weight| (f64::from(weight) * WEIGHT_STEPS).round() as i64)
+                    .sum::<i64>();
             }
         };
-        Ok(self.engine.weighted_sum(query.at, &examples, query.geometry, query.blocks, weigh, sum)?)
+        Ok(self.engine.weighted_sum(
+            query.at,
+            &examples,
+            query.geometry,
+            query.blocks,
+            weigh,
+            sum,
+        )?)
     }
 
-    /// Σ clip(loss) over a lot, in whole steps, of which `bound` has at most 2³⁸: exact, as sums of gradients are.
+    /// Σ clip(loss) over a lot, in whole steps, of which `bound` has at most 2³⁸: exact, as sums of
+    /// gradients are.
     pub(crate) fn losses(
         &mut self,
         lot: &Private<Vec<usize>>,
@@ -271,19 +317,29 @@ impl<E: Engine> Holder<E> {
     }
 
     /// Σ loss over a lot, in floating point: without privacy.
-    pub(crate) fn plain_losses(&mut self, lot: &Private<Vec<usize>>, at: &Params) -> Result<Private<Sums>, Refused> {
+    pub(crate) fn plain_losses(
+        &mut self,
+        lot: &Private<Vec<usize>>,
+        at: &Params,
+    ) -> Result<Private<Sums>, Refused> {
         let sum = self.sum_losses(lot, at, |loss| loss)?;
         Ok(Private::new(Sums { tensors: vec![vec![sum]] }))
     }
 
     /// The sum over a lot, on all processes, of what is made of each record's loss.
-    fn sum_losses<A: Number>(&mut self, lot: &Private<Vec<usize>>, at: &Params, term: impl Fn(f64) -> A) -> Result<A, Refused> {
+    fn sum_losses<A: Number>(
+        &mut self,
+        lot: &Private<Vec<usize>>,
+        at: &Params,
+        term: impl Fn(f64) -> A,
+    ) -> Result<A, Refused> {
         let own = self.team.own_places(lot.within());
         let mut sum = self.with_room(|holder, micro_batch| {
             let mut sum = A::zeroed();
             for places in own.chunks(micro_batch) {
                 let taken_places = taken_places(&holder.records, places)?;
-                let examples: Vec<&Example> = taken_places.iter().map(|example| &**example).collect();
+                let examples: Vec<&Example> =
+                    taken_places.iter().map(|example| &**example).collect();
                 holder.team.tick(examples.iter().map(|example| example.len()).sum());
                 holder.engine.losses(at, &examples)?.into_iter().for_each(|loss| sum += term(loss));
             }
@@ -299,9 +355,12 @@ impl Summing {
     fn zeros(&self, like: &Params) -> Sum {
         match self {
             Self::Float => Sum::float(like),
-            Self::Steps(scales) => {
-                Sum::new(like.iter().zip(scales).map(|(tensor, scale)| Accumulator::steps(tensor.len(), scale.clone())).collect())
-            }
+            Self::Steps(scales) => Sum::new(
+                like.iter()
+                    .zip(scales)
+                    .map(|(tensor, scale)| Accumulator::steps(tensor.len(), scale.clone()))
+                    .collect(),
+            ),
         }
     }
 }
@@ -328,12 +387,17 @@ fn values(sum: Accumulator) -> Vec<f64> {
 const CHUNK: usize = 1 << 16;
 
 fn steps(sum: Sum) -> Vec<Vec<i64>> {
-    let totals = |sum: Accumulator| if let Accumulator::Steps { totals, .. } = sum { totals } else { Vec::new() };
+    let totals = |sum: Accumulator| {
+        if let Accumulator::Steps { totals, .. } = sum { totals } else { Vec::new() }
+    };
     sum.into_tensors().into_iter().map(totals).collect()
 }
 
 /// The records in some places.
-fn taken_places<'a>(records: &'a Records, places: &[usize]) -> Result<Vec<Cow<'a, Example>>, Refused> {
+fn taken_places<'a>(
+    records: &'a Records,
+    places: &[usize],
+) -> Result<Vec<Cow<'a, Example>>, Refused> {
     places.iter().filter_map(|&place| records.at(place).transpose()).collect()
 }
 
@@ -353,8 +417,12 @@ impl From<Refused> for Short {
 impl From<model::Error> for Short {
     fn from(error: model::Error) -> Self {
         match error {
-            model::Error::Memory { .. } => Self::Memory("there is not enough memory for one record at a time".into()),
-            model::Error::Example { .. } => Self::Refused(Refused::Failed("a record no longer fits the model".into())),
+            model::Error::Memory { .. } => {
+                Self::Memory("there is not enough memory for one record at a time".into())
+            }
+            model::Error::Example { .. } => {
+                Self::Refused(Refused::Failed("a record no longer fits the model".into()))
+            }
             other => Self::Refused(Refused::Failed(other.to_string())),
         }
     }

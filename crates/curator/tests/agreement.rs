@@ -33,7 +33,9 @@ fn losses_do_not_depend_on_the_order_of_ranks() {
         let people = [1.0, tiny, -1.0].map(|loss| Example::numbers(vec![loss], 0));
         let engine = Transparent { lengths: vec![1] };
         let (door, randomness) = (Door::unlimited(), Randomness::fixed(1));
-        let mut curator = Curator::new(engine, Records::new(people.to_vec()), Sampling::Full, door, randomness).unwrap();
+        let mut curator =
+            Curator::new(engine, Records::new(people.to_vec()), Sampling::Full, door, randomness)
+                .unwrap();
         curator.join(ranks.clone(), vec![0]).unwrap();
         let bound = Bound::new(2.0, 1e-21).unwrap();
         curator.draw(&Announcement::default().and(bound.sigma, 1)).unwrap();
@@ -56,11 +58,15 @@ fn tangent_spaces_that_differ_in_scale_alone_are_noticed() {
     let (one, two) = (support::frames(&net, &scaled(1.0)), support::frames(&net, &scaled(2.0)));
     assert!(one[0].left_basis == two[0].left_basis && one[0].left_inverse != two[0].left_inverse);
     let said = on(2, |ranks| {
-        let (mut curator, _) = curator(Kind::Lora, Records::new(records(Kind::Lora, 20)), poisson(0.5), 5);
+        let (mut curator, _) =
+            curator(Kind::Lora, Records::new(records(Kind::Lora, 20)), poisson(0.5), 5);
         curator.join(ranks.clone(), (0..at.len()).map(|k| k % 2).collect()).unwrap();
         let at = scaled(if ranks.is_first() { 1.0 } else { 2.0 });
         let asking = askings(Kind::Lora, &network(Kind::Lora).0, &at, 0.3, 0.5).pop().unwrap();
         asking.ask(&mut curator, &at).unwrap_err().to_string()
     });
-    assert!(said.iter().all(|said| said.contains("rank 1 and rank 0 are not doing the same")), "{said:?}");
+    assert!(
+        said.iter().all(|said| said.contains("rank 1 and rank 0 are not doing the same")),
+        "{said:?}"
+    );
 }

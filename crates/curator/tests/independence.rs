@@ -1,9 +1,9 @@
 //! Lots are independent of each other, and noise is independent of lots, of its place in a tensor
 //! and of the numbers of tensor, release and draw. Asked through the public interface.
 //!
-//! Each bound is 5.5 standard errors, which a normal number exceeds once in 26 million; a test makes
-//! at most 25 comparisons, so that a new seed would be refused less than once in a million. The
-//! seeds are fixed.
+//! Each bound is 5.5 standard errors, which a normal number exceeds once in 26 million; a test
+//! makes at most 25 comparisons, so that a new seed would be refused less than once in a million.
+//! The seeds are fixed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,26 +12,38 @@ mod support;
 mod transparent;
 
 use curator::{Curator, Door, Noise, Randomness, Records, Sampling, Sealed};
-use protocol::{Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, LossQuery, Oracle, Params};
+use protocol::{
+    Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, LossQuery, Oracle, Params,
+};
 use support::{poisson, positive};
 use tensor::Array;
 use transparent::{Transparent, places};
 
-fn curator(lengths: &[usize], records: Records, sampling: Sampling, seed: u64) -> (Curator<Transparent>, Params) {
+fn curator(
+    lengths: &[usize],
+    records: Records,
+    sampling: Sampling,
+    seed: u64,
+) -> (Curator<Transparent>, Params) {
     let at = Params::new(lengths.iter().map(|&length| Array::zeros([length])).collect());
     let engine = Transparent { lengths: lengths.to_vec() };
-    (Curator::new(engine, records, sampling, Door::unlimited(), Randomness::fixed(seed)).unwrap(), at)
+    (
+        Curator::new(engine, records, sampling, Door::unlimited(), Randomness::fixed(seed))
+            .unwrap(),
+        at,
+    )
 }
 
-/// A clip bound that no loss reaches, and so little noise (0.02) that sums of whole numbers show. With
-/// less, sums of 2¹⁶ would be beyond the grid's integers.
+/// A clip bound that no loss reaches, and so little noise (0.02) that sums of whole numbers show.
+/// With less, sums of 2¹⁶ would be beyond the grid's integers.
 fn exactly() -> Bound {
     Bound::new(1e6, 2e-8).unwrap()
 }
 
 /// Who is in the lot, as bits: 16 places fit into the f32 that is released.
 fn taken(curator: &mut Curator<Transparent>, at: &Params) -> u32 {
-    let loss = curator.loss(&LossQuery { at, bound: exactly() }).unwrap().value * curator.lot_size();
+    let loss =
+        curator.loss(&LossQuery { at, bound: exactly() }).unwrap().value * curator.lot_size();
     assert!((loss - loss.round()).abs() < 0.3, "{loss}");
     loss.round() as u32
 }
@@ -48,11 +60,14 @@ fn lots(sampling: Sampling, places_count: usize, draws: usize) -> Vec<u32> {
 
 /// Σ over draws and places of (in lot t − q)(in lot t + lag − q), in standard errors. Its terms are
 /// uncorrelated: exactly for Poisson lots; for lots of a fixed size those of one draw have a
-/// correlation of 1/(places − 1)², which makes the error larger by a factor of at most places/(places − 1).
+/// correlation of 1/(places − 1)², which makes the error larger by a factor of at most
+/// places/(places − 1).
 fn overlap(lots: &[u32], places: usize, rate: f64, lag: usize) -> f64 {
     let is_in = |lot: u32, place: usize| f64::from(lot >> place & 1) - rate;
     let pairs = lots.iter().zip(&lots[lag..]);
-    let sum: f64 = pairs.map(|(&a, &b)| (0..places).map(|place| is_in(a, place) * is_in(b, place)).sum::<f64>()).sum();
+    let sum: f64 = pairs
+        .map(|(&a, &b)| (0..places).map(|place| is_in(a, place) * is_in(b, place)).sum::<f64>())
+        .sum();
     sum / (rate * (1.0 - rate) * (((lots.len() - lag) * places) as f64).sqrt())
 }
 
@@ -71,12 +86,14 @@ fn one_lot_says_nothing_of_the_next() {
     }
 }
 
-/// The shares of (place, draw) pairs that are in a lot, pooled: a rate that is off by a hundredth is 11 standard errors off.
+/// The shares of (place, draw) pairs that are in a lot, pooled: a rate that is off by a hundredth
+/// is 11 standard errors off.
 #[test]
 fn the_rate_of_a_curator_is_the_one_that_is_charged() {
     let (count, draws, rate) = (16, 40_000, 0.7);
     let lots = lots(poisson(rate), count, draws);
-    let share = lots.iter().map(|lot| f64::from(lot.count_ones())).sum::<f64>() / (count * draws) as f64;
+    let share =
+        lots.iter().map(|lot| f64::from(lot.count_ones())).sum::<f64>() / (count * draws) as f64;
     let error = (rate * (1.0 - rate) / (count * draws) as f64).sqrt();
     assert!((share - rate).abs() < 5.5 * error, "{share}");
     assert!(0.01 * rate > 11.0 * error);
@@ -88,7 +105,8 @@ fn spread(noise: &[f64]) -> (f64, f64) {
     (noise.iter().map(|z| z * z).sum::<f64>() / n, 5.5 * (2.0 / n).sqrt())
 }
 
-/// The variance of the noise, given how many are in the lot: from empty lots to full ones it is the same, of gradients and of losses.
+/// The variance of the noise, given how many are in the lot: from empty lots to full ones it is the
+/// same, of gradients and of losses.
 #[test]
 fn noise_does_not_depend_on_the_realised_lot() {
     let bound = Bound::new(0.5, 1.5).unwrap();
@@ -117,7 +135,12 @@ fn noise_does_not_depend_on_the_realised_lot() {
             };
             let gradient = curator.gradient(&query).unwrap().value;
             let size = lot.count_ones() as usize;
-            gradients[size].extend(gradient.iter().flat_map(|tensor| tensor.data()).map(|&x| f64::from(x) * lot_size / (0.5 * 1.5)));
+            gradients[size].extend(
+                gradient
+                    .iter()
+                    .flat_map(|tensor| tensor.data())
+                    .map(|&x| f64::from(x) * lot_size / (0.5 * 1.5)),
+            );
             let loss = curator.loss(&LossQuery { at: &at, bound: wide }).unwrap().value * lot_size;
             losses[size].push((loss - f64::from(lot)) / (1000.0 * 2.0));
         }
@@ -125,9 +148,13 @@ fn noise_does_not_depend_on_the_realised_lot() {
             assert!(losses.len() > 100, "{sampling:?}: {} lots of {size}", losses.len());
             for noise in [gradients, losses] {
                 let (ratio, error) = spread(noise);
-                assert!((ratio - 1.0).abs() < error, "{sampling:?}, {size} in the lot: {ratio} ± {error}");
+                assert!(
+                    (ratio - 1.0).abs() < error,
+                    "{sampling:?}, {size} in the lot: {ratio} ± {error}"
+                );
             }
-            // A standard deviation of √(realised/expected), which is right on average, would be seen.
+            // A standard deviation of √(realised/expected), which is right on average, would be
+            // seen.
             let (_, error) = spread(gradients);
             let realised = size as f64 / (most as f64 / 2.0);
             assert!((realised - 1.0).abs() > error || size * 2 == most);
@@ -145,7 +172,13 @@ fn noise_does_not_repeat_within_a_tensor() {
         curator.set_noise(noise);
         curator.draw(&Announcement::gradient(&[bound])).unwrap();
         let (blocks, geometry) = (Blocks::flat(1), Geometry::Identity);
-        let query = GradientQuery { at: &at, geometry: &geometry, blocks: &blocks, bounds: &[bound], clipping: Clipping::Cut };
+        let query = GradientQuery {
+            at: &at,
+            geometry: &geometry,
+            blocks: &blocks,
+            bounds: &[bound],
+            clipping: Clipping::Cut,
+        };
         let released = curator.gradient(&query).unwrap().value;
         let numbers = released[0].data();
         for lag in (4..=17).map(|bits| 1usize << bits) {
@@ -166,34 +199,50 @@ fn noise_does_not_repeat_from_tensor_to_tensor() {
     let (mut curator, at) = curator(&vec![1; count], places(1, |_| true), Sampling::Full, 6);
     curator.draw(&Announcement::gradient(&[bound])).unwrap();
     let (blocks, geometry) = (Blocks::flat(count), Geometry::Identity);
-    let query = GradientQuery { at: &at, geometry: &geometry, blocks: &blocks, bounds: &[bound], clipping: Clipping::Cut };
+    let query = GradientQuery {
+        at: &at,
+        geometry: &geometry,
+        blocks: &blocks,
+        bounds: &[bound],
+        clipping: Clipping::Cut,
+    };
     let released = curator.gradient(&query).unwrap().value;
     for lag in [1, 1 << 8, 1 << 15, 1 << 16] {
-        let same = (0..count - lag).filter(|&k| released[k].data() == released[k + lag].data()).take(4).count();
+        let same = (0..count - lag)
+            .filter(|&k| released[k].data() == released[k + lag].data())
+            .take(4)
+            .count();
         assert!(same < 4, "lag {lag}");
     }
 }
 
-/// A run that goes on after 2¹⁶ or 2³² draws has other lots and other noise than one that begins, although the seed is fixed.
+/// A run that goes on after 2¹⁶ or 2³² draws has other lots and other noise than one that begins,
+/// although the seed is fixed.
 #[test]
 fn draws_far_apart_do_not_share_lots_or_noise() {
     let announced = Announcement::default().and(exactly().sigma, 1).and(positive(1.0), 300);
-    let seen: Vec<(u64, Vec<u64>)> = [0u64, 1, 255, 256, 65_535, 65_536, 65_537, 1 << 32, (1 << 32) + 1]
-        .into_iter()
-        .map(|draws| {
-            let (mut curator, at) = curator(&[1], places(16, |_| false), poisson(0.5), 7);
-            let sealed = format!(r#"{{"version":1,"draws":{draws},"epoch":null}}"#);
-            curator.unseal(Sealed::from_text(&sealed).unwrap()).unwrap();
-            curator.draw(&announced).unwrap();
-            let lot = taken(&mut curator, &at);
-            let bound = Bound::new(1e6, 1.0).unwrap();
-            let mut release = || (curator.loss(&LossQuery { at: &at, bound }).unwrap().value * 8.0 - f64::from(lot)).to_bits();
-            let noise = (0..300).map(|_| release()).collect();
-            curator.draw(&announced).unwrap();
-            (u64::from(lot) << 32 | u64::from(taken(&mut curator, &at)), noise)
-        })
-        .collect();
-    // Two lots of 16 places in a row are the same once in 4·10⁹, and the noise of two releases once in some 10⁷.
+    let seen: Vec<(u64, Vec<u64>)> =
+        [0u64, 1, 255, 256, 65_535, 65_536, 65_537, 1 << 32, (1 << 32) + 1]
+            .into_iter()
+            .map(|draws| {
+                let (mut curator, at) = curator(&[1], places(16, |_| false), poisson(0.5), 7);
+                let sealed = format!(r#"{{"version":1,"draws":{draws},"epoch":null}}"#);
+                curator.unseal(Sealed::from_text(&sealed).unwrap()).unwrap();
+                curator.draw(&announced).unwrap();
+                let lot = taken(&mut curator, &at);
+                let bound = Bound::new(1e6, 1.0).unwrap();
+                let mut release = || {
+                    (curator.loss(&LossQuery { at: &at, bound }).unwrap().value * 8.0
+                        - f64::from(lot))
+                    .to_bits()
+                };
+                let noise = (0..300).map(|_| release()).collect();
+                curator.draw(&announced).unwrap();
+                (u64::from(lot) << 32 | u64::from(taken(&mut curator, &at)), noise)
+            })
+            .collect();
+    // Two lots of 16 places in a row are the same once in 4·10⁹, and the noise of two releases once
+    // in some 10⁷.
     for (k, (lot, noise)) in seen.iter().enumerate() {
         for (other, others) in &seen[..k] {
             assert_ne!(lot, other);

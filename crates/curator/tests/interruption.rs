@@ -11,9 +11,20 @@ use std::sync::{Arc, Mutex};
 use support::{Asking, Kind, askings, network, records};
 
 /// A curator of one engine, `sealed` before it begins, and what its keeper was last given.
-fn curator(sampling: Sampling, randomness: Randomness, sealed: Option<&str>) -> (Curator<Network>, Arc<Mutex<String>>) {
+fn curator(
+    sampling: Sampling,
+    randomness: Randomness,
+    sealed: Option<&str>,
+) -> (Curator<Network>, Arc<Mutex<String>>) {
     let (network, _) = network(Kind::Mlp);
-    let mut curator = Curator::new(network, Records::new(records(Kind::Mlp, 10)), sampling, Door::unlimited(), randomness).unwrap();
+    let mut curator = Curator::new(
+        network,
+        Records::new(records(Kind::Mlp, 10)),
+        sampling,
+        Door::unlimited(),
+        randomness,
+    )
+    .unwrap();
     if let Some(text) = sealed {
         curator.unseal(Sealed::from_text(text).unwrap()).unwrap();
     }
@@ -41,7 +52,8 @@ fn summed(releases: &[Noisy<Params>], lot: f64) -> Vec<f64> {
     sum
 }
 
-/// An epoch of three lots, interrupted after the first two: together they have everybody once, and are charged once.
+/// An epoch of three lots, interrupted after the first two: together they have everybody once, and
+/// are charged once.
 #[test]
 fn an_interrupted_epoch_goes_on() {
     let (asking, at) = asking();
@@ -56,7 +68,10 @@ fn an_interrupted_epoch_goes_on() {
     let (mut whole, _) = curator(Sampling::Full, Randomness::fixed(1), None);
     let everybody = summed(&[asking.ask(&mut whole, &at).unwrap()], 10.0);
     let together = summed(&releases, 4.0);
-    assert!(together.iter().zip(&everybody).all(|(a, b)| (a - b).abs() < 1e-3), "{together:?} {everybody:?}");
+    assert!(
+        together.iter().zip(&everybody).all(|(a, b)| (a - b).abs() < 1e-3),
+        "{together:?} {everybody:?}"
+    );
     // The epoch is over: another one is drawn and paid for.
     asking.ask(&mut second, &at).unwrap();
     assert_eq!(second.ledger().events().len(), 1);
@@ -81,7 +96,14 @@ fn a_fixed_seed_does_not_repeat_noise_where_the_seal_is_lost() {
     };
     let door = Door::resumed(budget, &plan, first.ledger().clone()).unwrap();
     let (network, _) = network(Kind::Mlp);
-    let mut second = Curator::new(network, Records::new(records(Kind::Mlp, 10)), Sampling::Full, door, Randomness::fixed(7)).unwrap();
+    let mut second = Curator::new(
+        network,
+        Records::new(records(Kind::Mlp, 10)),
+        Sampling::Full,
+        door,
+        Randomness::fixed(7),
+    )
+    .unwrap();
     assert_ne!(release, asking.ask(&mut second, &at).unwrap());
 }
 
@@ -106,7 +128,9 @@ fn what_cannot_be_put_away_is_not_computed() {
     let (asking, at) = asking();
     let (mut curator, _) = curator(Sampling::Full, Randomness::fixed(7), None);
     curator.set_keeper(Box::new(|_| Err("disk full".into())));
-    assert!(matches!(curator.draw(&Announcement::gradient(&asking.bounds)), Err(Refused::Failed(what)) if what.contains("disk full")));
+    assert!(
+        matches!(curator.draw(&Announcement::gradient(&asking.bounds)), Err(Refused::Failed(what)) if what.contains("disk full"))
+    );
     assert!(matches!(curator.gradient(&asking.query(&at)), Err(Refused::Query(_))));
     assert_eq!(curator.ledger().events().len(), 1);
 }
@@ -119,7 +143,13 @@ fn a_damaged_seal_is_refused_without_being_shown() {
     let text = kept.lock().unwrap().clone();
     assert_eq!(Sealed::from_text(&text).unwrap(), shuffled.seal());
     assert_eq!(format!("{:?}", shuffled.seal()), "Sealed(…)");
-    for bad in ["", "{}", &text[..text.len() - 1], &text.replace("\"version\":1", "\"version\":2"), &text.replace("draws", "drawn")] {
+    for bad in [
+        "",
+        "{}",
+        &text[..text.len() - 1],
+        &text.replace("\"version\":1", "\"version\":2"),
+        &text.replace("draws", "drawn"),
+    ] {
         let refused = Sealed::from_text(bad).unwrap_err().to_string();
         assert!(refused.contains("sealed part") && !refused.contains("key"), "{refused}");
     }

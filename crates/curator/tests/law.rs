@@ -1,6 +1,7 @@
 //! The noise has the declared law: tests accept σ and reject ⅔σ and 1.5σ.
 //!
-//! A variance over n numbers is off by more than 5.5 √(2/n) of itself once in 25 million runs. Seeds are fixed; what is stated is what a new seed would risk.
+//! A variance over n numbers is off by more than 5.5 √(2/n) of itself once in 25 million runs.
+//! Seeds are fixed; what is stated is what a new seed would risk.
 
 #![allow(clippy::unwrap_used)]
 
@@ -28,7 +29,12 @@ fn vacant() -> Records {
 }
 
 /// The released numbers of each block over several releases.
-fn noise(kind: Kind, asking: &Asking, releases: u64, sampling: Sampling) -> (Vec<Vec<f64>>, Vec<f64>) {
+fn noise(
+    kind: Kind,
+    asking: &Asking,
+    releases: u64,
+    sampling: Sampling,
+) -> (Vec<Vec<f64>>, Vec<f64>) {
     let (mut curator, at) = curator(kind, vacant(), sampling, 21);
     let mut numbers = vec![Vec::new(); asking.bounds.len()];
     let mut std = Vec::new();
@@ -52,10 +58,16 @@ fn the_noise_has_the_declared_law() {
                 let (numbers, std) = noise(kind, &asking, 400, sampling);
                 // The center of an affine encoding is taken off nobody: no record, no center.
                 for ((block, numbers), &std) in numbers.iter().enumerate().zip(&std) {
-                    let declared = asking.bounds[block].sigma.get() * asking.bounds[block].clip.get() / sampling.lot_size(20);
+                    let declared = asking.bounds[block].sigma.get()
+                        * asking.bounds[block].clip.get()
+                        / sampling.lot_size(20);
                     assert!((std / declared - 1.0).abs() < 1e-12);
                     assert!(numbers.len() >= 700, "{}", numbers.len());
-                    assert!(accepts(numbers, std), "{kind:?} block {block}: {:?}", spread(numbers, std));
+                    assert!(
+                        accepts(numbers, std),
+                        "{kind:?} block {block}: {:?}",
+                        spread(numbers, std)
+                    );
                     assert!(!accepts(numbers, std * 2.0 / 3.0) && !accepts(numbers, std * 1.5));
                 }
             }
@@ -74,7 +86,11 @@ fn the_noise_of_losses_has_the_declared_law() {
         })
         .collect();
     let std = 3.0 * 0.8 / 20.0;
-    assert!(accepts(&numbers, std) && !accepts(&numbers, std * 2.0 / 3.0) && !accepts(&numbers, std * 1.5));
+    assert!(
+        accepts(&numbers, std)
+            && !accepts(&numbers, std * 2.0 / 3.0)
+            && !accepts(&numbers, std * 1.5)
+    );
 }
 
 fn correlation(a: &[f64], b: &[f64]) -> f64 {
@@ -83,7 +99,11 @@ fn correlation(a: &[f64], b: &[f64]) -> f64 {
 }
 
 fn flat(answer: &Noisy<Params>) -> Vec<Vec<f64>> {
-    answer.value.iter().map(|tensor| tensor.data().iter().map(|&x| f64::from(x)).collect()).collect()
+    answer
+        .value
+        .iter()
+        .map(|tensor| tensor.data().iter().map(|&x| f64::from(x)).collect())
+        .collect()
 }
 
 #[test]
@@ -92,10 +112,13 @@ fn noise_is_independent_of_tensors_and_releases() {
     let asking = &askings(Kind::Gpt2, &network, &at, 1.0, 1.0)[2];
     let (mut one, _) = curator(Kind::Gpt2, vacant(), poisson(0.5), 5);
     let (mut other, _) = curator(Kind::Gpt2, vacant(), poisson(0.5), 6);
-    let answers: Vec<Vec<Vec<f64>>> = (0..60).map(|_| flat(&asking.ask(&mut one, &at).unwrap())).collect();
-    let others: Vec<Vec<Vec<f64>>> = (0..60).map(|_| flat(&asking.ask(&mut other, &at).unwrap())).collect();
-    let series =
-        |answers: &[Vec<Vec<f64>>], k: usize, length: usize| answers.iter().flat_map(|a| a[k][..length].to_vec()).collect::<Vec<_>>();
+    let answers: Vec<Vec<Vec<f64>>> =
+        (0..60).map(|_| flat(&asking.ask(&mut one, &at).unwrap())).collect();
+    let others: Vec<Vec<Vec<f64>>> =
+        (0..60).map(|_| flat(&asking.ask(&mut other, &at).unwrap())).collect();
+    let series = |answers: &[Vec<Vec<f64>>], k: usize, length: usize| {
+        answers.iter().flat_map(|a| a[k][..length].to_vec()).collect::<Vec<_>>()
+    };
     let limit = |n: usize| 5.5 / (n as f64).sqrt();
     for k in 0..at.len() {
         // From one release to the next, and from one seed to another.
@@ -106,7 +129,9 @@ fn noise_is_independent_of_tensors_and_releases() {
         // Between tensors.
         for l in 0..k {
             let n = at[k].len().min(at[l].len());
-            assert!(correlation(&series(&answers, k, n), &series(&answers, l, n)).abs() < limit(60 * n));
+            assert!(
+                correlation(&series(&answers, k, n), &series(&answers, l, n)).abs() < limit(60 * n)
+            );
         }
     }
 }
@@ -114,7 +139,8 @@ fn noise_is_independent_of_tensors_and_releases() {
 /// Two probes and the gradient from one lot have noise of their own.
 #[test]
 fn releases_from_one_lot_do_not_share_noise() {
-    let (mut curator, at) = curator(Kind::Mlp, Records::new(records(Kind::Mlp, 20)), Sampling::Full, 8);
+    let (mut curator, at) =
+        curator(Kind::Mlp, Records::new(records(Kind::Mlp, 20)), Sampling::Full, 8);
     let bound = Bound::new(1.0, 1.0).unwrap();
     let pairs: Vec<(f64, f64)> = (0..500)
         .map(|_| {

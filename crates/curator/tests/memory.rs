@@ -1,4 +1,5 @@
-//! No per-example gradient of a matrix is ever made; and what happens if there is not enough memory.
+//! No per-example gradient of a matrix is ever made; and what happens if there is not enough
+//! memory.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,14 +8,21 @@ mod support;
 use curator::{Curator, Door, Randomness, Records, Sampling};
 use model::activation::Activation;
 use model::{Builder, Engine, Error, Example, Lora, Network, Observed, Sum, Weights};
-use protocol::{Announcement, Blocks, Bound, Clipping, Geometry, LossQuery, Oracle, Params, Trainable};
+use protocol::{
+    Announcement, Blocks, Bound, Clipping, Geometry, LossQuery, Oracle, Params, Trainable,
+};
 use support::{Asking, Kind, askings, frames, network, poisson, positive, records, sums};
 
-/// A low-rank addition of rank 1 to a matrix of a million numbers: one step in tangent coordinates allocates less than a twentieth of its bytes in all.
+/// A low-rank addition of rank 1 to a matrix of a million numbers: one step in tangent coordinates
+/// allocates less than a twentieth of its bytes in all.
 #[test]
 fn a_step_in_tangent_coordinates_makes_no_matrix() {
     let side = 1024;
-    let mut build = Builder::numbers(side).with_lora(Some(Lora { rank: 1, alpha: 1.0, on: vec!["big".into()] }));
+    let mut build = Builder::numbers(side).with_lora(Some(Lora {
+        rank: 1,
+        alpha: 1.0,
+        on: vec!["big".into()],
+    }));
     let big = build.map("big", side, side, 0.03);
     let features = build.features();
     let hidden = build.linear(features, &[big], Some(Activation::Tanh));
@@ -29,9 +37,24 @@ fn a_step_in_tangent_coordinates_makes_no_matrix() {
         bounds: vec![Bound::new(1.0, 1.0).unwrap()],
         clipping: Clipping::Cut,
     };
-    let people = (0..4).map(|seed| Example::numbers((0..side).map(|i| ((i + seed) % 7) as f32 * 0.1).collect(), seed as u32 % 2)).collect();
-    let mut curator = Curator::new(network, Records::new(people), Sampling::Full, Door::unlimited(), Randomness::fixed(1)).unwrap();
-    // In one thread, because what others allocate is not counted. The first step makes the engine's buffers.
+    let people = (0..4)
+        .map(|seed| {
+            Example::numbers(
+                (0..side).map(|i| ((i + seed) % 7) as f32 * 0.1).collect(),
+                seed as u32 % 2,
+            )
+        })
+        .collect();
+    let mut curator = Curator::new(
+        network,
+        Records::new(people),
+        Sampling::Full,
+        Door::unlimited(),
+        Randomness::fixed(1),
+    )
+    .unwrap();
+    // In one thread, because what others allocate is not counted. The first step makes the engine's
+    // buffers.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
     let measured = pool.install(|| {
         asking.ask(&mut curator, &at).unwrap();
@@ -39,7 +62,11 @@ fn a_step_in_tangent_coordinates_makes_no_matrix() {
     });
     assert!(measured.bytes_total > 0);
     let matrix = 4 * (side * side) as u64;
-    assert!(measured.bytes_total * 20 < matrix, "{} bytes in a step, a matrix has {matrix}", measured.bytes_total);
+    assert!(
+        measured.bytes_total * 20 < matrix,
+        "{} bytes in a step, a matrix has {matrix}",
+        measured.bytes_total
+    );
 }
 
 /// Has memory for so many examples at a time.
@@ -50,7 +77,11 @@ struct Narrow {
 
 impl Narrow {
     fn room(&self, examples: &[&Example]) -> Result<(), Error> {
-        if examples.len() > self.most { Err(Error::Memory { examples: examples.len(), bytes: usize::MAX }) } else { Ok(()) }
+        if examples.len() > self.most {
+            Err(Error::Memory { examples: examples.len(), bytes: usize::MAX })
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -86,7 +117,8 @@ impl Engine for Narrow {
     }
 }
 
-/// The micro-batch is halved until it fits; what is released, and what it costs, is the same. One record that does not fit is a failure, and stays charged.
+/// The micro-batch is halved until it fits; what is released, and what it costs, is the same. One
+/// record that does not fit is a failure, and stays charged.
 #[test]
 fn too_little_memory_halves_the_micro_batch() {
     let kind = Kind::Gpt2;
@@ -95,7 +127,14 @@ fn too_little_memory_halves_the_micro_batch() {
         let curator = |most: usize, micro_batch: usize| {
             let (network, _) = network(kind);
             let (people, door) = (Records::new(records(kind, 23)), Door::unlimited());
-            let mut curator = Curator::new(Narrow { network, most }, people, poisson(0.9), door, Randomness::fixed(4)).unwrap();
+            let mut curator = Curator::new(
+                Narrow { network, most },
+                people,
+                poisson(0.9),
+                door,
+                Randomness::fixed(4),
+            )
+            .unwrap();
             curator.set_micro_batch(micro_batch);
             curator
         };
@@ -120,12 +159,26 @@ fn a_lot_that_is_begun_again_counts_once() {
     let kind = Kind::Gpt2;
     let (net, at) = network(kind);
     let asking = askings(kind, &net, &at, 0.5, 0.1).swap_remove(0);
-    // The first micro-batch of four fits, because two of its places are vacant; the second does not.
-    let places = || records(kind, 12).into_iter().enumerate().map(|(i, record)| Some(record).filter(|_| i > 1)).collect();
+    // The first micro-batch of four fits, because two of its places are vacant; the second does
+    // not.
+    let places = || {
+        records(kind, 12)
+            .into_iter()
+            .enumerate()
+            .map(|(i, record)| Some(record).filter(|_| i > 1))
+            .collect()
+    };
     let release = |most: usize| {
         let (network, _) = network(kind);
         let records = Records::with_vacancies(places());
-        let mut curator = Curator::new(Narrow { network, most }, records, Sampling::Full, Door::unlimited(), Randomness::fixed(4)).unwrap();
+        let mut curator = Curator::new(
+            Narrow { network, most },
+            records,
+            Sampling::Full,
+            Door::unlimited(),
+            Randomness::fixed(4),
+        )
+        .unwrap();
         curator.set_micro_batch(4);
         (sums(&asking.ask(&mut curator, &at).unwrap(), curator.lot_size()), curator.micro_batch())
     };

@@ -1,5 +1,5 @@
-//! With the same randomness, neighbouring data sets give sums at most the declared sensitivity apart, in every geometry, block and way of clipping, and the same
-//! control flow.
+//! With the same randomness, neighbouring data sets give sums at most the declared sensitivity
+//! apart, in every geometry, block and way of clipping, and the same control flow.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,9 +17,11 @@ fn with(kind: Kind, third: Option<Example>) -> Records {
     Records::with_vacancies(places)
 }
 
-/// Records that somebody could have: small, ordinary, huge, and ones whose gradients are not finite.
+/// Records that somebody could have: small, ordinary, huge, and ones whose gradients are not
+/// finite.
 fn people(kind: Kind) -> Vec<Example> {
-    let scales: &[f32] = if kind == Kind::Mlp { &[1e-6, 1.0, 1e4, 1e30, f32::INFINITY, f32::NAN] } else { &[1.0] };
+    let scales: &[f32] =
+        if kind == Kind::Mlp { &[1e-6, 1.0, 1e4, 1e30, f32::INFINITY, f32::NAN] } else { &[1.0] };
     let seeds = 40..43u64;
     seeds.flat_map(|seed| scales.iter().map(move |&scale| record(kind, seed, scale))).collect()
 }
@@ -30,10 +32,19 @@ fn samplings() -> [Sampling; 4] {
 
 /// The largest share of the sensitivity that was seen.
 fn farthest(kind: Kind, one: Option<Example>, other: Option<Example>, declared: f64) -> f64 {
-    [1e-8, 0.3, 1e6].into_iter().map(|clip| farthest_at(kind, clip, one.as_ref(), other.as_ref(), declared)).fold(0.0, f64::max)
+    [1e-8, 0.3, 1e6]
+        .into_iter()
+        .map(|clip| farthest_at(kind, clip, one.as_ref(), other.as_ref(), declared))
+        .fold(0.0, f64::max)
 }
 
-fn farthest_at(kind: Kind, clip: f64, one: Option<&Example>, other: Option<&Example>, declared: f64) -> f64 {
+fn farthest_at(
+    kind: Kind,
+    clip: f64,
+    one: Option<&Example>,
+    other: Option<&Example>,
+    declared: f64,
+) -> f64 {
     let (network, _) = network(kind);
     let mut farthest = 0.0f64;
     for sampling in samplings() {
@@ -42,9 +53,11 @@ fn farthest_at(kind: Kind, clip: f64, one: Option<&Example>, other: Option<&Exam
         for asking in askings(kind, &network, &at, clip, 1e-3) {
             // A few lots, so that the record is in some of them; shuffled lots in one epoch.
             for _ in 0..3 {
-                let (answer_a, answer_b) = match (asking.ask(&mut a, &at), asking.ask(&mut b, &at)) {
+                let (answer_a, answer_b) = match (asking.ask(&mut a, &at), asking.ask(&mut b, &at))
+                {
                     (Ok(a), Ok(b)) => (a, b),
-                    // Centers and automatic clipping do not go with every clip bound; what is refused is refused to both.
+                    // Centers and automatic clipping do not go with every clip bound; what is
+                    // refused is refused to both.
                     (Err(a), Err(b)) => {
                         assert_eq!(a, b);
                         assert_ne!(clip, 0.3);
@@ -54,10 +67,18 @@ fn farthest_at(kind: Kind, clip: f64, one: Option<&Example>, other: Option<&Exam
                 };
                 assert_eq!(answer_a.std, answer_b.std);
                 let (sum_a, sum_b) = (sums(&answer_a, a.lot_size()), sums(&answer_b, b.lot_size()));
-                let apart: Vec<Vec<f64>> = sum_a.iter().zip(&sum_b).map(|(a, b)| a.iter().zip(b).map(|(a, b)| a - b).collect()).collect();
+                let apart: Vec<Vec<f64>> = sum_a
+                    .iter()
+                    .zip(&sum_b)
+                    .map(|(a, b)| a.iter().zip(b).map(|(a, b)| a - b).collect())
+                    .collect();
                 for (block, bound) in asking.bounds.iter().enumerate() {
                     let share = asking.norm(&apart, block) / (declared * bound.clip.get());
-                    assert!(share <= 1.0, "{kind:?} {sampling:?} clip {clip} block {block} {:?}: {share}", asking.clipping);
+                    assert!(
+                        share <= 1.0,
+                        "{kind:?} {sampling:?} clip {clip} block {block} {:?}: {share}",
+                        asking.clipping
+                    );
                     farthest = farthest.max(share);
                 }
             }
@@ -108,28 +129,47 @@ fn losses_move_by_their_clip_bound_at_most() {
     }
 }
 
-/// Records whose rows nearly cancel: equal tokens, each of which is to be followed by another one. What is left of the gradient is far smaller than what it is summed from.
+/// Records whose rows nearly cancel: equal tokens, each of which is to be followed by another one.
+/// What is left of the gradient is far smaller than what it is summed from.
 #[test]
 fn rows_that_cancel_do_not_hide_a_gradient() {
     let (net, _) = network(Kind::Gpt2);
     for (token, count) in [(3u32, 11usize), (0, 8), (7, 11)] {
         let tokens = vec![token; count];
         let targets = (0..count as u32).collect();
-        let cancelling = Example { input: model::Input::Tokens(tokens), target: model::Target::Next(targets) };
+        let cancelling =
+            Example { input: model::Input::Tokens(tokens), target: model::Target::Next(targets) };
         for method in [NormMethod::Cheapest, NormMethod::Ghost, NormMethod::Direct] {
             for clip in [1e-8, 1e-5, 1e-2] {
                 let release = |record: Option<Example>| {
                     let (mut network, at) = network(Kind::Gpt2);
                     network.set_norm_method(method);
                     let records = Records::with_vacancies(vec![record]);
-                    let mut curator = Curator::new(network, records, Sampling::Full, Door::unlimited(), Randomness::fixed(1)).unwrap();
+                    let mut curator = Curator::new(
+                        network,
+                        records,
+                        Sampling::Full,
+                        Door::unlimited(),
+                        Randomness::fixed(1),
+                    )
+                    .unwrap();
                     let asking = &askings(Kind::Gpt2, &net, &at, clip, 1e-4)[2];
                     (sums(&asking.ask(&mut curator, &at).unwrap(), 1.0), asking.bounds.clone())
                 };
-                let ((with, bounds), (without, _)) = (release(Some(cancelling.clone())), release(None));
+                let ((with, bounds), (without, _)) =
+                    (release(Some(cancelling.clone())), release(None));
                 for (k, bound) in bounds.iter().enumerate() {
-                    let apart = with[k].iter().zip(&without[k]).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
-                    assert!(apart <= bound.clip.get(), "{method:?} {clip} tensor {k}: {}", apart / bound.clip.get());
+                    let apart = with[k]
+                        .iter()
+                        .zip(&without[k])
+                        .map(|(a, b)| (a - b).powi(2))
+                        .sum::<f64>()
+                        .sqrt();
+                    assert!(
+                        apart <= bound.clip.get(),
+                        "{method:?} {clip} tensor {k}: {}",
+                        apart / bound.clip.get()
+                    );
                 }
             }
         }

@@ -7,8 +7,13 @@ mod support;
 use accounting::{Accountant, Adjacency, Budget, Delta, Epsilon, Event};
 use curator::{Curator, Door, Exact, Origin, Randomness, Records, Sampling};
 use model::{Engine, Example, Memory, NormMethod};
-use protocol::{Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, LossQuery, Oracle, Params, Refused};
-use support::{ALL, Asking, Kind, askings, curator, network, poisson, positive, record, records, sums};
+use protocol::{
+    Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, LossQuery, Oracle, Params,
+    Refused,
+};
+use support::{
+    ALL, Asking, Kind, askings, curator, network, poisson, positive, record, records, sums,
+};
 
 fn close(a: &[Vec<f64>], b: &[Vec<f64>], tolerance: f64) -> bool {
     a.iter().flatten().zip(b.iter().flatten()).all(|(a, b)| (a - b).abs() <= tolerance)
@@ -24,7 +29,14 @@ fn micro_batches_do_not_matter() {
                 network.set_norm_method(method);
                 network.set_memory(memory);
                 let records = Records::new(records(kind, 23));
-                let mut curator = Curator::new(network, records, poisson(0.7), Door::unlimited(), Randomness::fixed(4)).unwrap();
+                let mut curator = Curator::new(
+                    network,
+                    records,
+                    poisson(0.7),
+                    Door::unlimited(),
+                    Randomness::fixed(4),
+                )
+                .unwrap();
                 curator.set_micro_batch(micro);
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
                 pool.install(|| sums(&asking.ask(&mut curator, &at).unwrap(), curator.lot_size()))
@@ -33,13 +45,28 @@ fn micro_batches_do_not_matter() {
             let size = whole.iter().flatten().fold(0.0f64, |most, x| most.max(x.abs()));
             // How a lot is divided changes not one bit, and neither does making activations again.
             for micro in [1, 2, 7, 16] {
-                assert!(whole == release(micro, NormMethod::Cheapest, Memory::Keep, 2), "{kind:?} {micro}");
-                assert!(whole == release(micro, NormMethod::Cheapest, Memory::Recompute, 2), "{kind:?} {micro}");
+                assert!(
+                    whole == release(micro, NormMethod::Cheapest, Memory::Keep, 2),
+                    "{kind:?} {micro}"
+                );
+                assert!(
+                    whole == release(micro, NormMethod::Cheapest, Memory::Recompute, 2),
+                    "{kind:?} {micro}"
+                );
             }
-            assert!(close(&whole, &release(5, NormMethod::Direct, Memory::Recompute, 2), 1e-5 * size), "{kind:?}");
-            assert!(close(&whole, &release(5, NormMethod::Ghost, Memory::Keep, 2), 1e-5 * size), "{kind:?}");
+            assert!(
+                close(&whole, &release(5, NormMethod::Direct, Memory::Recompute, 2), 1e-5 * size),
+                "{kind:?}"
+            );
+            assert!(
+                close(&whole, &release(5, NormMethod::Ghost, Memory::Keep, 2), 1e-5 * size),
+                "{kind:?}"
+            );
             // The number of threads changes not one bit.
-            assert_eq!(release(5, NormMethod::Cheapest, Memory::Keep, 1), release(5, NormMethod::Cheapest, Memory::Keep, 3));
+            assert_eq!(
+                release(5, NormMethod::Cheapest, Memory::Keep, 1),
+                release(5, NormMethod::Cheapest, Memory::Keep, 3)
+            );
         }
     }
 }
@@ -48,9 +75,15 @@ fn micro_batches_do_not_matter() {
 fn an_empty_lot_takes_the_same_path() {
     let (net, at) = network(Kind::Mlp);
     for asking in askings(Kind::Mlp, &net, &at, 1.0, 1.0) {
-        let (mut curator, at) = curator(Kind::Mlp, Records::new(records(Kind::Mlp, 20)), poisson(1e-12), 4);
+        let (mut curator, at) =
+            curator(Kind::Mlp, Records::new(records(Kind::Mlp, 20)), poisson(1e-12), 4);
         let answer = asking.ask(&mut curator, &at).unwrap();
-        assert!(answer.value.iter().all(|tensor| tensor.data().iter().all(|x| x.is_finite() && *x != 0.0)));
+        assert!(
+            answer
+                .value
+                .iter()
+                .all(|tensor| tensor.data().iter().all(|x| x.is_finite() && *x != 0.0))
+        );
         assert_eq!(curator.ledger().events().len(), 1);
         assert!((curator.lot_size() - 2e-11).abs() < 1e-20, "the divisor is the expected size");
     }
@@ -63,7 +96,8 @@ fn a_poisoned_record_contributes_nothing() {
         let healthy = records(Kind::Mlp, 8);
         let release = |extra: Option<Example>| {
             let places = healthy.iter().cloned().map(Some).chain([extra]).collect();
-            let (mut curator, at) = curator(Kind::Mlp, Records::with_vacancies(places), Sampling::Full, 9);
+            let (mut curator, at) =
+                curator(Kind::Mlp, Records::with_vacancies(places), Sampling::Full, 9);
             asking.ask(&mut curator, &at).unwrap()
         };
         let without = release(None);
@@ -79,8 +113,11 @@ fn a_poisoned_record_contributes_nothing() {
 fn what_was_not_announced_is_refused() {
     let (net, at) = network(Kind::Mlp);
     let asking = &askings(Kind::Mlp, &net, &at, 1.0, 1.0)[2];
-    let (mut curator, at) = curator(Kind::Mlp, Records::new(records(Kind::Mlp, 5)), Sampling::Full, 1);
-    let probe = |curator: &mut Curator<_>, sigma| curator.loss(&LossQuery { at: &at, bound: Bound::new(1.0, sigma).unwrap() });
+    let (mut curator, at) =
+        curator(Kind::Mlp, Records::new(records(Kind::Mlp, 5)), Sampling::Full, 1);
+    let probe = |curator: &mut Curator<_>, sigma| {
+        curator.loss(&LossQuery { at: &at, bound: Bound::new(1.0, sigma).unwrap() })
+    };
     assert!(matches!(curator.gradient(&asking.query(&at)), Err(Refused::Query(_))), "no lot");
     assert!(curator.draw(&Announcement::default()).is_err(), "nothing announced");
     curator.draw(&Announcement::gradient(&asking.bounds).and(positive(5.0), 2)).unwrap();
@@ -106,15 +143,18 @@ fn what_was_not_announced_is_refused() {
 #[test]
 fn nonsense_is_refused() {
     for places in [records(Kind::Mlp, 5).into_iter().map(Some).collect(), vec![None; 5]] {
-        let (mut curator, at) = curator(Kind::Mlp, Records::with_vacancies(places), Sampling::Full, 1);
+        let (mut curator, at) =
+            curator(Kind::Mlp, Records::with_vacancies(places), Sampling::Full, 1);
         let other = Params::new(at.iter().skip(1).cloned().collect());
         let blocks = Blocks::flat(at.len());
-        let mut ask = |at: &Params, geometry: &Geometry, blocks: &Blocks, clip: f64, clipping: Clipping| {
-            let bounds = [Bound::new(clip, 1.0).unwrap()];
-            curator.draw(&Announcement::gradient(&bounds)).unwrap();
-            curator.gradient(&GradientQuery { at, geometry, blocks, bounds: &bounds, clipping })
-        };
-        let (cut, automatic) = (Clipping::Cut, |gamma: f64| Clipping::Automatic { gamma: positive(gamma) });
+        let mut ask =
+            |at: &Params, geometry: &Geometry, blocks: &Blocks, clip: f64, clipping: Clipping| {
+                let bounds = [Bound::new(clip, 1.0).unwrap()];
+                curator.draw(&Announcement::gradient(&bounds)).unwrap();
+                curator.gradient(&GradientQuery { at, geometry, blocks, bounds: &bounds, clipping })
+            };
+        let (cut, automatic) =
+            (Clipping::Cut, |gamma: f64| Clipping::Automatic { gamma: positive(gamma) });
         assert!(ask(&other, &Geometry::Identity, &Blocks::flat(other.len()), 1.0, cut).is_err());
         assert!(ask(&at, &Geometry::Identity, &Blocks::flat(other.len()), 1.0, cut).is_err());
         assert!(ask(&at, &Geometry::Identity, &Blocks::each(at.len()), 1.0, cut).is_err());
@@ -137,9 +177,21 @@ fn nonsense_is_refused() {
             (0.0, 1e-35),
             (0.0, 1e35),
         ] {
-            assert!(ask(&at, &affine(center, scale), &blocks, 1.0, cut).is_err(), "{center} {scale}");
+            assert!(
+                ask(&at, &affine(center, scale), &blocks, 1.0, cut).is_err(),
+                "{center} {scale}"
+            );
         }
-        assert!(ask(&at, &Geometry::Affine { center: Params::default(), scale: Params::default() }, &blocks, 1.0, cut).is_err());
+        assert!(
+            ask(
+                &at,
+                &Geometry::Affine { center: Params::default(), scale: Params::default() },
+                &blocks,
+                1.0,
+                cut
+            )
+            .is_err()
+        );
         assert!(ask(&at, &affine(0.1, 1.0), &blocks, 1.0, cut).is_ok());
         // A center that is near in scales may be far in clip bounds, or in γ.
         assert!(ask(&at, &affine(0.1, 1.0), &blocks, 1e-5, cut).is_err());
@@ -155,16 +207,25 @@ fn nonsense_is_refused() {
             assert!(curator.loss(&LossQuery { at: &at, bound }).is_err(), "{clip}");
         }
     }
-    for (clip, sigma) in [(0.0, 1.0), (1.0, 0.0), (f64::NAN, 1.0), (1.0, f64::NAN), (-1.0, 1.0), (1.0, f64::INFINITY)] {
+    for (clip, sigma) in [
+        (0.0, 1.0),
+        (1.0, 0.0),
+        (f64::NAN, 1.0),
+        (1.0, f64::NAN),
+        (-1.0, 1.0),
+        (1.0, f64::INFINITY),
+    ] {
         assert!(Bound::new(clip, sigma).is_err());
     }
 }
 
-/// Frames that are not those of the factors are refused, whoever is there: the bound of a sum rests on them.
+/// Frames that are not those of the factors are refused, whoever is there: the bound of a sum rests
+/// on them.
 #[test]
 fn foreign_frames_are_refused() {
     for places in [records(Kind::Lora, 3).into_iter().map(Some).collect(), vec![None; 3]] {
-        let (mut curator, at) = curator(Kind::Lora, Records::with_vacancies(places), Sampling::Full, 1);
+        let (mut curator, at) =
+            curator(Kind::Lora, Records::with_vacancies(places), Sampling::Full, 1);
         let (net, _) = network(Kind::Lora);
         let asking = &askings(Kind::Lora, &net, &at, 1.0, 1.0)[7];
         assert!(asking.ask(&mut curator, &at).is_ok());
@@ -178,7 +239,11 @@ fn foreign_frames_are_refused() {
             curator.gradient(&query).is_err()
         };
         assert!(!refused(&|_| ()));
-        assert!(refused(&|frame| frame.right_basis.data_mut().iter_mut().for_each(|x| *x *= 1.0001)));
+        assert!(refused(&|frame| frame
+            .right_basis
+            .data_mut()
+            .iter_mut()
+            .for_each(|x| *x *= 1.0001)));
         assert!(refused(&|frame| frame.right_inverse.fill(0.0)));
         assert!(refused(&|frame| frame.left_basis.data_mut()[0] = f32::NAN));
         assert!(refused(&|frame| std::mem::swap(&mut frame.left, &mut frame.right)));
@@ -196,7 +261,14 @@ fn records_that_do_not_fit_are_refused_before_anything_is_computed() {
     let (network, _) = network(Kind::Mlp);
     let mut people = records(Kind::Mlp, 5);
     people.push(Example::numbers(vec![0.0; 3], 0));
-    let refused = Curator::new(network, Records::new(people), Sampling::Full, Door::unlimited(), Randomness::fixed(0)).unwrap_err();
+    let refused = Curator::new(
+        network,
+        Records::new(people),
+        Sampling::Full,
+        Door::unlimited(),
+        Randomness::fixed(0),
+    )
+    .unwrap_err();
     assert!(matches!(&refused, Refused::Query(what) if what.contains("record 6")), "{refused}");
 }
 
@@ -210,9 +282,14 @@ fn the_budget_ends_it_and_nothing_is_computed() {
     };
     let (network, at) = network(Kind::Mlp);
     let asking = &askings(Kind::Mlp, &network, &at, 1.0, 6.0)[0];
-    let mut curator =
-        Curator::new(network, Records::new(records(Kind::Mlp, 20)), poisson(0.3), Door::within(budget), Randomness::from_system().unwrap())
-            .unwrap();
+    let mut curator = Curator::new(
+        network,
+        Records::new(records(Kind::Mlp, 20)),
+        poisson(0.3),
+        Door::within(budget),
+        Randomness::from_system().unwrap(),
+    )
+    .unwrap();
     let steps = (0..10_000).take_while(|_| asking.ask(&mut curator, &at).is_ok()).count() as u64;
     assert!(steps > 3 && steps < 1000, "{steps}");
     assert!(matches!(asking.ask(&mut curator, &at), Err(Refused::Budget(_))));
@@ -223,7 +300,8 @@ fn the_budget_ends_it_and_nothing_is_computed() {
     assert_eq!(curator.randomness().origin(), Origin::System);
 }
 
-/// A draw that is refused takes the lot before it away, with all that could still have been asked of it.
+/// A draw that is refused takes the lot before it away, with all that could still have been asked
+/// of it.
 #[test]
 fn a_refused_draw_leaves_no_lot() {
     let budget = Budget {
@@ -237,10 +315,19 @@ fn a_refused_draw_leaves_no_lot() {
     let announced = Announcement::gradient(&asking.bounds);
     let plan = accounting::Composition::repeated(Sampling::Full.event(5, &announced).unwrap(), 1);
     let door = Door::planned(budget, &plan).unwrap();
-    let mut curator = Curator::new(network, Records::new(records(Kind::Mlp, 5)), Sampling::Full, door, Randomness::fixed(1)).unwrap();
+    let mut curator = Curator::new(
+        network,
+        Records::new(records(Kind::Mlp, 5)),
+        Sampling::Full,
+        door,
+        Randomness::fixed(1),
+    )
+    .unwrap();
     curator.draw(&announced).unwrap();
     assert!(matches!(curator.draw(&announced), Err(Refused::Budget(_))));
-    assert!(matches!(curator.gradient(&asking.query(&at)), Err(Refused::Query(what)) if what.contains("no lot")));
+    assert!(
+        matches!(curator.gradient(&asking.query(&at)), Err(Refused::Query(what)) if what.contains("no lot"))
+    );
 }
 
 #[test]
@@ -250,7 +337,14 @@ fn the_system_never_gives_the_same_twice() {
     let release = || {
         let (network, at) = network(Kind::Mlp);
         let records = Records::with_vacancies(vec![None; 5]);
-        let mut curator = Curator::new(network, records, Sampling::Full, Door::unlimited(), Randomness::from_system().unwrap()).unwrap();
+        let mut curator = Curator::new(
+            network,
+            records,
+            Sampling::Full,
+            Door::unlimited(),
+            Randomness::from_system().unwrap(),
+        )
+        .unwrap();
         asking.ask(&mut curator, &at).unwrap()
     };
     assert_ne!(release(), release());
@@ -264,14 +358,26 @@ fn exact_is_exact_and_says_so() {
         let (mut engine, at) = network(Kind::Lora);
         let mut sum = at.zeros_like();
         engine.plain_sum(&at, &people.iter().collect::<Vec<_>>(), &mut sum).unwrap();
-        let mut expected: Vec<Vec<f64>> = sum.iter().map(|tensor| tensor.data().iter().map(|&x| f64::from(x)).collect()).collect();
-        asking.geometry.encode_sum(&asking.blocks, &vec![12.0; asking.blocks.count()], &mut expected);
-        let mut exact = Exact::new(engine, Records::new(people.clone()), Sampling::Full, Randomness::fixed(1)).unwrap();
+        let mut expected: Vec<Vec<f64>> = sum
+            .iter()
+            .map(|tensor| tensor.data().iter().map(|&x| f64::from(x)).collect())
+            .collect();
+        asking.geometry.encode_sum(
+            &asking.blocks,
+            &vec![12.0; asking.blocks.count()],
+            &mut expected,
+        );
+        let mut exact =
+            Exact::new(engine, Records::new(people.clone()), Sampling::Full, Randomness::fixed(1))
+                .unwrap();
         let answer = asking.ask(&mut exact, &at).unwrap();
         let size = expected.iter().flatten().fold(0.0f64, |most, x| most.max(x.abs()));
         assert!(close(&sums(&answer, 12.0), &expected, 1e-5 * size));
         assert!(answer.std.iter().all(|&std| std == 0.0));
-        let loss = exact.loss(&LossQuery { at: &at, bound: Bound::new(1e-9, 1.0).unwrap() }).unwrap().value;
+        let loss = exact
+            .loss(&LossQuery { at: &at, bound: Bound::new(1e-9, 1.0).unwrap() })
+            .unwrap()
+            .value;
         let losses = network(Kind::Lora).0.losses(&at, &people.iter().collect::<Vec<_>>()).unwrap();
         assert!((loss - losses.iter().sum::<f64>() / 12.0).abs() < 1e-6);
         assert_eq!(exact.ledger().events().runs(), [(Event::NonPrivate, 1)]);

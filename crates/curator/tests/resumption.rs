@@ -1,4 +1,5 @@
-//! What was spent and drawn before an interruption stays spent and drawn, also where only the ledger is left of it.
+//! What was spent and drawn before an interruption stays spent and drawn, also where only the
+//! ledger is left of it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,7 +9,9 @@ mod transparent;
 
 use accounting::{Accountant, Adjacency, Budget, Composition, Delta, Epsilon, Ledger};
 use curator::{Curator, Door, Randomness, Sampling};
-use protocol::{Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, Oracle, Params, Refused};
+use protocol::{
+    Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, Oracle, Params, Refused,
+};
 use tensor::Array;
 use transparent::{Transparent, places};
 
@@ -23,7 +26,13 @@ fn release(curator: &mut Curator<Transparent>, at: &Params) -> Vec<u32> {
     let bound = Bound::new(1.0, 1.0).unwrap();
     curator.draw(&Announcement::gradient(&[bound])).unwrap();
     let (geometry, blocks) = (Geometry::Identity, Blocks::flat(1));
-    let query = GradientQuery { at, geometry: &geometry, blocks: &blocks, bounds: &[bound], clipping: Clipping::Cut };
+    let query = GradientQuery {
+        at,
+        geometry: &geometry,
+        blocks: &blocks,
+        bounds: &[bound],
+        clipping: Clipping::Cut,
+    };
     curator.gradient(&query).unwrap().value[0].data().iter().map(|x| x.to_bits()).collect()
 }
 
@@ -54,16 +63,20 @@ fn no_noise_of_a_shuffled_epoch_is_repeated_where_the_seal_is_lost() {
     }
 }
 
-/// Events of two kinds in turn: every run of them in the ledger counts, not only the first of its kind.
+/// Events of two kinds in turn: every run of them in the ledger counts, not only the first of its
+/// kind.
 #[test]
 fn what_was_spent_in_turn_counts() {
-    let announced = [1.0, 2.0].map(|sigma| Announcement::gradient(&[Bound::new(1.0, sigma).unwrap()]));
+    let announced =
+        [1.0, 2.0].map(|sigma| Announcement::gradient(&[Bound::new(1.0, sigma).unwrap()]));
     let event = |kind: usize| Sampling::Full.event(10, &announced[kind]).unwrap();
     let mut plan = Composition::repeated(event(0), 5);
     plan.push(event(1), 3).unwrap();
     let draws = |spent: Ledger, order: &[usize]| {
-        let (mut curator, _) = curator(Sampling::Full, Door::resumed(budget(), &plan, spent).unwrap());
-        let made: Vec<bool> = order.iter().map(|&kind| curator.draw(&announced[kind]).is_ok()).collect();
+        let (mut curator, _) =
+            curator(Sampling::Full, Door::resumed(budget(), &plan, spent).unwrap());
+        let made: Vec<bool> =
+            order.iter().map(|&kind| curator.draw(&announced[kind]).is_ok()).collect();
         (made, curator.ledger().clone())
     };
     let (made, spent) = draws(Ledger::new(), &[0, 1, 0, 1, 0]);

@@ -1,4 +1,5 @@
-//! Several processes: what they release is what one releases, and neighbouring data sets stay within the declared sensitivity. Threads stand for processes.
+//! Several processes: what they release is what one releases, and neighbouring data sets stay
+//! within the declared sensitivity. Threads stand for processes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +16,11 @@ use tensor::Array;
 fn on<T: Send>(count: usize, work: impl Fn(&Ranks) -> T + Sync) -> Vec<T> {
     let work = &work;
     std::thread::scope(|scope| {
-        let all: Vec<_> = threads(count).unwrap().into_iter().map(|ranks| scope.spawn(move || work(&ranks))).collect();
+        let all: Vec<_> = threads(count)
+            .unwrap()
+            .into_iter()
+            .map(|ranks| scope.spawn(move || work(&ranks)))
+            .collect();
         all.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
 }
@@ -31,7 +36,13 @@ fn people(kind: Kind, place: usize, who: Option<Example>) -> Records {
 }
 
 /// Two releases by one of several: what it owns, and all of it put together.
-fn released(ranks: &Ranks, kind: Kind, records: Records, sampling: Sampling, asking: &Asking) -> Vec<(Params, Params)> {
+fn released(
+    ranks: &Ranks,
+    kind: Kind,
+    records: Records,
+    sampling: Sampling,
+    asking: &Asking,
+) -> Vec<(Params, Params)> {
     let (mut curator, at) = curator(kind, records, sampling, 11);
     curator.join(ranks.clone(), owners(at.len(), ranks.count())).unwrap();
     let one = |_| {
@@ -43,23 +54,35 @@ fn released(ranks: &Ranks, kind: Kind, records: Records, sampling: Sampling, ask
     (0..2).map(one).collect()
 }
 
-/// With the same randomness 1, 2 and 4 processes release the same, bit for bit. Lots are so large that some of it travels while the rest is summed, and so small that some are empty.
+/// With the same randomness 1, 2 and 4 processes release the same, bit for bit. Lots are so large
+/// that some of it travels while the rest is summed, and so small that some are empty.
 #[test]
 fn any_number_of_processes_releases_the_same() {
     for kind in ALL {
         let (network, params) = network(kind);
         for sampling in [poisson(0.9), poisson(0.01)] {
             for asking in askings(kind, &network, &params, 0.3, 0.5) {
-                let alone = on(1, |ranks| released(ranks, kind, people(kind, 0, None), sampling, &asking)).remove(0);
+                let alone =
+                    on(1, |ranks| released(ranks, kind, people(kind, 0, None), sampling, &asking))
+                        .remove(0);
                 for count in [2, 4] {
-                    let all = on(count, |ranks| released(ranks, kind, people(kind, 0, None), sampling, &asking));
+                    let all = on(count, |ranks| {
+                        released(ranks, kind, people(kind, 0, None), sampling, &asking)
+                    });
                     for (release, (_, expected)) in alone.iter().enumerate() {
                         for (rank, of) in all.iter().enumerate() {
                             let (own, whole) = &of[release];
                             assert_eq!(whole, &all[0][release].1, "the same on all processes");
                             for (k, tensor) in own.iter().enumerate() {
                                 // Each has its own, and nobody else's.
-                                assert_eq!(*tensor, if k % count == rank { whole[k].clone() } else { Array::zeros([0]) });
+                                assert_eq!(
+                                    *tensor,
+                                    if k % count == rank {
+                                        whole[k].clone()
+                                    } else {
+                                        Array::zeros([0])
+                                    }
+                                );
                             }
                             assert!(whole == expected, "{kind:?} {count}");
                         }
@@ -70,7 +93,8 @@ fn any_number_of_processes_releases_the_same() {
     }
 }
 
-/// One record more or less, at any place of the lot of either process, moves the sums by at most the bound: those that travel early and those that come last.
+/// One record more or less, at any place of the lot of either process, moves the sums by at most
+/// the bound: those that travel early and those that come last.
 #[test]
 fn neighbours_stay_within_the_sensitivity() {
     for kind in ALL {
@@ -78,15 +102,30 @@ fn neighbours_stay_within_the_sensitivity() {
         for asking in askings(kind, &network, &params, 0.3, 1e-3) {
             for place in [0, 1, 70, 148, 149] {
                 let sums = |who: Option<Example>| {
-                    let of = |ranks: &Ranks| released(ranks, kind, people(kind, place, who.clone()), Sampling::Full, &asking);
+                    let of = |ranks: &Ranks| {
+                        released(
+                            ranks,
+                            kind,
+                            people(kind, place, who.clone()),
+                            Sampling::Full,
+                            &asking,
+                        )
+                    };
                     let whole = on(2, of).remove(0).remove(0).1;
                     sums(&protocol::Noisy { value: whole, std: Vec::new() }, 150.0)
                 };
                 let (with, without) = (sums(Some(record(kind, 41, 1e4))), sums(None));
-                let apart: Vec<Vec<f64>> = with.iter().zip(&without).map(|(a, b)| a.iter().zip(b).map(|(a, b)| a - b).collect()).collect();
+                let apart: Vec<Vec<f64>> = with
+                    .iter()
+                    .zip(&without)
+                    .map(|(a, b)| a.iter().zip(b).map(|(a, b)| a - b).collect())
+                    .collect();
                 for (block, bound) in asking.bounds.iter().enumerate() {
                     // What is released was rounded to f32.
-                    assert!(asking.norm(&apart, block) <= bound.clip.get() * (1.0 + 1e-4), "{kind:?} {place} {block}");
+                    assert!(
+                        asking.norm(&apart, block) <= bound.clip.get() * (1.0 + 1e-4),
+                        "{kind:?} {place} {block}"
+                    );
                 }
             }
         }
@@ -119,7 +158,10 @@ fn processes_that_do_not_do_the_same_are_stopped() {
         let bound = Bound::new(1.0, if ranks.is_first() { 1.0 } else { 2.0 }).unwrap();
         curator.draw(&Announcement::default().and(bound.sigma, 1)).unwrap_err().to_string()
     });
-    assert!(said.iter().all(|said| said.contains("rank 1 and rank 0 are not doing the same")), "{said:?}");
+    assert!(
+        said.iter().all(|said| said.contains("rank 1 and rank 0 are not doing the same")),
+        "{said:?}"
+    );
 }
 
 /// Each with a secret of its own would draw another lot, and a record could count twice.
@@ -127,12 +169,16 @@ fn processes_that_do_not_do_the_same_are_stopped() {
 fn secrets_that_are_not_shared_are_noticed() {
     let said = on(2, |ranks| {
         // The same lot whatever the secret: everybody.
-        let (mut curator, at) = curator(Kind::Mlp, people(Kind::Mlp, 0, None), Sampling::Full, 5 + ranks.rank() as u64);
+        let (mut curator, at) =
+            curator(Kind::Mlp, people(Kind::Mlp, 0, None), Sampling::Full, 5 + ranks.rank() as u64);
         curator.join(ranks.clone(), owners(at.len(), 2)).unwrap();
         let bound = Bound::new(1.0, 1.0).unwrap();
         curator.draw(&Announcement::default().and(bound.sigma, 1)).unwrap_err().to_string()
     });
-    assert!(said.iter().all(|said| said.contains("rank 1 and rank 0 are not doing the same")), "{said:?}");
+    assert!(
+        said.iter().all(|said| said.contains("rank 1 and rank 0 are not doing the same")),
+        "{said:?}"
+    );
 }
 
 /// One must not clip in other coordinates than those in which another adds noise.
@@ -147,7 +193,10 @@ fn tangent_spaces_that_differ_are_noticed() {
         let asking = askings(Kind::Lora, &network, &elsewhere, 0.3, 0.5).pop().unwrap();
         asking.ask(&mut curator, &elsewhere).unwrap_err().to_string()
     });
-    assert!(said.iter().all(|said| said.contains("rank 1 and rank 0 are not doing the same")), "{said:?}");
+    assert!(
+        said.iter().all(|said| said.contains("rank 1 and rank 0 are not doing the same")),
+        "{said:?}"
+    );
 }
 
 /// The secret is the first one's.
@@ -157,7 +206,9 @@ fn one_secret_for_all() {
         let (network, at) = network(Kind::Mlp);
         let randomness = Randomness::shared(ranks).unwrap();
         let door = Door::unlimited();
-        let mut curator = Curator::new(network, people(Kind::Mlp, 0, None), poisson(0.5), door, randomness).unwrap();
+        let mut curator =
+            Curator::new(network, people(Kind::Mlp, 0, None), poisson(0.5), door, randomness)
+                .unwrap();
         curator.join(ranks.clone(), owners(at.len(), 3)).unwrap();
         let bound = Bound::new(1.0, 1.0).unwrap();
         curator.draw(&Announcement::default().and(bound.sigma, 1)).unwrap();
@@ -166,10 +217,14 @@ fn one_secret_for_all() {
     assert!(drawn.iter().all(|loss| *loss == drawn[0]), "{drawn:?}");
     // Owners that are not there are refused.
     let (mut curator, at) = curator(Kind::Mlp, people(Kind::Mlp, 0, None), poisson(0.5), 5);
-    assert!(curator.join(Ranks::alone(), owners(at.len(), 2)).is_err() && curator.join(Ranks::alone(), vec![0]).is_err());
+    assert!(
+        curator.join(Ranks::alone(), owners(at.len(), 2)).is_err()
+            && curator.join(Ranks::alone(), vec![0]).is_err()
+    );
 }
 
-/// Many records that point the same way, with all of their bound in a few elements: what is sent in 32 bits holds them.
+/// Many records that point the same way, with all of their bound in a few elements: what is sent in
+/// 32 bits holds them.
 #[test]
 fn sums_of_like_records_reach_their_owner_whole() {
     let network = || {
@@ -185,7 +240,9 @@ fn sums_of_like_records_reach_their_owner_whole() {
     let release = |ranks: &Ranks| {
         let (network, at) = network();
         let records = Records::new(vec![Example::numbers(vec![1000.0], 0); 800]);
-        let mut curator = Curator::new(network, records, Sampling::Full, Door::unlimited(), Randomness::fixed(3)).unwrap();
+        let mut curator =
+            Curator::new(network, records, Sampling::Full, Door::unlimited(), Randomness::fixed(3))
+                .unwrap();
         curator.join(ranks.clone(), vec![0]).unwrap();
         let blocks = protocol::Blocks::flat(1);
         let query = protocol::GradientQuery {
@@ -201,6 +258,9 @@ fn sums_of_like_records_reach_their_owner_whole() {
         release
     };
     let alone = on(1, release).remove(0);
-    assert!(alone.iter().flat_map(|tensor| tensor.data()).any(|x| x.abs() > 0.6), "every record contributes its bound");
+    assert!(
+        alone.iter().flat_map(|tensor| tensor.data()).any(|x| x.abs() > 0.6),
+        "every record contributes its bound"
+    );
     assert!(on(2, release).iter().all(|release| *release == alone));
 }

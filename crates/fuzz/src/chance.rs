@@ -10,7 +10,10 @@ pub struct Chance {
 impl Chance {
     /// The draws of a seed for one purpose, which are independent of those for another.
     pub fn new(purpose: &str, seed: u64) -> Self {
-        let label = purpose.bytes().fold(0, |label: u64, byte| label.wrapping_mul(0x100_0000_01b3) ^ u64::from(byte)) >> 1;
+        let label = purpose
+            .bytes()
+            .fold(0, |label: u64, byte| label.wrapping_mul(0x100_0000_01b3) ^ u64::from(byte))
+            >> 1;
         let mut words = Key::for_purpose("fuzz", seed).derive(label).words();
         Self { words: Box::new(move || words.next_u64()) }
     }

@@ -1,4 +1,5 @@
-//! Several threads, each with a target of its own: what comes out does not depend on how many there are.
+//! Several threads, each with a target of its own: what comes out does not depend on how many there
+//! are.
 
 use crate::hunt::{Effort, Tally, hunt};
 use crate::target::Target;
@@ -10,7 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Runs the targets, and hands each tally over when it is there. `effort` says how much for which target; what runs at the moment lies in `currents`.
+/// Runs the targets, and hands each tally over when it is there. `effort` says how much for which
+/// target; what runs at the moment lies in `currents`.
 ///
 /// # Errors
 /// If seeds cannot be read or files not written.
@@ -28,7 +30,11 @@ pub fn crew(
     let (next, done) = (AtomicUsize::new(0), Mutex::new(done));
     let work = |slot: Arc<Slot>| {
         // Parallel work stays in this thread, where its memory is counted.
-        let _pool = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build().map_err(io::Error::other)?;
+        let _pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(1)
+            .use_current_thread()
+            .build()
+            .map_err(io::Error::other)?;
         while let Some(target) = targets.get(next.fetch_add(1, Ordering::SeqCst)) {
             let current = currents.join(target.name);
             let tally = hunt(target, effort(target), &slot, failures, &current)?;

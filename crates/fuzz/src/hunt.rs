@@ -56,33 +56,50 @@ pub fn committed(kind: &str, target: &str) -> io::Result<Vec<(PathBuf, Vec<u8>)>
     if !folder.is_dir() {
         return Ok(Vec::new());
     }
-    let mut paths: Vec<PathBuf> = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+    let mut paths: Vec<PathBuf> =
+        fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
     paths.sort();
     paths.into_iter().map(|path| Ok((path.clone(), fs::read(&path)?))).collect()
 }
 
 /// Puts an input that did harm into a folder, under a name made of its bytes.
 pub fn keep(folder: &Path, target: &str, input: &[u8]) -> String {
-    let name = input.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+    let name = input.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+    });
     let path = folder.join(target).join(format!("{name:016x}"));
     let written = fs::create_dir_all(folder.join(target)).and_then(|()| fs::write(&path, input));
-    written.map_or_else(|error| format!("{}: {error}", path.display()), |()| path.display().to_string())
+    written.map_or_else(
+        |error| format!("{}: {error}", path.display()),
+        |()| path.display().to_string(),
+    )
 }
 
-/// Runs a target. Inputs that do harm are put into `failures`; what runs at the moment lies in `current`, should the process not survive it.
+/// Runs a target. Inputs that do harm are put into `failures`; what runs at the moment lies in
+/// `current`, should the process not survive it.
 ///
 /// # Errors
 /// If seeds cannot be read or files not written.
-pub fn hunt(target: &Target, effort: Effort, slot: &Slot, failures: &Path, current: &Path) -> io::Result<Tally> {
+pub fn hunt(
+    target: &Target,
+    effort: Effort,
+    slot: &Slot,
+    failures: &Path,
+    current: &Path,
+) -> io::Result<Tally> {
     let scratch = Scratch::new()?;
     (target.prepare)(&scratch)?;
-    let seeds: Vec<Vec<u8>> = committed("corpus", target.name)?.into_iter().map(|(_, bytes)| bytes).collect();
+    let seeds: Vec<Vec<u8>> =
+        committed("corpus", target.name)?.into_iter().map(|(_, bytes)| bytes).collect();
     let mut kept: Vec<Vec<u8>> = Vec::new();
     let mut chance = Chance::new(target.name, effort.seed);
     let mut tally = Tally::default();
     let mut file = File::create(current)?;
     let start = Instant::now();
-    while tally.inputs < effort.inputs && effort.until.is_none_or(|until| Instant::now() < until) && tally.failures.len() < MOST_FAILURES {
+    while tally.inputs < effort.inputs
+        && effort.until.is_none_or(|until| Instant::now() < until)
+        && tally.failures.len() < MOST_FAILURES
+    {
         let input = match seeds.get(tally.inputs as usize) {
             Some(seed) => seed.clone(),
             None => {
@@ -91,7 +108,11 @@ pub fn hunt(target: &Target, effort: Effort, slot: &Slot, failures: &Path, curre
                     chance.one(from).map_or(&[][..], Vec::as_slice)
                 };
                 let (input, other) = (pick(&mut chance), pick(&mut chance));
-                target.structure.damage(&mut chance, input, Material { words: target.words, other, longest: target.longest })
+                target.structure.damage(
+                    &mut chance,
+                    input,
+                    Material { words: target.words, other, longest: target.longest },
+                )
             }
         };
         file.rewind()?;
@@ -106,7 +127,11 @@ pub fn hunt(target: &Target, effort: Effort, slot: &Slot, failures: &Path, curre
         match result.seen {
             Ok(seen) => {
                 tally.accepted += u64::from(seen.accepted);
-                if tally.shapes.insert(format!("{} {}", if seen.accepted { "✓" } else { "✗" }, shape(&seen.said))) {
+                if tally.shapes.insert(format!(
+                    "{} {}",
+                    if seen.accepted { "✓" } else { "✗" },
+                    shape(&seen.said)
+                )) {
                     if kept.len() < MOST_KEPT {
                         kept.push(input);
                     } else {

@@ -1,4 +1,5 @@
-//! Bad input for everything that reads bytes from outside: damaged files, many of them, none of which may panic, hang, take much memory or show a record.
+//! Bad input for everything that reads bytes from outside: damaged files, many of them, none of
+//! which may panic, hang, take much memory or show a record.
 //!
 //! | to find | look in |
 //! |---|---|

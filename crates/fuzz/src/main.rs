@@ -42,7 +42,8 @@ struct Arguments {
     list: bool,
 }
 
-/// Address space of the process that does the work, in kilobytes: a length out of a damaged file must not take down the machine.
+/// Address space of the process that does the work, in kilobytes: a length out of a damaged file
+/// must not take down the machine.
 const SPACE: u64 = 8 << 20;
 
 /// Set in the process that does the work: where it puts what it is at.
@@ -78,7 +79,11 @@ fn chosen(arguments: &Arguments) -> Result<Vec<&'static Target>, String> {
     if arguments.target.is_empty() {
         return Ok(ALL.iter().collect());
     }
-    arguments.target.iter().map(|name| named(name).ok_or_else(|| format!("there is no target {name:?}: see --list"))).collect()
+    arguments
+        .target
+        .iter()
+        .map(|name| named(name).ok_or_else(|| format!("there is no target {name:?}: see --list")))
+        .collect()
 }
 
 fn replay(arguments: &Arguments, path: &Path) -> Result<bool, String> {
@@ -89,7 +94,10 @@ fn replay(arguments: &Arguments, path: &Path) -> Result<bool, String> {
         (target.prepare)(&scratch).map_err(|error| error.to_string())?;
         let result = watch::run(target, &scratch, &input);
         good &= result.seen.is_ok();
-        eprintln!("{}: {:?}\n{} bytes at a time, {:?}", target.name, result.seen, result.peak, result.time);
+        eprintln!(
+            "{}: {:?}\n{} bytes at a time, {:?}",
+            target.name, result.seen, result.peak, result.time
+        );
     }
     Ok(good)
 }
@@ -109,7 +117,8 @@ fn outer(arguments: &Arguments) -> Result<bool, String> {
     if status.code().is_none() {
         eprintln!("muffle-fuzz: the process did not survive ({status}); it was at");
         for entry in std::fs::read_dir(currents.at("")).into_iter().flatten().flatten() {
-            let (name, input) = (entry.file_name(), std::fs::read(entry.path()).unwrap_or_default());
+            let (name, input) =
+                (entry.file_name(), std::fs::read(entry.path()).unwrap_or_default());
             eprintln!("!! {}", keep(&arguments.failures, &name.to_string_lossy(), &input));
         }
     }
@@ -124,7 +133,8 @@ fn inner(arguments: &Arguments, currents: &Path) -> Result<bool, String> {
         seed: arguments.seed,
     };
     eprintln!(
-        "| target | inputs | accepted | shapes | µs each | slowest, ms | most memory, kB | failures |\n|---|---|---|---|---|---|---|---|"
+        "| target | inputs | accepted | shapes | µs each | slowest, ms | most memory, kB | \
+         failures |\n|---|---|---|---|---|---|---|---|"
     );
     let (mut all, mut failed) = (0, 0);
     let mut show = |target: &Target, tally: &Tally| {
@@ -138,7 +148,8 @@ fn inner(arguments: &Arguments, currents: &Path) -> Result<bool, String> {
         all += tally.inputs;
         failed += tally.failures.len();
     };
-    crew(&targets, arguments.threads, PATIENCE, &arguments.failures, currents, &effort, &mut show).map_err(|error| error.to_string())?;
+    crew(&targets, arguments.threads, PATIENCE, &arguments.failures, currents, &effort, &mut show)
+        .map_err(|error| error.to_string())?;
     eprintln!("{all} inputs, {failed} failures");
     Ok(failed == 0)
 }

@@ -58,10 +58,31 @@ const NUMBERS: [&str; 40] = [
 ];
 
 /// What stands in for a number in a binary file.
-const INTEGERS: [u64; 18] =
-    [0, 1, 2, 7, 8, 9, 127, 255, 256, 4096, 65_535, 100_000_000, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 1 << 40, u64::MAX / 2, u64::MAX];
+const INTEGERS: [u64; 18] = [
+    0,
+    1,
+    2,
+    7,
+    8,
+    9,
+    127,
+    255,
+    256,
+    4096,
+    65_535,
+    100_000_000,
+    0x7fff_ffff,
+    0x8000_0000,
+    0xffff_ffff,
+    1 << 40,
+    u64::MAX / 2,
+    u64::MAX,
+];
 
-const BYTES: [u8; 20] = [0, 1, 9, 10, 13, 32, b'"', b'\'', b',', b':', b'\\', b'[', b']', b'{', b'}', b'|', b'/', 0x7f, 0x80, 0xff];
+const BYTES: [u8; 20] = [
+    0, 1, 9, 10, 13, 32, b'"', b'\'', b',', b':', b'\\', b'[', b']', b'{', b'}', b'|', b'/', 0x7f,
+    0x80, 0xff,
+];
 
 /// Pieces that are not UTF-8, or that are and surprise.
 const PIECES: [&[u8]; 14] = [
@@ -81,7 +102,8 @@ const PIECES: [&[u8]; 14] = [
     b"\\ud800",
 ];
 
-const NESTS: [(&str, &str); 6] = [("[", "]"), ("{\"a\":", "}"), ("[[", "]]"), ("\"", "\""), ("[a.", "]"), ("(", ")")];
+const NESTS: [(&str, &str); 6] =
+    [("[", "]"), ("{\"a\":", "}"), ("[[", "]]"), ("\"", "\""), ("[a.", "]"), ("(", ")")];
 
 /// Changes the bytes in one to eight ways.
 pub fn mutate(chance: &mut Chance, bytes: &mut Vec<u8>, material: Material<'_>) {
@@ -101,7 +123,11 @@ fn change(chance: &mut Chance, bytes: &mut Vec<u8>, material: Material<'_>) {
             let new = chance.one(&BYTES).copied().unwrap_or_default();
             edit(bytes, at, |_| new);
         }
-        2 => insert(bytes, at, &vec![chance.one(&BYTES).copied().unwrap_or_default(); 1 + chance.below(32)]),
+        2 => insert(
+            bytes,
+            at,
+            &vec![chance.one(&BYTES).copied().unwrap_or_default(); 1 + chance.below(32)],
+        ),
         3 => {
             let random: Vec<u8> = (0..1 + chance.below(16)).map(|_| chance.bits() as u8).collect();
             insert(bytes, at, &random);
@@ -130,7 +156,8 @@ fn change(chance: &mut Chance, bytes: &mut Vec<u8>, material: Material<'_>) {
         }
         11 => insert(bytes, at, word(chance, material)),
         12 => {
-            let range = run_of(bytes, at, |byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
+            let range =
+                run_of(bytes, at, |byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
             bytes.splice(range, word(chance, material).iter().copied());
         }
         13 | 14 => number(chance, bytes, at),
@@ -176,15 +203,27 @@ fn word<'a>(chance: &mut Chance, material: Material<'a>) -> &'a [u8] {
 
 /// The run of such bytes around a place.
 fn run_of(bytes: &[u8], at: usize, member: impl Fn(u8) -> bool) -> std::ops::Range<usize> {
-    let start = bytes[..at.min(bytes.len())].iter().rposition(|&byte| !member(byte)).map_or(0, |before| before + 1);
-    let end = bytes[start..].iter().position(|&byte| !member(byte)).map_or(bytes.len(), |after| start + after);
+    let start = bytes[..at.min(bytes.len())]
+        .iter()
+        .rposition(|&byte| !member(byte))
+        .map_or(0, |before| before + 1);
+    let end = bytes[start..]
+        .iter()
+        .position(|&byte| !member(byte))
+        .map_or(bytes.len(), |after| start + after);
     start..end
 }
 
 /// Another number in place of the next one in the text.
 fn number(chance: &mut Chance, bytes: &mut Vec<u8>, at: usize) {
-    let Some(start) = (at..bytes.len()).find(|&place| bytes[place].is_ascii_digit()) else { return };
-    let range = start..run_of(bytes, start, |byte| byte.is_ascii_digit() || b".eE+-_".contains(&byte)).end.max(start);
+    let Some(start) = (at..bytes.len()).find(|&place| bytes[place].is_ascii_digit()) else {
+        return;
+    };
+    let range =
+        start
+            ..run_of(bytes, start, |byte| byte.is_ascii_digit() || b".eE+-_".contains(&byte))
+                .end
+                .max(start);
     let old = str::from_utf8(&bytes[range.clone()]).ok().and_then(|text| text.parse::<u64>().ok());
     let new = match (old, chance.below(4)) {
         (Some(old), 0) => old.wrapping_add(1).to_string(),
@@ -199,7 +238,8 @@ fn integer(chance: &mut Chance, bytes: &mut [u8], at: usize) {
     let width = chance.one(&[2, 4, 8]).copied().unwrap_or(4);
     // Headers are at the beginning.
     let at = if chance.once_in(2) { chance.below(4) * width } else { at };
-    let value = chance.one(&INTEGERS).copied().unwrap_or_default().wrapping_add(chance.below(2) as u64);
+    let value =
+        chance.one(&INTEGERS).copied().unwrap_or_default().wrapping_add(chance.below(2) as u64);
     let (little, big) = (value.to_le_bytes(), value.to_be_bytes());
     let new = if chance.once_in(2) { &little[..width] } else { &big[8 - width..] };
     if let Some(place) = bytes.get_mut(at..at + width) {
@@ -222,7 +262,8 @@ mod tests {
 
     #[test]
     fn the_same_seed_makes_the_same_input_and_none_is_too_long() {
-        let material = Material { words: &["word"], other: b"{\"another\": [1, 2, 3]}\n", longest: 400 };
+        let material =
+            Material { words: &["word"], other: b"{\"another\": [1, 2, 3]}\n", longest: 400 };
         let make = |seed| {
             let mut chance = Chance::new("test", seed);
             let mut bytes = b"{\"one\": 1,\n \"two\": [2, \"x\"]}".to_vec();
@@ -237,6 +278,8 @@ mod tests {
         assert!(all.iter().collect::<std::collections::HashSet<_>>().len() > 400);
         let mut empty = Vec::new();
         let mut chance = Chance::new("empty", 0);
-        (0..2000).for_each(|_| mutate(&mut chance, &mut empty, Material { words: &[], other: &[], longest: 9 }));
+        (0..2000).for_each(|_| {
+            mutate(&mut chance, &mut empty, Material { words: &[], other: &[], longest: 9 })
+        });
     }
 }

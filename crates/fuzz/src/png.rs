@@ -1,4 +1,5 @@
-//! A PNG as its chunks, with checksums made anew and pixels that are not compressed while they are changed.
+//! A PNG as its chunks, with checksums made anew and pixels that are not compressed while they are
+//! changed.
 
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
@@ -56,7 +57,11 @@ fn zlib(bytes: &[u8]) -> Vec<u8> {
 
 /// CRC-32.
 fn checksum(bytes: &[u8]) -> u32 {
-    let step = |sum: u32, byte: &u8| (0..8).fold(sum ^ u32::from(*byte), |sum, _| (sum >> 1) ^ (0xedb8_8320 & (sum & 1).wrapping_neg()));
+    let step = |sum: u32, byte: &u8| {
+        (0..8).fold(sum ^ u32::from(*byte), |sum, _| {
+            (sum >> 1) ^ (0xedb8_8320 & (sum & 1).wrapping_neg())
+        })
+    };
     !bytes.iter().fold(!0, step)
 }
 

@@ -9,13 +9,16 @@ const LARGEST: u64 = 4096;
 /// Header and numbers.
 pub(crate) fn open(file: &[u8]) -> Option<Vec<Vec<u8>>> {
     let (length, rest) = file.split_first_chunk::<8>()?;
-    let (header, numbers) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+    let (header, numbers) =
+        rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
     Some(vec![header.to_vec(), numbers.to_vec()])
 }
 
-/// A file whose length is right; every other time its tensors lie one after the other, and end where it does.
+/// A file whose length is right; every other time its tensors lie one after the other, and end
+/// where it does.
 pub(crate) fn close(chance: &mut Chance, parts: &[Vec<u8>]) -> Vec<u8> {
-    let (mut header, mut numbers) = (parts.first().cloned().unwrap_or_default(), parts.get(1..).unwrap_or_default().concat());
+    let (mut header, mut numbers) =
+        (parts.first().cloned().unwrap_or_default(), parts.get(1..).unwrap_or_default().concat());
     if chance.once_in(2)
         && let Ok(Value::Object(mut tensors)) = serde_json::from_slice(&header)
     {
@@ -28,15 +31,21 @@ pub(crate) fn close(chance: &mut Chance, parts: &[Vec<u8>]) -> Vec<u8> {
 
 /// Perhaps changes a tensor, then gives all of them their places. Returns where the last one ends.
 fn lay(chance: &mut Chance, tensors: &mut Map<String, Value>) -> usize {
-    let names: Vec<String> = tensors.keys().filter(|name| *name != "__metadata__").cloned().collect();
+    let names: Vec<String> =
+        tensors.keys().filter(|name| *name != "__metadata__").cloned().collect();
     if chance.once_in(2)
         && let Some(name) = chance.one(&names)
     {
         let types = ["F32", "F16", "BF16", "F64", "I64", "U8", "BOOL", "F4", "C64", "F8_E4M3"];
         match (chance.below(4), tensors.get_mut(name)) {
-            (1, Some(Value::Object(tensor))) => drop(tensor.insert("dtype".into(), json!(chance.one(&types)))),
+            (1, Some(Value::Object(tensor))) => {
+                drop(tensor.insert("dtype".into(), json!(chance.one(&types))))
+            }
             (2, Some(Value::Object(tensor))) => {
-                drop(tensor.insert("shape".into(), (0..chance.below(4)).map(|_| json!(chance.below(9))).collect()));
+                drop(tensor.insert(
+                    "shape".into(),
+                    (0..chance.below(4)).map(|_| json!(chance.below(9))).collect(),
+                ));
             }
             (3, Some(tensor)) => {
                 let copy = tensor.clone();
@@ -63,7 +72,10 @@ fn size(tensor: &Value) -> Option<u64> {
         "F32" | "I32" | "U32" => 32,
         _ => 64,
     };
-    let count = tensor["shape"].as_array()?.iter().try_fold(1u64, |count, side| count.checked_mul(side.as_u64()?));
+    let count = tensor["shape"]
+        .as_array()?
+        .iter()
+        .try_fold(1u64, |count, side| count.checked_mul(side.as_u64()?));
     count?.checked_mul(bits).map(|bits| bits.div_ceil(8)).filter(|size| *size <= LARGEST)
 }
 

@@ -1,10 +1,12 @@
-//! What is left of a message without the particulars of one input: two inputs with one shape have gone the same way.
+//! What is left of a message without the particulars of one input: two inputs with one shape have
+//! gone the same way.
 
 /// Longer ones are told apart by their beginnings.
 const LONGEST: usize = 300;
 
-/// Without digits, without anything but ASCII, and without all that lies between the first and the last quotation mark: what is quoted may have such marks in
-/// it. Parts between bars are taken one by one.
+/// Without digits, without anything but ASCII, and without all that lies between the first and the
+/// last quotation mark: what is quoted may have such marks in it. Parts between bars are taken one
+/// by one.
 pub fn shape(message: &str) -> String {
     let mut shape = message.split(" | ").map(part).collect::<Vec<_>>().join(" | ");
     shape.truncate(LONGEST);
@@ -42,7 +44,10 @@ mod tests {
         let one = shape("x.json, line 12: \"a\\\"b 1\" must be one of `p`, `q` at line 3 | 0x0ab1");
         assert_eq!(one, shape("x.json, line 1: \"\" must be one of `q` at line 70 | 0xfff0"));
         assert_ne!(one, shape("x.json, line 1: \"\" must be 2e1"));
-        assert_eq!(shape("unknown field `a` b\", expected `c` at line 1"), "unknown field \" at line 0");
+        assert_eq!(
+            shape("unknown field `a` b\", expected `c` at line 1"),
+            "unknown field \" at line 0"
+        );
         assert!(shape(&"ab ".repeat(1000)).len() <= LONGEST);
     }
 }

@@ -1,4 +1,5 @@
-//! What lies around the bytes of a format: lengths, checksums, compression. Damage is done within and the outside made anew, so that it is reached.
+//! What lies around the bytes of a format: lengths, checksums, compression. Damage is done within
+//! and the outside made anew, so that it is reached.
 
 use crate::chance::Chance;
 use crate::mutate::{Material, mutate};
@@ -71,7 +72,10 @@ impl Structure {
             Self::Snapshot => {
                 let [head, params, optimizer] = unpack(input);
                 let text = head.splitn(2, |byte| *byte == b'\n').nth(1)?.to_vec();
-                Some([vec![text], safetensors::open(params)?, safetensors::open(optimizer)?].concat())
+                Some(
+                    [vec![text], safetensors::open(params)?, safetensors::open(optimizer)?]
+                        .concat(),
+                )
             }
         }
     }
@@ -85,7 +89,8 @@ impl Structure {
             Self::Snapshot => {
                 let (head, files) = parts.split_at(1.min(parts.len()));
                 let (params, optimizer) = files.split_at(2.min(files.len()));
-                let files = [safetensors::close(chance, params), safetensors::close(chance, optimizer)];
+                let files =
+                    [safetensors::close(chance, params), safetensors::close(chance, optimizer)];
                 snapshot(&head.concat(), &files)
             }
         }
@@ -121,8 +126,13 @@ fn snapshot(text: &[u8], files: &[Vec<u8>; 2]) -> Vec<u8> {
     let mut text = text.to_vec();
     for (name, file) in FILES[1..].iter().zip(files) {
         let key = format!("\"{name}\"");
-        let after = text.windows(key.len()).position(|window| window == key.as_bytes()).map(|at| at + key.len());
-        let quoted = after.and_then(|after| Some(after + text[after..].iter().position(|byte| *byte == b'"')? + 1));
+        let after = text
+            .windows(key.len())
+            .position(|window| window == key.as_bytes())
+            .map(|at| at + key.len());
+        let quoted = after.and_then(|after| {
+            Some(after + text[after..].iter().position(|byte| *byte == b'"')? + 1)
+        });
         if let Some(place) = quoted.and_then(|start| text.get_mut(start..start + 64)) {
             place.copy_from_slice(digest(file).as_bytes());
         }

@@ -37,7 +37,8 @@ pub struct Target {
 pub struct Seen {
     /// Whether it was accepted.
     pub accepted: bool,
-    /// What was said: errors, and a few words about what was accepted, so that inputs can be told apart.
+    /// What was said: errors, and a few words about what was accepted, so that inputs can be told
+    /// apart.
     pub said: String,
 }
 
@@ -51,7 +52,8 @@ impl Seen {
     }
 }
 
-/// The seeds of private formats have this word in their records, and no message may have a half of it.
+/// The seeds of private formats have this word in their records, and no message may have a half of
+/// it.
 pub const MARKER: [&str; 2] = ["QWXZ", "VJKQ"];
 
 const MEGABYTE: u64 = 1 << 20;
@@ -71,7 +73,10 @@ const PLAIN: Target = Target {
     shapes: 10,
 };
 
-const JSON: &[&str] = &["null", "true", "false", "\"\"", "{}", "[]", "[1]", "\"x\":1,", "1.5", "\"a\"", ",", ":", "\\u0000", "\\\""];
+const JSON: &[&str] = &[
+    "null", "true", "false", "\"\"", "{}", "[]", "[1]", "\"x\":1,", "1.5", "\"a\"", ",", ":",
+    "\\u0000", "\\\"",
+];
 
 const DATA: &[&str] = &[
     "||",
@@ -131,7 +136,14 @@ pub const ALL: &[Target] = &[
         run: models::index,
         ..PLAIN
     },
-    Target { name: "model-config", about: "config.json", words: models::CONFIG, prepare: models::prepare, run: models::config, ..PLAIN },
+    Target {
+        name: "model-config",
+        about: "config.json",
+        words: models::CONFIG,
+        prepare: models::prepare,
+        run: models::config,
+        ..PLAIN
+    },
     Target {
         name: "tokenizer",
         about: "tokenizer.json, and texts through it",
@@ -158,8 +170,21 @@ pub const ALL: &[Target] = &[
         shapes: 2,
         ..PLAIN
     },
-    Target { name: "run-toml", about: "RUN.toml, its plan and its optimizer", words: runs::TOML, run: runs::config, ..PLAIN },
-    Target { name: "set", about: "--set KEY=VALUE", longest: 512, words: runs::TOML, run: runs::set, ..PLAIN },
+    Target {
+        name: "run-toml",
+        about: "RUN.toml, its plan and its optimizer",
+        words: runs::TOML,
+        run: runs::config,
+        ..PLAIN
+    },
+    Target {
+        name: "set",
+        about: "--set KEY=VALUE",
+        longest: 512,
+        words: runs::TOML,
+        run: runs::set,
+        ..PLAIN
+    },
     Target {
         name: "number",
         about: "numbers on the command line",
@@ -172,12 +197,35 @@ pub const ALL: &[Target] = &[
     Target { name: "lines", about: "data: lines", run: data::lines, shapes: 3, ..RECORDS },
     Target { name: "e2e", about: "data: e2e", run: data::e2e, ..RECORDS },
     Target { name: "dart", about: "data: dart", run: data::dart, ..RECORDS },
-    Target { name: "instructions", about: "data: instructions", run: data::instructions, ..RECORDS },
+    Target {
+        name: "instructions",
+        about: "data: instructions",
+        run: data::instructions,
+        ..RECORDS
+    },
     Target { name: "tsv", about: "data: tsv, with and without columns", run: data::tsv, ..RECORDS },
     Target { name: "csv", about: "data: csv, with and without columns", run: data::csv, ..RECORDS },
-    Target { name: "jsonl", about: "data: jsonl, with and without keys", run: data::jsonl, ..RECORDS },
-    Target { name: "idx", about: "data: images in IDX", prepare: data::prepare_labels, run: data::idx, ..RECORDS },
-    Target { name: "idx-labels", about: "data: labels in IDX", prepare: data::prepare_labels, run: data::idx_labels, shapes: 5, ..RECORDS },
+    Target {
+        name: "jsonl",
+        about: "data: jsonl, with and without keys",
+        run: data::jsonl,
+        ..RECORDS
+    },
+    Target {
+        name: "idx",
+        about: "data: images in IDX",
+        prepare: data::prepare_labels,
+        run: data::idx,
+        ..RECORDS
+    },
+    Target {
+        name: "idx-labels",
+        about: "data: labels in IDX",
+        prepare: data::prepare_labels,
+        run: data::idx_labels,
+        shapes: 5,
+        ..RECORDS
+    },
     Target {
         name: "png",
         about: "data: images in a PNG",
@@ -186,7 +234,13 @@ pub const ALL: &[Target] = &[
         run: data::png,
         ..RECORDS
     },
-    Target { name: "png-labels", about: "data: labels of a PNG", prepare: data::prepare_labels, run: data::png_labels, ..RECORDS },
+    Target {
+        name: "png-labels",
+        about: "data: labels of a PNG",
+        prepare: data::prepare_labels,
+        run: data::png_labels,
+        ..RECORDS
+    },
     Target {
         name: "gzip",
         about: "data: compressed",
@@ -195,10 +249,36 @@ pub const ALL: &[Target] = &[
         run: data::gzip,
         ..RECORDS
     },
-    Target { name: "sniff", about: "data: the format told from a file", prepare: data::prepare_labels, run: data::sniff, ..RECORDS },
-    Target { name: "prepare", about: "records as examples", longest: 1024, run: texts::prepare, ..RECORDS },
-    Target { name: "score", about: "BLEU and ROUGE-L of texts", run: texts::score, longest: 2048, shapes: 5, ..RECORDS },
-    Target { name: "chain", about: "ledger.json", words: runs::CHAIN, run: runs::chain, accepted: 1, ..PLAIN },
+    Target {
+        name: "sniff",
+        about: "data: the format told from a file",
+        prepare: data::prepare_labels,
+        run: data::sniff,
+        ..RECORDS
+    },
+    Target {
+        name: "prepare",
+        about: "records as examples",
+        longest: 1024,
+        run: texts::prepare,
+        ..RECORDS
+    },
+    Target {
+        name: "score",
+        about: "BLEU and ROUGE-L of texts",
+        run: texts::score,
+        longest: 2048,
+        shapes: 5,
+        ..RECORDS
+    },
+    Target {
+        name: "chain",
+        about: "ledger.json",
+        words: runs::CHAIN,
+        run: runs::chain,
+        accepted: 1,
+        ..PLAIN
+    },
     Target {
         name: "keys",
         about: "keys of signatures",
@@ -209,8 +289,22 @@ pub const ALL: &[Target] = &[
         shapes: 2,
         ..PLAIN
     },
-    Target { name: "ledger", about: "the charges of privacy.json, and their price", words: runs::LEDGER, run: runs::ledger, ..PLAIN },
-    Target { name: "sealed", about: "sealed/sampler.json", words: runs::SEALED, private: true, run: runs::sealed, shapes: 2, ..PLAIN },
+    Target {
+        name: "ledger",
+        about: "the charges of privacy.json, and their price",
+        words: runs::LEDGER,
+        run: runs::ledger,
+        ..PLAIN
+    },
+    Target {
+        name: "sealed",
+        about: "sealed/sampler.json",
+        words: runs::SEALED,
+        private: true,
+        run: runs::sealed,
+        shapes: 2,
+        ..PLAIN
+    },
     Target {
         name: "snapshot",
         about: "checkpoints/step-…, and the optimizer's state",
@@ -220,7 +314,14 @@ pub const ALL: &[Target] = &[
         run: runs::snapshot,
         ..PLAIN
     },
-    Target { name: "statement", about: "privacy.json", words: runs::STATEMENT, prepare: runs::prepare, run: runs::statement, ..PLAIN },
+    Target {
+        name: "statement",
+        about: "privacy.json",
+        words: runs::STATEMENT,
+        prepare: runs::prepare,
+        run: runs::statement,
+        ..PLAIN
+    },
     Target {
         name: "history",
         about: "history.jsonl, and the report of it",

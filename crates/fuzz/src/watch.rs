@@ -1,4 +1,5 @@
-//! One input: whether it panics, how much memory it takes, whether what is said shows a record; and a second thread that sees to it that it ends.
+//! One input: whether it panics, how much memory it takes, whether what is said shows a record; and
+//! a second thread that sees to it that it ends.
 
 use crate::scratch::Scratch;
 use crate::target::{MARKER, Seen, Target};
@@ -48,13 +49,24 @@ pub fn run(target: &Target, scratch: &Scratch, input: &[u8]) -> Result {
     Result { seen, peak, time }
 }
 
-fn judged(target: &Target, seen: Seen, input: &[u8], peak: u64) -> std::result::Result<Seen, String> {
+fn judged(
+    target: &Target,
+    seen: Seen,
+    input: &[u8],
+    peak: u64,
+) -> std::result::Result<Seen, String> {
     let most = target.memory + 64 * input.len() as u64;
     if peak > most {
-        return Err(format!("memory: {peak} bytes at a time for an input of {}, at most {most} expected", input.len()));
+        return Err(format!(
+            "memory: {peak} bytes at a time for an input of {}, at most {most} expected",
+            input.len()
+        ));
     }
     if seen.said.len() > LONGEST_MESSAGE {
-        return Err(format!("message: {} bytes, at most {LONGEST_MESSAGE} expected", seen.said.len()));
+        return Err(format!(
+            "message: {} bytes, at most {LONGEST_MESSAGE} expected",
+            seen.said.len()
+        ));
     }
     if let Some(letter) = seen.said.chars().find(|letter| letter.is_control()) {
         return Err(format!("message: the control character {letter:?} in {:?}", seen.said));
@@ -107,7 +119,8 @@ impl Slot {
 /// How often it is looked.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Looks at the threads, and ends the process when one of them has been at one input for longer than `patience`; the input is then in the folder.
+/// Looks at the threads, and ends the process when one of them has been at one input for longer
+/// than `patience`; the input is then in the folder.
 ///
 /// Looks are counted rather than time taken: a machine that stands still for a while is not a hang.
 pub fn guard(slots: Vec<Arc<Slot>>, patience: Duration, folder: PathBuf) {

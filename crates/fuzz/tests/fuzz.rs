@@ -19,8 +19,10 @@ fn run(targets: &[&Target], inputs: u64, seed: u64) -> Vec<(&'static str, Tally)
     let folder = tempfile::tempdir().unwrap();
     let mut tallies = Vec::new();
     let effort = |_: &Target| Effort { inputs, until: None, seed };
-    crew(targets, 2, PATIENCE, folder.path(), folder.path(), &effort, &mut |target, tally| tallies.push((target.name, tally.clone())))
-        .unwrap();
+    crew(targets, 2, PATIENCE, folder.path(), folder.path(), &effort, &mut |target, tally| {
+        tallies.push((target.name, tally.clone()))
+    })
+    .unwrap();
     tallies.sort_by_key(|(name, _)| *name);
     tallies
 }
@@ -34,7 +36,11 @@ fn no_reader_panics_hangs_takes_much_memory_or_shows_a_record() {
         assert!(tally.failures.is_empty(), "{name}: {:?}", tally.failures);
         assert_eq!(tally.inputs, INPUTS);
         // Deep enough: some get through, and those that do not are refused for many reasons.
-        assert!(tally.accepted * 1000 >= target.accepted * INPUTS, "{name}: {} accepted", tally.accepted);
+        assert!(
+            tally.accepted * 1000 >= target.accepted * INPUTS,
+            "{name}: {} accepted",
+            tally.accepted
+        );
         assert!(tally.shapes.len() >= target.shapes, "{name}: {:#?}", tally.shapes);
     }
 }
@@ -60,7 +66,10 @@ fn what_once_did_harm_does_no_more() {
 fn runs_are_the_same_whatever_the_threads() {
     let targets = ["jsonl", "ledger", "number"].map(|name| named(name).unwrap());
     let count = |tallies: Vec<(&'static str, Tally)>| {
-        tallies.into_iter().map(|(name, tally)| (name, tally.accepted, tally.shapes)).collect::<Vec<_>>()
+        tallies
+            .into_iter()
+            .map(|(name, tally)| (name, tally.accepted, tally.shapes))
+            .collect::<Vec<_>>()
     };
     let all = count(run(&targets, 300, 7));
     let one = count(targets.iter().flat_map(|target| run(&[target], 300, 7)).collect());
@@ -69,7 +78,13 @@ fn runs_are_the_same_whatever_the_threads() {
 
 /// A target that does what must be found.
 fn bad(run: fn(&Scratch, &[u8]) -> Seen) -> Target {
-    Target { name: "bad", structure: fuzz::structure::Structure::Plain, private: true, run, ..*named("lines").unwrap() }
+    Target {
+        name: "bad",
+        structure: fuzz::structure::Structure::Plain,
+        private: true,
+        run,
+        ..*named("lines").unwrap()
+    }
 }
 
 #[test]
@@ -78,11 +93,17 @@ fn harm_is_seen() {
     let seen = |run| watch::run(&bad(run), &scratch, b"input").seen;
     let fine = || Seen { accepted: true, said: String::new() };
     assert_eq!(seen(|_, _| Seen { accepted: true, said: String::new() }), Ok(fine()));
-    let panicked = seen(|_, input| Seen { accepted: input[9] == 0, said: String::new() }).unwrap_err();
+    let panicked =
+        seen(|_, input| Seen { accepted: input[9] == 0, said: String::new() }).unwrap_err();
     assert!(panicked.contains("panicked at") && panicked.contains("fuzz.rs"), "{panicked}");
-    let large = seen(|_, input| Seen { accepted: vec![0u8; 65 << 20].len() > input.len(), said: String::new() }).unwrap_err();
+    let large = seen(|_, input| Seen {
+        accepted: vec![0u8; 65 << 20].len() > input.len(),
+        said: String::new(),
+    })
+    .unwrap_err();
     assert!(large.starts_with("memory"), "{large}");
-    let shown = seen(|_, _| Seen { accepted: false, said: format!("line 1: {}", MARKER[0]) }).unwrap_err();
+    let shown =
+        seen(|_, _| Seen { accepted: false, said: format!("line 1: {}", MARKER[0]) }).unwrap_err();
     assert!(shown.starts_with("shows a record"), "{shown}");
     let wordy = seen(|_, _| Seen { accepted: false, said: "x".repeat(1 << 15) }).unwrap_err();
     assert!(wordy.starts_with("message"), "{wordy}");

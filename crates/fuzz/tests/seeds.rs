@@ -17,20 +17,33 @@ use std::path::Path;
 fn snapshots_of_every_optimizer() {
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/snapshot");
     fs::create_dir_all(&place).unwrap();
-    for (name, rate) in
-        [("dp-sgd", "0.1"), ("dp-adam", "0.1"), ("dp-muon-bc", "0.1"), ("dp-macadam", "0.1"), ("dp-prism", "0.1"), ("dp-sgd", "hyfree")]
-    {
-        let config = muffle::Config::embedded().with_optimizer(name).with(&format!("optimizer.learning_rate={rate}")).unwrap();
+    for (name, rate) in [
+        ("dp-sgd", "0.1"),
+        ("dp-adam", "0.1"),
+        ("dp-muon-bc", "0.1"),
+        ("dp-macadam", "0.1"),
+        ("dp-prism", "0.1"),
+        ("dp-sgd", "hyfree"),
+    ] {
+        let config = muffle::Config::embedded()
+            .with_optimizer(name)
+            .with(&format!("optimizer.learning_rate={rate}"))
+            .unwrap();
         let (tensors, params) = tensors(name == "dp-prism");
         let setting = Setting { tensors: &tensors, params: &params, lot_size: 4.0, steps: 10 };
-        let optimizer = optimizers::build(&config, Multipliers { gradient: 1.0, probe: 1.0 }, setting).unwrap();
+        let optimizer =
+            optimizers::build(&config, Multipliers { gradient: 1.0, probe: 1.0 }, setting).unwrap();
         let ledger = Mark { run_id: "0".repeat(32), entries: 2, charges: 1, head: "0".repeat(64) };
         let belongs = Belongs { config: "x".into(), frozen: 7, ledger, draws: 2 };
         let folder = tempfile::tempdir().unwrap();
-        Snapshot { step: 1, params, optimizer: optimizer.save(), first: vec![1, 2, 3], belongs }.save(folder.path()).unwrap();
-        let files = FILES.map(|file| fs::read(folder.path().join("step-000000001").join(file)).unwrap());
+        Snapshot { step: 1, params, optimizer: optimizer.save(), first: vec![1, 2, 3], belongs }
+            .save(folder.path())
+            .unwrap();
+        let files =
+            FILES.map(|file| fs::read(folder.path().join("step-000000001").join(file)).unwrap());
         let suffix = if rate == "hyfree" { "-hyfree" } else { "" };
-        fs::write(place.join(format!("{name}{suffix}")), pack([&files[0], &files[1], &files[2]])).unwrap();
+        fs::write(place.join(format!("{name}{suffix}")), pack([&files[0], &files[1], &files[2]]))
+            .unwrap();
     }
 }
 
@@ -41,7 +54,12 @@ fn every_target_has_seeds_and_they_are_small() {
         let seeds = fuzz::hunt::committed("corpus", target.name).unwrap();
         assert!(seeds.len() >= 2, "{}", target.name);
         for (path, seed) in seeds {
-            assert!(seed.len() <= 4096 && seed.len() <= target.longest, "{}: {} bytes", path.display(), seed.len());
+            assert!(
+                seed.len() <= 4096 && seed.len() <= target.longest,
+                "{}: {} bytes",
+                path.display(),
+                seed.len()
+            );
             all += seed.len();
         }
     }

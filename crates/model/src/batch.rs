@@ -27,7 +27,12 @@ pub(crate) struct Batch {
 
 impl Batch {
     /// Packs `examples` into this batch, in place of what it held.
-    pub(crate) fn pack(&mut self, graph: &Graph, reduction: Reduction, examples: &[&Example]) -> Result<(), Error> {
+    pub(crate) fn pack(
+        &mut self,
+        graph: &Graph,
+        reduction: Reduction,
+        examples: &[&Example],
+    ) -> Result<(), Error> {
         self.clear();
         self.examples = examples.len();
         for (index, example) in examples.iter().enumerate() {
@@ -62,18 +67,29 @@ impl Batch {
         graph.bytes(rows)
     }
 
-    /// Packs the tokens with which texts go on that have `past` tokens already. What follows their last ones is asked.
-    pub(crate) fn pack_more(&mut self, graph: &Graph, texts: &[&[u32]], past: &[usize]) -> Result<(), Error> {
+    /// Packs the tokens with which texts go on that have `past` tokens already. What follows their
+    /// last ones is asked.
+    pub(crate) fn pack_more(
+        &mut self,
+        graph: &Graph,
+        texts: &[&[u32]],
+        past: &[usize],
+    ) -> Result<(), Error> {
         self.clear();
         self.examples = texts.len();
-        let Intake::Tokens { vocab, longest } = graph.intake else { return Err(Error::Model("the model takes numbers".into())) };
+        let Intake::Tokens { vocab, longest } = graph.intake else {
+            return Err(Error::Model("the model takes numbers".into()));
+        };
         for (index, (text, &past)) in texts.iter().zip(past).enumerate() {
             let refuse = |what: String| Err(Error::Example { index, what });
             if text.is_empty() {
                 return refuse("no tokens to go on from".into());
             }
             if past + text.len() > longest {
-                return refuse(format!("{} tokens, the model takes at most {longest}", past + text.len()));
+                return refuse(format!(
+                    "{} tokens, the model takes at most {longest}",
+                    past + text.len()
+                ));
             }
             if text.iter().any(|&token| token as usize >= vocab) {
                 return refuse(format!("a token is outside the vocabulary of {vocab}"));
@@ -92,7 +108,13 @@ impl Batch {
     }
 
     fn clear(&mut self) {
-        for list in [&mut self.ids, &mut self.positions, &mut self.firsts, &mut self.target_rows, &mut self.targets] {
+        for list in [
+            &mut self.ids,
+            &mut self.positions,
+            &mut self.firsts,
+            &mut self.target_rows,
+            &mut self.targets,
+        ] {
             list.clear();
         }
         for list in [&mut self.tokens, &mut self.target_offsets, &mut self.each] {
@@ -103,12 +125,20 @@ impl Batch {
         self.target_weights.clear();
     }
 
-    fn push(&mut self, graph: &Graph, reduction: Reduction, example: &Example) -> Result<(), String> {
+    fn push(
+        &mut self,
+        graph: &Graph,
+        reduction: Reduction,
+        example: &Example,
+    ) -> Result<(), String> {
         let first = self.ids.len();
         match (&example.input, graph.intake) {
             (Input::Tokens(tokens), Intake::Tokens { vocab, longest }) => {
                 if tokens.len() > longest {
-                    return Err(format!("{} tokens, the model takes at most {longest}", tokens.len()));
+                    return Err(format!(
+                        "{} tokens, the model takes at most {longest}",
+                        tokens.len()
+                    ));
                 }
                 // Which one, and where, is the example's own business.
                 if tokens.iter().any(|&token| token as usize >= vocab) {
@@ -124,24 +154,38 @@ impl Batch {
                 }
                 self.numbers.extend(numbers);
             }
-            (Input::Tokens(_), Intake::Numbers(_)) => return Err("a text, the model takes numbers".into()),
-            (Input::Numbers(_), Intake::Tokens { .. }) => return Err("numbers, the model takes a text".into()),
+            (Input::Tokens(_), Intake::Numbers(_)) => {
+                return Err("a text, the model takes numbers".into());
+            }
+            (Input::Numbers(_), Intake::Tokens { .. }) => {
+                return Err("numbers, the model takes a text".into());
+            }
         }
         let classes = graph.classes();
-        let check =
-            |class: u32| if (class as usize) < classes { Ok(()) } else { Err(format!("a target is outside the {classes} classes")) };
+        let check = |class: u32| {
+            if (class as usize) < classes {
+                Ok(())
+            } else {
+                Err(format!("a target is outside the {classes} classes"))
+            }
+        };
         match (&example.target, graph.forms[graph.logits.0].space) {
             (Target::Next(targets), Space::Targets) => {
                 if targets.len() != example.len() {
                     return Err(format!("{} targets for {} tokens", targets.len(), example.len()));
                 }
-                let asked = targets.iter().enumerate().filter(|&(_, &target)| target != Target::NONE);
+                let asked =
+                    targets.iter().enumerate().filter(|&(_, &target)| target != Target::NONE);
                 let count = asked.clone().count();
                 for (place, &target) in asked {
                     check(target)?;
                     self.target_rows.push((first + place) as u32);
                     self.targets.push(target);
-                    self.target_weights.push(if reduction == Reduction::Mean { 1.0 / count as f32 } else { 1.0 });
+                    self.target_weights.push(if reduction == Reduction::Mean {
+                        1.0 / count as f32
+                    } else {
+                        1.0
+                    });
                 }
             }
             (Target::Class(class), Space::Examples) => {
@@ -150,7 +194,9 @@ impl Batch {
                 // A text of no tokens says nothing about its class.
                 self.target_weights.push(if example.is_empty() { 0.0 } else { 1.0 });
             }
-            (Target::Next(_), _) => return Err("targets at tokens, the model predicts one class".into()),
+            (Target::Next(_), _) => {
+                return Err("targets at tokens, the model predicts one class".into());
+            }
             (Target::Class(_), _) => return Err("one class, the model predicts tokens".into()),
         }
         Ok(())
@@ -162,9 +208,11 @@ impl Batch {
             Space::Tokens => &self.tokens,
             Space::Targets => &self.target_offsets,
             Space::Examples => &self.each,
-            Space::Grid { height, width } => {
-                self.grids.iter().find(|(pixels, _)| *pixels == height * width).map_or(&[0], |(_, offsets)| offsets)
-            }
+            Space::Grid { height, width } => self
+                .grids
+                .iter()
+                .find(|(pixels, _)| *pixels == height * width)
+                .map_or(&[0], |(_, offsets)| offsets),
         }
     }
 

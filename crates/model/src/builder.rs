@@ -17,8 +17,8 @@
 
 use crate::graph::{Form, Graph, Init, Intake, Param, Space, Spec, Value};
 use crate::layer::{
-    Add, Attention, Embedding, FirstToken, GroupNorm, Index, Layer, Linear, LowRank, MeanRows, Normalise, Order, Part, Patches, Pool,
-    Reshape, Rotate, SwiGlu, TargetRows,
+    Add, Attention, Embedding, FirstToken, GroupNorm, Index, Layer, Linear, LowRank, MeanRows,
+    Normalise, Order, Part, Patches, Pool, Reshape, Rotate, SwiGlu, TargetRows,
 };
 use crate::lora::Pair;
 use crate::plan::Plan;
@@ -59,13 +59,27 @@ pub struct Map {
     pair: Option<(Param, Param, usize, f32)>,
 }
 
-/// Starting scale of low-rank factors: orthonormal columns times this. Both are away from zero, so the product has full rank.
+/// Starting scale of low-rank factors: orthonormal columns times this. Both are away from zero, so
+/// the product has full rank.
 const PAIR_SCALE: f32 = 0.02;
 
 impl Builder {
     fn new(intake: Intake) -> Self {
-        let (specs, forms, layers, cuts, pairs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { graph: Graph { specs, forms, layers, cuts, intake, logits: Value(0), pairs, lora: None }, lora: None }
+        let (specs, forms, layers, cuts, pairs) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self {
+            graph: Graph {
+                specs,
+                forms,
+                layers,
+                cuts,
+                intake,
+                logits: Value(0),
+                pairs,
+                lora: None,
+            },
+            lora: None,
+        }
     }
 
     /// For texts.
@@ -88,7 +102,12 @@ impl Builder {
     }
 
     /// A parameter.
-    pub fn param(&mut self, name: impl Into<String>, shape: impl Into<Vec<usize>>, init: Init) -> Param {
+    pub fn param(
+        &mut self,
+        name: impl Into<String>,
+        shape: impl Into<Vec<usize>>,
+        init: Init,
+    ) -> Param {
         self.graph.specs.push(Spec { name: name.into(), shape: shape.into(), init });
         Param(self.graph.specs.len() - 1)
     }
@@ -99,12 +118,25 @@ impl Builder {
     }
 
     /// A linear map, its weight's order and its bias as wanted.
-    pub fn map_with(&mut self, name: &str, input: usize, output: usize, std: f32, order: Order, bias: Option<Init>) -> Map {
+    pub fn map_with(
+        &mut self,
+        name: &str,
+        input: usize,
+        output: usize,
+        std: f32,
+        order: Order,
+        bias: Option<Init>,
+    ) -> Map {
         let shape = if order == Order::OutIn { [output, input] } else { [input, output] };
         let weight = self.param(format!("{name}.weight"), shape, Init::Normal { std });
         let bias = bias.map(|init| self.param(format!("{name}.bias"), [output], init));
-        let pair =
-            self.lora.clone().filter(|lora| lora.on.is_empty() || lora.on.iter().any(|part| name.contains(part.as_str()))).map(|lora| {
+        let pair = self
+            .lora
+            .clone()
+            .filter(|lora| {
+                lora.on.is_empty() || lora.on.iter().any(|part| name.contains(part.as_str()))
+            })
+            .map(|lora| {
                 let rank = lora.rank.min(input).min(output);
                 let init = Init::Orthonormal { scale: PAIR_SCALE };
                 let left = self.param(format!("{name}.lora_left"), [output, rank], init);
@@ -147,19 +179,27 @@ impl Builder {
     /// Rows and columns.
     fn table(&self, table: Param) -> (usize, usize) {
         let Spec { name, shape, .. } = &self.graph.specs[table.0];
-        let &[rows, cols] = shape.as_slice() else { panic!("{name} is no table: its shape is {shape:?}") };
+        let &[rows, cols] = shape.as_slice() else {
+            panic!("{name} is no table: its shape is {shape:?}")
+        };
         (rows, cols)
     }
 
     fn embedding(&mut self, table: Param, index: Index) -> Value {
-        let Intake::Tokens { vocab, longest } = self.graph.intake else { panic!("a model of numbers has no tokens") };
+        let Intake::Tokens { vocab, longest } = self.graph.intake else {
+            panic!("a model of numbers has no tokens")
+        };
         let (rows, width) = self.table(table);
         let needed = match index {
             Index::Token => vocab,
             Index::Position => longest,
             Index::First => 1,
         };
-        assert!(rows >= needed, "{}: {rows} rows, but texts may ask for {needed}", self.graph.specs[table.0].name);
+        assert!(
+            rows >= needed,
+            "{}: {rows} rows, but texts may ask for {needed}",
+            self.graph.specs[table.0].name
+        );
         let out = self.value(Space::Tokens, width);
         self.push(Embedding { table, index, out });
         out
@@ -182,7 +222,9 @@ impl Builder {
 
     /// The numbers of each example.
     pub fn features(&mut self) -> Value {
-        let Intake::Numbers(count) = self.graph.intake else { panic!("a model of texts has no features") };
+        let Intake::Numbers(count) = self.graph.intake else {
+            panic!("a model of texts has no features")
+        };
         let out = self.value(Space::Examples, count);
         self.push(Reshape { x: None, out });
         out
@@ -216,8 +258,21 @@ impl Builder {
         let mut first = 0;
         let mut parts = Vec::new();
         for map in maps {
-            let low_rank = map.pair.map(|(left, right, rank, scale)| LowRank { left, right, rank, scale, inner: self.value(space, rank) });
-            parts.push(Part { weight: map.weight, order: map.order, bias: map.bias, low_rank, first, width: map.width });
+            let low_rank = map.pair.map(|(left, right, rank, scale)| LowRank {
+                left,
+                right,
+                rank,
+                scale,
+                inner: self.value(space, rank),
+            });
+            parts.push(Part {
+                weight: map.weight,
+                order: map.order,
+                bias: map.bias,
+                low_rank,
+                first,
+                width: map.width,
+            });
             first += map.width;
         }
         self.push(Linear { x, parts, activation, out });
@@ -245,9 +300,14 @@ impl Builder {
 
     /// Group norm of an image with `name.weight` and `name.bias`.
     pub fn group_norm(&mut self, name: &str, x: Value, groups: usize, epsilon: f32) -> Value {
-        let Space::Grid { height, width } = self.space(x) else { panic!("group norm is for images") };
+        let Space::Grid { height, width } = self.space(x) else {
+            panic!("group norm is for images")
+        };
         let channels = self.width(x);
-        assert!(groups > 0 && channels.is_multiple_of(groups), "{channels} channels in {groups} groups");
+        assert!(
+            groups > 0 && channels.is_multiple_of(groups),
+            "{channels} channels in {groups} groups"
+        );
         let gain = self.param(format!("{name}.weight"), [channels], Init::Ones);
         let bias = self.param(format!("{name}.bias"), [channels], Init::Zeros);
         let out = self.like(x);
@@ -255,7 +315,8 @@ impl Builder {
         out
     }
 
-    /// Turns queries and keys (side by side with the values) by their positions, in place: nothing else may read `qkv`.
+    /// Turns queries and keys (side by side with the values) by their positions, in place: nothing
+    /// else may read `qkv`.
     pub fn rotate(&mut self, rope: &Arc<Rope>, heads: Heads, qkv: Value) -> Value {
         assert_eq!(self.width(qkv), heads.width(), "queries, keys and values");
         assert_eq!(rope.dim(), heads.dim, "an angle for each pair of a head");
@@ -275,7 +336,11 @@ impl Builder {
 
     /// silu(gate) · value of [gate | value].
     pub fn swiglu(&mut self, x: Value) -> Value {
-        assert!(self.width(x).is_multiple_of(2), "a gate and a value side by side, not {} numbers", self.width(x));
+        assert!(
+            self.width(x).is_multiple_of(2),
+            "a gate and a value side by side, not {} numbers",
+            self.width(x)
+        );
         let out = self.value(self.space(x), self.width(x) / 2);
         self.push(SwiGlu { x, out });
         out
@@ -304,28 +369,42 @@ impl Builder {
 
     /// An image as one row.
     pub fn flatten(&mut self, x: Value) -> Value {
-        let Space::Grid { height, width } = self.space(x) else { panic!("only an image can be flattened") };
+        let Space::Grid { height, width } = self.space(x) else {
+            panic!("only an image can be flattened")
+        };
         let out = self.value(Space::Examples, height * width * self.width(x));
         self.push(Reshape { x: Some(x), out });
         out
     }
 
     fn grid(&self, x: Value, window: &Window) -> (Grid, Space) {
-        let Space::Grid { height, width } = self.space(x) else { panic!("only an image has windows") };
+        let Space::Grid { height, width } = self.space(x) else {
+            panic!("only an image has windows")
+        };
         let grid = Grid { height, width, channels: self.width(x) };
-        let Some((height, width)) = window.output(&grid) else { panic!("a window of {:?} on {height}×{width} pixels", window.kernel) };
+        let Some((height, width)) = window.output(&grid) else {
+            panic!("a window of {:?} on {height}×{width} pixels", window.kernel)
+        };
         (grid, Space::Grid { height, width })
     }
 
     /// A convolution with `name.weight` (out, in, height, width) and `name.bias`.
-    pub fn conv(&mut self, name: &str, x: Value, channels: usize, window: Window, activation: Option<Activation>) -> Value {
+    pub fn conv(
+        &mut self,
+        name: &str,
+        x: Value,
+        channels: usize,
+        window: Window,
+        activation: Option<Activation>,
+    ) -> Value {
         let (grid, space) = self.grid(x, &window);
         let patch = grid.channels * window.area();
         let patches = self.value(space, patch);
         self.push(Patches { window, grid, x, out: patches });
         let std = (2.0 / patch as f32).sqrt();
         let map = self.map(name, patch, channels, std);
-        self.graph.specs[map.weight.0].shape = vec![channels, grid.channels, window.kernel[0], window.kernel[1]];
+        self.graph.specs[map.weight.0].shape =
+            vec![channels, grid.channels, window.kernel[0], window.kernel[1]];
         self.linear(patches, &[map], activation)
     }
 
@@ -344,13 +423,17 @@ impl Builder {
 
     /// The graph that ends in these logits.
     pub fn finish(mut self, logits: Value) -> Graph {
-        assert!(matches!(self.space(logits), Space::Targets | Space::Examples), "logits for targets or for examples");
+        assert!(
+            matches!(self.space(logits), Space::Targets | Space::Examples),
+            "logits for targets or for examples"
+        );
         self.graph.logits = logits;
         self.check_consumed();
         self.graph
     }
 
-    /// A value that a layer changes in place is gone: nobody else may read it, its maker must not want it back, and no stretch may begin with it.
+    /// A value that a layer changes in place is gone: nobody else may read it, its maker must not
+    /// want it back, and no stretch may begin with it.
     fn check_consumed(&self) {
         let Graph { layers, cuts, .. } = &self.graph;
         let plan = Plan::new(&self.graph, &vec![true; self.graph.specs.len()]);
@@ -364,7 +447,8 @@ impl Builder {
         }
         for (index, layer) in layers.iter().enumerate() {
             if let Some(value) = layer.consumes() {
-                let alone = readers[value.0] == 1 && !plan.saved[value.0] && value != self.graph.logits;
+                let alone =
+                    readers[value.0] == 1 && !plan.saved[value.0] && value != self.graph.logits;
                 assert!(alone, "what is turned in place is read elsewhere too");
                 let cut = cuts.iter().any(|&cut| plan.maker[value.0] < cut && cut <= index);
                 assert!(!cut, "what is turned in place is made before a cut");

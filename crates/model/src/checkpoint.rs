@@ -17,7 +17,8 @@ pub struct Checkpoint {
     pub graph: Graph,
     /// A value for each of the graph's parameters.
     pub values: Vec<Array>,
-    /// Parameters that the files did not have and that start anew: a classification head, low-rank additions.
+    /// Parameters that the files did not have and that start anew: a classification head, low-rank
+    /// additions.
     pub fresh: Vec<String>,
 }
 
@@ -36,19 +37,27 @@ impl Checkpoint {
         Ok(Self { config, graph, values, fresh })
     }
 
-    /// Reads a directory. What it lacks of a classification head, and low-rank additions, start from `seed`.
+    /// Reads a directory. What it lacks of a classification head, and low-rank additions, start
+    /// from `seed`.
     ///
     /// # Errors
-    /// If a file is missing or damaged, if a tensor is missing, has another shape or is not finite, or if there is a tensor that the model has no place for.
+    /// If a file is missing or damaged, if a tensor is missing, has another shape or is not finite,
+    /// or if there is a tensor that the model has no place for.
     pub fn open(dir: impl AsRef<Path>, lora: Option<Lora>, seed: u64) -> Result<Self, Error> {
         Self::open_for(dir, lora, seed, 0)
     }
 
-    /// The same for a task of so many classes: a classification head that the directory lacks has that many. 0 leaves it as the configuration has it.
+    /// The same for a task of so many classes: a classification head that the directory lacks has
+    /// that many. 0 leaves it as the configuration has it.
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn open_for(dir: impl AsRef<Path>, lora: Option<Lora>, seed: u64, classes: usize) -> Result<Self, Error> {
+    pub fn open_for(
+        dir: impl AsRef<Path>,
+        lora: Option<Lora>,
+        seed: u64,
+        classes: usize,
+    ) -> Result<Self, Error> {
         let dir = dir.as_ref();
         check(lora.as_ref())?;
         let mut config = Config::read(dir)?;
@@ -64,7 +73,11 @@ impl Checkpoint {
         let mut values = Vec::with_capacity(graph.specs.len());
         for (stream, spec) in graph.specs.iter().enumerate() {
             // Base models are saved without the prefix.
-            let bare = spec.name.strip_prefix("transformer.").or(spec.name.strip_prefix("bert.")).unwrap_or(&spec.name);
+            let bare = spec
+                .name
+                .strip_prefix("transformer.")
+                .or(spec.name.strip_prefix("bert."))
+                .unwrap_or(&spec.name);
             let names = [spec.name.as_str(), bare];
             let optional = is_addition(&spec.name) || spec.name.starts_with("classifier.");
             if optional && !weights.contains(names[0]) {
@@ -80,7 +93,8 @@ impl Checkpoint {
         Ok(Self { config, graph, values, fresh })
     }
 
-    /// Starts low-rank additions from the largest singular values of their weights, instead of small orthonormal factors. The model stays what it is.
+    /// Starts low-rank additions from the largest singular values of their weights, instead of
+    /// small orthonormal factors. The model stays what it is.
     ///
     /// # Errors
     /// If a decomposition fails.
@@ -105,12 +119,15 @@ impl Checkpoint {
         let mut values: Vec<Option<Array>> = self.values.into_iter().map(Some).collect();
         let copy = old.param(table).and_then(|param| values[param.0].clone());
         // Everything else keeps its name.
-        let value = |spec: &crate::Spec| old.param(&spec.name).and_then(|param| values[param.0].take()).or_else(|| copy.clone());
+        let value = |spec: &crate::Spec| {
+            old.param(&spec.name).and_then(|param| values[param.0].take()).or_else(|| copy.clone())
+        };
         self.values = self.graph.specs.iter().filter_map(value).collect();
         self
     }
 
-    /// Adds a token to the vocabulary. Its rows, in the token table and in a head of its own (with its low-rank addition), are the means of the others.
+    /// Adds a token to the vocabulary. Its rows, in the token table and in a head of its own (with
+    /// its low-rank addition), are the means of the others.
     #[must_use]
     pub fn with_pad(mut self) -> Self {
         let vocab = match &mut self.config.architecture {
@@ -143,12 +160,16 @@ impl Checkpoint {
     ///
     /// # Errors
     /// As [`Network::new`].
-    pub fn network(self, trainable: impl Fn(&str) -> bool) -> Result<(Config, Network, Params), Error> {
+    pub fn network(
+        self,
+        trainable: impl Fn(&str) -> bool,
+    ) -> Result<(Config, Network, Params), Error> {
         let (network, params) = Network::new(self.graph, self.values, trainable)?;
         Ok((self.config, network, params))
     }
 
-    /// Writes `network` at `params` into a directory, low-rank additions folded in, so that anything that reads the layout can use it.
+    /// Writes `network` at `params` into a directory, low-rank additions folded in, so that
+    /// anything that reads the layout can use it.
     ///
     /// # Errors
     /// If a file cannot be written, or a number is not finite.
@@ -160,14 +181,17 @@ impl Checkpoint {
         options: &SaveOptions<'_>,
     ) -> Result<(), Error> {
         let merged = (!network.graph().pairs.is_empty()).then(|| {
-            let mut values: Vec<Array> = network.tensors(params).map(|(_, value)| value.clone()).collect();
+            let mut values: Vec<Array> =
+                network.tensors(params).map(|(_, value)| value.clone()).collect();
             network.graph().merge(&mut values);
             values
         });
         let tensors: Vec<(&str, &Array)> = network
             .tensors(params)
             .enumerate()
-            .map(|(index, (name, value))| (name, merged.as_ref().map_or(value, |merged| &merged[index])))
+            .map(|(index, (name, value))| {
+                (name, merged.as_ref().map_or(value, |merged| &merged[index]))
+            })
             .filter(|(name, _)| !is_addition(name))
             .collect();
         hf::save(dir, config, &tensors, options)
@@ -190,15 +214,27 @@ fn check(lora: Option<&Lora>) -> Result<(), Error> {
 }
 
 /// A tied model's files may hold the head all the same. Then it must be the table.
-fn tied_head(config: &Config, graph: &Graph, values: &[Array], weights: &Weights, dir: &Path) -> Result<(), Error> {
+fn tied_head(
+    config: &Config,
+    graph: &Graph,
+    values: &[Array],
+    weights: &Weights,
+    dir: &Path,
+) -> Result<(), Error> {
     let table = match &config.architecture {
         Architecture::Gpt2(config) if config.tied => "transformer.wte.weight",
         Architecture::Llama(config) if config.tied => "model.embed_tokens.weight",
         _ => return Ok(()),
     };
     let Some(table) = graph.param(table).map(|param| &values[param.0]) else { return Ok(()) };
-    if weights.contains("lm_head.weight") && weights.load("lm_head.weight", table.shape())? != *table {
-        return Err(Error::malformed(dir, "the configuration ties head and token table, but \"lm_head.weight\" differs from the table"));
+    if weights.contains("lm_head.weight")
+        && weights.load("lm_head.weight", table.shape())? != *table
+    {
+        return Err(Error::malformed(
+            dir,
+            "the configuration ties head and token table, but \"lm_head.weight\" differs from the \
+             table",
+        ));
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Texts that grow token by token: keys and values of what came before are kept, and only new tokens are computed.
+//! Texts that grow token by token: keys and values of what came before are kept, and only new
+//! tokens are computed.
 
 use crate::graph::{Intake, Space};
 use crate::run::Purpose;
@@ -63,25 +64,35 @@ impl<'a> Decoder<'a> {
         &self.lengths
     }
 
-    /// Begins texts, in place of those before. For each, the logits of the token that follows; row after row.
+    /// Begins texts, in place of those before. For each, the logits of the token that follows; row
+    /// after row.
     ///
     /// # Errors
     /// If a text is empty, too long, or has a token that the model does not know.
     pub fn start(&mut self, texts: &[&[u32]]) -> Result<Vec<f32>, Error> {
-        self.cache.layers = vec![vec![Past::default(); texts.len()]; self.network.graph.layers.len()];
+        self.cache.layers =
+            vec![vec![Past::default(); texts.len()]; self.network.graph.layers.len()];
         self.lengths = vec![0; texts.len()];
         self.go_on(texts)
     }
 
-    /// Text i becomes a copy of what text `parents[i]` was, and `tokens[i]`. For each, the logits of the token that follows.
+    /// Text i becomes a copy of what text `parents[i]` was, and `tokens[i]`. For each, the logits
+    /// of the token that follows.
     ///
     /// # Errors
     /// As [`start`](Self::start), or if there is no such parent.
     pub fn advance(&mut self, parents: &[usize], tokens: &[u32]) -> Result<Vec<f32>, Error> {
-        if parents.len() != tokens.len() || parents.iter().any(|&parent| parent >= self.lengths.len()) {
-            return Err(Error::Model(format!("{} tokens for parents among {} texts", tokens.len(), self.lengths.len())));
+        if parents.len() != tokens.len()
+            || parents.iter().any(|&parent| parent >= self.lengths.len())
+        {
+            return Err(Error::Model(format!(
+                "{} tokens for parents among {} texts",
+                tokens.len(),
+                self.lengths.len()
+            )));
         }
-        let in_place = parents.len() == self.lengths.len() && parents.iter().enumerate().all(|(i, &parent)| i == parent);
+        let in_place = parents.len() == self.lengths.len()
+            && parents.iter().enumerate().all(|(i, &parent)| i == parent);
         if !in_place {
             for layer in &mut self.cache.layers {
                 *layer = parents.iter().map(|&parent| layer[parent].clone()).collect();

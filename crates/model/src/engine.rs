@@ -1,6 +1,7 @@
 //! The seam between the curator and whatever computes gradients.
 //!
-//! *Given parameters and a micro-batch: per-example losses, block norms, weighted sum.* Host arrays in, host arrays out; nothing in it belongs to one engine.
+//! *Given parameters and a micro-batch: per-example losses, block norms, weighted sum.* Host arrays
+//! in, host arrays out; nothing in it belongs to one engine.
 
 use crate::Error;
 use crate::example::Example;
@@ -13,10 +14,12 @@ pub trait Engine {
     /// The trainable tensors, in the order of [`Params`].
     fn trainable(&self) -> Vec<Trainable>;
 
-    /// A few made-up examples, of different sizes if the model takes such: nobody's records, for checks before training.
+    /// A few made-up examples, of different sizes if the model takes such: nobody's records, for
+    /// checks before training.
     fn stand_ins(&self) -> Vec<Example>;
 
-    /// Whether the model takes these examples: asked once, before anything is computed, so that no later answer depends on it.
+    /// Whether the model takes these examples: asked once, before anything is computed, so that no
+    /// later answer depends on it.
     ///
     /// # Errors
     /// If one does not fit the model; it is named by its place.
@@ -28,20 +31,25 @@ pub trait Engine {
     /// If an example does not fit the model.
     fn losses(&mut self, at: &Params, examples: &[&Example]) -> Result<Vec<f64>, Error>;
 
-    /// Adds Σ_i w_ik · g_ik to `sum`, where g_ik is the gradient of example i's own loss by block k and the weights are what `weigh` makes of the losses
-    /// and the norms.
+    /// Adds Σ_i w_ik · g_ik to `sum`, where g_ik is the gradient of example i's own loss by block k
+    /// and the weights are what `weigh` makes of the losses and the norms.
     ///
-    /// The sum is of *gradients*, in every geometry: encodings are affine, so the caller encodes the sum. The norms are of the encoded gradients.
+    /// The sum is of *gradients*, in every geometry: encodings are affine, so the caller encodes
+    /// the sum. The norms are of the encoded gradients.
     ///
     /// # Claim
-    /// An example whose loss or any of whose norms is not finite contributes nothing, whatever its weight. An example's loss, norms and contribution are functions of that example, the
-    /// parameters and its weight alone: the same bits whatever other examples are there, how many, how long, and in which order. (An engine of which that is true up to rounding only
-    /// says so: [`Isolation`].)
+    /// An example whose loss or any of whose norms is not finite contributes nothing, whatever its
+    /// weight. An example's loss, norms and contribution are functions of that example, the
+    /// parameters and its weight alone: the same bits whatever other examples are there, how many,
+    /// how long, and in which order. (An engine of which that is true up to rounding only says so:
+    /// [`Isolation`].)
     ///
-    /// A contribution is within c·(norm + rounding) ≤ C of what is added, where the norm that was reported includes the rounding, and is rounded to the grid of `sum` as often as
+    /// A contribution is within c·(norm + rounding) ≤ C of what is added, where the norm that was
+    /// reported includes the rounding, and is rounded to the grid of `sum` as often as
     /// [`uses`](Engine::uses) says.
     /// # Errors
-    /// If an example does not fit the model, or the blocks or the geometry do not fit the parameters.
+    /// If an example does not fit the model, or the blocks or the geometry do not fit the
+    /// parameters.
     fn weighted_sum(
         &mut self,
         at: &Params,
@@ -52,7 +60,8 @@ pub trait Engine {
         sum: &mut Sum,
     ) -> Result<(), Error>;
 
-    /// In how many places each trainable tensor enters the model: so often an example's share of its sum is rounded to the grid.
+    /// In how many places each trainable tensor enters the model: so often an example's share of
+    /// its sum is rounded to the grid.
     fn uses(&self) -> Vec<usize> {
         vec![1; self.trainable().len()]
     }
@@ -67,10 +76,12 @@ pub trait Engine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Isolation {
-    /// An example's loss, norms and contribution are the same bits whatever other examples are computed with it.
+    /// An example's loss, norms and contribution are the same bits whatever other examples are
+    /// computed with it.
     Exact,
-    /// They are the same up to rounding. At a kink (ReLU, max-pooling) rounding can decide a whole gradient: data that were made for it could move a sum by more than its bound. Statements say that
-    /// this is not covered.
+    /// They are the same up to rounding. At a kink (ReLU, max-pooling) rounding can decide a whole
+    /// gradient: data that were made for it could move a sum by more than its bound. Statements say
+    /// that this is not covered.
     UpToRounding,
 }
 
@@ -110,10 +121,13 @@ impl<'a> Observed<'a> {
         if square < 0.0 { 0.0 } else { square.sqrt() }
     }
 
-    /// Whether the loss and all norms are finite. An example of which they are not contributes nothing.
+    /// Whether the loss and all norms are finite. An example of which they are not contributes
+    /// nothing.
     pub fn is_sound(&self, example: usize) -> bool {
         self.losses[example].is_finite()
-            && self.squares[example * self.blocks..(example + 1) * self.blocks].iter().all(|square| square.is_finite())
+            && self.squares[example * self.blocks..(example + 1) * self.blocks]
+                .iter()
+                .all(|square| square.is_finite())
     }
 }
 
@@ -141,15 +155,17 @@ impl Weights {
         self.of.iter_mut().skip(example).step_by(examples).for_each(|weight| *weight = 0.0);
     }
 
-    /// Sets one, rounded towards zero to f32, so that nobody counts more than was asked for. A weight that is not finite, or too small for a normal f32, counts
-    /// as 0, and so does any weight of an example that is not sound.
+    /// Sets one, rounded towards zero to f32, so that nobody counts more than was asked for. A
+    /// weight that is not finite, or too small for a normal f32, counts as 0, and so does any
+    /// weight of an example that is not sound.
     ///
     /// # Panics
     /// If there is no such example or block.
     pub fn set(&mut self, example: usize, block: usize, weight: f64) {
         let examples = self.void.len();
         assert!(example < examples, "example {example} of {examples}");
-        self.of[block * examples + example] = if self.void[example] { 0.0 } else { towards_zero(weight) };
+        self.of[block * examples + example] =
+            if self.void[example] { 0.0 } else { towards_zero(weight) };
     }
 
     /// The weights of a block, by example, as they count.
@@ -164,10 +180,15 @@ impl Weights {
     }
 }
 
-/// The nearest f32 that is not larger in size; 0 for what is not finite, and for what is not normal: its few bits are too coarse for a bound.
+/// The nearest f32 that is not larger in size; 0 for what is not finite, and for what is not
+/// normal: its few bits are too coarse for a bound.
 fn towards_zero(weight: f64) -> f32 {
     let near = weight as f32;
-    let near = if f64::from(near).abs() > weight.abs() { f32::from_bits(near.to_bits() - 1) } else { near };
+    let near = if f64::from(near).abs() > weight.abs() {
+        f32::from_bits(near.to_bits() - 1)
+    } else {
+        near
+    };
     if weight.is_finite() && near.is_normal() { near } else { 0.0 }
 }
 

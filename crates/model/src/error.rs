@@ -19,7 +19,8 @@ pub enum Error {
     #[error("{0}")]
     Model(String),
     /// There is not enough memory for so many examples at a time.
-    #[error("there is not enough memory for {examples} example(s) at a time: {} MiB would be needed", bytes >> 20)]
+    #[error("there is not enough memory for {examples} example(s) at a time: {} MiB would be \
+        needed", bytes >> 20)]
     Memory {
         /// How many were given.
         examples: usize,
@@ -98,7 +99,8 @@ pub enum Error {
         got: String,
     },
     /// A number is NaN or infinite, or would be once rounded to the type asked for.
-    #[error("{}: tensor {name:?} must be finite in {dtype}, got {got} at index {index}", path.display())]
+    #[error("{}: tensor {name:?} must be finite in {dtype}, got {got} at index \
+        {index}", path.display())]
     NotFinite {
         /// The file.
         path: PathBuf,
@@ -112,7 +114,8 @@ pub enum Error {
         got: f32,
     },
     /// Tensors that no part of the model asked for.
-    #[error("{}: the model has no place for {} tensor(s): {}", path.display(), names.len(), listed(names))]
+    #[error("{}: the model has no place for {} tensor(s): \
+        {}", path.display(), names.len(), listed(names))]
     Unused {
         /// The file, or the directory of several.
         path: PathBuf,
@@ -120,7 +123,8 @@ pub enum Error {
         names: Vec<String>,
     },
     /// There is a model already.
-    #[error("{}: a model is there already; expected none, as replacing was not asked for", path.display())]
+    #[error("{}: a model is there already; expected none, as replacing was not asked \
+        for", path.display())]
     Exists {
         /// The file that was found.
         path: PathBuf,
@@ -143,15 +147,20 @@ impl Error {
     }
 }
 
-/// The beginning of a text that came out of a file: it may be of any length, and have in it what a terminal obeys.
+/// The beginning of a text that came out of a file: it may be of any length, and have in it what a
+/// terminal obeys.
 pub(crate) fn short(text: &str, longest: usize) -> String {
-    let shown = text.chars().take(longest).map(|letter| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter });
+    let shown = text
+        .chars()
+        .take(longest)
+        .map(|letter| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter });
     shown.chain(text.chars().nth(longest).map(|_| '…')).collect()
 }
 
 /// The first few names.
 fn listed(names: &[String]) -> String {
-    let mut text = names.iter().take(5).map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+    let mut text =
+        names.iter().take(5).map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
     if names.len() > 5 {
         text += ", …";
     }

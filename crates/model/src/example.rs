@@ -33,10 +33,17 @@ impl Target {
 }
 
 impl Example {
-    /// A text in which every token from index `first` on is to be predicted from those before it. What lies before `first` is given for free
-    /// (a masked source); the first token of all can never be predicted.
+    /// A text in which every token from index `first` on is to be predicted from those before it.
+    /// What lies before `first` is given for free (a masked source); the first token of all can
+    /// never be predicted.
     pub fn continuation(tokens: Vec<u32>, first: usize) -> Self {
-        let target = |t: usize| if t + 1 >= first { tokens.get(t + 1).copied().unwrap_or(Target::NONE) } else { Target::NONE };
+        let target = |t: usize| {
+            if t + 1 >= first {
+                tokens.get(t + 1).copied().unwrap_or(Target::NONE)
+            } else {
+                Target::NONE
+            }
+        };
         let targets = (0..tokens.len()).map(target).collect();
         Self { input: Input::Tokens(tokens), target: Target::Next(targets) }
     }
@@ -78,9 +85,13 @@ mod tests {
 
     #[test]
     fn a_masked_source_has_no_targets() {
-        let Target::Next(targets) = Example::continuation(vec![5, 6, 7, 8], 2).target else { unreachable!() };
+        let Target::Next(targets) = Example::continuation(vec![5, 6, 7, 8], 2).target else {
+            unreachable!()
+        };
         assert_eq!(targets, [Target::NONE, 7, 8, Target::NONE]);
-        let Target::Next(targets) = Example::continuation(vec![5, 6], 0).target else { unreachable!() };
+        let Target::Next(targets) = Example::continuation(vec![5, 6], 0).target else {
+            unreachable!()
+        };
         assert_eq!(targets, [6, Target::NONE]);
     }
 

@@ -1,4 +1,5 @@
-//! Gradients by values. Several values may hold one buffer: a sum passes its gradient on to both summands as it is.
+//! Gradients by values. Several values may hold one buffer: a sum passes its gradient on to both
+//! summands as it is.
 
 use crate::graph::Value;
 use std::sync::Arc;
@@ -47,7 +48,8 @@ impl Gradients {
         self.of[value.0] = Some(Arc::clone(gradient));
     }
 
-    /// Takes the gradient by `value` out, to be changed: the buffer itself if nobody else holds or reads it, else a copy.
+    /// Takes the gradient by `value` out, to be changed: the buffer itself if nobody else holds or
+    /// reads it, else a copy.
     pub(crate) fn own(&mut self, value: Value, space: &mut Workspace) -> Option<Vec<f32>> {
         let shared = self.of[value.0].take()?;
         Some(self.unwrap(shared).unwrap_or_else(|shared| {

@@ -1,7 +1,9 @@
-//! A model as data: parameters, values and the layers between them, in the order of the forward pass.
+//! A model as data: parameters, values and the layers between them, in the order of the forward
+//! pass.
 //!
-//! Every value is a matrix with one row for each member of a [`Space`]: each token, each token that carries a target, each example, each pixel. The rows of
-//! an example are contiguous. Layers keep examples apart; that is what makes per-example gradients possible without a batch dimension.
+//! Every value is a matrix with one row for each member of a [`Space`]: each token, each token that
+//! carries a target, each example, each pixel. The rows of an example are contiguous. Layers keep
+//! examples apart; that is what makes per-example gradients possible without a batch dimension.
 
 use crate::builder::Lora;
 use crate::layer::Layer;
@@ -84,7 +86,8 @@ pub enum Intake {
     Numbers(usize),
 }
 
-/// How the losses of one example's targets make the example's loss. It is the example's own business: no other example enters.
+/// How the losses of one example's targets make the example's loss. It is the example's own
+/// business: no other example enters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Reduction {
     /// Their mean; 0 if there are none.
@@ -124,7 +127,8 @@ impl Graph {
         self.forms[self.logits.0].width
     }
 
-    /// About how many bytes a micro-batch takes for each example of `length` tokens, all of them with a target: values and their gradients.
+    /// About how many bytes a micro-batch takes for each example of `length` tokens, all of them
+    /// with a target: values and their gradients.
     pub fn bytes_per_example(&self, length: usize) -> usize {
         self.bytes(|space| match space {
             Space::Tokens | Space::Targets => length,
@@ -136,7 +140,11 @@ impl Graph {
     /// The same for any number of rows in each space.
     pub(crate) fn bytes(&self, rows: impl Fn(Space) -> usize) -> usize {
         let numbers = |form: &Form| rows(form.space).saturating_mul(form.width);
-        self.forms.iter().map(numbers).fold(0usize, usize::saturating_add).saturating_mul(2 * size_of::<f32>())
+        self.forms
+            .iter()
+            .map(numbers)
+            .fold(0usize, usize::saturating_add)
+            .saturating_mul(2 * size_of::<f32>())
     }
 
     /// A parameter by its name.

@@ -6,7 +6,8 @@ use tensor::normal::Key;
 use tensor::{Array, linalg};
 
 impl Graph {
-    /// First values, the same for the same seed. The seed is public: it has nothing to do with privacy.
+    /// First values, the same for the same seed. The seed is public: it has nothing to do with
+    /// privacy.
     ///
     /// # Errors
     /// If a decomposition fails.

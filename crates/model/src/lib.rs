@@ -1,7 +1,8 @@
 //! Layers and models, and for each layer its per-example norm and clipped sum.
 //!
-//! A [`Graph`] is a model as data, made by a [`Builder`]. A [`Network`] runs it: one forward and one backward pass over a packed micro-batch leave
-//! activations and output gradients behind, from which `rule` finds every example's norms and, once the weights are known, the weighted sum. No
+//! A [`Graph`] is a model as data, made by a [`Builder`]. A [`Network`] runs it: one forward and
+//! one backward pass over a packed micro-batch leave activations and output gradients behind, from
+//! which `rule` finds every example's norms and, once the weights are known, the weighted sum. No
 //! per-example gradient is ever made. [`Engine`] is all that a curator sees of it.
 
 pub mod hf;

@@ -1,4 +1,5 @@
-//! Low-rank additions as values: set up so that the model starts unchanged, and folded into the weights when it is saved.
+//! Low-rank additions as values: set up so that the model starts unchanged, and folded into the
+//! weights when it is saved.
 
 use crate::Error;
 use crate::graph::{Graph, Param};
@@ -21,7 +22,8 @@ pub struct Pair {
 }
 
 impl Graph {
-    /// Takes scale · A Bᵀ off the weights, so that weight and addition together are the weight as it was.
+    /// Takes scale · A Bᵀ off the weights, so that weight and addition together are the weight as
+    /// it was.
     pub fn balance(&self, values: &mut [Array]) {
         self.fold(values, -1.0);
     }
@@ -31,7 +33,8 @@ impl Graph {
         self.fold(values, 1.0);
     }
 
-    /// Moves the largest singular values of each weight into its low-rank addition: A = U √(S/scale), B = V √(S/scale). Weight and addition together stay what they are.
+    /// Moves the largest singular values of each weight into its low-rank addition: A = U
+    /// √(S/scale), B = V √(S/scale). Weight and addition together stay what they are.
     ///
     /// # Errors
     /// If a decomposition fails.
@@ -44,7 +47,8 @@ impl Graph {
             let top = |vectors: &Array| {
                 let width = vectors.cols();
                 Array::from_fn([vectors.rows(), rank], |i| {
-                    vectors.data()[i / rank * width + i % rank] * (s[i % rank] / pair.scale.abs()).sqrt()
+                    vectors.data()[i / rank * width + i % rank]
+                        * (s[i % rank] / pair.scale.abs()).sqrt()
                 })
             };
             let (left, mut right) = (top(&out), top(&input));
@@ -65,7 +69,14 @@ impl Graph {
             let right = View::new(right.data(), right.rows(), right.cols());
             let (a, b) = if pair.order == Order::OutIn { (left, right) } else { (right, left) };
             let (rows, cols) = (weight.rows(), weight.cols());
-            matmul(ViewMut::new(weight.data_mut(), rows, cols), Onto::Old, sign * pair.scale, a, b.t(), Threads::All);
+            matmul(
+                ViewMut::new(weight.data_mut(), rows, cols),
+                Onto::Old,
+                sign * pair.scale,
+                a,
+                b.t(),
+                Threads::All,
+            );
             values[pair.weight.0] = weight;
         }
     }

@@ -1,4 +1,5 @@
-//! What a graph's passes must keep and compute, given which parameters are trained: worked out once.
+//! What a graph's passes must keep and compute, given which parameters are trained: worked out
+//! once.
 
 use crate::graph::{Graph, Param, Value};
 use crate::rule::Use;
@@ -31,7 +32,8 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn new(graph: &Graph, trainable: &[bool]) -> Self {
-        let trained: Vec<Param> = (0..graph.specs.len()).filter(|&i| trainable[i]).map(Param).collect();
+        let trained: Vec<Param> =
+            (0..graph.specs.len()).filter(|&i| trainable[i]).map(Param).collect();
         let mut place = vec![None; graph.specs.len()];
         trained.iter().enumerate().for_each(|(k, param)| place[param.0] = Some(k));
         let count = graph.forms.len();
@@ -49,7 +51,8 @@ impl Plan {
             lowest: graph.layers.len(),
         };
         for (index, layer) in graph.layers.iter().enumerate() {
-            let flows = layer.inputs().iter().any(|v| plan.flows[v.0]) || layer.params().iter().any(|p| trainable[p.0]);
+            let flows = layer.inputs().iter().any(|v| plan.flows[v.0])
+                || layer.params().iter().any(|p| trainable[p.0]);
             for value in layer.outputs() {
                 plan.flows[value.0] = flows;
                 plan.last_reader[value.0] = index;
@@ -70,7 +73,9 @@ impl Plan {
             for (param, entry) in layer.uses() {
                 if let Some(k) = plan.place[param.0] {
                     let (value, gradient) = entry.reads();
-                    value.into_iter().for_each(|v| (plan.saved[v.0], plan.kept_value[v.0]) = (true, true));
+                    value
+                        .into_iter()
+                        .for_each(|v| (plan.saved[v.0], plan.kept_value[v.0]) = (true, true));
                     gradient.into_iter().for_each(|v| plan.kept_gradient[v.0] = true);
                     plan.uses[k].push(entry);
                     plan.first_use[k] = plan.first_use[k].min(index);
@@ -80,14 +85,19 @@ impl Plan {
         plan
     }
 
-    /// A trained parameter from which nothing reaches the logits: it would be charged for and never move.
+    /// A trained parameter from which nothing reaches the logits: it would be charged for and never
+    /// move.
     pub(crate) fn stranded(&self, graph: &Graph) -> Option<Param> {
         let mut reaches = vec![false; graph.forms.len()];
         reaches[graph.logits.0] = true;
         let mut alive = vec![false; graph.specs.len()];
         for layer in graph.layers.iter().rev() {
             if layer.outputs().iter().any(|value| reaches[value.0]) {
-                layer.inputs().iter().chain(&layer.outputs()).for_each(|value| reaches[value.0] = true);
+                layer
+                    .inputs()
+                    .iter()
+                    .chain(&layer.outputs())
+                    .for_each(|value| reaches[value.0] = true);
                 layer.uses().iter().for_each(|(param, _)| alive[param.0] = true);
             }
         }

@@ -1,7 +1,10 @@
-//! Passes in little memory: only what crosses from one stretch of layers to the next is kept, the rest is made again.
+//! Passes in little memory: only what crosses from one stretch of layers to the next is kept, the
+//! rest is made again.
 //!
-//! A stretch is what lies between two cuts of the graph, usually a transformer block. Norms must be known before anything can be summed, so a private step
-//! sweeps twice: once for the norms, once for the sums. A parameter is dealt with as soon as the lowest stretch in which it enters has gone backward.
+//! A stretch is what lies between two cuts of the graph, usually a transformer block. Norms must be
+//! known before anything can be summed, so a private step sweeps twice: once for the norms, once
+//! for the sums. A parameter is dealt with as soon as the lowest stretch in which it enters has
+//! gone backward.
 
 use crate::run::Purpose;
 use crate::{Error, Memory, Network};
@@ -21,11 +24,16 @@ impl Network {
         Ok(())
     }
 
-    /// Goes forward, then backward stretch by stretch. After each stretch `done(network, which)` is called, where `which` tells the trained parameters
-    /// whose traces are complete.
-    pub(crate) fn sweep(&mut self, at: &Params, mut done: impl FnMut(&mut Self, &dyn Fn(usize) -> bool)) {
+    /// Goes forward, then backward stretch by stretch. After each stretch `done(network, which)` is
+    /// called, where `which` tells the trained parameters whose traces are complete.
+    pub(crate) fn sweep(
+        &mut self,
+        at: &Params,
+        mut done: impl FnMut(&mut Self, &dyn Fn(usize) -> bool),
+    ) {
         let end = self.graph.layers.len();
-        let mut starts: Vec<usize> = std::iter::once(0).chain(self.graph.cuts.iter().copied()).collect();
+        let mut starts: Vec<usize> =
+            std::iter::once(0).chain(self.graph.cuts.iter().copied()).collect();
         starts.dedup();
         let last = starts.last().copied().unwrap_or(0);
         for pair in starts.windows(2) {
@@ -42,7 +50,8 @@ impl Network {
                 self.forward(at, start..stop, Purpose::Training { start });
             }
             self.backward(at, start.max(self.plan.lowest)..stop);
-            let complete: Vec<bool> = self.plan.first_use.iter().map(|first| (start..stop).contains(first)).collect();
+            let complete: Vec<bool> =
+                self.plan.first_use.iter().map(|first| (start..stop).contains(first)).collect();
             done(self, &|k| complete[k]);
             self.run(at, Purpose::Training { start }).forget_stretch(start);
             stop = start;

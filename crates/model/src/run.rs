@@ -42,7 +42,8 @@ impl Buffers {
 pub(crate) enum Purpose {
     /// Only the outputs matter.
     Inference,
-    /// A backward pass follows; layers before `start` are run again after it, from what was made before them.
+    /// A backward pass follows; layers before `start` are run again after it, from what was made
+    /// before them.
     Training {
         /// The first layer of the stretch.
         start: usize,
@@ -115,8 +116,13 @@ impl<'a> Run<'a> {
         self.buffers.gradients.set(value, buffer, self.space);
     }
 
-    /// Lets `add` contribute to the gradient by `value`: it is given a buffer and told whether to overwrite it or to add to it.
-    pub(crate) fn contribute(&mut self, value: Value, add: impl FnOnce(&mut Self, &mut [f32], Onto)) {
+    /// Lets `add` contribute to the gradient by `value`: it is given a buffer and told whether to
+    /// overwrite it or to add to it.
+    pub(crate) fn contribute(
+        &mut self,
+        value: Value,
+        add: impl FnOnce(&mut Self, &mut [f32], Onto),
+    ) {
         if !self.plan.flows(value) {
             return;
         }
@@ -129,7 +135,11 @@ impl<'a> Run<'a> {
     }
 
     /// Lets `write` fill a buffer that is, or is added to, the gradient by `value`.
-    pub(crate) fn contribute_whole(&mut self, value: Value, write: impl FnOnce(&mut Self, &mut [f32])) {
+    pub(crate) fn contribute_whole(
+        &mut self,
+        value: Value,
+        write: impl FnOnce(&mut Self, &mut [f32]),
+    ) {
         self.contribute(value, |run, buffer, onto| match onto {
             Onto::Fresh => write(run, buffer),
             Onto::Old => {
@@ -170,7 +180,9 @@ impl<'a> Run<'a> {
         for value in layer.inputs().into_iter().chain(layer.outputs()) {
             let wanted = match self.purpose {
                 Purpose::Inference => false,
-                Purpose::Training { start } => self.plan.saved[value.0] || self.plan.maker[value.0] < start,
+                Purpose::Training { start } => {
+                    self.plan.saved[value.0] || self.plan.maker[value.0] < start
+                }
                 Purpose::Sketch { start } => self.plan.maker[value.0] < start,
             };
             if self.plan.last_reader[value.0] == index && !wanted {
@@ -184,16 +196,21 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Lets go of all that layers from `start` on left, except what parameters that also enter below still need.
+    /// Lets go of all that layers from `start` on left, except what parameters that also enter
+    /// below still need.
     pub(crate) fn forget_stretch(&mut self, start: usize) {
-        let (mut values, mut gradients) = (vec![false; self.buffers.values.len()], vec![false; self.buffers.values.len()]);
-        for (uses, _) in self.plan.uses.iter().zip(&self.plan.first_use).filter(|&(_, &first)| first < start) {
+        let (mut values, mut gradients) =
+            (vec![false; self.buffers.values.len()], vec![false; self.buffers.values.len()]);
+        for (uses, _) in
+            self.plan.uses.iter().zip(&self.plan.first_use).filter(|&(_, &first)| first < start)
+        {
             for (value, gradient) in uses.iter().map(|entry| entry.reads()) {
                 value.into_iter().for_each(|value| values[value.0] = true);
                 gradient.into_iter().for_each(|value| gradients[value.0] = true);
             }
         }
-        for value in (0..values.len()).map(Value).filter(|value| self.plan.maker[value.0] >= start) {
+        for value in (0..values.len()).map(Value).filter(|value| self.plan.maker[value.0] >= start)
+        {
             if !values[value.0] {
                 let buffer = self.lend(value);
                 self.space.give(buffer);

@@ -5,8 +5,10 @@ use tensor::outer::{Scale, Totals, to_steps};
 
 /// A sum of weighted gradients, tensor by tensor.
 ///
-/// In whole steps of a public grid it is exact: every record's share is rounded to the grid by itself, and integers are added. So the share of a record is the same, bit for bit, whatever
-/// other records there are, and the sum does not depend on how a lot is divided into micro-batches or among processes. In floating point it serves training without privacy.
+/// In whole steps of a public grid it is exact: every record's share is rounded to the grid by
+/// itself, and integers are added. So the share of a record is the same, bit for bit, whatever
+/// other records there are, and the sum does not depend on how a lot is divided into micro-batches
+/// or among processes. In floating point it serves training without privacy.
 ///
 /// The sums are private: they do not print.
 pub struct Sum {
@@ -29,7 +31,8 @@ pub enum Accumulator {
 /// How many steps of the grid a unit of a gradient has.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StepScale {
-    /// So many, a power of two, where no weighted gradient of a record has an element of [`tensor::outer::NARROW`] steps or more.
+    /// So many, a power of two, where no weighted gradient of a record has an element of
+    /// [`tensor::outer::NARROW`] steps or more.
     Narrow(f32),
     /// So many, a power of two.
     Wide(f32),
@@ -43,7 +46,8 @@ impl Accumulator {
         Self::Steps { totals: vec![0; elements], scale }
     }
 
-    /// Adds one record's gradient, times its weight. A weight of 0 adds nothing, whatever the gradient is, and a gradient that is not finite adds nothing, whatever the weight is.
+    /// Adds one record's gradient, times its weight. A weight of 0 adds nothing, whatever the
+    /// gradient is, and a gradient that is not finite adds nothing, whatever the weight is.
     ///
     /// # Panics
     /// If the gradient has another number of elements.
@@ -54,7 +58,9 @@ impl Accumulator {
         }
         let weight = f64::from(weight);
         match self {
-            Self::Float(totals) => totals.iter_mut().zip(gradient).for_each(|(total, g)| *total += weight * g),
+            Self::Float(totals) => {
+                totals.iter_mut().zip(gradient).for_each(|(total, g)| *total += weight * g)
+            }
             Self::Steps { totals, scale } => {
                 for (i, (total, g)) in totals.iter_mut().zip(gradient).enumerate() {
                     *total = total.wrapping_add(to_steps(weight * g * f64::from(scale.of(i))));
@@ -151,7 +157,8 @@ impl Sum {
 
     /// Whether it has the tensors of these parameters.
     pub fn fits(&self, params: &Params) -> bool {
-        self.tensors.len() == params.len() && self.tensors.iter().zip(params.iter()).all(|(sum, tensor)| sum.len() == tensor.len())
+        self.tensors.len() == params.len()
+            && self.tensors.iter().zip(params.iter()).all(|(sum, tensor)| sum.len() == tensor.len())
     }
 }
 
@@ -181,7 +188,8 @@ mod tests {
 
     #[test]
     fn records_are_rounded_one_by_one() {
-        let scales = [StepScale::Narrow(8.0), StepScale::Wide(8.0), StepScale::Each(vec![8.0, 2.0])];
+        let scales =
+            [StepScale::Narrow(8.0), StepScale::Wide(8.0), StepScale::Each(vec![8.0, 2.0])];
         for scale in scales {
             let mut sum = Accumulator::steps(2, scale.clone());
             for _ in 0..3 {
@@ -191,7 +199,11 @@ mod tests {
             sum.add(0.5, [0.3, f64::INFINITY].into_iter());
             // 0.15 is one step of an eighth, 0.65 five of them or one of a half.
             assert_eq!(sum.value(0), 3.0 / 8.0, "{scale:?}");
-            assert_eq!(sum.value(1), if matches!(scale, StepScale::Each(_)) { -3.0 / 2.0 } else { -15.0 / 8.0 }, "{scale:?}");
+            assert_eq!(
+                sum.value(1),
+                if matches!(scale, StepScale::Each(_)) { -3.0 / 2.0 } else { -15.0 / 8.0 },
+                "{scale:?}"
+            );
         }
     }
 

@@ -1,5 +1,6 @@
-//! Norms where Gram matrices lose them: rows that cancel each other, and numbers whose squares leave the range of f32. The norm of what an example
-//! contributes must not be larger than the norm that was seen, whatever the method.
+//! Norms where Gram matrices lose them: rows that cancel each other, and numbers whose squares
+//! leave the range of f32. The norm of what an example contributes must not be larger than the norm
+//! that was seen, whatever the method.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,13 +21,16 @@ fn network(graph: Graph, scale: impl Fn(&str) -> f32) -> (Network, Params) {
     let values = graph.specs().iter().enumerate().map(|(k, spec)| {
         let base = if spec.shape.len() == 1 && spec.name.ends_with("weight") { 1.0 } else { 0.0 };
         let scale = scale(&spec.name);
-        Array::from_fn(spec.shape.as_slice(), |i| scale * (base + 0.3 * zoo::noise(1 + 1000 * k as u64, i)))
+        Array::from_fn(spec.shape.as_slice(), |i| {
+            scale * (base + 0.3 * zoo::noise(1 + 1000 * k as u64, i))
+        })
     });
     let values = values.collect();
     Network::new(graph, values, |_| true).unwrap()
 }
 
-/// A convolution before a group norm: its output gradients sum to zero over the pixels, while its inputs may be far from zero.
+/// A convolution before a group norm: its output gradients sum to zero over the pixels, while its
+/// inputs may be far from zero.
 fn images(gain: f32) -> (Network, Params) {
     let mut build = Builder::numbers(GRID.len());
     let x = build.image(GRID);
@@ -40,7 +44,8 @@ fn images(gain: f32) -> (Network, Params) {
     network(build.finish(logits), |name| if name == "norm.weight" { gain } else { 1.0 })
 }
 
-/// Numbers of any size before a layer norm: the larger they are, the smaller the gradient that comes back.
+/// Numbers of any size before a layer norm: the larger they are, the smaller the gradient that
+/// comes back.
 fn vectors() -> (Network, Params) {
     let mut build = Builder::numbers(16);
     let x = build.features();
@@ -55,9 +60,11 @@ fn vectors() -> (Network, Params) {
 /// The largest ratio, over the tensors, of the norm of what is summed to the norm that was seen.
 fn excess(network: &mut Network, at: &Params, example: &Example, method: NormMethod) -> f64 {
     network.set_norm_method(method);
-    let seen = run(network, at, &[example], &Geometry::Identity, &Blocks::each(at.len()), |_, _| 1.0);
+    let seen =
+        run(network, at, &[example], &Geometry::Identity, &Blocks::each(at.len()), |_, _| 1.0);
     let one = |k: usize| {
-        let sum = seen.sum[k].data().iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
+        let sum =
+            seen.sum[k].data().iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
         if sum == 0.0 { 0.0 } else { sum / seen.norms[0][k] }
     };
     (0..at.len()).map(one).fold(0.0, f64::max)
@@ -67,8 +74,13 @@ fn excess(network: &mut Network, at: &Params, example: &Example, method: NormMet
 fn rows_that_cancel() {
     for offset in [0.0f32, 10.0, 255.0, 1e3, 3e3, 1e4] {
         let (mut network, at) = images(1.0);
-        for (method, seed) in METHODS.into_iter().flat_map(|method| (0..6).map(move |seed| (method, seed))) {
-            let example = Example::numbers((0..GRID.len()).map(|i| offset + zoo::noise(seed, i)).collect(), 1);
+        for (method, seed) in
+            METHODS.into_iter().flat_map(|method| (0..6).map(move |seed| (method, seed)))
+        {
+            let example = Example::numbers(
+                (0..GRID.len()).map(|i| offset + zoo::noise(seed, i)).collect(),
+                1,
+            );
             let excess = excess(&mut network, &at, &example, method);
             assert!(excess < 1.002, "{offset} {method:?}: {excess}");
         }
@@ -81,13 +93,17 @@ fn numbers_whose_squares_leave_the_range() {
         for method in METHODS {
             for gain in [1.0, 0.1, 0.01] {
                 let (mut network, at) = images(gain);
-                let example = Example::numbers((0..GRID.len()).map(|i| scale * zoo::noise(3, i)).collect(), 1);
+                let example = Example::numbers(
+                    (0..GRID.len()).map(|i| scale * zoo::noise(3, i)).collect(),
+                    1,
+                );
                 let excess = excess(&mut network, &at, &example, method);
                 assert!(excess < 1.002, "images {scale} {gain} {method:?}: {excess}");
             }
             let (mut network, at) = vectors();
             for seed in [3, 4] {
-                let example = Example::numbers((0..16).map(|i| scale * zoo::noise(seed, i)).collect(), 1);
+                let example =
+                    Example::numbers((0..16).map(|i| scale * zoo::noise(seed, i)).collect(), 1);
                 let excess = excess(&mut network, &at, &example, method);
                 assert!(excess < 1.002, "vectors {scale} {method:?}: {excess}");
             }
@@ -95,7 +111,8 @@ fn numbers_whose_squares_leave_the_range() {
     }
 }
 
-/// One word again and again: all rows are nearly the same, and in a tied table lookups and head meet in one row.
+/// One word again and again: all rows are nearly the same, and in a tied table lookups and head
+/// meet in one row.
 #[test]
 fn texts_that_repeat_themselves() {
     for tied in [true, false] {
@@ -111,11 +128,19 @@ fn texts_that_repeat_themselves() {
             tied,
         };
         for scale in [0.1, 1.0, 5.0] {
-            let (mut network, at) = network(Architecture::Gpt2(config.clone()).graph(None), |_| scale);
-            for (period, method) in [1u32, 2, 40].into_iter().flat_map(|period| METHODS.map(move |method| (period, method))) {
-                let example = Example::continuation((0..128).map(|i| 7 * (i % period) % 40).collect(), 1);
+            let (mut network, at) =
+                network(Architecture::Gpt2(config.clone()).graph(None), |_| scale);
+            for (period, method) in [1u32, 2, 40]
+                .into_iter()
+                .flat_map(|period| METHODS.map(move |method| (period, method)))
+            {
+                let example =
+                    Example::continuation((0..128).map(|i| 7 * (i % period) % 40).collect(), 1);
                 let excess = excess(&mut network, &at, &example, method);
-                assert!(excess < 1.002, "tied {tied}, scale {scale}, period {period}, {method:?}: {excess}");
+                assert!(
+                    excess < 1.002,
+                    "tied {tied}, scale {scale}, period {period}, {method:?}: {excess}"
+                );
             }
         }
     }

@@ -22,7 +22,14 @@ fn close(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-4)
 }
 
-const CAUSAL: [Kind; 6] = [Kind::Gpt2Tied, Kind::Gpt2Untied, Kind::Gpt2Lora, Kind::Llama, Kind::LlamaTied, Kind::LlamaLora];
+const CAUSAL: [Kind; 6] = [
+    Kind::Gpt2Tied,
+    Kind::Gpt2Untied,
+    Kind::Gpt2Lora,
+    Kind::Llama,
+    Kind::LlamaTied,
+    Kind::LlamaLora,
+];
 
 #[test]
 fn growing_texts_have_the_logits_of_the_whole() {
@@ -31,16 +38,22 @@ fn growing_texts_have_the_logits_of_the_whole() {
         let mut decoder = Decoder::new(&mut network, &at).unwrap();
         let vocab = decoder.vocab();
         let mut texts: Vec<Vec<u32>> = vec![vec![1, 2, 3, 4], vec![7], vec![5, 5, 9]];
-        let mut logits = decoder.start(&texts.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
+        let mut logits =
+            decoder.start(&texts.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
         for step in 0..6u32 {
             assert_eq!(decoder.lengths(), texts.iter().map(Vec::len).collect::<Vec<_>>());
             for (text, logits) in texts.iter().zip(logits.chunks_exact(vocab)) {
                 assert!(close(logits, &whole(kind, text)), "{kind:?} {text:?}");
             }
             // Texts are copied, dropped and put in another order, as beams are.
-            let parents: Vec<usize> = if step % 2 == 0 { vec![2, 0, 0, 1] } else { (0..texts.len()).collect() };
+            let parents: Vec<usize> =
+                if step % 2 == 0 { vec![2, 0, 0, 1] } else { (0..texts.len()).collect() };
             let tokens: Vec<u32> = (0..parents.len() as u32).map(|i| (3 * i + step) % 11).collect();
-            texts = parents.iter().zip(&tokens).map(|(&parent, &token)| [texts[parent].as_slice(), &[token]].concat()).collect();
+            texts = parents
+                .iter()
+                .zip(&tokens)
+                .map(|(&parent, &token)| [texts[parent].as_slice(), &[token]].concat())
+                .collect();
             logits = decoder.advance(&parents, &tokens).unwrap();
         }
         // Begun anew, nothing of the old texts is left.

@@ -1,4 +1,5 @@
-//! Logits, losses and per-example gradients of tiny random models, as `transformers` computes them (`peers/golden_models.py` makes the files).
+//! Logits, losses and per-example gradients of tiny random models, as `transformers` computes them
+//! (`peers/golden_models.py` makes the files).
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,12 +25,22 @@ impl Golden {
 
     fn floats(&self, name: &str) -> Vec<f32> {
         let all = SafeTensors::deserialize(&self.0).unwrap();
-        all.tensor(name).unwrap().data().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+        all.tensor(name)
+            .unwrap()
+            .data()
+            .chunks_exact(4)
+            .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
+            .collect()
     }
 
     fn integers(&self, name: &str) -> Vec<i64> {
         let all = SafeTensors::deserialize(&self.0).unwrap();
-        all.tensor(name).unwrap().data().chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap())).collect()
+        all.tensor(name)
+            .unwrap()
+            .data()
+            .chunks_exact(8)
+            .map(|b| i64::from_le_bytes(b.try_into().unwrap()))
+            .collect()
     }
 
     fn has(&self, name: &str) -> bool {
@@ -49,7 +60,8 @@ impl Golden {
             if self.has("labels") {
                 Example::labelled(tokens, self.integers("labels")[index] as u32)
             } else {
-                let targets = self.integers("targets")[place].iter().map(|&id| target(id)).collect();
+                let targets =
+                    self.integers("targets")[place].iter().map(|&id| target(id)).collect();
                 Example { input: Input::Tokens(tokens), target: Target::Next(targets) }
             }
         };
@@ -80,26 +92,44 @@ fn check(name: &str) {
     assert_eq!(logits.len(), expected.len(), "{name}");
     let worst = logits.iter().zip(&expected).fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));
     let scale = expected.iter().fold(0.0f32, |m, x| m.max(x.abs()));
-    assert!(worst < 2e-5 * (1.0 + scale), "{name}: logits differ by {worst}, they go up to {scale}");
+    assert!(
+        worst < 2e-5 * (1.0 + scale),
+        "{name}: logits differ by {worst}, they go up to {scale}"
+    );
 
     let references: Vec<&Example> = examples.iter().collect();
     let blocks = Blocks::each(at.len());
     let outcome = run(&mut network, &at, &references, &Geometry::Identity, &blocks, |_, _| 0.0);
     let specs = network.trainable();
     for (example, loss) in golden.floats("losses").into_iter().enumerate() {
-        assert!(close(outcome.losses[example], f64::from(loss), 1e-5, 1e-5), "{name}: loss {example}: {} {loss}", outcome.losses[example]);
+        assert!(
+            close(outcome.losses[example], f64::from(loss), 1e-5, 1e-5),
+            "{name}: loss {example}: {} {loss}",
+            outcome.losses[example]
+        );
         for (k, spec) in specs.iter().enumerate() {
             let square = f64::from(golden.floats(&format!("gradnorm2.{example}.{}", spec.name))[0]);
             let norm = outcome.norms[example][k];
-            assert!(close(norm, square.sqrt(), 1e-3, 1e-5), "{name}: norm of {} in {example}: {norm} {}", spec.name, square.sqrt());
+            assert!(
+                close(norm, square.sqrt(), 1e-3, 1e-5),
+                "{name}: norm of {} in {example}: {norm} {}",
+                spec.name,
+                square.sqrt()
+            );
         }
         if golden.has(&format!("grad.{example}.{}", specs[0].name)) {
-            let only = run(&mut network, &at, &references, &Geometry::Identity, &blocks, |i, _| f64::from(u8::from(i == example)));
+            let only = run(&mut network, &at, &references, &Geometry::Identity, &blocks, |i, _| {
+                f64::from(u8::from(i == example))
+            });
             for (k, spec) in specs.iter().enumerate() {
                 let expected = golden.floats(&format!("grad.{example}.{}", spec.name));
                 let scale = expected.iter().fold(1e-2f32, |m, x| m.max(x.abs()));
                 for (got, expected) in only.sum[k].data().iter().zip(&expected) {
-                    assert!((got - expected).abs() < 1e-4 * scale, "{name}: gradient of {} in {example}: {got} {expected}", spec.name);
+                    assert!(
+                        (got - expected).abs() < 1e-4 * scale,
+                        "{name}: gradient of {} in {example}: {got} {expected}",
+                        spec.name
+                    );
                 }
             }
         }

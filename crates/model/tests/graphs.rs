@@ -1,5 +1,6 @@
-//! Graphs that no shipped model has: values that enter one sum twice, sums that nobody reads, weights and values that several stretches share.
-//! What a builder can build must be differentiated as it stands.
+//! Graphs that no shipped model has: values that enter one sum twice, sums that nobody reads,
+//! weights and values that several stretches share. What a builder can build must be differentiated
+//! as it stands.
 
 #![allow(clippy::unwrap_used)]
 
@@ -166,7 +167,10 @@ fn gradients_are_slopes() {
                     };
                     let slope = (loss(1e-2) - loss(-1e-2)) / 2e-2;
                     let got = f64::from(gradient[k].data()[i]);
-                    assert!((slope - got).abs() < 1e-3, "{name}, {memory:?}, tensor {k}, number {i}: {slope} {got}");
+                    assert!(
+                        (slope - got).abs() < 1e-3,
+                        "{name}, {memory:?}, tensor {k}, number {i}: {slope} {got}"
+                    );
                 }
             }
         }
@@ -181,7 +185,8 @@ fn norms_and_sums_are_those_of_single_examples() {
         let examples: Vec<&Example> = examples.iter().collect();
         let alone = gradients(&mut network, &at, &examples);
         let blocks = Blocks::each(at.len());
-        let weight = |example: usize, block: usize| 0.25 + 0.5 * example as f64 - 0.125 * block as f64;
+        let weight =
+            |example: usize, block: usize| 0.25 + 0.5 * example as f64 - 0.125 * block as f64;
         for memory in [Memory::Keep, Memory::Recompute] {
             for method in [NormMethod::Ghost, NormMethod::Direct, NormMethod::Cheapest] {
                 network.set_memory(memory);
@@ -189,8 +194,14 @@ fn norms_and_sums_are_those_of_single_examples() {
                 let seen = run(&mut network, &at, &examples, &Geometry::Identity, &blocks, weight);
                 for (example, gradient) in alone.iter().enumerate() {
                     for block in 0..at.len() {
-                        let (got, expected) = (seen.norms[example][block], norm(gradient, &Geometry::Identity, &blocks, block));
-                        assert!(close(got, expected, 1e-4, 1e-6), "{name}, {memory:?}, {method:?}, tensor {block}: {got} {expected}");
+                        let (got, expected) = (
+                            seen.norms[example][block],
+                            norm(gradient, &Geometry::Identity, &blocks, block),
+                        );
+                        assert!(
+                            close(got, expected, 1e-4, 1e-6),
+                            "{name}, {memory:?}, {method:?}, tensor {block}: {got} {expected}"
+                        );
                     }
                 }
                 let expected = support::weighted(&alone, &blocks, weight);
@@ -213,7 +224,10 @@ fn the_past_does_not_matter() {
             let model::Input::Numbers(numbers) = &mut past.input else { unreachable!() };
             numbers.iter_mut().for_each(|x| *x *= scale);
             for example in [&past, &target] {
-                seen.push(run(&mut network, &at, &[example], &Geometry::Identity, &blocks, |_, _| 1.0).norms[0][0]);
+                seen.push(
+                    run(&mut network, &at, &[example], &Geometry::Identity, &blocks, |_, _| 1.0)
+                        .norms[0][0],
+                );
             }
         }
         assert!(seen[1].is_finite() && seen[1].to_bits() == seen[3].to_bits(), "{name}: {seen:?}");

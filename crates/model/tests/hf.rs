@@ -49,7 +49,10 @@ fn file(header: &str, data: &[u8]) -> Vec<u8> {
 
 /// A file with one tensor `a` of two numbers.
 fn pair(dtype: &str, data: &[u8]) -> Vec<u8> {
-    file(&format!(r#"{{"a":{{"dtype":"{dtype}","shape":[2],"data_offsets":[0,{}]}}}}"#, data.len()), data)
+    file(
+        &format!(r#"{{"a":{{"dtype":"{dtype}","shape":[2],"data_offsets":[0,{}]}}}}"#, data.len()),
+        data,
+    )
 }
 
 fn message<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
@@ -66,13 +69,19 @@ fn what_is_written_is_read() {
             let names: Vec<String> = folder::names(&dir);
             let shards = names.iter().filter(|name| name.ends_with(".safetensors")).count();
             let sharded = names.contains(&"model.safetensors.index.json".to_string());
-            assert!((shards > 1) == sharded && shards <= files && (files == 1) == (shards == 1), "{names:?}");
+            assert!(
+                (shards > 1) == sharded && shards <= files && (files == 1) == (shards == 1),
+                "{names:?}"
+            );
             assert_eq!(folder::names(dir.parent().unwrap()), ["model"]);
 
             let weights = Weights::open(&dir).unwrap();
             let mut expected = tensors();
             expected.sort_by_key(|(name, _)| *name);
-            assert_eq!(weights.names().collect::<Vec<_>>(), expected.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+            assert_eq!(
+                weights.names().collect::<Vec<_>>(),
+                expected.iter().map(|(name, _)| *name).collect::<Vec<_>>()
+            );
             for (name, array) in &expected {
                 assert!(weights.contains(name));
                 assert_eq!(weights.shape(name), Some(array.shape()));
@@ -108,11 +117,18 @@ fn another_reader_agrees() {
 #[test]
 fn one_file_is_opened_by_itself() {
     let folder = Folder::new();
-    fs::write(folder.join("x.safetensors"), pair("F64", &[0.5f64.to_le_bytes(), (-2f64).to_le_bytes()].concat())).unwrap();
+    fs::write(
+        folder.join("x.safetensors"),
+        pair("F64", &[0.5f64.to_le_bytes(), (-2f64).to_le_bytes()].concat()),
+    )
+    .unwrap();
     let weights = Weights::open(folder.join("x.safetensors")).unwrap();
     assert_eq!(weights.load("a", &[2]).unwrap().data(), [0.5, -2.0]);
     write(&folder.join("m"), &SaveOptions { shard_bytes: 0, ..Default::default() }).unwrap();
-    assert_eq!(Weights::open(folder.join("m/model.safetensors.index.json")).unwrap().names().count(), 5);
+    assert_eq!(
+        Weights::open(folder.join("m/model.safetensors.index.json")).unwrap().names().count(),
+        5
+    );
 }
 
 #[test]
@@ -126,13 +142,22 @@ fn a_tensor_that_does_not_fit_is_refused() {
     };
     let single = |a: f32, b: f32| pair("F32", &[a.to_le_bytes(), b.to_le_bytes()].concat());
     assert_eq!(load(single(1.0, 2.0), "b", &[2]), format!("{at}: there is no tensor \"b\""));
-    assert_eq!(load(single(1.0, 2.0), "a", &[2, 1]), format!("{at}: tensor \"a\" must have the shape [2, 1], got [2]"));
+    assert_eq!(
+        load(single(1.0, 2.0), "a", &[2, 1]),
+        format!("{at}: tensor \"a\" must have the shape [2, 1], got [2]")
+    );
     let wild = format!("{at}: tensor \"a\" must be finite in float32, got");
     assert_eq!(load(single(1.0, f32::NAN), "a", &[2]), format!("{wild} NaN at index 1"));
     assert_eq!(load(single(f32::NEG_INFINITY, 1.0), "a", &[2]), format!("{wild} -inf at index 0"));
     assert_eq!(load(pair("F16", &[0, 0, 0, 0x7c]), "a", &[2]), format!("{wild} inf at index 1"));
-    assert_eq!(load(pair("BF16", &[0x80, 0x7f, 0, 0]), "a", &[2]), format!("{wild} inf at index 0"));
-    assert_eq!(load(pair("F64", &[[0; 8], 1e39f64.to_le_bytes()].concat()), "a", &[2]), format!("{wild} inf at index 1"));
+    assert_eq!(
+        load(pair("BF16", &[0x80, 0x7f, 0, 0]), "a", &[2]),
+        format!("{wild} inf at index 0")
+    );
+    assert_eq!(
+        load(pair("F64", &[[0; 8], 1e39f64.to_le_bytes()].concat()), "a", &[2]),
+        format!("{wild} inf at index 1")
+    );
     let kind = format!("{at}: tensor \"a\" must be of type F32, F16, BF16 or F64, got");
     assert_eq!(load(pair("I64", &[0; 16]), "a", &[2]), format!("{kind} I64"));
     assert_eq!(load(pair("BOOL", &[0; 2]), "a", &[2]), format!("{kind} BOOL"));
@@ -159,12 +184,16 @@ fn what_no_one_asked_for_is_refused() {
         "bert.embeddings.position_ids",
         "x.rotary_emb.inv_freq",
     ];
-    save(folder.join("m"), &config(), &names.map(|name| (name, &one)), &SaveOptions::default()).unwrap();
+    save(folder.join("m"), &config(), &names.map(|name| (name, &one)), &SaveOptions::default())
+        .unwrap();
     let weights = Weights::open(folder.join("m")).unwrap();
     assert_eq!(weights.unused().collect::<Vec<_>>(), ["h.0.attn.c_attn.bias"]);
     // A tensor that could not be loaded was not used.
     weights.load("h.0.attn.c_attn.bias", &[2]).unwrap_err();
-    assert!(message(weights.all_used()).ends_with("the model has no place for 1 tensor(s): \"h.0.attn.c_attn.bias\""));
+    assert!(
+        message(weights.all_used())
+            .ends_with("the model has no place for 1 tensor(s): \"h.0.attn.c_attn.bias\"")
+    );
     weights.load("h.0.attn.c_attn.bias", &[1]).unwrap();
     weights.all_used().unwrap();
 }
@@ -173,7 +202,12 @@ fn what_no_one_asked_for_is_refused() {
 fn an_index_that_lies_is_refused() {
     let folder = Folder::new();
     let path = folder.join("model.safetensors.index.json");
-    let tensor = |name: &str| file(&format!(r#"{{"{name}":{{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}}}"#), &[0; 4]);
+    let tensor = |name: &str| {
+        file(
+            &format!(r#"{{"{name}":{{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}}}"#),
+            &[0; 4],
+        )
+    };
     for (name, holds) in [("1.safetensors", "a"), ("2.safetensors", "b"), ("3.safetensors", "a")] {
         fs::write(folder.join(name), tensor(holds)).unwrap();
     }
@@ -183,16 +217,37 @@ fn an_index_that_lies_is_refused() {
         fs::write(&path, index).unwrap();
         Weights::open(&*folder)
     };
-    assert_eq!(open(r#"{"weight_map":{"a":"1.safetensors","b":"2.safetensors"}}"#).unwrap().names().count(), 2);
+    assert_eq!(
+        open(r#"{"weight_map":{"a":"1.safetensors","b":"2.safetensors"}}"#)
+            .unwrap()
+            .names()
+            .count(),
+        2
+    );
     let absolute = folder.join("1.safetensors").display().to_string();
     let long = format!(r#"{{"weight_map":{{"a":"{}"}}}}"#, "x".repeat(3000));
     for (index, part) in [
-        (r#"{"weight_map":{"a":"1.safetensors","b":"4.safetensors"}}"#, "4.safetensors: cannot be read"),
-        (r#"{"weight_map":{"a":"1.safetensors","c":"2.safetensors"}}"#, "expected tensor \"c\" in \"2.safetensors\""),
-        (r#"{"weight_map":{"a":"2.safetensors","b":"1.safetensors"}}"#, "expected tensor \"a\" in \"2.safetensors\""),
-        (r#"{"weight_map":{"a":"1.safetensors","b":"2.safetensors","c":"3.safetensors"}}"#, "\"a\" is also in"),
+        (
+            r#"{"weight_map":{"a":"1.safetensors","b":"4.safetensors"}}"#,
+            "4.safetensors: cannot be read",
+        ),
+        (
+            r#"{"weight_map":{"a":"1.safetensors","c":"2.safetensors"}}"#,
+            "expected tensor \"c\" in \"2.safetensors\"",
+        ),
+        (
+            r#"{"weight_map":{"a":"2.safetensors","b":"1.safetensors"}}"#,
+            "expected tensor \"a\" in \"2.safetensors\"",
+        ),
+        (
+            r#"{"weight_map":{"a":"1.safetensors","b":"2.safetensors","c":"3.safetensors"}}"#,
+            "\"a\" is also in",
+        ),
         (r#"{"weight_map":{"a":"1.safetensors","a":"3.safetensors"}}"#, "\"a\" is named twice"),
-        (r#"{"weight_map":{"a":"../x.safetensors"}}"#, "in its own directory, got \"../x.safetensors\""),
+        (
+            r#"{"weight_map":{"a":"../x.safetensors"}}"#,
+            "in its own directory, got \"../x.safetensors\"",
+        ),
         (r#"{"weight_map":{"a":"sub/1.safetensors"}}"#, "in its own directory"),
         (r#"{"weight_map":{"a":"sub\\1.safetensors"}}"#, "in its own directory"),
         (r#"{"weight_map":{"a":""}}"#, "in its own directory"),
@@ -220,7 +275,10 @@ fn nothing_to_open_is_one_error() {
     assert!(message(Config::read(&*folder)).contains("config.json: cannot be read"));
     assert!(message(Weights::open(folder.join("none"))).contains("none: cannot be read"));
     fs::write(folder.join("model.safetensors"), "").unwrap();
-    assert!(message(Weights::open(&*folder)).contains("expected a safetensors file of 8 bytes or more, got 0"));
+    assert!(
+        message(Weights::open(&*folder))
+            .contains("expected a safetensors file of 8 bytes or more, got 0")
+    );
     fs::create_dir(folder.join("config.json")).unwrap();
     assert!(message(Config::read(&*folder)).contains("cannot be read"));
 }
@@ -242,15 +300,27 @@ fn an_old_model_stays_unless_told() {
     // Nor does a failure leave a trace.
     let bad = Array::from_fn([40_000], |i| if i == 39_999 { f32::NAN } else { 0.0 });
     let replace = SaveOptions { existing: Existing::Replace, ..Default::default() };
-    let error = message(save(&dir, &config(), &[("ok", &Array::zeros([3])), ("wild", &bad)], &replace));
-    assert!(error.contains("tensor \"wild\" must be finite in float32, got NaN at index 39999"), "{error}");
+    let error =
+        message(save(&dir, &config(), &[("ok", &Array::zeros([3])), ("wild", &bad)], &replace));
+    assert!(
+        error.contains("tensor \"wild\" must be finite in float32, got NaN at index 39999"),
+        "{error}"
+    );
     let half = SaveOptions { dtype: Dtype::F16, ..replace.clone() };
     let error = message(save(&dir, &config(), &[("large", &Array::from_fn([1], |_| 7e4))], &half));
     assert!(error.contains("must be finite in float16, got 70000 at index 0"), "{error}");
-    assert!(message(save(&dir, &config(), &[("a", &bad), ("a", &bad)], &replace)).contains("\"a\" twice"));
-    assert!(message(save(&dir, &config(), &[("__metadata__", &Array::zeros([1]))], &replace)).contains("twice"));
+    assert!(
+        message(save(&dir, &config(), &[("a", &bad), ("a", &bad)], &replace))
+            .contains("\"a\" twice")
+    );
+    assert!(
+        message(save(&dir, &config(), &[("__metadata__", &Array::zeros([1]))], &replace))
+            .contains("twice")
+    );
     assert_eq!(folder::contents(&dir), before);
-    assert!(message(save(folder.join("new"), &config(), &[("wild", &bad)], &replace)).contains("NaN"));
+    assert!(
+        message(save(folder.join("new"), &config(), &[("wild", &bad)], &replace)).contains("NaN")
+    );
     assert_eq!(folder::names(&folder), ["m"]);
 
     let source = folder.join("source");
@@ -260,13 +330,20 @@ fn an_old_model_stays_unless_told() {
     }
     write(&dir, &SaveOptions { tokenizer: Some(&source), ..replace.clone() }).unwrap();
     // The shards and their index are gone, and so is the other tokenizer.
-    assert_eq!(folder::names(&dir), ["config.json", "merges.txt", "model.safetensors", "notes.txt", "tokenizer.json"]);
+    assert_eq!(
+        folder::names(&dir),
+        ["config.json", "merges.txt", "model.safetensors", "notes.txt", "tokenizer.json"]
+    );
     assert_eq!(fs::read(dir.join("merges.txt")).unwrap(), b"merges.txt");
     // A directory may be its own source.
-    write(&dir, &SaveOptions { tokenizer: Some(&dir), shard_bytes: 400, ..replace.clone() }).unwrap();
+    write(&dir, &SaveOptions { tokenizer: Some(&dir), shard_bytes: 400, ..replace.clone() })
+        .unwrap();
     assert_eq!(fs::read(dir.join("tokenizer.json")).unwrap(), b"tokenizer.json");
     assert!(Weights::open(&dir).is_ok() && !dir.join("model.safetensors").exists());
-    assert!(message(write(&dir, &SaveOptions { tokenizer: Some(&folder.join("none")), ..replace })).contains("none: cannot be read"));
+    assert!(
+        message(write(&dir, &SaveOptions { tokenizer: Some(&folder.join("none")), ..replace }))
+            .contains("none: cannot be read")
+    );
     assert!(Weights::open(&dir).is_ok());
 }
 
@@ -295,7 +372,10 @@ fn golden_models_are_read() {
             assert!(array.data().iter().any(|&x| x != 0.0));
         }
         weights.all_used().unwrap();
-        assert_eq!(Config::parse(config.to_json(Dtype::F32).as_bytes(), "again").unwrap().architecture, config.architecture);
+        assert_eq!(
+            Config::parse(config.to_json(Dtype::F32).as_bytes(), "again").unwrap().architecture,
+            config.architecture
+        );
         models += 1;
     }
     assert!(models >= 7);

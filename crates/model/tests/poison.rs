@@ -13,8 +13,11 @@ use support::{difference, run};
 /// Four examples of which the second is poisoned, and parameters that make it so.
 fn poisoned(kind: Kind, at: &mut Params, tables: &[usize], poison: f32) -> Vec<Example> {
     let lengths = [(7, 2), (11, 4), (3, 0), (9, 5)];
-    let mut lot: Vec<Example> =
-        lengths.iter().zip(40..).map(|(&(length, masked), seed)| zoo::example(kind, seed, length, masked)).collect();
+    let mut lot: Vec<Example> = lengths
+        .iter()
+        .zip(40..)
+        .map(|(&(length, masked), seed)| zoo::example(kind, seed, length, masked))
+        .collect();
     for (i, example) in lot.iter_mut().enumerate() {
         match &mut example.input {
             // Token 12 is the second example's alone; its row of every table is poisoned.
@@ -51,21 +54,45 @@ fn a_poisoned_example_is_erased_in_every_memory_mode() {
                         network.set_memory(memory);
                         network.set_norm_method(method);
                         let tokens = matches!(kind, Kind::Gpt2Untied | Kind::Llama | Kind::Bert);
-                        let tables: Vec<usize> = if tokens { vec![token_table(&network)] } else { Vec::new() };
+                        let tables: Vec<usize> =
+                            if tokens { vec![token_table(&network)] } else { Vec::new() };
                         let lot = poisoned(kind, &mut at, &tables, poison);
-                        let blocks = Blocks::new((0..at.len()).map(|k| k % blocks).collect()).unwrap();
+                        let blocks =
+                            Blocks::new((0..at.len()).map(|k| k % blocks).collect()).unwrap();
                         let all: Vec<&Example> = lot.iter().collect();
                         let rest = [all[0], all[2], all[3]];
-                        let with = run(&mut network, &at, &all, &Geometry::Identity, &blocks, |_, _| 1.0);
-                        let without = run(&mut network, &at, &rest, &Geometry::Identity, &blocks, |_, _| 1.0);
+                        let with =
+                            run(&mut network, &at, &all, &Geometry::Identity, &blocks, |_, _| 1.0);
+                        let without =
+                            run(&mut network, &at, &rest, &Geometry::Identity, &blocks, |_, _| 1.0);
                         let context = format!("{kind:?} {poison} {memory:?} {method:?}");
-                        let sound = with.losses[1].is_finite() && with.norms[1].iter().all(|norm| norm.is_finite());
-                        // An infinite number may be tamed by a bounded activation, but not in the first layer's own gradient.
+                        let sound = with.losses[1].is_finite()
+                            && with.norms[1].iter().all(|norm| norm.is_finite());
+                        // An infinite number may be tamed by a bounded activation, but not in the
+                        // first layer's own gradient.
                         assert!(!sound, "{context}: the poison must be felt");
-                        assert!(without.sum.iter().all(|tensor| tensor.data().iter().all(|x| x.is_finite())), "{context}");
-                        assert!(with.sum.iter().all(|tensor| tensor.data().iter().all(|x| x.is_finite())), "{context}");
+                        assert!(
+                            without
+                                .sum
+                                .iter()
+                                .all(|tensor| tensor.data().iter().all(|x| x.is_finite())),
+                            "{context}"
+                        );
+                        assert!(
+                            with.sum
+                                .iter()
+                                .all(|tensor| tensor.data().iter().all(|x| x.is_finite())),
+                            "{context}"
+                        );
                         assert!(difference(&with.sum, &without.sum) < 1e-5, "{context}");
-                        assert!(without.sum.iter().flat_map(|tensor| tensor.data()).any(|x| x.abs() > 1e-3), "{context}");
+                        assert!(
+                            without
+                                .sum
+                                .iter()
+                                .flat_map(|tensor| tensor.data())
+                                .any(|x| x.abs() > 1e-3),
+                            "{context}"
+                        );
                         sums.push(with.sum);
                     }
                     assert!(difference(&sums[0], &sums[1]) < 1e-5, "{kind:?} {poison} {method:?}");
@@ -81,6 +108,8 @@ fn token_table(network: &model::Network) -> usize {
     network
         .trainable()
         .iter()
-        .position(|tensor| tensor.shape.len() == 2 && tensor.shape[0] == 13 && tensor.role == protocol::Role::Table)
+        .position(|tensor| {
+            tensor.shape.len() == 2 && tensor.shape[0] == 13 && tensor.role == protocol::Role::Table
+        })
         .unwrap()
 }

@@ -4,7 +4,9 @@
 
 mod support;
 
-use model::{Accumulator, Engine, Error, Example, Isolation, Network, Observed, Sum, Weights, probe};
+use model::{
+    Accumulator, Engine, Error, Example, Isolation, Network, Observed, Sum, Weights, probe,
+};
 use protocol::{Blocks, Geometry, Params, Trainable};
 use support::zoo::{self, Kind};
 
@@ -82,8 +84,9 @@ impl Engine for Wrong {
                 Fault::Loss => {
                     let mean = (0..count).map(|i| seen.loss(i)).sum::<f64>() / count as f64;
                     let losses: Vec<f64> = (0..count).map(|i| seen.loss(i) + 1e-9 * mean).collect();
-                    let squares: Vec<f64> =
-                        (0..count * seen.blocks()).map(|i| seen.norm(i / seen.blocks(), i % seen.blocks()).powi(2)).collect();
+                    let squares: Vec<f64> = (0..count * seen.blocks())
+                        .map(|i| seen.norm(i / seen.blocks(), i % seen.blocks()).powi(2))
+                        .collect();
                     weigh(&Observed::new(&losses, &squares, seen.blocks()), weights);
                 }
                 _ => weigh(seen, weights),
@@ -94,7 +97,9 @@ impl Engine for Wrong {
             Fault::Gradient => change(&mut sum[0], |i, x| if i == 0 { x + 1e-3 * last } else { x }),
             Fault::Rounding => change(&mut sum[0], |_, x| x * (1.0 + 1e-6 * examples.len() as f64)),
             Fault::Idle => change(&mut sum[0], |_, _| 0.0),
-            Fault::Size => sum.iter_mut().for_each(|sum| change(sum, |_, x| x / examples.len() as f64)),
+            Fault::Size => {
+                sum.iter_mut().for_each(|sum| change(sum, |_, x| x / examples.len() as f64))
+            }
             Fault::None | Fault::Loss | Fault::Losses => {}
         }
         Ok(())
@@ -124,7 +129,11 @@ fn a_model_that_mixes_examples_is_refused() {
             let (network, params) = zoo::network(Kind::Gpt2Tied, 1);
             let found = probe(&mut Wrong { network, fault, isolation }, &params);
             // What is felt in the last bits is let through if the engine says so, and nothing else.
-            let part = if matches!(fault, Fault::Rounding) && isolation == Isolation::UpToRounding { None } else { part };
+            let part = if matches!(fault, Fault::Rounding) && isolation == Isolation::UpToRounding {
+                None
+            } else {
+                part
+            };
             match part {
                 None => found.unwrap(),
                 Some(part) => assert!(found.unwrap_err().to_string().contains(part)),

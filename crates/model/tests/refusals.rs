@@ -1,4 +1,5 @@
-//! What a network refuses to train, what an engine refuses to measure, and what a builder refuses to build.
+//! What a network refuses to train, what an engine refuses to measure, and what a builder refuses
+//! to build.
 
 #![allow(clippy::unwrap_used)]
 
@@ -38,11 +39,14 @@ fn a_network_does_not_print_its_buffers() {
     let graph = build.finish(logits);
     let values = graph.init(0).unwrap();
     let (mut network, at) = Network::new(graph, values, |_| true).unwrap();
-    network.plain_sum(&at, &[&Example::numbers(vec![123.5, 0.0], 0)], &mut at.zeros_like()).unwrap();
+    network
+        .plain_sum(&at, &[&Example::numbers(vec![123.5, 0.0], 0)], &mut at.zeros_like())
+        .unwrap();
     assert!(!format!("{network:?}").contains("123.5"));
 }
 
-/// A norm in a tangent space is only right for a pair of the model, in the frame of its own factors.
+/// A norm in a tangent space is only right for a pair of the model, in the frame of its own
+/// factors.
 #[test]
 fn a_frame_that_is_none_of_the_models_is_refused() {
     let (mut network, at) = zoo::network(Kind::LlamaLora, 5);
@@ -52,7 +56,16 @@ fn a_frame_that_is_none_of_the_models_is_refused() {
     let mut refused = |frames: Vec<Frame>| {
         let mut sum = Sum::float(&at);
         let blocks = Blocks::flat(at.len());
-        network.weighted_sum(&at, &[&example], &Geometry::Tangent { frames }, &blocks, &mut |_, _| (), &mut sum).is_err()
+        network
+            .weighted_sum(
+                &at,
+                &[&example],
+                &Geometry::Tangent { frames },
+                &blocks,
+                &mut |_, _| (),
+                &mut sum,
+            )
+            .is_err()
     };
     assert!(!refused(vec![good.clone()]));
     assert!(refused(vec![good.clone(), good.clone()]), "twice");
@@ -68,7 +81,12 @@ fn a_frame_that_is_none_of_the_models_is_refused() {
         ("another inverse", |frame| frame.right_inverse.data_mut()[0] *= 0.0),
         ("another basis", |frame| frame.left_basis.data_mut().iter_mut().for_each(|x| *x *= 1.01)),
         ("another basis and its inverse", |frame| {
-            frame.right_basis.data_mut().iter_mut().chain(frame.right_inverse.data_mut()).for_each(|x| *x *= 2.0);
+            frame
+                .right_basis
+                .data_mut()
+                .iter_mut()
+                .chain(frame.right_inverse.data_mut())
+                .for_each(|x| *x *= 2.0);
         }),
         ("NaN", |frame| frame.left_inverse.data_mut()[1] = f32::NAN),
         ("NaN", |frame| frame.right_basis.data_mut()[1] = f32::NAN),
@@ -89,7 +107,18 @@ fn a_frame_of_vectors_is_refused() {
     let example = zoo::example(Kind::Llama, 40, 12, 2);
     let geometry = Geometry::Tangent { frames: vec![frame] };
     let mut sum = Sum::float(&at);
-    assert!(network.weighted_sum(&at, &[&example], &geometry, &Blocks::flat(at.len()), &mut |_, _| (), &mut sum).is_err());
+    assert!(
+        network
+            .weighted_sum(
+                &at,
+                &[&example],
+                &geometry,
+                &Blocks::flat(at.len()),
+                &mut |_, _| (),
+                &mut sum
+            )
+            .is_err()
+    );
 }
 
 /// Errors are read by others: they do not say what an example contains.
@@ -109,7 +138,11 @@ fn refusals_do_not_tell_what_is_in_an_example() {
 fn a_builder_refuses_what_does_not_fit() {
     let refuses = |expected: &str, build: &dyn Fn()| {
         let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(build)).unwrap_err();
-        let said = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_string())).unwrap();
+        let said = panic
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_string()))
+            .unwrap();
         assert!(said.contains(expected), "{said}");
     };
     let head = |build: &mut Builder, x: Value, width: usize| {

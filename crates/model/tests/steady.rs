@@ -14,8 +14,9 @@ fn buffers_are_reused() {
         for memory in [Memory::Keep, Memory::Recompute] {
             let (mut network, at) = zoo::network(kind, 1);
             network.set_memory(memory);
-            let lots: Vec<Vec<Example>> =
-                [1, 50].map(|seed| (seed..seed + 4).map(|seed| zoo::example(kind, seed, 12, 3)).collect()).to_vec();
+            let lots: Vec<Vec<Example>> = [1, 50]
+                .map(|seed| (seed..seed + 4).map(|seed| zoo::example(kind, seed, 12, 3)).collect())
+                .to_vec();
             let blocks = Blocks::flat(at.len());
             let mut fresh = Vec::new();
             for step in 0..6 {
@@ -42,13 +43,23 @@ fn the_allocator_agrees() {
             let mut weigh = |seen: &model::Observed<'_>, weights: &mut model::Weights| {
                 (0..seen.examples()).for_each(|example| weights.set(example, 0, 1.0));
             };
-            model::Engine::weighted_sum(network, &at, &lot, &Geometry::Identity, &Blocks::flat(at.len()), &mut weigh, sum).unwrap();
+            model::Engine::weighted_sum(
+                network,
+                &at,
+                &lot,
+                &Geometry::Identity,
+                &Blocks::flat(at.len()),
+                &mut weigh,
+                sum,
+            )
+            .unwrap();
         };
         pool.install(|| {
             step(&mut network, &mut sum);
             step(&mut network, &mut sum);
             let seen = allocation_counter::measure(|| step(&mut network, &mut sum));
-            // What comes goes again, and no more than a product's packed operands and a list or two are there at a time.
+            // What comes goes again, and no more than a product's packed operands and a list or two
+            // are there at a time.
             assert_eq!((seen.count_current, seen.bytes_current), (0, 0), "{kind:?}: {seen:?}");
             assert!(seen.count_max <= 4 && seen.bytes_max < 1 << 16, "{kind:?}: {seen:?}");
         });

@@ -1,22 +1,40 @@
-//! The accountant alone: what a run would cost, how much noise a promise needs, and what an attacker could gain.
+//! The accountant alone: what a run would cost, how much noise a promise needs, and what an
+//! attacker could gain.
 //!
 //! `cargo run --release --example accountant`
 
 #![allow(clippy::print_stdout)]
 
 use muffle::accounting::calibrate::{self, Target};
-use muffle::accounting::{Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Event, Rate, Sigma};
+use muffle::accounting::{
+    Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Event, Rate, Sigma,
+};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (rate, steps, delta) = (Rate::new(1024.0 / 42_043.0)?, 410, Delta::new(8e-6)?);
     let run = |sigma: Sigma| Ok(Composition::repeated(Event::poisson(rate, sigma), steps));
-    let target = Target { epsilon: Epsilon::new(8.0)?, delta, unit: Adjacency::AddRemove.into(), accountant: Accountant::Best };
+    let target = Target {
+        epsilon: Epsilon::new(8.0)?,
+        delta,
+        unit: Adjacency::AddRemove.into(),
+        accountant: Accountant::Best,
+    };
     let (sigma, price) = calibrate::sigma(target, run)?;
-    println!("σ = {:.4} keeps ε = {:.4} at δ = {:e}, by {}", sigma.get(), price.epsilon, price.delta, price.accountant);
+    println!(
+        "σ = {:.4} keeps ε = {:.4} at δ = {:e}, by {}",
+        sigma.get(),
+        price.epsilon,
+        price.delta,
+        price.accountant
+    );
     let cost = Cost::new(&run(sigma)?, Adjacency::AddRemove)?;
     let curve = cost.trade_off(delta)?;
     for fpr in [0.001, 0.01, 0.1] {
-        println!("wrong about {:4.1} % of the absent, right about at most {:5.1} % of the present", 100.0 * fpr, 100.0 * curve.tpr(fpr));
+        println!(
+            "wrong about {:4.1} % of the absent, right about at most {:5.1} % of the present",
+            100.0 * fpr,
+            100.0 * curve.tpr(fpr)
+        );
     }
     Ok(())
 }

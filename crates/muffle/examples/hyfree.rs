@@ -16,11 +16,19 @@ impl Watch for Rates {
         println!("{line}");
     }
     fn begun(&mut self, begun: &Begun<'_>) {
-        println!("σ = {:.4} for gradients, {:.4} for each probe of the loss", begun.plan.sigma.gradient, begun.plan.sigma.probe);
+        println!(
+            "σ = {:.4} for gradients, {:.4} for each probe of the loss",
+            begun.plan.sigma.gradient, begun.plan.sigma.probe
+        );
     }
     fn stepped(&mut self, progress: &Progress) {
         if progress.fresh {
-            println!("step {:3}: rate {:.2e}, NLL {:.4}", progress.step, progress.look.rate, progress.look.nll.unwrap_or(f64::NAN));
+            println!(
+                "step {:3}: rate {:.2e}, NLL {:.4}",
+                progress.step,
+                progress.look.rate,
+                progress.look.nll.unwrap_or(f64::NAN)
+            );
         }
     }
     fn stops(&mut self) -> bool {

@@ -1,4 +1,5 @@
-//! A model of your own, put together from layers, trained privately in memory: two moons told apart at ε = 2.
+//! A model of your own, put together from layers, trained privately in memory: two moons told apart
+//! at ε = 2.
 //!
 //! `cargo run --release --example own_model`
 
@@ -22,14 +23,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (network, params) = Network::new(graph, values, |_| true)?;
     let mut looking = network.twin();
     let config = Config::parse(
-        "[privacy]\nepsilon = 2.0\n[optimizer]\nname = \"dp-adam\"\nlearning_rate = 0.02\nclip = 1.0\n[training]\nsteps = 150\nlot_size = 200",
+        "[privacy]\nepsilon = 2.0\n[optimizer]\nname = \"dp-adam\"\nlearning_rate = 0.02\nclip = \
+         1.0\n[training]\nsteps = 150\nlot_size = 200",
     )?;
     let mut session = Session::new(&config, network, params, Records::new(moons(0, 4000)))?;
     while session.step()?.is_some() {}
 
     let public = evaluate::examples(&mut looking, session.params(), &moons(1, 1000))?;
     let promise = session.guarantee()?;
-    println!("accuracy {:.1} % at ε = {:.3}, δ = {:.1e} ({})", 100.0 * public.accuracy, promise.epsilon, promise.delta, promise.unit);
+    println!(
+        "accuracy {:.1} % at ε = {:.3}, δ = {:.1e} ({})",
+        100.0 * public.accuracy,
+        promise.epsilon,
+        promise.delta,
+        promise.unit
+    );
     Ok(())
 }
 
@@ -38,8 +46,15 @@ fn moons(part: u32, count: u32) -> Vec<Example> {
     let point = |i: u32| {
         let (class, turn) = (i % 2, (i * 37 + part * 11) % 997);
         let angle = turn as f32 / 997.0 * std::f32::consts::PI;
-        let jitter = |k: u32| ((i.wrapping_mul(2_654_435_761).wrapping_add(k * 977 + part)) % 1000) as f32 / 5000.0 - 0.1;
-        let (x, y) = if class == 0 { (angle.cos(), angle.sin()) } else { (1.0 - angle.cos(), 0.5 - angle.sin()) };
+        let jitter = |k: u32| {
+            ((i.wrapping_mul(2_654_435_761).wrapping_add(k * 977 + part)) % 1000) as f32 / 5000.0
+                - 0.1
+        };
+        let (x, y) = if class == 0 {
+            (angle.cos(), angle.sin())
+        } else {
+            (1.0 - angle.cos(), 0.5 - angle.sin())
+        };
         Example::numbers(vec![x + jitter(1), y + jitter(2)], class)
     };
     (0..count).map(point).collect()

@@ -1,7 +1,9 @@
-//! The ledger of a run as a hash chain: a charge that is removed, edited or moved changes every hash after it.
+//! The ledger of a run as a hash chain: a charge that is removed, edited or moved changes every
+//! hash after it.
 //!
-//! Entries, in order: a session for each process that worked on the run, its charges, and one closing when the run is over. With
-//! the run's id r, and ‖ for concatenation of fields of known length,
+//! Entries, in order: a session for each process that worked on the run, its charges, and one
+//! closing when the run is over. With the run's id r, and ‖ for concatenation of fields of known
+//! length,
 //!
 //! ```text
 //! h₀     = SHA-256("muffle ledger 2" ‖ r)
@@ -11,11 +13,13 @@
 //!         = r ‖ the closing as JSON                                     kind 2, the closing
 //! ```
 //!
-//! The file holds events run-length coded, and for each session after how many charges it began. All hashes follow from that and are
-//! recomputed whenever it is read. Everything in it is public: it tells of charges, not of records.
+//! The file holds events run-length coded, and for each session after how many charges it began.
+//! All hashes follow from that and are recomputed whenever it is read. Everything in it is public:
+//! it tells of charges, not of records.
 //!
-//! The chain has no secret. It shows that files belong together, not who wrote them: anyone who rewrites all of them can compute
-//! fitting hashes. A signature ([`crate::signature`]) is the answer to that.
+//! The chain has no secret. It shows that files belong together, not who wrote them: anyone who
+//! rewrites all of them can compute fitting hashes. A signature ([`crate::signature`]) is the
+//! answer to that.
 
 use crate::Failed;
 use crate::snapshot::hex;
@@ -96,7 +100,9 @@ struct Written {
 /// If the system has none to give.
 pub(crate) fn fresh_id() -> Result<String, Failed> {
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| Failed::Input(format!("the operating system gives no randomness: {error}")))?;
+    getrandom::fill(&mut bytes).map_err(|error| {
+        Failed::Input(format!("the operating system gives no randomness: {error}"))
+    })?;
     Ok(hex(&bytes))
 }
 
@@ -112,8 +118,16 @@ impl Chain {
     }
 
     fn empty(run_id: String) -> Self {
-        let head = Sha256::new().chain_update("muffle ledger 2").chain_update(&run_id).finalize().into();
-        Self { run_id, ledger: Ledger::new(), sessions: Vec::new(), closing: None, entries: 0, head }
+        let head =
+            Sha256::new().chain_update("muffle ledger 2").chain_update(&run_id).finalize().into();
+        Self {
+            run_id,
+            ledger: Ledger::new(),
+            sessions: Vec::new(),
+            closing: None,
+            entries: 0,
+            head,
+        }
     }
 
     /// From what a file says, with all hashes recomputed.
@@ -130,7 +144,11 @@ impl Chain {
             chain.close(closing)?;
         }
         if chain.head() != written.head {
-            return Err(format!("head: its entries give {}, got {:?}; an entry was changed", chain.head(), written.head));
+            return Err(format!(
+                "head: its entries give {}, got {:?}; an entry was changed",
+                chain.head(),
+                written.head
+            ));
         }
         Ok(chain)
     }
@@ -138,11 +156,19 @@ impl Chain {
     /// From its parts, without a closing.
     ///
     /// # Errors
-    /// If a session does not start from the head that the entries before it give, or an id is malformed.
-    pub fn rebuild(run_id: &str, events: &Composition, sessions: &[SessionEntry]) -> Result<Self, String> {
+    /// If a session does not start from the head that the entries before it give, or an id is
+    /// malformed.
+    pub fn rebuild(
+        run_id: &str,
+        events: &Composition,
+        sessions: &[SessionEntry],
+    ) -> Result<Self, String> {
         check_id("run_id", run_id)?;
         if events.len() > MOST_CHARGES {
-            return Err(format!("events: expected at most {MOST_CHARGES} charges, got {}", events.len()));
+            return Err(format!(
+                "events: expected at most {MOST_CHARGES} charges, got {}",
+                events.len()
+            ));
         }
         let mut chain = Self::empty(run_id.into());
         let mut sessions = sessions.iter().peekable();
@@ -152,7 +178,8 @@ impl Chain {
                 while let Some(entry) = sessions.next_if(|entry| entry.charges <= chain.charges()) {
                     chain.resume_session(entry)?;
                 }
-                let until = sessions.peek().map_or(u64::MAX, |entry| entry.charges - chain.charges());
+                let until =
+                    sessions.peek().map_or(u64::MAX, |entry| entry.charges - chain.charges());
                 chain.charge_times(event, left.min(until))?;
                 left -= left.min(until);
             }
@@ -168,11 +195,17 @@ impl Chain {
     fn resume_session(&mut self, entry: &SessionEntry) -> Result<(), String> {
         check_id("session id", &entry.id)?;
         if entry.charges != self.charges() {
-            return Err(format!("session {}: expected at most {} charges before it, got {}", entry.id, self.charges(), entry.charges));
+            return Err(format!(
+                "session {}: expected at most {} charges before it, got {}",
+                entry.id,
+                self.charges(),
+                entry.charges
+            ));
         }
         if entry.from != self.head() {
             return Err(format!(
-                "session {}: the entries before it give the head {}, it started from {:?}; an entry was changed",
+                "session {}: the entries before it give the head {}, it started from {:?}; an \
+                 entry was changed",
                 entry.id,
                 self.head(),
                 entry.from
@@ -192,7 +225,9 @@ impl Chain {
     /// If the system gives no randomness, or the run is over.
     pub fn begin_session(&mut self) -> Result<(), Failed> {
         if self.closing.is_some() {
-            return Err(Failed::Input("ledger.json: the run is over; no process can work on it".into()));
+            return Err(Failed::Input(
+                "ledger.json: the run is over; no process can work on it".into(),
+            ));
         }
         let entry = SessionEntry { id: fresh_id()?, charges: self.charges(), from: self.head() };
         self.resume_session(&entry).map_err(Failed::Input)
@@ -214,7 +249,11 @@ impl Chain {
         let (event, _) = spent.events().runs().last().ok_or("expected a charge, got none")?;
         self.charge(event)?;
         if self.ledger() != spent {
-            return Err(format!("expected one charge more than the {} in the ledger, got {}", self.charges() - 1, spent.events().len()));
+            return Err(format!(
+                "expected one charge more than the {} in the ledger, got {}",
+                self.charges() - 1,
+                spent.events().len()
+            ));
         }
         Ok(())
     }
@@ -226,9 +265,13 @@ impl Chain {
         if self.charges().checked_add(count).is_none_or(|sum| sum > MOST_CHARGES) {
             return Err(format!("expected at most {MOST_CHARGES} charges, got more"));
         }
-        let session = self.sessions.last().ok_or("sessions: expected one before the first charge, got none")?;
+        let session = self
+            .sessions
+            .last()
+            .ok_or("sessions: expected one before the first charge, got none")?;
         let event_text = serde_json::to_string(event).map_err(|error| error.to_string())?;
-        let content: [u8; 32] = self.content().chain_update(&session.id).chain_update(event_text).finalize().into();
+        let content: [u8; 32] =
+            self.content().chain_update(&session.id).chain_update(event_text).finalize().into();
         (0..count).for_each(|_| self.extend_by(1, content));
         self.ledger.charge(event.clone(), count).map_err(|error| error.to_string())
     }
@@ -250,14 +293,19 @@ impl Chain {
     /// Whether a position is one of this chain.
     ///
     /// # Errors
-    /// If the chain is of another run, ends before it, or has another hash there. The line begins with `whose`.
+    /// If the chain is of another run, ends before it, or has another hash there. The line begins
+    /// with `whose`.
     pub fn check(&self, mark: &Mark, whose: &str) -> Result<(), String> {
         if mark.run_id != self.run_id {
-            return Err(format!("{whose}: expected the run {}, got {}; files of two runs were mixed", self.run_id, mark.run_id));
+            return Err(format!(
+                "{whose}: expected the run {}, got {}; files of two runs were mixed",
+                self.run_id, mark.run_id
+            ));
         }
         if mark.entries > self.entries || mark.charges > self.charges() {
             return Err(format!(
-                "the ledger has {} charges, {whose} knows of {}: an old ledger was put in its place",
+                "the ledger has {} charges, {whose} knows of {}: an old ledger was put in its \
+                 place",
                 self.charges(),
                 mark.charges
             ));
@@ -265,7 +313,8 @@ impl Chain {
         match self.mark_at(mark.entries) == Some(mark.clone()) {
             true => Ok(()),
             false => Err(format!(
-                "the ledger's first {} charges are not those that {whose} knows of: an entry was changed, or this is the ledger of another copy of the run",
+                "the ledger's first {} charges are not those that {whose} knows of: an entry was \
+                 changed, or this is the ledger of another copy of the run",
                 mark.charges
             )),
         }
@@ -278,8 +327,13 @@ impl Chain {
         }
         // The sessions and charges that were there by then.
         let before = |entry: &&SessionEntry, index: usize| entry.charges + (index as u64) < entries;
-        let sessions: Vec<SessionEntry> =
-            self.sessions.iter().enumerate().filter(|(index, entry)| before(entry, *index)).map(|(_, entry)| entry.clone()).collect();
+        let sessions: Vec<SessionEntry> = self
+            .sessions
+            .iter()
+            .enumerate()
+            .filter(|(index, entry)| before(entry, *index))
+            .map(|(_, entry)| entry.clone())
+            .collect();
         let charges = entries.checked_sub(sessions.len() as u64)?;
         if charges > self.charges() || sessions.is_empty() {
             return None;
@@ -302,8 +356,11 @@ impl Chain {
 
     fn extend_by(&mut self, kind: u8, content: [u8; 32]) {
         self.entries += 1;
-        let hash =
-            Sha256::new().chain_update(self.head).chain_update([kind]).chain_update(self.entries.to_le_bytes()).chain_update(content);
+        let hash = Sha256::new()
+            .chain_update(self.head)
+            .chain_update([kind])
+            .chain_update(self.entries.to_le_bytes())
+            .chain_update(content);
         self.head = hash.finalize().into();
     }
 
@@ -339,7 +396,12 @@ impl Chain {
 
     /// The position of its last entry.
     pub fn mark(&self) -> Mark {
-        Mark { run_id: self.run_id.clone(), entries: self.entries, charges: self.charges(), head: self.head() }
+        Mark {
+            run_id: self.run_id.clone(),
+            entries: self.entries,
+            charges: self.charges(),
+            head: self.head(),
+        }
     }
 
     /// As text, for `ledger.json`.
@@ -377,10 +439,15 @@ mod tests {
     }
 
     fn closing() -> Closing {
-        Closing { weights_sha256: vec![("w".into(), "00".into())], config_sha256: "11".into(), statement_sha256: "22".into() }
+        Closing {
+            weights_sha256: vec![("w".into(), "00".into())],
+            config_sha256: "11".into(),
+            statement_sha256: "22".into(),
+        }
     }
 
-    /// Two sessions without a charge between them, two kinds of charges, a session after the last charge.
+    /// Two sessions without a charge between them, two kinds of charges, a session after the last
+    /// charge.
     fn chain() -> Chain {
         let mut chain = Chain::new().unwrap();
         (0..3).for_each(|_| chain.charge(&event(1.0)).unwrap());
@@ -400,10 +467,18 @@ mod tests {
     fn written_and_read_it_is_the_same_and_short() {
         let mut chain = chain();
         assert_eq!(Chain::parse(&chain.to_text().unwrap()).unwrap(), chain);
-        assert_eq!(value(&chain)["events"].as_array().unwrap().len(), 2, "charges of several sessions are coded as one run");
+        assert_eq!(
+            value(&chain)["events"].as_array().unwrap().len(),
+            2,
+            "charges of several sessions are coded as one run"
+        );
         chain.close(closing()).unwrap();
         assert_eq!(Chain::parse(&chain.to_text().unwrap()).unwrap(), chain);
-        assert!(chain.charge(&event(1.0)).is_err() && chain.begin_session().is_err() && chain.close(closing()).is_err());
+        assert!(
+            chain.charge(&event(1.0)).is_err()
+                && chain.begin_session().is_err()
+                && chain.close(closing()).is_err()
+        );
         let mut long = Chain::new().unwrap();
         let empty = long.to_text().unwrap().len();
         (0..5000).for_each(|_| long.charge(&event(1.0)).unwrap());
@@ -416,7 +491,11 @@ mod tests {
         let chain = chain();
         let sha = |parts: &[&[u8]]| -> Vec<u8> { Sha256::digest(parts.concat()).to_vec() };
         let run = chain.run_id().as_bytes();
-        let text = |sigma: f64| format!(r#"{{"gaussian":{{"lots":{{"poisson":{{"rate":0.25}}}},"release":[[{sigma:.1},1]]}}}}"#);
+        let text = |sigma: f64| {
+            format!(
+                r#"{{"gaussian":{{"lots":{{"poisson":{{"rate":0.25}}}},"release":[[{sigma:.1},1]]}}}}"#
+            )
+        };
         let mut head = sha(&[b"muffle ledger 2", run]);
         let mut entry = 0u64;
         let mut extend = |kind: u8, content: Vec<u8>| {
@@ -424,7 +503,8 @@ mod tests {
             head = sha(&[&head, &[kind], &entry.to_le_bytes(), &content]);
             head.clone()
         };
-        let ids: Vec<&[u8]> = chain.sessions().iter().map(|session| session.id.as_bytes()).collect();
+        let ids: Vec<&[u8]> =
+            chain.sessions().iter().map(|session| session.id.as_bytes()).collect();
         let (one, two, mut last) = (text(1.0), text(2.0), Vec::new());
         for (kind, session, event) in [
             (0, 0, ""),
@@ -473,7 +553,10 @@ mod tests {
                 refused(&|v| drop(v["sessions"].as_array_mut().unwrap().remove(index)));
                 refused(&|v| v["sessions"][index]["id"] = json!("0".repeat(32)));
                 refused(&|v| v["sessions"][index]["from"] = json!("0".repeat(64)));
-                refused(&|v| v["sessions"][index]["charges"] = json!(whole["sessions"][index]["charges"].as_u64().unwrap() + 1));
+                refused(&|v| {
+                    v["sessions"][index]["charges"] =
+                        json!(whole["sessions"][index]["charges"].as_u64().unwrap() + 1)
+                });
             }
             refused(&|v| v["sessions"] = json!([]));
             refused(&|v| v["sessions"].as_array_mut().unwrap().swap(1, 2));
@@ -488,7 +571,8 @@ mod tests {
         }
     }
 
-    /// A position of the chain is recognised at every entry; one of a chain that was cut, or went another way, is not.
+    /// A position of the chain is recognised at every entry; one of a chain that was cut, or went
+    /// another way, is not.
     #[test]
     fn positions_are_recognised() {
         let mut chain = Chain::new().unwrap();
@@ -506,7 +590,11 @@ mod tests {
         }
         for (index, (_, mark)) in marks.iter().enumerate() {
             for (later, (known, _)) in marks.iter().enumerate() {
-                assert_eq!(known.check(mark, "the checkpoint").is_ok(), index <= later, "{index} {later}");
+                assert_eq!(
+                    known.check(mark, "the checkpoint").is_ok(),
+                    index <= later,
+                    "{index} {later}"
+                );
             }
             let other = Mark { head: "0".repeat(64), ..mark.clone() };
             assert!(chain.check(&other, "the checkpoint").unwrap_err().contains("another copy"));
@@ -523,7 +611,16 @@ mod tests {
         }
         assert_eq!(a.ledger(), b.ledger());
         assert_ne!(a.head(), b.head());
-        assert!(a.check(&b.mark(), "the checkpoint").is_err() && b.check(&a.mark(), "the checkpoint").is_err());
-        assert!(marks[1].0.check(&marks[3].1, "the mark").unwrap_err().contains("1 charges, the mark knows of 2: an old ledger"));
+        assert!(
+            a.check(&b.mark(), "the checkpoint").is_err()
+                && b.check(&a.mark(), "the checkpoint").is_err()
+        );
+        assert!(
+            marks[1]
+                .0
+                .check(&marks[3].1, "the mark")
+                .unwrap_err()
+                .contains("1 charges, the mark knows of 2: an old ledger")
+        );
     }
 }

@@ -17,21 +17,28 @@ pub struct Panel {
 
 impl Panel {
     fn finite(&self) -> Vec<(f64, f64)> {
-        self.points.iter().copied().filter(|(x, y)| *x > 0.0 && x.is_finite() && y.is_finite()).collect()
+        self.points
+            .iter()
+            .copied()
+            .filter(|(x, y)| *x > 0.0 && x.is_finite() && y.is_finite())
+            .collect()
     }
 
     /// The ranges of ln x and y; y from 0, so that heights can be compared.
     fn ranges(&self) -> Option<([f64; 2], [f64; 2])> {
         let points = self.finite();
         let xs = points.iter().map(|p| p.0.ln());
-        let (low, high) = (xs.clone().fold(f64::INFINITY, f64::min), xs.fold(f64::NEG_INFINITY, f64::max));
+        let (low, high) =
+            (xs.clone().fold(f64::INFINITY, f64::min), xs.fold(f64::NEG_INFINITY, f64::max));
         let top = points.iter().map(|p| p.1).fold(0.0, f64::max);
         (points.len() > 1 && high > low && top > 0.0).then_some(([low, high], [0.0, 1.08 * top]))
     }
 
     /// A sketch in characters, `width` by `height` without the axes.
     pub fn sketch(&self, width: usize, height: usize) -> String {
-        let Some(([x0, x1], [_, top])) = self.ranges() else { return format!("{}: nothing to draw\n", self.y_label) };
+        let Some(([x0, x1], [_, top])) = self.ranges() else {
+            return format!("{}: nothing to draw\n", self.y_label);
+        };
         let points = self.finite();
         let mut grid = vec![vec![' '; width]; height];
         let column = |x: f64| (((x.ln() - x0) / (x1 - x0)) * (width - 1) as f64).round() as usize;
@@ -58,8 +65,17 @@ impl Panel {
         }
         let _ = writeln!(text, "{:>9} └{}", "", "─".repeat(width));
         let (left, right) = (tick(x0.exp()), tick(x1.exp()));
-        let gap = width.saturating_sub(left.chars().count() + right.chars().count() + self.x_label.chars().count()) / 2;
-        let _ = writeln!(text, "{:>11}{left}{}{}{}{right}", "", " ".repeat(gap), self.x_label, " ".repeat(gap));
+        let gap = width.saturating_sub(
+            left.chars().count() + right.chars().count() + self.x_label.chars().count(),
+        ) / 2;
+        let _ = writeln!(
+            text,
+            "{:>11}{left}{}{}{}{right}",
+            "",
+            " ".repeat(gap),
+            self.x_label,
+            " ".repeat(gap)
+        );
         text
     }
 }
@@ -70,9 +86,12 @@ pub fn svg(title: &str, panels: &[Panel]) -> String {
     let width = w * panels.len().max(1) as f64 + 30.0;
     let height = h + top + bottom;
     let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"system-ui, sans-serif\" font-size=\"12\">\n\
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
+         font-family=\"system-ui, sans-serif\" font-size=\"12\">\n\
          <style>\n\
-         .paper{{fill:#fff}} .ink{{fill:#1c1e21}} .soft{{fill:#5b616b}} .grid{{stroke:#d9dce1}} .curve{{stroke:#2a6fdb;fill:none;stroke-width:2}} .dot{{fill:#2a6fdb}} .mark{{fill:#d9480f}}\n\
+         .paper{{fill:#fff}} .ink{{fill:#1c1e21}} .soft{{fill:#5b616b}} .grid{{stroke:#d9dce1}} \
+         .curve{{stroke:#2a6fdb;fill:none;stroke-width:2}} .dot{{fill:#2a6fdb}} \
+         .mark{{fill:#d9480f}}\n\
          @media (prefers-color-scheme: dark) {{ .paper{{fill:#16181c}} .ink{{fill:#e8eaed}} .soft{{fill:#a2a8b3}} .grid{{stroke:#33373e}} .curve{{stroke:#7fb0ff}} .dot{{fill:#7fb0ff}} .mark{{fill:#ff9a5c}} }}\n\
          </style>\n\
          <rect class=\"paper\" width=\"{width}\" height=\"{height}\"/>\n\
@@ -82,9 +101,18 @@ pub fn svg(title: &str, panels: &[Panel]) -> String {
     for (i, panel) in panels.iter().enumerate() {
         let x_origin = i as f64 * w + left + 8.0;
         let plot = w - left - 16.0;
-        let _ = writeln!(out, "<text class=\"soft\" x=\"{x_origin}\" y=\"{}\">{}</text>", top - 4.0, escape(&panel.y_label));
+        let _ = writeln!(
+            out,
+            "<text class=\"soft\" x=\"{x_origin}\" y=\"{}\">{}</text>",
+            top - 4.0,
+            escape(&panel.y_label)
+        );
         let Some(([x0, x1], [_, y1])) = panel.ranges() else {
-            let _ = writeln!(out, "<text class=\"soft\" x=\"{x_origin}\" y=\"{}\">nothing to draw</text>", top + h / 2.0);
+            let _ = writeln!(
+                out,
+                "<text class=\"soft\" x=\"{x_origin}\" y=\"{}\">nothing to draw</text>",
+                top + h / 2.0
+            );
             continue;
         };
         let px = |x: f64| x_origin + plot * (x.ln() - x0) / (x1 - x0);
@@ -93,7 +121,9 @@ pub fn svg(title: &str, panels: &[Panel]) -> String {
             let y = y1 * k as f64 / 4.0;
             let _ = writeln!(
                 out,
-                "<line class=\"grid\" x1=\"{x_origin}\" x2=\"{}\" y1=\"{1:.1}\" y2=\"{1:.1}\"/><text class=\"soft\" x=\"{2}\" y=\"{3:.1}\" text-anchor=\"end\">{4}</text>",
+                "<line class=\"grid\" x1=\"{x_origin}\" x2=\"{}\" y1=\"{1:.1}\" \
+                 y2=\"{1:.1}\"/><text class=\"soft\" x=\"{2}\" y=\"{3:.1}\" \
+                 text-anchor=\"end\">{4}</text>",
                 x_origin + plot,
                 py(y),
                 x_origin - 6.0,
@@ -102,13 +132,15 @@ pub fn svg(title: &str, panels: &[Panel]) -> String {
             );
         }
         let points = panel.finite();
-        let path: Vec<String> = points.iter().map(|(x, y)| format!("{:.1},{:.1}", px(*x), py(*y))).collect();
+        let path: Vec<String> =
+            points.iter().map(|(x, y)| format!("{:.1},{:.1}", px(*x), py(*y))).collect();
         let _ = writeln!(out, "<polyline class=\"curve\" points=\"{}\"/>", path.join(" "));
         for (k, &(x, y)) in points.iter().enumerate() {
             let class = if panel.mark == Some(x) { "mark" } else { "dot" };
             let _ = writeln!(
                 out,
-                "<circle class=\"{class}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"3.5\"><title>{} : {}</title></circle>",
+                "<circle class=\"{class}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"3.5\"><title>{} : \
+                 {}</title></circle>",
                 px(x),
                 py(y),
                 tick(x),

@@ -1,6 +1,8 @@
-//! Several optimizers, several times each, on the same data at the same ε: the table (mean ± sample standard deviation) and the curves.
+//! Several optimizers, several times each, on the same data at the same ε: the table (mean ± sample
+//! standard deviation) and the curves.
 //!
-//! Every run has a folder of its own and its own guarantee. All of them together have spent more: that is priced too.
+//! Every run has a folder of its own and its own guarantee. All of them together have spent more:
+//! that is priced too.
 
 use crate::config::{Auto, Config, FoundBy, Publicity, Rate};
 use crate::digits::{up, up_e};
@@ -67,15 +69,19 @@ const FIGURES: [(&str, &str, usize); 5] = [
 ];
 
 impl Comparison {
-    /// Makes the runs that are not there yet, finishes those that were interrupted, and writes the tables.
+    /// Makes the runs that are not there yet, finishes those that were interrupted, and writes the
+    /// tables.
     ///
     /// # Errors
     /// If a run fails, or it was asked to stop.
     pub fn run(&self, out: &Path, watch: &mut dyn Watch) -> Result<Compared, Failed> {
         if self.config.privacy.seed.is_some() {
-            return Err(Failed::Input("privacy.seed: several runs with the same noise are not several runs".into()));
+            return Err(Failed::Input(
+                "privacy.seed: several runs with the same noise are not several runs".into(),
+            ));
         }
-        let configs = self.optimizers.iter().map(|name| self.of(name)).collect::<Result<Vec<_>, _>>()?;
+        let configs =
+            self.optimizers.iter().map(|name| self.of(name)).collect::<Result<Vec<_>, _>>()?;
         std::fs::create_dir_all(out).map_err(Failed::at(out))?;
         self.same_as_before(out, &configs)?;
         let mut runs = Vec::new();
@@ -86,7 +92,8 @@ impl Comparison {
                 let mut config = config.clone();
                 config.model.seed = seed;
                 if crate::resume::is_complete(&folder) {
-                    // Opened, it removes what an interruption at its very end may have left of the sealed part.
+                    // Opened, it removes what an interruption at its very end may have left of the
+                    // sealed part.
                     Folder::open(&folder)?;
                     watch.said("there already");
                 } else if folder.join("config.toml").is_file() {
@@ -154,9 +161,18 @@ impl Single {
             seed,
             folder: folder.into(),
             epsilon: statement.epsilon,
-            figures: FIGURES.iter().filter_map(|(key, _, _)| Some((*key, result["metrics"][*key].as_f64()?))).collect(),
-            curve: history::read(&run, u64::MAX)?.iter().filter_map(|look| Some((look.step as f64, look.nll?))).collect(),
-            spent: Spent { promise: statement.unit.zip(statement.delta).filter(|_| statement.private), ledger: statement.ledger },
+            figures: FIGURES
+                .iter()
+                .filter_map(|(key, _, _)| Some((*key, result["metrics"][*key].as_f64()?)))
+                .collect(),
+            curve: history::read(&run, u64::MAX)?
+                .iter()
+                .filter_map(|look| Some((look.step as f64, look.nll?)))
+                .collect(),
+            spent: Spent {
+                promise: statement.unit.zip(statement.delta).filter(|_| statement.private),
+                ledger: statement.ledger,
+            },
         })
     }
 
@@ -199,11 +215,15 @@ impl Compared {
 
     /// The largest of its runs; none if one of them has no guarantee.
     fn epsilon(&self, optimizer: &str) -> Option<f64> {
-        self.of(optimizer).map(|single| single.epsilon).try_fold(0.0f64, |most, epsilon| Some(most.max(epsilon?)))
+        self.of(optimizer)
+            .map(|single| single.epsilon)
+            .try_fold(0.0f64, |most, epsilon| Some(most.max(epsilon?)))
     }
 
     fn summary(&self, optimizer: &str, key: &str) -> Option<(f64, Option<f64>)> {
-        mean_and_deviation(&self.of(optimizer).filter_map(|single| single.figure(key)).collect::<Vec<_>>())
+        mean_and_deviation(
+            &self.of(optimizer).filter_map(|single| single.figure(key)).collect::<Vec<_>>(),
+        )
     }
 
     /// A row for each optimizer.
@@ -223,8 +243,15 @@ impl Compared {
 
     /// The table as Markdown: the best mean of each column in bold.
     pub fn markdown(&self) -> String {
-        let present: Vec<_> = FIGURES.iter().filter(|(key, _, _)| self.runs.iter().any(|single| single.figure(key).is_some())).collect();
-        let marked = if self.publicity == Publicity::Private { " (NON-PRIVATE: people outside the guarantee)" } else { "" };
+        let present: Vec<_> = FIGURES
+            .iter()
+            .filter(|(key, _, _)| self.runs.iter().any(|single| single.figure(key).is_some()))
+            .collect();
+        let marked = if self.publicity == Publicity::Private {
+            " (NON-PRIVATE: people outside the guarantee)"
+        } else {
+            ""
+        };
         let mut text = format!(
             "Mean ± sample standard deviation over {} runs{marked}.\n\n| optimizer | ε |",
             self.runs.len() / self.optimizers().len().max(1)
@@ -236,13 +263,21 @@ impl Compared {
             text += &format!("| {optimizer} | {epsilon} |");
             for (key, title, digits) in &present {
                 let best = |better: &dyn Fn(f64, f64) -> bool, own: f64| {
-                    self.optimizers().iter().filter_map(|other| self.summary(other, key)).all(|(mean, _)| !better(mean, own))
+                    self.optimizers()
+                        .iter()
+                        .filter_map(|other| self.summary(other, key))
+                        .all(|(mean, _)| !better(mean, own))
                 };
                 text += &match self.summary(optimizer, key) {
                     None => " – |".into(),
                     Some((mean, deviation)) => {
-                        let wins = if title.ends_with('↓') { best(&|a, b| a < b, mean) } else { best(&|a, b| a > b, mean) };
-                        let spread = deviation.map_or(String::new(), |deviation| format!(" ± {deviation:.digits$}"));
+                        let wins = if title.ends_with('↓') {
+                            best(&|a, b| a < b, mean)
+                        } else {
+                            best(&|a, b| a > b, mean)
+                        };
+                        let spread = deviation
+                            .map_or(String::new(), |deviation| format!(" ± {deviation:.digits$}"));
                         let cell = format!("{mean:.digits$}{spread}");
                         if wins { format!(" **{cell}** |") } else { format!(" {cell} |") }
                     }
@@ -252,11 +287,15 @@ impl Compared {
         }
         text += &match self.together {
             Some(total) => format!(
-                "\nEvery run keeps its own promise. Whoever sees all of them sees what was bought for ε = {} at δ = {} together; choosing one of them by figures on people's data is not free either.\n",
+                "\nEvery run keeps its own promise. Whoever sees all of them sees what was bought \
+                 for ε = {} at δ = {} together; choosing one of them by figures on people's data \
+                 is not free either.\n",
                 up(total.epsilon, 2),
                 up_e(total.delta)
             ),
-            None => "\nNot all of these runs have a guarantee that can be added up: whoever sees all of them may see everything.\n".into(),
+            None => "\nNot all of these runs have a guarantee that can be added up: whoever sees \
+                all of them may see everything.\n"
+                .into(),
         };
         text
     }
@@ -274,7 +313,9 @@ impl Compared {
                 marked(self.publicity),
                 single.epsilon.map_or("inf".into(), |epsilon| epsilon.to_string())
             );
-            FIGURES.iter().for_each(|(key, _, _)| text += &single.figure(key).map_or(",".into(), |value| format!(",{value}")));
+            FIGURES.iter().for_each(|(key, _, _)| {
+                text += &single.figure(key).map_or(",".into(), |value| format!(",{value}"))
+            });
             text.push('\n');
         }
         text
@@ -284,7 +325,10 @@ impl Compared {
     pub fn plot(&self) -> Plot {
         let series = |optimizer: &&str| {
             let curves: Vec<&Single> = self.of(optimizer).collect();
-            let steps: Vec<f64> = curves.first().map(|single| single.curve.iter().map(|point| point.0).collect()).unwrap_or_default();
+            let steps: Vec<f64> = curves
+                .first()
+                .map(|single| single.curve.iter().map(|point| point.0).collect())
+                .unwrap_or_default();
             let at = |step: f64| {
                 curves
                     .iter()
@@ -292,8 +336,10 @@ impl Compared {
                     .map(|point| point.1)
                     .collect::<Vec<_>>()
             };
-            let summaries: Vec<(f64, (f64, Option<f64>))> =
-                steps.iter().filter_map(|&step| Some((step, mean_and_deviation(&at(step))?))).collect();
+            let summaries: Vec<(f64, (f64, Option<f64>))> = steps
+                .iter()
+                .filter_map(|&step| Some((step, mean_and_deviation(&at(step))?)))
+                .collect();
             Series {
                 name: (*optimizer).into(),
                 points: summaries.iter().map(|(step, (mean, _))| (*step, *mean)).collect(),
@@ -331,7 +377,10 @@ mod tests {
     fn the_deviation_is_that_of_a_sample() {
         // Table 1 of Kim and Fan (2026), DP-Adam: 0.4961 ± 0.0028 from the seeds of their Table 4.
         let (mean, deviation) = mean_and_deviation(&[0.497869, 0.492847, 0.497539]).unwrap();
-        assert_eq!((format!("{mean:.4}"), format!("{:.4}", deviation.unwrap())), ("0.4961".into(), "0.0028".into()));
+        assert_eq!(
+            (format!("{mean:.4}"), format!("{:.4}", deviation.unwrap())),
+            ("0.4961".into(), "0.0028".into())
+        );
         assert_eq!(mean_and_deviation(&[2.0]), Some((2.0, None)));
         assert_eq!(mean_and_deviation(&[]), None);
     }
@@ -351,11 +400,20 @@ mod tests {
 
     #[test]
     fn tables_and_curves() {
-        let runs = vec![single("a", 0, 1.0), single("a", 1, 2.0), single("b", 0, 3.0), single("b", 1, 3.0)];
+        let runs = vec![
+            single("a", 0, 1.0),
+            single("a", 1, 2.0),
+            single("b", 0, 3.0),
+            single("b", 1, 3.0),
+        ];
         let compared = Compared { runs, together: None, publicity: Publicity::Private };
         let text = compared.markdown();
         assert!(text.contains("| a | 8.000 | **1.5000 ± 0.7071** | 15.00 ± 7.07 |"), "{text}");
-        assert!(text.contains("| b | 8.000 | 3.0000 ± 0.0000 | **30.00 ± 0.00** |") && text.contains("NON-PRIVATE"), "{text}");
+        assert!(
+            text.contains("| b | 8.000 | 3.0000 ± 0.0000 | **30.00 ± 0.00** |")
+                && text.contains("NON-PRIVATE"),
+            "{text}"
+        );
         assert_eq!(compared.csv().lines().nth(2), Some("a,1,NON-PRIVATE,7.9991,2,,,20,"));
         let plot = compared.plot();
         assert_eq!(plot.series[0].points, [(0.0, 3.0), (10.0, 1.5)]);

@@ -1,19 +1,24 @@
-//! A small table-to-text corpus: the volunteers of a repair workshop, made by a grammar written for this project.
+//! A small table-to-text corpus: the volunteers of a repair workshop, made by a grammar written for
+//! this project.
 //!
-//! A pair is a row of a table and one or two sentences that say all of it and nothing else about the person. The rows are
-//! about people, because that is the kind of data private training is for; the people and the facts are made up.
+//! A pair is a row of a table and one or two sentences that say all of it and nothing else about
+//! the person. The rows are about people, because that is the kind of data private training is for;
+//! the people and the facts are made up.
 //!
-//! The grammar works in three steps: draw the facts; draw a plan and a voice; put the facts into words, where a fact is taken
-//! out of the row as it is said, so that none is said twice and what is left goes into the last sentence. One voice chooses
-//! the words of all slots, so the plan is most of what the source leaves open.
+//! The grammar works in three steps: draw the facts; draw a plan and a voice; put the facts into
+//! words, where a fact is taken out of the row as it is said, so that none is said twice and what
+//! is left goes into the last sentence. One voice chooses the words of all slots, so the plan is
+//! most of what the source leaves open.
 //!
-//! The randomness is public: a counter run through splitmix64 (Steele, Lea, Flood, *Fast splittable pseudorandom number
-//! generators*, OOPSLA 2014). It hides nothing and must never feed noise or a sample.
+//! The randomness is public: a counter run through splitmix64 (Steele, Lea, Flood, *Fast splittable
+//! pseudorandom number generators*, OOPSLA 2014). It hides nothing and must never feed noise or a
+//! sample.
 
 /// One pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pair {
-    /// The row: `name : Ines | trade : watchmaker | day : Saturday`, three to seven slots, always in the same order.
+    /// The row: `name : Ines | trade : watchmaker | day : Saturday`, three to seven slots, always
+    /// in the same order.
     pub source: String,
     /// The row in words.
     pub target: String,
@@ -42,14 +47,20 @@ fn pair(part: Part, index: usize) -> Pair {
         let source = facts.source();
         if part_of(&source) == part {
             let plans: Vec<Plan> = PLANS.into_iter().filter(|plan| plan.fits(&facts)).collect();
-            return Pair { source, target: target(facts, draws.one_of(&plans), draws.one_of(&VOICES)) };
+            return Pair {
+                source,
+                target: target(facts, draws.one_of(&plans), draws.one_of(&VOICES)),
+            };
         }
     }
 }
 
-/// The part a source belongs to, by its FNV-1a hash: one in twenty to validation, one in twenty to test.
+/// The part a source belongs to, by its FNV-1a hash: one in twenty to validation, one in twenty to
+/// test.
 fn part_of(source: &str) -> Part {
-    let hash = source.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash = source.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
     match mix(hash) % 20 {
         0 => Part::Validation,
         1 => Part::Test,
@@ -57,7 +68,8 @@ fn part_of(source: &str) -> Part {
     }
 }
 
-/// The draws of one pair: number k is `mix(key + k·φ)`, φ the step of splitmix64, with a key made of the part and the index.
+/// The draws of one pair: number k is `mix(key + k·φ)`, φ the step of splitmix64, with a key made
+/// of the part and the index.
 struct Draws(u64);
 
 /// The finaliser of splitmix64, a bijection.
@@ -140,7 +152,9 @@ impl Facts {
             ("language", self.language),
             ("thanks", self.thanks),
         ];
-        let slots = values.iter().filter_map(|(slot, value)| value.map(|value| format!("{slot} : {value}")));
+        let slots = values
+            .iter()
+            .filter_map(|(slot, value)| value.map(|value| format!("{slot} : {value}")));
         slots.collect::<Vec<_>>().join(" | ")
     }
 
@@ -154,7 +168,9 @@ impl Facts {
     fn aside(&mut self, voice: Voice) -> Option<String> {
         match self.trade {
             Some(_) => Some(with_article(&self.noun())),
-            None => self.home.take().map(|home| agree(&format!("who {}", voice.say(HOME, home)), One)),
+            None => {
+                self.home.take().map(|home| agree(&format!("who {}", voice.say(HOME, home)), One))
+            }
         }
     }
 
@@ -164,12 +180,15 @@ impl Facts {
         self.aside(voice).map_or(name.to_string(), |aside| format!("{name}, {aside},"))
     }
 
-    /// What stands before a name: "a potter from Larkham", "a potter by trade" or "based in Larkham".
+    /// What stands before a name: "a potter from Larkham", "a potter by trade" or "based in
+    /// Larkham".
     fn opener(&mut self) -> String {
         match (self.trade, self.home) {
             (Some(_), Some(_)) => with_article(&self.noun()),
             (_, None) => with_article(&self.noun()) + " by trade",
-            (None, Some(_)) => self.home.take().map_or(String::new(), |home| format!("based in {home}")),
+            (None, Some(_)) => {
+                self.home.take().map_or(String::new(), |home| format!("based in {home}"))
+            }
         }
     }
 
@@ -178,10 +197,13 @@ impl Facts {
         self.day.take().map_or(String::new(), |day| format!(" {}", voice.say(DAY, day)))
     }
 
-    /// "mends/mend toys at the workshop on Mondays": the item, the day and, where they go together, the years.
+    /// "mends/mend toys at the workshop on Mondays": the item, the day and, where they go together,
+    /// the years.
     fn work(&mut self, plan: Plan, voice: Voice) -> Option<String> {
         let ([present, past, ing], object) = match (self.mends.take(), self.day) {
-            (Some(item), None) if plan == Plan::Fronted => (item.verb(voice), item.name.to_string()),
+            (Some(item), None) if plan == Plan::Fronted => {
+                (item.verb(voice), item.name.to_string())
+            }
             (Some(item), _) => (item.verb(voice), voice.say(PLACE, item.name)),
             (None, Some(_)) => ([HELP, LEND, BE][voice as usize], "at the workshop".to_string()),
             (None, None) => return None,
@@ -193,7 +215,9 @@ impl Facts {
         let years = self.years.take_if(|_| voice != Voice::Brisk);
         Some(match (years, voice) {
             (None, _) => format!("{present} {object}{when}"),
-            (Some((_, years)), Voice::Warm) => format!("has/have been {ing} {object}{when} for {years} now"),
+            (Some((_, years)), Voice::Warm) => {
+                format!("has/have been {ing} {object}{when} for {years} now")
+            }
             (Some((_, years)), _) => format!("has/have {past} {object}{when} for {years}"),
         })
     }
@@ -234,14 +258,23 @@ enum Plan {
     Bargain,
 }
 
-const PLANS: [Plan; 8] =
-    [Plan::Relative, Plan::Speaker, Plan::Apposition, Plan::Opener, Plan::Work, Plan::Fronted, Plan::Passive, Plan::Bargain];
+const PLANS: [Plan; 8] = [
+    Plan::Relative,
+    Plan::Speaker,
+    Plan::Apposition,
+    Plan::Opener,
+    Plan::Work,
+    Plan::Fronted,
+    Plan::Passive,
+    Plan::Bargain,
+];
 
 impl Plan {
     fn fits(self, facts: &Facts) -> bool {
         let works = facts.mends.is_some() || facts.day.is_some();
         let identity = facts.trade.is_some() || facts.home.is_some();
-        let other = works || facts.years.is_some() || facts.language.is_some() || facts.thanks.is_some();
+        let other =
+            works || facts.years.is_some() || facts.language.is_some() || facts.thanks.is_some();
         match self {
             Plan::Relative => true,
             Plan::Speaker => facts.language.is_some(),
@@ -274,19 +307,28 @@ const TRADE: [&str; 3] = ["is/are *", "works/work as *", "is/are * by trade"];
 const HOME: [&str; 3] = ["comes/come from *", "lives/live in *", "is/are based in *"];
 const PLACE: [&str; 3] = ["* at the workshop", "*", "*"];
 const DAY: [&str; 3] = ["on *s", "every *", "each *"];
-const TIME: [&str; 3] = ["has/have been part of the team for *", "has/have been with us for * now", "has/have * of experience"];
+const TIME: [&str; 3] = [
+    "has/have been part of the team for *",
+    "has/have been with us for * now",
+    "has/have * of experience",
+];
 const LANGUAGE: [&str; 3] = ["speaks/speak *", "is/are happy to chat in *", "is/are fluent in *"];
-const REWARD: [&str; 3] = ["takes/take * as thanks", "asks/ask only for * in return", "is/are paid in *"];
+const REWARD: [&str; 3] =
+    ["takes/take * as thanks", "asks/ask only for * in return", "is/are paid in *"];
 const BARGAIN: [&str; 3] = ["in return for *", "in exchange for *", "paid in *"];
 
 /// Puts a row into words. The plan must fit.
 fn target(mut facts: Facts, plan: Plan, voice: Voice) -> String {
     let (name, (subject, number)) = (facts.name, facts.pronoun);
-    // After the opening and the link come `limit` predicates at the most: two only if these are all.
+    // After the opening and the link come `limit` predicates at the most: two only if these are
+    // all.
     let (opening, link, limit) = match plan {
         Plan::Relative => (format!("{name} is {}", with_article(&facts.noun())), " who ", 2),
         Plan::Speaker => {
-            let speaking = facts.language.take().map_or(String::new(), |language| format!("{language}-speaking "));
+            let speaking = facts
+                .language
+                .take()
+                .map_or(String::new(), |language| format!("{language}-speaking "));
             (format!("{name} is {}", with_article(&(speaking + &facts.noun()))), " who ", 2)
         }
         Plan::Apposition => (facts.name_and_aside(voice), " ", 1),
@@ -304,7 +346,11 @@ fn target(mut facts: Facts, plan: Plan, voice: Voice) -> String {
                 None => (opening, ", who ", 2),
             }
         }
-        Plan::Bargain => (format!("{}, {name}", voice.say(BARGAIN, facts.thanks.take().unwrap_or_default())), " ", 1),
+        Plan::Bargain => (
+            format!("{}, {name}", voice.say(BARGAIN, facts.thanks.take().unwrap_or_default())),
+            " ",
+            1,
+        ),
     };
     let mut first = facts.rest(plan, voice);
     let second = first.split_off(if first.len() <= limit { first.len() } else { limit.min(1) });
@@ -346,7 +392,8 @@ fn listed(items: &[String]) -> String {
 
 /// "an engineer", but "a Ukrainian-speaking engineer".
 fn with_article(phrase: &str) -> String {
-    let vowel = phrase.starts_with(['a', 'e', 'i', 'o', 'u', 'A', 'E', 'I', 'O', 'U']) && !phrase.starts_with("Uk");
+    let vowel = phrase.starts_with(['a', 'e', 'i', 'o', 'u', 'A', 'E', 'I', 'O', 'U'])
+        && !phrase.starts_with("Uk");
     format!("{} {phrase}", if vowel { "an" } else { "a" })
 }
 
@@ -413,18 +460,22 @@ const ITEMS: [(Number, [Verb; 2], [&str; 4]); 10] = [
 #[rustfmt::skip]
 const TRADES: [&str; 22] = [
     "architect", "baker", "carpenter", "cobbler", "electrician", "engineer", "farmer", "gardener", "librarian", "nurse", "optician",
-    "organ builder", "plumber", "potter", "printer", "sailor", "tailor", "teacher", "tram driver", "upholsterer", "watchmaker", "welder",
+    "organ builder", "plumber", "potter", "printer", "sailor", "tailor", "teacher", "tram \
+     driver", "upholsterer", "watchmaker", "welder",
 ];
 #[rustfmt::skip]
 const HOMES: [&str; 18] = [
     "Alderby", "Coldmere", "Dunholt", "Elmstow", "Fernwick", "Greyford", "Ivyholt", "Kelbrook", "Larkham", "Marlwood", "Northey",
     "Oakstead", "Pennick", "Rushby", "Saltmarsh", "Thornley", "Westerlea", "Yarrowby",
 ];
-const DAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
+const DAYS: [&str; 7] =
+    ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
 #[rustfmt::skip]
 const YEARS: [(&str, &str); 12] = [
-    ("1", "one year"), ("2", "two years"), ("3", "three years"), ("4", "four years"), ("5", "five years"), ("6", "six years"),
-    ("7", "seven years"), ("8", "eight years"), ("9", "nine years"), ("10", "ten years"), ("11", "eleven years"), ("12", "twelve years"),
+    ("1", "one year"), ("2", "two years"), ("3", "three years"), ("4", "four years"), ("5", "five \
+        years"), ("6", "six years"),
+    ("7", "seven years"), ("8", "eight years"), ("9", "nine years"), ("10", "ten \
+        years"), ("11", "eleven years"), ("12", "twelve years"),
 ];
 #[rustfmt::skip]
 const LANGUAGES: [&str; 16] = [
@@ -433,7 +484,8 @@ const LANGUAGES: [&str; 16] = [
 ];
 #[rustfmt::skip]
 const THANKS: [&str; 16] = [
-    "apple cake", "biscuits", "cheese", "chocolate", "coffee", "eggs", "fresh bread", "honey", "jam", "lemonade", "pears", "plums",
+    "apple cake", "biscuits", "cheese", "chocolate", "coffee", "eggs", "fresh \
+     bread", "honey", "jam", "lemonade", "pears", "plums",
     "roses", "soup", "tea", "tulips",
 ];
 /// By pronoun, each row as likely as any other.
@@ -453,10 +505,14 @@ mod tests {
 
     const TRAIN: usize = 20_000;
     const HELD_OUT: usize = 1_000;
-    const PARTS: [(Part, usize); 3] = [(Part::Train, TRAIN), (Part::Validation, HELD_OUT), (Part::Test, HELD_OUT)];
+    const PARTS: [(Part, usize); 3] =
+        [(Part::Train, TRAIN), (Part::Validation, HELD_OUT), (Part::Test, HELD_OUT)];
 
     fn words(text: &str) -> Vec<String> {
-        text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase).collect()
+        text.split(|letter: char| !letter.is_alphanumeric())
+            .filter(|word| !word.is_empty())
+            .map(str::to_lowercase)
+            .collect()
     }
 
     fn contains(target: &str, phrase: &str) -> bool {
@@ -464,18 +520,22 @@ mod tests {
         words(target).windows(phrase.len()).any(|window| window == phrase)
     }
 
-    /// Whether a target says the value of a slot: as it is, but "on Mondays" for a day and words for figures.
+    /// Whether a target says the value of a slot: as it is, but "on Mondays" for a day and words
+    /// for figures.
     fn says(target: &str, slot: &str, value: &str) -> bool {
         match slot {
             "day" => contains(target, value) || contains(target, &format!("{value}s")),
-            "years" => YEARS.iter().any(|(figures, years)| *figures == value && contains(target, years)),
+            "years" => {
+                YEARS.iter().any(|(figures, years)| *figures == value && contains(target, years))
+            }
             _ => contains(target, value),
         }
     }
 
     /// Every value of every slot.
     fn lexicon() -> Vec<(&'static str, &'static str)> {
-        let mut all: Vec<_> = NAMES.iter().flat_map(|(_, names)| names.map(|name| ("name", name))).collect();
+        let mut all: Vec<_> =
+            NAMES.iter().flat_map(|(_, names)| names.map(|name| ("name", name))).collect();
         all.extend(TRADES.map(|value| ("trade", value)));
         all.extend(HOMES.map(|value| ("home", value)));
         all.extend(ITEMS.iter().flat_map(|(_, _, names)| names.map(|value| ("mends", value))));
@@ -486,19 +546,33 @@ mod tests {
         all
     }
 
-    /// Whether the verbs of a sentence go with its subject. Names, she, he and who are one, they are many.
+    /// Whether the verbs of a sentence go with its subject. Names, she, he and who are one, they
+    /// are many.
     fn agrees(sentence: &str) -> bool {
         let wordings = [TRADE, HOME, TIME, LANGUAGE, REWARD].concat().join(" ");
-        let verbs = ITEMS.iter().flat_map(|(_, verbs, _)| verbs.map(|verb| verb[0])).chain([BE[0], HELP[0], LEND[0]]);
-        let forms: Vec<(&str, &str)> =
-            wordings.split(' ').chain(verbs.flat_map(|verb| verb.split(' '))).filter_map(|word| word.split_once('/')).collect();
-        let item = lexicon().into_iter().find(|(slot, value)| *slot == "mends" && sentence.to_lowercase().starts_with(value));
+        let verbs = ITEMS
+            .iter()
+            .flat_map(|(_, verbs, _)| verbs.map(|verb| verb[0]))
+            .chain([BE[0], HELP[0], LEND[0]]);
+        let forms: Vec<(&str, &str)> = wordings
+            .split(' ')
+            .chain(verbs.flat_map(|verb| verb.split(' ')))
+            .filter_map(|word| word.split_once('/'))
+            .collect();
+        let item = lexicon()
+            .into_iter()
+            .find(|(slot, value)| *slot == "mends" && sentence.to_lowercase().starts_with(value));
         let said = words(item.map_or(sentence, |(_, item)| &sentence[item.len()..]));
-        let none = |words: &[String], forms: Vec<&str>| !words.iter().any(|word| forms.contains(&word.as_str()));
+        let none = |words: &[String], forms: Vec<&str>| {
+            !words.iter().any(|word| forms.contains(&word.as_str()))
+        };
         let (one, many): (Vec<&str>, Vec<&str>) = forms.into_iter().unzip();
         match item {
             Some((_, item)) => {
-                let number = ITEMS.iter().find(|(_, _, names)| names.contains(&item)).map(|(number, _, _)| *number);
+                let number = ITEMS
+                    .iter()
+                    .find(|(_, _, names)| names.contains(&item))
+                    .map(|(number, _, _)| *number);
                 said[0] == agree("is/are", number.unwrap()) && none(&said[1..], many)
             }
             None if sentence.starts_with("They ") => none(&said, one),
@@ -508,16 +582,36 @@ mod tests {
 
     /// What is wrong with the form of a target, if anything.
     fn fault(target: &str) -> Option<&'static str> {
-        const AN: [&str; 10] =
-            ["architect", "arabic", "electrician", "engineer", "estonian", "italian", "optician", "organ", "upholsterer", "urdu"];
+        const AN: [&str; 10] = [
+            "architect",
+            "arabic",
+            "electrician",
+            "engineer",
+            "estonian",
+            "italian",
+            "optician",
+            "organ",
+            "upholsterer",
+            "urdu",
+        ];
         let said = words(target);
         let sentences: Vec<&str> = target.split_terminator('.').collect();
-        let article = |pair: &[String]| (pair[0] == "a" || pair[0] == "an") && (pair[0] == "an") != AN.contains(&pair[1].as_str());
-        if target.contains("  ") || target.contains(" ,") || target.contains(" .") || target.contains(['*', '/']) {
+        let article = |pair: &[String]| {
+            (pair[0] == "a" || pair[0] == "an")
+                && (pair[0] == "an") != AN.contains(&pair[1].as_str())
+        };
+        if target.contains("  ")
+            || target.contains(" ,")
+            || target.contains(" .")
+            || target.contains(['*', '/'])
+        {
             Some("spacing or a template left over")
         } else if !target.ends_with('.') || !(1..=2).contains(&sentences.len()) {
             Some("not one or two sentences")
-        } else if !sentences.iter().all(|sentence| sentence.trim_start().starts_with(char::is_uppercase)) {
+        } else if !sentences
+            .iter()
+            .all(|sentence| sentence.trim_start().starts_with(char::is_uppercase))
+        {
             Some("no capital")
         } else if said.windows(2).any(article) {
             Some("a for an, or an for a")
@@ -539,9 +633,14 @@ mod tests {
             if !(2..=6).contains(&mask.count_ones()) {
                 continue;
             }
-            for facts in std::iter::repeat_with(|| Facts::draw(slots, &mut draws)).take(3).collect::<Vec<_>>() {
+            for facts in std::iter::repeat_with(|| Facts::draw(slots, &mut draws))
+                .take(3)
+                .collect::<Vec<_>>()
+            {
                 for plan in PLANS.into_iter().filter(|plan| plan.fits(&facts)) {
-                    all.extend(VOICES.map(|voice| (facts, plan, voice, target(facts, plan, voice))));
+                    all.extend(
+                        VOICES.map(|voice| (facts, plan, voice, target(facts, plan, voice))),
+                    );
                 }
             }
         }
@@ -556,7 +655,11 @@ mod tests {
             let slots: Vec<&str> = source.split(" | ").collect();
             for (slot, value) in &lexicon {
                 let expected = slots.contains(&format!("{slot} : {value}").as_str());
-                assert_eq!(says(&target, slot, value), expected, "{plan:?} {voice:?}: {slot} {value} in {target}");
+                assert_eq!(
+                    says(&target, slot, value),
+                    expected,
+                    "{plan:?} {voice:?}: {slot} {value} in {target}"
+                );
             }
         }
     }
@@ -592,7 +695,10 @@ mod tests {
             assert!(fault(bad).is_some(), "{bad}");
         }
         assert_eq!(fault("Toys are mended by Kim, an engineer. They speak Greek."), None);
-        assert!(!says("Ines is a teacher.", "thanks", "tea") && !says("Ines has two years of experience.", "years", "12"));
+        assert!(
+            !says("Ines is a teacher.", "thanks", "tea")
+                && !says("Ines has two years of experience.", "years", "12")
+        );
     }
 
     #[test]
@@ -613,7 +719,10 @@ mod tests {
     #[test]
     fn plans_and_voices_differ() {
         let facts = Facts::draw([true; SLOTS], &mut Draws::new(Part::Test, 0));
-        let all: HashSet<String> = PLANS.into_iter().flat_map(|plan| VOICES.map(|voice| target(facts, plan, voice))).collect();
+        let all: HashSet<String> = PLANS
+            .into_iter()
+            .flat_map(|plan| VOICES.map(|voice| target(facts, plan, voice)))
+            .collect();
         assert_eq!(all.len(), PLANS.len() * VOICES.len());
     }
 
@@ -632,13 +741,21 @@ mod tests {
 
     #[test]
     fn parts_share_no_source() {
-        let [train, validation, test] = PARTS.map(|(part, count)| pairs(part, count).into_iter().map(|p| p.source).collect::<HashSet<_>>());
+        let [train, validation, test] = PARTS.map(|(part, count)| {
+            pairs(part, count).into_iter().map(|p| p.source).collect::<HashSet<_>>()
+        });
         assert!(train.len() * 100 > TRAIN * 95, "{} distinct sources", train.len());
         assert!(validation.len() * 100 > HELD_OUT * 95 && test.len() * 100 > HELD_OUT * 95);
-        for (sources, part) in [(&train, Part::Train), (&validation, Part::Validation), (&test, Part::Test)] {
+        for (sources, part) in
+            [(&train, Part::Train), (&validation, Part::Validation), (&test, Part::Test)]
+        {
             assert!(sources.iter().all(|source| part_of(source) == part), "{part:?}");
         }
-        assert!(train.is_disjoint(&validation) && train.is_disjoint(&test) && validation.is_disjoint(&test));
+        assert!(
+            train.is_disjoint(&validation)
+                && train.is_disjoint(&test)
+                && validation.is_disjoint(&test)
+        );
     }
 
     #[test]
@@ -647,20 +764,29 @@ mod tests {
         assert_eq!(pairs(Part::Train, 40), many[..40]);
         assert!(pairs(Part::Train, 0).is_empty());
         // Golden: the corpus is the same on every machine and in every version.
-        assert_eq!(many[0].source, "name : Clara | trade : optician | home : Ivyholt | language : Polish");
+        assert_eq!(
+            many[0].source,
+            "name : Clara | trade : optician | home : Ivyholt | language : Polish"
+        );
         assert_eq!(many[0].target, "An optician from Ivyholt, Clara speaks Polish.");
     }
 
     #[test]
     fn lengths_and_words_are_small() {
         let all = pairs(Part::Train, TRAIN);
-        let mean = all.iter().map(|pair| pair.target.split(' ').count()).sum::<usize>() as f64 / all.len() as f64;
+        let mean = all.iter().map(|pair| pair.target.split(' ').count()).sum::<usize>() as f64
+            / all.len() as f64;
         assert!((18.0..26.0).contains(&mean), "{mean} words a target");
-        let longest = all.iter().map(|pair| pair.source.split(' ').count() + pair.target.split(' ').count()).max().unwrap();
+        let longest = all
+            .iter()
+            .map(|pair| pair.source.split(' ').count() + pair.target.split(' ').count())
+            .max()
+            .unwrap();
         assert!(longest <= 70, "{longest} words in a pair");
         // As they are spelled: "on" and "On" are two.
         let texts = all.iter().flat_map(|pair| [pair.source.as_str(), pair.target.as_str()]);
-        let vocabulary: HashSet<&str> = texts.flat_map(|text| text.split([' ', ',', '.', ':', '|'])).collect();
+        let vocabulary: HashSet<&str> =
+            texts.flat_map(|text| text.split([' ', ',', '.', ':', '|'])).collect();
         assert!((300..600).contains(&vocabulary.len()), "{} words", vocabulary.len());
     }
 }

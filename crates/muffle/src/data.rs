@@ -1,7 +1,11 @@
-//! From files to records and examples: formats, persons with several rows, rows that hold no record.
+//! From files to records and examples: formats, persons with several rows, rows that hold no
+//! record.
 //!
-//! Every row of a training file is a place of the data set. A row that is too long, empty or beyond its person's limit is a vacant place, so that the number of places, and all that follows from it, does not
-//! depend on what rows say. What can still depend on it is a refusal, before anything is computed: a file that cannot be read, a label that is not declared, a person who is not named.
+//! Every row of a training file is a place of the data set. A row that is too long, empty or beyond
+//! its person's limit is a vacant place, so that the number of places, and all that follows from
+//! it, does not depend on what rows say. What can still depend on it is a refusal, before anything
+//! is computed: a file that cannot be read, a label that is not declared, a person who is not
+//! named.
 
 use crate::config::{self, Auto, Config, DroppedRows};
 use crate::corpus::{self, Part};
@@ -45,12 +49,16 @@ const MEMORY: usize = 32 << 20;
 /// If the file is no good.
 pub fn rows(config: &config::Data, which: Which) -> Result<Option<Rows>, Failed> {
     let path = match which {
-        Which::Train if config.train == "embedded" => return Ok(Some(embedded(Part::Train, EMBEDDED))),
+        Which::Train if config.train == "embedded" => {
+            return Ok(Some(embedded(Part::Train, EMBEDDED)));
+        }
         Which::Train => Some(Path::new(&config.train)),
         Which::Validation if config.validation.is_none() && config.train == "embedded" => {
             return Ok(Some(embedded(Part::Validation, EMBEDDED_EVALUATION)));
         }
-        Which::Test if config.test.is_none() && config.train == "embedded" => return Ok(Some(embedded(Part::Test, EMBEDDED_EVALUATION))),
+        Which::Test if config.test.is_none() && config.train == "embedded" => {
+            return Ok(Some(embedded(Part::Test, EMBEDDED_EVALUATION)));
+        }
         Which::Validation => config.validation.as_deref(),
         Which::Test => config.test.as_deref(),
     };
@@ -77,16 +85,22 @@ pub fn format(config: &config::Data, path: &Path) -> Result<Format, Failed> {
 
 fn embedded(part: Part, count: usize) -> Rows {
     let record = |(index, pair): (usize, corpus::Pair)| {
-        let content = Content::Text { source: Some(pair.source), target: pair.target, references: Vec::new() };
+        let content = Content::Text {
+            source: Some(pair.source),
+            target: pair.target,
+            references: Vec::new(),
+        };
         Ok(Record { content, group: None, line: index as u64 + 1 })
     };
     Box::new(corpus::pairs(part, count).into_iter().enumerate().map(record))
 }
 
-/// What must be known of the data before a model can be made: the public names of classes, and the sides of images.
+/// What must be known of the data before a model can be made: the public names of classes, and the
+/// sides of images.
 ///
 /// # Errors
-/// If the file is no good, or there are labels and nobody said which: reading them off people's records would tell who is there.
+/// If the file is no good, or there are labels and nobody said which: reading them off people's
+/// records would tell who is there.
 pub fn survey(config: &config::Data) -> Result<(Vec<String>, Option<Grid>), Failed> {
     let first = match rows(config, Which::Train)?.and_then(|mut rows| rows.next()) {
         Some(record) => record?,
@@ -95,14 +109,17 @@ pub fn survey(config: &config::Data) -> Result<(Vec<String>, Option<Grid>), Fail
     let (image, usual) = match first.content {
         Content::Text { .. } => return Ok((config.labels.clone(), None)),
         Content::Labelled { .. } => (None, public_labels(config)?),
-        Content::Image { height, width, channels, .. } => {
-            (Some(Grid { height, width, channels }), (0..10).map(|class| class.to_string()).collect())
-        }
+        Content::Image { height, width, channels, .. } => (
+            Some(Grid { height, width, channels }),
+            (0..10).map(|class| class.to_string()).collect(),
+        ),
     };
     let labels = if config.labels.is_empty() { usual } else { config.labels.clone() };
     if labels.len() < 2 {
         return Err(Failed::Input(
-            "data.labels: list the classes, for example [\"0\", \"1\"]; they cannot be read off people's records, which would tell of who is there".into(),
+            "data.labels: list the classes, for example [\"0\", \"1\"]; they cannot be read off \
+             people's records, which would tell of who is there"
+                .into(),
         ));
     }
     Ok((labels, image))
@@ -121,16 +138,20 @@ fn public_labels(config: &config::Data) -> Result<Vec<String>, Failed> {
     Ok(labels.into_iter().collect())
 }
 
-/// Texts must be shorter than this many tokens. The lengths for E2E and DART are those of Kim and Fan (2026).
+/// Texts must be shorter than this many tokens. The lengths for E2E and DART are those of Kim and
+/// Fan (2026).
 ///
 /// # Errors
 /// If more is asked for than the model takes.
 pub fn limit(config: &config::Data, subject: &Subject) -> Result<usize, Failed> {
     let most = subject.longest() + 1;
-    // With fewer no text at all could be used: a text that is continued has a token that is given and one that is predicted.
+    // With fewer no text at all could be used: a text that is continued has a token that is given
+    // and one that is predicted.
     let least = if subject.writes() { 3 } else { 2 };
     match config.max_length {
-        Auto::Value(limit) if limit < least => Err(Failed::Input(format!("data.max_length: at least {least} expected, got {limit}"))),
+        Auto::Value(limit) if limit < least => {
+            Err(Failed::Input(format!("data.max_length: at least {least} expected, got {limit}")))
+        }
         Auto::Value(limit) if limit > most => Err(Failed::Input(format!(
             "data.max_length: the model takes {} tokens, so at most {most} expected, got {limit}",
             subject.longest()
@@ -151,7 +172,8 @@ pub fn limit(config: &config::Data, subject: &Subject) -> Result<usize, Failed> 
     }
 }
 
-/// How many rows hold no record. **Not private**: for the holder of the data, shown only where that is asked for, and not put into any file.
+/// How many rows hold no record. **Not private**: for the holder of the data, shown only where that
+/// is asked for, and not put into any file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
     /// With too many tokens.
@@ -164,7 +186,8 @@ pub struct LeftOut {
 
 /// People's records, ready for the curator.
 pub struct People {
-    /// The records: a place for each row, or, if that was declared public, for each row that is neither too long nor empty.
+    /// The records: a place for each row, or, if that was declared public, for each row that is
+    /// neither too long nor empty.
     pub records: Records,
     /// The rows without a record. **Not private.**
     pub left_out: LeftOut,
@@ -175,24 +198,36 @@ pub struct People {
 /// People's records. `folder` is where they may lie if they are many.
 ///
 /// # Claim
-/// (PROOFS.md, 13.) With `dropped_rows = "vacant"`, the number of places is the number of rows, and what is in a place depends on its row and, where persons are named, on the other rows of the same person.
-/// No person has more than `rows_per_person` places with a record.
+/// (PROOFS.md, 13.) With `dropped_rows = "vacant"`, the number of places is the number of rows, and
+/// what is in a place depends on its row and, where persons are named, on the other rows of the
+/// same person. No person has more than `rows_per_person` places with a record.
 /// # Why
-/// Every row is pushed once. A person's limit counts that person's usable rows in the order of the file.
+/// Every row is pushed once. A person's limit counts that person's usable rows in the order of the
+/// file.
 /// # Checked by
-/// `a_row_that_cannot_be_used_is_not_seen`, `what_a_person_says_is_not_seen`, `places_depend_on_their_own_person_only`.
+/// `a_row_that_cannot_be_used_is_not_seen`, `what_a_person_says_is_not_seen`,
+/// `places_depend_on_their_own_person_only`.
 /// # Errors
-/// If the file is no good, or a row is not what the model reads. Messages do not show rows. That there is no usable row at all is an error only where this is public.
-pub fn people(config: &Config, preparation: &Preparation<'_>, folder: &Path) -> Result<People, Failed> {
+/// If the file is no good, or a row is not what the model reads. Messages do not show rows. That
+/// there is no usable row at all is an error only where this is public.
+pub fn people(
+    config: &Config,
+    preparation: &Preparation<'_>,
+    folder: &Path,
+) -> Result<People, Failed> {
     let mut collector = Collector::new(folder, MEMORY);
     let mut sum = Sha256::new();
     let left_out = places(config, preparation, &mut |place| {
         digest(&mut sum, place.as_ref());
         Ok(collector.push(place)?)
     })?;
-    // A file without rows is refused by its reader: there are places, unless rows were removed, which is public then.
+    // A file without rows is refused by its reader: there are places, unless rows were removed,
+    // which is public then.
     if collector.is_empty() {
-        return Err(Failed::Input(format!("{}: every row is empty or has {} tokens or more", config.data.train, preparation.limit)));
+        return Err(Failed::Input(format!(
+            "{}: every row is empty or has {} tokens or more",
+            config.data.train, preparation.limit
+        )));
     }
     Ok(People { records: collector.finish()?, left_out, digest: snapshot::hex(&sum.finalize()) })
 }
@@ -204,12 +239,15 @@ fn places(
     take: &mut dyn FnMut(Option<Example>) -> Result<(), Failed>,
 ) -> Result<LeftOut, Failed> {
     let data = &config.data;
-    let mut rows = rows(data, Which::Train)?.ok_or_else(|| Failed::Input("data.train: no file".into()))?.peekable();
+    let mut rows = rows(data, Which::Train)?
+        .ok_or_else(|| Failed::Input("data.train: no file".into()))?
+        .peekable();
     let mut left_out = LeftOut::default();
     let mut persons: HashMap<Box<str>, u64> = HashMap::new();
     while rows.peek().is_some() {
         let some = rows.by_ref().take(AT_ONCE).collect::<tasks::Result<Vec<Record>>>()?;
-        let prepared: Vec<_> = some.par_iter().map(|record| example(preparation, record, &data.train)).collect();
+        let prepared: Vec<_> =
+            some.par_iter().map(|record| example(preparation, record, &data.train)).collect();
         for (record, prepared) in some.iter().zip(prepared) {
             let person = person(data, record)?;
             match prepared? {
@@ -234,7 +272,8 @@ fn places(
     Ok(left_out)
 }
 
-/// Adds a place to a digest: an example with the lengths of its parts, or a length that no example has.
+/// Adds a place to a digest: an example with the lengths of its parts, or a length that no example
+/// has.
 fn digest(sum: &mut Sha256, place: Option<&Example>) {
     let Some(example) = place else { return sum.update(u64::MAX.to_le_bytes()) };
     let mut numbers = |numbers: &mut dyn ExactSizeIterator<Item = u32>| {
@@ -251,11 +290,16 @@ fn digest(sum: &mut Sha256, place: Option<&Example>) {
     }
 }
 
-/// The first usable examples of the training data. **Not private**: for attacks that the holder of the data asks for.
+/// The first usable examples of the training data. **Not private**: for attacks that the holder of
+/// the data asks for.
 ///
 /// # Errors
 /// As [`people`], or if no row can be used.
-pub fn first(config: &Config, preparation: &Preparation<'_>, count: usize) -> Result<Vec<Example>, Failed> {
+pub fn first(
+    config: &Config,
+    preparation: &Preparation<'_>,
+    count: usize,
+) -> Result<Vec<Example>, Failed> {
     let mut examples = Vec::new();
     for record in rows(&config.data, Which::Train)?.into_iter().flatten() {
         if examples.len() == count {
@@ -282,7 +326,11 @@ fn person<'a>(data: &config::Data, record: &'a Record) -> Result<Option<&'a str>
 }
 
 /// Whether a usable row of a person is within the person's limit.
-fn admitted(data: &config::Data, person: Option<&str>, persons: &mut HashMap<Box<str>, u64>) -> bool {
+fn admitted(
+    data: &config::Data,
+    person: Option<&str>,
+    persons: &mut HashMap<Box<str>, u64>,
+) -> bool {
     let Some(person) = person else { return true };
     let count = persons.entry(person.into()).or_default();
     *count += 1;
@@ -295,14 +343,20 @@ enum Without {
     Empty,
 }
 
-fn example(preparation: &Preparation<'_>, record: &Record, file: &str) -> Result<Result<Example, Without>, Failed> {
+fn example(
+    preparation: &Preparation<'_>,
+    record: &Record,
+    file: &str,
+) -> Result<Result<Example, Without>, Failed> {
     let refuse = |what: &str| Err(Failed::Input(format!("{file}, line {}: {what}", record.line)));
     match preparation.example(record)? {
         Prepared::Example(example) => Ok(Ok(example)),
         Prepared::TooLong => Ok(Err(Without::TooLong)),
         Prepared::Empty => Ok(Err(Without::Empty)),
         Prepared::UnknownLabel => refuse("a label that is not among data.labels"),
-        Prepared::Unfit(expected) => refuse(&format!("expected {expected}, which is what the model reads")),
+        Prepared::Unfit(expected) => {
+            refuse(&format!("expected {expected}, which is what the model reads"))
+        }
     }
 }
 
@@ -316,13 +370,20 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("people.jsonl");
         std::fs::write(&path, rows).unwrap();
-        let mut config = Config::parse(&format!("[data]\nformat = \"instructions\"\n{data}")).unwrap();
+        let mut config =
+            Config::parse(&format!("[data]\nformat = \"instructions\"\n{data}")).unwrap();
         config.data.train = path.to_string_lossy().into_owned();
         let tokenizer = Tokenizer::train(["a b c"].into_iter(), 258, &["<bos>", "<eos>"]).unwrap();
-        let preparation = Preparation { reader: Reader::Causal { tokenizer: &tokenizer, begin: 0, end: 1 }, labels: &[], limit: 30 };
+        let preparation = Preparation {
+            reader: Reader::Causal { tokenizer: &tokenizer, begin: 0, end: 1 },
+            labels: &[],
+            limit: 30,
+        };
         let mut all = Vec::new();
         let left_out = places(&config, &preparation, &mut |place| {
-            all.push(place.map(|example| if let Input::Tokens(tokens) = example.input { tokens } else { Vec::new() }));
+            all.push(place.map(|example| {
+                if let Input::Tokens(tokens) = example.input { tokens } else { Vec::new() }
+            }));
             Ok(())
         });
         (all, left_out.unwrap())
@@ -335,7 +396,8 @@ mod tests {
     const PERSONS: &str = "group = \"who\"\nrows_per_person = 2";
     const LONG: &str = "far too many words for a model that takes thirty";
 
-    /// Every way in which one person's five rows can be usable or not: the places of the others are the same, and the person has two records at most.
+    /// Every way in which one person's five rows can be usable or not: the places of the others are
+    /// the same, and the person has two records at most.
     #[test]
     fn places_depend_on_their_own_person_only() {
         let file = |usable: u32| -> String {
@@ -345,7 +407,12 @@ mod tests {
         };
         let (usual, _) = of_file(&file(0b11111), PERSONS);
         let taken = |places: &[Option<Vec<u32>>], own: bool| -> Vec<bool> {
-            places.iter().enumerate().filter(|(i, _)| (i % 2 == 0) == own).map(|(_, place)| place.is_some()).collect()
+            places
+                .iter()
+                .enumerate()
+                .filter(|(i, _)| (i % 2 == 0) == own)
+                .map(|(_, place)| place.is_some())
+                .collect()
         };
         assert_eq!(taken(&usual, false), [true, false, true, true, true]);
         for usable in 0..32u32 {
@@ -354,21 +421,31 @@ mod tests {
             assert!((1..10).step_by(2).all(|i| places[i] == usual[i]), "{usable:b}");
             let own = taken(&places, true);
             // The first two usable ones.
-            let expected = (0..5).map(|i| usable >> i & 1 == 1 && (usable & ((1 << i) - 1)).count_ones() < 2);
+            let expected =
+                (0..5).map(|i| usable >> i & 1 == 1 && (usable & ((1 << i) - 1)).count_ones() < 2);
             assert!(own.iter().copied().eq(expected), "{usable:b}: {own:?}");
             assert_eq!(left_out.beyond, u64::from(usable.count_ones().saturating_sub(2)));
         }
     }
 
-    /// Declared public, rows that are too long are removed; those beyond a person's limit are vacant all the same.
+    /// Declared public, rows that are too long are removed; those beyond a person's limit are
+    /// vacant all the same.
     #[test]
     fn rows_are_removed_only_where_that_is_public() {
-        let rows = [row("x", "one"), row("x", LONG), row("x", "two"), row("x", "three"), row("y", "four")].concat();
+        let rows =
+            [row("x", "one"), row("x", LONG), row("x", "two"), row("x", "three"), row("y", "four")]
+                .concat();
         let (places, left_out) = of_file(&rows, PERSONS);
-        assert_eq!(places.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, true, false, true]);
+        assert_eq!(
+            places.iter().map(Option::is_some).collect::<Vec<_>>(),
+            [true, false, true, false, true]
+        );
         assert_eq!(left_out, LeftOut { too_long: 1, empty: 0, beyond: 1 });
         let (places, left_out) = of_file(&rows, &format!("{PERSONS}\ndropped_rows = \"public\""));
-        assert_eq!(places.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, false, true]);
+        assert_eq!(
+            places.iter().map(Option::is_some).collect::<Vec<_>>(),
+            [true, true, false, true]
+        );
         assert_eq!(left_out, LeftOut { too_long: 1, empty: 0, beyond: 1 });
     }
 
@@ -381,7 +458,14 @@ mod tests {
             snapshot::hex(&sum.finalize())
         };
         let record = || Some(Example::labelled(vec![1, 2], 0));
-        let all = [vec![record()], vec![record(), None], vec![None, record()], vec![None, None], vec![None]].map(|places| of(&places));
+        let all = [
+            vec![record()],
+            vec![record(), None],
+            vec![None, record()],
+            vec![None, None],
+            vec![None],
+        ]
+        .map(|places| of(&places));
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 5);
     }
 }

@@ -18,7 +18,11 @@ pub(crate) fn up_e(x: f64) -> String {
     }
     let power = x.log10().floor() as i32;
     let digits = (x / 10f64.powi(power) * 100.0 - 1e-6).ceil() / 100.0;
-    if digits >= 10.0 { format!("{:.2}e{}", digits / 10.0, power + 1) } else { format!("{digits:.2}e{power}") }
+    if digits >= 10.0 {
+        format!("{:.2}e{}", digits / 10.0, power + 1)
+    } else {
+        format!("{digits:.2}e{power}")
+    }
 }
 
 /// A positive figure with about four significant digits, plain or in powers of ten.
@@ -44,7 +48,10 @@ mod tests {
         assert_eq!(up(1.83, 2), "1.83");
         assert_eq!(up(f64::INFINITY, 2), "∞");
         assert_eq!(up(0.0, 3), "0.000");
-        assert_eq!([up_e(2.0e-6), up_e(2.4026e-6), up_e(9.999e-4), up_e(0.5)], ["2.00e-6", "2.41e-6", "1.00e-3", "5.00e-1"]);
+        assert_eq!(
+            [up_e(2.0e-6), up_e(2.4026e-6), up_e(9.999e-4), up_e(0.5)],
+            ["2.00e-6", "2.41e-6", "1.00e-3", "5.00e-1"]
+        );
     }
 
     #[test]

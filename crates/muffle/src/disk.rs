@@ -1,7 +1,9 @@
-//! The operations by which a run changes files. All of them are here, so that tests can interrupt a run at each.
+//! The operations by which a run changes files. All of them are here, so that tests can interrupt a
+//! run at each.
 //!
-//! In builds with debug assertions the environment variable `MUFFLE_ABORT_AT=n` ends the process, without any clean-up, at the n-th
-//! operation: what a kill does. Release builds do not read it. Unit tests use `fault::fail_from` instead.
+//! In builds with debug assertions the environment variable `MUFFLE_ABORT_AT=n` ends the process,
+//! without any clean-up, at the n-th operation: what a kill does. Release builds do not read it.
+//! Unit tests use `fault::fail_from` instead.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -16,7 +18,8 @@ pub(crate) enum Access {
     Owner,
 }
 
-/// Replaces a file in one step: a reader finds the old content or the new one, whole, also after a power failure.
+/// Replaces a file in one step: a reader finds the old content or the new one, whole, also after a
+/// power failure.
 ///
 /// # Errors
 /// If the system refuses; the old file is then unchanged.
@@ -54,10 +57,20 @@ pub(crate) fn append(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Runs a function that writes one file by itself, and forces the file onto the disk.
-pub(crate) fn produce<E>(path: &Path, make: impl FnOnce() -> Result<(), E>, failed: impl Fn(io::Error) -> E) -> Result<(), E> {
+pub(crate) fn produce<E>(
+    path: &Path,
+    make: impl FnOnce() -> Result<(), E>,
+    failed: impl Fn(io::Error) -> E,
+) -> Result<(), E> {
     fault::operation().map_err(&failed)?;
     make()?;
-    fault::torn(|| File::options().write(true).open(path).and_then(|file| file.set_len(file.metadata()?.len() / 2))).map_err(&failed)?;
+    fault::torn(|| {
+        File::options()
+            .write(true)
+            .open(path)
+            .and_then(|file| file.set_len(file.metadata()?.len() / 2))
+    })
+    .map_err(&failed)?;
     File::open(path).and_then(|file| sync(&file)).map_err(failed)
 }
 
@@ -131,7 +144,8 @@ pub(crate) fn remove_file(path: &Path) -> io::Result<()> {
 /// How the name of a directory begins while its files are being removed.
 const REMOVING: &str = ".removing-";
 
-/// Removes a directory in one step, if it exists: it gets another name, and is then removed file by file.
+/// Removes a directory in one step, if it exists: it gets another name, and is then removed file by
+/// file.
 pub(crate) fn remove_dir(path: &Path) -> io::Result<()> {
     let doomed = doomed(path);
     clear(&doomed)?;
@@ -144,7 +158,10 @@ pub(crate) fn remove_dir(path: &Path) -> io::Result<()> {
 }
 
 fn doomed(path: &Path) -> PathBuf {
-    path.with_file_name(format!("{REMOVING}{}", path.file_name().unwrap_or_default().to_string_lossy()))
+    path.with_file_name(format!(
+        "{REMOVING}{}",
+        path.file_name().unwrap_or_default().to_string_lossy()
+    ))
 }
 
 /// Removes the rest of directories whose removal was interrupted.
@@ -182,7 +199,8 @@ pub(crate) mod fault {
         static LEFT: std::cell::Cell<Option<u64>> = const { std::cell::Cell::new(None) };
     }
 
-    /// From the n-th operation of this thread on, none succeeds: for the files this is a kill. `None` ends it.
+    /// From the n-th operation of this thread on, none succeeds: for the files this is a kill.
+    /// `None` ends it.
     #[cfg(test)]
     pub(crate) fn fail_from(operation: Option<u64>) {
         LEFT.set(operation);
@@ -201,10 +219,12 @@ pub(crate) mod fault {
     fn due() -> Option<io::Error> {
         use std::sync::LazyLock;
         use std::sync::atomic::{AtomicU64, Ordering};
-        static AT: LazyLock<Option<u64>> = LazyLock::new(|| std::env::var("MUFFLE_ABORT_AT").ok()?.parse().ok());
+        static AT: LazyLock<Option<u64>> =
+            LazyLock::new(|| std::env::var("MUFFLE_ABORT_AT").ok()?.parse().ok());
         static DONE: AtomicU64 = AtomicU64::new(0);
         let at = (*AT)?;
-        (DONE.fetch_add(1, Ordering::Relaxed) + 1 == at).then(|| io::Error::other("interrupted on purpose"))
+        (DONE.fetch_add(1, Ordering::Relaxed) + 1 == at)
+            .then(|| io::Error::other("interrupted on purpose"))
     }
 
     #[cfg(not(any(debug_assertions, test)))]
@@ -266,7 +286,10 @@ mod tests {
             fault::fail_from(Some(operation));
             let done = remove_dir(&path).is_ok();
             fault::fail_from(None);
-            assert!(!path.exists() || path.join("a").exists() && path.join("b").exists(), "{operation}");
+            assert!(
+                !path.exists() || path.join("a").exists() && path.join("b").exists(),
+                "{operation}"
+            );
             if done {
                 break;
             }
@@ -286,6 +309,10 @@ mod tests {
         assert_eq!(create_secret(&path, b"b").unwrap_err().kind(), ErrorKind::AlreadyExists);
         assert_eq!(fs::read(&path).unwrap(), b"a");
         #[cfg(unix)]
-        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions()) & 0o777, 0o600);
+        assert_eq!(
+            std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions())
+                & 0o777,
+            0o600
+        );
     }
 }

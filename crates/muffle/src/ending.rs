@@ -78,15 +78,26 @@ impl Outcome {
 }
 
 /// Looks at the result, writes everything, and removes what was sealed.
-pub(crate) fn finish(mut run: Run<'_>, files: &Files<'_>, watch: &mut dyn Watch) -> Result<Outcome, Failed> {
+pub(crate) fn finish(
+    mut run: Run<'_>,
+    files: &Files<'_>,
+    watch: &mut dyn Watch,
+) -> Result<Outcome, Failed> {
     let folder = files.folder;
     let unmoved = run.unmoved();
     if !unmoved.is_empty() {
-        watch.said(&format!("warning: {} did not move in {} steps", unmoved.join(", "), run.session.steps()));
+        watch.said(&format!(
+            "warning: {} did not move in {} steps",
+            unmoved.join(", "),
+            run.session.steps()
+        ));
     }
     let lost = run.session.plan().steps.saturating_sub(run.session.steps());
     if lost > 0 {
-        watch.said(&format!("{lost} steps were charged and lost in an interruption; the budget does not pay for them twice"));
+        watch.said(&format!(
+            "{lost} steps were charged and lost in an interruption; the budget \
+            does not pay for them twice"
+        ));
     }
     // The model comes first: whatever is wrong with the test data, it is there.
     let model = folder.join("model");
@@ -104,14 +115,21 @@ pub(crate) fn finish(mut run: Run<'_>, files: &Files<'_>, watch: &mut dyn Watch)
     )?;
     // The ledger says what is released before the statement does.
     files.ledger.close(statement.closing()?)?;
-    let text = serde_json::to_string_pretty(&statement).map_err(|error| Failed::Input(error.to_string()))?;
+    let text = serde_json::to_string_pretty(&statement)
+        .map_err(|error| Failed::Input(error.to_string()))?;
     crate::folder::write(&model.join(STATEMENT), (text + "\n").as_bytes())?;
-    let which = if run.config.data.test.is_some() || run.config.data.train == "embedded" { Which::Test } else { Which::Validation };
+    let which = if run.config.data.test.is_some() || run.config.data.train == "embedded" {
+        Which::Test
+    } else {
+        Which::Validation
+    };
     watch.said("looking at the result");
     let params = run.session.params().clone();
     let preparation = run.subject.preparation(run.labels, run.limit);
     let scores = match data::rows(&run.config.data, which)? {
-        Some(rows) => Some(evaluate::rows(&mut run.subject.network.twin(), &params, &preparation, rows)?),
+        Some(rows) => {
+            Some(evaluate::rows(&mut run.subject.network.twin(), &params, &preparation, rows)?)
+        }
         None => None,
     };
     let (texts, samples) = write(&mut run, &params, which)?;
@@ -145,11 +163,16 @@ pub(crate) fn finish(mut run: Run<'_>, files: &Files<'_>, watch: &mut dyn Watch)
 pub fn statement(folder: &Path) -> Result<Statement, Failed> {
     let path = folder.join("model").join(STATEMENT);
     let text = std::fs::read_to_string(&path).map_err(Failed::at(&path))?;
-    serde_json::from_str(&text).map_err(|error| Failed::Input(format!("{}: {error}", path.display())))
+    serde_json::from_str(&text)
+        .map_err(|error| Failed::Input(format!("{}: {error}", path.display())))
 }
 
 /// A few texts, and all of them scored if that is asked for.
-fn write(run: &mut Run<'_>, params: &protocol::Params, which: Which) -> Result<(Option<TextScores>, Vec<Written>), Failed> {
+fn write(
+    run: &mut Run<'_>,
+    params: &protocol::Params,
+    which: Which,
+) -> Result<(Option<TextScores>, Vec<Written>), Failed> {
     let options = &run.config.evaluation;
     let writing = Writing {
         beams: options.beams,
@@ -161,7 +184,9 @@ fn write(run: &mut Run<'_>, params: &protocol::Params, which: Which) -> Result<(
     let few = if run.publicity() == Publicity::Public { options.samples as usize } else { 0 };
     let all = if options.score { usize::MAX } else { few };
     let mut samples = Vec::new();
-    let Some(rows) = data::rows(&run.config.data, which)?.filter(|_| all > 0) else { return Ok((None, samples)) };
+    let Some(rows) = data::rows(&run.config.data, which)?.filter(|_| all > 0) else {
+        return Ok((None, samples));
+    };
     let texts = evaluate::write(&mut run.subject, params, rows, writing, all, &mut |written| {
         if samples.len() < few {
             samples.push(written);
@@ -182,9 +207,19 @@ fn save(run: &Run<'_>, folder: &Folder, model: &Path) -> Result<(), Failed> {
         }
         (None, None) => None,
     };
-    let options = SaveOptions { existing: Existing::Replace, tokenizer: tokenizer.as_deref(), ..SaveOptions::default() };
+    let options = SaveOptions {
+        existing: Existing::Replace,
+        tokenizer: tokenizer.as_deref(),
+        ..SaveOptions::default()
+    };
     disk::moment().map_err(Failed::at(model))?;
-    Checkpoint::save(model, &run.subject.config, &run.subject.network, run.session.params(), &options)?;
+    Checkpoint::save(
+        model,
+        &run.subject.config,
+        &run.subject.network,
+        run.session.params(),
+        &options,
+    )?;
     disk::moment().map_err(Failed::at(model))
 }
 

@@ -34,13 +34,20 @@ const LOGITS: usize = 8 << 20;
 const AT_ONCE: usize = 16;
 
 /// The losses and hits of some examples: (Σ NLL, targets, targets that come first) for each.
-fn each(network: &mut Network, at: &Params, examples: &[&Example]) -> Result<Vec<(f64, u64, u64)>, Failed> {
+fn each(
+    network: &mut Network,
+    at: &Params,
+    examples: &[&Example],
+) -> Result<Vec<(f64, u64, u64)>, Failed> {
     let classes = network.graph().classes();
     let mut all = Vec::with_capacity(examples.len());
     let mut first = 0;
     while first < examples.len() {
         let (mut end, mut rows) = (first, 0);
-        while end < examples.len() && end - first < AT_ONCE && (end == first || (rows + targets(examples[end]).len()) * classes <= LOGITS) {
+        while end < examples.len()
+            && end - first < AT_ONCE
+            && (end == first || (rows + targets(examples[end]).len()) * classes <= LOGITS)
+        {
             rows += targets(examples[end]).len();
             end += 1;
         }
@@ -49,7 +56,11 @@ fn each(network: &mut Network, at: &Params, examples: &[&Example]) -> Result<Vec
         for example in &examples[first..end] {
             let mut sum = (0.0, 0, 0);
             for target in targets(example) {
-                let Some(row) = rows.next() else { return Err(Failed::Input("the model gave fewer logits than were asked for".into())) };
+                let Some(row) = rows.next() else {
+                    return Err(Failed::Input(
+                        "the model gave fewer logits than were asked for".into(),
+                    ));
+                };
                 let top = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                 let all: f64 = row.iter().map(|&x| f64::from(x - top).exp()).sum();
                 let own = row[target as usize];
@@ -66,7 +77,9 @@ fn each(network: &mut Network, at: &Params, examples: &[&Example]) -> Result<Vec
 
 fn targets(example: &Example) -> Vec<u32> {
     match &example.target {
-        Target::Next(targets) => targets.iter().copied().filter(|&target| target != Target::NONE).collect(),
+        Target::Next(targets) => {
+            targets.iter().copied().filter(|&target| target != Target::NONE).collect()
+        }
         Target::Class(class) => vec![*class],
     }
 }
@@ -75,18 +88,28 @@ fn targets(example: &Example) -> Vec<u32> {
 ///
 /// # Errors
 /// If an example does not fit the model.
-pub fn examples(network: &mut Network, at: &Params, examples: &[Example]) -> Result<Scores, Failed> {
+pub fn examples(
+    network: &mut Network,
+    at: &Params,
+    examples: &[Example],
+) -> Result<Scores, Failed> {
     let all: Vec<&Example> = examples.iter().collect();
     let mut meter = Meter::default();
     each(network, at, &all)?.into_iter().for_each(|sum| meter.add(sum));
     Ok(meter.scores())
 }
 
-/// Figures on rows, as many as there are; they are read and forgotten. A model that writes texts is asked for the likeliest of the labels.
+/// Figures on rows, as many as there are; they are read and forgotten. A model that writes texts is
+/// asked for the likeliest of the labels.
 ///
 /// # Errors
 /// If a row is no good.
-pub fn rows(network: &mut Network, at: &Params, preparation: &Preparation<'_>, rows: Rows) -> Result<Scores, Failed> {
+pub fn rows(
+    network: &mut Network,
+    at: &Params,
+    preparation: &Preparation<'_>,
+    rows: Rows,
+) -> Result<Scores, Failed> {
     let mut meter = Meter::default();
     let mut waiting: Vec<Item> = Vec::new();
     for row in rows {
@@ -99,10 +122,14 @@ pub fn rows(network: &mut Network, at: &Params, preparation: &Preparation<'_>, r
                 continue;
             }
             Prepared::UnknownLabel => return refuse("a label that the model does not know"),
-            Prepared::Unfit(expected) => return refuse(&format!("expected {expected}, which is what the model reads")),
+            Prepared::Unfit(expected) => {
+                return refuse(&format!("expected {expected}, which is what the model reads"));
+            }
         };
         let choice = match (&row.content, preparation.reader) {
-            (Content::Labelled { text, label }, Reader::Causal { .. }) => preparation.choices(text)?.zip(preparation.class(label)),
+            (Content::Labelled { text, label }, Reader::Causal { .. }) => {
+                preparation.choices(text)?.zip(preparation.class(label))
+            }
             _ => None,
         };
         waiting.push(Item { example, choice });
@@ -112,7 +139,10 @@ pub fn rows(network: &mut Network, at: &Params, preparation: &Preparation<'_>, r
     }
     meter.take(network, at, &mut waiting)?;
     if meter.examples == 0 {
-        return Err(Failed::Input(format!("nothing to look at: every row is empty or has {} tokens or more", preparation.limit)));
+        return Err(Failed::Input(format!(
+            "nothing to look at: every row is empty or has {} tokens or more",
+            preparation.limit
+        )));
     }
     Ok(meter.scores())
 }
@@ -142,12 +172,21 @@ impl Meter {
         self.right += right;
     }
 
-    fn take(&mut self, network: &mut Network, at: &Params, waiting: &mut Vec<Item>) -> Result<(), Failed> {
+    fn take(
+        &mut self,
+        network: &mut Network,
+        at: &Params,
+        waiting: &mut Vec<Item>,
+    ) -> Result<(), Failed> {
         let own: Vec<&Example> = waiting.iter().map(|item| &item.example).collect();
         each(network, at, &own)?.into_iter().for_each(|sum| self.add(sum));
         for (examples, right) in waiting.iter().filter_map(|item| item.choice.as_ref()) {
             let sums = each(network, at, &examples.iter().collect::<Vec<_>>())?;
-            let best = sums.iter().enumerate().min_by(|a, b| a.1.0.total_cmp(&b.1.0)).map(|(class, _)| class as u32);
+            let best = sums
+                .iter()
+                .enumerate()
+                .min_by(|a, b| a.1.0.total_cmp(&b.1.0))
+                .map(|(class, _)| class as u32);
             self.choices += 1;
             self.chosen += u64::from(best == Some(*right));
         }
@@ -156,7 +195,8 @@ impl Meter {
     }
 
     fn scores(&self) -> Scores {
-        let (right, of) = if self.choices > 0 { (self.chosen, self.choices) } else { (self.right, self.tokens) };
+        let (right, of) =
+            if self.choices > 0 { (self.chosen, self.choices) } else { (self.right, self.tokens) };
         Scores {
             examples: self.examples,
             tokens: self.tokens,
@@ -204,7 +244,8 @@ pub struct Writing {
     pub min_new_tokens: usize,
 }
 
-/// Writes a text for each different source of some rows, in the order of the rows, and hands each to `take`. `None` if there is nothing to write: no sources, or another kind of model.
+/// Writes a text for each different source of some rows, in the order of the rows, and hands each
+/// to `take`. `None` if there is nothing to write: no sources, or another kind of model.
 ///
 /// # Errors
 /// If a row is no good.
@@ -226,7 +267,11 @@ pub fn write(
         banned: subject.tokenizer.as_ref().map(tasks::Tokenizer::with_newline).unwrap_or_default(),
         search: match writing.beams {
             0 | 1 => Search::Greedy,
-            beams => Search::Beam { beams, length_penalty: writing.length_penalty, stopping: Stopping::Early },
+            beams => Search::Beam {
+                beams,
+                length_penalty: writing.length_penalty,
+                stopping: Stopping::Early,
+            },
         },
         ..Options::default()
     };
@@ -255,17 +300,28 @@ pub fn write(
         let prompts: Vec<&[u32]> = batch.iter().map(|(_, prompt, _)| prompt.as_slice()).collect();
         let texts = generate(&mut Decoder::new(&mut network, at)?, &prompts, &options)?;
         for ((source, _, references), tokens) in batch.into_iter().zip(texts) {
-            let decoded = subject.tokenizer.as_ref().map_or_else(|| Ok(String::new()), |tokenizer| tokenizer.decode(&tokens))?;
+            let decoded = subject
+                .tokenizer
+                .as_ref()
+                .map_or_else(|| Ok(String::new()), |tokenizer| tokenizer.decode(&tokens))?;
             let text = decoded.trim().to_string();
             let of: Vec<&str> = references.iter().map(String::as_str).collect();
             statistics.add(&text, &of).map_err(|error| Failed::Input(error.to_string()))?;
-            mean.add(&text, &of, rouge::Words::Stemmed).map_err(|error| Failed::Input(error.to_string()))?;
+            mean.add(&text, &of, rouge::Words::Stemmed)
+                .map_err(|error| Failed::Input(error.to_string()))?;
             take(Written { source, text, references });
         }
     }
     if statistics.items() == 0 {
         return Ok(None);
     }
-    let bleu = statistics.bleu(bleu::Options { order: bleu::Order::Effective, ..bleu::Options::default() }).score;
-    Ok(Some(TextScores { bleu, rouge_l: mean.score().percent().f1, items: statistics.items(), left_out }))
+    let bleu = statistics
+        .bleu(bleu::Options { order: bleu::Order::Effective, ..bleu::Options::default() })
+        .score;
+    Ok(Some(TextScores {
+        bleu,
+        rouge_l: mean.score().percent().f1,
+        items: statistics.items(),
+        left_out,
+    }))
 }

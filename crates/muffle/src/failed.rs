@@ -27,7 +27,9 @@ impl std::fmt::Display for Failed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             // Some of it was read from files: on one line, and without what a terminal obeys.
-            Self::Input(what) | Self::Promise(what) => f.write_str(&what.replace(char::is_control, "\u{fffd}")),
+            Self::Input(what) | Self::Promise(what) => {
+                f.write_str(&what.replace(char::is_control, "\u{fffd}"))
+            }
             Self::Stopped => f.write_str("stopped"),
         }
     }
@@ -76,6 +78,9 @@ mod tests {
 
     #[test]
     fn a_message_cannot_move_the_cursor() {
-        assert_eq!(Failed::Input("x: unknown field `\u{1b}[2J`\n".into()).to_string(), "x: unknown field `\u{fffd}[2J`\u{fffd}");
+        assert_eq!(
+            Failed::Input("x: unknown field `\u{1b}[2J`\n".into()).to_string(),
+            "x: unknown field `\u{fffd}[2J`\u{fffd}"
+        );
     }
 }

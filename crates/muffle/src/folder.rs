@@ -32,14 +32,22 @@ impl Folder {
     pub fn create(path: &Path) -> Result<Self, Failed> {
         if path.join("config.toml").exists() {
             return Err(Failed::Input(format!(
-                "{}: there is a run already: go on with it (muffle resume {0}) or choose another folder (--out)",
+                "{}: there is a run already: go on with it (muffle resume {0}) or choose another \
+                 folder (--out)",
                 path.display()
             )));
         }
         match fs::read_dir(path).map(Iterator::count) {
             Ok(0) => {}
-            Ok(_) => return Err(Failed::Input(format!("{}: it is not empty; choose another folder (--out)", path.display()))),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => disk::create_dir_all(path).map_err(Failed::at(path))?,
+            Ok(_) => {
+                return Err(Failed::Input(format!(
+                    "{}: it is not empty; choose another folder (--out)",
+                    path.display()
+                )));
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                disk::create_dir_all(path).map_err(Failed::at(path))?
+            }
             Err(error) => return Err(Failed::at(path)(error)),
         }
         let folder = Self { path: path.into(), _lock: Some(lock(path)?) };
@@ -51,7 +59,8 @@ impl Folder {
 
     /// Takes back what [`create`](Self::create) made: no run began in it.
     pub(crate) fn discard(self) {
-        // It was empty before, so that only our own files are in it. If removing fails, the reason for it matters more.
+        // It was empty before, so that only our own files are in it. If removing fails, the reason
+        // for it matters more.
         let _ = fs::remove_dir_all(&self.path);
     }
 
@@ -126,7 +135,8 @@ impl Folder {
 /// Replaces a file in one step; a sealed one can be read by its owner only.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Failed> {
     let sealed = path.parent().is_some_and(|folder| folder.ends_with("sealed"));
-    disk::replace(path, bytes, if sealed { Access::Owner } else { Access::Default }).map_err(Failed::at(path))
+    disk::replace(path, bytes, if sealed { Access::Owner } else { Access::Default })
+        .map_err(Failed::at(path))
 }
 
 fn lock(path: &Path) -> Result<File, Failed> {
@@ -134,7 +144,10 @@ fn lock(path: &Path) -> Result<File, Failed> {
     let file = disk::create_lock(&place).map_err(Failed::at(&place))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(Failed::Input(format!("{}: another process is at work on this run", path.display()))),
+        Err(TryLockError::WouldBlock) => Err(Failed::Input(format!(
+            "{}: another process is at work on this run",
+            path.display()
+        ))),
         Err(TryLockError::Error(error)) => Err(Failed::at(&place)(error)),
     }
 }
@@ -176,7 +189,10 @@ mod tests {
         let folder = Folder::create(&place.path().join("run")).unwrap();
         folder.write("sealed/sampler.json", "x").unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(&folder.sealed()), mode(&folder.join("sealed/sampler.json"))), (0o700, 0o600));
+        assert_eq!(
+            (mode(&folder.sealed()), mode(&folder.join("sealed/sampler.json"))),
+            (0o700, 0o600)
+        );
         folder.remove_sealed().unwrap();
         assert!(!folder.sealed().exists());
         folder.remove_sealed().unwrap();

@@ -39,7 +39,8 @@ impl Look {
     /// If it cannot be written.
     pub fn append(&self, folder: &Folder) -> Result<(), Failed> {
         let path = folder.join(FILE);
-        let line = serde_json::to_string(self).map_err(|error| Failed::Input(error.to_string()))? + "\n";
+        let line =
+            serde_json::to_string(self).map_err(|error| Failed::Input(error.to_string()))? + "\n";
         disk::append(&path, line.as_bytes()).map_err(Failed::at(&path))
     }
 }
@@ -50,7 +51,11 @@ impl Look {
 /// If it cannot be read.
 pub fn read(folder: &Folder, up_to: u64) -> Result<Vec<Look>, Failed> {
     let text = folder.read(FILE)?.unwrap_or_default();
-    Ok(text.lines().filter_map(|line| serde_json::from_str::<Look>(line).ok()).filter(|look| look.step <= up_to).collect())
+    Ok(text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Look>(line).ok())
+        .filter(|look| look.step <= up_to)
+        .collect())
 }
 
 /// Forgets what came after a step: it is being made again.

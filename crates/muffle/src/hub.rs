@@ -1,7 +1,8 @@
 //! Models by their name on the Hugging Face hub, kept where the hub's other programs keep them.
 //!
-//! A model is `models--<owner>--<name>/` with `refs/main` (a commit), `snapshots/<commit>/<file>` (links) and `blobs/<etag>`,
-//! the layout of `hf-hub` and of the `huggingface_hub` of Python. What is there is used as it is, without any request.
+//! A model is `models--<owner>--<name>/` with `refs/main` (a commit), `snapshots/<commit>/<file>`
+//! (links) and `blobs/<etag>`, the layout of `hf-hub` and of the `huggingface_hub` of Python. What
+//! is there is used as it is, without any request.
 //!
 //! What is not is brought by a `visit` to the hub, which is not trusted.
 
@@ -77,8 +78,8 @@ pub enum Why {
     Disk,
 }
 
-/// A directory with the model's configuration, weights and tokenizer: from the cache if it is there, else fetched.
-/// `said` hears of every file that is downloaded.
+/// A directory with the model's configuration, weights and tokenizer: from the cache if it is
+/// there, else fetched. `said` hears of every file that is downloaded.
 ///
 /// # Errors
 /// As [`Hub::fetch`].
@@ -86,15 +87,22 @@ pub fn fetch(name: &str, said: &mut dyn FnMut(&str)) -> Result<PathBuf, Failed> 
     Hub::from_env()?.fetch(name, said)
 }
 
-/// Whether this may be a model on the hub: `name` or `owner/name`. It says nothing of whether there is one.
+/// Whether this may be a model on the hub: `name` or `owner/name`. It says nothing of whether there
+/// is one.
 pub fn looks_like_a_name(text: &str) -> bool {
     // The hub's own rules. Without the one on `--` two models could have one folder.
-    let part = |part: &str| is_plain(part) && !part.starts_with('-') && !part.ends_with(['-', '.']) && !part.contains("--");
+    let part = |part: &str| {
+        is_plain(part)
+            && !part.starts_with('-')
+            && !part.ends_with(['-', '.'])
+            && !part.contains("--")
+    };
     text.len() <= 96 && text.split('/').count() <= 2 && text.split('/').all(part)
 }
 
 impl Hub {
-    /// The hub and the cache that `HF_ENDPOINT`, `HF_HUB_CACHE`, `HF_HOME`, `HF_HUB_OFFLINE` and `HF_TOKEN` name, or the usual ones.
+    /// The hub and the cache that `HF_ENDPOINT`, `HF_HUB_CACHE`, `HF_HOME`, `HF_HUB_OFFLINE` and
+    /// `HF_TOKEN` name, or the usual ones.
     ///
     /// # Errors
     /// If there is no home directory to keep a cache in.
@@ -102,14 +110,18 @@ impl Hub {
         Self::from_settings(|key| std::env::var_os(key).filter(|value| !value.is_empty()))
     }
 
-    /// A directory with the model's configuration, weights and tokenizer: from the cache if it is there, else fetched.
-    /// `said` hears of every file that is downloaded.
+    /// A directory with the model's configuration, weights and tokenizer: from the cache if it is
+    /// there, else fetched. `said` hears of every file that is downloaded.
     ///
     /// # Errors
-    /// If it is no name, neither the cache nor the hub has the model, or it cannot be brought here whole.
+    /// If it is no name, neither the cache nor the hub has the model, or it cannot be brought here
+    /// whole.
     pub fn fetch(&self, name: &str, said: &mut dyn FnMut(&str)) -> Result<PathBuf, Failed> {
         if !looks_like_a_name(name) {
-            let line = format!("{name:?} is neither a directory nor the name of a model on a hub, like 'gpt2' or 'owner/name'");
+            let line = format!(
+                "{name:?} is neither a directory nor the name of a model on a hub, like 'gpt2' or \
+                 'owner/name'"
+            );
             return Err(Failed { why: Why::Name, line });
         }
         let kept = Cache::new(self.cache.clone()).model(name.to_string());
@@ -118,7 +130,10 @@ impl Hub {
         }
         if self.online == Network::Forbidden {
             let cache = self.cache.display();
-            let line = format!("'{name}' is no directory, not in the cache at {cache}, and HF_HUB_OFFLINE forbids to fetch it: unset that");
+            let line = format!(
+                "'{name}' is no directory, not in the cache at {cache}, and HF_HUB_OFFLINE forbids \
+                 to fetch it: unset that"
+            );
             return Err(Failed { why: Why::Offline, line });
         }
         Visit::new(self, name, kept).fetch(said)
@@ -130,10 +145,15 @@ impl Hub {
         let home = path("HF_HOME")
             .or_else(|| path("XDG_CACHE_HOME").map(|cache| cache.join("huggingface")))
             .or_else(|| std::env::home_dir().map(|home| home.join(".cache/huggingface")))
-            .ok_or_else(|| Failed { why: Why::Disk, line: "there is no home directory for models: set HF_HOME".into() })?;
+            .ok_or_else(|| Failed {
+                why: Why::Disk,
+                line: "there is no home directory for models: set HF_HOME".into(),
+            })?;
         let usual = home.join("hub");
         let token = text("HF_TOKEN").or_else(|| Cache::new(usual.clone()).token()).map(Token::new);
-        let offline = text("HF_HUB_OFFLINE").is_some_and(|value| ["1", "on", "yes", "true"].contains(&value.to_lowercase().as_str()));
+        let offline = text("HF_HUB_OFFLINE").is_some_and(|value| {
+            ["1", "on", "yes", "true"].contains(&value.to_lowercase().as_str())
+        });
         Ok(Self {
             cache: path("HF_HUB_CACHE").unwrap_or(usual),
             endpoint: text("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".into()),
@@ -166,10 +186,15 @@ impl std::error::Error for Failed {}
 
 /// The snapshot of `refs/main`, if it has all that is needed.
 fn complete(name: &str, kept: &CacheRepo) -> Result<Option<PathBuf>, Failed> {
-    let Some(snapshot) = kept.get(CONFIG).and_then(|config| config.parent().map(Path::to_path_buf)) else { return Ok(None) };
+    let Some(snapshot) = kept.get(CONFIG).and_then(|config| config.parent().map(Path::to_path_buf))
+    else {
+        return Ok(None);
+    };
     let there = |file: &str| snapshot.join(file).is_file();
-    let whole =
-        there(TOKENIZER) && (there(WEIGHTS) || (there(INDEX) && shards(name, &snapshot.join(INDEX))?.iter().all(|shard| there(shard))));
+    let whole = there(TOKENIZER)
+        && (there(WEIGHTS)
+            || (there(INDEX)
+                && shards(name, &snapshot.join(INDEX))?.iter().all(|shard| there(shard))));
     Ok(whole.then_some(snapshot))
 }
 
@@ -179,13 +204,20 @@ fn shards(name: &str, index: &Path) -> Result<BTreeSet<String>, Failed> {
     struct Text {
         weight_map: BTreeMap<String, String>,
     }
-    let said = |what: String| format!("'{name}' has the index {}, but {what}: take another model", index.display());
+    let said = |what: String| {
+        format!("'{name}' has the index {}, but {what}: take another model", index.display())
+    };
     let unsound = |what: String| Failed { why: Why::Unsound, line: said(what) };
     let mut text = Vec::new();
-    File::open(index).and_then(|file| file.take(LONGEST_JSON).read_to_end(&mut text)).map_err(|error| unsound(error.to_string()))?;
-    let Text { weight_map } = serde_json::from_slice(&text).map_err(|error| unsound(format!("it is none: {error}")))?;
+    File::open(index)
+        .and_then(|file| file.take(LONGEST_JSON).read_to_end(&mut text))
+        .map_err(|error| unsound(error.to_string()))?;
+    let Text { weight_map } =
+        serde_json::from_slice(&text).map_err(|error| unsound(format!("it is none: {error}")))?;
     let names: BTreeSet<String> = weight_map.into_values().collect();
-    if let Some(wrong) = names.iter().find(|name| !is_plain(name) || !name.ends_with(".safetensors")) {
+    if let Some(wrong) =
+        names.iter().find(|name| !is_plain(name) || !name.ends_with(".safetensors"))
+    {
         return Err(unsound(format!("it names {wrong:?}, which is no file of weights beside it")));
     }
     if names.is_empty() { Err(unsound("it names no file".into())) } else { Ok(names) }
@@ -211,8 +243,10 @@ mod tests {
         for name in ["gpt2", "HuggingFaceTB/SmolLM2-135M", "a/b_c.d", &"x".repeat(96)] {
             assert!(looks_like_a_name(name), "{name}");
         }
-        for path in ["", "/", "a/", "/a", "a/b/c", "..", "../a", "a/..", "./a", "a..b", ".a", "a b", "a\\b", "é", "-a", "a.", "a--b", "C:a"]
-        {
+        for path in [
+            "", "/", "a/", "/a", "a/b/c", "..", "../a", "a/..", "./a", "a..b", ".a", "a b", "a\\b",
+            "é", "-a", "a.", "a--b", "C:a",
+        ] {
             assert!(!looks_like_a_name(path), "{path}");
         }
         assert!(!looks_like_a_name(&"x".repeat(97)));
@@ -223,14 +257,26 @@ mod tests {
         let home = std::env::home_dir().unwrap();
         // With a token, so that the tester's own is not read.
         let usual = hub(&[("HF_TOKEN", "t")]);
-        assert_eq!((usual.cache, usual.online), (home.join(".cache/huggingface/hub"), Network::Allowed));
+        assert_eq!(
+            (usual.cache, usual.online),
+            (home.join(".cache/huggingface/hub"), Network::Allowed)
+        );
         assert_eq!(usual.endpoint, "https://huggingface.co");
         assert_eq!(hub(&[("XDG_CACHE_HOME", "/x")]).cache, Path::new("/x/huggingface/hub"));
         assert_eq!(hub(&[("XDG_CACHE_HOME", "/x"), ("HF_HOME", "/h")]).cache, Path::new("/h/hub"));
         assert_eq!(hub(&[("HF_HUB_CACHE", "/c"), ("HF_HOME", "/h")]).cache, Path::new("/c"));
-        assert_eq!(hub(&[("HF_HOME", "/h"), ("HF_ENDPOINT", "http://mirror")]).endpoint, "http://mirror");
-        for (value, online) in [("1", Network::Forbidden), ("TRUE", Network::Forbidden), ("0", Network::Allowed)] {
-            assert_eq!(hub(&[("HF_HOME", "/h"), ("HF_HUB_OFFLINE", value)]).online, online, "{value}");
+        assert_eq!(
+            hub(&[("HF_HOME", "/h"), ("HF_ENDPOINT", "http://mirror")]).endpoint,
+            "http://mirror"
+        );
+        for (value, online) in
+            [("1", Network::Forbidden), ("TRUE", Network::Forbidden), ("0", Network::Allowed)]
+        {
+            assert_eq!(
+                hub(&[("HF_HOME", "/h"), ("HF_HUB_OFFLINE", value)]).online,
+                online,
+                "{value}"
+            );
         }
     }
 

@@ -1,15 +1,19 @@
-//! The ledger of a run on the disk: `ledger.json`, and a mark in the sealed folder that says how far ledger and sampler were.
+//! The ledger of a run on the disk: `ledger.json`, and a mark in the sealed folder that says how
+//! far ledger and sampler were.
 //!
-//! Each charge is written to the ledger first and to the mark second, and both are on the disk before anything is computed. A kill
-//! between the two leaves a ledger that is ahead of the mark, which resumes; a ledger that is behind it was put there by something else,
-//! and is refused. Where the sampler must be remembered, each draw is written to its file first and to the mark second, for the same reason.
+//! Each charge is written to the ledger first and to the mark second, and both are on the disk
+//! before anything is computed. A kill between the two leaves a ledger that is ahead of the mark,
+//! which resumes; a ledger that is behind it was put there by something else, and is refused. Where
+//! the sampler must be remembered, each draw is written to its file first and to the mark second,
+//! for the same reason.
 //!
 //! # Claim
-//! A run is resumed only with all charges that were made before anything was computed, unless ledger *and* mark were replaced.
+//! A run is resumed only with all charges that were made before anything was computed, unless
+//! ledger *and* mark were replaced.
 //!
 //! # Why
-//! `charge` returns after the mark of that charge is on the disk, and the curator computes only after it. `open` refuses a ledger that
-//! does not contain the mark.
+//! `charge` returns after the mark of that charge is on the disk, and the curator computes only
+//! after it. `open` refuses a ledger that does not contain the mark.
 //!
 //! # Checked by
 //! `a_ledger_behind_its_mark_is_refused`, `an_older_ledger_is_refused`, `killed_at_every_write`
@@ -54,7 +58,9 @@ impl SealedMark {
     /// If it is gone or damaged.
     pub(crate) fn read(folder: &Folder) -> Result<Self, Failed> {
         let at = |what: &str| Failed::Input(format!("{}: {what}", folder.join(MARK).display()));
-        let text = folder.read(MARK)?.ok_or_else(|| at("it is gone, so that an old ledger could not be told from the present one"))?;
+        let text = folder.read(MARK)?.ok_or_else(|| {
+            at("it is gone, so that an old ledger could not be told from the present one")
+        })?;
         serde_json::from_str(&text).map_err(|error| at(&format!("damaged: {error}")))
     }
 }
@@ -71,8 +77,10 @@ impl LedgerFile {
     /// If the ledger or its mark is gone or damaged, or the ledger does not contain the mark.
     pub(crate) fn open(folder: &Folder) -> Result<Self, Failed> {
         let at = |what: &str| Failed::Input(format!("{}: {what}", folder.join(LEDGER).display()));
-        let text = folder.read(LEDGER)?.ok_or_else(|| at("it is gone, and with it what was spent"))?;
-        let chain = Chain::parse(&text).map_err(|what| at(&format!("what was spent cannot be read: {what}")))?;
+        let text =
+            folder.read(LEDGER)?.ok_or_else(|| at("it is gone, and with it what was spent"))?;
+        let chain = Chain::parse(&text)
+            .map_err(|what| at(&format!("what was spent cannot be read: {what}")))?;
         let mark = SealedMark::read(folder)?;
         chain.check(&mark.ledger, "the sealed mark").map_err(|what| at(&what))?;
         let file = Self::with(folder, chain);
@@ -81,7 +89,12 @@ impl LedgerFile {
     }
 
     fn with(folder: &Folder, chain: Chain) -> Self {
-        Self { ledger: folder.join(LEDGER), mark: folder.join(MARK), chain: Mutex::new(chain), draws: AtomicU64::new(0) }
+        Self {
+            ledger: folder.join(LEDGER),
+            mark: folder.join(MARK),
+            chain: Mutex::new(chain),
+            draws: AtomicU64::new(0),
+        }
     }
 
     /// Writes the ledger, then the mark.
@@ -96,7 +109,8 @@ impl LedgerFile {
 
     fn put_mark(&self, chain: &Chain) -> Result<(), Failed> {
         let mark = SealedMark { ledger: chain.mark(), draws: self.draws() };
-        let text = serde_json::to_string(&mark).map_err(|error| Failed::Input(error.to_string()))?;
+        let text =
+            serde_json::to_string(&mark).map_err(|error| Failed::Input(error.to_string()))?;
         folder::write(&self.mark, text.as_bytes())
     }
 
@@ -128,7 +142,8 @@ impl LedgerFile {
         self.put(&chain).map_err(|failed| failed.to_string())
     }
 
-    /// Appends the closing and writes it; if the run was closed before, looks whether it is the same.
+    /// Appends the closing and writes it; if the run was closed before, looks whether it is the
+    /// same.
     ///
     /// # Errors
     /// If it is another, or the disk refuses.
@@ -138,7 +153,8 @@ impl LedgerFile {
             Some(known) if *known == closing => {}
             Some(_) => {
                 return Err(Failed::Input(format!(
-                    "{}: the run was closed with other weights, configuration or statement than it has now; end it with the muffle that closed it",
+                    "{}: the run was closed with other weights, configuration or statement than it \
+                     has now; end it with the muffle that closed it",
                     self.ledger.display()
                 )));
             }
@@ -148,7 +164,8 @@ impl LedgerFile {
         self.put(&chain)
     }
 
-    /// Without privacy nothing is charged on the way: all steps are charged when the run is over. Written with the closing.
+    /// Without privacy nothing is charged on the way: all steps are charged when the run is over.
+    /// Written with the closing.
     pub(crate) fn charge_steps(&self, steps: u64) -> Result<(), Failed> {
         let mut chain = self.locked();
         if chain.closing().is_some() {
@@ -168,7 +185,8 @@ impl LedgerFile {
     }
 
     fn locked(&self) -> MutexGuard<'_, Chain> {
-        // A thread that panicked while it held the lock has at most made a charge that is not written: never too few.
+        // A thread that panicked while it held the lock has at most made a charge that is not
+        // written: never too few.
         self.chain.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
@@ -208,7 +226,10 @@ mod tests {
         assert_eq!(LedgerFile::open(&folder).unwrap().chain(), file.chain());
         folder.write(LEDGER, &old).unwrap();
         let refused = LedgerFile::open(&folder).unwrap_err().to_string();
-        assert!(refused.contains("the ledger has 1 charges, the sealed mark knows of 2: an old ledger"), "{refused}");
+        assert!(
+            refused.contains("the ledger has 1 charges, the sealed mark knows of 2: an old ledger"),
+            "{refused}"
+        );
         // Ahead of the mark: what a kill between the two leaves.
         folder.write(LEDGER, &new).unwrap();
         folder.write(MARK, &old_mark).unwrap();
@@ -218,14 +239,23 @@ mod tests {
         let copy = LedgerFile::open(&folder).unwrap();
         copy.begin_session().unwrap();
         charge(&copy).unwrap();
-        folder.write(MARK, &serde_json::to_string(&SealedMark { ledger: file.mark(), draws: 0 }).unwrap()).unwrap();
+        folder
+            .write(
+                MARK,
+                &serde_json::to_string(&SealedMark { ledger: file.mark(), draws: 0 }).unwrap(),
+            )
+            .unwrap();
         assert!(LedgerFile::open(&folder).unwrap_err().to_string().contains("another copy"));
         for damaged in ["", "{}", "{\"run_id\":\"x\"}"] {
             folder.write(MARK, damaged).unwrap();
-            assert!(LedgerFile::open(&folder).unwrap_err().to_string().contains("mark.json: damaged"));
+            assert!(
+                LedgerFile::open(&folder).unwrap_err().to_string().contains("mark.json: damaged")
+            );
         }
         std::fs::remove_file(folder.join(MARK)).unwrap();
-        assert!(LedgerFile::open(&folder).unwrap_err().to_string().contains("mark.json: it is gone"));
+        assert!(
+            LedgerFile::open(&folder).unwrap_err().to_string().contains("mark.json: it is gone")
+        );
     }
 
     #[test]
@@ -237,7 +267,8 @@ mod tests {
         assert!(file.follow(&Ledger::new()).is_err());
     }
 
-    /// Interrupted at any operation of a charge: what is read afterwards has the charge, or it was not reported as made.
+    /// Interrupted at any operation of a charge: what is read afterwards has the charge, or it was
+    /// not reported as made.
     #[test]
     fn an_interrupted_charge_resumes_and_is_never_lost() {
         for operation in 0.. {

@@ -1,6 +1,8 @@
-//! The report of a run as one HTML page: it loads nothing, runs nothing, and is read in a browser, on a phone or on paper.
+//! The report of a run as one HTML page: it loads nothing, runs nothing, and is read in a browser,
+//! on a phone or on paper.
 //!
-//! The page is given its content as data and only sets it. Whatever no guarantee covers carries a badge wherever it stands.
+//! The page is given its content as data and only sets it. Whatever no guarantee covers carries a
+//! badge wherever it stands.
 
 use crate::plot::{Plot, escape};
 use std::fmt::Write;
@@ -118,12 +120,15 @@ impl Page {
         ];
         format!(
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n\
+             <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src \
+             'unsafe-inline'; img-src data:\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
              <meta name=\"color-scheme\" content=\"light dark\">\n\
-             <meta name=\"referrer\" content=\"no-referrer\">\n<link rel=\"icon\" href=\"data:,\">\n\
+             <meta name=\"referrer\" content=\"no-referrer\">\n<link rel=\"icon\" \
+             href=\"data:,\">\n\
              <title>{} · Muffle</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n{}</main>\n\
-             <footer><p>Made by Muffle. This page loads nothing and runs nothing.</p></footer>\n</body>\n</html>\n",
+             <footer><p>Made by Muffle. This page loads nothing and runs \
+             nothing.</p></footer>\n</body>\n</html>\n",
             escape(&self.title),
             parts.concat()
         )
@@ -133,7 +138,8 @@ impl Page {
         let title = escape(&self.title);
         match &self.headline {
             Headline::Private { epsilon, delta } => format!(
-                "<header class=\"promise\">\n<p class=\"kind\">Privacy report</p>\n<h1>{title}</h1>\n\
+                "<header class=\"promise\">\n<p class=\"kind\">Privacy \
+                 report</p>\n<h1>{title}</h1>\n\
                  <p class=\"big\"><span><i>ε</i> = {}</span> <span><i>δ</i> = {}</span></p>\n\
                  <p>This run is (<i>ε</i>, <i>δ</i>)-differentially private.</p>\n</header>\n",
                 escape(epsilon),
@@ -142,7 +148,8 @@ impl Page {
             Headline::NonPrivate { why } => format!(
                 "<header class=\"alarm\">\n<p class=\"kind\">No privacy</p>\n<h1>{title}</h1>\n\
                  <p class=\"big\">Not private</p>\n<p>{}</p>\n\
-                 <p><strong>Nothing protects the people in the data. Do not publish the model or this page.</strong></p>\n</header>\n",
+                 <p><strong>Nothing protects the people in the data. Do not publish the model or \
+                 this page.</strong></p>\n</header>\n",
                 escape(why)
             ),
         }
@@ -153,36 +160,60 @@ impl Page {
             return String::new();
         }
         let heading = if self.warnings.len() == 1 { "Warning" } else { "Warnings" };
-        format!("<section class=\"warnings\">\n<h2>{heading}</h2>\n{}</section>\n", list(&self.warnings))
+        format!(
+            "<section class=\"warnings\">\n<h2>{heading}</h2>\n{}</section>\n",
+            list(&self.warnings)
+        )
     }
 
     fn words(&self) -> String {
-        let mut text: String = self.words.iter().map(|words| format!("<p>{}</p>\n", escape(words))).collect();
+        let mut text: String =
+            self.words.iter().map(|words| format!("<p>{}</p>\n", escape(words))).collect();
         let marked = self.figures.iter().map(|figure| figure.publicity);
-        let marked = marked.chain(self.plots.iter().map(|panel| panel.publicity)).chain(self.samples.iter().map(|sample| sample.publicity));
+        let marked = marked
+            .chain(self.plots.iter().map(|panel| panel.publicity))
+            .chain(self.samples.iter().map(|sample| sample.publicity));
         if marked.into_iter().any(|publicity| publicity == Publicity::NonPrivate) {
             let _ = writeln!(
                 text,
-                "<p class=\"note\">What is marked {} was computed from the data without protection, and no guarantee covers it. \
+                "<p class=\"note\">What is marked {} was computed from the data without \
+                 protection, and no guarantee covers it. \
                  Take it out before the page is published.</p>",
                 badge(Publicity::NonPrivate)
             );
         }
-        if text.is_empty() { text } else { format!("<section class=\"words\">\n<h2>In plain words</h2>\n{text}</section>\n") }
+        if text.is_empty() {
+            text
+        } else {
+            format!("<section class=\"words\">\n<h2>In plain words</h2>\n{text}</section>\n")
+        }
     }
 
     fn coverage(&self) -> String {
         let column = |class: &str, title: &str, items: &[String]| match items {
             [] => String::new(),
-            items => format!("<section class=\"{class}\">\n<h2>{title}</h2>\n{}</section>\n", list(items)),
+            items => format!(
+                "<section class=\"{class}\">\n<h2>{title}</h2>\n{}</section>\n",
+                list(items)
+            ),
         };
-        let columns = column("covered", "Covered", &self.covered) + &column("uncovered", "Not covered", &self.not_covered);
-        if columns.is_empty() { columns } else { format!("<div class=\"pair\">\n{columns}</div>\n") }
+        let columns = column("covered", "Covered", &self.covered)
+            + &column("uncovered", "Not covered", &self.not_covered);
+        if columns.is_empty() {
+            columns
+        } else {
+            format!("<div class=\"pair\">\n{columns}</div>\n")
+        }
     }
 
     fn figures(&self) -> String {
         let figure = |Figure { name, value, publicity }: &Figure| {
-            format!("<div class=\"card\"><dt>{}{}</dt><dd>{}</dd></div>\n", escape(name), badge(*publicity), escape(value))
+            format!(
+                "<div class=\"card\"><dt>{}{}</dt><dd>{}</dd></div>\n",
+                escape(name),
+                badge(*publicity),
+                escape(value)
+            )
         };
         titled("Figures", self.figures.iter().map(figure).collect(), "dl class=\"figures\"", "dl")
     }
@@ -191,7 +222,9 @@ impl Page {
         let panel = |Panel { plot, caption, publicity }: &Panel| {
             let caption = match (caption.as_str(), publicity) {
                 ("", Publicity::Public) => String::new(),
-                (caption, publicity) => format!("<figcaption>{}{}</figcaption>\n", badge(*publicity), escape(caption)),
+                (caption, publicity) => {
+                    format!("<figcaption>{}{}</figcaption>\n", badge(*publicity), escape(caption))
+                }
             };
             format!("<figure class=\"card\">\n{}{caption}</figure>\n", plot.svg())
         };
@@ -200,8 +233,10 @@ impl Page {
 
     fn samples(&self) -> String {
         let sample = |(i, sample): (usize, &Sample)| {
-            let line = |name: &str, text: &str| format!("<dt>{name}</dt><dd>{}</dd>\n", escape(text));
-            let reference = sample.reference.as_deref().map_or(String::new(), |text| line("Reference", text));
+            let line =
+                |name: &str, text: &str| format!("<dt>{name}</dt><dd>{}</dd>\n", escape(text));
+            let reference =
+                sample.reference.as_deref().map_or(String::new(), |text| line("Reference", text));
             format!(
                 "<article class=\"card\">\n<h3>Sample {}{}</h3>\n<dl>\n{}{}{reference}</dl>\n</article>\n",
                 i + 1,
@@ -210,20 +245,32 @@ impl Page {
                 line("The model wrote", &sample.text)
             )
         };
-        titled("Samples", self.samples.iter().enumerate().map(sample).collect(), "div class=\"samples\"", "div")
+        titled(
+            "Samples",
+            self.samples.iter().enumerate().map(sample).collect(),
+            "div class=\"samples\"",
+            "div",
+        )
     }
 
     fn settings(&self) -> String {
-        let row =
-            |(name, value): &(String, String)| format!("<tr><th scope=\"row\">{}</th><td>{}</td></tr>\n", escape(name), escape(value));
+        let row = |(name, value): &(String, String)| {
+            format!("<tr><th scope=\"row\">{}</th><td>{}</td></tr>\n", escape(name), escape(value))
+        };
         let section = |Section { title, rows }: &Section| {
             let (title, rows) = (escape(title), rows.iter().map(row).collect::<String>());
             format!(
-                "<section>\n<h3>{title}</h3>\n<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{title}\">\
+                "<section>\n<h3>{title}</h3>\n<div class=\"scroll\" role=\"region\" tabindex=\"0\" \
+                 aria-label=\"{title}\">\
                  <table>\n<tbody>\n{rows}</tbody>\n</table></div>\n</section>\n"
             )
         };
-        titled("Settings", self.sections.iter().map(section).collect(), "div class=\"settings\"", "div")
+        titled(
+            "Settings",
+            self.sections.iter().map(section).collect(),
+            "div class=\"settings\"",
+            "div",
+        )
     }
 
     fn configuration(&self) -> String {
@@ -240,7 +287,11 @@ impl Page {
 
 /// A section with a heading around `content`; nothing without content.
 fn titled(title: &str, content: String, open: &str, close: &str) -> String {
-    if content.is_empty() { content } else { format!("<section>\n<h2>{title}</h2>\n<{open}>\n{content}</{close}>\n</section>\n") }
+    if content.is_empty() {
+        content
+    } else {
+        format!("<section>\n<h2>{title}</h2>\n<{open}>\n{content}</{close}>\n</section>\n")
+    }
 }
 
 fn list(items: &[String]) -> String {
@@ -416,7 +467,12 @@ mod tests {
             warnings: vec![text()],
             figures: vec![Figure { name: text(), value: text(), publicity }],
             plots: vec![Panel { plot: plot(vec![]), caption: text(), publicity }],
-            samples: vec![Sample { prompt: text(), text: text(), reference: Some(text()), publicity }],
+            samples: vec![Sample {
+                prompt: text(),
+                text: text(),
+                reference: Some(text()),
+                publicity,
+            }],
             sections: vec![Section { title: text(), rows: vec![(text(), text())] }],
             configuration: text(),
         }
@@ -427,9 +483,15 @@ mod tests {
         let html = full(EVIL, Publicity::NonPrivate).html();
         assert!(!html.contains("<script"), "{html}");
         // 17 texts; the run's title stands also in the window, a section's also as its label.
-        assert_eq!(html.matches("&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt;&amp;&#39;").count(), 19);
+        assert_eq!(
+            html.matches("&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt;&amp;&#39;").count(),
+            19
+        );
         assert_eq!(well_formed(&html), Ok(()));
-        let page = Page { headline: Headline::NonPrivate { why: EVIL.into() }, ..full(EVIL, Publicity::Public) };
+        let page = Page {
+            headline: Headline::NonPrivate { why: EVIL.into() },
+            ..full(EVIL, Publicity::Public)
+        };
         assert_eq!(page.html().matches("&lt;script&gt;").count(), 18);
         assert_eq!(well_formed(&page.html()), Ok(()));
     }
@@ -440,7 +502,11 @@ mod tests {
         // A figure, a plot, a sample, and the note that explains the badge.
         assert_eq!(full("x", Publicity::NonPrivate).html().matches(">NON-PRIVATE<").count(), 4);
         let mut page = full("x", Publicity::Public);
-        page.plots[0] = Panel { caption: String::new(), publicity: Publicity::NonPrivate, ..page.plots[0].clone() };
+        page.plots[0] = Panel {
+            caption: String::new(),
+            publicity: Publicity::NonPrivate,
+            ..page.plots[0].clone()
+        };
         let html = page.html();
         assert_eq!(html.matches(">NON-PRIVATE<").count(), 2);
         assert!(html.contains("<figcaption> <strong class=\"badge\">NON-PRIVATE"), "{html}");
@@ -449,10 +515,24 @@ mod tests {
     #[test]
     fn the_headline_promises_or_warns() {
         let html = empty().html();
-        assert!(html.contains("<i>ε</i> = 8<") && html.contains("<i>δ</i> = 2e-6<") && !html.contains("Not private"), "{html}");
-        let html = Page { headline: Headline::NonPrivate { why: "no noise".into() }, ..empty() }.html();
-        assert!(html.contains("class=\"alarm\"") && html.contains(">Not private<") && html.contains(">no noise<"), "{html}");
-        assert!(!html.contains("differentially private") && !html.contains("class=\"promise\""), "{html}");
+        assert!(
+            html.contains("<i>ε</i> = 8<")
+                && html.contains("<i>δ</i> = 2e-6<")
+                && !html.contains("Not private"),
+            "{html}"
+        );
+        let html =
+            Page { headline: Headline::NonPrivate { why: "no noise".into() }, ..empty() }.html();
+        assert!(
+            html.contains("class=\"alarm\"")
+                && html.contains(">Not private<")
+                && html.contains(">no noise<"),
+            "{html}"
+        );
+        assert!(
+            !html.contains("differentially private") && !html.contains("class=\"promise\""),
+            "{html}"
+        );
     }
 
     #[test]
@@ -470,7 +550,11 @@ mod tests {
     #[test]
     fn the_page_loads_and_runs_nothing() {
         let html = full("x", Publicity::NonPrivate).html();
-        assert!(html.contains("content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\""));
+        assert!(
+            html.contains(
+                "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\""
+            )
+        );
         // The namespace of SVG is a name, not an address.
         let html = html.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
         for reach in ["http:", "https:", "//", "@import", "url(", "src=", "<script", " onload"] {

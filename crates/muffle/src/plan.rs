@@ -1,9 +1,12 @@
-//! From a configuration and the number of records (places, taken or vacant) to the numbers of a run: steps, lot size, δ, σ. The same numbers calibrate and run: steps are integers throughout.
+//! From a configuration and the number of records (places, taken or vacant) to the numbers of a
+//! run: steps, lot size, δ, σ. The same numbers calibrate and run: steps are integers throughout.
 
 use crate::Failed;
 use crate::config::{self, Auto, Config, Rate};
 use crate::optimizers::{self, Multipliers, Name, Setting};
-use accounting::{Accountant, Budget, Composition, Delta, Epsilon, Guarantee, Ledger, Sigma, Unit, calibrate};
+use accounting::{
+    Accountant, Budget, Composition, Delta, Epsilon, Guarantee, Ledger, Sigma, Unit, calibrate,
+};
 use curator::Sampling;
 use protocol::{Params, Refused, Trainable};
 
@@ -81,18 +84,37 @@ impl Plan {
 
     /// The price of a part of it. Without privacy ε is infinite.
     ///
-    /// The plan is fixed beforehand and a part of it tells no more than all of it: where the figure for a part came out above that for the whole, the latter is given.
+    /// The plan is fixed beforehand and a part of it tells no more than all of it: where the figure
+    /// for a part came out above that for the whole, the latter is given.
     ///
     /// # Errors
     /// If it cannot be computed.
     pub fn spent(&self, ledger: &Ledger) -> Result<Guarantee, Failed> {
         let Some(budget) = &self.budget else {
             let unit = Unit::from(accounting::Adjacency::AddRemove);
-            return Ok(Guarantee { epsilon: f64::INFINITY, delta: 1.0, unit, accountant: Accountant::Pld, order: None, estimate: false });
+            return Ok(Guarantee {
+                epsilon: f64::INFINITY,
+                delta: 1.0,
+                unit,
+                accountant: Accountant::Pld,
+                order: None,
+                estimate: false,
+            });
         };
         if ledger.events().is_empty() {
-            let accountant = if budget.accountant == Accountant::Best { Accountant::Pld } else { budget.accountant };
-            return Ok(Guarantee { epsilon: 0.0, delta: budget.delta.get(), unit: budget.unit, accountant, order: None, estimate: false });
+            let accountant = if budget.accountant == Accountant::Best {
+                Accountant::Pld
+            } else {
+                budget.accountant
+            };
+            return Ok(Guarantee {
+                epsilon: 0.0,
+                delta: budget.delta.get(),
+                unit: budget.unit,
+                accountant,
+                order: None,
+                estimate: false,
+            });
         }
         let spent = budget.price(ledger.events())?;
         Ok(match self.price {
@@ -105,7 +127,12 @@ impl Plan {
     ///
     /// # Errors
     /// If something makes no sense, or the promise cannot be kept.
-    pub fn new(config: &Config, records: usize, tensors: &[Trainable], params: &Params) -> Result<Self, Unplanned> {
+    pub fn new(
+        config: &Config,
+        records: usize,
+        tensors: &[Trainable],
+        params: &Params,
+    ) -> Result<Self, Unplanned> {
         let name = Name::of(&config.optimizer.name).map_err(Unplanned::Input)?;
         let lot = lot_size(config, records)?;
         let steps = steps(config, records, lot)?;
@@ -129,7 +156,9 @@ impl Plan {
         let unit = config.unit();
         let accountant = accountant(&config.privacy.accountant)?;
         let (sigma, budget) = match (config.privacy.sigma, config.privacy.epsilon) {
-            (Auto::Value(_), Auto::Value(_)) => return Err(Unplanned::Input("privacy: epsilon or sigma, not both".into())),
+            (Auto::Value(_), Auto::Value(_)) => {
+                return Err(Unplanned::Input("privacy: epsilon or sigma, not both".into()));
+            }
             (Auto::Value(sigma), Auto::Auto) => {
                 // The noise is given: the promise is what it comes to.
                 let sigma = Multipliers { gradient: Sigma::new(sigma)?.get(), probe: sigma };
@@ -138,13 +167,25 @@ impl Plan {
                 (sigma, Budget { epsilon: Epsilon::new(price.epsilon)?, ..open })
             }
             (Auto::Auto, epsilon) => {
-                let budget = Budget { epsilon: Epsilon::new(epsilon.or(EPSILON))?, delta, unit, accountant };
-                (calibrated(budget, probing, config.optimizer.hyfree.gradient_factor, &events)?, budget)
+                let budget =
+                    Budget { epsilon: Epsilon::new(epsilon.or(EPSILON))?, delta, unit, accountant };
+                (
+                    calibrated(budget, probing, config.optimizer.hyfree.gradient_factor, &events)?,
+                    budget,
+                )
             }
         };
         let events = events(sigma)?;
         let price = budget.price(&events)?;
-        Ok(Self { records, steps, sampling, sigma, budget: Some(budget), events, price: Some(price) })
+        Ok(Self {
+            records,
+            steps,
+            sampling,
+            sigma,
+            budget: Some(budget),
+            events,
+            price: Some(price),
+        })
     }
 
     /// The public lot size.
@@ -153,7 +194,8 @@ impl Plan {
     }
 }
 
-/// The least noise that keeps the promise. With probes, the gradients get a little more than they would need alone, and the probes what is left.
+/// The least noise that keeps the promise. With probes, the gradients get a little more than they
+/// would need alone, and the probes what is left.
 fn calibrated(
     budget: Budget,
     probing: bool,
@@ -161,26 +203,41 @@ fn calibrated(
     events: &dyn Fn(Multipliers) -> Result<Composition, Refused>,
 ) -> Result<Multipliers, Unplanned> {
     let made = |sigma: Multipliers| {
-        events(sigma).map_err(|refused| accounting::Error::Unsupported { accountant: "planned", event: refused.to_string() })
+        events(sigma).map_err(|refused| accounting::Error::Unsupported {
+            accountant: "planned",
+            event: refused.to_string(),
+        })
     };
     // Probes that cost nothing.
     let silent = 1e7;
-    let (alone, _) = calibrate::sigma(budget, |sigma| made(Multipliers { gradient: sigma.get(), probe: silent }))?;
+    let (alone, _) = calibrate::sigma(budget, |sigma| {
+        made(Multipliers { gradient: sigma.get(), probe: silent })
+    })?;
     if !probing {
         return Ok(Multipliers { gradient: alone.get(), probe: silent });
     }
     if !(factor > 1.0 && factor < 100.0) {
-        return Err(Unplanned::Input(format!("optimizer.hyfree.gradient_factor: greater than 1 expected, got {factor}")));
+        return Err(Unplanned::Input(format!(
+            "optimizer.hyfree.gradient_factor: greater than 1 expected, got {factor}"
+        )));
     }
     let gradient = alone.get() * factor;
-    let (probe, _) = calibrate::sigma(budget, |sigma| made(Multipliers { gradient, probe: sigma.get() }))?;
+    let (probe, _) =
+        calibrate::sigma(budget, |sigma| made(Multipliers { gradient, probe: sigma.get() }))?;
     Ok(Multipliers { gradient, probe: probe.get() })
 }
 
 /// Everything that the run will charge.
-fn events(config: &Config, sigma: Multipliers, setting: Setting<'_>, sampling: Sampling, records: usize) -> Result<Composition, Refused> {
+fn events(
+    config: &Config,
+    sigma: Multipliers,
+    setting: Setting<'_>,
+    sampling: Sampling,
+    records: usize,
+) -> Result<Composition, Refused> {
     // What is asked does not depend on the parameters: none are needed to tell.
-    let optimizer = optimizers::build(config, sigma, Setting { params: &Params::default(), ..setting })?;
+    let optimizer =
+        optimizers::build(config, sigma, Setting { params: &Params::default(), ..setting })?;
     let failed = |error: accounting::Error| Refused::Query(error.to_string());
     let mut all = Composition::new();
     if let Sampling::Shuffled { lot } = sampling {
@@ -189,17 +246,30 @@ fn events(config: &Config, sigma: Multipliers, setting: Setting<'_>, sampling: S
         let announced = optimizer.lots(0);
         let probing = matches!(config.optimizer.learning_rate, Auto::Value(Rate::Found(_)));
         if probing || announced.len() != 1 {
-            return Err(Refused::Query("probes of the loss need lots that are drawn anew: set privacy.sampling to \"poisson\"".into()));
+            return Err(Refused::Query(
+                "probes of the loss need lots that are drawn anew: set \
+                privacy.sampling to \"poisson\""
+                    .into(),
+            ));
         }
-        all.push(sampling.event(records, &announced[0])?, setting.steps.div_ceil(lots)).map_err(failed)?;
+        all.push(sampling.event(records, &announced[0])?, setting.steps.div_ceil(lots))
+            .map_err(failed)?;
         return Ok(all);
     }
-    // Two steps stand for all, however many there are: one without probes and the last of a round, which probes.
+    // Two steps stand for all, however many there are: one without probes and the last of a round,
+    // which probes.
     let every = config.optimizer.hyfree.every.max(1);
-    let probes = if matches!(config.optimizer.learning_rate, Auto::Value(Rate::Found(_))) { setting.steps / every } else { 0 };
+    let probes = if matches!(config.optimizer.learning_rate, Auto::Value(Rate::Found(_))) {
+        setting.steps / every
+    } else {
+        0
+    };
     // Equal events are counted together: a price does not depend on their order.
     let mut counts: Vec<(accounting::Event, u64)> = Vec::new();
-    for (step, times) in [(0, setting.steps - probes), (every - 1, probes)].into_iter().filter(|(_, times)| *times > 0) {
+    for (step, times) in [(0, setting.steps - probes), (every - 1, probes)]
+        .into_iter()
+        .filter(|(_, times)| *times > 0)
+    {
         for announced in optimizer.lots(step) {
             let event = sampling.event(records, &announced)?;
             match counts.iter_mut().find(|(known, _)| *known == event) {
@@ -219,13 +289,19 @@ fn lot_size(config: &Config, records: usize) -> Result<u64, Unplanned> {
     if lot >= 1 && lot <= records as u64 {
         return Ok(lot);
     }
-    Err(Unplanned::Input(format!("training.lot_size: at least 1 and at most the {records} records expected, got {lot}")))
+    Err(Unplanned::Input(format!(
+        "training.lot_size: at least 1 and at most the {records} records expected, got {lot}"
+    )))
 }
 
 fn steps(config: &Config, records: usize, lot: u64) -> Result<u64, Unplanned> {
     match (config.training.steps, config.training.epochs) {
-        (Auto::Value(_), Auto::Value(_)) => Err(Unplanned::Input("training: steps or epochs, not both".into())),
-        (Auto::Value(0), _) => Err(Unplanned::Input("training.steps: at least 1 expected, got 0".into())),
+        (Auto::Value(_), Auto::Value(_)) => {
+            Err(Unplanned::Input("training: steps or epochs, not both".into()))
+        }
+        (Auto::Value(0), _) => {
+            Err(Unplanned::Input("training.steps: at least 1 expected, got 0".into()))
+        }
         (Auto::Value(steps), _) => Ok(steps),
         (Auto::Auto, epochs) => {
             let epochs = epochs.or(3.0);
@@ -240,9 +316,12 @@ fn steps(config: &Config, records: usize, lot: u64) -> Result<u64, Unplanned> {
 }
 
 fn sampling(config: &Config, records: usize, lot: u64) -> Result<Sampling, Unplanned> {
-    let size = usize::try_from(lot).map_err(|_| Unplanned::Input("training.lot_size: too large".into()))?;
+    let size = usize::try_from(lot)
+        .map_err(|_| Unplanned::Input("training.lot_size: too large".into()))?;
     Ok(match config.privacy.sampling {
-        config::Sampling::Poisson => Sampling::Poisson { rate: accounting::Rate::new(lot as f64 / records as f64)? },
+        config::Sampling::Poisson => {
+            Sampling::Poisson { rate: accounting::Rate::new(lot as f64 / records as f64)? }
+        }
         config::Sampling::Fixed => Sampling::FixedSize { lot: size },
         config::Sampling::Shuffled => Sampling::Shuffled { lot: size },
         config::Sampling::Full => Sampling::Full,
@@ -254,6 +333,8 @@ fn accountant(name: &str) -> Result<Accountant, Unplanned> {
         "best" => Ok(Accountant::Best),
         "pld" => Ok(Accountant::Pld),
         "rdp" => Ok(Accountant::Rdp),
-        other => Err(Unplanned::Input(format!("privacy.accountant: best, pld or rdp expected, got {other:?}"))),
+        other => Err(Unplanned::Input(format!(
+            "privacy.accountant: best, pld or rdp expected, got {other:?}"
+        ))),
     }
 }

@@ -1,8 +1,11 @@
-//! Plots as SVG text: curves with bands over linear or logarithmic axes, and horizontal marks such as a budget.
+//! Plots as SVG text: curves with bands over linear or logarithmic axes, and horizontal marks such
+//! as a budget.
 //!
-//! A plot stands alone as a file and fits inline in a page. It holds no ids, so that several can share a page, and takes its colours from
-//! the page's variables `--series-1` to `--series-6`, `--plot-paper`, `--plot-ink`, `--plot-soft` and `--plot-grid` where they are set.
-//! Curves differ by marker as well as by colour; the colours are after Okabe and Ito, darkened or lightened to contrast 3:1 with the paper.
+//! A plot stands alone as a file and fits inline in a page. It holds no ids, so that several can
+//! share a page, and takes its colours from the page's variables `--series-1` to `--series-6`,
+//! `--plot-paper`, `--plot-ink`, `--plot-soft` and `--plot-grid` where they are set. Curves differ
+//! by marker as well as by colour; the colours are after Okabe and Ito, darkened or lightened to
+//! contrast 3:1 with the paper.
 
 mod ruler;
 
@@ -48,7 +51,8 @@ pub enum Scale {
 pub struct Series {
     /// Its name in the legend.
     pub name: String,
-    /// (x, y), by rising x. Points that are not finite, beyond 10¹⁰⁰, or not positive on a logarithmic axis are left out.
+    /// (x, y), by rising x. Points that are not finite, beyond 10¹⁰⁰, or not positive on a
+    /// logarithmic axis are left out.
     pub points: Vec<(f64, f64)>,
     /// ± at each point, drawn as a band; or empty.
     pub spread: Vec<f64>,
@@ -78,16 +82,30 @@ pub struct Mark {
 impl Plot {
     /// The plot as SVG text. The same plot gives the same text.
     pub fn svg(&self) -> String {
-        let curves: Vec<Curve> = self.series.iter().enumerate().filter_map(|(i, series)| self.curve(i, series)).collect();
+        let curves: Vec<Curve> = self
+            .series
+            .iter()
+            .enumerate()
+            .filter_map(|(i, series)| self.curve(i, series))
+            .collect();
         let title = wrap(&self.title, 44);
         let mut top = 6.0;
         let mut body = String::new();
         for line in &title {
             top += 21.0;
-            let _ = writeln!(body, "<text class=\"ink\" fill=\"{INK}\" x=\"12\" y=\"{top}\" {BOLD}>{}</text>", escape(line));
+            let _ = writeln!(
+                body,
+                "<text class=\"ink\" fill=\"{INK}\" x=\"12\" y=\"{top}\" {BOLD}>{}</text>",
+                escape(line)
+            );
         }
         let description = if curves.is_empty() {
-            let _ = writeln!(body, "<text {SOFT} x=\"{}\" y=\"{}\" {MIDDLE}>nothing to show yet</text>", WIDTH / 2.0, top + 100.0);
+            let _ = writeln!(
+                body,
+                "<text {SOFT} x=\"{}\" y=\"{}\" {MIDDLE}>nothing to show yet</text>",
+                WIDTH / 2.0,
+                top + 100.0
+            );
             top += 200.0;
             "Nothing to show yet.".into()
         } else {
@@ -96,9 +114,11 @@ impl Plot {
             self.description(&curves)
         };
         format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"muffle-plot\" viewBox=\"0 0 {WIDTH} {top}\" role=\"img\" {FONT}>\n\
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"muffle-plot\" viewBox=\"0 0 {WIDTH} \
+             {top}\" role=\"img\" {FONT}>\n\
              <title>{}</title>\n<desc>{}</desc>\n<style>{}</style>\n\
-             <rect class=\"paper\" fill=\"#fff\" width=\"{WIDTH}\" height=\"{top}\"/>\n{body}</svg>\n",
+             <rect class=\"paper\" fill=\"#fff\" width=\"{WIDTH}\" \
+             height=\"{top}\"/>\n{body}</svg>\n",
             escape(&self.title),
             escape(&description),
             style()
@@ -107,17 +127,32 @@ impl Plot {
 
     /// What can be shown of a series; nothing, if no point can.
     fn curve<'a>(&self, index: usize, series: &'a Series) -> Option<Curve<'a>> {
-        let spread = |i: usize| series.spread.get(i).map(|s| s.abs()).filter(|s| Scale::Linear.shows(*s)).unwrap_or(0.0);
-        let all = series.points.iter().enumerate().filter(|(_, (x, y))| self.x.scale.shows(*x) && self.y.scale.shows(*y));
-        let points: Vec<Point> = all.map(|(i, &(x, y))| Point { x, y, spread: spread(i) }).collect();
-        (!points.is_empty()).then_some(Curve { index, name: &series.name, line: series.line, points })
+        let spread = |i: usize| {
+            series.spread.get(i).map(|s| s.abs()).filter(|s| Scale::Linear.shows(*s)).unwrap_or(0.0)
+        };
+        let all = series
+            .points
+            .iter()
+            .enumerate()
+            .filter(|(_, (x, y))| self.x.scale.shows(*x) && self.y.scale.shows(*y));
+        let points: Vec<Point> =
+            all.map(|(i, &(x, y))| Point { x, y, spread: spread(i) }).collect();
+        (!points.is_empty()).then_some(Curve {
+            index,
+            name: &series.name,
+            line: series.line,
+            points,
+        })
     }
 
     /// The grid, the curves and the marks, from `top` on. Returns where they end.
     fn draw(&self, body: &mut String, curves: &[Curve], top: f64) -> f64 {
-        let marks: Vec<&Mark> = self.marks.iter().filter(|mark| self.y.scale.shows(mark.y)).collect();
+        let marks: Vec<&Mark> =
+            self.marks.iter().filter(|mark| self.y.scale.shows(mark.y)).collect();
         let points = || curves.iter().flat_map(|curve| &curve.points);
-        let ends = points().flat_map(|p| [p.y - p.spread, p.y, p.y + p.spread]).chain(marks.iter().map(|mark| mark.y));
+        let ends = points()
+            .flat_map(|p| [p.y - p.spread, p.y, p.y + p.spread])
+            .chain(marks.iter().map(|mark| mark.y));
         let y = Ruler::rounded(self.y.scale, ends.filter(|end| self.y.scale.shows(*end)));
         let x = Ruler::tight(self.x.scale, points().map(|p| p.x));
         let widest = y.labels().iter().map(|label| label.chars().count()).max().unwrap_or(0);
@@ -126,23 +161,47 @@ impl Plot {
         let px = |value: f64| left + (right - left) * x.part(value);
         let py = |value: f64| bottom - (bottom - top) * y.part(value);
 
-        let _ = writeln!(body, "<text {SOFT} x=\"12\" y=\"{}\">{}</text>", top - 18.0, shorten(&self.y.label));
+        let _ = writeln!(
+            body,
+            "<text {SOFT} x=\"12\" y=\"{}\">{}</text>",
+            top - 18.0,
+            shorten(&self.y.label)
+        );
         for (tick, label) in y.ticks.iter().zip(y.labels()) {
             let at = py(*tick);
-            let _ = writeln!(body, "<line {GRID} x1=\"{left:.1}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>");
-            let _ = writeln!(body, "<text {SOFT} x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>", left - 8.0, at + 4.5);
+            let _ = writeln!(
+                body,
+                "<line {GRID} x1=\"{left:.1}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>"
+            );
+            let _ = writeln!(
+                body,
+                "<text {SOFT} x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>",
+                left - 8.0,
+                at + 4.5
+            );
         }
         let mut free = f64::NEG_INFINITY;
         for (tick, label) in x.ticks.iter().zip(x.labels()) {
             let (at, half) = (px(*tick), 4.6 * label.chars().count() as f64);
-            let _ = writeln!(body, "<line {GRID} x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{top}\" y2=\"{bottom}\"/>");
+            let _ = writeln!(
+                body,
+                "<line {GRID} x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{top}\" y2=\"{bottom}\"/>"
+            );
             if at - half > free && at + half <= WIDTH {
-                let _ = writeln!(body, "<text {SOFT} x=\"{at:.1}\" y=\"{}\" {MIDDLE}>{label}</text>", bottom + 20.0);
+                let _ = writeln!(
+                    body,
+                    "<text {SOFT} x=\"{at:.1}\" y=\"{}\" {MIDDLE}>{label}</text>",
+                    bottom + 20.0
+                );
                 free = at + half + 6.0;
             }
         }
         let (middle, below) = ((left + right) / 2.0, bottom + 42.0);
-        let _ = writeln!(body, "<text {SOFT} x=\"{middle:.1}\" y=\"{below}\" {MIDDLE}>{}</text>", shorten(&self.x.label));
+        let _ = writeln!(
+            body,
+            "<text {SOFT} x=\"{middle:.1}\" y=\"{below}\" {MIDDLE}>{}</text>",
+            shorten(&self.x.label)
+        );
 
         for curve in curves {
             curve.band(body, &px, &py);
@@ -153,15 +212,22 @@ impl Plot {
         let mut taken: Vec<f64> = Vec::new();
         for mark in marks {
             let at = py(mark.y);
-            // A name that would lie on another goes to the other end of its line; under the line at the top of the plot.
-            let (x, anchor) = if taken.iter().any(|y| (y - at).abs() < 20.0) { (right - 6.0, "end") } else { (left + 6.0, "start") };
+            // A name that would lie on another goes to the other end of its line; under the line at
+            // the top of the plot.
+            let (x, anchor) = if taken.iter().any(|y| (y - at).abs() < 20.0) {
+                (right - 6.0, "end")
+            } else {
+                (left + 6.0, "start")
+            };
             taken.push(at);
             let y = if at - top < 20.0 { at + 16.0 } else { at - 6.0 };
             let _ = writeln!(
                 body,
-                "<line class=\"mark\" stroke=\"{INK}\" stroke-width=\"1.5\" stroke-dasharray=\"1.5 3\" \
+                "<line class=\"mark\" stroke=\"{INK}\" stroke-width=\"1.5\" stroke-dasharray=\"1.5 \
+                 3\" \
                  x1=\"{left:.1}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\n\
-                 <text class=\"ink halo\" fill=\"{INK}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{}</text>",
+                 <text class=\"ink halo\" fill=\"{INK}\" x=\"{x:.1}\" y=\"{y:.1}\" \
+                 text-anchor=\"{anchor}\">{}</text>",
                 shorten(&mark.name)
             );
         }
@@ -174,7 +240,11 @@ impl Plot {
         for Curve { name, points, .. } in curves {
             if let (Some(first), Some(last)) = (points.first(), points.last()) {
                 let [x0, y0, x1, y1] = [first.x, first.y, last.x, last.y].map(reading);
-                let _ = write!(text, " {name}: {} points, from {y0} at {x0} to {y1} at {x1}.", points.len());
+                let _ = write!(
+                    text,
+                    " {name}: {} points, from {y0} at {x0} to {y1} at {x1}.",
+                    points.len()
+                );
             }
         }
         for mark in self.marks.iter().filter(|mark| self.y.scale.shows(mark.y)) {
@@ -184,7 +254,8 @@ impl Plot {
     }
 }
 
-/// `text` for an element or a quoted attribute, in HTML and in XML. Characters that XML forbids become �.
+/// `text` for an element or a quoted attribute, in HTML and in XML. Characters that XML forbids
+/// become �.
 pub(crate) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -208,7 +279,8 @@ const SOFT: &str = "class=\"soft\" fill=\"#565d67\"";
 const GRID: &str = "class=\"grid\" stroke=\"#e2e4e8\"";
 const MIDDLE: &str = "text-anchor=\"middle\"";
 const BOLD: &str = "font-size=\"1.15em\" font-weight=\"600\"";
-const FONT: &str = "font-family=\"system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif\" font-size=\"13\"";
+const FONT: &str =
+    "font-family=\"system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif\" font-size=\"13\"";
 
 /// Each curve's colour on light and on dark paper.
 const COLOURS: [(&str, &str); 6] = [
@@ -220,7 +292,8 @@ const COLOURS: [(&str, &str); 6] = [
     ("#4a4f57", "#b9c0cb"),
 ];
 
-/// Colours by class: the page's variables first, then ours. The attributes are for viewers that know no variables.
+/// Colours by class: the page's variables first, then ours. The attributes are for viewers that
+/// know no variables.
 fn style() -> String {
     let mut text = String::from(
         ".muffle-plot{--p:var(--plot-paper,#fff);--i:var(--plot-ink,#1b1f24);--s:var(--plot-soft,#565d67);--g:var(--plot-grid,#e2e4e8)}",
@@ -229,7 +302,8 @@ fn style() -> String {
         ".muffle-plot{--p:var(--plot-paper,#14171b);--i:var(--plot-ink,#e7e9ec);--s:var(--plot-soft,#a9b0ba);--g:var(--plot-grid,#30363e)}",
     );
     text.push_str(
-        ".muffle-plot .paper{fill:var(--p)}.muffle-plot .ink{fill:var(--i)}.muffle-plot .soft{fill:var(--s)}\
+        ".muffle-plot .paper{fill:var(--p)}.muffle-plot .ink{fill:var(--i)}.muffle-plot \
+         .soft{fill:var(--s)}\
          .muffle-plot .grid{stroke:var(--g)}.muffle-plot .mark{stroke:var(--i)}\
          .muffle-plot .halo{paint-order:stroke;stroke:var(--p);stroke-width:4px;stroke-linejoin:round}",
     );
@@ -238,7 +312,10 @@ fn style() -> String {
         let _ = write!(text, ".muffle-plot .c{n}{{color:var(--series-{n},{light})}}");
         let _ = write!(dark, ".muffle-plot .c{n}{{color:var(--series-{n},{night})}}");
     }
-    format!("{text}@media screen and (prefers-color-scheme:dark){{{dark}}}@media (max-width:480px){{.muffle-plot{{font-size:16px}}}}")
+    format!(
+        "{text}@media screen and (prefers-color-scheme:dark){{{dark}}}@media \
+         (max-width:480px){{.muffle-plot{{font-size:16px}}}}"
+    )
 }
 
 struct Point {
@@ -268,42 +345,72 @@ impl Curve<'_> {
         let colour = self.colour();
         if let [p] = self.points.as_slice() {
             let (x, low, high) = (px(p.x), py(p.y - p.spread), py(p.y + p.spread));
-            let path = format!("M{x:.1},{low:.1}V{high:.1}M{0:.1},{low:.1}h8M{0:.1},{high:.1}h8", x - 4.0);
-            let _ = writeln!(body, "<path {colour} fill=\"none\" stroke=\"currentColor\" stroke-width=\"1.5\" d=\"{path}\"/>");
+            let path =
+                format!("M{x:.1},{low:.1}V{high:.1}M{0:.1},{low:.1}h8M{0:.1},{high:.1}h8", x - 4.0);
+            let _ = writeln!(
+                body,
+                "<path {colour} fill=\"none\" stroke=\"currentColor\" stroke-width=\"1.5\" \
+                 d=\"{path}\"/>"
+            );
             return;
         }
         let above = self.points.iter().map(|p| (p.x, p.y + p.spread));
         let below = self.points.iter().rev().map(|p| (p.x, p.y - p.spread));
-        let edge: Vec<String> = above.chain(below).map(|(x, y)| format!("{:.1},{:.1}", px(x), py(y))).collect();
-        let _ = writeln!(body, "<polygon {colour} fill=\"currentColor\" fill-opacity=\"0.18\" points=\"{}\"/>", edge.join(" "));
+        let edge: Vec<String> =
+            above.chain(below).map(|(x, y)| format!("{:.1},{:.1}", px(x), py(y))).collect();
+        let _ = writeln!(
+            body,
+            "<polygon {colour} fill=\"currentColor\" fill-opacity=\"0.18\" points=\"{}\"/>",
+            edge.join(" ")
+        );
     }
 
     /// The line, and a marker at each point or, of many points, at eight.
-    fn line(&self, body: &mut String, px: &impl Fn(f64) -> f64, py: &impl Fn(f64) -> f64, curves: usize) {
+    fn line(
+        &self,
+        body: &mut String,
+        px: &impl Fn(f64) -> f64,
+        py: &impl Fn(f64) -> f64,
+        curves: usize,
+    ) {
         let colour = self.colour();
-        let path: Vec<String> = self.points.iter().map(|p| format!("{:.1},{:.1}", px(p.x), py(p.y))).collect();
-        let _ = writeln!(body, "<polyline {colour} {}points=\"{}\"/>", self.stroke(), path.join(" "));
+        let path: Vec<String> =
+            self.points.iter().map(|p| format!("{:.1},{:.1}", px(p.x), py(p.y))).collect();
+        let _ =
+            writeln!(body, "<polyline {colour} {}points=\"{}\"/>", self.stroke(), path.join(" "));
         let stride = if self.points.len() <= 20 { 1 } else { self.points.len().div_ceil(8) };
         // Curves that share their points carry their markers at different ones.
         let first = stride * self.index / curves.max(self.index + 1);
         for p in self.points.iter().skip(first).step_by(stride) {
             let (x, y) = (px(p.x), py(p.y));
-            let spread = if p.spread > 0.0 { format!(" ± {}", reading(p.spread)) } else { String::new() };
+            let spread =
+                if p.spread > 0.0 { format!(" ± {}", reading(p.spread)) } else { String::new() };
             let name = format!("{}: {}{spread} at {}", self.name, reading(p.y), reading(p.x));
             let shape = marker(self.index, x, y);
-            let _ = writeln!(body, "<path {colour} fill=\"currentColor\" d=\"{shape}\"><title>{}</title></path>", escape(&name));
+            let _ = writeln!(
+                body,
+                "<path {colour} fill=\"currentColor\" d=\"{shape}\"><title>{}</title></path>",
+                escape(&name)
+            );
         }
     }
 
     fn stroke(&self) -> &'static str {
         match self.line {
-            Line::Solid => "fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\" stroke-linejoin=\"round\" ",
-            Line::Dashed => "fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\" stroke-linejoin=\"round\" stroke-dasharray=\"7 4\" ",
+            Line::Solid => {
+                "fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\" \
+                 stroke-linejoin=\"round\" "
+            }
+            Line::Dashed => {
+                "fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\" \
+                 stroke-linejoin=\"round\" stroke-dasharray=\"7 4\" "
+            }
         }
     }
 }
 
-/// The path of a curve's marker. Five shapes and six colours: thirty curves before one looks like another.
+/// The path of a curve's marker. Five shapes and six colours: thirty curves before one looks like
+/// another.
 fn marker(index: usize, x: f64, y: f64) -> String {
     match index % 5 {
         0 => format!("M{:.1},{y:.1}a3.6,3.6 0 1 0 7.2,0a3.6,3.6 0 1 0 -7.2,0z", x - 3.6),
@@ -324,10 +431,12 @@ fn legend(body: &mut String, curves: &[Curve], top: f64) -> f64 {
         if x > 12.0 && x + width > WIDTH - 12.0 {
             (x, y) = (12.0, y + 22.0);
         }
-        let (colour, stroke, shape) = (curve.colour(), curve.stroke(), marker(curve.index, x + 13.0, y - 4.5));
+        let (colour, stroke, shape) =
+            (curve.colour(), curve.stroke(), marker(curve.index, x + 13.0, y - 4.5));
         let _ = writeln!(
             body,
-            "<g {colour}><path {stroke}d=\"M{x:.1},{0:.1}h26\"/><path fill=\"currentColor\" d=\"{shape}\"/></g>\
+            "<g {colour}><path {stroke}d=\"M{x:.1},{0:.1}h26\"/><path fill=\"currentColor\" \
+             d=\"{shape}\"/></g>\
              <text class=\"ink\" fill=\"{INK}\" x=\"{1:.1}\" y=\"{y:.1}\">{2}</text>",
             y - 4.5,
             x + 33.0,
@@ -349,7 +458,11 @@ impl Scale {
 /// A value to six digits.
 fn reading(x: f64) -> String {
     let rounded = format!("{x:.5e}").parse().unwrap_or(x);
-    if x == 0.0 || (1e-4..1e9).contains(&x.abs()) { format!("{rounded}") } else { format!("{rounded:e}") }
+    if x == 0.0 || (1e-4..1e9).contains(&x.abs()) {
+        format!("{rounded}")
+    } else {
+        format!("{rounded:e}")
+    }
 }
 
 /// Lines of at most `most` characters, broken between words where that can be.
@@ -360,7 +473,9 @@ fn wrap(text: &str, most: usize) -> Vec<String> {
         for (i, piece) in letters.chunks(most).enumerate() {
             let piece: String = piece.iter().collect();
             match lines.last_mut() {
-                Some(line) if i == 0 && line.chars().count() + 1 + piece.chars().count() <= most => {
+                Some(line)
+                    if i == 0 && line.chars().count() + 1 + piece.chars().count() <= most =>
+                {
                     line.push(' ');
                     line.push_str(&piece);
                 }
@@ -394,7 +509,11 @@ pub(crate) mod tests {
         let mut open: Vec<&str> = Vec::new();
         let mut rest = text;
         while let Some(at) = rest.find('<') {
-            let entities = |text: &str| text.split('&').skip(1).all(|tail| tail.find(';').is_some_and(|end| (2..=5).contains(&end)));
+            let entities = |text: &str| {
+                text.split('&')
+                    .skip(1)
+                    .all(|tail| tail.find(';').is_some_and(|end| (2..=5).contains(&end)))
+            };
             if !entities(&rest[..at]) {
                 return Err(format!("a bare & in {:?}", &rest[..at]));
             }
@@ -429,7 +548,11 @@ pub(crate) mod tests {
     }
 
     fn vertices(svg: &str) -> usize {
-        let line = svg.split("<polyline").nth(1).and_then(|tail| tail.split("points=\"").nth(1)).and_then(|tail| tail.split('"').next());
+        let line = svg
+            .split("<polyline")
+            .nth(1)
+            .and_then(|tail| tail.split("points=\"").nth(1))
+            .and_then(|tail| tail.split('"').next());
         line.map_or(0, |points| points.split(' ').count())
     }
 
@@ -438,7 +561,8 @@ pub(crate) mod tests {
         for good in ["<a><b/>x &amp; y</a>", "<!doctype html><a k=\"v\">&#39;</a>"] {
             assert_eq!(well_formed(good), Ok(()));
         }
-        for bad in ["<a>", "</a>", "<a><b></a></b>", "<a>x & y</a>", "<a k=\"v>x</a>", "<a <b></a>"] {
+        for bad in ["<a>", "</a>", "<a><b></a></b>", "<a>x & y</a>", "<a k=\"v>x</a>", "<a <b></a>"]
+        {
             assert!(well_formed(bad).is_err(), "{bad}");
         }
     }
@@ -449,7 +573,8 @@ pub(crate) mod tests {
         full.series[1].spread = vec![0.1, 0.2, 0.1];
         full.series[2].line = Line::Dashed;
         full.x.scale = Scale::Log;
-        full.marks = vec![Mark { name: "budget".into(), y: 3.5 }, Mark { name: "limit".into(), y: 3.51 }];
+        full.marks =
+            vec![Mark { name: "budget".into(), y: 3.5 }, Mark { name: "limit".into(), y: 3.51 }];
         let svg = full.svg();
         assert_eq!(well_formed(&svg), Ok(()));
         assert!(!svg.contains(" id="), "{svg}");
@@ -474,15 +599,23 @@ pub(crate) mod tests {
         plot.marks = vec![Mark { name: evil.into(), y: 3.5 }];
         let svg = plot.svg();
         assert!(!svg.contains("<script") && !svg.contains('\u{1b}'), "{svg}");
-        // The title, its visible copy, two labels, the legend, two tooltips, a mark, and four times in the description.
+        // The title, its visible copy, two labels, the legend, two tooltips, a mark, and four times
+        // in the description.
         assert_eq!(svg.matches("&lt;script&gt;&amp;&quot;&#39;\u{fffd}").count(), 12);
         assert_eq!(well_formed(&svg), Ok(()));
     }
 
     #[test]
     fn points_that_cannot_be_shown_are_left_out() {
-        let points =
-            [(0.0, 5.0), (1.0, f64::NAN), (2.0, 4.0), (f64::INFINITY, 3.0), (4.0, f64::NEG_INFINITY), (5.0, -1.0), (6.0, f64::MAX)];
+        let points = [
+            (0.0, 5.0),
+            (1.0, f64::NAN),
+            (2.0, 4.0),
+            (f64::INFINITY, 3.0),
+            (4.0, f64::NEG_INFINITY),
+            (5.0, -1.0),
+            (6.0, f64::MAX),
+        ];
         let mut plot = plot(vec![series(&points)]);
         assert_eq!(vertices(&plot.svg()), 3);
         plot.series[0].spread = vec![f64::NAN, 1.0, f64::INFINITY, 1.0, 1.0, 0.5];
@@ -496,7 +629,8 @@ pub(crate) mod tests {
 
     #[test]
     fn an_empty_plot_says_so() {
-        for empty in [plot(vec![]), plot(vec![series(&[])]), plot(vec![series(&[(f64::NAN, 1.0)])])] {
+        for empty in [plot(vec![]), plot(vec![series(&[])]), plot(vec![series(&[(f64::NAN, 1.0)])])]
+        {
             let svg = empty.svg();
             assert!(svg.contains(">nothing to show yet<"), "{svg}");
             assert_eq!(well_formed(&svg), Ok(()));
@@ -507,7 +641,8 @@ pub(crate) mod tests {
     #[test]
     fn curves_reach_the_edges_and_stay_inside() {
         let svg = plot(vec![series(&[(0.0, 0.0), (300.0, 8.0)])]).svg();
-        let points = svg.split(" points=\"").nth(1).and_then(|tail| tail.split('"').next()).unwrap();
+        let points =
+            svg.split(" points=\"").nth(1).and_then(|tail| tail.split('"').next()).unwrap();
         let [from, to] = points.split(' ').collect::<Vec<_>>()[..] else { panic!("{points}") };
         assert!(from.starts_with("42.0,") && to.starts_with("462.0,"), "{points}");
         let y = |point: &str| point.split(',').nth(1).unwrap().parse::<f64>().unwrap();
@@ -516,7 +651,8 @@ pub(crate) mod tests {
 
     #[test]
     fn long_curves_carry_few_markers() {
-        let points: Vec<(f64, f64)> = (0..300).map(|i| (f64::from(i), 1.0 / f64::from(i + 1))).collect();
+        let points: Vec<(f64, f64)> =
+            (0..300).map(|i| (f64::from(i), 1.0 / f64::from(i + 1))).collect();
         let svg = plot(vec![series(&points)]).svg();
         assert_eq!(svg.matches("</title></path>").count(), 8);
         assert_eq!(vertices(&svg), 300);
@@ -526,7 +662,10 @@ pub(crate) mod tests {
     fn lines_break_between_words() {
         assert_eq!(wrap("one two three", 7), ["one two", "three"]);
         assert_eq!(wrap("εεεεε x", 3), ["εεε", "εε", "x"]);
-        assert_eq!(shorten(&"word ".repeat(20)), format!("{}…", "word ".repeat(8) + "word").as_str());
+        assert_eq!(
+            shorten(&"word ".repeat(20)),
+            format!("{}…", "word ".repeat(8) + "word").as_str()
+        );
         assert_eq!(shorten("  "), "");
     }
 }

@@ -33,10 +33,13 @@ pub fn write(folder: &Folder) -> Result<PathBuf, Failed> {
 pub fn page(folder: &Folder) -> Result<Page, Failed> {
     let config = Config::read(&folder.join("config.toml")).map_err(Failed::Input)?;
     let Some(result) = folder.read(RESULT)? else {
-        return Err(Failed::Input(format!("{}: the run is not finished; go on with it: muffle resume {0}", folder.path().display())));
+        return Err(Failed::Input(format!(
+            "{}: the run is not finished; go on with it: muffle resume {0}",
+            folder.path().display()
+        )));
     };
-    let result: Value =
-        serde_json::from_str(&result).map_err(|error| Failed::Input(format!("{}: {error}", folder.join(RESULT).display())))?;
+    let result: Value = serde_json::from_str(&result)
+        .map_err(|error| Failed::Input(format!("{}: {error}", folder.join(RESULT).display())))?;
     let statement = ending::statement(folder.path())?;
     let looks = history::read(folder, u64::MAX)?;
     let publicity = match config.data.publicity() {
@@ -61,21 +64,34 @@ pub fn page(folder: &Folder) -> Result<Page, Failed> {
 
 fn headline(statement: &Statement) -> Headline {
     match (statement.epsilon, statement.delta) {
-        (Some(epsilon), Some(delta)) if statement.private => Headline::Private { epsilon: up(epsilon, 3), delta: up_e(delta) },
+        (Some(epsilon), Some(delta)) if statement.private => {
+            Headline::Private { epsilon: up(epsilon, 3), delta: up_e(delta) }
+        }
         (Some(_), Some(_)) => Headline::NonPrivate {
-            why: "The seed of the noise was fixed and is written below: whoever reads this can take the noise off.".into(),
+            why: "The seed of the noise was fixed and is written below: whoever reads this can \
+                take the noise off."
+                .into(),
         },
-        _ => Headline::NonPrivate { why: "This model was trained by an optimizer that neither clips nor adds noise.".into() },
+        _ => Headline::NonPrivate {
+            why: "This model was trained by an optimizer that neither \
+            clips nor adds noise."
+                .into(),
+        },
     }
 }
 
 fn warnings(statement: &Statement) -> Vec<String> {
     let mut list = Vec::new();
     if let Some(epsilon) = statement.epsilon.filter(|epsilon| *epsilon > 10.0) {
-        list.push(format!("ε = {} is large: in the worst case an attacker can be almost certain.", up(epsilon, 1)));
+        list.push(format!(
+            "ε = {} is large: in the worst case an attacker can be almost certain.",
+            up(epsilon, 1)
+        ));
     }
     if let Some(delta) = statement.delta.filter(|delta| *delta >= 1.0 / statement.records as f64) {
-        list.push(format!("δ = {delta:e} is not below 1/N: publishing one record at random would satisfy it."));
+        list.push(format!(
+            "δ = {delta:e} is not below 1/N: publishing one record at random would satisfy it."
+        ));
     }
     list
 }
@@ -85,7 +101,9 @@ fn figures(result: &Value, statement: &Statement, publicity: page::Publicity) ->
         let value = result["metrics"][key].as_f64()?;
         Some(Figure { name: name.into(), value: format!("{:.digits$}", value * factor), publicity })
     };
-    let public = |name: &str, value: String| Some(Figure { name: name.into(), value, publicity: page::Publicity::Public });
+    let public = |name: &str, value: String| {
+        Some(Figure { name: name.into(), value, publicity: page::Publicity::Public })
+    };
     [
         metric("NLL of a target", "nll", 4, 1.0),
         metric("perplexity", "perplexity", 2, 1.0),
@@ -100,7 +118,11 @@ fn figures(result: &Value, statement: &Statement, publicity: page::Publicity) ->
     .collect()
 }
 
-fn plots(statement: &Statement, looks: &[Look], publicity: page::Publicity) -> Result<Vec<Panel>, Failed> {
+fn plots(
+    statement: &Statement,
+    looks: &[Look],
+    publicity: page::Publicity,
+) -> Result<Vec<Panel>, Failed> {
     let axis = |label: &str| Axis { label: label.into(), scale: Scale::Linear };
     let curve = |name: &str, of: &dyn Fn(&Look) -> Option<f64>| Series {
         name: name.into(),
@@ -117,10 +139,14 @@ fn plots(statement: &Statement, looks: &[Look], publicity: page::Publicity) -> R
     };
     let mut panels = vec![Panel {
         plot: chart("Quality", "NLL", vec![curve("validation", &|look| look.nll)], Vec::new()),
-        caption: "Mean negative log-likelihood of a target on the validation data. Lower is better.".into(),
+        caption:
+            "Mean negative log-likelihood of a target on the validation data. Lower is better."
+                .into(),
         publicity,
     }];
-    if let (Some(promised), Some(unit), Some(delta)) = (statement.promised_epsilon, statement.unit, statement.delta) {
+    if let (Some(promised), Some(unit), Some(delta)) =
+        (statement.promised_epsilon, statement.unit, statement.delta)
+    {
         panels.push(Panel {
             plot: chart(
                 "What was spent",
@@ -128,7 +154,10 @@ fn plots(statement: &Statement, looks: &[Look], publicity: page::Publicity) -> R
                 vec![curve("spent", &|look| look.epsilon)],
                 vec![Mark { name: "promised".into(), y: promised }],
             ),
-            caption: format!("ε after each step, at δ = {}. An upper bound at every point.", up_e(delta)),
+            caption: format!(
+                "ε after each step, at δ = {}. An upper bound at every point.",
+                up_e(delta)
+            ),
             publicity: page::Publicity::Public,
         });
         // There is no curve for lots of fixed size and people with several rows.
@@ -136,11 +165,19 @@ fn plots(statement: &Statement, looks: &[Look], publicity: page::Publicity) -> R
             panels.push(Panel {
                 plot,
                 caption: format!(
-                    "Somebody guesses {}, and raises a false alarm as often as the lower axis says. No test, however clever, is right more often than the curve says. On the dashed line the model tells nothing.",
+                    "Somebody guesses {}, and raises a false alarm as often as the lower axis \
+                     says. No test, however clever, is right more often than the curve says. On \
+                     the dashed line the model tells nothing.",
                     match (unit.adjacency, unit.rows) {
-                        (accounting::Adjacency::AddRemove, 1) => "whether a given record was in the data",
-                        (accounting::Adjacency::AddRemove, _) => "whether a given person was in the data",
-                        (accounting::Adjacency::ReplaceOne, _) => "which of two things somebody's record says",
+                        (accounting::Adjacency::AddRemove, 1) =>
+                            "whether a given record was in \
+                            the data",
+                        (accounting::Adjacency::AddRemove, _) =>
+                            "whether a given person was in \
+                            the data",
+                        (accounting::Adjacency::ReplaceOne, _) =>
+                            "which of two things somebody's \
+                            record says",
                     }
                 ),
                 publicity: page::Publicity::Public,
@@ -148,7 +185,12 @@ fn plots(statement: &Statement, looks: &[Look], publicity: page::Publicity) -> R
         }
     }
     panels.push(Panel {
-        plot: chart("Learning rate", "rate", vec![curve("rate", &|look| (look.step > 0).then_some(look.rate))], Vec::new()),
+        plot: chart(
+            "Learning rate",
+            "rate",
+            vec![curve("rate", &|look| (look.step > 0).then_some(look.rate))],
+            Vec::new(),
+        ),
         caption: "How far each step went.".into(),
         publicity: page::Publicity::Public,
     });
@@ -173,15 +215,18 @@ fn trade_off(statement: &Statement, unit: Unit, delta: f64) -> Result<Option<Plo
         title: "What an attacker can gain".into(),
         x: Axis { label: "false alarms".into(), scale: Scale::Log },
         y: Axis { label: "right".into(), scale: Scale::Linear },
-        series: vec![series("at most", Line::Solid, &|fpr| curve.tpr(fpr)), series("guessing", Line::Dashed, &|fpr| fpr)],
+        series: vec![
+            series("at most", Line::Solid, &|fpr| curve.tpr(fpr)),
+            series("guessing", Line::Dashed, &|fpr| fpr),
+        ],
         marks: Vec::new(),
     }))
 }
 
 fn samples(folder: &Folder, publicity: page::Publicity) -> Result<Vec<Sample>, Failed> {
     let text = folder.read(SAMPLES)?.unwrap_or_else(|| "[]".into());
-    let list: Vec<Value> =
-        serde_json::from_str(&text).map_err(|error| Failed::Input(format!("{}: {error}", folder.join(SAMPLES).display())))?;
+    let list: Vec<Value> = serde_json::from_str(&text)
+        .map_err(|error| Failed::Input(format!("{}: {error}", folder.join(SAMPLES).display())))?;
     let of = |value: &Value| value.as_str().unwrap_or_default().to_string();
     let sample = |value: &Value| Sample {
         prompt: of(&value["source"]),
@@ -202,8 +247,15 @@ fn sections(config: &Config, statement: &Statement, result: &Value) -> Vec<Secti
         privacy.push(row("noise multiplier σ", short(sigma)));
         let usual = Name::of(&config.optimizer.name).map_or(f64::NAN, Name::usual_clip);
         privacy.push(row("clip bound of each block", short(config.optimizer.clip.or(usual))));
-        privacy.push(row("accountant", statement.accountant.map_or_else(String::new, |accountant| accountant.to_string())));
-        let what = if config.privacy.sampling == crate::config::Sampling::Shuffled { "epochs charged" } else { "lots charged" };
+        privacy.push(row(
+            "accountant",
+            statement.accountant.map_or_else(String::new, |accountant| accountant.to_string()),
+        ));
+        let what = if config.privacy.sampling == crate::config::Sampling::Shuffled {
+            "epochs charged"
+        } else {
+            "lots charged"
+        };
         privacy.push(row(what, statement.ledger.events().len().to_string()));
         privacy.push(row("noise and lots from", statement.randomness.clone()));
     }
@@ -215,13 +267,21 @@ fn sections(config: &Config, statement: &Statement, result: &Value) -> Vec<Secti
         row("model", config.model.source.clone()),
         row(
             "low-rank additions",
-            if config.model.lora_rank == 0 { "none: everything is trained".into() } else { format!("rank {}", config.model.lora_rank) },
+            if config.model.lora_rank == 0 {
+                "none: everything is trained".into()
+            } else {
+                format!("rank {}", config.model.lora_rank)
+            },
         ),
         row("lot size", short(statement.lot_size)),
         row("steps", format!("{}", statement.steps)),
         row(
             "figures on",
-            if result["metrics"].as_object().is_some_and(|map| map.is_empty()) { "nothing".into() } else { evaluated(config) },
+            if result["metrics"].as_object().is_some_and(|map| map.is_empty()) {
+                "nothing".into()
+            } else {
+                evaluated(config)
+            },
         ),
     ];
     let environment = vec![
@@ -230,13 +290,19 @@ fn sections(config: &Config, statement: &Statement, result: &Value) -> Vec<Secti
         row("threads", rayon::current_num_threads().to_string()),
     ];
     let section = |title: &str, rows| Section { title: title.into(), rows };
-    vec![section("Noise and clipping", privacy), section("Training", training), section("Environment", environment)]
+    vec![
+        section("Noise and clipping", privacy),
+        section("Training", training),
+        section("Environment", environment),
+    ]
 }
 
 fn evaluated(config: &Config) -> String {
     let name = match (&config.data.test, &config.data.validation) {
         (None, Some(_)) if config.data.train == "embedded" => "the embedded test part".into(),
-        (Some(path), _) | (None, Some(path)) => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        (Some(path), _) | (None, Some(path)) => {
+            path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+        }
         (None, None) => "the embedded test part".into(),
     };
     match config.data.publicity() {

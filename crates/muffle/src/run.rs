@@ -1,8 +1,11 @@
-//! A run with a folder around it: the main job, from a configuration to a model with its privacy statement; and how it goes on after an interruption.
+//! A run with a folder around it: the main job, from a configuration to a model with its privacy
+//! statement; and how it goes on after an interruption.
 //!
-//! What is written, and when, is what makes an interruption harmless: the ledger before anything is computed from a lot, what the curator must remember before that too, parameters and
-//! optimizer together in snapshots. A run that is killed goes on from its last snapshot. What was charged since then stays charged and is not done again with the same noise: the run ends
-//! that many steps earlier, within the same budget.
+//! What is written, and when, is what makes an interruption harmless: the ledger before anything is
+//! computed from a lot, what the curator must remember before that too, parameters and optimizer
+//! together in snapshots. A run that is killed goes on from its last snapshot. What was charged
+//! since then stays charged and is not done again with the same noise: the run ends that many steps
+//! earlier, within the same budget.
 
 use crate::config::{Config, Publicity};
 use crate::data::{self, Which};
@@ -46,16 +49,26 @@ pub fn train(config: &Config, out: &Path, watch: &mut dyn Watch) -> Result<Outco
     train_among(&Ranks::alone(), config, out, watch)?.ok_or_else(nobody_first)
 }
 
-/// The same as one of several processes. The first has the folder and the outcome, and speaks to `watch`.
+/// The same as one of several processes. The first has the folder and the outcome, and speaks to
+/// `watch`.
 ///
 /// # Errors
 /// As [`train`], or if a process is gone.
-pub fn train_among(ranks: &Ranks, config: &Config, out: &Path, watch: &mut dyn Watch) -> Result<Option<Outcome>, Failed> {
+pub fn train_among(
+    ranks: &Ranks,
+    config: &Config,
+    out: &Path,
+    watch: &mut dyn Watch,
+) -> Result<Option<Outcome>, Failed> {
     let config = config.clone().absolute()?;
     // Everything that can be wrong is looked at before a folder is made.
     Plan::check(&config)?;
     let (labels, image) = data::survey(&config.data)?;
-    let open = || Subject::open(&config, Circumstances { labels: &labels, image }, &mut |line| watch.said(line));
+    let open = || {
+        Subject::open(&config, Circumstances { labels: &labels, image }, &mut |line| {
+            watch.said(line)
+        })
+    };
     let subject = together::in_turn(ranks, open)?;
     let people = fingerprint(&config)?;
     not_the_people(&config, &people)?;
@@ -87,7 +100,12 @@ pub(crate) fn same_beginning(ranks: &Ranks, config: &Config, people: String) -> 
     let every = config.training.checkpoint_every.to_string();
     together::same(
         ranks,
-        &[("version of muffle", version), ("configuration", config.digest()), ("checkpoint_every", every), ("training data", people)],
+        &[
+            ("version of muffle", version),
+            ("configuration", config.digest()),
+            ("checkpoint_every", every),
+            ("training data", people),
+        ],
     )
 }
 
@@ -98,7 +116,8 @@ fn not_the_people(config: &Config, people: &str) -> Result<(), Failed> {
             && snapshot::digest_file(path)? == people
         {
             return Err(Failed::Input(format!(
-                "data.{key}: {} is the training data; figures on those people are not covered by any guarantee",
+                "data.{key}: {} is the training data; figures on those people are not covered by \
+                 any guarantee",
                 path.display()
             )));
         }
@@ -145,9 +164,15 @@ pub(crate) fn begin<'a>(
     first_row(config, &preparation)?;
     let spill = files.as_ref().map_or_else(std::env::temp_dir, |files| files.folder.sealed());
     let data::People { records, left_out, digest } = data::people(config, &preparation, &spill)?;
-    let micro_batch = config.training.micro_batch.or_else(|| memory::micro_batch(&subject.network, limit, ranks.count()));
+    let micro_batch = config
+        .training
+        .micro_batch
+        .or_else(|| memory::micro_batch(&subject.network, limit, ranks.count()));
     let frozen = frozen(&subject);
-    together::same(ranks, &[("model", frozen.to_string()), ("set of prepared records (the tokenizer?)", digest)])?;
+    together::same(
+        ranks,
+        &[("model", frozen.to_string()), ("set of prepared records (the tokenizer?)", digest)],
+    )?;
     // The snapshot that it resumes from need not be written again.
     let put_away = from.as_ref().and_then(|left| Some(left.snapshot.as_ref()?.step));
     let (mut session, first) = session(ranks, config, &subject, records, from, frozen)?;
@@ -155,7 +180,8 @@ pub(crate) fn begin<'a>(
     let charges = session.plan().events.len().max(session.plan().steps);
     if charges > chain::MOST_CHARGES {
         return Err(Failed::Input(format!(
-            "training.steps: expected at most {} charges, got {charges} (several a step, if the learning rate is searched for)",
+            "training.steps: expected at most {} charges, got {charges} (several a step, if the \
+             learning rate is searched for)",
             chain::MOST_CHARGES
         )));
     }
@@ -164,8 +190,10 @@ pub(crate) fn begin<'a>(
     if let Some(files) = &files {
         keep(config, files, &mut session);
     }
-    let total: usize = subject.network.tensors(&subject.params).map(|(_, tensor)| tensor.len()).sum();
-    let tokens = validation.iter().map(Example::len).sum::<usize>() as f64 / validation.len() as f64;
+    let total: usize =
+        subject.network.tensors(&subject.params).map(|(_, tensor)| tensor.len()).sum();
+    let tokens =
+        validation.iter().map(Example::len).sum::<usize>() as f64 / validation.len() as f64;
     watch.begun(&Begun {
         config,
         plan: session.plan(),
@@ -174,7 +202,8 @@ pub(crate) fn begin<'a>(
         processes: ranks.count(),
         step: session.steps(),
         left_out,
-        lot_tokens: (subject.tokenizer.is_some() && tokens.is_finite()).then(|| tokens * session.plan().lot_size()),
+        lot_tokens: (subject.tokenizer.is_some() && tokens.is_finite())
+            .then(|| tokens * session.plan().lot_size()),
     });
     // They live on in the session.
     subject.params = Params::default();
@@ -207,7 +236,8 @@ fn session(
 ) -> Result<(Session<Network>, Vec<u64>), Failed> {
     let network = subject.network.twin();
     let Some(left) = from else {
-        let session = Session::among(ranks, config, network, subject.params.clone(), records, None)?;
+        let session =
+            Session::among(ranks, config, network, subject.params.clone(), records, None)?;
         return Ok((session, fingerprints(&subject.params)));
     };
     let (step, params, optimizer, first) = match left.snapshot {
@@ -218,10 +248,18 @@ fn session(
         // Interrupted before the first snapshot: what was charged counts all the same.
         None => (0, subject.params.clone(), None, fingerprints(&subject.params)),
     };
-    let past = Interrupted { ledger: left.ledger, sealed: left.sealed, optimizer, params: Params::default() };
+    let past = Interrupted {
+        ledger: left.ledger,
+        sealed: left.sealed,
+        optimizer,
+        params: Params::default(),
+    };
     let session = Session::among(ranks, config, network, params, records, Some(past))?;
     if session.steps() != step {
-        return Err(Failed::Input(format!("the checkpoint says step {step}, its optimizer step {}", session.steps())));
+        return Err(Failed::Input(format!(
+            "the checkpoint says step {step}, its optimizer step {}",
+            session.steps()
+        )));
     }
     Ok((session, first))
 }
@@ -229,34 +267,48 @@ fn session(
 /// Whether a resumed process needs to know what was drawn.
 pub(crate) fn keeps(config: &Config) -> bool {
     let private = Name::of(&config.optimizer.name).is_ok_and(|name| name.private);
-    private && (config.privacy.seed.is_some() || config.privacy.sampling == crate::config::Sampling::Shuffled)
+    private
+        && (config.privacy.seed.is_some()
+            || config.privacy.sampling == crate::config::Sampling::Shuffled)
 }
 
-/// Writes the ledger after each charge and, where a resumed process would need it, the sampler after each draw.
+/// Writes the ledger after each charge and, where a resumed process would need it, the sampler
+/// after each draw.
 fn keep(config: &Config, files: &Files<'_>, session: &mut Session<Network>) {
     let ledger = files.ledger.clone();
     session.set_journal(Box::new(move |spent| ledger.follow(spent)));
     if keeps(config) {
         let (path, ledger) = (files.folder.join(sampler_file::SAMPLER), files.ledger.clone());
         session.set_keeper(Box::new(move |sealed| {
-            let written = sampler_file::write(&path, &ledger.mark(), sealed).and_then(|()| ledger.drawn(sealed.draws()));
+            let written = sampler_file::write(&path, &ledger.mark(), sealed)
+                .and_then(|()| ledger.drawn(sealed.draws()));
             written.map_err(|failed| failed.to_string())
         }));
     }
 }
 
-/// Whether the test data can be read, and is what the model reads: better known now than after the last step.
+/// Whether the test data can be read, and is what the model reads: better known now than after the
+/// last step.
 fn first_row(config: &Config, preparation: &tasks::Preparation<'_>) -> Result<(), Failed> {
-    let Some(row) = data::rows(&config.data, Which::Test)?.and_then(|mut rows| rows.next()) else { return Ok(()) };
+    let Some(row) = data::rows(&config.data, Which::Test)?.and_then(|mut rows| rows.next()) else {
+        return Ok(());
+    };
     match preparation.example(&row?)? {
-        Prepared::UnknownLabel => Err(Failed::Input("data.test: a label that is not among data.labels".into())),
-        Prepared::Unfit(expected) => Err(Failed::Input(format!("data.test: expected {expected}, which is what the model reads"))),
+        Prepared::UnknownLabel => {
+            Err(Failed::Input("data.test: a label that is not among data.labels".into()))
+        }
+        Prepared::Unfit(expected) => Err(Failed::Input(format!(
+            "data.test: expected {expected}, which is what the model reads"
+        ))),
         _ => Ok(()),
     }
 }
 
 /// What the model is looked at with on the way.
-fn validation(config: &Config, preparation: &tasks::Preparation<'_>) -> Result<Vec<Example>, Failed> {
+fn validation(
+    config: &Config,
+    preparation: &tasks::Preparation<'_>,
+) -> Result<Vec<Example>, Failed> {
     let (mut examples, mut unusable) = (Vec::new(), false);
     for row in data::rows(&config.data, Which::Validation)?.into_iter().flatten() {
         if examples.len() as u64 >= config.evaluation.examples {
@@ -265,16 +317,23 @@ fn validation(config: &Config, preparation: &tasks::Preparation<'_>) -> Result<V
         match preparation.example(&row?)? {
             Prepared::Example(example) => examples.push(example),
             Prepared::TooLong | Prepared::Empty => unusable = true,
-            Prepared::UnknownLabel => return Err(Failed::Input("data.validation: a label that is not among data.labels".into())),
+            Prepared::UnknownLabel => {
+                return Err(Failed::Input(
+                    "data.validation: a label that is not among data.labels".into(),
+                ));
+            }
             Prepared::Unfit(expected) => {
-                return Err(Failed::Input(format!("data.validation: expected {expected}, which is what the model reads")));
+                return Err(Failed::Input(format!(
+                    "data.validation: expected {expected}, which is what the model reads"
+                )));
             }
         }
     }
     // Said of these rows, because of the training data it may not be said.
     if examples.is_empty() && unusable {
         return Err(Failed::Input(format!(
-            "data.validation: every row is empty or has {} tokens or more; a larger data.max_length may be meant",
+            "data.validation: every row is empty or has {} tokens or more; a larger \
+             data.max_length may be meant",
             preparation.limit
         )));
     }
@@ -286,12 +345,14 @@ impl<'a> Run<'a> {
         let mut last = self.past(watch)?;
         let mut at_once = self.session.micro_batch();
         // A run that was closed makes no further step: only its last files are missing.
-        let closed = self.files.as_ref().is_some_and(|files| files.ledger.chain().closing().is_some());
+        let closed =
+            self.files.as_ref().is_some_and(|files| files.ledger.chain().closing().is_some());
         while let Some(step) = if closed { None } else { self.session.step()? } {
             if self.session.micro_batch() < at_once {
                 at_once = self.session.micro_batch();
                 watch.said(&format!(
-                    "warning: there was not enough memory; going on with {at_once} records at a time (NON-PRIVATE, shown here only)"
+                    "warning: there was not enough memory; going on with {at_once} records at a \
+                     time (NON-PRIVATE, shown here only)"
                 ));
             }
             let done = self.session.steps();
@@ -345,15 +406,20 @@ impl<'a> Run<'a> {
     /// Whether to stop after this step: as the first process says.
     fn stops(&self, watch: &mut dyn Watch) -> Result<bool, Failed> {
         let own = watch.stops();
-        Ok(if self.ranks.count() == 1 { own } else { self.ranks.first_says(vec![own.into()])? == [1] })
+        Ok(if self.ranks.count() == 1 {
+            own
+        } else {
+            self.ranks.first_says(vec![own.into()])? == [1]
+        })
     }
 
     /// ε so far, and figures on the validation data.
     fn look(&mut self, rate: f64) -> Result<Look, Failed> {
         // With buffers of its own, which are gone afterwards.
         let mut network = self.subject.network.twin();
-        let scores =
-            (!self.validation.is_empty()).then(|| evaluate::examples(&mut network, self.session.params(), &self.validation)).transpose()?;
+        let scores = (!self.validation.is_empty())
+            .then(|| evaluate::examples(&mut network, self.session.params(), &self.validation))
+            .transpose()?;
         let epsilon = self.session.guarantee()?.epsilon;
         let look = Look {
             step: self.session.steps(),
@@ -391,7 +457,12 @@ impl<'a> Run<'a> {
     /// The trained tensors that are what they were before the first step.
     pub(crate) fn unmoved(&self) -> Vec<String> {
         let now = fingerprints(self.session.params());
-        let same = self.session.trainable().iter().zip(now.iter().zip(&self.first)).filter(|(_, (now, first))| now == first);
+        let same = self
+            .session
+            .trainable()
+            .iter()
+            .zip(now.iter().zip(&self.first))
+            .filter(|(_, (now, first))| now == first);
         same.map(|(tensor, _)| tensor.name.clone()).collect()
     }
 
@@ -407,9 +478,13 @@ fn fingerprints(params: &Params) -> Vec<u64> {
 
 /// Of the weights that are not trained.
 fn frozen(subject: &Subject) -> u64 {
-    let trained: Vec<String> = subject.network.trainable().into_iter().map(|tensor| tensor.name).collect();
+    let trained: Vec<String> =
+        subject.network.trainable().into_iter().map(|tensor| tensor.name).collect();
     let all = subject.network.tensors(&subject.params);
-    snapshot::fingerprint(all.filter(|(name, _)| !trained.iter().any(|trained| trained == name)).map(|(_, tensor)| tensor))
+    snapshot::fingerprint(
+        all.filter(|(name, _)| !trained.iter().any(|trained| trained == name))
+            .map(|(_, tensor)| tensor),
+    )
 }
 
 /// SHA-256 of the training data.

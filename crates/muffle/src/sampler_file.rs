@@ -1,4 +1,5 @@
-//! What the curator must remember over an interruption, in the sealed folder, with the position of the ledger it belongs to.
+//! What the curator must remember over an interruption, in the sealed folder, with the position of
+//! the ledger it belongs to.
 
 use crate::Failed;
 use crate::chain::{Chain, Mark};
@@ -32,7 +33,8 @@ pub(crate) fn write(path: &Path, ledger: &Mark, sealed: &Sealed) -> Result<(), F
 pub(crate) fn read(folder: &Folder, chain: &Chain) -> Result<Option<String>, Failed> {
     let Some(text) = folder.read(SAMPLER)? else { return Ok(None) };
     let at = |what: &str| Failed::Input(format!("{}: {what}", folder.join(SAMPLER).display()));
-    let written: Written = serde_json::from_str(&text).map_err(|_| at("the sealed part of a checkpoint is damaged"))?;
+    let written: Written = serde_json::from_str(&text)
+        .map_err(|_| at("the sealed part of a checkpoint is damaged"))?;
     chain.check(&written.ledger, "the sealed sampler").map_err(|what| at(&what))?;
     Ok(Some(written.sampler))
 }

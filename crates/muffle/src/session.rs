@@ -1,4 +1,5 @@
-//! A run in memory: plan, curator, optimizer and parameters. What a library user drives; [`crate::run`] drives it with a folder around it.
+//! A run in memory: plan, curator, optimizer and parameters. What a library user drives;
+//! [`crate::run`] drives it with a folder around it.
 
 use crate::config::Config;
 use crate::optimizers::{self, Setting};
@@ -66,11 +67,18 @@ impl<E> std::fmt::Debug for Session<E> {
 impl<E: Engine> Session<E> {
     /// Works out the plan, looks whether the model can be trained privately, and takes the records.
     ///
-    /// The sections `model` and `data` of the configuration play no part: model and records are given.
+    /// The sections `model` and `data` of the configuration play no part: model and records are
+    /// given.
     ///
     /// # Errors
-    /// If the configuration makes no sense, the promise cannot be kept, one example of the model reaches another, or a record does not fit.
-    pub fn new(config: &Config, engine: E, params: Params, records: Records) -> Result<Self, Failed> {
+    /// If the configuration makes no sense, the promise cannot be kept, one example of the model
+    /// reaches another, or a record does not fit.
+    pub fn new(
+        config: &Config,
+        engine: E,
+        params: Params,
+        records: Records,
+    ) -> Result<Self, Failed> {
         Self::among(&Ranks::alone(), config, engine, params, records, None)
     }
 
@@ -78,12 +86,19 @@ impl<E: Engine> Session<E> {
     ///
     /// # Errors
     /// As [`new`](Self::new), or if what is left of the run is not part of the plan.
-    pub fn resume(config: &Config, engine: E, records: Records, mut from: Interrupted) -> Result<Self, Failed> {
+    pub fn resume(
+        config: &Config,
+        engine: E,
+        records: Records,
+        mut from: Interrupted,
+    ) -> Result<Self, Failed> {
         let params = std::mem::take(&mut from.params);
         Self::among(&Ranks::alone(), config, engine, params, records, Some(from))
     }
 
-    /// One of several processes that train one model together: all of them with the same configuration, model, records and past. Those of the past that say what was charged and drawn must be the same on all.
+    /// One of several processes that train one model together: all of them with the same
+    /// configuration, model, records and past. Those of the past that say what was charged and
+    /// drawn must be the same on all.
     ///
     /// # Errors
     /// As [`new`](Self::new), or if a process is gone.
@@ -103,12 +118,20 @@ impl<E: Engine> Session<E> {
             Some(_) => model::isolated(&mut engine, &params)?,
         }
         let resumed = from.is_some();
-        let setting = Setting { tensors: &tensors, params: &params, lot_size: plan.lot_size(), steps: plan.steps };
+        let setting = Setting {
+            tensors: &tensors,
+            params: &params,
+            lot_size: plan.lot_size(),
+            steps: plan.steps,
+        };
         let mut optimizer = optimizers::build(config, plan.sigma, setting)?;
         // Each process works on tensors of its own.
         let owners = ranks::share(&groups(&tensors), &optimizer.work(&params), ranks.count());
         optimizer.keep(&|tensor| owners[tensor] == ranks.rank());
-        let randomness = config.privacy.seed.map_or_else(|| Randomness::shared(ranks), |seed| Ok(Randomness::fixed(seed)))?;
+        let randomness = config
+            .privacy
+            .seed
+            .map_or_else(|| Randomness::shared(ranks), |seed| Ok(Randomness::fixed(seed)))?;
         let (ledger, sealed) = match from {
             Some(from) => {
                 from.optimizer.map_or(Ok(()), |state| optimizer.load(state))?;
@@ -136,7 +159,8 @@ impl<E: Engine> Session<E> {
         Ok(Self { plan, optimizer, oracle, params, resumed, ranks: ranks.clone() })
     }
 
-    /// One step; `None` if all steps are done, or what is left of the budget, after an interruption, does not pay for another.
+    /// One step; `None` if all steps are done, or what is left of the budget, after an
+    /// interruption, does not pay for another.
     ///
     /// # Errors
     /// If something could not be computed or written down.
@@ -164,7 +188,8 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// How many records are computed on at a time now. **Not private** if it is fewer than was asked for: that there was not enough memory may tell of how long records are.
+    /// How many records are computed on at a time now. **Not private** if it is fewer than was
+    /// asked for: that there was not enough memory may tell of how long records are.
     pub fn micro_batch(&self) -> usize {
         match &self.oracle {
             Answering::Privately(curator) => curator.micro_batch(),
@@ -225,7 +250,8 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// What the optimizer remembers. Of several processes the first gets all of it; the others must ask with it, and get their part.
+    /// What the optimizer remembers. Of several processes the first gets all of it; the others must
+    /// ask with it, and get their part.
     ///
     /// # Errors
     /// If a process is gone.
@@ -252,6 +278,8 @@ impl<E: Engine> Session<E> {
 
 /// Which tensors must have the same owner: the two factors of a pair.
 fn groups(tensors: &[Trainable]) -> Vec<usize> {
-    let group = |(k, tensor): (usize, &Trainable)| if let Role::Right(left) = tensor.role { left } else { k };
+    let group = |(k, tensor): (usize, &Trainable)| {
+        if let Role::Right(left) = tensor.role { left } else { k }
+    };
     tensors.iter().enumerate().map(group).collect()
 }

@@ -1,8 +1,9 @@
 //! Ed25519 signatures of privacy statements: who vouches for one.
 //!
-//! Hashes show that files belong together; anyone who changes all of them can compute fitting ones. A signature needs the secret key.
-//! What is signed is the line `muffle privacy statement` and the statement's canonical form ([`Statement::canonical`]), which has the
-//! hashes of ledger, configuration and weights. All files are one line of text:
+//! Hashes show that files belong together; anyone who changes all of them can compute fitting ones.
+//! A signature needs the secret key. What is signed is the line `muffle privacy statement` and the
+//! statement's canonical form ([`Statement::canonical`]), which has the hashes of ledger,
+//! configuration and weights. All files are one line of text:
 //!
 //! | file | line |
 //! |---|---|
@@ -44,7 +45,9 @@ impl SecretKey {
     /// If the system has none to give.
     pub fn generate() -> Result<Self, Failed> {
         let mut bytes = Zeroizing::new([0; 32]);
-        getrandom::fill(&mut *bytes).map_err(|error| Failed::Input(format!("the operating system gives no randomness: {error}")))?;
+        getrandom::fill(&mut *bytes).map_err(|error| {
+            Failed::Input(format!("the operating system gives no randomness: {error}"))
+        })?;
         Ok(Self(SigningKey::from_bytes(&bytes)))
     }
 
@@ -59,16 +62,23 @@ impl SecretKey {
             let mode = std::fs::metadata(path).map_err(Failed::at(path))?;
             let mode = std::os::unix::fs::PermissionsExt::mode(&mode.permissions()) & 0o777;
             if mode & 0o077 != 0 {
-                return Err(at(&format!("expected a key that only its owner can read (mode 600), got mode {mode:o}; chmod 600 it")));
+                return Err(at(&format!(
+                    "expected a key that only its owner can read (mode 600), got mode {mode:o}; \
+                     chmod 600 it"
+                )));
             }
         }
         let text = Zeroizing::new(std::fs::read_to_string(path).map_err(Failed::at(path))?);
-        let bytes = field(&text, SECRET).and_then(|digits| Some(Zeroizing::new(unhex::<32>(digits)?)));
-        let bytes = bytes.ok_or_else(|| at(&format!("expected the line \"{SECRET} \" and 64 hexadecimal digits")))?;
+        let bytes =
+            field(&text, SECRET).and_then(|digits| Some(Zeroizing::new(unhex::<32>(digits)?)));
+        let bytes = bytes.ok_or_else(|| {
+            at(&format!("expected the line \"{SECRET} \" and 64 hexadecimal digits"))
+        })?;
         Ok(Self(SigningKey::from_bytes(&bytes)))
     }
 
-    /// Writes it to a new file, and the public key to another with `.pub` after its name, which is returned.
+    /// Writes it to a new file, and the public key to another with `.pub` after its name, which is
+    /// returned.
     ///
     /// # Errors
     /// If one of them exists, or the system refuses.
@@ -78,7 +88,10 @@ impl SecretKey {
         let public = PathBuf::from(name);
         for path in [path, public.as_path()] {
             if path.symlink_metadata().is_ok() {
-                return Err(Failed::Input(format!("{}: it exists; choose another name, a key is not overwritten", path.display())));
+                return Err(Failed::Input(format!(
+                    "{}: it exists; choose another name, a key is not overwritten",
+                    path.display()
+                )));
             }
         }
         let mut line = Zeroizing::new(String::with_capacity(SECRET.len() + 66));
@@ -92,7 +105,10 @@ impl SecretKey {
         }
         line.push('\n');
         disk::create_secret(path, line.as_bytes()).map_err(Failed::at(path))?;
-        folder::write(&public, format!("{PUBLIC} {}\n", hex(self.public().0.as_bytes())).as_bytes())?;
+        folder::write(
+            &public,
+            format!("{PUBLIC} {}\n", hex(self.public().0.as_bytes())).as_bytes(),
+        )?;
         Ok(public)
     }
 
@@ -127,11 +143,16 @@ impl PublicKey {
     /// If it is something else.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.starts_with(SECRET) {
-            return Err("expected a public key, got a secret one; the public key is in the file that ends in .pub".into());
+            return Err("expected a public key, got a secret one; the public key is in the file \
+                that ends in .pub"
+                .into());
         }
         let bytes = field(text, PUBLIC).and_then(unhex::<32>);
-        let bytes = bytes.ok_or_else(|| format!("expected the line \"{PUBLIC} \" and 64 hexadecimal digits"))?;
-        VerifyingKey::from_bytes(&bytes).map(Self).map_err(|_| "expected a point of the curve, got another number".into())
+        let bytes = bytes
+            .ok_or_else(|| format!("expected the line \"{PUBLIC} \" and 64 hexadecimal digits"))?;
+        VerifyingKey::from_bytes(&bytes)
+            .map(Self)
+            .map_err(|_| "expected a point of the curve, got another number".into())
     }
 
     /// The first half of its SHA-256, in hexadecimal digits.
@@ -144,23 +165,32 @@ impl PublicKey {
     /// # Errors
     /// One line: what is wrong.
     pub fn check(&self, statement: &Statement, text: &str) -> Result<(), String> {
-        let malformed = || format!("expected the line \"{SIGNATURE} \", a fingerprint and 128 hexadecimal digits");
-        let (fingerprint, digits) = field(text, SIGNATURE).and_then(|rest| rest.split_once(' ')).ok_or_else(malformed)?;
+        let malformed = || {
+            format!("expected the line \"{SIGNATURE} \", a fingerprint and 128 hexadecimal digits")
+        };
+        let (fingerprint, digits) =
+            field(text, SIGNATURE).and_then(|rest| rest.split_once(' ')).ok_or_else(malformed)?;
         let bytes = unhex::<64>(digits).ok_or_else(malformed)?;
         if fingerprint != self.fingerprint() {
-            return Err(format!("expected a signature by the key {}, got one by {fingerprint:?}", self.fingerprint()));
+            return Err(format!(
+                "expected a signature by the key {}, got one by {fingerprint:?}",
+                self.fingerprint()
+            ));
         }
         let message = message(statement).map_err(|failed| failed.to_string())?;
         let signature = Signature::from_bytes(&bytes);
-        self.0
-            .verify_strict(&message, &signature)
-            .map_err(|_| "it is not of this statement: the statement or the signature was changed".into())
+        self.0.verify_strict(&message, &signature).map_err(|_| {
+            "it is not of this statement: the statement or the signature was changed".into()
+        })
     }
 }
 
 /// Where the signature of a statement is.
 pub fn file(statement: &Path) -> PathBuf {
-    statement.with_file_name(format!("{}.sig", statement.file_name().unwrap_or_default().to_string_lossy()))
+    statement.with_file_name(format!(
+        "{}.sig",
+        statement.file_name().unwrap_or_default().to_string_lossy()
+    ))
 }
 
 /// Whether the statement of this file was signed by a key.
@@ -170,8 +200,12 @@ pub fn file(statement: &Path) -> PathBuf {
 pub(crate) fn check(path: &Path, statement: &Statement, key: &PublicKey) -> Result<(), String> {
     let file = file(path);
     match std::fs::read_to_string(&file) {
-        Ok(text) => key.check(statement, &text).map_err(|what| format!("{}: {what}", file.display())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(format!("{}: the statement is not signed", file.display())),
+        Ok(text) => {
+            key.check(statement, &text).map_err(|what| format!("{}: {what}", file.display()))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(format!("{}: the statement is not signed", file.display()))
+        }
         Err(error) => Err(format!("{}: {error}", file.display())),
     }
 }
@@ -206,11 +240,18 @@ mod tests {
     /// RFC 8032, section 7.1, test 1: the public key of that secret.
     #[test]
     fn the_keys_are_those_of_the_standard() {
-        let secret = unhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60").unwrap();
+        let secret =
+            unhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60").unwrap();
         let public = SecretKey(SigningKey::from_bytes(&secret)).public();
-        assert_eq!(hex(public.0.as_bytes()), "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a");
+        assert_eq!(
+            hex(public.0.as_bytes()),
+            "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
+        );
         let signature = SigningKey::from_bytes(&secret).sign(b"");
-        assert!(hex(&signature.to_bytes()).starts_with("e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e06522490155"));
+        assert!(
+            hex(&signature.to_bytes())
+                .starts_with("e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e06522490155")
+        );
     }
 
     #[test]
@@ -235,10 +276,20 @@ mod tests {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         }
         let text = std::fs::read_to_string(&path).unwrap();
-        for damaged in ["", SECRET, &text[..40], &text.to_uppercase(), &text.replace(SECRET, PUBLIC), &format!("{text}x")] {
+        for damaged in [
+            "",
+            SECRET,
+            &text[..40],
+            &text.to_uppercase(),
+            &text.replace(SECRET, PUBLIC),
+            &format!("{text}x"),
+        ] {
             std::fs::write(&path, damaged).unwrap();
             let said = SecretKey::read(&path).unwrap_err().to_string();
-            assert!(said.contains("64 hexadecimal digits") && !said.contains(&text[30..50]), "{said}");
+            assert!(
+                said.contains("64 hexadecimal digits") && !said.contains(&text[30..50]),
+                "{said}"
+            );
         }
         // A public key without its secret is not overwritten either.
         std::fs::remove_file(&path).unwrap();
@@ -247,7 +298,12 @@ mod tests {
 
     #[test]
     fn what_is_no_key_is_refused() {
-        for text in ["", "muffle-ed25519-public", "muffle-ed25519-public 00", &format!("{PUBLIC} {}", "g".repeat(64))] {
+        for text in [
+            "",
+            "muffle-ed25519-public",
+            "muffle-ed25519-public 00",
+            &format!("{PUBLIC} {}", "g".repeat(64)),
+        ] {
             assert!(PublicKey::parse(text).is_err(), "{text}");
         }
     }

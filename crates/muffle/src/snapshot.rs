@@ -1,4 +1,5 @@
-//! What a run is at a step, on disk: parameters and the optimizer's memory, all of it public. A damaged one is recognised.
+//! What a run is at a step, on disk: parameters and the optimizer's memory, all of it public. A
+//! damaged one is recognised.
 
 use crate::chain::Mark;
 use crate::{Failed, disk, folder};
@@ -81,15 +82,21 @@ pub(crate) type Files = [Vec<u8>; 3];
 const KEPT: usize = 2;
 
 impl Snapshot {
-    /// Writes it into a folder of its own within `folder`, which appears when all of it is on the disk; only then are older ones removed.
+    /// Writes it into a folder of its own within `folder`, which appears when all of it is on the
+    /// disk; only then are older ones removed.
     ///
-    /// A snapshot of the same step is not overwritten: the new one gets a name of its own, so that at every moment there is a whole one.
+    /// A snapshot of the same step is not overwritten: the new one gets a name of its own, so that
+    /// at every moment there is a whole one.
     ///
     /// # Errors
     /// If the system refuses. What was there is then as it was.
     pub fn save(&self, folder: &Path) -> Result<(), Failed> {
-        let same: Vec<Place> = all(folder)?.into_iter().filter(|place| place.step == self.step).collect();
-        if same.last().is_some_and(|place| Self::load(&place.path).is_ok_and(|(there, _)| there == *self)) {
+        let same: Vec<Place> =
+            all(folder)?.into_iter().filter(|place| place.step == self.step).collect();
+        if same
+            .last()
+            .is_some_and(|place| Self::load(&place.path).is_ok_and(|(there, _)| there == *self))
+        {
             return Ok(());
         }
         let place = folder.join(match same.last() {
@@ -97,7 +104,9 @@ impl Snapshot {
             Some(last) => format!("step-{:09}.{}", self.step, last.version + 1),
         });
         let beside = folder.join(".writing");
-        disk::clear(&beside).and_then(|()| disk::create_dir_all(&beside)).map_err(Failed::at(&beside))?;
+        disk::clear(&beside)
+            .and_then(|()| disk::create_dir_all(&beside))
+            .map_err(Failed::at(&beside))?;
         let result = self.write(&beside).and_then(|()| {
             let moved = disk::rename(&beside, &place).and_then(|()| disk::sync_dir(folder));
             moved.map_err(Failed::at(&place))
@@ -108,7 +117,8 @@ impl Snapshot {
             return result;
         }
         disk::finish_removals(folder).map_err(Failed::at(folder))?;
-        let older = all(folder)?.into_iter().rev().filter(|place| place.step != self.step).skip(KEPT - 1);
+        let older =
+            all(folder)?.into_iter().rev().filter(|place| place.step != self.step).skip(KEPT - 1);
         for old in same.into_iter().chain(older) {
             disk::remove_dir(&old.path).map_err(Failed::at(&old.path))?;
         }
@@ -122,9 +132,16 @@ impl Snapshot {
         let mut tensors = Vec::new();
         let optimizer = skeleton(&self.optimizer, "", &mut tensors);
         files.insert(OPTIMIZER.into(), store(&folder.join(OPTIMIZER), tensors.into_iter())?);
-        let head =
-            Written { version: VERSION, step: self.step, optimizer, first: self.first.clone(), belongs: self.belongs.clone(), files };
-        let text = serde_json::to_string_pretty(&head).map_err(|error| Failed::Input(error.to_string()))?;
+        let head = Written {
+            version: VERSION,
+            step: self.step,
+            optimizer,
+            first: self.first.clone(),
+            belongs: self.belongs.clone(),
+            files,
+        };
+        let text = serde_json::to_string_pretty(&head)
+            .map_err(|error| Failed::Input(error.to_string()))?;
         folder::write(&folder.join(HEAD), format!("{}\n{text}", digest(text.as_bytes())).as_bytes())
     }
 
@@ -137,12 +154,17 @@ impl Snapshot {
     }
 
     /// The same, and its files.
-    pub(crate) fn newest_with_files(folder: &Path, said: &mut dyn FnMut(&str)) -> Result<Option<(Self, Files)>, Failed> {
+    pub(crate) fn newest_with_files(
+        folder: &Path,
+        said: &mut dyn FnMut(&str),
+    ) -> Result<Option<(Self, Files)>, Failed> {
         let all = all(folder)?;
         for place in all.iter().rev() {
             match Self::load(&place.path) {
                 Ok(snapshot) => return Ok(Some(snapshot)),
-                Err(failed) => said(&format!("warning: {failed}; the checkpoint before it is used")),
+                Err(failed) => {
+                    said(&format!("warning: {failed}; the checkpoint before it is used"))
+                }
             }
         }
         match all.is_empty() {
@@ -152,7 +174,9 @@ impl Snapshot {
     }
 
     fn load(folder: &Path) -> Result<(Self, Files), Failed> {
-        let damaged = |what: &dyn std::fmt::Display| Failed::Input(format!("{}: damaged: {what}", folder.display()));
+        let damaged = |what: &dyn std::fmt::Display| {
+            Failed::Input(format!("{}: damaged: {what}", folder.display()))
+        };
         let read = |name: &str| fs::read(folder.join(name)).map_err(|error| damaged(&error));
         let files = [read(HEAD)?, read(PARAMS)?, read(OPTIMIZER)?];
         Ok((Self::from_files(&files).map_err(|what| damaged(&what))?, files))
@@ -171,16 +195,20 @@ impl Snapshot {
             return Err(damaged(&format!("version {}, {VERSION} expected", head.version)));
         }
         for (name, bytes) in [(PARAMS, params), (OPTIMIZER, optimizer)] {
-            let expected = head.files.get(name).ok_or_else(|| damaged(&format!("no digest of {name}")))?;
+            let expected =
+                head.files.get(name).ok_or_else(|| damaged(&format!("no digest of {name}")))?;
             if digest(bytes) != *expected {
                 return Err(damaged(&format!("{name} is not what was written")));
             }
         }
         let params = SafeTensors::deserialize(params).map_err(|error| damaged(&error))?;
-        let params = (0..params.len()).map(|k| array(&params, &k.to_string()).ok_or_else(|| damaged(&"a parameter is missing")));
+        let params = (0..params.len()).map(|k| {
+            array(&params, &k.to_string()).ok_or_else(|| damaged(&"a parameter is missing"))
+        });
         let params = Params::new(params.collect::<Result<_, _>>()?);
         let tensors = SafeTensors::deserialize(optimizer).map_err(|error| damaged(&error))?;
-        let optimizer = state(&head.optimizer, "", &tensors).ok_or_else(|| damaged(&"the optimizer's memory is incomplete"))?;
+        let optimizer = state(&head.optimizer, "", &tensors)
+            .ok_or_else(|| damaged(&"the optimizer's memory is incomplete"))?;
         Ok(Self { step: head.step, params, optimizer, first: head.first, belongs: head.belongs })
     }
 }
@@ -232,7 +260,10 @@ impl View for Stored<'_> {
 }
 
 /// Writes tensors; the digest of the file.
-fn store<'a>(path: &Path, tensors: impl Iterator<Item = (String, &'a Array)>) -> Result<String, Failed> {
+fn store<'a>(
+    path: &Path,
+    tensors: impl Iterator<Item = (String, &'a Array)>,
+) -> Result<String, Failed> {
     let make = || {
         serialize_to_file(tensors.map(|(name, array)| (name, Stored(array))), None, path)
             .map_err(|error| Failed::Input(format!("{}: {error}", path.display())))
@@ -275,27 +306,48 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 
 fn array(tensors: &SafeTensors<'_>, name: &str) -> Option<Array> {
     let view = tensors.tensor(name).ok().filter(|view| view.dtype() == Dtype::F32)?;
-    let numbers: Vec<f32> = view.data().as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
-    (numbers.len() == view.shape().iter().product::<usize>()).then(|| Array::from_fn(view.shape(), |i| numbers[i]))
+    let numbers: Vec<f32> =
+        view.data().as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+    (numbers.len() == view.shape().iter().product::<usize>())
+        .then(|| Array::from_fn(view.shape(), |i| numbers[i]))
 }
 
-fn skeleton<'a>(state: &'a State, within: &str, tensors: &mut Vec<(String, &'a Array)>) -> Skeleton {
+fn skeleton<'a>(
+    state: &'a State,
+    within: &str,
+    tensors: &mut Vec<(String, &'a Array)>,
+) -> Skeleton {
     for (name, list) in &state.tensors {
-        tensors.extend(list.iter().enumerate().map(|(k, tensor)| (format!("{within}{name}.{k}"), tensor)));
+        tensors.extend(
+            list.iter().enumerate().map(|(k, tensor)| (format!("{within}{name}.{k}"), tensor)),
+        );
     }
     Skeleton {
         kind: state.kind.clone(),
-        numbers: state.numbers.iter().map(|(name, number)| (name.clone(), number.to_bits())).collect(),
+        numbers: state
+            .numbers
+            .iter()
+            .map(|(name, number)| (name.clone(), number.to_bits()))
+            .collect(),
         tensors: state.tensors.iter().map(|(name, list)| (name.clone(), list.len())).collect(),
-        parts: state.parts.iter().map(|(name, part)| (name.clone(), skeleton(part, &format!("{within}{name}/"), tensors))).collect(),
+        parts: state
+            .parts
+            .iter()
+            .map(|(name, part)| {
+                (name.clone(), skeleton(part, &format!("{within}{name}/"), tensors))
+            })
+            .collect(),
     }
 }
 
 fn state(skeleton: &Skeleton, within: &str, tensors: &SafeTensors<'_>) -> Option<State> {
     let mut state = State::new(&skeleton.kind);
-    state.numbers = skeleton.numbers.iter().map(|(name, bits)| (name.clone(), f64::from_bits(*bits))).collect();
+    state.numbers =
+        skeleton.numbers.iter().map(|(name, bits)| (name.clone(), f64::from_bits(*bits))).collect();
     for (name, count) in &skeleton.tensors {
-        let list = (0..*count).map(|k| array(tensors, &format!("{within}{name}.{k}"))).collect::<Option<_>>()?;
+        let list = (0..*count)
+            .map(|k| array(tensors, &format!("{within}{name}.{k}")))
+            .collect::<Option<_>>()?;
         state.tensors.insert(name.clone(), list);
     }
     for (name, part) in &skeleton.parts {
@@ -325,7 +377,12 @@ mod tests {
             belongs: Belongs {
                 config: "x".into(),
                 frozen: 7,
-                ledger: Mark { run_id: "r".into(), entries: step + 1, charges: step, head: "h".into() },
+                ledger: Mark {
+                    run_id: "r".into(),
+                    entries: step + 1,
+                    charges: step,
+                    head: "h".into(),
+                },
                 draws: 2 * step,
             },
         }
@@ -344,7 +401,10 @@ mod tests {
         }
         assert_eq!(Snapshot::newest(place.path(), &mut silent()).unwrap(), Some(snapshot(100)));
         // Two are kept.
-        assert_eq!(all(place.path()).unwrap().iter().map(|place| place.step).collect::<Vec<_>>(), [20, 100]);
+        assert_eq!(
+            all(place.path()).unwrap().iter().map(|place| place.step).collect::<Vec<_>>(),
+            [20, 100]
+        );
     }
 
     #[test]
@@ -370,7 +430,8 @@ mod tests {
                     fs::write(&path, bytes).unwrap()
                 }
                 let mut told = Vec::new();
-                let found = Snapshot::newest(place.path(), &mut |what| told.push(what.to_string())).unwrap();
+                let found = Snapshot::newest(place.path(), &mut |what| told.push(what.to_string()))
+                    .unwrap();
                 assert_eq!(found, Some(snapshot(1)), "{file} {damage}");
                 assert!(told.len() == 1 && told[0].contains("damaged"), "{told:?}");
                 fs::remove_dir_all(place.path().join("step-000000001")).unwrap();
@@ -391,7 +452,8 @@ mod tests {
         }
     }
 
-    /// Interrupted at any operation, by a new step or by the same one written again: there is a whole snapshot.
+    /// Interrupted at any operation, by a new step or by the same one written again: there is a
+    /// whole snapshot.
     #[test]
     fn at_every_moment_there_is_a_whole_one() {
         let first = snapshot(1);
@@ -407,11 +469,17 @@ mod tests {
                 disk::fault::fail_from(Some(operation));
                 let done = next.save(place.path()).is_ok();
                 disk::fault::fail_from(None);
-                let found = Snapshot::newest(place.path(), &mut |what| panic!("{operation}: {what}")).unwrap().unwrap();
+                let found =
+                    Snapshot::newest(place.path(), &mut |what| panic!("{operation}: {what}"))
+                        .unwrap()
+                        .unwrap();
                 assert!(found == next || !done && found == first, "{operation}");
                 // And what comes after it is saved.
                 snapshot(3).save(place.path()).unwrap();
-                assert_eq!(Snapshot::newest(place.path(), &mut silent()).unwrap(), Some(snapshot(3)));
+                assert_eq!(
+                    Snapshot::newest(place.path(), &mut silent()).unwrap(),
+                    Some(snapshot(3))
+                );
                 assert!(fs::read_dir(place.path()).unwrap().count() <= KEPT, "{operation}");
                 if done {
                     assert!(operation > 10, "only {operation} operations");

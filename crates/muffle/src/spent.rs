@@ -43,7 +43,8 @@ impl Spent {
     }
 }
 
-/// The price of all of them together, at the largest δ of any; none if one of them has no guarantee, or they protect from different things.
+/// The price of all of them together, at the largest δ of any; none if one of them has no
+/// guarantee, or they protect from different things.
 ///
 /// # Errors
 /// If it cannot be computed.
@@ -60,19 +61,24 @@ pub fn joint(all: &[Spent]) -> Result<Option<Guarantee>, Failed> {
         ledger.merge(&spent.ledger)?;
         delta = delta.max(of);
     }
-    unit.map(|unit| Ok(Cost::new(ledger.events(), unit)?.epsilon(Accountant::Best, Delta::new(delta)?)?)).transpose()
+    unit.map(|unit| {
+        Ok(Cost::new(ledger.events(), unit)?.epsilon(Accountant::Best, Delta::new(delta)?)?)
+    })
+    .transpose()
 }
 
 /// Who a run of this configuration protects, and at which δ; none if it has no guarantee.
 pub(crate) fn promise(config: &Config, places: usize) -> Option<(Unit, f64)> {
-    let private = Name::of(&config.optimizer.name).is_ok_and(|name| name.private) && config.privacy.seed.is_none();
+    let private = Name::of(&config.optimizer.name).is_ok_and(|name| name.private)
+        && config.privacy.seed.is_none();
     private.then(|| (config.unit(), config.privacy.delta.or(0.1 / places as f64)))
 }
 
 /// A ledger that was written while a run went on.
 pub(crate) fn read(path: &Path) -> Result<Ledger, Failed> {
     let text = std::fs::read_to_string(path).map_err(Failed::at(path))?;
-    let chain = Chain::parse(&text).map_err(|what| Failed::Input(format!("{}: invalid ledger: {what}", path.display())))?;
+    let chain = Chain::parse(&text)
+        .map_err(|what| Failed::Input(format!("{}: invalid ledger: {what}", path.display())))?;
     Ok(chain.ledger().clone())
 }
 
@@ -83,7 +89,9 @@ mod tests {
 
     fn spent(steps: u64, unit: Unit, delta: f64) -> Spent {
         let mut ledger = Ledger::new();
-        ledger.charge(Event::poisson(Rate::new(0.01).unwrap(), Sigma::new(1.0).unwrap()), steps).unwrap();
+        ledger
+            .charge(Event::poisson(Rate::new(0.01).unwrap(), Sigma::new(1.0).unwrap()), steps)
+            .unwrap();
         Spent { ledger, promise: Some((unit, delta)) }
     }
 
@@ -100,7 +108,10 @@ mod tests {
         let persons = joint(&[one.clone(), spent(400, rows(2), 1e-5)]).unwrap().unwrap();
         assert!(persons.unit.rows == 2 && persons.epsilon > together.epsilon);
         // What cannot be added up is not.
-        assert_eq!(joint(&[one.clone(), spent(400, Adjacency::ReplaceOne.into(), 1e-5)]).unwrap(), None);
+        assert_eq!(
+            joint(&[one.clone(), spent(400, Adjacency::ReplaceOne.into(), 1e-5)]).unwrap(),
+            None
+        );
         assert_eq!(joint(&[one, Spent { ledger: Ledger::new(), promise: None }]).unwrap(), None);
         assert_eq!(joint(&[]).unwrap(), None);
     }

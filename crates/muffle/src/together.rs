@@ -1,4 +1,5 @@
-//! What a run of several processes needs beyond what each of them does alone: the same beginning, parts of the optimizer's memory put together, parameters that stay the same.
+//! What a run of several processes needs beyond what each of them does alone: the same beginning,
+//! parts of the optimizer's memory put together, parameters that stay the same.
 
 use crate::config::{Auto, Config};
 use crate::{Failed, snapshot};
@@ -16,14 +17,17 @@ impl From<ranks::Lost> for Failed {
     }
 }
 
-/// Refuses to go on if something is not the same on all processes. Of the things that are not, the first is named.
+/// Refuses to go on if something is not the same on all processes. Of the things that are not, the
+/// first is named.
 pub(crate) fn same(ranks: &Ranks, things: &[(&str, String)]) -> Result<(), Failed> {
     if ranks.count() == 1 {
         return Ok(());
     }
     for (name, what) in things {
         if let Some(rank) = ranks.differing(what.clone().into_bytes())? {
-            return Err(Failed::Input(format!("rank {rank} has another {name} than rank 0: all processes need the same")));
+            return Err(Failed::Input(format!(
+                "rank {rank} has another {name} than rank 0: all processes need the same"
+            )));
         }
     }
     Ok(())
@@ -37,13 +41,17 @@ pub(crate) fn same_params(ranks: &Ranks, params: &Params) -> Result<(), Failed> 
     match ranks.differing(snapshot::fingerprint(params.iter()).to_le_bytes().to_vec())? {
         None => Ok(()),
         Some(rank) => Err(Failed::Input(format!(
-            "the parameters of rank {rank} are no longer those of rank 0 (other processors, or faulty memory); the run goes on from its last checkpoint with muffle resume"
+            "the parameters of rank {rank} are no longer those of rank 0 (other processors, or \
+             faulty memory); the run goes on from its last checkpoint with muffle resume"
         ))),
     }
 }
 
 /// The first process first, then the others: what it fetches into a cache, they find there.
-pub(crate) fn in_turn<T>(ranks: &Ranks, work: impl FnOnce() -> Result<T, Failed>) -> Result<T, Failed> {
+pub(crate) fn in_turn<T>(
+    ranks: &Ranks,
+    work: impl FnOnce() -> Result<T, Failed>,
+) -> Result<T, Failed> {
     if ranks.is_first() {
         let done = work()?;
         ranks.first_says(Vec::new())?;
@@ -58,19 +66,27 @@ pub(crate) fn complete(ranks: &Ranks, mut state: State) -> Result<State, Failed>
     if ranks.count() == 1 {
         return Ok(state);
     }
-    let shapes: Vec<Option<Vec<usize>>> =
-        state.arrays_mut().iter().map(|array| (!array.is_empty()).then(|| array.shape().to_vec())).collect();
+    let shapes: Vec<Option<Vec<usize>>> = state
+        .arrays_mut()
+        .iter()
+        .map(|array| (!array.is_empty()).then(|| array.shape().to_vec()))
+        .collect();
     let text = serde_json::to_vec(&shapes).map_err(|error| Failed::Input(error.to_string()))?;
     let everybodys: Vec<Vec<Option<Vec<usize>>>> = ranks
         .everybodys(text)?
         .iter()
         .map(|text| serde_json::from_slice(text).map_err(|error| Failed::Input(error.to_string())))
         .collect::<Result<_, _>>()?;
-    let numbers = state.arrays_mut().into_iter().map(|array| std::mem::take(array).into_data()).collect();
+    let numbers =
+        state.arrays_mut().into_iter().map(|array| std::mem::take(array).into_data()).collect();
     let numbers = ranks.complete_first(numbers)?;
     for (k, (array, numbers)) in state.arrays_mut().into_iter().zip(numbers).enumerate() {
         // What is still empty here is another's, and stays so.
-        let whose = everybodys.iter().filter_map(|shapes| shapes.get(k)?.clone()).next().filter(|_| !numbers.is_empty());
+        let whose = everybodys
+            .iter()
+            .filter_map(|shapes| shapes.get(k)?.clone())
+            .next()
+            .filter(|_| !numbers.is_empty());
         let shape = whose.unwrap_or_else(|| vec![0]);
         *array = Array::new(shape, numbers).map_err(|error| Failed::Input(error.to_string()))?;
     }
@@ -93,7 +109,11 @@ pub(crate) fn threads(ranks: &Ranks) -> usize {
     let usable = std::thread::available_parallelism().map_or(1, usize::from);
     // A launcher that has given each process cores of its own has divided them already.
     let divided = online().is_some_and(|online| usable < online);
-    if divided { usable } else { (usable / ranks::neighbours().unwrap_or_else(|| ranks.count())).max(1) }
+    if divided {
+        usable
+    } else {
+        (usable / ranks::neighbours().unwrap_or_else(|| ranks.count())).max(1)
+    }
 }
 
 /// The cores of the machine, as Linux tells them: 0-3,8.
@@ -114,7 +134,11 @@ mod tests {
     fn on_three<T: Send>(work: impl Fn(&Ranks) -> T + Sync) -> Vec<T> {
         let work = &work;
         std::thread::scope(|scope| {
-            let all: Vec<_> = ranks::threads(3).unwrap().into_iter().map(|ranks| scope.spawn(move || work(&ranks))).collect();
+            let all: Vec<_> = ranks::threads(3)
+                .unwrap()
+                .into_iter()
+                .map(|ranks| scope.spawn(move || work(&ranks)))
+                .collect();
             all.into_iter().map(|thread| thread.join().unwrap()).collect()
         })
     }
@@ -122,17 +146,30 @@ mod tests {
     /// One bit of one number on one process is enough.
     #[test]
     fn parameters_that_drift_apart_stop_the_run() {
-        let params = |last: f32| Params::new(vec![Array::from_fn([3, 2], |i| i as f32), Array::from_fn([1], |_| last)]);
+        let params = |last: f32| {
+            Params::new(vec![Array::from_fn([3, 2], |i| i as f32), Array::from_fn([1], |_| last)])
+        };
         let next = f32::from_bits(1.0f32.to_bits() + 1);
-        assert!(on_three(|ranks| same_params(ranks, &params(1.0)).is_ok()).iter().all(|same| *same));
-        for said in on_three(|ranks| same_params(ranks, &params(if ranks.rank() == 2 { next } else { 1.0 })).unwrap_err().to_string()) {
+        assert!(
+            on_three(|ranks| same_params(ranks, &params(1.0)).is_ok()).iter().all(|same| *same)
+        );
+        for said in on_three(|ranks| {
+            same_params(ranks, &params(if ranks.rank() == 2 { next } else { 1.0 }))
+                .unwrap_err()
+                .to_string()
+        }) {
             assert!(said.contains("rank 2") && said.contains("muffle resume"), "{said}");
         }
     }
 
     #[test]
     fn what_is_not_the_same_is_named() {
-        let things = |rank: usize| [("model", "a".to_string()), ("tokenizer", if rank == 1 { "c" } else { "b" }.to_string())];
+        let things = |rank: usize| {
+            [
+                ("model", "a".to_string()),
+                ("tokenizer", if rank == 1 { "c" } else { "b" }.to_string()),
+            ]
+        };
         for said in on_three(|ranks| same(ranks, &things(ranks.rank())).unwrap_err().to_string()) {
             assert!(said.contains("rank 1 has another tokenizer"), "{said}");
         }

@@ -1,4 +1,5 @@
-//! One suite for all optimizers, each with the real curator: what every one of them must do, whatever its formulas.
+//! One suite for all optimizers, each with the real curator: what every one of them must do,
+//! whatever its formulas.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +10,9 @@ use curator::{Curator, Door, Exact, Randomness, Records, Sampling};
 use model::activation::Activation;
 use model::{Builder, Engine, Example, Lora, Network};
 use optim::Optimizer;
-use protocol::{Announcement, GradientQuery, LossQuery, Noisy, Oracle, Params, Refused, Role, Trainable};
+use protocol::{
+    Announcement, GradientQuery, LossQuery, Noisy, Oracle, Params, Refused, Role, Trainable,
+};
 use ranks::Ranks;
 use support::quadratic::Quadratic;
 use support::{ALL, Setting, make, needs_pairs, tensors};
@@ -47,13 +50,30 @@ impl Setup {
 
     fn curator(&self) -> Curator<Quadratic> {
         let records = Records::with_vacancies(self.people.clone());
-        Curator::new(engine(self.name), records, self.sampling, Door::unlimited(), Randomness::fixed(self.seed)).unwrap()
+        Curator::new(
+            engine(self.name),
+            records,
+            self.sampling,
+            Door::unlimited(),
+            Randomness::fixed(self.seed),
+        )
+        .unwrap()
     }
 
     fn optimizer(&self, params: &Params) -> Optimizer {
         let lot_size = self.sampling.lot_size(self.people.len());
         let tensors = tensors(needs_pairs(self.name));
-        make(self.name, &Setting { tensors: &tensors, params, clip: self.clip, sigma: self.sigma, lot_size, rate: self.rate })
+        make(
+            self.name,
+            &Setting {
+                tensors: &tensors,
+                params,
+                clip: self.clip,
+                sigma: self.sigma,
+                lot_size,
+                rate: self.rate,
+            },
+        )
     }
 
     fn run(&self) -> Run {
@@ -64,7 +84,8 @@ impl Setup {
 
 impl Run {
     fn steps(&mut self, count: usize) -> &Params {
-        (0..count).for_each(|_| drop(self.optimizer.step(&mut self.params, &mut self.curator).unwrap()));
+        (0..count)
+            .for_each(|_| drop(self.optimizer.step(&mut self.params, &mut self.curator).unwrap()));
         &self.params
     }
 }
@@ -98,7 +119,8 @@ fn a_state_put_away_and_taken_out_goes_on_the_same() {
     }
 }
 
-/// Threads stand for processes: each works on tensors of its own and remembers nothing of the others, and all of them get to where one gets, but for rounding.
+/// Threads stand for processes: each works on tensors of its own and remembers nothing of the
+/// others, and all of them get to where one gets, but for rounding.
 #[test]
 fn several_processes_get_to_the_same_place() {
     for name in ALL {
@@ -109,8 +131,11 @@ fn several_processes_get_to_the_same_place() {
         for count in [2, 3] {
             let one = |ranks: Ranks| {
                 let mut run = setup.run();
-                let group = |(k, tensor): (usize, &Trainable)| if let Role::Right(left) = tensor.role { left } else { k };
-                let groups: Vec<usize> = tensors(needs_pairs(name)).iter().enumerate().map(group).collect();
+                let group = |(k, tensor): (usize, &Trainable)| {
+                    if let Role::Right(left) = tensor.role { left } else { k }
+                };
+                let groups: Vec<usize> =
+                    tensors(needs_pairs(name)).iter().enumerate().map(group).collect();
                 let owners = ranks::share(&groups, &run.optimizer.work(&run.params), count);
                 run.optimizer.keep(&|tensor| owners[tensor] == ranks.rank());
                 run.curator.join(ranks, owners).unwrap();
@@ -118,14 +143,23 @@ fn several_processes_get_to_the_same_place() {
                 run
             };
             let mut all: Vec<Run> = std::thread::scope(|scope| {
-                let threads: Vec<_> = ranks::threads(count).unwrap().into_iter().map(|ranks| scope.spawn(|| one(ranks))).collect();
+                let threads: Vec<_> = ranks::threads(count)
+                    .unwrap()
+                    .into_iter()
+                    .map(|ranks| scope.spawn(|| one(ranks)))
+                    .collect();
                 threads.into_iter().map(|thread| thread.join().unwrap()).collect()
             });
             for run in &all {
                 assert_eq!(run.params, all[0].params, "{name}: not the same on all processes");
                 assert_eq!(run.curator.ledger(), alone.curator.ledger(), "{name}");
                 for (a, b) in run.params.iter().zip(alone.params.iter()) {
-                    let apart = a.data().iter().zip(b.data()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                    let apart = a
+                        .data()
+                        .iter()
+                        .zip(b.data())
+                        .map(|(a, b)| (a - b).abs())
+                        .fold(0.0, f32::max);
                     assert!(apart < 1e-4, "{name} on {count}: {apart:e}");
                 }
             }
@@ -137,12 +171,23 @@ fn several_processes_get_to_the_same_place() {
             let whole = state.arrays_mut();
             let single = (0..whole.len()).filter(|&k| shared(k) == 1).count();
             assert!((0..whole.len()).all(|k| shared(k) >= 1), "{name}: something is lost");
-            assert!(single * 2 > whole.len() || whole.is_empty(), "{name}: {single} of {} are divided", whole.len());
+            assert!(
+                single * 2 > whole.len() || whole.is_empty(),
+                "{name}: {single} of {} are divided",
+                whole.len()
+            );
             for (k, expected) in whole.iter().enumerate() {
                 for part in parts.iter_mut().filter(|part| !part[k].is_empty()) {
-                    let apart =
-                        part[k].data().iter().zip(expected.data()).map(|(a, b)| (a - b).abs() / (1.0 + b.abs())).fold(0.0, f32::max);
-                    assert!(part[k].shape() == expected.shape() && apart < 1e-3, "{name} on {count}: {apart:e}");
+                    let apart = part[k]
+                        .data()
+                        .iter()
+                        .zip(expected.data())
+                        .map(|(a, b)| (a - b).abs() / (1.0 + b.abs()))
+                        .fold(0.0, f32::max);
+                    assert!(
+                        part[k].shape() == expected.shape() && apart < 1e-3,
+                        "{name} on {count}: {apart:e}"
+                    );
                 }
             }
         }
@@ -169,7 +214,8 @@ fn a_zero_gradient_moves_nothing() {
         let quadratic = engine(name);
         let start = quadratic.start(5);
         let records = Records::with_vacancies(vec![None; 10]);
-        let mut exact = Exact::new(quadratic, records, Sampling::Full, Randomness::fixed(1)).unwrap();
+        let mut exact =
+            Exact::new(quadratic, records, Sampling::Full, Randomness::fixed(1)).unwrap();
         let (mut params, mut optimizer) = (start.clone(), setup.optimizer(&start));
         for _ in 0..6 {
             optimizer.step(&mut params, &mut exact).unwrap();
@@ -200,8 +246,8 @@ fn a_poisoned_record_changes_nothing() {
             point[numbers / 2] = poison;
             let poisoned = end(Some(Example::numbers(point, 0)));
             assert!(finite(&poisoned), "{name} {poison}");
-            // What is not finite is as if it were not there; what is merely huge is clipped like anything else. A loss that is infinite counts as its clip bound
-            // in a probe.
+            // What is not finite is as if it were not there; what is merely huge is clipped like
+            // anything else. A loss that is infinite counts as its clip bound in a probe.
             if poison.is_nan() {
                 assert_eq!(poisoned, healthy, "{name} {poison}");
             }
@@ -214,7 +260,8 @@ fn huge_and_tiny_scales_stay_finite() {
     for name in ALL {
         for scale in [1e-8f32, 1e6] {
             let mut setup = Setup { clip: f64::from(scale), ..Setup::new(name) };
-            setup.people = engine(name).examples(PEOPLE, scale, scale).into_iter().map(Some).collect();
+            setup.people =
+                engine(name).examples(PEOPLE, scale, scale).into_iter().map(Some).collect();
             assert!(finite(setup.run().steps(8)), "{name} {scale}");
         }
     }
@@ -232,8 +279,13 @@ fn micro_batches_and_threads_do_not_matter() {
         let whole = end(1000, 2);
         for (micro, threads) in [(1, 1), (7, 3)] {
             let other = end(micro, threads);
-            for (a, b) in whole.iter().flat_map(|t| t.data()).zip(other.iter().flat_map(|t| t.data())) {
-                assert!((a - b).abs() <= 2e-4 * (1.0 + a.abs()), "{name} {micro} {threads}: {a} {b}");
+            for (a, b) in
+                whole.iter().flat_map(|t| t.data()).zip(other.iter().flat_map(|t| t.data()))
+            {
+                assert!(
+                    (a - b).abs() <= 2e-4 * (1.0 + a.abs()),
+                    "{name} {micro} {threads}: {a} {b}"
+                );
             }
         }
         assert_eq!(end(7, 1), end(7, 3), "{name}: threads change not one bit");
@@ -248,14 +300,17 @@ fn the_ledger_holds_what_was_declared() {
         let mut declared = Composition::new();
         for step in 0..7 {
             for announced in run.optimizer.lots(step) {
-                declared.push(setup.sampling.event(setup.people.len(), &announced).unwrap(), 1).unwrap();
+                declared
+                    .push(setup.sampling.event(setup.people.len(), &announced).unwrap(), 1)
+                    .unwrap();
             }
         }
         run.steps(7);
         assert_eq!(run.curator.ledger().events(), &declared, "{name}");
         // All blocks of a gradient together cost what one release with σ costs.
         let own = &run.optimizer.lots(0)[0];
-        let precision: f64 = own.sigmas().iter().map(|&(sigma, count)| count as f64 / sigma.get().powi(2)).sum();
+        let precision: f64 =
+            own.sigmas().iter().map(|&(sigma, count)| count as f64 / sigma.get().powi(2)).sum();
         assert!((precision * setup.sigma.powi(2) - 1.0).abs() < 1e-9, "{name}: {precision}");
     }
 }
@@ -280,7 +335,9 @@ impl Oracle for Twins {
         let size = self.one.lot_size();
         for (block, bound) in query.bounds.iter().enumerate() {
             let mine = |k: &usize| query.blocks.of(*k) == block;
-            let pairs = (0..one.value.len()).filter(mine).flat_map(|k| one.value[k].data().iter().zip(other.value[k].data()));
+            let pairs = (0..one.value.len())
+                .filter(mine)
+                .flat_map(|k| one.value[k].data().iter().zip(other.value[k].data()));
             let apart = pairs.map(|(a, b)| (f64::from(a - b) * size).powi(2)).sum::<f64>().sqrt();
             self.farthest = self.farthest.max(apart / bound.clip.get());
         }
@@ -305,7 +362,8 @@ fn neighbours_are_within_the_declared_sensitivity() {
             let mut setup = Setup { sigma: 0.05, ..Setup::new(name) };
             let mut point = vec![0.0; engine(name).numbers()];
             tensor::normal::Key::from_seed(victim as u64).normals(0, &mut point);
-            setup.people[victim] = Some(Example::numbers(point.iter().map(|z| scale * z).collect(), 0));
+            setup.people[victim] =
+                Some(Example::numbers(point.iter().map(|z| scale * z).collect(), 0));
             let mut removed = setup.clone();
             removed.people[victim] = None;
             let mut twins = Twins { one: setup.curator(), other: removed.curator(), farthest: 0.0 };
@@ -326,7 +384,8 @@ fn neighbours_are_within_the_declared_sensitivity() {
 fn every_one_descends_through_noise() {
     for name in ALL {
         // Far from the optimum, and with noise that a single record would drown in.
-        let mut setup = Setup { clip: 2.0, sigma: 1.0, rate: 0.03, sampling: poisson(0.8), ..Setup::new(name) };
+        let mut setup =
+            Setup { clip: 2.0, sigma: 1.0, rate: 0.03, sampling: poisson(0.8), ..Setup::new(name) };
         let quadratic = engine(name);
         let people = quadratic.examples(200, 1.0, 0.2);
         setup.people = people.iter().cloned().map(Some).collect();
@@ -337,7 +396,10 @@ fn every_one_descends_through_noise() {
         let least = quadratic.mean_loss_floor(0.2);
         // To the letter of its paper, MacAdam's scale falls to its floor and little is learnt.
         let share = if name == "macadam-literal" { 0.95 } else { 0.35 };
-        assert!(after - least < share * (before - least), "{name}: from {before} to {after}, at least {least} is left");
+        assert!(
+            after - least < share * (before - least),
+            "{name}: from {before} to {after}, at least {least} is left"
+        );
     }
 }
 
@@ -350,21 +412,38 @@ fn twins_without_privacy_descend_further() {
         let people = quadratic.examples(100, 1.0, 0.2);
         let start = quadratic.start(5);
         let before = quadratic.mean_loss(&start, &people);
-        let mut exact = Exact::new(engine(name), Records::new(people.clone()), Sampling::Full, Randomness::fixed(1)).unwrap();
+        let mut exact = Exact::new(
+            engine(name),
+            Records::new(people.clone()),
+            Sampling::Full,
+            Randomness::fixed(1),
+        )
+        .unwrap();
         let (mut params, mut optimizer) = (start.clone(), setup.optimizer(&start));
         for _ in 0..150 {
             optimizer.step(&mut params, &mut exact).unwrap();
         }
         let after = quadratic.mean_loss(&params, &people);
         let least = quadratic.mean_loss_floor(0.2);
-        assert!(after - least < 0.2 * (before - least), "{name}: from {before} to {after}, at least {least} is left");
-        assert!(exact.ledger().events().runs().iter().all(|(event, _)| *event == accounting::Event::NonPrivate));
+        assert!(
+            after - least < 0.2 * (before - least),
+            "{name}: from {before} to {after}, at least {least} is left"
+        );
+        assert!(
+            exact
+                .ledger()
+                .events()
+                .runs()
+                .iter()
+                .all(|(event, _)| *event == accounting::Event::NonPrivate)
+        );
     }
 }
 
 /// A perceptron; with pairs, its low-rank additions and its last bias are trained.
 fn perceptron(pairs: bool) -> (Network, Params) {
-    let mut build = Builder::numbers(4).with_lora(pairs.then(|| Lora { rank: 2, alpha: 2.0, on: Vec::new() }));
+    let mut build =
+        Builder::numbers(4).with_lora(pairs.then(|| Lora { rank: 2, alpha: 2.0, on: Vec::new() }));
     let first = build.map("first", 4, 12, 0.5);
     let features = build.features();
     let hidden = build.linear(features, &[first], Some(Activation::Tanh));
@@ -375,7 +454,8 @@ fn perceptron(pairs: bool) -> (Network, Params) {
     let graph = build.finish(logits);
     let mut values = graph.init(1).unwrap();
     graph.balance(&mut values);
-    Network::new(graph, values, |name| !pairs || name.contains(".lora_") || name == "head.bias").unwrap()
+    Network::new(graph, values, |name| !pairs || name.contains(".lora_") || name == "head.bias")
+        .unwrap()
 }
 
 /// Three clouds of points, to be told apart.
@@ -385,25 +465,46 @@ fn every_one_learns_to_classify() {
         let mut numbers = vec![0.0; 4];
         tensor::normal::Key::from_seed(seed).normals(0, &mut numbers);
         let class = (seed % 3) as usize;
-        numbers.iter_mut().enumerate().for_each(|(i, x)| *x = 0.5 * *x + if i == class { 2.0 } else { 0.0 });
+        numbers
+            .iter_mut()
+            .enumerate()
+            .for_each(|(i, x)| *x = 0.5 * *x + if i == class { 2.0 } else { 0.0 });
         Example::numbers(numbers, class as u32)
     };
     let people: Vec<Example> = (0..600).map(person).collect();
     for name in ALL {
         let (network, mut params) = perceptron(needs_pairs(name));
         let (tensors, sampling) = (network.trainable(), poisson(0.2));
-        let setting = Setting { tensors: &tensors, params: &params, clip: 0.5, sigma: 0.8, lot_size: sampling.lot_size(600), rate: 0.03 };
+        let setting = Setting {
+            tensors: &tensors,
+            params: &params,
+            clip: 0.5,
+            sigma: 0.8,
+            lot_size: sampling.lot_size(600),
+            rate: 0.03,
+        };
         let mut optimizer = make(name, &setting);
-        let mut curator = Curator::new(network, Records::new(people.clone()), sampling, Door::unlimited(), Randomness::fixed(2)).unwrap();
+        let mut curator = Curator::new(
+            network,
+            Records::new(people.clone()),
+            sampling,
+            Door::unlimited(),
+            Randomness::fixed(2),
+        )
+        .unwrap();
         for _ in 0..100 {
             optimizer.step(&mut params, &mut curator).unwrap();
         }
-        let logits = perceptron(needs_pairs(name)).0.logits(&params, &people.iter().collect::<Vec<_>>()).unwrap();
+        let logits = perceptron(needs_pairs(name))
+            .0
+            .logits(&params, &people.iter().collect::<Vec<_>>())
+            .unwrap();
         let right = |(row, example): (&[f32], &Example)| {
             let best = (0..3).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap();
             example.target == model::Target::Class(best as u32)
         };
-        let share = logits.chunks_exact(3).zip(&people).filter(|&pair| right(pair)).count() as f64 / 600.0;
+        let share =
+            logits.chunks_exact(3).zip(&people).filter(|&pair| right(pair)).count() as f64 / 600.0;
         let enough = if name == "macadam-literal" { 0.6 } else { 0.9 };
         assert!(share > enough, "{name}: {share} right");
     }

@@ -1,4 +1,5 @@
-//! The commands that the pages show: every line `$ muffle …` of the README and of docs/ is run, training ones for two steps.
+//! The commands that the pages show: every line `$ muffle …` of the README and of docs/ is run,
+//! training ones for two steps.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +12,9 @@ fn words(line: &str) -> Vec<String> {
     for c in line.chars() {
         match c {
             '"' => quoted = !quoted,
-            c if c.is_whitespace() && !quoted => all.extend((!word.is_empty()).then(|| std::mem::take(&mut word))),
+            c if c.is_whitespace() && !quoted => {
+                all.extend((!word.is_empty()).then(|| std::mem::take(&mut word)))
+            }
             c => word.push(c),
         }
     }
@@ -22,14 +25,16 @@ fn words(line: &str) -> Vec<String> {
 /// The commands of a page's console blocks, in order. Lines that end in a backslash go on.
 fn commands(text: &str) -> Vec<String> {
     let blocks = text.split("```console\n").skip(1).filter_map(|block| block.split("```").next());
-    let lines = blocks.flat_map(|block| block.replace("\\\n", " ").lines().map(String::from).collect::<Vec<_>>());
+    let lines = blocks
+        .flat_map(|block| block.replace("\\\n", " ").lines().map(String::from).collect::<Vec<_>>());
     lines.filter_map(|line| line.strip_prefix("$ ").map(String::from)).collect()
 }
 
 fn pages() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let docs = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    let mut pages: Vec<PathBuf> = docs.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect();
+    let mut pages: Vec<PathBuf> =
+        docs.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect();
     pages.sort();
     pages.push(root.join("README.md"));
     pages
@@ -41,16 +46,21 @@ fn every_command_of_every_page_works() {
     for page in pages() {
         let place = tempfile::tempdir().unwrap();
         for line in commands(&std::fs::read_to_string(&page).unwrap()) {
-            // `cargo run` is the same program; `cargo test` is what is running, and the peers are not part of the tests.
+            // `cargo run` is the same program; `cargo test` is what is running, and the peers are
+            // not part of the tests.
             let line = line.replace("cargo run --release -- ", "muffle ");
             let mut arguments = words(&line);
-            if arguments.first().is_none_or(|program| program != "muffle") || arguments.get(1).is_some_and(|command| command == "bench") {
+            if arguments.first().is_none_or(|program| program != "muffle")
+                || arguments.get(1).is_some_and(|command| command == "bench")
+            {
                 continue;
             }
             arguments.remove(0);
-            if ["train", "compare"].contains(&arguments[0].as_str()) && !arguments.iter().any(|argument| argument == "--print-config") {
-                let quick =
-                    "--steps 2 --lot-size 8 --set evaluation.examples=5 --set evaluation.max_new_tokens=3 --set evaluation.samples=1";
+            if ["train", "compare"].contains(&arguments[0].as_str())
+                && !arguments.iter().any(|argument| argument == "--print-config")
+            {
+                let quick = "--steps 2 --lot-size 8 --set evaluation.examples=5 --set \
+                    evaluation.max_new_tokens=3 --set evaluation.samples=1";
                 arguments.extend(words(quick));
             }
             if arguments[0] == "audit" {
@@ -61,8 +71,17 @@ fn every_command_of_every_page_works() {
                 };
                 arguments.extend(words(quick));
             }
-            let output = Command::new(env!("CARGO_BIN_EXE_muffle")).args(&arguments).current_dir(place.path()).output().unwrap();
-            assert!(output.status.success(), "{}: {line}\n{}", page.display(), String::from_utf8_lossy(&output.stderr));
+            let output = Command::new(env!("CARGO_BIN_EXE_muffle"))
+                .args(&arguments)
+                .current_dir(place.path())
+                .output()
+                .unwrap();
+            assert!(
+                output.status.success(),
+                "{}: {line}\n{}",
+                page.display(),
+                String::from_utf8_lossy(&output.stderr)
+            );
             count += 1;
         }
     }
@@ -84,7 +103,8 @@ fn every_configuration_is_read() {
     // The TOML blocks of the pages, too.
     for page in pages() {
         for block in std::fs::read_to_string(&page).unwrap().split("```toml\n").skip(1) {
-            muffle::Config::parse(block.split("```").next().unwrap()).unwrap_or_else(|what| panic!("{}: {what}", page.display()));
+            muffle::Config::parse(block.split("```").next().unwrap())
+                .unwrap_or_else(|what| panic!("{}: {what}", page.display()));
         }
     }
 }

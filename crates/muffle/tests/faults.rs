@@ -1,4 +1,5 @@
-//! What can go wrong with a machine: killed at any moment, no room on the disk, no right to write, clocks that jump, too little memory.
+//! What can go wrong with a machine: killed at any moment, no room on the disk, no right to write,
+//! clocks that jump, too little memory.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
@@ -31,18 +32,26 @@ fn statement_holds(out: &Path) {
     let output = muffle(&["verify", out.to_str().unwrap(), "--json"]).output().unwrap();
     let object: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     assert!(
-        output.status.success() && object["consistent"] == true && object["epsilon_stated"].as_f64().is_some_and(|epsilon| epsilon <= 8.0),
+        output.status.success()
+            && object["consistent"] == true
+            && object["epsilon_stated"].as_f64().is_some_and(|epsilon| epsilon <= 8.0),
         "{object:#}"
     );
 }
 
-/// Killed more than fifty times, at moments that nobody chose, while it reads, charges, computes, writes and ends. The ledger is whole each time and never shrinks, the snapshots never know more than it does, and at last the
-/// run ends with a statement that holds. Lots that are drawn independently, in shuffled epochs, and with probes of the learning rate.
+/// Killed more than fifty times, at moments that nobody chose, while it reads, charges, computes,
+/// writes and ends. The ledger is whole each time and never shrinks, the snapshots never know more
+/// than it does, and at last the run ends with a statement that holds. Lots that are drawn
+/// independently, in shuffled epochs, and with probes of the learning rate.
 #[test]
 fn more_than_fifty_kills() {
     let mut words = Key::from_seed(50).words();
     let (mut kills, mut began) = (0, 0);
-    let ways: [&[&str]; 3] = [&[], &["--set", "privacy.sampling=\"shuffled\"", "--epsilon", "8"], &["--learning-rate", "hyfree"]];
+    let ways: [&[&str]; 3] = [
+        &[],
+        &["--set", "privacy.sampling=\"shuffled\"", "--epsilon", "8"],
+        &["--learning-rate", "hyfree"],
+    ];
     for way in ways {
         let place = tempfile::tempdir().unwrap();
         let config = run_toml(place.path(), 60);
@@ -51,7 +60,11 @@ fn more_than_fifty_kills() {
         let (mut most, mut here) = (0, 0);
         loop {
             let resumes = out.join("config.toml").is_file();
-            let mut arguments = if resumes { vec!["resume", folder] } else { vec!["train", config.to_str().unwrap(), "--out", folder] };
+            let mut arguments = if resumes {
+                vec!["resume", folder]
+            } else {
+                vec!["train", config.to_str().unwrap(), "--out", folder]
+            };
             if !resumes {
                 arguments.extend(way);
                 began += 1;
@@ -74,16 +87,23 @@ fn more_than_fifty_kills() {
             (kills, here) = (kills + 1, here + 1);
             let now = charges(&out);
             assert!(now >= most, "{way:?}: {most} charges became {now}");
-            assert!(snapshots(&out) <= now || way.len() > 2, "{way:?}: a snapshot knows more steps than were charged");
+            assert!(
+                snapshots(&out) <= now || way.len() > 2,
+                "{way:?}: a snapshot knows more steps than were charged"
+            );
             most = now;
-            // A run that was killed before it was one leaves a folder that is no run; nothing was charged for it.
+            // A run that was killed before it was one leaves a folder that is no run; nothing was
+            // charged for it.
             if out.exists() && !out.join("config.toml").is_file() {
                 assert_eq!(now, 0);
                 std::fs::remove_dir_all(&out).unwrap();
             }
         }
-        let statement: Value = serde_json::from_str(&std::fs::read_to_string(out.join("model/privacy.json")).unwrap()).unwrap();
-        let ledger: accounting::Ledger = serde_json::from_value(statement["ledger"].clone()).unwrap();
+        let statement: Value =
+            serde_json::from_str(&std::fs::read_to_string(out.join("model/privacy.json")).unwrap())
+                .unwrap();
+        let ledger: accounting::Ledger =
+            serde_json::from_value(statement["ledger"].clone()).unwrap();
         assert_eq!(ledger.events().len(), charges(&out));
         assert!(ledger.events().len() >= most, "{way:?}");
         statement_holds(&out);
@@ -91,24 +111,34 @@ fn more_than_fifty_kills() {
     assert!(kills > 50 || began > 3, "{kills} kills");
 }
 
-/// A file that cannot grow any more, which is what a full disk is to a program: one line that names the file; the ledger and the last snapshot are whole, and with room it goes on.
+/// A file that cannot grow any more, which is what a full disk is to a program: one line that names
+/// the file; the ledger and the last snapshot are whole, and with room it goes on.
 #[test]
 fn a_full_disk_is_survived() {
     let place = tempfile::tempdir().unwrap();
     let config = run_toml(place.path(), 12);
     let out = place.path().join("run");
-    let mut child = muffle(&["train", config.to_str().unwrap(), "--out", out.to_str().unwrap()]).spawn().unwrap();
+    let mut child = muffle(&["train", config.to_str().unwrap(), "--out", out.to_str().unwrap()])
+        .spawn()
+        .unwrap();
     assert!(wait_for_charges(&mut child, &out, 3));
     child.kill().unwrap();
     child.wait().unwrap();
     let (spent, step) = (charges(&out), snapshots(&out));
     let limited = |kib: u32| {
         let script = format!("trap '' XFSZ; ulimit -f {kib}; exec \"$0\" \"$@\"");
-        Command::new("bash").args(["-c", &script, env!("CARGO_BIN_EXE_muffle"), "resume", out.to_str().unwrap()]).output().unwrap()
+        Command::new("bash")
+            .args(["-c", &script, env!("CARGO_BIN_EXE_muffle"), "resume", out.to_str().unwrap()])
+            .output()
+            .unwrap()
     };
     // Enough for the ledger, too little for a snapshot.
     let output = limited(64);
-    assert!(is_one_clear_line(&output) && said(&output).contains("checkpoints"), "{}", said(&output));
+    assert!(
+        is_one_clear_line(&output) && said(&output).contains("checkpoints"),
+        "{}",
+        said(&output)
+    );
     assert!(charges(&out) >= spent && snapshots(&out) == step);
     // Not even the ledger: nothing is computed that is not written down.
     let before = charges(&out);
@@ -126,18 +156,24 @@ fn a_folder_that_is_read_only_is_an_error() {
     let place = tempfile::tempdir().unwrap();
     let config = run_toml(place.path(), 6);
     let out = place.path().join("run");
-    let mut child = muffle(&["train", config.to_str().unwrap(), "--out", out.to_str().unwrap()]).spawn().unwrap();
+    let mut child = muffle(&["train", config.to_str().unwrap(), "--out", out.to_str().unwrap()])
+        .spawn()
+        .unwrap();
     assert!(wait_for_charges(&mut child, &out, 1));
     child.kill().unwrap();
     child.wait().unwrap();
     // Whoever may do anything is made somebody else, who needs to reach the program.
     let program = place.path().join("muffle");
     std::fs::copy(env!("CARGO_BIN_EXE_muffle"), &program).unwrap();
-    let all = |path: &Path, mode: u32| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    let all = |path: &Path, mode: u32| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap()
+    };
     let as_guest = |arguments: &[&str]| {
         let mut command = Command::new(&program);
         command.args(arguments);
-        if std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0) {
+        if std::fs::metadata("/proc/self")
+            .is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
+        {
             command.uid(65534).gid(65534);
         }
         command.output().unwrap()
@@ -147,7 +183,10 @@ fn a_folder_that_is_read_only_is_an_error() {
     }
     let before = charges(&out);
     let new = place.path().join("new");
-    for arguments in [&["train", config.to_str().unwrap(), "--out", new.to_str().unwrap()][..], &["resume", out.to_str().unwrap()]] {
+    for arguments in [
+        &["train", config.to_str().unwrap(), "--out", new.to_str().unwrap()][..],
+        &["resume", out.to_str().unwrap()],
+    ] {
         let output = as_guest(arguments);
         assert!(is_one_clear_line(&output), "{}", said(&output));
     }
@@ -159,19 +198,27 @@ fn a_folder_that_is_read_only_is_an_error() {
     assert!(muffle(&["resume", out.to_str().unwrap()]).output().unwrap().status.success());
 }
 
-/// Every file has a date in the past or in the future: nothing depends on it, nor on the clock, of which no part of the program asks the time of day.
+/// Every file has a date in the past or in the future: nothing depends on it, nor on the clock, of
+/// which no part of the program asks the time of day.
 #[test]
 fn clocks_do_not_matter() {
     let place = tempfile::tempdir().unwrap();
     let config = run_toml(place.path(), 8);
     let out = place.path().join("run");
-    let mut child = muffle(&["train", config.to_str().unwrap(), "--out", out.to_str().unwrap()]).spawn().unwrap();
+    let mut child = muffle(&["train", config.to_str().unwrap(), "--out", out.to_str().unwrap()])
+        .spawn()
+        .unwrap();
     assert!(wait_for_charges(&mut child, &out, 3));
     child.kill().unwrap();
     child.wait().unwrap();
-    for (date, pattern) in [("1971-01-01", "*.json"), ("2099-12-31", "*.safetensors"), ("2038-02-01", "*.toml")] {
-        let touched =
-            Command::new("find").arg(place.path()).args(["-name", pattern, "-exec", "touch", "-d", date, "{}", ";"]).status().unwrap();
+    for (date, pattern) in
+        [("1971-01-01", "*.json"), ("2099-12-31", "*.safetensors"), ("2038-02-01", "*.toml")]
+    {
+        let touched = Command::new("find")
+            .arg(place.path())
+            .args(["-name", pattern, "-exec", "touch", "-d", date, "{}", ";"])
+            .status()
+            .unwrap();
         assert!(touched.success());
     }
     let output = muffle(&["resume", out.to_str().unwrap()]).output().unwrap();
@@ -179,18 +226,28 @@ fn clocks_do_not_matter() {
     statement_holds(&out);
 }
 
-/// A micro-batch for which there is not enough memory is halved until it fits, and what comes out is the same but for rounding.
+/// A micro-batch for which there is not enough memory is halved until it fits, and what comes out
+/// is the same but for rounding.
 #[test]
 fn too_little_memory_is_survived() {
     let place = tempfile::tempdir().unwrap();
     let config = run_toml(place.path(), 2);
     // What the model is looked at with is short, so that it is training that needs most.
-    std::fs::write(place.path().join("public.txt"), "name : Ines||Ines helps.\n".repeat(20)).unwrap();
+    std::fs::write(place.path().join("public.txt"), "name : Ines||Ines helps.\n".repeat(20))
+        .unwrap();
     let train = |name: &str, limit: &str| {
         let out = place.path().join(name);
         let script = format!("{limit} exec \"$0\" \"$@\"");
         let output = Command::new("bash")
-            .args(["-c", &script, env!("CARGO_BIN_EXE_muffle"), "train", config.to_str().unwrap(), "--out", out.to_str().unwrap()])
+            .args([
+                "-c",
+                &script,
+                env!("CARGO_BIN_EXE_muffle"),
+                "train",
+                config.to_str().unwrap(),
+                "--out",
+                out.to_str().unwrap(),
+            ])
             .args([
                 "--lot-size",
                 "200",
@@ -204,14 +261,18 @@ fn too_little_memory_is_survived() {
             .args(["--set", "training.threads=1"])
             .output()
             .unwrap();
-        let result = std::fs::read_to_string(out.join("result.json")).ok().map(|text| serde_json::from_str::<Value>(&text).unwrap());
+        let result = std::fs::read_to_string(out.join("result.json"))
+            .ok()
+            .map(|text| serde_json::from_str::<Value>(&text).unwrap());
         (output, result)
     };
     let (output, free) = train("free", "");
     assert!(output.status.success(), "{}", said(&output));
-    // How much the program takes before it computes differs between machines: it gets less and less, until the micro-batch is what must give way.
+    // How much the program takes before it computes differs between machines: it gets less and
+    // less, until the micro-batch is what must give way.
     let narrow = (100..=356).rev().step_by(8).find_map(|mib| {
-        let (output, result) = train(&format!("narrow-{mib}"), &format!("ulimit -v {};", mib << 10));
+        let (output, result) =
+            train(&format!("narrow-{mib}"), &format!("ulimit -v {};", mib << 10));
         (output.status.success() && said(&output).contains("not enough memory")).then_some(result)
     });
     let narrow = narrow.expect("no limit at which the micro-batch is halved");

@@ -1,4 +1,5 @@
-//! Models from a hub of our own, on loopback: what is fetched, what is kept, and what is not believed.
+//! Models from a hub of our own, on loopback: what is fetched, what is kept, and what is not
+//! believed.
 #![allow(clippy::unwrap_used)]
 
 use muffle::hub::{Failed, Hub, Network, Token, Why};
@@ -41,11 +42,16 @@ struct Server {
 impl Server {
     fn new(files: &[(&str, &[u8])]) -> Self {
         let files = files.iter().map(|(name, bytes)| (name.to_string(), bytes.to_vec())).collect();
-        let world = Arc::new(Mutex::new(World { files, stranger: "404 Not Found".into(), ..World::default() }));
+        let world = Arc::new(Mutex::new(World {
+            files,
+            stranger: "404 Not Found".into(),
+            ..World::default()
+        }));
         let stop = Arc::new(Mutex::new(false));
         let doors: Vec<_> = [(); 2]
             .map(|()| {
-                let (door, world, stop) = (TcpListener::bind("127.0.0.1:0").unwrap(), world.clone(), stop.clone());
+                let (door, world, stop) =
+                    (TcpListener::bind("127.0.0.1:0").unwrap(), world.clone(), stop.clone());
                 let port = door.local_addr().unwrap().port();
                 let serve = move || {
                     while let Ok((guest, _)) = door.accept()
@@ -86,8 +92,8 @@ impl Drop for Server {
     }
 }
 
-/// `/org/model/resolve/<revision>/<file>` is a file, that of weights elsewhere at `/store/<file>`, and `/renamed/...` another model's
-/// old name.
+/// `/org/model/resolve/<revision>/<file>` is a file, that of weights elsewhere at `/store/<file>`,
+/// and `/renamed/...` another model's old name.
 fn answer(mut guest: TcpStream, world: &Mutex<World>) -> std::io::Result<()> {
     guest.set_read_timeout(Some(Duration::from_secs(10)))?;
     let mut lines = BufReader::new(guest.try_clone()?).lines();
@@ -103,7 +109,10 @@ fn answer(mut guest: TcpStream, world: &Mutex<World>) -> std::io::Result<()> {
         }
     }
     let mut words = asked.split(' ');
-    let (method, path) = (words.next().unwrap_or_default().to_string(), words.next().unwrap_or_default().to_string());
+    let (method, path) = (
+        words.next().unwrap_or_default().to_string(),
+        words.next().unwrap_or_default().to_string(),
+    );
     let mut world = world.lock().unwrap();
     world.requests.push(format!("{method} {path} {token}"));
     let parts: Vec<&str> = path.split('/').skip(1).collect();
@@ -114,19 +123,33 @@ fn answer(mut guest: TcpStream, world: &Mutex<World>) -> std::io::Result<()> {
             ("307 Temporary Redirect".into(), vec![("location", place)], b"moved".to_vec())
         }
         ["org", "model", "resolve", "main" | COMMIT, file] => match world.files.get(file) {
-            None => ("404 Not Found".into(), vec![("x-error-code", "EntryNotFound".into())], b"no".to_vec()),
+            None => (
+                "404 Not Found".into(),
+                vec![("x-error-code", "EntryNotFound".into())],
+                b"no".to_vec(),
+            ),
             Some(bytes) if file.ends_with(".safetensors") => {
                 let (etag, size) = (format!("\"{}\"", etag(bytes)), bytes.len().to_string());
                 let place = format!("{}/store/{file}", world.store);
-                let more =
-                    vec![("etag", "\"of-the-pointer\"".into()), ("x-linked-etag", etag), ("x-linked-size", size), ("location", place)];
+                let more = vec![
+                    ("etag", "\"of-the-pointer\"".into()),
+                    ("x-linked-etag", etag),
+                    ("x-linked-size", size),
+                    ("location", place),
+                ];
                 ("302 Found".into(), more, b"elsewhere".to_vec())
             }
-            Some(bytes) => ("200 OK".into(), vec![("etag", format!("\"{}\"", etag(bytes)))], bytes.clone()),
+            Some(bytes) => {
+                ("200 OK".into(), vec![("etag", format!("\"{}\"", etag(bytes)))], bytes.clone())
+            }
         },
         _ => (world.stranger.clone(), vec![], b"who?".to_vec()),
     };
-    headers.extend([("x-repo-commit", COMMIT.into()), ("content-length", body.len().to_string()), ("connection", "close".into())]);
+    headers.extend([
+        ("x-repo-commit", COMMIT.into()),
+        ("content-length", body.len().to_string()),
+        ("connection", "close".into()),
+    ]);
     let file = parts.last().copied().unwrap_or_default();
     let mut text: BTreeMap<&str, String> = headers.into_iter().collect();
     for (name, value) in world.lies.get(file).into_iter().flatten() {
@@ -157,7 +180,9 @@ fn answer(mut guest: TcpStream, world: &Mutex<World>) -> std::io::Result<()> {
 
 /// Some name for a content.
 fn etag(bytes: &[u8]) -> String {
-    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+    });
     format!("{hash:016x}")
 }
 
@@ -172,7 +197,12 @@ impl Folder {
     }
 
     fn hub(&self, endpoint: &str) -> Hub {
-        Hub { cache: self.0.join("a/b/c/cache"), endpoint: endpoint.into(), online: Network::Allowed, token: None }
+        Hub {
+            cache: self.0.join("a/b/c/cache"),
+            endpoint: endpoint.into(),
+            online: Network::Allowed,
+            token: None,
+        }
     }
 
     /// Everything in it that is not a directory.
@@ -261,14 +291,21 @@ fn a_model_is_fetched_once() {
     assert_eq!(server.requests(), [""; 0]);
     drop(server);
     assert_eq!(hub.fetch("org/model", &mut silence).unwrap(), snapshot);
-    assert_eq!(Hub { online: Network::Forbidden, ..hub }.fetch("org/model", &mut silence).unwrap(), snapshot);
+    assert_eq!(
+        Hub { online: Network::Forbidden, ..hub }.fetch("org/model", &mut silence).unwrap(),
+        snapshot
+    );
 }
 
 #[test]
 fn all_files_are_of_one_commit() {
     let (folder, server) = (Folder::new("commit"), Server::new(&SMALL));
     fetch(&folder.hub(&server.endpoint)).unwrap();
-    let at_main: Vec<String> = server.requests().into_iter().filter(|request| request.contains("/resolve/main/")).collect();
+    let at_main: Vec<String> = server
+        .requests()
+        .into_iter()
+        .filter(|request| request.contains("/resolve/main/"))
+        .collect();
     assert_eq!(at_main, ["HEAD /org/model/resolve/main/config.json none"]);
 }
 
@@ -288,7 +325,8 @@ fn a_model_has_its_shards() {
     fs::remove_file(fs::canonicalize(&shard).unwrap()).unwrap();
     fetch(&hub).unwrap();
     assert_eq!(fs::read(&shard).unwrap(), [2; 2000]);
-    let brought: Vec<String> = server.requests().into_iter().filter(|request| request.starts_with("GET /store")).collect();
+    let brought: Vec<String> =
+        server.requests().into_iter().filter(|request| request.starts_with("GET /store")).collect();
     assert_eq!(brought, ["GET /store/model-2-of-2.safetensors none"]);
 }
 
@@ -325,7 +363,10 @@ fn without_the_network_only_the_cache_counts() {
     let hub = Hub { online: Network::Forbidden, ..folder.hub(&server.endpoint) };
     let (why, line) = refusal(&hub, "org/model");
     assert_eq!(why, Why::Offline);
-    assert!(line.contains(hub.cache.to_str().unwrap()) && line.contains("HF_HUB_OFFLINE"), "{line}");
+    assert!(
+        line.contains(hub.cache.to_str().unwrap()) && line.contains("HF_HUB_OFFLINE"),
+        "{line}"
+    );
     assert_eq!(server.requests(), [""; 0]);
     assert_eq!(folder.files(), NOTHING);
 }
@@ -336,8 +377,15 @@ fn no_model_no_right_and_no_network_are_told_apart() {
     let hub = folder.hub(&server.endpoint);
     let (why, line) = refusal(&hub, "gpt3");
     assert_eq!(why, Why::Absent);
-    assert_eq!(line, format!("there is no model 'gpt3' on {}, and no directory of that name", server.endpoint));
-    for (status, why) in [("401 Unauthorized", Why::Denied), ("403 Forbidden", Why::Denied), ("503 Busy", Why::Unreachable)] {
+    assert_eq!(
+        line,
+        format!("there is no model 'gpt3' on {}, and no directory of that name", server.endpoint)
+    );
+    for (status, why) in [
+        ("401 Unauthorized", Why::Denied),
+        ("403 Forbidden", Why::Denied),
+        ("503 Busy", Why::Unreachable),
+    ] {
         server.world().stranger = status.into();
         assert_eq!(refusal(&hub, "gpt3").0, why, "{status}");
     }
@@ -357,7 +405,11 @@ fn no_model_no_right_and_no_network_are_told_apart() {
 #[test]
 fn what_a_model_lacks_is_named() {
     let folder = Folder::new("lacks");
-    for (lacks, named) in [("config.json", "no config.json"), ("tokenizer.json", "no tokenizer.json"), ("model.safetensors", "neither")] {
+    for (lacks, named) in [
+        ("config.json", "no config.json"),
+        ("tokenizer.json", "no tokenizer.json"),
+        ("model.safetensors", "neither"),
+    ] {
         let server = Server::new(&SMALL);
         server.world().files.remove(lacks);
         let (why, line) = refusal(&folder.hub(&server.endpoint), "org/model");
@@ -366,18 +418,30 @@ fn what_a_model_lacks_is_named() {
     }
     let server = Server::new(&SHARDED);
     server.world().files.remove("model-2-of-2.safetensors");
-    assert!(refusal(&folder.hub(&server.endpoint), "org/model").1.contains("no model-2-of-2.safetensors"));
+    assert!(
+        refusal(&folder.hub(&server.endpoint), "org/model")
+            .1
+            .contains("no model-2-of-2.safetensors")
+    );
 }
 
 #[test]
 fn an_index_names_only_its_neighbours() {
-    for (at, evil) in
-        ["../evil.safetensors", "../../../../../../../evil.safetensors", "/evil.safetensors", "a/evil.safetensors", "evil", ""]
-            .into_iter()
-            .enumerate()
+    for (at, evil) in [
+        "../evil.safetensors",
+        "../../../../../../../evil.safetensors",
+        "/evil.safetensors",
+        "a/evil.safetensors",
+        "evil",
+        "",
+    ]
+    .into_iter()
+    .enumerate()
     {
         let (folder, server) = (Folder::new(&format!("evil-{at}")), Server::new(&SHARDED));
-        let index = format!("{{\"weight_map\": {{\"a\": \"model-1-of-2.safetensors\", \"b\": \"{evil}\"}}}}");
+        let index = format!(
+            "{{\"weight_map\": {{\"a\": \"model-1-of-2.safetensors\", \"b\": \"{evil}\"}}}}"
+        );
         server.world().files.insert("model.safetensors.index.json".into(), index.into_bytes());
         server.world().files.insert("evil.safetensors".into(), b"evil".to_vec());
         let hub = folder.hub(&server.endpoint);
@@ -387,14 +451,26 @@ fn an_index_names_only_its_neighbours() {
             assert!(line.contains(&format!("{evil:?}")), "{line}");
         }
         let asked = server.requests();
-        assert!(!asked.iter().any(|request| request.contains("evil") || request.contains("of-2")), "{asked:?}");
-        assert!(folder.files().iter().all(|file| file.starts_with(&hub.cache) && fs::read(file).unwrap() != b"evil"), "{evil}");
+        assert!(
+            !asked.iter().any(|request| request.contains("evil") || request.contains("of-2")),
+            "{asked:?}"
+        );
+        assert!(
+            folder
+                .files()
+                .iter()
+                .all(|file| file.starts_with(&hub.cache) && fs::read(file).unwrap() != b"evil"),
+            "{evil}"
+        );
     }
 }
 
 #[test]
 fn a_broken_index_is_refused() {
-    for (at, text) in ["", "{}", "[1]", "{\"weight_map\": {}}", "{\"weight_map\": {\"a\": 1}}"].into_iter().enumerate() {
+    for (at, text) in ["", "{}", "[1]", "{\"weight_map\": {}}", "{\"weight_map\": {\"a\": 1}}"]
+        .into_iter()
+        .enumerate()
+    {
         let (folder, server) = (Folder::new(&format!("index-{at}")), Server::new(&SHARDED));
         server.world().files.insert("model.safetensors.index.json".into(), text.into());
         assert_eq!(refusal(&folder.hub(&server.endpoint), "org/model").0, Why::Unsound, "{text}");
@@ -411,8 +487,15 @@ fn half_a_file_is_no_file() {
         assert_eq!(why, Why::Unreachable);
         assert!(line.contains("model.safetensors") && line.contains("try again"), "{line}");
         // Not even under another name, and not for those who only look into the cache.
-        assert!(folder.files().iter().all(|file| fs::metadata(file).unwrap().len() < 1000), "{:?}", folder.files());
-        assert_eq!(refusal(&Hub { online: Network::Forbidden, ..hub.clone() }, "org/model").0, Why::Offline);
+        assert!(
+            folder.files().iter().all(|file| fs::metadata(file).unwrap().len() < 1000),
+            "{:?}",
+            folder.files()
+        );
+        assert_eq!(
+            refusal(&Hub { online: Network::Forbidden, ..hub.clone() }, "org/model").0,
+            Why::Offline
+        );
 
         server.world().cut.clear();
         let mut lines = Vec::new();
@@ -462,7 +545,8 @@ fn redirects_end() {
 #[test]
 fn a_token_is_for_the_hub_alone() {
     let (folder, server) = (Folder::new("token"), Server::new(&SMALL));
-    fetch(&Hub { token: Some(Token::new("hf_secret".into())), ..folder.hub(&server.endpoint) }).unwrap();
+    fetch(&Hub { token: Some(Token::new("hf_secret".into())), ..folder.hub(&server.endpoint) })
+        .unwrap();
     let asked = server.requests();
     assert!(asked.iter().any(|request| request.starts_with("GET /store/")));
     for request in asked {
@@ -477,10 +561,15 @@ fn what_a_killed_process_left_goes() {
     let blobs = hub.cache.join("models--org--model/blobs");
     fs::create_dir_all(&blobs).unwrap();
     let days_ago = SystemTime::now() - Duration::from_secs(3 * 24 * 3600);
-    for (name, time) in [("a.1-1.muffle", days_ago), ("a.incomplete", days_ago), ("b.1-1.muffle", SystemTime::now())] {
+    for (name, time) in [
+        ("a.1-1.muffle", days_ago),
+        ("a.incomplete", days_ago),
+        ("b.1-1.muffle", SystemTime::now()),
+    ] {
         fs::File::create(blobs.join(name)).unwrap().set_modified(time).unwrap();
     }
     fetch(&hub).unwrap();
-    let left = ["a.1-1.muffle", "a.incomplete", "b.1-1.muffle"].map(|name| blobs.join(name).exists());
+    let left =
+        ["a.1-1.muffle", "a.incomplete", "b.1-1.muffle"].map(|name| blobs.join(name).exists());
     assert_eq!(left, [false, true, true]);
 }

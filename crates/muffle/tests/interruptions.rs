@@ -1,4 +1,5 @@
-//! A run that is killed at each of its operations on files resumes, has lost no charge, and ends with a statement that is consistent.
+//! A run that is killed at each of its operations on files resumes, has lost no charge, and ends
+//! with a statement that is consistent.
 
 // The hook that ends the process is in builds with debug assertions only.
 #![cfg(all(unix, debug_assertions))]
@@ -25,20 +26,33 @@ const SIGABRT: i32 = 6;
 
 /// A small run on images of 8 × 8 pixels, with a checkpoint and a look after each step.
 fn run_toml(place: &Path, way: &Way) -> PathBuf {
-    let cnn = Cnn { image: Grid { channels: 1, height: 8, width: 8 }, stages: vec![2], groups: 1, classes: 2 };
+    let cnn = Cnn {
+        image: Grid { channels: 1, height: 8, width: 8 },
+        stages: vec![2],
+        groups: 1,
+        classes: 2,
+    };
     let fresh = Checkpoint::new(hf::Config::new(Architecture::Cnn(cnn)), None, 3).unwrap();
     let (config, network, params) = fresh.network(|_| true).unwrap();
-    Checkpoint::save(place.join("cnn"), &config, &network, &params, &SaveOptions::default()).unwrap();
+    Checkpoint::save(place.join("cnn"), &config, &network, &params, &SaveOptions::default())
+        .unwrap();
     let mut images = vec![0, 0, 8, 3, 0, 0, 0, 24, 0, 0, 0, 8, 0, 0, 0, 8];
-    images.extend((0..24u8).flat_map(|i| (0..64u8).map(move |pixel| if pixel / 32 == i % 2 { 200 } else { pixel })));
+    images.extend(
+        (0..24u8).flat_map(|i| {
+            (0..64u8).map(move |pixel| if pixel / 32 == i % 2 { 200 } else { pixel })
+        }),
+    );
     std::fs::write(place.join("train-images-idx3-ubyte"), images).unwrap();
     let mut labels = vec![0, 0, 8, 1, 0, 0, 0, 24];
     labels.extend((0..24u8).map(|i| i % 2));
     std::fs::write(place.join("train-labels-idx1-ubyte"), labels).unwrap();
     let text = format!(
-        "[model]\nsource = {:?}\n[data]\ntrain = \"train-images-idx3-ubyte\"\nlabels = [\"low\", \"high\"]\n\
-         [privacy]\nsigma = 4.0\ndelta = 1e-3\naccountant = \"rdp\"\nsampling = {:?}\n[optimizer]\nname = \"dp-sgd\"\n\
-         [training]\nsteps = {}\nlot_size = 12\ncheckpoint_every = 1\nthreads = 1\n[evaluation]\nevery = 1\n",
+        "[model]\nsource = {:?}\n[data]\ntrain = \"train-images-idx3-ubyte\"\nlabels = \
+         [\"low\", \"high\"]\n\
+         [privacy]\nsigma = 4.0\ndelta = 1e-3\naccountant = \"rdp\"\nsampling = \
+         {:?}\n[optimizer]\nname = \"dp-sgd\"\n\
+         [training]\nsteps = {}\nlot_size = 12\ncheckpoint_every = 1\nthreads = \
+         1\n[evaluation]\nevery = 1\n",
         place.join("cnn"),
         way.sampling,
         way.steps,
@@ -50,7 +64,11 @@ fn run_toml(place: &Path, way: &Way) -> PathBuf {
 
 /// The program, killed at its n-th operation on files.
 fn killed(arguments: &[&Path], operation: u64) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_muffle")).args(arguments).env("MUFFLE_ABORT_AT", operation.to_string()).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_muffle"))
+        .args(arguments)
+        .env("MUFFLE_ABORT_AT", operation.to_string())
+        .output()
+        .unwrap()
 }
 
 /// Whether it was killed; if not, it succeeded.
@@ -58,7 +76,12 @@ fn was_killed(output: &Output) -> bool {
     if output.status.success() {
         return false;
     }
-    assert_eq!(output.status.signal(), Some(SIGABRT), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        output.status.signal(),
+        Some(SIGABRT),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     true
 }
 
@@ -70,7 +93,9 @@ fn chain(out: &Path) -> Option<Chain> {
 /// Steps that were certainly computed: of the newest snapshot, which is whole, and of the history.
 fn computed(out: &Path) -> u64 {
     let mut said = Vec::new();
-    let snapshot = Snapshot::newest(&out.join("checkpoints"), &mut |line| said.push(line.to_string())).unwrap();
+    let snapshot =
+        Snapshot::newest(&out.join("checkpoints"), &mut |line| said.push(line.to_string()))
+            .unwrap();
     assert!(said.is_empty(), "{said:?}");
     let history = std::fs::read_to_string(out.join("history.jsonl")).unwrap_or_default();
     let looks = history.lines().filter_map(|line| serde_json::from_str::<Look>(line).ok());
@@ -80,22 +105,46 @@ fn computed(out: &Path) -> u64 {
 /// What must hold after a kill. A charge pays for `steps_each` steps.
 fn survives(out: &Path, steps_each: u64, when: &str) {
     if !out.join("config.toml").is_file() {
-        assert_eq!(chain(out).map_or(0, |chain| chain.charges()), 0, "{when}: charged without a run");
+        assert_eq!(
+            chain(out).map_or(0, |chain| chain.charges()),
+            0,
+            "{when}: charged without a run"
+        );
         return;
     }
     let before = chain(out).unwrap();
-    assert!(before.charges() * steps_each >= computed(out), "{when}: {} charges for {} steps", before.charges(), computed(out));
+    assert!(
+        before.charges() * steps_each >= computed(out),
+        "{when}: {} charges for {} steps",
+        before.charges(),
+        computed(out)
+    );
     match resume(out, &mut Silent) {
-        Ok(outcome) => assert!(outcome.statement.epsilon.unwrap() <= outcome.statement.promised_epsilon.unwrap(), "{when}"),
-        Err(failed) => assert!(failed.to_string().contains("the run is complete"), "{when}: {failed}"),
+        Ok(outcome) => assert!(
+            outcome.statement.epsilon.unwrap() <= outcome.statement.promised_epsilon.unwrap(),
+            "{when}"
+        ),
+        Err(failed) => {
+            assert!(failed.to_string().contains("the run is complete"), "{when}: {failed}")
+        }
     }
     let after = chain(out).unwrap();
     after.check(&before.mark(), when).unwrap();
-    assert!(after.charges() >= before.charges() && after.charges() * steps_each >= computed(out), "{when}");
+    assert!(
+        after.charges() >= before.charges() && after.charges() * steps_each >= computed(out),
+        "{when}"
+    );
     let verdict = verify(out).unwrap();
     assert_eq!(verdict.conclusion(), Conclusion::Consistent, "{when}: {:#?}", verdict.checks);
     assert_eq!(verdict.statement.unwrap().ledger, *after.ledger(), "{when}");
-    assert!(std::fs::read_dir(out).unwrap().all(|entry| !entry.unwrap().file_name().to_string_lossy().contains("sealed")), "{when}");
+    assert!(
+        std::fs::read_dir(out).unwrap().all(|entry| !entry
+            .unwrap()
+            .file_name()
+            .to_string_lossy()
+            .contains("sealed")),
+        "{when}"
+    );
 }
 
 /// A way of drawing lots, how many steps a charge pays for, and how many there are.
@@ -136,7 +185,8 @@ fn killed_at_every_write_of_shuffled_epochs() {
     killed_at_every_write_of(&SHUFFLED);
 }
 
-/// The same for a process that resumes: before the first step, in the middle, and when only the last files are missing.
+/// The same for a process that resumes: before the first step, in the middle, and when only the
+/// last files are missing.
 #[test]
 fn killed_at_every_write_of_a_resumed_run() {
     struct Stop(u64, u64);

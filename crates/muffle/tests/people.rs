@@ -11,10 +11,23 @@ fn read(rows: &[(String, &str, String)], most: u64) -> People {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("people.tsv");
     let line = |(text, label, who): &(String, &str, String)| format!("{text}\t{label}\t{who}\n");
-    std::fs::write(&path, "sentence\tlabel\twho\n".to_string() + &rows.iter().map(line).collect::<String>()).unwrap();
-    let tokenizer = Tokenizer::train(["row of text 0123456789"].into_iter().cycle().take(40), 300, &["<bos>", "<eos>"]).unwrap();
+    std::fs::write(
+        &path,
+        "sentence\tlabel\twho\n".to_string() + &rows.iter().map(line).collect::<String>(),
+    )
+    .unwrap();
+    let tokenizer = Tokenizer::train(
+        ["row of text 0123456789"].into_iter().cycle().take(40),
+        300,
+        &["<bos>", "<eos>"],
+    )
+    .unwrap();
     let labels = ["good".to_string(), "bad".to_string()];
-    let preparation = Preparation { reader: Reader::Classifier { tokenizer: &tokenizer }, labels: &labels, limit: 100 };
+    let preparation = Preparation {
+        reader: Reader::Classifier { tokenizer: &tokenizer },
+        labels: &labels,
+        limit: 100,
+    };
     let changes = [
         format!("data.train={}", path.display()),
         "data.text_column=sentence".into(),
@@ -22,15 +35,19 @@ fn read(rows: &[(String, &str, String)], most: u64) -> People {
         "data.group=who".into(),
         format!("data.rows_per_person={most}"),
     ];
-    let config = changes.iter().fold(Config::embedded(), |config, change| config.with(change).unwrap());
+    let config =
+        changes.iter().fold(Config::embedded(), |config, change| config.with(change).unwrap());
     people(&config, &preparation, place.path()).unwrap()
 }
 
 fn rows(count: usize, who: impl Fn(usize) -> usize) -> Vec<(String, &'static str, String)> {
-    (0..count).map(|i| (format!("row {i}"), ["good", "bad"][i % 2], format!("person {}", who(i)))).collect()
+    (0..count)
+        .map(|i| (format!("row {i}"), ["good", "bad"][i % 2], format!("person {}", who(i))))
+        .collect()
 }
 
-/// However far apart a person's rows stand in the file. Rows are prepared 1024 at a time, and those beyond the limit are vacant places.
+/// However far apart a person's rows stand in the file. Rows are prepared 1024 at a time, and those
+/// beyond the limit are vacant places.
 #[test]
 fn rows_of_a_person_are_counted_over_the_whole_file() {
     let people = read(&rows(5000, |i| if i.is_multiple_of(500) { 0 } else { i }), 3);
@@ -39,7 +56,8 @@ fn rows_of_a_person_are_counted_over_the_whole_file() {
     assert_eq!((people.records.places(), people.left_out.beyond), (5000, 4900));
 }
 
-/// Another text, another label, another order and one row fewer are other digests; who a row belongs to is not part of a record.
+/// Another text, another label, another order and one row fewer are other digests; who a row
+/// belongs to is not part of a record.
 #[test]
 fn a_digest_tells_records_apart() {
     let base = rows(20, |i| i);
@@ -49,7 +67,8 @@ fn a_digest_tells_records_apart() {
     others[1][7].1 = "good";
     others[2].swap(3, 11);
     others.push(base[..19].to_vec());
-    let mut seen: Vec<String> = others.iter().map(|rows| digest(rows)).chain([digest(&base)]).collect();
+    let mut seen: Vec<String> =
+        others.iter().map(|rows| digest(rows)).chain([digest(&base)]).collect();
     assert_eq!(digest(&rows(20, |i| i + 100)), digest(&base));
     seen.sort();
     seen.dedup();

@@ -10,12 +10,20 @@ use protocol::{Params, Role, Trainable};
 use tensor::Array;
 
 fn tensors(pairs: bool) -> Vec<Trainable> {
-    let tensor = |name: &str, shape: &[usize], role| Trainable { name: name.into(), shape: shape.to_vec(), role };
+    let tensor = |name: &str, shape: &[usize], role| Trainable {
+        name: name.into(),
+        shape: shape.to_vec(),
+        role,
+    };
     if pairs {
-        vec![tensor("a.lora_left", &[6, 2], Role::Left(1)), tensor("a.lora_right", &[5, 2], Role::Right(0))]
+        vec![
+            tensor("a.lora_left", &[6, 2], Role::Left(1)),
+            tensor("a.lora_right", &[5, 2], Role::Right(0)),
+        ]
     } else {
         // 48 matrices and the rest: as many blocks as GPT-2 has.
-        let mut list: Vec<Trainable> = (0..48).map(|k| tensor(&format!("h.{k}"), &[2, 3], Role::Hidden)).collect();
+        let mut list: Vec<Trainable> =
+            (0..48).map(|k| tensor(&format!("h.{k}"), &[2, 3], Role::Hidden)).collect();
         list.push(tensor("bias", &[4], Role::Vector));
         list
     }
@@ -24,11 +32,13 @@ fn tensors(pairs: bool) -> Vec<Trainable> {
 fn plan(text: &str, records: usize) -> Result<Plan, Unplanned> {
     let config = Config::parse(text).unwrap();
     let tensors = tensors(config.optimizer.name == "dp-prism");
-    let params = Params::new(tensors.iter().map(|tensor| Array::zeros(tensor.shape.clone())).collect());
+    let params =
+        Params::new(tensors.iter().map(|tensor| Array::zeros(tensor.shape.clone())).collect());
     Plan::new(&config, records, &tensors, &params)
 }
 
-/// What is priced is what the optimizer will ask for, step by step; and many steps are as quickly planned as few.
+/// What is priced is what the optimizer will ask for, step by step; and many steps are as quickly
+/// planned as few.
 #[test]
 fn a_plan_has_the_lots_of_every_step() {
     for (every, steps, lot, rate) in [
@@ -40,28 +50,42 @@ fn a_plan_has_the_lots_of_every_step() {
     ] {
         let rate = if rate == "hyfree" { "\"hyfree\"" } else { rate };
         let text = format!(
-            "[privacy]\nsigma = 2.0\naccountant = \"rdp\"\n[training]\nlot_size = 10\nsteps = {steps}\n[optimizer]\nname = \"dp-sgd\"\n\
+            "[privacy]\nsigma = 2.0\naccountant = \"rdp\"\n[training]\nlot_size = 10\nsteps = \
+             {steps}\n[optimizer]\nname = \"dp-sgd\"\n\
              learning_rate = {rate}\n[optimizer.hyfree]\nevery = {every}\nlot = \"{lot}\""
         );
         let plan = plan(&text, 100).unwrap();
         let (tensors, params) = (tensors(false), Params::default());
-        let setting = Setting { tensors: &tensors, params: &params, lot_size: plan.lot_size(), steps };
-        let optimizer = optimizers::build(&Config::parse(&text).unwrap(), plan.sigma, setting).unwrap();
-        let asked = (0..steps).flat_map(|step| optimizer.lots(step)).map(|announced| plan.sampling.event(100, &announced).unwrap());
+        let setting =
+            Setting { tensors: &tensors, params: &params, lot_size: plan.lot_size(), steps };
+        let optimizer =
+            optimizers::build(&Config::parse(&text).unwrap(), plan.sigma, setting).unwrap();
+        let asked = (0..steps)
+            .flat_map(|step| optimizer.lots(step))
+            .map(|announced| plan.sampling.event(100, &announced).unwrap());
         let mut asked: Vec<String> = asked.map(|event| event.to_string()).collect();
-        let planned = plan.events.runs().iter().flat_map(|(event, count)| vec![event.to_string(); *count as usize]);
+        let planned = plan
+            .events
+            .runs()
+            .iter()
+            .flat_map(|(event, count)| vec![event.to_string(); *count as usize]);
         let mut planned: Vec<String> = planned.collect();
         asked.sort();
         planned.sort();
         assert_eq!(planned, asked, "every {every} of {steps}");
     }
-    let many =
-        plan("[privacy]\nsigma = 1e6\naccountant = \"rdp\"\n[training]\nsteps = 4000000000\n[optimizer]\nname = \"dp-sgd\"", 100).unwrap();
+    let many = plan(
+        "[privacy]\nsigma = 1e6\naccountant = \"rdp\"\n[training]\nsteps = \
+            4000000000\n[optimizer]\nname = \"dp-sgd\"",
+        100,
+    )
+    .unwrap();
     assert_eq!(many.events.len(), 4_000_000_000);
 }
 
 /// The DP-Muon paper's experiment on E2E: 42,043 records, lots of 1024, 10 epochs.
-const E2E: &str = "[privacy]\nepsilon = 8\ndelta = 8e-6\naccountant = \"rdp\"\n[training]\nlot_size = 1024\nepochs = 10\n";
+const E2E: &str = "[privacy]\nepsilon = 8\ndelta = 8e-6\naccountant \
+    = \"rdp\"\n[training]\nlot_size = 1024\nepochs = 10\n";
 
 #[test]
 fn the_papers_numbers() {
@@ -75,7 +99,9 @@ fn the_papers_numbers() {
     assert_eq!(muon.sigma.gradient, adam.sigma.gradient);
     assert!(muon.price.unwrap().epsilon <= 8.0);
     // PLD is tighter: less noise for the same promise.
-    let tight = plan(&format!("{}[optimizer]\nname = \"dp-adam\"", E2E.replace("rdp", "pld")), 42_043).unwrap();
+    let tight =
+        plan(&format!("{}[optimizer]\nname = \"dp-adam\"", E2E.replace("rdp", "pld")), 42_043)
+            .unwrap();
     assert!(tight.sigma.gradient < 0.69, "{:?}", tight.sigma);
 }
 
@@ -83,11 +109,14 @@ fn the_papers_numbers() {
 fn hyfree_pays_for_its_probes() {
     let text = |lot: &str| {
         format!(
-            "[privacy]\nepsilon = 3\ndelta = 1e-5\naccountant = \"rdp\"\n[training]\nlot_size = 1000\nsteps = 250\n\
-             [optimizer]\nname = \"dp-adam\"\nlearning_rate = \"hyfree\"\n[optimizer.hyfree]\nlot = \"{lot}\""
+            "[privacy]\nepsilon = 3\ndelta = 1e-5\naccountant = \"rdp\"\n[training]\nlot_size = \
+             1000\nsteps = 250\n\
+             [optimizer]\nname = \"dp-adam\"\nlearning_rate = \"hyfree\"\n[optimizer.hyfree]\nlot \
+             = \"{lot}\""
         )
     };
-    let (fresh, same) = (plan(&text("fresh"), 50_000).unwrap(), plan(&text("same"), 50_000).unwrap());
+    let (fresh, same) =
+        (plan(&text("fresh"), 50_000).unwrap(), plan(&text("same"), 50_000).unwrap());
     assert!((fresh.sigma.probe - 1.97).abs() < 0.02, "{:?}", fresh.sigma);
     assert!((same.sigma.probe - 5.63).abs() < 0.03, "{:?}", same.sigma);
     assert_eq!(fresh.events.len(), 300);
@@ -108,11 +137,17 @@ fn everything_derivable_is_derived() {
     assert_eq!(plain.lot_size(), 200.0);
     assert_eq!(plain.steps, 150);
     assert_eq!(plain.events.len(), 150);
-    let given = plan("[privacy]\nsigma = 1.0\ndelta = 1e-5\n[training]\nlot_size = 100\nsteps = 1000", 10_000).unwrap();
+    let given = plan(
+        "[privacy]\nsigma = 1.0\ndelta = 1e-5\n[training]\nlot_size = 100\nsteps = 1000",
+        10_000,
+    )
+    .unwrap();
     // σ = 1, q = 0.01, T = 1000.
     assert!((given.price.unwrap().epsilon - 1.8283).abs() < 1e-3);
     assert_eq!(given.budget.unwrap().epsilon.get(), given.price.unwrap().epsilon);
-    let shuffled = plan("[privacy]\nsampling = \"shuffled\"\n[training]\nlot_size = 300\nsteps = 100", 1000).unwrap();
+    let shuffled =
+        plan("[privacy]\nsampling = \"shuffled\"\n[training]\nlot_size = 300\nsteps = 100", 1000)
+            .unwrap();
     // 4 lots an epoch, 25 epochs.
     assert_eq!(shuffled.events.len(), 25);
     let grouped = plan("[data]\ngroup = \"person\"\nrows_per_person = 3", 10_000).unwrap();
@@ -143,13 +178,23 @@ fn nonsense_is_refused_with_its_key() {
         ("[optimizer]\nlearning_rate = -0.1", "optimizer.learning_rate"),
         ("[optimizer]\nnewton_schulz_degree = 0", "newton_schulz_degree"),
         ("[optimizer]\nlearning_rate = \"hyfree\"\n[optimizer.hyfree]\npoints = 4", "3 or 5"),
-        ("[optimizer]\nlearning_rate = \"hyfree\"\n[optimizer.hyfree]\ngradient_factor = 1.0", "gradient_factor"),
+        (
+            "[optimizer]\nlearning_rate = \"hyfree\"\n[optimizer.hyfree]\ngradient_factor = 1.0",
+            "gradient_factor",
+        ),
         ("[optimizer]\nname = \"dp-macadam\"\nclips = [2.0, 1.0]", "larger"),
     ] {
         let refused = plan(text, 100).unwrap_err();
-        assert!(refused.to_string().contains(part) && refused.to_string().lines().count() == 1, "{text}: {refused}");
+        assert!(
+            refused.to_string().contains(part) && refused.to_string().lines().count() == 1,
+            "{text}: {refused}"
+        );
     }
-    let impossible = plan("[privacy]\nepsilon = 1e-9\ndelta = 1e-300\nsampling = \"full\"\n[training]\nlot_size = 1\nsteps = 1000000", 1);
+    let impossible = plan(
+        "[privacy]\nepsilon = 1e-9\ndelta = 1e-300\nsampling = \"full\"\n[training]\nlot_size = \
+         1\nsteps = 1000000",
+        1,
+    );
     assert!(matches!(impossible, Err(Unplanned::Promise(_)) | Ok(_)));
 }
 
@@ -158,11 +203,16 @@ fn every_optimizer_can_be_named() {
     for name in ALL {
         let config = Config::parse(&format!("[optimizer]\nname = {:?}", name.name)).unwrap();
         let tensors = tensors(name.needs_pairs());
-        let params = Params::new(tensors.iter().map(|tensor| Array::zeros(tensor.shape.clone())).collect());
+        let params =
+            Params::new(tensors.iter().map(|tensor| Array::zeros(tensor.shape.clone())).collect());
         let plan = Plan::new(&config, 1000, &tensors, &params).unwrap();
         assert_eq!(plan.budget.is_some(), name.private);
-        let optimizer =
-            optimizers::build(&config, plan.sigma, Setting { tensors: &tensors, params: &params, lot_size: 10.0, steps: 5 }).unwrap();
+        let optimizer = optimizers::build(
+            &config,
+            plan.sigma,
+            Setting { tensors: &tensors, params: &params, lot_size: 10.0, steps: 5 },
+        )
+        .unwrap();
         assert_eq!(optimizer.lots(0).len(), 1);
         assert_eq!(name.name.starts_with("dp-"), name.private);
     }

@@ -17,16 +17,23 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Killed again and again, at whatever moment: the ledger never shrinks, no more is spent than was promised, and the run comes to an end.
+/// Killed again and again, at whatever moment: the ledger never shrinks, no more is spent than was
+/// promised, and the run comes to an end.
 #[test]
 fn a_run_survives_being_killed() {
     let place = tempfile::tempdir().unwrap();
     let config = run_toml(place.path(), 40);
     let out = place.path().join("run");
     let (mut kills, mut most) = (0u64, 0);
-    let mut arguments = vec!["train".to_string(), config.display().to_string(), "--out".into(), out.display().to_string()];
+    let mut arguments = vec![
+        "train".to_string(),
+        config.display().to_string(),
+        "--out".into(),
+        out.display().to_string(),
+    ];
     loop {
-        let mut child = muffle(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).spawn().unwrap();
+        let mut child =
+            muffle(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).spawn().unwrap();
         if kills >= 6 || !wait_for_charges(&mut child, &out, most + kills % 3) {
             break assert!(child.wait_with_output().unwrap().status.success());
         }
@@ -39,7 +46,8 @@ fn a_run_survives_being_killed() {
         most = now;
         arguments = vec!["resume".into(), out.display().to_string()];
     }
-    let result: Value = serde_json::from_str(&std::fs::read_to_string(out.join("result.json")).unwrap()).unwrap();
+    let result: Value =
+        serde_json::from_str(&std::fs::read_to_string(out.join("result.json")).unwrap()).unwrap();
     let spent = charges(&out);
     assert!(kills >= 1 && spent == 40, "{kills} kills, {spent} charges");
     // Every charge is a step in the model, or was lost in a kill.
@@ -49,22 +57,30 @@ fn a_run_survives_being_killed() {
     assert!(result["epsilon"].as_f64().unwrap() <= 8.0);
 }
 
-/// Ctrl-C: the step is finished, everything is put away, the exit code says so, and nothing is lost.
+/// Ctrl-C: the step is finished, everything is put away, the exit code says so, and nothing is
+/// lost.
 #[test]
 fn a_run_can_be_stopped() {
     let place = tempfile::tempdir().unwrap();
     let config = run_toml(place.path(), 30);
     let out = place.path().join("run");
-    let mut child = muffle(&["train", config.to_str().unwrap(), "--out", out.to_str().unwrap()]).spawn().unwrap();
+    let mut child = muffle(&["train", config.to_str().unwrap(), "--out", out.to_str().unwrap()])
+        .spawn()
+        .unwrap();
     assert!(wait_for_charges(&mut child, &out, 3));
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert!(
+        Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success()
+    );
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(130), "{said}");
     assert!(said.contains("muffle resume"), "{said}");
     assert_eq!(charges(&out), snapshots(&out));
     let object = json(&muffle(&["resume", out.to_str().unwrap(), "--json"]).output().unwrap());
-    assert_eq!((object["steps"].as_u64(), object["optimizer"].as_str()), (Some(30), Some("dp-muon-bc")));
+    assert_eq!(
+        (object["steps"].as_u64(), object["optimizer"].as_str()),
+        (Some(30), Some("dp-muon-bc"))
+    );
     for key in ["epsilon", "delta", "sigma", "out", "metrics"] {
         assert!(!object[key].is_null(), "{key}");
     }
@@ -88,7 +104,10 @@ fn runs_are_compared_once() {
     ];
     let object = json(&muffle(&arguments).output().unwrap());
     let rows = object["rows"].as_array().unwrap();
-    assert_eq!(rows.iter().map(|row| row["optimizer"].as_str().unwrap()).collect::<Vec<_>>(), ["dp-adam", "dp-adam+hyfree"]);
+    assert_eq!(
+        rows.iter().map(|row| row["optimizer"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["dp-adam", "dp-adam+hyfree"]
+    );
     assert!(rows.iter().all(|row| row["nll_mean"].as_f64().unwrap() > 0.0
         && row["nll_std"].as_f64().is_some()
         && row["epsilon"].as_f64().unwrap() <= 8.0));
@@ -102,12 +121,18 @@ fn runs_are_compared_once() {
     let again = muffle(&arguments).output().unwrap();
     assert!(String::from_utf8_lossy(&again.stderr).matches("there already").count() == 4);
     assert_eq!(json(&again)["rows"], object["rows"]);
-    assert_eq!(std::fs::metadata(out.join("dp-adam-0/result.json")).unwrap().modified().unwrap(), before);
+    assert_eq!(
+        std::fs::metadata(out.join("dp-adam-0/result.json")).unwrap().modified().unwrap(),
+        before
+    );
     // One that is gone is made again; another configuration is refused.
     std::fs::remove_dir_all(out.join("dp-adam-1")).unwrap();
     assert!(muffle(&arguments).output().unwrap().status.success());
     let other = muffle(&[&arguments[..], &["--epsilon", "3"]].concat()).output().unwrap();
-    assert!(other.status.code() == Some(2) && String::from_utf8_lossy(&other.stderr).contains("another configuration"));
+    assert!(
+        other.status.code() == Some(2)
+            && String::from_utf8_lossy(&other.stderr).contains("another configuration")
+    );
 }
 
 /// Steps that are too small for any number: whoever trains for nothing is told.
@@ -117,8 +142,16 @@ fn a_tensor_that_does_not_move_is_named() {
     let config = run_toml(place.path(), 1);
     let run = |rate: &str, name: &str| {
         let out = place.path().join(name);
-        let output =
-            muffle(&["train", config.to_str().unwrap(), "--out", out.to_str().unwrap(), "--learning-rate", rate]).output().unwrap();
+        let output = muffle(&[
+            "train",
+            config.to_str().unwrap(),
+            "--out",
+            out.to_str().unwrap(),
+            "--learning-rate",
+            rate,
+        ])
+        .output()
+        .unwrap();
         assert!(output.status.success());
         String::from_utf8_lossy(&output.stderr).contains("did not move in 1 steps")
     };
@@ -130,21 +163,55 @@ fn figures_and_reports() {
     let place = tempfile::tempdir().unwrap();
     let config = run_toml(place.path(), 3);
     let out = place.path().join("run");
-    let trained = json(&muffle(&["train", config.to_str().unwrap(), "--out", out.to_str().unwrap(), "--json"]).output().unwrap());
-    let data = place.path().join("public.txt");
-    let object = json(
-        &muffle(&["eval", out.to_str().unwrap(), "--data", data.to_str().unwrap(), "--beam", "2", "--max-new-tokens", "5", "--json"])
+    let trained = json(
+        &muffle(&["train", config.to_str().unwrap(), "--out", out.to_str().unwrap(), "--json"])
             .output()
             .unwrap(),
     );
-    assert!((object["nll"].as_f64().unwrap() - trained["metrics"]["nll"].as_f64().unwrap()).abs() < 1e-6);
-    assert!(object["bleu"].as_f64().is_some() && object["rouge_l"].as_f64().is_some() && object["texts"].as_u64() == Some(20));
-    let only = json(&muffle(&["eval", out.to_str().unwrap(), "--data", data.to_str().unwrap(), "--no-texts", "--json"]).output().unwrap());
+    let data = place.path().join("public.txt");
+    let object = json(
+        &muffle(&[
+            "eval",
+            out.to_str().unwrap(),
+            "--data",
+            data.to_str().unwrap(),
+            "--beam",
+            "2",
+            "--max-new-tokens",
+            "5",
+            "--json",
+        ])
+        .output()
+        .unwrap(),
+    );
+    assert!(
+        (object["nll"].as_f64().unwrap() - trained["metrics"]["nll"].as_f64().unwrap()).abs()
+            < 1e-6
+    );
+    assert!(
+        object["bleu"].as_f64().is_some()
+            && object["rouge_l"].as_f64().is_some()
+            && object["texts"].as_u64() == Some(20)
+    );
+    let only = json(
+        &muffle(&[
+            "eval",
+            out.to_str().unwrap(),
+            "--data",
+            data.to_str().unwrap(),
+            "--no-texts",
+            "--json",
+        ])
+        .output()
+        .unwrap(),
+    );
     assert!(only["bleu"].is_null() && only["nll"] == object["nll"]);
     std::fs::remove_file(out.join("report.html")).unwrap();
     let object = json(&muffle(&["report", out.to_str().unwrap(), "--json"]).output().unwrap());
     assert!(Path::new(object["path"].as_str().unwrap()).is_file());
-    let texts = muffle(&["generate", out.to_str().unwrap(), "--source", "name : Ines", "--json"]).output().unwrap();
+    let texts = muffle(&["generate", out.to_str().unwrap(), "--source", "name : Ines", "--json"])
+        .output()
+        .unwrap();
     assert_eq!(json(&texts)["outputs"].as_array().unwrap().len(), 1);
 }
 
@@ -155,7 +222,8 @@ fn refusals_have_their_codes() {
     let config = config.to_str().unwrap();
     let out = place.path().join("run");
     let code = |arguments: &[&str]| {
-        let output = muffle(&[arguments, &["--out", out.to_str().unwrap()]].concat()).output().unwrap();
+        let output =
+            muffle(&[arguments, &["--out", out.to_str().unwrap()]].concat()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.stdout.is_empty(), "{arguments:?}");
         (output.status.code(), said)
@@ -164,31 +232,63 @@ fn refusals_have_their_codes() {
     assert_eq!(code(&["train", "/nowhere/RUN.toml"]).0, Some(2));
     assert_eq!(
         code(&["train", config, "--set", "privacy.epsilom=3"]),
-        (Some(2), "muffle: there is no key \"privacy.epsilom\": did you mean \"epsilon\"?\n".into())
+        (
+            Some(2),
+            "muffle: there is no key \"privacy.epsilom\": did you mean \"epsilon\"?\n".into()
+        )
     );
     assert_eq!(code(&["train", config, "--optimizer", "dp-moun"]).0, Some(2));
-    assert_eq!(code(&["compare", config, "--optimizers", "dp-sgd", "--set-for", "dp-adam:x=1"]).0, Some(2));
+    assert_eq!(
+        code(&["compare", config, "--optimizers", "dp-sgd", "--set-for", "dp-adam:x=1"]).0,
+        Some(2)
+    );
     assert!(!out.exists());
     let printed = muffle(&["train", config, "--print-config", "--epsilon", "3"]).output().unwrap();
     let read = muffle::Config::parse(&String::from_utf8(printed.stdout).unwrap()).unwrap();
     assert_eq!(read.privacy.epsilon, muffle::config::Auto::Value(3.0));
 }
 
-/// Without a word, the first line of a text has no token before it: the figure of `transformers` for the sentence without special tokens.
+/// Without a word, the first line of a text has no token before it: the figure of `transformers`
+/// for the sentence without special tokens.
 #[test]
 fn a_pretrained_model_is_looked_at() {
-    let shared =
-        std::env::var_os("MUFFLE_SHARED").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared"), PathBuf::from);
+    let shared = std::env::var_os("MUFFLE_SHARED").map_or_else(
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
+        PathBuf::from,
+    );
     let model = shared.join("models/stories15M");
     if !model.is_dir() {
-        eprintln!("SKIPPED: {} is not there; set MUFFLE_SHARED to a directory that holds models/stories15M", model.display());
+        eprintln!(
+            "SKIPPED: {} is not there; set MUFFLE_SHARED to a directory that holds \
+             models/stories15M",
+            model.display()
+        );
         return;
     }
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("lines.txt");
-    std::fs::write(&file, "Once upon a time, there was a little girl named Lily. She loved to play outside in the sunshine.\n").unwrap();
+    std::fs::write(
+        &file,
+        "Once upon a time, there was a little girl named Lily. She loved to play \
+        outside in the sunshine.\n",
+    )
+    .unwrap();
     let object = json(
-        &muffle(&["eval", model.to_str().unwrap(), "--data", file.to_str().unwrap(), "--format", "lines", "--json"]).output().unwrap(),
+        &muffle(&[
+            "eval",
+            model.to_str().unwrap(),
+            "--data",
+            file.to_str().unwrap(),
+            "--format",
+            "lines",
+            "--json",
+        ])
+        .output()
+        .unwrap(),
     );
-    assert!((object["nll"].as_f64().unwrap() - 0.234_872_7).abs() < 1e-5 && object["tokens"].as_u64() == Some(24), "{object}");
+    assert!(
+        (object["nll"].as_f64().unwrap() - 0.234_872_7).abs() < 1e-5
+            && object["tokens"].as_u64() == Some(24),
+        "{object}"
+    );
 }

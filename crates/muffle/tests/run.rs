@@ -27,7 +27,9 @@ fn config(more: &str) -> Config {
     config.evaluation.samples = 1;
     config.evaluation.examples = 20;
     config.evaluation.max_new_tokens = 8;
-    more.lines().filter(|line| !line.trim().is_empty()).fold(config, |config, change| config.with(change).unwrap())
+    more.lines()
+        .filter(|line| !line.trim().is_empty())
+        .fold(config, |config, change| config.with(change).unwrap())
 }
 
 /// Pairs of the embedded corpus, as a file.
@@ -46,9 +48,13 @@ fn corpus(part: muffle::corpus::Part, count: usize) -> String {
 fn tokenizer() -> PathBuf {
     let path = std::env::temp_dir().join(format!("muffle-tokenizer-{}.json", std::process::id()));
     if !path.exists() {
-        let texts: Vec<String> =
-            muffle::corpus::pairs(muffle::corpus::Part::Validation, 300).into_iter().map(|pair| pair.source + &pair.target).collect();
-        let made = tasks::Tokenizer::train(texts.iter().map(String::as_str), 400, &["<bos>", "<eos>"]).unwrap();
+        let texts: Vec<String> = muffle::corpus::pairs(muffle::corpus::Part::Validation, 300)
+            .into_iter()
+            .map(|pair| pair.source + &pair.target)
+            .collect();
+        let made =
+            tasks::Tokenizer::train(texts.iter().map(String::as_str), 400, &["<bos>", "<eos>"])
+                .unwrap();
         let beside = path.with_extension(format!("{:?}", std::thread::current().id()));
         made.save(&beside).unwrap();
         std::fs::rename(&beside, &path).unwrap();
@@ -105,7 +111,8 @@ fn put_back(folder: &Path, charges: u64) {
         left -= left.min(*count);
     }
     assert!(left == 0 && charges < whole.charges());
-    let sessions: Vec<_> = whole.sessions().iter().filter(|session| session.charges <= charges).cloned().collect();
+    let sessions: Vec<_> =
+        whole.sessions().iter().filter(|session| session.charges <= charges).cloned().collect();
     let older = Chain::rebuild(whole.run_id(), &events, &sessions).unwrap();
     std::fs::write(folder.join("ledger.json"), older.to_text().unwrap()).unwrap();
 }
@@ -127,7 +134,10 @@ fn a_run_leaves_a_model_with_a_statement_that_can_be_computed_again() {
         .unwrap()
         .epsilon(accounting::Accountant::Best, accounting::Delta::new(read.delta.unwrap()).unwrap())
         .unwrap();
-    assert!((again.epsilon - read.epsilon.unwrap()).abs() < 1e-9 && again.epsilon <= 8.0, "{again:?}");
+    assert!(
+        (again.epsilon - read.epsilon.unwrap()).abs() < 1e-9 && again.epsilon <= 8.0,
+        "{again:?}"
+    );
     // 14 of the 400 have more tokens than the model takes; their places are vacant.
     assert_eq!(read.delta, Some(0.1 / 400.0));
     assert!(!out.join("sealed").exists(), "nothing is sealed when it is over");
@@ -137,29 +147,48 @@ fn a_run_leaves_a_model_with_a_statement_that_can_be_computed_again() {
     let subject = muffle::Subject::look_at(out.to_str().unwrap(), &mut |_| ()).unwrap();
     let preparation = subject.preparation(&[], subject.longest() + 1);
     let rows = muffle::data::rows(&config, muffle::data::Which::Train).unwrap().unwrap();
-    let scores = muffle::evaluate::rows(&mut subject.network.twin(), &subject.params, &preparation, rows).unwrap();
+    let scores =
+        muffle::evaluate::rows(&mut subject.network.twin(), &subject.params, &preparation, rows)
+            .unwrap();
     let known = outcome.scores.unwrap();
-    assert!((scores.nll - known.nll).abs() < 1e-6 && scores.tokens == known.tokens, "{scores:?} {known:?}");
+    assert!(
+        (scores.nll - known.nll).abs() < 1e-6 && scores.tokens == known.tokens,
+        "{scores:?} {known:?}"
+    );
     assert!(outcome.texts.is_some() && outcome.samples.len() == 1);
     let html = std::fs::read_to_string(out.join("report.html")).unwrap();
-    assert!(html.contains("<i>ε</i> = 8.000<") && html.contains(&outcome.samples[0].source) && !html.contains("NON-PRIVATE"));
+    assert!(
+        html.contains("<i>ε</i> = 8.000<")
+            && html.contains(&outcome.samples[0].source)
+            && !html.contains("NON-PRIVATE")
+    );
     // Nobody's row is anywhere in what is handed out.
     let people = std::fs::read_to_string(corpus(muffle::corpus::Part::Train, 400)).unwrap();
     for entry in walk(&out) {
         let bytes = std::fs::read(&entry).unwrap();
         let text = String::from_utf8_lossy(&bytes);
-        assert!(people.lines().all(|line| !text.contains(line.split("||").nth(1).unwrap())), "{}", entry.display());
+        assert!(
+            people.lines().all(|line| !text.contains(line.split("||").nth(1).unwrap())),
+            "{}",
+            entry.display()
+        );
     }
-    assert!(matches!(resume(&out, &mut Silent), Err(Failed::Input(what)) if what.contains("complete")));
-    assert!(matches!(train(&self::config(""), &out, &mut Silent), Err(Failed::Input(what)) if what.contains("muffle resume")));
+    assert!(
+        matches!(resume(&out, &mut Silent), Err(Failed::Input(what)) if what.contains("complete"))
+    );
+    assert!(
+        matches!(train(&self::config(""), &out, &mut Silent), Err(Failed::Input(what)) if what.contains("muffle resume"))
+    );
 }
 
 /// Stopped in an orderly way nothing is lost; the ledger is the same as without the stop.
 #[test]
 fn a_run_that_is_stopped_goes_on() {
-    for (name, more) in
-        [("poisson", ""), ("shuffled", "privacy.sampling=shuffled"), ("hyfree", "optimizer.learning_rate=hyfree\noptimizer.hyfree.every=2")]
-    {
+    for (name, more) in [
+        ("poisson", ""),
+        ("shuffled", "privacy.sampling=shuffled"),
+        ("hyfree", "optimizer.learning_rate=hyfree\noptimizer.hyfree.every=2"),
+    ] {
         let place = tempfile::tempdir().unwrap();
         let (out, whole) = (place.path().join("run"), place.path().join("whole"));
         let mut first = Stopping { after: 3, ..Stopping::default() };
@@ -171,16 +200,23 @@ fn a_run_that_is_stopped_goes_on() {
         assert_eq!(outcome.statement.steps, 6);
         let uninterrupted = train(&config(more), &whole, &mut Silent).unwrap();
         assert_eq!(outcome.statement.ledger, uninterrupted.statement.ledger, "{name}");
-        assert_eq!((outcome.statement.sessions.len(), uninterrupted.statement.sessions.len()), (2, 1));
+        assert_eq!(
+            (outcome.statement.sessions.len(), uninterrupted.statement.sessions.len()),
+            (2, 1)
+        );
         // What could be seen is there once for each step that was looked at.
         let history = std::fs::read_to_string(out.join("history.jsonl")).unwrap();
-        let steps: Vec<u64> = history.lines().map(|line| serde_json::from_str::<muffle::history::Look>(line).unwrap().step).collect();
+        let steps: Vec<u64> = history
+            .lines()
+            .map(|line| serde_json::from_str::<muffle::history::Look>(line).unwrap().step)
+            .collect();
         assert_eq!(steps, (0..=6).collect::<Vec<_>>(), "{name}");
         assert!(first.epsilons.windows(2).all(|pair| pair[0] <= pair[1] + 1e-9));
     }
 }
 
-/// Killed after a charge and before the next checkpoint: what was charged stays charged, and the run ends earlier.
+/// Killed after a charge and before the next checkpoint: what was charged stays charged, and the
+/// run ends earlier.
 #[test]
 fn what_was_charged_and_lost_is_not_done_again() {
     let place = tempfile::tempdir().unwrap();
@@ -199,7 +235,11 @@ fn what_was_charged_and_lost_is_not_done_again() {
     // 6 were planned, 4 were charged, 2 of them are in the model: 2 more can be paid for.
     assert_eq!((outcome.statement.steps, outcome.statement.ledger.events().len()), (4, 6));
     assert!(outcome.statement.epsilon.unwrap() <= 8.0);
-    assert!(second.said.iter().any(|line| line.contains("2 steps were charged and lost")), "{:?}", second.said);
+    assert!(
+        second.said.iter().any(|line| line.contains("2 steps were charged and lost")),
+        "{:?}",
+        second.said
+    );
 }
 
 /// Neither an older ledger, nor other data, nor a damaged seal is taken for the run's own.
@@ -211,7 +251,13 @@ fn what_was_put_in_its_place_is_refused() {
         let config = config(more);
         let data = place.path().join("people.txt");
         std::fs::copy(&config.data.train, &data).unwrap();
-        let config = Config { data: muffle::config::Data { train: data.to_string_lossy().into(), ..config.data.clone() }, ..config };
+        let config = Config {
+            data: muffle::config::Data {
+                train: data.to_string_lossy().into(),
+                ..config.data.clone()
+            },
+            ..config
+        };
         assert!(train(&config, &out, &mut Stopping { after: 3, ..Stopping::default() }).is_err());
         (place, out, data)
     };
@@ -260,21 +306,27 @@ fn what_was_put_in_its_place_is_refused() {
     std::fs::write(out.join("ledger.json"), "{").unwrap();
     refused(&out, "cannot be read");
     let (_keep, out, data) = stopped("");
-    std::fs::write(&data, std::fs::read_to_string(&data).unwrap().replacen("name : ", "name : X", 1)).unwrap();
+    std::fs::write(
+        &data,
+        std::fs::read_to_string(&data).unwrap().replacen("name : ", "name : X", 1),
+    )
+    .unwrap();
     refused(&out, "not the data");
     let (_keep, out, _) = stopped("privacy.sampling=shuffled");
     std::fs::write(out.join("sealed/sampler.json"), "{}").unwrap();
     refused(&out, "sealed part");
     let (_keep, out, _) = stopped("");
     let text = std::fs::read_to_string(out.join("config.toml")).unwrap();
-    std::fs::write(out.join("config.toml"), text.replace("lot_size = 20", "lot_size = 21")).unwrap();
+    std::fs::write(out.join("config.toml"), text.replace("lot_size = 20", "lot_size = 21"))
+        .unwrap();
     refused(&out, "not the configuration");
     // What is only about speed or looking may change.
     let (_keep, out, _) = stopped("");
     let text = std::fs::read_to_string(out.join("config.toml")).unwrap();
     std::fs::write(
         out.join("config.toml"),
-        text.replace("micro_batch = \"auto\"", "micro_batch = 7").replace("samples = 1", "samples = 2"),
+        text.replace("micro_batch = \"auto\"", "micro_batch = 7")
+            .replace("samples = 1", "samples = 2"),
     )
     .unwrap();
     assert_eq!(resume(&out, &mut Silent).unwrap().samples.len(), 2);
@@ -305,7 +357,10 @@ fn a_run_that_had_hardly_begun_goes_on() {
     for more in ["", "privacy.sampling=shuffled", "privacy.seed=4"] {
         let place = tempfile::tempdir().unwrap();
         let (out, early) = (place.path().join("run"), place.path().join("early"));
-        assert!(train(&config(more), &out, &mut Copying { from: out.clone(), to: early.clone() }).is_err());
+        assert!(
+            train(&config(more), &out, &mut Copying { from: out.clone(), to: early.clone() })
+                .is_err()
+        );
         assert_eq!(chain(&early).charges(), 0);
         let outcome = resume(&early, &mut Silent).unwrap();
         assert_eq!(outcome.statement.steps, 6, "{more}");
@@ -314,13 +369,16 @@ fn a_run_that_had_hardly_begun_goes_on() {
     }
 }
 
-/// A run that was killed after its last checkpoint, with its ledger put back to that checkpoint: the charges since then would be missing.
+/// A run that was killed after its last checkpoint, with its ledger put back to that checkpoint:
+/// the charges since then would be missing.
 #[test]
 fn an_older_ledger_is_refused() {
     let killed = || {
         let place = tempfile::tempdir().unwrap();
         let out = place.path().join("run");
-        assert!(train(&config(""), &out, &mut Stopping { after: 3, ..Stopping::default() }).is_err());
+        assert!(
+            train(&config(""), &out, &mut Stopping { after: 3, ..Stopping::default() }).is_err()
+        );
         std::fs::remove_dir_all(out.join("checkpoints/step-000000003")).unwrap();
         assert_eq!(chain(&out).charges(), 3);
         (place, out)
@@ -329,12 +387,19 @@ fn an_older_ledger_is_refused() {
         let before = std::fs::read(out.join("ledger.json")).unwrap();
         let failed = resume(out, &mut Silent).unwrap_err().to_string();
         assert!(failed.contains(part) && failed.lines().count() == 1, "{failed}");
-        assert_eq!(std::fs::read(out.join("ledger.json")).unwrap(), before, "a refused process leaves no trace");
+        assert_eq!(
+            std::fs::read(out.join("ledger.json")).unwrap(),
+            before,
+            "a refused process leaves no trace"
+        );
     };
     // With hashes that fit.
     let (_keep, out) = killed();
     put_back(&out, 2);
-    refused(&out, "the ledger has 2 charges, the sealed mark knows of 3: an old ledger was put in its place");
+    refused(
+        &out,
+        "the ledger has 2 charges, the sealed mark knows of 3: an old ledger was put in its place",
+    );
     // With the numbers changed, and the hashes left.
     let (_keep, out) = killed();
     let text = std::fs::read_to_string(out.join("ledger.json")).unwrap();
@@ -358,7 +423,8 @@ fn an_older_ledger_is_refused() {
     refused(&out, "files of two runs were mixed");
 }
 
-/// A run of shuffled epochs, killed after its last checkpoint, with its sampler put back to that checkpoint: the lots drawn since then would be drawn again without a charge.
+/// A run of shuffled epochs, killed after its last checkpoint, with its sampler put back to that
+/// checkpoint: the lots drawn since then would be drawn again without a charge.
 #[test]
 fn an_older_sampler_is_refused() {
     /// Keeps a copy of a file after the second step, and stops after the third.
@@ -379,7 +445,10 @@ fn an_older_sampler_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let out = place.path().join("run");
     let sampler = out.join("sealed/sampler.json");
-    assert!(train(&config("privacy.sampling=shuffled"), &out, &mut Keeping(sampler.clone(), 0)).is_err());
+    assert!(
+        train(&config("privacy.sampling=shuffled"), &out, &mut Keeping(sampler.clone(), 0))
+            .is_err()
+    );
     std::fs::remove_dir_all(out.join("checkpoints/step-000000003")).unwrap();
     assert_eq!(chain(&out).charges(), 1, "one epoch pays for all three");
     let present = std::fs::read(&sampler).unwrap();
@@ -392,7 +461,8 @@ fn an_older_sampler_is_refused() {
     assert!(resume(&out, &mut Silent).is_ok());
 }
 
-/// Both have the run's id; what each charged has another head, and their files do not fit one another.
+/// Both have the run's id; what each charged has another head, and their files do not fit one
+/// another.
 #[test]
 fn two_resumed_copies_are_told_apart() {
     let place = tempfile::tempdir().unwrap();
@@ -403,9 +473,17 @@ fn two_resumed_copies_are_told_apart() {
     assert_eq!((a.chain.run_id(), a.chain.ledger()), (b.chain.run_id(), b.chain.ledger()));
     assert_eq!((a.chain.sessions().len(), &a.chain.sessions()[0]), (2, &b.chain.sessions()[0]));
     assert_ne!(a.chain.sessions()[1].id, b.chain.sessions()[1].id);
-    assert_eq!(a.chain.sessions()[1].from, b.chain.sessions()[1].from, "both went on from the same head");
+    assert_eq!(
+        a.chain.sessions()[1].from,
+        b.chain.sessions()[1].from,
+        "both went on from the same head"
+    );
     assert_ne!(a.statement.ledger_head, b.statement.ledger_head);
-    assert!(a.statement.covered[1].contains("2 sessions (the run was resumed)"), "{:?}", a.statement.covered);
+    assert!(
+        a.statement.covered[1].contains("2 sessions (the run was resumed)"),
+        "{:?}",
+        a.statement.covered
+    );
     let verdict = muffle::verify::verify(&out).unwrap();
     assert!(verdict.consistent(), "{:#?}", verdict.checks);
     std::fs::copy(other.join("ledger.json"), out.join("ledger.json")).unwrap();
@@ -420,8 +498,11 @@ fn bad_input_is_one_line_and_leaves_nothing() {
         std::fs::write(&path, bytes).unwrap();
         path.to_string_lossy().into_owned()
     };
-    let (empty, binary, few) =
-        (file("empty.txt", b""), file("binary.txt", b"a || \xff\xfe\n"), file("few.txt", b"name : A||A is here.\nname : B||B is here.\n"));
+    let (empty, binary, few) = (
+        file("empty.txt", b""),
+        file("binary.txt", b"a || \xff\xfe\n"),
+        file("few.txt", b"name : A||A is here.\nname : B||B is here.\n"),
+    );
     let short = file("short.txt", b"a b\n");
     for (changes, part) in [
         (format!("data.train={empty}"), "no records"),
@@ -430,7 +511,8 @@ fn bad_input_is_one_line_and_leaves_nothing() {
         ("data.train=/nowhere/x.txt".into(), "/nowhere/x.txt"),
         ("data.max_length=2".into(), "data.max_length: at least 3 expected, got 2"),
         ("data.max_length=4".into(), "data.validation: every row is empty or has 4 tokens"),
-        (format!("data.max_length=4\ndata.dropped_rows=public\ndata.validation={short}"), ".txt: every row is empty or has 4 tokens"),
+        (format!("data.max_length=4\ndata.dropped_rows=public\ndata.validation={short}"), ".txt: \
+            every row is empty or has 4 tokens"),
         ("data.max_length=5000".into(), "at most 129 expected"),
         ("data.format=dart".into(), "line 1"),
         ("optimizer.name=dp-moun".into(), "dp-muon"),
@@ -440,7 +522,8 @@ fn bad_input_is_one_line_and_leaves_nothing() {
         ("privacy.epsilon=1e-9\nprivacy.delta=1e-30".into(), "no noise multiplier"),
         ("privacy.sampling=shuffled\noptimizer.learning_rate=hyfree\noptimizer.hyfree.every=1500".into(), "drawn anew"),
         ("data.test=/nowhere/test.txt".into(), "/nowhere/test.txt"),
-        (format!("data.validation={}", corpus(muffle::corpus::Part::Train, 400)), "is the training data"),
+        (format!("data.validation={}", corpus(muffle::corpus::Part::Train, 400)), "is the training \
+            data"),
         ("model.also_train=[\"x\"]".into(), "everything is trained"),
         ("model.lora_rank=2\nmodel.lora_on=[\"nothing\"]".into(), "nothing would be trained"),
     ] {
@@ -451,15 +534,24 @@ fn bad_input_is_one_line_and_leaves_nothing() {
     }
 }
 
-/// A person with many rows counts with the first few of them only, and is what the guarantee is about.
+/// A person with many rows counts with the first few of them only, and is what the guarantee is
+/// about.
 #[test]
 fn a_person_has_so_many_rows_at_most() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("people.jsonl");
-    let row = |i: usize| format!("{{\"prompt\":\"a {i}\",\"completion\":\"b {i}\",\"who\":\"person {}\"}}\n", if i < 50 { 0 } else { i });
+    let row = |i: usize| {
+        format!(
+            "{{\"prompt\":\"a {i}\",\"completion\":\"b {i}\",\"who\":\"person {}\"}}\n",
+            if i < 50 { 0 } else { i }
+        )
+    };
     std::fs::write(&path, (0..150).map(row).collect::<String>()).unwrap();
     let outcome = train(
-        &config(&format!("data.train={}\ndata.group=who\ndata.rows_per_person=3\nprivacy.epsilon=8", path.display())),
+        &config(&format!(
+            "data.train={}\ndata.group=who\ndata.rows_per_person=3\nprivacy.epsilon=8",
+            path.display()
+        )),
         &place.path().join("run"),
         &mut Silent,
     )
@@ -469,12 +561,17 @@ fn a_person_has_so_many_rows_at_most() {
     assert!(outcome.statement.covered[0].contains("\"who\""));
     // Three rows for the price of one would be a lie: the noise is larger than for one row each.
     let one = train(
-        &config(&format!("data.train={}\ndata.group=who\nprivacy.epsilon=8\ntraining.lot_size=20", path.display())),
+        &config(&format!(
+            "data.train={}\ndata.group=who\nprivacy.epsilon=8\ntraining.lot_size=20",
+            path.display()
+        )),
         &place.path().join("one"),
         &mut Silent,
     )
     .unwrap();
-    assert!(outcome.statement.noise_multiplier.unwrap() > 1.5 * one.statement.noise_multiplier.unwrap());
+    assert!(
+        outcome.statement.noise_multiplier.unwrap() > 1.5 * one.statement.noise_multiplier.unwrap()
+    );
 }
 
 /// Figures on people outside the guarantee are marked.
@@ -487,10 +584,21 @@ fn private_validation_data_is_marked() {
     assert!(html.contains("NON-PRIVATE"));
     assert!(outcome.statement.not_covered.iter().any(|line| line.contains("validation")));
     assert!(outcome.samples.is_empty(), "no row of theirs is shown");
-    assert!(std::fs::read_to_string(out.join("history.jsonl")).unwrap().lines().all(|line| line.contains("\"figures\":\"private\"")));
+    assert!(
+        std::fs::read_to_string(out.join("history.jsonl"))
+            .unwrap()
+            .lines()
+            .all(|line| line.contains("\"figures\":\"private\""))
+    );
     assert_eq!(outcome.json()["figures"], "NON-PRIVATE");
     // Files count as people's unless they are declared public.
-    let undeclared = Config { data: muffle::config::Data { evaluation_data: muffle::config::Auto::Auto, ..config("").data }, ..config("") };
+    let undeclared = Config {
+        data: muffle::config::Data {
+            evaluation_data: muffle::config::Auto::Auto,
+            ..config("").data
+        },
+        ..config("")
+    };
     assert_eq!(undeclared.data.publicity(), muffle::config::Publicity::Private);
     assert_eq!(Config::embedded().data.publicity(), muffle::config::Publicity::Public);
 }
@@ -502,7 +610,10 @@ fn without_privacy_it_says_so() {
     let mut first = Stopping { after: 2, ..Stopping::default() };
     assert!(train(&config("optimizer.name=adam"), &out, &mut first).is_err());
     let outcome = resume(&out, &mut Silent).unwrap();
-    assert_eq!((outcome.statement.private, outcome.statement.epsilon, outcome.statement.steps), (false, None, 6));
+    assert_eq!(
+        (outcome.statement.private, outcome.statement.epsilon, outcome.statement.steps),
+        (false, None, 6)
+    );
     assert!(std::fs::read_to_string(out.join("report.html")).unwrap().contains("Not private"));
 }
 
@@ -510,38 +621,70 @@ fn without_privacy_it_says_so() {
 #[test]
 fn a_fixed_seed_is_reported() {
     let place = tempfile::tempdir().unwrap();
-    let nll = |name: &str, more: &str| train(&config(more), &place.path().join(name), &mut Silent).unwrap();
+    let nll = |name: &str, more: &str| {
+        train(&config(more), &place.path().join(name), &mut Silent).unwrap()
+    };
     let (a, b) = (nll("a", "privacy.seed=5"), nll("b", "privacy.seed=5\ntraining.micro_batch=3"));
     assert!((a.scores.unwrap().nll - b.scores.unwrap().nll).abs() < 1e-4);
-    assert!(a.statement.randomness.contains("FIXED SEED 5") && !a.statement.private && a.statement.covered.is_empty());
-    assert!(std::fs::read_to_string(place.path().join("a/report.html")).unwrap().contains("Not private"));
+    assert!(
+        a.statement.randomness.contains("FIXED SEED 5")
+            && !a.statement.private
+            && a.statement.covered.is_empty()
+    );
+    assert!(
+        std::fs::read_to_string(place.path().join("a/report.html"))
+            .unwrap()
+            .contains("Not private")
+    );
     let c = nll("c", "");
     assert!((a.scores.unwrap().nll - c.scores.unwrap().nll).abs() > 1e-6);
 }
 
-/// Labels need public names; a model that writes answers with them, and one of images tells classes apart.
+/// Labels need public names; a model that writes answers with them, and one of images tells classes
+/// apart.
 #[test]
 fn labelled_texts_and_images() {
     let place = tempfile::tempdir().unwrap();
     let at = |name: &str| place.path().join(name);
-    let row = |i: usize| format!("{} is here\t{}\n", ["Ines", "Nils"][i % 2], ["good", "bad"][i % 2]);
-    std::fs::write(at("people.tsv"), "sentence\tlabel\n".to_string() + &(0..60).map(row).collect::<String>()).unwrap();
-    std::fs::write(at("public.tsv"), "sentence\tlabel\n".to_string() + &(1..11).map(row).collect::<String>()).unwrap();
-    let texts = format!("data.train={}\ndata.validation={}\noptimizer.name=adam", at("people.tsv").display(), at("public.tsv").display());
+    let row =
+        |i: usize| format!("{} is here\t{}\n", ["Ines", "Nils"][i % 2], ["good", "bad"][i % 2]);
+    std::fs::write(
+        at("people.tsv"),
+        "sentence\tlabel\n".to_string() + &(0..60).map(row).collect::<String>(),
+    )
+    .unwrap();
+    std::fs::write(
+        at("public.tsv"),
+        "sentence\tlabel\n".to_string() + &(1..11).map(row).collect::<String>(),
+    )
+    .unwrap();
+    let texts = format!(
+        "data.train={}\ndata.validation={}\noptimizer.name=adam",
+        at("people.tsv").display(),
+        at("public.tsv").display()
+    );
     let outcome = train(&config(&texts), &at("texts"), &mut Silent).unwrap();
     // Two labels, of which one is right: half of them by chance.
-    assert!((0.0..=1.0).contains(&outcome.scores.unwrap().accuracy) && outcome.scores.unwrap().examples == 10);
+    assert!(
+        (0.0..=1.0).contains(&outcome.scores.unwrap().accuracy)
+            && outcome.scores.unwrap().examples == 10
+    );
     let subject = muffle::Subject::look_at(at("texts").to_str().unwrap(), &mut |_| ()).unwrap();
     assert_eq!(subject.labels(), ["bad", "good"]);
     let undeclared = texts.clone() + "\ndata.evaluation_data=private";
     let failed = train(&config(&undeclared), &at("x"), &mut Silent).unwrap_err().to_string();
     assert!(failed.contains("data.labels"), "{failed}");
-    let failed = train(&config(&(texts + "\ndata.labels=[\"good\", \"worse\"]")), &at("x"), &mut Silent).unwrap_err().to_string();
+    let failed =
+        train(&config(&(texts + "\ndata.labels=[\"good\", \"worse\"]")), &at("x"), &mut Silent)
+            .unwrap_err()
+            .to_string();
     assert!(failed.contains("not among data.labels") && !failed.contains("Nils"), "{failed}");
 
     let idx = |name: &str, count: u8, shift: u8| {
         let mut images = vec![0, 0, 8, 3, 0, 0, 0, count, 0, 0, 0, 8, 0, 0, 0, 8];
-        images.extend((0..count).flat_map(|i| (0..64u8).map(move |pixel| if (pixel / 32) == (i + shift) % 2 { 200 } else { pixel })));
+        images.extend((0..count).flat_map(|i| {
+            (0..64u8).map(move |pixel| if (pixel / 32) == (i + shift) % 2 { 200 } else { pixel })
+        }));
         std::fs::write(at(&format!("{name}-images-idx3-ubyte")), images).unwrap();
         let mut labels = vec![0, 0, 8, 1, 0, 0, 0, count];
         labels.extend((0..count).map(|i| (i + shift) % 2));
@@ -555,5 +698,10 @@ fn labelled_texts_and_images() {
     );
     let outcome = train(&config(&images), &at("images"), &mut Silent).unwrap();
     assert!(outcome.scores.unwrap().accuracy > 0.9, "{:?}", outcome.scores);
-    assert!(muffle::Subject::look_at(at("images").to_str().unwrap(), &mut |_| ()).unwrap().tokenizer.is_none());
+    assert!(
+        muffle::Subject::look_at(at("images").to_str().unwrap(), &mut |_| ())
+            .unwrap()
+            .tokenizer
+            .is_none()
+    );
 }

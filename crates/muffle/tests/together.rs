@@ -25,18 +25,28 @@ fn model(optimizer: &str) -> (Network, Params, Vec<Example>) {
             epsilon: 1e-5,
             tied: true,
         };
-        let graph = Architecture::Gpt2(config).graph(Some(Lora { rank: 1, alpha: 2.0, on: Vec::new() }));
+        let graph =
+            Architecture::Gpt2(config).graph(Some(Lora { rank: 1, alpha: 2.0, on: Vec::new() }));
         let mut values = graph.init(3).unwrap();
         // No factor is zero, so that every tensor gets a gradient.
-        values.iter_mut().flat_map(|value| value.data_mut()).enumerate().for_each(|(i, x)| *x += 0.1 * (i as f32).sin());
-        let (network, params) = Network::new(graph, values, |name| name.contains(".lora_")).unwrap();
-        let text = |i: u32| Example::continuation((0..2 + i % 7).map(|t| (i * 5 + t * t) % 11).collect(), 1);
+        values
+            .iter_mut()
+            .flat_map(|value| value.data_mut())
+            .enumerate()
+            .for_each(|(i, x)| *x += 0.1 * (i as f32).sin());
+        let (network, params) =
+            Network::new(graph, values, |name| name.contains(".lora_")).unwrap();
+        let text = |i: u32| {
+            Example::continuation((0..2 + i % 7).map(|t| (i * 5 + t * t) % 11).collect(), 1)
+        };
         return (network, params, (0..120).map(text).collect());
     }
-    let graph = Mlp { input: 3, hidden: vec![8, 6], classes: 2, activation: Activation::Tanh }.graph();
+    let graph =
+        Mlp { input: 3, hidden: vec![8, 6], classes: 2, activation: Activation::Tanh }.graph();
     let values = graph.init(0).unwrap();
     let (network, params) = Network::new(graph, values, |_| true).unwrap();
-    let point = |i: u32| Example::numbers(vec![(i as f32).sin(), (i as f32 * 0.7).cos(), 1.0], i % 2);
+    let point =
+        |i: u32| Example::numbers(vec![(i as f32).sin(), (i as f32 * 0.7).cos(), 1.0], i % 2);
     (network, params, (0..120).map(point).collect())
 }
 
@@ -50,7 +60,8 @@ struct Left {
 fn steps(count: usize, optimizer: &str, steps: u64, from: Option<Left>) -> Left {
     let rate = if optimizer == "dp-adam-bc" { "\"hyfree\"" } else { "0.01" };
     let config = format!(
-        "[optimizer]\nname = {optimizer:?}\nlearning_rate = {rate}\n[privacy]\nepsilon = 8.0\nseed = 7\n[training]\nsteps = 9\nlot_size = 80"
+        "[optimizer]\nname = {optimizer:?}\nlearning_rate = {rate}\n[privacy]\nepsilon = 8.0\nseed \
+         = 7\n[training]\nsteps = 9\nlot_size = 80"
     );
     let config = Config::parse(&config).unwrap();
     let one = |ranks: Ranks| {
@@ -58,26 +69,44 @@ fn steps(count: usize, optimizer: &str, steps: u64, from: Option<Left>) -> Left 
         let (params, past) = match &from {
             None => (params, None),
             Some(Left { past, params }) => {
-                let past =
-                    Interrupted { ledger: past.ledger.clone(), sealed: None, optimizer: past.optimizer.clone(), params: Params::default() };
+                let past = Interrupted {
+                    ledger: past.ledger.clone(),
+                    sealed: None,
+                    optimizer: past.optimizer.clone(),
+                    params: Params::default(),
+                };
                 (params.clone(), Some(past))
             }
         };
-        let mut session = Session::among(&ranks, &config, network, params, Records::new(people), past).unwrap();
+        let mut session =
+            Session::among(&ranks, &config, network, params, Records::new(people), past).unwrap();
         (0..steps).for_each(|_| drop(session.step().unwrap().unwrap()));
         let optimizer = session.optimizer().unwrap();
-        let past = Interrupted { ledger: session.ledger().clone(), sealed: None, optimizer: Some(optimizer), params: Params::default() };
+        let past = Interrupted {
+            ledger: session.ledger().clone(),
+            sealed: None,
+            optimizer: Some(optimizer),
+            params: Params::default(),
+        };
         Left { past, params: session.params().clone() }
     };
     let mut all: Vec<Left> = std::thread::scope(|scope| {
-        let threads: Vec<_> = ranks::threads(count).unwrap().into_iter().map(|ranks| scope.spawn(|| one(ranks))).collect();
+        let threads: Vec<_> = ranks::threads(count)
+            .unwrap()
+            .into_iter()
+            .map(|ranks| scope.spawn(|| one(ranks)))
+            .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    assert!(all.iter().all(|left| left.params == all[0].params && left.past.ledger == all[0].past.ledger));
+    assert!(
+        all.iter()
+            .all(|left| left.params == all[0].params && left.past.ledger == all[0].past.ledger)
+    );
     all.swap_remove(0)
 }
 
-/// Begun by two, gone on with by three, by one and by four: each begins with all that the optimizer remembered, and comes to where one process comes alone.
+/// Begun by two, gone on with by three, by one and by four: each begins with all that the optimizer
+/// remembered, and comes to where one process comes alone.
 #[test]
 fn any_number_goes_on_with_what_others_left() {
     for optimizer in ["dp-sgd", "dp-adam-bc", "dp-muon-bc", "dp-macadam", "dp-prism", "adamw"] {
@@ -89,10 +118,15 @@ fn any_number_goes_on_with_what_others_left() {
         let (alone, shared) = (alone.unwrap(), shared.unwrap());
         assert_eq!(alone.past.ledger, shared.past.ledger, "{optimizer}");
         let (mut a, mut b) = (alone.past.optimizer.unwrap(), shared.past.optimizer.unwrap());
-        let shapes = |state: &mut optim::State| state.arrays_mut().iter().map(|array| array.shape().to_vec()).collect::<Vec<_>>();
+        let shapes = |state: &mut optim::State| {
+            state.arrays_mut().iter().map(|array| array.shape().to_vec()).collect::<Vec<_>>()
+        };
         assert_eq!(shapes(&mut a), shapes(&mut b), "{optimizer}");
-        let apart =
-            alone.params.iter().zip(shared.params.iter()).flat_map(|(a, b)| a.data().iter().zip(b.data()).map(|(a, b)| (a - b).abs()));
+        let apart = alone
+            .params
+            .iter()
+            .zip(shared.params.iter())
+            .flat_map(|(a, b)| a.data().iter().zip(b.data()).map(|(a, b)| (a - b).abs()));
         let apart = apart.fold(0.0, f32::max);
         assert!(apart < 1e-3, "{optimizer}: {apart:e}");
     }
@@ -102,16 +136,30 @@ fn any_number_goes_on_with_what_others_left() {
 #[test]
 fn another_past_is_noticed() {
     let left = steps(1, "dp-sgd", 2, None);
-    let config = Config::parse("[optimizer]\nname = \"dp-sgd\"\n[privacy]\nepsilon = 8.0\n[training]\nsteps = 9\nlot_size = 80").unwrap();
+    let config = Config::parse(
+        "[optimizer]\nname = \"dp-sgd\"\n[privacy]\nepsilon = \
+        8.0\n[training]\nsteps = 9\nlot_size = 80",
+    )
+    .unwrap();
     let one = |ranks: Ranks| {
         let (network, params, people) = model("dp-sgd");
-        let past = Interrupted { ledger: left.past.ledger.clone(), sealed: None, optimizer: None, params: Params::default() };
+        let past = Interrupted {
+            ledger: left.past.ledger.clone(),
+            sealed: None,
+            optimizer: None,
+            params: Params::default(),
+        };
         let past = (!ranks.is_first()).then_some(past);
-        let mut session = Session::among(&ranks, &config, network, params, Records::new(people), past).unwrap();
+        let mut session =
+            Session::among(&ranks, &config, network, params, Records::new(people), past).unwrap();
         session.step().unwrap_err().to_string()
     };
     let said: Vec<String> = std::thread::scope(|scope| {
-        let threads: Vec<_> = ranks::threads(2).unwrap().into_iter().map(|ranks| scope.spawn(|| one(ranks))).collect();
+        let threads: Vec<_> = ranks::threads(2)
+            .unwrap()
+            .into_iter()
+            .map(|ranks| scope.spawn(|| one(ranks)))
+            .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     assert!(said.iter().all(|said| said.contains("not doing the same")), "{said:?}");

@@ -1,4 +1,5 @@
-//! A statement that a run wrote is consistent; one that was changed anywhere, or whose files were, is not; and what is missing is said.
+//! A statement that a run wrote is consistent; one that was changed anywhere, or whose files were,
+//! is not; and what is missing is said.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,17 +23,32 @@ use tempfile::TempDir;
 static FILES: LazyLock<TempDir> = LazyLock::new(|| {
     let place = tempfile::tempdir().unwrap();
     let line = |pair: muffle::corpus::Pair| format!("{}||{}\n", pair.source, pair.target);
-    for (name, part, count) in [("people.txt", muffle::corpus::Part::Train, 200), ("public.txt", muffle::corpus::Part::Validation, 10)] {
-        std::fs::write(place.path().join(name), muffle::corpus::pairs(part, count).into_iter().map(line).collect::<String>()).unwrap();
+    for (name, part, count) in [
+        ("people.txt", muffle::corpus::Part::Train, 200),
+        ("public.txt", muffle::corpus::Part::Validation, 10),
+    ] {
+        std::fs::write(
+            place.path().join(name),
+            muffle::corpus::pairs(part, count).into_iter().map(line).collect::<String>(),
+        )
+        .unwrap();
     }
     // Two rows of each person.
     let row = |(i, pair): (usize, muffle::corpus::Pair)| {
-        json!({ "prompt": pair.source, "completion": pair.target, "who": format!("p{}", i / 2) }).to_string() + "\n"
+        json!({ "prompt": pair.source, "completion": pair.target, "who": format!("p{}", i / 2) })
+            .to_string()
+            + "\n"
     };
-    let rows: String = muffle::corpus::pairs(muffle::corpus::Part::Train, 200).into_iter().enumerate().map(row).collect();
+    let rows: String = muffle::corpus::pairs(muffle::corpus::Part::Train, 200)
+        .into_iter()
+        .enumerate()
+        .map(row)
+        .collect();
     std::fs::write(place.path().join("people.jsonl"), rows).unwrap();
-    let texts: Vec<String> =
-        muffle::corpus::pairs(muffle::corpus::Part::Validation, 200).into_iter().map(|pair| pair.source + &pair.target).collect();
+    let texts: Vec<String> = muffle::corpus::pairs(muffle::corpus::Part::Validation, 200)
+        .into_iter()
+        .map(|pair| pair.source + &pair.target)
+        .collect();
     tasks::Tokenizer::train(texts.iter().map(String::as_str), 300, &["<bos>", "<eos>"])
         .unwrap()
         .save(&place.path().join("tokenizer.json"))
@@ -55,7 +71,9 @@ fn config(more: &str) -> Config {
     config.evaluation.samples = 1;
     config.evaluation.examples = 5;
     config.evaluation.max_new_tokens = 3;
-    more.lines().filter(|line| !line.trim().is_empty()).fold(config, |config, change| config.with(change.trim()).unwrap())
+    more.lines()
+        .filter(|line| !line.trim().is_empty())
+        .fold(config, |config, change| config.with(change.trim()).unwrap())
 }
 
 fn trained(more: &str) -> (TempDir, PathBuf) {
@@ -100,11 +118,23 @@ fn a_run_its_model_and_its_statement_are_true() {
     let verdict = holds(out);
     let names: Vec<&str> = verdict.checks.iter().map(|check| check.name).collect();
     let of_run = ["plan", "statement", "ledger file", "result", "history", "checkpoints", "report"];
-    assert!(names.ends_with(&of_run) && verdict.conclusion() == Conclusion::Consistent && names.len() == 18, "{names:?}");
+    assert!(
+        names.ends_with(&of_run)
+            && verdict.conclusion() == Conclusion::Consistent
+            && names.len() == 18,
+        "{names:?}"
+    );
     // What no file can show is said every time.
-    let open: Vec<&str> =
-        verdict.unchecked.iter().filter(|unchecked| unchecked.reason == Reason::OutOfReach).map(|unchecked| unchecked.name).collect();
-    assert_eq!(open, ["signature", "sealed mark", "older copy", "other copies", "program", "data", "figures"]);
+    let open: Vec<&str> = verdict
+        .unchecked
+        .iter()
+        .filter(|unchecked| unchecked.reason == Reason::OutOfReach)
+        .map(|unchecked| unchecked.name)
+        .collect();
+    assert_eq!(
+        open,
+        ["signature", "sealed mark", "older copy", "other copies", "program", "data", "figures"]
+    );
     let stated = verdict.statement.unwrap().epsilon.unwrap();
     // On the machine that made it, to the last bit.
     assert_eq!(verdict.price.unwrap().epsilon, stated);
@@ -134,7 +164,10 @@ fn runs_of_every_kind_are_true() {
     ] {
         let (_keep, out) = trained(more);
         let verdict = holds(&out);
-        assert!(verdict.conclusion() == Conclusion::Consistent && verdict.statement.unwrap().private, "{more}");
+        assert!(
+            verdict.conclusion() == Conclusion::Consistent && verdict.statement.unwrap().private,
+            "{more}"
+        );
         holds(&out.join("model"));
     }
 }
@@ -205,8 +238,13 @@ fn a_run_that_was_interrupted_is_true() {
 /// Every place of a JSON value that has no parts, as a pointer.
 fn leaves(value: &Value, within: &str, found: &mut Vec<String>) {
     match value {
-        Value::Object(map) => map.iter().for_each(|(key, value)| leaves(value, &format!("{within}/{key}"), found)),
-        Value::Array(list) => list.iter().enumerate().for_each(|(index, value)| leaves(value, &format!("{within}/{index}"), found)),
+        Value::Object(map) => {
+            map.iter().for_each(|(key, value)| leaves(value, &format!("{within}/{key}"), found))
+        }
+        Value::Array(list) => list
+            .iter()
+            .enumerate()
+            .for_each(|(index, value)| leaves(value, &format!("{within}/{index}"), found)),
         _ => found.push(within.into()),
     }
 }
@@ -218,7 +256,11 @@ fn changed(leaf: &Value) -> Vec<(&'static str, Value)> {
         Value::Null => vec![("there", json!(1))],
         Value::Number(number) if number.is_u64() => {
             let number = number.as_u64().unwrap();
-            vec![("+", json!(number + 1)), ("-", json!(number.wrapping_sub(1) as i64)), ("negative", json!(-1 - number as i64))]
+            vec![
+                ("+", json!(number + 1)),
+                ("-", json!(number.wrapping_sub(1) as i64)),
+                ("negative", json!(-1 - number as i64)),
+            ]
         }
         Value::Number(number) => {
             let number = number.as_f64().unwrap();
@@ -233,7 +275,11 @@ fn changed(leaf: &Value) -> Vec<(&'static str, Value)> {
             let mut letters: Vec<char> = text.chars().collect();
             let middle = letters.len() / 2;
             letters[middle] = if letters[middle] == 'e' { 'a' } else { 'e' };
-            vec![("letter", json!(letters.iter().collect::<String>())), ("longer", json!(format!("{text} "))), ("empty", json!(""))]
+            vec![
+                ("letter", json!(letters.iter().collect::<String>())),
+                ("longer", json!(format!("{text} "))),
+                ("empty", json!("")),
+            ]
         }
         _ => unreachable!("{leaf}"),
     }
@@ -284,7 +330,8 @@ fn every_leaf_of_the_statement_counts() {
     assert!(places.len() >= 32, "{places:?}");
     let mut survivors = Vec::new();
     for place in &places {
-        let who = WHO.iter().find(|(beginning, _)| place.starts_with(beginning)).map(|(_, name)| *name);
+        let who =
+            WHO.iter().find(|(beginning, _)| place.starts_with(beginning)).map(|(_, name)| *name);
         for (how, value) in changed(whole.pointer(place).unwrap()) {
             let mut other = whole.clone();
             *other.pointer_mut(place).unwrap() = value;
@@ -298,11 +345,15 @@ fn every_leaf_of_the_statement_counts() {
                 assert!(!verdict.consistent(), "{place} {how} was not noticed");
             } else {
                 // The one whose business it is, unless it is no statement any more.
-                assert!(failed == ["form"] || who.is_some_and(|who| failed.contains(&who)), "{place} {how}: {failed:?}");
+                assert!(
+                    failed == ["form"] || who.is_some_and(|who| failed.contains(&who)),
+                    "{place} {how}: {failed:?}"
+                );
             }
         }
     }
-    // What a statement alone cannot tell: which configuration, that more was promised than is said, and that fewer steps are in the model.
+    // What a statement alone cannot tell: which configuration, that more was promised than is said,
+    // and that fewer steps are in the model.
     assert_eq!(survivors, ["/config_sha256 letter", "/promised_epsilon +", "/steps -"]);
 }
 
@@ -344,15 +395,30 @@ fn fields_are_neither_missing_nor_unknown_nor_twice() {
         let twice = whole.to_string().replacen('{', &format!("{{\"{key}\":{},", whole[key]), 1);
         refused(&twice, key);
     }
-    for place in ["", "/unit", "/ledger", "/ledger/events/0/0", "/ledger/events/0/0/gaussian", "/ledger/events/0/0/gaussian/lots"] {
+    for place in [
+        "",
+        "/unit",
+        "/ledger",
+        "/ledger/events/0/0",
+        "/ledger/events/0/0/gaussian",
+        "/ledger/events/0/0/gaussian/lots",
+    ] {
         let mut other = whole.clone();
-        other.pointer_mut(place).unwrap().as_object_mut().unwrap().insert("note".into(), json!("trust me"));
+        other
+            .pointer_mut(place)
+            .unwrap()
+            .as_object_mut()
+            .unwrap()
+            .insert("note".into(), json!("trust me"));
         refused(&other.to_string(), place);
     }
     let text = whole.to_string();
     let epsilon = whole["epsilon"].to_string();
     for nonsense in ["NaN", "Infinity", "1e999", "-1", "\"8\""] {
-        refused(&text.replace(&format!("\"epsilon\":{epsilon}"), &format!("\"epsilon\":{nonsense}")), nonsense);
+        refused(
+            &text.replace(&format!("\"epsilon\":{epsilon}"), &format!("\"epsilon\":{nonsense}")),
+            nonsense,
+        );
     }
     refused("", "empty");
     refused(&text[..text.len() - 9], "cut");
@@ -384,26 +450,39 @@ fn lists_and_ledgers_cannot_be_cut() {
             check(&other, &["statement"][..usize::from(list != "weights_sha256")]);
         }
     }
-    // One event less, and a hash that fits: then ε is too large for it, and the run's own files tell.
+    // One event less, and a hash that fits: then ε is too large for it, and the run's own files
+    // tell.
     let mut other = whole.clone();
     other["ledger"]["events"][0][1] = json!(3);
     check(&other, &["ledger", "steps", "epsilon", "words", "ledger file"]);
     let shorter: Ledger = serde_json::from_value(other["ledger"].clone()).unwrap();
     let sessions: Vec<_> = serde_json::from_value(other["sessions"].clone()).unwrap();
-    let chain = Chain::rebuild(other["run_id"].as_str().unwrap(), shorter.events(), &sessions).unwrap();
+    let chain =
+        Chain::rebuild(other["run_id"].as_str().unwrap(), shorter.events(), &sessions).unwrap();
     other["ledger_head"] = json!(chain.head());
     check(&other, &["steps", "epsilon", "words", "ledger file"]);
     // With everything made to fit, only the files of the run can tell.
     let unit = accounting::Unit::from(accounting::Adjacency::AddRemove);
     let delta = accounting::Delta::new(whole["delta"].as_f64().unwrap()).unwrap();
-    let price =
-        |rows| shorter.cost(accounting::Unit { rows, ..unit }).unwrap().epsilon(accounting::Accountant::Best, delta).unwrap().epsilon;
+    let price = |rows| {
+        shorter
+            .cost(accounting::Unit { rows, ..unit })
+            .unwrap()
+            .epsilon(accounting::Accountant::Best, delta)
+            .unwrap()
+            .epsilon
+    };
     other["epsilon"] = json!(price(1));
     other["steps"] = json!(3);
     let up = |x: f64| format!("{:.1}", (x * 10.0 - 1e-6).ceil() / 10.0);
     let line = whole["covered"][0].as_str().unwrap().split("with 2 rows").next().unwrap();
-    other["covered"][0] = json!(format!("{line}with 2 rows ε is {}, with 10 rows {}, at the same δ.", up(price(2)), up(price(10))));
-    other["covered"][1] = json!(whole["covered"][1].as_str().unwrap().replace("All 4 lots", "All 3 lots"));
+    other["covered"][0] = json!(format!(
+        "{line}with 2 rows ε is {}, with 10 rows {}, at the same δ.",
+        up(price(2)),
+        up(price(10))
+    ));
+    other["covered"][1] =
+        json!(whole["covered"][1].as_str().unwrap().replace("All 4 lots", "All 3 lots"));
     check(&other, &["ledger file", "result", "history", "checkpoints", "report"]);
     holds(&out.join("model"));
 }
@@ -413,7 +492,19 @@ fn lists_and_ledgers_cannot_be_cut() {
 fn files_of_another_run_are_recognised() {
     let (_keep, theirs) = trained("privacy.epsilon=3\noptimizer.name=dp-adam");
     for (file, expected) in [
-        ("model/privacy.json", &["weights", "plan", "statement", "ledger file", "result", "history", "checkpoints", "report"][..]),
+        (
+            "model/privacy.json",
+            &[
+                "weights",
+                "plan",
+                "statement",
+                "ledger file",
+                "result",
+                "history",
+                "checkpoints",
+                "report",
+            ][..],
+        ),
         ("model/model.safetensors", &["weights", "checkpoints"]),
         ("ledger.json", &["ledger file"]),
         ("result.json", &["result", "report"]),
@@ -441,8 +532,9 @@ fn every_file_counts() {
         let verdict = verify(&out).unwrap();
         assert_eq!(failed(&verdict), expected, "{file}: {:#?}", verdict.checks);
     };
-    let replaced =
-        |from: &'static str, to: &'static str| move |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replacen(from, to, 1).into_bytes();
+    let replaced = |from: &'static str, to: &'static str| {
+        move |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replacen(from, to, 1).into_bytes()
+    };
     let flipped = |mut bytes: Vec<u8>| {
         *bytes.last_mut().unwrap() ^= 1;
         bytes
@@ -455,19 +547,43 @@ fn every_file_counts() {
     tampered("result.json", &replaced("\"private\":true", "\"private\":false"), &["result"]);
     tampered("result.json", &replaced("\"steps\":4", "\"steps\":5"), &["result"]);
     tampered("history.jsonl", &replaced("\"step\":4", "\"step\":9"), &["history", "report"]);
-    tampered("history.jsonl", &replaced("\"figures\":\"public\"", "\"figures\":\"private\""), &["history"]);
+    tampered(
+        "history.jsonl",
+        &replaced("\"figures\":\"public\"", "\"figures\":\"private\""),
+        &["history"],
+    );
     tampered("report.html", &replaced("<i>ε</i> = 8.000", "<i>ε</i> = 1.000"), &["report"]);
-    tampered("report.html", &replaced("Whoever sees this model", "Nobody who sees this model"), &["report"]);
+    tampered(
+        "report.html",
+        &replaced("Whoever sees this model", "Nobody who sees this model"),
+        &["report"],
+    );
     tampered("report.html", &|bytes| [bytes, b"<p>ok</p>\n".to_vec()].concat(), &["report"]);
-    tampered("config.toml", &replaced("epsilon = 8.0", "epsilon = 9.0"), &["plan", "statement", "checkpoints", "report"]);
+    tampered(
+        "config.toml",
+        &replaced("epsilon = 8.0", "epsilon = 9.0"),
+        &["plan", "statement", "checkpoints", "report"],
+    );
     tampered(
         "config.toml",
         &replaced("adjacency = \"add-remove\"", "adjacency = \"replace-one\""),
         &["plan", "statement", "checkpoints", "report"],
     );
-    tampered("config.toml", &replaced("steps = 4", "steps = 5"), &["plan", "statement", "checkpoints", "report"]);
-    tampered("config.toml", &replaced("learning_rate = 0.05", "learning_rate = 0.06"), &["statement", "checkpoints", "report"]);
-    tampered("config.toml", &replaced("[privacy]\n", "[privacy]\nseed = 1\n"), &["statement", "checkpoints", "report"]);
+    tampered(
+        "config.toml",
+        &replaced("steps = 4", "steps = 5"),
+        &["plan", "statement", "checkpoints", "report"],
+    );
+    tampered(
+        "config.toml",
+        &replaced("learning_rate = 0.05", "learning_rate = 0.06"),
+        &["statement", "checkpoints", "report"],
+    );
+    tampered(
+        "config.toml",
+        &replaced("[privacy]\n", "[privacy]\nseed = 1\n"),
+        &["statement", "checkpoints", "report"],
+    );
     tampered("config.toml", &replaced("[privacy]", "[privcy]"), &["plan"]);
     // Weights that nobody spoke of.
     let (_keep, out) = a_copy();
@@ -497,26 +613,44 @@ fn missing_evidence_is_named() {
             std::fs::remove_file(path).unwrap()
         }
         let verdict = verify(&out).unwrap();
-        assert_eq!((verdict.conclusion(), missing(&verdict)), (Conclusion::Incomplete, expected.to_vec()), "{file}: {:#?}", verdict.checks);
+        assert_eq!(
+            (verdict.conclusion(), missing(&verdict)),
+            (Conclusion::Incomplete, expected.to_vec()),
+            "{file}: {:#?}",
+            verdict.checks
+        );
         let (code, output) = program(&out, &["--json"]);
         let object: Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!((code, &object["consistent"], &object["complete"]), (Some(4), &json!(true), &json!(false)), "{file}");
-        let named = |unchecked: &Value| unchecked["missing"] == true && unchecked["name"] == expected[0];
+        assert_eq!(
+            (code, &object["consistent"], &object["complete"]),
+            (Some(4), &json!(true), &json!(false)),
+            "{file}"
+        );
+        let named =
+            |unchecked: &Value| unchecked["missing"] == true && unchecked["name"] == expected[0];
         assert!(object["unchecked"].as_array().unwrap().iter().any(named), "{object:#}");
-        assert!(String::from_utf8(output.stderr).unwrap().contains(&format!("evidence is missing: {}", expected.join(", "))));
+        assert!(
+            String::from_utf8(output.stderr)
+                .unwrap()
+                .contains(&format!("evidence is missing: {}", expected.join(", ")))
+        );
     }
     // A model without its weights is no model; the checkpoint cannot be compared with them either.
     let (_keep, out) = a_copy();
     std::fs::remove_file(out.join("model/model.safetensors")).unwrap();
     let verdict = verify(&out.join("model")).unwrap();
-    assert_eq!((verdict.conclusion(), missing(&verdict)), (Conclusion::Incomplete, vec!["weights", "run"]));
+    assert_eq!(
+        (verdict.conclusion(), missing(&verdict)),
+        (Conclusion::Incomplete, vec!["weights", "run"])
+    );
     assert_eq!(failed(&verify(&out).unwrap()), ["checkpoints"]);
     // Another file in their place is not missing evidence but a contradiction.
     std::fs::write(out.join("model/other.safetensors"), "x").unwrap();
     assert_eq!(failed(&verify(&out.join("model")).unwrap()), ["weights"]);
 }
 
-/// Weights that were replaced, with the hash in the statement edited to fit and everything else that could tell removed: the ledger and the result still tell, each by itself.
+/// Weights that were replaced, with the hash in the statement edited to fit and everything else
+/// that could tell removed: the ledger and the result still tell, each by itself.
 #[test]
 fn replaced_weights_are_found() {
     let flip = |path: &Path| {
@@ -540,20 +674,32 @@ fn replaced_weights_are_found() {
     let (_keep, out, sum) = edited();
     let verdict = verify(&out).unwrap();
     assert_eq!(failed(&verdict), ["ledger file", "result"], "{:#?}", verdict.checks);
-    assert!(verdict.checks.iter().any(|check| check.detail.contains("closes with the hash of another weights")), "{:#?}", verdict.checks);
+    assert!(
+        verdict
+            .checks
+            .iter()
+            .any(|check| check.detail.contains("closes with the hash of another weights")),
+        "{:#?}",
+        verdict.checks
+    );
     // The result edited as well, or removed: the ledger's closing tells.
-    let mut result: Value = serde_json::from_str(&std::fs::read_to_string(out.join("result.json")).unwrap()).unwrap();
+    let mut result: Value =
+        serde_json::from_str(&std::fs::read_to_string(out.join("result.json")).unwrap()).unwrap();
     result["weights_sha256"][0][1] = json!(sum);
     std::fs::write(out.join("result.json"), result.to_string()).unwrap();
     assert_eq!(failed(&verify(&out).unwrap()), ["ledger file", "result"]);
     std::fs::remove_file(out.join("result.json")).unwrap();
     assert_eq!(failed(&verify(&out).unwrap()), ["ledger file"]);
     // The closing edited, without the hashes after it.
-    let mut ledger: Value = serde_json::from_str(&std::fs::read_to_string(out.join("ledger.json")).unwrap()).unwrap();
+    let mut ledger: Value =
+        serde_json::from_str(&std::fs::read_to_string(out.join("ledger.json")).unwrap()).unwrap();
     ledger["closing"]["weights_sha256"][0][1] = json!(sum);
     std::fs::write(out.join("ledger.json"), ledger.to_string()).unwrap();
     let verdict = verify(&out).unwrap();
-    assert!(failed(&verdict) == ["ledger file"] && verdict.checks.iter().any(|check| check.detail.contains("an entry was changed")));
+    assert!(
+        failed(&verdict) == ["ledger file"]
+            && verdict.checks.iter().any(|check| check.detail.contains("an entry was changed"))
+    );
     // The ledger removed: the result tells.
     let (_keep, out, _) = edited();
     std::fs::remove_file(out.join("ledger.json")).unwrap();
@@ -568,12 +714,20 @@ fn a_signature_tells_who_wrote_it() {
     let path = out.join("model/privacy.json");
     let with = |key: &PublicKey| verify_signed(&out, Some(key)).unwrap();
     let verdict = with(&key.public());
-    assert!(failed(&verdict) == ["signature"] && verdict.signer.is_none(), "a statement that is not signed");
+    assert!(
+        failed(&verdict) == ["signature"] && verdict.signer.is_none(),
+        "a statement that is not signed"
+    );
     let read = || muffle::ending::statement(&out).unwrap();
-    let sign = |key: &SecretKey| std::fs::write(signature::file(&path), key.sign(&read()).unwrap()).unwrap();
+    let sign = |key: &SecretKey| {
+        std::fs::write(signature::file(&path), key.sign(&read()).unwrap()).unwrap()
+    };
     sign(&key);
     let verdict = with(&key.public());
-    assert_eq!((verdict.conclusion(), verdict.signer), (Conclusion::Consistent, Some(key.public().fingerprint())));
+    assert_eq!(
+        (verdict.conclusion(), verdict.signer),
+        (Conclusion::Consistent, Some(key.public().fingerprint()))
+    );
     assert_eq!(failed(&with(&stranger.public())), ["signature"]);
     // However it is written.
     std::fs::write(&path, statement(&out).to_string()).unwrap();
@@ -611,8 +765,16 @@ fn keys_and_signatures_of_the_program() {
     let (keep, out) = a_copy();
     let key = keep.path().join("signing.key");
     let run = |arguments: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_muffle")).args(arguments).current_dir(keep.path()).output().unwrap();
-        (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+        let output = Command::new(env!("CARGO_BIN_EXE_muffle"))
+            .args(arguments)
+            .current_dir(keep.path())
+            .output()
+            .unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).unwrap(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
     };
     let (code, text, said) = run(&["keygen", "signing.key", "--json"]);
     assert_eq!(code, Some(0), "{said}");
@@ -620,19 +782,27 @@ fn keys_and_signatures_of_the_program() {
     let (code, _, said) = run(&["keygen", "signing.key"]);
     assert!(code == Some(2) && said.contains("not overwritten"), "{said}");
     let (code, text, _) = run(&["verify", "run", "--key", "signing.key.pub"]);
-    assert!(code == Some(1) && text.contains("✗ signature") && text.contains("is not signed"), "{text}");
+    assert!(
+        code == Some(1) && text.contains("✗ signature") && text.contains("is not signed"),
+        "{text}"
+    );
     let (code, text, said) = run(&["sign", "run", "--key", "signing.key", "--json"]);
     assert_eq!(code, Some(0), "{said}");
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["signer"], made["fingerprint"]);
     let (code, text, _) = run(&["verify", "run", "--key", "signing.key.pub", "--json"]);
     let object: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((code, &object["signed"], &object["signer"]), (Some(0), &json!(true), &made["fingerprint"]));
+    assert_eq!(
+        (code, &object["signed"], &object["signer"]),
+        (Some(0), &json!(true), &made["fingerprint"])
+    );
     let (_, text, _) = run(&["verify", "run", "--json"]);
     let object: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&object["signed"], &object["signer"]), (&json!(false), &Value::Null));
     // The secret key does not verify, a public one does not sign, and neither is shown.
     let secret = std::fs::read_to_string(&key).unwrap();
-    for arguments in [["verify", "run", "--key", "signing.key"], ["sign", "run", "--key", "signing.key.pub"]] {
+    for arguments in
+        [["verify", "run", "--key", "signing.key"], ["sign", "run", "--key", "signing.key.pub"]]
+    {
         let (code, text, said) = run(&arguments);
         assert!(code == Some(2) && !said.contains(&secret[30..50]) && text.is_empty(), "{said}");
     }
@@ -642,11 +812,21 @@ fn keys_and_signatures_of_the_program() {
     std::fs::write(out.join("model/privacy.json"), other.to_string()).unwrap();
     std::fs::remove_file(out.join("model/privacy.json.sig")).unwrap();
     let (code, _, said) = run(&["sign", "run", "--key", "signing.key"]);
-    assert!(code == Some(1) && said.contains("inconsistent") && !out.join("model/privacy.json.sig").exists(), "{said}");
+    assert!(
+        code == Some(1)
+            && said.contains("inconsistent")
+            && !out.join("model/privacy.json.sig").exists(),
+        "{said}"
+    );
 }
 
 fn program(path: &Path, more: &[&str]) -> (Option<i32>, Output) {
-    let output = Command::new(env!("CARGO_BIN_EXE_muffle")).arg("verify").arg(path).args(more).output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_muffle"))
+        .arg("verify")
+        .arg(path)
+        .args(more)
+        .output()
+        .unwrap();
     (output.status.code(), output)
 }
 
@@ -655,19 +835,51 @@ fn the_program_says_it_by_line_by_object_and_by_code() {
     let (_keep, out) = a_copy();
     let (code, output) = program(&out, &[]);
     let text = String::from_utf8(output.stdout).unwrap();
-    assert_eq!((code, text.matches('✓').count(), text.matches('✗').count()), (Some(0), 18, 0), "{text}");
+    assert_eq!(
+        (code, text.matches('✓').count(), text.matches('✗').count()),
+        (Some(0), 18, 0),
+        "{text}"
+    );
     assert!(text.contains("\nConsistent: ε = 8.000 at δ = ") && output.stderr.is_empty(), "{text}");
     let stated = statement(&out);
-    let head = format!("run {}, 1 sessions, ledger head {}", stated["run_id"].as_str().unwrap(), stated["ledger_head"].as_str().unwrap());
-    assert!(text.contains(&head) && text.contains("older copy") && text.contains("put back to an older state"), "{text}");
-    let object: Value = serde_json::from_slice(&program(&out, &["--json"]).1.stdout).unwrap();
-    assert_eq!((&object["consistent"], &object["complete"], object["checks"].as_array().unwrap().len()), (&json!(true), &json!(true), 18));
-    assert_eq!((&object["run_id"], &object["sessions"], &object["ledger_head"]), (&stated["run_id"], &json!(1), &stated["ledger_head"]));
-    assert!(
-        object["unchecked"].as_array().unwrap().iter().all(|unchecked| unchecked["missing"] == false && unchecked["detail"].is_string())
+    let head = format!(
+        "run {}, 1 sessions, ledger head {}",
+        stated["run_id"].as_str().unwrap(),
+        stated["ledger_head"].as_str().unwrap()
     );
-    assert_eq!((&object["epsilon"], &object["delta"]), (&object["epsilon_stated"], &statement(&out)["delta"]));
-    assert!(object["checks"].as_array().unwrap().iter().all(|check| check["passed"] == json!(true) && check["name"].is_string()));
+    assert!(
+        text.contains(&head)
+            && text.contains("older copy")
+            && text.contains("put back to an older state"),
+        "{text}"
+    );
+    let object: Value = serde_json::from_slice(&program(&out, &["--json"]).1.stdout).unwrap();
+    assert_eq!(
+        (&object["consistent"], &object["complete"], object["checks"].as_array().unwrap().len()),
+        (&json!(true), &json!(true), 18)
+    );
+    assert_eq!(
+        (&object["run_id"], &object["sessions"], &object["ledger_head"]),
+        (&stated["run_id"], &json!(1), &stated["ledger_head"])
+    );
+    assert!(
+        object["unchecked"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|unchecked| unchecked["missing"] == false && unchecked["detail"].is_string())
+    );
+    assert_eq!(
+        (&object["epsilon"], &object["delta"]),
+        (&object["epsilon_stated"], &statement(&out)["delta"])
+    );
+    assert!(
+        object["checks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|check| check["passed"] == json!(true) && check["name"].is_string())
+    );
     // Something does not hold.
     let mut other = statement(&out);
     other["epsilon"] = json!(1.0);
@@ -681,9 +893,18 @@ fn the_program_says_it_by_line_by_object_and_by_code() {
     assert!(object["epsilon"].as_f64().unwrap() > 7.9);
     let (code, output) = program(&out, &[]);
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(code == Some(1) && text.contains("✗ epsilon") && text.contains("\nInconsistent. Do not rely on this statement"), "{text}");
+    assert!(
+        code == Some(1)
+            && text.contains("✗ epsilon")
+            && text.contains("\nInconsistent. Do not rely on this statement"),
+        "{text}"
+    );
     assert!(String::from_utf8(output.stderr).unwrap().ends_with(" of 18 checks failed\n"));
-    let help = Command::new(env!("CARGO_BIN_EXE_muffle")).args(["verify", "--help"]).output().unwrap().stdout;
+    let help = Command::new(env!("CARGO_BIN_EXE_muffle"))
+        .args(["verify", "--help"])
+        .output()
+        .unwrap()
+        .stdout;
     let help = String::from_utf8(help).unwrap();
     assert!(
         help.contains("Examples:\n  muffle verify muffle-run")
@@ -693,7 +914,9 @@ fn the_program_says_it_by_line_by_object_and_by_code() {
     );
     // Nothing to verify.
     std::fs::remove_file(out.join("model/privacy.json")).unwrap();
-    for path in [out.clone(), out.join("model"), out.join("nowhere"), out.join("nowhere/privacy.json")] {
+    for path in
+        [out.clone(), out.join("model"), out.join("nowhere"), out.join("nowhere/privacy.json")]
+    {
         let (code, output) = program(&path, &["--json"]);
         assert!(code == Some(2) && output.stdout.is_empty(), "{}", path.display());
         assert_eq!(String::from_utf8(output.stderr).unwrap().lines().count(), 1);

@@ -1,8 +1,9 @@
 //! DP-Adam, DP-AdamW and DP-AdamBC.
 //!
-//! m and v are moving averages of the released gradient and its square, both corrected for their start at zero; the direction is m̂/(√v̂ + ε). The noise of a release
-//! adds its variance to v̂, which in private training is often most of it; DP-AdamBC (Tang, Shpilevskiy, Lécuyer 2024) takes it off again:
-//! m̂/√max(v̂ − s², floor), s the known standard deviation of the noise.
+//! m and v are moving averages of the released gradient and its square, both corrected for their
+//! start at zero; the direction is m̂/(√v̂ + ε). The noise of a release adds its variance to v̂,
+//! which in private training is often most of it; DP-AdamBC (Tang, Shpilevskiy, Lécuyer 2024) takes
+//! it off again: m̂/√max(v̂ − s², floor), s the known standard deviation of the noise.
 
 use crate::descent::{Gather, forget};
 use crate::flat::Asking;
@@ -38,7 +39,11 @@ pub enum Denominator {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { betas: (0.9, 0.999), weight_decay: 0.0, denominator: Denominator::Plain { epsilon: 1e-8 } }
+        Self {
+            betas: (0.9, 0.999),
+            weight_decay: 0.0,
+            denominator: Denominator::Plain { epsilon: 1e-8 },
+        }
     }
 }
 
@@ -49,7 +54,9 @@ impl Config {
         within("the weight decay", self.weight_decay, 0.0, f64::INFINITY)?;
         match self.denominator {
             Denominator::Plain { epsilon } => within("ε", epsilon, 0.0, f64::INFINITY),
-            Denominator::Corrected { floor } => within("the least variance", floor, f64::from(f32::MIN_POSITIVE), f64::INFINITY),
+            Denominator::Corrected { floor } => {
+                within("the least variance", floor, f64::from(f32::MIN_POSITIVE), f64::INFINITY)
+            }
         }
     }
 }
@@ -69,15 +76,23 @@ impl Moments {
         Self { config, second: first.clone(), first, steps: 0 }
     }
 
-    /// Takes released gradients with noise of the standard deviation `std` in, and leaves `scale` times the directions in their places.
-    pub(crate) fn advance<'a>(&mut self, gradients: impl Iterator<Item = &'a mut Array>, std: f64, scale: f64) {
+    /// Takes released gradients with noise of the standard deviation `std` in, and leaves `scale`
+    /// times the directions in their places.
+    pub(crate) fn advance<'a>(
+        &mut self,
+        gradients: impl Iterator<Item = &'a mut Array>,
+        std: f64,
+        scale: f64,
+    ) {
         self.steps += 1;
         let (b1, b2) = self.config.betas;
         let correction = |beta: f64| 1.0 - beta.powi(self.steps.min(i32::MAX as u64) as i32);
         let (c1, c2) = ((scale / correction(b1)) as f32, (1.0 / correction(b2)) as f32);
         let (b1, n1, b2, n2) = (b1 as f32, (1.0 - b1) as f32, b2 as f32, (1.0 - b2) as f32);
         let denominator = self.config.denominator;
-        for ((first, second), gradient) in self.first.iter_mut().zip(&mut self.second).zip(gradients) {
+        for ((first, second), gradient) in
+            self.first.iter_mut().zip(&mut self.second).zip(gradients)
+        {
             let moments = |m: &mut f32, v: &mut f32, g: f32| {
                 *m = b1.mul_add(*m, n1 * g);
                 *v = b2.mul_add(*v, n2 * g * g);
@@ -136,7 +151,10 @@ impl Adam {
     /// If a number makes no sense.
     pub fn new(config: Config, flat: Flat, params: &Params) -> Result<Self, Refused> {
         config.check()?;
-        Ok(Self { asking: Asking::flat(flat, params), moments: Moments::new(config, params.iter()) })
+        Ok(Self {
+            asking: Asking::flat(flat, params),
+            moments: Moments::new(config, params.iter()),
+        })
     }
 }
 
@@ -149,7 +167,12 @@ impl Descent for Adam {
         Ok(self.asking.query(at, &Geometry::Identity))
     }
 
-    fn direction(&mut self, _: &Params, answer: Noisy<Params>, _: Gather<'_>) -> Result<Params, Refused> {
+    fn direction(
+        &mut self,
+        _: &Params,
+        answer: Noisy<Params>,
+        _: Gather<'_>,
+    ) -> Result<Params, Refused> {
         let mut direction = answer.value;
         self.moments.advance(direction.iter_mut(), answer.std[0], 1.0);
         Ok(direction)
@@ -159,7 +182,12 @@ impl Descent for Adam {
         self.moments.keep(|k| k, own);
     }
 
-    fn apply(&self, params: &mut Params, direction: &Params, rate: f64) -> Result<Vec<Note>, Refused> {
+    fn apply(
+        &self,
+        params: &mut Params,
+        direction: &Params,
+        rate: f64,
+    ) -> Result<Vec<Note>, Refused> {
         elementwise::step(params, direction, rate, self.moments.config.weight_decay);
         Ok(Vec::new())
     }

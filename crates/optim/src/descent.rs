@@ -18,27 +18,40 @@ pub trait Descent: Send {
     /// If there is no sensible question, such as at factors that have lost their rank.
     fn query<'a>(&'a mut self, at: &'a Params) -> Result<GradientQuery<'a>, Refused>;
 
-    /// Makes a direction d of the answer: the step will be θ − rate · d. Called once for each answer. Where the answer is empty, so is the direction.
+    /// Makes a direction d of the answer: the step will be θ − rate · d. Called once for each
+    /// answer. Where the answer is empty, so is the direction.
     ///
     /// What the next question needs of all tensors goes through `gather`.
     ///
     /// # Errors
     /// If the answer does not fit.
-    fn direction(&mut self, at: &Params, answer: Noisy<Params>, gather: Gather<'_>) -> Result<Params, Refused>;
+    fn direction(
+        &mut self,
+        at: &Params,
+        answer: Noisy<Params>,
+        gather: Gather<'_>,
+    ) -> Result<Params, Refused>;
 
-    /// What a tensor costs in [`direction`](Self::direction), in any unit: by it, tensors are divided among processes.
+    /// What a tensor costs in [`direction`](Self::direction), in any unit: by it, tensors are
+    /// divided among processes.
     fn work(&self, tensor: usize, at: &Params) -> f64 {
         at[tensor].len() as f64
     }
 
-    /// Works on these tensors only, and remembers nothing of the others: other processes do. Called once, before anything else.
+    /// Works on these tensors only, and remembers nothing of the others: other processes do. Called
+    /// once, before anything else.
     fn keep(&mut self, own: &dyn Fn(usize) -> bool);
 
     /// Goes this far along a direction. At rate 0 the model does not change.
     ///
     /// # Errors
     /// If the step leads nowhere, such as to numbers that are not finite.
-    fn apply(&self, params: &mut Params, direction: &Params, rate: f64) -> Result<Vec<Note>, Refused>;
+    fn apply(
+        &self,
+        params: &mut Params,
+        direction: &Params,
+        rate: f64,
+    ) -> Result<Vec<Note>, Refused>;
 
     /// Everything it remembers.
     fn save(&self) -> State;
@@ -51,8 +64,15 @@ pub trait Descent: Send {
 }
 
 /// Forgets what belongs to tensors that are not its own: `tensors[i]` belongs to tensor `of(i)`.
-pub(crate) fn forget<'a>(tensors: impl Iterator<Item = &'a mut Array>, of: impl Fn(usize) -> usize, own: &dyn Fn(usize) -> bool) {
-    tensors.enumerate().filter(|(i, _)| !own(of(*i))).for_each(|(_, tensor)| *tensor = Array::default());
+pub(crate) fn forget<'a>(
+    tensors: impl Iterator<Item = &'a mut Array>,
+    of: impl Fn(usize) -> usize,
+    own: &dyn Fn(usize) -> bool,
+) {
+    tensors
+        .enumerate()
+        .filter(|(i, _)| !own(of(*i)))
+        .for_each(|(_, tensor)| *tensor = Array::default());
 }
 
 /// Something the user should know. It is made of public values.

@@ -14,14 +14,26 @@ pub(crate) fn update(a: &mut Array, b: &Array, f: impl Fn(f32, f32) -> f32 + Syn
 }
 
 /// `f(a, b, c)` may change all three.
-pub(crate) fn update3(a: &mut Array, b: &mut Array, c: &mut Array, f: impl Fn(&mut f32, &mut f32, &mut f32) + Sync) {
-    let pieces = a.data_mut().par_chunks_mut(PIECE).zip(b.data_mut().par_chunks_mut(PIECE)).zip(c.data_mut().par_chunks_mut(PIECE));
+pub(crate) fn update3(
+    a: &mut Array,
+    b: &mut Array,
+    c: &mut Array,
+    f: impl Fn(&mut f32, &mut f32, &mut f32) + Sync,
+) {
+    let pieces = a
+        .data_mut()
+        .par_chunks_mut(PIECE)
+        .zip(b.data_mut().par_chunks_mut(PIECE))
+        .zip(c.data_mut().par_chunks_mut(PIECE));
     pieces.for_each(|((a, b), c)| a.iter_mut().zip(b).zip(c).for_each(|((a, b), c)| f(a, b, c)));
 }
 
 /// θ ← (1 − rate·decay) θ − rate·d
 pub(crate) fn step(params: &mut Params, direction: &Params, rate: f64, decay: f64) {
-    params.iter_mut().zip(direction.iter()).for_each(|(param, direction)| step_tensor(param, direction, rate, decay));
+    params
+        .iter_mut()
+        .zip(direction.iter())
+        .for_each(|(param, direction)| step_tensor(param, direction, rate, decay));
 }
 
 /// The same for one tensor.

@@ -2,7 +2,8 @@
 
 use protocol::{Blocks, Bound, Clipping, Geometry, GradientQuery, Params};
 
-/// How an optimizer with one block asks: the clip bound, the multiplier and how gradients are clipped.
+/// How an optimizer with one block asks: the clip bound, the multiplier and how gradients are
+/// clipped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Flat {
     /// Clip bound and multiplier.
@@ -21,10 +22,20 @@ pub(crate) struct Asking {
 
 impl Asking {
     pub(crate) fn flat(flat: Flat, params: &Params) -> Self {
-        Self { blocks: Blocks::flat(params.len()), bounds: vec![flat.bound], clipping: flat.clipping }
+        Self {
+            blocks: Blocks::flat(params.len()),
+            bounds: vec![flat.bound],
+            clipping: flat.clipping,
+        }
     }
 
     pub(crate) fn query<'a>(&'a self, at: &'a Params, geometry: &'a Geometry) -> GradientQuery<'a> {
-        GradientQuery { at, geometry, blocks: &self.blocks, bounds: &self.bounds, clipping: self.clipping }
+        GradientQuery {
+            at,
+            geometry,
+            blocks: &self.blocks,
+            bounds: &self.bounds,
+            clipping: self.clipping,
+        }
     }
 }

@@ -1,11 +1,14 @@
 //! HyFreeDP: a learning rate that finds itself (Bu and Liu 2025).
 //!
-//! Every few steps the loss is probed privately at a few points along the direction, and a parabola L(0) − b x + a x²/2 is fitted: its lowest point b/a is the
-//! Newton step. Any descent can be searched along.
+//! Every few steps the loss is probed privately at a few points along the direction, and a parabola
+//! L(0) − b x + a x²/2 is fitted: its lowest point b/a is the Newton step. Any descent can be
+//! searched along.
 //!
-//! Three things differ from the paper. A fit is believed only if slope and curvature stand out from the known noise by `gate` standard deviations; without
-//! that, the rate drifts down by orders of magnitude where the probes resolve nothing. The clip bound of the losses follows 3·L̃(0), not L̃(0): clipped losses are at most
-//! the bound, so the latter can only fall, to 0. And the probes may have a lot of their own, which is far cheaper than asking the gradient's lot again.
+//! Three things differ from the paper. A fit is believed only if slope and curvature stand out from
+//! the known noise by `gate` standard deviations; without that, the rate drifts down by orders of
+//! magnitude where the probes resolve nothing. The clip bound of the losses follows 3·L̃(0), not
+//! L̃(0): clipped losses are at most the bound, so the latter can only fall, to 0. And the probes
+//! may have a lot of their own, which is far cheaper than asking the gradient's lot again.
 
 use crate::{Found, Note, Search, State};
 use protocol::{Announcement, Bound, LossQuery, Oracle, Params, Positive, Refused};
@@ -103,12 +106,15 @@ pub struct Fit {
 }
 
 impl Fit {
-    /// Least squares of −b x + a x²/2 to y = L(x) − L(0), for points that come in pairs ±x after 0; `deviation` is that of each loss.
+    /// Least squares of −b x + a x²/2 to y = L(x) − L(0), for points that come in pairs ±x after 0;
+    /// `deviation` is that of each loss.
     ///
-    /// For such points Σx³ = 0, so b = −Σxy/Σx² and a = 2Σx²y/Σx⁴. Both are linear in the losses, L(0) included, which enters every y:
-    /// sd_b = τ/√Σx², sd_a = 2τ √(Σx⁴ + (Σx²)²)/Σx⁴.
+    /// For such points Σx³ = 0, so b = −Σxy/Σx² and a = 2Σx²y/Σx⁴. Both are linear in the losses,
+    /// L(0) included, which enters every y: sd_b = τ/√Σx², sd_a = 2τ √(Σx⁴ + (Σx²)²)/Σx⁴.
     pub fn new(points: &[f64], losses: &[f64], deviation: f64) -> Self {
-        let sum = |f: &dyn Fn(f64, f64) -> f64| points.iter().zip(losses).map(|(&x, &loss)| f(x, loss - losses[0])).sum::<f64>();
+        let sum = |f: &dyn Fn(f64, f64) -> f64| {
+            points.iter().zip(losses).map(|(&x, &loss)| f(x, loss - losses[0])).sum::<f64>()
+        };
         let (s2, s4) = (sum(&|x, _| x * x), sum(&|x, _| x.powi(4)));
         Self {
             slope: -sum(&|x, y| x * y) / s2,
@@ -132,12 +138,14 @@ impl HyFree {
 
 impl Search for HyFree {
     fn same_lot(&self, step: u64) -> Option<(Positive, u64)> {
-        (self.config.lot == ProbeLot::Same && self.probes(step)).then_some((self.config.sigma, self.config.points.count()))
+        (self.config.lot == ProbeLot::Same && self.probes(step))
+            .then_some((self.config.sigma, self.config.points.count()))
     }
 
     fn fresh_lot(&self, step: u64) -> Option<Announcement> {
         let count = self.config.points.count();
-        (self.config.lot == ProbeLot::Fresh && self.probes(step)).then(|| Announcement::default().and(self.config.sigma, count))
+        (self.config.lot == ProbeLot::Fresh && self.probes(step))
+            .then(|| Announcement::default().and(self.config.sigma, count))
     }
 
     fn rate(
@@ -151,7 +159,10 @@ impl Search for HyFree {
             if let Some(announced) = self.fresh_lot(step) {
                 oracle.draw(&announced)?;
             }
-            let bound = Bound { clip: Positive::new("the clip bound of the losses", self.clip)?, sigma: self.config.sigma };
+            let bound = Bound {
+                clip: Positive::new("the clip bound of the losses", self.clip)?,
+                sigma: self.config.sigma,
+            };
             let points: Vec<f64> = self.config.points.all().iter().map(|x| x * self.rate).collect();
             let mut deviation = 0.0;
             let mut losses = Vec::with_capacity(points.len());
@@ -162,7 +173,9 @@ impl Search for HyFree {
             }
             let fit = Fit::new(&points, &losses, deviation);
             // Written for the good case: NaN keeps the rate.
-            if fit.curvature > self.config.gate * fit.curvature_deviation && fit.slope > self.config.gate * fit.slope_deviation {
+            if fit.curvature > self.config.gate * fit.curvature_deviation
+                && fit.slope > self.config.gate * fit.slope_deviation
+            {
                 let newton = (fit.slope / fit.curvature).clamp(self.rate / 2.0, self.rate * 2.0);
                 self.rate = 0.9 * self.rate + 0.1 * newton;
             } else {
@@ -192,7 +205,8 @@ impl Search for HyFree {
 
 fn unresolved(fit: &Fit, rate: f64) -> Note {
     Note(format!(
-        "the probes do not resolve the loss at a learning rate of {rate:.3e}: slope {:.2e} ± {:.1e}, curvature {:.2e} ± {:.1e}; it is kept. \
+        "the probes do not resolve the loss at a learning rate of {rate:.3e}: slope {:.2e} ± \
+         {:.1e}, curvature {:.2e} ± {:.1e}; it is kept. \
          Larger lots, a larger first rate or less noise on the probes would help",
         fit.slope, fit.slope_deviation, fit.curvature, fit.curvature_deviation
     ))
@@ -223,15 +237,25 @@ mod tests {
             Key::from_seed(2).fill_normals(&mut noise);
             let fits: Vec<Fit> = noise
                 .chunks_exact(xs.len())
-                .map(|noise| Fit::new(&xs, &noise.iter().map(|&z| 1.0 + tau * f64::from(z)).collect::<Vec<_>>(), tau))
+                .map(|noise| {
+                    Fit::new(
+                        &xs,
+                        &noise.iter().map(|&z| 1.0 + tau * f64::from(z)).collect::<Vec<_>>(),
+                        tau,
+                    )
+                })
                 .collect();
-            let spread = |f: &dyn Fn(&Fit) -> f64| (fits.iter().map(|fit| f(fit).powi(2)).sum::<f64>() / count as f64).sqrt();
+            let spread = |f: &dyn Fn(&Fit) -> f64| {
+                (fits.iter().map(|fit| f(fit).powi(2)).sum::<f64>() / count as f64).sqrt()
+            };
             let close = |a: f64, b: f64| (a / b - 1.0).abs() < 5.5 / (2.0 * count as f64).sqrt();
             assert!(close(spread(&|fit| fit.slope), fits[0].slope_deviation));
             assert!(close(spread(&|fit| fit.curvature), fits[0].curvature_deviation));
             if points == Points::Three {
                 assert!((fits[0].slope_deviation - tau / (2f64.sqrt() * eta)).abs() < 1e-12);
-                assert!((fits[0].curvature_deviation - 6f64.sqrt() * tau / (eta * eta)).abs() < 1e-12);
+                assert!(
+                    (fits[0].curvature_deviation - 6f64.sqrt() * tau / (eta * eta)).abs() < 1e-12
+                );
             }
         }
     }

@@ -1,7 +1,9 @@
 //! The analyst: turns answers into the next parameters.
 //!
-//! An [`Optimizer`] is a [`Descent`] (what to ask, and which way to go) and a [`Search`] (how far). It sees the [`Oracle`](protocol::Oracle)'s answers and
-//! nothing else: whatever it does with them is post-processing. It cannot reach a record, because this crate does not depend on those that hold them:
+//! An [`Optimizer`] is a [`Descent`] (what to ask, and which way to go) and a [`Search`] (how far).
+//! It sees the [`Oracle`](protocol::Oracle)'s answers and nothing else: whatever it does with them
+//! is post-processing. It cannot reach a record, because this crate does not depend on those that
+//! hold them:
 //!
 //! ```compile_fail,E0432
 //! use model::Example;
@@ -19,7 +21,8 @@
 //! | PRISM | [`prism`] | tangent, from the low-rank factors | 1 |
 //! | HyFreeDP | [`hyfree`], a search for any of them | | |
 //!
-//! Without privacy they are the same optimizers against an oracle that is exact. To add one: a file with a [`Descent`], and a row here.
+//! Without privacy they are the same optimizers against an oracle that is exact. To add one: a file
+//! with a [`Descent`], and a row here.
 
 #![forbid(unsafe_code)]
 
@@ -55,7 +58,8 @@ pub use search::{Found, Search};
 pub use sgd::Sgd;
 pub use state::State;
 
-/// Refuses a number that is not at least `low` and less than `high`. Asks for the good case, so that NaN is refused.
+/// Refuses a number that is not at least `low` and less than `high`. Asks for the good case, so
+/// that NaN is refused.
 fn within(what: &str, value: f64, low: f64, high: f64) -> Result<(), protocol::Refused> {
     if value >= low && value < high {
         return Ok(());

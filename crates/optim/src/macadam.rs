@@ -1,12 +1,16 @@
-//! DP-MacAdam (Tasnim, Sankar, Kosut 2026): the moments that drive the step also say where and how wide to clip.
+//! DP-MacAdam (Tasnim, Sankar, Kosut 2026): the moments that drive the step also say where and how
+//! wide to clip.
 //!
-//! A gradient is encoded as w = (g − m̂)/b and clipped to norm 1; the release is decoded as g̃ = b ⊙ w̃ + m̂. m and v are Adam's moments of g̃; s is a moving average of
-//! the squared deviations u from m̂, from which the next b is made: ŝ = clamp(c_s (s/κ_t − b²σ²/B²), h₁, h₂), b = ŝ^¼ (Σ_j ŝ_j^½)^½, the sum over all numbers of all
-//! tensors.
+//! A gradient is encoded as w = (g − m̂)/b and clipped to norm 1; the release is decoded as g̃ = b
+//! ⊙ w̃ + m̂. m and v are Adam's moments of g̃; s is a moving average of the squared deviations u
+//! from m̂, from which the next b is made: ŝ = clamp(c_s (s/κ_t − b²σ²/B²), h₁, h₂), b = ŝ^¼ (Σ_j
+//! ŝ_j^½)^½, the sum over all numbers of all tensors.
 //!
-//! κ_t = 2(β₁ − β₁^t)/(1 + β₁) is the exact factor for u = (g̃ − m̂_t)(g̃ − m̂_{t−1}); for the paper's u = (g̃ − m̂_t)² it is up to 2 too large early on. ŝ estimates
-//! the variance of a mean of B gradients, while b scales single ones: with c_s = 1, as in the paper, b falls to its floor; c_s = B repairs that. The clamps are given as clip
-//! bounds: h = C²/d makes b = C in every number when all of them are clamped.
+//! κ_t = 2(β₁ − β₁^t)/(1 + β₁) is the exact factor for u = (g̃ − m̂_t)(g̃ − m̂_{t−1}); for the
+//! paper's u = (g̃ − m̂_t)² it is up to 2 too large early on. ŝ estimates the variance of a mean of
+//! B gradients, while b scales single ones: with c_s = 1, as in the paper, b falls to its floor;
+//! c_s = B repairs that. The clamps are given as clip bounds: h = C²/d makes b = C in every number
+//! when all of them are clamped.
 
 use crate::descent::{Gather, forget};
 use crate::flat::Asking;
@@ -60,7 +64,10 @@ impl MacAdam {
     /// If a number makes no sense.
     pub fn new(config: Config, sigma: Positive, params: &Params) -> Result<Self, Refused> {
         if !(config.clips.0 <= config.clips.1) {
-            return Err(Refused::Query(format!("the least clip bound {} is larger than the largest {}", config.clips.0, config.clips.1)));
+            return Err(Refused::Query(format!(
+                "the least clip bound {} is larger than the largest {}",
+                config.clips.0, config.clips.1
+            )));
         }
         // β₁ = 0 would make κ_t zero.
         within("β₁", config.betas.0, f64::MIN_POSITIVE, 1.0)?;
@@ -69,7 +76,10 @@ impl MacAdam {
         let numbers = params.numbers().max(1) as f64;
         for (what, value) in [
             ("the first scale", config.start.get()),
-            ("the least clip bound, squared, over the number of parameters", config.clips.0.get().powi(2) / numbers),
+            (
+                "the least clip bound, squared, over the number of parameters",
+                config.clips.0.get().powi(2) / numbers,
+            ),
             ("the largest clip bound, squared", config.clips.1.get().powi(2)),
         ] {
             within(what, value, 1e-30, 1e30)?;
@@ -88,56 +98,75 @@ impl MacAdam {
         })
     }
 
-    /// A center that lies many scales away cannot be taken off exactly enough, and would be refused: it is moved towards 0, which is as good a center as any. Only where lots are tiny does
-    /// noise carry it so far.
+    /// A center that lies many scales away cannot be taken off exactly enough, and would be
+    /// refused: it is moved towards 0, which is as good a center as any. Only where lots are tiny
+    /// does noise carry it so far.
     fn draw_center_in(&mut self) {
         const FAR: f64 = 900.0;
         let Geometry::Affine { center, scale } = &mut self.geometry else { return };
         let part = |(center, scale): (&Array, &Array)| {
             let pieces = center.data().par_chunks(1 << 14).zip(scale.data().par_chunks(1 << 14));
-            pieces.map(|(m, b)| m.iter().zip(b).map(|(&m, &b)| (f64::from(m) / f64::from(b)).powi(2)).sum::<f64>()).collect::<Vec<_>>()
+            pieces
+                .map(|(m, b)| {
+                    m.iter()
+                        .zip(b)
+                        .map(|(&m, &b)| (f64::from(m) / f64::from(b)).powi(2))
+                        .sum::<f64>()
+                })
+                .collect::<Vec<_>>()
         };
         let far = center.iter().zip(scale.iter()).flat_map(part).sum::<f64>().sqrt();
         if far > FAR {
             let keep = (FAR / far) as f32;
-            center.iter_mut().for_each(|center| center.data_mut().par_iter_mut().for_each(|m| *m *= keep));
+            center
+                .iter_mut()
+                .for_each(|center| center.data_mut().par_iter_mut().for_each(|m| *m *= keep));
         }
     }
 
-    /// Takes one tensor's release in; leaves the direction in its place, and √ŝ in the scale's if there is to be a new one.
+    /// Takes one tensor's release in; leaves the direction in its place, and √ŝ in the scale's if
+    /// there is to be a new one.
     fn advance(&mut self, k: usize, release: &mut Array, noise: f64, limits: (f32, f32)) {
         let Geometry::Affine { center, scale } = &mut self.geometry else { return };
         let (b1, b2) = self.config.betas;
         let steps = self.steps.min(i32::MAX as u64) as i32;
         let kappa = 2.0 * (b1 - b1.powi(steps)) / (1.0 + b1);
-        let (c1, c2) = ((1.0 / (1.0 - b1.powi(steps))) as f32, (1.0 / (1.0 - b2.powi(steps))) as f32);
+        let (c1, c2) =
+            ((1.0 / (1.0 - b1.powi(steps))) as f32, (1.0 / (1.0 - b2.powi(steps))) as f32);
         let (b1, n1, b2, n2) = (b1 as f32, (1.0 - b1) as f32, b2 as f32, (1.0 - b2) as f32);
         let (epsilon, deviation) = (self.config.epsilon as f32, self.config.deviation);
         let (factor, noise) = (self.config.variance_scale.get() as f32, (noise * noise) as f32);
         let (by_kappa, rescales) = ((1.0 / kappa) as f32, self.steps >= 2);
         const PIECE: usize = 1 << 14;
         let pieces = release.data_mut().par_chunks_mut(PIECE);
-        let pieces = pieces.zip(self.first[k].data_mut().par_chunks_mut(PIECE)).zip(self.second[k].data_mut().par_chunks_mut(PIECE));
-        let pieces = pieces.zip(self.spread[k].data_mut().par_chunks_mut(PIECE)).zip(center[k].data_mut().par_chunks_mut(PIECE));
-        pieces.zip(scale[k].data_mut().par_chunks_mut(PIECE)).for_each(|(((((release, first), second), spread), center), scale)| {
-            for i in 0..release.len() {
-                let g = scale[i].mul_add(release[i], center[i]);
-                first[i] = b1.mul_add(first[i], n1 * g);
-                second[i] = b2.mul_add(second[i], n2 * g * g);
-                let mean = c1 * first[i];
-                let u = match deviation {
-                    Deviation::Literal => (g - mean) * (g - mean),
-                    Deviation::Exact => (g - mean) * (g - center[i]),
-                };
-                spread[i] = b1.mul_add(spread[i], n1 * u);
-                if rescales {
-                    let variance = factor * by_kappa.mul_add(spread[i], -noise * scale[i] * scale[i]);
-                    scale[i] = variance.clamp(limits.0, limits.1).sqrt();
+        let pieces = pieces
+            .zip(self.first[k].data_mut().par_chunks_mut(PIECE))
+            .zip(self.second[k].data_mut().par_chunks_mut(PIECE));
+        let pieces = pieces
+            .zip(self.spread[k].data_mut().par_chunks_mut(PIECE))
+            .zip(center[k].data_mut().par_chunks_mut(PIECE));
+        pieces.zip(scale[k].data_mut().par_chunks_mut(PIECE)).for_each(
+            |(((((release, first), second), spread), center), scale)| {
+                for i in 0..release.len() {
+                    let g = scale[i].mul_add(release[i], center[i]);
+                    first[i] = b1.mul_add(first[i], n1 * g);
+                    second[i] = b2.mul_add(second[i], n2 * g * g);
+                    let mean = c1 * first[i];
+                    let u = match deviation {
+                        Deviation::Literal => (g - mean) * (g - mean),
+                        Deviation::Exact => (g - mean) * (g - center[i]),
+                    };
+                    spread[i] = b1.mul_add(spread[i], n1 * u);
+                    if rescales {
+                        let variance =
+                            factor * by_kappa.mul_add(spread[i], -noise * scale[i] * scale[i]);
+                        scale[i] = variance.clamp(limits.0, limits.1).sqrt();
+                    }
+                    center[i] = mean;
+                    release[i] = mean / ((c2 * second[i]).sqrt() + epsilon);
                 }
-                center[i] = mean;
-                release[i] = mean / ((c2 * second[i]).sqrt() + epsilon);
-            }
-        });
+            },
+        );
     }
 }
 
@@ -161,20 +190,28 @@ impl Descent for MacAdam {
         Ok(self.asking.query(at, &self.geometry))
     }
 
-    fn direction(&mut self, at: &Params, answer: Noisy<Params>, gather: Gather<'_>) -> Result<Params, Refused> {
+    fn direction(
+        &mut self,
+        at: &Params,
+        answer: Noisy<Params>,
+        gather: Gather<'_>,
+    ) -> Result<Params, Refused> {
         self.steps += 1;
         let mut direction = answer.value;
         let numbers = at.numbers() as f64;
         let limit = |clip: Positive| (clip.get().powi(2) / numbers) as f32;
         let limits = (limit(self.config.clips.0), limit(self.config.clips.1));
-        (0..direction.len()).for_each(|k| self.advance(k, &mut direction[k], answer.std[0], limits));
+        (0..direction.len())
+            .for_each(|k| self.advance(k, &mut direction[k], answer.std[0], limits));
         if let Geometry::Affine { center, scale } = &mut self.geometry {
             // The next question is about all tensors.
             gather(center)?;
             if self.steps >= 2 {
                 gather(scale)?;
                 let root = scale.iter().map(total).sum::<f64>().sqrt() as f32;
-                scale.iter_mut().for_each(|scale| scale.data_mut().par_iter_mut().for_each(|b| *b = b.sqrt() * root));
+                scale.iter_mut().for_each(|scale| {
+                    scale.data_mut().par_iter_mut().for_each(|b| *b = b.sqrt() * root)
+                });
             }
         }
         self.draw_center_in();
@@ -188,7 +225,12 @@ impl Descent for MacAdam {
         }
     }
 
-    fn apply(&self, params: &mut Params, direction: &Params, rate: f64) -> Result<Vec<Note>, Refused> {
+    fn apply(
+        &self,
+        params: &mut Params,
+        direction: &Params,
+        rate: f64,
+    ) -> Result<Vec<Note>, Refused> {
         elementwise::step(params, direction, rate, 0.0);
         Ok(Vec::new())
     }
@@ -196,7 +238,9 @@ impl Descent for MacAdam {
     fn save(&self) -> State {
         let mut state = State::new("macadam");
         state.set_number("steps", self.steps as f64);
-        for (name, params) in [("first", &self.first), ("second", &self.second), ("spread", &self.spread)] {
+        for (name, params) in
+            [("first", &self.first), ("second", &self.second), ("spread", &self.spread)]
+        {
             state.set_params(name, params);
         }
         if let Geometry::Affine { center, scale } = &self.geometry {
@@ -209,7 +253,9 @@ impl Descent for MacAdam {
     fn load(&mut self, mut state: State) -> Result<(), Refused> {
         state.is_of("macadam")?;
         self.steps = state.count("steps")?;
-        for (name, params) in [("first", &mut self.first), ("second", &mut self.second), ("spread", &mut self.spread)] {
+        for (name, params) in
+            [("first", &mut self.first), ("second", &mut self.second), ("spread", &mut self.spread)]
+        {
             state.params_into(name, params)?;
         }
         if let Geometry::Affine { center, scale } = &mut self.geometry {

@@ -1,13 +1,17 @@
 //! The Newton–Schulz iteration: towards the orthogonal factor of a matrix, by products alone.
 //!
-//! Y ← p(Y Yᵀ) Y, from Y = X/α, drives every singular value of X towards 1 (Kim and Fan 2026, §2; Kim and Oh 2026). With
-//! p_κ(λ) = Σ_{s ≤ κ} c_s (1−λ)^s, c_s = (2s)!/(4^s s!²), a singular value s of Y becomes s′ with 1 − s′² ≤ (1 − s²)^{κ+1}: it stays in [0, 1] and converges.
+//! Y ← p(Y Yᵀ) Y, from Y = X/α, drives every singular value of X towards 1 (Kim and Fan 2026, §2;
+//! Kim and Oh 2026). With p_κ(λ) = Σ_{s ≤ κ} c_s (1−λ)^s, c_s = (2s)!/(4^s s!²), a singular value s
+//! of Y becomes s′ with 1 − s′² ≤ (1 − s²)^{κ+1}: it stays in [0, 1] and converges.
 //!
-//! A matrix with more rows than columns is not transposed: Y p(Yᵀ Y) is the same. Y Yᵀ and all polynomials of it are symmetric, and only half of each is computed.
+//! A matrix with more rows than columns is not transposed: Y p(Yᵀ Y) is the same. Y Yᵀ and all
+//! polynomials of it are symmetric, and only half of each is computed.
 //!
-//! Several steps can be made on the small side alone: with S = Y Yᵀ, Y₂ = p(S₁) p(S) Y where S₁ = p(S) S p(S), so that Y is read twice for a whole *stretch* of steps, not twice for
-//! each. Everything is a polynomial of S and symmetric. Rounding in S is amplified by p(0)² a step, so a stretch ends before that passes 1000; then S is computed
-//! afresh. For a matrix four times as wide as high, five steps in one stretch take half the operations.
+//! Several steps can be made on the small side alone: with S = Y Yᵀ, Y₂ = p(S₁) p(S) Y where S₁ =
+//! p(S) S p(S), so that Y is read twice for a whole *stretch* of steps, not twice for each.
+//! Everything is a polynomial of S and symmetric. Rounding in S is amplified by p(0)² a step, so a
+//! stretch ends before that passes 1000; then S is computed afresh. For a matrix four times as wide
+//! as high, five steps in one stretch take half the operations.
 
 use tensor::matmul::{Onto, Threads, View, ViewMut, matmul};
 use tensor::symmetric::symmetric_product;
@@ -25,7 +29,11 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { polynomial: Polynomial::Newton { degree: 2 }, steps: 5, normaliser: Normaliser::Frobenius }
+        Self {
+            polynomial: Polynomial::Newton { degree: 2 },
+            steps: 5,
+            normaliser: Normaliser::Frobenius,
+        }
     }
 }
 
@@ -37,7 +45,8 @@ pub enum Polynomial {
         /// κ ≥ 1
         degree: usize,
     },
-    /// 3.4445 − 4.7750 λ + 2.0315 λ² (Jordan et al. 2024): fast at first, then wanders between 0.68 and 1.13.
+    /// 3.4445 − 4.7750 λ + 2.0315 λ² (Jordan et al. 2024): fast at first, then wanders between 0.68
+    /// and 1.13.
     Quintic,
 }
 
@@ -46,7 +55,8 @@ pub enum Polynomial {
 pub enum Normaliser {
     /// ‖X‖_F: the result does not depend on the scale of X. The zero matrix stays zero.
     Frobenius,
-    /// max(1, ‖X‖_F), to the letter of the paper: a matrix of norm below 1, where private training often is, stays small, and the step with it.
+    /// max(1, ‖X‖_F), to the letter of the paper: a matrix of norm below 1, where private training
+    /// often is, stays small, and the step with it.
     AtLeastOne,
 }
 
@@ -85,7 +95,14 @@ pub struct Scratch {
 }
 
 /// Replaces a matrix by the result of the iteration.
-pub fn orthogonalise(config: &Config, x: &mut Vec<f32>, rows: usize, cols: usize, scratch: &mut Scratch, threads: Threads) {
+pub fn orthogonalise(
+    config: &Config,
+    x: &mut Vec<f32>,
+    rows: usize,
+    cols: usize,
+    scratch: &mut Scratch,
+    threads: Threads,
+) {
     let norm = x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
     let alpha = match config.normaliser {
         Normaliser::Frobenius if norm == 0.0 => 1.0,
@@ -95,7 +112,13 @@ pub fn orthogonalise(config: &Config, x: &mut Vec<f32>, rows: usize, cols: usize
     x.iter_mut().for_each(|x| *x = (f64::from(*x) / alpha) as f32);
     let (coefficients, base) = config.polynomial.coefficients();
     let side = rows.min(cols);
-    for buffer in [&mut scratch.gram, &mut scratch.base, &mut scratch.sum, &mut scratch.next, &mut scratch.total] {
+    for buffer in [
+        &mut scratch.gram,
+        &mut scratch.base,
+        &mut scratch.sum,
+        &mut scratch.next,
+        &mut scratch.total,
+    ] {
         buffer.resize(side * side, 0.0);
     }
     scratch.image.resize(x.len(), 0.0);
@@ -116,24 +139,50 @@ pub fn orthogonalise(config: &Config, x: &mut Vec<f32>, rows: usize, cols: usize
             horner(&coefficients, side, scratch, threads);
             let p = View::new(&scratch.sum, side, side);
             if step + 1 < steps {
-                symmetric_product(&mut scratch.next, 1.0, View::new(&scratch.gram, side, side), p, threads);
-                symmetric_product(&mut scratch.gram, 1.0, p, View::new(&scratch.next, side, side), threads);
+                symmetric_product(
+                    &mut scratch.next,
+                    1.0,
+                    View::new(&scratch.gram, side, side),
+                    p,
+                    threads,
+                );
+                symmetric_product(
+                    &mut scratch.gram,
+                    1.0,
+                    p,
+                    View::new(&scratch.next, side, side),
+                    threads,
+                );
             }
             if step == 0 {
                 std::mem::swap(&mut scratch.total, &mut scratch.sum);
             } else {
-                symmetric_product(&mut scratch.next, 1.0, p, View::new(&scratch.total, side, side), threads);
+                symmetric_product(
+                    &mut scratch.next,
+                    1.0,
+                    p,
+                    View::new(&scratch.total, side, side),
+                    threads,
+                );
                 std::mem::swap(&mut scratch.total, &mut scratch.next);
             }
         }
         let p = View::new(&scratch.total, side, side);
         let (outer, inner) = if rows <= cols { (p, y) } else { (y, p) };
-        matmul(ViewMut::new(&mut scratch.image, rows, cols), Onto::Fresh, 1.0, outer, inner, threads);
+        matmul(
+            ViewMut::new(&mut scratch.image, rows, cols),
+            Onto::Fresh,
+            1.0,
+            outer,
+            inner,
+            threads,
+        );
         std::mem::swap(x, &mut scratch.image);
     }
 }
 
-/// How many steps are made between two readings of the matrix: as many as cost the least and as rounding allows.
+/// How many steps are made between two readings of the matrix: as many as cost the least and as
+/// rounding allows.
 fn stretch(config: &Config, rows: usize, cols: usize) -> usize {
     const AMPLIFIED: f64 = 1000.0;
     let (coefficients, base) = config.polynomial.coefficients();
@@ -146,7 +195,8 @@ fn stretch(config: &Config, rows: usize, cols: usize) -> usize {
     // In units of short², a symmetric product counting 0.6 of a plain one.
     let cost = |stretch: usize| {
         let times = config.steps.div_ceil(stretch) as f64;
-        let small = config.steps as f64 * (coefficients.len() - 2) as f64 + 3.0 * (config.steps as f64 - times);
+        let small = config.steps as f64 * (coefficients.len() - 2) as f64
+            + 3.0 * (config.steps as f64 - times);
         times * 1.6 * long + 0.6 * small * short
     };
     (1..=most.max(1)).min_by(|&a, &b| cost(a).total_cmp(&cost(b))).unwrap_or(1)
@@ -155,10 +205,15 @@ fn stretch(config: &Config, rows: usize, cols: usize) -> usize {
 /// Σ c_s base^s into `sum`. All of it commutes, so every product is symmetric.
 fn horner(coefficients: &[f32], side: usize, scratch: &mut Scratch, threads: Threads) {
     let last = coefficients.len() - 1;
-    scratch.sum.iter_mut().zip(&scratch.base).for_each(|(sum, base)| *sum = coefficients[last] * base);
+    scratch
+        .sum
+        .iter_mut()
+        .zip(&scratch.base)
+        .for_each(|(sum, base)| *sum = coefficients[last] * base);
     add_to_diagonal(&mut scratch.sum, side, coefficients[last - 1]);
     for &coefficient in coefficients[..last - 1].iter().rev() {
-        let (base, sum) = (View::new(&scratch.base, side, side), View::new(&scratch.sum, side, side));
+        let (base, sum) =
+            (View::new(&scratch.base, side, side), View::new(&scratch.sum, side, side));
         symmetric_product(&mut scratch.next, 1.0, base, sum, threads);
         add_to_diagonal(&mut scratch.next, side, coefficient);
         std::mem::swap(&mut scratch.sum, &mut scratch.next);
@@ -169,7 +224,8 @@ fn add_to_diagonal(a: &mut [f32], side: usize, number: f32) {
     a.iter_mut().step_by(side + 1).for_each(|x| *x += number);
 }
 
-/// Operations of one evaluation as a plain implementation makes them: nothing symmetric, no stretches.
+/// Operations of one evaluation as a plain implementation makes them: nothing symmetric, no
+/// stretches.
 pub fn operations(config: &Config, rows: usize, cols: usize) -> f64 {
     let (short, long) = (rows.min(cols) as f64, rows.max(cols) as f64);
     let powers = (config.polynomial.coefficients().0.len() - 2) as f64;
@@ -220,7 +276,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(40))]
-        /// Singular vectors stay, singular values follow the scalar map: the whole iteration against the decomposition.
+        /// Singular vectors stay, singular values follow the scalar map: the whole iteration
+        /// against the decomposition.
         #[test]
         fn it_is_the_scalar_map_on_singular_values(rows in 1usize..14, cols in 1usize..14, seed in 0u64..1000, which in 0usize..5, steps in 0usize..7) {
             let config = Config { polynomial: ALL[which], steps, normaliser: Normaliser::Frobenius };
@@ -233,7 +290,8 @@ mod tests {
                     let expected: f64 = (0..s.len())
                         .map(|k| f64::from(u.data()[i * s.len() + k]) * scalar(&config, f64::from(s[k] / norm)) * f64::from(v.data()[j * s.len() + k]))
                         .sum();
-                    prop_assert!((f64::from(y[i * cols + j]) - expected).abs() < 3e-5, "{} {expected}", y[i * cols + j]);
+                    prop_assert!((f64::from(y[i * cols + j]) - expected).abs() < 3e-5, "{} \
+                        {expected}", y[i * cols + j]);
                 }
             }
         }
@@ -242,14 +300,21 @@ mod tests {
     #[test]
     fn stretches_are_long_where_they_pay() {
         let of = |degree, steps, rows, cols| {
-            stretch(&Config { polynomial: Polynomial::Newton { degree }, steps, ..Config::default() }, rows, cols)
+            stretch(
+                &Config { polynomial: Polynomial::Newton { degree }, steps, ..Config::default() },
+                rows,
+                cols,
+            )
         };
         assert_eq!((of(2, 5, 768, 3072), of(2, 5, 3072, 768)), (5, 5));
         assert_eq!(of(2, 5, 768, 768), 1);
         // 1.875^10 = 537 is the most.
         assert!((1..30).all(|steps| of(2, steps, 10, 1000) <= 5));
         assert_eq!(of(2, 10, 10, 1000), 5);
-        assert!(stretch(&Config { polynomial: Polynomial::Quintic, ..Config::default() }, 10, 1000) <= 2);
+        assert!(
+            stretch(&Config { polynomial: Polynomial::Quintic, ..Config::default() }, 10, 1000)
+                <= 2
+        );
         assert_eq!(of(2, 0, 0, 0), 1);
     }
 
@@ -258,7 +323,11 @@ mod tests {
     fn long_stretches_are_accurate() {
         for (rows, cols) in [(24, 200), (150, 30)] {
             for degree in 1..=3 {
-                let config = Config { polynomial: Polynomial::Newton { degree }, steps: 7, normaliser: Normaliser::Frobenius };
+                let config = Config {
+                    polynomial: Polynomial::Newton { degree },
+                    steps: 7,
+                    normaliser: Normaliser::Frobenius,
+                };
                 let x = normal(rows, cols, 8);
                 let (u, s, v) = linalg::svd(&Array::new([rows, cols], x.clone()).unwrap()).unwrap();
                 let length = s.iter().map(|s| s * s).sum::<f32>().sqrt();
@@ -272,7 +341,10 @@ mod tests {
                                 * f64::from(v.data()[i % cols * k + l])
                         })
                         .sum();
-                    assert!((f64::from(got) - expected).abs() < 2e-5, "{rows} {cols} {degree}: {got} {expected}");
+                    assert!(
+                        (f64::from(got) - expected).abs() < 2e-5,
+                        "{rows} {cols} {degree}: {got} {expected}"
+                    );
                 }
             }
         }
@@ -281,24 +353,46 @@ mod tests {
     #[test]
     fn singular_values_stay_within_one_and_contract() {
         for degree in 1..=4 {
-            let one = Config { polynomial: Polynomial::Newton { degree }, steps: 1, normaliser: Normaliser::Frobenius };
+            let one = Config {
+                polynomial: Polynomial::Newton { degree },
+                steps: 1,
+                normaliser: Normaliser::Frobenius,
+            };
             for i in 0..=1000 {
                 let s = f64::from(i) / 1000.0;
                 let next = scalar(&one, s);
                 assert!((-1e-7..=1.0 + 1e-7).contains(&next));
-                assert!(1.0 - next * next <= (1.0 - s * s).powi(degree as i32 + 1) + 1e-7, "{degree} {s} {next}");
+                assert!(
+                    1.0 - next * next <= (1.0 - s * s).powi(degree as i32 + 1) + 1e-7,
+                    "{degree} {s} {next}"
+                );
             }
         }
-        let quintic = Config { polynomial: Polynomial::Quintic, steps: 5, normaliser: Normaliser::Frobenius };
-        assert!((1..=100).all(|i| (0.67..1.14).contains(&scalar(&quintic, 0.01 + 0.0099 * f64::from(i)))));
+        let quintic =
+            Config { polynomial: Polynomial::Quintic, steps: 5, normaliser: Normaliser::Frobenius };
+        assert!(
+            (1..=100)
+                .all(|i| (0.67..1.14).contains(&scalar(&quintic, 0.01 + 0.0099 * f64::from(i))))
+        );
     }
 
     #[test]
     fn steps_that_are_needed() {
         // Steps for a singular value of at least 0.9, from 0.5, 0.1, 0.03, 0.01, 1e-3, 1e-4.
-        for (degree, table) in [(1, [3, 7, 10, 13, 18, 24]), (2, [2, 5, 7, 8, 12, 16]), (3, [2, 4, 5, 7, 10, 13])] {
+        for (degree, table) in
+            [(1, [3, 7, 10, 13, 18, 24]), (2, [2, 5, 7, 8, 12, 16]), (3, [2, 4, 5, 7, 10, 13])]
+        {
             for (start, steps) in [0.5, 0.1, 0.03, 0.01, 1e-3, 1e-4].into_iter().zip(table) {
-                let after = |steps| scalar(&Config { polynomial: Polynomial::Newton { degree }, steps, ..Config::default() }, start);
+                let after = |steps| {
+                    scalar(
+                        &Config {
+                            polynomial: Polynomial::Newton { degree },
+                            steps,
+                            ..Config::default()
+                        },
+                        start,
+                    )
+                };
                 assert!(after(steps) >= 0.9 && after(steps - 1) < 0.9, "{degree} {start}");
             }
         }
@@ -309,7 +403,8 @@ mod tests {
         let paper = Config { normaliser: Normaliser::AtLeastOne, ..Config::default() };
         let small: Vec<f32> = normal(6, 9, 1).into_iter().map(|x| x * 1e-3).collect();
         let norm = |x: &[f32]| x.iter().map(|x| x * x).sum::<f32>().sqrt();
-        // A small matrix stays small under the paper's, and does not under the other: √6 is the norm of an orthogonal 6×9 matrix.
+        // A small matrix stays small under the paper's, and does not under the other: √6 is the
+        // norm of an orthogonal 6×9 matrix.
         assert!(norm(&run(&paper, &small, 6, 9)) < 0.3);
         assert!(norm(&run(&Config::default(), &small, 6, 9)) > 2.0);
         let large = normal(6, 9, 1);

@@ -25,7 +25,8 @@ impl Optimizer {
         Self { descent: Box::new(descent), search: Box::new(search), steps: 0 }
     }
 
-    /// The lots that a step (counted from 0) draws, and what it asks of each: known before anything is computed, and the same for any data.
+    /// The lots that a step (counted from 0) draws, and what it asks of each: known before anything
+    /// is computed, and the same for any data.
     pub fn lots(&self, step: u64) -> Vec<Announcement> {
         let own = Announcement::gradient(self.descent.bounds());
         let own = match self.search.same_lot(step) {
@@ -40,7 +41,8 @@ impl Optimizer {
         (0..params.len()).map(|tensor| self.descent.work(tensor, params)).collect()
     }
 
-    /// Works on these tensors only: other processes work on the others, and the oracle answers and gathers accordingly. Called before anything else.
+    /// Works on these tensors only: other processes work on the others, and the oracle answers and
+    /// gathers accordingly. Called before anything else.
     pub fn keep(&mut self, own: &dyn Fn(usize) -> bool) {
         self.descent.keep(own);
     }
@@ -53,13 +55,15 @@ impl Optimizer {
     /// One step.
     ///
     /// # Errors
-    /// If the oracle refuses. The parameters are then what they were; what the optimizer remembers may have moved on, so go on from a state that was put away.
+    /// If the oracle refuses. The parameters are then what they were; what the optimizer remembers
+    /// may have moved on, so go on from a state that was put away.
     pub fn step(&mut self, params: &mut Params, oracle: &mut dyn Oracle) -> Result<Step, Refused> {
         let lots = self.lots(self.steps);
         let query = self.descent.query(params)?;
         oracle.draw(&lots[0])?;
         let answer = oracle.gradient(&query)?;
-        let mut direction = self.descent.direction(params, answer, &mut |parts| oracle.gather(parts))?;
+        let mut direction =
+            self.descent.direction(params, answer, &mut |parts| oracle.gather(parts))?;
         oracle.gather(&mut direction)?;
         let descent = &self.descent;
         let mut trial = |rate: f64| {
@@ -85,7 +89,8 @@ impl Optimizer {
     /// Remembers it again.
     ///
     /// # Errors
-    /// If it is the state of something else. The optimizer may then have forgotten its own, and must not be used.
+    /// If it is the state of something else. The optimizer may then have forgotten its own, and
+    /// must not be used.
     pub fn load(&mut self, mut state: State) -> Result<(), Refused> {
         state.is_of("optimizer")?;
         let steps = state.count("steps")?;

@@ -1,4 +1,5 @@
-//! Chance that is not secret: probes and fresh starts. It has nothing to do with the noise that keeps a promise.
+//! Chance that is not secret: probes and fresh starts. It has nothing to do with the noise that
+//! keeps a promise.
 
 use tensor::normal::Key;
 
@@ -18,7 +19,8 @@ impl Probes {
         Self(Source::Key(Key::for_purpose("public probes", seed)))
     }
 
-    /// Given numbers, by step, tensor and number of the probe: for comparing with another implementation.
+    /// Given numbers, by step, tensor and number of the probe: for comparing with another
+    /// implementation.
     pub fn given(numbers: impl Fn(u64, usize, usize, &mut [f32]) + Send + Sync + 'static) -> Self {
         Self(Source::Given(Box::new(numbers)))
     }
@@ -26,7 +28,9 @@ impl Probes {
     /// Writes the numbers of a probe.
     pub(crate) fn write(&self, step: u64, tensor: usize, probe: usize, out: &mut [f32]) {
         match &self.0 {
-            Source::Key(key) => key.derive(step).derive(tensor as u64).derive(probe as u64).normals(0, out),
+            Source::Key(key) => {
+                key.derive(step).derive(tensor as u64).derive(probe as u64).normals(0, out)
+            }
             Source::Given(given) => given(step, tensor, probe, out),
         }
     }

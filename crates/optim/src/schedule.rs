@@ -39,7 +39,12 @@ impl Schedule {
     /// # Errors
     /// If the rate is not a finite number greater than 0.
     pub fn constant(rate: f64) -> Result<Self, Refused> {
-        Ok(Self { peak: Positive::new("the learning rate", rate)?, shape: Shape::Constant, warm_up: 0, steps: 0 })
+        Ok(Self {
+            peak: Positive::new("the learning rate", rate)?,
+            shape: Shape::Constant,
+            warm_up: 0,
+            steps: 0,
+        })
     }
 
     /// The rate of a step, counted from 0.
@@ -53,13 +58,20 @@ impl Schedule {
         match self.shape {
             Shape::Constant => peak,
             Shape::Linear { end } => peak * (1.0 - (1.0 - end) * progress),
-            Shape::Cosine { end } => peak * (end + (1.0 - end) * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos())),
+            Shape::Cosine { end } => {
+                peak * (end + (1.0 - end) * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos()))
+            }
         }
     }
 }
 
 impl Search for Schedule {
-    fn rate(&mut self, step: u64, _: &mut dyn FnMut(f64) -> Result<Params, Refused>, _: &mut dyn Oracle) -> Result<Found, Refused> {
+    fn rate(
+        &mut self,
+        step: u64,
+        _: &mut dyn FnMut(f64) -> Result<Params, Refused>,
+        _: &mut dyn Oracle,
+    ) -> Result<Found, Refused> {
         Ok(Found { rate: self.at(step), notes: Vec::new() })
     }
 
@@ -79,14 +91,22 @@ mod tests {
     #[test]
     fn they_rise_and_fall() {
         let constant = Schedule::constant(0.1).unwrap();
-        let of = |shape, warm_up, step| Schedule { shape, warm_up, steps: 100, ..constant }.at(step);
+        let of =
+            |shape, warm_up, step| Schedule { shape, warm_up, steps: 100, ..constant }.at(step);
         assert_eq!(constant.at(12345), 0.1);
         assert!((of(Shape::Linear { end: 0.0 }, 0, 50) - 0.05).abs() < 1e-12);
         assert!((of(Shape::Linear { end: 0.5 }, 0, 100) - 0.05).abs() < 1e-12);
         assert!((of(Shape::Cosine { end: 0.0 }, 0, 50) - 0.05).abs() < 1e-12);
-        assert!(of(Shape::Cosine { end: 0.1 }, 0, 99) > 0.01 && (of(Shape::Cosine { end: 0.1 }, 0, 200) - 0.01).abs() < 1e-12);
+        assert!(
+            of(Shape::Cosine { end: 0.1 }, 0, 99) > 0.01
+                && (of(Shape::Cosine { end: 0.1 }, 0, 200) - 0.01).abs() < 1e-12
+        );
         for shape in [Shape::Constant, Shape::Linear { end: 0.0 }, Shape::Cosine { end: 0.0 }] {
-            assert!((of(shape, 10, 4) - 0.05).abs() < 1e-12 && of(shape, 10, 9) == 0.1 && of(shape, 10, 10) == 0.1);
+            assert!(
+                (of(shape, 10, 4) - 0.05).abs() < 1e-12
+                    && of(shape, 10, 9) == 0.1
+                    && of(shape, 10, 10) == 0.1
+            );
         }
         assert!(Schedule::constant(0.0).is_err() && Schedule::constant(f64::NAN).is_err());
     }

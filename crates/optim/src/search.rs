@@ -5,7 +5,8 @@ use protocol::{Announcement, Oracle, Params, Positive, Refused};
 
 /// Finds the rate of a step.
 pub trait Search: Send {
-    /// What it will ask in step `step` (counted from 0) of the gradient's own lot: a multiplier and how many releases.
+    /// What it will ask in step `step` (counted from 0) of the gradient's own lot: a multiplier and
+    /// how many releases.
     fn same_lot(&self, step: u64) -> Option<(Positive, u64)> {
         let _ = step;
         None
@@ -21,8 +22,12 @@ pub trait Search: Send {
     ///
     /// # Errors
     /// If the oracle refuses.
-    fn rate(&mut self, step: u64, trial: &mut dyn FnMut(f64) -> Result<Params, Refused>, oracle: &mut dyn Oracle)
-    -> Result<Found, Refused>;
+    fn rate(
+        &mut self,
+        step: u64,
+        trial: &mut dyn FnMut(f64) -> Result<Params, Refused>,
+        oracle: &mut dyn Oracle,
+    ) -> Result<Found, Refused>;
 
     /// Everything it remembers.
     fn save(&self) -> State;

@@ -48,7 +48,12 @@ impl Descent for Sgd {
         Ok(self.asking.query(at, &Geometry::Identity))
     }
 
-    fn direction(&mut self, _: &Params, answer: Noisy<Params>, _: Gather<'_>) -> Result<Params, Refused> {
+    fn direction(
+        &mut self,
+        _: &Params,
+        answer: Noisy<Params>,
+        _: Gather<'_>,
+    ) -> Result<Params, Refused> {
         let momentum = self.config.momentum as f32;
         for (velocity, gradient) in self.velocity.iter_mut().zip(answer.value.iter()) {
             elementwise::update(velocity, gradient, |v, g| momentum.mul_add(v, g));
@@ -60,7 +65,12 @@ impl Descent for Sgd {
         forget(self.velocity.iter_mut(), |k| k, own);
     }
 
-    fn apply(&self, params: &mut Params, direction: &Params, rate: f64) -> Result<Vec<Note>, Refused> {
+    fn apply(
+        &self,
+        params: &mut Params,
+        direction: &Params,
+        rate: f64,
+    ) -> Result<Vec<Note>, Refused> {
         elementwise::step(params, direction, rate, self.config.weight_decay);
         Ok(Vec::new())
     }

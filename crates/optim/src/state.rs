@@ -47,7 +47,11 @@ impl State {
 
     /// Refuses the state of something else.
     pub(crate) fn is_of(&self, kind: &str) -> Result<(), Refused> {
-        if self.kind == kind { Ok(()) } else { Err(Refused::Query(format!("the state of {kind} expected, got that of {}", self.kind))) }
+        if self.kind == kind {
+            Ok(())
+        } else {
+            Err(Refused::Query(format!("the state of {kind} expected, got that of {}", self.kind)))
+        }
     }
 
     pub(crate) fn number(&self, name: &str) -> Result<f64, Refused> {
@@ -60,7 +64,10 @@ impl State {
         if (0.0..9e15).contains(&number) && number.fract() == 0.0 {
             return Ok(number as u64);
         }
-        Err(Refused::Query(format!("the state of {}: {name} must be a count, got {number}", self.kind)))
+        Err(Refused::Query(format!(
+            "the state of {}: {name} must be a count, got {number}",
+            self.kind
+        )))
     }
 
     /// Takes tensors out and puts them where others of the same shapes are.
@@ -68,10 +75,18 @@ impl State {
         let tensors = self.tensors.remove(name).ok_or_else(|| self.missing(name))?;
         // What is empty belongs to another process.
         let own = |into: &Array| !into.is_empty();
-        if tensors.len() != into.len() || tensors.iter().zip(into.iter()).any(|(a, b)| a.shape() != b.shape() && own(b)) {
-            return Err(Refused::Query(format!("the state of {}: {name} has other shapes than the parameters", self.kind)));
+        if tensors.len() != into.len()
+            || tensors.iter().zip(into.iter()).any(|(a, b)| a.shape() != b.shape() && own(b))
+        {
+            return Err(Refused::Query(format!(
+                "the state of {}: {name} has other shapes than the parameters",
+                self.kind
+            )));
         }
-        into.iter_mut().zip(tensors).filter(|(into, _)| own(into)).for_each(|(into, tensor)| *into = tensor);
+        into.iter_mut()
+            .zip(tensors)
+            .filter(|(into, _)| own(into))
+            .for_each(|(into, tensor)| *into = tensor);
         Ok(())
     }
 

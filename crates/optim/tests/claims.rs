@@ -7,8 +7,8 @@ use optim::macadam::{self, Deviation};
 use optim::newton_schulz::{Config, Scratch, orthogonalise};
 use optim::{Descent, Flat, HyFree, MacAdam, Muon, Optimizer, Probes, Sgd, muon, sgd, theory};
 use protocol::{
-    Announcement, Blocks, Bound, Clipping, Frame, Geometry, GradientQuery, LossQuery, Noisy, Oracle, Params, Positive, Refused, Role,
-    Trainable,
+    Announcement, Blocks, Bound, Clipping, Frame, Geometry, GradientQuery, LossQuery, Noisy,
+    Oracle, Params, Positive, Refused, Role, Trainable,
 };
 use tensor::Array;
 use tensor::matmul::{Threads, product};
@@ -28,7 +28,8 @@ fn norm(x: &[f64]) -> f64 {
     x.iter().map(|x| x * x).sum::<f64>().sqrt()
 }
 
-/// The bias of Q under noise, and what is left of it after the correction: an 8×12 matrix of norm 3, κ = 2, q = 5.
+/// The bias of Q under noise, and what is left of it after the correction: an 8×12 matrix of norm
+/// 3, κ = 2, q = 5.
 #[test]
 fn the_correction_takes_most_of_the_bias_off() {
     let (rows, cols) = (8, 12);
@@ -54,48 +55,73 @@ fn the_correction_takes_most_of_the_bias_off() {
             let (mut plain, mut corrected) = (vec![0.0; rows * cols], vec![0.0; rows * cols]);
             for sample in 0..samples {
                 let key = root.derive(1 + sample);
-                let (noise, probe) = (normal(rows, cols, &key.derive(0)), normal(rows, cols, &key.derive(1)));
-                // Noise and its mirror image: the leading error of the average is then of second order, like the bias itself.
+                let (noise, probe) =
+                    (normal(rows, cols, &key.derive(0)), normal(rows, cols, &key.derive(1)));
+                // Noise and its mirror image: the leading error of the average is then of second
+                // order, like the bias itself.
                 for sign in [rho, -rho] {
-                    let noisy: Vec<f32> = clean.iter().zip(noise.data()).map(|(h, e)| h + sign * e).collect();
-                    let at = |by: f32| noisy.iter().zip(probe.data()).map(|(m, u)| m + by * u).collect::<Vec<_>>();
+                    let noisy: Vec<f32> =
+                        clean.iter().zip(noise.data()).map(|(h, e)| h + sign * e).collect();
+                    let at = |by: f32| {
+                        noisy.iter().zip(probe.data()).map(|(m, u)| m + by * u).collect::<Vec<_>>()
+                    };
                     let (middle, above, below) = (q(&noisy), q(&at(rho)), q(&at(-rho)));
                     for i in 0..rows * cols {
                         let middle = f64::from(middle[i]);
                         plain[i] += middle;
-                        corrected[i] += 2.0 * middle - 0.5 * (f64::from(above[i]) + f64::from(below[i]));
+                        corrected[i] +=
+                            2.0 * middle - 0.5 * (f64::from(above[i]) + f64::from(below[i]));
                     }
                 }
             }
             let bias = |sum: &[f64]| {
-                let off: Vec<f64> = sum.iter().zip(&truth).map(|(sum, truth)| sum / (2.0 * samples as f64) - truth).collect();
+                let off: Vec<f64> = sum
+                    .iter()
+                    .zip(&truth)
+                    .map(|(sum, truth)| sum / (2.0 * samples as f64) - truth)
+                    .collect();
                 norm(&off) / norm(&truth) / matrices as f64
             };
             sums = (sums.0 + bias(&plain), sums.1 + bias(&corrected));
         }
         table.push(sums);
     }
-    // One matrix gave .022 → .0035, .085 → .020 and .25 → .14; others are better or worse conditioned.
-    for ((before, after), (low, high, left)) in table.iter().zip([(0.01, 0.06, 0.3), (0.05, 0.17, 0.45), (0.18, 0.4, 0.75)]) {
+    // One matrix gave .022 → .0035, .085 → .020 and .25 → .14; others are better or worse
+    // conditioned.
+    for ((before, after), (low, high, left)) in
+        table.iter().zip([(0.01, 0.06, 0.3), (0.05, 0.17, 0.45), (0.18, 0.4, 0.75)])
+    {
         assert!((low..high).contains(before) && *after < left * before, "{table:?}");
     }
-    // Second order before, fourth after: doubling the noise multiplies the one by about 4 and the other by more.
+    // Second order before, fourth after: doubling the noise multiplies the one by about 4 and the
+    // other by more.
     assert!(table[1].0 / table[0].0 < 4.5 && table[1].1 / table[0].1 > 4.5, "{table:?}");
 }
 
-/// The noise in the momentum: followed step by step it is s_t ρ_t, and simulated it is what is followed.
+/// The noise in the momentum: followed step by step it is s_t ρ_t, and simulated it is what is
+/// followed.
 #[test]
 fn the_momentum_carries_the_noise_that_is_declared() {
     let tensors = [Trainable { name: "w".into(), shape: vec![100, 100], role: Role::Hidden }];
     let noise = muon::Noise { clip: positive(1.0), sigma: positive(1.0), clipping: Clipping::Cut };
-    let config = muon::Config { momentum: 0.8, probes: 1, iteration: Config { steps: 1, ..Config::default() }, ..muon::Config::default() };
+    let config = muon::Config {
+        momentum: 0.8,
+        probes: 1,
+        iteration: Config { steps: 1, ..Config::default() },
+        ..muon::Config::default()
+    };
     let mut muon = Muon::new(config, noise, &tensors, Probes::from_seed(1)).unwrap();
     let params = Params::new(vec![Array::zeros([100, 100])]);
     let nu = 0.3;
     for t in 1..=12u64 {
         let mut value = normal(100, 100, &Key::from_seed(t));
         value.data_mut().iter_mut().for_each(|x| *x *= nu as f32);
-        muon.direction(&params, Noisy { value: Params::new(vec![value]), std: vec![nu] }, &mut |_| Ok(())).unwrap();
+        muon.direction(
+            &params,
+            Noisy { value: Params::new(vec![value]), std: vec![nu] },
+            &mut |_| Ok(()),
+        )
+        .unwrap();
         let state = muon.save();
         let followed = state.numbers["variance 0"];
         let total = (1.0 - 0.8f64.powi(t as i32)) / 0.2;
@@ -103,7 +129,10 @@ fn the_momentum_carries_the_noise_that_is_declared() {
         assert!((followed / formula - 1.0).abs() < 1e-9, "{t}: {followed} {formula}");
         let momentum = &state.tensors["momentum"][0];
         let seen = momentum.data().iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / 1e4;
-        assert!((seen / followed - 1.0).abs() < 5.5 * (2.0f64 / 1e4).sqrt(), "{t}: {seen} {followed}");
+        assert!(
+            (seen / followed - 1.0).abs() < 5.5 * (2.0f64 / 1e4).sqrt(),
+            "{t}: {seen} {followed}"
+        );
     }
 }
 
@@ -111,7 +140,9 @@ fn the_momentum_carries_the_noise_that_is_declared() {
 fn gauge(rank: usize, seed: u64) -> (Array, Array) {
     let (u, _, v) = tensor::linalg::svd(&normal(rank, rank, &Key::from_seed(seed))).unwrap();
     let made = |power: i32| {
-        let scaled = Array::from_fn([rank, rank], |i| u.data()[i] * (0.3 + 0.9 * (i % rank) as f32).powi(power));
+        let scaled = Array::from_fn([rank, rank], |i| {
+            u.data()[i] * (0.3 + 0.9 * (i % rank) as f32).powi(power)
+        });
         product(scaled.view(), v.view().t())
     };
     (made(1), made(-1))
@@ -139,36 +170,53 @@ fn tangent_coordinates_do_not_depend_on_the_factors() {
             let (a, b) = (normal(m, rank, &root.derive(0)), normal(n, rank, &root.derive(1)));
             let gradient = normal(m, n, &root.derive(2));
             let (r, inverse) = gauge(rank, seed + 50);
-            let seen = [(a.clone(), b.clone()), (product(a.view(), r.view()), product(b.view(), inverse.view()))].map(|(a, b)| {
-                let mut sum = vec![wide(&product(gradient.view(), b.view())), wide(&product(gradient.view().t(), a.view()))];
+            let seen = [
+                (a.clone(), b.clone()),
+                (product(a.view(), r.view()), product(b.view(), inverse.view())),
+            ]
+            .map(|(a, b)| {
+                let mut sum = vec![
+                    wide(&product(gradient.view(), b.view())),
+                    wide(&product(gradient.view().t(), a.view())),
+                ];
                 let frame = Frame::new(&Params::new(vec![a, b]), 0, 1).unwrap();
-                Geometry::Tangent { frames: vec![frame.clone()] }.encode_sum(&Blocks::flat(2), &[1.0], &mut sum);
+                Geometry::Tangent { frames: vec![frame.clone()] }.encode_sum(
+                    &Blocks::flat(2),
+                    &[1.0],
+                    &mut sum,
+                );
                 let narrow = |rows: usize, x: &[f64]| Array::from_fn([rows, rank], |i| x[i] as f32);
                 let length = norm(&sum.concat());
                 (length, dense(&frame, &narrow(m, &sum[0]), &narrow(n, &sum[1])))
             });
             assert!((seen[0].0 / seen[1].0 - 1.0).abs() < 1e-4, "{} {}", seen[0].0, seen[1].0);
-            assert!(seen[0].1.data().iter().zip(seen[1].1.data()).all(|(a, b)| (a - b).abs() < 1e-3));
+            assert!(
+                seen[0].1.data().iter().zip(seen[1].1.data()).all(|(a, b)| (a - b).abs() < 1e-3)
+            );
             // And it is an isometry.
             assert!((norm(&wide(&seen[0].1)) / seen[0].0 - 1.0).abs() < 1e-4);
         }
     }
 }
 
-/// The released noise, seen as a matrix, has the tangent projector as its covariance: no direction of the signal is without noise. Two factorings give the same.
+/// The released noise, seen as a matrix, has the tangent projector as its covariance: no direction
+/// of the signal is without noise. Two factorings give the same.
 #[test]
 fn the_noise_covers_the_tangent_space_and_nothing_else() {
     let (m, n, rank) = (4, 3, 2);
     let (a, b) = (normal(m, rank, &Key::from_seed(1)), normal(n, rank, &Key::from_seed(2)));
     let (r, inverse) = gauge(rank, 3);
-    for (a, b) in [(a.clone(), b.clone()), (product(a.view(), r.view()), product(b.view(), inverse.view()))] {
+    for (a, b) in
+        [(a.clone(), b.clone()), (product(a.view(), r.view()), product(b.view(), inverse.view()))]
+    {
         let frame = Frame::new(&Params::new(vec![a, b]), 0, 1).unwrap();
         let geometry = Geometry::Tangent { frames: vec![frame.clone()] };
         let samples = 40_000;
         let mut covariance = vec![0.0; m * n * m * n];
         for sample in 0..samples {
             let key = Key::from_seed(100 + sample);
-            let mut release = Params::new(vec![normal(m, rank, &key.derive(0)), normal(n, rank, &key.derive(1))]);
+            let mut release =
+                Params::new(vec![normal(m, rank, &key.derive(0)), normal(n, rank, &key.derive(1))]);
             geometry.decode(&mut release);
             let z = wide(&dense(&frame, &release[0], &release[1]));
             for i in 0..m * n {
@@ -179,16 +227,22 @@ fn the_noise_covers_the_tangent_space_and_nothing_else() {
         }
         // P = I − (I − Q_A Q_Aᵀ) ⊗ (I − Q_B Q_Bᵀ)
         let off = |basis: &Array, i: usize, j: usize| {
-            let inner: f32 = (0..rank).map(|l| basis.data()[i * rank + l] * basis.data()[j * rank + l]).sum();
+            let inner: f32 =
+                (0..rank).map(|l| basis.data()[i * rank + l] * basis.data()[j * rank + l]).sum();
             f64::from(u8::from(i == j)) - f64::from(inner)
         };
         let mut trace = 0.0;
         for i in 0..m * n {
             for j in 0..m * n {
-                let outside = off(&frame.left_basis, i / n, j / n) * off(&frame.right_basis, i % n, j % n);
+                let outside =
+                    off(&frame.left_basis, i / n, j / n) * off(&frame.right_basis, i % n, j % n);
                 let projector = f64::from(u8::from(i == j)) - outside;
                 // A covariance of unit normals is off by more than 5.5 √(2/n) once in 25 million.
-                assert!((covariance[i * m * n + j] - projector).abs() < 5.5 * (2.0 / samples as f64).sqrt(), "{i} {j}");
+                assert!(
+                    (covariance[i * m * n + j] - projector).abs()
+                        < 5.5 * (2.0 / samples as f64).sqrt(),
+                    "{i} {j}"
+                );
                 trace += if i == j { covariance[i * m * n + j] } else { 0.0 };
             }
         }
@@ -210,29 +264,44 @@ impl Oracle for Quadratic {
     }
 
     fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<Params>, Refused> {
-        let gradient = Array::from_fn([self.curvature.len()], |i| self.curvature[i] * (query.at[0].data()[i] - 1.0));
+        let gradient = Array::from_fn([self.curvature.len()], |i| {
+            self.curvature[i] * (query.at[0].data()[i] - 1.0)
+        });
         Ok(Noisy { value: Params::new(vec![gradient]), std: vec![0.0] })
     }
 
     fn loss(&mut self, query: &LossQuery<'_>) -> Result<Noisy<f64>, Refused> {
         assert!(self.left.take(query.bound.sigma));
         let part = |(&h, &x): (&f32, &f32)| 0.5 * f64::from(h) * (f64::from(x) - 1.0).powi(2);
-        Ok(Noisy { value: self.curvature.iter().zip(query.at[0].data()).map(part).sum(), std: vec![0.0] })
+        Ok(Noisy {
+            value: self.curvature.iter().zip(query.at[0].data()).map(part).sum(),
+            std: vec![0.0],
+        })
     }
 }
 
-/// Without noise the rate that is found is that of exact line search, for three points and for five, on the same lot or a fresh one.
+/// Without noise the rate that is found is that of exact line search, for three points and for
+/// five, on the same lot or a fresh one.
 #[test]
 fn hyfree_finds_the_exact_rate_of_a_quadratic() {
     for (points, lot) in [(Points::Three, ProbeLot::Same), (Points::Five, ProbeLot::Fresh)] {
         // All curvatures equal: the best rate is 1/4 at every point.
         let mut oracle = Quadratic { curvature: vec![4.0; 6], left: Announcement::default() };
         let params = Params::new(vec![Array::from_fn([6], |i| 50.0 + i as f32)]);
-        let config = hyfree::Config { start: positive(0.2), every: 1, points, lot, gate: 2.0, ..hyfree::Config::new(1.0).unwrap() };
+        let config = hyfree::Config {
+            start: positive(0.2),
+            every: 1,
+            points,
+            lot,
+            gate: 2.0,
+            ..hyfree::Config::new(1.0).unwrap()
+        };
         let flat = Flat { bound: Bound::new(1.0, 1.0).unwrap(), clipping: Clipping::Cut };
-        let descent = Sgd::new(sgd::Config { momentum: 0.0, weight_decay: 0.0 }, flat, &params).unwrap();
+        let descent =
+            Sgd::new(sgd::Config { momentum: 0.0, weight_decay: 0.0 }, flat, &params).unwrap();
         let mut optimizer = Optimizer::new(descent, HyFree::new(config));
-        // The rate moves a tenth of the way each time: 0.25 − 0.05 · 0.9^t. Each step takes a fresh start, so that there is always a slope.
+        // The rate moves a tenth of the way each time: 0.25 − 0.05 · 0.9^t. Each step takes a fresh
+        // start, so that there is always a slope.
         for t in 1..=60 {
             let mut fresh = params.clone();
             let rate = optimizer.step(&mut fresh, &mut oracle).unwrap().rate;
@@ -242,7 +311,8 @@ fn hyfree_finds_the_exact_rate_of_a_quadratic() {
     }
 }
 
-/// MacAdam with gradients that are independent normal numbers of variance 1 and mean 2: what the average of the squared deviations comes to.
+/// MacAdam with gradients that are independent normal numbers of variance 1 and mean 2: what the
+/// average of the squared deviations comes to.
 fn spread_of_macadam(deviation: Deviation, steps: u64) -> f64 {
     let count = 40_000;
     let params = Params::new(vec![Array::zeros([count])]);
@@ -262,7 +332,8 @@ fn spread_of_macadam(deviation: Deviation, steps: u64) -> f64 {
         let query = macadam.query(&params).unwrap();
         let Geometry::Affine { center, scale } = query.geometry else { panic!("affine") };
         let encode = |((z, m), b): ((&f32, &f32), &f32)| (2.0 + z - m) / b;
-        let encoded = value.data().iter().zip(center[0].data()).zip(scale[0].data()).map(encode).collect();
+        let encoded =
+            value.data().iter().zip(center[0].data()).zip(scale[0].data()).map(encode).collect();
         let value = Params::new(vec![Array::new([count], encoded).unwrap()]);
         macadam.direction(&params, Noisy { value, std: vec![0.0] }, &mut |_| Ok(())).unwrap();
     }
@@ -278,14 +349,19 @@ fn macadams_debiasing_is_exact_for_the_product() {
         let exact = spread_of_macadam(Deviation::Exact, steps) / kappa;
         assert!((exact - 1.0).abs() < 0.05, "{steps}: {exact}");
         let literal = spread_of_macadam(Deviation::Literal, steps) / kappa;
-        assert!(if steps == 2 { (0.4..0.6).contains(&literal) } else { literal < exact }, "{steps}: {literal}");
+        assert!(
+            if steps == 2 { (0.4..0.6).contains(&literal) } else { literal < exact },
+            "{steps}: {literal}"
+        );
     }
 }
 
-/// Where b comes to rest: with c_s = B at v^¼ (Σ v^½)^½ for per-example variances v, √B below that with c_s = 1.
+/// Where b comes to rest: with c_s = B at v^¼ (Σ v^½)^½ for per-example variances v, √B below that
+/// with c_s = 1.
 #[test]
 fn macadams_scale_has_the_right_fixed_point() {
-    // The noise that b itself amplifies must not drown the estimate of the variance: d σ²/B is small.
+    // The noise that b itself amplifies must not drown the estimate of the variance: d σ²/B is
+    // small.
     let (count, lot, sigma) = (400, 25.0, 0.1);
     let variances: Vec<f64> = (0..count).map(|i| if i % 2 == 0 { 1.0 } else { 9.0 }).collect();
     let total: f64 = variances.iter().map(|v| v.sqrt()).sum();
@@ -301,21 +377,37 @@ fn macadams_scale_has_the_right_fixed_point() {
         };
         let mut macadam = MacAdam::new(config, positive(sigma), &params).unwrap();
         for step in 0..1500u64 {
-            // The mean of a lot of unclipped gradients around 0, and the noise of the release in the encoded numbers.
-            let (data, noise) = (normal(1, count, &Key::from_seed(2 * step)), normal(1, count, &Key::from_seed(2 * step + 1)));
+            // The mean of a lot of unclipped gradients around 0, and the noise of the release in
+            // the encoded numbers.
+            let (data, noise) = (
+                normal(1, count, &Key::from_seed(2 * step)),
+                normal(1, count, &Key::from_seed(2 * step + 1)),
+            );
             let query = macadam.query(&params).unwrap();
             let Geometry::Affine { center, scale } = query.geometry else { panic!("affine") };
             let released = Array::from_fn([count], |i| {
                 let mean = (variances[i] / lot).sqrt() * f64::from(data.data()[i]);
-                ((mean - f64::from(center[0].data()[i])) / f64::from(scale[0].data()[i]) + sigma / lot * f64::from(noise.data()[i])) as f32
+                ((mean - f64::from(center[0].data()[i])) / f64::from(scale[0].data()[i])
+                    + sigma / lot * f64::from(noise.data()[i])) as f32
             });
-            macadam.direction(&params, Noisy { value: Params::new(vec![released]), std: vec![sigma / lot] }, &mut |_| Ok(())).unwrap();
+            macadam
+                .direction(
+                    &params,
+                    Noisy { value: Params::new(vec![released]), std: vec![sigma / lot] },
+                    &mut |_| Ok(()),
+                )
+                .unwrap();
         }
         let scale = &macadam.save().tensors["scale"][0];
         for (parity, variance) in [(0, 1.0f64), (1, 9.0)] {
-            let seen = scale.data().iter().skip(parity).step_by(2).map(|&b| f64::from(b)).sum::<f64>() / (count / 2) as f64;
+            let seen =
+                scale.data().iter().skip(parity).step_by(2).map(|&b| f64::from(b)).sum::<f64>()
+                    / (count / 2) as f64;
             let expected = repaired * variance.powf(0.25) * total.sqrt();
-            assert!((seen / expected - 1.0).abs() < 0.15, "c_s = {factor}, v = {variance}: {seen} {expected}");
+            assert!(
+                (seen / expected - 1.0).abs() < 0.15,
+                "c_s = {factor}, v = {variance}: {seen} {expected}"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Every optimizer against an independent transcription of its formulas: trajectories of 25 steps made by `python3 peers/golden_optim.py`, with the noise given.
+//! Every optimizer against an independent transcription of its formulas: trajectories of 25 steps
+//! made by `python3 peers/golden_optim.py`, with the noise given.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,9 +8,14 @@ use optim::hyfree::{self, Points, ProbeLot};
 use optim::macadam::Deviation;
 use optim::muon::{Group, ShapeScale};
 use optim::newton_schulz::{Normaliser, Polynomial};
-use optim::{Adam, Descent, Flat, Found, HyFree, MacAdam, Muon, Optimizer, Prism, Probes, Search, Sgd, State};
+use optim::{
+    Adam, Descent, Flat, Found, HyFree, MacAdam, Muon, Optimizer, Prism, Probes, Search, Sgd, State,
+};
 use optim::{adam, macadam, muon, newton_schulz, prism, sgd};
-use protocol::{Announcement, Bound, Clipping, GradientQuery, LossQuery, Noisy, Oracle, Params, Positive, Refused, Role, Trainable};
+use protocol::{
+    Announcement, Bound, Clipping, GradientQuery, LossQuery, Noisy, Oracle, Params, Positive,
+    Refused, Role, Trainable,
+};
 use serde_json::Value;
 use tensor::Array;
 
@@ -70,14 +76,19 @@ impl Case {
                 "factor_b" => Role::Right(pair[0]),
                 other => panic!("{other}"),
             };
-            Trainable { name: tensor["name"].as_str().unwrap().into(), shape: places(&tensor["shape"]), role }
+            Trainable {
+                name: tensor["name"].as_str().unwrap().into(),
+                shape: places(&tensor["shape"]),
+                role,
+            }
         };
         list(&self.all["tensors"]).iter().enumerate().map(of).collect()
     }
 
     fn params(&self, of: &Value) -> Params {
-        let tensor =
-            |(tensor, flat): (Trainable, &Value)| Array::new(tensor.shape, floats(flat).iter().map(|&x| x as f32).collect()).unwrap();
+        let tensor = |(tensor, flat): (Trainable, &Value)| {
+            Array::new(tensor.shape, floats(flat).iter().map(|&x| x as f32).collect()).unwrap()
+        };
         Params::new(self.tensors().into_iter().zip(list(of)).map(tensor).collect())
     }
 
@@ -87,7 +98,10 @@ impl Case {
             "automatic" => Clipping::Automatic { gamma: self.positive("automatic_gamma") },
             other => panic!("{other}"),
         };
-        Flat { bound: Bound { clip: self.positive("clip"), sigma: self.positive("sigma") }, clipping }
+        Flat {
+            bound: Bound { clip: self.positive("clip"), sigma: self.positive("sigma") },
+            clipping,
+        }
     }
 
     fn adam(&self) -> adam::Config {
@@ -95,11 +109,18 @@ impl Case {
             Some(floor) => Denominator::Corrected { floor: floor.as_f64().unwrap() },
             None => Denominator::Plain { epsilon: self.number("eps") },
         };
-        adam::Config { betas: (self.number("beta1"), self.number("beta2")), weight_decay: self.number("weight_decay"), denominator }
+        adam::Config {
+            betas: (self.number("beta1"), self.number("beta2")),
+            weight_decay: self.number("weight_decay"),
+            denominator,
+        }
     }
 
     fn sgd(&self) -> Sgd {
-        let config = sgd::Config { momentum: self.number("momentum"), weight_decay: self.number("weight_decay") };
+        let config = sgd::Config {
+            momentum: self.number("momentum"),
+            weight_decay: self.number("weight_decay"),
+        };
         Sgd::new(config, self.flat(), &self.params(&self.all["initial"])).unwrap()
     }
 
@@ -116,7 +137,11 @@ impl Case {
         };
         let config = muon::Config {
             momentum: self.number("momentum"),
-            iteration: newton_schulz::Config { polynomial, steps: self.number("iterations") as usize, normaliser },
+            iteration: newton_schulz::Config {
+                polynomial,
+                steps: self.number("iterations") as usize,
+                normaliser,
+            },
             probes: self.number("probes") as usize,
             scale: match self.text("shape_scale") {
                 "none" => ShapeScale::None,
@@ -134,7 +159,8 @@ impl Case {
             auxiliary_ratio: self.number("aux_ratio"),
         };
         let flat = self.flat();
-        let noise = muon::Noise { clip: flat.bound.clip, sigma: flat.bound.sigma, clipping: flat.clipping };
+        let noise =
+            muon::Noise { clip: flat.bound.clip, sigma: flat.bound.sigma, clipping: flat.clipping };
         let given = self.all["probes"].clone();
         let matrices = places(&self.all["debug"]["matrices"]);
         let probes = Probes::given(move |step, tensor, probe, out| {
@@ -151,7 +177,11 @@ impl Case {
             epsilon: self.number("gamma"),
             start: self.positive("clip_initial"),
             clips: (self.positive("clip_min"), self.positive("clip_max")),
-            deviation: if self.text("variance") == "exact" { Deviation::Exact } else { Deviation::Literal },
+            deviation: if self.text("variance") == "exact" {
+                Deviation::Exact
+            } else {
+                Deviation::Literal
+            },
             variance_scale: self.positive("variance_scale"),
         };
         MacAdam::new(config, self.positive("sigma"), &self.params(&self.all["initial"])).unwrap()
@@ -186,7 +216,14 @@ impl Case {
 
     /// Follows the trajectory; `reload` puts the state away and takes it out again in the middle.
     fn follow(&self, make: impl Fn() -> Optimizer) {
-        let mut oracle = Given25 { case: self, step: 0, asked: 0, probes: 0, lot: Vec::new(), left: Announcement::default() };
+        let mut oracle = Given25 {
+            case: self,
+            step: 0,
+            asked: 0,
+            probes: 0,
+            lot: Vec::new(),
+            left: Announcement::default(),
+        };
         let mut params = self.params(&self.all["initial"]);
         let mut optimizer = make();
         let rates = floats(&self.all["rates"]);
@@ -199,11 +236,23 @@ impl Case {
             }
             oracle.step = step;
             let done = optimizer.step(&mut params, &mut oracle).unwrap();
-            assert!((done.rate / rates[step] - 1.0).abs() < 1e-5, "{} step {step}: rate {} expected {}", self.name, done.rate, rates[step]);
+            assert!(
+                (done.rate / rates[step] - 1.0).abs() < 1e-5,
+                "{} step {step}: rate {} expected {}",
+                self.name,
+                done.rate,
+                rates[step]
+            );
             for (k, expected) in list(expected).iter().enumerate() {
-                for (i, (&got, expected)) in params[k].data().iter().zip(floats(expected)).enumerate() {
+                for (i, (&got, expected)) in
+                    params[k].data().iter().zip(floats(expected)).enumerate()
+                {
                     let error = (f64::from(got) - expected).abs();
-                    assert!(error < 1e-5, "{} step {step} tensor {k} number {i}: {got} expected {expected}", self.name);
+                    assert!(
+                        error < 1e-5,
+                        "{} step {step} tensor {k} number {i}: {got} expected {expected}",
+                        self.name
+                    );
                 }
             }
         }
@@ -214,7 +263,12 @@ impl Case {
 struct Given(Vec<f64>);
 
 impl Search for Given {
-    fn rate(&mut self, step: u64, _: &mut dyn FnMut(f64) -> Result<Params, Refused>, _: &mut dyn Oracle) -> Result<Found, Refused> {
+    fn rate(
+        &mut self,
+        step: u64,
+        _: &mut dyn FnMut(f64) -> Result<Params, Refused>,
+        _: &mut dyn Oracle,
+    ) -> Result<Found, Refused> {
         Ok(Found { rate: self.0[step as usize], notes: Vec::new() })
     }
 
@@ -242,11 +296,20 @@ struct Given25<'a> {
 impl Given25<'_> {
     /// Half of Σ s (θ − target)² of one example, and its gradient, by tensor.
     fn example(&self, at: &Params, example: usize) -> (f64, Vec<Vec<f64>>) {
-        let mut gradients: Vec<Vec<f64>> = at.iter().map(|tensor| vec![0.0; tensor.len()]).collect();
+        let mut gradients: Vec<Vec<f64>> =
+            at.iter().map(|tensor| vec![0.0; tensor.len()]).collect();
         let mut loss = 0.0;
         for (u, unit) in self.case.units().iter().enumerate() {
-            let (curvature, target) = (floats(&self.case.all["curvature"][u]), floats(&self.case.all["targets"][example][u]));
-            let of = |i: usize, theta: f64| (curvature[i] * (theta - target[i]), 0.5 * curvature[i] * (theta - target[i]).powi(2));
+            let (curvature, target) = (
+                floats(&self.case.all["curvature"][u]),
+                floats(&self.case.all["targets"][example][u]),
+            );
+            let of = |i: usize, theta: f64| {
+                (
+                    curvature[i] * (theta - target[i]),
+                    0.5 * curvature[i] * (theta - target[i]).powi(2),
+                )
+            };
             if let [a, b] = unit[..] {
                 let (m, n, rank) = (at[a].rows(), at[b].rows(), at[a].cols());
                 let get = |k: usize, i: usize, l: usize| f64::from(at[k].data()[i * rank + l]);
@@ -289,13 +352,19 @@ impl Oracle for Given25<'_> {
         self.asked += 1;
         let (blocks, bounds) = (query.blocks, query.bounds);
         assert!(bounds.iter().all(|bound| self.left.take(bound.sigma)), "announced");
-        let mut sum: Vec<Vec<f64>> = query.at.iter().map(|tensor| vec![0.0; tensor.len()]).collect();
+        let mut sum: Vec<Vec<f64>> =
+            query.at.iter().map(|tensor| vec![0.0; tensor.len()]).collect();
         for &example in &self.lot {
             let (_, mut encoded) = self.example(query.at, example);
             query.geometry.encode_sum(blocks, &vec![1.0; blocks.count()], &mut encoded);
             for (block, bound) in bounds.iter().enumerate() {
                 let mine = |k: &usize| blocks.of(*k) == block;
-                let norm = (0..encoded.len()).filter(mine).flat_map(|k| &encoded[k]).map(|x| x * x).sum::<f64>().sqrt();
+                let norm = (0..encoded.len())
+                    .filter(mine)
+                    .flat_map(|k| &encoded[k])
+                    .map(|x| x * x)
+                    .sum::<f64>()
+                    .sqrt();
                 let factor = query.clipping.factor(norm, bound.clip.get());
                 for k in (0..encoded.len()).filter(mine) {
                     sum[k].iter_mut().zip(&encoded[k]).for_each(|(sum, x)| *sum += factor * x);
@@ -307,7 +376,9 @@ impl Oracle for Given25<'_> {
         let tensors = sum.iter().enumerate().map(|(k, sum)| {
             let bound = bounds[blocks.of(k)];
             let noise = floats(&noise[k]);
-            Array::from_fn(query.at[k].shape(), |i| ((sum[i] + bound.sigma.get() * bound.clip.get() * noise[i]) / batch) as f32)
+            Array::from_fn(query.at[k].shape(), |i| {
+                ((sum[i] + bound.sigma.get() * bound.clip.get() * noise[i]) / batch) as f32
+            })
         });
         let answer = Params::new(tensors.collect());
         let mut released = answer.clone();
@@ -316,10 +387,18 @@ impl Oracle for Given25<'_> {
         }
         for (k, expected) in list(&self.case.all["released"][self.step]).iter().enumerate() {
             for (&got, expected) in released[k].data().iter().zip(floats(expected)) {
-                assert!((f64::from(got) - expected).abs() < 1e-4, "{} step {} release {k}: {got} {expected}", self.case.name, self.step);
+                assert!(
+                    (f64::from(got) - expected).abs() < 1e-4,
+                    "{} step {} release {k}: {got} {expected}",
+                    self.case.name,
+                    self.step
+                );
             }
         }
-        Ok(Noisy { value: answer, std: bounds.iter().map(|b| b.sigma.get() * b.clip.get() / batch).collect() })
+        Ok(Noisy {
+            value: answer,
+            std: bounds.iter().map(|b| b.sigma.get() * b.clip.get() / batch).collect(),
+        })
     }
 
     fn loss(&mut self, query: &LossQuery<'_>) -> Result<Noisy<f64>, Refused> {
@@ -328,14 +407,26 @@ impl Oracle for Given25<'_> {
         let noise = floats(&self.case.all["loss_noise"][self.probes]);
         // The releases of a probe, counted by what is left of its announcement.
         let points = self.case.number("points") as u64;
-        let left = self.left.sigmas().iter().find(|(sigma, _)| *sigma == query.bound.sigma).map_or(0, |&(_, count)| count);
+        let left = self
+            .left
+            .sigmas()
+            .iter()
+            .find(|(sigma, _)| *sigma == query.bound.sigma)
+            .map_or(0, |&(_, count)| count);
         let point = (points - 1 - left) as usize;
-        let sum: f64 = self.lot.iter().map(|&example| self.example(query.at, example).0.clamp(-clip, clip)).sum();
+        let sum: f64 = self
+            .lot
+            .iter()
+            .map(|&example| self.example(query.at, example).0.clamp(-clip, clip))
+            .sum();
         let deviation = query.bound.sigma.get() * clip;
         if left == 0 {
             self.probes += 1;
         }
-        Ok(Noisy { value: (sum + deviation * noise[point]) / self.case.batch(), std: vec![deviation / self.case.batch()] })
+        Ok(Noisy {
+            value: (sum + deviation * noise[point]) / self.case.batch(),
+            std: vec![deviation / self.case.batch()],
+        })
     }
 }
 
@@ -368,7 +459,16 @@ fn adam_follows() {
 
 #[test]
 fn muon_follows() {
-    for name in ["muon-k1", "muon-k2", "muon-k3", "muon-quintic", "muon-max1", "muon-scaled", "muon-scaled-02", "muon-k2-all"] {
+    for name in [
+        "muon-k1",
+        "muon-k2",
+        "muon-k3",
+        "muon-quintic",
+        "muon-max1",
+        "muon-scaled",
+        "muon-scaled-02",
+        "muon-k2-all",
+    ] {
         follows(name, with_rates(Case::muon));
     }
 }

@@ -18,7 +18,8 @@ impl Blocks {
         Self { of: (0..tensors).collect(), count: tensors }
     }
 
-    /// The block of each tensor, by number. Blocks are numbered from 0 without gaps: a block that holds nothing would be paid for and tell nothing.
+    /// The block of each tensor, by number. Blocks are numbered from 0 without gaps: a block that
+    /// holds nothing would be paid for and tell nothing.
     pub fn new(of: Vec<usize>) -> Option<Self> {
         let count = of.iter().max().map_or(0, |most| most + 1);
         let mut seen = vec![false; count.min(of.len())];
@@ -52,6 +53,9 @@ mod tests {
         assert!(Blocks::new(vec![0, 2]).is_none());
         assert!(Blocks::new(vec![1]).is_none());
         assert!(Blocks::new(vec![usize::MAX - 1]).is_none());
-        assert_eq!(Blocks::new(Vec::new()), Some(Blocks::flat(0)).map(|b| Blocks { count: 0, ..b }));
+        assert_eq!(
+            Blocks::new(Vec::new()),
+            Some(Blocks::flat(0)).map(|b| Blocks { count: 0, ..b })
+        );
     }
 }

@@ -4,28 +4,45 @@ use crate::{Blocks, Frame, Geometry, Params, Refused};
 use tensor::Array;
 use tensor::matmul::product;
 
-/// How far a frame may be from what its parameters say. Rounding in f32 stays well below it, at the worst condition that [`Frame::new`] takes.
+/// How far a frame may be from what its parameters say. Rounding in f32 stays well below it, at the
+/// worst condition that [`Frame::new`] takes.
 const NEAR: f32 = 1e-3;
 
 impl Geometry {
-    /// Refuses what does not fit. `pairs` are the low-rank pairs of the model, the only ones that have a tangent space.
+    /// Refuses what does not fit. `pairs` are the low-rank pairs of the model, the only ones that
+    /// have a tangent space.
     ///
     /// # Errors
     /// What does not fit.
-    pub fn check(&self, blocks: &Blocks, at: &Params, pairs: &[(usize, usize)]) -> Result<(), Refused> {
+    pub fn check(
+        &self,
+        blocks: &Blocks,
+        at: &Params,
+        pairs: &[(usize, usize)],
+    ) -> Result<(), Refused> {
         let refuse = |what: String| Err(Refused::Query(what));
         if blocks.tensors() != at.len() {
-            return refuse(format!("blocks of {} tensors for {} parameters", blocks.tensors(), at.len()));
+            return refuse(format!(
+                "blocks of {} tensors for {} parameters",
+                blocks.tensors(),
+                at.len()
+            ));
         }
         match self {
             Geometry::Identity => Ok(()),
             Geometry::Affine { center, scale } => {
-                let same = |other: &Params| other.len() == at.len() && other.iter().zip(at.iter()).all(|(a, b)| a.shape() == b.shape());
+                let same = |other: &Params| {
+                    other.len() == at.len()
+                        && other.iter().zip(at.iter()).all(|(a, b)| a.shape() == b.shape())
+                };
                 if !same(center) || !same(scale) {
                     return refuse("center and scale of other shapes than the parameters".into());
                 }
                 // Tests for the good case: NaN fails.
-                if !scale.iter().all(|tensor| tensor.data().iter().all(|&s| s > 0.0 && s.is_finite())) {
+                if !scale
+                    .iter()
+                    .all(|tensor| tensor.data().iter().all(|&s| s > 0.0 && s.is_finite()))
+                {
                     return refuse("a scale that is not positive".into());
                 }
                 if !center.iter().all(|tensor| tensor.data().iter().all(|c| c.is_finite())) {
@@ -37,9 +54,12 @@ impl Geometry {
                 let mut seen = vec![false; at.len()];
                 for frame in frames {
                     let (left, right) = (frame.left, frame.right);
-                    // The norm of a pair is taken when its left factor's traces are complete: only in a pair of the model are the right one's complete then.
+                    // The norm of a pair is taken when its left factor's traces are complete: only
+                    // in a pair of the model are the right one's complete then.
                     if !pairs.contains(&(left, right)) || std::mem::replace(&mut seen[left], true) {
-                        return refuse(format!("({left}, {right}) is not a low-rank pair of the model, or comes twice"));
+                        return refuse(format!(
+                            "({left}, {right}) is not a low-rank pair of the model, or comes twice"
+                        ));
                     }
                     let rank = at[left].cols();
                     let square = [rank, rank];
@@ -49,12 +69,16 @@ impl Geometry {
                         && frame.left_inverse.shape() == square
                         && frame.right_inverse.shape() == square;
                     if !fits {
-                        return refuse(format!("the frame of the pair ({left}, {right}) has other sides"));
+                        return refuse(format!(
+                            "the frame of the pair ({left}, {right}) has other sides"
+                        ));
                     }
                     if !belongs(&frame.left_basis, &frame.left_inverse, &at[left])
                         || !belongs(&frame.right_basis, &frame.right_inverse, &at[right])
                     {
-                        return refuse(format!("the frame of the pair ({left}, {right}) is not that of its factors"));
+                        return refuse(format!(
+                            "the frame of the pair ({left}, {right}) is not that of its factors"
+                        ));
                     }
                     if blocks.of(left) != blocks.of(right) {
                         return refuse(format!("the pair ({left}, {right}) must be in one block"));
@@ -65,7 +89,8 @@ impl Geometry {
         }
     }
 
-    /// Refuses frames that are not exactly those of the parameters: what a curator asks, since the bound of a sum rests on them.
+    /// Refuses frames that are not exactly those of the parameters: what a curator asks, since the
+    /// bound of a sum rests on them.
     ///
     /// # Errors
     /// Which one is not.
@@ -73,7 +98,10 @@ impl Geometry {
         let Self::Tangent { frames } = self else { return Ok(()) };
         frames.iter().try_for_each(|frame| match Frame::new(at, frame.left, frame.right) {
             Ok(own) if own == *frame => Ok(()),
-            _ => Err(Refused::Query(format!("the frame of the pair ({}, {}) is not that of its factors", frame.left, frame.right))),
+            _ => Err(Refused::Query(format!(
+                "the frame of the pair ({}, {}) is not that of its factors",
+                frame.left, frame.right
+            ))),
         })
     }
 }
@@ -85,6 +113,10 @@ fn belongs(basis: &Array, inverse: &Array, factor: &Array) -> bool {
     let made = product(factor.view(), inverse.view());
     // Tests for the good case: NaN fails.
     let near = |a: f32, b: f32| (a - b).abs() < NEAR;
-    inner.data().iter().enumerate().all(|(i, &x)| near(x, if i % (rank + 1) == 0 { 1.0 } else { 0.0 }))
+    inner
+        .data()
+        .iter()
+        .enumerate()
+        .all(|(i, &x)| near(x, if i % (rank + 1) == 0 { 1.0 } else { 0.0 }))
         && made.data().iter().zip(basis.data()).all(|(&a, &b)| near(a, b))
 }

@@ -1,7 +1,8 @@
 //! Coordinates in which a per-example gradient is clipped.
 //!
-//! Encode a gradient into coordinates, clip there in L2, sum, add isotropic noise, decode: the clip bound is the sensitivity whatever the encoding. All
-//! encodings here are affine, so the sum of encoded gradients is the encoding of the sum, and an engine needs only the norms.
+//! Encode a gradient into coordinates, clip there in L2, sum, add isotropic noise, decode: the clip
+//! bound is the sensitivity whatever the encoding. All encodings here are affine, so the sum of
+//! encoded gradients is the encoding of the sum, and an engine needs only the norms.
 
 use crate::{Blocks, Params};
 use tensor::{Array, Error, linalg};
@@ -18,17 +19,20 @@ pub enum Geometry {
         /// What is divided by; every number is positive.
         scale: Params,
     },
-    /// Pairs of low-rank factors in the tangent space of their product; all other tensors as they are.
+    /// Pairs of low-rank factors in the tangent space of their product; all other tensors as they
+    /// are.
     Tangent {
         /// The pairs.
         frames: Vec<Frame>,
     },
 }
 
-/// The tangent space of the matrices of rank r at Z = A Bᵀ, seen from the gradients by A (m×r) and B (n×r).
+/// The tangent space of the matrices of rank r at Z = A Bᵀ, seen from the gradients by A (m×r) and
+/// B (n×r).
 ///
-/// With thin factorisations A = Q_A R_A and B = Q_B R_B the coordinates are X = gA R_B⁻¹ and Y⊥ = (I − Q_B Q_Bᵀ) gB R_A⁻¹: an isometry of the tangent
-/// space, ‖P(G)‖² = ‖X‖² + ‖Y⊥‖². They do not change when (A, B) is replaced by (A R, B R⁻ᵀ).
+/// With thin factorisations A = Q_A R_A and B = Q_B R_B the coordinates are X = gA R_B⁻¹ and Y⊥ =
+/// (I − Q_B Q_Bᵀ) gB R_A⁻¹: an isometry of the tangent space, ‖P(G)‖² = ‖X‖² + ‖Y⊥‖². They do not
+/// change when (A, B) is replaced by (A R, B R⁻ᵀ).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
     /// Which tensor A is.
@@ -46,7 +50,8 @@ pub struct Frame {
 }
 
 impl Geometry {
-    /// Turns Σ c g, the weighted sum of gradients, into the weighted sum of encoded gradients, Σ c x. `taken` is Σ c of each block.
+    /// Turns Σ c g, the weighted sum of gradients, into the weighted sum of encoded gradients, Σ c
+    /// x. `taken` is Σ c of each block.
     ///
     /// In f64: an affine encoding subtracts numbers that are nearly equal.
     pub fn encode_sum(&self, blocks: &Blocks, taken: &[f64], sum: &mut [Vec<f64>]) {
@@ -55,7 +60,9 @@ impl Geometry {
             Self::Affine { center, scale } => {
                 for (k, sum) in sum.iter_mut().enumerate() {
                     let taken = taken[blocks.of(k)];
-                    for ((x, &center), &scale) in sum.iter_mut().zip(center[k].data()).zip(scale[k].data()) {
+                    for ((x, &center), &scale) in
+                        sum.iter_mut().zip(center[k].data()).zip(scale[k].data())
+                    {
                         *x = (*x - taken * f64::from(center)) / f64::from(scale);
                     }
                 }
@@ -70,23 +77,31 @@ impl Geometry {
         }
     }
 
-    /// Turns a release in these coordinates into an estimate of the mean gradient: b ⊙ w + m for an affine encoding. Coordinates of a tangent space stay what they
-    /// are, only that noise which points out of it is taken off.
+    /// Turns a release in these coordinates into an estimate of the mean gradient: b ⊙ w + m for an
+    /// affine encoding. Coordinates of a tangent space stay what they are, only that noise which
+    /// points out of it is taken off.
     pub fn decode(&self, release: &mut Params) {
         match self {
             Self::Identity => {}
             Self::Affine { center, scale } => {
                 for (k, release) in release.iter_mut().enumerate() {
-                    for ((x, &center), &scale) in release.data_mut().iter_mut().zip(center[k].data()).zip(scale[k].data()) {
+                    for ((x, &center), &scale) in
+                        release.data_mut().iter_mut().zip(center[k].data()).zip(scale[k].data())
+                    {
                         *x = scale.mul_add(*x, center);
                     }
                 }
             }
             Self::Tangent { frames } => {
                 for frame in frames {
-                    let mut wide: Vec<f64> = release[frame.right].data().iter().map(|&x| f64::from(x)).collect();
+                    let mut wide: Vec<f64> =
+                        release[frame.right].data().iter().map(|&x| f64::from(x)).collect();
                     off(&mut wide, &frame.right_basis);
-                    release[frame.right].data_mut().iter_mut().zip(wide).for_each(|(x, wide)| *x = wide as f32);
+                    release[frame.right]
+                        .data_mut()
+                        .iter_mut()
+                        .zip(wide)
+                        .for_each(|(x, wide)| *x = wide as f32);
                 }
             }
         }
@@ -122,14 +137,16 @@ fn off(y: &mut [f64], q: &Array) {
     }
 }
 
-/// The least (s_min/s_max)² of a factor's singular values. Below it the inverses are mostly rounding.
+/// The least (s_min/s_max)² of a factor's singular values. Below it the inverses are mostly
+/// rounding.
 const CONDITION: f64 = 1e-6;
 
 impl Frame {
     /// The frame at the factors `params[left]` and `params[right]`.
     ///
     /// # Errors
-    /// If a factor has not full column rank, or nearly not: (s_min/s_max)² ≤ 1e-6 of its singular values; or if it is not finite.
+    /// If a factor has not full column rank, or nearly not: (s_min/s_max)² ≤ 1e-6 of its singular
+    /// values; or if it is not finite.
     pub fn new(params: &Params, left: usize, right: usize) -> Result<Self, Error> {
         let (left_basis, left_inverse) = factorise(&params[left])?;
         let (right_basis, right_inverse) = factorise(&params[right])?;
@@ -145,7 +162,10 @@ fn factorise(factor: &Array) -> Result<(Array, Array), Error> {
     }
     let (basis, triangle) = linalg::thin_qr(factor)?;
     let (_, values, _) = linalg::svd(&triangle)?;
-    let sizes = values.first().zip(values.last()).map(|(&max, &min)| (f64::from(min) / f64::from(max)).powi(2));
+    let sizes = values
+        .first()
+        .zip(values.last())
+        .map(|(&max, &min)| (f64::from(min) / f64::from(max)).powi(2));
     // Tests for the good case: 0/0 fails.
     if !sizes.is_none_or(|square| square > CONDITION) {
         return Err(refusal);
@@ -164,16 +184,31 @@ mod tests {
     #[test]
     fn a_frame_needs_full_rank() {
         let good = || numbers([6, 2], |i, j| (3.0 * i + 7.0 * j + 1.0).sin());
-        let nearly = |apart: f32| numbers([8, 2], |i, j| (2.0 * i + 1.0).sin() + apart * j * (5.0 * i).cos());
+        let nearly = |apart: f32| {
+            numbers([8, 2], |i, j| (2.0 * i + 1.0).sin() + apart * j * (5.0 * i).cos())
+        };
         let refused = |bad: Array| {
             let params = Params::new(vec![good(), bad]);
-            [Frame::new(&params, 0, 1), Frame::new(&params, 1, 0)].iter().all(|frame| matches!(frame, Err(Error::Rank { .. })))
+            [Frame::new(&params, 0, 1), Frame::new(&params, 1, 0)]
+                .iter()
+                .all(|frame| matches!(frame, Err(Error::Rank { .. })))
         };
         assert!(Frame::new(&Params::new(vec![good(), nearly(0.1)]), 0, 1).is_ok());
-        assert!(refused(nearly(0.0)) && refused(nearly(1e-7)) && refused(nearly(5e-4)), "columns that are nearly the same");
-        assert!(refused(numbers([8, 2], |i, j| 1e-4f32.powf(j) * (3.0 * i + 7.0 * j + 1.0).sin())), "columns of very different size");
+        assert!(
+            refused(nearly(0.0)) && refused(nearly(1e-7)) && refused(nearly(5e-4)),
+            "columns that are nearly the same"
+        );
+        assert!(
+            refused(numbers([8, 2], |i, j| 1e-4f32.powf(j) * (3.0 * i + 7.0 * j + 1.0).sin())),
+            "columns of very different size"
+        );
         assert!(refused(Array::zeros([8, 2])));
-        assert!(refused(numbers([2, 3], |i, j| (3.0 * i + 7.0 * j + 1.0).sin())), "more columns than rows");
-        assert!(Frame::new(&Params::new(vec![good(), numbers([8, 2], |_, _| f32::NAN)]), 0, 1).is_err());
+        assert!(
+            refused(numbers([2, 3], |i, j| (3.0 * i + 7.0 * j + 1.0).sin())),
+            "more columns than rows"
+        );
+        assert!(
+            Frame::new(&Params::new(vec![good(), numbers([8, 2], |_, _| f32::NAN)]), 0, 1).is_err()
+        );
     }
 }

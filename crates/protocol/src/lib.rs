@@ -1,4 +1,5 @@
-//! What may be asked of private data and what comes back: the public language between analyst and curator.
+//! What may be asked of private data and what comes back: the public language between analyst and
+//! curator.
 
 #![forbid(unsafe_code)]
 

@@ -16,7 +16,9 @@ impl Positive {
         if value > 0.0 && value < f64::INFINITY {
             Ok(Self(value))
         } else {
-            Err(Refused::Query(format!("{what}: a finite number greater than 0 expected, got {value}")))
+            Err(Refused::Query(format!(
+                "{what}: a finite number greater than 0 expected, got {value}"
+            )))
         }
     }
 

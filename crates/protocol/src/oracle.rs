@@ -4,13 +4,15 @@ use crate::{Announcement, GradientQuery, LossQuery, Params};
 
 /// Answers questions about private data.
 pub trait Oracle {
-    /// Draws a new lot, from which what is announced may be asked. All of it is paid for now; what is not asked is not refunded.
+    /// Draws a new lot, from which what is announced may be asked. All of it is paid for now; what
+    /// is not asked is not refunded.
     ///
     /// # Errors
     /// If it cannot be afforded. Then nothing has been computed.
     fn draw(&mut self, announced: &Announcement) -> Result<(), Refused>;
 
-    /// The clipped and noisy mean gradient of the lot, in the coordinates of the query's geometry; one standard deviation for each block.
+    /// The clipped and noisy mean gradient of the lot, in the coordinates of the query's geometry;
+    /// one standard deviation for each block.
     ///
     /// # Errors
     /// If it was not announced, or does not fit the model.
@@ -22,7 +24,9 @@ pub trait Oracle {
     /// If it was not announced, or does not fit the model.
     fn loss(&mut self, query: &LossQuery<'_>) -> Result<Noisy<f64>, Refused>;
 
-    /// Where several processes ask together, each is answered and works on tensors of its own, and the others' are empty. This makes whole, on all of them, what each has made of its own tensors.
+    /// Where several processes ask together, each is answered and works on tensors of its own, and
+    /// the others' are empty. This makes whole, on all of them, what each has made of its own
+    /// tensors.
     ///
     /// # Errors
     /// If a process is gone.
@@ -41,7 +45,8 @@ pub struct Noisy<T> {
     pub std: Vec<f64>,
 }
 
-/// Why a question was not answered. It is a value, and public: an oracle's refusals do not depend on records.
+/// Why a question was not answered. It is a value, and public: an oracle's refusals do not depend
+/// on records.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Refused {
     /// The promise would be broken.

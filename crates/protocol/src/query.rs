@@ -17,16 +17,22 @@ impl Bound {
     /// # Errors
     /// If one of them is not a finite number greater than 0.
     pub fn new(clip: f64, sigma: f64) -> Result<Self, Refused> {
-        Ok(Self { clip: Positive::new("the clip bound", clip)?, sigma: Positive::new("the noise multiplier", sigma)? })
+        Ok(Self {
+            clip: Positive::new("the clip bound", clip)?,
+            sigma: Positive::new("the noise multiplier", sigma)?,
+        })
     }
 
-    /// Bounds of several blocks that together cost what one block with multiplier `sigma` costs: σ_k = σ √(Σ w) / √w_k, so that Σ 1/σ_k² = 1/σ².
+    /// Bounds of several blocks that together cost what one block with multiplier `sigma` costs:
+    /// σ_k = σ √(Σ w) / √w_k, so that Σ 1/σ_k² = 1/σ².
     ///
     /// # Errors
     /// If a share is too small for a number.
     pub fn shared(sigma: Positive, blocks: &[(Positive, Positive)]) -> Result<Vec<Self>, Refused> {
         let total: f64 = blocks.iter().map(|(_, weight)| weight.get()).sum();
-        let of = |&(clip, weight): &(Positive, Positive)| Self::new(clip.get(), sigma.get() * (total / weight.get()).sqrt());
+        let of = |&(clip, weight): &(Positive, Positive)| {
+            Self::new(clip.get(), sigma.get() * (total / weight.get()).sqrt())
+        };
         blocks.iter().map(of).collect()
     }
 }
@@ -37,7 +43,8 @@ pub enum Clipping {
     /// x · min(1, C/‖x‖)
     #[default]
     Cut,
-    /// x · C/(‖x‖ + γ): every example is scaled to about the bound (Bu et al. 2023, automatic clipping).
+    /// x · C/(‖x‖ + γ): every example is scaled to about the bound (Bu et al. 2023, automatic
+    /// clipping).
     Automatic {
         /// γ
         gamma: Positive,
@@ -45,7 +52,8 @@ pub enum Clipping {
 }
 
 impl Clipping {
-    /// What an encoded gradient of this norm is multiplied by. Zero if the norm is not a number: such an example contributes nothing.
+    /// What an encoded gradient of this norm is multiplied by. Zero if the norm is not a number:
+    /// such an example contributes nothing.
     ///
     /// # Claim
     /// factor · norm ≤ clip for every norm ≥ 0.
@@ -60,7 +68,8 @@ impl Clipping {
     }
 }
 
-/// Asks for the sum of the clipped gradients of a lot, with noise, divided by the public lot size, in the coordinates of the geometry.
+/// Asks for the sum of the clipped gradients of a lot, with noise, divided by the public lot size,
+/// in the coordinates of the geometry.
 #[derive(Clone, Copy, Debug)]
 pub struct GradientQuery<'a> {
     /// The parameters at which the gradients are taken.
@@ -75,7 +84,8 @@ pub struct GradientQuery<'a> {
     pub clipping: Clipping,
 }
 
-/// Asks for the sum of the losses of a lot, each clipped to ±C, with noise, divided by the public lot size.
+/// Asks for the sum of the losses of a lot, each clipped to ±C, with noise, divided by the public
+/// lot size.
 #[derive(Clone, Copy, Debug)]
 pub struct LossQuery<'a> {
     /// The parameters at which the losses are taken.
@@ -84,7 +94,8 @@ pub struct LossQuery<'a> {
     pub bound: Bound,
 }
 
-/// What will be asked of a lot, so that it can be paid for before anything is computed: the multiplier of every release.
+/// What will be asked of a lot, so that it can be paid for before anything is computed: the
+/// multiplier of every release.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Announcement {
     sigmas: Vec<(Positive, u64)>,
@@ -139,12 +150,18 @@ mod tests {
         for clipping in [Clipping::Cut, automatic] {
             for norm in [0.0, 1e-300, 0.5, 1.0, 1.0 + 1e-15, 7.0, 1e300, f64::MAX] {
                 for clip in [1e-300, 0.1, 1.0, 1e300] {
-                    assert!(clipping.factor(norm, clip) * norm <= clip * (1.0 + 1e-15), "{clipping:?} {norm} {clip}");
+                    assert!(
+                        clipping.factor(norm, clip) * norm <= clip * (1.0 + 1e-15),
+                        "{clipping:?} {norm} {clip}"
+                    );
                 }
             }
             for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
                 let factor = clipping.factor(bad, 1.0);
-                assert!(factor == 0.0 || bad == f64::NEG_INFINITY && factor <= 1.0, "{clipping:?} {bad}: {factor}");
+                assert!(
+                    factor == 0.0 || bad == f64::NEG_INFINITY && factor <= 1.0,
+                    "{clipping:?} {bad}: {factor}"
+                );
             }
         }
         assert_eq!(Clipping::Cut.factor(0.0, 1.0), 1.0);
@@ -153,23 +170,40 @@ mod tests {
 
     #[test]
     fn shared_bounds_cost_what_one_costs() {
-        let bounds =
-            Bound::shared(positive(0.7), &[(positive(1.0), positive(1.0)), (positive(0.1), positive(3.0)), (positive(5.0), positive(0.5))])
-                .unwrap();
+        let bounds = Bound::shared(
+            positive(0.7),
+            &[
+                (positive(1.0), positive(1.0)),
+                (positive(0.1), positive(3.0)),
+                (positive(5.0), positive(0.5)),
+            ],
+        )
+        .unwrap();
         let precision: f64 = bounds.iter().map(|b| b.sigma.get().powi(-2)).sum();
         assert!((precision * 0.7 * 0.7 - 1.0).abs() < 1e-12);
         // 49 equal blocks at a total of 0.7189: seven times that each.
         let equal = Bound::shared(positive(0.7189), &[(positive(0.1), positive(1.0)); 49]).unwrap();
         assert!((equal[48].sigma.get() - 5.0323).abs() < 1e-4);
-        assert!(Bound::shared(positive(1.0), &[(positive(1.0), positive(1e-300)), (positive(1.0), positive(1e300))]).is_err());
+        assert!(
+            Bound::shared(
+                positive(1.0),
+                &[(positive(1.0), positive(1e-300)), (positive(1.0), positive(1e300))]
+            )
+            .is_err()
+        );
     }
 
     #[test]
     fn announcements_are_used_up() {
         let bound = Bound::new(1.0, 2.0).unwrap();
-        let mut announced = Announcement::gradient(&[bound, bound]).and(positive(5.0), 3).and(positive(7.0), 0);
+        let mut announced =
+            Announcement::gradient(&[bound, bound]).and(positive(5.0), 3).and(positive(7.0), 0);
         assert_eq!(announced.sigmas(), [(positive(2.0), 2), (positive(5.0), 3)]);
-        assert!(announced.take(positive(2.0)) && announced.take(positive(2.0)) && !announced.take(positive(2.0)));
+        assert!(
+            announced.take(positive(2.0))
+                && announced.take(positive(2.0))
+                && !announced.take(positive(2.0))
+        );
         assert!(!announced.take(positive(7.0)) && announced.take(positive(5.0)));
     }
 }

@@ -1,7 +1,10 @@
 //! Processes that an MPI launcher started.
 //!
-//! One thread of each process calls MPI, and no other. It does not wait inside MPI for what others compute: everything is begun and then asked for, so that between two questions it can say that it is alive, listen whether the others are, and end
-//! all of them if one is not. A process that dies takes the others with it, which is the launcher's doing; one that is only silent is noticed here.
+//! One thread of each process calls MPI, and no other. It does not wait inside MPI for what others
+//! compute: everything is begun and then asked for, so that between two questions it can say that
+//! it is alive, listen whether the others are, and end all of them if one is not. A process that
+//! dies takes the others with it, which is the launcher's doing; one that is only silent is noticed
+//! here.
 
 use crate::talk::Signs;
 use crate::wire::{Lost, Message, Room, Wire};
@@ -21,14 +24,16 @@ const BEAT: i32 = 2;
 const EVERY: Duration = Duration::from_secs(1);
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// How long messages are asked for without a pause if somebody waits for them, and the pauses after that.
+/// How long messages are asked for without a pause if somebody waits for them, and the pauses after
+/// that.
 const EAGER: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// After so long without a message another pause does not matter.
 const LONG: Duration = Duration::from_secs(1);
 
-/// The exit code when another process does not answer: what bad input has, too, for the run can go on.
+/// The exit code when another process does not answer: what bad input has, too, for the run can go
+/// on.
 const CODE: i32 = 2;
 
 struct Launched {
@@ -54,16 +59,29 @@ pub fn launched() -> Result<Option<Ranks>, Lost> {
 }
 
 fn connect(signs: &Arc<Signs>) -> Result<(Launched, String), Lost> {
-    let (universe, _) = mpi::initialize_with_threading(Threading::Funneled).ok_or_else(|| Lost("MPI was started before".into()))?;
+    let (universe, _) = mpi::initialize_with_threading(Threading::Funneled)
+        .ok_or_else(|| Lost("MPI was started before".into()))?;
     let world = universe.world();
     let (rank, ranks) = (world.rank() as usize, world.size() as usize);
     let host = mpi::environment::processor_name().unwrap_or_default();
     let now = Instant::now();
-    Ok((Launched { world, rank, ranks, signs: Arc::clone(signs), said: now, heard: vec![now; ranks], _universe: universe }, host))
+    Ok((
+        Launched {
+            world,
+            rank,
+            ranks,
+            signs: Arc::clone(signs),
+            said: now,
+            heard: vec![now; ranks],
+            _universe: universe,
+        },
+        host,
+    ))
 }
 
 impl Launched {
-    /// Says that it is alive, listens whether the others are, and looks whether all shall end. The first process hears everybody, everybody hears the first.
+    /// Says that it is alive, listens whether the others are, and looks whether all shall end. The
+    /// first process hears everybody, everybody hears the first.
     fn beat(&mut self) {
         if let Some(code) = self.signs.end() {
             self.world.abort(code.into());
@@ -82,19 +100,31 @@ impl Launched {
             self.end_all(&format!("rank {} has got nowhere for {seconds} seconds", self.rank));
         }
         let neighbours = if self.rank == 0 { 1..self.ranks } else { 0..1 };
-        neighbours.clone().for_each(|other| self.world.process_at_rank(other as i32).send_with_tag(&[0u8][..], BEAT));
+        neighbours.clone().for_each(|other| {
+            self.world.process_at_rank(other as i32).send_with_tag(&[0u8][..], BEAT)
+        });
         while let Some(status) = self.world.any_process().immediate_probe_with_tag(BEAT) {
             let mut nothing = [0u8];
-            self.world.process_at_rank(status.source_rank()).receive_into_with_tag(&mut nothing[..], BEAT);
+            self.world
+                .process_at_rank(status.source_rank())
+                .receive_into_with_tag(&mut nothing[..], BEAT);
             self.heard[status.source_rank() as usize] = Instant::now();
         }
-        if let Some(silent) = neighbours.into_iter().find(|&other| self.heard[other].elapsed() > SILENCE) {
-            self.end_all(&format!("rank {silent} has not been heard of for {} seconds", SILENCE.as_secs()));
+        if let Some(silent) =
+            neighbours.into_iter().find(|&other| self.heard[other].elapsed() > SILENCE)
+        {
+            self.end_all(&format!(
+                "rank {silent} has not been heard of for {} seconds",
+                SILENCE.as_secs()
+            ));
         }
     }
 
     fn end_all(&self, why: &str) {
-        eprintln!("muffle: {why}; all processes end. What was charged is written down: go on with muffle resume");
+        eprintln!(
+            "muffle: {why}; all processes end. What was charged is written down: go on with muffle \
+             resume"
+        );
         self.world.abort(CODE);
     }
 }
@@ -108,18 +138,31 @@ impl Wire for Launched {
         self.ranks
     }
 
-    fn exchange(&mut self, sends: &[Message<'_>], receives: &mut [Room<'_>], meanwhile: &mut dyn FnMut()) -> Result<(), Lost> {
+    fn exchange(
+        &mut self,
+        sends: &[Message<'_>],
+        receives: &mut [Room<'_>],
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<(), Lost> {
         // Here too, should none of many messages ever have to be waited for.
         self.beat();
         mpi::request::scope(|scope| {
             let mut open = Vec::with_capacity(sends.len() + receives.len());
             for (from, room) in receives {
                 let length = room.len();
-                let request = self.world.process_at_rank(*from as i32).immediate_receive_into_with_tag(scope, &mut **room, DATA);
+                let request = self
+                    .world
+                    .process_at_rank(*from as i32)
+                    .immediate_receive_into_with_tag(scope, &mut **room, DATA);
                 open.push((Some(length), request));
             }
             for &(to, bytes) in sends {
-                open.push((None, self.world.process_at_rank(to as i32).immediate_send_with_tag(scope, bytes, DATA)));
+                open.push((
+                    None,
+                    self.world
+                        .process_at_rank(to as i32)
+                        .immediate_send_with_tag(scope, bytes, DATA),
+                ));
             }
             meanwhile();
             let mut since = Instant::now();
@@ -129,8 +172,16 @@ impl Wire for Launched {
                 for (length, request) in open {
                     match request.test() {
                         // MPI is content with less than there is room for.
-                        Ok(status) if length.is_some_and(|length| status.count(u8::equivalent_datatype()) as usize != length) => {
-                            self.end_all(&format!("rank {} and rank {} do not do the same", status.source_rank(), self.rank));
+                        Ok(status)
+                            if length.is_some_and(|length| {
+                                status.count(u8::equivalent_datatype()) as usize != length
+                            }) =>
+                        {
+                            self.end_all(&format!(
+                                "rank {} and rank {} do not do the same",
+                                status.source_rank(),
+                                self.rank
+                            ));
                         }
                         Ok(_) => {}
                         Err(request) => still.push((length, request)),
@@ -167,7 +218,8 @@ impl Wire for Launched {
         let mut bytes = vec![0; self.ranks];
         let sends: Vec<Message<'_>> = others().map(|other| (other, &[0u8][..])).collect();
         let rank = self.rank;
-        let mut receives: Vec<Room<'_>> = bytes.chunks_mut(1).enumerate().filter(|(other, _)| *other != rank).collect();
+        let mut receives: Vec<Room<'_>> =
+            bytes.chunks_mut(1).enumerate().filter(|(other, _)| *other != rank).collect();
         let _ = self.exchange(&sends, &mut receives, &mut || ());
     }
 }

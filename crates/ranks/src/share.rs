@@ -1,7 +1,8 @@
 //! Which process works on which tensor.
 
-/// Gives each group of tensors to a process, so that the most that one has to do is small: the most expensive group first, each to whoever has least. A group, such as the two factors of a pair, stays
-/// together. The same on every process.
+/// Gives each group of tensors to a process, so that the most that one has to do is small: the most
+/// expensive group first, each to whoever has least. A group, such as the two factors of a pair,
+/// stays together. The same on every process.
 ///
 /// `groups[k]` is the group of tensor k, `work[k]` what it costs.
 pub fn share(groups: &[usize], work: &[f64], ranks: usize) -> Vec<usize> {
@@ -30,7 +31,14 @@ mod tests {
         let work = [10.0, 3.0, 4.0, 4.0, 3.0, 1.0];
         let owners = share(&groups, &work, 2);
         assert_eq!(owners[1], owners[4]);
-        let busy = |rank| owners.iter().zip(work).filter(|(owner, _)| **owner == rank).map(|(_, work)| work).sum::<f64>();
+        let busy = |rank| {
+            owners
+                .iter()
+                .zip(work)
+                .filter(|(owner, _)| **owner == rank)
+                .map(|(_, work)| work)
+                .sum::<f64>()
+        };
         assert!((busy(0) - busy(1)).abs() <= 3.0, "{owners:?}");
         assert_eq!(share(&groups, &work, 1), [0; 6]);
         // More processes than groups: some have nothing.

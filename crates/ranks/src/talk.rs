@@ -1,7 +1,9 @@
 //! Who is there, and the thread that does the talking.
 //!
-//! All messages of a process go through one thread. It works through its jobs in order, so that processes which begin the same jobs in the same order understand each other; it goes on while others
-//! compute, which is how sums travel during the next micro-batch; and it says that it is alive while everybody computes.
+//! All messages of a process go through one thread. It works through its jobs in order, so that
+//! processes which begin the same jobs in the same order understand each other; it goes on while
+//! others compute, which is how sums travel during the next micro-batch; and it says that it is
+//! alive while everybody computes.
 
 use crate::wire::{Lost, Nobody, Wire};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -39,7 +41,8 @@ pub(crate) struct Signs {
     pub(crate) pace: Pace,
 }
 
-/// The piece of work at hand, and the longest that a unit of work ever took: by that, a standstill is told from work that takes its time.
+/// The piece of work at hand, and the longest that a unit of work ever took: by that, a standstill
+/// is told from work that takes its time.
 #[derive(Default)]
 pub(crate) struct Pace(Mutex<Worked>);
 
@@ -51,11 +54,13 @@ struct Worked {
 }
 
 impl Pace {
-    /// The piece before this moment is done, and the next one of so many units begins, if there is one.
+    /// The piece before this moment is done, and the next one of so many units begins, if there is
+    /// one.
     fn tick(&self, now: Instant, next: Option<u64>) {
         let Ok(mut worked) = self.0.lock() else { return };
         if let Some((begun, units)) = worked.piece {
-            let each = now.saturating_duration_since(begun) / u32::try_from(units).unwrap_or(u32::MAX).max(1);
+            let each = now.saturating_duration_since(begun)
+                / u32::try_from(units).unwrap_or(u32::MAX).max(1);
             worked.longest = worked.longest.max(Some(each));
         }
         worked.piece = next.map(|units| (now, units.max(1)));
@@ -75,7 +80,8 @@ impl Pace {
         let worked = self.0.lock().ok()?;
         let ((begun, units), longest) = worked.piece.zip(worked.longest)?;
         let still = now.saturating_duration_since(begun);
-        let usual = longest.checked_mul(u32::try_from(units).unwrap_or(u32::MAX)).unwrap_or(Duration::MAX);
+        let usual =
+            longest.checked_mul(u32::try_from(units).unwrap_or(u32::MAX)).unwrap_or(Duration::MAX);
         (still > PATIENCE.max(usual.saturating_mul(20))).then_some(still.as_secs())
     }
 }
@@ -101,11 +107,20 @@ impl std::fmt::Debug for Ranks {
 impl Ranks {
     /// One process.
     pub fn alone() -> Self {
-        Self(Arc::new(Inner { rank: 0, ranks: 1, host: String::new(), jobs: None, thread: None, signs: Arc::default() }))
+        Self(Arc::new(Inner {
+            rank: 0,
+            ranks: 1,
+            host: String::new(),
+            jobs: None,
+            thread: None,
+            signs: Arc::default(),
+        }))
     }
 
     /// A thread that talks over the wire that `connect` makes in it.
-    pub(crate) fn new<W: Wire>(connect: impl FnOnce(&Arc<Signs>) -> Result<(W, String), Lost> + Send + 'static) -> Result<Self, Lost> {
+    pub(crate) fn new<W: Wire>(
+        connect: impl FnOnce(&Arc<Signs>) -> Result<(W, String), Lost> + Send + 'static,
+    ) -> Result<Self, Lost> {
         let (ready, begun) = mpsc::sync_channel(1);
         let (jobs, orders) = mpsc::channel();
         let signs = Arc::new(Signs::default());
@@ -117,9 +132,19 @@ impl Ranks {
             }
             Err(lost) => drop(ready.send(Err(lost))),
         };
-        let thread = std::thread::Builder::new().name("ranks".into()).spawn(run).map_err(|error| Lost(error.to_string()))?;
+        let thread = std::thread::Builder::new()
+            .name("ranks".into())
+            .spawn(run)
+            .map_err(|error| Lost(error.to_string()))?;
         let (rank, ranks, host) = begun.recv().map_err(|_| gone())??;
-        Ok(Self(Arc::new(Inner { rank, ranks, host, jobs: Some(Mutex::new(jobs)), thread: Some(thread), signs })))
+        Ok(Self(Arc::new(Inner {
+            rank,
+            ranks,
+            host,
+            jobs: Some(Mutex::new(jobs)),
+            thread: Some(thread),
+            signs,
+        })))
     }
 
     /// Which of them this is, from 0.
@@ -139,12 +164,17 @@ impl Ranks {
 
     /// How a user knows this process.
     pub fn name(&self) -> String {
-        let host = if self.0.host.is_empty() { String::new() } else { format!(" on {}", self.0.host) };
+        let host =
+            if self.0.host.is_empty() { String::new() } else { format!(" on {}", self.0.host) };
         format!("rank {} of {}{host}", self.rank(), self.count())
     }
 
-    /// Begins a job, after those that were begun before. The other processes must begin its counterparts.
-    pub(crate) fn begin<T: Send + 'static>(&self, job: impl FnOnce(&mut dyn Wire) -> Result<T, Lost> + Send + 'static) -> Pending<T> {
+    /// Begins a job, after those that were begun before. The other processes must begin its
+    /// counterparts.
+    pub(crate) fn begin<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut dyn Wire) -> Result<T, Lost> + Send + 'static,
+    ) -> Pending<T> {
         let (reply, result) = mpsc::sync_channel(1);
         let job = move |wire: &mut dyn Wire| drop(reply.send(job(wire)));
         match &self.0.jobs {
@@ -155,7 +185,8 @@ impl Ranks {
         Pending { result, signs: Arc::clone(&self.0.signs) }
     }
 
-    /// Says that the work goes on, with a piece of so many units. If it takes twenty times as long as so many units ever took, and longer than a while, all processes end.
+    /// Says that the work goes on, with a piece of so many units. If it takes twenty times as long
+    /// as so many units ever took, and longer than a while, all processes end.
     pub fn tick(&self, units: u64) {
         self.0.signs.pace.tick(Instant::now(), Some(units));
     }
@@ -165,7 +196,8 @@ impl Ranks {
         self.0.signs.pace.tick(Instant::now(), None);
     }
 
-    /// Ends all processes with this exit code, or this one if they cannot be told. For one process among several; alone, the caller ends by itself.
+    /// Ends all processes with this exit code, or this one if they cannot be told. For one process
+    /// among several; alone, the caller ends by itself.
     pub fn end(&self, code: u8) {
         if self.count() == 1 {
             return;
@@ -236,7 +268,9 @@ pub fn launcher() -> Option<(usize, usize)> {
 
 /// How many of the processes are on this machine, as far as the launcher says so.
 pub fn neighbours() -> Option<usize> {
-    number("OMPI_COMM_WORLD_LOCAL_SIZE").or_else(|| number("MPI_LOCALNRANKS")).filter(|&count| count > 0)
+    number("OMPI_COMM_WORLD_LOCAL_SIZE")
+        .or_else(|| number("MPI_LOCALNRANKS"))
+        .filter(|&count| count > 0)
 }
 
 fn number(name: &str) -> Option<usize> {

@@ -30,7 +30,10 @@ pub fn threads(count: usize) -> Result<Vec<Ranks>, Lost> {
         }
     }
     let all = to.into_iter().zip(from).enumerate();
-    all.map(|(rank, (to, from))| Ranks::new(move |_: &Arc<Signs>| Ok((Threads { rank, to, from }, String::new())))).collect()
+    all.map(|(rank, (to, from))| {
+        Ranks::new(move |_: &Arc<Signs>| Ok((Threads { rank, to, from }, String::new())))
+    })
+    .collect()
 }
 
 impl Wire for Threads {
@@ -42,7 +45,12 @@ impl Wire for Threads {
         self.to.len()
     }
 
-    fn exchange(&mut self, sends: &[Message<'_>], receives: &mut [Room<'_>], meanwhile: &mut dyn FnMut()) -> Result<(), Lost> {
+    fn exchange(
+        &mut self,
+        sends: &[Message<'_>],
+        receives: &mut [Room<'_>],
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<(), Lost> {
         let lost = |rank: usize| Lost(format!("rank {rank} is gone"));
         for &(to, bytes) in sends {
             self.to[to].send(bytes.to_vec()).map_err(|_| lost(to))?;
@@ -51,7 +59,11 @@ impl Wire for Threads {
         for (from, room) in receives {
             let bytes = self.from[*from].recv_timeout(PATIENCE).map_err(|_| lost(*from))?;
             if bytes.len() != room.len() {
-                return Err(Lost(format!("rank {from} sent {} bytes where {} were expected", bytes.len(), room.len())));
+                return Err(Lost(format!(
+                    "rank {from} sent {} bytes where {} were expected",
+                    bytes.len(),
+                    room.len()
+                )));
             }
             room.copy_from_slice(&bytes);
         }

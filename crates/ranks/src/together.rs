@@ -1,8 +1,11 @@
 //! What processes do together. Each of these must be begun by all of them, in the same order.
 //!
-//! Tensors are divided among the processes. A sum over all processes goes to the one that owns the tensor, in pieces: while one piece travels, the one before it is added up. Whoever owns a tensor adds what
-//! the others sent in the order of their ranks, so that no sum depends on timing; MPI's own reductions do not promise an order. What a sum costs is what the best algorithms for long
-//! messages cost, if the owners' shares are equal: every number travels once to its owner and, after it was worked on, once to each other process.
+//! Tensors are divided among the processes. A sum over all processes goes to the one that owns the
+//! tensor, in pieces: while one piece travels, the one before it is added up. Whoever owns a tensor
+//! adds what the others sent in the order of their ranks, so that no sum depends on timing; MPI's
+//! own reductions do not promise an order. What a sum costs is what the best algorithms for long
+//! messages cost, if the owners' shares are equal: every number travels once to its owner and,
+//! after it was worked on, once to each other process.
 
 use crate::wire::{Lost, Message, Room, Wire};
 use crate::{Pending, Ranks};
@@ -18,7 +21,8 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// `owners[k]` is the rank that owns tensor k, of `lengths[k]` numbers. The same on every process.
+    /// `owners[k]` is the rank that owns tensor k, of `lengths[k]` numbers. The same on every
+    /// process.
     pub fn new(owners: Vec<usize>, lengths: Vec<usize>) -> Self {
         Self { owners: owners.into(), lengths: lengths.into() }
     }
@@ -34,7 +38,11 @@ impl Parts {
         let longest = (PIECES / ranks).max(1 << 12);
         let mut pieces: Vec<Vec<Piece>> = (0..ranks).map(|_| Vec::new()).collect();
         for (tensor, (&owner, &length)) in self.owners.iter().zip(&*self.lengths).enumerate() {
-            pieces[owner].extend((0..length).step_by(longest).map(|at| Piece { tensor, range: at..(at + longest).min(length) }));
+            pieces[owner].extend(
+                (0..length)
+                    .step_by(longest)
+                    .map(|at| Piece { tensor, range: at..(at + longest).min(length) }),
+            );
         }
         pieces
     }
@@ -76,10 +84,9 @@ impl Ranks {
                     let mine = &mut own[piece.tensor][piece.range.clone()];
                     in_order(mine.len(), |block, sum| {
                         let own = &mine[block.clone()];
-                        received
-                            .iter()
-                            .enumerate()
-                            .for_each(|(other, theirs)| add(sum, if other == rank { own } else { &theirs[block.clone()] }));
+                        received.iter().enumerate().for_each(|(other, theirs)| {
+                            add(sum, if other == rank { own } else { &theirs[block.clone()] })
+                        });
                         mine[block].copy_from_slice(sum);
                     });
                 })?;
@@ -88,7 +95,8 @@ impl Ranks {
         })
     }
 
-    /// Adds the sums over all processes of numbers that may be shorter to `onto`, which has what this process owns, or nothing yet.
+    /// Adds the sums over all processes of numbers that may be shorter to `onto`, which has what
+    /// this process owns, or nothing yet.
     pub fn sum_onto<A: Number, N: Pod + Into<A> + Send>(
         &self,
         parts: &Parts,
@@ -100,14 +108,29 @@ impl Ranks {
             let rank = wire.rank();
             onto.resize(tensors.len(), Vec::new());
             for (k, onto) in onto.iter_mut().enumerate() {
-                onto.resize(if parts.owners[k] == rank { parts.lengths[k] } else { 0 }, A::zeroed());
+                onto.resize(
+                    if parts.owners[k] == rank { parts.lengths[k] } else { 0 },
+                    A::zeroed(),
+                );
             }
             let own = take_own(&parts, rank, &mut tensors);
             let mut sum_piece = |piece: &Piece, rank: usize, received: &[Vec<N>]| {
-                let (mine, onto) = (&own[piece.tensor][piece.range.clone()], &mut onto[piece.tensor][piece.range.clone()]);
+                let (mine, onto) = (
+                    &own[piece.tensor][piece.range.clone()],
+                    &mut onto[piece.tensor][piece.range.clone()],
+                );
                 in_order(mine.len(), |block, sum| {
                     let each = received.iter().enumerate();
-                    each.for_each(|(other, theirs)| add(sum, if other == rank { &mine[block.clone()] } else { &theirs[block.clone()] }));
+                    each.for_each(|(other, theirs)| {
+                        add(
+                            sum,
+                            if other == rank {
+                                &mine[block.clone()]
+                            } else {
+                                &theirs[block.clone()]
+                            },
+                        )
+                    });
                     add(&mut onto[block], sum);
                 });
             };
@@ -115,7 +138,12 @@ impl Ranks {
                 reduce(wire, &parts, &tensors, &mut sum_piece)?;
             } else {
                 let whole = |(tensor, &length): (usize, &usize)| Piece { tensor, range: 0..length };
-                parts.lengths.iter().enumerate().map(whole).for_each(|piece| sum_piece(&piece, 0, &[Vec::new()]));
+                parts
+                    .lengths
+                    .iter()
+                    .enumerate()
+                    .map(whole)
+                    .for_each(|piece| sum_piece(&piece, 0, &[Vec::new()]));
             }
             Ok(onto)
         })
@@ -135,15 +163,23 @@ impl Ranks {
                 let mut receives: Vec<Room<'_>> = Vec::new();
                 for (k, tensor) in tensors.iter_mut().enumerate() {
                     let owner = parts.owners[k];
-                    if let Some(piece) = pieces[owner].get(round).filter(|piece| piece.tensor == k && owner != rank) {
+                    if let Some(piece) =
+                        pieces[owner].get(round).filter(|piece| piece.tensor == k && owner != rank)
+                    {
                         receives.push((owner, cast_slice_mut(&mut tensor[piece.range.clone()])));
                     }
                 }
-                let piece = pieces[rank].get(round).map(|piece| cast_slice(&own[piece.tensor][piece.range.clone()]));
-                let sends: Vec<Message<'_>> = others(rank, ranks).filter_map(|other| Some((other, piece?))).collect();
+                let piece = pieces[rank]
+                    .get(round)
+                    .map(|piece| cast_slice(&own[piece.tensor][piece.range.clone()]));
+                let sends: Vec<Message<'_>> =
+                    others(rank, ranks).filter_map(|other| Some((other, piece?))).collect();
                 wire.exchange(&sends, &mut receives, &mut || ())?;
             }
-            own.into_iter().enumerate().filter(|(k, _)| parts.owners[*k] == rank).for_each(|(k, own)| tensors[k] = own);
+            own.into_iter()
+                .enumerate()
+                .filter(|(k, _)| parts.owners[*k] == rank)
+                .for_each(|(k, own)| tensors[k] = own);
             Ok(tensors)
         })
     }
@@ -156,7 +192,8 @@ impl Ranks {
         self.begin(move |wire| everybodys(wire, own)).wait()
     }
 
-    /// The first process whose bytes are not those of the first of all, if there is one: on all processes the same.
+    /// The first process whose bytes are not those of the first of all, if there is one: on all
+    /// processes the same.
     ///
     /// # Errors
     /// If a process is gone.
@@ -174,14 +211,22 @@ impl Ranks {
             let (rank, ranks, mut own) = (wire.rank(), wire.ranks(), own);
             let mut length = (own.len() as u64).to_le_bytes();
             from_first(wire, &mut length)?;
-            own.resize(if rank == 0 || ranks == 1 { own.len() } else { u64::from_le_bytes(length) as usize }, 0);
+            own.resize(
+                if rank == 0 || ranks == 1 {
+                    own.len()
+                } else {
+                    u64::from_le_bytes(length) as usize
+                },
+                0,
+            );
             own.chunks_mut(LONGEST).try_for_each(|piece| from_first(wire, piece))?;
             Ok(own)
         };
         self.begin(job).wait()
     }
 
-    /// What is empty on the first process, from the lowest other one that has it. The other processes get back what they gave.
+    /// What is empty on the first process, from the lowest other one that has it. The other
+    /// processes get back what they gave.
     ///
     /// # Errors
     /// If a process is gone.
@@ -197,7 +242,11 @@ impl Ranks {
                     .map_or(0, |bytes| u64::from_le_bytes(*bytes) as usize)
             };
             for (k, tensor) in tensors.iter_mut().enumerate() {
-                let Some(giver) = (0..known.len()).find(|&rank| length(rank, k) > 0).filter(|&giver| giver > 0) else { continue };
+                let Some(giver) =
+                    (0..known.len()).find(|&rank| length(rank, k) > 0).filter(|&giver| giver > 0)
+                else {
+                    continue;
+                };
                 if rank == 0 {
                     tensor.resize(length(giver, k), 0.0);
                     for piece in tensor.chunks_mut(LONGEST / 4) {
@@ -219,25 +268,46 @@ fn others(rank: usize, ranks: usize) -> impl Iterator<Item = usize> {
     (0..ranks).filter(move |&other| other != rank)
 }
 
-/// Takes what a process owns out of all tensors; what is left and what is taken are empty where the other is not.
+/// Takes what a process owns out of all tensors; what is left and what is taken are empty where the
+/// other is not.
 fn take_own<N>(parts: &Parts, rank: usize, tensors: &mut [Vec<N>]) -> Vec<Vec<N>> {
-    tensors.iter_mut().enumerate().map(|(k, tensor)| if parts.owners[k] == rank { std::mem::take(tensor) } else { Vec::new() }).collect()
+    tensors
+        .iter_mut()
+        .enumerate()
+        .map(
+            |(k, tensor)| if parts.owners[k] == rank { std::mem::take(tensor) } else { Vec::new() },
+        )
+        .collect()
 }
 
 /// Sends pieces to their owners, and calls `sum` for each piece of this process.
-fn reduce<N: Pod>(wire: &mut dyn Wire, parts: &Parts, tensors: &[Vec<N>], sum: Sum<'_, N>) -> Result<(), Lost> {
+fn reduce<N: Pod>(
+    wire: &mut dyn Wire,
+    parts: &Parts,
+    tensors: &[Vec<N>],
+    sum: Sum<'_, N>,
+) -> Result<(), Lost> {
     let (rank, ranks) = (wire.rank(), wire.ranks());
     let pieces = parts.pieces(ranks);
     let rounds = pieces.iter().map(Vec::len).max().unwrap_or(0);
     let longest = pieces[rank].iter().map(|piece| piece.range.len()).max().unwrap_or(0);
-    let room = || (0..ranks).map(|other| vec![N::zeroed(); if other == rank { 0 } else { longest }]).collect::<Vec<_>>();
+    let room = || {
+        (0..ranks)
+            .map(|other| vec![N::zeroed(); if other == rank { 0 } else { longest }])
+            .collect::<Vec<_>>()
+    };
     let (mut now, mut before) = (room(), room());
     for round in 0..=rounds {
-        let to = |other: usize| pieces[other].get(round).map(|piece| (other, cast_slice(&tensors[piece.tensor][piece.range.clone()])));
+        let to = |other: usize| {
+            pieces[other]
+                .get(round)
+                .map(|piece| (other, cast_slice(&tensors[piece.tensor][piece.range.clone()])))
+        };
         let sends: Vec<Message<'_>> = others(rank, ranks).filter_map(to).collect();
         let length = pieces[rank].get(round).map_or(0, |piece| piece.range.len());
         let rooms = now.iter_mut().enumerate().filter(|(other, _)| *other != rank && length > 0);
-        let mut receives: Vec<Room<'_>> = rooms.map(|(other, room)| (other, cast_slice_mut(&mut room[..length]))).collect();
+        let mut receives: Vec<Room<'_>> =
+            rooms.map(|(other, room)| (other, cast_slice_mut(&mut room[..length]))).collect();
         let last = round.checked_sub(1).and_then(|round| pieces[rank].get(round));
         wire.exchange(&sends, &mut receives, &mut || {
             if let Some(piece) = last {
@@ -269,7 +339,8 @@ fn everybodys(wire: &mut dyn Wire, own: Vec<u8>) -> Result<Vec<Vec<u8>>, Lost> {
     let mut lengths = vec![[0; 8]; ranks];
     lengths[rank] = (own.len() as u64).to_le_bytes();
     to_all(wire, &mut lengths)?;
-    let mut all: Vec<Vec<u8>> = lengths.iter().map(|length| vec![0; u64::from_le_bytes(*length) as usize]).collect();
+    let mut all: Vec<Vec<u8>> =
+        lengths.iter().map(|length| vec![0; u64::from_le_bytes(*length) as usize]).collect();
     all[rank] = own;
     to_all(wire, &mut all)?;
     Ok(all)
@@ -280,8 +351,12 @@ fn to_all(wire: &mut dyn Wire, all: &mut [impl AsRef<[u8]> + AsMut<[u8]>]) -> Re
     let (rank, ranks) = (wire.rank(), wire.ranks());
     let own = all[rank].as_ref().to_vec();
     let sends: Vec<Message<'_>> = others(rank, ranks).map(|other| (other, &own[..])).collect();
-    let mut receives: Vec<Room<'_>> =
-        all.iter_mut().enumerate().filter(|(other, _)| *other != rank).map(|(other, bytes)| (other, bytes.as_mut())).collect();
+    let mut receives: Vec<Room<'_>> = all
+        .iter_mut()
+        .enumerate()
+        .filter(|(other, _)| *other != rank)
+        .map(|(other, bytes)| (other, bytes.as_mut()))
+        .collect();
     wire.exchange(&sends, &mut receives, &mut || ())
 }
 
@@ -299,7 +374,10 @@ mod tests {
     use crate::threads;
 
     /// The same on so many threads that stand for processes.
-    fn on<T: Send + 'static>(count: usize, work: impl Fn(&Ranks) -> T + Send + Sync + 'static) -> Vec<T> {
+    fn on<T: Send + 'static>(
+        count: usize,
+        work: impl Fn(&Ranks) -> T + Send + Sync + 'static,
+    ) -> Vec<T> {
         let work = Arc::new(work);
         let all = threads(count).unwrap().into_iter().map(|ranks| {
             let work = Arc::clone(&work);
@@ -315,7 +393,11 @@ mod tests {
     }
 
     fn tensors<N>(rank: usize, of: impl Fn(f64) -> N) -> Vec<Vec<N>> {
-        LENGTHS.iter().enumerate().map(|(k, &length)| (0..length).map(|i| of(number(rank, k, i))).collect()).collect()
+        LENGTHS
+            .iter()
+            .enumerate()
+            .map(|(k, &length)| (0..length).map(|i| of(number(rank, k, i))).collect())
+            .collect()
     }
 
     fn parts(count: usize) -> Parts {
@@ -325,12 +407,19 @@ mod tests {
     #[test]
     fn sums_go_to_their_owners_in_the_order_of_ranks() {
         for count in [1, 2, 3, 4] {
-            let all = on(count, move |ranks| ranks.sum(&parts(count), tensors(ranks.rank(), |x| x)).wait().unwrap());
+            let all = on(count, move |ranks| {
+                ranks.sum(&parts(count), tensors(ranks.rank(), |x| x)).wait().unwrap()
+            });
             for (rank, own) in all.into_iter().enumerate() {
                 for (k, tensor) in own.into_iter().enumerate() {
-                    let expected = |i: usize| (0..count).fold(0.0, |sum, rank| sum + number(rank, k, i));
+                    let expected =
+                        |i: usize| (0..count).fold(0.0, |sum, rank| sum + number(rank, k, i));
                     let length = if k % count == rank { LENGTHS[k] } else { 0 };
-                    assert_eq!(tensor, (0..length).map(expected).collect::<Vec<_>>(), "{count} {rank} {k}");
+                    assert_eq!(
+                        tensor,
+                        (0..length).map(expected).collect::<Vec<_>>(),
+                        "{count} {rank} {k}"
+                    );
                 }
             }
         }
@@ -340,17 +429,31 @@ mod tests {
     fn shorter_numbers_are_added_onto_longer_ones() {
         for count in [1, 2, 3] {
             let all = on(count, move |ranks| {
-                let first =
-                    if ranks.count() == 2 { Vec::new() } else { ranks.sum(&parts(count), tensors(ranks.rank(), |x| x)).wait().unwrap() };
-                ranks.sum_onto(&parts(count), first, tensors(ranks.rank(), |x| x as f32)).wait().unwrap()
+                let first = if ranks.count() == 2 {
+                    Vec::new()
+                } else {
+                    ranks.sum(&parts(count), tensors(ranks.rank(), |x| x)).wait().unwrap()
+                };
+                ranks
+                    .sum_onto(&parts(count), first, tensors(ranks.rank(), |x| x as f32))
+                    .wait()
+                    .unwrap()
             });
             for (rank, own) in all.into_iter().enumerate() {
                 for (k, tensor) in own.into_iter().enumerate() {
-                    let long = |i: usize| (0..count).fold(0.0, |sum, rank| sum + number(rank, k, i));
-                    let short = |i: usize| (0..count).fold(0.0, |sum, rank| sum + f64::from(number(rank, k, i) as f32));
+                    let long =
+                        |i: usize| (0..count).fold(0.0, |sum, rank| sum + number(rank, k, i));
+                    let short = |i: usize| {
+                        (0..count).fold(0.0, |sum, rank| sum + f64::from(number(rank, k, i) as f32))
+                    };
                     let length = if k % count == rank { LENGTHS[k] } else { 0 };
-                    let expected = |i: usize| if count == 2 { short(i) } else { long(i) + short(i) };
-                    assert_eq!(tensor, (0..length).map(expected).collect::<Vec<_>>(), "{count} {rank} {k}");
+                    let expected =
+                        |i: usize| if count == 2 { short(i) } else { long(i) + short(i) };
+                    assert_eq!(
+                        tensor,
+                        (0..length).map(expected).collect::<Vec<_>>(),
+                        "{count} {rank} {k}"
+                    );
                 }
             }
         }
@@ -366,9 +469,17 @@ mod tests {
         });
         for (rank, own) in all.into_iter().enumerate() {
             for (k, tensor) in own.into_iter().enumerate() {
-                let each = |rank: usize, i: usize| long(number(rank, k, i)) + i64::from(short(number(rank, k, i)));
+                let each = |rank: usize, i: usize| {
+                    long(number(rank, k, i)) + i64::from(short(number(rank, k, i)))
+                };
                 let length = if k % 3 == rank { LENGTHS[k] } else { 0 };
-                assert_eq!(tensor, (0..length).map(|i| (0..3).map(|rank| each(rank, i)).sum()).collect::<Vec<i64>>(), "{rank} {k}");
+                assert_eq!(
+                    tensor,
+                    (0..length)
+                        .map(|i| (0..3).map(|rank| each(rank, i)).sum())
+                        .collect::<Vec<i64>>(),
+                    "{rank} {k}"
+                );
             }
         }
     }
@@ -378,7 +489,9 @@ mod tests {
         for count in [1, 2, 3, 5] {
             let all = on(count, move |ranks| {
                 let own = tensors(7, |x| x as f32).into_iter().enumerate();
-                let own = own.map(|(k, tensor)| if k % count == ranks.rank() { tensor } else { Vec::new() }).collect();
+                let own = own
+                    .map(|(k, tensor)| if k % count == ranks.rank() { tensor } else { Vec::new() })
+                    .collect();
                 ranks.gather(&parts(count), own).wait().unwrap()
             });
             assert!(all.into_iter().all(|whole| whole == tensors(7, |x| x as f32)), "{count}");
@@ -393,11 +506,22 @@ mod tests {
             let all = on(count, move |ranks| {
                 let own = vec![ranks.rank() as u8; ranks.rank()];
                 assert_eq!(ranks.differing(vec![1]).unwrap(), None);
-                assert_eq!(ranks.differing(vec![u8::from(ranks.rank() == 1)]).unwrap(), (count > 1).then_some(1));
-                (ranks.everybodys(own).unwrap(), ranks.first_says(if ranks.is_first() { long.clone() } else { vec![1] }).unwrap())
+                assert_eq!(
+                    ranks.differing(vec![u8::from(ranks.rank() == 1)]).unwrap(),
+                    (count > 1).then_some(1)
+                );
+                (
+                    ranks.everybodys(own).unwrap(),
+                    ranks
+                        .first_says(if ranks.is_first() { long.clone() } else { vec![1] })
+                        .unwrap(),
+                )
             });
             for (everybody, first) in all {
-                assert_eq!(everybody, (0..count).map(|rank| vec![rank as u8; rank]).collect::<Vec<_>>());
+                assert_eq!(
+                    everybody,
+                    (0..count).map(|rank| vec![rank as u8; rank]).collect::<Vec<_>>()
+                );
                 assert!(first == expected);
             }
         }
@@ -407,10 +531,13 @@ mod tests {
     fn the_first_is_completed() {
         let all = on(3, |ranks| {
             let has = [&[0][..], &[1, 2], &[2], &[], &[0, 1, 2]];
-            let give = |(k, who): (usize, &&[usize])| if who.contains(&ranks.rank()) { vec![k as f32; 10 * k + 1] } else { Vec::new() };
+            let give = |(k, who): (usize, &&[usize])| {
+                if who.contains(&ranks.rank()) { vec![k as f32; 10 * k + 1] } else { Vec::new() }
+            };
             ranks.complete_first(has.iter().enumerate().map(give).collect()).unwrap()
         });
-        let lengths: Vec<Vec<usize>> = all.iter().map(|list| list.iter().map(Vec::len).collect()).collect();
+        let lengths: Vec<Vec<usize>> =
+            all.iter().map(|list| list.iter().map(Vec::len).collect()).collect();
         assert_eq!(lengths, [[1, 11, 21, 0, 41], [0, 11, 0, 0, 41], [0, 11, 21, 0, 41]]);
         assert!(all[0].iter().enumerate().all(|(k, tensor)| tensor.iter().all(|&x| x == k as f32)));
     }

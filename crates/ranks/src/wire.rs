@@ -19,11 +19,17 @@ pub(crate) trait Wire {
     /// How many there are.
     fn ranks(&self) -> usize;
 
-    /// Sends and receives all of it. `meanwhile` is called once everything is under way. Between two processes messages arrive in the order in which they were sent.
+    /// Sends and receives all of it. `meanwhile` is called once everything is under way. Between
+    /// two processes messages arrive in the order in which they were sent.
     ///
     /// # Errors
     /// If a process is gone.
-    fn exchange(&mut self, sends: &[Message<'_>], receives: &mut [Room<'_>], meanwhile: &mut dyn FnMut()) -> Result<(), Lost>;
+    fn exchange(
+        &mut self,
+        sends: &[Message<'_>],
+        receives: &mut [Room<'_>],
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<(), Lost>;
 
     /// Called now and then while there is nothing to do.
     fn idle(&mut self) {}
@@ -44,7 +50,12 @@ impl Wire for Nobody {
         1
     }
 
-    fn exchange(&mut self, _: &[Message<'_>], _: &mut [Room<'_>], meanwhile: &mut dyn FnMut()) -> Result<(), Lost> {
+    fn exchange(
+        &mut self,
+        _: &[Message<'_>],
+        _: &mut [Room<'_>],
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<(), Lost> {
         meanwhile();
         Ok(())
     }

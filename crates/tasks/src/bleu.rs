@@ -1,12 +1,14 @@
-//! BLEU of a corpus and of a sentence (Papineni, Roukos, Ward, Zhu 2002), as sacrebleu 2 computes it by default (Post 2018): tokenizer 13a,
-//! case kept, n-grams up to four, exponential smoothing, several references.
+//! BLEU of a corpus and of a sentence (Papineni, Roukos, Ward, Zhu 2002), as sacrebleu 2 computes
+//! it by default (Post 2018): tokenizer 13a, case kept, n-grams up to four, exponential smoothing,
+//! several references.
 //!
-//! BLEU = BP · exp(Σ_n ln p_n / N). p_n is the share of the hypotheses' n-grams that occur in a reference, each counted at most as often as
-//! in the one reference that has most of it. BP = min(1, exp(1 − r/c)), c the length of the hypotheses, r that of the references closest to
-//! them. All of it is a function of ten sums, the [`Statistics`].
+//! BLEU = BP · exp(Σ_n ln p_n / N). p_n is the share of the hypotheses' n-grams that occur in a
+//! reference, each counted at most as often as in the one reference that has most of it. BP =
+//! min(1, exp(1 − r/c)), c the length of the hypotheses, r that of the references closest to them.
+//! All of it is a function of ten sums, the [`Statistics`].
 //!
-//! Two things are refused here that sacrebleu lets pass or fails on: lists of different lengths, which it cuts to the shorter, and an item
-//! without references.
+//! Two things are refused here that sacrebleu lets pass or fails on: lists of different lengths,
+//! which it cuts to the shorter, and an item without references.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -41,12 +43,22 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => write!(f, "expected at least one hypothesis with its references, got none"),
-            Self::Lengths { hypotheses, references } => {
-                write!(f, "expected as many hypotheses as lists of references, got {hypotheses} and {references}")
+            Self::Empty => {
+                write!(f, "expected at least one hypothesis with its references, got none")
             }
-            Self::NoReference { item } => write!(f, "expected at least one reference for item {item}, got none"),
-            Self::Pseudocount { got } => write!(f, "a pseudo-count must be between 0 and 1, got {got}"),
+            Self::Lengths { hypotheses, references } => {
+                write!(
+                    f,
+                    "expected as many hypotheses as lists of references, got {hypotheses} and \
+                     {references}"
+                )
+            }
+            Self::NoReference { item } => {
+                write!(f, "expected at least one reference for item {item}, got none")
+            }
+            Self::Pseudocount { got } => {
+                write!(f, "a pseudo-count must be between 0 and 1, got {got}")
+            }
         }
     }
 }
@@ -70,21 +82,25 @@ impl Options {
     pub const SENTENCE: Self = Self { smoothing: Smoothing::Exponential, order: Order::Effective };
 }
 
-/// What stands in for a precision of 0 (Chen and Cherry 2014). Where nothing at all matches, the score is 0 under each.
+/// What stands in for a precision of 0 (Chen and Cherry 2014). Where nothing at all matches, the
+/// score is 0 under each.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Smoothing {
     /// Nothing: the score is 0.
     None,
-    /// The k-th precision of 0 becomes 2^−k over the number of n-grams, as in mteval-v13a. Method 3.
+    /// The k-th precision of 0 becomes 2^−k over the number of n-grams, as in mteval-v13a. Method
+    /// 3.
     #[default]
     Exponential,
     /// This in place of 0 matches. Method 1.
     Floor(Pseudocount),
-    /// This more of the matches and of the n-grams, of every order but the first and whether or not there are matches. Method 2.
+    /// This more of the matches and of the n-grams, of every order but the first and whether or not
+    /// there are matches. Method 2.
     AddK(Pseudocount),
 }
 
-/// A number of n-grams that were not seen, from 0 to 1: with more, no match could be worth more than a match.
+/// A number of n-grams that were not seen, from 0 to 1: with more, no match could be worth more
+/// than a match.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pseudocount(f64);
 
@@ -96,7 +112,11 @@ impl Pseudocount {
 
     /// Checks it.
     pub fn new(value: f64) -> Result<Self> {
-        if (0.0..=1.0).contains(&value) { Ok(Self(value)) } else { Err(Error::Pseudocount { got: value }) }
+        if (0.0..=1.0).contains(&value) {
+            Ok(Self(value))
+        } else {
+            Err(Error::Pseudocount { got: value })
+        }
     }
 }
 
@@ -106,8 +126,9 @@ pub enum Order {
     /// All four. Hypotheses without a single 4-gram score 0.
     #[default]
     Full,
-    /// As many as the longest n-gram of the hypotheses, but four at most. It is found for the corpus as a whole, so that one sentence of
-    /// four words is enough to make it four; and it asks whether there are n-grams, not whether they match.
+    /// As many as the longest n-gram of the hypotheses, but four at most. It is found for the
+    /// corpus as a whole, so that one sentence of four words is enough to make it four; and it asks
+    /// whether there are n-grams, not whether they match.
     Effective,
 }
 
@@ -116,7 +137,8 @@ pub enum Order {
 pub struct Bleu {
     /// 0 to 100
     pub score: f64,
-    /// 100 p_n after smoothing. 0 from the first order that has no n-grams, and all of them where nothing matches.
+    /// 100 p_n after smoothing. 0 from the first order that has no n-grams, and all of them where
+    /// nothing matches.
     pub precisions: [f64; ORDERS],
     /// BP
     pub brevity_penalty: f64,
@@ -126,7 +148,8 @@ pub struct Bleu {
     pub reference_length: u64,
 }
 
-/// What BLEU needs to know of a corpus. Add items one by one, merge those of several parts, and ask for the score at any time.
+/// What BLEU needs to know of a corpus. Add items one by one, merge those of several parts, and ask
+/// for the score at any time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistics {
     items: u64,
@@ -137,13 +160,20 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// One more hypothesis with its references, which may be more or fewer than another's. An empty reference counts: its length is 0.
+    /// One more hypothesis with its references, which may be more or fewer than another's. An empty
+    /// reference counts: its length is 0.
     pub fn add(&mut self, hypothesis: &str, references: &[impl AsRef<str>]) -> Result<()> {
         let hypothesis = tokens(hypothesis);
-        let references: Vec<_> = references.iter().map(|reference| tokens(reference.as_ref())).collect();
+        let references: Vec<_> =
+            references.iter().map(|reference| tokens(reference.as_ref())).collect();
         // The closest length, of two the shorter.
-        let closest = references.iter().map(Vec::len).min_by_key(|&length| (length.abs_diff(hypothesis.len()), length));
-        let Some(reference_length) = closest else { return Err(Error::NoReference { item: self.items.saturating_add(1) }) };
+        let closest = references
+            .iter()
+            .map(Vec::len)
+            .min_by_key(|&length| (length.abs_diff(hypothesis.len()), length));
+        let Some(reference_length) = closest else {
+            return Err(Error::NoReference { item: self.items.saturating_add(1) });
+        };
 
         let mut allowed: HashMap<&[String], u64> = HashMap::new();
         for reference in &references {
@@ -152,8 +182,12 @@ impl Statistics {
                 *most = count.max(*most);
             }
         }
-        let mut item =
-            Self { items: 1, hypothesis_length: hypothesis.len() as u64, reference_length: reference_length as u64, ..Self::default() };
+        let mut item = Self {
+            items: 1,
+            hypothesis_length: hypothesis.len() as u64,
+            reference_length: reference_length as u64,
+            ..Self::default()
+        };
         for (ngram, count) in ngrams(&hypothesis) {
             let order = ngram.len() - 1;
             item.totals[order] += count;
@@ -186,7 +220,13 @@ impl Statistics {
             (0, _) => 0.0,
             _ => (1.0 - r as f64 / c as f64).exp(),
         };
-        let mut bleu = Bleu { score: 0.0, precisions: [0.0; ORDERS], brevity_penalty, hypothesis_length: c, reference_length: r };
+        let mut bleu = Bleu {
+            score: 0.0,
+            precisions: [0.0; ORDERS],
+            brevity_penalty,
+            hypothesis_length: c,
+            reference_length: r,
+        };
         if self.matches.iter().all(|&m| m == 0) {
             return bleu;
         }
@@ -223,7 +263,11 @@ impl Statistics {
 }
 
 /// BLEU of a corpus: `references[i]` are all the references of `hypotheses[i]`.
-pub fn corpus_bleu(hypotheses: &[impl AsRef<str>], references: &[Vec<impl AsRef<str>>], options: Options) -> Result<Bleu> {
+pub fn corpus_bleu(
+    hypotheses: &[impl AsRef<str>],
+    references: &[Vec<impl AsRef<str>>],
+    options: Options,
+) -> Result<Bleu> {
     paired(hypotheses.len(), references.len())?;
     let mut statistics = Statistics::default();
     for (hypothesis, references) in hypotheses.iter().zip(references) {
@@ -233,18 +277,31 @@ pub fn corpus_bleu(hypotheses: &[impl AsRef<str>], references: &[Vec<impl AsRef<
 }
 
 /// BLEU of one sentence, usually with [`Options::SENTENCE`].
-pub fn sentence_bleu(hypothesis: &str, references: &[impl AsRef<str>], options: Options) -> Result<Bleu> {
+pub fn sentence_bleu(
+    hypothesis: &str,
+    references: &[impl AsRef<str>],
+    options: Options,
+) -> Result<Bleu> {
     let mut statistics = Statistics::default();
     statistics.add(hypothesis, references)?;
     Ok(statistics.bleu(options))
 }
 
-/// The tokens of 13a: mteval-v13a's rules for Western languages, in sacrebleu's order. Entities are resolved once; ASCII punctuation other
-/// than `'`, `-`, `.` and `,` stands alone; `.` and `,` stand alone unless between digits; `-` stands alone after a digit. Nothing beyond
-/// ASCII is punctuation.
+/// The tokens of 13a: mteval-v13a's rules for Western languages, in sacrebleu's order. Entities are
+/// resolved once; ASCII punctuation other than `'`, `-`, `.` and `,` stands alone; `.` and `,`
+/// stand alone unless between digits; `-` stands alone after a digit. Nothing beyond ASCII is
+/// punctuation.
 pub fn tokens(text: &str) -> Vec<String> {
     let mut line = text.trim_end_matches(is_space).to_owned();
-    for (from, to) in [("<skipped>", ""), ("-\n", ""), ("\n", " "), ("&quot;", "\""), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">")] {
+    for (from, to) in [
+        ("<skipped>", ""),
+        ("-\n", ""),
+        ("\n", " "),
+        ("&quot;", "\""),
+        ("&amp;", "&"),
+        ("&lt;", "<"),
+        ("&gt;", ">"),
+    ] {
         if line.contains(from) {
             line = line.replace(from, to);
         }
@@ -263,7 +320,11 @@ pub fn tokens(text: &str) -> Vec<String> {
     let spaced = rewritten(&spaced, |a, b| (!digit(a) && point(b)).then_some([a, ' ', b, ' ']));
     let spaced = rewritten(&spaced, |a, b| (point(a) && !digit(b)).then_some([' ', a, ' ', b]));
     let spaced = rewritten(&spaced, |a, b| (digit(a) && b == '-').then_some([a, ' ', b, ' ']));
-    spaced.split(|&c| is_space(c)).filter(|token| !token.is_empty()).map(|token| token.iter().collect()).collect()
+    spaced
+        .split(|&c| is_space(c))
+        .filter(|token| !token.is_empty())
+        .map(|token| token.iter().collect())
+        .collect()
 }
 
 /// Whether a corpus has items, and as many hypotheses as lists of references.
@@ -280,8 +341,8 @@ fn is_space(c: char) -> bool {
     c.is_whitespace() || matches!(c, '\u{1c}'..='\u{1f}')
 }
 
-/// Every two neighbours replaced that the rule applies to, from the left and without overlap, as a regular expression of two characters
-/// does.
+/// Every two neighbours replaced that the rule applies to, from the left and without overlap, as a
+/// regular expression of two characters does.
 fn rewritten(text: &[char], rule: impl Fn(char, char) -> Option<[char; 4]>) -> Vec<char> {
     let mut new = Vec::with_capacity(text.len() + 16);
     let mut rest = text;
@@ -333,7 +394,9 @@ mod tests {
 
     #[test]
     fn the_closest_reference_gives_the_length_and_ties_go_to_the_shorter() {
-        let length = |references: &[&str]| sentence_bleu("a b c d", references, Options::default()).unwrap().reference_length;
+        let length = |references: &[&str]| {
+            sentence_bleu("a b c d", references, Options::default()).unwrap().reference_length
+        };
         assert_eq!(length(&["a b c d e f", "a b", "a"]), 2);
         assert_eq!(length(&["a b c d e", "a b"]), 5);
         assert_eq!(length(&[""]), 0);
@@ -342,8 +405,11 @@ mod tests {
     #[test]
     fn an_ngram_counts_as_often_as_in_one_reference() {
         // Papineni et al., example 2: 2/7 for the seven times "the".
-        let bleu =
-            sentence_bleu("the the the the the the the", &["the cat is on the mat", "there is a cat on the mat"], Options::default());
+        let bleu = sentence_bleu(
+            "the the the the the the the",
+            &["the cat is on the mat", "there is a cat on the mat"],
+            Options::default(),
+        );
         assert_eq!(bleu.unwrap().precisions[0], 200.0 / 7.0);
     }
 

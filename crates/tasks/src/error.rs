@@ -1,5 +1,5 @@
-//! What can be wrong with a data file. A message names the file, the line and what was expected; it never shows what a row says, for rows
-//! are private.
+//! What can be wrong with a data file. A message names the file, the line and what was expected; it
+//! never shows what a row says, for rows are private.
 
 use crate::format::Format;
 use std::io;
@@ -26,7 +26,8 @@ pub enum Error {
         path: PathBuf,
     },
     /// A row is not text.
-    #[error("{}, line {line}: expected UTF-8, got something else at byte {offset} of the row", path.display())]
+    #[error("{}, line {line}: expected UTF-8, got something else at byte {offset} of the \
+        row", path.display())]
     NotUtf8 {
         /// The file.
         path: PathBuf,
@@ -36,7 +37,8 @@ pub enum Error {
         offset: usize,
     },
     /// A row is longer than anyone should have to hold in memory.
-    #[error("{}, line {line}: expected a row of at most {limit} bytes, got a longer one", path.display())]
+    #[error("{}, line {line}: expected a row of at most {limit} bytes, got a longer \
+        one", path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
@@ -46,7 +48,8 @@ pub enum Error {
         limit: usize,
     },
     /// A row of E2E has no separator.
-    #[error("{}, line {line}: expected `||` between what is given and the text, got none", path.display())]
+    #[error("{}, line {line}: expected `||` between what is given and the text, got \
+        none", path.display())]
     Separator {
         /// The file.
         path: PathBuf,
@@ -102,7 +105,8 @@ pub enum Error {
         got: &'static str,
     },
     /// It is not clear which column holds what is needed.
-    #[error("{}: expected a column {expected} for the {role}, got none: give its name, or its number counted from 1", path.display())]
+    #[error("{}: expected a column {expected} for the {role}, got none: give its name, or its \
+        number counted from 1", path.display())]
     NoColumn {
         /// The file.
         path: PathBuf,
@@ -122,7 +126,8 @@ pub enum Error {
         role: &'static str,
     },
     /// A file of images or of their labels ends too early.
-    #[error("{}: {part} must have {expected} bytes, got {got}: the file is cut off", path.display())]
+    #[error("{}: {part} must have {expected} bytes, got {got}: the file is cut \
+        off", path.display())]
     Truncated {
         /// The file.
         path: PathBuf,
@@ -156,7 +161,8 @@ pub enum Error {
         what: String,
     },
     /// Images without labels.
-    #[error("{}: expected a file of labels beside it ({tried}), got none: name one", path.display())]
+    #[error("{}: expected a file of labels beside it ({tried}), got none: name \
+        one", path.display())]
     NoLabels {
         /// The file of images.
         path: PathBuf,
@@ -164,7 +170,8 @@ pub enum Error {
         tried: String,
     },
     /// The file could be of several formats, or of none.
-    #[error("{}: cannot tell its format, {}: say which with --format", path.display(), candidates_in_words(candidates))]
+    #[error("{}: cannot tell its format, {}: say which with \
+        --format", path.display(), candidates_in_words(candidates))]
     Ambiguous {
         /// The file.
         path: PathBuf,
@@ -177,7 +184,8 @@ pub enum Error {
         /// What was asked for.
         got: String,
     },
-    /// An option was given that says nothing about this format. It is refused rather than ignored: whoever names a group counts on it.
+    /// An option was given that says nothing about this format. It is refused rather than ignored:
+    /// whoever names a group counts on it.
     #[error("the option \"{option}\" means nothing for the format {format}")]
     Option {
         /// The option.

@@ -34,8 +34,17 @@ pub enum Format {
 
 impl Format {
     /// All there are.
-    pub const ALL: [Self; 9] =
-        [Self::E2e, Self::Dart, Self::Lines, Self::Instructions, Self::Tsv, Self::Csv, Self::Jsonl, Self::Idx, Self::PngStrip];
+    pub const ALL: [Self; 9] = [
+        Self::E2e,
+        Self::Dart,
+        Self::Lines,
+        Self::Instructions,
+        Self::Tsv,
+        Self::Csv,
+        Self::Jsonl,
+        Self::Idx,
+        Self::PngStrip,
+    ];
 
     /// The name, as `--format` takes it.
     pub fn name(&self) -> &'static str {
@@ -52,7 +61,8 @@ impl Format {
         }
     }
 
-    /// The format of a file, from its name and its first bytes. What could be several is refused, with the candidates.
+    /// The format of a file, from its name and its first bytes. What could be several is refused,
+    /// with the candidates.
     pub fn sniff(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         Self::guess(path, &read::head(path, HEAD)?)
@@ -63,7 +73,8 @@ impl Format {
         if head.starts_with(b"\x89PNG\r\n\x1a\n") {
             return Ok(Self::PngStrip);
         }
-        // Two zeros, then the type of the numbers: 8 is unsigned bytes. A file of labels is let through: its reader says what is wrong.
+        // Two zeros, then the type of the numbers: 8 is unsigned bytes. A file of labels is let
+        // through: its reader says what is wrong.
         if head.starts_with(&[0, 0, 8]) {
             return Ok(Self::Idx);
         }
@@ -71,7 +82,8 @@ impl Format {
         if text.trim().is_empty() && text.len() == head.len() {
             return Err(Error::Empty { path: path.into() });
         }
-        of_text(&extension(path), text, head.len() >= HEAD).map_err(|candidates| Error::Ambiguous { path: path.into(), candidates })
+        of_text(&extension(path), text, head.len() >= HEAD)
+            .map_err(|candidates| Error::Ambiguous { path: path.into(), candidates })
     }
 }
 
@@ -84,7 +96,10 @@ impl fmt::Display for Format {
 impl FromStr for Format {
     type Err = Error;
     fn from_str(name: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|format| format.name() == name).ok_or_else(|| Error::UnknownFormat { got: name.into() })
+        Self::ALL
+            .into_iter()
+            .find(|format| format.name() == name)
+            .ok_or_else(|| Error::UnknownFormat { got: name.into() })
     }
 }
 
@@ -159,5 +174,9 @@ fn of_lines(extension: &str, lines: &[&str]) -> std::result::Result<Format, Vec<
         return Err(vec![Format::Tsv, Format::Lines]);
     }
     // Any text could be lines. Only a name that says no more than "text" is taken at its word.
-    if matches!(extension, "txt" | "text" | "") { Ok(Format::Lines) } else { Err(vec![Format::Lines]) }
+    if matches!(extension, "txt" | "text" | "") {
+        Ok(Format::Lines)
+    } else {
+        Err(vec![Format::Lines])
+    }
 }

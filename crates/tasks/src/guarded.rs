@@ -1,4 +1,5 @@
-//! Calls into a library that panics on damaged files: a panic becomes a refusal, and does not print, for what it prints can be a text.
+//! Calls into a library that panics on damaged files: a panic becomes a refusal, and does not
+//! print, for what it prints can be a text.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -8,7 +9,8 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What the call gives; `None` if it panics. What it was at must not be used afterwards, unless it was only looked at.
+/// What the call gives; `None` if it panics. What it was at must not be used afterwards, unless it
+/// was only looked at.
 pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Option<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -1,9 +1,11 @@
 //! From records to examples: which tokens a model sees, and what it is asked for.
 //!
-//! A text with a source becomes ` source <bos> target <eos>`, with a space around each part as Li et al. (2022) and Kim and Fan (2026, App. D) have it; only the target and the
-//! end are predicted. With GPT-2's tokenizer and texts *shorter* than 100 and 120 tokens 42,043 of the 42,061 rows of E2E and 60,591 of the 62,659 of DART can be used, as in the latter's Table 3.
-//! A text without a source is its own tokens, all but the first of which are predicted. A labelled text is either classified, or, by a model that goes on with texts, answered with
-//! its label.
+//! A text with a source becomes ` source <bos> target <eos>`, with a space around each part as Li
+//! et al. (2022) and Kim and Fan (2026, App. D) have it; only the target and the end are predicted.
+//! With GPT-2's tokenizer and texts *shorter* than 100 and 120 tokens 42,043 of the 42,061 rows of
+//! E2E and 60,591 of the 62,659 of DART can be used, as in the latter's Table 3. A text without a
+//! source is its own tokens, all but the first of which are predicted. A labelled text is either
+//! classified, or, by a model that goes on with texts, answered with its label.
 
 use crate::tokenizer::{Failed, Frame, Tokenizer};
 use crate::{Content, Record};
@@ -65,7 +67,9 @@ impl Preparation<'_> {
     /// # Errors
     /// If the model does not go on with texts, or the text has no tokens in this tokenizer.
     pub fn prompt(&self, source: &str) -> Result<Vec<u32>, Failed> {
-        let Reader::Causal { tokenizer, begin, .. } = self.reader else { return Err(Failed::new("the model", "it does not write texts")) };
+        let Reader::Causal { tokenizer, begin, .. } = self.reader else {
+            return Err(Failed::new("the model", "it does not write texts"));
+        };
         let mut tokens = tokenizer.encode(&format!(" {source} "), Frame::Bare)?;
         tokens.push(begin);
         Ok(tokens)
@@ -77,11 +81,15 @@ impl Preparation<'_> {
     /// If the text has no tokens in this tokenizer.
     pub fn example(&self, record: &Record) -> Result<Prepared, Failed> {
         match (&record.content, self.reader) {
-            (Content::Text { source: Some(source), target, .. }, Reader::Causal { .. }) => self.answer(source, target),
+            (Content::Text { source: Some(source), target, .. }, Reader::Causal { .. }) => {
+                self.answer(source, target)
+            }
             (Content::Text { source: None, target, .. }, Reader::Causal { tokenizer, .. }) => {
                 Ok(self.continuation(tokenizer.encode(target, Frame::Bare)?, 1))
             }
-            (Content::Labelled { label, .. }, _) if self.class(label).is_none() => Ok(Prepared::UnknownLabel),
+            (Content::Labelled { label, .. }, _) if self.class(label).is_none() => {
+                Ok(Prepared::UnknownLabel)
+            }
             (Content::Labelled { text, label }, Reader::Causal { .. }) => self.answer(text, label),
             (Content::Labelled { text, label }, Reader::Classifier { tokenizer }) => {
                 let tokens = tokenizer.encode(text, Frame::Model)?;
@@ -92,20 +100,23 @@ impl Preparation<'_> {
                     (_, Some(class)) => Prepared::Example(Example::labelled(tokens, class)),
                 })
             }
-            (Content::Image { pixels, label, .. }, Reader::Images { numbers }) => Ok(if pixels.len() != numbers {
-                Prepared::Unfit("an image of the size that the model takes")
-            } else if *label as usize >= self.labels.len() {
-                Prepared::UnknownLabel
-            } else {
-                Prepared::Example(Example::numbers(pixels.clone(), *label))
-            }),
+            (Content::Image { pixels, label, .. }, Reader::Images { numbers }) => {
+                Ok(if pixels.len() != numbers {
+                    Prepared::Unfit("an image of the size that the model takes")
+                } else if *label as usize >= self.labels.len() {
+                    Prepared::UnknownLabel
+                } else {
+                    Prepared::Example(Example::numbers(pixels.clone(), *label))
+                })
+            }
             (_, Reader::Causal { .. }) => Ok(Prepared::Unfit("a text")),
             (_, Reader::Classifier { .. }) => Ok(Prepared::Unfit("a text with a label")),
             (_, Reader::Images { .. }) => Ok(Prepared::Unfit("an image")),
         }
     }
 
-    /// For each class, the example in which a text is answered with its label: what a model that goes on with texts is asked when it is to choose. `None` if the model is of another kind.
+    /// For each class, the example in which a text is answered with its label: what a model that
+    /// goes on with texts is asked when it is to choose. `None` if the model is of another kind.
     ///
     /// # Errors
     /// If the text has no tokens in this tokenizer.
@@ -122,7 +133,10 @@ impl Preparation<'_> {
 
     /// The place of a label among the public ones.
     pub fn class(&self, label: &str) -> Option<u32> {
-        self.labels.iter().position(|known| known == label).and_then(|class| u32::try_from(class).ok())
+        self.labels
+            .iter()
+            .position(|known| known == label)
+            .and_then(|class| u32::try_from(class).ok())
     }
 
     fn answer(&self, source: &str, target: &str) -> Result<Prepared, Failed> {

@@ -13,7 +13,8 @@ pub struct Record {
     pub content: Content,
     /// The person it belongs to, if the data say so. One person can own many rows.
     pub group: Option<String>,
-    /// The line of the file on which it begins, or the place of an image in its file; both are counted from 1.
+    /// The line of the file on which it begins, or the place of an image in its file; both are
+    /// counted from 1.
     pub line: u64,
 }
 
@@ -26,7 +27,8 @@ pub enum Content {
         source: Option<String>,
         /// What is to be predicted. It can be empty: DART has such a text.
         target: String,
-        /// All good answers, if the data were put together with [`by_source`]; otherwise none, and the target is the only one.
+        /// All good answers, if the data were put together with [`by_source`]; otherwise none, and
+        /// the target is the only one.
         references: Vec<String>,
     },
     /// A text of a class.
@@ -51,11 +53,12 @@ pub enum Content {
     },
 }
 
-/// For evaluation: puts consecutive records with the same source (and group) into one, whose references are all their targets and whose
-/// target is the first of them.
+/// For evaluation: puts consecutive records with the same source (and group) into one, whose
+/// references are all their targets and whose target is the first of them.
 ///
-/// E2E has several texts for a meaning representation, DART several annotations for a set of triples; a generated text is compared with all
-/// of them. What has no source is never put together. Not for training: there every row stays a record of its own.
+/// E2E has several texts for a meaning representation, DART several annotations for a set of
+/// triples; a generated text is compared with all of them. What has no source is never put
+/// together. Not for training: there every row stays a record of its own.
 pub fn by_source<I: Iterator<Item = Result<Record>>>(records: I) -> BySource<I> {
     BySource { records, ahead: None }
 }
@@ -75,7 +78,9 @@ impl<I: Iterator<Item = Result<Record>>> Iterator for BySource<I> {
             Ok(record) => record,
             refused => return Some(refused),
         };
-        let Content::Text { source, target, references } = &mut record.content else { return Some(Ok(record)) };
+        let Content::Text { source, target, references } = &mut record.content else {
+            return Some(Ok(record));
+        };
         if references.is_empty() {
             references.push(target.clone());
         }
@@ -85,15 +90,23 @@ impl<I: Iterator<Item = Result<Record>>> Iterator for BySource<I> {
         let mut bytes: usize = references.iter().map(String::len).sum();
         loop {
             match self.records.next() {
-                Some(Ok(Record { content: Content::Text { source: next, target, references: more }, group, .. }))
-                    if next == *source && group == record.group =>
-                {
+                Some(Ok(Record {
+                    content: Content::Text { source: next, target, references: more },
+                    group,
+                    ..
+                })) if next == *source && group == record.group => {
                     let before = references.len();
                     references.extend(if more.is_empty() { vec![target] } else { more });
                     // A reference takes its own bytes and a place in the list.
-                    bytes += references[before..].iter().map(|text| text.len() + size_of::<String>()).sum::<usize>();
+                    bytes += references[before..]
+                        .iter()
+                        .map(|text| text.len() + size_of::<String>())
+                        .sum::<usize>();
                     if bytes > MOST_REFERENCES {
-                        return Some(Err(Error::References { line: record.line, limit: MOST_REFERENCES }));
+                        return Some(Err(Error::References {
+                            line: record.line,
+                            limit: MOST_REFERENCES,
+                        }));
                     }
                 }
                 ahead => {
@@ -130,14 +143,22 @@ mod tests {
     use super::*;
 
     fn row(source: Option<&str>, target: &str, group: Option<&str>, line: u64) -> Result<Record> {
-        let content = Content::Text { source: source.map(Into::into), target: target.into(), references: Vec::new() };
+        let content = Content::Text {
+            source: source.map(Into::into),
+            target: target.into(),
+            references: Vec::new(),
+        };
         Ok(Record { content, group: group.map(Into::into), line })
     }
 
     fn shape(records: Vec<Result<Record>>) -> Vec<(u64, String, Vec<String>)> {
         by_source(records.into_iter())
             .map(|record| {
-                let Record { content: Content::Text { target, references, .. }, line, .. } = record.unwrap() else { unreachable!() };
+                let Record { content: Content::Text { target, references, .. }, line, .. } =
+                    record.unwrap()
+                else {
+                    unreachable!()
+                };
                 (line, target, references)
             })
             .collect()
@@ -145,10 +166,16 @@ mod tests {
 
     #[test]
     fn consecutive_records_with_one_source_become_one() {
-        let rows =
-            vec![row(Some("a"), "1", None, 1), row(Some("a"), "2", None, 2), row(Some("b"), "3", None, 3), row(Some("a"), "4", None, 4)];
+        let rows = vec![
+            row(Some("a"), "1", None, 1),
+            row(Some("a"), "2", None, 2),
+            row(Some("b"), "3", None, 3),
+            row(Some("a"), "4", None, 4),
+        ];
         let expected = [(1, "1", vec!["1", "2"]), (3, "3", vec!["3"]), (4, "4", vec!["4"])];
-        let expected = expected.map(|(line, target, all)| (line, target.to_owned(), all.into_iter().map(String::from).collect::<Vec<_>>()));
+        let expected = expected.map(|(line, target, all)| {
+            (line, target.to_owned(), all.into_iter().map(String::from).collect::<Vec<_>>())
+        });
         assert_eq!(shape(rows), expected);
         assert_eq!(shape(vec![]), []);
     }
@@ -156,14 +183,20 @@ mod tests {
     #[test]
     fn no_source_and_other_groups_stay_apart() {
         assert_eq!(shape(vec![row(None, "1", None, 1), row(None, "2", None, 2)]).len(), 2);
-        assert_eq!(shape(vec![row(Some("a"), "1", Some("x"), 1), row(Some("a"), "2", Some("y"), 2)]).len(), 2);
+        assert_eq!(
+            shape(vec![row(Some("a"), "1", Some("x"), 1), row(Some("a"), "2", Some("y"), 2)]).len(),
+            2
+        );
     }
 
     #[test]
     fn a_refusal_comes_after_the_records_before_it() {
         let refused = || Err(Error::UnknownFormat { got: String::new() });
         let mut merged = by_source(vec![row(Some("a"), "1", None, 1), refused()].into_iter());
-        assert!(matches!((merged.next(), merged.next(), merged.next()), (Some(Ok(_)), Some(Err(_)), None)));
+        assert!(matches!(
+            (merged.next(), merged.next(), merged.next()),
+            (Some(Ok(_)), Some(Err(_)), None)
+        ));
     }
 
     #[test]

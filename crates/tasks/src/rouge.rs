@@ -1,8 +1,11 @@
-//! ROUGE-L (Lin 2004, §3.1): how much of two texts is a common subsequence of their words, as the Python package rouge_score computes it.
+//! ROUGE-L (Lin 2004, §3.1): how much of two texts is a common subsequence of their words, as the
+//! Python package rouge_score computes it.
 //!
-//! With L the length of the longest common subsequence, precision is L over the words of the hypothesis, recall L over those of the
-//! reference, and F₁ their harmonic mean. Of several references the one with the largest F₁ counts. The value of a corpus is the mean over
-//! its items: the package's own aggregator draws bootstrap samples, whose median is near that mean and never twice the same.
+//! With L the length of the longest common subsequence, precision is L over the words of the
+//! hypothesis, recall L over those of the reference, and F₁ their harmonic mean. Of several
+//! references the one with the largest F₁ counts. The value of a corpus is the mean over its items:
+//! the package's own aggregator draws bootstrap samples, whose median is near that mean and never
+//! twice the same.
 
 use crate::bleu::{Error, Result, paired};
 use crate::stem::stem;
@@ -34,11 +37,19 @@ impl Score {
     }
 
     fn times(self, factor: f64) -> Self {
-        Self { precision: factor * self.precision, recall: factor * self.recall, f1: factor * self.f1 }
+        Self {
+            precision: factor * self.precision,
+            recall: factor * self.recall,
+            f1: factor * self.f1,
+        }
     }
 
     fn plus(self, other: Self) -> Self {
-        Self { precision: self.precision + other.precision, recall: self.recall + other.recall, f1: self.f1 + other.f1 }
+        Self {
+            precision: self.precision + other.precision,
+            recall: self.recall + other.recall,
+            f1: self.f1 + other.f1,
+        }
     }
 }
 
@@ -51,9 +62,15 @@ pub struct Mean {
 
 impl Mean {
     /// One more hypothesis with its references, which may be more or fewer than another's.
-    pub fn add(&mut self, hypothesis: &str, references: &[impl AsRef<str>], words: Words) -> Result<()> {
+    pub fn add(
+        &mut self,
+        hypothesis: &str,
+        references: &[impl AsRef<str>],
+        words: Words,
+    ) -> Result<()> {
         let item = self.items.saturating_add(1);
-        let score = rouge_l(hypothesis, references, words).map_err(|_| Error::NoReference { item })?;
+        let score =
+            rouge_l(hypothesis, references, words).map_err(|_| Error::NoReference { item })?;
         self.merge(&Self { items: 1, sum: score });
         Ok(())
     }
@@ -83,7 +100,11 @@ impl Mean {
 }
 
 /// The mean over a corpus, from 0 to 1: `references[i]` are all the references of `hypotheses[i]`.
-pub fn corpus_rouge_l(hypotheses: &[impl AsRef<str>], references: &[Vec<impl AsRef<str>>], words: Words) -> Result<Score> {
+pub fn corpus_rouge_l(
+    hypotheses: &[impl AsRef<str>],
+    references: &[Vec<impl AsRef<str>>],
+    words: Words,
+) -> Result<Score> {
     paired(hypotheses.len(), references.len())?;
     let mut mean = Mean::default();
     for (hypothesis, references) in hypotheses.iter().zip(references) {
@@ -95,16 +116,23 @@ pub fn corpus_rouge_l(hypotheses: &[impl AsRef<str>], references: &[Vec<impl AsR
 /// One hypothesis against the reference with the largest F₁, of equal ones the first.
 pub fn rouge_l(hypothesis: &str, references: &[impl AsRef<str>], words: Words) -> Result<Score> {
     let hypothesis = tokens(hypothesis, words);
-    let scores = references.iter().map(|reference| compared(&hypothesis, &tokens(reference.as_ref(), words)));
-    scores.reduce(|best, next| if next.f1 > best.f1 { next } else { best }).ok_or(Error::NoReference { item: 1 })
+    let scores = references
+        .iter()
+        .map(|reference| compared(&hypothesis, &tokens(reference.as_ref(), words)));
+    scores
+        .reduce(|best, next| if next.f1 > best.f1 { next } else { best })
+        .ok_or(Error::NoReference { item: 1 })
 }
 
-/// Runs of a to z and 0 to 9 of the text in lower case. Every other character separates, so that *café* is *caf* and *don't* is *don* and
-/// *t*.
+/// Runs of a to z and 0 to 9 of the text in lower case. Every other character separates, so that
+/// *café* is *caf* and *don't* is *don* and *t*.
 pub fn tokens(text: &str, words: Words) -> Vec<String> {
     let text: String = text.chars().flat_map(char::to_lowercase).collect();
-    let runs = text.split(|c: char| !matches!(c, 'a'..='z' | '0'..='9')).filter(|run| !run.is_empty());
-    let token = |run: &str| if words == Words::Stemmed && run.len() > 3 { stem(run) } else { run.to_owned() };
+    let runs =
+        text.split(|c: char| !matches!(c, 'a'..='z' | '0'..='9')).filter(|run| !run.is_empty());
+    let token = |run: &str| {
+        if words == Words::Stemmed && run.len() > 3 { stem(run) } else { run.to_owned() }
+    };
     runs.map(token).filter(|token| !token.is_empty()).collect()
 }
 
@@ -113,11 +141,13 @@ fn compared(hypothesis: &[String], reference: &[String]) -> Score {
     if common == 0 {
         return Score::default();
     }
-    let (precision, recall) = (common as f64 / hypothesis.len() as f64, common as f64 / reference.len() as f64);
+    let (precision, recall) =
+        (common as f64 / hypothesis.len() as f64, common as f64 / reference.len() as f64);
     Score { precision, recall, f1: 2.0 * precision * recall / (precision + recall) }
 }
 
-/// The length of the longest common subsequence, with one row of the table in memory, over the shorter of the two.
+/// The length of the longest common subsequence, with one row of the table in memory, over the
+/// shorter of the two.
 fn longest_common<T: PartialEq>(a: &[T], b: &[T]) -> usize {
     let (long, short) = if a.len() < b.len() { (b, a) } else { (a, b) };
     let mut row = vec![0; short.len()];
@@ -153,8 +183,14 @@ mod tests {
 
     #[test]
     fn tokens_are_ascii_runs() {
-        assert_eq!(tokens("Café «don't» 1,000 \u{212a}ing \u{130}s", Words::Plain), ["caf", "don", "t", "1", "000", "king", "i", "s"]);
-        assert_eq!(tokens("The prices were EXCEEDINGLY low", Words::Stemmed), ["the", "price", "were", "exceedingli", "low"]);
+        assert_eq!(
+            tokens("Café «don't» 1,000 \u{212a}ing \u{130}s", Words::Plain),
+            ["caf", "don", "t", "1", "000", "king", "i", "s"]
+        );
+        assert_eq!(
+            tokens("The prices were EXCEEDINGLY low", Words::Stemmed),
+            ["the", "price", "were", "exceedingli", "low"]
+        );
         assert!(tokens("…。", Words::Stemmed).is_empty());
     }
 

@@ -1,9 +1,10 @@
-//! Porter's stemmer (Porter 1980) as nltk has it by default, in its mode NLTK_EXTENSIONS: what ROUGE's Python package takes word endings
-//! off with.
+//! Porter's stemmer (Porter 1980) as nltk has it by default, in its mode NLTK_EXTENSIONS: what
+//! ROUGE's Python package takes word endings off with.
 //!
-//! A letter is a vowel if it is one of aeiou, or a y after a consonant; digits and whatever else are consonants. With runs of vowels V and
-//! of consonants C every word is `[C](VC)^m[V]`, and m is its measure. A step takes its first rule whose suffix fits; if that rule's
-//! condition fails, no other is tried.
+//! A letter is a vowel if it is one of aeiou, or a y after a consonant; digits and whatever else
+//! are consonants. With runs of vowels V and of consonants C every word is `[C](VC)^m[V]`, and m is
+//! its measure. A step takes its first rule whose suffix fits; if that rule's condition fails, no
+//! other is tried.
 
 /// The stem of a word, in lower case.
 pub fn stem(word: &str) -> String {
@@ -20,7 +21,9 @@ pub fn stem(word: &str) -> String {
     let word = last_y(word);
     let word = double_suffix(word);
     let word = replaced(word, &STEP_3, |stem, _| measure(stem) > 0);
-    let word = replaced(word, &STEP_4, |stem, suffix| measure(stem) > 1 && (suffix != "ion" || stem.ends_with(['s', 't'])));
+    let word = replaced(word, &STEP_4, |stem, suffix| {
+        measure(stem) > 1 && (suffix != "ion" || stem.ends_with(['s', 't']))
+    });
     last_l(last_e(word))
 }
 
@@ -74,7 +77,15 @@ const STEP_2: Rules<22> = [
     ("logi", "log"),
 ];
 
-const STEP_3: Rules<7> = [("icate", "ic"), ("ative", ""), ("alize", "al"), ("iciti", "ic"), ("ical", "ic"), ("ful", ""), ("ness", "")];
+const STEP_3: Rules<7> = [
+    ("icate", "ic"),
+    ("ative", ""),
+    ("alize", "al"),
+    ("iciti", "ic"),
+    ("ical", "ic"),
+    ("ful", ""),
+    ("ness", ""),
+];
 
 const STEP_4: Rules<19> = [
     ("al", ""),
@@ -114,7 +125,9 @@ fn past(word: String) -> String {
     if let Some(stem) = word.strip_suffix("eed") {
         return if measure(stem) > 0 { format!("{stem}ee") } else { word };
     }
-    let Some(stem) = word.strip_suffix("ed").or_else(|| word.strip_suffix("ing")) else { return word };
+    let Some(stem) = word.strip_suffix("ed").or_else(|| word.strip_suffix("ing")) else {
+        return word;
+    };
     if !consonants(stem).any(|consonant| !consonant) {
         return word;
     }
@@ -134,7 +147,9 @@ fn past(word: String) -> String {
 /// Step 1c. nltk's: not after a vowel, enjoy → enjoy, nor after the first letter alone, by → by.
 fn last_y(word: String) -> String {
     match word.strip_suffix('y') {
-        Some(stem) if stem.chars().nth(1).is_some() && consonants(stem).last() == Some(true) => format!("{stem}i"),
+        Some(stem) if stem.chars().nth(1).is_some() && consonants(stem).last() == Some(true) => {
+            format!("{stem}i")
+        }
         _ => word,
     }
 }
@@ -143,13 +158,17 @@ fn last_y(word: String) -> String {
 fn double_suffix(word: String) -> String {
     let word = replaced(word, &[("alli", "al")], |stem, _| measure(stem) > 0);
     // The l of logi counts with the stem: geologi → geolog.
-    replaced(word, &STEP_2, |stem, suffix| measure(stem) > 0 || suffix == "logi" && measure(&format!("{stem}l")) > 0)
+    replaced(word, &STEP_2, |stem, suffix| {
+        measure(stem) > 0 || suffix == "logi" && measure(&format!("{stem}l")) > 0
+    })
 }
 
 /// Step 5a.
 fn last_e(word: String) -> String {
     match word.strip_suffix('e') {
-        Some(stem) if measure(stem) > 1 || measure(stem) == 1 && !ends_short(stem) => stem.to_owned(),
+        Some(stem) if measure(stem) > 1 || measure(stem) == 1 && !ends_short(stem) => {
+            stem.to_owned()
+        }
         _ => word,
     }
 }
@@ -164,7 +183,9 @@ fn last_l(mut word: String) -> String {
 
 /// The word by the first rule whose suffix it has, if that rule is allowed.
 fn replaced(word: String, rules: &[(&str, &str)], allowed: impl Fn(&str, &str) -> bool) -> String {
-    let fitting = rules.iter().find_map(|(suffix, new)| word.strip_suffix(suffix).map(|stem| (stem, suffix, new)));
+    let fitting = rules
+        .iter()
+        .find_map(|(suffix, new)| word.strip_suffix(suffix).map(|stem| (stem, suffix, new)));
     match fitting {
         Some((stem, suffix, new)) if allowed(stem, suffix) => format!("{stem}{new}"),
         _ => word,
@@ -186,16 +207,20 @@ fn consonants(word: &str) -> impl Iterator<Item = bool> {
 /// m: how often a consonant follows a vowel.
 fn measure(word: &str) -> usize {
     let mut before = true;
-    consonants(word).filter(|&consonant| !std::mem::replace(&mut before, consonant) && consonant).count()
+    consonants(word)
+        .filter(|&consonant| !std::mem::replace(&mut before, consonant) && consonant)
+        .count()
 }
 
 /// The paper's *d: the word ends with a consonant twice.
 fn ends_double(word: &str) -> bool {
     let mut letters = word.chars().rev();
-    letters.next().is_some_and(|last| letters.next() == Some(last)) && consonants(word).last() == Some(true)
+    letters.next().is_some_and(|last| letters.next() == Some(last))
+        && consonants(word).last() == Some(true)
 }
 
-/// The paper's *o: consonant, vowel, consonant other than w, x and y at the end. nltk's: or the whole word is vowel, consonant.
+/// The paper's *o: consonant, vowel, consonant other than w, x and y at the end. nltk's: or the
+/// whole word is vowel, consonant.
 fn ends_short(word: &str) -> bool {
     match consonants(word).collect::<Vec<_>>().as_slice() {
         [false, true] => true,
@@ -211,7 +236,11 @@ mod tests {
     /// From the paper.
     #[test]
     fn measures() {
-        for (words, m) in [("tr ee tree y by", 0), ("trouble oats trees ivy", 1), ("troubles private oaten orrery", 2)] {
+        for (words, m) in [
+            ("tr ee tree y by", 0),
+            ("trouble oats trees ivy", 1),
+            ("troubles private oaten orrery", 2),
+        ] {
             words.split(' ').for_each(|word| assert_eq!(measure(word), m, "{word}"));
         }
     }
@@ -219,9 +248,12 @@ mod tests {
     /// Examples of the paper and of nltk's comments.
     #[test]
     fn stems() {
-        let examples = "caresses caress, ponies poni, dies die, died die, spied spi, agreed agre, feed feed, hopping hop, falling fall, filing \
-            file, happy happi, enjoy enjoy, geology geolog, relational relat, hopefulness hope, formally formal, adoption adopt, \
-            controlled control, roll roll, skies sky, news news, succeed succeed, cease ceas, rate rate, yyyy yyyi";
+        let examples = "caresses caress, ponies poni, dies die, died die, spied spi, agreed agre, \
+            feed feed, hopping hop, falling fall, filing \
+            file, happy happi, enjoy enjoy, geology geolog, relational relat, hopefulness hope, \
+            formally formal, adoption adopt, \
+            controlled control, roll roll, skies sky, news news, succeed succeed, cease ceas, rate \
+            rate, yyyy yyyi";
         for example in examples.split(", ") {
             let (word, want) = example.split_once(' ').unwrap();
             assert_eq!(stem(word), want, "{word}");

@@ -52,7 +52,8 @@ impl Tokenizer {
         let failed = |what: String| Failed { path: path.clone(), what: plain(what) };
         let bytes = std::fs::read(&path).map_err(|error| failed(error.to_string()))?;
         // Of some damaged files the library makes a panic.
-        let read = guarded(|| tokenizers::Tokenizer::from_bytes(&bytes)).ok_or_else(|| failed("not a tokenizer".into()))?;
+        let read = guarded(|| tokenizers::Tokenizer::from_bytes(&bytes))
+            .ok_or_else(|| failed("not a tokenizer".into()))?;
         let mut inner = read.map_err(|error| failed(format!("not a tokenizer: {error}")))?;
         // Lengths are our own business: nothing is cut off or filled up unseen.
         inner.with_padding(None);
@@ -60,14 +61,22 @@ impl Tokenizer {
         Ok(Self { inner })
     }
 
-    /// A byte-level BPE of at most `size` tokens, trained on public texts. The special tokens come first.
+    /// A byte-level BPE of at most `size` tokens, trained on public texts. The special tokens come
+    /// first.
     ///
     /// # Errors
     /// If there is not enough room for all bytes and special tokens.
-    pub fn train<'a>(texts: impl Iterator<Item = &'a str> + Send, size: usize, special: &[&str]) -> Result<Self, Failed> {
+    pub fn train<'a>(
+        texts: impl Iterator<Item = &'a str> + Send,
+        size: usize,
+        special: &[&str],
+    ) -> Result<Self, Failed> {
         let failed = |what: String| Failed { path: PathBuf::from("a new tokenizer"), what };
         if size < 256 + special.len() {
-            return Err(failed(format!("at least {} tokens expected, got {size}", 256 + special.len())));
+            return Err(failed(format!(
+                "at least {} tokens expected, got {size}",
+                256 + special.len()
+            )));
         }
         let mut trainer = BpeTrainer::builder()
             .show_progress(false)
@@ -76,17 +85,24 @@ impl Tokenizer {
             .special_tokens(special.iter().map(|token| AddedToken::from(*token, true)).collect())
             .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
             .build();
-        let mut inner = TokenizerBuilder::<BPE, tokenizers::NormalizerWrapper, ByteLevel, ByteLevel, ByteLevel>::default()
-            .with_model(BPE::default())
-            .with_normalizer(None)
-            .with_pre_tokenizer(Some(ByteLevel::new(false, true, true)))
-            .with_post_processor(Some(ByteLevel::new(false, false, true)))
-            .with_decoder(Some(ByteLevel::new(false, true, true)))
-            .build()
-            .map_err(|error| failed(error.to_string()))?;
+        let mut inner = TokenizerBuilder::<
+            BPE,
+            tokenizers::NormalizerWrapper,
+            ByteLevel,
+            ByteLevel,
+            ByteLevel,
+        >::default()
+        .with_model(BPE::default())
+        .with_normalizer(None)
+        .with_pre_tokenizer(Some(ByteLevel::new(false, true, true)))
+        .with_post_processor(Some(ByteLevel::new(false, false, true)))
+        .with_decoder(Some(ByteLevel::new(false, true, true)))
+        .build()
+        .map_err(|error| failed(error.to_string()))?;
         inner.train(&mut trainer, texts).map_err(|error| failed(error.to_string()))?;
         let text = inner.to_string(false).map_err(|error| failed(error.to_string()))?;
-        let inner = tokenizers::Tokenizer::from_bytes(text.as_bytes()).map_err(|error| failed(error.to_string()))?;
+        let inner = tokenizers::Tokenizer::from_bytes(text.as_bytes())
+            .map_err(|error| failed(error.to_string()))?;
         Ok(Self { inner })
     }
 
@@ -95,7 +111,9 @@ impl Tokenizer {
     /// # Errors
     /// If it cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), Failed> {
-        self.inner.save(path, true).map_err(|error| Failed { path: path.to_path_buf(), what: error.to_string() })
+        self.inner
+            .save(path, true)
+            .map_err(|error| Failed { path: path.to_path_buf(), what: error.to_string() })
     }
 
     /// The tokens of a text.
@@ -103,10 +121,12 @@ impl Tokenizer {
     /// # Errors
     /// If it has none in this tokenizer. The message does not show the text.
     pub fn encode(&self, text: &str, frame: Frame) -> Result<Vec<u32>, Failed> {
-        let encoded = guarded(|| self.inner.encode_fast(text, frame == Frame::Model)).and_then(Result::ok);
-        encoded
-            .map(|encoding| encoding.get_ids().to_vec())
-            .ok_or_else(|| Failed { path: PathBuf::from("a text"), what: "it has no tokens in this tokenizer".into() })
+        let encoded =
+            guarded(|| self.inner.encode_fast(text, frame == Frame::Model)).and_then(Result::ok);
+        encoded.map(|encoding| encoding.get_ids().to_vec()).ok_or_else(|| Failed {
+            path: PathBuf::from("a text"),
+            what: "it has no tokens in this tokenizer".into(),
+        })
     }
 
     /// The text of tokens, without special ones.
@@ -115,7 +135,8 @@ impl Tokenizer {
     /// If a token is unknown.
     pub fn decode(&self, tokens: &[u32]) -> Result<String, Failed> {
         let failed = |what: String| Failed { path: PathBuf::from("tokens"), what };
-        let decoded = guarded(|| self.inner.decode(tokens, true)).ok_or_else(|| failed("they have no text in this tokenizer".into()))?;
+        let decoded = guarded(|| self.inner.decode(tokens, true))
+            .ok_or_else(|| failed("they have no text in this tokenizer".into()))?;
         decoded.map_err(|error| failed(error.to_string()))
     }
 

@@ -1,4 +1,5 @@
-//! Texts as `transformers` goes on with them (`python3 peers/golden_generation.py`), and what must hold whatever the model says.
+//! Texts as `transformers` goes on with them (`python3 peers/golden_generation.py`), and what must
+//! hold whatever the model says.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,16 +21,25 @@ fn numbers(value: &Value) -> Vec<u32> {
 fn texts_are_those_of_transformers() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/generation.json");
     let golden: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let prompts: Vec<Vec<u32>> = golden["prompts"].as_array().unwrap().iter().map(numbers).collect();
+    let prompts: Vec<Vec<u32>> =
+        golden["prompts"].as_array().unwrap().iter().map(numbers).collect();
     for case in golden["cases"].as_array().unwrap() {
         let (_, mut network, at) = open(case["model"].as_str().unwrap()).network(|_| true).unwrap();
         let mut decoder = Decoder::new(&mut network, &at).unwrap();
         let vocab = decoder.vocab() as u32;
-        let prompts: Vec<Vec<u32>> = prompts.iter().map(|prompt| prompt.iter().map(|token| token % vocab).collect()).collect();
+        let prompts: Vec<Vec<u32>> = prompts
+            .iter()
+            .map(|prompt| prompt.iter().map(|token| token % vocab).collect())
+            .collect();
         let prompts: Vec<&[u32]> = prompts.iter().map(Vec::as_slice).collect();
         let beams = case["beams"].as_u64().unwrap() as usize;
-        let stopping = if case["early"].as_bool().unwrap() { Stopping::Early } else { Stopping::Hopeless };
-        let search = Search::Beam { beams, length_penalty: case["length_penalty"].as_f64().unwrap(), stopping };
+        let stopping =
+            if case["early"].as_bool().unwrap() { Stopping::Early } else { Stopping::Hopeless };
+        let search = Search::Beam {
+            beams,
+            length_penalty: case["length_penalty"].as_f64().unwrap(),
+            stopping,
+        };
         let options = Options {
             max_new_tokens: case["max"].as_u64().unwrap() as usize,
             min_new_tokens: case["min"].as_u64().unwrap() as usize,
@@ -38,15 +48,24 @@ fn texts_are_those_of_transformers() {
             search: if beams == 1 { Search::Greedy } else { search },
             at_once: 64,
         };
-        let expected: Vec<Vec<u32>> = case["outputs"].as_array().unwrap().iter().map(numbers).collect();
+        let expected: Vec<Vec<u32>> =
+            case["outputs"].as_array().unwrap().iter().map(numbers).collect();
         let shown = format!("{} {:?} {}", case["model"], options, case["stop"]);
         assert_eq!(generate(&mut decoder, &prompts, &options).unwrap(), expected, "{shown}");
         // Whoever is worked on together.
         let one_by_one = Options { at_once: 1, ..options.clone() };
-        assert_eq!(generate(&mut decoder, &prompts, &one_by_one).unwrap(), expected, "{shown}, one by one");
+        assert_eq!(
+            generate(&mut decoder, &prompts, &one_by_one).unwrap(),
+            expected,
+            "{shown}, one by one"
+        );
         if beams == 1 {
             let beam = Options { search, ..options };
-            assert_eq!(generate(&mut decoder, &prompts, &beam).unwrap(), expected, "{shown}, as one beam");
+            assert_eq!(
+                generate(&mut decoder, &prompts, &beam).unwrap(),
+                expected,
+                "{shown}, as one beam"
+            );
         }
     }
 }
@@ -58,7 +77,12 @@ fn what_is_drawn_follows_the_seed_and_the_rules() {
     let prompts: [&[u32]; 3] = [&[1, 2], &[3], &[1, 2]];
     let mut draw = |temperature, top_k, top_p, seed, at_once| {
         let search = Search::Draw { temperature, top_k, top_p, seed };
-        generate(&mut decoder, &prompts, &Options { max_new_tokens: 8, banned: vec![4], search, at_once, ..Options::default() }).unwrap()
+        generate(
+            &mut decoder,
+            &prompts,
+            &Options { max_new_tokens: 8, banned: vec![4], search, at_once, ..Options::default() },
+        )
+        .unwrap()
     };
     let texts = draw(1.0, 0, 1.0, 7, 64);
     assert_eq!(texts, draw(1.0, 0, 1.0, 7, 1));
@@ -82,11 +106,20 @@ fn draws_have_the_models_law() {
     let count = 4000;
     let prompts = vec![&[1u32, 2][..]; count];
     let search = Search::Draw { temperature: 1.0, top_k: 0, top_p: 1.0, seed: 3 };
-    let texts = generate(&mut decoder, &prompts, &Options { max_new_tokens: 1, search, ..Options::default() }).unwrap();
+    let texts = generate(
+        &mut decoder,
+        &prompts,
+        &Options { max_new_tokens: 1, search, ..Options::default() },
+    )
+    .unwrap();
     for (token, &logit) in logits.iter().enumerate() {
         let p = f64::from(logit).exp() / total;
-        let seen = texts.iter().filter(|text| text[0] == token as u32).count() as f64 / count as f64;
-        assert!((seen - p).abs() < 5.5 * (p * (1.0 - p) / count as f64).sqrt() + 1e-3, "{token}: {seen} {p}");
+        let seen =
+            texts.iter().filter(|text| text[0] == token as u32).count() as f64 / count as f64;
+        assert!(
+            (seen - p).abs() < 5.5 * (p * (1.0 - p) / count as f64).sqrt() + 1e-3,
+            "{token}: {seen} {p}"
+        );
     }
 }
 
@@ -97,12 +130,31 @@ fn limits_are_kept() {
     let longest = decoder.longest();
     let prompt = vec![1u32; longest - 3];
     let all: Vec<u32> = (0..decoder.vocab() as u32).collect();
-    for search in [Search::Greedy, Search::Beam { beams: 3, length_penalty: 1.0, stopping: Stopping::Early }] {
+    for search in
+        [Search::Greedy, Search::Beam { beams: 3, length_penalty: 1.0, stopping: Stopping::Early }]
+    {
         let options = Options { search, ..Options::default() };
-        assert_eq!(generate(&mut decoder, &[&prompt], &options).unwrap()[0].len(), 3, "no further than the model goes");
-        assert!(generate(&mut decoder, &[&prompt], &Options { max_new_tokens: 0, ..options.clone() }).unwrap()[0].is_empty());
-        assert!(generate(&mut decoder, &[&[1]], &Options { stop: all.clone(), ..options.clone() }).unwrap()[0].is_empty());
-        let patient = Options { stop: all[1..].to_vec(), min_new_tokens: 4, max_new_tokens: 9, ..options.clone() };
+        assert_eq!(
+            generate(&mut decoder, &[&prompt], &options).unwrap()[0].len(),
+            3,
+            "no further than the model goes"
+        );
+        assert!(
+            generate(&mut decoder, &[&prompt], &Options { max_new_tokens: 0, ..options.clone() })
+                .unwrap()[0]
+                .is_empty()
+        );
+        assert!(
+            generate(&mut decoder, &[&[1]], &Options { stop: all.clone(), ..options.clone() })
+                .unwrap()[0]
+                .is_empty()
+        );
+        let patient = Options {
+            stop: all[1..].to_vec(),
+            min_new_tokens: 4,
+            max_new_tokens: 9,
+            ..options.clone()
+        };
         assert_eq!(generate(&mut decoder, &[&[1]], &patient).unwrap()[0][..4], [0; 4]);
         assert!(generate(&mut decoder, &[], &options).unwrap().is_empty());
         assert!(generate(&mut decoder, &[&[]], &options).is_err());
@@ -113,6 +165,9 @@ fn limits_are_kept() {
         Search::Draw { temperature: 0.0, top_k: 0, top_p: 1.0, seed: 0 },
         Search::Draw { temperature: 1.0, top_k: 0, top_p: f64::NAN, seed: 0 },
     ] {
-        assert!(generate(&mut decoder, &[&[1]], &Options { search, ..Options::default() }).is_err(), "{search:?}");
+        assert!(
+            generate(&mut decoder, &[&[1]], &Options { search, ..Options::default() }).is_err(),
+            "{search:?}"
+        );
     }
 }

@@ -1,12 +1,14 @@
-//! BLEU, ROUGE-L and the stemmer against sacrebleu, rouge_score and nltk, by values that `python3 peers/metrics.py` made; and laws for any
-//! text.
+//! BLEU, ROUGE-L and the stemmer against sacrebleu, rouge_score and nltk, by values that `python3
+//! peers/metrics.py` made; and laws for any text.
 
 #![allow(clippy::unwrap_used)]
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::Value;
-use tasks::bleu::{self, Error, Options, Order, Pseudocount, Smoothing, Statistics, corpus_bleu, sentence_bleu};
+use tasks::bleu::{
+    self, Error, Options, Order, Pseudocount, Smoothing, Statistics, corpus_bleu, sentence_bleu,
+};
 use tasks::rouge::{self, Mean, Score, Words, corpus_rouge_l, rouge_l};
 use tasks::stem::stem;
 
@@ -38,7 +40,10 @@ fn options(value: &Value) -> Options {
         "none" => Smoothing::None,
         other => panic!("no smoothing {other}"),
     };
-    Options { smoothing, order: if value["effective"].as_bool().unwrap() { Order::Effective } else { Order::Full } }
+    Options {
+        smoothing,
+        order: if value["effective"].as_bool().unwrap() { Order::Effective } else { Order::Full },
+    }
 }
 
 #[track_caller]
@@ -66,10 +71,18 @@ fn items_are_scored_as_by_the_packages() {
         let scores = list(&item["sentence"]);
         assert_eq!(scores.len(), list(&golden["options"]).len());
         for (want, given) in scores.iter().zip(list(&golden["options"])) {
-            close(sentence_bleu(hypothesis, &references, options(given)).unwrap().score, want, &format!("{hypothesis:?} {given}"));
+            close(
+                sentence_bleu(hypothesis, &references, options(given)).unwrap().score,
+                want,
+                &format!("{hypothesis:?} {given}"),
+            );
         }
         for (name, words) in BOTH {
-            close_score(rouge_l(hypothesis, &references, words).unwrap(), &item[name], &format!("{hypothesis:?} {name}"));
+            close_score(
+                rouge_l(hypothesis, &references, words).unwrap(),
+                &item[name],
+                &format!("{hypothesis:?} {name}"),
+            );
         }
     }
 }
@@ -80,22 +93,35 @@ fn corpora_are_scored_as_by_the_packages() {
     for corpus in list(&golden["corpora"]) {
         let name = text(&corpus["name"]);
         let most = corpus["most_references"].as_u64().map_or(usize::MAX, |n| n as usize);
-        let items: Vec<&Value> = list(&corpus["items"]).iter().map(|i| &golden["items"][i.as_u64().unwrap() as usize]).collect();
+        let items: Vec<&Value> = list(&corpus["items"])
+            .iter()
+            .map(|i| &golden["items"][i.as_u64().unwrap() as usize])
+            .collect();
         let hypotheses: Vec<&str> = items.iter().map(|item| text(&item["hypothesis"])).collect();
-        let references: Vec<Vec<&str>> = items.iter().map(|item| texts(&item["references"]).into_iter().take(most).collect()).collect();
+        let references: Vec<Vec<&str>> = items
+            .iter()
+            .map(|item| texts(&item["references"]).into_iter().take(most).collect())
+            .collect();
         let scores = list(&corpus["bleu"]);
         assert_eq!(scores.len(), list(&golden["options"]).len());
         for (want, given) in scores.iter().zip(list(&golden["options"])) {
             let what = format!("{name} {given}");
             let got = corpus_bleu(&hypotheses, &references, options(given)).unwrap();
             close(got.score, &want["score"], &what);
-            got.precisions.iter().zip(list(&want["precisions"])).for_each(|(got, want)| close(*got, want, &what));
+            got.precisions
+                .iter()
+                .zip(list(&want["precisions"]))
+                .for_each(|(got, want)| close(*got, want, &what));
             close(got.brevity_penalty, &want["brevity_penalty"], &what);
             assert_eq!(got.hypothesis_length, want["hypothesis_length"], "{what}");
             assert_eq!(got.reference_length, want["reference_length"], "{what}");
         }
         for (kind, words) in BOTH {
-            close_score(corpus_rouge_l(&hypotheses, &references, words).unwrap(), &corpus[kind], &format!("{name} {kind}"));
+            close_score(
+                corpus_rouge_l(&hypotheses, &references, words).unwrap(),
+                &corpus[kind],
+                &format!("{name} {kind}"),
+            );
         }
     }
 }
@@ -108,7 +134,10 @@ fn stems_are_nltks() {
     for (word, want) in stems {
         assert_eq!(stem(word), text(want), "{word}");
         // ROUGE takes no endings off words of up to three letters.
-        assert_eq!(rouge::tokens(word, Words::Stemmed), [if word.len() > 3 { text(want) } else { word }]);
+        assert_eq!(
+            rouge::tokens(word, Words::Stemmed),
+            [if word.len() > 3 { text(want) } else { word }]
+        );
     }
 }
 
@@ -122,10 +151,19 @@ fn what_cannot_be_scored_is_refused() {
     assert_eq!(corpus_bleu(&["a", "b"], &[vec!["a"]], Options::default()), Err(lengths(2, 1)));
     assert_eq!(corpus_bleu(&none, &[vec!["a"]], Options::default()), Err(lengths(0, 1)));
     assert_eq!(corpus_rouge_l(&["a"], &no_lists, Words::Plain), Err(lengths(1, 0)));
-    assert_eq!(corpus_bleu(&["a", ""], &[vec!["a"], vec![]], Options::default()), Err(Error::NoReference { item: 2 }));
-    assert_eq!(corpus_rouge_l(&["a", ""], &[vec!["a"], vec![]], Words::Plain), Err(Error::NoReference { item: 2 }));
+    assert_eq!(
+        corpus_bleu(&["a", ""], &[vec!["a"], vec![]], Options::default()),
+        Err(Error::NoReference { item: 2 })
+    );
+    assert_eq!(
+        corpus_rouge_l(&["a", ""], &[vec!["a"], vec![]], Words::Plain),
+        Err(Error::NoReference { item: 2 })
+    );
     assert_eq!(sentence_bleu("a", &none, Options::SENTENCE), Err(Error::NoReference { item: 1 }));
-    assert_eq!(Error::NoReference { item: 2 }.to_string(), "expected at least one reference for item 2, got none");
+    assert_eq!(
+        Error::NoReference { item: 2 }.to_string(),
+        "expected at least one reference for item 2, got none"
+    );
 }
 
 #[test]
@@ -137,7 +175,8 @@ fn nothing_scores_nothing() {
 /// Few words, so that some match, and characters the tokenizers know.
 fn sentence() -> impl Strategy<Value = String> {
     let word = prop::sample::select(vec![
-        "a", "the", "Pub", "pubs", ".", ",", "1,0", "5-6", "&amp;", "&lt", "é", "-\n", "\u{1c}", "…", "x.", "yyed", "\t",
+        "a", "the", "Pub", "pubs", ".", ",", "1,0", "5-6", "&amp;", "&lt", "é", "-\n", "\u{1c}",
+        "…", "x.", "yyed", "\t",
     ]);
     vec((word, prop::sample::select(vec!["", " ", "\n"])), 0..12)
         .prop_map(|parts| parts.into_iter().map(|(a, b)| format!("{a}{b}")).collect())
@@ -158,9 +197,14 @@ fn any_corpus() -> impl Strategy<Value = (Vec<String>, Vec<Vec<String>>)> {
 
 fn any_options() -> impl Strategy<Value = Options> {
     let k = || (0.0..=1.0).prop_map(|k| Pseudocount::new(k).unwrap());
-    let smoothing =
-        prop_oneof![Just(Smoothing::None), Just(Smoothing::Exponential), k().prop_map(Smoothing::Floor), k().prop_map(Smoothing::AddK)];
-    (smoothing, prop_oneof![Just(Order::Full), Just(Order::Effective)]).prop_map(|(smoothing, order)| Options { smoothing, order })
+    let smoothing = prop_oneof![
+        Just(Smoothing::None),
+        Just(Smoothing::Exponential),
+        k().prop_map(Smoothing::Floor),
+        k().prop_map(Smoothing::AddK)
+    ];
+    (smoothing, prop_oneof![Just(Order::Full), Just(Order::Effective)])
+        .prop_map(|(smoothing, order)| Options { smoothing, order })
 }
 
 /// The table of the definition, in full.
@@ -168,7 +212,8 @@ fn longest_common(a: &[String], b: &[String]) -> usize {
     let mut table = vec![vec![0; b.len() + 1]; a.len() + 1];
     for (i, x) in a.iter().enumerate() {
         for (j, y) in b.iter().enumerate() {
-            table[i + 1][j + 1] = if x == y { table[i][j] + 1 } else { table[i][j + 1].max(table[i + 1][j]) };
+            table[i + 1][j + 1] =
+                if x == y { table[i][j] + 1 } else { table[i][j + 1].max(table[i + 1][j]) };
         }
     }
     table[a.len()][b.len()]

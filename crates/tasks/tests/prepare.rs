@@ -17,7 +17,11 @@ fn causal(tokenizer: &Tokenizer, limit: usize) -> Preparation<'_> {
 
 fn text(source: Option<&str>, target: &str) -> Record {
     Record {
-        content: Content::Text { source: source.map(Into::into), target: target.into(), references: Vec::new() },
+        content: Content::Text {
+            source: source.map(Into::into),
+            target: target.into(),
+            references: Vec::new(),
+        },
         group: None,
         line: 1,
     }
@@ -27,14 +31,22 @@ fn text(source: Option<&str>, target: &str) -> Record {
 fn only_the_target_is_predicted() {
     let tokenizer = tokenizer();
     let preparation = causal(&tokenizer, 100);
-    let Prepared::Example(example) = preparation.example(&text(Some("name : The Eagle"), "The Eagle is near .")).unwrap() else {
+    let Prepared::Example(example) =
+        preparation.example(&text(Some("name : The Eagle"), "The Eagle is near .")).unwrap()
+    else {
         panic!("an example")
     };
-    let (Input::Tokens(tokens), Target::Next(targets)) = (&example.input, &example.target) else { panic!("a text") };
+    let (Input::Tokens(tokens), Target::Next(targets)) = (&example.input, &example.target) else {
+        panic!("a text")
+    };
     let begin = tokens.iter().position(|&token| token == 0).unwrap();
     assert_eq!(tokens[..=begin], preparation.prompt("name : The Eagle").unwrap());
     assert!(targets[..begin].iter().all(|&target| target == Target::NONE), "nothing of the source");
-    assert_eq!(targets[begin..tokens.len() - 1], tokens[begin + 1..], "all of the target, and its end");
+    assert_eq!(
+        targets[begin..tokens.len() - 1],
+        tokens[begin + 1..],
+        "all of the target, and its end"
+    );
     assert_eq!(tokens.last(), Some(&1));
     assert_eq!(tokenizer.decode(tokens).unwrap(), " name : The Eagle  The Eagle is near . ");
 }
@@ -44,57 +56,104 @@ fn a_text_alone_is_its_own_tokens() {
     let tokenizer = tokenizer();
     let preparation = causal(&tokenizer, 30);
     let tokens = tokenizer.encode("The Eagle is", Frame::Bare).unwrap();
-    let Prepared::Example(example) = preparation.example(&text(None, "The Eagle is")).unwrap() else { panic!("an example") };
-    let (Input::Tokens(seen), Target::Next(targets)) = (&example.input, &example.target) else { panic!("a text") };
+    let Prepared::Example(example) = preparation.example(&text(None, "The Eagle is")).unwrap()
+    else {
+        panic!("an example")
+    };
+    let (Input::Tokens(seen), Target::Next(targets)) = (&example.input, &example.target) else {
+        panic!("a text")
+    };
     assert_eq!((seen, &targets[..tokens.len() - 1]), (&tokens, &tokens[1..]));
     assert!(matches!(preparation.example(&text(None, "")).unwrap(), Prepared::Empty));
     assert!(matches!(preparation.example(&text(None, "x")).unwrap(), Prepared::Empty));
     let long = "The Eagle is near . ".repeat(20);
     assert!(matches!(preparation.example(&text(None, &long)).unwrap(), Prepared::TooLong));
     assert!(matches!(preparation.example(&text(Some("x"), &long)).unwrap(), Prepared::TooLong));
-    let labelled = Record { content: Content::Labelled { text: "x".into(), label: "1".into() }, group: None, line: 1 };
+    let labelled = Record {
+        content: Content::Labelled { text: "x".into(), label: "1".into() },
+        group: None,
+        line: 1,
+    };
     assert!(matches!(preparation.example(&labelled).unwrap(), Prepared::UnknownLabel));
     let image = Content::Image { pixels: vec![0.0; 4], height: 2, width: 2, channels: 1, label: 1 };
-    assert!(matches!(preparation.example(&Record { content: image, group: None, line: 1 }).unwrap(), Prepared::Unfit(_)));
+    assert!(matches!(
+        preparation.example(&Record { content: image, group: None, line: 1 }).unwrap(),
+        Prepared::Unfit(_)
+    ));
     // The limit itself is too long.
     let limit = tokens.len();
-    assert!(matches!(Preparation { limit, ..preparation }.example(&text(None, "The Eagle is")).unwrap(), Prepared::TooLong));
-    assert!(matches!(Preparation { limit: limit + 1, ..preparation }.example(&text(None, "The Eagle is")).unwrap(), Prepared::Example(_)));
+    assert!(matches!(
+        Preparation { limit, ..preparation }.example(&text(None, "The Eagle is")).unwrap(),
+        Prepared::TooLong
+    ));
+    assert!(matches!(
+        Preparation { limit: limit + 1, ..preparation }
+            .example(&text(None, "The Eagle is"))
+            .unwrap(),
+        Prepared::Example(_)
+    ));
 }
 
 #[test]
 fn a_label_is_a_class_or_an_answer() {
     let tokenizer = tokenizer();
     let labels = ["near".to_string(), "far".to_string()];
-    let row = |label: &str| Record { content: Content::Labelled { text: "The Eagle".into(), label: label.into() }, group: None, line: 1 };
+    let row = |label: &str| Record {
+        content: Content::Labelled { text: "The Eagle".into(), label: label.into() },
+        group: None,
+        line: 1,
+    };
     let answers = Preparation { labels: &labels, ..causal(&tokenizer, 100) };
-    let Prepared::Example(answer) = answers.example(&row("far")).unwrap() else { panic!("an example") };
-    let Prepared::Example(expected) = answers.example(&text(Some("The Eagle"), "far")).unwrap() else { panic!("an example") };
+    let Prepared::Example(answer) = answers.example(&row("far")).unwrap() else {
+        panic!("an example")
+    };
+    let Prepared::Example(expected) = answers.example(&text(Some("The Eagle"), "far")).unwrap()
+    else {
+        panic!("an example")
+    };
     assert!(answer.input == expected.input);
     let choices = answers.choices("The Eagle").unwrap().unwrap();
     assert!(choices.len() == 2 && choices[1].input == answer.input);
     let classes = Preparation { reader: Reader::Classifier { tokenizer: &tokenizer }, ..answers };
-    let Prepared::Example(class) = classes.example(&row("far")).unwrap() else { panic!("an example") };
-    assert!(class.target == Target::Class(1) && class.input == Input::Tokens(tokenizer.encode("The Eagle", Frame::Model).unwrap()));
+    let Prepared::Example(class) = classes.example(&row("far")).unwrap() else {
+        panic!("an example")
+    };
+    assert!(
+        class.target == Target::Class(1)
+            && class.input == Input::Tokens(tokenizer.encode("The Eagle", Frame::Model).unwrap())
+    );
     assert!(matches!(classes.example(&row("else")).unwrap(), Prepared::UnknownLabel));
     assert!(matches!(classes.example(&text(None, "The Eagle")).unwrap(), Prepared::Unfit(_)));
-    assert!(matches!(Preparation { limit: 1, ..classes }.example(&row("far")).unwrap(), Prepared::TooLong));
+    assert!(matches!(
+        Preparation { limit: 1, ..classes }.example(&row("far")).unwrap(),
+        Prepared::TooLong
+    ));
     assert!(classes.prompt("x").is_err());
     let image = |side: usize, label| Record {
-        content: Content::Image { pixels: vec![0.5; side * side], height: side, width: side, channels: 1, label },
+        content: Content::Image {
+            pixels: vec![0.5; side * side],
+            height: side,
+            width: side,
+            channels: 1,
+            label,
+        },
         group: None,
         line: 1,
     };
     let images = Preparation { reader: Reader::Images { numbers: 4 }, ..answers };
-    let Prepared::Example(example) = images.example(&image(2, 1)).unwrap() else { panic!("an example") };
+    let Prepared::Example(example) = images.example(&image(2, 1)).unwrap() else {
+        panic!("an example")
+    };
     assert!(example == model::Example::numbers(vec![0.5; 4], 1));
     assert!(matches!(images.example(&image(2, 2)).unwrap(), Prepared::UnknownLabel));
     assert!(matches!(images.example(&image(3, 0)).unwrap(), Prepared::Unfit(_)));
 }
 
 fn shared() -> Option<PathBuf> {
-    let root = std::env::var_os("MUFFLE_DATA")
-        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"), PathBuf::from);
+    let root = std::env::var_os("MUFFLE_DATA").map_or_else(
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
+        PathBuf::from,
+    );
     if !root.exists() {
         eprintln!("SKIPPED: {} is not there", root.display());
     }
@@ -108,10 +167,24 @@ fn as_many_records_are_left_as_in_the_paper() {
     let tokenizer = Tokenizer::open(&root.join("gpt2-tokenizer")).unwrap();
     let end = tokenizer.id("<|endoftext|>").unwrap();
     let left = |path: &Path, format: Format, limit: usize| {
-        let preparation = Preparation { reader: Reader::Causal { tokenizer: &tokenizer, begin: end, end }, labels: &[], limit };
+        let preparation = Preparation {
+            reader: Reader::Causal { tokenizer: &tokenizer, begin: end, end },
+            labels: &[],
+            limit,
+        };
         let records = format.read(path, &Options::default()).unwrap();
-        records.filter(|record| matches!(preparation.example(record.as_ref().unwrap()).unwrap(), Prepared::Example(_))).count()
+        records
+            .filter(|record| {
+                matches!(
+                    preparation.example(record.as_ref().unwrap()).unwrap(),
+                    Prepared::Example(_)
+                )
+            })
+            .count()
     };
     assert_eq!(left(&root.join("e2e/src1_train.txt"), Format::E2e, 100), 42_043);
-    assert_eq!(left(&root.join("dart/dart-v1.1.1-full-train.rebuilt.json"), Format::Dart, 120), 60_591);
+    assert_eq!(
+        left(&root.join("dart/dart-v1.1.1-full-train.rebuilt.json"), Format::Dart, 120),
+        60_591
+    );
 }

@@ -1,4 +1,5 @@
-//! The readers on files made by hand, on damaged files, on files too large for memory, and on the real data sets.
+//! The readers on files made by hand, on damaged files, on files too large for memory, and on the
+//! real data sets.
 #![allow(clippy::unwrap_used)]
 
 use flate2::Compression;
@@ -18,7 +19,8 @@ struct Scratch(PathBuf);
 impl Scratch {
     fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let name = format!("muffle-read-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name =
+            format!("muffle-read-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
         fs::create_dir_all(&path).unwrap();
         Self(path)
@@ -52,7 +54,9 @@ fn texts(format: Format, bytes: impl AsRef<[u8]>) -> Vec<(Option<String>, String
 
 fn text(record: Record) -> (Option<String>, String, u64) {
     match record.content {
-        Content::Text { source, target, references } if references.is_empty() => (source, target, record.line),
+        Content::Text { source, target, references } if references.is_empty() => {
+            (source, target, record.line)
+        }
         _ => panic!("no fresh text"),
     }
 }
@@ -62,9 +66,15 @@ fn given(source: &str, target: &str, line: u64) -> (Option<String>, String, u64)
 }
 
 /// Text, label, group and line of each record.
-fn labelled(format: Format, bytes: impl AsRef<[u8]>, options: &Options) -> Vec<(String, String, String, u64)> {
+fn labelled(
+    format: Format,
+    bytes: impl AsRef<[u8]>,
+    options: &Options,
+) -> Vec<(String, String, String, u64)> {
     let of = |record: Record| match record.content {
-        Content::Labelled { text, label } => (text, label, record.group.unwrap_or_default(), record.line),
+        Content::Labelled { text, label } => {
+            (text, label, record.group.unwrap_or_default(), record.line)
+        }
         _ => panic!("not labelled"),
     };
     read(format, bytes, options).unwrap().into_iter().map(of).collect()
@@ -75,7 +85,12 @@ fn row(text: &str, label: &str, group: &str, line: u64) -> (String, String, Stri
 }
 
 fn options(text: Option<&str>, label: Option<&str>, group: Option<&str>) -> Options {
-    Options { text: text.map(Into::into), label: label.map(Into::into), group: group.map(Into::into), ..Options::default() }
+    Options {
+        text: text.map(Into::into),
+        label: label.map(Into::into),
+        group: group.map(Into::into),
+        ..Options::default()
+    }
 }
 
 fn short(longest: usize) -> Options {
@@ -90,7 +105,12 @@ fn gz(bytes: impl AsRef<[u8]>) -> Vec<u8> {
 
 fn idx(sizes: &[u32], bytes: &[u8]) -> Vec<u8> {
     let magic = 0x0800 + sizes.len() as u32;
-    [magic].iter().chain(sizes).flat_map(|number| number.to_be_bytes()).chain(bytes.iter().copied()).collect()
+    [magic]
+        .iter()
+        .chain(sizes)
+        .flat_map(|number| number.to_be_bytes())
+        .chain(bytes.iter().copied())
+        .collect()
 }
 
 /// Rows of `width` pixels with the values 0, 1, 2, …
@@ -100,7 +120,11 @@ fn strip(width: u32, height: u32, color: png::ColorType, depth: png::BitDepth) -
     encoder.set_color(color);
     encoder.set_depth(depth);
     let count = width as usize * height as usize * color.samples() * depth as usize / 8;
-    encoder.write_header().unwrap().write_image_data(&(0..count).map(|i| i as u8).collect::<Vec<_>>()).unwrap();
+    encoder
+        .write_header()
+        .unwrap()
+        .write_image_data(&(0..count).map(|i| i as u8).collect::<Vec<_>>())
+        .unwrap();
     bytes
 }
 
@@ -112,48 +136,93 @@ fn formats_have_names() {
         assert_eq!(format.to_string().parse::<Format>().unwrap(), format);
     }
     let error = "json".parse::<Format>().unwrap_err().to_string();
-    assert_eq!(error, "a format must be one of e2e, dart, lines, instructions, tsv, csv, jsonl, idx, png-strip, got \"json\"");
+    assert_eq!(
+        error,
+        "a format must be one of e2e, dart, lines, instructions, tsv, csv, jsonl, idx, png-strip, \
+         got \"json\""
+    );
 }
 
 // ── E2E ──
 
 #[test]
 fn e2e_lines() {
-    let expected = [given("name : A | food : B ", "A is B .", 1), given("", "C ‖ d", 3), given("x", "y || z", 6), given("e", "", 7)];
+    let expected = [
+        given("name : A | food : B ", "A is B .", 1),
+        given("", "C ‖ d", 3),
+        given("x", "y || z", 6),
+        given("e", "", 7),
+    ];
     let plain = "name : A | food : B || A is B . \n\n||C ‖ d\n \t\n\nx||y || z\ne||";
     assert_eq!(texts(Format::E2e, plain), expected);
-    assert_eq!(texts(Format::E2e, format!("\u{feff}{}\r\n", plain.replace('\n', "\r\n"))), expected);
+    assert_eq!(
+        texts(Format::E2e, format!("\u{feff}{}\r\n", plain.replace('\n', "\r\n"))),
+        expected
+    );
     assert_eq!(texts(Format::E2e, gz(plain)), expected);
     // Two members one after another are one file.
-    assert_eq!(texts(Format::E2e, [gz("a||b\n"), gz("c||d\n")].concat()), [given("a", "b", 1), given("c", "d", 2)]);
+    assert_eq!(
+        texts(Format::E2e, [gz("a||b\n"), gz("c||d\n")].concat()),
+        [given("a", "b", 1), given("c", "d", 2)]
+    );
 }
 
 #[test]
 fn e2e_table() {
-    let plain = "mr,ref\n\"name[A], food[B]\",\"A, so \"\"B\"\", is\nhere . \"\n\nname[C],C is \"it\"\n\"name[D]\",\"\"\n";
+    let plain = "mr,ref\n\"name[A], food[B]\",\"A, so \"\"B\"\", is\nhere . \"\n\nname[C],C \
+        is \"it\"\n\"name[D]\",\"\"\n";
     let expected = |end: &str| {
         let first = format!("A, so \"B\", is{end}here .");
-        [given("name[A], food[B]", &first, 2), given("name[C]", "C is \"it\"", 5), given("name[D]", "", 6)]
+        [
+            given("name[A], food[B]", &first, 2),
+            given("name[C]", "C is \"it\"", 5),
+            given("name[D]", "", 6),
+        ]
     };
     assert_eq!(texts(Format::E2e, plain), expected("\n"));
-    assert_eq!(texts(Format::E2e, plain.replacen("mr,ref", "\u{feff}\"MR\", \"ref\"", 1).replace('\n', "\r\n")), expected("\r\n"));
+    assert_eq!(
+        texts(
+            Format::E2e,
+            plain.replacen("mr,ref", "\u{feff}\"MR\", \"ref\"", 1).replace('\n', "\r\n")
+        ),
+        expected("\r\n")
+    );
     assert_eq!(texts(Format::E2e, plain.trim_end()), expected("\n"));
     // Only at the beginning is it a header.
-    assert_eq!(texts(Format::E2e, "a||b\nmr,ref||c"), [given("a", "b", 1), given("mr,ref", "c", 2)]);
+    assert_eq!(
+        texts(Format::E2e, "a||b\nmr,ref||c"),
+        [given("a", "b", 1), given("mr,ref", "c", 2)]
+    );
 }
 
 #[test]
 fn e2e_refusals() {
     let none = Options::default();
-    assert_eq!(refusal(Format::E2e, "a||b\n\nsecret\n", &none), "data, line 3: expected `||` between what is given and the text, got none");
-    assert_eq!(refusal(Format::E2e, b"a||b\nab\xff||c", &none), "data, line 2: expected UTF-8, got something else at byte 2 of the row");
-    assert_eq!(refusal(Format::E2e, "mr,ref\na,b,c\n", &none), "data, line 2: expected 2 columns, got 3");
-    assert_eq!(refusal(Format::E2e, "mr,ref\na\n", &none), "data, line 2: expected 2 columns, got 1");
+    assert_eq!(
+        refusal(Format::E2e, "a||b\n\nsecret\n", &none),
+        "data, line 3: expected `||` between what is given and the text, got none"
+    );
+    assert_eq!(
+        refusal(Format::E2e, b"a||b\nab\xff||c", &none),
+        "data, line 2: expected UTF-8, got something else at byte 2 of the row"
+    );
+    assert_eq!(
+        refusal(Format::E2e, "mr,ref\na,b,c\n", &none),
+        "data, line 2: expected 2 columns, got 3"
+    );
+    assert_eq!(
+        refusal(Format::E2e, "mr,ref\na\n", &none),
+        "data, line 2: expected 2 columns, got 1"
+    );
     assert_eq!(
         refusal(Format::E2e, "mr,ref\na,b\na,\"b\nc,d\n", &none),
-        "data, line 3: expected a quotation mark at the end of a quoted cell, got the end of the file"
+        "data, line 3: expected a quotation mark at the end of a quoted cell, got the end of the \
+         file"
     );
-    assert_eq!(refusal(Format::E2e, "mr,ref\n\"a\"b,c\n", &none), "data, line 2: expected a comma after a quoted cell, got something else");
+    assert_eq!(
+        refusal(Format::E2e, "mr,ref\n\"a\"b,c\n", &none),
+        "data, line 2: expected a comma after a quoted cell, got something else"
+    );
     assert_eq!(refusal(Format::E2e, "mr,ref\n", &none), "data: no records");
 }
 
@@ -165,13 +234,24 @@ const ENTRY: &str = r#"{"tripleset": [["A", "HAS_B", "C ]}"], ["[TABLECONTEXT]",
 #[test]
 fn dart_entries() {
     let source = "A : has_b : C ]} | [TABLECONTEXT] : [title] : É \"q\\";
-    let array = format!("\u{feff}\r\n[{ENTRY}\n,{{\"annotations\":[],\"tripleset\":[]}} , {ENTRY}]\n ");
-    let expected = [given(source, "One.", 2), given(source, "Twö.", 2), given(source, "One.", 4), given(source, "Twö.", 4)];
+    let array =
+        format!("\u{feff}\r\n[{ENTRY}\n,{{\"annotations\":[],\"tripleset\":[]}} , {ENTRY}]\n ");
+    let expected = [
+        given(source, "One.", 2),
+        given(source, "Twö.", 2),
+        given(source, "One.", 4),
+        given(source, "Twö.", 4),
+    ];
     assert_eq!(texts(Format::Dart, &array), expected);
     assert_eq!(texts(Format::Dart, gz(&array)), expected);
     let merged: Vec<_> =
-        by_source(Format::Dart.read_from(Cursor::new(array), "", &Options::default()).unwrap()).map(Result::unwrap).collect();
-    let [Record { content: Content::Text { target, references, .. }, line: 2, .. }] = &merged[..] else { panic!("one source") };
+        by_source(Format::Dart.read_from(Cursor::new(array), "", &Options::default()).unwrap())
+            .map(Result::unwrap)
+            .collect();
+    let [Record { content: Content::Text { target, references, .. }, line: 2, .. }] = &merged[..]
+    else {
+        panic!("one source")
+    };
     assert_eq!((target.as_str(), references.join(" ").as_str()), ("One.", "One. Twö. One. Twö."));
 }
 
@@ -183,17 +263,39 @@ fn dart_refusals() {
         ("[ ]", "data: no records"),
         ("\n {}", "data, line 2, column 2: expected an array, got something else"),
         ("[1]", "data, line 1, column 2: expected an object, got something else"),
-        ("[", "data, line 1, column 2: expected an object or the end of the array, got the end of the file"),
+        (
+            "[",
+            "data, line 1, column 2: expected an object or the end of the array, got the end of \
+             the file",
+        ),
         ("[,", "data, line 1, column 2: expected an object, got something else"),
         ("[{\"a\": 1}", "data, line 1, column 9: missing field `tripleset`"),
-        ("[{\"a\"\n:[\"}]", "data, line 2, column 6: expected the end of an object, got the end of the file"),
+        (
+            "[{\"a\"\n:[\"}]",
+            "data, line 2, column 6: expected the end of an object, got the end of the file",
+        ),
         ("[{\"a\": \"secret}\",}]", "data, line 1, column 18: not JSON: trailing comma"),
         ("[{]", "data, line 1, column 3: not JSON: key must be a string"),
-        ("[{\"tripleset\": \"secret\"}]", "data, line 1, column 23: expected a sequence, got something else"),
-        ("[{\"tripleset\": [[\"s\", \"r\"]]}]", "data, line 1, column 26: expected an array of length 3, got something else"),
-        ("[{\"tripleset\": [[\"s\", \"r\", \", expected secret\", 7]]}]", "data, line 1, column 49: not JSON: trailing characters"),
-        ("[{\"tripleset\": [[\"s\", \"r\", 7]]}]", "data, line 1, column 28: expected a string, got something else"),
-        ("[{\"tripleset\": [],\n\"tripleset\": []}]", "data, line 2, column 11: duplicate field `tripleset`"),
+        (
+            "[{\"tripleset\": \"secret\"}]",
+            "data, line 1, column 23: expected a sequence, got something else",
+        ),
+        (
+            "[{\"tripleset\": [[\"s\", \"r\"]]}]",
+            "data, line 1, column 26: expected an array of length 3, got something else",
+        ),
+        (
+            "[{\"tripleset\": [[\"s\", \"r\", \", expected secret\", 7]]}]",
+            "data, line 1, column 49: not JSON: trailing characters",
+        ),
+        (
+            "[{\"tripleset\": [[\"s\", \"r\", 7]]}]",
+            "data, line 1, column 28: expected a string, got something else",
+        ),
+        (
+            "[{\"tripleset\": [],\n\"tripleset\": []}]",
+            "data, line 2, column 11: duplicate field `tripleset`",
+        ),
         (
             "[{\"tripleset\": [], \"annotations\": [\", expected secret\"]}]",
             "data, line 1, column 54: expected an annotation with \"text\", got something else",
@@ -203,7 +305,9 @@ fn dart_refusals() {
         assert_eq!(refusal(Format::Dart, bytes, &Options::default()), expected, "{bytes}");
     }
     let after = |end: &str| {
-        let mut rows = Format::Dart.read_from(Cursor::new(format!("[{ENTRY}{end}")), "data", &Options::default()).unwrap();
+        let mut rows = Format::Dart
+            .read_from(Cursor::new(format!("[{ENTRY}{end}")), "data", &Options::default())
+            .unwrap();
         assert!(rows.next().unwrap().is_ok() && rows.next().unwrap().is_ok());
         let message = rows.next().unwrap().unwrap_err().to_string();
         assert!(rows.next().is_none(), "it ends after a refusal");
@@ -211,8 +315,14 @@ fn dart_refusals() {
     };
     let end = ENTRY.lines().last().unwrap().len();
     let place = |more: usize| format!("data, line 2, column {}: ", end + more);
-    assert_eq!(after(""), place(1) + "expected an object or the end of the array, got the end of the file");
-    assert_eq!(after(ENTRY), place(1) + "expected a comma or the end of the array, got something else");
+    assert_eq!(
+        after(""),
+        place(1) + "expected an object or the end of the array, got the end of the file"
+    );
+    assert_eq!(
+        after(ENTRY),
+        place(1) + "expected a comma or the end of the array, got something else"
+    );
     assert_eq!(after(",]"), place(2) + "expected an object, got something else");
     assert_eq!(after("],"), place(2) + "expected nothing after the array, got more");
     let message = refusal(Format::Dart, b"[\n{\"a\": \"\xff\"}]", &Options::default());
@@ -267,40 +377,88 @@ fn instructions_in_three_shapes() {
         (None, "Ho".to_owned(), 8),
     ];
     assert_eq!(texts(Format::Instructions, rows), expected);
-    assert_eq!(texts(Format::Instructions, format!("\u{feff}{}\r\n", rows.replace('\n', "\r\n"))), expected);
+    assert_eq!(
+        texts(Format::Instructions, format!("\u{feff}{}\r\n", rows.replace('\n', "\r\n"))),
+        expected
+    );
     let group = options(None, None, Some("user"));
     let rows = "{\"prompt\": \"\", \"completion\": \"\", \"user\": \" ann \"}\n{\"prompt\": \"\", \"completion\": \"\", \"user\": -7}";
-    let groups: Vec<_> = read(Format::Instructions, rows, &group).unwrap().into_iter().map(|record| record.group.unwrap()).collect();
+    let groups: Vec<_> = read(Format::Instructions, rows, &group)
+        .unwrap()
+        .into_iter()
+        .map(|record| record.group.unwrap())
+        .collect();
     assert_eq!(groups, ["ann", "-7"]);
     // One of the other keys can be the group.
-    let groups = read(Format::Instructions, "{\"prompt\": \"p\", \"completion\": \"c\"}", &options(None, None, Some("prompt"))).unwrap();
+    let groups = read(
+        Format::Instructions,
+        "{\"prompt\": \"p\", \"completion\": \"c\"}",
+        &options(None, None, Some("prompt")),
+    )
+    .unwrap();
     assert_eq!(groups[0].group.as_deref(), Some("p"));
 }
 
 #[test]
 fn instructions_refusals() {
     let cases = [
-        ("{}", "data, line 1: \"instruction or prompt or messages\" must be one of the keys, got none of them"),
+        (
+            "{}",
+            "data, line 1: \"instruction or prompt or messages\" must be one of the keys, got none \
+             of them",
+        ),
         ("\n[]", "data, line 2, column 1: expected an object, got something else"),
         ("\"secret\"", "data, line 1, column 8: expected an object, got something else"),
-        ("{\"prompt\": \"secret\"", "data, line 1, column 19: not JSON: EOF while parsing an object"),
+        (
+            "{\"prompt\": \"secret\"",
+            "data, line 1, column 19: not JSON: EOF while parsing an object",
+        ),
         ("{\"prompt\": \"secret\"} x", "data, line 1, column 22: not JSON: trailing characters"),
         ("{\"prompt\": \"secret\"}", "data, line 1: \"completion\" must be a string, got nothing"),
-        ("{\"prompt\": \"secret\", \"completion\": null}", "data, line 1: \"completion\" must be a string, got null"),
+        (
+            "{\"prompt\": \"secret\", \"completion\": null}",
+            "data, line 1: \"completion\" must be a string, got null",
+        ),
         ("{\"prompt\": 1.5}", "data, line 1: \"prompt\" must be a string, got a number"),
-        ("{\"prompt\": \"\", \"prompt\": \"\"}", "data, line 1: \"prompt\" must be a string, got two values"),
-        ("{\"instruction\": true}", "data, line 1: \"instruction\" must be a string, got true or false"),
-        ("{\"instruction\": \"\", \"input\": {}}", "data, line 1: \"input\" must be a string, got an object"),
+        (
+            "{\"prompt\": \"\", \"prompt\": \"\"}",
+            "data, line 1: \"prompt\" must be a string, got two values",
+        ),
+        (
+            "{\"instruction\": true}",
+            "data, line 1: \"instruction\" must be a string, got true or false",
+        ),
+        (
+            "{\"instruction\": \"\", \"input\": {}}",
+            "data, line 1: \"input\" must be a string, got an object",
+        ),
         ("{\"instruction\": \"\"}", "data, line 1: \"output\" must be a string, got nothing"),
-        ("{\"messages\": \"secret\"}", "data, line 1: \"messages\" must be an array of messages, got a string"),
-        ("{\"messages\": 3}", "data, line 1: \"messages\" must be an array of messages, got a number"),
-        ("{\"messages\": []}", "data, line 1: \"messages\" must be an array of messages, got an empty one"),
+        (
+            "{\"messages\": \"secret\"}",
+            "data, line 1: \"messages\" must be an array of messages, got a string",
+        ),
+        (
+            "{\"messages\": 3}",
+            "data, line 1: \"messages\" must be an array of messages, got a number",
+        ),
+        (
+            "{\"messages\": []}",
+            "data, line 1: \"messages\" must be an array of messages, got an empty one",
+        ),
         (
             "{\"messages\": [{\"role\": \"user\", \"content\": \"secret\"}]}",
-            "data, line 1: \"messages\" must be an array that ends with the assistant's message, got one that ends with another's",
+            "data, line 1: \"messages\" must be an array that ends with the assistant's message, \
+             got one that ends with another's",
         ),
-        ("{\"messages\": [{\"role\": \"secret\"}]}", "data, line 1, column 32: missing field `content`"),
-        ("{\"messages\": [\"secret\"]}", "data, line 1, column 22: expected a message with \"role\" and \"content\", got something else"),
+        (
+            "{\"messages\": [{\"role\": \"secret\"}]}",
+            "data, line 1, column 32: missing field `content`",
+        ),
+        (
+            "{\"messages\": [\"secret\"]}",
+            "data, line 1, column 22: expected a message with \"role\" and \"content\", got \
+             something else",
+        ),
         (
             "{\"messages\": [{\"role\": \"user\", \"content\": [\"secret\"]}]}",
             "data, line 1, column 42: expected a string, got something else",
@@ -312,8 +470,14 @@ fn instructions_refusals() {
     }
     let group = options(None, None, Some("user"));
     let cases = [
-        ("{\"prompt\": \"\", \"completion\": \"\"}", "data, line 1: \"user\" must be a string, a whole number, true or false, got nothing"),
-        ("{\"prompt\": \"\", \"completion\": \"\", \"user\": \" \"}", "data, line 1: \"user\" must be a name, got an empty string"),
+        (
+            "{\"prompt\": \"\", \"completion\": \"\"}",
+            "data, line 1: \"user\" must be a string, a whole number, true or false, got nothing",
+        ),
+        (
+            "{\"prompt\": \"\", \"completion\": \"\", \"user\": \" \"}",
+            "data, line 1: \"user\" must be a name, got an empty string",
+        ),
         (
             "{\"prompt\": \"\", \"completion\": \"\", \"user\": [1]}",
             "data, line 1: \"user\" must be a string, a whole number, true or false, got an array",
@@ -330,38 +494,67 @@ fn instructions_refusals() {
 fn tables_with_a_header() {
     let none = Options::default();
     let tsv = "sentence\tlabel\nit 's \"a\" , good \t1\n\n\t0\nx\tpos\n";
-    let expected = [row("it 's \"a\" , good", "1", "", 2), row("", "0", "", 4), row("x", "pos", "", 5)];
+    let expected =
+        [row("it 's \"a\" , good", "1", "", 2), row("", "0", "", 4), row("x", "pos", "", 5)];
     assert_eq!(labelled(Format::Tsv, tsv, &none), expected);
-    assert_eq!(labelled(Format::Tsv, format!("\u{feff}{}", tsv.trim_end().replace('\n', "\r\n")), &none), expected);
+    assert_eq!(
+        labelled(Format::Tsv, format!("\u{feff}{}", tsv.trim_end().replace('\n', "\r\n")), &none),
+        expected
+    );
     assert_eq!(labelled(Format::Tsv, gz(tsv), &none), expected);
     let csv = "Id, Target ,TEXT\n7,pos,\"a, \"\"b\"\"\nc\"\n8,neg,d\n";
-    assert_eq!(labelled(Format::Csv, csv, &none), [row("a, \"b\"\nc", "pos", "", 2), row("d", "neg", "", 4)]);
-    assert_eq!(labelled(Format::Csv, csv, &options(None, Some("id"), None))[1], row("d", "8", "", 4));
-    assert_eq!(labelled(Format::Csv, csv, &options(None, Some("1"), Some("Target")))[1], row("d", "8", "neg", 4));
+    assert_eq!(
+        labelled(Format::Csv, csv, &none),
+        [row("a, \"b\"\nc", "pos", "", 2), row("d", "neg", "", 4)]
+    );
+    assert_eq!(
+        labelled(Format::Csv, csv, &options(None, Some("id"), None))[1],
+        row("d", "8", "", 4)
+    );
+    assert_eq!(
+        labelled(Format::Csv, csv, &options(None, Some("1"), Some("Target")))[1],
+        row("d", "8", "neg", 4)
+    );
     // In the order of preference, not of the file.
-    assert_eq!(labelled(Format::Csv, "content,text,class,label\na,b,c,d", &none), [row("b", "d", "", 2)]);
+    assert_eq!(
+        labelled(Format::Csv, "content,text,class,label\na,b,c,d", &none),
+        [row("b", "d", "", 2)]
+    );
     // A header that only the options know.
     let named = options(Some("review"), Some("stars"), Some("user id"));
-    assert_eq!(labelled(Format::Csv, "stars,User ID,review\n5, ann ,fine", &named), [row("fine", "5", "ann", 2)]);
+    assert_eq!(
+        labelled(Format::Csv, "stars,User ID,review\n5, ann ,fine", &named),
+        [row("fine", "5", "ann", 2)]
+    );
 }
 
 #[test]
 fn tables_without_a_header() {
     let none = Options::default();
-    assert_eq!(labelled(Format::Tsv, "good\t1\nbad\t0", &none), [row("good", "1", "", 1), row("bad", "0", "", 2)]);
-    assert_eq!(labelled(Format::Csv, "-1,good\nx,bad", &none), [row("good", "-1", "", 1), row("bad", "x", "", 2)]);
+    assert_eq!(
+        labelled(Format::Tsv, "good\t1\nbad\t0", &none),
+        [row("good", "1", "", 1), row("bad", "0", "", 2)]
+    );
+    assert_eq!(
+        labelled(Format::Csv, "-1,good\nx,bad", &none),
+        [row("good", "-1", "", 1), row("bad", "x", "", 2)]
+    );
     let numbered = options(Some("3"), Some("1"), Some("2"));
     assert_eq!(labelled(Format::Csv, "5,ann,fine", &numbered), [row("fine", "5", "ann", 1)]);
     // Numbers, and a header after all.
-    assert_eq!(labelled(Format::Csv, "label,user,review\n5,ann,fine", &numbered), [row("fine", "5", "ann", 2)]);
+    assert_eq!(
+        labelled(Format::Csv, "label,user,review\n5,ann,fine", &numbered),
+        [row("fine", "5", "ann", 2)]
+    );
 }
 
 #[test]
 fn tables_refusals() {
     let none = Options::default();
-    let text = "data: expected a column \"sentence\" or \"text\" or \"content\" for the text, got none: give its name, or its number counted from 1";
-    let label =
-        "data: expected a column \"label\" or \"class\" or \"target\" for the label, got none: give its name, or its number counted from 1";
+    let text = "data: expected a column \"sentence\" or \"text\" or \"content\" for the text, got \
+        none: give its name, or its number counted from 1";
+    let label = "data: expected a column \"label\" or \"class\" or \"target\" for the label, got \
+        none: give its name, or its number counted from 1";
     let cases = [
         ("", &none, "data: no records"),
         ("text\tlabel\n", &none, "data: no records"),
@@ -379,16 +572,28 @@ fn tables_refusals() {
         assert_eq!(refusal(Format::Csv, bytes.replace('\t', ","), options), expected, "{bytes}");
     }
     for given in ["user", "0", "4", "-1", ""] {
-        let expected = format!("data: expected a column {given:?} for the group, got none: give its name, or its number counted from 1");
-        assert_eq!(refusal(Format::Tsv, "text\tlabel\tx\na\t1\tb", &options(None, None, Some(given))), expected);
+        let expected = format!(
+            "data: expected a column {given:?} for the group, got none: give its name, or its \
+             number counted from 1"
+        );
+        assert_eq!(
+            refusal(Format::Tsv, "text\tlabel\tx\na\t1\tb", &options(None, None, Some(given))),
+            expected
+        );
     }
     let group = options(None, None, Some("user"));
-    assert_eq!(refusal(Format::Tsv, "text\tlabel\tuser\na\t1\t", &group), "data, line 2: expected a group, got an empty cell");
+    assert_eq!(
+        refusal(Format::Tsv, "text\tlabel\tuser\na\t1\t", &group),
+        "data, line 2: expected a group, got an empty cell"
+    );
     assert_eq!(
         refusal(Format::Csv, "text,label\n\"a\" ,1\n", &none),
         "data, line 2: expected a comma after a quoted cell, got something else"
     );
-    assert_eq!(refusal(Format::Csv, ",".repeat(5000), &none), "data, line 1: expected 4096 columns, got 5001");
+    assert_eq!(
+        refusal(Format::Csv, ",".repeat(5000), &none),
+        "data, line 1: expected 4096 columns, got 5001"
+    );
     assert_eq!(
         refusal(Format::Csv, b"text,label\n\"a\n\xc3\",1", &none),
         "data, line 2: expected UTF-8, got something else at byte 3 of the row"
@@ -406,10 +611,16 @@ fn labelled_objects() {
     let expected = [row("a", "1", "", 1), row("é", "true", "", 3), row("", "pos", "", 4)];
     assert_eq!(labelled(Format::Jsonl, rows, &none), expected);
     assert_eq!(labelled(Format::Jsonl, format!("\u{feff}{rows}\n"), &none), expected);
-    let groups: Vec<_> = labelled(Format::Jsonl, rows, &options(None, None, Some("user"))).into_iter().map(|row| row.2).collect();
+    let groups: Vec<_> = labelled(Format::Jsonl, rows, &options(None, None, Some("user")))
+        .into_iter()
+        .map(|row| row.2)
+        .collect();
     assert_eq!(groups, ["ann", "2", "b"]);
     let other = options(Some("user"), Some("text"), None);
-    assert_eq!(refusal(Format::Jsonl, rows, &other), "data, line 3: \"user\" must be a string, got a number");
+    assert_eq!(
+        refusal(Format::Jsonl, rows, &other),
+        "data, line 3: \"user\" must be a string, got a number"
+    );
 }
 
 #[test]
@@ -417,15 +628,63 @@ fn labelled_objects_refusals() {
     let good = "{\"text\": \"\", \"label\": 1}\n";
     let name = "must be a string, a whole number, true or false, got";
     let cases = [
-        ("{\"label\": 1}".into(), "data, line 1: \"sentence or text or content\" must be one of the keys, got none of them".into()),
-        ("{\"text\": \"\"}".into(), "data, line 1: \"label or class or target\" must be one of the keys, got none of them".into()),
-        (format!("{good}{{\"content\": \"\", \"label\": 1}}"), "data, line 2: \"text\" must be a string, got nothing".into()),
-        (format!("{good}{{\"text\": \"\", \"label\": null}}"), format!("data, line 2: \"label\" {name} null")),
-        (format!("{good}{{\"text\": \"\", \"label\": 0.5}}"), format!("data, line 2: \"label\" {name} a number")),
-        (format!("{good}{{\"text\": \"\", \"label\": 1, \"label\": 1}}"), format!("data, line 2: \"label\" {name} two values")),
-        (format!("{good}{{\"text\": \"secret\n\""), "data, line 2, column 16: not JSON: EOF while parsing a string".into()),
-        (format!("{good}{{\"text\": \"\\ud800\"}}"), "data, line 2, column 17: not JSON: unexpected end of hex escape".into()),
-        (format!("{good}[1]"), "data, line 2, column 1: expected an object, got something else".into()),
+        (
+            "{\"label\": 1}".into(),
+            "data, line 1: \"sentence or text or content\" must be one of \
+            the keys, got none of them"
+                .into(),
+        ),
+        (
+            "{\"text\": \"\"}".into(),
+            "data, line 1: \"label or class or target\" must be one of the \
+            keys, got none of them"
+                .into(),
+        ),
+        (
+            format!("{good}{{\"content\": \"\", \"label\": 1}}"),
+            "data, line 2: \"text\" must be a \
+            string, got nothing"
+                .into(),
+        ),
+        (
+            format!("{good}{{\"text\": \"\", \"label\": null}}"),
+            format!(
+                "data, line 2: \"label\" \
+            {name} null"
+            ),
+        ),
+        (
+            format!("{good}{{\"text\": \"\", \"label\": 0.5}}"),
+            format!(
+                "data, line 2: \"label\" \
+            {name} a number"
+            ),
+        ),
+        (
+            format!("{good}{{\"text\": \"\", \"label\": 1, \"label\": 1}}"),
+            format!(
+                "data, line \
+            2: \"label\" {name} two values"
+            ),
+        ),
+        (
+            format!("{good}{{\"text\": \"secret\n\""),
+            "data, line 2, column 16: not JSON: EOF while \
+            parsing a string"
+                .into(),
+        ),
+        (
+            format!("{good}{{\"text\": \"\\ud800\"}}"),
+            "data, line 2, column 17: not JSON: \
+            unexpected end of hex escape"
+                .into(),
+        ),
+        (
+            format!("{good}[1]"),
+            "data, line 2, column 1: expected an object, got something \
+            else"
+                .into(),
+        ),
         ("\n\n".into(), "data: no records".into()),
     ];
     for (bytes, expected) in cases {
@@ -443,49 +702,90 @@ fn idx_images() {
     let (images, labels) = (idx(&[2, 1, 3], &[0, 51, 255, 1, 2, 3]), idx(&[2], &[7, 0]));
     for (plain, packed) in [(true, false), (false, true), (true, true)] {
         let scratch = Scratch::new();
-        let images =
-            if packed { scratch.file("a-images-idx3-ubyte.gz", gz(&images)) } else { scratch.file("a-images-idx3-ubyte", &images) };
+        let images = if packed {
+            scratch.file("a-images-idx3-ubyte.gz", gz(&images))
+        } else {
+            scratch.file("a-images-idx3-ubyte", &images)
+        };
         if plain {
             scratch.file("a-labels-idx1-ubyte", &labels)
         } else {
             scratch.file("a-labels-idx1-ubyte.gz", gz(&labels))
         };
         let format = Format::sniff(&images).unwrap();
-        let records: Vec<_> = format.read(&images, &Options::default()).unwrap().map(Result::unwrap).collect();
+        let records: Vec<_> =
+            format.read(&images, &Options::default()).unwrap().map(Result::unwrap).collect();
         assert_eq!((format, records.len(), records[1].line), (Format::Idx, 2, 2));
-        let expected = Content::Image { pixels: vec![0.0, 0.2, 1.0], height: 1, width: 3, channels: 1, label: 7 };
+        let expected = Content::Image {
+            pixels: vec![0.0, 0.2, 1.0],
+            height: 1,
+            width: 3,
+            channels: 1,
+            label: 7,
+        };
         assert!(records[0].content == expected);
     }
     let labels = Options { labels: Some(scratch.file("other", &labels)), ..Options::default() };
     assert_eq!(read(Format::Idx, &images, &labels).unwrap().len(), 2);
     // The labels themselves are no images.
-    assert!(refusal(Format::Idx, idx(&[2], &[0; 20]), &labels).contains("the magic number must be 0x00000803, got 0x00000801"));
+    assert!(
+        refusal(Format::Idx, idx(&[2], &[0; 20]), &labels)
+            .contains("the magic number must be 0x00000803, got 0x00000801")
+    );
 }
 
 #[test]
 fn idx_refusals() {
     let scratch = Scratch::new();
-    let with = |name: &str, bytes: Vec<u8>| Options { labels: Some(scratch.file(name, bytes)), ..Options::default() };
+    let with = |name: &str, bytes: Vec<u8>| Options {
+        labels: Some(scratch.file(name, bytes)),
+        ..Options::default()
+    };
     let two = with("two", idx(&[2], &[7, 0]));
     let cases = [
         (vec![], "the header must have 16 bytes, got 0: the file is cut off"),
-        (idx(&[2, 1, 3], &[])[..15].to_vec(), "the header must have 16 bytes, got 15: the file is cut off"),
+        (
+            idx(&[2, 1, 3], &[])[..15].to_vec(),
+            "the header must have 16 bytes, got 15: the file is cut off",
+        ),
         (idx(&[2, 1, 3], &[0; 5]), "image 2 must have 3 bytes, got 2: the file is cut off"),
         (idx(&[2, 1, 3], &[0; 7]), "the file must be at its end after 2 images, got more bytes"),
         (idx(&[2, 0, 3], &[]), "the size of an image must be from 1 to 16777216 pixels, got 0 × 3"),
-        (idx(&[2, u32::MAX, u32::MAX], &[]), "the size of an image must be from 1 to 16777216 pixels, got 4294967295 × 4294967295"),
+        (
+            idx(&[2, u32::MAX, u32::MAX], &[]),
+            "the size of an image must be from 1 to 16777216 pixels, got 4294967295 × 4294967295",
+        ),
     ];
     for (bytes, expected) in cases {
         assert_eq!(refusal(Format::Idx, bytes, &two), format!("data: {expected}"));
     }
     let images = idx(&[2, 1, 1], &[0; 2]);
     let cases = [
-        (with("three", idx(&[3], &[0; 3])), "three: the number of labels must be 2, as there are images, got 3"),
-        (with("cut", idx(&[2], &[0])), "cut: label 2 must have 1 bytes, got 0: the file is cut off"),
-        (with("more", idx(&[2], &[0; 3])), "more: the file must be at its end after 2 labels, got more bytes"),
-        (with("images", images.clone()), "images: the magic number must be 0x00000801, got 0x00000803"),
-        (Options { labels: Some(scratch.0.join("nowhere")), ..Options::default() }, "cannot be read"),
-        (Options::default(), "data: expected a file of labels beside it (its name has no \"images\" in it), got none: name one"),
+        (
+            with("three", idx(&[3], &[0; 3])),
+            "three: the number of labels must be 2, as there are images, got 3",
+        ),
+        (
+            with("cut", idx(&[2], &[0])),
+            "cut: label 2 must have 1 bytes, got 0: the file is cut off",
+        ),
+        (
+            with("more", idx(&[2], &[0; 3])),
+            "more: the file must be at its end after 2 labels, got more bytes",
+        ),
+        (
+            with("images", images.clone()),
+            "images: the magic number must be 0x00000801, got 0x00000803",
+        ),
+        (
+            Options { labels: Some(scratch.0.join("nowhere")), ..Options::default() },
+            "cannot be read",
+        ),
+        (
+            Options::default(),
+            "data: expected a file of labels beside it (its name has no \"images\" in it), got \
+             none: name one",
+        ),
     ];
     for (options, expected) in cases {
         let message = refusal(Format::Idx, &images, &options);
@@ -494,7 +794,10 @@ fn idx_refusals() {
     let path = scratch.file("b-images-idx3-ubyte", &images);
     let message = Format::Idx.read(path, &Options::default()).err().unwrap().to_string();
     assert!(message.contains("(b-labels-idx1-ubyte or b-labels-idx1-ubyte.gz)"), "{message}");
-    assert_eq!(refusal(Format::Idx, idx(&[0, 1, 1], &[]), &with("none", idx(&[0], &[]))), "data: no records");
+    assert_eq!(
+        refusal(Format::Idx, idx(&[0, 1, 1], &[]), &with("none", idx(&[0], &[]))),
+        "data: no records"
+    );
     assert!(refusal(Format::Idx, &gz(&images)[..12], &two).contains("data: cannot be read"));
 }
 
@@ -507,22 +810,47 @@ fn png_strips() {
     let labels = |name: &str| -> Vec<u32> {
         let path = scratch.file(name, &rgb);
         assert_eq!(Format::sniff(&path).unwrap(), Format::PngStrip);
-        let records = Format::PngStrip.read(&path, &Options::default()).unwrap().map(Result::unwrap);
-        records.map(|record| if let Content::Image { label, .. } = record.content { label } else { panic!("no image") }).collect()
+        let records =
+            Format::PngStrip.read(&path, &Options::default()).unwrap().map(Result::unwrap);
+        records
+            .map(|record| {
+                if let Content::Image { label, .. } = record.content {
+                    label
+                } else {
+                    panic!("no image")
+                }
+            })
+            .collect()
     };
     assert_eq!(labels("data_batch_1.png"), [0, 1]);
     assert_eq!(labels("data_batch_3.png"), [4, 5]);
     assert_eq!(labels("test_batch.png"), [9, 8]);
-    let message = |name: &str| Format::PngStrip.read(scratch.file(name, &rgb), &Options::default()).err().unwrap().to_string();
-    assert!(message("data_batch_4.png").ends_with("train_lables.json: the number of labels must be 8 or more, got 6"));
-    assert!(message("cifar10.png").ends_with("train_lables.json: the number of labels must be 2, as there are images, got 6"));
+    let message = |name: &str| {
+        Format::PngStrip
+            .read(scratch.file(name, &rgb), &Options::default())
+            .err()
+            .unwrap()
+            .to_string()
+    };
+    assert!(
+        message("data_batch_4.png")
+            .ends_with("train_lables.json: the number of labels must be 8 or more, got 6")
+    );
+    assert!(message("cifar10.png").ends_with(
+        "train_lables.json: the number of labels must be 2, as there are images, got 6"
+    ));
 
-    let options = Options { labels: Some(scratch.0.join("test_labels.json")), ..Options::default() };
+    let options =
+        Options { labels: Some(scratch.0.join("test_labels.json")), ..Options::default() };
     let records = read(Format::PngStrip, &rgb, &options).unwrap();
     let pixels = (12..24).map(|value| value as f32 / 255.0).collect();
-    assert!(records[1].content == Content::Image { pixels, height: 2, width: 2, channels: 3, label: 8 } && records[1].line == 2);
+    assert!(
+        records[1].content == Content::Image { pixels, height: 2, width: 2, channels: 3, label: 8 }
+            && records[1].line == 2
+    );
     let grey = strip(9, 2, png::ColorType::Grayscale, png::BitDepth::Eight);
-    let Content::Image { pixels, channels: 1, height: 3, width: 3, .. } = &read(Format::PngStrip, gz(grey), &options).unwrap()[0].content
+    let Content::Image { pixels, channels: 1, height: 3, width: 3, .. } =
+        &read(Format::PngStrip, gz(grey), &options).unwrap()[0].content
     else {
         panic!("grey")
     };
@@ -532,21 +860,38 @@ fn png_strips() {
 #[test]
 fn png_refusals() {
     let scratch = Scratch::new();
-    let with = |bytes: &str| Options { labels: Some(scratch.file("labels", bytes)), ..Options::default() };
+    let with =
+        |bytes: &str| Options { labels: Some(scratch.file("labels", bytes)), ..Options::default() };
     let (rgb, eight) = (png::ColorType::Rgb, png::BitDepth::Eight);
     let good = strip(4, 2, rgb, eight);
     let message = |bytes: &[u8]| refusal(Format::PngStrip, bytes, &with("[1, 2]"));
     assert_eq!(
         message(&strip(1000, 2, rgb, eight)),
-        "data: the width must be a square of at most 16777216 bytes, such as 1024 for 32 × 32, got 1000"
+        "data: the width must be a square of at most 16777216 bytes, such as 1024 for 32 × 32, got \
+         1000"
     );
-    assert_eq!(message(&strip(4, 2, png::ColorType::Rgba, eight)), "data: a pixel must be 8-bit grey or RGB, got Rgba of 8 bits");
-    assert_eq!(message(&strip(4, 2, rgb, png::BitDepth::Sixteen)), "data: a pixel must be 8-bit grey or RGB, got Rgb of 16 bits");
-    assert_eq!(message(&patched(&good, 28, 1)), "data: the strip must be not interlaced, got an interlaced one");
+    assert_eq!(
+        message(&strip(4, 2, png::ColorType::Rgba, eight)),
+        "data: a pixel must be 8-bit grey or RGB, got Rgba of 8 bits"
+    );
+    assert_eq!(
+        message(&strip(4, 2, rgb, png::BitDepth::Sixteen)),
+        "data: a pixel must be 8-bit grey or RGB, got Rgb of 16 bits"
+    );
+    assert_eq!(
+        message(&patched(&good, 28, 1)),
+        "data: the strip must be not interlaced, got an interlaced one"
+    );
     assert!(message(&patched(&good, 16, 0x40)).contains("the width must be a square"));
-    assert_eq!(message(&good[..good.len() - 20]), "data, image 2: expected more bytes, the file is cut off");
+    assert_eq!(
+        message(&good[..good.len() - 20]),
+        "data, image 2: expected more bytes, the file is cut off"
+    );
     assert_eq!(message(&good[..44]), "data, image 1: expected more bytes, the file is cut off");
-    assert_eq!(message(&[&good[..45], &[7; 40]].concat()), "data, image 1: Corrupt deflate stream. DistanceTooFarBack");
+    assert_eq!(
+        message(&[&good[..45], &[7; 40]].concat()),
+        "data, image 1: Corrupt deflate stream. DistanceTooFarBack"
+    );
     assert_eq!(message(b"secret"), "data, image 1: Invalid PNG signature.");
     // What stands where the name of a chunk should be may be anybody's pixels.
     let hidden = [&good[..8], &4u32.to_be_bytes(), b"SECRsomething"].concat();
@@ -560,8 +905,15 @@ fn png_refusals() {
     assert_eq!(message(&bytes), "data: the strip must be a single picture, got an animation");
 
     let message = |labels: &str| refusal(Format::PngStrip, &good, &with(labels));
-    assert!(message("[1]").ends_with("labels: the number of labels must be 2, as there are images, got 1"));
-    assert!(message("[1, -2]").ends_with("labels, line 1, column 6: expected u32, got something else"), "{}", message("[1, -2]"));
+    assert!(
+        message("[1]")
+            .ends_with("labels: the number of labels must be 2, as there are images, got 1")
+    );
+    assert!(
+        message("[1, -2]").ends_with("labels, line 1, column 6: expected u32, got something else"),
+        "{}",
+        message("[1, -2]")
+    );
     assert!(message("").contains("not JSON: EOF while parsing a value"));
     let mut options = with(&format!("[1,{}2]", " ".repeat(2000)));
     options.longest = 1000;
@@ -608,7 +960,11 @@ fn formats_are_told_apart() {
         ("x.txt", "a\tb\nc", "lines"),
     ];
     for (name, head, expected) in cases {
-        assert_eq!(Format::guess(Path::new(name), head.as_bytes()).unwrap().name(), expected, "{name}: {head}");
+        assert_eq!(
+            Format::guess(Path::new(name), head.as_bytes()).unwrap().name(),
+            expected,
+            "{name}: {head}"
+        );
     }
     assert_eq!(Format::guess(Path::new("x"), b"\x89PNG\r\n\x1a\n").unwrap(), Format::PngStrip);
     assert_eq!(Format::guess(Path::new("x.txt"), &[0, 0, 8, 1]).unwrap(), Format::Idx);
@@ -624,18 +980,40 @@ fn what_could_be_several_is_refused() {
         ("x.md", b"once", "it could be lines"),
         ("x.json", b"[1]", "it could be any of dart, instructions, jsonl"),
         ("x.jsonl", b"{\"a\": 1}", "it could be any of instructions, jsonl"),
-        ("x.jsonl", b"{\"prompt\": \"\", \"completion\": \"\", \"text\": \"\", \"label\": 1}", "it could be any of instructions, jsonl"),
+        (
+            "x.jsonl",
+            b"{\"prompt\": \"\", \"completion\": \"\", \"text\": \"\", \"label\": 1}",
+            "it could be any of instructions, jsonl",
+        ),
         ("x.jsonl", b"{\"text\": \"cut off", "it could be any of instructions, jsonl"),
-        ("x.txt", b"\xff\xfea\0", "it looks like none of e2e, dart, lines, instructions, tsv, csv, jsonl, idx, png-strip"),
-        ("x.txt", b"a\0b", "it looks like none of e2e, dart, lines, instructions, tsv, csv, jsonl, idx, png-strip"),
-        ("x.txt", b"  \xff", "it looks like none of e2e, dart, lines, instructions, tsv, csv, jsonl, idx, png-strip"),
+        (
+            "x.txt",
+            b"\xff\xfea\0",
+            "it looks like none of e2e, dart, lines, instructions, tsv, csv, jsonl, idx, png-strip",
+        ),
+        (
+            "x.txt",
+            b"a\0b",
+            "it looks like none of e2e, dart, lines, instructions, tsv, csv, jsonl, idx, png-strip",
+        ),
+        (
+            "x.txt",
+            b"  \xff",
+            "it looks like none of e2e, dart, lines, instructions, tsv, csv, jsonl, idx, png-strip",
+        ),
     ];
     for (name, head, expected) in cases {
         let message = Format::guess(Path::new(name), head).unwrap_err().to_string();
-        assert_eq!(message, format!("{name}: cannot tell its format, {expected}: say which with --format"));
+        assert_eq!(
+            message,
+            format!("{name}: cannot tell its format, {expected}: say which with --format")
+        );
     }
     for empty in ["", " \n"] {
-        assert_eq!(Format::guess(Path::new("x.txt"), empty.as_bytes()).unwrap_err().to_string(), "x.txt: no records");
+        assert_eq!(
+            Format::guess(Path::new("x.txt"), empty.as_bytes()).unwrap_err().to_string(),
+            "x.txt: no records"
+        );
     }
 }
 
@@ -649,10 +1027,19 @@ fn files_are_opened() {
     let path = scratch.file("y.txt", "a||b\n".repeat(20_000));
     assert_eq!(Format::sniff(&path).unwrap(), Format::E2e);
     assert!(matches!(Format::sniff(scratch.0.join("none")), Err(Error::Io { .. })));
-    assert!(matches!(Format::Lines.read(scratch.0.join("none"), &Options::default()), Err(Error::Io { .. })));
-    assert!(matches!(Format::Lines.read(&scratch.0, &Options::default()), Err(Error::Io { .. })), "a directory");
+    assert!(matches!(
+        Format::Lines.read(scratch.0.join("none"), &Options::default()),
+        Err(Error::Io { .. })
+    ));
+    assert!(
+        matches!(Format::Lines.read(&scratch.0, &Options::default()), Err(Error::Io { .. })),
+        "a directory"
+    );
     let cut = gz("a||b\n".repeat(1000));
-    assert!(matches!(read(Format::E2e, &cut[..cut.len() - 3], &Options::default()), Err(Error::Io { .. })));
+    assert!(matches!(
+        read(Format::E2e, &cut[..cut.len() - 3], &Options::default()),
+        Err(Error::Io { .. })
+    ));
 }
 
 #[test]
@@ -660,10 +1047,14 @@ fn options_that_mean_nothing_are_refused() {
     let column = |format| !matches!(format, Format::Tsv | Format::Csv | Format::Jsonl);
     let labels = Options { labels: Some("x".into()), ..Options::default() };
     for format in Format::ALL {
-        let refused = |options: &Options| matches!(read(format, "", options), Err(Error::Option { .. }));
+        let refused =
+            |options: &Options| matches!(read(format, "", options), Err(Error::Option { .. }));
         assert_eq!(refused(&options(Some("a"), None, None)), column(format));
         assert_eq!(refused(&options(None, Some("a"), None)), column(format));
-        assert_eq!(refused(&options(None, None, Some("a"))), column(format) && format != Format::Instructions);
+        assert_eq!(
+            refused(&options(None, None, Some("a"))),
+            column(format) && format != Format::Instructions
+        );
         assert_eq!(refused(&labels), !matches!(format, Format::Idx | Format::PngStrip));
     }
     let message = refusal(Format::Lines, "", &options(None, None, Some("user")));
@@ -672,8 +1063,13 @@ fn options_that_mean_nothing_are_refused() {
 
 // ── Bounds ──
 
-/// The most memory that was held at any time while reading, beyond the bytes that were given. The records are let go one by one.
-fn peak(format: Format, bytes: impl Read + Send + 'static, options: &Options) -> (u64, u64, Option<String>) {
+/// The most memory that was held at any time while reading, beyond the bytes that were given. The
+/// records are let go one by one.
+fn peak(
+    format: Format,
+    bytes: impl Read + Send + 'static,
+    options: &Options,
+) -> (u64, u64, Option<String>) {
     let (mut count, mut refused) = (0, None);
     let seen = allocation_counter::measure(|| match format.read_from(bytes, "data", options) {
         Ok(records) => records.for_each(|record| match record {
@@ -699,23 +1095,49 @@ fn endless_rows_are_refused() {
         (Format::Csv, "\"", b'\n'),
         (Format::Jsonl, "", b'['),
     ] {
-        let (peak, count, refused) = peak(format, Cursor::new(start).chain(io::repeat(endless)), &short(1 << 20));
-        assert!(refused.is_some_and(|message| message.contains("at most 1048576 bytes")) && count == 0, "{format}");
+        let (peak, count, refused) =
+            peak(format, Cursor::new(start).chain(io::repeat(endless)), &short(1 << 20));
+        assert!(
+            refused.is_some_and(|message| message.contains("at most 1048576 bytes")) && count == 0,
+            "{format}"
+        );
         assert!(peak < 4 << 20, "{format}: {peak}");
     }
     let (peak, _, refused) = peak(Format::Lines, io::repeat(b'a'), &Options::default());
-    assert!(refused.is_some_and(|message| message.contains("at most 16777216 bytes")) && peak < 64 << 20, "{peak}");
+    assert!(
+        refused.is_some_and(|message| message.contains("at most 16777216 bytes"))
+            && peak < 64 << 20,
+        "{peak}"
+    );
 }
 
 #[test]
 fn a_row_takes_no_more_than_its_share() {
     let long = 1 << 20;
     let cases = [
-        (Format::Jsonl, format!("{{\"text\": \"\", \"label\": 1, \"x\": [{}1]}}", "[],".repeat(long / 3))),
+        (
+            Format::Jsonl,
+            format!("{{\"text\": \"\", \"label\": 1, \"x\": [{}1]}}", "[],".repeat(long / 3)),
+        ),
         (Format::Jsonl, format!("{{\"text\": [{}1], \"label\": 1}}", "1,".repeat(long / 2))),
-        (Format::Instructions, format!("{{\"messages\": [{}1]}}", "{\"role\":\"\",\"content\":\"\"},".repeat(long / 26))),
-        (Format::Dart, format!("[{{\"tripleset\": [{}1]}}]", "[\"\",\"\",\"\"],".repeat(long / 12))),
-        (Format::Dart, format!("[{{\"tripleset\": [], \"annotations\": [{}{{}}]}}]", "{\"text\":\"\"},".repeat(long / 12))),
+        (
+            Format::Instructions,
+            format!(
+                "{{\"messages\": [{}1]}}",
+                "{\"role\":\"\",\"content\":\"\"},".repeat(long / 26)
+            ),
+        ),
+        (
+            Format::Dart,
+            format!("[{{\"tripleset\": [{}1]}}]", "[\"\",\"\",\"\"],".repeat(long / 12)),
+        ),
+        (
+            Format::Dart,
+            format!(
+                "[{{\"tripleset\": [], \"annotations\": [{}{{}}]}}]",
+                "{\"text\":\"\"},".repeat(long / 12)
+            ),
+        ),
         (Format::Csv, format!("text,label\n{}", ",".repeat(long))),
         (Format::Csv, format!("text,label\n\"{}\",1", "\"\"".repeat(long / 2))),
         (Format::Tsv, "\t".repeat(long)),
@@ -730,7 +1152,10 @@ fn a_row_takes_no_more_than_its_share() {
 fn a_large_file_streams() {
     let scratch = Scratch::new();
     let path = scratch.0.join("large.jsonl");
-    let row = format!("{{\"text\": \"{}\", \"label\": 1, \"user\": 12345, \"more\": [1, 2, {{}}]}}\n", "word ".repeat(180));
+    let row = format!(
+        "{{\"text\": \"{}\", \"label\": 1, \"user\": 12345, \"more\": [1, 2, {{}}]}}\n",
+        "word ".repeat(180)
+    );
     let rows = 100_000_000 / row.len() as u64 + 1;
     let mut file = BufWriter::new(File::create(&path).unwrap());
     for _ in 0..rows {
@@ -738,7 +1163,8 @@ fn a_large_file_streams() {
     }
     file.into_inner().unwrap();
     assert!(fs::metadata(&path).unwrap().len() >= 100_000_000);
-    let (peak, count, refused) = peak(Format::Jsonl, File::open(&path).unwrap(), &options(None, None, Some("user")));
+    let (peak, count, refused) =
+        peak(Format::Jsonl, File::open(&path).unwrap(), &options(None, None, Some("user")));
     assert_eq!((count, refused), (rows, None));
     assert!(peak < 1 << 20, "{peak} bytes at once");
 }
@@ -746,7 +1172,8 @@ fn a_large_file_streams() {
 /// What stands in every record of the valid files below, and in no message.
 const SECRET: &str = "Zq7x";
 
-/// One valid file for each format, in the order of [`Format::ALL`], and more that some of them read.
+/// One valid file for each format, in the order of [`Format::ALL`], and more that some of them
+/// read.
 fn valid() -> Vec<Vec<u8>> {
     let pixels: Vec<u8> = (0..24).collect();
     let files = vec![
@@ -810,7 +1237,8 @@ fn any_damage() -> impl Strategy<Value = (usize, Damage)> {
     (any::<usize>(), damage)
 }
 
-/// Every reader on these bytes: no panic, no end of time, little memory, and no word of a record in a message.
+/// Every reader on these bytes: no panic, no end of time, little memory, and no word of a record in
+/// a message.
 fn survives(bytes: &[u8], images: &[Options; 2]) -> Result<(), TestCaseError> {
     for name in ["x.txt", "x.csv", "x.json", "x"] {
         if let Err(error) = Format::guess(Path::new(name), bytes) {
@@ -830,13 +1258,21 @@ fn survives(bytes: &[u8], images: &[Options; 2]) -> Result<(), TestCaseError> {
         prop_assert!(count <= 1100 * bytes.len() as u64, "{} records", count);
         prop_assert!(count > 0 || refused.is_some());
         prop_assert!(peak < 1 << 20, "{}: {} bytes at once", format, peak);
-        prop_assert!(refused.is_none_or(|message| !message.contains(SECRET)), "{} shows a record", format);
+        prop_assert!(
+            refused.is_none_or(|message| !message.contains(SECRET)),
+            "{} shows a record",
+            format
+        );
     }
     Ok(())
 }
 
 fn image_options(scratch: &Scratch) -> [Options; 2] {
-    let with = |name: &str, bytes: &[u8]| Options { labels: Some(scratch.file(name, bytes)), longest: 4096, ..Options::default() };
+    let with = |name: &str, bytes: &[u8]| Options {
+        labels: Some(scratch.file(name, bytes)),
+        longest: 4096,
+        ..Options::default()
+    };
     [with("idx", &idx(&[2], &[0, 1])), with("json", b"[0, 1]")]
 }
 
@@ -846,7 +1282,11 @@ struct Trickle(Cursor<Vec<u8>>, bool);
 impl Read for Trickle {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.1 = !self.1;
-        if self.1 { Err(io::ErrorKind::Interrupted.into()) } else { Read::by_ref(&mut self.0).take(1).read(into) }
+        if self.1 {
+            Err(io::ErrorKind::Interrupted.into())
+        } else {
+            Read::by_ref(&mut self.0).take(1).read(into)
+        }
     }
 }
 
@@ -863,7 +1303,8 @@ fn valid_files_are_read() {
         };
         let records = read(format, &bytes, &options).unwrap();
         assert!(!records.is_empty(), "{format}");
-        let slow = format.read_from(Trickle(Cursor::new(bytes.clone()), false), "data", &options).unwrap();
+        let slow =
+            format.read_from(Trickle(Cursor::new(bytes.clone()), false), "data", &options).unwrap();
         assert!(slow.map(Result::unwrap).eq(records), "{format}");
         survives(&bytes, &[idx.clone(), png.clone()]).unwrap();
     }
@@ -873,10 +1314,11 @@ fn valid_files_are_read() {
 fn any_bytes_are_survived() {
     let scratch = Scratch::new();
     let (images, valid) = (image_options(&scratch), valid());
-    let config = ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() };
+    let config =
+        ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() };
     let random = proptest::collection::vec(any_byte(), 0..200);
-    let broken =
-        (0..valid.len(), proptest::collection::vec(any_damage(), 1..6)).prop_map(move |(at, damage)| damaged(valid[at].clone(), &damage));
+    let broken = (0..valid.len(), proptest::collection::vec(any_damage(), 1..6))
+        .prop_map(move |(at, damage)| damaged(valid[at].clone(), &damage));
     let bytes = prop_oneof![1 => random.boxed(), 3 => broken.boxed()];
     let mut runner = proptest::test_runner::TestRunner::new(config);
     runner.run(&bytes, |bytes| survives(&bytes, &images)).unwrap();
@@ -911,9 +1353,17 @@ fn e2e_is_read() {
     assert_eq!(count("src1_test.txt"), (4_693, 630));
     assert_eq!(count("devset.csv"), (4_672, 547));
     assert_eq!(count("testset_w_refs.csv"), (4_693, 630));
-    let first = Format::E2e.read(data.join("e2e/src1_test.txt"), &Options::default()).unwrap().next().unwrap().unwrap();
+    let first = Format::E2e
+        .read(data.join("e2e/src1_test.txt"), &Options::default())
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap();
     let source = "name : Blue Spice | Type : coffee shop | area : city centre";
-    assert_eq!(text(first), given(source, "A coffee shop in the city centre area called Blue Spice .", 1));
+    assert_eq!(
+        text(first),
+        given(source, "A coffee shop in the city centre area called Blue Spice .", 1)
+    );
 }
 
 #[test]
@@ -925,13 +1375,18 @@ fn dart_is_read() {
     assert_eq!(count("dart-v1.1.1-full-dev.json"), (6_980, 2_761));
     assert_eq!(count("dart-v1.1.1-full-test.latest-5097.json"), (12_552, 5_092));
     let path = data.join("dart/dart-v1.1.1-full-train.rebuilt.json");
-    let mut lines: Vec<u64> = Format::Dart.read(&path, &Options::default()).unwrap().map(|record| record.unwrap().line).collect();
+    let mut lines: Vec<u64> = Format::Dart
+        .read(&path, &Options::default())
+        .unwrap()
+        .map(|record| record.unwrap().line)
+        .collect();
     lines.dedup();
     assert_eq!(lines.len(), 30_525);
     let first = Format::Dart.read(path, &Options::default()).unwrap().next().unwrap().unwrap();
-    let source =
-        "First Clearing : location : On NYS 52 1 Mi. Youngsville | On NYS 52 1 Mi. Youngsville : city_or_town : Callicoon, New York";
-    let target = "First Clearing\tbased on Callicoon, New York and location at On NYS 52 1 Mi. Youngsville";
+    let source = "First Clearing : location : On NYS 52 1 Mi. Youngsville | On NYS 52 1 Mi. \
+        Youngsville : city_or_town : Callicoon, New York";
+    let target =
+        "First Clearing\tbased on Callicoon, New York and location at On NYS 52 1 Mi. Youngsville";
     assert_eq!(text(first), given(source, target, 2));
 }
 
@@ -943,6 +1398,8 @@ fn sst2_is_read() {
         assert_eq!(Format::sniff(&path).unwrap(), Format::Tsv);
         let rows = labelled(Format::Tsv, fs::read(&path).unwrap(), &Options::default());
         assert_eq!(rows.len(), count);
-        assert!(rows.iter().all(|(text, label, ..)| matches!(label.as_str(), "0" | "1") && !text.is_empty() && text.trim() == text));
+        assert!(rows.iter().all(|(text, label, ..)| matches!(label.as_str(), "0" | "1")
+            && !text.is_empty()
+            && text.trim() == text));
     }
 }

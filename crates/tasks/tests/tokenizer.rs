@@ -7,8 +7,10 @@ use tasks::{Frame, Tokenizer};
 
 /// The data beside the project, if it is there.
 fn shared(path: &str) -> Option<PathBuf> {
-    let root = std::env::var_os("MUFFLE_DATA")
-        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"), PathBuf::from);
+    let root = std::env::var_os("MUFFLE_DATA").map_or_else(
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
+        PathBuf::from,
+    );
     let path = root.join(path);
     if !path.exists() {
         eprintln!("SKIPPED: {} is not there", path.display());
@@ -29,26 +31,42 @@ fn a_new_tokenizer_gives_every_text_back() {
     let many: Vec<&str> = TEXTS.iter().copied().cycle().take(100).collect();
     let tokenizer = Tokenizer::train(many.into_iter(), 400, &["<bos>", "<eos>"]).unwrap();
     assert!(tokenizer.size() <= 400 && tokenizer.size() > 260, "{tokenizer:?}");
-    assert_eq!((tokenizer.id("<bos>"), tokenizer.id("<eos>"), tokenizer.id("nonsense of this kind")), (Some(0), Some(1), None));
-    for text in TEXTS.into_iter().chain(["", "ünï©ödé 😀\n\t\u{0}", "UPPER lower  two spaces "]) {
+    assert_eq!(
+        (tokenizer.id("<bos>"), tokenizer.id("<eos>"), tokenizer.id("nonsense of this kind")),
+        (Some(0), Some(1), None)
+    );
+    for text in TEXTS.into_iter().chain(["", "ünï©ödé 😀\n\t\u{0}", "UPPER lower  two spaces "])
+    {
         let tokens = tokenizer.encode(text, Frame::Bare).unwrap();
         assert_eq!(tokenizer.decode(&tokens).unwrap(), text);
         assert!(tokens.len() <= text.len());
     }
-    assert!(tokenizer.encode(TEXTS[4], Frame::Bare).unwrap().len() < 16, "words have become tokens");
+    assert!(
+        tokenizer.encode(TEXTS[4], Frame::Bare).unwrap().len() < 16,
+        "words have become tokens"
+    );
     // The same texts make the same tokenizer, and it survives being written.
     let path = std::env::temp_dir().join(format!("muffle-tokenizer-{}.json", std::process::id()));
     tokenizer.save(&path).unwrap();
     let again = Tokenizer::open(&path).unwrap();
-    let other =
-        Tokenizer::train(TEXTS.iter().copied().cycle().take(100).collect::<Vec<_>>().into_iter(), 400, &["<bos>", "<eos>"]).unwrap();
+    let other = Tokenizer::train(
+        TEXTS.iter().copied().cycle().take(100).collect::<Vec<_>>().into_iter(),
+        400,
+        &["<bos>", "<eos>"],
+    )
+    .unwrap();
     for text in TEXTS {
         let tokens = tokenizer.encode(text, Frame::Bare).unwrap();
         assert_eq!(again.encode(text, Frame::Bare).unwrap(), tokens);
         assert_eq!(other.encode(text, Frame::Bare).unwrap(), tokens);
     }
     std::fs::remove_file(&path).unwrap();
-    assert!(tokenizer.with_newline().iter().all(|&token| tokenizer.decode(&[token]).unwrap().contains('\n')));
+    assert!(
+        tokenizer
+            .with_newline()
+            .iter()
+            .all(|&token| tokenizer.decode(&[token]).unwrap().contains('\n'))
+    );
     assert!(!tokenizer.with_newline().is_empty());
     assert!(Tokenizer::train(TEXTS.into_iter(), 100, &[]).is_err());
 }
@@ -58,7 +76,14 @@ fn what_is_not_a_tokenizer_is_refused() {
     let dir = std::env::temp_dir().join(format!("muffle-no-tokenizer-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     assert!(Tokenizer::open(&dir).unwrap_err().to_string().contains("tokenizer.json"));
-    for text in ["", "{}", "[]", "{\"model\": {\"type\": \"BPE\"}}", "\u{0}\u{1}", "{\"version\": \"1.0\", \"model\": null}"] {
+    for text in [
+        "",
+        "{}",
+        "[]",
+        "{\"model\": {\"type\": \"BPE\"}}",
+        "\u{0}\u{1}",
+        "{\"version\": \"1.0\", \"model\": null}",
+    ] {
         std::fs::write(dir.join("tokenizer.json"), text).unwrap();
         let refused = Tokenizer::open(&dir).unwrap_err().to_string();
         assert!(refused.contains("not a tokenizer"), "{refused}");
@@ -94,8 +119,12 @@ fn damaged_files_are_refused_and_do_not_panic() {
     assert!(named.contains("[2J") && !named.contains('\u{1b}'), "{named:?}");
     let template = r#""post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"?","type_id":0}}],"pair":[],"special_tokens":{}},"#;
     let tokenizer = open(template).unwrap();
-    assert!(tokenizer.encode("secret", Frame::Model).is_err() && tokenizer.encode("a", Frame::Bare).is_ok());
-    let tokenizer = open(r#""decoder":{"type":"Strip","content":"a","start":0,"stop":9},"#).unwrap();
+    assert!(
+        tokenizer.encode("secret", Frame::Model).is_err()
+            && tokenizer.encode("a", Frame::Bare).is_ok()
+    );
+    let tokenizer =
+        open(r#""decoder":{"type":"Strip","content":"a","start":0,"stop":9},"#).unwrap();
     assert!(tokenizer.decode(&[0]).is_err() && tokenizer.with_newline().is_empty());
     std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -1,4 +1,5 @@
-//! Activations, fused with the bias before them. The forward pass leaves the derivative behind, so the backward pass is one multiplication.
+//! Activations, fused with the bias before them. The forward pass leaves the derivative behind, so
+//! the backward pass is one multiplication.
 
 use crate::parallel::rows_per_piece;
 use crate::simd::{erf_and_gauss, exp, sigmoid, update, vectorised};
@@ -30,7 +31,9 @@ impl Activation {
     fn both(self, x: f32) -> (f32, f32) {
         match self {
             // NaN stays NaN.
-            Self::Relu => (if x <= 0.0 { 0.0 } else { x }, if x <= 0.0 { 0.0 } else { 1.0 + 0.0 * x }),
+            Self::Relu => {
+                (if x <= 0.0 { 0.0 } else { x }, if x <= 0.0 { 0.0 } else { 1.0 + 0.0 * x })
+            }
             Self::GeluTanh => {
                 let far = 10.0;
                 let near = near(x, far);
@@ -63,8 +66,9 @@ fn near(x: f32, far: f32) -> f32 {
     if x > far { far } else { x }
 }
 
-/// x times `share`, and `slope`, which both are 1 from `far` on; nothing below −far. There the formulas are no good: our exponential stops at 1e-38 instead of
-/// 0, and what it is multiplied by grows with x.
+/// x times `share`, and `slope`, which both are 1 from `far` on; nothing below −far. There the
+/// formulas are no good: our exponential stops at 1e-38 instead of 0, and what it is multiplied by
+/// grows with x.
 #[inline(always)]
 fn bent(x: f32, far: f32, share: f32, slope: f32) -> (f32, f32) {
     if x < -far { (0.0, 0.0) } else { (x * share, slope) }
@@ -79,7 +83,13 @@ fn silu(x: f32) -> (f32, f32) {
 }
 
 #[inline(always)]
-fn apply(activation: Activation, bias: Option<&[f32]>, width: usize, z: &mut [f32], out: &mut [f32]) {
+fn apply(
+    activation: Activation,
+    bias: Option<&[f32]>,
+    width: usize,
+    z: &mut [f32],
+    out: &mut [f32],
+) {
     for (z, out) in z.chunks_exact_mut(width).zip(out.chunks_exact_mut(width)) {
         match bias {
             Some(bias) => {
@@ -97,7 +107,13 @@ fn apply(activation: Activation, bias: Option<&[f32]>, width: usize, z: &mut [f3
 }
 
 /// `out = f(z + bias)` and `z = f′(z + bias)`.
-pub fn forward(activation: Activation, bias: Option<&[f32]>, width: usize, z: &mut [f32], out: &mut [f32]) {
+pub fn forward(
+    activation: Activation,
+    bias: Option<&[f32]>,
+    width: usize,
+    z: &mut [f32],
+    out: &mut [f32],
+) {
     assert_eq!(z.len(), out.len(), "values and derivatives");
     if z.is_empty() {
         return;
@@ -164,16 +180,18 @@ pub fn add(d: &mut [f32], by: &[f32]) {
 pub fn add_to(a: &[f32], b: &[f32], out: &mut [f32]) {
     assert_eq!((a.len(), b.len()), (out.len(), out.len()), "summands");
     let piece = rows_per_piece(out.len(), 1);
-    out.par_chunks_mut(piece).zip(a.par_chunks(piece)).zip(b.par_chunks(piece)).for_each(|((out, a), b)| {
-        vectorised(
-            #[inline(always)]
-            || {
-                for i in 0..out.len() {
-                    out[i] = a[i] + b[i];
-                }
-            },
-        );
-    });
+    out.par_chunks_mut(piece).zip(a.par_chunks(piece)).zip(b.par_chunks(piece)).for_each(
+        |((out, a), b)| {
+            vectorised(
+                #[inline(always)]
+                || {
+                    for i in 0..out.len() {
+                        out[i] = a[i] + b[i];
+                    }
+                },
+            );
+        },
+    );
 }
 
 /// SwiGLU: rows of `x` are a gate and a value, each `width` wide; `out = silu(gate) · value`.
@@ -205,12 +223,18 @@ pub fn swiglu_backward(width: usize, x: &[f32], dout: &[f32], dx: &mut [f32]) {
         return;
     }
     let rows = rows_per_piece(dout.len() / width, width);
-    dx.par_chunks_mut(2 * rows * width).zip(x.par_chunks(2 * rows * width)).zip(dout.par_chunks(rows * width)).for_each(
-        |((dx, x), dout)| {
+    dx.par_chunks_mut(2 * rows * width)
+        .zip(x.par_chunks(2 * rows * width))
+        .zip(dout.par_chunks(rows * width))
+        .for_each(|((dx, x), dout)| {
             vectorised(
                 #[inline(always)]
                 || {
-                    for ((dx, x), d) in dx.chunks_exact_mut(2 * width).zip(x.chunks_exact(2 * width)).zip(dout.chunks_exact(width)) {
+                    for ((dx, x), d) in dx
+                        .chunks_exact_mut(2 * width)
+                        .zip(x.chunks_exact(2 * width))
+                        .zip(dout.chunks_exact(width))
+                    {
                         let (gate, value) = x.split_at(width);
                         let (dgate, dvalue) = dx.split_at_mut(width);
                         for i in 0..width {
@@ -221,15 +245,20 @@ pub fn swiglu_backward(width: usize, x: &[f32], dout: &[f32], dx: &mut [f32]) {
                     }
                 },
             );
-        },
-    );
+        });
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ALL: [Activation; 5] = [Activation::Relu, Activation::GeluTanh, Activation::GeluErf, Activation::Silu, Activation::Tanh];
+    const ALL: [Activation; 5] = [
+        Activation::Relu,
+        Activation::GeluTanh,
+        Activation::GeluErf,
+        Activation::Silu,
+        Activation::Tanh,
+    ];
 
     /// x → f(x) at 1, from the definitions.
     #[test]
@@ -250,7 +279,11 @@ mod tests {
                 let h = 1e-2;
                 let (up, down) = (f64::from(f.both(x + h).0), f64::from(f.both(x - h).0));
                 let slope = (up - down) / (2.0 * f64::from(h));
-                assert!((slope - f64::from(f.both(x).1)).abs() < 2e-4, "{f:?} at {x}: {slope} {}", f.both(x).1);
+                assert!(
+                    (slope - f64::from(f.both(x).1)).abs() < 2e-4,
+                    "{f:?} at {x}: {slope} {}",
+                    f.both(x).1
+                );
             }
         }
     }
@@ -262,7 +295,8 @@ mod tests {
             for x in [100.0, 1e3, 1e7, 1e14, 1e19, 1e30, f32::MAX] {
                 let (top, bottom) = if f == Activation::Tanh { (1.0, -1.0) } else { (x, 0.0) };
                 let slope = if f == Activation::Tanh { 0.0 } else { 1.0 };
-                let near = |got: (f32, f32), value: f32, slope: f32| got.0 == value && got.1 == slope;
+                let near =
+                    |got: (f32, f32), value: f32, slope: f32| got.0 == value && got.1 == slope;
                 assert!(near(f.both(x), top, slope), "{f:?} at {x}: {:?}", f.both(x));
                 assert!(near(f.both(-x), bottom, 0.0), "{f:?} at -{x}: {:?}", f.both(-x));
             }

@@ -57,7 +57,8 @@ impl Array {
         self.shape.first().copied().unwrap_or(1)
     }
 
-    /// The product of the other sides: a kernel of a convolution is a matrix (out, in·height·width).
+    /// The product of the other sides: a kernel of a convolution is a matrix (out,
+    /// in·height·width).
     pub fn cols(&self) -> usize {
         self.shape.iter().skip(1).product()
     }

@@ -1,7 +1,9 @@
 //! Attention within each example: causal or in both directions, with grouped queries.
 //!
-//! Queries, keys and values are columns of one packed matrix: `[q heads | k heads | v heads]`, each head `dim` wide. An example attends to its own rows
-//! alone, so there is no padding and no mask for it. The scores are never stored: the backward pass makes them again from the logarithm of each row's sum.
+//! Queries, keys and values are columns of one packed matrix: `[q heads | k heads | v heads]`, each
+//! head `dim` wide. An example attends to its own rows alone, so there is no padding and no mask
+//! for it. The scores are never stored: the backward pass makes them again from the logarithm of
+//! each row's sum.
 
 use crate::matmul::{Onto, Threads, View, ViewMut, matmul};
 use crate::parallel::{Shared, packed};
@@ -51,21 +53,40 @@ impl Heads {
     }
 
     fn check(&self, rows: usize, qkv: &[f32], out: &[f32], sums: &[f32]) {
-        assert!(self.keys > 0 && self.queries.is_multiple_of(self.keys), "{} query heads on {} key heads", self.queries, self.keys);
+        assert!(
+            self.keys > 0 && self.queries.is_multiple_of(self.keys),
+            "{} query heads on {} key heads",
+            self.queries,
+            self.keys
+        );
         // What is written below is placed by these sides, so their products must not wrap.
         let product = |a: usize, b: usize| a.checked_mul(b);
         let heads = self.keys.checked_mul(2).and_then(|keys| keys.checked_add(self.queries));
         let width = heads.and_then(|heads| product(heads, self.dim));
-        assert_eq!(Some(qkv.len()), width.and_then(|width| product(rows, width)), "queries, keys and values");
+        assert_eq!(
+            Some(qkv.len()),
+            width.and_then(|width| product(rows, width)),
+            "queries, keys and values"
+        );
         let queries = product(rows, self.queries);
         let outputs = queries.and_then(|queries| product(queries, self.dim));
-        assert_eq!((Some(out.len()), Some(sums.len())), (outputs, queries), "an output for each query");
+        assert_eq!(
+            (Some(out.len()), Some(sums.len())),
+            (outputs, queries),
+            "an output for each query"
+        );
     }
 
     /// One head of one example: rows `first .. first + rows`, columns from `column` heads on.
     fn head<'a>(&self, qkv: &'a [f32], first: usize, rows: usize, column: usize) -> View<'a> {
         let width = self.width();
-        View::columns(&qkv[first * width..(first + rows) * width], rows, width, column * self.dim, self.dim)
+        View::columns(
+            &qkv[first * width..(first + rows) * width],
+            rows,
+            width,
+            column * self.dim,
+            self.dim,
+        )
     }
 
     fn seen(&self, end: usize, rows: usize) -> usize {
@@ -107,7 +128,9 @@ pub fn forward(heads: Heads, offsets: &[usize], qkv: &[f32], out: &mut [f32], su
                     );
                     row[sees..].fill(0.0);
                     // SAFETY: the number of this example, row and head belongs to this task.
-                    unsafe { shared_sums.part((first + start + i) * heads.queries + head, 1)[0] = sum };
+                    unsafe {
+                        shared_sums.part((first + start + i) * heads.queries + head, 1)[0] = sum
+                    };
                 }
                 let result = &mut result[..(end - start) * dim];
                 matmul(
@@ -119,8 +142,12 @@ pub fn forward(heads: Heads, offsets: &[usize], qkv: &[f32], out: &mut [f32], su
                     Threads::One,
                 );
                 for (i, row) in result.chunks_exact(dim).enumerate() {
-                    // SAFETY: the columns of this head in the rows of this example belong to this task.
-                    unsafe { shared_out.part(((first + start + i) * heads.queries + head) * dim, dim) }.copy_from_slice(row);
+                    // SAFETY: the columns of this head in the rows of this example belong to this
+                    // task.
+                    unsafe {
+                        shared_out.part(((first + start + i) * heads.queries + head) * dim, dim)
+                    }
+                    .copy_from_slice(row);
                 }
             }
         });
@@ -128,7 +155,15 @@ pub fn forward(heads: Heads, offsets: &[usize], qkv: &[f32], out: &mut [f32], su
 }
 
 /// The gradient by queries, keys and values, into `dqkv`.
-pub fn backward(heads: Heads, offsets: &[usize], qkv: &[f32], out: &[f32], sums: &[f32], dout: &[f32], dqkv: &mut [f32]) {
+pub fn backward(
+    heads: Heads,
+    offsets: &[usize],
+    qkv: &[f32],
+    out: &[f32],
+    sums: &[f32],
+    dout: &[f32],
+    dqkv: &mut [f32],
+) {
     let (examples, rows) = packed(offsets);
     heads.check(rows, qkv, out, sums);
     assert_eq!((dout.len(), dqkv.len()), (out.len(), qkv.len()), "gradients like their values");
@@ -137,7 +172,9 @@ pub fn backward(heads: Heads, offsets: &[usize], qkv: &[f32], out: &[f32], sums:
         let (example, key_head) = (task / heads.keys, task % heads.keys);
         let (first, rows) = (offsets[example], offsets[example + 1] - offsets[example]);
         if rows > 0 {
-            SCRATCH.with_borrow_mut(|scratch| one_backward(heads, first, rows, key_head, qkv, out, sums, dout, shared, scratch));
+            SCRATCH.with_borrow_mut(|scratch| {
+                one_backward(heads, first, rows, key_head, qkv, out, sums, dout, shared, scratch)
+            });
         }
     });
 }
@@ -158,10 +195,12 @@ fn one_backward(
 ) {
     let (dim, group, width) = (heads.dim, heads.queries / heads.keys, heads.width());
     let (k, v) = (heads.queries + key_head, heads.queries + heads.keys + key_head);
-    let [scores, dscores, dquery, dkey, dvalue] = parts(scratch, [ROWS * rows, ROWS * rows, ROWS * dim, rows * dim, rows * dim]);
+    let [scores, dscores, dquery, dkey, dvalue] =
+        parts(scratch, [ROWS * rows, ROWS * rows, ROWS * dim, rows * dim, rows * dim]);
     let (keys, values) = (heads.head(qkv, first, rows, k), heads.head(qkv, first, rows, v));
     let write = |row: usize, column: usize, from: &[f32]| {
-        // SAFETY: these columns in the rows of this example belong to this task: its own query heads, its key head and its value head.
+        // SAFETY: these columns in the rows of this example belong to this task: its own query
+        // heads, its key head and its value head.
         unsafe { shared.part((first + row) * width + column * dim, dim) }.copy_from_slice(from);
     };
     let mut onto = Onto::Fresh;
@@ -176,9 +215,25 @@ fn one_backward(
             let stride = heads.queries * dim;
             let place = (first + start) * stride..(first + end) * stride;
             let douts = View::columns(&dout[place.clone()], count, stride, head * dim, dim);
-            matmul(ViewMut::new(scores, count, seen), Onto::Fresh, heads.scale(), queries, keys.first_rows(seen).t(), Threads::One);
-            matmul(ViewMut::new(dscores, count, seen), Onto::Fresh, 1.0, douts, values.first_rows(seen).t(), Threads::One);
-            for (i, (p, d)) in scores.chunks_exact_mut(seen).zip(dscores.chunks_exact_mut(seen)).enumerate() {
+            matmul(
+                ViewMut::new(scores, count, seen),
+                Onto::Fresh,
+                heads.scale(),
+                queries,
+                keys.first_rows(seen).t(),
+                Threads::One,
+            );
+            matmul(
+                ViewMut::new(dscores, count, seen),
+                Onto::Fresh,
+                1.0,
+                douts,
+                values.first_rows(seen).t(),
+                Threads::One,
+            );
+            for (i, (p, d)) in
+                scores.chunks_exact_mut(seen).zip(dscores.chunks_exact_mut(seen)).enumerate()
+            {
                 let row = first + start + i;
                 let at = row * stride + head * dim;
                 let sees = heads.seen(start + i + 1, seen);
@@ -197,12 +252,34 @@ fn one_backward(
                 p[sees..].fill(0.0);
                 d[sees..].fill(0.0);
             }
-            let (scores, dscores) = (View::new(scores, count, seen), View::new(dscores, count, seen));
+            let (scores, dscores) =
+                (View::new(scores, count, seen), View::new(dscores, count, seen));
             let dquery = &mut dquery[..count * dim];
-            matmul(ViewMut::new(dquery, count, dim), Onto::Fresh, heads.scale(), dscores, keys.first_rows(seen), Threads::One);
+            matmul(
+                ViewMut::new(dquery, count, dim),
+                Onto::Fresh,
+                heads.scale(),
+                dscores,
+                keys.first_rows(seen),
+                Threads::One,
+            );
             dquery.chunks_exact(dim).enumerate().for_each(|(i, from)| write(start + i, head, from));
-            matmul(ViewMut::new(&mut dkey[..seen * dim], seen, dim), onto, heads.scale(), dscores.t(), queries, Threads::One);
-            matmul(ViewMut::new(&mut dvalue[..seen * dim], seen, dim), onto, 1.0, scores.t(), douts, Threads::One);
+            matmul(
+                ViewMut::new(&mut dkey[..seen * dim], seen, dim),
+                onto,
+                heads.scale(),
+                dscores.t(),
+                queries,
+                Threads::One,
+            );
+            matmul(
+                ViewMut::new(&mut dvalue[..seen * dim], seen, dim),
+                onto,
+                1.0,
+                scores.t(),
+                douts,
+                Threads::One,
+            );
             onto = Onto::Old;
         }
     }
@@ -235,7 +312,8 @@ mod tests {
 
     fn run(heads: Heads, offsets: &[usize], qkv: &[f32]) -> (Vec<f32>, Vec<f32>) {
         let rows = *offsets.last().unwrap();
-        let (mut out, mut sums) = (vec![0.0; rows * heads.queries * heads.dim], vec![0.0; rows * heads.queries]);
+        let (mut out, mut sums) =
+            (vec![0.0; rows * heads.queries * heads.dim], vec![0.0; rows * heads.queries]);
         forward(heads, offsets, qkv, &mut out, &mut sums);
         (out, sums)
     }
@@ -251,13 +329,23 @@ mod tests {
                     let group = head / (heads.queries / heads.keys);
                     let last = if heads.sight == Sight::Causal { t + 1 } else { pair[1] };
                     let score = |s: usize| {
-                        let product: f64 =
-                            at(t, head).iter().zip(at(s, heads.queries + group)).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+                        let product: f64 = at(t, head)
+                            .iter()
+                            .zip(at(s, heads.queries + group))
+                            .map(|(a, b)| f64::from(*a) * f64::from(*b))
+                            .sum();
                         (product / (dim as f64).sqrt()).exp()
                     };
                     let total: f64 = (pair[0]..last).map(score).sum();
                     for j in 0..dim {
-                        out.push((pair[0]..last).map(|s| score(s) / total * f64::from(at(s, heads.queries + heads.keys + group)[j])).sum());
+                        out.push(
+                            (pair[0]..last)
+                                .map(|s| {
+                                    score(s) / total
+                                        * f64::from(at(s, heads.queries + heads.keys + group)[j])
+                                })
+                                .sum(),
+                        );
                     }
                 }
             }
@@ -287,7 +375,13 @@ mod tests {
             let offsets = [0, 3, 3, 4, 4 + 70];
             let qkv = numbers(74 * heads.width(), 0.7);
             let d = numbers(74 * 6, 0.3);
-            let value = |qkv: &[f32]| naive(heads, &offsets, qkv).iter().zip(&d).map(|(a, b)| a * f64::from(*b)).sum::<f64>();
+            let value = |qkv: &[f32]| {
+                naive(heads, &offsets, qkv)
+                    .iter()
+                    .zip(&d)
+                    .map(|(a, b)| a * f64::from(*b))
+                    .sum::<f64>()
+            };
             let (out, sums) = run(heads, &offsets, &qkv);
             let mut dqkv = vec![f32::NAN; qkv.len()];
             backward(heads, &offsets, &qkv, &out, &sums, &d, &mut dqkv);
@@ -309,7 +403,8 @@ mod tests {
             let (qkv, out, sums) = (vec![0.0; 12], vec![0.0; 4], vec![0.0; 2]);
             let forward = || forward(heads, offsets, &qkv, &mut out.clone(), &mut sums.clone());
             let backward = || backward(heads, offsets, &qkv, &out, &sums, &out, &mut qkv.clone());
-            std::panic::catch_unwind(forward).is_err() && std::panic::catch_unwind(backward).is_err()
+            std::panic::catch_unwind(forward).is_err()
+                && std::panic::catch_unwind(backward).is_err()
         };
         assert!(!refuses(&[0, 1, 2]));
         assert!(refuses(&[0, 3, 2]) && refuses(&[1, 2]) && refuses(&[]));

@@ -6,11 +6,22 @@ use rayon::prelude::*;
 /// Columns whose exponentials are summed in f32 before they join a sum in f64.
 const STRETCH: usize = 4096;
 
-/// Turns each row of `logits` into `weight · (softmax − target)` and writes −ln p(target) to `losses`.
+/// Turns each row of `logits` into `weight · (softmax − target)` and writes −ln p(target) to
+/// `losses`.
 ///
 /// A target outside the vocabulary is the caller's mistake and panics.
-pub fn backward(vocab: usize, logits: &mut [f32], targets: &[u32], weights: &[f32], losses: &mut [f32]) {
-    assert_eq!((targets.len() * vocab, weights.len(), losses.len()), (logits.len(), targets.len(), targets.len()), "rows of logits");
+pub fn backward(
+    vocab: usize,
+    logits: &mut [f32],
+    targets: &[u32],
+    weights: &[f32],
+    losses: &mut [f32],
+) {
+    assert_eq!(
+        (targets.len() * vocab, weights.len(), losses.len()),
+        (logits.len(), targets.len(), targets.len()),
+        "rows of logits"
+    );
     if vocab == 0 {
         return;
     }
@@ -43,7 +54,11 @@ pub fn backward(vocab: usize, logits: &mut [f32], targets: &[u32], weights: &[f3
 
 /// Writes −ln p(target) of each row to `losses`.
 pub fn forward(vocab: usize, logits: &[f32], targets: &[u32], losses: &mut [f32]) {
-    assert_eq!((targets.len() * vocab, losses.len()), (logits.len(), targets.len()), "rows of logits");
+    assert_eq!(
+        (targets.len() * vocab, losses.len()),
+        (logits.len(), targets.len()),
+        "rows of logits"
+    );
     if vocab == 0 {
         return;
     }
@@ -115,12 +130,14 @@ mod tests {
             forward(vocab, &logits, &targets, &mut again);
             assert_eq!(losses, again);
             for row in 0..3 {
-                let x: Vec<f64> = logits[row * vocab..(row + 1) * vocab].iter().map(|&x| f64::from(x)).collect();
+                let x: Vec<f64> =
+                    logits[row * vocab..(row + 1) * vocab].iter().map(|&x| f64::from(x)).collect();
                 let total: f64 = x.iter().map(|x| x.exp()).sum();
                 let target = targets[row] as usize;
                 assert!((total.ln() - x[target] - f64::from(losses[row])).abs() < 1e-5);
                 for j in 0..vocab {
-                    let expected = f64::from(weights[row]) * (x[j].exp() / total - f64::from(u8::from(j == target)));
+                    let expected = f64::from(weights[row])
+                        * (x[j].exp() / total - f64::from(u8::from(j == target)));
                     assert!((expected - f64::from(grad[row * vocab + j])).abs() < 1e-6);
                 }
             }

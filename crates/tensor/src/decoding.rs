@@ -1,4 +1,5 @@
-//! Attention of new rows to themselves and to what came before them: text that grows token by token without computing anything twice.
+//! Attention of new rows to themselves and to what came before them: text that grows token by token
+//! without computing anything twice.
 
 use crate::attention::Heads;
 use crate::matmul::{Onto, Threads, View, ViewMut, matmul};
@@ -27,15 +28,25 @@ impl Past {
     }
 }
 
-/// Causal attention of the rows `offsets[i]..offsets[i + 1]` of text i to its past and to each other; the past grows by them.
+/// Causal attention of the rows `offsets[i]..offsets[i + 1]` of text i to its past and to each
+/// other; the past grows by them.
 ///
 /// # Panics
 /// If there is not one past for each text, or the sides do not fit.
 pub fn extend(heads: Heads, offsets: &[usize], qkv: &[f32], past: &mut [Past], out: &mut [f32]) {
     let (texts, total) = packed(offsets);
     let (width, wide) = (heads.width(), heads.queries * heads.dim);
-    assert!(heads.keys > 0 && heads.queries.is_multiple_of(heads.keys), "{} query heads on {} key heads", heads.queries, heads.keys);
-    assert_eq!((past.len(), qkv.len(), out.len()), (texts, total * width, total * wide), "texts, rows and outputs");
+    assert!(
+        heads.keys > 0 && heads.queries.is_multiple_of(heads.keys),
+        "{} query heads on {} key heads",
+        heads.queries,
+        heads.keys
+    );
+    assert_eq!(
+        (past.len(), qkv.len(), out.len()),
+        (texts, total * width, total * wide),
+        "texts, rows and outputs"
+    );
     let (mut rest, mut each) = (out, Vec::with_capacity(texts));
     for (pair, past) in offsets.windows(2).zip(past) {
         let (mine, others) = rest.split_at_mut((pair[1] - pair[0]) * wide);
@@ -60,7 +71,14 @@ fn one(heads: Heads, qkv: &[f32], past: &mut Past, out: &mut [f32]) {
         let queries = View::columns(qkv, rows, width, head * dim, dim);
         let keys = View::columns(&past.keys, all, key_width, key_head * dim, dim);
         let values = View::columns(&past.values, all, key_width, key_head * dim, dim);
-        matmul(ViewMut::new(&mut scores, rows, all), Onto::Fresh, heads.scale(), queries, keys.t(), Threads::One);
+        matmul(
+            ViewMut::new(&mut scores, rows, all),
+            Onto::Fresh,
+            heads.scale(),
+            queries,
+            keys.t(),
+            Threads::One,
+        );
         for (i, row) in scores.chunks_exact_mut(all).enumerate() {
             let sees = before + i + 1;
             vectorised(
@@ -69,7 +87,14 @@ fn one(heads: Heads, qkv: &[f32], past: &mut Past, out: &mut [f32]) {
             );
             row[sees..].fill(0.0);
         }
-        matmul(ViewMut::new(&mut result, rows, dim), Onto::Fresh, 1.0, View::new(&scores, rows, all), values, Threads::One);
+        matmul(
+            ViewMut::new(&mut result, rows, dim),
+            Onto::Fresh,
+            1.0,
+            View::new(&scores, rows, all),
+            values,
+            Threads::One,
+        );
         for (row, result) in out.chunks_exact_mut(wide).zip(result.chunks_exact(dim)) {
             row[head * dim..(head + 1) * dim].copy_from_slice(result);
         }
@@ -104,11 +129,17 @@ mod tests {
                 let mut past = vec![Past::default(); 3];
                 let mut done = [0usize; 3];
                 while done.iter().zip(lengths).any(|(done, length)| *done < length) {
-                    let take: Vec<usize> = done.iter().zip(lengths).map(|(done, length)| piece.min(length - done)).collect();
+                    let take: Vec<usize> = done
+                        .iter()
+                        .zip(lengths)
+                        .map(|(done, length)| piece.min(length - done))
+                        .collect();
                     let (mut part, mut ends) = (Vec::new(), vec![0]);
                     for i in 0..3 {
                         let start = offsets[i] + done[i];
-                        part.extend_from_slice(&qkv[start * heads.width()..(start + take[i]) * heads.width()]);
+                        part.extend_from_slice(
+                            &qkv[start * heads.width()..(start + take[i]) * heads.width()],
+                        );
                         ends.push(ends[i] + take[i]);
                     }
                     let mut out = vec![0.0; ends[3] * queries * 5];
@@ -117,7 +148,10 @@ mod tests {
                         let start = offsets[i] + done[i];
                         let expected = &whole[start * queries * 5..(start + take[i]) * queries * 5];
                         let got = &out[ends[i] * queries * 5..ends[i + 1] * queries * 5];
-                        assert!(expected.iter().zip(got).all(|(a, b)| (a - b).abs() < 1e-5), "{queries} {keys} {piece}");
+                        assert!(
+                            expected.iter().zip(got).all(|(a, b)| (a - b).abs() < 1e-5),
+                            "{queries} {keys} {piece}"
+                        );
                         done[i] += take[i];
                         assert_eq!(past[i].rows(), done[i]);
                     }

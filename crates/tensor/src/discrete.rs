@@ -1,21 +1,31 @@
-//! Numbers of the discrete Gaussian law on the integers, drawn exactly: no rounding, no cut tail, and yet as fast as normal ones.
+//! Numbers of the discrete Gaussian law on the integers, drawn exactly: no rounding, no cut tail,
+//! and yet as fast as normal ones.
 //!
-//! A [`Key`] also stands for an endless sequence of independent integers n with probabilities proportional to f(n) = exp(−n²/2s²), s = 2⁴⁰. This is the
-//! noise of Canonne, Kamath and Steinke, "The discrete Gaussian for differential privacy" (2020). It is drawn with a ziggurat of integers, as in
-//! Buchmann, Cabarcas, Göpfert, Hülsing and Weiden, "Discrete Ziggurat" (2013), but without their rounding.
+//! A [`Key`] also stands for an endless sequence of independent integers n with probabilities
+//! proportional to f(n) = exp(−n²/2s²), s = 2⁴⁰. This is the noise of Canonne, Kamath and Steinke,
+//! "The discrete Gaussian for differential privacy" (2020). It is drawn with a ziggurat of
+//! integers, as in Buchmann, Cabarcas, Göpfert, Hülsing and Weiden, "Discrete Ziggurat" (2013), but
+//! without their rounding.
 //!
-//! **The envelope.** 1024 layers of the same area A lie on each other. Layer i is N_i columns wide, one for each integer 0 ≤ x < N_i, and A/N_i high, so
-//! that its upper edge is Y_i = A·(1/N_0 + … + 1/N_i). Layer 0 is of another shape: R columns of height Y_0, then W columns of height Y_0/2^j for each
-//! j = 0, 1, 2, …, which makes N_0 = R + 2W. The widths are such that f(N_i) ≤ Y_{i−1} for i ≥ 1, 1 ≤ Y_1023, f(R) ≤ Y_0 and W ≥ s²·ln 2/R; from
-//! the last two, f(R + m) ≤ f(R)·exp(−Rm/s²) ≤ Y_0/2^j for all m ≥ jW. As f falls, the part of column x below f(x) lies within the envelope, for all x.
+//! **The envelope.** 1024 layers of the same area A lie on each other. Layer i is N_i columns wide,
+//! one for each integer 0 ≤ x < N_i, and A/N_i high, so that its upper edge is Y_i = A·(1/N_0 + … +
+//! 1/N_i). Layer 0 is of another shape: R columns of height Y_0, then W columns of height Y_0/2^j
+//! for each j = 0, 1, 2, …, which makes N_0 = R + 2W. The widths are such that f(N_i) ≤ Y_{i−1} for
+//! i ≥ 1, 1 ≤ Y_1023, f(R) ≤ Y_0 and W ≥ s²·ln 2/R; from the last two, f(R + m) ≤ f(R)·exp(−Rm/s²)
+//! ≤ Y_0/2^j for all m ≥ jW. As f falls, the part of column x below f(x) lies within the envelope,
+//! for all x.
 //!
-//! **Why it is exact.** A layer is drawn, then a column of it and a real height within it, all uniform: a uniform point of the envelope, because the
-//! areas are the same. It is accepted if it lies below f(x). Accepted points are uniform below f, and x has a law proportional to f(x) on 0, 1, 2, …
-//! A fair sign, with −0 refused, makes it the law on all integers. Three things must hold, and no floating-point number is trusted with any of them:
+//! **Why it is exact.** A layer is drawn, then a column of it and a real height within it, all
+//! uniform: a uniform point of the envelope, because the areas are the same. It is accepted if it
+//! lies below f(x). Accepted points are uniform below f, and x has a law proportional to f(x) on 0,
+//! 1, 2, … A fair sign, with −0 refused, makes it the law on all integers. Three things must hold,
+//! and no floating-point number is trusted with any of them:
 //! - The column is uniform: Lemire's multiplication with his rejection.
 //! - The columns that are accepted without a look at the height have f(x) ≥ Y_i in full.
-//! - The height is a real number, U·A/N_i + Y_{i−1}, of which 64 bits are drawn at first. U is compared with t = (f(x) − Y_{i−1})·N_i/A. Floating
-//!   point decides where its proven error leaves no doubt; else t is put between integers, and bits of U are drawn until it lies outside of them.
+//! - The height is a real number, U·A/N_i + Y_{i−1}, of which 64 bits are drawn at first. U is
+//!   compared with t = (f(x) − Y_{i−1})·N_i/A. Floating point decides where its proven error leaves
+//!   no doubt; else t is put between integers, and bits of U are drawn until it lies outside of
+//!   them.
 
 use crate::normal::{BLOCKS, CHUNK, DISCRETE, Key, Rng};
 use num_bigint::{BigInt, BigUint};
@@ -25,16 +35,19 @@ use std::sync::LazyLock;
 pub const LOG_SCALE: u32 = 40;
 
 impl Key {
-    /// Writes the numbers of the discrete Gaussian law from `at` on: number i depends on the key and on i alone.
+    /// Writes the numbers of the discrete Gaussian law from `at` on: number i depends on the key
+    /// and on i alone.
     ///
     /// # Claim
-    /// They are independent, with probabilities proportional to exp(−n²/2s²) on all integers n, s = 2⁴⁰, exactly, if ChaCha20's words are uniform.
+    /// They are independent, with probabilities proportional to exp(−n²/2s²) on all integers n, s =
+    /// 2⁴⁰, exactly, if ChaCha20's words are uniform.
     ///
     /// # Why
     /// See the module.
     ///
     /// # Checked by
-    /// `accepted_heights_add_up`, `columns_of_a_layer_are_as_likely`, `bits_are_drawn_until_they_decide`, `small_laws_are_exact`.
+    /// `accepted_heights_add_up`, `columns_of_a_layer_are_as_likely`,
+    /// `bits_are_drawn_until_they_decide`, `small_laws_are_exact`.
     ///
     /// # Panics
     /// If `at` is not a multiple of [`CHUNK`].
@@ -48,7 +61,8 @@ impl Key {
         }
     }
 
-    /// The words come from a key of their own: two of its stream 0 for each number, and what else chunk c needs from its stream 1 + c.
+    /// The words come from a key of their own: two of its stream 0 for each number, and what else
+    /// chunk c needs from its stream 1 + c.
     fn of_discrete(&self) -> Self {
         let mut key = Self::new([0; 32]);
         self.stream(DISCRETE, 0).fill_bytes(key.bytes_mut());
@@ -88,7 +102,8 @@ struct Layer {
     inner: u64,
 }
 
-/// What a height is compared with, in floating point: Y_{i−1} within 2⁻⁵⁰, and N_i/A after two roundings.
+/// What a height is compared with, in floating point: Y_{i−1} within 2⁻⁵⁰, and N_i/A after two
+/// roundings.
 #[derive(Clone, Copy, Default)]
 struct Edge {
     below: f64,
@@ -102,7 +117,8 @@ const COLUMN: u32 = 53;
 const PIECE: usize = 1024;
 
 impl Ziggurat {
-    /// The layers of area `area`·s/2⁶⁰. Widths are found in floating point, with its error on the safe side.
+    /// The layers of area `area`·s/2⁶⁰. Widths are found in floating point, with its error on the
+    /// safe side.
     ///
     /// # Panics
     /// If the layers do not cover f.
@@ -110,12 +126,17 @@ impl Ziggurat {
         let powers = Powers::new();
         let near = |n| powers.near(n, log_s);
         // ln 2 < 0.6931471806.
-        let step = |tail: u64| ((6_931_471_806u128 << (2 * log_s)) / (10_000_000_000 * u128::from(tail))) as u64 + 1;
+        let step = |tail: u64| {
+            ((6_931_471_806u128 << (2 * log_s)) / (10_000_000_000 * u128::from(tail))) as u64 + 1
+        };
         let first = |tail| tail + 2 * step(tail);
         let scale = two(log_s as i32 - 60);
-        let tail = smallest(1 << log_s, (5 << log_s) - 1, |tail| (near(tail) + two(-45)) * first(tail) as f64 <= area as f64 * scale);
+        let tail = smallest(1 << log_s, (5 << log_s) - 1, |tail| {
+            (near(tail) + two(-45)) * first(tail) as f64 <= area as f64 * scale
+        });
         let (mut layers, mut edges) = ([Layer::default(); LAYERS], [Edge::default(); LAYERS]);
-        // 2⁶⁴·s·Σ 1/N_k, each term rounded down: Y_i is off by less than 1024·2⁻⁶⁴·area/2⁶⁰ < 2⁻⁵⁴, and three roundings of a number below 2.
+        // 2⁶⁴·s·Σ 1/N_k, each term rounded down: Y_i is off by less than 1024·2⁻⁶⁴·area/2⁶⁰ < 2⁻⁵⁴,
+        // and three roundings of a number below 2.
         let mut sum = 0u128;
         let height = |sum: u128| area as f64 * sum as f64 * two(-124);
         let mut width = first(tail);
@@ -129,7 +150,10 @@ impl Ziggurat {
             let above = height(sum);
             let inner = smallest(0, width.min(tail), |n| near(n) - NEAR < above + NEAR);
             let rate = width as f64 / (area as f64 * scale);
-            assert!(rate >= 1.0 && above < 2.0 && area >> 60 == 0 && width >> COLUMN == 0, "layers are low and narrow");
+            assert!(
+                rate >= 1.0 && above < 2.0 && area >> 60 == 0 && width >> COLUMN == 0,
+                "layers are low and narrow"
+            );
             *layer = Layer { width: width << (64 - COLUMN), inner: inner.saturating_sub(1) };
             *edge = Edge { below, rate };
         }
@@ -145,7 +169,12 @@ impl Ziggurat {
         let mut at = at;
         for out in out.chunks_mut(PIECE) {
             key.fill(2 * at, &mut words[..(2 * out.len()).next_multiple_of(BLOCKS)]);
-            words.as_chunks().0.iter().zip(out).for_each(|(words, out)| *out = self.number(words, &mut more));
+            words
+                .as_chunks()
+                .0
+                .iter()
+                .zip(out)
+                .for_each(|(words, out)| *out = self.number(words, &mut more));
             at += PIECE as u64;
         }
     }
@@ -156,8 +185,13 @@ impl Ziggurat {
         let word = u64::from(words[0]) | u64::from(words[1]) << 32;
         let layer = &self.layers[word as usize % LAYERS];
         let (x, low) = product(word >> (64 - COLUMN), layer.width);
-        // x is not 0, lies within, and Lemire's rejection is ruled out, as low/2¹¹ ≥ N_i > 2⁵³ mod N_i.
-        if x.wrapping_sub(1) < layer.inner && low >= layer.width { signed(x, word) } else { self.settle(word, more) }
+        // x is not 0, lies within, and Lemire's rejection is ruled out, as low/2¹¹ ≥ N_i > 2⁵³ mod
+        // N_i.
+        if x.wrapping_sub(1) < layer.inner && low >= layer.width {
+            signed(x, word)
+        } else {
+            self.settle(word, more)
+        }
     }
 
     #[cold]
@@ -185,7 +219,8 @@ impl Ziggurat {
             return Some(signed(x, word));
         }
         let place = if i == 0 && x >= self.tail {
-            // x − R is uniform below 2W, so its rest is uniform below W. Sums cannot overflow: j = 2²³ would take 2²³ zeros in a row.
+            // x − R is uniform below 2W, so its rest is uniform below W. Sums cannot overflow: j =
+            // 2²³ would take 2²³ zeros in a row.
             let j = zeros(more);
             Place { i, j, x: self.tail + u64::from(j) * self.step + (x - self.tail) % self.step }
         } else {
@@ -196,15 +231,17 @@ impl Ziggurat {
 
     /// Whether a uniform real number U lies below t.
     ///
-    /// In floating point, f and Y are off by 2⁻⁵⁰ each, and four roundings of numbers below 2 make less than another 2⁻⁵⁰; times the rate, which is at
-    /// least 1. U is off by 2⁻⁵³. All in all this is less than 2⁻⁴⁷ times the rate.
+    /// In floating point, f and Y are off by 2⁻⁵⁰ each, and four roundings of numbers below 2 make
+    /// less than another 2⁻⁵⁰; times the rate, which is at least 1. U is off by 2⁻⁵³. All in all
+    /// this is less than 2⁻⁴⁷ times the rate.
     fn is_below(&self, place: &Place, more: &mut impl FnMut() -> u64) -> bool {
         let first = more();
         if place.x < self.reach {
             let Edge { below, rate } = self.edges[place.i];
             // W > s/8, so j < 40 here.
             let rate = rate * (1u64 << place.j) as f64;
-            let gap = first as f64 * two(-64) - (self.powers.near(place.x, self.log_s) - below) * rate;
+            let gap =
+                first as f64 * two(-64) - (self.powers.near(place.x, self.log_s) - below) * rate;
             if gap.abs() > rate * two(-47) {
                 return gap < 0.0;
             }
@@ -234,9 +271,11 @@ impl Ziggurat {
         // Enough that the errors of the 1024 terms, times N_i, stay below 1.
         let spare = 64 + u64::from(self.log_s);
         let work = bits + u64::from(place.j) + spare;
-        let (low, high) = power(&(BigUint::from(place.x) * place.x), 2 * u64::from(self.log_s) + 1, work);
+        let (low, high) =
+            power(&(BigUint::from(place.x) * place.x), 2 * u64::from(self.log_s) + 1, work);
         let area = BigUint::from(self.area) << self.log_s;
-        let (low, high) = (BigInt::from((low << 60) / &area), BigInt::from(up_div(high << 60, &area)));
+        let (low, high) =
+            (BigInt::from((low << 60) / &area), BigInt::from(up_div(high << 60, &area)));
         let widths = || self.layers.iter().map(|layer| layer.width >> (64 - COLUMN));
         let one = BigUint::from(1u8) << work;
         let under: BigUint = widths().take(place.i).map(|width| &one / width).sum();
@@ -307,35 +346,43 @@ const NEAR: f64 = two(-50);
 
 impl Powers {
     fn new() -> Self {
-        let word = |k: usize| power(&k.into(), 4, 63).0.iter_u64_digits().next().unwrap_or_default();
+        let word =
+            |k: usize| power(&k.into(), 4, 63).0.iter_u64_digits().next().unwrap_or_default();
         Self(std::array::from_fn(|k| word(k) as f64 * two(-63)))
     }
 
-    /// exp(−n²/2s²) for n < 5s, within 2⁻⁵⁰: the power 2⁻⁵³, the series 2⁻⁵⁴, its steps 2⁻⁵³, the rest 2⁻⁵⁷, the last product 2⁻⁵⁴.
+    /// exp(−n²/2s²) for n < 5s, within 2⁻⁵⁰: the power 2⁻⁵³, the series 2⁻⁵⁴, its steps 2⁻⁵³, the
+    /// rest 2⁻⁵⁷, the last product 2⁻⁵⁴.
     #[inline]
     fn near(&self, n: u64, log_s: u32) -> f64 {
         // In units of 2⁻⁵⁹: below 12.5, off by one unit.
         let square = u128::from(n) * u128::from(n);
         let shift = 2 * log_s + 1;
-        let exponent = if shift > 59 { square >> (shift - 59) } else { square << (59 - shift) } as u64;
+        let exponent =
+            if shift > 59 { square >> (shift - 59) } else { square << (59 - shift) } as u64;
         let rest = (exponent % (1 << 55)) as i64 as f64 * two(-59);
-        // e^−r = 1 − r(1 − r/2(1 − r/3(…))): a step multiplies the error before it by at most 1/16, and adds 3/16·2⁻⁵³ + 2⁻⁵⁴. What is left out is
-        // less than (1/16)⁹/9!.
-        let series = (1..=8).rev().fold(1.0, |series, k| 1.0 - rest * (1.0 / f64::from(k)) * series);
+        // e^−r = 1 − r(1 − r/2(1 − r/3(…))): a step multiplies the error before it by at most 1/16,
+        // and adds 3/16·2⁻⁵³ + 2⁻⁵⁴. What is left out is less than (1/16)⁹/9!.
+        let series =
+            (1..=8).rev().fold(1.0, |series, k| 1.0 - rest * (1.0 / f64::from(k)) * series);
         self.0[(exponent >> 55) as usize] * series
     }
 }
 
 /// Integers around 2^bits·exp(−top/2^shift), at most 3 apart.
 fn power(top: &BigUint, shift: u64, bits: u64) -> (BigUint, BigUint) {
-    // exp(−r) is the power of exp(−r/2^k) to 2^k, r/2^k ≤ 2⁻⁸. Squares double the error: k more bits, and some for the roundings.
+    // exp(−r) is the power of exp(−r/2^k) to 2^k, r/2^k ≤ 2⁻⁸. Squares double the error: k more
+    // bits, and some for the roundings.
     let squares = (top.bits() + 8).saturating_sub(shift);
     let work = bits + squares + 32;
     let one = BigUint::from(1u8) << work;
     let (mut low, mut high) = (one.clone(), one.clone());
     let mut term = (one.clone(), one);
     for k in 1u32.. {
-        term = (((term.0 * top) >> (shift + squares)) / k, up_div(up(term.1 * top, shift + squares), &k.into()));
+        term = (
+            ((term.0 * top) >> (shift + squares)) / k,
+            up_div(up(term.1 * top, shift + squares), &k.into()),
+        );
         if k % 2 == 1 {
             (low, high) = (low - &term.1, high - &term.0);
         } else {
@@ -368,9 +415,14 @@ fn up_div(a: BigUint, b: &BigUint) -> BigUint {
 mod tests {
     use super::*;
 
-    /// log₂ s, and the smallest area with which the layers reach 1. The code is that of the large one, and single integers can be counted.
-    const SMALL: [(u32, u64); 4] =
-        [(1, 1_700_000_000_000_000), (2, 1_553_870_000_000_000), (3, 1_483_800_000_000_000), (10, 1_414_470_000_000_000)];
+    /// log₂ s, and the smallest area with which the layers reach 1. The code is that of the large
+    /// one, and single integers can be counted.
+    const SMALL: [(u32, u64); 4] = [
+        (1, 1_700_000_000_000_000),
+        (2, 1_553_870_000_000_000),
+        (3, 1_483_800_000_000_000),
+        (10, 1_414_470_000_000_000),
+    ];
 
     fn all() -> impl Iterator<Item = Ziggurat> {
         SMALL.iter().map(|&(log_s, area)| Ziggurat::new(log_s, area)).chain([ZIGGURAT.clone()])
@@ -378,7 +430,9 @@ mod tests {
 
     fn draw(ziggurat: &Ziggurat, seed: u64, n: usize) -> Vec<i64> {
         let (key, mut out) = (Key::from_seed(seed).of_discrete(), vec![0; n]);
-        out.chunks_mut(CHUNK).enumerate().for_each(|(chunk, out)| ziggurat.chunk(&key, (chunk * CHUNK) as u64, out));
+        out.chunks_mut(CHUNK)
+            .enumerate()
+            .for_each(|(chunk, out)| ziggurat.chunk(&key, (chunk * CHUNK) as u64, out));
         out
     }
 
@@ -395,12 +449,17 @@ mod tests {
         }
     }
 
-    /// How far a count lies from what is expected, in standard errors (Wilson and Hilferty). Beyond 5.5 once in 26 million: and the seeds are fixed.
+    /// How far a count lies from what is expected, in standard errors (Wilson and Hilferty). Beyond
+    /// 5.5 once in 26 million: and the seeds are fixed.
     fn chi_square(counts: &[u64], law: &[f64]) -> f64 {
         assert_eq!(counts.len(), law.len());
         let (n, total) = (counts.iter().sum::<u64>() as f64, law.iter().sum::<f64>());
         assert!(law.iter().all(|p| p / total * n > 8.0), "bins with too few");
-        let sum: f64 = counts.iter().zip(law).map(|(&count, p)| (count as f64 - p / total * n).powi(2) / (p / total * n)).sum();
+        let sum: f64 = counts
+            .iter()
+            .zip(law)
+            .map(|(&count, p)| (count as f64 - p / total * n).powi(2) / (p / total * n))
+            .sum();
         let freedom = (counts.len() - 1) as f64;
         ((sum / freedom).cbrt() - 1.0 + 2.0 / (9.0 * freedom)) / (2.0 / (9.0 * freedom)).sqrt()
     }
@@ -409,7 +468,8 @@ mod tests {
     fn mass(a: f64, b: f64) -> f64 {
         let steps = ((b - a) * 200.0).ceil().max(2.0) * 2.0;
         let f = |k: f64| (-0.5 * (a + (b - a) * k / steps).powi(2)).exp();
-        let inner: f64 = (1..steps as u32).map(|k| f(f64::from(k)) * f64::from(2 + k % 2 * 2)).sum();
+        let inner: f64 =
+            (1..steps as u32).map(|k| f(f64::from(k)) * f64::from(2 + k % 2 * 2)).sum();
         (f(0.0) + inner + f(steps)) * (b - a) / (3.0 * steps) / std::f64::consts::TAU.sqrt()
     }
 
@@ -423,12 +483,17 @@ mod tests {
     /// The shares of the bins, for s so large that integers do not show.
     fn shares(edges: &[u64], log_s: u32) -> Vec<f64> {
         let z = |n: u64| n as f64 / 2f64.powi(log_s as i32);
-        edges.windows(2).map(|edge| mass(z(edge[0]), z(edge[1]))).chain(edges.last().map(|&edge| mass(z(edge), 12.0))).collect()
+        edges
+            .windows(2)
+            .map(|edge| mass(z(edge[0]), z(edge[1])))
+            .chain(edges.last().map(|&edge| mass(z(edge), 12.0)))
+            .collect()
     }
 
     #[test]
     fn powers_lie_between_their_integers() {
-        // 10⁵⁰·exp(−top/2^shift); Python: `from decimal import *; getcontext().prec = 60; (-Decimal('0.5')).exp()`.
+        // 10⁵⁰·exp(−top/2^shift); Python: `from decimal import *; getcontext().prec = 60;
+        // (-Decimal('0.5')).exp()`.
         let known = [
             (1u64, 1, "60653065971263342360379953499118045344191813548718"),
             (2, 0, "13533528323661269189399949497248440340763154590957"),
@@ -439,18 +504,26 @@ mod tests {
         for (top, shift, digits) in known {
             let (low, high) = power(&top.into(), shift, 200);
             let (digits, scale) = (digits.parse::<BigUint>().unwrap(), BigUint::from(10u8).pow(50));
-            assert!(&low * &scale < (&digits + 1u8) << 200u8 && &high * &scale > &digits << 200u8, "{top}/2^{shift}");
+            assert!(
+                &low * &scale < (&digits + 1u8) << 200u8 && &high * &scale > &digits << 200u8,
+                "{top}/2^{shift}"
+            );
             assert!(&high - &low <= 3u8.into() && low < high);
         }
         // With more bits they lie within each other.
         let squares =
-            [0, 1, 2, 3, 1000, 1 << 40, (1 << 40) + 1, 4_447_950_000_000, 10_000_000_000_000].map(|n: u64| BigUint::from(n).pow(2));
+            [0, 1, 2, 3, 1000, 1 << 40, (1 << 40) + 1, 4_447_950_000_000, 10_000_000_000_000]
+                .map(|n: u64| BigUint::from(n).pow(2));
         for square in squares {
-            let wide = [63, 64, 65, 127, 128, 300, 1000].map(|bits| (bits, power(&square, 81, bits)));
+            let wide =
+                [63, 64, 65, 127, 128, 300, 1000].map(|bits| (bits, power(&square, 81, bits)));
             for pair in wide.windows(2) {
                 let ((fewer, outer), (more, inner)) = (&pair[0], &pair[1]);
                 assert!(inner.1.clone() - &inner.0 <= 3u8.into() && inner.0 < inner.1);
-                assert!(&outer.0 << (more - fewer) <= inner.0 && inner.1 <= &outer.1 << (more - fewer), "{square} {fewer} {more}");
+                assert!(
+                    &outer.0 << (more - fewer) <= inner.0 && inner.1 <= &outer.1 << (more - fewer),
+                    "{square} {fewer} {more}"
+                );
             }
         }
     }
@@ -464,10 +537,16 @@ mod tests {
             let random = (0..20_000).map(|_| product(words.next_u64(), reach).0);
             // Where the power changes, and the ends.
             let steps = (0..200u32).map(|k| (f64::from(k) / 8.0).sqrt() * 2f64.powi(log_s as i32));
-            for n in random.chain(steps.flat_map(|n| [n as u64, n as u64 + 1])).chain([0, 1, reach - 1]).filter(|&n| n < reach) {
+            for n in random
+                .chain(steps.flat_map(|n| [n as u64, n as u64 + 1]))
+                .chain([0, 1, reach - 1])
+                .filter(|&n| n < reach)
+            {
                 let (low, high) = power(&BigUint::from(n).pow(2), u64::from(2 * log_s + 1), 120);
-                let near = BigUint::from((ziggurat.powers.near(n, log_s) * 2f64.powi(100)) as u128) << 20u8;
-                // Errors in units of 2⁻⁵³, rounded up: as proven, less than 8, and in truth less than 4.
+                let near = BigUint::from((ziggurat.powers.near(n, log_s) * 2f64.powi(100)) as u128)
+                    << 20u8;
+                // Errors in units of 2⁻⁵³, rounded up: as proven, less than 8, and in truth less
+                // than 4.
                 let error = if near > low { near - low } else { high - near };
                 worst = worst.max(u8::try_from(up(error, 120 - 53)).unwrap());
             }
@@ -477,16 +556,32 @@ mod tests {
 
     #[test]
     fn floating_point_decides_where_it_may() {
-        // Both stages on the same place: t in floating point lies within a quarter of the slack around the integers.
+        // Both stages on the same place: t in floating point lies within a quarter of the slack
+        // around the integers.
         let mut words = Key::from_seed(12).words();
         for ziggurat in all() {
             let widths = ziggurat.widths();
             for k in 0..3000 {
-                let (i, j) = (words.next_u32() as usize % LAYERS, if k % 2 == 0 { 0 } else { words.next_u32() % 4 });
+                let (i, j) = (
+                    words.next_u32() as usize % LAYERS,
+                    if k % 2 == 0 { 0 } else { words.next_u32() % 4 },
+                );
                 let place = if j > 0 {
-                    Place { i: 0, j, x: ziggurat.tail + u64::from(j) * ziggurat.step + words.next_u64() % ziggurat.step }
+                    Place {
+                        i: 0,
+                        j,
+                        x: ziggurat.tail
+                            + u64::from(j) * ziggurat.step
+                            + words.next_u64() % ziggurat.step,
+                    }
                 } else {
-                    Place { i, j, x: widths[i].min(ziggurat.tail) - 1 - words.next_u64() % (widths[i].min(ziggurat.tail) / 20 + 1) }
+                    Place {
+                        i,
+                        j,
+                        x: widths[i].min(ziggurat.tail)
+                            - 1
+                            - words.next_u64() % (widths[i].min(ziggurat.tail) / 20 + 1),
+                    }
                 };
                 if place.x >= ziggurat.reach {
                     continue;
@@ -498,25 +593,40 @@ mod tests {
                 let near = (ziggurat.powers.near(place.x, ziggurat.log_s) - below) * rate;
                 let near = BigInt::from((near * 2f64.powi(64)) as i128);
                 let slack = BigInt::from((rate * 2f64.powi(64 - 47)) as i128 / 2);
-                assert!(near > low - &slack && near < high + &slack, "{} {} {}", place.i, place.j, place.x);
+                assert!(
+                    near > low - &slack && near < high + &slack,
+                    "{} {} {}",
+                    place.i,
+                    place.j,
+                    place.x
+                );
             }
         }
     }
 
-    /// Σ over the layers of height times the share that is accepted is f(x): the statement of exactness, at all edges and beside them.
+    /// Σ over the layers of height times the share that is accepted is f(x): the statement of
+    /// exactness, at all edges and beside them.
     #[test]
     fn accepted_heights_add_up() {
         for ziggurat in all() {
             let (widths, one) = (ziggurat.widths(), BigUint::from(1u8) << 256);
-            assert!(widths.windows(2).skip(1).all(|pair| pair[0] >= pair[1]) && widths[1] <= ziggurat.tail);
+            assert!(
+                widths.windows(2).skip(1).all(|pair| pair[0] >= pair[1])
+                    && widths[1] <= ziggurat.tail
+            );
             assert_eq!(widths[0], ziggurat.tail + 2 * ziggurat.step);
-            let edges = widths[1..].iter().copied().chain(ziggurat.layers.iter().map(|layer| layer.inner));
-            let mut places: Vec<u64> = edges.flat_map(|n| [n.saturating_sub(1), n, n + 1]).chain([0, ziggurat.tail - 1]).collect();
+            let edges =
+                widths[1..].iter().copied().chain(ziggurat.layers.iter().map(|layer| layer.inner));
+            let mut places: Vec<u64> = edges
+                .flat_map(|n| [n.saturating_sub(1), n, n + 1])
+                .chain([0, ziggurat.tail - 1])
+                .collect();
             places.sort_unstable();
             places.dedup();
             for x in places.into_iter().filter(|&x| x < ziggurat.tail) {
                 let (mut low, mut high) = (BigUint::ZERO, BigUint::ZERO);
-                for (i, layer) in ziggurat.layers.iter().enumerate().filter(|&(i, _)| x < widths[i]) {
+                for (i, layer) in ziggurat.layers.iter().enumerate().filter(|&(i, _)| x < widths[i])
+                {
                     if x.wrapping_sub(1) < layer.inner {
                         low += &one / widths[i];
                         high += &one / widths[i] + 1u8;
@@ -542,7 +652,8 @@ mod tests {
             let mut below = BigUint::ZERO;
             for (i, &width) in widths.iter().enumerate() {
                 if i > 0 {
-                    // Rounded up, f is not above Y, rounded down; and no column is there in vain, but for the slack.
+                    // Rounded up, f is not above Y, rounded down; and no column is there in vain,
+                    // but for the slack.
                     assert!(height(width).1 <= below && height(width + 1).1 < below, "{i}");
                     let waste = 1 + (width >> 20);
                     assert!(width <= waste || height(width - waste).1 > below, "{i}");
@@ -550,7 +661,12 @@ mod tests {
                 let above = &below + &one / width;
                 let inner = ziggurat.layers[i].inner;
                 assert!(inner < width.min(ziggurat.tail));
-                assert!(inner == 0 || height(inner).0 > &above + LAYERS && height(inner - 1).0 > &above + LAYERS, "{i}");
+                assert!(
+                    inner == 0
+                        || height(inner).0 > &above + LAYERS
+                            && height(inner - 1).0 > &above + LAYERS,
+                    "{i}"
+                );
                 assert!(height(inner + 2 + (inner >> 20)).1 < above, "{i}");
                 below = above;
             }
@@ -559,7 +675,10 @@ mod tests {
             for j in 0..200 {
                 let x = ziggurat.tail + j * ziggurat.step;
                 assert!(height(x).1 <= (&one / widths[0]) >> j, "{j}");
-                assert!(ziggurat.threshold(&Place { i: 0, j: j as u32, x }, 64).1 <= BigInt::from(1) << 64);
+                assert!(
+                    ziggurat.threshold(&Place { i: 0, j: j as u32, x }, 64).1
+                        <= BigInt::from(1) << 64
+                );
             }
         }
     }
@@ -570,7 +689,8 @@ mod tests {
         Ziggurat::new(LOG_SCALE, AREA - AREA / 1_000_000);
     }
 
-    /// All words that lead to a column: the same number of them is accepted for each column of a layer.
+    /// All words that lead to a column: the same number of them is accepted for each column of a
+    /// layer.
     #[test]
     fn columns_of_a_layer_are_as_likely() {
         let mut words = Key::from_seed(5).words();
@@ -584,26 +704,40 @@ mod tests {
             let i = if k < 20 { k } else { words.next_u32() as usize % (LAYERS - 1) };
             let (width, inner) = (u128::from(widths[i]), ZIGGURAT.layers[i].inner);
             let x = [1, inner, 1 + words.next_u64() % inner][k % 3];
-            let word = |v: u128, sign: u64| ((v as u64) << (64 - COLUMN)) | (sign * LAYERS as u64) | i as u64;
+            let word = |v: u128, sign: u64| {
+                ((v as u64) << (64 - COLUMN)) | (sign * LAYERS as u64) | i as u64
+            };
             let first = (u128::from(x) << COLUMN).div_ceil(width);
             let end = (u128::from(x + 1) << COLUMN).div_ceil(width);
             for (sign, n) in [(0, x as i64), (1, -(x as i64))] {
-                let tries: Vec<_> = (first..end).map(|v| ZIGGURAT.attempt(word(v, sign), &mut || 0)).collect();
-                assert_eq!(tries.iter().filter(|&&made| made == Some(n)).count() as u128, (1 << COLUMN) / width, "{i} {x}");
+                let tries: Vec<_> =
+                    (first..end).map(|v| ZIGGURAT.attempt(word(v, sign), &mut || 0)).collect();
+                assert_eq!(
+                    tries.iter().filter(|&&made| made == Some(n)).count() as u128,
+                    (1 << COLUMN) / width,
+                    "{i} {x}"
+                );
                 refused += tries.iter().filter(|made| made.is_none()).count();
                 for (v, made) in (first..end).zip(tries) {
                     let word = word(v, sign);
-                    assert_eq!(ZIGGURAT.number(&[word as u32, (word >> 32) as u32], &mut || instead), made.unwrap_or(marked));
+                    assert_eq!(
+                        ZIGGURAT.number(&[word as u32, (word >> 32) as u32], &mut || instead),
+                        made.unwrap_or(marked)
+                    );
                 }
             }
             // Zero, but not with both signs.
             let last = (1 << COLUMN) / width - 1;
-            assert_eq!([0, 1].map(|sign| ZIGGURAT.attempt(word(last, sign), &mut || 0)), [Some(0), None]);
+            assert_eq!(
+                [0, 1].map(|sign| ZIGGURAT.attempt(word(last, sign), &mut || 0)),
+                [Some(0), None]
+            );
         }
         assert!(refused > 100, "{refused}");
     }
 
-    /// Of 4 million, 2.3 pairs are expected to be the same; if two chunks shared words there would be thousands.
+    /// Of 4 million, 2.3 pairs are expected to be the same; if two chunks shared words there would
+    /// be thousands.
     #[test]
     fn numbers_do_not_repeat() {
         let mut numbers = draw(&ZIGGURAT, 10, 1 << 22);
@@ -617,10 +751,17 @@ mod tests {
         let one = BigInt::from(1) << 64;
         for ziggurat in all() {
             let places = ziggurat.layers.iter().zip(ziggurat.widths()).enumerate();
-            let places = places.map(|(i, (layer, width))| Place { i, j: 0, x: layer.inner + (width.min(ziggurat.tail) - layer.inner) / 2 });
+            let places = places.map(|(i, (layer, width))| Place {
+                i,
+                j: 0,
+                x: layer.inner + (width.min(ziggurat.tail) - layer.inner) / 2,
+            });
             // Bits of t itself, and in the end one more or less.
             let cases = places.map(|place| (ziggurat.threshold(&place, 192), place));
-            let cases = cases.filter(|((low, high), _)| low > &BigInt::ZERO && high < &(BigInt::from(1) << 192)).step_by(3).take(5);
+            let cases = cases
+                .filter(|((low, high), _)| low > &BigInt::ZERO && high < &(BigInt::from(1) << 192))
+                .step_by(3)
+                .take(5);
             let cases: Vec<_> = cases.collect();
             assert!(cases.len() > 2, "places where t is neither 0 nor 1");
             for ((low, high), place) in cases {
@@ -651,8 +792,15 @@ mod tests {
         let key = Key::from_seed(7);
         let mut all = vec![0; 3 * CHUNK + 77];
         key.discrete_gaussians(0, &mut all);
-        for (at, len) in [(0, 5), (CHUNK, CHUNK), (2 * CHUNK, CHUNK + 77), (0, 3 * CHUNK + 40), (CHUNK, 33), (CHUNK, PIECE + 1), (CHUNK, 0)]
-        {
+        for (at, len) in [
+            (0, 5),
+            (CHUNK, CHUNK),
+            (2 * CHUNK, CHUNK + 77),
+            (0, 3 * CHUNK + 40),
+            (CHUNK, 33),
+            (CHUNK, PIECE + 1),
+            (CHUNK, 0),
+        ] {
             let mut some = vec![0; len];
             key.discrete_gaussians(at as u64, &mut some);
             assert_eq!(some, all[at..at + len], "{at} {len}");
@@ -664,10 +812,14 @@ mod tests {
         }
         // Made by this code: a key gives the same numbers on all machines and in all versions.
         assert_eq!(all[..3], [-657_130_678_782, -1_972_441_906_080, 1_586_221_592_697]);
-        assert_eq!(all.iter().fold(0u64, |sum, &n| sum.rotate_left(5) ^ n as u64), 12_970_856_416_629_814_027);
+        assert_eq!(
+            all.iter().fold(0u64, |sum, &n| sum.rotate_left(5) ^ n as u64),
+            12_970_856_416_629_814_027
+        );
     }
 
-    /// Where an index of 15, 16, 32 or so many bits would begin again, numbers are others. Two are equal by chance once in some 10¹².
+    /// Where an index of 15, 16, 32 or so many bits would begin again, numbers are others. Two are
+    /// equal by chance once in some 10¹².
     #[test]
     fn far_places_have_numbers_of_their_own() {
         let key = Key::from_seed(7);
@@ -682,8 +834,10 @@ mod tests {
         }
     }
 
-    /// What is drawn again, for numbers that were refused, is drawn anew in every chunk: if two chunks shared those words, several of their numbers would be the same. By chance
-    /// two of 8192 are the same as two of 8192 others about once in 30,000, so that three are less often than once in 10¹².
+    /// What is drawn again, for numbers that were refused, is drawn anew in every chunk: if two
+    /// chunks shared those words, several of their numbers would be the same. By chance two of 8192
+    /// are the same as two of 8192 others about once in 30,000, so that three are less often than
+    /// once in 10¹².
     #[test]
     fn chunks_share_no_words_for_refused_numbers() {
         let key = Key::from_seed(7);
@@ -699,7 +853,8 @@ mod tests {
         }
     }
 
-    /// Each single integer of a small law. Twice as many draws as needed to see that a layer is one column too wide.
+    /// Each single integer of a small law. Twice as many draws as needed to see that a layer is one
+    /// column too wide.
     #[test]
     fn small_laws_are_exact() {
         for (log_s, area) in SMALL {
@@ -710,7 +865,8 @@ mod tests {
             let bin = |n: i64| (n.clamp(-end - 1, end + 1) + end + 1) as usize;
             let (mut counts, mut law) = (vec![0; bin(end + 1) + 1], vec![0.0; bin(end + 1) + 1]);
             numbers.iter().for_each(|&n| counts[bin(n)] += 1);
-            (-20 << log_s..=20 << log_s).for_each(|n| law[bin(n)] += (-0.5 * (n as f64 / s).powi(2)).exp());
+            (-20 << log_s..=20 << log_s)
+                .for_each(|n| law[bin(n)] += (-0.5 * (n as f64 / s).powi(2)).exp());
             let far = chi_square(&counts, &law);
             assert!(far.abs() < 5.5, "s = {s}: {far}");
             // Zero, which has two signs, by itself.
@@ -719,14 +875,17 @@ mod tests {
         }
     }
 
-    /// Moments, tails, bits and neighbours, each within 5.5 standard errors: a false alarm once in 26 million runs, and the seed is fixed.
+    /// Moments, tails, bits and neighbours, each within 5.5 standard errors: a false alarm once in
+    /// 26 million runs, and the seed is fixed.
     #[test]
     fn the_law_is_gaussian() {
         let n = 1 << 23;
         let mut numbers = vec![0; n];
         Key::from_seed(3).discrete_gaussians(0, &mut numbers);
         let s = 2f64.powi(LOG_SCALE as i32);
-        let mean = |f: &dyn Fn(f64) -> f64| numbers.iter().map(|&x| f(x as f64 / s)).sum::<f64>() / n as f64;
+        let mean = |f: &dyn Fn(f64) -> f64| {
+            numbers.iter().map(|&x| f(x as f64 / s)).sum::<f64>() / n as f64
+        };
         let error = |variance: f64| 5.5 * (variance / n as f64).sqrt();
         assert!(mean(&|x| x).abs() < error(1.0));
         assert!((mean(&|x| x * x) - 1.0).abs() < error(2.0));
@@ -735,14 +894,25 @@ mod tests {
         for threshold in [0.0, 0.01, 0.5, 1.0, 2.0, 3.0, ZIGGURAT.tail as f64 / s, 4.3] {
             let p = mass(threshold, 12.0);
             for sign in [1.0, -1.0] {
-                assert!((mean(&|x| f64::from(u8::from(sign * x > threshold))) - p).abs() < error(p * (1.0 - p)), "{threshold}");
+                assert!(
+                    (mean(&|x| f64::from(u8::from(sign * x > threshold))) - p).abs()
+                        < error(p * (1.0 - p)),
+                    "{threshold}"
+                );
             }
         }
         for lag in [1, 2, PIECE, CHUNK] {
-            let sum: f64 = numbers.iter().zip(&numbers[lag..]).map(|(&a, &b)| a as f64 / s * (b as f64 / s)).sum();
+            let sum: f64 = numbers
+                .iter()
+                .zip(&numbers[lag..])
+                .map(|(&a, &b)| a as f64 / s * (b as f64 / s))
+                .sum();
             assert!((sum / n as f64).abs() < error(1.0), "{lag}");
-            let sum: f64 =
-                numbers.iter().zip(&numbers[lag..]).map(|(&a, &b)| ((a as f64 / s).powi(2) - 1.0) * ((b as f64 / s).powi(2) - 1.0)).sum();
+            let sum: f64 = numbers
+                .iter()
+                .zip(&numbers[lag..])
+                .map(|(&a, &b)| ((a as f64 / s).powi(2) - 1.0) * ((b as f64 / s).powi(2) - 1.0))
+                .sum();
             assert!((sum / n as f64).abs() < error(4.0), "{lag}");
         }
         for shift in [0, 8, 16, 24] {
@@ -767,22 +937,33 @@ mod tests {
         }
         let law = shares(&edges, LOG_SCALE);
         assert!(law.len() == 500 && law.iter().all(|p| (0.0003..0.002).contains(p)), "{law:?}");
-        let side = |sign: i64| count(numbers.iter().filter(|&&n| n * sign > 0).map(|n| n.unsigned_abs()), &edges);
+        let side = |sign: i64| {
+            count(numbers.iter().filter(|&&n| n * sign > 0).map(|n| n.unsigned_abs()), &edges)
+        };
         let far = chi_square(&[side(1), side(-1)].concat(), &[law.clone(), law].concat());
         assert!(far.abs() < 5.5, "{far}");
         // The layers' own edges, and the middles between them.
         let widths = ZIGGURAT.widths();
         let ends = widths[1..].iter().copied().chain([0]).collect::<Vec<_>>();
-        let mut edges: Vec<u64> = ends.windows(2).flat_map(|pair| [pair[0], pair[0].midpoint(pair[1])]).chain([0]).collect();
+        let mut edges: Vec<u64> = ends
+            .windows(2)
+            .flat_map(|pair| [pair[0], pair[0].midpoint(pair[1])])
+            .chain([0])
+            .collect();
         edges.sort_unstable();
-        let far = chi_square(&count(numbers.iter().map(|n| n.unsigned_abs()), &edges), &shares(&edges, LOG_SCALE));
+        let far = chi_square(
+            &count(numbers.iter().map(|n| n.unsigned_abs()), &edges),
+            &shares(&edges, LOG_SCALE),
+        );
         assert!(far.abs() < 5.5, "{far}");
     }
 
     /// Words of layer 0 alone, so that the tail is seen often.
     #[test]
     fn the_tail_is_right() {
-        for (ziggurat, bins) in [(ZIGGURAT.clone(), 40), (Ziggurat::new(SMALL[2].0, SMALL[2].1), 12)] {
+        for (ziggurat, bins) in
+            [(ZIGGURAT.clone(), 40), (Ziggurat::new(SMALL[2].0, SMALL[2].1), 12)]
+        {
             let Ziggurat { log_s, tail, step, .. } = ziggurat;
             let mut words = Key::from_seed(11).words();
             let mut draw = || {
@@ -795,19 +976,40 @@ mod tests {
             let f = |n: u64| (-0.5 * (n as f64 / 2f64.powi(log_s as i32)).powi(2)).exp();
             let each = |from: u64, to: u64| (from..to).map(f).sum::<f64>();
             let (law, scale) = if log_s < 10 {
-                (edges.iter().map(|&n| each(n, if n == edges[edges.len() - 1] { 200 } else { n + step.div_ceil(4) })).collect(), 1.0)
+                (
+                    edges
+                        .iter()
+                        .map(|&n| {
+                            each(
+                                n,
+                                if n == edges[edges.len() - 1] {
+                                    200
+                                } else {
+                                    n + step.div_ceil(4)
+                                },
+                            )
+                        })
+                        .collect(),
+                    1.0,
+                )
             } else {
                 (shares(&edges, log_s), std::f64::consts::TAU.sqrt() * 2f64.powi(log_s as i32))
             };
             let far = chi_square(&count(beyond(), &edges), &law);
             assert!(far.abs() < 5.5, "s = 2^{log_s}: {far}");
-            // How often: the tail against R columns of height Y_0, or what f leaves of them, and half of column 0.
-            let first = ziggurat.area as f64 * 2f64.powi(log_s as i32 - 60) / (tail + 2 * step) as f64;
-            let body = (ziggurat.layers[0].inner as f64 + 0.5) * first + each(ziggurat.layers[0].inner + 1, tail);
+            // How often: the tail against R columns of height Y_0, or what f leaves of them, and
+            // half of column 0.
+            let first =
+                ziggurat.area as f64 * 2f64.powi(log_s as i32 - 60) / (tail + 2 * step) as f64;
+            let body = (ziggurat.layers[0].inner as f64 + 0.5) * first
+                + each(ziggurat.layers[0].inner + 1, tail);
             let (area, n) = (law.iter().sum::<f64>() * scale, numbers.len() as f64);
             let p = area / (area + body);
             let share = beyond().count() as f64 / n;
-            assert!((share - p).abs() < 5.5 * (p * (1.0 - p) / n).sqrt(), "s = 2^{log_s}: {share} {p}");
+            assert!(
+                (share - p).abs() < 5.5 * (p * (1.0 - p) / n).sqrt(),
+                "s = 2^{log_s}: {share} {p}"
+            );
         }
     }
 }

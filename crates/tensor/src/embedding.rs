@@ -26,20 +26,25 @@ pub fn scatter(width: usize, ids: &[u32], d: &[f32], dtable: &mut [f32], order: 
     by_columns(width, |first, last| {
         for same in by_index.chunk_by(|&a, &b| ids[a as usize] == ids[b as usize]) {
             let sums = sum_rows(width, same, d, first, last);
-            // SAFETY: inside the table, as `sorted` has seen, and no other task touches these columns.
-            let row = unsafe { table.part(ids[same[0] as usize] as usize * width + first, last - first) };
+            // SAFETY: inside the table, as `sorted` has seen, and no other task touches these
+            // columns.
+            let row =
+                unsafe { table.part(ids[same[0] as usize] as usize * width + first, last - first) };
             row.iter_mut().zip(&sums).for_each(|(row, &sum)| *row += sum as f32);
         }
     });
 }
 
-/// Adds Σ_r w_r · Σ_{t ∈ r} e(id_t) ⊗ d_t to `totals`, a table with `width` columns, where record r has the rows `offsets[r] .. offsets[r + 1]`. A record of weight 0 is not read. `order` is
+/// Adds Σ_r w_r · Σ_{t ∈ r} e(id_t) ⊗ d_t to `totals`, a table with `width` columns, where record r
+/// has the rows `offsets[r] .. offsets[r + 1]`. A record of weight 0 is not read. `order` is
 /// scratch.
 ///
 /// # Claim
-/// In whole steps the result is exactly a sum of terms of which each is a function of its record alone.
+/// In whole steps the result is exactly a sum of terms of which each is a function of its record
+/// alone.
 /// # Why
-/// The rows of one record that share an index are added up in f64, in their order, weighted, and rounded to the grid; then integers are added.
+/// The rows of one record that share an index are added up in f64, in their order, weighted, and
+/// rounded to the grid; then integers are added.
 /// # Checked by
 /// `tests::records_do_not_reach_each_other`
 pub fn scatter_records(
@@ -69,11 +74,14 @@ pub fn scatter_records(
         Totals::Float(totals) => Place::Float(totals.as_mut_ptr()),
     };
     by_columns(width, |first, last| {
-        for same in by_index.chunk_by(|&a, &b| ids[a as usize] == ids[b as usize] && record(a) == record(b)) {
+        for same in
+            by_index.chunk_by(|&a, &b| ids[a as usize] == ids[b as usize] && record(a) == record(b))
+        {
             let sums = sum_rows(width, same, d, first, last);
             let weight = f64::from(weights[record(same[0])]);
             let at = ids[same[0] as usize] as usize * width + first;
-            // SAFETY: inside the totals, as `sorted` has seen, and no other task touches these columns.
+            // SAFETY: inside the totals, as `sorted` has seen, and no other task touches these
+            // columns.
             unsafe { place.add(at, last - first, weight, &sums) };
         }
     });
@@ -93,7 +101,8 @@ unsafe impl Sync for Place<'_> {}
 
 impl Place<'_> {
     /// # Safety
-    /// The elements `at .. at + len` lie inside the totals, which are borrowed, and no other task uses them meanwhile.
+    /// The elements `at .. at + len` lie inside the totals, which are borrowed, and no other task
+    /// uses them meanwhile.
     unsafe fn add(self, at: usize, len: usize, weight: f64, sums: &[f64; COLUMNS]) {
         match self {
             Self::Float(to) => {
@@ -116,8 +125,16 @@ impl Place<'_> {
     }
 }
 
-/// The rows that are wanted, by index and then by place, so that the order of additions is fixed. Asserts that the table has all indices.
-fn sorted<'a>(width: usize, ids: &[u32], d: &[f32], table: usize, wanted: impl Fn(u32) -> bool, order: &'a mut Vec<u32>) -> &'a [u32] {
+/// The rows that are wanted, by index and then by place, so that the order of additions is fixed.
+/// Asserts that the table has all indices.
+fn sorted<'a>(
+    width: usize,
+    ids: &[u32],
+    d: &[f32],
+    table: usize,
+    wanted: impl Fn(u32) -> bool,
+    order: &'a mut Vec<u32>,
+) -> &'a [u32] {
     assert_eq!(d.len(), ids.len() * width, "a row for each index");
     let rows = table / width.max(1);
     assert!(ids.iter().all(|&id| (id as usize) < rows), "indices inside the table");
@@ -151,10 +168,19 @@ fn sum_rows(width: usize, rows: &[u32], d: &[f32], first: usize, last: usize) ->
 /// Columns of a task.
 const COLUMNS: usize = 64;
 
-/// Sums the rows of `d` that share an index: calls `each(index, sum)` once for each index that occurs, in rising order.
+/// Sums the rows of `d` that share an index: calls `each(index, sum)` once for each index that
+/// occurs, in rising order.
 ///
-/// Sums are made in f64 and rounded once: they are off by 2⁻²⁴ of what is left, however much cancels and however often an index occurs. `order` and `row` are scratch.
-pub fn by_index(width: usize, ids: &[u32], d: &[f32], order: &mut Vec<u32>, row: &mut Vec<f32>, mut each: impl FnMut(u32, &[f32])) {
+/// Sums are made in f64 and rounded once: they are off by 2⁻²⁴ of what is left, however much
+/// cancels and however often an index occurs. `order` and `row` are scratch.
+pub fn by_index(
+    width: usize,
+    ids: &[u32],
+    d: &[f32],
+    order: &mut Vec<u32>,
+    row: &mut Vec<f32>,
+    mut each: impl FnMut(u32, &[f32]),
+) {
     order.clear();
     order.extend(0..ids.len() as u32);
     // The place breaks ties, so that the order of additions is fixed.
@@ -241,7 +267,8 @@ mod tests {
             prop_assert!(rebuilt.iter().zip(&dtable).all(|(a, b)| (a - b).abs() < 1e-5));
         }
 
-        /// What one record adds is the same integers alone and among others; a record of weight 0 is not read.
+        /// What one record adds is the same integers alone and among others; a record of weight 0
+        /// is not read.
         #[test]
         fn records_do_not_reach_each_other(width in 1usize..80, lengths in prop::collection::vec(0usize..7, 1..6), seed in 0u32..99, each: bool) {
             let mut offsets = vec![0];
@@ -287,7 +314,8 @@ mod tests {
         assert!(square(&[1.0, f32::NAN]).is_nan() && square(&[f32::INFINITY]) == f64::INFINITY);
     }
 
-    /// One row more among thousands with the same index: the sum moves by that row, and the rounding of the others does not add up.
+    /// One row more among thousands with the same index: the sum moves by that row, and the
+    /// rounding of the others does not add up.
     #[test]
     fn many_rows_of_one_index_are_rounded_once() {
         // Numbers that are all rounded the same way once the sum has passed a power of two.
@@ -299,7 +327,10 @@ mod tests {
         };
         for count in [100, 1000, 8191, 8192] {
             let moved = sum(count + 1) - sum(count);
-            assert!((moved - f64::from(row)).abs() <= 2.0 * f64::from(2f32.powi(-24)) * sum(count + 1), "{count}: {moved}");
+            assert!(
+                (moved - f64::from(row)).abs() <= 2.0 * f64::from(2f32.powi(-24)) * sum(count + 1),
+                "{count}: {moved}"
+            );
         }
     }
 }

@@ -4,7 +4,8 @@
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
     /// Numbers and shape do not fit.
-    #[error("shape {shape:?} needs {} numbers, got {got}", expected.map_or("more than there can be".into(), |n| n.to_string()))]
+    #[error("shape {shape:?} needs {} numbers, got {got}", expected.map_or("more than there can \
+        be".into(), |n| n.to_string()))]
     Shape {
         /// The shape.
         shape: Vec<usize>,
@@ -14,7 +15,10 @@ pub enum Error {
         got: usize,
     },
     /// A decomposition did not converge, or its input is not finite.
-    #[error("{what} of a {rows}×{cols} matrix failed: the input is not finite, or the iteration did not converge")]
+    #[error(
+        "{what} of a {rows}×{cols} matrix failed: the input is not finite, or the iteration did \
+         not converge"
+    )]
     Decomposition {
         /// Which.
         what: &'static str,

@@ -1,7 +1,8 @@
 //! Gram matrices of a few rows: the inner products of all pairs of an example's tokens.
 //!
-//! The squared norm of an example's weight gradient Σ_t d_t ⊗ x_t is Σ_{s,t} (x_s·x_t)(d_s·d_t) (Goodfellow 2015; Li et al. 2022), so it needs no
-//! gradient, only two Gram matrices. They are symmetric: only the upper half is computed, which no product of the usual kind does.
+//! The squared norm of an example's weight gradient Σ_t d_t ⊗ x_t is Σ_{s,t} (x_s·x_t)(d_s·d_t)
+//! (Goodfellow 2015; Li et al. 2022), so it needs no gradient, only two Gram matrices. They are
+//! symmetric: only the upper half is computed, which no product of the usual kind does.
 
 use crate::simd::vectorised;
 use crate::tile::Instructions;
@@ -40,10 +41,12 @@ impl Rows<'_> {
     }
 }
 
-/// Columns that are worked through for all pairs of rows before the next ones. They are copied together first: rows that lie a power of two apart would
-/// crowd each other out of the caches. They are also what is summed in f32; the sums of stretches are f64. So, with 64 columns for each lane, no product passes more than
-/// 64 + 3 roundings, and an entry is off by at most 4.1e-6 of √(x_s·x_s · x_t·x_t); errors of both signs leave a tenth of that. Shorter stretches were measured:
-/// half as long takes a fifth more time.
+/// Columns that are worked through for all pairs of rows before the next ones. They are copied
+/// together first: rows that lie a power of two apart would crowd each other out of the caches.
+/// They are also what is summed in f32; the sums of stretches are f64. So, with 64 columns for each
+/// lane, no product passes more than 64 + 3 roundings, and an entry is off by at most 4.1e-6 of
+/// √(x_s·x_s · x_t·x_t); errors of both signs leave a tenth of that. Shorter stretches were
+/// measured: half as long takes a fifth more time.
 fn stretch() -> usize {
     64 * match Instructions::best() {
         // The kernel uses eight lanes on either.
@@ -61,11 +64,13 @@ thread_local! {
     static COLUMNS: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Rows and columns of a tile: twelve sums, three numbers of one side and one of the other fill the sixteen registers of AVX2.
+/// Rows and columns of a tile: twelve sums, three numbers of one side and one of the other fill the
+/// sixteen registers of AVX2.
 const TALL: usize = 3;
 const WIDE: usize = 4;
 
-/// `out[s, t] = x_s · x_t` for s ≤ t; what lies below the diagonal is unspecified. `out` is `rows` × `rows`.
+/// `out[s, t] = x_s · x_t` for s ≤ t; what lies below the diagonal is unspecified. `out` is `rows`
+/// × `rows`.
 pub fn gram(x: Rows<'_>, out: &mut [f64]) {
     assert_eq!(out.len(), x.rows * x.rows, "a square");
     out.fill(0.0);
@@ -105,7 +110,9 @@ fn four_by_halves(simd: pulp::x86::V3, [a, b, c, d]: [pulp::f32x8; 4]) -> [f32; 
     let ab = avx._mm256_hadd_ps(pulp::cast(a), pulp::cast(b));
     let cd = avx._mm256_hadd_ps(pulp::cast(c), pulp::cast(d));
     let all = avx._mm256_hadd_ps(ab, cd);
-    pulp::cast(simd.sse._mm_add_ps(avx._mm256_castps256_ps128(all), avx._mm256_extractf128_ps::<1>(all)))
+    pulp::cast(
+        simd.sse._mm_add_ps(avx._mm256_castps256_ps128(all), avx._mm256_extractf128_ps::<1>(all)),
+    )
 }
 
 #[inline(always)]
@@ -150,7 +157,8 @@ impl Upper<'_> {
     }
 }
 
-/// A tile of products. Its sums are variables, not an array: the compiler keeps them in registers only then.
+/// A tile of products. Its sums are variables, not an array: the compiler keeps them in registers
+/// only then.
 macro_rules! tile {
     ($name:ident, $wide:literal, [$($right:ident $j:literal [$($own:ident $of:ident)*])*], [$($left:ident $i:literal [$($sum:ident $by:ident)*])*]) => {
         #[inline(always)]
@@ -165,7 +173,8 @@ macro_rules! tile {
                 $(let $left = &$left.0[..count];)*
                 $(let $right = &$right.0[..count];)*
                 for k in 0..count {
-                    // Three of one side at hand, the other side one by one: with the sums, as many as there are registers.
+                    // Three of one side at hand, the other side one by one: with the sums, as many
+                    // as there are registers.
                     $(let $left = $left[k];)*
                     $(
                         let $right = $right[k];
@@ -247,7 +256,8 @@ mod tests {
             for s in 0..rows {
                 for t in s..rows {
                     let expected: f64 = x.part(s, 0, width).iter().zip(x.part(t, 0, width)).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
-                    prop_assert!((expected - out[s * rows + t]).abs() < 1e-3, "{s} {t}: {expected} {}", out[s * rows + t]);
+                    prop_assert!((expected - out[s * rows + t]).abs() < 1e-3, "{s} {t}: {expected} \
+                        {}", out[s * rows + t]);
                 }
             }
         }

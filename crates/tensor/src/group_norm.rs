@@ -1,7 +1,9 @@
-//! Group normalisation: each example's groups of channels get mean 0 and variance 1 over all its pixels, then a gain and a bias per channel.
+//! Group normalisation: each example's groups of channels get mean 0 and variance 1 over all its
+//! pixels, then a gain and a bias per channel.
 //!
-//! y = (x − μ)·ρ·gain + bias with ρ = 1/√(σ² + ε), μ and σ² those of the example and group (Wu and He 2018, equations 1 to 6). With x̂ = (x − μ)·ρ and
-//! g the gradient at y, the backward pass is dx = ρ·(g·gain − mean(g·gain) − x̂·mean(g·gain·x̂)), the means being those of the group. No example
+//! y = (x − μ)·ρ·gain + bias with ρ = 1/√(σ² + ε), μ and σ² those of the example and group (Wu and
+//! He 2018, equations 1 to 6). With x̂ = (x − μ)·ρ and g the gradient at y, the backward pass is dx
+//! = ρ·(g·gain − mean(g·gain) − x̂·mean(g·gain·x̂)), the means being those of the group. No example
 //! sees another, unlike in batch normalisation, so each example has a gradient of its own.
 //!
 //! Sums over pixels run in f64, in the order of the pixels. An example is one task.
@@ -36,8 +38,17 @@ pub struct Affine<'a> {
 }
 
 impl GroupNorm {
-    /// Writes `out` as large as `x`, and `mean` and `rstd` (ρ) `[examples, groups]`, which the backward pass asks for.
-    pub fn forward(&self, x: &[f32], gain: &[f32], bias: &[f32], out: &mut [f32], mean: &mut [f32], rstd: &mut [f32]) {
+    /// Writes `out` as large as `x`, and `mean` and `rstd` (ρ) `[examples, groups]`, which the
+    /// backward pass asks for.
+    pub fn forward(
+        &self,
+        x: &[f32],
+        gain: &[f32],
+        bias: &[f32],
+        out: &mut [f32],
+        mean: &mut [f32],
+        rstd: &mut [f32],
+    ) {
         self.check(x, gain, mean, rstd);
         assert_eq!(bias.len(), self.channels, "one bias per channel");
         assert_eq!(out.len(), x.len(), "as many numbers out as in");
@@ -49,27 +60,58 @@ impl GroupNorm {
         }
         let batch = out.par_chunks_mut(image).zip(x.par_chunks(image));
         let statistics = mean.par_chunks_mut(self.groups).zip(rstd.par_chunks_mut(self.groups));
-        batch.zip(statistics).with_min_len(rows_per_piece(self.examples, image)).for_each(|((out, x), (mean, rstd))| {
-            vectorised(
-                #[inline(always)]
-                || {
-                    let count = (image / self.groups) as f64;
-                    self.sums(x, |_| 0.0, |x, _| f64::from(x), |group, sum| mean[group] = (sum / count) as f32);
-                    // The second pass: squares of differences, not a difference of squares.
-                    let square = |x: f32, mean: f32| f64::from(x - mean) * f64::from(x - mean);
-                    let epsilon = f64::from(self.epsilon);
-                    self.sums(x, |group| mean[group], square, |group, sum| rstd[group] = (1.0 / (sum / count + epsilon).sqrt()) as f32);
-                    self.apply(x, gain, bias, mean, rstd, out);
-                },
-            );
-        });
+        batch.zip(statistics).with_min_len(rows_per_piece(self.examples, image)).for_each(
+            |((out, x), (mean, rstd))| {
+                vectorised(
+                    #[inline(always)]
+                    || {
+                        let count = (image / self.groups) as f64;
+                        self.sums(
+                            x,
+                            |_| 0.0,
+                            |x, _| f64::from(x),
+                            |group, sum| mean[group] = (sum / count) as f32,
+                        );
+                        // The second pass: squares of differences, not a difference of squares.
+                        let square = |x: f32, mean: f32| f64::from(x - mean) * f64::from(x - mean);
+                        let epsilon = f64::from(self.epsilon);
+                        self.sums(
+                            x,
+                            |group| mean[group],
+                            square,
+                            |group, sum| {
+                                rstd[group] = (1.0 / (sum / count + epsilon).sqrt()) as f32
+                            },
+                        );
+                        self.apply(x, gain, bias, mean, rstd, out);
+                    },
+                );
+            },
+        );
     }
 
-    /// Each example's own gradient by the gain and the bias, from `dout`, with the `mean` and `rstd` that the forward pass wrote.
-    pub fn parameters(&self, x: &[f32], mean: &[f32], rstd: &[f32], dout: &[f32], dgain: &mut [f32], dbias: &mut [f32]) {
+    /// Each example's own gradient by the gain and the bias, from `dout`, with the `mean` and
+    /// `rstd` that the forward pass wrote.
+    pub fn parameters(
+        &self,
+        x: &[f32],
+        mean: &[f32],
+        rstd: &[f32],
+        dout: &[f32],
+        dgain: &mut [f32],
+        dbias: &mut [f32],
+    ) {
         let (image, c) = (self.image(), self.channels);
-        assert_eq!((x.len(), dout.len()), (self.examples * image, self.examples * image), "as many gradients as numbers");
-        assert_eq!((dgain.len(), dbias.len()), (self.examples * c, self.examples * c), "a gain and a bias per example and channel");
+        assert_eq!(
+            (x.len(), dout.len()),
+            (self.examples * image, self.examples * image),
+            "as many gradients as numbers"
+        );
+        assert_eq!(
+            (dgain.len(), dbias.len()),
+            (self.examples * c, self.examples * c),
+            "a gain and a bias per example and channel"
+        );
         if image == 0 {
             dgain.fill(0.0);
             dbias.fill(0.0);
@@ -78,7 +120,8 @@ impl GroupNorm {
         let batch = x.par_chunks(image).zip(dout.par_chunks(image));
         let statistics = mean.par_chunks(self.groups).zip(rstd.par_chunks(self.groups));
         let affine = dgain.par_chunks_mut(c).zip(dbias.par_chunks_mut(c));
-        let all = batch.zip(statistics).zip(affine).with_min_len(rows_per_piece(self.examples, image));
+        let all =
+            batch.zip(statistics).zip(affine).with_min_len(rows_per_piece(self.examples, image));
         all.for_each(|(((x, dout), (mean, rstd)), (dgain, dbias))| {
             vectorised(
                 #[inline(always)]
@@ -89,19 +132,33 @@ impl GroupNorm {
 
     /// The gradient by `x`, into `dx`, from `dout` and what [`GroupNorm::parameters`] made of it.
     #[allow(clippy::too_many_arguments)]
-    pub fn backward(&self, x: &[f32], gain: &[f32], mean: &[f32], rstd: &[f32], dout: &[f32], affine: Affine<'_>, dx: &mut [f32]) {
+    pub fn backward(
+        &self,
+        x: &[f32],
+        gain: &[f32],
+        mean: &[f32],
+        rstd: &[f32],
+        dout: &[f32],
+        affine: Affine<'_>,
+        dx: &mut [f32],
+    ) {
         let Affine { dgain, dbias } = affine;
         let (image, c) = (self.image(), self.channels);
         self.check(x, gain, mean, rstd);
         assert_eq!((dout.len(), dx.len()), (x.len(), x.len()), "as many gradients as numbers");
-        assert_eq!((dgain.len(), dbias.len()), (self.examples * c, self.examples * c), "a gain and a bias per example and channel");
+        assert_eq!(
+            (dgain.len(), dbias.len()),
+            (self.examples * c, self.examples * c),
+            "a gain and a bias per example and channel"
+        );
         if image == 0 {
             return;
         }
         let batch = dx.par_chunks_mut(image).zip(x.par_chunks(image).zip(dout.par_chunks(image)));
         let statistics = mean.par_chunks(self.groups).zip(rstd.par_chunks(self.groups));
         let affine = dgain.par_chunks(c).zip(dbias.par_chunks(c));
-        let all = batch.zip(statistics).zip(affine).with_min_len(rows_per_piece(self.examples, image));
+        let all =
+            batch.zip(statistics).zip(affine).with_min_len(rows_per_piece(self.examples, image));
         all.for_each(|(((dx, (x, dout)), (mean, rstd)), (dgain, dbias))| {
             vectorised(
                 #[inline(always)]
@@ -117,15 +174,32 @@ impl GroupNorm {
 
     fn check(&self, x: &[f32], gain: &[f32], mean: &[f32], rstd: &[f32]) {
         let Self { examples, pixels, channels, groups, .. } = *self;
-        assert!(groups > 0 && channels % groups == 0, "{channels} channels do not fall into {groups} groups");
-        assert_eq!(x.len(), examples * pixels * channels, "{examples} examples of {pixels} pixels of {channels} channels");
+        assert!(
+            groups > 0 && channels % groups == 0,
+            "{channels} channels do not fall into {groups} groups"
+        );
+        assert_eq!(
+            x.len(),
+            examples * pixels * channels,
+            "{examples} examples of {pixels} pixels of {channels} channels"
+        );
         assert_eq!(gain.len(), channels, "one gain per channel");
-        assert_eq!((mean.len(), rstd.len()), (examples * groups, examples * groups), "statistics per example and group");
+        assert_eq!(
+            (mean.len(), rstd.len()),
+            (examples * groups, examples * groups),
+            "statistics per example and group"
+        );
     }
 
     /// Σ term(x, centre of the group) of every group of one example, handed to `done`.
     #[inline(always)]
-    fn sums(&self, x: &[f32], centre: impl Fn(usize) -> f32, term: impl Fn(f32, f32) -> f64, mut done: impl FnMut(usize, f64)) {
+    fn sums(
+        &self,
+        x: &[f32],
+        centre: impl Fn(usize) -> f32,
+        term: impl Fn(f32, f32) -> f64,
+        mut done: impl FnMut(usize, f64),
+    ) {
         let size = self.channels / self.groups;
         let mut group_sum = 0.0;
         for from in (0..self.channels).step_by(LANES) {
@@ -150,7 +224,15 @@ impl GroupNorm {
     }
 
     #[inline(always)]
-    fn apply(&self, x: &[f32], gain: &[f32], bias: &[f32], mean: &[f32], rstd: &[f32], out: &mut [f32]) {
+    fn apply(
+        &self,
+        x: &[f32],
+        gain: &[f32],
+        bias: &[f32],
+        mean: &[f32],
+        rstd: &[f32],
+        out: &mut [f32],
+    ) {
         let size = self.channels / self.groups;
         for from in (0..self.channels).step_by(LANES) {
             let width = LANES.min(self.channels - from);
@@ -169,7 +251,15 @@ impl GroupNorm {
 
     /// dgain = Σ g·x̂ and dbias = Σ g of one example.
     #[inline(always)]
-    fn affine_gradients(&self, x: &[f32], mean: &[f32], rstd: &[f32], dout: &[f32], dgain: &mut [f32], dbias: &mut [f32]) {
+    fn affine_gradients(
+        &self,
+        x: &[f32],
+        mean: &[f32],
+        rstd: &[f32],
+        dout: &[f32],
+        dgain: &mut [f32],
+        dbias: &mut [f32],
+    ) {
         let size = self.channels / self.groups;
         for from in (0..self.channels).step_by(LANES) {
             let width = LANES.min(self.channels - from);
@@ -188,16 +278,30 @@ impl GroupNorm {
         }
     }
 
-    /// dx of one example, whose dgain and dbias are known: mean(g·gain) and mean(g·gain·x̂) are made of them.
+    /// dx of one example, whose dgain and dbias are known: mean(g·gain) and mean(g·gain·x̂) are
+    /// made of them.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
-    fn input_gradient(&self, x: &[f32], gain: &[f32], mean: &[f32], rstd: &[f32], dout: &[f32], affine: Affine<'_>, dx: &mut [f32]) {
+    fn input_gradient(
+        &self,
+        x: &[f32],
+        gain: &[f32],
+        mean: &[f32],
+        rstd: &[f32],
+        dout: &[f32],
+        affine: Affine<'_>,
+        dx: &mut [f32],
+    ) {
         let Affine { dgain, dbias } = affine;
         let size = self.channels / self.groups;
         let count = (self.image() / self.groups) as f64;
         let group_mean = |gradient: &[f32], group: usize| {
             let members = group * size..(group + 1) * size;
-            let sum: f64 = gradient[members.clone()].iter().zip(&gain[members]).map(|(&d, &gain)| f64::from(d) * f64::from(gain)).sum();
+            let sum: f64 = gradient[members.clone()]
+                .iter()
+                .zip(&gain[members])
+                .map(|(&d, &gain)| f64::from(d) * f64::from(gain))
+                .sum();
             (sum / count) as f32
         };
         let (mut group, mut mean_g, mut mean_gx) = (usize::MAX, 0.0, 0.0);
@@ -218,7 +322,8 @@ impl GroupNorm {
                 let (x, mut g) = (load(&x[at..]), load(&dout[at..]));
                 for l in 0..LANES {
                     let normal = (x[l] - means[l]) * rstds[l];
-                    g[l] = rstds[l] * (-normal).mul_add(means_gx[l], g[l].mul_add(gains[l], -means_g[l]));
+                    g[l] = rstds[l]
+                        * (-normal).mul_add(means_gx[l], g[l].mul_add(gains[l], -means_g[l]));
                 }
                 store(g, &mut dx[at..at + width]);
             }
@@ -238,7 +343,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn numbers(n: usize, seed: u32) -> Vec<f32> {
-        (0..n as u32).map(|i| ((i.wrapping_mul(2_654_435_761).wrapping_add(seed * 97) >> 8) % 2001) as f32 / 1000.0 - 1.0).collect()
+        (0..n as u32)
+            .map(|i| {
+                ((i.wrapping_mul(2_654_435_761).wrapping_add(seed * 97) >> 8) % 2001) as f32
+                    / 1000.0
+                    - 1.0
+            })
+            .collect()
     }
 
     fn bits(numbers: &[f32]) -> Vec<u32> {
@@ -256,9 +367,11 @@ mod tests {
         for group in 0..norm.groups {
             let members: Vec<usize> = (0..x.len()).filter(|i| i % c / size == group).collect();
             let mean = members.iter().map(|&i| x[i]).sum::<f64>() / members.len() as f64;
-            let variance = members.iter().map(|&i| (x[i] - mean).powi(2)).sum::<f64>() / members.len() as f64;
+            let variance =
+                members.iter().map(|&i| (x[i] - mean).powi(2)).sum::<f64>() / members.len() as f64;
             for i in members {
-                out[i] = (x[i] - mean) / (variance + f64::from(norm.epsilon)).sqrt() * gain[i % c] + bias[i % c];
+                out[i] = (x[i] - mean) / (variance + f64::from(norm.epsilon)).sqrt() * gain[i % c]
+                    + bias[i % c];
             }
         }
         out
@@ -275,11 +388,21 @@ mod tests {
 
     fn run(norm: &GroupNorm, x: &[f32], gain: &[f32], bias: &[f32], dout: &[f32]) -> Run {
         let (per_group, per_channel) = (norm.examples * norm.groups, norm.examples * norm.channels);
-        let (mut out, mut mean, mut rstd) = (vec![f32::NAN; x.len()], vec![f32::NAN; per_group], vec![f32::NAN; per_group]);
+        let (mut out, mut mean, mut rstd) =
+            (vec![f32::NAN; x.len()], vec![f32::NAN; per_group], vec![f32::NAN; per_group]);
         norm.forward(x, gain, bias, &mut out, &mut mean, &mut rstd);
-        let (mut dx, mut dgain, mut dbias) = (vec![f32::NAN; x.len()], vec![f32::NAN; per_channel], vec![f32::NAN; per_channel]);
+        let (mut dx, mut dgain, mut dbias) =
+            (vec![f32::NAN; x.len()], vec![f32::NAN; per_channel], vec![f32::NAN; per_channel]);
         norm.parameters(x, &mean, &rstd, dout, &mut dgain, &mut dbias);
-        norm.backward(x, gain, &mean, &rstd, dout, Affine { dgain: &dgain, dbias: &dbias }, &mut dx);
+        norm.backward(
+            x,
+            gain,
+            &mean,
+            &rstd,
+            dout,
+            Affine { dgain: &dgain, dbias: &dbias },
+            &mut dx,
+        );
         Run { out, mean, rstd, dx, dgain, dbias }
     }
 
@@ -310,7 +433,8 @@ mod tests {
                         };
                         let slope = (loss(1e-5) - loss(-1e-5)) / 2e-5;
                         let error = (f64::from(gradient[i]) - slope).abs();
-                        prop_assert!(error < 2e-5 * (1.0 + slope.abs()), "part {} number {}: {} {}", part, i, gradient[i], slope);
+                        prop_assert!(error < 2e-5 * (1.0 + slope.abs()), "part {} number {}: {} \
+                            {}", part, i, gradient[i], slope);
                     }
                 }
             }
@@ -321,7 +445,8 @@ mod tests {
     fn statistics_are_accurate_far_from_zero() {
         let norm = GroupNorm { examples: 1, pixels: 4096, channels: 4, groups: 2, epsilon: 1e-5 };
         // Mean 1000 and variance 1, exactly.
-        let x: Vec<f32> = (0..norm.image()).map(|i| if (i / 4) % 2 == 0 { 999.0 } else { 1001.0 }).collect();
+        let x: Vec<f32> =
+            (0..norm.image()).map(|i| if (i / 4) % 2 == 0 { 999.0 } else { 1001.0 }).collect();
         let got = run(&norm, &x, &[1.0; 4], &[0.0; 4], &vec![1.0; x.len()]);
         assert_eq!(got.mean, [1000.0; 2]);
         assert_eq!(got.rstd, [(1.0 / (1.0f64 + f64::from(norm.epsilon)).sqrt()) as f32; 2]);
@@ -349,7 +474,8 @@ mod tests {
         let (gain, bias) = (numbers(18, 3), numbers(18, 4));
         let with = |threads: usize, x: &[f32], dout: &[f32]| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            let Run { out, mean, rstd, dx, dgain, dbias } = pool.install(|| run(&norm, x, &gain, &bias, dout));
+            let Run { out, mean, rstd, dx, dgain, dbias } =
+                pool.install(|| run(&norm, x, &gain, &bias, dout));
             [out, mean, rstd, dx, dgain, dbias]
         };
         let before = with(1, &x, &dout);
@@ -358,7 +484,9 @@ mod tests {
         let after = with(3, &x, &dout);
         dout[norm.image()..2 * norm.image()].fill(f32::NAN);
         let worse = with(2, &x, &dout);
-        for (before, after) in before.iter().zip(after.iter().chain(&worse)).chain(before.iter().zip(&worse)) {
+        for (before, after) in
+            before.iter().zip(after.iter().chain(&worse)).chain(before.iter().zip(&worse))
+        {
             let each = before.len() / norm.examples;
             for i in (0..norm.examples).filter(|&i| i != 1) {
                 assert_eq!(bits(&before[i * each..][..each]), bits(&after[i * each..][..each]));

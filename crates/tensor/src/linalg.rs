@@ -1,7 +1,8 @@
 //! Decompositions of small matrices, on the `faer` crate.
 //!
-//! They run in f64 and on one thread: these matrices have a side of a few hundred at the most, and what is built on them must be accurate and must not
-//! depend on the number of threads. Only the results are rounded to f32. An array is taken as a matrix of `rows()` × `cols()`.
+//! They run in f64 and on one thread: these matrices have a side of a few hundred at the most, and
+//! what is built on them must be accurate and must not depend on the number of threads. Only the
+//! results are rounded to f32. An array is taken as a matrix of `rows()` × `cols()`.
 
 use faer::diag::DiagRef;
 use faer::linalg::triangular_inverse::invert_upper_triangular;
@@ -9,7 +10,8 @@ use faer::{Mat, MatRef, Par, Side};
 
 use crate::{Array, Error};
 
-/// `(Q, R)` of an m×n matrix with m ≥ n: Q is m×n with orthonormal columns, R is n×n, upper triangular, with a diagonal ≥ 0.
+/// `(Q, R)` of an m×n matrix with m ≥ n: Q is m×n with orthonormal columns, R is n×n, upper
+/// triangular, with a diagonal ≥ 0.
 ///
 /// # Errors
 /// If a number is not finite, or a result is too large for f32.
@@ -35,8 +37,9 @@ pub fn thin_qr(a: &Array) -> Result<(Array, Array), Error> {
     Ok((narrow(what, a, q.as_ref())?, narrow(what, a, r.as_ref())?))
 }
 
-/// `(U, s, V)` of an m×n matrix, so that it is U·diag(s)·Vᵀ: U is m×k, V is n×k, k = min(m, n), both with orthonormal columns; s falls. The signs of
-/// the columns are arbitrary, but the same for the same numbers.
+/// `(U, s, V)` of an m×n matrix, so that it is U·diag(s)·Vᵀ: U is m×k, V is n×k, k = min(m, n),
+/// both with orthonormal columns; s falls. The signs of the columns are arbitrary, but the same for
+/// the same numbers.
 ///
 /// # Errors
 /// If a number is not finite, the iteration does not converge, or a result is too large for f32.
@@ -52,11 +55,16 @@ pub fn svd(a: &Array) -> Result<(Array, Vec<f32>, Array), Error> {
     order.reverse();
     let s = Mat::from_fn(order.len(), 1, |i, _| svd.S()[order[i]]);
     let [u, v] = [svd.U(), svd.V()].map(|vectors| columns(vectors, &order));
-    Ok((narrow(what, a, u.as_ref())?, narrow(what, a, s.as_ref())?.into_data(), narrow(what, a, v.as_ref())?))
+    Ok((
+        narrow(what, a, u.as_ref())?,
+        narrow(what, a, s.as_ref())?.into_data(),
+        narrow(what, a, v.as_ref())?,
+    ))
 }
 
-/// `(values, vectors)` of a symmetric matrix: the values rise, the vectors are the columns and orthonormal, their signs as in [`svd`]. Rounding may have
-/// made the two triangles differ a little; their mean is decomposed.
+/// `(values, vectors)` of a symmetric matrix: the values rise, the vectors are the columns and
+/// orthonormal, their signs as in [`svd`]. Rounding may have made the two triangles differ a
+/// little; their mean is decomposed.
 ///
 /// # Errors
 /// If a number is not finite, the iteration does not converge, or a result is too large for f32.
@@ -74,10 +82,14 @@ pub fn symmetric_eigen(a: &Array) -> Result<(Vec<f32>, Array), Error> {
     let eigen = mean.self_adjoint_eigen(Side::Lower).map_err(|_| refusal(what, a))?;
     let order = rising(eigen.S());
     let values = Mat::from_fn(n, 1, |i, _| eigen.S()[order[i]]);
-    Ok((narrow(what, a, values.as_ref())?.into_data(), narrow(what, a, columns(eigen.U(), &order).as_ref())?))
+    Ok((
+        narrow(what, a, values.as_ref())?.into_data(),
+        narrow(what, a, columns(eigen.U(), &order).as_ref())?,
+    ))
 }
 
-/// The inverse of an upper triangular matrix, upper triangular too. What lies below the diagonal is taken as zero, if it is finite.
+/// The inverse of an upper triangular matrix, upper triangular too. What lies below the diagonal is
+/// taken as zero, if it is finite.
 ///
 /// # Errors
 /// If a number is not finite, the matrix is singular, or a result is too large for f32.
@@ -99,7 +111,8 @@ pub fn inverse_upper(r: &Array) -> Result<Array, Error> {
     narrow(what, r, inverse.as_ref())
 }
 
-/// The places of the numbers in rising order. The library orders them too, except for those that are nothing but rounding.
+/// The places of the numbers in rising order. The library orders them too, except for those that
+/// are nothing but rounding.
 fn rising(values: DiagRef<'_, f64>) -> Vec<usize> {
     let mut order: Vec<usize> = (0..values.dim()).collect();
     order.sort_by(|&i, &j| values[i].total_cmp(&values[j]));
@@ -142,8 +155,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn matrix(m: usize, n: usize, seed: u32) -> Array {
-        let number =
-            |i: usize| (((i as u32).wrapping_mul(2_654_435_761).wrapping_add(seed.wrapping_mul(40_503)) >> 8) % 2001) as f32 / 1000.0 - 1.0;
+        let number = |i: usize| {
+            (((i as u32).wrapping_mul(2_654_435_761).wrapping_add(seed.wrapping_mul(40_503)) >> 8)
+                % 2001) as f32
+                / 1000.0
+                - 1.0
+        };
         Array::from_fn([m, n], number)
     }
 
@@ -154,7 +171,9 @@ mod tests {
     fn product(a: &Array, b: &Array) -> Array {
         let n = b.cols();
         assert_eq!(a.cols(), b.rows());
-        Array::from_fn([a.rows(), n], |i| (0..a.cols()).map(|l| at(a, i / n, l) * at(b, l, i % n)).sum::<f64>() as f32)
+        Array::from_fn([a.rows(), n], |i| {
+            (0..a.cols()).map(|l| at(a, i / n, l) * at(b, l, i % n)).sum::<f64>() as f32
+        })
     }
 
     fn transpose(a: &Array) -> Array {
@@ -162,7 +181,9 @@ mod tests {
     }
 
     fn diagonal(s: &[f32]) -> Array {
-        Array::from_fn([s.len(), s.len()], |i| if i / s.len() == i % s.len() { s[i / s.len()] } else { 0.0 })
+        Array::from_fn([s.len(), s.len()], |i| {
+            if i / s.len() == i % s.len() { s[i / s.len()] } else { 0.0 }
+        })
     }
 
     fn assert_close(a: &Array, b: &Array, tolerance: f32) {
@@ -247,9 +268,13 @@ mod tests {
         check_qr(&matrix(700, 64, 5));
         check_qr(&matrix(1, 1, 5));
         let a = matrix(150, 150, 6);
-        check_eigen(&Array::from_fn([150, 150], |i| 0.5 * (a.data()[i] + a.data()[i % 150 * 150 + i / 150])));
+        check_eigen(&Array::from_fn([150, 150], |i| {
+            0.5 * (a.data()[i] + a.data()[i % 150 * 150 + i / 150])
+        }));
         for n in [1, 2, 50, 130] {
-            for equal in [diagonal(&vec![1.0; n]), Array::zeros([n, n]), Array::from_fn([n, n], |_| 1.0)] {
+            for equal in
+                [diagonal(&vec![1.0; n]), Array::zeros([n, n]), Array::from_fn([n, n], |_| 1.0)]
+            {
                 check_svd(&equal);
                 check_eigen(&equal);
                 check_qr(&equal);
@@ -261,17 +286,30 @@ mod tests {
     fn known_values() {
         let a = Array::new([2, 2], vec![2.0, 1.0, 1.0, 2.0]).unwrap();
         let (values, _) = symmetric_eigen(&a).unwrap();
-        assert_close(&Array::new([2], values).unwrap(), &Array::new([2], vec![1.0, 3.0]).unwrap(), 1e-6);
-        let (_, s, _) = svd(&Array::new([2, 3], vec![0.0, 3.0, 0.0, -4.0, 0.0, 0.0]).unwrap()).unwrap();
+        assert_close(
+            &Array::new([2], values).unwrap(),
+            &Array::new([2], vec![1.0, 3.0]).unwrap(),
+            1e-6,
+        );
+        let (_, s, _) =
+            svd(&Array::new([2, 3], vec![0.0, 3.0, 0.0, -4.0, 0.0, 0.0]).unwrap()).unwrap();
         assert_close(&Array::new([2], s).unwrap(), &Array::new([2], vec![4.0, 3.0]).unwrap(), 1e-6);
         // One number is its own size.
         let one = Array::new([1, 1], vec![-5.0]).unwrap();
-        assert_eq!(thin_qr(&one).unwrap(), (Array::new([1, 1], vec![-1.0]).unwrap(), Array::new([1, 1], vec![5.0]).unwrap()));
+        assert_eq!(
+            thin_qr(&one).unwrap(),
+            (Array::new([1, 1], vec![-1.0]).unwrap(), Array::new([1, 1], vec![5.0]).unwrap())
+        );
         assert_eq!(symmetric_eigen(&one).unwrap().0, [-5.0]);
         assert_eq!(inverse_upper(&one).unwrap().data(), [-0.2]);
         // The two triangles are averaged.
-        let (values, _) = symmetric_eigen(&Array::new([2, 2], vec![2.0, 0.0, 2.0, 2.0]).unwrap()).unwrap();
-        assert_close(&Array::new([2], values).unwrap(), &Array::new([2], vec![1.0, 3.0]).unwrap(), 1e-6);
+        let (values, _) =
+            symmetric_eigen(&Array::new([2, 2], vec![2.0, 0.0, 2.0, 2.0]).unwrap()).unwrap();
+        assert_close(
+            &Array::new([2], values).unwrap(),
+            &Array::new([2], vec![1.0, 3.0]).unwrap(),
+            1e-6,
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! A file whose bytes appear in memory without being copied there first: models are read from such files.
+//! A file whose bytes appear in memory without being copied there first: models are read from such
+//! files.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -8,7 +9,8 @@ use std::path::Path;
 
 /// A read-only map of a whole file.
 ///
-/// Nobody should write to the file meanwhile. If somebody shortens it, the system ends the program when the missing part is read.
+/// Nobody should write to the file meanwhile. If somebody shortens it, the system ends the program
+/// when the missing part is read.
 pub struct Mapped {
     /// None for an empty file.
     map: Option<memmap2::Mmap>,
@@ -29,11 +31,13 @@ impl Mapped {
         if about.len() == 0 {
             return Ok(Self { map: None });
         }
-        // SAFETY: the map is read-only, covers what the file holds now, and lives as long as the slices taken from it. What no program can promise is
-        // that another process leaves the file alone. Should one write to it, we see other bytes: every byte is a valid `u8`, they are only ever
-        // converted to numbers, never taken for references or for types in which some bits are invalid, and what was checked about them (the header
-        // of a model) was copied out before. Should one shorten it, reading the missing pages raises a signal that ends the program; it does not
-        // read foreign memory.
+        // SAFETY: the map is read-only, covers what the file holds now, and lives as long as the
+        // slices taken from it. What no program can promise is that another process leaves the file
+        // alone. Should one write to it, we see other bytes: every byte is a valid `u8`, they are
+        // only ever converted to numbers, never taken for references or for types in which some
+        // bits are invalid, and what was checked about them (the header of a model) was copied out
+        // before. Should one shorten it, reading the missing pages raises a signal that ends the
+        // program; it does not read foreign memory.
         let map = unsafe { memmap2::Mmap::map(&file)? };
         Ok(Self { map: Some(map) })
     }

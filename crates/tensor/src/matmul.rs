@@ -1,16 +1,21 @@
 //! Matrix products, behind views that cannot point outside their data.
 //!
 //! # Claim
-//! An element of a product is a function of its row of the left side, its column of the right side and `alpha` alone: the same bits whatever other rows and columns
-//! there are, how many, in which order, on how many threads, and on which instruction set.
+//! An element of a product is a function of its row of the left side, its column of the right side
+//! and `alpha` alone: the same bits whatever other rows and columns there are, how many, in which
+//! order, on how many threads, and on which instruction set.
 //! # Why
-//! An element is a sum over stretches of [`DEPTH`] terms, in rising order, each of them a chain in a register (`tile.rs`). Where stretches begin depends on the length of
-//! the sum only. Everything else (which tile an element is in, whether the right side is copied first, which thread does it) decides when an element is computed, not how.
+//! An element is a sum over stretches of [`DEPTH`] terms, in rising order, each of them a chain in
+//! a register (`tile.rs`). Where stretches begin depends on the length of the sum only. Everything
+//! else (which tile an element is in, whether the right side is copied first, which thread does it)
+//! decides when an element is computed, not how.
 //!
-//! Libraries choose their kernel, and with it the order of a sum, by the number of rows, so that whether a record is present changes how others' activations are rounded. That is
-//! why this one is our own.
+//! Libraries choose their kernel, and with it the order of a sum, by the number of rows, so that
+//! whether a record is present changes how others' activations are rounded. That is why this one is
+//! our own.
 //! # Checked by
-//! `tests::a_row_does_not_depend_on_the_others`, `tests::threads_do_not_matter`, `tests::an_element_is_a_sum_over_stretches_of_chains`
+//! `tests::a_row_does_not_depend_on_the_others`, `tests::threads_do_not_matter`,
+//! `tests::an_element_is_a_sum_over_stretches_of_chains`
 
 // Loops are spelled out by index: an adaptor of iterators may be compiled apart, without vectors.
 #![allow(clippy::needless_range_loop)]
@@ -41,14 +46,33 @@ impl<'a> View<'a> {
 
     /// `cols` columns, starting at `first`, of rows that are `stride` apart.
     pub fn columns(data: &'a [f32], rows: usize, stride: usize, first: usize, cols: usize) -> Self {
-        assert!(first.checked_add(cols).is_some_and(|end| end <= stride), "{cols} columns from {first} on of {stride}");
-        assert!(rows.checked_mul(stride).is_some_and(|end| end <= data.len()), "{rows} rows of {stride} in {} numbers", data.len());
-        Self { data: data.get(first..).unwrap_or(&[]), rows, cols, row_stride: stride, col_stride: 1 }
+        assert!(
+            first.checked_add(cols).is_some_and(|end| end <= stride),
+            "{cols} columns from {first} on of {stride}"
+        );
+        assert!(
+            rows.checked_mul(stride).is_some_and(|end| end <= data.len()),
+            "{rows} rows of {stride} in {} numbers",
+            data.len()
+        );
+        Self {
+            data: data.get(first..).unwrap_or(&[]),
+            rows,
+            cols,
+            row_stride: stride,
+            col_stride: 1,
+        }
     }
 
     /// Rows for columns.
     pub fn t(self) -> Self {
-        Self { rows: self.cols, cols: self.rows, row_stride: self.col_stride, col_stride: self.row_stride, ..self }
+        Self {
+            rows: self.cols,
+            cols: self.rows,
+            row_stride: self.col_stride,
+            col_stride: self.row_stride,
+            ..self
+        }
     }
 
     /// The first `rows` rows.
@@ -60,7 +84,11 @@ impl<'a> View<'a> {
     /// The rows from `start` up to `end`.
     pub fn some_rows(self, start: usize, end: usize) -> Self {
         assert!(start <= end && end <= self.rows, "rows {start}..{end} of {}", self.rows);
-        Self { data: self.data.get(start * self.row_stride..).unwrap_or(&[]), rows: end - start, ..self }
+        Self {
+            data: self.data.get(start * self.row_stride..).unwrap_or(&[]),
+            rows: end - start,
+            ..self
+        }
     }
 
     /// The columns from `start` up to `end`.
@@ -89,17 +117,26 @@ impl<'a> View<'a> {
     }
 }
 
-/// Whether the last element of a matrix, given how many (rows, columns) there are and how far apart they lie, is one of `len` numbers. Sides whose
-/// product no machine can hold do not pass: nothing here wraps.
-fn lies_inside((rows, row_stride): (usize, usize), (cols, col_stride): (usize, usize), len: usize) -> bool {
+/// Whether the last element of a matrix, given how many (rows, columns) there are and how far apart
+/// they lie, is one of `len` numbers. Sides whose product no machine can hold do not pass: nothing
+/// here wraps.
+fn lies_inside(
+    (rows, row_stride): (usize, usize),
+    (cols, col_stride): (usize, usize),
+    len: usize,
+) -> bool {
     if rows == 0 || cols == 0 {
         return true;
     }
-    let last = (rows - 1).checked_mul(row_stride).zip((cols - 1).checked_mul(col_stride)).and_then(|(down, right)| down.checked_add(right));
+    let last = (rows - 1)
+        .checked_mul(row_stride)
+        .zip((cols - 1).checked_mul(col_stride))
+        .and_then(|(down, right)| down.checked_add(right));
     last.is_some_and(|last| last < len)
 }
 
-/// A matrix inside a slice, to be written. Rows are contiguous, so no two of its elements share a place.
+/// A matrix inside a slice, to be written. Rows are contiguous, so no two of its elements share a
+/// place.
 #[derive(Debug)]
 pub struct ViewMut<'a> {
     data: &'a mut [f32],
@@ -116,9 +153,22 @@ impl<'a> ViewMut<'a> {
     }
 
     /// `cols` columns, starting at `first`, of rows that are `stride` apart.
-    pub fn columns(data: &'a mut [f32], rows: usize, stride: usize, first: usize, cols: usize) -> Self {
-        assert!(first.checked_add(cols).is_some_and(|end| end <= stride), "{cols} columns from {first} on of {stride}");
-        assert!(rows.checked_mul(stride).is_some_and(|end| end <= data.len()), "{rows} rows of {stride} in {} numbers", data.len());
+    pub fn columns(
+        data: &'a mut [f32],
+        rows: usize,
+        stride: usize,
+        first: usize,
+        cols: usize,
+    ) -> Self {
+        assert!(
+            first.checked_add(cols).is_some_and(|end| end <= stride),
+            "{cols} columns from {first} on of {stride}"
+        );
+        assert!(
+            rows.checked_mul(stride).is_some_and(|end| end <= data.len()),
+            "{rows} rows of {stride} in {} numbers",
+            data.len()
+        );
         Self { data: data.get_mut(first..).unwrap_or(&mut []), rows, cols, stride }
     }
 }
@@ -144,7 +194,14 @@ pub enum Threads {
 /// `lhs · rhs` in a new array.
 pub fn product(lhs: View<'_>, rhs: View<'_>) -> Array {
     let mut out = Array::zeros([lhs.rows, rhs.cols]);
-    matmul(ViewMut::new(out.data_mut(), lhs.rows, rhs.cols), Onto::Fresh, 1.0, lhs, rhs, Threads::All);
+    matmul(
+        ViewMut::new(out.data_mut(), lhs.rows, rhs.cols),
+        Onto::Fresh,
+        1.0,
+        lhs,
+        rhs,
+        Threads::All,
+    );
     out
 }
 
@@ -152,7 +209,14 @@ pub fn product(lhs: View<'_>, rhs: View<'_>) -> Array {
 const WORTH_SHARING: usize = 1 << 18;
 
 /// `dst = alpha · lhs · rhs`, or that added to `dst`.
-pub fn matmul(dst: ViewMut<'_>, onto: Onto, alpha: f32, lhs: View<'_>, rhs: View<'_>, threads: Threads) {
+pub fn matmul(
+    dst: ViewMut<'_>,
+    onto: Onto,
+    alpha: f32,
+    lhs: View<'_>,
+    rhs: View<'_>,
+    threads: Threads,
+) {
     let (m, n, k) = (dst.rows, dst.cols, lhs.cols);
     assert_eq!((lhs.rows, rhs.rows, rhs.cols), (m, k, n), "the sides of a product");
     assert!(lhs.fits() && rhs.fits(), "operands inside their data");
@@ -179,7 +243,9 @@ pub fn matmul(dst: ViewMut<'_>, onto: Onto, alpha: f32, lhs: View<'_>, rhs: View
         b_at: Strides { row: rhs.row_stride, col: rhs.col_stride },
         k,
     };
-    let shared = threads == Threads::All && m.saturating_mul(n).saturating_mul(k) >= WORTH_SHARING && rayon::current_num_threads() > 1;
+    let shared = threads == Threads::All
+        && m.saturating_mul(n).saturating_mul(k) >= WORTH_SHARING
+        && rayon::current_num_threads() > 1;
     if !shared {
         for left in (0..n).step_by(GROUP) {
             job.compute(instructions, (0, m), (left, (left + GROUP).min(n)));
@@ -193,10 +259,12 @@ pub fn matmul(dst: ViewMut<'_>, onto: Onto, alpha: f32, lhs: View<'_>, rhs: View
     });
 }
 
-/// Terms of a sum that are added up in one chain. They are also what is copied together of the right side: a tile's share of it stays in the first-level cache.
+/// Terms of a sum that are added up in one chain. They are also what is copied together of the
+/// right side: a tile's share of it stays in the first-level cache.
 pub const DEPTH: usize = 256;
 
-/// Columns of the right side that are copied together: with [`DEPTH`] rows they stay in the second-level cache while the rows of the left side pass by.
+/// Columns of the right side that are copied together: with [`DEPTH`] rows they stay in the
+/// second-level cache while the rows of the left side pass by.
 const GROUP: usize = 128;
 
 /// How the result is cut for the threads.
@@ -208,13 +276,18 @@ struct Cut {
 }
 
 impl Cut {
-    /// A few tasks for each thread. Columns are cut first: a task that has some rows of a column copies the whole column.
+    /// A few tasks for each thread. Columns are cut first: a task that has some rows of a column
+    /// copies the whole column.
     fn new(m: usize, n: usize, threads: usize) -> Self {
         let wanted = 3 * threads;
-        let columns =
-            if n >= GROUP * wanted { GROUP } else { n.div_ceil(wanted).next_multiple_of(MOST_COLUMNS).clamp(MOST_COLUMNS, GROUP) };
+        let columns = if n >= GROUP * wanted {
+            GROUP
+        } else {
+            n.div_ceil(wanted).next_multiple_of(MOST_COLUMNS).clamp(MOST_COLUMNS, GROUP)
+        };
         let across = n.div_ceil(columns);
-        let rows = m.div_ceil(wanted.div_ceil(across)).max(LEAST_ROWS).next_multiple_of(LEAST_ROWS / 2);
+        let rows =
+            m.div_ceil(wanted.div_ceil(across)).max(LEAST_ROWS).next_multiple_of(LEAST_ROWS / 2);
         Self { rows, columns, m, n }
     }
 
@@ -236,7 +309,8 @@ const LEAST_ROWS: usize = 48;
 #[derive(Clone, Copy)]
 struct Source(*const f32);
 
-// SAFETY: it is only read, and the slice it was made from is borrowed as long as the product is computed.
+// SAFETY: it is only read, and the slice it was made from is borrowed as long as the product is
+// computed.
 unsafe impl Send for Source {}
 // SAFETY: as above.
 unsafe impl Sync for Source {}
@@ -293,13 +367,20 @@ impl Kernel for Part<'_> {
             let onto = if depth == 0 { job.onto } else { Onto::Old };
             let panel = |index: usize| {
                 let left = columns.0 + index * width;
-                (left, width.min(columns.1 - left), job.b.0.wrapping_add(depth * job.b_at.row + left * job.b_at.col))
+                (
+                    left,
+                    width.min(columns.1 - left),
+                    job.b.0.wrapping_add(depth * job.b_at.row + left * job.b_at.col),
+                )
             };
             for index in 0..panels {
                 let (_, wide, b) = panel(index);
                 if !(direct && wide == width) {
-                    // SAFETY: rows depth .. depth + k and these columns are inside the right side, by the assertions of `matmul`.
-                    unsafe { tile::pack(b, job.b_at, k, wide, width, &mut copy[index * DEPTH * width..]) };
+                    // SAFETY: rows depth .. depth + k and these columns are inside the right side,
+                    // by the assertions of `matmul`.
+                    unsafe {
+                        tile::pack(b, job.b_at, k, wide, width, &mut copy[index * DEPTH * width..])
+                    };
                 }
             }
             let mut top = rows.0;
@@ -308,17 +389,29 @@ impl Kernel for Part<'_> {
                 let a = job.a.0.wrapping_add(top * job.a_at.row + depth * job.a_at.col);
                 for index in 0..panels {
                     let (left, wide, b) = panel(index);
-                    let (b, stride) =
-                        if direct && wide == width { (b, job.b_at.row) } else { (copy[index * DEPTH * width..].as_ptr(), width) };
-                    // SAFETY: `tall` rows of the left side from `top` on, and the columns that were just copied, or lie whole in the right side; `wide` columns of
-                    // `tall` rows of the result, which belong to this task.
+                    let (b, stride) = if direct && wide == width {
+                        (b, job.b_at.row)
+                    } else {
+                        (copy[index * DEPTH * width..].as_ptr(), width)
+                    };
+                    // SAFETY: `tall` rows of the left side from `top` on, and the columns that were
+                    // just copied, or lie whole in the right side; `wide` columns of `tall` rows of
+                    // the result, which belong to this task.
                     unsafe {
                         let to = |i: usize| job.to.part((top + i) * job.stride + left, wide);
                         match tall {
-                            1 => store_tile::<S, 1>(simd, k, a, job.a_at, tall, b, stride, onto, job.alpha, to),
-                            2 => store_tile::<S, 2>(simd, k, a, job.a_at, tall, b, stride, onto, job.alpha, to),
-                            3 | 4 => store_tile::<S, 4>(simd, k, a, job.a_at, tall, b, stride, onto, job.alpha, to),
-                            _ => store_tile::<S, ROWS>(simd, k, a, job.a_at, tall, b, stride, onto, job.alpha, to),
+                            1 => store_tile::<S, 1>(
+                                simd, k, a, job.a_at, tall, b, stride, onto, job.alpha, to,
+                            ),
+                            2 => store_tile::<S, 2>(
+                                simd, k, a, job.a_at, tall, b, stride, onto, job.alpha, to,
+                            ),
+                            3 | 4 => store_tile::<S, 4>(
+                                simd, k, a, job.a_at, tall, b, stride, onto, job.alpha, to,
+                            ),
+                            _ => store_tile::<S, ROWS>(
+                                simd, k, a, job.a_at, tall, b, stride, onto, job.alpha, to,
+                            ),
                         }
                     }
                 }
@@ -381,7 +474,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn numbers(n: usize, seed: u32) -> Vec<f32> {
-        (0..n as u32).map(|i| ((i.wrapping_mul(2_654_435_761).wrapping_add(seed * 97) >> 8) % 2001) as f32 / 1000.0 - 1.0).collect()
+        (0..n as u32)
+            .map(|i| {
+                ((i.wrapping_mul(2_654_435_761).wrapping_add(seed * 97) >> 8) % 2001) as f32
+                    / 1000.0
+                    - 1.0
+            })
+            .collect()
     }
 
     proptest! {
@@ -415,12 +514,17 @@ mod tests {
 
     /// Numbers of very different sizes, so that another order of additions would show.
     fn wild(n: usize, seed: u32) -> Vec<f32> {
-        numbers(n, seed).iter().enumerate().map(|(i, x)| x * 10f32.powi((i * 7919 % 13) as i32 - 6)).collect()
+        numbers(n, seed)
+            .iter()
+            .enumerate()
+            .map(|(i, x)| x * 10f32.powi((i * 7919 % 13) as i32 - 6))
+            .collect()
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(60))]
-        /// A row of a product is the same bits alone, among any number of other rows, in any place, and in whichever layout the operands are.
+        /// A row of a product is the same bits alone, among any number of other rows, in any place,
+        /// and in whichever layout the operands are.
         #[test]
         fn a_row_does_not_depend_on_the_others(m in 1usize..150, n in 1usize..150, k in 1usize..700, lt: bool, rt: bool, old: bool, threads: bool, place in 0usize..150) {
             let place = place % m;
@@ -462,7 +566,9 @@ mod tests {
     fn an_element_is_a_sum_over_stretches_of_chains() {
         let (m, n, k) = (9, 70, 2 * DEPTH + 77);
         let (a, b) = (wild(m * k, 1), wild(k * n, 2));
-        for instructions in [Instructions::Avx512, Instructions::Avx2, Instructions::Neon, Instructions::Portable] {
+        for instructions in
+            [Instructions::Avx512, Instructions::Avx2, Instructions::Neon, Instructions::Portable]
+        {
             if !instructions.available() {
                 continue;
             }
@@ -481,9 +587,19 @@ mod tests {
             job.compute(instructions, (0, m), (0, n));
             for i in 0..m {
                 for j in 0..n {
-                    let chain = |from: usize| (from..(from + DEPTH).min(k)).fold(0.0f32, |sum, l| a[i * k + l].mul_add(b[l * n + j], sum));
-                    let expected = (0..k).step_by(DEPTH).skip(1).fold(chain(0), |sum, from| 1f32.mul_add(chain(from), sum));
-                    assert_eq!(got[i * n + j].to_bits(), expected.to_bits(), "{instructions:?} {i} {j}");
+                    let chain = |from: usize| {
+                        (from..(from + DEPTH).min(k))
+                            .fold(0.0f32, |sum, l| a[i * k + l].mul_add(b[l * n + j], sum))
+                    };
+                    let expected = (0..k)
+                        .step_by(DEPTH)
+                        .skip(1)
+                        .fold(chain(0), |sum, from| 1f32.mul_add(chain(from), sum));
+                    assert_eq!(
+                        got[i * n + j].to_bits(),
+                        expected.to_bits(),
+                        "{instructions:?} {i} {j}"
+                    );
                 }
             }
         }
@@ -493,16 +609,27 @@ mod tests {
     #[should_panic(expected = "the sides of a product")]
     fn sides_must_agree() {
         let mut c = [0.0; 4];
-        matmul(ViewMut::new(&mut c, 2, 2), Onto::Fresh, 1.0, View::new(&[0.0; 6], 2, 3), View::new(&[0.0; 4], 2, 2), Threads::One);
+        matmul(
+            ViewMut::new(&mut c, 2, 2),
+            Onto::Fresh,
+            1.0,
+            View::new(&[0.0; 6], 2, 3),
+            View::new(&[0.0; 4], 2, 2),
+            Threads::One,
+        );
     }
 
     /// Sides whose product wraps around to the length of the data must not pass.
     #[test]
     fn sides_do_not_wrap() {
-        // Arithmetic that overflows panics under test, but not in a release: the refusal must be ours.
+        // Arithmetic that overflows panics under test, but not in a release: the refusal must be
+        // ours.
         let refuses = |view: &dyn Fn() -> usize| {
             let refusal = std::panic::catch_unwind(std::panic::AssertUnwindSafe(view)).unwrap_err();
-            !refusal.downcast_ref::<String>().map_or("attempt", String::as_str).starts_with("attempt")
+            !refusal
+                .downcast_ref::<String>()
+                .map_or("attempt", String::as_str)
+                .starts_with("attempt")
         };
         let many = (1usize << 62) + 1;
         assert!(refuses(&|| View::new(&[1.0; 4], many, 4).rows));
@@ -518,7 +645,14 @@ mod tests {
     #[test]
     fn an_empty_inner_side_gives_zero() {
         let mut c = [1.0; 4];
-        matmul(ViewMut::new(&mut c, 2, 2), Onto::Fresh, 1.0, View::new(&[], 2, 0), View::new(&[], 0, 2), Threads::One);
+        matmul(
+            ViewMut::new(&mut c, 2, 2),
+            Onto::Fresh,
+            1.0,
+            View::new(&[], 2, 0),
+            View::new(&[], 0, 2),
+            Threads::One,
+        );
         assert_eq!(c, [0.0; 4]);
     }
 }

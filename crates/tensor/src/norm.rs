@@ -14,25 +14,46 @@ pub enum Norm {
     Rms,
 }
 
-/// What the backward pass needs of a row besides the row: its mean (0 for RMS) and the inverse of its spread.
+/// What the backward pass needs of a row besides the row: its mean (0 for RMS) and the inverse of
+/// its spread.
 pub const STATS: usize = 2;
 
 /// `out = x̂ · gain + bias`; `stats` gets [`STATS`] numbers a row.
 #[allow(clippy::too_many_arguments)]
-pub fn forward(norm: Norm, width: usize, epsilon: f32, x: &[f32], gain: &[f32], bias: Option<&[f32]>, stats: &mut [f32], out: &mut [f32]) {
-    assert_eq!((x.len(), gain.len(), stats.len() * width), (out.len(), width, STATS * out.len()), "sides of a norm");
+pub fn forward(
+    norm: Norm,
+    width: usize,
+    epsilon: f32,
+    x: &[f32],
+    gain: &[f32],
+    bias: Option<&[f32]>,
+    stats: &mut [f32],
+    out: &mut [f32],
+) {
+    assert_eq!(
+        (x.len(), gain.len(), stats.len() * width),
+        (out.len(), width, STATS * out.len()),
+        "sides of a norm"
+    );
     if x.is_empty() {
         return;
     }
     let rows = rows_per_piece(x.len() / width, width);
-    out.par_chunks_mut(rows * width).zip(x.par_chunks(rows * width)).zip(stats.par_chunks_mut(rows * STATS)).for_each(
-        |((out, x), stats)| {
+    out.par_chunks_mut(rows * width)
+        .zip(x.par_chunks(rows * width))
+        .zip(stats.par_chunks_mut(rows * STATS))
+        .for_each(|((out, x), stats)| {
             vectorised(
                 #[inline(always)]
                 || {
-                    for ((out, x), stats) in out.chunks_exact_mut(width).zip(x.chunks_exact(width)).zip(stats.chunks_exact_mut(STATS)) {
+                    for ((out, x), stats) in out
+                        .chunks_exact_mut(width)
+                        .zip(x.chunks_exact(width))
+                        .zip(stats.chunks_exact_mut(STATS))
+                    {
                         let mean = if norm == Norm::Layer { sum(x) / width as f32 } else { 0.0 };
-                        let variance = sum2(x, x, |x, _, sum| (x - mean).mul_add(x - mean, sum)) / width as f32;
+                        let variance = sum2(x, x, |x, _, sum| (x - mean).mul_add(x - mean, sum))
+                            / width as f32;
                         let inverse = 1.0 / (variance + epsilon).sqrt();
                         stats[0] = mean;
                         stats[1] = inverse;
@@ -51,37 +72,55 @@ pub fn forward(norm: Norm, width: usize, epsilon: f32, x: &[f32], gain: &[f32], 
                     }
                 },
             );
-        },
-    );
+        });
 }
 
 /// The gradient by `x`, into or onto `dx`.
 #[allow(clippy::too_many_arguments)]
-pub fn backward(norm: Norm, width: usize, x: &[f32], stats: &[f32], gain: &[f32], dout: &[f32], onto: Onto, dx: &mut [f32]) {
+pub fn backward(
+    norm: Norm,
+    width: usize,
+    x: &[f32],
+    stats: &[f32],
+    gain: &[f32],
+    dout: &[f32],
+    onto: Onto,
+    dx: &mut [f32],
+) {
     assert_eq!((x.len(), gain.len(), dout.len()), (dx.len(), width, dx.len()), "sides of a norm");
     if x.is_empty() {
         return;
     }
     let rows = rows_per_piece(x.len() / width, width);
     let pieces = dx.par_chunks_mut(rows * width).zip(x.par_chunks(rows * width));
-    pieces.zip(dout.par_chunks(rows * width)).zip(stats.par_chunks(rows * STATS)).for_each(|(((dx, x), d), stats)| {
-        vectorised(
-            #[inline(always)]
-            || {
-                let each = dx.chunks_exact_mut(width).zip(x.chunks_exact(width)).zip(d.chunks_exact(width)).zip(stats.chunks_exact(STATS));
-                for (((dx, x), d), stats) in each {
-                    // With e = d·gain: dx = (e − mean e − x̂ · mean(e·x̂)) / spread; no mean e for RMS.
-                    let (mean, inverse) = (stats[0], stats[1]);
-                    let level = if norm == Norm::Layer { dot(d, gain) / width as f32 } else { 0.0 };
-                    let slope = correlation(d, gain, x, mean) * inverse / width as f32;
-                    for i in 0..width {
-                        let value = (d[i].mul_add(gain[i], -level) - (x[i] - mean) * inverse * slope) * inverse;
-                        dx[i] = if onto == Onto::Old { dx[i] + value } else { value };
+    pieces.zip(dout.par_chunks(rows * width)).zip(stats.par_chunks(rows * STATS)).for_each(
+        |(((dx, x), d), stats)| {
+            vectorised(
+                #[inline(always)]
+                || {
+                    let each = dx
+                        .chunks_exact_mut(width)
+                        .zip(x.chunks_exact(width))
+                        .zip(d.chunks_exact(width))
+                        .zip(stats.chunks_exact(STATS));
+                    for (((dx, x), d), stats) in each {
+                        // With e = d·gain: dx = (e − mean e − x̂ · mean(e·x̂)) / spread; no mean e
+                        // for RMS.
+                        let (mean, inverse) = (stats[0], stats[1]);
+                        let level =
+                            if norm == Norm::Layer { dot(d, gain) / width as f32 } else { 0.0 };
+                        let slope = correlation(d, gain, x, mean) * inverse / width as f32;
+                        for i in 0..width {
+                            let value = (d[i].mul_add(gain[i], -level)
+                                - (x[i] - mean) * inverse * slope)
+                                * inverse;
+                            dx[i] = if onto == Onto::Old { dx[i] + value } else { value };
+                        }
                     }
-                }
-            },
-        );
-    });
+                },
+            );
+        },
+    );
 }
 
 /// Σ d·gain·(x − mean)
@@ -90,7 +129,8 @@ fn correlation(d: &[f32], gain: &[f32], x: &[f32], mean: f32) -> f32 {
     let mut lanes = [0.0f32; LANES];
     let whole = x.len() / LANES * LANES;
     for start in (0..whole).step_by(LANES) {
-        let (d, gain, x) = (&d[start..start + LANES], &gain[start..start + LANES], &x[start..start + LANES]);
+        let (d, gain, x) =
+            (&d[start..start + LANES], &gain[start..start + LANES], &x[start..start + LANES]);
         for i in 0..LANES {
             lanes[i] = (d[i] * gain[i]).mul_add(x[i] - mean, lanes[i]);
         }
@@ -102,7 +142,15 @@ fn correlation(d: &[f32], gain: &[f32], x: &[f32], mean: f32) -> f32 {
 }
 
 /// Each example's own gradient by the gain and the bias: rows of `dgain` and `dbias`, overwritten.
-pub fn parameters(offsets: &[usize], width: usize, x: &[f32], stats: &[f32], dout: &[f32], dgain: &mut [f32], dbias: Option<&mut [f32]>) {
+pub fn parameters(
+    offsets: &[usize],
+    width: usize,
+    x: &[f32],
+    stats: &[f32],
+    dout: &[f32],
+    dgain: &mut [f32],
+    dbias: Option<&mut [f32]>,
+) {
     let (examples, _) = packed(offsets);
     assert_eq!(dgain.len(), examples * width, "a gain for each example");
     let one = |example: usize, dgain: &mut [f32]| {
@@ -111,7 +159,8 @@ pub fn parameters(offsets: &[usize], width: usize, x: &[f32], stats: &[f32], dou
             #[inline(always)]
             || {
                 for row in offsets[example]..offsets[example + 1] {
-                    let (x, d) = (&x[row * width..(row + 1) * width], &dout[row * width..(row + 1) * width]);
+                    let (x, d) =
+                        (&x[row * width..(row + 1) * width], &dout[row * width..(row + 1) * width]);
                     let (mean, inverse) = (stats[row * STATS], stats[row * STATS + 1]);
                     for i in 0..width {
                         dgain[i] += d[i] * ((x[i] - mean) * inverse);
@@ -128,8 +177,16 @@ pub fn parameters(offsets: &[usize], width: usize, x: &[f32], stats: &[f32], dou
     }
 }
 
-/// Each example's sum of its rows, in the columns `first .. first + width` of rows that are `stride` wide: the gradient by a bias.
-pub fn row_sums(offsets: &[usize], dout: &[f32], stride: usize, first: usize, width: usize, out: &mut [f32]) {
+/// Each example's sum of its rows, in the columns `first .. first + width` of rows that are
+/// `stride` wide: the gradient by a bias.
+pub fn row_sums(
+    offsets: &[usize],
+    dout: &[f32],
+    stride: usize,
+    first: usize,
+    width: usize,
+    out: &mut [f32],
+) {
     assert_eq!(out.len(), packed(offsets).0 * width, "a bias for each example");
     if width == 0 {
         return;
@@ -155,7 +212,8 @@ mod tests {
     const WIDTH: usize = 21;
 
     fn case() -> (Vec<f32>, Vec<f32>, Vec<f32>, Vec<f32>) {
-        let f = |n: usize, k: f32| (0..n).map(|i| ((i as f32 + 1.0) * k).sin()).collect::<Vec<f32>>();
+        let f =
+            |n: usize, k: f32| (0..n).map(|i| ((i as f32 + 1.0) * k).sin()).collect::<Vec<f32>>();
         (f(3 * WIDTH, 0.7), f(WIDTH, 1.3), f(WIDTH, 2.1), f(3 * WIDTH, 0.37))
     }
 
@@ -184,12 +242,26 @@ mod tests {
             };
             for (i, dx) in dx.iter().enumerate() {
                 let slope = difference(&|h| value(norm, &moved(&x, i, h), &gain, &bias, &d));
-                assert!((slope - f64::from(dx - 1.0)).abs() < 1e-3, "{norm:?} {i}: {slope} {}", dx - 1.0);
+                assert!(
+                    (slope - f64::from(dx - 1.0)).abs() < 1e-3,
+                    "{norm:?} {i}: {slope} {}",
+                    dx - 1.0
+                );
             }
             for i in 0..WIDTH {
                 let total = |g: &[f32]| f64::from(g[i] + g[WIDTH + i] + g[2 * WIDTH + i]);
-                assert!((difference(&|h| value(norm, &x, &moved(&gain, i, h), &bias, &d)) - total(&dgain)).abs() < 1e-3);
-                assert!((difference(&|h| value(norm, &x, &gain, &moved(&bias, i, h), &d)) - total(&dbias)).abs() < 1e-3);
+                assert!(
+                    (difference(&|h| value(norm, &x, &moved(&gain, i, h), &bias, &d))
+                        - total(&dgain))
+                    .abs()
+                        < 1e-3
+                );
+                assert!(
+                    (difference(&|h| value(norm, &x, &gain, &moved(&bias, i, h), &d))
+                        - total(&dbias))
+                    .abs()
+                        < 1e-3
+                );
                 assert_eq!((dgain[WIDTH + i], dbias[WIDTH + i]), (0.0, 0.0));
             }
         }

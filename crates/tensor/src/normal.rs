@@ -1,8 +1,11 @@
-//! Normal numbers from a cryptographic generator, at any place of a sequence, as fast as they can be written.
+//! Normal numbers from a cryptographic generator, at any place of a sequence, as fast as they can
+//! be written.
 //!
-//! A [`Key`] stands for an endless sequence of independent standard normal numbers. Number i depends on the key and on i alone, so that a tensor can be
-//! filled by any number of threads. Uniform words come from ChaCha20; pairs of them become pairs of normal numbers by Box and Muller's rule. Where a
-//! radius lies far out, 32 more bits are drawn for it, so that the tail ends at 9.4 standard deviations (a probability of 5e-21), not at 6.7.
+//! A [`Key`] stands for an endless sequence of independent standard normal numbers. Number i
+//! depends on the key and on i alone, so that a tensor can be filled by any number of threads.
+//! Uniform words come from ChaCha20; pairs of them become pairs of normal numbers by Box and
+//! Muller's rule. Where a radius lies far out, 32 more bits are drawn for it, so that the tail ends
+//! at 9.4 standard deviations (a probability of 5e-21), not at 6.7.
 
 use crate::simd::vectorised;
 use chacha20::rand_core::SeedableRng;
@@ -26,7 +29,8 @@ pub const CHUNK: usize = 8192;
 
 /// A key of the generator. It does not print, and its bytes are zeroed when it is dropped.
 ///
-/// The state of the generator, which contains the key, is zeroed by `chacha20` (its feature `zeroize`).
+/// The state of the generator, which contains the key, is zeroed by `chacha20` (its feature
+/// `zeroize`).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key([u8; 32]);
 
@@ -50,8 +54,8 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// The streams of a key: what makes the numbers, what refines the tails, what makes the key of the discrete numbers, and from here on what makes
-/// other keys.
+/// The streams of a key: what makes the numbers, what refines the tails, what makes the key of the
+/// discrete numbers, and from here on what makes other keys.
 const WORDS: u64 = 0;
 const TAILS: u64 = 1;
 pub(crate) const DISCRETE: u64 = 1 << 62;
@@ -77,7 +81,8 @@ impl Key {
         Self::for_purpose("", seed)
     }
 
-    /// From a small number and what it is for: the same number serves several purposes without giving them the same draws.
+    /// From a small number and what it is for: the same number serves several purposes without
+    /// giving them the same draws.
     ///
     /// # Panics
     /// If the purpose takes more than 24 bytes.
@@ -122,10 +127,13 @@ impl Key {
 
     /// Writes the numbers from the first on, with all threads.
     pub fn fill_normals(&self, out: &mut [f32]) {
-        out.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, out)| self.normals((chunk * CHUNK) as u64, out));
+        out.par_chunks_mut(CHUNK)
+            .enumerate()
+            .for_each(|(chunk, out)| self.normals((chunk * CHUNK) as u64, out));
     }
 
-    /// The words from `at` on, straight from the block function: a buffered generator would spend most of the time on copies.
+    /// The words from `at` on, straight from the block function: a buffered generator would spend
+    /// most of the time on copies.
     pub(crate) fn fill(&self, at: u64, words: &mut [u32]) {
         let mut blocks = ChaChaCore::<R20, Legacy>::from_seed(self.0);
         blocks.set_block_pos(at / 16);
@@ -148,7 +156,9 @@ impl Key {
             #[inline(always)]
             || {
                 let mut far = 0;
-                for (words, out) in words.chunks_exact(GROUP).zip(out[..whole].chunks_exact_mut(GROUP)) {
+                for (words, out) in
+                    words.chunks_exact(GROUP).zip(out[..whole].chunks_exact_mut(GROUP))
+                {
                     far += group(words, out);
                 }
                 if words.len() > whole {
@@ -170,13 +180,18 @@ impl Key {
     /// Draws the radii that lie far out again, from 16 + 32 bits.
     #[cold]
     fn refine(&self, at: u64, words: &[u32], out: &mut [f32]) {
-        for (g, (words, out)) in words.chunks_exact(GROUP).zip(out.chunks_exact_mut(GROUP)).enumerate() {
+        for (g, (words, out)) in
+            words.chunks_exact(GROUP).zip(out.chunks_exact_mut(GROUP)).enumerate()
+        {
             for lane in (0..LANES).filter(|&lane| words[lane] < FAR) {
                 let place = at + (g * GROUP + lane) as u64;
                 let more = self.stream(TAILS, place).next_u32();
-                let uniform = (f64::from(words[lane]) + (f64::from(more) + 0.5) * 2f64.powi(-32)) * 2f64.powi(-32);
+                let uniform = (f64::from(words[lane]) + (f64::from(more) + 0.5) * 2f64.powi(-32))
+                    * 2f64.powi(-32);
                 let radius = (-2.0 * uniform.ln()).sqrt();
-                let (sin, cos) = (f64::from(words[LANES + lane]) * 2f64.powi(-32) * std::f64::consts::TAU).sin_cos();
+                let (sin, cos) =
+                    (f64::from(words[LANES + lane]) * 2f64.powi(-32) * std::f64::consts::TAU)
+                        .sin_cos();
                 out[lane] = (radius * cos) as f32;
                 out[LANES + lane] = (radius * sin) as f32;
             }
@@ -203,15 +218,19 @@ fn group(words: &[u32], out: &mut [f32]) -> u32 {
     far
 }
 
-/// ln((word + ½)/2³²), with a relative error of about 1e-7 at both ends. Polynomial: Moshier, Cephes, `logf`.
+/// ln((word + ½)/2³²), with a relative error of about 1e-7 at both ends. Polynomial: Moshier,
+/// Cephes, `logf`.
 #[inline(always)]
 fn ln_uniform(word: u32) -> f32 {
-    // Below √½ the number itself is split into m·2^e with √½ ≤ m < √2; above, 1 − u is exact and m = u.
+    // Below √½ the number itself is split into m·2^e with √½ ≤ m < √2; above, 1 − u is exact and m
+    // = u.
     const ROOT_HALF: u32 = 0xB504_F334;
     let u = ((word >> 1) as i32 as f32).mul_add(2.0, 1.0) * 2f32.powi(-32);
     let shifted = u.to_bits().wrapping_sub(std::f32::consts::FRAC_1_SQRT_2.to_bits());
     let e = ((shifted as i32) >> 23) as f32;
-    let m = f32::from_bits((shifted & 0x007f_ffff).wrapping_add(std::f32::consts::FRAC_1_SQRT_2.to_bits()));
+    let m = f32::from_bits(
+        (shifted & 0x007f_ffff).wrapping_add(std::f32::consts::FRAC_1_SQRT_2.to_bits()),
+    );
     let near = -(((!word) & 0x7fff_ffff) as i32 as f32 + 0.5) * 2f32.powi(-32);
     let (e, f) = if word >= ROOT_HALF { (0.0, near) } else { (e, m - 1.0) };
     let p = f.mul_add(7.037_683_6e-2, -1.151_461e-1);
@@ -254,30 +273,44 @@ mod tests {
 
     #[test]
     fn the_functions_are_close() {
-        let mut words: Vec<u32> = (0..1_000_000u32).map(|i| i.wrapping_mul(2_654_435_761)).collect();
-        words.extend((0..3000).flat_map(|i| [i, u32::MAX - i, 0xB504_F334 - 1500 + i, (1 << 29) - 1500 + i, (3 << 30) - 1500 + i]));
+        let mut words: Vec<u32> =
+            (0..1_000_000u32).map(|i| i.wrapping_mul(2_654_435_761)).collect();
+        words.extend((0..3000).flat_map(|i| {
+            [i, u32::MAX - i, 0xB504_F334 - 1500 + i, (1 << 29) - 1500 + i, (3 << 30) - 1500 + i]
+        }));
         for word in words {
             let (sin, cos) = (f64::from(word) * 2f64.powi(-32) * std::f64::consts::TAU).sin_cos();
             let got = sin_cos(word);
-            assert!((f64::from(got.0) - sin).abs() < 2e-7 && (f64::from(got.1) - cos).abs() < 2e-7, "{word}: {got:?} {sin} {cos}");
+            assert!(
+                (f64::from(got.0) - sin).abs() < 2e-7 && (f64::from(got.1) - cos).abs() < 2e-7,
+                "{word}: {got:?} {sin} {cos}"
+            );
             if word >= FAR {
                 let truth = ((f64::from(word) + 0.5) * 2f64.powi(-32)).ln();
                 let got = f64::from(ln_uniform(word));
                 // The lowest bit is not looked at: a relative error of 2⁻¹⁷ of u at the lower end.
                 assert!((got / truth - 1.0).abs() < 3e-6, "{word}: {got} {truth}");
-                assert!((got / truth - 1.0).abs() < 4e-7 || word < 1 << 22, "{word}: {got} {truth}");
+                assert!(
+                    (got / truth - 1.0).abs() < 4e-7 || word < 1 << 22,
+                    "{word}: {got} {truth}"
+                );
                 assert!(got < 0.0);
             }
         }
     }
 
-    /// That dropping runs `zeroize` cannot be observed without `unsafe`; that it runs something, and what `zeroize` does, can.
+    /// That dropping runs `zeroize` cannot be observed without `unsafe`; that it runs something,
+    /// and what `zeroize` does, can.
     #[test]
     fn a_dropped_key_is_zeroed() {
         fn is_zeroed_on_drop<T: ZeroizeOnDrop>() -> bool {
             std::mem::needs_drop::<T>()
         }
-        assert!(is_zeroed_on_drop::<Key>() && is_zeroed_on_drop::<ChaChaCore<R20, Legacy>>() && is_zeroed_on_drop::<ChaCha20Rng>());
+        assert!(
+            is_zeroed_on_drop::<Key>()
+                && is_zeroed_on_drop::<ChaChaCore<R20, Legacy>>()
+                && is_zeroed_on_drop::<ChaCha20Rng>()
+        );
         let mut key = Key::from_seed(4).derive(9);
         assert!(key.0.iter().any(|&byte| byte != 0));
         key.zeroize();
@@ -300,7 +333,14 @@ mod tests {
         let key = Key::from_seed(7);
         let mut all = vec![0.0; 3 * CHUNK + 77];
         key.fill_normals(&mut all);
-        for (at, len) in [(0, 5), (CHUNK, CHUNK), (2 * CHUNK, CHUNK + 77), (0, 3 * CHUNK + 40), (CHUNK, 33), (CHUNK, 0)] {
+        for (at, len) in [
+            (0, 5),
+            (CHUNK, CHUNK),
+            (2 * CHUNK, CHUNK + 77),
+            (0, 3 * CHUNK + 40),
+            (CHUNK, 33),
+            (CHUNK, 0),
+        ] {
             let mut some = vec![0.0; len];
             key.normals(at as u64, &mut some);
             assert_eq!(some, all[at..at + len], "{at} {len}");
@@ -312,7 +352,8 @@ mod tests {
         }
     }
 
-    /// Where an index of 15, 16, 32 or so many bits would begin again, numbers are others. Of two equal f32 there is about one by chance in 10⁷ pairs.
+    /// Where an index of 15, 16, 32 or so many bits would begin again, numbers are others. Of two
+    /// equal f32 there is about one by chance in 10⁷ pairs.
     #[test]
     fn far_places_have_numbers_of_their_own() {
         let key = Key::from_seed(7);
@@ -331,15 +372,19 @@ mod tests {
     #[test]
     fn far_labels_have_keys_of_their_own() {
         let key = Key::from_seed(7);
-        let labels: std::collections::BTreeSet<u64> =
-            (0..63).flat_map(|bits| [(1u64 << bits) - 1, 1 << bits, (1 << bits) + 1]).chain([KEYS - 1]).collect();
-        let keys: std::collections::HashSet<[u8; 32]> = labels.iter().map(|&label| key.derive(label).0).chain([key.0]).collect();
+        let labels: std::collections::BTreeSet<u64> = (0..63)
+            .flat_map(|bits| [(1u64 << bits) - 1, 1 << bits, (1 << bits) + 1])
+            .chain([KEYS - 1])
+            .collect();
+        let keys: std::collections::HashSet<[u8; 32]> =
+            labels.iter().map(|&label| key.derive(label).0).chain([key.0]).collect();
         assert_eq!(keys.len(), labels.len() + 1);
     }
 
     #[test]
     fn tails_are_refined() {
-        // With 2 million pairs about 30 lie far out; before they are refined they are written from 16 bits only.
+        // With 2 million pairs about 30 lie far out; before they are refined they are written from
+        // 16 bits only.
         let key = Key::from_seed(1);
         let mut all = vec![0.0; 1 << 22];
         key.fill_normals(&mut all);
@@ -349,43 +394,63 @@ mod tests {
             for (g, words) in words.chunks_exact(GROUP).enumerate() {
                 for lane in (0..LANES).filter(|&lane| words[lane] < FAR) {
                     let place = chunk * CHUNK + g * GROUP + lane;
-                    let square = f64::from(all[place]).powi(2) + f64::from(all[place + LANES]).powi(2);
+                    let square =
+                        f64::from(all[place]).powi(2) + f64::from(all[place + LANES]).powi(2);
                     let uniform = (-0.5 * square).exp() * 2f64.powi(32);
-                    assert!(uniform > f64::from(words[lane]) - 0.1 && uniform < f64::from(words[lane]) + 1.1, "{uniform} {}", words[lane]);
+                    assert!(
+                        uniform > f64::from(words[lane]) - 0.1
+                            && uniform < f64::from(words[lane]) + 1.1,
+                        "{uniform} {}",
+                        words[lane]
+                    );
                     seen += 1;
                     fractions.push(uniform - f64::from(words[lane]));
                 }
             }
         }
         assert!((10..90).contains(&seen), "{seen}");
-        // The bits that refine are other ones at each place: 20 uniform numbers are within 0.4 of each other less often than once in a million.
-        let (low, high) = fractions.iter().fold((1.0f64, 0.0f64), |(low, high), &x| (low.min(x), high.max(x)));
+        // The bits that refine are other ones at each place: 20 uniform numbers are within 0.4 of
+        // each other less often than once in a million.
+        let (low, high) =
+            fractions.iter().fold((1.0f64, 0.0f64), |(low, high), &x| (low.min(x), high.max(x)));
         assert!(high - low > 0.4 && seen >= 20, "{low} {high} {seen}");
     }
 
-    /// Moments and the share beyond a few thresholds, each within 5.5 standard errors: a false alarm once in 2 million runs, and the seed is fixed.
+    /// Moments and the share beyond a few thresholds, each within 5.5 standard errors: a false
+    /// alarm once in 2 million runs, and the seed is fixed.
     #[test]
     fn the_law_is_normal() {
         let n = 1 << 23;
         let mut all = vec![0.0f32; n];
         Key::from_seed(3).fill_normals(&mut all);
-        let mean = |f: &dyn Fn(f64) -> f64| all.iter().map(|&x| f(f64::from(x))).sum::<f64>() / n as f64;
+        let mean =
+            |f: &dyn Fn(f64) -> f64| all.iter().map(|&x| f(f64::from(x))).sum::<f64>() / n as f64;
         let error = |variance: f64| 5.5 * (variance / n as f64).sqrt();
         assert!(mean(&|x| x).abs() < error(1.0));
         assert!((mean(&|x| x * x) - 1.0).abs() < error(2.0));
         assert!(mean(&|x| x.powi(3)).abs() < error(15.0));
         assert!((mean(&|x| x.powi(4)) - 3.0).abs() < error(96.0));
         // Upper tail probabilities of the normal law.
-        for (threshold, p) in
-            [(0.0, 0.5), (0.01, 0.496_010_6), (0.5, 0.308_537_54), (1.0, 0.158_655_25), (2.0, 0.022_750_13), (4.0, 3.167_124_2e-5)]
-        {
+        for (threshold, p) in [
+            (0.0, 0.5),
+            (0.01, 0.496_010_6),
+            (0.5, 0.308_537_54),
+            (1.0, 0.158_655_25),
+            (2.0, 0.022_750_13),
+            (4.0, 3.167_124_2e-5),
+        ] {
             for sign in [1.0, -1.0] {
-                assert!((mean(&|x| f64::from(u8::from(sign * x > threshold))) - p).abs() < error(p * (1.0 - p)), "{threshold}");
+                assert!(
+                    (mean(&|x| f64::from(u8::from(sign * x > threshold))) - p).abs()
+                        < error(p * (1.0 - p)),
+                    "{threshold}"
+                );
             }
         }
         // Neighbours and the two numbers of a pair are uncorrelated.
         for lag in [1, LANES, GROUP, CHUNK] {
-            let sum: f64 = all.iter().zip(&all[lag..]).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
+            let sum: f64 =
+                all.iter().zip(&all[lag..]).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
             assert!((sum / n as f64).abs() < error(1.0), "{lag}");
         }
     }

@@ -1,13 +1,18 @@
-//! Weighted sums of per-record outer products: Σ_r w_r · Σ_{t ∈ r} x_t ⊗ d_t, where every record's term is made by itself.
+//! Weighted sums of per-record outer products: Σ_r w_r · Σ_{t ∈ r} x_t ⊗ d_t, where every record's
+//! term is made by itself.
 //!
 //! # Claim
-//! In whole steps of a grid the result is *exactly* the sum over the records of terms each of which is a function of that record's own rows and weight: the same integers whatever other
-//! records are in the batch, in which order and how many, on how many threads and on which instruction set.
+//! In whole steps of a grid the result is *exactly* the sum over the records of terms each of which
+//! is a function of that record's own rows and weight: the same integers whatever other records are
+//! in the batch, in which order and how many, on how many threads and on which instruction set.
 //! # Why
-//! A record's rows are multiplied and added up in registers (`tile.rs`), at most [`LONGEST`] in a row, counted from the record's first row; longer records are continued in f64. Then
-//! the term is multiplied by its weight and rounded to the grid, and integers are added, which no order changes. A record of weight 0 is not read.
+//! A record's rows are multiplied and added up in registers (`tile.rs`), at most [`LONGEST`] in a
+//! row, counted from the record's first row; longer records are continued in f64. Then the term is
+//! multiplied by its weight and rounded to the grid, and integers are added, which no order
+//! changes. A record of weight 0 is not read.
 //! # Checked by
-//! `tests::records_do_not_reach_each_other`, `tests::it_is_the_sum`, `tests::every_instruction_set_gives_the_same_steps`
+//! `tests::records_do_not_reach_each_other`, `tests::it_is_the_sum`,
+//! `tests::every_instruction_set_gives_the_same_steps`
 
 // Loops are spelled out by index: an adaptor of iterators may be compiled apart, without vectors.
 #![allow(clippy::needless_range_loop)]
@@ -18,10 +23,12 @@ use pulp::Simd;
 use rayon::prelude::*;
 use std::cell::RefCell;
 
-/// Rows of one record that are added up in one chain of f32 operations. Rounding of a record's gradient is at most this many units of 2⁻²⁴ of Σ_t ‖x_t‖‖d_t‖.
+/// Rows of one record that are added up in one chain of f32 operations. Rounding of a record's
+/// gradient is at most this many units of 2⁻²⁴ of Σ_t ‖x_t‖‖d_t‖.
 pub const LONGEST: usize = 512;
 
-/// Terms of fewer steps than this are rounded through 32-bit integers, of which so many records are added up before they are widened; larger ones in f64.
+/// Terms of fewer steps than this are rounded through 32-bit integers, of which so many records are
+/// added up before they are widened; larger ones in f64.
 pub const NARROW: f64 = (1u32 << 26) as f64;
 const NARROW_RECORDS: usize = 31;
 
@@ -44,11 +51,13 @@ pub enum Scale<'a> {
     Each(&'a [f32]),
 }
 
-/// The nearest integer, ties to even. What has more than 2⁵⁰ steps stops there, and what is not finite is 0.
+/// The nearest integer, ties to even. What has more than 2⁵⁰ steps stops there, and what is not
+/// finite is 0.
 #[inline(always)]
 pub fn to_steps(x: f64) -> i64 {
     const MOST: f64 = (1u64 << 50) as f64;
-    // 1.5 · 2⁵²: added to a smaller number, it leaves no bits for a fraction, and the integer in the low bits. Written so that compilers make vectors of it.
+    // 1.5 · 2⁵²: added to a smaller number, it leaves no bits for a fraction, and the integer in
+    // the low bits. Written so that compilers make vectors of it.
     const MAGIC: f64 = 6_755_399_441_055_744.0;
     // Asks for the good case, so that NaN is 0 as well.
     let x = if x.abs() <= f64::MAX { x } else { 0.0 };
@@ -57,7 +66,8 @@ pub fn to_steps(x: f64) -> i64 {
     ((x + MAGIC).to_bits() as i64).wrapping_sub(MAGIC.to_bits() as i64)
 }
 
-/// Adds Σ_r w_r · Σ_{t ∈ r} x_t ⊗ d_t to `totals`, which has a row for each column of `x` and a column for each column of `d`.
+/// Adds Σ_r w_r · Σ_{t ∈ r} x_t ⊗ d_t to `totals`, which has a row for each column of `x` and a
+/// column for each column of `d`.
 ///
 /// Record r has the rows `offsets[r] .. offsets[r + 1]` and the weight `weights[r]`.
 ///
@@ -67,10 +77,21 @@ pub fn add_outer(totals: Totals<'_>, x: View<'_>, d: View<'_>, offsets: &[usize]
     add_outer_with(Instructions::best(), totals, x, d, offsets, weights);
 }
 
-fn add_outer_with(instructions: Instructions, totals: Totals<'_>, x: View<'_>, d: View<'_>, offsets: &[usize], weights: &[f32]) {
+fn add_outer_with(
+    instructions: Instructions,
+    totals: Totals<'_>,
+    x: View<'_>,
+    d: View<'_>,
+    offsets: &[usize],
+    weights: &[f32],
+) {
     let (records, rows) = crate::parallel::packed(offsets);
     let (tall, wide) = (x.cols(), d.cols());
-    assert_eq!((x.rows(), d.rows(), weights.len()), (rows, rows, records), "rows and weights of all records");
+    assert_eq!(
+        (x.rows(), d.rows(), weights.len()),
+        (rows, rows, records),
+        "rows and weights of all records"
+    );
     let elements = tall.checked_mul(wide);
     let (to, scale, len) = match totals {
         Totals::Steps(totals, scale) => {
@@ -87,7 +108,8 @@ fn add_outer_with(instructions: Instructions, totals: Totals<'_>, x: View<'_>, d
     }
     let threads = rayon::current_num_threads();
     let across = wide.div_ceil(GROUP);
-    let rows_of_task = tall.div_ceil((3 * threads).div_ceil(across)).max(LEAST).next_multiple_of(LEAST);
+    let rows_of_task =
+        tall.div_ceil((3 * threads).div_ceil(across)).max(LEAST).next_multiple_of(LEAST);
     let down = tall.div_ceil(rows_of_task);
     // A few records at a time, so that their rows stay near. Which ones does not matter.
     let mut first = 0;
@@ -96,13 +118,24 @@ fn add_outer_with(instructions: Instructions, totals: Totals<'_>, x: View<'_>, d
         while last < records && offsets[last + 1] - offsets[first] <= ROWS_AT_ONCE {
             last += 1;
         }
-        let job = Job { to, scale, stride: wide, x, d, offsets: &offsets[first..=last], weights: &weights[first..last] };
+        let job = Job {
+            to,
+            scale,
+            stride: wide,
+            x,
+            d,
+            offsets: &offsets[first..=last],
+            weights: &weights[first..last],
+        };
         let compute = |task: usize| {
             let (top, left) = (task / across * rows_of_task, task % across * GROUP);
             let part = ((top, (top + rows_of_task).min(tall)), (left, (left + GROUP).min(wide)));
-            SCRATCH.with_borrow_mut(|scratch| dispatch(instructions, Part { job, rows: part.0, columns: part.1, scratch }));
+            SCRATCH.with_borrow_mut(|scratch| {
+                dispatch(instructions, Part { job, rows: part.0, columns: part.1, scratch })
+            });
         };
-        if tall.saturating_mul(wide).saturating_mul(offsets[last] - offsets[first]) < WORTH_SHARING {
+        if tall.saturating_mul(wide).saturating_mul(offsets[last] - offsets[first]) < WORTH_SHARING
+        {
             (0..down * across).for_each(compute);
         } else {
             (0..down * across).into_par_iter().with_max_len(1).for_each(compute);
@@ -144,7 +177,8 @@ struct Job<'a> {
     weights: &'a [f32],
 }
 
-// SAFETY: the totals are borrowed mutably as long as a job exists, and every task writes to rows and columns of its own.
+// SAFETY: the totals are borrowed mutably as long as a job exists, and every task writes to rows
+// and columns of its own.
 unsafe impl Send for Job<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Job<'_> {}
@@ -159,7 +193,11 @@ struct Part<'a> {
 
 impl Kernel for Part<'_> {
     #[inline(always)]
-    fn run<S: Simd, const ROWS: usize>(self, simd: S, to_int: impl Fn(S, S::f32s) -> S::i32s + Copy) {
+    fn run<S: Simd, const ROWS: usize>(
+        self,
+        simd: S,
+        to_int: impl Fn(S, S::f32s) -> S::i32s + Copy,
+    ) {
         let Self { job, rows, columns, scratch: [left, right] } = self;
         let width = VECTORS * S::F32_LANES;
         let (first, last) = (job.offsets[0], job.offsets[job.offsets.len() - 1]);
@@ -170,7 +208,13 @@ impl Kernel for Part<'_> {
         for panel in 0..panels {
             let column = columns.0 + panel * width;
             let wide = width.min(columns.1 - column);
-            copy_columns(job.d, (first, last), (column, wide), width, &mut right[panel * count * width..]);
+            copy_columns(
+                job.d,
+                (first, last),
+                (column, wide),
+                width,
+                &mut right[panel * count * width..],
+            );
         }
         let mut top = rows.0;
         while top < rows.1 {
@@ -180,7 +224,13 @@ impl Kernel for Part<'_> {
                 let column = columns.0 + panel * width;
                 let wide = width.min(columns.1 - column);
                 let right = &right[panel * count * width..][..count * width];
-                let tile = Tile { job: &job, left: &left[..count * ROWS], right, place: (top, column), sides: (tall, wide) };
+                let tile = Tile {
+                    job: &job,
+                    left: &left[..count * ROWS],
+                    right,
+                    place: (top, column),
+                    sides: (tall, wide),
+                };
                 match job.scale {
                     Some(Scale::Narrow(scale)) => tile.narrow::<S, ROWS>(simd, scale, to_int),
                     _ => tile.wide::<S, ROWS>(simd),
@@ -193,23 +243,35 @@ impl Kernel for Part<'_> {
 
 /// Copies the columns `from .. from + count` of some rows to rows of `width` numbers.
 #[inline(always)]
-fn copy_columns(view: View<'_>, (first, last): (usize, usize), (from, count): (usize, usize), width: usize, to: &mut [f32]) {
+fn copy_columns(
+    view: View<'_>,
+    (first, last): (usize, usize),
+    (from, count): (usize, usize),
+    width: usize,
+    to: &mut [f32],
+) {
     let part = view.some_rows(first, last).some_cols(from, from + count);
     let (data, at) = part.raw();
     // SAFETY: a view lies inside its data.
     unsafe { tile::pack(data, at, last - first, count, width, to) };
 }
 
-/// The lanes of a tile's vectors, row after row. A small loop that is unrolled as a whole: an array that is indexed otherwise does not stay in registers while it is computed.
+/// The lanes of a tile's vectors, row after row. A small loop that is unrolled as a whole: an array
+/// that is indexed otherwise does not stay in registers while it is computed.
 #[inline(always)]
-fn spread<V: pulp::bytemuck::Pod, T: pulp::bytemuck::Pod, const ROWS: usize>(tile: [[V; VECTORS]; ROWS]) -> [[T; MOST_COLUMNS]; ROWS] {
+fn spread<V: pulp::bytemuck::Pod, T: pulp::bytemuck::Pod, const ROWS: usize>(
+    tile: [[V; VECTORS]; ROWS],
+) -> [[T; MOST_COLUMNS]; ROWS] {
     let length = size_of::<V>() / size_of::<T>();
     assert!(VECTORS * length <= MOST_COLUMNS);
     let mut lanes = [[T::zeroed(); MOST_COLUMNS]; ROWS];
     for i in 0..ROWS {
         for v in 0..VECTORS {
-            // SAFETY: so many lanes of this size are a vector, and by the assertion they are inside the row.
-            unsafe { lanes[i].as_mut_ptr().add(v * length).cast::<V>().write_unaligned(tile[i][v]) };
+            // SAFETY: so many lanes of this size are a vector, and by the assertion they are inside
+            // the row.
+            unsafe {
+                lanes[i].as_mut_ptr().add(v * length).cast::<V>().write_unaligned(tile[i][v])
+            };
         }
     }
     lanes
@@ -238,15 +300,32 @@ struct Tile<'a> {
 impl Tile<'_> {
     /// Σ_t x_t ⊗ d_t over some rows, counted from the first of the job.
     #[inline(always)]
-    fn product<S: Simd, const ROWS: usize>(&self, simd: S, from: usize, to: usize) -> [[S::f32s; VECTORS]; ROWS] {
+    fn product<S: Simd, const ROWS: usize>(
+        &self,
+        simd: S,
+        from: usize,
+        to: usize,
+    ) -> [[S::f32s; VECTORS]; ROWS] {
         let width = VECTORS * S::F32_LANES;
-        let (left, right) = (&self.left[from * ROWS..to * ROWS], &self.right[from * width..to * width]);
+        let (left, right) =
+            (&self.left[from * ROWS..to * ROWS], &self.right[from * width..to * width]);
         let at = Strides { row: 1, col: ROWS };
         // SAFETY: both copies have these rows, of `ROWS` and of `width` numbers.
-        unsafe { tile::product::<S, ROWS, VECTORS>(simd, to - from, left.as_ptr(), at, ROWS, right.as_ptr(), width) }
+        unsafe {
+            tile::product::<S, ROWS, VECTORS>(
+                simd,
+                to - from,
+                left.as_ptr(),
+                at,
+                ROWS,
+                right.as_ptr(),
+                width,
+            )
+        }
     }
 
-    /// The weight of a record and its rows, counted from the first of the job; no rows if it does not count.
+    /// The weight of a record and its rows, counted from the first of the job; no rows if it does
+    /// not count.
     #[inline(always)]
     fn record(&self, index: usize) -> (f32, usize, usize) {
         let (weight, offsets) = (self.job.weights[index], self.job.offsets);
@@ -273,7 +352,12 @@ impl Tile<'_> {
 
     /// All records, rounded through 32-bit integers.
     #[inline(always)]
-    fn narrow<S: Simd, const ROWS: usize>(&self, simd: S, scale: f32, to_int: impl Fn(S, S::f32s) -> S::i32s + Copy) {
+    fn narrow<S: Simd, const ROWS: usize>(
+        &self,
+        simd: S,
+        scale: f32,
+        to_int: impl Fn(S, S::f32s) -> S::i32s + Copy,
+    ) {
         let zero = simd.splat_i32s(0);
         let mut steps = [[zero; VECTORS]; ROWS];
         let mut count = 0;
@@ -284,16 +368,22 @@ impl Tile<'_> {
             } else if to > from {
                 let mut terms = self.product::<S, ROWS>(simd, from, to);
                 let factor = simd.splat_f32s(weight * scale);
-                // As integers, the bits of sizes are in their order, and what is not finite is above all else.
+                // As integers, the bits of sizes are in their order, and what is not finite is
+                // above all else.
                 let (size, mut largest) = (simd.splat_u32s(0x7fff_ffff), simd.splat_u32s(0));
                 for i in 0..ROWS {
                     for v in 0..VECTORS {
                         terms[i][v] = simd.mul_f32s(factor, terms[i][v]);
-                        largest = simd.max_u32s(largest, simd.and_u32s(simd.transmute_u32s_f32s(terms[i][v]), size));
+                        largest = simd.max_u32s(
+                            largest,
+                            simd.and_u32s(simd.transmute_u32s_f32s(terms[i][v]), size),
+                        );
                     }
                 }
                 if !all_below(largest, (NARROW as f32).to_bits()) {
-                    // One of several uses of a tensor may be large by itself, and what is not finite adds nothing: both are seen to in f64. It depends on this record alone.
+                    // One of several uses of a tensor may be large by itself, and what is not
+                    // finite adds nothing: both are seen to in f64. It depends on this record
+                    // alone.
                     self.long::<S, ROWS>(simd, weight, from, to);
                     continue;
                 }
@@ -345,7 +435,8 @@ impl Tile<'_> {
         let mut start = from;
         while start < to {
             let end = (start + LONGEST).min(to);
-            let sums: [[f32; MOST_COLUMNS]; ROWS] = spread(self.product::<S, ROWS>(simd, start, end));
+            let sums: [[f32; MOST_COLUMNS]; ROWS] =
+                spread(self.product::<S, ROWS>(simd, start, end));
             for i in 0..ROWS {
                 for j in 0..MOST_COLUMNS {
                     total[i][j] += f64::from(sums[i][j]);
@@ -399,7 +490,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn numbers(n: usize, seed: u32) -> Vec<f32> {
-        let one = |i: u32| ((i.wrapping_mul(2_654_435_761).wrapping_add(seed * 97) >> 8) % 2001) as f32 / 1000.0 - 1.0;
+        let one = |i: u32| {
+            ((i.wrapping_mul(2_654_435_761).wrapping_add(seed * 97) >> 8) % 2001) as f32 / 1000.0
+                - 1.0
+        };
         (0..n as u32).map(|i| one(i) * 10f32.powi((i * 7919 % 7) as i32 - 5)).collect()
     }
 
@@ -413,7 +507,14 @@ mod tests {
     }
 
     /// Some records' steps.
-    fn steps(instructions: Instructions, x: View<'_>, d: View<'_>, offsets: &[usize], weights: &[f32], scale: Scale<'_>) -> Vec<i64> {
+    fn steps(
+        instructions: Instructions,
+        x: View<'_>,
+        d: View<'_>,
+        offsets: &[usize],
+        weights: &[f32],
+        scale: Scale<'_>,
+    ) -> Vec<i64> {
         let mut totals = vec![0; x.cols() * d.cols()];
         add_outer_with(instructions, Totals::Steps(&mut totals, scale), x, d, offsets, weights);
         totals
@@ -421,7 +522,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(40))]
-        /// What one record adds is the same integers alone and among others, and one of weight 0 is not read.
+        /// What one record adds is the same integers alone and among others, and one of weight 0 is
+        /// not read.
         #[test]
         fn records_do_not_reach_each_other(a in 1usize..70, b in 1usize..150, lengths in prop::collection::vec(0usize..40, 1..50), long in 500usize..1100, seed in 0u32..99) {
             let mut lengths = lengths;
@@ -481,16 +583,34 @@ mod tests {
         let (x, d) = (numbers(rows * a, 1), numbers(rows * b, 2));
         let each: Vec<f32> = (0..a * b).map(|i| 1000.0 + i as f32).collect();
         for scale in [Scale::Narrow(65536.0), Scale::Wide(1e8), Scale::Each(&each)] {
-            let all = [Instructions::Avx512, Instructions::Avx2, Instructions::Neon, Instructions::Portable]
-                .into_iter()
-                .filter(|instructions| instructions.available())
-                .map(|instructions| steps(instructions, View::new(&x, rows, a), View::new(&d, rows, b), &offsets, &[0.7; 8], scale))
-                .collect::<Vec<_>>();
-            assert!(all.windows(2).all(|pair| pair[0] == pair[1]) && all[0].iter().any(|&steps| steps != 0));
+            let all = [
+                Instructions::Avx512,
+                Instructions::Avx2,
+                Instructions::Neon,
+                Instructions::Portable,
+            ]
+            .into_iter()
+            .filter(|instructions| instructions.available())
+            .map(|instructions| {
+                steps(
+                    instructions,
+                    View::new(&x, rows, a),
+                    View::new(&d, rows, b),
+                    &offsets,
+                    &[0.7; 8],
+                    scale,
+                )
+            })
+            .collect::<Vec<_>>();
+            assert!(
+                all.windows(2).all(|pair| pair[0] == pair[1])
+                    && all[0].iter().any(|&steps| steps != 0)
+            );
         }
     }
 
-    /// As many large terms as there may be, of one sign: 32 bits hold what is added up in them. Larger ones go another way.
+    /// As many large terms as there may be, of one sign: 32 bits hold what is added up in them.
+    /// Larger ones go another way.
     #[test]
     fn sums_stay_within_their_integers() {
         for (x, records) in [(8191.0f32, 100), (8192.0, 100), (1e6, 70), (-8191.0, 200)] {
@@ -507,7 +627,14 @@ mod tests {
             assert_eq!(totals, [records as i64 * (f64::from(x) * 8192.0) as i64], "{x}");
         }
         // What is not finite adds nothing.
-        let totals = steps(Instructions::best(), View::new(&[1e30], 1, 1), View::new(&[1e30], 1, 1), &[0, 1], &[1.0], Scale::Narrow(1.0));
+        let totals = steps(
+            Instructions::best(),
+            View::new(&[1e30], 1, 1),
+            View::new(&[1e30], 1, 1),
+            &[0, 1],
+            &[1.0],
+            Scale::Narrow(1.0),
+        );
         assert_eq!(totals, [0]);
     }
 
@@ -523,14 +650,25 @@ mod tests {
             let weights = if before > 0 { vec![0.0, 1.0] } else { vec![1.0] };
             let (xv, dv) = (View::new(&x, before + rows, 1), View::new(&d, before + rows, 1));
             for scale in [Scale::Narrow(1.0), Scale::Wide(1.0)] {
-                assert_eq!(steps(Instructions::best(), xv, dv, &offsets, &weights, scale), [(16_777_216 + rows - LONGEST) as i64]);
+                assert_eq!(
+                    steps(Instructions::best(), xv, dv, &offsets, &weights, scale),
+                    [(16_777_216 + rows - LONGEST) as i64]
+                );
             }
         }
     }
 
     #[test]
     fn integers_are_the_nearest() {
-        for (x, expected) in [(0.4, 0), (0.5, 0), (1.5, 2), (-2.5, -2), (-7.6, -8), (1e9 + 0.7, 1_000_000_001), (f64::NAN, 0)] {
+        for (x, expected) in [
+            (0.4, 0),
+            (0.5, 0),
+            (1.5, 2),
+            (-2.5, -2),
+            (-7.6, -8),
+            (1e9 + 0.7, 1_000_000_001),
+            (f64::NAN, 0),
+        ] {
             assert_eq!(to_steps(x), expected, "{x}");
         }
         assert_eq!((to_steps(1e300), to_steps(-1e300)), (1 << 50, -(1 << 50)));

@@ -1,7 +1,9 @@
 //! Convolution as a matrix product: every place a kernel stands on becomes a row of its own.
 //!
-//! Images are channels-last: `n` of them are `n·height·width` rows of `channels` numbers. [`gather`] copies each patch into a row whose inner order is
-//! (channel, y, x), the order of a kernel `[out, in, height, width]`. A convolution is then `patches · kernelᵀ`. [`scatter`] is the adjoint of `gather`.
+//! Images are channels-last: `n` of them are `n·height·width` rows of `channels` numbers.
+//! [`gather`] copies each patch into a row whose inner order is (channel, y, x), the order of a
+//! kernel `[out, in, height, width]`. A convolution is then `patches · kernelᵀ`. [`scatter`] is the
+//! adjoint of `gather`.
 
 use std::ops::Range;
 
@@ -49,7 +51,8 @@ pub struct Window {
 }
 
 impl Window {
-    /// Height and width of the places it can stand on. None if a side or a step is zero, or the padded image is smaller than the kernel.
+    /// Height and width of the places it can stand on. None if a side or a step is zero, or the
+    /// padded image is smaller than the kernel.
     pub fn output(&self, grid: &Grid) -> Option<(usize, usize)> {
         let along = |axis: usize, len: usize| {
             let padded = self.padding[axis].checked_mul(2)?.checked_add(len)?;
@@ -72,16 +75,19 @@ impl Window {
         }
     }
 
-    /// Which pixels of the kernel at `place` lie inside an image of this length, and where the first of them lands.
+    /// Which pixels of the kernel at `place` lie inside an image of this length, and where the
+    /// first of them lands.
     fn inside(&self, axis: usize, place: usize, len: usize) -> (Range<usize>, usize) {
-        let (start, kernel, padding) = (place * self.stride[axis], self.kernel[axis], self.padding[axis]);
+        let (start, kernel, padding) =
+            (place * self.stride[axis], self.kernel[axis], self.padding[axis]);
         let first = padding.saturating_sub(start).min(kernel);
         let end = (len + padding).saturating_sub(start).clamp(first, kernel);
         (first..end, (start + first).saturating_sub(padding).min(len))
     }
 }
 
-/// Patches of `n` images: `[n·h'·w', channels·area]` from `x` `[n·h·w, channels]`. Padding reads as 0.
+/// Patches of `n` images: `[n·h'·w', channels·area]` from `x` `[n·h·w, channels]`. Padding reads as
+/// 0.
 pub fn gather(window: &Window, grid: &Grid, n: usize, x: &[f32], out: &mut [f32]) {
     let (height, width) = window.places(grid);
     let (c, area) = (grid.channels, window.area());
@@ -103,14 +109,21 @@ pub fn gather(window: &Window, grid: &Grid, n: usize, x: &[f32], out: &mut [f32]
                 }
                 for (ky, y) in kys.clone().zip(y..) {
                     let from = ((example * grid.height + y) * grid.width + x0) * c;
-                    copy_in(patch, &x[from..from + kxs.len() * c], c, area, ky * window.kernel[1] + kxs.start);
+                    copy_in(
+                        patch,
+                        &x[from..from + kxs.len() * c],
+                        c,
+                        area,
+                        ky * window.kernel[1] + kxs.start,
+                    );
                 }
             }
         }
     });
 }
 
-/// Adds every number of the patches to the pixel it came from: `dx` `[n·h·w, channels]`, overwritten, from `dpatches` `[n·h'·w', channels·area]`.
+/// Adds every number of the patches to the pixel it came from: `dx` `[n·h·w, channels]`,
+/// overwritten, from `dpatches` `[n·h'·w', channels·area]`.
 pub fn scatter(window: &Window, grid: &Grid, n: usize, dpatches: &[f32], dx: &mut [f32]) {
     let (height, width) = window.places(grid);
     let (c, area) = (grid.channels, window.area());
@@ -121,20 +134,29 @@ pub fn scatter(window: &Window, grid: &Grid, n: usize, dpatches: &[f32], dx: &mu
     }
     let line = grid.width * c;
     let lines = rows_per_piece(n * grid.height, line * area);
-    // A task owns whole lines of the images and fetches what belongs there, so the order of every sum is fixed.
+    // A task owns whole lines of the images and fetches what belongs there, so the order of every
+    // sum is fixed.
     dx.par_chunks_mut(lines * line).enumerate().for_each(|(piece, dx)| {
         for (i, dx) in dx.chunks_exact_mut(line).enumerate() {
-            let (example, y) = ((piece * lines + i) / grid.height, (piece * lines + i) % grid.height);
+            let (example, y) =
+                ((piece * lines + i) / grid.height, (piece * lines + i) % grid.height);
             dx.fill(0.0);
             for ky in 0..window.kernel[0] {
                 // The places whose line `ky` lies on line y.
-                let Some(start) = (y + window.padding[0]).checked_sub(ky).filter(|start| start % window.stride[0] == 0) else { continue };
+                let Some(start) = (y + window.padding[0])
+                    .checked_sub(ky)
+                    .filter(|start| start % window.stride[0] == 0)
+                else {
+                    continue;
+                };
                 let at_y = start / window.stride[0];
                 if at_y >= height {
                     continue;
                 }
                 let from = (example * height + at_y) * width * c * area;
-                for (at_x, patch) in dpatches[from..from + width * c * area].chunks_exact(c * area).enumerate() {
+                for (at_x, patch) in
+                    dpatches[from..from + width * c * area].chunks_exact(c * area).enumerate()
+                {
                     let (kxs, x0) = window.inside(1, at_x, grid.width);
                     let pixels = &mut dx[x0 * c..(x0 + kxs.len()) * c];
                     add_out(patch, pixels, c, area, ky * window.kernel[1] + kxs.start);
@@ -181,7 +203,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn numbers(n: usize, seed: u32) -> Vec<f32> {
-        (0..n as u32).map(|i| ((i.wrapping_mul(2_654_435_761).wrapping_add(seed * 97) >> 8) % 2001) as f32 / 1000.0 - 1.0).collect()
+        (0..n as u32)
+            .map(|i| {
+                ((i.wrapping_mul(2_654_435_761).wrapping_add(seed * 97) >> 8) % 2001) as f32
+                    / 1000.0
+                    - 1.0
+            })
+            .collect()
     }
 
     fn bits(numbers: &[f32]) -> Vec<u32> {
@@ -201,8 +229,16 @@ mod tests {
         }
     }
 
-    /// The definition: out[b, y, x, o] = Σ kernel[o, c, ky, kx] · x[b, y·s + ky − p, x·s + kx − p, c].
-    fn convolution(window: &Window, grid: &Grid, n: usize, x: &[f32], kernel: &[f32], outputs: usize) -> Vec<f64> {
+    /// The definition: out[b, y, x, o] = Σ kernel[o, c, ky, kx] · x[b, y·s + ky − p, x·s + kx − p,
+    /// c].
+    fn convolution(
+        window: &Window,
+        grid: &Grid,
+        n: usize,
+        x: &[f32],
+        kernel: &[f32],
+        outputs: usize,
+    ) -> Vec<f64> {
         let (height, width) = window.places(grid);
         let ([kh, kw], c) = (window.kernel, grid.channels);
         let mut out = Vec::new();
@@ -214,12 +250,19 @@ mod tests {
                         for channel in 0..c {
                             for ky in 0..kh {
                                 for kx in 0..kw {
-                                    let y = (at_y * window.stride[0] + ky) as isize - window.padding[0] as isize;
-                                    let col = (at_x * window.stride[1] + kx) as isize - window.padding[1] as isize;
-                                    if (0..grid.height as isize).contains(&y) && (0..grid.width as isize).contains(&col) {
-                                        let pixel = (b * grid.height + y as usize) * grid.width + col as usize;
-                                        let weight = kernel[((o * c + channel) * kh + ky) * kw + kx];
-                                        sum += f64::from(weight) * f64::from(x[pixel * c + channel]);
+                                    let y = (at_y * window.stride[0] + ky) as isize
+                                        - window.padding[0] as isize;
+                                    let col = (at_x * window.stride[1] + kx) as isize
+                                        - window.padding[1] as isize;
+                                    if (0..grid.height as isize).contains(&y)
+                                        && (0..grid.width as isize).contains(&col)
+                                    {
+                                        let pixel = (b * grid.height + y as usize) * grid.width
+                                            + col as usize;
+                                        let weight =
+                                            kernel[((o * c + channel) * kh + ky) * kw + kx];
+                                        sum +=
+                                            f64::from(weight) * f64::from(x[pixel * c + channel]);
                                     }
                                 }
                             }
@@ -294,8 +337,14 @@ mod tests {
         dpatches[patch..2 * patch].fill(f32::NAN);
         let (poisoned_patches, poisoned_dx) = run(&x, &dpatches, 3);
         for i in (0..n).filter(|&i| i != 1) {
-            assert_eq!(bits(&patches[i * patch..][..patch]), bits(&poisoned_patches[i * patch..][..patch]));
-            assert_eq!(bits(&dx[i * grid.len()..][..grid.len()]), bits(&poisoned_dx[i * grid.len()..][..grid.len()]));
+            assert_eq!(
+                bits(&patches[i * patch..][..patch]),
+                bits(&poisoned_patches[i * patch..][..patch])
+            );
+            assert_eq!(
+                bits(&dx[i * grid.len()..][..grid.len()]),
+                bits(&poisoned_dx[i * grid.len()..][..grid.len()])
+            );
         }
         assert!(poisoned_dx[grid.len()..2 * grid.len()].iter().all(|x| x.is_nan()));
         // All but the padding.

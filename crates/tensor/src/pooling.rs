@@ -1,6 +1,8 @@
-//! Pooling: the maximum or the mean of each channel, under a window that slides over an image or over all rows of an example.
+//! Pooling: the maximum or the mean of each channel, under a window that slides over an image or
+//! over all rows of an example.
 //!
-//! Images lie as in [`crate::patches`]. Windows are not padded, and what is left over at the far edges is not read.
+//! Images lie as in [`crate::patches`]. Windows are not padded, and what is left over at the far
+//! edges is not read.
 
 use rayon::prelude::*;
 
@@ -31,11 +33,13 @@ pub fn pool(pool: Pool, window: &Window, grid: &Grid, n: usize, x: &[f32], out: 
             #[inline(always)]
             || {
                 for (i, out) in out.chunks_exact_mut(line).enumerate() {
-                    let (example, at_y) = ((piece * lines + i) / height, (piece * lines + i) % height);
+                    let (example, at_y) =
+                        ((piece * lines + i) / height, (piece * lines + i) % height);
                     let image = &x[example * grid.len()..][..grid.len()];
                     for (at_x, pixel) in out.chunks_exact_mut(grid.channels).enumerate() {
                         let first = corner(window, grid, at_y, at_x);
-                        for (first, block) in (first..).step_by(LANES).zip(pixel.chunks_mut(LANES)) {
+                        for (first, block) in (first..).step_by(LANES).zip(pixel.chunks_mut(LANES))
+                        {
                             let pooled = match pool {
                                 Pool::Max => maxima(window, grid, image, first).0,
                                 Pool::Mean => means(window, grid, image, first),
@@ -49,9 +53,18 @@ pub fn pool(pool: Pool, window: &Window, grid: &Grid, n: usize, x: &[f32], out: 
     });
 }
 
-/// `dx`, overwritten, from `dout`. A maximum passes its gradient to the pixel it came from, the first one if several are as large; a mean passes equal
-/// parts to all. Only the maximum reads `x`; the mean may be given an empty one.
-pub fn pool_backward(pool: Pool, window: &Window, grid: &Grid, n: usize, x: &[f32], dout: &[f32], dx: &mut [f32]) {
+/// `dx`, overwritten, from `dout`. A maximum passes its gradient to the pixel it came from, the
+/// first one if several are as large; a mean passes equal parts to all. Only the maximum reads `x`;
+/// the mean may be given an empty one.
+pub fn pool_backward(
+    pool: Pool,
+    window: &Window,
+    grid: &Grid,
+    n: usize,
+    x: &[f32],
+    dout: &[f32],
+    dx: &mut [f32],
+) {
     let (height, width) = places(window, grid, n, dout);
     assert_eq!(dx.len(), n * grid.len(), "pixels of {n} images");
     assert!(pool == Pool::Mean || x.len() == dx.len(), "pixels of {n} images");
@@ -67,11 +80,22 @@ pub fn pool_backward(pool: Pool, window: &Window, grid: &Grid, n: usize, x: &[f3
             || {
                 for (example, dx) in (piece * examples..).zip(dx.chunks_exact_mut(grid.len())) {
                     dx.fill(0.0);
-                    for (place, gradient) in dout[example * pooled..][..pooled].chunks_exact(grid.channels).enumerate() {
+                    for (place, gradient) in
+                        dout[example * pooled..][..pooled].chunks_exact(grid.channels).enumerate()
+                    {
                         let first = corner(window, grid, place / width, place % width);
-                        for (first, gradient) in (first..).step_by(LANES).zip(gradient.chunks(LANES)) {
+                        for (first, gradient) in
+                            (first..).step_by(LANES).zip(gradient.chunks(LANES))
+                        {
                             match pool {
-                                Pool::Max => spread_max(window, grid, &x[example * grid.len()..][..grid.len()], first, gradient, dx),
+                                Pool::Max => spread_max(
+                                    window,
+                                    grid,
+                                    &x[example * grid.len()..][..grid.len()],
+                                    first,
+                                    gradient,
+                                    dx,
+                                ),
                                 Pool::Mean => spread_mean(window, grid, first, gradient, dx),
                             }
                         }
@@ -82,8 +106,8 @@ pub fn pool_backward(pool: Pool, window: &Window, grid: &Grid, n: usize, x: &[f3
     });
 }
 
-/// The mean of each example's rows: `out` `[n, channels]` from `x` `[rows, channels]`. Example i has the rows `offsets[i]..offsets[i + 1]`; the mean of
-/// no rows is 0.
+/// The mean of each example's rows: `out` `[n, channels]` from `x` `[rows, channels]`. Example i
+/// has the rows `offsets[i]..offsets[i + 1]`; the mean of no rows is 0.
 pub fn mean_rows(offsets: &[usize], channels: usize, x: &[f32], out: &mut [f32]) {
     let (n, rows) = packed(offsets);
     assert_eq!(x.len(), rows * channels, "{rows} rows of {channels}");
@@ -97,7 +121,8 @@ pub fn mean_rows(offsets: &[usize], channels: usize, x: &[f32], out: &mut [f32])
             #[inline(always)]
             || {
                 for (i, mean) in out.chunks_exact_mut(channels).enumerate() {
-                    let (start, end) = (offsets[piece * examples + i], offsets[piece * examples + i + 1]);
+                    let (start, end) =
+                        (offsets[piece * examples + i], offsets[piece * examples + i + 1]);
                     let count = (end - start).max(1) as f64;
                     for from in (0..channels).step_by(LANES) {
                         let mut sums = [0.0f64; LANES];
@@ -107,7 +132,10 @@ pub fn mean_rows(offsets: &[usize], channels: usize, x: &[f32], out: &mut [f32])
                                 sums[l] += f64::from(row[l]);
                             }
                         }
-                        store(sums.map(|sum| (sum / count) as f32), &mut mean[from..channels.min(from + LANES)]);
+                        store(
+                            sums.map(|sum| (sum / count) as f32),
+                            &mut mean[from..channels.min(from + LANES)],
+                        );
                     }
                 }
             },
@@ -158,7 +186,8 @@ fn corner(window: &Window, grid: &Grid, at_y: usize, at_x: usize) -> usize {
     (at_y * window.stride[0] * grid.width + at_x * window.stride[1]) * grid.channels
 }
 
-/// Where the block of channels that begins at `first` in the first pixel under a window begins in another.
+/// Where the block of channels that begins at `first` in the first pixel under a window begins in
+/// another.
 #[inline(always)]
 fn tap(grid: &Grid, first: usize, ky: usize, kx: usize) -> usize {
     first + (ky * grid.width + kx) * grid.channels
@@ -166,13 +195,19 @@ fn tap(grid: &Grid, first: usize, ky: usize, kx: usize) -> usize {
 
 /// The maxima of a block of channels under a window, and which of its pixels they come from.
 #[inline(always)]
-fn maxima(window: &Window, grid: &Grid, image: &[f32], first: usize) -> ([f32; LANES], [u32; LANES]) {
+fn maxima(
+    window: &Window,
+    grid: &Grid,
+    image: &[f32],
+    first: usize,
+) -> ([f32; LANES], [u32; LANES]) {
     let (mut max, mut winner, mut number) = ([f32::NEG_INFINITY; LANES], [0; LANES], 0u32);
     for ky in 0..window.kernel[0] {
         for kx in 0..window.kernel[1] {
             let x = load(&image[tap(grid, first, ky, kx)..]);
             for l in 0..LANES {
-                // NaN beats every number, and nothing beats NaN. Without a branch, so that the lanes can go together.
+                // NaN beats every number, and nothing beats NaN. Without a branch, so that the
+                // lanes can go together.
                 let better = !(x[l] <= max[l]) & !max[l].is_nan();
                 max[l] = if better { x[l] } else { max[l] };
                 winner[l] = if better { number } else { winner[l] };
@@ -199,7 +234,14 @@ fn means(window: &Window, grid: &Grid, image: &[f32], first: usize) -> [f32; LAN
 }
 
 #[inline(always)]
-fn spread_max(window: &Window, grid: &Grid, image: &[f32], first: usize, gradient: &[f32], dx: &mut [f32]) {
+fn spread_max(
+    window: &Window,
+    grid: &Grid,
+    image: &[f32],
+    first: usize,
+    gradient: &[f32],
+    dx: &mut [f32],
+) {
     let (_, winner) = maxima(window, grid, image, first);
     let (width, gradient, mut number) = (gradient.len(), load(gradient), 0);
     for ky in 0..window.kernel[0] {
@@ -252,10 +294,13 @@ mod tests {
         for b in 0..n {
             for (at_y, at_x) in (0..height).flat_map(|y| (0..width).map(move |x| (y, x))) {
                 for c in 0..grid.channels {
-                    let taps = (0..window.kernel[0]).flat_map(|ky| (0..window.kernel[1]).map(move |kx| (ky, kx))).map(|(ky, kx)| {
-                        let (y, col) = (at_y * window.stride[0] + ky, at_x * window.stride[1] + kx);
-                        x[((b * grid.height + y) * grid.width + col) * grid.channels + c]
-                    });
+                    let taps = (0..window.kernel[0])
+                        .flat_map(|ky| (0..window.kernel[1]).map(move |kx| (ky, kx)))
+                        .map(|(ky, kx)| {
+                            let (y, col) =
+                                (at_y * window.stride[0] + ky, at_x * window.stride[1] + kx);
+                            x[((b * grid.height + y) * grid.width + col) * grid.channels + c]
+                        });
                     out.push(match pool {
                         Pool::Max => taps.fold(f64::NEG_INFINITY, f64::max),
                         Pool::Mean => taps.sum::<f64>() / window.area() as f64,
@@ -295,7 +340,8 @@ mod tests {
                     moved[i] += step;
                     naive(pool, &window, &grid, n, &moved).iter().zip(&dout).map(|(y, &d)| y * f64::from(d)).sum()
                 };
-                // Smaller than half the distance of any two numbers, so no other becomes the maximum.
+                // Smaller than half the distance of any two numbers, so no other becomes the
+                // maximum.
                 let slope = (loss(1e-4) - loss(-1e-4)) / 2e-4;
                 prop_assert!((f64::from(dx[i]) - slope).abs() < 1e-5, "{} {}", dx[i], slope);
             }
@@ -326,7 +372,15 @@ mod tests {
         let grid = Grid { height: 2, width: 3, channels: 1 };
         let window = Window { kernel: [2, 2], stride: [1, 1], padding: [0, 0] };
         let mut dx = [9.0; 6];
-        pool_backward(Pool::Max, &window, &grid, 1, &[1.0, 2.0, 2.0, 0.0, 2.0, 2.0], &[3.0, 5.0], &mut dx);
+        pool_backward(
+            Pool::Max,
+            &window,
+            &grid,
+            1,
+            &[1.0, 2.0, 2.0, 0.0, 2.0, 2.0],
+            &[3.0, 5.0],
+            &mut dx,
+        );
         assert_eq!(dx, [0.0, 8.0, 0.0, 0.0, 0.0, 0.0]);
         pool_backward(Pool::Max, &window, &grid, 1, &[f32::NEG_INFINITY; 6], &[3.0, 5.0], &mut dx);
         assert_eq!(dx, [3.0, 5.0, 0.0, 0.0, 0.0, 0.0]);
@@ -390,6 +444,13 @@ mod tests {
     #[should_panic(expected = "pooling does not pad")]
     fn padding_is_refused() {
         let window = Window { kernel: [1, 1], stride: [1, 1], padding: [1, 0] };
-        pool(Pool::Max, &window, &Grid { height: 1, width: 1, channels: 1 }, 1, &[0.0], &mut [0.0; 3]);
+        pool(
+            Pool::Max,
+            &window,
+            &Grid { height: 1, width: 1, channels: 1 },
+            1,
+            &[0.0],
+            &mut [0.0; 3],
+        );
     }
 }

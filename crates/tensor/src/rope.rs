@@ -1,10 +1,12 @@
-//! Rotary positions (Su et al. 2021), in the halves convention of Llama: element `i` turns with element `i + dim/2`.
+//! Rotary positions (Su et al. 2021), in the halves convention of Llama: element `i` turns with
+//! element `i + dim/2`.
 
 use crate::simd::vectorised;
 use rayon::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A frequency (radians a position) for each pair of a vector, and the angles of the positions that have come so far.
+/// A frequency (radians a position) for each pair of a vector, and the angles of the positions that
+/// have come so far.
 pub struct Rope {
     frequencies: Vec<f64>,
     /// A model may take far longer texts than it is given: the table grows with them.
@@ -63,8 +65,11 @@ impl Rope {
         let mut angles = self.angles.lock().unwrap_or_else(PoisonError::into_inner);
         if angles.positions < positions {
             let positions = positions.next_power_of_two();
-            let table =
-                |f: fn(f64) -> f64| (0..positions).flat_map(|p| self.frequencies.iter().map(move |w| f(p as f64 * w) as f32)).collect();
+            let table = |f: fn(f64) -> f64| {
+                (0..positions)
+                    .flat_map(|p| self.frequencies.iter().map(move |w| f(p as f64 * w) as f32))
+                    .collect()
+            };
             *angles = Arc::new(Angles { positions, cos: table(f64::cos), sin: table(f64::sin) });
         }
         Arc::clone(&angles)
@@ -84,11 +89,16 @@ impl Rope {
         data.par_chunks_mut(rows * stride).enumerate().for_each(|(piece, data)| {
             for (i, row) in data.chunks_exact_mut(stride).enumerate() {
                 let position = positions[piece * rows + i] as usize;
-                let (cos, sin) = (&angles.cos[position * half..][..half], &angles.sin[position * half..][..half]);
+                let (cos, sin) = (
+                    &angles.cos[position * half..][..half],
+                    &angles.sin[position * half..][..half],
+                );
                 vectorised(
                     #[inline(always)]
                     || {
-                        for vector in row[first..first + 2 * half * heads].chunks_exact_mut(2 * half) {
+                        for vector in
+                            row[first..first + 2 * half * heads].chunks_exact_mut(2 * half)
+                        {
                             let (a, b) = vector.split_at_mut(half);
                             for i in 0..half {
                                 let s = if turn == Turn::Forward { sin[i] } else { -sin[i] };

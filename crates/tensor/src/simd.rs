@@ -1,15 +1,17 @@
 //! Loops compiled for the processor that runs them, and the elementary functions they are made of.
 //!
-//! `vectorised` compiles its body several times and picks at run time. The bodies are plain loops over lanes that the compiler turns into vector
-//! instructions; sums keep `LANES` partial sums, so their order does not depend on the processor, nor on the number of threads.
+//! `vectorised` compiles its body several times and picks at run time. The bodies are plain loops
+//! over lanes that the compiler turns into vector instructions; sums keep `LANES` partial sums, so
+//! their order does not depend on the processor, nor on the number of threads.
 
 /// Partial sums of a reduction.
 pub(crate) const LANES: usize = 16;
 
 /// Runs `body`, compiled for the best instruction set that is there.
 ///
-/// Write `vectorised(#[inline(always)] || …)`: the body is called from several places, one for each instruction set, and unless it is inlined into all of them
-/// it is compiled once, without vectors, and ten times slower.
+/// Write `vectorised(#[inline(always)] || …)`: the body is called from several places, one for each
+/// instruction set, and unless it is inlined into all of them it is compiled once, without vectors,
+/// and ten times slower.
 #[inline(always)]
 pub(crate) fn vectorised<R>(body: impl FnOnce() -> R) -> R {
     pulp::Arch::new().dispatch(body)
@@ -28,8 +30,8 @@ pub(crate) fn fold(lanes: [f32; LANES]) -> f32 {
     lanes[0]
 }
 
-/// The first `LANES` numbers, or all and zeros. A block of channels may be narrower: the lanes beyond it then hold the next numbers of the same
-/// example, and whoever stores leaves them out.
+/// The first `LANES` numbers, or all and zeros. A block of channels may be narrower: the lanes
+/// beyond it then hold the next numbers of the same example, and whoever stores leaves them out.
 #[inline(always)]
 pub(crate) fn load(numbers: &[f32]) -> [f32; LANES] {
     if let Some(all) = numbers.first_chunk() {
@@ -70,7 +72,8 @@ pub(crate) fn sum2(a: &[f32], b: &[f32], f: impl Fn(f32, f32, f32) -> f32) -> f3
     fold(lanes)
 }
 
-/// `y ← f(y, x)`, number by number. Loops are spelled out: an adaptor such as `for_each` may be compiled apart, without vectors.
+/// `y ← f(y, x)`, number by number. Loops are spelled out: an adaptor such as `for_each` may be
+/// compiled apart, without vectors.
 #[inline(always)]
 pub(crate) fn update(y: &mut [f32], x: &[f32], f: impl Fn(f32, f32) -> f32) {
     let n = y.len().min(x.len());

@@ -2,20 +2,35 @@
 
 use crate::matmul::{Onto, Threads, View, ViewMut, matmul};
 
-/// Rows that are computed at a time. Fewer waste less beyond the diagonal, more let the product run at full speed.
+/// Rows that are computed at a time. Fewer waste less beyond the diagonal, more let the product run
+/// at full speed.
 const ROWS: usize = 128;
 
-/// `dst = alpha · lhs · rhs`, where the caller knows the result to be symmetric. With many rows it takes little more than half of the operations.
+/// `dst = alpha · lhs · rhs`, where the caller knows the result to be symmetric. With many rows it
+/// takes little more than half of the operations.
 ///
 /// # Panics
 /// If the sides do not fit.
-pub fn symmetric_product(dst: &mut [f32], alpha: f32, lhs: View<'_>, rhs: View<'_>, threads: Threads) {
+pub fn symmetric_product(
+    dst: &mut [f32],
+    alpha: f32,
+    lhs: View<'_>,
+    rhs: View<'_>,
+    threads: Threads,
+) {
     let n = lhs.rows();
     assert_eq!((rhs.cols(), dst.len()), (n, n * n), "the sides of a symmetric product");
     for start in (0..n).step_by(ROWS) {
         let end = (start + ROWS).min(n);
         let stripe = ViewMut::columns(&mut dst[start * n..end * n], end - start, n, 0, end);
-        matmul(stripe, Onto::Fresh, alpha, lhs.some_rows(start, end), rhs.some_cols(0, end), threads);
+        matmul(
+            stripe,
+            Onto::Fresh,
+            alpha,
+            lhs.some_rows(start, end),
+            rhs.some_cols(0, end),
+            threads,
+        );
     }
     mirror(dst, n);
 }

@@ -1,13 +1,17 @@
-//! The inner loop of every matrix product: a tile of the result in registers, for the instruction set at hand.
+//! The inner loop of every matrix product: a tile of the result in registers, for the instruction
+//! set at hand.
 //!
 //! # Claim
-//! Each element of a tile is `fma(a[k-1], b[k-1], … fma(a[0], b[0], 0))`: one chain of fused multiplications and additions in the order of k. It is a function of its
-//! row of A and its column of B alone, and the same bits on every instruction set.
+//! Each element of a tile is `fma(a[k-1], b[k-1], … fma(a[0], b[0], 0))`: one chain of fused
+//! multiplications and additions in the order of k. It is a function of its row of A and its column
+//! of B alone, and the same bits on every instruction set.
 //! # Why
-//! An element has a lane of its own; lanes are never added to each other. What lies beside it in the tile (other rows, other columns, padding) is in other lanes.
-//! A fused multiplication and addition is rounded once, by IEEE 754, wherever it is done.
+//! An element has a lane of its own; lanes are never added to each other. What lies beside it in
+//! the tile (other rows, other columns, padding) is in other lanes. A fused multiplication and
+//! addition is rounded once, by IEEE 754, wherever it is done.
 //! # Checked by
-//! `matmul::tests::an_element_is_a_sum_over_stretches_of_chains`, on every instruction set that the processor has, and `outer::tests::every_instruction_set_gives_the_same_steps`
+//! `matmul::tests::an_element_is_a_sum_over_stretches_of_chains`, on every instruction set that the
+//! processor has, and `outer::tests::every_instruction_set_gives_the_same_steps`
 
 // Loops are spelled out by index: an adaptor of iterators may be compiled apart, without vectors.
 #![allow(clippy::needless_range_loop)]
@@ -22,10 +26,15 @@ pub(crate) const MOST_COLUMNS: usize = 32;
 
 /// What is compiled for each instruction set.
 pub(crate) trait Kernel {
-    /// `ROWS` is the height of a tile that suits the number of registers. `to_int` rounds to the nearest integer, ties to even, numbers of less than 2³¹.
+    /// `ROWS` is the height of a tile that suits the number of registers. `to_int` rounds to the
+    /// nearest integer, ties to even, numbers of less than 2³¹.
     ///
     /// Implementations are `#[inline(always)]`: otherwise they are compiled once, without vectors.
-    fn run<S: Simd, const ROWS: usize>(self, simd: S, to_int: impl Fn(S, S::f32s) -> S::i32s + Copy);
+    fn run<S: Simd, const ROWS: usize>(
+        self,
+        simd: S,
+        to_int: impl Fn(S, S::f32s) -> S::i32s + Copy,
+    );
 }
 
 /// Which instructions are used. Results do not depend on it.
@@ -131,12 +140,15 @@ pub(crate) struct Strides {
     pub(crate) col: usize,
 }
 
-/// `ROWS` × `WIDE` vectors of A·B, summed over `k`: the one place where numbers are multiplied and added.
+/// `ROWS` × `WIDE` vectors of A·B, summed over `k`: the one place where numbers are multiplied and
+/// added.
 ///
-/// Row i of the tile is row min(i, rows − 1) of A: rows beyond are computed twice instead of read from beyond the end.
+/// Row i of the tile is row min(i, rows − 1) of A: rows beyond are computed twice instead of read
+/// from beyond the end.
 ///
 /// # Safety
-/// `a` points to elements (i, p), i < rows, p < k, at these strides; `b` to `k` rows of `WIDE` vectors, `stride` elements apart.
+/// `a` points to elements (i, p), i < rows, p < k, at these strides; `b` to `k` rows of `WIDE`
+/// vectors, `stride` elements apart.
 #[inline(always)]
 pub(crate) unsafe fn product<S: Simd, const ROWS: usize, const WIDE: usize>(
     simd: S,
@@ -156,7 +168,8 @@ pub(crate) unsafe fn product<S: Simd, const ROWS: usize, const WIDE: usize>(
         let mut right = [simd.splat_f32s(0.0); WIDE];
         for (v, right) in right.iter_mut().enumerate() {
             // SAFETY: row p of B, vector v of it: the caller's promise.
-            *right = unsafe { b.add(p * stride + v * S::F32_LANES).cast::<S::f32s>().read_unaligned() };
+            *right =
+                unsafe { b.add(p * stride + v * S::F32_LANES).cast::<S::f32s>().read_unaligned() };
         }
         for i in 0..ROWS {
             // SAFETY: element (min(i, rows − 1), p) of A: the caller's promise.
@@ -169,11 +182,19 @@ pub(crate) unsafe fn product<S: Simd, const ROWS: usize, const WIDE: usize>(
     sums
 }
 
-/// Copies `k` rows and `columns` columns of B, at these strides, to rows of `width` elements; what lies beyond is zero.
+/// Copies `k` rows and `columns` columns of B, at these strides, to rows of `width` elements; what
+/// lies beyond is zero.
 ///
 /// # Safety
 /// `b` points to elements (p, j), p < k, j < columns, at these strides.
-pub(crate) unsafe fn pack(b: *const f32, at: Strides, k: usize, columns: usize, width: usize, to: &mut [f32]) {
+pub(crate) unsafe fn pack(
+    b: *const f32,
+    at: Strides,
+    k: usize,
+    columns: usize,
+    width: usize,
+    to: &mut [f32],
+) {
     let to = &mut to[..k * width];
     if at.col == 1 && columns == width {
         // SAFETY: the caller's promise.
@@ -215,7 +236,8 @@ pub(crate) unsafe fn pack(b: *const f32, at: Strides, k: usize, columns: usize, 
     }
 }
 
-/// Copies whole rows of a length that is known to the compiler: a call for each would take longer than the copy.
+/// Copies whole rows of a length that is known to the compiler: a call for each would take longer
+/// than the copy.
 ///
 /// # Safety
 /// As many rows as `to` has room for can be read, `stride` apart.
@@ -233,7 +255,15 @@ unsafe fn copy_rows<const WIDTH: usize>(b: *const f32, stride: usize, to: &mut [
 /// # Safety
 /// As [`pack`].
 #[cfg(target_arch = "x86_64")]
-unsafe fn pack_transposed(simd: pulp::x86::V3, b: *const f32, stride: usize, k: usize, columns: usize, width: usize, to: &mut [f32]) {
+unsafe fn pack_transposed(
+    simd: pulp::x86::V3,
+    b: *const f32,
+    stride: usize,
+    k: usize,
+    columns: usize,
+    width: usize,
+    to: &mut [f32],
+) {
     let to: &mut [f32] = to;
     simd.vectorize(
         #[inline(always)]
@@ -246,7 +276,8 @@ unsafe fn pack_transposed(simd: pulp::x86::V3, b: *const f32, stride: usize, k: 
                 }
                 let mut to = to[j..].as_mut_ptr();
                 for p in (0..whole.0).step_by(4) {
-                    // SAFETY: four rows of eight columns are inside B and, as width ≥ columns, inside the copy.
+                    // SAFETY: four rows of eight columns are inside B and, as width ≥ columns,
+                    // inside the copy.
                     unsafe { transpose(simd, from, p, to, width) };
                     to = to.wrapping_add(4 * width);
                 }
@@ -255,26 +286,39 @@ unsafe fn pack_transposed(simd: pulp::x86::V3, b: *const f32, stride: usize, k: 
             for p in 0..k {
                 for j in if p < whole.0 { whole.1 } else { 0 }..width {
                     // SAFETY: element (p, j), if there is one.
-                    to[p * width + j] = if j < columns { unsafe { *b.add(j * stride + p) } } else { 0.0 };
+                    to[p * width + j] =
+                        if j < columns { unsafe { *b.add(j * stride + p) } } else { 0.0 };
                 }
             }
         },
     );
 }
 
-/// Writes four numbers, from `p` on, of each of eight columns as four rows of `to`, which are `width` apart.
+/// Writes four numbers, from `p` on, of each of eight columns as four rows of `to`, which are
+/// `width` apart.
 ///
 /// # Safety
 /// They can be read and written there.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-unsafe fn transpose(simd: pulp::x86::V3, from: [*const f32; 8], p: usize, to: *mut f32, width: usize) {
+unsafe fn transpose(
+    simd: pulp::x86::V3,
+    from: [*const f32; 8],
+    p: usize,
+    to: *mut f32,
+    width: usize,
+) {
     let avx = simd.avx;
-    // Four numbers of column i, and beside them four of column i + 4: half of the exchange is done by loading.
+    // Four numbers of column i, and beside them four of column i + 4: half of the exchange is done
+    // by loading.
     let halves = |i: usize| {
         // SAFETY: the caller's promise.
-        let (low, high) =
-            unsafe { (from[i].add(p).cast::<[f32; 4]>().read_unaligned(), from[i + 4].add(p).cast::<[f32; 4]>().read_unaligned()) };
+        let (low, high) = unsafe {
+            (
+                from[i].add(p).cast::<[f32; 4]>().read_unaligned(),
+                from[i + 4].add(p).cast::<[f32; 4]>().read_unaligned(),
+            )
+        };
         avx._mm256_insertf128_ps::<1>(avx._mm256_castps128_ps256(pulp::cast(low)), pulp::cast(high))
     };
     let v = [halves(0), halves(1), halves(2), halves(3)];

@@ -1,4 +1,5 @@
-//! Buffers that are handed out and taken back, so that a training step in its steady state asks the system for no memory.
+//! Buffers that are handed out and taken back, so that a training step in its steady state asks the
+//! system for no memory.
 
 /// A store of buffers.
 #[derive(Default)]
@@ -13,11 +14,15 @@ pub struct Workspace {
 /// Idle buffers hold what their last users left: they do not print.
 impl std::fmt::Debug for Workspace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Workspace").field("idle", &self.idle.len()).field("fresh", &self.fresh).finish()
+        f.debug_struct("Workspace")
+            .field("idle", &self.idle.len())
+            .field("fresh", &self.fresh)
+            .finish()
     }
 }
 
-/// The size a new buffer gets: four sizes an octave, so that batches of slightly different lengths share buffers.
+/// The size a new buffer gets: four sizes an octave, so that batches of slightly different lengths
+/// share buffers.
 fn class(len: usize) -> usize {
     len.next_multiple_of((len.max(64).next_power_of_two() / 8).max(1))
 }
@@ -28,11 +33,16 @@ impl Workspace {
         Self::default()
     }
 
-    /// A buffer of this length. Its contents are whatever an earlier user left there: the caller overwrites all of it.
+    /// A buffer of this length. Its contents are whatever an earlier user left there: the caller
+    /// overwrites all of it.
     pub fn take(&mut self, len: usize) -> Vec<f32> {
         let at = self.idle.partition_point(|buffer| buffer.capacity() < len);
         // A buffer far larger than asked for stays for whoever needs it.
-        if self.idle.get(at).is_some_and(|buffer| buffer.capacity() <= len.saturating_mul(2).max(1024)) {
+        if self
+            .idle
+            .get(at)
+            .is_some_and(|buffer| buffer.capacity() <= len.saturating_mul(2).max(1024))
+        {
             let mut buffer = self.idle.remove(at);
             buffer.resize(len, 0.0);
             if cfg!(debug_assertions) {

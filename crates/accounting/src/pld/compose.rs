@@ -1,24 +1,26 @@
 //! Many releases: the discrete losses convolved by FFT, tilted towards the losses that decide.
 //!
 //! # Tilting
-//! δ(ε) is decided by losses just above ε, which may be far in the tail, where an FFT of the plain law has nothing but rounding error. Multiplying
-//! every release's masses by e^{θl} (and dividing by E e^{θL}) commutes with convolution and moves the bulk of the law there; it is
-//! undone afterwards. So δ has small *relative* error however small it is, and the window needs to hold only a few standard
-//! deviations around ε instead of everything down to 0.
+//! δ(ε) is decided by losses just above ε, which may be far in the tail, where an FFT of the plain
+//! law has nothing but rounding error. Multiplying every release's masses by e^{θl} (and dividing
+//! by E e^{θL}) commutes with convolution and moves the bulk of the law there; it is undone
+//! afterwards. So δ has small *relative* error however small it is, and the window needs to hold
+//! only a few standard deviations around ε instead of everything down to 0.
 //!
 //! # Claim
 //! The figures read off a [`Composed`] are never below those of the composed dominating pairs.
 //!
 //! # Why
-//! The discrete pairs dominate ([`super::discrete`]). The circular convolution adds the masses outside the window to those inside. What comes
-//! from the left only adds; P-mass to the right of the window is bounded by Chernoff's inequality for the very masses that are
-//! convolved, and moved to loss ∞. What the FFT may have rounded off is bounded in the 2-norm and added to δ. Windows and tilts are
-//! chosen by estimates; a bad choice makes the result loose, never low.
+//! The discrete pairs dominate ([`super::discrete`]). The circular convolution adds the masses
+//! outside the window to those inside. What comes from the left only adds; P-mass to the right of
+//! the window is bounded by Chernoff's inequality for the very masses that are convolved, and moved
+//! to loss ∞. What the FFT may have rounded off is bounded in the 2-norm and added to δ. Windows
+//! and tilts are chosen by estimates; a bad choice makes the result loose, never low.
 //!
 //! # Two stages
-//! A fine grid is needed for single releases, a wide window for many; with both at once the FFT is long. So runs are
-//! composed in two stages (Ghazi, Kamath, Kumar, Manurangsi 2022): some of them on the fine grid in a narrow window, then, on
-//! a grid coarser by a whole factor, the rest.
+//! A fine grid is needed for single releases, a wide window for many; with both at once the FFT is
+//! long. So runs are composed in two stages (Ghazi, Kamath, Kumar, Manurangsi 2022): some of them
+//! on the fine grid in a narrow window, then, on a grid coarser by a whole factor, the rest.
 
 use super::convolution::Convolution;
 use super::discrete::{Discrete, Grid, discretise};
@@ -26,7 +28,8 @@ use crate::direction::Direction;
 use crate::pair::{Moments, Pair};
 use crate::rdp;
 
-/// ln of the tilted mass that may come in from the left of the window: far less than the tilted bulk, and it can only add.
+/// ln of the tilted mass that may come in from the left of the window: far less than the tilted
+/// bulk, and it can only add.
 const LN_LEFT: f64 = -24.0;
 
 /// The same to the right, as far as the tilt and not the plain law asks for it.
@@ -35,21 +38,24 @@ const LN_RIGHT: f64 = -18.0;
 /// How far windows look for a better tilt, in units of one over the standard deviation…
 const FURTHEST: f64 = 100.0;
 
-/// …and in units of one over the largest shift: beyond, moments are dear to integrate and show nothing new.
+/// …and in units of one over the largest shift: beyond, moments are dear to integrate and show
+/// nothing new.
 const STEEPEST: f64 = 400.0;
 
-/// No FFT is longer than this; where more would be wanted the grid is coarser and the bound less tight, or there is none.
+/// No FFT is longer than this; where more would be wanted the grid is coarser and the bound less
+/// tight, or there is none.
 const LONGEST: f64 = (1_u64 << 21) as f64;
 
 /// FFTs longer than this are worth a second stage.
 const SHORT: f64 = (1_u64 << 13) as f64;
 
-/// How much coarser the grid may be for single losses that decide alone than for what many releases add up to: their error is not
-/// multiplied by the number of releases.
+/// How much coarser the grid may be for single losses that decide alone than for what many releases
+/// add up to: their error is not multiplied by the number of releases.
 const RARE: f64 = 8.0;
 
-/// Releases in a group of the first stage, in units of the square of the grids' ratio. As many as the square itself would cost as much tightness
-/// as the single releases on the fine grid; larger groups cost that much less.
+/// Releases in a group of the first stage, in units of the square of the grids' ratio. As many as
+/// the square itself would cost as much tightness as the single releases on the fine grid; larger
+/// groups cost that much less.
 const GROUP: f64 = 4.0;
 
 /// How tight the result has to be.
@@ -59,7 +65,8 @@ pub(crate) struct Focus {
     pub(crate) theta: f64,
     /// The tilt at which the figures to be read are decided.
     pub(crate) saddle: f64,
-    /// ln of the P-mass that may be cut off on the right: a small part of the δ around which figures will be read.
+    /// ln of the P-mass that may be cut off on the right: a small part of the δ around which
+    /// figures will be read.
     pub(crate) ln_tail: f64,
     /// The grid's step as wanted.
     pub(crate) step: f64,
@@ -84,13 +91,17 @@ pub(crate) struct Composed {
     pub(crate) rounding: f64,
 }
 
-/// Composes all releases of a truncated direction; `None` if that would take too long an FFT, or did not come out as numbers.
+/// Composes all releases of a truncated direction; `None` if that would take too long an FFT, or
+/// did not come out as numbers.
 pub(crate) fn compose(direction: &Direction, focus: Focus) -> Option<Composed> {
     let Focus { theta, saddle, ln_tail, step: wanted, epsilon, ln_delta } = focus;
     let count = direction.len();
     let total = direction.moments(theta);
-    // Splitting makes ln E e^{tL} larger by up to t(1+t)·step²/8 a law (see `discrete`): `spread` is the sum of step²/8.
-    let window = |spread: f64| Window::of(|t| direction.moments(t), total, spread, theta, direction.steepness(), ln_tail);
+    // Splitting makes ln E e^{tL} larger by up to t(1+t)·step²/8 a law (see `discrete`): `spread`
+    // is the sum of step²/8.
+    let window = |spread: f64| {
+        Window::of(|t| direction.moments(t), total, spread, theta, direction.steepness(), ln_tail)
+    };
     let length = window(count * wanted * wanted / 8.0).length();
     let fine = wanted.max(length / LONGEST);
     let most = direction.pairs().iter().map(|p| p.1).max().unwrap_or(1) as f64;
@@ -98,8 +109,13 @@ pub(crate) fn compose(direction: &Direction, focus: Focus) -> Option<Composed> {
     let step = ratio * fine;
     let window = window(count * (1.0 + 2.0 / GROUP) * fine * fine / 8.0);
     let mut all = Convolution::new(window.size(step)?, step, theta, window.right);
-    let grid =
-        |step: f64, count: u64| Grid { theta, saddle, step, decisive: 0.5 * epsilon, ln_rarity: (count as f64 / RARE).ln() - ln_delta };
+    let grid = |step: f64, count: u64| Grid {
+        theta,
+        saddle,
+        step,
+        decisive: 0.5 * epsilon,
+        ln_rarity: (count as f64 / RARE).ln() - ln_delta,
+    };
     let mut infinite = 0.0;
     for (pair, count) in direction.pairs() {
         let one = discretise(pair, grid(fine, *count));
@@ -107,7 +123,8 @@ pub(crate) fn compose(direction: &Direction, focus: Focus) -> Option<Composed> {
             all.multiply(&one, *count, 0.0);
             continue;
         }
-        // As many equal groups as fit; the few releases that are left over, fewer than there are groups, go on the coarse grid directly.
+        // As many equal groups as fit; the few releases that are left over, fewer than there are
+        // groups, go on the coarse grid directly.
         let times = ((*count as f64 / (GROUP * ratio * ratio)).round() as u64).max(1);
         let ln_tail = ln_tail - (times as f64 * direction.pairs().len() as f64).ln();
         let group = Group { pair, one: &one, size: count / times, ratio: ratio as i64, ln_tail };
@@ -120,10 +137,19 @@ pub(crate) fn compose(direction: &Direction, focus: Focus) -> Option<Composed> {
     }
     let first = window.first(step);
     let (masses, rounding, beyond) = all.finish(first, i64::MAX, total.ln_mgf)?;
-    Some(Composed { step, first, masses, theta, ln_mgf: total.ln_mgf, infinite: infinite + beyond, rounding })
+    Some(Composed {
+        step,
+        first,
+        masses,
+        theta,
+        ln_mgf: total.ln_mgf,
+        infinite: infinite + beyond,
+        rounding,
+    })
 }
 
-/// Equal releases that are composed on the fine grid and then laid on one that is `ratio` times coarser.
+/// Equal releases that are composed on the fine grid and then laid on one that is `ratio` times
+/// coarser.
 struct Group<'a> {
     pair: &'a Pair,
     one: &'a Discrete,
@@ -149,16 +175,18 @@ impl Group<'_> {
 
     fn compose(&self, theta: f64, fine: f64) -> Option<Coarse> {
         let (at, spread) = (self.moments(theta), self.size as f64 * fine * fine / 8.0);
-        let mut window = Window::of(|t| self.moments(t), at, spread, theta, self.pair.steepness(), self.ln_tail);
-        // What comes in from the left appears at the far right, where it would be composed once more for every group: there it is cut off, and
-        // some room is made for it.
+        let mut window =
+            Window::of(|t| self.moments(t), at, spread, theta, self.pair.steepness(), self.ln_tail);
+        // What comes in from the left appears at the far right, where it would be composed once
+        // more for every group: there it is cut off, and some room is made for it.
         let end = (window.plain / fine).ceil() as i64 + 1;
         window.high += at.variance.sqrt();
         let mut group = Convolution::new(window.size(fine)?, fine, theta, window.right);
         group.multiply(self.one, self.size, 0.0);
         let first_fine = window.first(fine);
         let (masses, rounding, infinite) = group.finish(first_fine, end, at.ln_mgf)?;
-        // Each fine knot is split between its coarse neighbours, keeping P- and Q-mass, in tilted terms.
+        // Each fine knot is split between its coarse neighbours, keeping P- and Q-mass, in tilted
+        // terms.
         let ratio = self.ratio;
         let unit = -(-(ratio as f64) * fine).exp_m1();
         let share = |i: i64| {
@@ -181,11 +209,16 @@ impl Group<'_> {
         }
         // A coarse knot gathers the errors of 2·ratio fine ones.
         let growth = (2.0 * ratio as f64).sqrt() * (theta * ratio as f64 * fine).exp();
-        Some(Coarse { law: Discrete { first, masses: coarse }, rounding: rounding * growth, infinite })
+        Some(Coarse {
+            law: Discrete { first, masses: coarse },
+            rounding: rounding * growth,
+            infinite,
+        })
     }
 }
 
-/// The stretch of losses that an FFT covers, and the tilt at which what lies to its right is bounded.
+/// The stretch of losses that an FFT covers, and the tilt at which what lies to its right is
+/// bounded.
 struct Window {
     low: f64,
     high: f64,
@@ -196,7 +229,14 @@ struct Window {
 
 impl Window {
     /// From where the tilted law begins to where the plain law's tail has about mass e^`ln_tail`.
-    fn of(moments: impl Fn(f64) -> Moments, at: Moments, spread: f64, theta: f64, steepness: f64, ln_tail: f64) -> Self {
+    fn of(
+        moments: impl Fn(f64) -> Moments,
+        at: Moments,
+        spread: f64,
+        theta: f64,
+        steepness: f64,
+        ln_tail: f64,
+    ) -> Self {
         let away = 1.0 / at.variance.sqrt();
         let most = (FURTHEST * away).min(STEEPEST / steepness);
         let plain = |t: f64| {
@@ -212,7 +252,8 @@ impl Window {
             let m = moments(theta - d);
             Moments { ln_mgf: m.ln_mgf - at.ln_mgf, mean: -m.mean, variance: m.variance }
         };
-        // And to the right of it: what is left out there comes in at the left, which is harmless for the plain law but not if it is much.
+        // And to the right of it: what is left out there comes in at the left, which is harmless
+        // for the plain law but not if it is much.
         let right = |d: f64| {
             let m = moments(theta + d);
             Moments { ln_mgf: m.ln_mgf - at.ln_mgf, ..m }
@@ -231,7 +272,8 @@ impl Window {
         (self.low / step).floor() as i64
     }
 
-    /// The number of knots, rounded up to a length that the FFT likes; `None` if there are too many.
+    /// The number of knots, rounded up to a length that the FFT likes; `None` if there are too
+    /// many.
     fn size(&self, step: f64) -> Option<usize> {
         let knots = (self.length() / step).ceil() + 3.0;
         // Written for the good case: NaN is no number of knots.
@@ -240,6 +282,8 @@ impl Window {
         }
         let least = (knots as usize).max(32);
         let power = least.next_power_of_two();
-        Some([power / 8 * 5, power / 4 * 3].into_iter().find(|size| *size >= least).unwrap_or(power))
+        Some(
+            [power / 8 * 5, power / 4 * 3].into_iter().find(|size| *size >= least).unwrap_or(power),
+        )
     }
 }

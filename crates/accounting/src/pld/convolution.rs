@@ -1,4 +1,5 @@
-//! Powers of discrete laws, multiplied as spectra, with everything that is needed to bound what was lost.
+//! Powers of discrete laws, multiplied as spectra, with everything that is needed to bound what was
+//! lost.
 
 use super::discrete::Discrete;
 use realfft::num_complex::Complex;
@@ -6,7 +7,8 @@ use realfft::{RealFftPlanner, RealToComplex};
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// The FFT's error in units of the machine's precision, per doubling of its length (Higham 2002, Thm. 24.2 has about 3.5).
+/// The FFT's error in units of the machine's precision, per doubling of its length (Higham 2002,
+/// Thm. 24.2 has about 3.5).
 const FFT_ERROR: f64 = 4.0;
 
 /// A circular convolution in the making.
@@ -17,10 +19,12 @@ pub(crate) struct Convolution {
     spectrum: Vec<Complex<f64>>,
     step: f64,
     theta: f64,
-    /// The tilt at which the P-mass to the right is bounded, and ln of the product's moment there, relative to the moment at `theta`.
+    /// The tilt at which the P-mass to the right is bounded, and ln of the product's moment there,
+    /// relative to the moment at `theta`.
     right: f64,
     ln_right: f64,
-    /// Releases in powers of 64 and more; in smaller powers, times the 2-norm of their law; errors that came along; total mass.
+    /// Releases in powers of 64 and more; in smaller powers, times the 2-norm of their law; errors
+    /// that came along; total mass.
     long: f64,
     short: f64,
     inherited: f64,
@@ -33,7 +37,8 @@ thread_local! {
 }
 
 impl Convolution {
-    /// An empty product of laws on `size` knots, `step` apart, tilted by θ; `right` is the tilt at which the tail will be bounded.
+    /// An empty product of laws on `size` knots, `step` apart, tilted by θ; `right` is the tilt at
+    /// which the tail will be bounded.
     pub(crate) fn new(size: usize, step: f64, theta: f64, right: f64) -> Self {
         let forward = PLANNER.with(|planner| planner.borrow_mut().plan_fft_forward(size));
         let scratch = forward.make_scratch_vec();
@@ -80,11 +85,18 @@ impl Convolution {
         }
     }
 
-    /// The masses from knot `first` up to and without knot `end`; a bound on the 2-norm of their rounding error; and a bound on the P-mass to
-    /// their right, where `ln_mgf` is ln of the plain law's moment at θ. `None` if anything is not a number.
-    pub(crate) fn finish(mut self, first: i64, end: i64, ln_mgf: f64) -> Option<(Vec<f64>, f64, f64)> {
+    /// The masses from knot `first` up to and without knot `end`; a bound on the 2-norm of their
+    /// rounding error; and a bound on the P-mass to their right, where `ln_mgf` is ln of the plain
+    /// law's moment at θ. `None` if anything is not a number.
+    pub(crate) fn finish(
+        mut self,
+        first: i64,
+        end: i64,
+        ln_mgf: f64,
+    ) -> Option<(Vec<f64>, f64, f64)> {
         let size = self.line.len();
-        // Back by the same transform: Hartley's, Re − Im of Fourier's, is its own inverse, and half of all tables need not be made.
+        // Back by the same transform: Hartley's, Re − Im of Fourier's, is its own inverse, and half
+        // of all tables need not be made.
         hartley(&self.spectrum, &mut self.line);
         transform(&*self.forward, &mut self.line, &mut self.spectrum, &mut self.scratch);
         hartley(&self.spectrum, &mut self.line);
@@ -94,16 +106,21 @@ impl Convolution {
         masses.iter_mut().for_each(|m| *m *= scale);
         let total = sum(masses.iter().copied());
         masses.iter_mut().for_each(|m| *m = m.max(0.0));
-        // Each term of a transform passes through log₂ n roundings, so an entry of the spectrum F of masses that add up to 1 is off by at most
-        // `unit`, and all of them by `unit` times the masses' 2-norm (both after scaling). F^n is then off by n·F^{n−1}·ΔF. For n ≥ 64, F^{n−1} is
-        // at most 2F^n (or, where |F| < ½, nothing), so that the 2-norm of the result serves instead of that of the factor.
+        // Each term of a transform passes through log₂ n roundings, so an entry of the spectrum F
+        // of masses that add up to 1 is off by at most `unit`, and all of them by `unit` times the
+        // masses' 2-norm (both after scaling). F^n is then off by n·F^{n−1}·ΔF. For n ≥ 64, F^{n−1}
+        // is at most 2F^n (or, where |F| < ½, nothing), so that the 2-norm of the result serves
+        // instead of that of the factor.
         let unit = FFT_ERROR * f64::EPSILON * (size as f64).log2();
-        let rounding = (unit * (self.long * (2.0 * norm(&masses) + 1e-15) + self.short) + self.inherited) * self.growth;
+        let rounding = (unit * (self.long * (2.0 * norm(&masses) + 1e-15) + self.short)
+            + self.inherited)
+            * self.growth;
         // Chernoff: P(L ≥ l) ≤ E e^{tL}·e^{−tl}.
         masses.truncate(end.saturating_sub(first).clamp(0, size as i64) as usize);
         let edge = self.step * (first + masses.len() as i64) as f64;
         let beyond = (ln_mgf + self.ln_right - self.right * edge).exp();
-        (total.is_finite() && rounding.is_finite() && beyond.is_finite()).then_some((masses, rounding, beyond))
+        (total.is_finite() && rounding.is_finite() && beyond.is_finite())
+            .then_some((masses, rounding, beyond))
     }
 }
 
@@ -121,8 +138,14 @@ impl Discrete {
     }
 }
 
-fn transform(plan: &dyn RealToComplex<f64>, line: &mut [f64], output: &mut [Complex<f64>], scratch: &mut [Complex<f64>]) {
-    // It reports wrong buffer lengths, and ours come from its own length; should it ever do so, nothing of the result is used.
+fn transform(
+    plan: &dyn RealToComplex<f64>,
+    line: &mut [f64],
+    output: &mut [Complex<f64>],
+    scratch: &mut [Complex<f64>],
+) {
+    // It reports wrong buffer lengths, and ours come from its own length; should it ever do so,
+    // nothing of the result is used.
     if plan.process_with_scratch(line, output, scratch).is_err() {
         output.fill(Complex::new(f64::NAN, f64::NAN));
     }

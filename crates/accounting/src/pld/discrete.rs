@@ -1,17 +1,20 @@
-//! One release's privacy loss on a grid, never below the truth: "connect the dots" (Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022).
+//! One release's privacy loss on a grid, never below the truth: "connect the dots" (Doroshenko,
+//! Ghazi, Kamath, Kumar, Manurangsi 2022).
 //!
 //! # Claim
 //! The discrete pair dominates the continuous one.
 //!
 //! # Why
-//! A loss l between the knots a < b is split between them so that P- and Q-mass are both kept: the share of b is
-//! w = (1 − e^{−(l−a)})/(1 − e^{−(b−a)}). That is a mean-preserving spread of the likelihood ratio under Q, and H_α is an
-//! expectation of a convex function of it. Mass
-//! below the first knot is moved up to it. (Mass above the last has been moved to loss ∞, see [`Pair::truncated`].)
+//! A loss l between the knots a < b is split between them so that P- and Q-mass are both kept: the
+//! share of b is w = (1 − e^{−(l−a)})/(1 − e^{−(b−a)}). That is a mean-preserving spread of the
+//! likelihood ratio under Q, and H_α is an expectation of a convex function of it. Mass below the
+//! first knot is moved up to it. (Mass above the last has been moved to loss ∞, see
+//! [`Pair::truncated`].)
 //!
 //! # What it costs
-//! Splitting multiplies E e^{θL} by at most exp(θ(1+θ)(b−a)²/8): for the two-point law X on {a, b}, g(θ) = ln E e^{θX} − θl has zeros at
-//! 0 and −1 and g″ ≤ (b−a)²/4, so g(θ) − θ(θ+1)(b−a)²/8 is concave with the same zeros, hence ≤ 0 for θ ≥ 0. On average it is a twelfth.
+//! Splitting multiplies E e^{θL} by at most exp(θ(1+θ)(b−a)²/8): for the two-point law X on {a, b},
+//! g(θ) = ln E e^{θX} − θl has zeros at 0 and −1 and g″ ≤ (b−a)²/4, so g(θ) − θ(θ+1)(b−a)²/8 is
+//! concave with the same zeros, hence ≤ 0 for θ ≥ 0. On average it is a twelfth.
 //!
 //! # Checked by
 //! `splitting_keeps_both_masses`, `tests/golden.rs`.
@@ -25,7 +28,8 @@ const SLACK: f64 = 1e-12;
 /// Where the left tail is cut: its mass, Φ(−9) ≈ 1e-19, moves up to the first knot.
 const LEFT: f64 = -9.0;
 
-/// Masses at the knots k·step, tilted by e^{θl} and divided by E e^{θL}, so that they add up to 1 and a little.
+/// Masses at the knots k·step, tilted by e^{θl} and divided by E e^{θL}, so that they add up to 1
+/// and a little.
 #[derive(Debug, Clone)]
 pub(crate) struct Discrete {
     /// The index of the first knot.
@@ -56,8 +60,10 @@ pub(crate) fn discretise(pair: &Pair, grid: Grid) -> Discrete {
     let (further, ln_further) = (saddle - theta, pair.moments(saddle).ln_mgf - ln_mgf);
     let (pieces, atom) = pair.pieces();
     let spans: Vec<Span<'_>> = pieces.iter().map(|piece| Span::new(piece, step)).collect();
-    let first = spans.iter().map(|s| s.first).min().unwrap_or(0).min(if atom > 0.0 { 0 } else { i64::MAX });
-    let last = spans.iter().map(|s| s.last).max().unwrap_or(0).max(if atom > 0.0 { 0 } else { i64::MIN });
+    let first =
+        spans.iter().map(|s| s.first).min().unwrap_or(0).min(if atom > 0.0 { 0 } else { i64::MAX });
+    let last =
+        spans.iter().map(|s| s.last).max().unwrap_or(0).max(if atom > 0.0 { 0 } else { i64::MIN });
     let mut masses = vec![0.0; (last - first + 1) as usize];
     let tilt = |k: i64| theta * step * k as f64 - ln_mgf;
     if atom > 0.0 {
@@ -75,11 +81,15 @@ pub(crate) fn discretise(pair: &Pair, grid: Grid) -> Discrete {
         while k < span.last {
             width = width.min(span.last - k);
             let end = k + width;
-            let z_end = if end == span.last { span.high } else { span.piece.at_loss(end as f64 * step).clamp(z, span.high) };
+            let z_end = if end == span.last {
+                span.high
+            } else {
+                span.piece.at_loss(end as f64 * step).clamp(z, span.high)
+            };
             let (left, right) = span.split(z, z_end, k as f64 * step, width as f64 * step, tilt(k));
             let right = right * (theta * step * width as f64).exp();
-            // Cells may be wide where there is little tilted mass: all wide cells together cost at most a quarter of what the grid of
-            // single steps costs.
+            // Cells may be wide where there is little tilted mass: all wide cells together cost at
+            // most a quarter of what the grid of single steps costs.
             let loss = step * end as f64;
             let mut weight = (further * loss - ln_further).exp().max(1.0);
             if loss >= decisive {
@@ -122,14 +132,16 @@ impl<'a> Span<'a> {
         Self { piece, low, high, first, last: last.max(first + 1), tame: piece.is_tame(low, high) }
     }
 
-    /// P-mass between z and z_end, scaled by e^`ln_scale` and split between the knots `a` and `a + width`.
+    /// P-mass between z and z_end, scaled by e^`ln_scale` and split between the knots `a` and `a +
+    /// width`.
     fn split(&self, z: f64, z_end: f64, a: f64, width: f64, ln_scale: f64) -> (f64, f64) {
         let (mut left, mut right) = (0.0, 0.0);
         if z_end <= z {
             return (left, right);
         }
         let unit = -(-width).exp_m1();
-        // The n-th derivative of the density is at most about its value times (|z| + 2 + steepness)ⁿ, for the n that matter here.
+        // The n-th derivative of the density is at most about its value times (|z| + 2 +
+        // steepness)ⁿ, for the n that matter here.
         let change = (z_end - z) * (z.abs().max(z_end.abs()) + 2.0 + self.piece.steepness());
         let (panels, rule): (usize, &[(f64, f64)]) = match change {
             c if c < 0.008 => (1, &GAUSS_2),
@@ -183,12 +195,21 @@ mod tests {
         for shape in [Shape::Remove, Shape::Add, Shape::Swap, Shape::Kinked] {
             for (shift, rate) in [(1.0, 0.01), (0.3, 0.2), (3.0, 0.5), (5.0, 0.9), (0.05, 0.999)] {
                 let pair = Pair::new(shape, shift, rate, 1).truncated(-60.0).0;
-                let d = discretise(&pair, Grid { theta: 0.0, saddle: 5.0, step: 1e-3, decisive: 1.0, ln_rarity: 10.0 });
+                let d = discretise(
+                    &pair,
+                    Grid { theta: 0.0, saddle: 5.0, step: 1e-3, decisive: 1.0, ln_rarity: 10.0 },
+                );
                 let p: f64 = d.masses.iter().sum();
-                let q: f64 = d.masses.iter().enumerate().map(|(i, m)| m * (-1e-3 * (d.first + i as i64) as f64).exp()).sum();
+                let q: f64 = d
+                    .masses
+                    .iter()
+                    .enumerate()
+                    .map(|(i, m)| m * (-1e-3 * (d.first + i as i64) as f64).exp())
+                    .sum();
                 assert!((p - 1.0).abs() < 1e-11, "{pair:?}: P-mass {p}");
                 // In the far left P has nothing and Q may have something, which is then left out.
-                let left_out = if shape == Shape::Remove { 0.0 } else { crate::special::ndtr(shift - 9.0) };
+                let left_out =
+                    if shape == Shape::Remove { 0.0 } else { crate::special::ndtr(shift - 9.0) };
                 assert!(q < 1.0 + 1e-9 && q > 1.0 - left_out - 1e-9, "{pair:?}: Q-mass {q}");
             }
         }
@@ -200,10 +221,16 @@ mod tests {
         for shape in [Shape::Remove, Shape::Add, Shape::Swap, Shape::Kinked] {
             for theta in [0.5, 3.0, 20.0] {
                 let (pair, step) = (Pair::new(shape, 1.0, 0.05, 1).truncated(-400.0).0, 2e-3);
-                let d = discretise(&pair, Grid { theta, saddle: theta, step, decisive: 1.0, ln_rarity: 10.0 });
+                let d = discretise(
+                    &pair,
+                    Grid { theta, saddle: theta, step, decisive: 1.0, ln_rarity: 10.0 },
+                );
                 let excess = d.masses.iter().sum::<f64>().ln();
                 let bound = theta * (1.0 + theta) * step * step / 8.0;
-                assert!(excess > 0.0 && excess < 1.3 * bound, "{shape:?} θ={theta}: {excess} vs {bound}");
+                assert!(
+                    excess > 0.0 && excess < 1.3 * bound,
+                    "{shape:?} θ={theta}: {excess} vs {bound}"
+                );
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Privacy loss distributions: the whole law of the privacy loss, composed numerically, never below the truth.
+//! Privacy loss distributions: the whole law of the privacy loss, composed numerically, never below
+//! the truth.
 
 mod compose;
 mod convolution;
@@ -9,8 +10,9 @@ use crate::direction::Direction;
 use crate::{gaussian, rdp};
 use compose::{Composed, Focus, compose};
 
-/// How far ε may lie above the exact value, relative to it, for up to 1000 releases and then in proportion to their number, up to the second
-/// figure: a grid that is not refined as runs grow from thousands of steps to tens of thousands.
+/// How far ε may lie above the exact value, relative to it, for up to 1000 releases and then in
+/// proportion to their number, up to the second figure: a grid that is not refined as runs grow
+/// from thousands of steps to tens of thousands.
 const EXCESS: f64 = 2e-6;
 const MOST_EXCESS: f64 = 1e-4;
 
@@ -26,8 +28,8 @@ pub(crate) enum Precision {
 /// How far a rough ε may lie above the exact value, relative to it.
 const ROUGH_EXCESS: f64 = 3e-4;
 
-/// The tilt, as a part of the one that would move the mean of the loss to ε: it brings the tail well within reach of floats without making much
-/// of losses far beyond.
+/// The tilt, as a part of the one that would move the mean of the loss to ε: it brings the tail
+/// well within reach of floats without making much of losses far beyond.
 const TILT: f64 = 0.6;
 
 /// The tilt where rounding still takes more than [`LN_ROUNDING`] of δ.
@@ -39,9 +41,14 @@ const LN_ROUNDING: f64 = -11.5; // 1e-5
 /// ln of the part of δ that each kind of tail moved to loss ∞ may take.
 const LN_TAIL: f64 = -14.5; // 5e-7
 
-/// The smallest ε with δ(ε) ≤ `delta` for one direction; `None` where the noise is too small for a grid. `bound` is the Rényi bound, which shows
-/// where to look and is never exceeded.
-pub(crate) fn epsilon(direction: &Direction, delta: f64, bound: rdp::Bound, precision: Precision) -> Option<f64> {
+/// The smallest ε with δ(ε) ≤ `delta` for one direction; `None` where the noise is too small for a
+/// grid. `bound` is the Rényi bound, which shows where to look and is never exceeded.
+pub(crate) fn epsilon(
+    direction: &Direction,
+    delta: f64,
+    bound: rdp::Bound,
+    precision: Precision,
+) -> Option<f64> {
     if let Some(mu) = direction.as_gaussian() {
         return Some(gaussian::epsilon(mu, delta));
     }
@@ -92,7 +99,8 @@ pub(crate) fn delta(direction: &Direction, epsilon: f64, bound: rdp::Bound) -> O
         let ln_tail = found + LN_TAIL;
         let (cut, left_out) = direction.truncated(ln_tail);
         if cut.largest_loss() <= epsilon {
-            // All that is left out is all that there is; what that is can be looked at more closely.
+            // All that is left out is all that there is; what that is can be looked at more
+            // closely.
             found = found.min(left_out.ln());
             continue;
         }
@@ -141,14 +149,15 @@ pub(crate) fn trade_off(sides: &[Direction], delta: f64) -> TradeOff {
         };
         let Some(composed) = compose(&cut, focus) else { return Curve::hopeless() };
         let lost = left_out + composed.infinite + composed.ln_rounding(0.0).exp();
-        let losses = (0..composed.masses.len()).rev().map(|i| (composed.loss(i), composed.masses[i]));
+        let losses =
+            (0..composed.masses.len()).rev().map(|i| (composed.loss(i), composed.masses[i]));
         Curve::of(losses, lost)
     };
     TradeOff::new(sides.iter().map(curve).collect())
 }
 
-/// The grid's step: splitting losses on it makes ln E e^{θL} larger by θ(1+θ)h²/12 a release (see [`discrete`]), hence ε by (1+θ)h²/12 a release
-/// at the θ that decides, the saddle point.
+/// The grid's step: splitting losses on it makes ln E e^{θL} larger by θ(1+θ)h²/12 a release (see
+/// [`discrete`]), hence ε by (1+θ)h²/12 a release at the θ that decides, the saddle point.
 fn step(saddle: f64, releases: f64, epsilon: f64, precision: Precision) -> f64 {
     let excess = match precision {
         Precision::Fine => (EXCESS * releases / 1000.0).clamp(EXCESS, MOST_EXCESS),
@@ -162,9 +171,11 @@ impl Composed {
         self.step * (self.first + i as i64) as f64
     }
 
-    /// What rounding may have taken from δ(ε): the 2-norm of the error times that of the weights (1 − e^{ε−l})e^{−θl}, l > ε.
+    /// What rounding may have taken from δ(ε): the 2-norm of the error times that of the weights (1
+    /// − e^{ε−l})e^{−θl}, l > ε.
     fn ln_rounding(&self, epsilon: f64) -> f64 {
-        let weights = (-1.0 / (-2.0 * self.theta * self.step).exp_m1()).min(self.masses.len() as f64);
+        let weights =
+            (-1.0 / (-2.0 * self.theta * self.step).exp_m1()).min(self.masses.len() as f64);
         self.rounding.ln() + 0.5 * weights.ln() + self.ln_mgf - self.theta * epsilon
     }
 
@@ -174,7 +185,8 @@ impl Composed {
         if !first.is_finite() {
             return (first, f64::NEG_INFINITY);
         }
-        // The allowance for rounding falls with ε, so that of the first solution serves for the second, which is larger.
+        // The allowance for rounding falls with ε, so that of the first solution serves for the
+        // second, which is larger.
         let ln_rounding = self.ln_rounding(first);
         (self.solve(delta - self.infinite - ln_rounding.exp()), ln_rounding)
     }
@@ -187,23 +199,31 @@ impl Composed {
             self.masses[i] * -(-beyond).exp_m1() * (-self.theta * beyond).exp()
         };
         let sum: f64 = (0..self.masses.len()).rev().take_while(above).map(term).sum();
-        let sum = if sum > 0.0 { (sum.ln() + self.ln_mgf - self.theta * epsilon).exp() } else { 0.0 };
+        let sum =
+            if sum > 0.0 { (sum.ln() + self.ln_mgf - self.theta * epsilon).exp() } else { 0.0 };
         sum + self.infinite + self.ln_rounding(epsilon).exp()
     }
 
-    /// The smallest ε ≥ 0 at which the masses alone give `delta`: on each cell δ(ε) = p − e^ε·q with p, q the P- and Q-mass above.
+    /// The smallest ε ≥ 0 at which the masses alone give `delta`: on each cell δ(ε) = p − e^ε·q
+    /// with p, q the P- and Q-mass above.
     fn solve(&self, delta: f64) -> f64 {
         if !(delta > 0.0) {
             return f64::INFINITY;
         }
-        // p and q times e^{−s}, q also times e^l, with s = ln_mgf − θl at the loss in hand, so that nothing over- or underflows.
+        // p and q times e^{−s}, q also times e^l, with s = ln_mgf − θl at the loss in hand, so that
+        // nothing over- or underflows.
         let (mut p, mut q) = (0.0, 0.0);
-        let (p_fade, q_fade) = ((-self.theta * self.step).exp(), (-(1.0 + self.theta) * self.step).exp());
+        let (p_fade, q_fade) =
+            ((-self.theta * self.step).exp(), (-(1.0 + self.theta) * self.step).exp());
         let scaled = |loss: f64| (delta.ln() - self.ln_mgf + self.theta * loss).exp();
         let mut target = f64::INFINITY;
         for i in (0..self.masses.len()).rev() {
             // δ·e^{−s}, anew from time to time: it may begin as ∞.
-            target = if i % 64 == 0 || target == f64::INFINITY { scaled(self.loss(i)) } else { target * p_fade };
+            target = if i % 64 == 0 || target == f64::INFINITY {
+                scaled(self.loss(i))
+            } else {
+                target * p_fade
+            };
             if p - q > target || self.first + i as i64 <= 0 {
                 // The crossing is in the cell above, or ε = 0 will do: p − e^{ε−l}·q = δ·e^{−s}.
                 let loss = self.loss(i);

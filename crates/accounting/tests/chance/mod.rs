@@ -2,8 +2,9 @@
 
 use proptest::test_runner::{Config, RngSeed};
 
-/// `cases` cases from a fixed seed, so that a run is judged by the code and not by luck. `MUFFLE_CASES=20` draws twenty times as many, new
-/// ones each time: run it after a change to the mathematics.
+/// `cases` cases from a fixed seed, so that a run is judged by the code and not by luck.
+/// `MUFFLE_CASES=20` draws twenty times as many, new ones each time: run it after a change to the
+/// mathematics.
 pub(crate) fn config(cases: u32) -> Config {
     match std::env::var("MUFFLE_CASES").ok().and_then(|times| times.parse::<u32>().ok()) {
         Some(times) => Config { cases: cases.saturating_mul(times), ..Config::default() },

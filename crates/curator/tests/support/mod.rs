@@ -7,7 +7,10 @@ use curator::{Curator, Door, Randomness, Records, Sampling};
 use model::activation::Activation;
 use model::hf::{Architecture, Gpt2Config};
 use model::{Example, Lora, Mlp, Network};
-use protocol::{Announcement, Blocks, Bound, Clipping, Frame, Geometry, GradientQuery, Noisy, Oracle, Params, Positive, Refused};
+use protocol::{
+    Announcement, Blocks, Bound, Clipping, Frame, Geometry, GradientQuery, Noisy, Oracle, Params,
+    Positive, Refused,
+};
 use tensor::Array;
 use tensor::normal::Key;
 
@@ -37,7 +40,10 @@ pub(crate) fn network(kind: Kind) -> (Network, Params) {
         tied: true,
     });
     let graph = match kind {
-        Kind::Mlp => Mlp { input: FEATURES, hidden: vec![8], classes: 3, activation: Activation::Tanh }.graph(),
+        Kind::Mlp => {
+            Mlp { input: FEATURES, hidden: vec![8], classes: 3, activation: Activation::Tanh }
+                .graph()
+        }
         Kind::Gpt2 => gpt2.graph(None),
         Kind::Lora => gpt2.graph(Some(Lora { rank: 2, alpha: 4.0, on: Vec::new() })),
     };
@@ -56,7 +62,10 @@ pub(crate) fn record(kind: Kind, seed: u64, scale: f32) -> Example {
     let mut noise = vec![0.0f32; 16];
     Key::from_seed(seed).derive(7).normals(0, &mut noise);
     match kind {
-        Kind::Mlp => Example::numbers(noise[..FEATURES].iter().map(|z| z * scale).collect(), (seed % 3) as u32),
+        Kind::Mlp => Example::numbers(
+            noise[..FEATURES].iter().map(|z| z * scale).collect(),
+            (seed % 3) as u32,
+        ),
         Kind::Gpt2 | Kind::Lora => {
             let length = 2 + (seed % 9) as usize;
             let token = |z: &f32| (z.abs() * 1000.0) as u32 % VOCAB as u32;
@@ -69,9 +78,18 @@ pub(crate) fn records(kind: Kind, count: u64) -> Vec<Example> {
     (0..count).map(|seed| record(kind, seed, 10f32.powi(seed as i32 % 5 - 2))).collect()
 }
 
-pub(crate) fn curator(kind: Kind, records: Records, sampling: Sampling, seed: u64) -> (Curator<Network>, Params) {
+pub(crate) fn curator(
+    kind: Kind,
+    records: Records,
+    sampling: Sampling,
+    seed: u64,
+) -> (Curator<Network>, Params) {
     let (network, params) = network(kind);
-    (Curator::new(network, records, sampling, Door::unlimited(), Randomness::fixed(seed)).unwrap(), params)
+    (
+        Curator::new(network, records, sampling, Door::unlimited(), Randomness::fixed(seed))
+            .unwrap(),
+        params,
+    )
 }
 
 pub(crate) fn poisson(rate: f64) -> Sampling {
@@ -91,28 +109,54 @@ pub(crate) struct Asking {
 }
 
 impl Asking {
-    pub(crate) fn ask(&self, curator: &mut impl Oracle, at: &Params) -> Result<Noisy<Params>, Refused> {
+    pub(crate) fn ask(
+        &self,
+        curator: &mut impl Oracle,
+        at: &Params,
+    ) -> Result<Noisy<Params>, Refused> {
         curator.draw(&Announcement::gradient(&self.bounds))?;
         curator.gradient(&self.query(at))
     }
 
     pub(crate) fn query<'a>(&'a self, at: &'a Params) -> GradientQuery<'a> {
-        GradientQuery { at, geometry: &self.geometry, blocks: &self.blocks, bounds: &self.bounds, clipping: self.clipping }
+        GradientQuery {
+            at,
+            geometry: &self.geometry,
+            blocks: &self.blocks,
+            bounds: &self.bounds,
+            clipping: self.clipping,
+        }
     }
 
     /// The norm of a block of some tensors, all numbers taken together.
     pub(crate) fn norm(&self, params: &[Vec<f64>], block: usize) -> f64 {
-        (0..params.len()).filter(|&k| self.blocks.of(k) == block).flat_map(|k| &params[k]).map(|x| x * x).sum::<f64>().sqrt()
+        (0..params.len())
+            .filter(|&k| self.blocks.of(k) == block)
+            .flat_map(|k| &params[k])
+            .map(|x| x * x)
+            .sum::<f64>()
+            .sqrt()
     }
 }
 
 /// The low-rank pairs of a model.
 pub(crate) fn frames(network: &Network, params: &Params) -> Vec<Frame> {
-    network.pairs().into_iter().map(|(left, right)| Frame::new(params, left, right).unwrap()).collect()
+    network
+        .pairs()
+        .into_iter()
+        .map(|(left, right)| Frame::new(params, left, right).unwrap())
+        .collect()
 }
 
-/// Every geometry, partition and way of clipping that makes sense for a model, with small noise so that sums can be seen through it.
-pub(crate) fn askings(kind: Kind, network: &Network, params: &Params, clip: f64, sigma: f64) -> Vec<Asking> {
+/// Every geometry, partition and way of clipping that makes sense for a model, with small noise so
+/// that sums can be seen through it.
+pub(crate) fn askings(
+    kind: Kind,
+    network: &Network,
+    params: &Params,
+    clip: f64,
+    sigma: f64,
+) -> Vec<Asking> {
     let affine = || {
         let made = |seed: u64, f: &dyn Fn(f32) -> f32| {
             let tensor = |(k, tensor): (usize, &Array)| {
@@ -126,7 +170,8 @@ pub(crate) fn askings(kind: Kind, network: &Network, params: &Params, clip: f64,
         Geometry::Affine { center: made(500, &|z| 0.05 * z), scale: made(600, &|z| 0.2 + z.abs()) }
     };
     let tensors = params.len();
-    let halves = Blocks::new((0..tensors).map(|k| usize::from(k * 2 >= tensors)).collect()).unwrap();
+    let halves =
+        Blocks::new((0..tensors).map(|k| usize::from(k * 2 >= tensors)).collect()).unwrap();
     let automatic = Clipping::Automatic { gamma: positive(0.05) };
     let mut list = vec![
         (Geometry::Identity, Blocks::flat(tensors), Clipping::Cut),
@@ -138,15 +183,39 @@ pub(crate) fn askings(kind: Kind, network: &Network, params: &Params, clip: f64,
         (affine(), halves, automatic),
     ];
     if kind == Kind::Lora {
-        list.push((Geometry::Tangent { frames: frames(network, params) }, Blocks::flat(tensors), Clipping::Cut));
-        list.push((Geometry::Tangent { frames: frames(network, params) }, Blocks::flat(tensors), automatic));
+        list.push((
+            Geometry::Tangent { frames: frames(network, params) },
+            Blocks::flat(tensors),
+            Clipping::Cut,
+        ));
+        list.push((
+            Geometry::Tangent { frames: frames(network, params) },
+            Blocks::flat(tensors),
+            automatic,
+        ));
     }
-    let bounds =
-        |count: usize| (0..count).map(|k| Bound::new(clip * (1.0 + 0.5 * k as f64), sigma * (1.0 + 0.1 * k as f64)).unwrap()).collect();
-    list.into_iter().map(|(geometry, blocks, clipping)| Asking { bounds: bounds(blocks.count()), geometry, blocks, clipping }).collect()
+    let bounds = |count: usize| {
+        (0..count)
+            .map(|k| {
+                Bound::new(clip * (1.0 + 0.5 * k as f64), sigma * (1.0 + 0.1 * k as f64)).unwrap()
+            })
+            .collect()
+    };
+    list.into_iter()
+        .map(|(geometry, blocks, clipping)| Asking {
+            bounds: bounds(blocks.count()),
+            geometry,
+            blocks,
+            clipping,
+        })
+        .collect()
 }
 
 /// Released numbers times the lot size, by tensor.
 pub(crate) fn sums(release: &Noisy<Params>, lot_size: f64) -> Vec<Vec<f64>> {
-    release.value.iter().map(|tensor| tensor.data().iter().map(|&x| f64::from(x) * lot_size).collect()).collect()
+    release
+        .value
+        .iter()
+        .map(|tensor| tensor.data().iter().map(|&x| f64::from(x) * lot_size).collect())
+        .collect()
 }

@@ -14,7 +14,11 @@ pub(crate) struct Transparent {
 
 impl Engine for Transparent {
     fn trainable(&self) -> Vec<Trainable> {
-        let tensor = |(k, &length): (usize, &usize)| Trainable { name: format!("tensor {k}"), shape: vec![length], role: Role::Vector };
+        let tensor = |(k, &length): (usize, &usize)| Trainable {
+            name: format!("tensor {k}"),
+            shape: vec![length],
+            role: Role::Vector,
+        };
         self.lengths.iter().enumerate().map(tensor).collect()
     }
 
@@ -54,6 +58,7 @@ impl Engine for Transparent {
 
 /// Place i has a record with loss 2^i, unless it is vacant.
 pub(crate) fn places(count: usize, is_vacant: impl Fn(usize) -> bool) -> Records {
-    let place = |i: usize| Some(Example::numbers(vec![(1u32 << i) as f32], 0)).filter(|_| !is_vacant(i));
+    let place =
+        |i: usize| Some(Example::numbers(vec![(1u32 << i) as f32], 0)).filter(|_| !is_vacant(i));
     Records::with_vacancies((0..count).map(place).collect())
 }

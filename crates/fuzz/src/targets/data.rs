@@ -1,4 +1,5 @@
-//! People's records: every format, with the options it takes. Whatever is said must not show a record.
+//! People's records: every format, with the options it takes. Whatever is said must not show a
+//! record.
 
 use super::done;
 use crate::scratch::Scratch;
@@ -9,7 +10,9 @@ use std::path::Path;
 
 /// Reads all records, and says what kinds there are, or why not.
 fn read(format: Format, path: &Path, options: &Options, input: &[u8]) -> Result<String, String> {
-    let records = format.read_from(Cursor::new(input.to_vec()), path, options).map_err(|error| error.to_string())?;
+    let records = format
+        .read_from(Cursor::new(input.to_vec()), path, options)
+        .map_err(|error| error.to_string())?;
     let (mut count, mut kinds) = (0u32, [false; 5]);
     for record in by_source(records) {
         let record = record.map_err(|error| error.to_string())?;
@@ -29,15 +32,28 @@ fn read(format: Format, path: &Path, options: &Options, input: &[u8]) -> Result<
         }
     }
     // Powers of two, so that not every count is news.
-    Ok(format!("{:?} of {}", kinds, ["one", "few", "many", "very many"][(count.checked_ilog2().unwrap_or(0) as usize / 2).min(3)]))
+    Ok(format!(
+        "{:?} of {}",
+        kinds,
+        ["one", "few", "many", "very many"]
+            [(count.checked_ilog2().unwrap_or(0) as usize / 2).min(3)]
+    ))
 }
 
 /// With each of the options; it is accepted if the first has it.
 fn with(format: Format, name: &str, options: &[Options], input: &[u8]) -> Seen {
     let path = Path::new(name);
-    let all: Vec<Result<String, String>> = options.iter().map(|options| read(format, path, options, input)).collect();
+    let all: Vec<Result<String, String>> =
+        options.iter().map(|options| read(format, path, options, input)).collect();
     let accepted = all.first().is_some_and(Result::is_ok);
-    Seen { accepted, said: all.into_iter().map(|one| one.unwrap_or_else(|error| error)).collect::<Vec<_>>().join(" | ") }
+    Seen {
+        accepted,
+        said: all
+            .into_iter()
+            .map(|one| one.unwrap_or_else(|error| error))
+            .collect::<Vec<_>>()
+            .join(" | "),
+    }
 }
 
 /// Rows of at most a few bytes.
@@ -46,7 +62,12 @@ fn short() -> Options {
 }
 
 fn columns() -> Options {
-    Options { text: Some("review".into()), label: Some("2".into()), group: Some("user".into()), ..Options::default() }
+    Options {
+        text: Some("review".into()),
+        label: Some("2".into()),
+        group: Some("user".into()),
+        ..Options::default()
+    }
 }
 
 pub(crate) fn lines(_: &Scratch, input: &[u8]) -> Seen {
@@ -58,7 +79,12 @@ pub(crate) fn e2e(_: &Scratch, input: &[u8]) -> Seen {
 }
 
 pub(crate) fn dart(_: &Scratch, input: &[u8]) -> Seen {
-    with(Format::Dart, "data.json", &[Options::default(), Options { longest: 200, ..Options::default() }], input)
+    with(
+        Format::Dart,
+        "data.json",
+        &[Options::default(), Options { longest: 200, ..Options::default() }],
+        input,
+    )
 }
 
 pub(crate) fn instructions(_: &Scratch, input: &[u8]) -> Seen {
@@ -82,7 +108,10 @@ pub(crate) fn jsonl(_: &Scratch, input: &[u8]) -> Seen {
 /// As many labels as the images of the seeds have, in both forms.
 pub(crate) fn prepare_labels(scratch: &Scratch) -> io::Result<()> {
     scratch.put("labels-idx1", &[&[0, 0, 8, 1, 0, 0, 0, 3][..], &[1, 2, 3]].concat())?;
-    scratch.put("labels.json", format!("{:?}", (0..64).map(|label| label % 10).collect::<Vec<_>>()).as_bytes())?;
+    scratch.put(
+        "labels.json",
+        format!("{:?}", (0..64).map(|label| label % 10).collect::<Vec<_>>()).as_bytes(),
+    )?;
     Ok(())
 }
 
@@ -107,21 +136,38 @@ pub(crate) fn idx_labels(scratch: &Scratch, input: &[u8]) -> Seen {
 
 /// A strip that is one of several, so that it may have any number of rows up to that of the labels.
 pub(crate) fn png(scratch: &Scratch, input: &[u8]) -> Seen {
-    stripped(scratch, with(Format::PngStrip, "data_batch_1.png", &[labelled(scratch, "labels.json")], input))
+    stripped(
+        scratch,
+        with(Format::PngStrip, "data_batch_1.png", &[labelled(scratch, "labels.json")], input),
+    )
 }
 
 /// Labels for a strip of four grey images of one pixel, by itself and as the third of several.
 pub(crate) fn png_labels(scratch: &Scratch, input: &[u8]) -> Seen {
-    let header = [&b"IHDR"[..], &1u32.to_be_bytes(), &4u32.to_be_bytes(), &[8, 0, 0, 0, 0]].concat();
-    let strip = crate::png::close(&[header, [&b"IDAT"[..], &[0, 1, 0, 2, 0, 3, 0, 4]].concat(), b"IEND".to_vec()]);
+    let header =
+        [&b"IHDR"[..], &1u32.to_be_bytes(), &4u32.to_be_bytes(), &[8, 0, 0, 0, 0]].concat();
+    let strip = crate::png::close(&[
+        header,
+        [&b"IDAT"[..], &[0, 1, 0, 2, 0, 3, 0, 4]].concat(),
+        b"IEND".to_vec(),
+    ]);
     done(scratch.put("fuzzed", input));
     let options = [labelled(scratch, "fuzzed")];
-    let (whole, part) =
-        (with(Format::PngStrip, "strip.png", &options, &strip), with(Format::PngStrip, "data_batch_3.png", &options, &strip));
-    stripped(scratch, Seen { accepted: whole.accepted || part.accepted, said: format!("{} | {}", whole.said, part.said) })
+    let (whole, part) = (
+        with(Format::PngStrip, "strip.png", &options, &strip),
+        with(Format::PngStrip, "data_batch_3.png", &options, &strip),
+    );
+    stripped(
+        scratch,
+        Seen {
+            accepted: whole.accepted || part.accepted,
+            said: format!("{} | {}", whole.said, part.said),
+        },
+    )
 }
 
-/// Whatever the name and the first bytes say, and then read as that; through a file, and so through gzip.
+/// Whatever the name and the first bytes say, and then read as that; through a file, and so through
+/// gzip.
 fn told(scratch: &Scratch, names: &[&str], input: &[u8]) -> Seen {
     let mut accepted = false;
     let mut said = Vec::new();

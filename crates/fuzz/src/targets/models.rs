@@ -51,7 +51,8 @@ pub(crate) const INDEX: &[&str] = &[
     "{}",
     "null",
 ];
-pub(crate) const HUB: &[&str] = &["../", "/", "main", "0123456789012345678901234567890123456789", "\n", "\0", ".."];
+pub(crate) const HUB: &[&str] =
+    &["../", "/", "main", "0123456789012345678901234567890123456789", "\n", "\0", ".."];
 pub(crate) const CONFIG: &[&str] = &[
     "\"gpt2\"",
     "\"llama\"",
@@ -121,19 +122,22 @@ const LLAMA: &str = r#"{"model_type":"llama","vocab_size":5,"max_position_embedd
 "num_key_value_heads":1,"intermediate_size":6,"hidden_act":"silu","rms_norm_eps":1e-5,"rope_theta":10000.0,"tie_word_embeddings":true}"#;
 const BERT: &str = r#"{"model_type":"bert","vocab_size":5,"max_position_embeddings":4,"type_vocab_size":2,"hidden_size":4,"num_hidden_layers":1,
 "num_attention_heads":2,"intermediate_size":6,"hidden_act":"gelu","layer_norm_eps":1e-12,"num_labels":2}"#;
-const CNN: &str =
-    r#"{"model_type":"muffle-cnn","image_height":4,"image_width":4,"image_channels":1,"stages":[2,4],"groups":2,"classes":3}"#;
+const CNN: &str = r#"{"model_type":"muffle-cnn","image_height":4,"image_width":4,"image_channels":1,"stages":[2,4],"groups":2,"classes":3}"#;
 
 /// A folder for each architecture, with its configuration.
 pub(crate) fn prepare(scratch: &Scratch) -> io::Result<()> {
     for (name, config) in [("gpt2", GPT2), ("llama", LLAMA), ("bert", BERT), ("cnn", CNN)] {
         scratch.put(&format!("{name}/config.json"), config.as_bytes())?;
-        // Weights for the configurations that are fuzzed; none for the others would be an error before anything is built.
-        let parsed = hf::Config::parse(config.as_bytes(), "config.json").map_err(io::Error::other)?;
+        // Weights for the configurations that are fuzzed; none for the others would be an error
+        // before anything is built.
+        let parsed =
+            hf::Config::parse(config.as_bytes(), "config.json").map_err(io::Error::other)?;
         let fresh = Checkpoint::new(parsed, None, 1).map_err(io::Error::other)?;
-        let tensors: Vec<_> = fresh.graph.specs().iter().map(|spec| spec.name.as_str()).zip(&fresh.values).collect();
+        let tensors: Vec<_> =
+            fresh.graph.specs().iter().map(|spec| spec.name.as_str()).zip(&fresh.values).collect();
         let place = scratch.at(&format!("whole-{name}"));
-        hf::save(&place, &fresh.config, &tensors, &hf::SaveOptions::default()).map_err(io::Error::other)?;
+        hf::save(&place, &fresh.config, &tensors, &hf::SaveOptions::default())
+            .map_err(io::Error::other)?;
     }
     Ok(())
 }
@@ -155,7 +159,10 @@ pub(crate) fn weights(scratch: &Scratch, input: &[u8]) -> Seen {
             let shape = weights.shape(name).unwrap_or_default();
             if let Ok(array) = weights.load(name, shape) {
                 assert_eq!(array.shape(), shape);
-                assert!(array.data().iter().all(|number| number.is_finite()), "a number that is not finite was let in");
+                assert!(
+                    array.data().iter().all(|number| number.is_finite()),
+                    "a number that is not finite was let in"
+                );
             }
         }
         weights.names().count()
@@ -165,7 +172,12 @@ pub(crate) fn weights(scratch: &Scratch, input: &[u8]) -> Seen {
     assert!(alone.is_ok() || opened.is_err(), "a model from weights that are none");
     match opened {
         Ok(checkpoint) => {
-            assert!(checkpoint.values.iter().all(|value| value.data().iter().all(|number| number.is_finite())));
+            assert!(
+                checkpoint
+                    .values
+                    .iter()
+                    .all(|value| value.data().iter().all(|number| number.is_finite()))
+            );
             Seen { accepted: true, said: format!("{kind} with fresh {:?}", checkpoint.fresh) }
         }
         Err(error) => Seen { accepted: false, said: strip(scratch, &error.to_string()) },
@@ -219,11 +231,21 @@ pub(crate) fn config(scratch: &Scratch, input: &[u8]) -> Seen {
     };
     done(scratch.put(&format!("{place}/config.json"), input));
     let opened = Checkpoint::open_for(scratch.at(place), None, 0, 3);
-    Seen { accepted: true, said: opened.map_or_else(|error| shape(&strip(scratch, &error.to_string())), |_| "whole".into()) }
+    Seen {
+        accepted: true,
+        said: opened
+            .map_or_else(|error| shape(&strip(scratch, &error.to_string())), |_| "whole".into()),
+    }
 }
 
-const TEXTS: [&str; 6] =
-    ["", "the cat sat on the mat", " a\nb\tc  ", "Ünïcödé \u{1f600} ẞ\u{301}", "[CLS] <s> </s> <unk> 12,345", "aaaaaaaaaaaaaaaaaaaaaaaa"];
+const TEXTS: [&str; 6] = [
+    "",
+    "the cat sat on the mat",
+    " a\nb\tc  ",
+    "Ünïcödé \u{1f600} ẞ\u{301}",
+    "[CLS] <s> </s> <unk> 12,345",
+    "aaaaaaaaaaaaaaaaaaaaaaaa",
+];
 
 /// `tokenizer.json`: what is accepted must take any text and any token.
 pub(crate) fn tokenizer(scratch: &Scratch, input: &[u8]) -> Seen {
@@ -255,24 +277,40 @@ const COMMIT: &str = "0123456789012345678901234567890123456789";
 pub(crate) fn prepare_hub(scratch: &Scratch) -> io::Result<()> {
     scratch.put("models--x--y/refs/main", COMMIT.as_bytes())?;
     let place = format!("models--x--y/snapshots/{COMMIT}");
-    for (file, bytes) in
-        [("config.json", GPT2.as_bytes()), ("tokenizer.json", b"{}"), ("one.safetensors", &shard("a")), ("two.safetensors", &shard("b"))]
-    {
+    for (file, bytes) in [
+        ("config.json", GPT2.as_bytes()),
+        ("tokenizer.json", b"{}"),
+        ("one.safetensors", &shard("a")),
+        ("two.safetensors", &shard("b")),
+    ] {
         scratch.put(&format!("{place}/{file}"), bytes)?;
     }
-    scratch.put(&format!("{place}/model.safetensors.index.json"), br#"{"weight_map":{"a":"one.safetensors"}}"#)?;
+    scratch.put(
+        &format!("{place}/model.safetensors.index.json"),
+        br#"{"weight_map":{"a":"one.safetensors"}}"#,
+    )?;
     Ok(())
 }
 
 fn fetch(scratch: &Scratch) -> Seen {
-    let hub = Hub { cache: scratch.at(""), endpoint: "http://127.0.0.1:9".into(), online: Network::Forbidden, token: None };
-    let seen = Seen::of(hub.fetch("x/y", &mut |_| ()), |place| fs::metadata(place).map_or("nowhere", |_| "there").to_string());
+    let hub = Hub {
+        cache: scratch.at(""),
+        endpoint: "http://127.0.0.1:9".into(),
+        online: Network::Forbidden,
+        token: None,
+    };
+    let seen = Seen::of(hub.fetch("x/y", &mut |_| ()), |place| {
+        fs::metadata(place).map_or("nowhere", |_| "there").to_string()
+    });
     Seen { said: strip(scratch, &seen.said), ..seen }
 }
 
 /// The index of a model in the cache.
 pub(crate) fn hub_index(scratch: &Scratch, input: &[u8]) -> Seen {
-    done(scratch.put(&format!("models--x--y/snapshots/{COMMIT}/model.safetensors.index.json"), input));
+    done(
+        scratch
+            .put(&format!("models--x--y/snapshots/{COMMIT}/model.safetensors.index.json"), input),
+    );
     fetch(scratch)
 }
 

@@ -94,9 +94,25 @@ pub(crate) const CHAIN: &[&str] = &[
     "[]",
     "null",
 ];
-pub(crate) const KEYS: &[&str] = &["muffle-ed25519-secret ", "muffle-ed25519-public ", "muffle-ed25519-signature ", "00", "ff", "\n"];
-pub(crate) const SEALED: &[&str] =
-    &["\"version\":1", "\"draws\":", "\"epoch\":", "null", "\"key\":", "\"done\":", "\"paid\":", "[[1.0,1]]", "QWXZVJKQ"];
+pub(crate) const KEYS: &[&str] = &[
+    "muffle-ed25519-secret ",
+    "muffle-ed25519-public ",
+    "muffle-ed25519-signature ",
+    "00",
+    "ff",
+    "\n",
+];
+pub(crate) const SEALED: &[&str] = &[
+    "\"version\":1",
+    "\"draws\":",
+    "\"epoch\":",
+    "null",
+    "\"key\":",
+    "\"done\":",
+    "\"paid\":",
+    "[[1.0,1]]",
+    "QWXZVJKQ",
+];
 pub(crate) const SNAPSHOT: &[&str] = &[
     "\"version\": 2",
     "\"step\":",
@@ -151,12 +167,26 @@ pub(crate) const HISTORY: &[&str] = &[
     "-1e308",
     "5e-324",
 ];
-pub(crate) const RESULT: &[&str] =
-    &["\"metrics\":", "\"nll\":", "\"perplexity\":", "\"accuracy\":", "\"bleu\":", "\"rouge_l\":", "null", "1e308", "{}", "[]"];
+pub(crate) const RESULT: &[&str] = &[
+    "\"metrics\":",
+    "\"nll\":",
+    "\"perplexity\":",
+    "\"accuracy\":",
+    "\"bleu\":",
+    "\"rouge_l\":",
+    "null",
+    "1e308",
+    "{}",
+    "[]",
+];
 
 /// Tensors of every kind that an optimizer knows, and their values.
 pub fn tensors(pairs: bool) -> (Vec<Trainable>, Params) {
-    let tensor = |name: &str, shape: &[usize], role| Trainable { name: name.into(), shape: shape.to_vec(), role };
+    let tensor = |name: &str, shape: &[usize], role| Trainable {
+        name: name.into(),
+        shape: shape.to_vec(),
+        role,
+    };
     let list = if pairs {
         vec![
             tensor("a.lora_left", &[3, 2], Role::Left(1)),
@@ -164,9 +194,16 @@ pub fn tensors(pairs: bool) -> (Vec<Trainable>, Params) {
             tensor("head", &[2, 3], Role::Head),
         ]
     } else {
-        vec![tensor("a", &[3, 4], Role::Hidden), tensor("table", &[4, 3], Role::Table), tensor("bias", &[3], Role::Vector)]
+        vec![
+            tensor("a", &[3, 4], Role::Hidden),
+            tensor("table", &[4, 3], Role::Table),
+            tensor("bias", &[3], Role::Vector),
+        ]
     };
-    let values = list.iter().map(|tensor| Array::from_fn(tensor.shape.as_slice(), |i| 0.1 * i as f32 - 0.2)).collect();
+    let values = list
+        .iter()
+        .map(|tensor| Array::from_fn(tensor.shape.as_slice(), |i| 0.1 * i as f32 - 0.2))
+        .collect();
     (list, Params::new(values))
 }
 
@@ -174,7 +211,8 @@ pub fn tensors(pairs: bool) -> (Vec<Trainable>, Params) {
 pub(crate) fn optimizer(config: &Config) -> Result<muffle::optim::Optimizer, String> {
     let (tensors, params) = tensors(Name::of(&config.optimizer.name).is_ok_and(Name::needs_pairs));
     let setting = Setting { tensors: &tensors, params: &params, lot_size: 4.0, steps: 10 };
-    optimizers::build(config, Multipliers { gradient: 1.0, probe: 1.0 }, setting).map_err(|refused| refused.to_string())
+    optimizers::build(config, Multipliers { gradient: 1.0, probe: 1.0 }, setting)
+        .map_err(|refused| refused.to_string())
 }
 
 /// An error as the program prints it.
@@ -184,7 +222,10 @@ fn printed(error: impl ToString) -> String {
 
 /// One input in so many.
 fn chosen(input: &[u8], seldom: u64) -> bool {
-    input.iter().fold(7u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(*byte))).is_multiple_of(seldom)
+    input
+        .iter()
+        .fold(7u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(*byte)))
+        .is_multiple_of(seldom)
 }
 
 /// `RUN.toml`, and what follows from it as far as that is cheap.
@@ -202,10 +243,15 @@ pub(crate) fn config(_: &Scratch, input: &[u8]) -> Seen {
     }
 }
 
-/// Whether it makes sense; if so its optimizer and its plan. Unless `exact`, noise is given and priced by RDP: to find it takes long.
+/// Whether it makes sense; if so its optimizer and its plan. Unless `exact`, noise is given and
+/// priced by RDP: to find it takes long.
 fn consequences(config: &Config, exact: bool) -> String {
     let printed = config.print();
-    assert_eq!(done(Config::parse(&printed)).print(), printed, "printed and read it is another configuration");
+    assert_eq!(
+        done(Config::parse(&printed)).print(),
+        printed,
+        "printed and read it is another configuration"
+    );
     if let Err(failed) = Plan::check(config) {
         return shape(&failed.to_string());
     }
@@ -221,7 +267,8 @@ fn consequences(config: &Config, exact: bool) -> String {
         config.privacy.sigma = Auto::Value(config.privacy.sigma.or(1.0));
     }
     let (tensors, params) = tensors(Name::of(&config.optimizer.name).is_ok_and(Name::needs_pairs));
-    Plan::new(&config, 50, &tensors, &params).map_or_else(|unplanned| shape(&unplanned.to_string()), |_| "planned".into())
+    Plan::new(&config, 50, &tensors, &params)
+        .map_or_else(|unplanned| shape(&unplanned.to_string()), |_| "planned".into())
 }
 
 /// `--set KEY=VALUE`.
@@ -230,7 +277,9 @@ pub(crate) fn set(_: &Scratch, input: &[u8]) -> Seen {
         Ok(text) => text,
         Err(seen) => return seen,
     };
-    Seen::of(Config::embedded().with(change).map_err(printed), |config| consequences(&config, false))
+    Seen::of(Config::embedded().with(change).map_err(printed), |config| {
+        consequences(&config, false)
+    })
 }
 
 /// `ledger.json`: all hashes are recomputed.
@@ -240,7 +289,11 @@ pub(crate) fn chain(_: &Scratch, input: &[u8]) -> Seen {
         Err(seen) => return seen,
     };
     Seen::of(Chain::parse(text).map_err(printed), |chain| {
-        assert_eq!(done(Chain::parse(&done(chain.to_text()))), chain, "written and read it is another");
+        assert_eq!(
+            done(Chain::parse(&done(chain.to_text()))),
+            chain,
+            "written and read it is another"
+        );
         done(chain.check(&chain.mark(), "it"));
         format!("{} {}", chain.sessions().len(), chain.closing().is_some())
     })
@@ -260,7 +313,9 @@ pub(crate) fn keys(scratch: &Scratch, input: &[u8]) -> Seen {
     let (public, said) = match (PublicKey::parse(text), secret) {
         (Ok(key), _) => (key, "public".to_string()),
         (_, Ok(key)) => (key.public(), "secret".to_string()),
-        (Err(public), Err(secret)) => return Seen { accepted: false, said: printed(format!("{public}; {secret}")) },
+        (Err(public), Err(secret)) => {
+            return Seen { accepted: false, said: printed(format!("{public}; {secret}")) };
+        }
     };
     let statement: Statement = done(ending::statement(&scratch.at("run")));
     let signed = format!("muffle-ed25519-signature {} {text}", public.fingerprint());
@@ -285,7 +340,10 @@ pub(crate) fn ledger(_: &Scratch, input: &[u8]) -> Seen {
         match Delta::new(1e-5).and_then(|delta| cost.epsilon(accountant, delta)) {
             Ok(guarantee) => {
                 assert!(guarantee.epsilon >= 0.0, "ε = {}", guarantee.epsilon);
-                format!("costs {}", if guarantee.epsilon.is_finite() { "something" } else { "everything" })
+                format!(
+                    "costs {}",
+                    if guarantee.epsilon.is_finite() { "something" } else { "everything" }
+                )
             }
             Err(error) => shape(&error.to_string()),
         }
@@ -313,10 +371,17 @@ pub(crate) fn snapshot(scratch: &Scratch, input: &[u8]) -> Seen {
     }
     let mut warnings = String::new();
     let newest = Snapshot::newest(&scratch.at("checkpoints"), &mut |line| warnings += line);
-    let Ok(Some(snapshot)) = newest else { return Seen { accepted: false, said: strip(scratch, &warnings) } };
-    let kind = snapshot.optimizer.parts.get("descent").map(|part| part.kind.clone()).unwrap_or_default();
+    let Ok(Some(snapshot)) = newest else {
+        return Seen { accepted: false, said: strip(scratch, &warnings) };
+    };
+    let kind =
+        snapshot.optimizer.parts.get("descent").map(|part| part.kind.clone()).unwrap_or_default();
     let mut config = Config::embedded();
-    config.optimizer.name = optimizers::ALL.iter().find(|name| name.name.contains(&kind)).map_or("dp-sgd", |name| name.name).into();
+    config.optimizer.name = optimizers::ALL
+        .iter()
+        .find(|name| name.name.contains(&kind))
+        .map_or("dp-sgd", |name| name.name)
+        .into();
     if snapshot.optimizer.parts.get("search").is_some_and(|part| part.kind.contains("hyfree")) {
         config = done(config.with("optimizer.learning_rate=hyfree"));
     }
@@ -384,9 +449,18 @@ pub(crate) fn statement(scratch: &Scratch, input: &[u8]) -> Seen {
         let words = statement.words().concat();
         let text = done(serde_json::to_string(&statement));
         let priced = statement.unit.is_some() && statement.delta.is_some();
-        let page = if priced { Ok(0) } else { reported(scratch, ending::RESULT, br#"{"metrics":{"nll":1.5}}"#) };
+        let page = if priced {
+            Ok(0)
+        } else {
+            reported(scratch, ending::RESULT, br#"{"metrics":{"nll":1.5}}"#)
+        };
         assert!(text.contains("ledger"));
-        format!("{} {} {}", words.len() / 256, priced, page.map_or_else(|error| shape(&error), |_| "reported".into()))
+        format!(
+            "{} {} {}",
+            words.len() / 256,
+            priced,
+            page.map_or_else(|error| shape(&error), |_| "reported".into())
+        )
     });
     Seen { said: strip(scratch, &seen.said), ..seen }
 }

@@ -12,7 +12,23 @@ use std::sync::OnceLock;
 #[allow(dead_code, reason = "the program may know numbers that are not asked for here")]
 mod written;
 
-pub(crate) const NUMBERS: &[&str] = &["1024/42043", "1e-5", "/", "_", "e", "inf", "nan", "-", "+", ".", " ", "0x", "1e400", "٣", "∞"];
+pub(crate) const NUMBERS: &[&str] = &[
+    "1024/42043",
+    "1e-5",
+    "/",
+    "_",
+    "e",
+    "inf",
+    "nan",
+    "-",
+    "+",
+    ".",
+    " ",
+    "0x",
+    "1e400",
+    "٣",
+    "∞",
+];
 
 /// `1024/42043` and `1e6`.
 pub(crate) fn number(_: &Scratch, input: &[u8]) -> Seen {
@@ -23,7 +39,10 @@ pub(crate) fn number(_: &Scratch, input: &[u8]) -> Seen {
     let (real, count) = (written::real(text), written::count(text));
     // A count is a number that is near it.
     if let (Ok(real), Ok(count)) = (&real, &count) {
-        assert!((real - *count as f64).abs() <= 1.0 + 1e-9 * real.abs(), "{text:?} is {real} and {count}");
+        assert!(
+            (real - *count as f64).abs() <= 1.0 + 1e-9 * real.abs(),
+            "{text:?} is {real} and {count}"
+        );
     }
     let kind = |real: &f64| {
         if real.is_nan() {
@@ -34,7 +53,11 @@ pub(crate) fn number(_: &Scratch, input: &[u8]) -> Seen {
             "finite"
         }
     };
-    let said = format!("{} {}", real.as_ref().map_or_else(|_| "not real", kind), if count.is_ok() { "count" } else { "not a count" });
+    let said = format!(
+        "{} {}",
+        real.as_ref().map_or_else(|_| "not real", kind),
+        if count.is_ok() { "count" } else { "not a count" }
+    );
     Seen { accepted: real.is_ok(), said }
 }
 
@@ -42,7 +65,12 @@ pub(crate) fn number(_: &Scratch, input: &[u8]) -> Seen {
 fn tokenizer() -> Option<&'static Tokenizer> {
     static MADE: OnceLock<Option<Tokenizer>> = OnceLock::new();
     MADE.get_or_init(|| {
-        let texts = ["the cat sat on the mat", "name : Aromi | food : Chinese", "a good film", "a bad film"];
+        let texts = [
+            "the cat sat on the mat",
+            "name : Aromi | food : Chinese",
+            "a good film",
+            "a bad film",
+        ];
         Tokenizer::train(texts.iter().copied(), 300, &["<bos>", "<eos>"]).ok()
     })
     .as_ref()
@@ -50,18 +78,25 @@ fn tokenizer() -> Option<&'static Tokenizer> {
 
 /// Rows of E2E and of labelled texts, as examples for each kind of model.
 pub(crate) fn prepare(_: &Scratch, input: &[u8]) -> Seen {
-    let Some(tokenizer) = tokenizer() else { return Seen { accepted: false, said: "no tokenizer".into() } };
+    let Some(tokenizer) = tokenizer() else {
+        return Seen { accepted: false, said: "no tokenizer".into() };
+    };
     let labels = ["good".to_string(), "bad".to_string()];
-    let readers = [Reader::Causal { tokenizer, begin: 0, end: 1 }, Reader::Classifier { tokenizer }, Reader::Images { numbers: 4 }];
+    let readers = [
+        Reader::Causal { tokenizer, begin: 0, end: 1 },
+        Reader::Classifier { tokenizer },
+        Reader::Images { numbers: 4 },
+    ];
     let (mut accepted, mut said) = (false, Vec::new());
     for format in [Format::E2e, Format::Jsonl, Format::Lines] {
-        let records = match format.read_from(Cursor::new(input.to_vec()), "data", &Options::default()) {
-            Ok(records) => records,
-            Err(error) => {
-                said.push(error.to_string());
-                continue;
-            }
-        };
+        let records =
+            match format.read_from(Cursor::new(input.to_vec()), "data", &Options::default()) {
+                Ok(records) => records,
+                Err(error) => {
+                    said.push(error.to_string());
+                    continue;
+                }
+            };
         let mut kinds = [0u8; 6];
         for record in records.map_while(Result::ok) {
             for reader in readers {
@@ -99,14 +134,25 @@ pub(crate) fn score(_: &Scratch, input: &[u8]) -> Seen {
     let mut lines = text.lines();
     let mut said = String::new();
     while let (Some(hypothesis), Some(references)) = (lines.next(), lines.next()) {
-        let references: Vec<&str> = references.split('\t').filter(|reference| !reference.trim().is_empty()).collect();
-        let refused = [statistics.add(hypothesis, &references).err(), mean.add(hypothesis, &references, rouge::Words::Stemmed).err()];
+        let references: Vec<&str> =
+            references.split('\t').filter(|reference| !reference.trim().is_empty()).collect();
+        let refused = [
+            statistics.add(hypothesis, &references).err(),
+            mean.add(hypothesis, &references, rouge::Words::Stemmed).err(),
+        ];
         if let Some(error) = refused.into_iter().flatten().next_back() {
             said = error.to_string();
         }
     }
-    let (bleu, rouge) = (statistics.bleu(bleu::Options::default()).score, mean.score().percent().f1);
-    assert!((0.0..=100.001).contains(&bleu) && (0.0..=100.001).contains(&rouge), "BLEU {bleu}, ROUGE-L {rouge}");
+    let (bleu, rouge) =
+        (statistics.bleu(bleu::Options::default()).score, mean.score().percent().f1);
+    assert!(
+        (0.0..=100.001).contains(&bleu) && (0.0..=100.001).contains(&rouge),
+        "BLEU {bleu}, ROUGE-L {rouge}"
+    );
     let part = |score: f64| ["none", "low", "half", "high", "all"][(score / 25.0) as usize % 5];
-    Seen { accepted: statistics.items() > 0 && said.is_empty(), said: format!("{said} {} {}", part(bleu), part(rouge)) }
+    Seen {
+        accepted: statistics.items() > 0 && said.is_empty(),
+        said: format!("{said} {} {}", part(bleu), part(rouge)),
+    }
 }

@@ -1,4 +1,5 @@
-//! BERT (Devlin et al. 2019): post-norm encoder, sight in both directions, a class from the first token.
+//! BERT (Devlin et al. 2019): post-norm encoder, sight in both directions, a class from the first
+//! token.
 
 use crate::builder::{Builder, Lora};
 use crate::graph::{Graph, Init};
@@ -12,20 +13,31 @@ pub(super) fn graph(config: &BertConfig, lora: Option<Lora>) -> Graph {
     let BertConfig { width, epsilon, .. } = *config;
     let mut build = Builder::texts(config.vocab, config.positions).with_lora(lora);
     let table = |build: &mut Builder, name: &str, rows: usize| {
-        build.param(format!("bert.embeddings.{name}_embeddings.weight"), [rows, width], Init::Normal { std: STD })
+        build.param(
+            format!("bert.embeddings.{name}_embeddings.weight"),
+            [rows, width],
+            Init::Normal { std: STD },
+        )
     };
     let words = table(&mut build, "word", config.vocab);
     let places = table(&mut build, "position", config.positions);
     let types = table(&mut build, "token_type", config.types);
-    let (words, places, types) = (build.tokens(words), build.positions(places), build.first_type(types));
+    let (words, places, types) =
+        (build.tokens(words), build.positions(places), build.first_type(types));
     let x = build.add(words, types);
     let x = build.add(x, places);
     let mut x = build.layer_norm("bert.embeddings.LayerNorm", x, epsilon);
-    let heads = Heads { queries: config.heads, keys: config.heads, dim: width / config.heads, sight: Sight::Both };
+    let heads = Heads {
+        queries: config.heads,
+        keys: config.heads,
+        dim: width / config.heads,
+        sight: Sight::Both,
+    };
     for layer in 0..config.layers {
         build.cut();
         let name = |part: &str| format!("bert.encoder.layer.{layer}.{part}");
-        let [q, k, v] = ["query", "key", "value"].map(|part| build.map(&name(&format!("attention.self.{part}")), width, width, STD));
+        let [q, k, v] = ["query", "key", "value"]
+            .map(|part| build.map(&name(&format!("attention.self.{part}")), width, width, STD));
         let qkv = build.linear(x, &[q, k, v], None);
         let mixed = build.attention(heads, qkv);
         let out = build.map(&name("attention.output.dense"), width, width, STD);

@@ -1,4 +1,5 @@
-//! A small convolutional network with group norm: no example sees another, as with batch norm it would.
+//! A small convolutional network with group norm: no example sees another, as with batch norm it
+//! would.
 
 use crate::builder::Builder;
 use crate::graph::Graph;
@@ -11,7 +12,8 @@ use tensor::pooling::Pool;
 pub struct Cnn {
     /// The images.
     pub image: Grid,
-    /// Channels of each stage; a stage is a 3×3 convolution, group norm and, except after the last, 2×2 max pooling.
+    /// Channels of each stage; a stage is a 3×3 convolution, group norm and, except after the last,
+    /// 2×2 max pooling.
     pub stages: Vec<usize>,
     /// Groups of the group norms.
     pub groups: usize,
@@ -28,7 +30,13 @@ impl Cnn {
         let halves = Window { kernel: [2, 2], stride: [2, 2], padding: [0, 0] };
         for (stage, &channels) in self.stages.iter().enumerate() {
             build.cut();
-            x = build.conv(&format!("stages.{stage}.conv"), x, channels, around, Some(Activation::Relu));
+            x = build.conv(
+                &format!("stages.{stage}.conv"),
+                x,
+                channels,
+                around,
+                Some(Activation::Relu),
+            );
             x = build.group_norm(&format!("stages.{stage}.norm"), x, self.groups, 1e-5);
             if stage + 1 < self.stages.len() {
                 x = build.pool(x, Pool::Max, halves);

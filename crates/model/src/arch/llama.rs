@@ -1,4 +1,5 @@
-//! The Llama family (Touvron et al. 2023): rotary positions, grouped queries, SwiGLU, root-mean-square norms.
+//! The Llama family (Touvron et al. 2023): rotary positions, grouped queries, SwiGLU,
+//! root-mean-square norms.
 
 use crate::builder::{Builder, Lora};
 use crate::graph::{Graph, Init};
@@ -13,9 +14,11 @@ const STD: f32 = 0.02;
 pub(super) fn graph(config: &LlamaConfig, lora: Option<Lora>) -> Graph {
     let LlamaConfig { width, epsilon, head_dim, inner, .. } = *config;
     let mut build = Builder::texts(config.vocab, config.positions).with_lora(lora);
-    let table = build.param("model.embed_tokens.weight", [config.vocab, width], Init::Normal { std: STD });
+    let table =
+        build.param("model.embed_tokens.weight", [config.vocab, width], Init::Normal { std: STD });
     let mut x = build.tokens(table);
-    let heads = Heads { queries: config.heads, keys: config.kv_heads, dim: head_dim, sight: Sight::Causal };
+    let heads =
+        Heads { queries: config.heads, keys: config.kv_heads, dim: head_dim, sight: Sight::Causal };
     let rope = Arc::new(tensor::rope::Rope::new(frequencies(config.rope, head_dim)));
     let bias = |wanted: bool| wanted.then_some(Init::Zeros);
     for layer in 0..config.layers {
@@ -47,7 +50,11 @@ pub(super) fn graph(config: &LlamaConfig, lora: Option<Lora>) -> Graph {
     build.cut();
     let x = build.target_rows(x);
     let x = build.rms_norm("model.norm", x, epsilon);
-    let head = if config.tied { build.tied(table) } else { build.map_with("lm_head", width, config.vocab, STD, Order::OutIn, None) };
+    let head = if config.tied {
+        build.tied(table)
+    } else {
+        build.map_with("lm_head", width, config.vocab, STD, Order::OutIn, None)
+    };
     let logits = build.linear(x, &[head], None);
     build.finish(logits)
 }

@@ -24,7 +24,8 @@ impl Mlp {
         let (mut x, mut width) = (build.features(), self.input);
         for (layer, &next) in self.hidden.iter().enumerate() {
             build.cut();
-            let map = build.map(&format!("layers.{layer}"), width, next, (2.0 / width as f32).sqrt());
+            let map =
+                build.map(&format!("layers.{layer}"), width, next, (2.0 / width as f32).sqrt());
             x = build.linear(x, &[map], Some(self.activation));
             width = next;
         }

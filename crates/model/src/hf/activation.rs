@@ -16,7 +16,8 @@ pub(super) fn named(name: &str) -> Option<Activation> {
 }
 
 /// All names, for an error.
-pub(super) const NAMES: &str = "one of relu, gelu, gelu_new, gelu_pytorch_tanh, silu, swish and tanh";
+pub(super) const NAMES: &str =
+    "one of relu, gelu, gelu_new, gelu_pytorch_tanh, silu, swish and tanh";
 
 /// Writes an activation under its usual name, unless another of its names is there already.
 pub(super) fn write(map: &mut Map<String, Value>, key: &str, activation: Activation) {
@@ -41,7 +42,13 @@ mod tests {
 
     #[test]
     fn names_lead_back() {
-        for activation in [Activation::Relu, Activation::GeluTanh, Activation::GeluErf, Activation::Silu, Activation::Tanh] {
+        for activation in [
+            Activation::Relu,
+            Activation::GeluTanh,
+            Activation::GeluErf,
+            Activation::Silu,
+            Activation::Tanh,
+        ] {
             assert_eq!(named(name(activation)), Some(activation));
         }
         assert_eq!(named("gelu_fast"), None);

@@ -49,7 +49,9 @@ impl BertConfig {
         if let Some(names) = names
             && names != labels
         {
-            return Err(keys.wrong("num_labels", format!("as many as id2label has names ({names})")));
+            return Err(
+                keys.wrong("num_labels", format!("as many as id2label has names ({names})"))
+            );
         }
         let config = Self {
             vocab: keys.count("vocab_size")?,
@@ -96,8 +98,12 @@ impl BertConfig {
         map.remove("num_labels");
         map.remove("_num_labels");
         if map.get("id2label").and_then(Value::as_object).map(Map::len) != Some(self.labels) {
-            let names = (0..self.labels).map(|label| (label.to_string(), Value::from(format!("LABEL_{label}")))).collect();
-            let numbers = (0..self.labels).map(|label| (format!("LABEL_{label}"), Value::from(label))).collect();
+            let names = (0..self.labels)
+                .map(|label| (label.to_string(), Value::from(format!("LABEL_{label}"))))
+                .collect();
+            let numbers = (0..self.labels)
+                .map(|label| (format!("LABEL_{label}"), Value::from(label)))
+                .collect();
             map.insert("id2label".into(), Value::Object(names));
             map.insert("label2id".into(), Value::Object(numbers));
         }

@@ -1,4 +1,5 @@
-//! Tensors of a checkpoint that are no parameters: masks, position numbers and frequencies that older versions of `transformers` saved along.
+//! Tensors of a checkpoint that are no parameters: masks, position numbers and frequencies that
+//! older versions of `transformers` saved along.
 
 /// Whether the name is that of a buffer which every model computes by itself.
 pub(super) fn is_harmless(name: &str) -> bool {
@@ -9,8 +10,12 @@ pub(super) fn is_harmless(name: &str) -> bool {
 
 /// GPT-2's causal mask: `h.N.attn.bias`, `h.N.attn.masked_bias`.
 fn is_mask(name: &str) -> bool {
-    let Some((layer, rest)) = name.strip_prefix("h.").and_then(|rest| rest.split_once('.')) else { return false };
-    !layer.is_empty() && layer.bytes().all(|b| b.is_ascii_digit()) && matches!(rest, "attn.bias" | "attn.masked_bias")
+    let Some((layer, rest)) = name.strip_prefix("h.").and_then(|rest| rest.split_once('.')) else {
+        return false;
+    };
+    !layer.is_empty()
+        && layer.bytes().all(|b| b.is_ascii_digit())
+        && matches!(rest, "attn.bias" | "attn.masked_bias")
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The configuration of our own small convolutional network. `transformers` does not know it: the layout is the same, the model is ours.
+//! The configuration of our own small convolutional network. `transformers` does not know it: the
+//! layout is the same, the model is ours.
 
 use std::path::Path;
 
@@ -17,12 +18,22 @@ const LARGEST_IMAGE: usize = 4096;
 const MOST_CHANNELS: usize = 1 << 16;
 
 pub(super) fn parse(keys: Keys<'_>) -> Result<Cnn, Error> {
-    let stages = keys.required("stages")?.as_array().ok_or_else(|| keys.wrong("stages", "a list of channels"))?;
+    let stages = keys
+        .required("stages")?
+        .as_array()
+        .ok_or_else(|| keys.wrong("stages", "a list of channels"))?;
     let channels = |value: &Value| {
-        value.as_u64().and_then(|count| usize::try_from(count).ok()).ok_or_else(|| keys.wrong("stages", "a list of channels"))
+        value
+            .as_u64()
+            .and_then(|count| usize::try_from(count).ok())
+            .ok_or_else(|| keys.wrong("stages", "a list of channels"))
     };
     let cnn = Cnn {
-        image: Grid { height: keys.count("image_height")?, width: keys.count("image_width")?, channels: keys.count("image_channels")? },
+        image: Grid {
+            height: keys.count("image_height")?,
+            width: keys.count("image_width")?,
+            channels: keys.count("image_channels")?,
+        },
         stages: stages.iter().map(channels).collect::<Result<_, _>>()?,
         groups: keys.count("groups")?,
         classes: keys.count("classes")?,

@@ -1,7 +1,8 @@
 //! `config.json`: what kind of model it is, and its sides.
 //!
-//! What decides the computation must be there and must be something we compute; the one exception are keys that came after the first models, whose absence
-//! means what `transformers` takes it to mean. What we do not read is kept and written back.
+//! What decides the computation must be there and must be something we compute; the one exception
+//! are keys that came after the first models, whose absence means what `transformers` takes it to
+//! mean. What we do not read is kept and written back.
 
 use std::path::Path;
 
@@ -19,8 +20,8 @@ pub(super) const FILE: &str = "config.json";
 pub struct Config {
     /// The model.
     pub architecture: Architecture,
-    /// What the file said beyond that: ids of special tokens, names of classes and whatever else. It is written back, but what follows from `architecture`
-    /// takes precedence.
+    /// What the file said beyond that: ids of special tokens, names of classes and whatever else.
+    /// It is written back, but what follows from `architecture` takes precedence.
     pub others: Map<String, Value>,
 }
 
@@ -38,19 +39,27 @@ pub enum Architecture {
 }
 
 /// `model_type`, and how the names of its classes in `architectures` begin.
-const KINDS: [(&str, &str); 5] = [("gpt2", "GPT2"), ("llama", "Llama"), ("mistral", "Mistral"), ("bert", "Bert"), (cnn::KIND, "MuffleCnn")];
+const KINDS: [(&str, &str); 5] = [
+    ("gpt2", "GPT2"),
+    ("llama", "Llama"),
+    ("mistral", "Mistral"),
+    ("bert", "Bert"),
+    (cnn::KIND, "MuffleCnn"),
+];
 
 impl Config {
     /// A configuration made here rather than read. It has no special tokens.
     pub fn new(architecture: Architecture) -> Self {
-        let absent = ["bos_token_id", "eos_token_id", "pad_token_id"].map(|key| (key.to_string(), Value::Null));
+        let absent = ["bos_token_id", "eos_token_id", "pad_token_id"]
+            .map(|key| (key.to_string(), Value::Null));
         Self { architecture, others: absent.into_iter().collect() }
     }
 
     /// Reads `config.json` of a model's directory, or a file by itself.
     ///
     /// # Errors
-    /// If it cannot be read, is not JSON, lacks a key, or describes a model that is none or that we do not compute.
+    /// If it cannot be read, is not JSON, lacks a key, or describes a model that is none or that we
+    /// do not compute.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let path = if path.is_dir() { path.join(FILE) } else { path.into() };
@@ -63,8 +72,8 @@ impl Config {
     /// As for [`Config::read`].
     pub fn parse(text: &[u8], path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
-        let map: Map<String, Value> =
-            serde_json::from_slice(text).map_err(|error| Error::malformed(path, format!("expected a JSON object: {error}")))?;
+        let map: Map<String, Value> = serde_json::from_slice(text)
+            .map_err(|error| Error::malformed(path, format!("expected a JSON object: {error}")))?;
         let keys = Keys { path, map: &map, within: "" };
         let kind = kind(keys)?;
         keys.off("is_encoder_decoder")?;
@@ -80,7 +89,8 @@ impl Config {
         Ok(Self { architecture, others: map })
     }
 
-    /// The text of a `config.json` from which `transformers` builds the same model, with weights of this type. Dropout, which we do not have, is 0.
+    /// The text of a `config.json` from which `transformers` builds the same model, with weights of
+    /// this type. Dropout, which we do not have, is 0.
     pub fn to_json(&self, dtype: Dtype) -> String {
         let mut map = self.others.clone();
         match &self.architecture {
@@ -136,6 +146,10 @@ fn kind(keys: Keys<'_>) -> Result<&'static str, Error> {
 /// `GPT2LMHeadModel` is a GPT-2, `Llama4ForCausalLM` is no Llama.
 fn kind_of_class(class: &str) -> Option<&'static str> {
     let heads = ["Model", "For", "LMHead", "DoubleHeads"];
-    let fits = |prefix| class.strip_prefix(prefix).is_some_and(|rest: &str| heads.iter().any(|head| rest.starts_with(head)));
+    let fits = |prefix| {
+        class
+            .strip_prefix(prefix)
+            .is_some_and(|rest: &str| heads.iter().any(|head| rest.starts_with(head)))
+    };
     KINDS.into_iter().find(|(_, prefix)| fits(*prefix)).map(|(kind, _)| kind)
 }

@@ -2,8 +2,9 @@
 
 use tensor::Array;
 
-/// The array with one more row at its end, the mean of the others. That is how a `[PAD]` token enters a model: the new row is as likely to be predicted as an
-/// average token, and does not stand out.
+/// The array with one more row at its end, the mean of the others. That is how a `[PAD]` token
+/// enters a model: the new row is as likely to be predicted as an average token, and does not stand
+/// out.
 pub fn append_mean_row(array: &Array) -> Array {
     let (rows, cols) = (array.rows(), array.cols());
     let mut sums = vec![0.0f64; cols];
@@ -29,12 +30,22 @@ mod tests {
 
     #[test]
     fn the_new_row_is_the_mean() {
-        let array = append_mean_row(&Array::new([2, 3], vec![1.0, 2.0, 3.0, 3.0, 5.0, 8.0]).unwrap());
-        assert_eq!(array, Array::new([3, 3], vec![1.0, 2.0, 3.0, 3.0, 5.0, 8.0, 2.0, 3.5, 5.5]).unwrap());
+        let array =
+            append_mean_row(&Array::new([2, 3], vec![1.0, 2.0, 3.0, 3.0, 5.0, 8.0]).unwrap());
+        assert_eq!(
+            array,
+            Array::new([3, 3], vec![1.0, 2.0, 3.0, 3.0, 5.0, 8.0, 2.0, 3.5, 5.5]).unwrap()
+        );
         assert_eq!(append_mean_row(&Array::zeros([0, 2])), Array::zeros([1, 2]));
         assert_eq!(append_mean_row(&Array::zeros([2, 0])), Array::zeros([3, 0]));
-        assert_eq!(append_mean_row(&Array::new([3, 1, 1], vec![1.0, 2.0, 6.0]).unwrap()).data()[3], 3.0);
+        assert_eq!(
+            append_mean_row(&Array::new([3, 1, 1], vec![1.0, 2.0, 6.0]).unwrap()).data()[3],
+            3.0
+        );
         // In f32 the 3 would be lost.
-        assert_eq!(append_mean_row(&Array::new([3, 1], vec![1e9, 3.0, -1e9]).unwrap()).data()[3], 1.0);
+        assert_eq!(
+            append_mean_row(&Array::new([3, 1], vec![1e9, 3.0, -1e9]).unwrap()).data()[3],
+            1.0
+        );
     }
 }

@@ -58,12 +58,23 @@ impl Gpt2Config {
     pub(super) fn check(&self, path: &Path) -> Result<(), Error> {
         let &Self { vocab, positions, width, layers, heads, inner, .. } = self;
         let check = Check { path };
-        check.sides(&[("vocab_size", vocab), ("n_positions", positions), ("n_embd", width), ("n_head", heads), ("n_inner", inner)])?;
+        check.sides(&[
+            ("vocab_size", vocab),
+            ("n_positions", positions),
+            ("n_embd", width),
+            ("n_head", heads),
+            ("n_inner", inner),
+        ])?;
         check.between("n_layer", layers, MOST_LAYERS)?;
         check.divides("n_head", heads, width, "n_embd")?;
         check.epsilon("layer_norm_epsilon", self.epsilon)?;
         let heads_out = if self.tied { 1 } else { 2 };
-        check.numbers(&[[heads_out, vocab, width], [1, positions, width], [4 * layers, width, width], [2 * layers, width, inner]])
+        check.numbers(&[
+            [heads_out, vocab, width],
+            [1, positions, width],
+            [4 * layers, width, width],
+            [2 * layers, width, inner],
+        ])
     }
 
     pub(super) fn write(&self, map: &mut Map<String, Value>) {

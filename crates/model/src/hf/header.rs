@@ -1,8 +1,11 @@
-//! The header of a safetensors file: eight bytes of length, a JSON object that says where each tensor lies, then the numbers.
+//! The header of a safetensors file: eight bytes of length, a JSON object that says where each
+//! tensor lies, then the numbers.
 //!
-//! The `safetensors` crate supplies the types of an entry. Its own check of a whole file panics where overflow is checked and the sizes add up to nearly 2^64,
-//! takes the last of two tensors of one name, and does not always say which tensor is wrong; so the file is checked here. The format asks that the tensors
-//! cover the data exactly: without overlap, without gaps, up to the end of the file. <https://github.com/huggingface/safetensors#format>
+//! The `safetensors` crate supplies the types of an entry. Its own check of a whole file panics
+//! where overflow is checked and the sizes add up to nearly 2^64, takes the last of two tensors of
+//! one name, and does not always say which tensor is wrong; so the file is checked here. The format
+//! asks that the tensors cover the data exactly: without overlap, without gaps, up to the end of
+//! the file. <https://github.com/huggingface/safetensors#format>
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -34,21 +37,27 @@ pub(super) fn read(path: &Path, file: &[u8]) -> Result<BTreeMap<String, Entry>, 
 
 fn parse(file: &[u8]) -> Result<BTreeMap<String, Entry>, String> {
     if file.starts_with(b"version https://git-lfs") {
-        return Err("expected weights, got a Git LFS pointer to them; \"git lfs pull\" fetches what it stands for".into());
+        return Err(
+            "expected weights, got a Git LFS pointer to them; \"git lfs pull\" fetches what \
+            it stands for"
+                .into(),
+        );
     }
     let Some((length, rest)) = file.split_first_chunk::<8>() else {
         return Err(format!("expected a safetensors file of 8 bytes or more, got {}", file.len()));
     };
     let length = u64::from_le_bytes(*length);
     if length > LONGEST {
-        return Err(format!("expected a safetensors header of at most {LONGEST} bytes, got one of {length}"));
+        return Err(format!(
+            "expected a safetensors header of at most {LONGEST} bytes, got one of {length}"
+        ));
     }
     // At most 10^8, as was just seen.
     let Some((header, data)) = rest.split_at_checked(length as usize) else {
         return Err(format!("truncated: expected a header of {length} bytes, got {}", rest.len()));
     };
-    let Unique(infos) =
-        serde_json::from_slice::<Unique<TensorInfo>>(header).map_err(|error| format!("invalid safetensors header: {error}"))?;
+    let Unique(infos) = serde_json::from_slice::<Unique<TensorInfo>>(header)
+        .map_err(|error| format!("invalid safetensors header: {error}"))?;
 
     let mut order: Vec<_> = infos.into_iter().collect();
     order.sort_by_key(|(_, info)| info.data_offsets);
@@ -57,15 +66,30 @@ fn parse(file: &[u8]) -> Result<BTreeMap<String, Entry>, String> {
     let mut entries = BTreeMap::new();
     for (name, TensorInfo { dtype, shape, data_offsets: (from, to) }) in order {
         if from != end {
-            return Err(format!("tensor {name:?}: expected to begin at byte {end} of the data, where the one before ends, got {from}"));
+            return Err(format!(
+                "tensor {name:?}: expected to begin at byte {end} of the data, where the one \
+                 before ends, got {from}"
+            ));
         }
         match size(dtype, &shape) {
             Some(size) if from.checked_add(size) == Some(to) => {}
-            Some(size) => return Err(format!("tensor {name:?}: expected {size} bytes for {dtype} of shape {shape:?}, got {from}..{to}")),
-            None => return Err(format!("tensor {name:?}: no number of whole bytes holds {dtype} of shape {shape:?}")),
+            Some(size) => {
+                return Err(format!(
+                    "tensor {name:?}: expected {size} bytes for {dtype} of shape {shape:?}, got \
+                     {from}..{to}"
+                ));
+            }
+            None => {
+                return Err(format!(
+                    "tensor {name:?}: no number of whole bytes holds {dtype} of shape {shape:?}"
+                ));
+            }
         }
         if to > data.len() {
-            return Err(format!("truncated: tensor {name:?} expects {to} bytes of data, got {}", data.len()));
+            return Err(format!(
+                "truncated: tensor {name:?} expects {to} bytes of data, got {}",
+                data.len()
+            ));
         }
         entries.insert(name, Entry { dtype, shape, bytes: base + from..base + to });
         end = to;
@@ -84,26 +108,40 @@ fn size(dtype: Dtype, shape: &[usize]) -> Option<usize> {
 }
 
 /// The beginning of a file that holds these tensors in this order, all of one type.
-pub(super) fn write(path: &Path, dtype: Dtype, tensors: &[(&str, &[usize])]) -> Result<Vec<u8>, Error> {
+pub(super) fn write(
+    path: &Path,
+    dtype: Dtype,
+    tensors: &[(&str, &[usize])],
+) -> Result<Vec<u8>, Error> {
     let mut header = Map::new();
     header.insert(METADATA.into(), json!({ "format": "pt" }));
     let mut end = 0usize;
     for (name, shape) in tensors {
         let from = end;
-        end = size(dtype, shape)
-            .and_then(|size| from.checked_add(size))
-            .ok_or_else(|| Error::malformed(path, format!("tensor {name:?} of shape {shape:?} is too large for a file")))?;
-        let info = json!({ "dtype": dtype.to_string(), "shape": shape, "data_offsets": [from, end] });
+        end = size(dtype, shape).and_then(|size| from.checked_add(size)).ok_or_else(|| {
+            Error::malformed(
+                path,
+                format!("tensor {name:?} of shape {shape:?} is too large for a file"),
+            )
+        })?;
+        let info =
+            json!({ "dtype": dtype.to_string(), "shape": shape, "data_offsets": [from, end] });
         // Also refuses a tensor named like the metadata.
         if header.insert((*name).into(), info).is_some() {
-            return Err(Error::malformed(path, format!("expected tensors of different names, got {name:?} twice")));
+            return Err(Error::malformed(
+                path,
+                format!("expected tensors of different names, got {name:?} twice"),
+            ));
         }
     }
     let mut text = Value::Object(header).to_string().into_bytes();
     // The numbers begin at a multiple of 8.
     text.resize(text.len().next_multiple_of(8), b' ');
     if text.len() as u64 > LONGEST {
-        return Err(Error::malformed(path, format!("expected a header of at most {LONGEST} bytes, got {}", text.len())));
+        return Err(Error::malformed(
+            path,
+            format!("expected a header of at most {LONGEST} bytes, got {}", text.len()),
+        ));
     }
     let mut start = (text.len() as u64).to_le_bytes().to_vec();
     start.append(&mut text);
@@ -127,23 +165,34 @@ mod tests {
             "none":{"dtype":"F32","shape":[0,9],"data_offsets":[28,28]},"one":{"dtype":"F64","shape":[],"data_offsets":[28,36]}}"#;
         let base = 8 + header.len();
         let entries = parse(&file(header, 36)).unwrap();
-        assert_eq!(entries["a"], Entry { dtype: Dtype::F16, shape: vec![2], bytes: base..base + 4 });
-        assert_eq!(entries["b"], Entry { dtype: Dtype::F32, shape: vec![2, 3], bytes: base + 4..base + 28 });
+        assert_eq!(
+            entries["a"],
+            Entry { dtype: Dtype::F16, shape: vec![2], bytes: base..base + 4 }
+        );
+        assert_eq!(
+            entries["b"],
+            Entry { dtype: Dtype::F32, shape: vec![2, 3], bytes: base + 4..base + 28 }
+        );
         assert_eq!(entries["none"].bytes, base + 28..base + 28);
         assert_eq!(entries["one"].bytes.len(), 8);
     }
 
     #[test]
     fn what_contradicts_itself_is_refused() {
-        let one =
-            |dtype: &str, shape: &str, offsets: &str| format!(r#"{{"a":{{"dtype":"{dtype}","shape":{shape},"data_offsets":{offsets}}}}}"#);
+        let one = |dtype: &str, shape: &str, offsets: &str| {
+            format!(r#"{{"a":{{"dtype":"{dtype}","shape":{shape},"data_offsets":{offsets}}}}}"#)
+        };
         let two = |first: &str, second: &str| {
             format!(
                 r#"{{"a":{{"dtype":"F32","shape":[2],"data_offsets":{first}}},"b":{{"dtype":"F32","shape":[2],"data_offsets":{second}}}}}"#
             )
         };
         for (header, data, part) in [
-            (one("F32", "[2]", "[0,8]"), 4, "truncated: tensor \"a\" expects 8 bytes of data, got 4"),
+            (
+                one("F32", "[2]", "[0,8]"),
+                4,
+                "truncated: tensor \"a\" expects 8 bytes of data, got 4",
+            ),
             (one("F32", "[2]", "[0,8]"), 9, "expected 8 bytes of data after the header, got 9"),
             (one("F32", "[3]", "[0,8]"), 8, "expected 12 bytes"),
             (one("F32", "[2]", "[8,0]"), 8, "expected to begin at byte 0"),
@@ -172,7 +221,12 @@ mod tests {
         let each = usize::MAX / 8;
         let ends: Vec<usize> = (0..9).map(|i| if i < 8 { i * each } else { usize::MAX }).collect();
         let entry = |pair: &[usize]| {
-            format!(r#""{0}":{{"dtype":"U8","shape":[{1}],"data_offsets":[{0},{2}]}}"#, pair[0], pair[1] - pair[0], pair[1])
+            format!(
+                r#""{0}":{{"dtype":"U8","shape":[{1}],"data_offsets":[{0},{2}]}}"#,
+                pair[0],
+                pair[1] - pair[0],
+                pair[1]
+            )
         };
         let header = format!("{{{}}}", ends.windows(2).map(entry).collect::<Vec<_>>().join(","));
         assert!(parse(&file(&header, 8)).unwrap_err().contains("truncated"));
@@ -202,7 +256,10 @@ mod tests {
         assert_eq!(base % 8, 0);
         bytes.resize(base + 16, 0);
         let entries = read(path, &bytes).unwrap();
-        assert_eq!(entries["b"], Entry { dtype: Dtype::BF16, shape: vec![3], bytes: base..base + 6 });
+        assert_eq!(
+            entries["b"],
+            Entry { dtype: Dtype::BF16, shape: vec![3], bytes: base..base + 6 }
+        );
         assert_eq!(entries["a"].bytes, base + 6..base + 14);
         assert!(write(path, Dtype::F32, &[("a", &[1]), ("a", &[1])]).is_err());
         assert!(write(path, Dtype::F32, &[(METADATA, &[1])]).is_err());

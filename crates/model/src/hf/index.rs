@@ -32,16 +32,23 @@ struct Text {
 
 /// Reads an index. Its shards lie in its own directory and nowhere else.
 pub(super) fn read(path: &Path) -> Result<Index, Error> {
-    let Text { weight_map: Unique(places) } = serde_json::from_slice(&text::read(path)?).map_err(|error| Error::malformed(path, error))?;
+    let Text { weight_map: Unique(places) } = serde_json::from_slice(&text::read(path)?)
+        .map_err(|error| Error::malformed(path, error))?;
     let names: BTreeSet<&String> = places.values().collect();
     if names.is_empty() || names.len() > MOST_SHARDS {
-        return Err(Error::malformed(path, format!("expected 1 to {MOST_SHARDS} shards, got {}", names.len())));
+        return Err(Error::malformed(
+            path,
+            format!("expected 1 to {MOST_SHARDS} shards, got {}", names.len()),
+        ));
     }
     let directory = path.parent().unwrap_or(Path::new(""));
     let mut shards = Vec::new();
     for name in names {
         if !is_plain(name) {
-            return Err(Error::malformed(path, format!("expected shards in its own directory, got {name:?}")));
+            return Err(Error::malformed(
+                path,
+                format!("expected shards in its own directory, got {name:?}"),
+            ));
         }
         shards.push((name.clone(), directory.join(name)));
     }
@@ -74,7 +81,22 @@ mod tests {
         for name in ["model-00001-of-00002.safetensors", "x", "..x", "x..", "ä"] {
             assert!(is_plain(name), "{name}");
         }
-        for name in ["", ".", "..", "../x", "/x", "a/b", "a/../b", "./x", "x/", "..\\x", "C:x", "x\0", "x\n", "\u{1b}[2J"] {
+        for name in [
+            "",
+            ".",
+            "..",
+            "../x",
+            "/x",
+            "a/b",
+            "a/../b",
+            "./x",
+            "x/",
+            "..\\x",
+            "C:x",
+            "x\0",
+            "x\n",
+            "\u{1b}[2J",
+        ] {
             assert!(!is_plain(name), "{name:?}");
         }
     }

@@ -1,4 +1,5 @@
-//! The keys of a configuration, read one by one: what is missing or has no meaning is one error that names the key.
+//! The keys of a configuration, read one by one: what is missing or has no meaning is one error
+//! that names the key.
 
 use std::path::Path;
 
@@ -57,7 +58,10 @@ impl<'a> Keys<'a> {
     /// A count, or what it is by default.
     pub(super) fn count_or(&self, key: &str, default: usize) -> Result<usize, Error> {
         let Some(value) = self.get(key) else { return Ok(default) };
-        value.as_u64().and_then(|count| usize::try_from(count).ok()).ok_or_else(|| self.wrong(key, "a whole number, not negative"))
+        value
+            .as_u64()
+            .and_then(|count| usize::try_from(count).ok())
+            .ok_or_else(|| self.wrong(key, "a whole number, not negative"))
     }
 
     /// A number that must be there.
@@ -94,7 +98,9 @@ impl<'a> Keys<'a> {
 
     pub(super) fn activation(&self, key: &str) -> Result<Activation, Error> {
         self.required(key)?;
-        self.text(key)?.and_then(activation::named).ok_or_else(|| self.wrong(key, activation::NAMES))
+        self.text(key)?
+            .and_then(activation::named)
+            .ok_or_else(|| self.wrong(key, activation::NAMES))
     }
 
     /// An object within this one.
@@ -111,11 +117,22 @@ pub(super) struct Check<'a> {
 }
 
 impl Check<'_> {
-    pub(super) fn holds(&self, good: bool, key: &str, expected: impl Into<String>, got: impl ToString) -> Result<(), Error> {
+    pub(super) fn holds(
+        &self,
+        good: bool,
+        key: &str,
+        expected: impl Into<String>,
+        got: impl ToString,
+    ) -> Result<(), Error> {
         if good {
             return Ok(());
         }
-        Err(Error::Key { path: self.path.into(), key: key.into(), expected: expected.into(), got: got.to_string() })
+        Err(Error::Key {
+            path: self.path.into(),
+            key: key.into(),
+            expected: expected.into(),
+            got: got.to_string(),
+        })
     }
 
     /// Each is the side of a tensor.
@@ -130,19 +147,37 @@ impl Check<'_> {
         self.holds((1..=most).contains(&got), key, format!("between 1 and {most}"), got)
     }
 
-    pub(super) fn divides(&self, key: &str, part: usize, whole: usize, of: &str) -> Result<(), Error> {
+    pub(super) fn divides(
+        &self,
+        key: &str,
+        part: usize,
+        whole: usize,
+        of: &str,
+    ) -> Result<(), Error> {
         self.holds(whole.is_multiple_of(part), key, format!("a divisor of {of} ({whole})"), part)
     }
 
     pub(super) fn epsilon(&self, key: &str, epsilon: f32) -> Result<(), Error> {
-        self.holds(epsilon > 0.0 && epsilon <= 1.0, key, "positive in float32, and at most 1", epsilon)
+        self.holds(
+            epsilon > 0.0 && epsilon <= 1.0,
+            key,
+            "positive in float32, and at most 1",
+            epsilon,
+        )
     }
 
-    /// All parameters together, of which each term is one kind: layers and the two sides of a matrix.
+    /// All parameters together, of which each term is one kind: layers and the two sides of a
+    /// matrix.
     pub(super) fn numbers(&self, terms: &[[usize; 3]]) -> Result<(), Error> {
         // Each product is below 2^62, as the sides were checked before.
-        let count: u128 = terms.iter().map(|term| term.iter().map(|&side| side as u128).product::<u128>()).sum();
-        self.holds(count <= MOST_NUMBERS, "the sides together", format!("at most {MOST_NUMBERS} numbers"), count)
+        let count: u128 =
+            terms.iter().map(|term| term.iter().map(|&side| side as u128).product::<u128>()).sum();
+        self.holds(
+            count <= MOST_NUMBERS,
+            "the sides together",
+            format!("at most {MOST_NUMBERS} numbers"),
+            count,
+        )
     }
 }
 

@@ -1,4 +1,5 @@
-//! The configuration of Llama, of SmolLM2, which is one, and of Mistral, which is one when its window is open.
+//! The configuration of Llama, of SmolLM2, which is one, and of Mistral, which is one when its
+//! window is open.
 
 use std::path::Path;
 
@@ -49,7 +50,10 @@ impl LlamaConfig {
         keys.absent("sliding_window")?;
         keys.off("use_sliding_window")?;
         let plain = |layer: &Value| layer == "full_attention";
-        if keys.get("layer_types").is_some_and(|types| !types.as_array().is_some_and(|types| types.iter().all(plain))) {
+        if keys
+            .get("layer_types")
+            .is_some_and(|types| !types.as_array().is_some_and(|types| types.iter().all(plain)))
+        {
             return Err(keys.wrong("layer_types", "full_attention throughout"));
         }
         let (width, heads) = (keys.count("hidden_size")?, keys.count("num_attention_heads")?);
@@ -72,7 +76,8 @@ impl LlamaConfig {
         Ok(config)
     }
 
-    /// Mistral, whose defaults are others: a window of 4096 tokens, eight heads of keys and values. It has no biases.
+    /// Mistral, whose defaults are others: a window of 4096 tokens, eight heads of keys and values.
+    /// It has no biases.
     pub(super) fn parse_mistral(keys: Keys<'_>) -> Result<Self, Error> {
         if !keys.map.contains_key("sliding_window") {
             return Err(keys.wrong("sliding_window", "null"));
@@ -100,17 +105,28 @@ impl LlamaConfig {
         check.between("num_hidden_layers", layers, MOST_LAYERS)?;
         check.divides("num_attention_heads", heads, width, "hidden_size")?;
         check.divides("num_key_value_heads", kv_heads, heads, "num_attention_heads")?;
-        check.holds(head_dim.is_multiple_of(2), "head_dim", "even, for rotary positions", head_dim)?;
+        check.holds(
+            head_dim.is_multiple_of(2),
+            "head_dim",
+            "even, for rotary positions",
+            head_dim,
+        )?;
         // Both are at most 2^24.
         check.sides(&[("head_dim × num_attention_heads", head_dim * heads)])?;
         check.epsilon("rms_norm_eps", self.epsilon)?;
         self.rope.check(path)?;
         let heads_out = if self.tied { 1 } else { 2 };
-        check.numbers(&[[heads_out, vocab, width], [2 * layers, width, (heads + kv_heads) * head_dim], [3 * layers, width, inner]])
+        check.numbers(&[
+            [heads_out, vocab, width],
+            [2 * layers, width, (heads + kv_heads) * head_dim],
+            [3 * layers, width, inner],
+        ])
     }
 
     pub(super) fn write(&self, map: &mut Map<String, Value>) {
-        let mistral = map.get("model_type").is_some_and(|kind| kind == "mistral") && !self.attention_bias && !self.mlp_bias;
+        let mistral = map.get("model_type").is_some_and(|kind| kind == "mistral")
+            && !self.attention_bias
+            && !self.mlp_bias;
         if mistral {
             map.insert("architectures".into(), json!(["MistralForCausalLM"]));
             map.insert("sliding_window".into(), Value::Null);

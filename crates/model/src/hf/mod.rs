@@ -1,7 +1,9 @@
-//! The Hugging Face layout: a directory with `config.json`, `model.safetensors` (or shards and their index) and the tokenizer's files.
+//! The Hugging Face layout: a directory with `config.json`, `model.safetensors` (or shards and
+//! their index) and the tokenizer's files.
 //!
-//! What is read may come from anywhere. Everything is checked before it is used, nothing is guessed, and what a model cannot do is refused rather than
-//! left out: [`Weights::all_used`] exists because a parameter that is dropped in silence is a model that is wrong in silence.
+//! What is read may come from anywhere. Everything is checked before it is used, nothing is
+//! guessed, and what a model cannot do is refused rather than left out: [`Weights::all_used`]
+//! exists because a parameter that is dropped in silence is a model that is wrong in silence.
 //!
 //! * [`Config`] — the shape of a model, from `config.json` and back
 //! * [`Weights`] — the numbers

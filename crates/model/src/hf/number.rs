@@ -56,7 +56,8 @@ pub(super) const PIECE: usize = 1 << 15;
 /// Numbers that are converted from half precision at a time.
 const BLOCK: usize = 1 << 10;
 
-/// The numbers, and the index of the first that is not finite; nothing if the type is not one of those that are read.
+/// The numbers, and the index of the first that is not finite; nothing if the type is not one of
+/// those that are read.
 pub(super) fn decode(dtype: Stored, bytes: &[u8]) -> Option<(Vec<f32>, Option<usize>)> {
     let convert = match dtype {
         Stored::F32 => from_f32,
@@ -185,10 +186,18 @@ mod tests {
                 numbers[index] = wild;
                 numbers[count - 1] = f32::NAN;
                 let single: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
-                let double: Vec<u8> = numbers.iter().flat_map(|&x| f64::from(x).to_le_bytes()).collect();
-                let half: Vec<u8> = numbers.iter().flat_map(|&x| f16::from_f32(x).to_le_bytes()).collect();
-                let brain: Vec<u8> = numbers.iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect();
-                for (stored, bytes) in [(Stored::F32, single), (Stored::F64, double), (Stored::F16, half), (Stored::BF16, brain)] {
+                let double: Vec<u8> =
+                    numbers.iter().flat_map(|&x| f64::from(x).to_le_bytes()).collect();
+                let half: Vec<u8> =
+                    numbers.iter().flat_map(|&x| f16::from_f32(x).to_le_bytes()).collect();
+                let brain: Vec<u8> =
+                    numbers.iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect();
+                for (stored, bytes) in [
+                    (Stored::F32, single),
+                    (Stored::F64, double),
+                    (Stored::F16, half),
+                    (Stored::BF16, brain),
+                ] {
                     assert_eq!(decode(stored, &bytes).unwrap().1, Some(index));
                 }
                 for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {

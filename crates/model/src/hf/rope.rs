@@ -26,8 +26,9 @@ pub enum RopeScaling {
         /// The factor.
         factor: f64,
     },
-    /// Llama 3.1's: those that turn less than `low` times in a text of the original length are divided by the factor, those that turn more than `high` times
-    /// are kept, and between the two it is interpolated.
+    /// Llama 3.1's: those that turn less than `low` times in a text of the original length are
+    /// divided by the factor, those that turn more than `high` times are kept, and between the two
+    /// it is interpolated.
     Llama3 {
         /// The factor.
         factor: f64,
@@ -53,24 +54,30 @@ const KNOWN: [&str; 8] = [
 ];
 
 impl Rope {
-    /// Reads `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling` (before), or the two if they agree.
+    /// Reads `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling` (before), or
+    /// the two if they agree.
     pub(super) fn parse(keys: Keys<'_>) -> Result<Self, Error> {
         whole(keys)?;
         let outer = keys.get("rope_theta").map(|_| keys.number("rope_theta")).transpose()?;
         let mut found: Option<Self> = None;
-        for (name, within) in [("rope_parameters", "rope_parameters."), ("rope_scaling", "rope_scaling.")] {
+        for (name, within) in
+            [("rope_parameters", "rope_parameters."), ("rope_scaling", "rope_scaling.")]
+        {
             let Some(map) = keys.object(name)? else { continue };
             let keys = Keys { within, map, ..keys };
             let inner = keys.get("rope_theta").map(|_| keys.number("rope_theta")).transpose()?;
             if let (Some(inner), Some(outer)) = (inner, outer)
                 && inner != outer
             {
-                return Err(keys.wrong("rope_theta", format!("the same as \"rope_theta\" outside ({outer})")));
+                return Err(keys
+                    .wrong("rope_theta", format!("the same as \"rope_theta\" outside ({outer})")));
             }
             let theta = inner.or(outer).or(found.map(|rope| rope.theta)).unwrap_or(10_000.0);
             let rope = Self { theta, scaling: scaling(keys)? };
             if found.is_some_and(|other| other != rope) {
-                return Err(keys.wrong("rope_type", "the same rotary positions as in \"rope_parameters\""));
+                return Err(
+                    keys.wrong("rope_type", "the same rotary positions as in \"rope_parameters\"")
+                );
             }
             found = Some(rope);
         }
@@ -80,14 +87,26 @@ impl Rope {
     pub(super) fn check(&self, path: &Path) -> Result<(), Error> {
         let check = Check { path };
         let positive = |x: f64| x > 0.0 && x.is_finite();
-        check.holds(self.theta >= 1.0 && self.theta.is_finite(), "rope_theta", "at least 1", self.theta)?;
+        check.holds(
+            self.theta >= 1.0 && self.theta.is_finite(),
+            "rope_theta",
+            "at least 1",
+            self.theta,
+        )?;
         match self.scaling {
             RopeScaling::None => Ok(()),
-            RopeScaling::Linear { factor } => check.holds(factor >= 1.0 && factor.is_finite(), "factor", "at least 1", factor),
+            RopeScaling::Linear { factor } => {
+                check.holds(factor >= 1.0 && factor.is_finite(), "factor", "at least 1", factor)
+            }
             RopeScaling::Llama3 { factor, low, high, original_positions } => {
                 check.holds(factor >= 1.0 && factor.is_finite(), "factor", "at least 1", factor)?;
                 check.holds(positive(low), "low_freq_factor", "positive", low)?;
-                check.holds(positive(high) && high > low, "high_freq_factor", format!("more than low_freq_factor ({low})"), high)?;
+                check.holds(
+                    positive(high) && high > low,
+                    "high_freq_factor",
+                    format!("more than low_freq_factor ({low})"),
+                    high,
+                )?;
                 check.between("original_max_position_embeddings", original_positions, LARGEST_SIDE)
             }
         }
@@ -110,7 +129,10 @@ impl Rope {
         parameters["rope_theta"] = self.theta.into();
         map.insert("rope_parameters".into(), parameters);
         map.insert("rope_theta".into(), self.theta.into());
-        map.insert("rope_scaling".into(), if self.scaling == RopeScaling::None { Value::Null } else { scaling });
+        map.insert(
+            "rope_scaling".into(),
+            if self.scaling == RopeScaling::None { Value::Null } else { scaling },
+        );
     }
 }
 
@@ -140,7 +162,8 @@ fn scaling(keys: Keys<'_>) -> Result<RopeScaling, Error> {
             high: keys.number("high_freq_factor")?,
             original_positions: keys.count("original_max_position_embeddings")?,
         }),
-        Some(_) => Err(keys.wrong(if name.is_some() { "rope_type" } else { "type" }, "default, linear or llama3")),
+        Some(_) => Err(keys
+            .wrong(if name.is_some() { "rope_type" } else { "type" }, "default, linear or llama3")),
     }
 }
 
@@ -159,7 +182,8 @@ mod tests {
     fn old_and_new_words() {
         let plain = |theta| Rope { theta, scaling: RopeScaling::None };
         let linear = Rope { theta: 7.0, scaling: RopeScaling::Linear { factor: 2.0 } };
-        let scaling = RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original_positions: 8192 };
+        let scaling =
+            RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original_positions: 8192 };
         let llama3 = r#""factor":8,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":8192"#;
         for (text, expected) in [
             ("{}", plain(10_000.0)),
@@ -167,9 +191,20 @@ mod tests {
             (r#"{"rope_parameters":{"rope_type":"default","rope_theta":3}}"#, plain(3.0)),
             (r#"{"rope_theta":7,"rope_scaling":{"type":"linear","factor":2}}"#, linear),
             (r#"{"rope_parameters":{"rope_type":"linear","factor":2.0,"rope_theta":7}}"#, linear),
-            (r#"{"rope_theta":7,"rope_parameters":{"rope_type":"linear","factor":2.0,"partial_rotary_factor":1.0}}"#, linear),
-            (&format!(r#"{{"rope_theta":7,"rope_scaling":{{"rope_type":"llama3",{llama3}}}}}"#), Rope { theta: 7.0, scaling }),
-            (&format!(r#"{{"rope_parameters":{{"rope_type":"llama3","rope_theta":7,{llama3}}}}}"#), Rope { theta: 7.0, scaling }),
+            (
+                r#"{"rope_theta":7,"rope_parameters":{"rope_type":"linear","factor":2.0,"partial_rotary_factor":1.0}}"#,
+                linear,
+            ),
+            (
+                &format!(r#"{{"rope_theta":7,"rope_scaling":{{"rope_type":"llama3",{llama3}}}}}"#),
+                Rope { theta: 7.0, scaling },
+            ),
+            (
+                &format!(
+                    r#"{{"rope_parameters":{{"rope_type":"llama3","rope_theta":7,{llama3}}}}}"#
+                ),
+                Rope { theta: 7.0, scaling },
+            ),
         ] {
             let rope = parse(text).unwrap();
             assert_eq!(rope, expected);
@@ -189,15 +224,24 @@ mod tests {
                 "\"rope_scaling.rope_type\" must be default, linear or llama3, got \"yarn\"",
             ),
             (r#"{"rope_scaling":{"type":"dynamic","factor":2}}"#, "\"rope_scaling.type\""),
-            (r#"{"rope_scaling":{"type":"linear","rope_type":"default","factor":2}}"#, "the same as rope_type"),
+            (
+                r#"{"rope_scaling":{"type":"linear","rope_type":"default","factor":2}}"#,
+                "the same as rope_type",
+            ),
             (r#"{"rope_scaling":{"type":"linear"}}"#, "\"rope_scaling.factor\" is missing"),
             (r#"{"rope_scaling":{"type":"linear","factor":0.5}}"#, "at least 1"),
             (r#"{"rope_scaling":"linear"}"#, "an object"),
-            (r#"{"rope_parameters":{"full_attention":{"rope_type":"linear"}}}"#, "\"rope_parameters.full_attention\" must be absent"),
+            (
+                r#"{"rope_parameters":{"full_attention":{"rope_type":"linear"}}}"#,
+                "\"rope_parameters.full_attention\" must be absent",
+            ),
             (r#"{"rope_parameters":{"partial_rotary_factor":0.5}}"#, "partial_rotary_factor"),
             (r#"{"partial_rotary_factor":0.5}"#, "partial_rotary_factor"),
             (r#"{"rope_theta":3,"rope_parameters":{"rope_theta":4}}"#, "outside (3)"),
-            (r#"{"rope_parameters":{"rope_theta":4},"rope_scaling":{"type":"linear","factor":2}}"#, "the same rotary positions"),
+            (
+                r#"{"rope_parameters":{"rope_theta":4},"rope_scaling":{"type":"linear","factor":2}}"#,
+                "the same rotary positions",
+            ),
             (r#"{"rope_theta":0}"#, "at least 1"),
             (r#"{"rope_theta":"1e4"}"#, "a finite number"),
             (

@@ -17,7 +17,8 @@ use crate::Error;
 pub struct SaveOptions<'a> {
     /// The type of the numbers.
     pub dtype: Dtype,
-    /// Bytes of numbers in a file, beyond which another is begun. A larger tensor has a file of its own.
+    /// Bytes of numbers in a file, beyond which another is begun. A larger tensor has a file of its
+    /// own.
     pub shard_bytes: u64,
     /// What happens to a model that is there already.
     pub existing: Existing,
@@ -28,7 +29,12 @@ pub struct SaveOptions<'a> {
 /// float32 in files of 5 GB, replacing nothing, without a tokenizer.
 impl Default for SaveOptions<'_> {
     fn default() -> Self {
-        Self { dtype: Dtype::F32, shard_bytes: 5_000_000_000, existing: Existing::Refuse, tokenizer: None }
+        Self {
+            dtype: Dtype::F32,
+            shard_bytes: 5_000_000_000,
+            existing: Existing::Refuse,
+            tokenizer: None,
+        }
     }
 }
 
@@ -38,7 +44,8 @@ pub enum Existing {
     /// It stays, and nothing is written.
     #[default]
     Refuse,
-    /// Its configuration and weights are removed, and its tokenizer if another is given. Other files of the directory stay.
+    /// Its configuration and weights are removed, and its tokenizer if another is given. Other
+    /// files of the directory stay.
     Replace,
 }
 
@@ -56,15 +63,19 @@ const TOKENIZER: [&str; 10] = [
     "generation_config.json",
 ];
 
-/// Writes `config.json`, the weights (with an index if they need several files) and the tokenizer's files.
+/// Writes `config.json`, the weights (with an index if they need several files) and the tokenizer's
+/// files.
 ///
-/// Everything is written to a directory beside the old model first; only when all of it is on disk does it take the place of the old one. A new directory
-/// appears all at once. In one that exists already, files are moved one by one: `config.json` is removed first and comes last, so that whoever reads
-/// meanwhile, or after a power failure, finds no model rather than half of each.
+/// Everything is written to a directory beside the old model first; only when all of it is on disk
+/// does it take the place of the old one. A new directory appears all at once. In one that exists
+/// already, files are moved one by one: `config.json` is removed first and comes last, so that
+/// whoever reads meanwhile, or after a power failure, finds no model rather than half of each.
 ///
 /// # Errors
-/// If the configuration makes no sense, if a number is not finite in the type asked for, if two tensors have one name, if there is a model already and
-/// replacing it was not asked for, or if the system refuses. The old model is then as it was, unless the system refused in the middle of moving.
+/// If the configuration makes no sense, if a number is not finite in the type asked for, if two
+/// tensors have one name, if there is a model already and replacing it was not asked for, or if the
+/// system refuses. The old model is then as it was, unless the system refused in the middle of
+/// moving.
 pub fn save<S: AsRef<str>>(
     dir: impl AsRef<Path>,
     config: &Config,
@@ -79,10 +90,14 @@ pub fn save<S: AsRef<str>>(
     {
         return Err(Error::Exists { path: dir.join(file) });
     }
-    let mut tensors: Vec<(&str, &Array)> = tensors.iter().map(|(name, array)| (name.as_ref(), *array)).collect();
+    let mut tensors: Vec<(&str, &Array)> =
+        tensors.iter().map(|(name, array)| (name.as_ref(), *array)).collect();
     tensors.sort_by_key(|(name, _)| *name);
     if let Some(pair) = tensors.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-        return Err(Error::malformed(dir, format!("expected tensors of different names, got {:?} twice", pair[0].0)));
+        return Err(Error::malformed(
+            dir,
+            format!("expected tensors of different names, got {:?} twice", pair[0].0),
+        ));
     }
 
     let mut staging = Staging::new(dir)?;
@@ -96,7 +111,11 @@ pub fn save<S: AsRef<str>>(
 }
 
 /// Writes the weights, in as many files as it takes.
-fn write_weights(staging: &mut Staging, tensors: &[(&str, &Array)], options: &SaveOptions<'_>) -> Result<(), Error> {
+fn write_weights(
+    staging: &mut Staging,
+    tensors: &[(&str, &Array)],
+    options: &SaveOptions<'_>,
+) -> Result<(), Error> {
     let size = |array: &Array| array.len() as u64 * options.dtype.size() as u64;
     let mut shards: Vec<&[(&str, &Array)]> = Vec::new();
     let (mut first, mut full) = (0, 0);
@@ -122,9 +141,15 @@ fn write_weights(staging: &mut Staging, tensors: &[(&str, &Array)], options: &Sa
 }
 
 /// Writes one safetensors file.
-fn write_shard(staging: &mut Staging, name: &str, tensors: &[(&str, &Array)], dtype: Dtype) -> Result<(), Error> {
+fn write_shard(
+    staging: &mut Staging,
+    name: &str,
+    tensors: &[(&str, &Array)],
+    dtype: Dtype,
+) -> Result<(), Error> {
     let path = staging.add(name);
-    let shapes: Vec<(&str, &[usize])> = tensors.iter().map(|(name, array)| (*name, array.shape())).collect();
+    let shapes: Vec<(&str, &[usize])> =
+        tensors.iter().map(|(name, array)| (*name, array.shape())).collect();
     let header = header::write(&path, dtype.stored(), &shapes)?;
     let mut file = BufWriter::new(File::create_new(&path).map_err(Error::writing(&path))?);
     file.write_all(&header).map_err(Error::writing(&path))?;
@@ -156,7 +181,8 @@ fn write_bytes(staging: &mut Staging, name: &str, bytes: &[u8]) -> Result<(), Er
     File::create_new(&path).and_then(write).map_err(Error::writing(&path))
 }
 
-/// Copies the files of a tokenizer that there are. The names of the others are returned: what lay there under those names belonged to another tokenizer.
+/// Copies the files of a tokenizer that there are. The names of the others are returned: what lay
+/// there under those names belonged to another tokenizer.
 fn copy_tokenizer(source: &Path, staging: &mut Staging) -> Result<Vec<String>, Error> {
     fs::read_dir(source).map_err(Error::reading(source))?;
     let mut others = Vec::new();

@@ -25,7 +25,8 @@ pub(super) fn model_files(dir: &Path) -> Result<Vec<String>, Error> {
 }
 
 fn is_model_file(name: &str) -> bool {
-    let shard = name.starts_with("model-") && name.contains("-of-") && name.ends_with(".safetensors");
+    let shard =
+        name.starts_with("model-") && name.contains("-of-") && name.ends_with(".safetensors");
     shard || [config::FILE, weights::FILE, index::FILE].contains(&name)
 }
 
@@ -41,11 +42,14 @@ pub(super) struct Staging {
 impl Staging {
     pub(super) fn new(dir: &Path) -> Result<Self, Error> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let unique = format!("saving-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let unique =
+            format!("saving-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let path = match dir.file_name() {
             _ if dir.is_dir() => dir.join(format!(".{unique}")),
             Some(name) => dir.with_file_name(format!(".{}.{unique}", name.to_string_lossy())),
-            None => return Err(Error::malformed(dir, "expected the name of a directory, got none")),
+            None => {
+                return Err(Error::malformed(dir, "expected the name of a directory, got none"));
+            }
         };
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             fs::create_dir_all(parent).map_err(Error::writing(parent))?;
@@ -60,7 +64,8 @@ impl Staging {
         self.path.join(name)
     }
 
-    /// Moves everything to its place, in the order in which it was added, after removing what is obsolete.
+    /// Moves everything to its place, in the order in which it was added, after removing what is
+    /// obsolete.
     pub(super) fn commit(self, obsolete: &[String]) -> Result<(), Error> {
         let dir = &self.dir;
         if !dir.is_dir() {
@@ -70,7 +75,9 @@ impl Staging {
         for name in obsolete {
             let path = dir.join(name);
             match fs::remove_file(&path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(Error::writing(&path)(error)),
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(Error::writing(&path)(error));
+                }
                 _ => {}
             }
         }
@@ -84,7 +91,8 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // Nothing is left there after a move. If removing fails, the error that led here matters more.
+        // Nothing is left there after a move. If removing fails, the error that led here matters
+        // more.
         let _ = fs::remove_dir_all(&self.path);
     }
 }

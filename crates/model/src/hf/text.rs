@@ -12,10 +12,15 @@ const LONGEST: u64 = 100_000_000;
 /// The bytes of a regular file.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, Error> {
     if !fs::metadata(path).map_err(Error::reading(path))?.is_file() {
-        return Err(Error::reading(path)(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")));
+        return Err(Error::reading(path)(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "not a regular file",
+        )));
     }
     let mut bytes = Vec::new();
-    File::open(path).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes)).map_err(Error::reading(path))?;
+    File::open(path)
+        .and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes))
+        .map_err(Error::reading(path))?;
     if bytes.len() as u64 > LONGEST {
         return Err(Error::malformed(path, format!("expected at most {LONGEST} bytes, got more")));
     }

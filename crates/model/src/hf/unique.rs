@@ -1,4 +1,5 @@
-//! A JSON object in which no name comes twice. JSON leaves open what that would mean, so two readers could see two models.
+//! A JSON object in which no name comes twice. JSON leaves open what that would mean, so two
+//! readers could see two models.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,9 +43,14 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Names<T> {
                 continue;
             }
             if name.is_empty() || name.len() > LONGEST_NAME {
-                return Err(A::Error::custom(format!("the name of a tensor must have 1 to {LONGEST_NAME} bytes, got {}", name.len())));
+                return Err(A::Error::custom(format!(
+                    "the name of a tensor must have 1 to {LONGEST_NAME} bytes, got {}",
+                    name.len()
+                )));
             }
-            let value = map.next_value().map_err(|error| A::Error::custom(format!("tensor {name:?}: {error}")))?;
+            let value = map
+                .next_value()
+                .map_err(|error| A::Error::custom(format!("tensor {name:?}: {error}")))?;
             if found.contains_key(&name) {
                 return Err(A::Error::custom(format!("tensor {name:?} is named twice")));
             }
@@ -60,8 +66,12 @@ mod tests {
 
     #[test]
     fn names_come_once() {
-        let found: Unique<u8> = serde_json::from_str(r#"{"a":1,"__metadata__":{"format":"pt"},"b":2}"#).unwrap();
-        assert_eq!(found.0.into_iter().collect::<Vec<_>>(), [("a".to_string(), 1), ("b".to_string(), 2)]);
+        let found: Unique<u8> =
+            serde_json::from_str(r#"{"a":1,"__metadata__":{"format":"pt"},"b":2}"#).unwrap();
+        assert_eq!(
+            found.0.into_iter().collect::<Vec<_>>(),
+            [("a".to_string(), 1), ("b".to_string(), 2)]
+        );
         for (text, part) in [
             (r#"{"a":1,"a":1}"#, "\"a\" is named twice"),
             (r#"{"":1}"#, "got 0"),

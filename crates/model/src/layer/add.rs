@@ -22,7 +22,11 @@ impl Layer for Add {
 
     fn forward(&self, _: usize, run: &mut Run<'_>) {
         let mut out = run.buffer(self.out);
-        tensor::activation::add_to(&run.buffers.values[self.a.0], &run.buffers.values[self.b.0], &mut out);
+        tensor::activation::add_to(
+            &run.buffers.values[self.a.0],
+            &run.buffers.values[self.b.0],
+            &mut out,
+        );
         run.put(self.out, out);
     }
 

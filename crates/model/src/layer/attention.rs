@@ -37,13 +37,25 @@ impl Layer for Attention {
         let mut out = run.buffer(self.out);
         if let Some(cache) = &mut run.cache {
             let offsets = run.batch.offsets(run.graph.forms[self.out.0].space);
-            decoding::extend(self.heads, offsets, &run.buffers.values[self.qkv.0], cache.layer(index), &mut out);
+            decoding::extend(
+                self.heads,
+                offsets,
+                &run.buffers.values[self.qkv.0],
+                cache.layer(index),
+                &mut out,
+            );
             run.put(self.out, out);
             return;
         }
         let mut sums = run.space.take(run.rows(self.out) * self.heads.queries);
         let offsets = run.batch.offsets(run.form(self.out).space);
-        attention::forward(self.heads, offsets, &run.buffers.values[self.qkv.0], &mut out, &mut sums);
+        attention::forward(
+            self.heads,
+            offsets,
+            &run.buffers.values[self.qkv.0],
+            &mut out,
+            &mut sums,
+        );
         run.put(self.out, out);
         run.buffers.notes[index] = sums;
     }
@@ -58,7 +70,11 @@ impl Layer for Attention {
     }
 
     fn work(&self, batch: &Batch, graph: &Graph) -> f64 {
-        let pairs: usize = batch.offsets(graph.forms[self.out.0].space).windows(2).map(|pair| (pair[1] - pair[0]).pow(2)).sum();
+        let pairs: usize = batch
+            .offsets(graph.forms[self.out.0].space)
+            .windows(2)
+            .map(|pair| (pair[1] - pair[0]).pow(2))
+            .sum();
         let causal = if self.heads.sight == attention::Sight::Causal { 0.5 } else { 1.0 };
         causal * 4.0 * pairs as f64 * (self.heads.queries * self.heads.dim) as f64
     }

@@ -56,7 +56,14 @@ impl Layer for GroupNorm {
         let mut stats = run.space.take(2 * run.batch.examples * self.groups);
         let (mean, inverse) = stats.split_at_mut(run.batch.examples * self.groups);
         let x = &run.buffers.values[self.x.0];
-        self.kernel(run).forward(x, run.param(self.gain).data(), run.param(self.bias).data(), &mut out, mean, inverse);
+        self.kernel(run).forward(
+            x,
+            run.param(self.gain).data(),
+            run.param(self.bias).data(),
+            &mut out,
+            mean,
+            inverse,
+        );
         run.put(self.out, out);
         run.buffers.notes[index] = stats;
     }
@@ -70,11 +77,23 @@ impl Layer for GroupNorm {
         kernel.parameters(&run.buffers.values[self.x.0], mean, inverse, &d, &mut dgain, &mut dbias);
         run.contribute_whole(self.x, |run, dx| {
             let affine = Affine { dgain: &dgain, dbias: &dbias };
-            kernel.backward(&run.buffers.values[self.x.0], run.param(self.gain).data(), mean, inverse, &d, affine, dx);
+            kernel.backward(
+                &run.buffers.values[self.x.0],
+                run.param(self.gain).data(),
+                mean,
+                inverse,
+                &d,
+                affine,
+                dx,
+            );
         });
         run.buffers.notes[index] = stats;
         for (param, gradient) in [(self.gain, dgain), (self.bias, dbias)] {
-            if run.plan.trains(param) { run.add_vectors(param, gradient) } else { run.space.give(gradient) }
+            if run.plan.trains(param) {
+                run.add_vectors(param, gradient)
+            } else {
+                run.space.give(gradient)
+            }
         }
     }
 }

@@ -1,4 +1,5 @@
-//! A linear map, with a bias, an activation and a low-rank addition as wanted. Several maps of one input lie side by side in one output.
+//! A linear map, with a bias, an activation and a low-rank addition as wanted. Several maps of one
+//! input lie side by side in one output.
 
 use super::Layer;
 use crate::batch::Batch;
@@ -66,12 +67,15 @@ impl Layer for Linear {
     }
 
     fn outputs(&self) -> Vec<Value> {
-        std::iter::once(self.out).chain(self.parts.iter().filter_map(|part| part.low_rank.map(|pair| pair.inner))).collect()
+        std::iter::once(self.out)
+            .chain(self.parts.iter().filter_map(|part| part.low_rank.map(|pair| pair.inner)))
+            .collect()
     }
 
     fn params(&self) -> Vec<Param> {
         let of = |part: &Part| {
-            let pair = part.low_rank.map_or([None, None], |pair| [Some(pair.left), Some(pair.right)]);
+            let pair =
+                part.low_rank.map_or([None, None], |pair| [Some(pair.left), Some(pair.right)]);
             [Some(part.weight), part.bias, pair[0], pair[1]]
         };
         self.parts.iter().flat_map(of).flatten().collect()
@@ -86,7 +90,14 @@ impl Layer for Linear {
             if let Some(pair) = part.low_rank {
                 uses.push((pair.left, Use::Outer { x: pair.inner, gradient, order: Order::OutIn }));
                 // The gradient by the inner value carries the scale already.
-                uses.push((pair.right, Use::Outer { x: self.x, gradient: (pair.inner, 0, pair.rank), order: Order::InOut }));
+                uses.push((
+                    pair.right,
+                    Use::Outer {
+                        x: self.x,
+                        gradient: (pair.inner, 0, pair.rank),
+                        order: Order::InOut,
+                    },
+                ));
             }
         }
         uses
@@ -98,7 +109,14 @@ impl Layer for Linear {
         let x_view = View::new(&x, rows, run.form(self.x).width);
         let mut z = run.buffer(self.out);
         for part in &self.parts {
-            matmul(part.columns(&mut z, rows, width), Onto::Fresh, 1.0, x_view, in_out(run.param(part.weight), part.order), Threads::All);
+            matmul(
+                part.columns(&mut z, rows, width),
+                Onto::Fresh,
+                1.0,
+                x_view,
+                in_out(run.param(part.weight), part.order),
+                Threads::All,
+            );
             if let Some(pair) = part.low_rank {
                 let mut inner = run.buffer(pair.inner);
                 matmul(
@@ -153,7 +171,14 @@ impl Layer for Linear {
         for part in &self.parts {
             if let Some(bias) = part.bias.filter(|&bias| run.plan.trains(bias)) {
                 let mut sums = run.space.take(examples * part.width);
-                norm::row_sums(run.batch.offsets(run.form(self.out).space), &d, width, part.first, part.width, &mut sums);
+                norm::row_sums(
+                    run.batch.offsets(run.form(self.out).space),
+                    &d,
+                    width,
+                    part.first,
+                    part.width,
+                    &mut sums,
+                );
                 run.add_vectors(bias, sums);
             }
             if let Some(pair) = part.low_rank {
@@ -174,7 +199,14 @@ impl Layer for Linear {
             let columns = View::columns(&d, rows, width, part.first, part.width);
             run.contribute(self.x, |run, dx, onto| {
                 let side = run.form(self.x).width;
-                matmul(ViewMut::new(dx, rows, side), onto, 1.0, columns, in_out(run.param(part.weight), part.order).t(), Threads::All);
+                matmul(
+                    ViewMut::new(dx, rows, side),
+                    onto,
+                    1.0,
+                    columns,
+                    in_out(run.param(part.weight), part.order).t(),
+                    Threads::All,
+                );
                 if let Some(pair) = part.low_rank {
                     let inner = View::new(run.buffers.gradients.slice(pair.inner), rows, pair.rank);
                     matmul(

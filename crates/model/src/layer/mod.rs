@@ -1,6 +1,8 @@
-//! Layers. Each one knows its forward pass, its backward pass, and in which form its parameters' per-example gradients come.
+//! Layers. Each one knows its forward pass, its backward pass, and in which form its parameters'
+//! per-example gradients come.
 //!
-//! To add a layer: a file here that implements [`Layer`], and a method of the builder that makes one.
+//! To add a layer: a file here that implements [`Layer`], and a method of the builder that makes
+//! one.
 
 mod add;
 mod attention;
@@ -71,7 +73,8 @@ pub(crate) trait Layer: std::fmt::Debug + Send + Sync {
     /// From the gradient by the outputs, contributes to the gradient by the inputs.
     fn backward(&self, index: usize, run: &mut Run<'_>);
 
-    /// Multiplications and additions of the forward pass; the backward pass by the inputs costs as many, the one by the weights as many again.
+    /// Multiplications and additions of the forward pass; the backward pass by the inputs costs as
+    /// many, the one by the weights as many again.
     fn work(&self, _run: &crate::batch::Batch, _graph: &crate::Graph) -> f64 {
         0.0
     }

@@ -77,7 +77,9 @@ impl Layer for Normalise {
                 run.add_vectors(bias, dbias);
             }
         }
-        run.contribute(self.x, |run, dx, onto| norm::backward(self.norm, width, &x, &stats, run.param(self.gain).data(), &d, onto, dx));
+        run.contribute(self.x, |run, dx, onto| {
+            norm::backward(self.norm, width, &x, &stats, run.param(self.gain).data(), &d, onto, dx)
+        });
         run.put(self.x, x);
         run.buffers.notes[index] = stats;
     }

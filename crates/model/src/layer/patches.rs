@@ -24,12 +24,20 @@ impl Layer for Patches {
 
     fn forward(&self, _: usize, run: &mut Run<'_>) {
         let mut out = run.buffer(self.out);
-        patches::gather(&self.window, &self.grid, run.batch.examples, &run.buffers.values[self.x.0], &mut out);
+        patches::gather(
+            &self.window,
+            &self.grid,
+            run.batch.examples,
+            &run.buffers.values[self.x.0],
+            &mut out,
+        );
         run.put(self.out, out);
     }
 
     fn backward(&self, _: usize, run: &mut Run<'_>) {
         let Some(d) = run.gradient(self.out) else { return };
-        run.contribute_whole(self.x, |run, dx| patches::scatter(&self.window, &self.grid, run.batch.examples, &d, dx));
+        run.contribute_whole(self.x, |run, dx| {
+            patches::scatter(&self.window, &self.grid, run.batch.examples, &d, dx)
+        });
     }
 }

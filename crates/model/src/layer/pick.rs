@@ -1,4 +1,5 @@
-//! From the rows of one space to those of another: tokens with targets, the first token, the mean, an image as one row.
+//! From the rows of one space to those of another: tokens with targets, the first token, the mean,
+//! an image as one row.
 
 use super::Layer;
 use crate::graph::Value;
@@ -24,7 +25,12 @@ impl Layer for TargetRows {
 
     fn forward(&self, _: usize, run: &mut Run<'_>) {
         let mut out = run.buffer(self.out);
-        embedding::gather(&run.buffers.values[self.x.0], run.form(self.x).width, &run.batch.target_rows, &mut out);
+        embedding::gather(
+            &run.buffers.values[self.x.0],
+            run.form(self.x).width,
+            &run.batch.target_rows,
+            &mut out,
+        );
         run.put(self.out, out);
     }
 
@@ -66,8 +72,14 @@ impl Layer for FirstToken {
         let width = run.form(self.x).width;
         let mut out = run.buffer(self.out);
         let x = &run.buffers.values[self.x.0];
-        for (out, rows) in out.chunks_exact_mut(width).zip(run.batch.offsets(run.form(self.x).space).windows(2)) {
-            if rows[0] < rows[1] { out.copy_from_slice(&x[rows[0] * width..][..width]) } else { out.fill(0.0) }
+        for (out, rows) in
+            out.chunks_exact_mut(width).zip(run.batch.offsets(run.form(self.x).space).windows(2))
+        {
+            if rows[0] < rows[1] {
+                out.copy_from_slice(&x[rows[0] * width..][..width])
+            } else {
+                out.fill(0.0)
+            }
         }
         run.put(self.out, out);
     }
@@ -79,7 +91,9 @@ impl Layer for FirstToken {
             if onto == Onto::Fresh {
                 dx.fill(0.0);
             }
-            for (d, rows) in d.chunks_exact(width).zip(run.batch.offsets(run.form(self.x).space).windows(2)) {
+            for (d, rows) in
+                d.chunks_exact(width).zip(run.batch.offsets(run.form(self.x).space).windows(2))
+            {
                 if rows[0] < rows[1] {
                     dx[rows[0] * width..][..width].iter_mut().zip(d).for_each(|(dx, d)| *dx += d);
                 }
@@ -107,7 +121,12 @@ impl Layer for MeanRows {
     fn forward(&self, _: usize, run: &mut Run<'_>) {
         let mut out = run.buffer(self.out);
         let offsets = run.batch.offsets(run.form(self.x).space);
-        pooling::mean_rows(offsets, run.form(self.x).width, &run.buffers.values[self.x.0], &mut out);
+        pooling::mean_rows(
+            offsets,
+            run.form(self.x).width,
+            &run.buffers.values[self.x.0],
+            &mut out,
+        );
         run.put(self.out, out);
     }
 
@@ -139,7 +158,9 @@ impl Layer for Reshape {
 
     fn forward(&self, _: usize, run: &mut Run<'_>) {
         let mut out = run.buffer(self.out);
-        out.copy_from_slice(self.x.map_or(run.batch.numbers.as_slice(), |x| &run.buffers.values[x.0]));
+        out.copy_from_slice(
+            self.x.map_or(run.batch.numbers.as_slice(), |x| &run.buffers.values[x.0]),
+        );
         run.put(self.out, out);
     }
 

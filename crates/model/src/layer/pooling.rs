@@ -31,7 +31,14 @@ impl Layer for Pool {
 
     fn forward(&self, _: usize, run: &mut Run<'_>) {
         let mut out = run.buffer(self.out);
-        pooling::pool(self.pooling, &self.window, &self.grid, run.batch.examples, &run.buffers.values[self.x.0], &mut out);
+        pooling::pool(
+            self.pooling,
+            &self.window,
+            &self.grid,
+            run.batch.examples,
+            &run.buffers.values[self.x.0],
+            &mut out,
+        );
         run.put(self.out, out);
     }
 

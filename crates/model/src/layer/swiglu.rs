@@ -34,7 +34,12 @@ impl Layer for SwiGlu {
     fn backward(&self, _: usize, run: &mut Run<'_>) {
         let Some(d) = run.gradient(self.out) else { return };
         run.contribute_whole(self.x, |run, dx| {
-            activation::swiglu_backward(run.form(self.out).width, &run.buffers.values[self.x.0], &d, dx);
+            activation::swiglu_backward(
+                run.form(self.out).width,
+                &run.buffers.values[self.x.0],
+                &d,
+                dx,
+            );
         });
     }
 }

@@ -14,8 +14,14 @@ thread_local! {
 /// Numbers that are made at a time: they stay in the second-level cache.
 const STRETCH: usize = 1 << 16;
 
-/// Calls `each(first, rows)` with stretches of rows of one example's gradient by trained parameter `k`.
-pub(crate) fn gradient(traces: &Traces<'_>, k: usize, example: usize, mut each: impl FnMut(usize, &[f32])) {
+/// Calls `each(first, rows)` with stretches of rows of one example's gradient by trained parameter
+/// `k`.
+pub(crate) fn gradient(
+    traces: &Traces<'_>,
+    k: usize,
+    example: usize,
+    mut each: impl FnMut(usize, &[f32]),
+) {
     let (rows, cols) = traces.shape(k);
     if rows * cols == 0 {
         return;
@@ -36,7 +42,14 @@ pub(crate) fn gradient(traces: &Traces<'_>, k: usize, example: usize, mut each: 
 }
 
 /// Adds what one use contributes to the rows from `first` on.
-fn add(traces: &Traces<'_>, entry: Use, example: usize, first: usize, cols: usize, part: &mut [f32]) {
+fn add(
+    traces: &Traces<'_>,
+    entry: Use,
+    example: usize,
+    first: usize,
+    cols: usize,
+    part: &mut [f32],
+) {
     let count = part.len() / cols;
     match entry {
         Use::Outer { x, gradient, order } => {
@@ -45,7 +58,8 @@ fn add(traces: &Traces<'_>, entry: Use, example: usize, first: usize, cols: usiz
                 return;
             }
             let (tall, wide) = if order == Order::OutIn { (d, x) } else { (x, d) };
-            let lhs = View::columns(tall.data, tall.rows, tall.stride, tall.first + first, count).t();
+            let lhs =
+                View::columns(tall.data, tall.rows, tall.stride, tall.first + first, count).t();
             let rhs = View::columns(wide.data, wide.rows, wide.stride, wide.first, wide.width);
             matmul(ViewMut::new(part, count, cols), Onto::Old, 1.0, lhs, rhs, Threads::One);
         }
@@ -53,7 +67,10 @@ fn add(traces: &Traces<'_>, entry: Use, example: usize, first: usize, cols: usiz
             let (ids, d) = traces.lookups(index, gradient, example);
             for (t, &id) in ids.iter().enumerate() {
                 if let Some(row) = (id as usize).checked_sub(first).filter(|&row| row < count) {
-                    part[row * cols..][..cols].iter_mut().zip(&d.data[t * cols..]).for_each(|(sum, d)| *sum += d);
+                    part[row * cols..][..cols]
+                        .iter_mut()
+                        .zip(&d.data[t * cols..])
+                        .for_each(|(sum, d)| *sum += d);
                 }
             }
         }
@@ -72,9 +89,11 @@ pub(crate) fn square(rows: &[f32], first: usize, affine: Option<(&Array, &Array)
 
 /// Σ (center/scale)²: where a zero gradient lies.
 pub(crate) fn square_of_nothing(center: &Array, scale: &Array) -> f64 {
-    // Stretch by stretch: what is rounded is a millionth of a millionth of the sum, however many elements there are.
-    let stretch =
-        |(center, scale): (&[f32], &[f32])| center.iter().zip(scale).map(|(c, s)| (f64::from(*c) / f64::from(*s)).powi(2)).sum::<f64>();
+    // Stretch by stretch: what is rounded is a millionth of a millionth of the sum, however many
+    // elements there are.
+    let stretch = |(center, scale): (&[f32], &[f32])| {
+        center.iter().zip(scale).map(|(c, s)| (f64::from(*c) / f64::from(*s)).powi(2)).sum::<f64>()
+    };
     center.data().chunks(4096).zip(scale.data().chunks(4096)).map(stretch).sum()
 }
 

@@ -1,19 +1,26 @@
-//! Norms of outer products from inner products of rows: ‖Σ_t x_t ⊗ d_t‖² = Σ_{s,t} (x_s·x_t)(d_s·d_t).
+//! Norms of outer products from inner products of rows: ‖Σ_t x_t ⊗ d_t‖² = Σ_{s,t}
+//! (x_s·x_t)(d_s·d_t).
 //!
 //! # Claim
-//! A norm that is found this way is not smaller than the true one by more than about a part in a thousand. Where that is not certain, there is none,
-//! and the example's gradient must be made.
+//! A norm that is found this way is not smaller than the true one by more than about a part in a
+//! thousand. Where that is not certain, there is none, and the example's gradient must be made.
 //! # Why
-//! With a_st = x_s·x_t and b_st = d_s·d_t let S = Σ_t √(a_tt b_tt), which needs the diagonals only. A computed a_st is off by at most γ√(a_ss a_tt), where
-//! γ = 4.1e-6 ([`tensor::gram`]), and so is b_st. Hence the computed square is off by at most 2γ Σ_{s,t} √(a_ss a_tt b_ss b_tt) = 2γ S², and where it is at
-//! least θ S², the true one is at most 1 + 2γ/θ times as large, the norm 1 + γ/θ times: with θ = 4e-3 that is 1.001. Rows that are orthogonal leave S²
-//! over their number, so texts of up to 250 tokens pass whatever is in them, unless tokens cancel each other, and longer ones if tokens have something in common.
+//! With a_st = x_s·x_t and b_st = d_s·d_t let S = Σ_t √(a_tt b_tt), which needs the diagonals only.
+//! A computed a_st is off by at most γ√(a_ss a_tt), where γ = 4.1e-6 ([`tensor::gram`]), and so is
+//! b_st. Hence the computed square is off by at most 2γ Σ_{s,t} √(a_ss a_tt b_ss b_tt) = 2γ S², and
+//! where it is at least θ S², the true one is at most 1 + 2γ/θ times as large, the norm 1 + γ/θ
+//! times: with θ = 4e-3 that is 1.001. Rows that are orthogonal leave S² over their number, so
+//! texts of up to 250 tokens pass whatever is in them, unless tokens cancel each other, and longer
+//! ones if tokens have something in common.
 //!
-//! Products that leave the range of f32 are a second source: each loses up to 1.4e-45, so an entry loses less than γ·1e-33 for widths up to 2,000,000. That
-//! is γ√(a_ss a_tt) again if 1e-33 is added to each entry of the diagonals, and so it is. What is too large is not finite, and is not certain either.
+//! Products that leave the range of f32 are a second source: each loses up to 1.4e-45, so an entry
+//! loses less than γ·1e-33 for widths up to 2,000,000. That is γ√(a_ss a_tt) again if 1e-33 is
+//! added to each entry of the diagonals, and so it is. What is too large is not finite, and is not
+//! certain either.
 //!
-//! A table that is also a head has the gradient L + G, of which ⟨L, G⟩ = Σ_v Σ_s d_sv (x_s·r_v) is found row by row of L. The dot products are off by
-//! γ|x_s||r_v|, so the product is, by Cauchy and Schwarz, off by at most γ S ‖L‖; with S + ‖L‖ for S the same holds.
+//! A table that is also a head has the gradient L + G, of which ⟨L, G⟩ = Σ_v Σ_s d_sv (x_s·r_v) is
+//! found row by row of L. The dot products are off by γ|x_s||r_v|, so the product is, by Cauchy and
+//! Schwarz, off by at most γ S ‖L‖; with S + ‖L‖ for S the same holds.
 //! # Checked by
 //! `tests/cancellation.rs`
 
@@ -54,7 +61,11 @@ pub(crate) fn measure(x: Rows<'_>, d: Rows<'_>) -> Ghost {
         let diagonals = left.iter().zip(right.iter()).step_by(rows + 1);
         let size = diagonals.map(|(a, b)| ((a + FLOOR) * (b + FLOOR)).sqrt()).sum();
         // Nothing came, or it is too small for squares.
-        if square == 0.0 && (x.all_zero() || d.all_zero()) { Ghost { square, size: 0.0 } } else { Ghost { square, size } }
+        if square == 0.0 && (x.all_zero() || d.all_zero()) {
+            Ghost { square, size: 0.0 }
+        } else {
+            Ghost { square, size }
+        }
     })
 }
 
@@ -67,7 +78,8 @@ impl Ghost {
     /// The squared norm, if it is certain.
     pub(crate) fn certain(self) -> Option<f64> {
         // Tests for the good case: NaN fails.
-        (self.square >= CERTAIN * self.size * self.size && self.size <= super::LARGEST).then_some(self.square)
+        (self.square >= CERTAIN * self.size * self.size && self.size <= super::LARGEST)
+            .then_some(self.square)
     }
 }
 

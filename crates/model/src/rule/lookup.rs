@@ -11,7 +11,9 @@ thread_local! {
 
 /// Calls `each(row of the table, its gradient)` for the rows that an example touches.
 fn touched(ids: &[u32], d: Rows<'_>, mut each: impl FnMut(u32, &[f32])) {
-    SCRATCH.with_borrow_mut(|(order, row)| embedding::by_index(d.width, ids, d.data, order, row, &mut each));
+    SCRATCH.with_borrow_mut(|(order, row)| {
+        embedding::by_index(d.width, ids, d.data, order, row, &mut each)
+    });
 }
 
 /// Σ g² over the rows touched; in an affine geometry the excess over an example that touches none.
@@ -34,7 +36,8 @@ pub(crate) fn square(ids: &[u32], d: Rows<'_>, affine: Option<(&Array, &Array)>)
     total
 }
 
-/// ⟨Σ_t e(id_t) ⊗ r_t, Σ_s d_s ⊗ x_s⟩: what the norm of a tied table has beside the norms of its two uses.
+/// ⟨Σ_t e(id_t) ⊗ r_t, Σ_s d_s ⊗ x_s⟩: what the norm of a tied table has beside the norms of its
+/// two uses.
 pub(crate) fn product_with_outer(ids: &[u32], rows: Rows<'_>, x: Rows<'_>, d: Rows<'_>) -> f64 {
     if d.rows == 0 {
         return 0.0;

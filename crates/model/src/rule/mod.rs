@@ -1,6 +1,8 @@
-//! Per-example gradients that are never made: their norms, and their weighted sums, from what a backward pass leaves behind.
+//! Per-example gradients that are never made: their norms, and their weighted sums, from what a
+//! backward pass leaves behind.
 //!
-//! A parameter enters a model in one of three forms, and in several places if it is tied. Everything the curator needs follows from the forms:
+//! A parameter enters a model in one of three forms, and in several places if it is tied.
+//! Everything the curator needs follows from the forms:
 //!
 //! | form | an example's gradient | who |
 //! |---|---|---|
@@ -9,7 +11,8 @@
 //! | vector | itself: it is small, one row an example | gains and biases |
 //!
 //! # Claim
-//! The norm of a parameter is that of the *sum* over all places where it enters (tied weights), and no example's norm depends on another example.
+//! The norm of a parameter is that of the *sum* over all places where it enters (tied weights), and
+//! no example's norm depends on another example.
 //! # Checked by
 //! `tests/brute_force.rs`, `tests/isolation.rs`.
 
@@ -105,12 +108,25 @@ impl<'a> Traces<'a> {
     }
 
     /// The rows of one example of a value's data.
-    fn rows(&self, value: Value, data: &'a [f32], example: usize, first: usize, width: usize) -> Rows<'a> {
+    fn rows(
+        &self,
+        value: Value,
+        data: &'a [f32],
+        example: usize,
+        first: usize,
+        width: usize,
+    ) -> Rows<'a> {
         let form = self.graph.forms[value.0];
         let offsets = self.batch.offsets(form.space);
         let (start, end) = (offsets[example], offsets[example + 1]);
         let data = data.get(start * form.width..end * form.width).unwrap_or(&[]);
-        Rows { data, rows: if data.is_empty() { 0 } else { end - start }, stride: form.width, first, width }
+        Rows {
+            data,
+            rows: if data.is_empty() { 0 } else { end - start },
+            stride: form.width,
+            first,
+            width,
+        }
     }
 
     fn x(&self, x: Value, example: usize) -> Rows<'a> {
@@ -118,7 +134,13 @@ impl<'a> Traces<'a> {
     }
 
     fn d(&self, gradient: (Value, usize, usize), example: usize) -> Rows<'a> {
-        self.rows(gradient.0, self.buffers.gradients.slice(gradient.0), example, gradient.1, gradient.2)
+        self.rows(
+            gradient.0,
+            self.buffers.gradients.slice(gradient.0),
+            example,
+            gradient.1,
+            gradient.2,
+        )
     }
 
     fn vectors(&self, k: usize) -> &'a [f32] {
@@ -127,7 +149,13 @@ impl<'a> Traces<'a> {
 
     /// The indices and the gradient rows of one example's lookups.
     fn lookups(&self, index: Index, gradient: Value, example: usize) -> (&'a [u32], Rows<'a>) {
-        let d = self.rows(gradient, self.buffers.gradients.slice(gradient), example, 0, self.graph.forms[gradient.0].width);
+        let d = self.rows(
+            gradient,
+            self.buffers.gradients.slice(gradient),
+            example,
+            0,
+            self.graph.forms[gradient.0].width,
+        );
         let first = self.batch.offsets(self.graph.forms[gradient.0].space)[example];
         (&index.of(self.batch)[first..first + d.rows], d)
     }
@@ -144,39 +172,60 @@ impl<'a> Traces<'a> {
             ([Use::Vector, ..], _) => {
                 let width = self.shape(k).0 * cols;
                 let rows = self.vectors(k);
-                norms.iter_mut().zip(rows.chunks_exact(width.max(1))).for_each(|(norm, row)| *norm += direct::square(row, 0, affine));
+                norms
+                    .iter_mut()
+                    .zip(rows.chunks_exact(width.max(1)))
+                    .for_each(|(norm, row)| *norm += direct::square(row, 0, affine));
             }
             ([Use::Lookup { index, gradient }], _) => {
-                let rest = affine.map_or(0.0, |(center, scale)| direct::square_of_nothing(center, scale));
+                let rest =
+                    affine.map_or(0.0, |(center, scale)| direct::square_of_nothing(center, scale));
                 let gain = affine.map_or(1.0, |(_, scale)| direct::largest_gain(scale));
                 self.each(norms, |example| {
                     let (ids, d) = self.lookups(*index, *gradient, example);
                     // Each row of the table is summed in f64 and rounded once.
                     let own = lookup::square(ids, d, None);
-                    let square = if affine.is_some() { rest + lookup::square(ids, d, affine) } else { own };
+                    let square =
+                        if affine.is_some() { rest + lookup::square(ids, d, affine) } else { own };
                     enlarged(square, 8.0 * UNIT * gain * own.sqrt())
                 });
             }
             ([Use::Outer { x, gradient, .. }], None) => self.each(norms, |example| {
                 let (x, d) = (self.x(*x, example), self.d(*gradient, example));
                 let found = self.prefers_ghost(x, d).then(|| ghost::measure(x, d));
-                found.and_then(ghost::Ghost::certain).unwrap_or_else(|| self.direct_square(k, example))
+                found
+                    .and_then(ghost::Ghost::certain)
+                    .unwrap_or_else(|| self.direct_square(k, example))
             }),
-            ([Use::Lookup { index, gradient: rows }, Use::Outer { x, gradient, order: Order::OutIn }], None)
-            | ([Use::Outer { x, gradient, order: Order::OutIn }, Use::Lookup { index, gradient: rows }], None) => {
-                self.each(norms, |example| {
-                    let (x, d) = (self.x(*x, example), self.d(*gradient, example));
-                    let found = self.prefers_ghost(x, d).then(|| {
-                        let (ids, rows) = self.lookups(*index, *rows, example);
-                        let product = lookup::product_with_outer(ids, rows, x, d);
-                        ghost::measure(x, d).and_lookups(lookup::square(ids, rows, None), product)
-                    });
-                    found.and_then(ghost::Ghost::certain).unwrap_or_else(|| self.direct_square(k, example))
-                })
-            }
+            (
+                [
+                    Use::Lookup { index, gradient: rows },
+                    Use::Outer { x, gradient, order: Order::OutIn },
+                ],
+                None,
+            )
+            | (
+                [
+                    Use::Outer { x, gradient, order: Order::OutIn },
+                    Use::Lookup { index, gradient: rows },
+                ],
+                None,
+            ) => self.each(norms, |example| {
+                let (x, d) = (self.x(*x, example), self.d(*gradient, example));
+                let found = self.prefers_ghost(x, d).then(|| {
+                    let (ids, rows) = self.lookups(*index, *rows, example);
+                    let product = lookup::product_with_outer(ids, rows, x, d);
+                    ghost::measure(x, d).and_lookups(lookup::square(ids, rows, None), product)
+                });
+                found
+                    .and_then(ghost::Ghost::certain)
+                    .unwrap_or_else(|| self.direct_square(k, example))
+            }),
             _ => {
                 let gain = affine.map_or(1.0, |(_, scale)| direct::largest_gain(scale));
-                self.each(norms, |example| enlarged(self.made_square(k, example, affine), gain * self.rounding(k, example)));
+                self.each(norms, |example| {
+                    enlarged(self.made_square(k, example, affine), gain * self.rounding(k, example))
+                });
             }
         }
     }
@@ -187,14 +236,20 @@ impl<'a> Traces<'a> {
     }
 
     fn each(&self, norms: &mut [f64], square: impl Fn(usize) -> f64 + Sync) {
-        norms.par_iter_mut().with_max_len(1).enumerate().for_each(|(example, norm)| *norm += square(example));
+        norms
+            .par_iter_mut()
+            .with_max_len(1)
+            .enumerate()
+            .for_each(|(example, norm)| *norm += square(example));
     }
 
     fn prefers_ghost(&self, x: Rows<'_>, d: Rows<'_>) -> bool {
         match self.method {
             NormMethod::Ghost => true,
             NormMethod::Direct => false,
-            NormMethod::Cheapest => ghost::cost(x.rows, x.width, d.width) <= direct::cost(x.rows, x.width, d.width),
+            NormMethod::Cheapest => {
+                ghost::cost(x.rows, x.width, d.width) <= direct::cost(x.rows, x.width, d.width)
+            }
         }
     }
 
@@ -205,24 +260,32 @@ impl<'a> Traces<'a> {
 
     /// How far an example's gradient, as it enters a sum, may be from itself, as a norm.
     ///
-    /// A gradient is a sum over rows, Σ_t x_t ⊗ d_t, in f32. Where rows cancel each other, its rounding is not relative to what is left but to S = Σ_t ‖x_t‖‖d_t‖. A chain of n operations
-    /// is off by at most n · 2⁻²⁴ · S (1 + 2⁻¹⁰): chains have at most [`outer::LONGEST`] rows where sums are made, and [`tensor::matmul::DEPTH`] rows and one addition for each such stretch where the gradient is made for its norm.
-    /// Both are added to a norm that was not found certain otherwise, so that a weighted gradient stays within its bound whatever its rows are.
+    /// A gradient is a sum over rows, Σ_t x_t ⊗ d_t, in f32. Where rows cancel each other, its
+    /// rounding is not relative to what is left but to S = Σ_t ‖x_t‖‖d_t‖. A chain of n operations
+    /// is off by at most n · 2⁻²⁴ · S (1 + 2⁻¹⁰): chains have at most [`outer::LONGEST`] rows where
+    /// sums are made, and [`tensor::matmul::DEPTH`] rows and one addition for each such stretch
+    /// where the gradient is made for its norm. Both are added to a norm that was not found certain
+    /// otherwise, so that a weighted gradient stays within its bound whatever its rows are.
     ///
-    /// If S is beyond 10³⁰ the result is infinite, and the example contributes nothing: no intermediate result of an example that does contribute leaves the range of f32.
+    /// If S is beyond 10³⁰ the result is infinite, and the example contributes nothing: no
+    /// intermediate result of an example that does contribute leaves the range of f32.
     fn rounding(&self, k: usize, example: usize) -> f64 {
         let (mut size, mut terms) = (0.0, 8);
         for entry in &self.plan.uses[k] {
             match *entry {
                 Use::Outer { x, gradient, .. } => {
                     let (x, d) = (self.x(x, example), self.d(gradient, example));
-                    size += (0..d.rows).map(|t| (embedding::square(x.row(t)) * embedding::square(d.row(t))).sqrt()).sum::<f64>();
-                    terms += d.rows.min(outer::LONGEST) + d.rows.min(DEPTH) + d.rows.div_ceil(DEPTH);
+                    size += (0..d.rows)
+                        .map(|t| (embedding::square(x.row(t)) * embedding::square(d.row(t))).sqrt())
+                        .sum::<f64>();
+                    terms +=
+                        d.rows.min(outer::LONGEST) + d.rows.min(DEPTH) + d.rows.div_ceil(DEPTH);
                 }
                 Use::Lookup { index, gradient } => {
                     let (_, d) = self.lookups(index, gradient, example);
                     size += (0..d.rows).map(|t| embedding::square(d.row(t)).sqrt()).sum::<f64>();
-                    // Where the gradient is made for its norm, rows of one index are added up in a chain.
+                    // Where the gradient is made for its norm, rows of one index are added up in a
+                    // chain.
                     terms += d.rows;
                 }
                 // Made already: what is measured is what is summed.
@@ -234,17 +297,28 @@ impl<'a> Traces<'a> {
 
     fn made_square(&self, k: usize, example: usize, affine: Option<(&Array, &Array)>) -> f64 {
         let mut square = 0.0;
-        direct::gradient(self, k, example, |first, rows| square += direct::square(rows, first, affine));
+        direct::gradient(self, k, example, |first, rows| {
+            square += direct::square(rows, first, affine)
+        });
         square
     }
 
-    /// Adds the weighted sum of all examples' gradients by trained parameter `k` to `sum`. An example of weight 0 is not read.
-    pub(crate) fn add_weighted(&self, k: usize, weights: &[f32], sum: &mut Accumulator, space: &mut Workspace) {
+    /// Adds the weighted sum of all examples' gradients by trained parameter `k` to `sum`. An
+    /// example of weight 0 is not read.
+    pub(crate) fn add_weighted(
+        &self,
+        k: usize,
+        weights: &[f32],
+        sum: &mut Accumulator,
+        space: &mut Workspace,
+    ) {
         let (rows, cols) = self.shape(k);
         for entry in &self.plan.uses[k] {
             match *entry {
                 Use::Vector => {
-                    for (row, &weight) in self.vectors(k).chunks_exact((rows * cols).max(1)).zip(weights) {
+                    for (row, &weight) in
+                        self.vectors(k).chunks_exact((rows * cols).max(1)).zip(weights)
+                    {
                         sum.add(weight, row.iter().map(|&x| f64::from(x)));
                     }
                     // All places of a vector are in one row already.
@@ -255,20 +329,35 @@ impl<'a> Traces<'a> {
                     if !d.is_empty() {
                         let offsets = self.batch.offsets(self.graph.forms[gradient.0].space);
                         let mut order = space.take_places();
-                        embedding::scatter_records(cols, index.of(self.batch), offsets, weights, d, sum.totals(), &mut order);
+                        embedding::scatter_records(
+                            cols,
+                            index.of(self.batch),
+                            offsets,
+                            weights,
+                            d,
+                            sum.totals(),
+                            &mut order,
+                        );
                         space.give_places(order);
                     }
                 }
                 Use::Outer { x, gradient, order } => {
                     if let Some((lhs, rhs)) = self.factors(x, gradient, order) {
-                        outer::add_outer(sum.totals(), lhs, rhs, self.batch.offsets(self.graph.forms[x.0].space), weights);
+                        outer::add_outer(
+                            sum.totals(),
+                            lhs,
+                            rhs,
+                            self.batch.offsets(self.graph.forms[x.0].space),
+                            weights,
+                        );
                     }
                 }
             }
         }
     }
 
-    /// Adds the sum of all examples' gradients by trained parameter `k`, in floating point and as one product: what training without privacy does.
+    /// Adds the sum of all examples' gradients by trained parameter `k`, in floating point and as
+    /// one product: what training without privacy does.
     pub(crate) fn add_plain(&self, k: usize, sum: &mut Array, space: &mut Workspace) {
         let (rows, cols) = self.shape(k);
         for entry in &self.plan.uses[k] {
@@ -283,29 +372,50 @@ impl<'a> Traces<'a> {
                     let d = self.buffers.gradients.slice(gradient);
                     if !d.is_empty() {
                         let mut order = space.take_places();
-                        embedding::scatter(cols, index.of(self.batch), d, sum.data_mut(), &mut order);
+                        embedding::scatter(
+                            cols,
+                            index.of(self.batch),
+                            d,
+                            sum.data_mut(),
+                            &mut order,
+                        );
                         space.give_places(order);
                     }
                 }
                 Use::Outer { x, gradient, order } => {
                     if let Some((lhs, rhs)) = self.factors(x, gradient, order) {
-                        matmul(ViewMut::new(sum.data_mut(), rows, cols), Onto::Old, 1.0, lhs.t(), rhs, Threads::All);
+                        matmul(
+                            ViewMut::new(sum.data_mut(), rows, cols),
+                            Onto::Old,
+                            1.0,
+                            lhs.t(),
+                            rhs,
+                            Threads::All,
+                        );
                     }
                 }
             }
         }
     }
 
-    /// The two sides of an outer product: rows × rows of the parameter, and rows × columns of it. None if no gradient came.
-    fn factors(&self, x: Value, gradient: (Value, usize, usize), order: Order) -> Option<(View<'a>, View<'a>)> {
-        let (values, d) = (self.buffers.values[x.0].as_slice(), self.buffers.gradients.slice(gradient.0));
+    /// The two sides of an outer product: rows × rows of the parameter, and rows × columns of it.
+    /// None if no gradient came.
+    fn factors(
+        &self,
+        x: Value,
+        gradient: (Value, usize, usize),
+        order: Order,
+    ) -> Option<(View<'a>, View<'a>)> {
+        let (values, d) =
+            (self.buffers.values[x.0].as_slice(), self.buffers.gradients.slice(gradient.0));
         if d.is_empty() {
             return None;
         }
         let form = self.graph.forms[x.0];
         let count = self.batch.rows(form.space);
         let x = View::new(values, count, form.width);
-        let d = View::columns(d, count, self.graph.forms[gradient.0.0].width, gradient.1, gradient.2);
+        let d =
+            View::columns(d, count, self.graph.forms[gradient.0.0].width, gradient.1, gradient.2);
         Some(if order == Order::OutIn { (d, x) } else { (x, d) })
     }
 }

@@ -1,7 +1,9 @@
 //! Configurations: published ones are read, and those that ask for something else are refused.
 
 use model::Error;
-use model::hf::{Activation, Architecture, BertConfig, Config, Dtype, Gpt2Config, LlamaConfig, Rope, RopeScaling};
+use model::hf::{
+    Activation, Architecture, BertConfig, Config, Dtype, Gpt2Config, LlamaConfig, Rope, RopeScaling,
+};
 use serde_json::{Value, json};
 
 /// GPT-2's, as published.
@@ -64,7 +66,15 @@ fn published_configurations_are_read() {
         head_dim: 64,
         inner: 8192,
         epsilon: 1e-5,
-        rope: Rope { theta: 5e5, scaling: RopeScaling::Llama3 { factor: 32.0, low: 1.0, high: 4.0, original_positions: 8192 } },
+        rope: Rope {
+            theta: 5e5,
+            scaling: RopeScaling::Llama3 {
+                factor: 32.0,
+                low: 1.0,
+                high: 4.0,
+                original_positions: 8192,
+            },
+        },
         tied: true,
         attention_bias: false,
         mlp_bias: false,
@@ -91,13 +101,21 @@ fn published_configurations_are_read() {
         "mlp_bias": null, "tie_word_embeddings": null}),
     );
     let rope = Rope { theta: 10_000.0, scaling: RopeScaling::None };
-    assert_eq!(parse(&old).unwrap().architecture, Architecture::Llama(LlamaConfig { kv_heads: 32, rope, tied: false, ..llama.clone() }));
+    assert_eq!(
+        parse(&old).unwrap().architecture,
+        Architecture::Llama(LlamaConfig { kv_heads: 32, rope, tied: false, ..llama.clone() })
+    );
     // The class says it too.
-    assert_eq!(parse(&with(LLAMA, json!({"model_type": null}))).unwrap().architecture, Architecture::Llama(llama.clone()));
+    assert_eq!(
+        parse(&with(LLAMA, json!({"model_type": null}))).unwrap().architecture,
+        Architecture::Llama(llama.clone())
+    );
     // Mistral without a window.
     let mistral =
-        with(LLAMA, json!({"model_type": "mistral", "architectures": ["MistralForCausalLM"]})).replace('{', "{\"sliding_window\":null,");
-    let mistral = mistral.replacen("\"rope_scaling\":{\"sliding_window\":null,", "\"rope_scaling\":{", 1);
+        with(LLAMA, json!({"model_type": "mistral", "architectures": ["MistralForCausalLM"]}))
+            .replace('{', "{\"sliding_window\":null,");
+    let mistral =
+        mistral.replacen("\"rope_scaling\":{\"sliding_window\":null,", "\"rope_scaling\":{", 1);
     let config = parse(&mistral).unwrap();
     assert_eq!(config.architecture, Architecture::Llama(llama));
     let again: Value = serde_json::from_str(&config.to_json(Dtype::F32)).unwrap();
@@ -109,8 +127,12 @@ fn published_configurations_are_read() {
 
 #[test]
 fn our_own_network_for_images() {
-    let cnn =
-        model::Cnn { image: model::patches::Grid { height: 28, width: 28, channels: 1 }, stages: vec![16, 32], groups: 4, classes: 10 };
+    let cnn = model::Cnn {
+        image: model::patches::Grid { height: 28, width: 28, channels: 1 },
+        stages: vec![16, 32],
+        groups: 4,
+        classes: 10,
+    };
     let config = Config::new(Architecture::Cnn(cnn));
     let text = config.to_json(Dtype::F32);
     assert_eq!(parse(&text).unwrap().architecture, config.architecture);
@@ -140,7 +162,9 @@ fn labels_are_counted() {
 
     // Names are kept while there are as many, and made when there are not.
     let mut config = parse(&with(BERT, json!({"id2label": {"0": "no", "1": "yes"}}))).unwrap();
-    let names = |config: &Config| serde_json::from_str::<Value>(&config.to_json(Dtype::F32)).unwrap()["id2label"].clone();
+    let names = |config: &Config| {
+        serde_json::from_str::<Value>(&config.to_json(Dtype::F32)).unwrap()["id2label"].clone()
+    };
     assert_eq!(names(&config), json!({"0": "no", "1": "yes"}));
     let Architecture::Bert(bert) = &mut config.architecture else { unreachable!() };
     bert.labels = 3;
@@ -175,14 +199,26 @@ fn the_rest_of_a_file_is_kept() {
     let config = parse(&with(GPT2, json!({"activation_function": "gelu_pytorch_tanh"}))).unwrap();
     assert!(config.to_json(Dtype::F32).contains("gelu_pytorch_tanh"));
     // A new one names no special tokens, where transformers would assume GPT-2's.
-    let new = serde_json::from_str::<Value>(&Config::new(config.architecture).to_json(Dtype::F32)).unwrap();
+    let new = serde_json::from_str::<Value>(&Config::new(config.architecture).to_json(Dtype::F32))
+        .unwrap();
     assert!(new.as_object().unwrap().contains_key("eos_token_id") && new["eos_token_id"].is_null());
 }
 
 #[test]
 fn a_missing_key_is_named() {
     for (text, keys) in [
-        (GPT2, &["vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "activation_function", "layer_norm_epsilon"][..]),
+        (
+            GPT2,
+            &[
+                "vocab_size",
+                "n_positions",
+                "n_embd",
+                "n_layer",
+                "n_head",
+                "activation_function",
+                "layer_norm_epsilon",
+            ][..],
+        ),
         (
             LLAMA,
             &[
@@ -213,7 +249,9 @@ fn a_missing_key_is_named() {
             assert_eq!(error, format!("config.json: the key \"{key}\" is missing"));
         }
     }
-    let error = parse(&with(GPT2, json!({"model_type": null, "architectures": null}))).unwrap_err().to_string();
+    let error = parse(&with(GPT2, json!({"model_type": null, "architectures": null})))
+        .unwrap_err()
+        .to_string();
     assert_eq!(error, "config.json: the key \"model_type\" is missing");
 }
 
@@ -221,14 +259,26 @@ fn a_missing_key_is_named() {
 fn another_model_is_refused() {
     let huge = json!({"vocab_size": 16_000_000, "n_embd": 16_000_000, "n_head": 1, "n_inner": 1});
     for (text, changes, part) in [
-        (GPT2, json!({"scale_attn_by_inverse_layer_idx": true}), "\"scale_attn_by_inverse_layer_idx\" must be false, got true"),
-        (GPT2, json!({"scale_attn_weights": false}), "\"scale_attn_weights\" must be true, got false"),
+        (
+            GPT2,
+            json!({"scale_attn_by_inverse_layer_idx": true}),
+            "\"scale_attn_by_inverse_layer_idx\" must be false, got true",
+        ),
+        (
+            GPT2,
+            json!({"scale_attn_weights": false}),
+            "\"scale_attn_weights\" must be true, got false",
+        ),
         (GPT2, json!({"add_cross_attention": true}), "add_cross_attention"),
         (GPT2, json!({"activation_function": "gelu_fast"}), "got \"gelu_fast\""),
         (GPT2, json!({"n_head": 5}), "\"n_head\" must be a divisor of n_embd (768), got 5"),
         (GPT2, json!({"n_head": 0}), "\"n_head\" must be between 1 and 16777216, got 0"),
         (GPT2, json!({"n_embd": 0}), "\"n_embd\" must be between 1"),
-        (GPT2, json!({"n_embd": -768}), "\"n_embd\" must be a whole number, not negative, got -768"),
+        (
+            GPT2,
+            json!({"n_embd": -768}),
+            "\"n_embd\" must be a whole number, not negative, got -768",
+        ),
         (GPT2, json!({"n_embd": "768"}), "got \"768\""),
         (GPT2, json!({"n_embd": 768.5}), "got 768.5"),
         (GPT2, json!({"n_layer": 10_001}), "\"n_layer\" must be between 1 and 10000, got 10001"),
@@ -241,12 +291,24 @@ fn another_model_is_refused() {
         (GPT2, json!({"pruned_heads": {"0": [1]}}), "pruned_heads"),
         (GPT2, json!({"quantization_config": {"bits": 4}}), "quantization_config"),
         (GPT2, json!({"is_encoder_decoder": true}), "is_encoder_decoder"),
-        (GPT2, json!({"model_type": "gptj"}), "\"model_type\" must be gpt2, llama, mistral, bert or muffle-cnn, got \"gptj\""),
+        (
+            GPT2,
+            json!({"model_type": "gptj"}),
+            "\"model_type\" must be gpt2, llama, mistral, bert or muffle-cnn, got \"gptj\"",
+        ),
         (GPT2, json!({"model_type": "llama"}), "a class of llama, as model_type says"),
-        (GPT2, json!({"model_type": null, "architectures": ["GPT2XForCausalLM"]}), "\"model_type\" is missing"),
+        (
+            GPT2,
+            json!({"model_type": null, "architectures": ["GPT2XForCausalLM"]}),
+            "\"model_type\" is missing",
+        ),
         (GPT2, json!({"architectures": "GPT2LMHeadModel"}), "a list"),
         (LLAMA, json!({"hidden_act": "gelu"}), "\"hidden_act\" must be silu"),
-        (LLAMA, json!({"num_key_value_heads": 5}), "\"num_key_value_heads\" must be a divisor of num_attention_heads (32), got 5"),
+        (
+            LLAMA,
+            json!({"num_key_value_heads": 5}),
+            "\"num_key_value_heads\" must be a divisor of num_attention_heads (32), got 5",
+        ),
         (LLAMA, json!({"num_attention_heads": 0}), "\"num_attention_heads\" must be between 1"),
         (LLAMA, json!({"head_dim": 63}), "\"head_dim\" must be even"),
         (LLAMA, json!({"head_dim": 1 << 24}), "head_dim × num_attention_heads"),
@@ -254,23 +316,36 @@ fn another_model_is_refused() {
         (LLAMA, json!({"use_sliding_window": true}), "use_sliding_window"),
         (LLAMA, json!({"layer_types": ["full_attention", "sliding_attention"]}), "layer_types"),
         (LLAMA, json!({"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}), "rope_type"),
-        (LLAMA, json!({"model_type": "mistral", "architectures": null}), "\"sliding_window\" must be null, got nothing"),
+        (
+            LLAMA,
+            json!({"model_type": "mistral", "architectures": null}),
+            "\"sliding_window\" must be null, got nothing",
+        ),
         (
             LLAMA,
             json!({"model_type": "mistral", "architectures": null, "sliding_window": 4096}),
             "\"sliding_window\" must be null, got 4096",
         ),
         (LLAMA, json!({"model_type": "smollm3", "architectures": null}), "model_type"),
-        (BERT, json!({"position_embedding_type": "relative_key"}), "\"position_embedding_type\" must be absolute, got \"relative_key\""),
+        (
+            BERT,
+            json!({"position_embedding_type": "relative_key"}),
+            "\"position_embedding_type\" must be absolute, got \"relative_key\"",
+        ),
         (BERT, json!({"is_decoder": true}), "is_decoder"),
-        (BERT, json!({"num_labels": 3, "id2label": {"0": "no", "1": "yes"}}), "as many as id2label has names (2), got 3"),
+        (
+            BERT,
+            json!({"num_labels": 3, "id2label": {"0": "no", "1": "yes"}}),
+            "as many as id2label has names (2), got 3",
+        ),
         (BERT, json!({"num_labels": 0}), "\"num_labels\" must be between 1"),
         (BERT, json!({"id2label": ["a"]}), "an object"),
     ] {
         let error = parse(&with(text, changes)).unwrap_err().to_string();
         assert!(error.contains(part) && error.starts_with("config.json: "), "{error}");
     }
-    for text in ["", "[]", "null", "{", "{\"model_type\": \"gpt2\"", "\u{0}", &"[".repeat(1 << 20)] {
+    for text in ["", "[]", "null", "{", "{\"model_type\": \"gpt2\"", "\u{0}", &"[".repeat(1 << 20)]
+    {
         assert!(parse(text).unwrap_err().to_string().contains("expected a JSON object"));
     }
 }

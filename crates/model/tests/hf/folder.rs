@@ -36,7 +36,14 @@ impl Drop for Folder {
 /// What a directory holds, hidden files included.
 pub(crate) fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    entries.map(|path| (path.file_name().unwrap().to_str().unwrap().into(), fs::read(&path).unwrap_or_default())).collect()
+    entries
+        .map(|path| {
+            (
+                path.file_name().unwrap().to_str().unwrap().into(),
+                fs::read(&path).unwrap_or_default(),
+            )
+        })
+        .collect()
 }
 
 pub(crate) fn names(dir: &Path) -> Vec<String> {

@@ -1,4 +1,5 @@
-//! Damaged files, many thousands of them: none panics, none asks for much memory, and whatever is accepted keeps its promises.
+//! Damaged files, many thousands of them: none panics, none asks for much memory, and whatever is
+//! accepted keeps its promises.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +15,9 @@ use super::folder::Folder;
 /// How many cases, and the seed. `MUFFLE_CASES=20` draws twenty times as many, new ones each time.
 fn cases(cases: usize) -> (usize, u64) {
     match std::env::var("MUFFLE_CASES").ok().and_then(|times| times.parse::<usize>().ok()) {
-        Some(times) => (cases * times, SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64),
+        Some(times) => {
+            (cases * times, SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64)
+        }
         None => (cases, 7),
     }
 }
@@ -46,7 +49,8 @@ fn peak() -> Option<usize> {
     Some(line.split_whitespace().nth(1)?.parse::<usize>().ok()? * 1024)
 }
 
-/// Threads and other tests take some hundreds of megabytes of address space; a length out of a damaged file would take more.
+/// Threads and other tests take some hundreds of megabytes of address space; a length out of a
+/// damaged file would take more.
 fn no_more_than_a_gigabyte(before: Option<usize>) {
     if let (Some(before), Some(after)) = (before, peak()) {
         assert!(after - before < 1 << 30, "{} bytes of memory", after - before);
@@ -69,7 +73,20 @@ const NUMBERS: [&str; 14] = [
     "18446744073709551615",
     "18446744073709551616",
 ];
-const WORDS: [&str; 12] = ["{", "}", "[", "]", ",", ":", "\"", "null", "\"F32\"", "\"F4\"", "\"wte.weight\"", "\"shape\":[1],"];
+const WORDS: [&str; 12] = [
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    "\"",
+    "null",
+    "\"F32\"",
+    "\"F4\"",
+    "\"wte.weight\"",
+    "\"shape\":[1],",
+];
 
 /// A header, a little wrong.
 fn damage_text(text: &str, chance: &mut Chance) -> String {
@@ -79,8 +96,12 @@ fn damage_text(text: &str, chance: &mut Chance) -> String {
         match chance.below(7) {
             // Another number in place of one.
             0 | 1 => {
-                let Some(from) = (at..bytes.len()).find(|&i| bytes[i].is_ascii_digit()) else { continue };
-                let to = (from..bytes.len()).find(|&i| !bytes[i].is_ascii_digit()).unwrap_or(bytes.len());
+                let Some(from) = (at..bytes.len()).find(|&i| bytes[i].is_ascii_digit()) else {
+                    continue;
+                };
+                let to = (from..bytes.len())
+                    .find(|&i| !bytes[i].is_ascii_digit())
+                    .unwrap_or(bytes.len());
                 bytes.splice(from..to, chance.one(&NUMBERS).bytes());
             }
             2 => drop(bytes.splice(at..at, chance.one(&WORDS).bytes())),
@@ -96,7 +117,8 @@ fn damage_text(text: &str, chance: &mut Chance) -> String {
             // One type in place of another.
             _ => {
                 let text = String::from_utf8_lossy(&bytes).into_owned();
-                let names: [&str; 9] = ["F32", "F16", "BF16", "F64", "I64", "U8", "F4", "BOOL", "C64"];
+                let names: [&str; 9] =
+                    ["F32", "F16", "BF16", "F64", "I64", "U8", "F4", "BOOL", "C64"];
                 let (old, new) = (*chance.one(&names[..3]), *chance.one(&names));
                 bytes = text.replacen(old, new, 1 + chance.below(2)).into_bytes();
             }
@@ -116,7 +138,8 @@ fn damage_file(file: &[u8], chance: &mut Chance) -> Vec<u8> {
         // The header, with its right length.
         0..=4 => {
             let header = damage_text(std::str::from_utf8(&file[8..8 + length]).unwrap(), chance);
-            bytes = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &file[8 + length..]].concat();
+            bytes = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &file[8 + length..]]
+                .concat();
         }
         // Its length.
         5 => {
@@ -137,8 +160,11 @@ fn damage_file(file: &[u8], chance: &mut Chance) -> Vec<u8> {
         6 => bytes.truncate(chance.below(file.len())),
         7 => bytes.extend((0..1 + chance.below(64)).map(|_| chance.bits() as u8)),
         // The numbers.
-        8 => (0..=chance.below(8)).for_each(|_| bytes[8 + length + chance.below(file.len() - 8 - length)] ^= 1 << chance.below(8)),
-        _ => (0..=chance.below(8)).for_each(|_| bytes[8 + chance.below(length)] = chance.bits() as u8),
+        8 => (0..=chance.below(8)).for_each(|_| {
+            bytes[8 + length + chance.below(file.len() - 8 - length)] ^= 1 << chance.below(8)
+        }),
+        _ => (0..=chance.below(8))
+            .for_each(|_| bytes[8 + chance.below(length)] = chance.bits() as u8),
     }
     bytes
 }
@@ -148,8 +174,12 @@ fn damaged_weights() {
     let folder = Folder::new();
     let (cases, seed) = cases(40_000);
     let mut chance = Chance(seed);
-    let arrays =
-        [Array::from_fn([4, 3], |i| i as f32), Array::from_fn([5], |i| -(i as f32)), Array::zeros([0, 2]), Array::from_fn([], |_| 1.0)];
+    let arrays = [
+        Array::from_fn([4, 3], |i| i as f32),
+        Array::from_fn([5], |i| -(i as f32)),
+        Array::zeros([0, 2]),
+        Array::from_fn([], |_| 1.0),
+    ];
     let names = ["wte.weight", "h.0.ln.bias", "empty", "scale"];
     let tensors: Vec<(&str, &Array)> = names.into_iter().zip(&arrays).collect();
     let config = Config::parse(configs::GPT2.as_bytes(), "config.json").unwrap();
@@ -170,7 +200,11 @@ fn damaged_weights() {
         let file: &Vec<u8> = chance.one(&sound);
         let bytes = damage_file(file, &mut chance);
         // Files are slow; a few will do.
-        let weights = if case % 64 == 0 { from_disk(&bytes) } else { Weights::from_bytes(bytes.clone(), "x") };
+        let weights = if case % 64 == 0 {
+            from_disk(&bytes)
+        } else {
+            Weights::from_bytes(bytes.clone(), "x")
+        };
         let Ok(weights) = weights.map_err(|error| assert!(error.to_string().len() < 1000)) else {
             refused += 1;
             continue;
@@ -190,7 +224,10 @@ fn damaged_weights() {
     }
     no_more_than_a_gigabyte(before);
     // Of both there are enough for the test to say something.
-    assert!(opened > cases / 20 && refused > cases / 4 && loaded > cases / 20, "{opened} {refused} {loaded}");
+    assert!(
+        opened > cases / 20 && refused > cases / 4 && loaded > cases / 20,
+        "{opened} {refused} {loaded}"
+    );
 }
 
 #[test]
@@ -201,7 +238,8 @@ fn damaged_indices() {
     let config = Config::parse(configs::GPT2.as_bytes(), "config.json").unwrap();
     let array = Array::zeros([2]);
     let names = ["a", "b", "c"].map(|name| (name, &array));
-    save(folder.join("m"), &config, &names, &SaveOptions { shard_bytes: 0, ..Default::default() }).unwrap();
+    save(folder.join("m"), &config, &names, &SaveOptions { shard_bytes: 0, ..Default::default() })
+        .unwrap();
     let path = folder.join("m/model.safetensors.index.json");
     let sound = fs::read_to_string(&path).unwrap();
     let mut opened = 0;
@@ -209,7 +247,10 @@ fn damaged_indices() {
         fs::write(&path, damage_text(&sound, &mut chance)).unwrap();
         if let Ok(weights) = Weights::open(folder.join("m")) {
             opened += 1;
-            assert!(weights.names().all(|name| weights.load(name, &[2]).is_ok()), "seed {seed}, case {case}");
+            assert!(
+                weights.names().all(|name| weights.load(name, &[2]).is_ok()),
+                "seed {seed}, case {case}"
+            );
         }
     }
     assert!(opened > 0 && opened < cases);
@@ -241,12 +282,21 @@ fn value(chance: &mut Chance, depth: usize) -> Value {
         ])),
         8 => json!(1u64 << chance.below(64)),
         9 => (0..chance.below(5)).map(|_| value(chance, depth - 1)).collect(),
-        10 => json!({ "rope_type": value(chance, 0), "factor": value(chance, 0), "rope_theta": value(chance, 0) }),
-        _ => (0..chance.below(5)).map(|i| (i.to_string(), value(chance, depth - 1))).collect::<Map<_, _>>().into(),
+        10 => {
+            json!({ "rope_type": value(chance, 0), "factor": value(chance, 0), "rope_theta": value(chance, 0) })
+        }
+        _ => (0..chance.below(5))
+            .map(|i| (i.to_string(), value(chance, depth - 1)))
+            .collect::<Map<_, _>>()
+            .into(),
     }
 }
 
-fn damage_config(sound: &Map<String, Value>, all: &[String], chance: &mut Chance) -> Map<String, Value> {
+fn damage_config(
+    sound: &Map<String, Value>,
+    all: &[String],
+    chance: &mut Chance,
+) -> Map<String, Value> {
     let mut map = sound.clone();
     for _ in 0..=chance.below(3) {
         let key = chance.one(all).clone();
@@ -268,10 +318,20 @@ fn damage_config(sound: &Map<String, Value>, all: &[String], chance: &mut Chance
 fn damaged_configurations() {
     let (cases, seed) = cases(30_000);
     let mut chance = Chance(seed);
-    let sound = [configs::GPT2, configs::LLAMA, configs::BERT].map(|text| serde_json::from_str::<Map<String, Value>>(text).unwrap());
-    let more =
-        ["rope_parameters", "id2label", "num_labels", "n_inner", "sliding_window", "layer_types", "partial_rotary_factor", "pruned_heads"];
-    let mut all: Vec<String> = sound.iter().flat_map(|map| map.keys().cloned()).chain(more.map(String::from)).collect();
+    let sound = [configs::GPT2, configs::LLAMA, configs::BERT]
+        .map(|text| serde_json::from_str::<Map<String, Value>>(text).unwrap());
+    let more = [
+        "rope_parameters",
+        "id2label",
+        "num_labels",
+        "n_inner",
+        "sliding_window",
+        "layer_types",
+        "partial_rotary_factor",
+        "pruned_heads",
+    ];
+    let mut all: Vec<String> =
+        sound.iter().flat_map(|map| map.keys().cloned()).chain(more.map(String::from)).collect();
     all.sort();
     all.dedup();
     let before = peak();
@@ -286,13 +346,18 @@ fn damaged_configurations() {
                 accepted += 1;
                 config.architecture.check().unwrap();
                 let again = Config::parse(config.to_json(Dtype::F32).as_bytes(), "again").unwrap();
-                assert_eq!(again.architecture, config.architecture, "seed {seed}, case {case}: {text}");
+                assert_eq!(
+                    again.architecture, config.architecture,
+                    "seed {seed}, case {case}: {text}"
+                );
             }
             Err(error) => {
                 refused += 1;
                 let error = error.to_string();
                 assert!(
-                    error.starts_with("config.json: ") && error.len() < 1000 && !error.contains('\n'),
+                    error.starts_with("config.json: ")
+                        && error.len() < 1000
+                        && !error.contains('\n'),
                     "seed {seed}, case {case}: {error}"
                 );
             }

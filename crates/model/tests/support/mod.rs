@@ -9,11 +9,21 @@ use proptest::test_runner::{Config, RngSeed};
 use protocol::{Blocks, Geometry, Params};
 use tensor::Array;
 
-/// `cases` cases from a fixed seed; `MUFFLE_CASES=20` draws twenty times as many, new ones each time.
+/// `cases` cases from a fixed seed; `MUFFLE_CASES=20` draws twenty times as many, new ones each
+/// time.
 pub(crate) fn config(cases: u32) -> Config {
     match std::env::var("MUFFLE_CASES").ok().and_then(|times| times.parse::<u32>().ok()) {
-        Some(times) => Config { cases: cases.saturating_mul(times), failure_persistence: None, ..Config::default() },
-        None => Config { cases, rng_seed: RngSeed::Fixed(7), failure_persistence: None, ..Config::default() },
+        Some(times) => Config {
+            cases: cases.saturating_mul(times),
+            failure_persistence: None,
+            ..Config::default()
+        },
+        None => Config {
+            cases,
+            rng_seed: RngSeed::Fixed(7),
+            failure_persistence: None,
+            ..Config::default()
+        },
     }
 }
 
@@ -39,7 +49,8 @@ pub(crate) fn run(
         for example in 0..seen.examples() {
             losses.push(seen.loss(example));
             norms.push((0..seen.blocks()).map(|block| seen.norm(example, block)).collect());
-            (0..seen.blocks()).for_each(|block| weights.set(example, block, weight(example, block)));
+            (0..seen.blocks())
+                .for_each(|block| weights.set(example, block, weight(example, block)));
         }
     };
     network.weighted_sum(at, examples, geometry, blocks, &mut weigh, &mut sum).unwrap();
@@ -48,7 +59,8 @@ pub(crate) fn run(
 
 /// A sum as tensors of these shapes.
 pub(crate) fn params(sum: &Sum, like: &Params) -> Params {
-    let tensor = |(sum, like): (&Accumulator, &Array)| Array::from_fn(like.shape(), |i| sum.value(i) as f32);
+    let tensor =
+        |(sum, like): (&Accumulator, &Array)| Array::from_fn(like.shape(), |i| sum.value(i) as f32);
     Params::new(sum.iter().zip(like.iter()).map(tensor).collect())
 }
 
@@ -71,7 +83,9 @@ pub(crate) fn norm(gradient: &Params, geometry: &Geometry, blocks: &Blocks, bloc
         for (i, &g) in gradient[k].data().iter().enumerate() {
             let g = f64::from(g);
             total += match geometry {
-                Geometry::Affine { center, scale } => ((g - f64::from(center[k].data()[i])) / f64::from(scale[k].data()[i])).powi(2),
+                Geometry::Affine { center, scale } => {
+                    ((g - f64::from(center[k].data()[i])) / f64::from(scale[k].data()[i])).powi(2)
+                }
                 _ => g * g,
             };
         }
@@ -84,7 +98,11 @@ pub(crate) fn close(a: f64, b: f64, relative: f64, absolute: f64) -> bool {
 }
 
 /// Σ_i w_i · g_i
-pub(crate) fn weighted(gradients: &[Params], blocks: &Blocks, weight: impl Fn(usize, usize) -> f64) -> Params {
+pub(crate) fn weighted(
+    gradients: &[Params],
+    blocks: &Blocks,
+    weight: impl Fn(usize, usize) -> f64,
+) -> Params {
     let mut sum = gradients[0].zeros_like();
     for (example, gradient) in gradients.iter().enumerate() {
         for k in 0..sum.len() {
@@ -99,7 +117,10 @@ pub(crate) fn weighted(gradients: &[Params], blocks: &Blocks, weight: impl Fn(us
 pub(crate) fn difference(a: &Params, b: &Params) -> f64 {
     let one = |(a, b): (&Array, &Array)| {
         let scale = b.data().iter().fold(1e-2f32, |m, x| m.max(x.abs()));
-        a.data().iter().zip(b.data()).fold(0.0f64, |m, (x, y)| m.max(f64::from((x - y).abs() / scale)))
+        a.data()
+            .iter()
+            .zip(b.data())
+            .fold(0.0f64, |m, (x, y)| m.max(f64::from((x - y).abs() / scale)))
     };
     a.iter().zip(b.iter()).map(one).fold(0.0, f64::max)
 }

@@ -21,8 +21,17 @@ pub(crate) enum Kind {
     Mlp,
 }
 
-pub(crate) const ALL: [Kind; 9] =
-    [Kind::Gpt2Tied, Kind::Gpt2Untied, Kind::Gpt2Lora, Kind::Llama, Kind::LlamaTied, Kind::LlamaLora, Kind::Bert, Kind::Cnn, Kind::Mlp];
+pub(crate) const ALL: [Kind; 9] = [
+    Kind::Gpt2Tied,
+    Kind::Gpt2Untied,
+    Kind::Gpt2Lora,
+    Kind::Llama,
+    Kind::LlamaTied,
+    Kind::LlamaLora,
+    Kind::Bert,
+    Kind::Cnn,
+    Kind::Mlp,
+];
 
 const VOCAB: usize = 13;
 const LONGEST: usize = 24;
@@ -81,7 +90,9 @@ fn graph(kind: Kind) -> Graph {
         })
         .graph(None),
         Kind::Cnn => Cnn { image: GRID, stages: vec![4, 6], groups: 2, classes: 3 }.graph(),
-        Kind::Mlp => Mlp { input: 7, hidden: vec![9, 5], classes: 3, activation: Activation::Tanh }.graph(),
+        Kind::Mlp => {
+            Mlp { input: 7, hidden: vec![9, 5], classes: 3, activation: Activation::Tanh }.graph()
+        }
     }
 }
 
@@ -108,7 +119,8 @@ pub(crate) fn network(kind: Kind, seed: u64) -> (Network, Params) {
     Network::new(graph, values, |name| !lora || name.contains(".lora_")).unwrap()
 }
 
-/// An example for a model of this kind: `length` counts for texts, `masked` tokens of the source are not predicted.
+/// An example for a model of this kind: `length` counts for texts, `masked` tokens of the source
+/// are not predicted.
 pub(crate) fn example(kind: Kind, seed: u64, length: usize, masked: usize) -> Example {
     let token = |i: usize| ((noise(seed, i) + 1.0) * 0.5 * VOCAB as f32) as u32 % VOCAB as u32;
     let class = (token(99) % 3).min(2);

@@ -1,7 +1,9 @@
 //! Lots made to magnify rounding: the records that an attacker would choose beside the target.
 //!
-//! A record may change the answer by its own contribution only. Kernels round, and how they round may depend on how many rows a batch has, so that a record that is there or not could reach the
-//! contributions of others through the last bits of their numbers. For most records this is far below what is allowed for. The records here are those for which it is not: numbers at which a
+//! A record may change the answer by its own contribution only. Kernels round, and how they round
+//! may depend on how many rows a batch has, so that a record that is there or not could reach the
+//! contributions of others through the last bits of their numbers. For most records this is far
+//! below what is allowed for. The records here are those for which it is not: numbers at which a
 //! model's derivative jumps, sizes at which much is lost, rows that all round alike.
 
 use super::canaries;
@@ -20,7 +22,8 @@ pub(super) struct Lot {
     pub(super) targets: Vec<Example>,
 }
 
-/// How far beyond a usual record the numbers of a kink are: whatever the gradient is, it is clipped, and if it jumps, by all of its size.
+/// How far beyond a usual record the numbers of a kink are: whatever the gradient is, it is
+/// clipped, and if it jumps, by all of its size.
 const KINK_SCALE: f64 = 1000.0;
 
 /// Sizes of numbers that are far from usual.
@@ -39,15 +42,29 @@ pub(super) fn lots(network: &Network, params: &Params, seed: u64, count: usize) 
         Intake::Tokens { vocab, longest } => of_tokens(vocab, longest, &target, usual),
     };
     // Some of each.
-    let others = (0..count).filter_map(|i| lots.get(i % lots.len())?.others.get(i / lots.len()).cloned()).collect();
+    let others = (0..count)
+        .filter_map(|i| lots.get(i % lots.len())?.others.get(i / lots.len()).cloned())
+        .collect();
     let targets = lots.first().map_or_else(|| vec![target], |lot| lot.targets.clone());
     lots.push(Lot { name: "some of each", others, targets });
     lots
 }
 
-fn of_numbers(network: &Network, params: &Params, numbers: usize, seed: u64, target: &Example, usual: &[Example]) -> Vec<Lot> {
-    let of = |i: usize, value: Vec<f32>| Example { target: usual[i % usual.len()].target.clone(), ..Example::numbers(value, 0) };
-    let all = |make: &dyn Fn(usize) -> Vec<f32>| -> Vec<Example> { (0..usual.len()).map(|i| of(i, make(i))).collect() };
+fn of_numbers(
+    network: &Network,
+    params: &Params,
+    numbers: usize,
+    seed: u64,
+    target: &Example,
+    usual: &[Example],
+) -> Vec<Lot> {
+    let of = |i: usize, value: Vec<f32>| Example {
+        target: usual[i % usual.len()].target.clone(),
+        ..Example::numbers(value, 0)
+    };
+    let all = |make: &dyn Fn(usize) -> Vec<f32>| -> Vec<Example> {
+        (0..usual.len()).map(|i| of(i, make(i))).collect()
+    };
     let scaled = |i: usize, by: f32| match &usual[i].input {
         model::Input::Numbers(own) => own.iter().map(|x| x * by).collect(),
         model::Input::Tokens(_) => Vec::new(),
@@ -64,9 +81,13 @@ fn of_numbers(network: &Network, params: &Params, numbers: usize, seed: u64, tar
     ];
     let kinks = kinks(network, params, numbers, seed, usual.len());
     if let Some(one) = kinks.first() {
-        // Gradients of one and the same record point the same way: if they jump, they jump together.
+        // Gradients of one and the same record point the same way: if they jump, they jump
+        // together.
         lots.insert(0, lot("one kink repeated", vec![of(0, one.clone()); usual.len()]));
-        lots.insert(0, lot("kinks", kinks.into_iter().enumerate().map(|(i, value)| of(i, value)).collect()));
+        lots.insert(
+            0,
+            lot("kinks", kinks.into_iter().enumerate().map(|(i, value)| of(i, value)).collect()),
+        );
     }
     lots
 }
@@ -77,7 +98,8 @@ fn of_tokens(vocab: usize, longest: usize, target: &Example, usual: &[Example]) 
         Target::Class(class) => Example::labelled(tokens, class),
         Target::Next(_) => Example::continuation(tokens, 1),
     };
-    // A text that is continued needs a second token, to be predicted: with one it is empty, and no record.
+    // A text that is continued needs a second token, to be predicted: with one it is empty, and no
+    // record.
     let least = if matches!(target.target, Target::Class(_)) { 1 } else { 2 }.min(longest);
     let few = (TOKENS / longest.max(1)).clamp(1, usual.len());
     let targets = vec![of(0, vec![token(3); least]), target.clone()];
@@ -90,14 +112,27 @@ fn of_tokens(vocab: usize, longest: usize, target: &Example, usual: &[Example]) 
         lot("shortest texts", usual.len(), &|i| (0..least).map(|t| token(i + t)).collect()),
         lot("longest texts", few, &|i| (0..longest).map(|t| token(i * longest + t + 1)).collect()),
         lot("one token repeated", few, &|i| vec![token(i); longest]),
-        Lot { name: "duplicates", others: vec![usual[0].clone(); usual.len()], targets: targets.clone() },
+        Lot {
+            name: "duplicates",
+            others: vec![usual[0].clone(); usual.len()],
+            targets: targets.clone(),
+        },
     ]
 }
 
-/// Numbers at which hidden units of the first layer are, but for rounding, exactly zero, where an activation such as ReLU has a kink: orthogonal to the weights of as many units as the width allows.
-/// None if no tensor is a first layer of this width.
-fn kinks(network: &Network, params: &Params, numbers: usize, seed: u64, count: usize) -> Vec<Vec<f32>> {
-    let first = network.tensors(params).find(|(_, tensor)| tensor.shape().len() == 2 && tensor.shape().contains(&numbers));
+/// Numbers at which hidden units of the first layer are, but for rounding, exactly zero, where an
+/// activation such as ReLU has a kink: orthogonal to the weights of as many units as the width
+/// allows. None if no tensor is a first layer of this width.
+fn kinks(
+    network: &Network,
+    params: &Params,
+    numbers: usize,
+    seed: u64,
+    count: usize,
+) -> Vec<Vec<f32>> {
+    let first = network
+        .tensors(params)
+        .find(|(_, tensor)| tensor.shape().len() == 2 && tensor.shape().contains(&numbers));
     let Some((_, weight)) = first else { return Vec::new() };
     let (rows, columns) = (weight.shape()[0], weight.shape()[1]);
     let number = |row: usize, column: usize| f64::from(weight.data()[row * columns + column]);
@@ -115,7 +150,8 @@ fn kinks(network: &Network, params: &Params, numbers: usize, seed: u64, count: u
     let mut normals = vec![0.0f32; numbers * count];
     Key::for_purpose("kinks", seed).fill_normals(&mut normals);
     let kink = |normals: &[f32]| {
-        let direction = normalised(without(normals.iter().map(|&x| f64::from(x)).collect(), &basis))?;
+        let direction =
+            normalised(without(normals.iter().map(|&x| f64::from(x)).collect(), &basis))?;
         Some(direction.into_iter().map(|x| (KINK_SCALE * x) as f32).collect())
     };
     normals.chunks_exact(numbers.max(1)).filter_map(kink).collect()
@@ -143,13 +179,15 @@ mod tests {
     use model::{Engine, Input, Mlp};
 
     fn mlp(input: usize, hidden: usize) -> (Network, Params) {
-        let graph = Mlp { input, hidden: vec![hidden], classes: 2, activation: Activation::Relu }.graph();
+        let graph =
+            Mlp { input, hidden: vec![hidden], classes: 2, activation: Activation::Relu }.graph();
         let values = graph.init(0).unwrap();
         Network::new(graph, values, |_| true).unwrap()
     }
 
     fn text(which: model::Preset) -> (Network, Params) {
-        let graph = model::Checkpoint::new(model::hf::Config::new(which.architecture()), None, 0).unwrap();
+        let graph =
+            model::Checkpoint::new(model::hf::Config::new(which.architecture()), None, 0).unwrap();
         let (_, network, params) = graph.network(|_| true).unwrap();
         (network, params)
     }
@@ -164,9 +202,17 @@ mod tests {
             for kink in &kinks {
                 let norm = kink.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
                 assert!((norm - KINK_SCALE).abs() < 1.0, "{norm}");
-                let unit =
-                    |k: usize| weight[k * input..][..input].iter().zip(kink).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum::<f64>();
-                assert!((0..zeroed).all(|k| unit(k).abs() < 1e-3), "of 1000, not more than rounding");
+                let unit = |k: usize| {
+                    weight[k * input..][..input]
+                        .iter()
+                        .zip(kink)
+                        .map(|(w, x)| f64::from(*w) * f64::from(*x))
+                        .sum::<f64>()
+                };
+                assert!(
+                    (0..zeroed).all(|k| unit(k).abs() < 1e-3),
+                    "of 1000, not more than rounding"
+                );
                 assert!((zeroed..hidden).all(|k| unit(k).abs() > 1e-3));
             }
             assert_ne!(kinks[0], kinks[1]);
@@ -181,21 +227,44 @@ mod tests {
         let names: Vec<&str> = all.iter().map(|lot| lot.name).collect();
         assert_eq!(
             names,
-            ["kinks", "one kink repeated", "zeros", "equal numbers", "huge numbers", "tiny numbers", "duplicates", "some of each"]
+            [
+                "kinks",
+                "one kink repeated",
+                "zeros",
+                "equal numbers",
+                "huge numbers",
+                "tiny numbers",
+                "duplicates",
+                "some of each"
+            ]
         );
-        let numbers = |example: &Example| if let Input::Numbers(numbers) = &example.input { numbers.clone() } else { Vec::new() };
-        let of = |name: &str| all.iter().find(|lot| lot.name == name).unwrap().others.iter().map(numbers).collect::<Vec<_>>();
+        let numbers = |example: &Example| {
+            if let Input::Numbers(numbers) = &example.input { numbers.clone() } else { Vec::new() }
+        };
+        let of = |name: &str| {
+            all.iter()
+                .find(|lot| lot.name == name)
+                .unwrap()
+                .others
+                .iter()
+                .map(numbers)
+                .collect::<Vec<_>>()
+        };
         assert!(of("zeros").iter().flatten().all(|x| *x == 0.0));
         assert!(of("equal numbers").iter().all(|record| record.iter().all(|x| *x == record[0])));
         assert!(of("huge numbers").iter().all(|record| record.iter().any(|x| x.abs() > 1e5)));
         assert!(of("tiny numbers").iter().flatten().all(|x| x.abs() < 1e-4));
         assert!(of("duplicates").windows(2).all(|pair| pair[0] == pair[1]));
-        assert!(all.iter().all(|lot| lot.others.len() == 15 && numbers(&lot.targets[0]).iter().all(|x| *x == 0.0)));
-        for (network, _, lots) in [(network, params, all)].into_iter().chain([model::Preset::Tiny].map(|preset| {
-            let (network, params) = text(preset);
-            let lots = lots(&network, &params, 1, 15);
-            (network, params, lots)
-        })) {
+        assert!(all.iter().all(
+            |lot| lot.others.len() == 15 && numbers(&lot.targets[0]).iter().all(|x| *x == 0.0)
+        ));
+        for (network, _, lots) in
+            [(network, params, all)].into_iter().chain([model::Preset::Tiny].map(|preset| {
+                let (network, params) = text(preset);
+                let lots = lots(&network, &params, 1, 15);
+                (network, params, lots)
+            }))
+        {
             let mut network = network.twin();
             for lot in &lots {
                 network
@@ -211,9 +280,21 @@ mod tests {
         let Intake::Tokens { longest, .. } = network.graph().intake() else { unreachable!() };
         let all = lots(&network, &params, 1, 15);
         let of = |name: &str| &all.iter().find(|lot| lot.name == name).unwrap().others;
-        assert!(of("shortest texts").len() == 15 && of("shortest texts").iter().all(|text| text.len() == 2));
-        assert!(!of("longest texts").is_empty() && of("longest texts").iter().all(|text| text.len() == longest));
-        let same = |text: &Example| if let Input::Tokens(tokens) = &text.input { tokens.iter().all(|t| *t == tokens[0]) } else { false };
+        assert!(
+            of("shortest texts").len() == 15
+                && of("shortest texts").iter().all(|text| text.len() == 2)
+        );
+        assert!(
+            !of("longest texts").is_empty()
+                && of("longest texts").iter().all(|text| text.len() == longest)
+        );
+        let same = |text: &Example| {
+            if let Input::Tokens(tokens) = &text.input {
+                tokens.iter().all(|t| *t == tokens[0])
+            } else {
+                false
+            }
+        };
         assert!(of("one token repeated").iter().all(|text| same(text) && text.len() == longest));
         assert!(of("longest texts").iter().all(|text| !same(text)));
         assert!(of("some of each").len() > 10);

@@ -6,7 +6,8 @@
 //! | `ledger.json` | what was charged; written before anything is computed |
 //! | `audit.json` | what was found and what all of it cost; not there if the audit was interrupted |
 //!
-//! The audits of a run lie in its folder, as `audits/1`, `audits/2` and so on: what they spent counts beside what the run spent, whether they were finished or not.
+//! The audits of a run lie in its folder, as `audits/1`, `audits/2` and so on: what they spent
+//! counts beside what the run spent, whether they were finished or not.
 
 use crate::chain::Chain;
 use crate::config::{Auto, Config};
@@ -49,8 +50,15 @@ impl AuditFolder {
     pub fn create(path: &Path) -> Result<Self, Failed> {
         match fs::read_dir(path).map(Iterator::count) {
             Ok(0) => {}
-            Ok(_) => return Err(Failed::Input(format!("{}: the folder is not empty; choose another one (--folder)", path.display()))),
-            Err(error) if error.kind() == ErrorKind::NotFound => fs::create_dir_all(path).map_err(Failed::at(path))?,
+            Ok(_) => {
+                return Err(Failed::Input(format!(
+                    "{}: the folder is not empty; choose another one (--folder)",
+                    path.display()
+                )));
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                fs::create_dir_all(path).map_err(Failed::at(path))?
+            }
             Err(error) => return Err(Failed::at(path)(error)),
         }
         Ok(Self { path: path.into(), run: None })
@@ -84,7 +92,8 @@ impl AuditFolder {
         self.path.join(LEDGER)
     }
 
-    /// Writes down what will be done, and gives what writes the ledger from now on. Without privacy nothing is charged on the way: that it was not private is written down now.
+    /// Writes down what will be done, and gives what writes the ledger from now on. Without privacy
+    /// nothing is charged on the way: that it was not private is written down now.
     pub(super) fn begin(&self, config: &Config, places: usize) -> Result<Journal, Failed> {
         let mut config = config.clone();
         let mut chain = Chain::new()?;
@@ -103,7 +112,8 @@ impl AuditFolder {
         }))
     }
 
-    /// What the run, the earlier audits of it and this one have spent together; none if no run is audited. Its data have so many places.
+    /// What the run, the earlier audits of it and this one have spent together; none if no run is
+    /// audited. Its data have so many places.
     pub(super) fn joint(&self, own: &Spent, places: usize) -> Result<Option<Joint>, Failed> {
         let Some(run) = &self.run else { return Ok(None) };
         let (mut of, mut all) = (vec!["run".to_string()], vec![Spent::of_run(run, places)?]);
@@ -114,10 +124,14 @@ impl AuditFolder {
         }
         folders.sort();
         // One that has no ledger did not begin.
-        for path in folders.iter().filter(|path| **path != self.path && path.join(LEDGER).exists()) {
+        for path in folders.iter().filter(|path| **path != self.path && path.join(LEDGER).exists())
+        {
             let config = Config::read(&path.join(CONFIG)).map_err(Failed::Input)?;
             of.push(name(path));
-            all.push(Spent { ledger: spent::read(&path.join(LEDGER))?, promise: spent::promise(&config, places) });
+            all.push(Spent {
+                ledger: spent::read(&path.join(LEDGER))?,
+                promise: spent::promise(&config, places),
+            });
         }
         of.push(name(&self.path));
         all.push(own.clone());
@@ -133,7 +147,8 @@ impl AuditFolder {
     pub(super) fn discard_unspent(&self) {
         let ledger = self.ledger();
         if !ledger.exists() || spent::read(&ledger).is_ok_and(|ledger| ledger.events().is_empty()) {
-            // It was empty before, so that only our own files are in it. If removing fails, the reason for it matters more.
+            // It was empty before, so that only our own files are in it. If removing fails, the
+            // reason for it matters more.
             let _ = fs::remove_dir_all(&self.path);
         }
     }

@@ -1,4 +1,5 @@
-//! The mechanism itself: a small model, one record that stands out, and the curator asked again and again.
+//! The mechanism itself: a small model, one record that stands out, and the curator asked again and
+//! again.
 
 use super::{Said, Verdict, trade_off};
 use crate::Failed;
@@ -40,7 +41,8 @@ impl Mechanism {
     pub fn run(&self, said: Said<'_>) -> Result<Verdict, Failed> {
         let (rate, delta) = (Rate::new(self.rate)?, Delta::new(self.delta)?);
         let sampling = if self.rate < 1.0 { Sampling::Poisson { rate } } else { Sampling::Full };
-        let graph = Mlp { input: 4, hidden: vec![6], classes: 3, activation: Activation::Tanh }.graph();
+        let graph =
+            Mlp { input: 4, hidden: vec![6], classes: 3, activation: Activation::Tanh }.graph();
         let values = graph.init(0)?;
         let (network, at) = Network::new(graph, values, |_| true)?;
         // With a gradient in every tensor, and far beyond the clip bound.
@@ -56,16 +58,32 @@ impl Mechanism {
         };
         let (mut with, mut without) = (make(Some(record))?, make(None)?);
         let blocks = if self.blocks { Blocks::each(at.len()) } else { Blocks::flat(at.len()) };
-        let bounds = (0..blocks.count()).map(|_| Bound::new(CLIP, self.sigma)).collect::<Result<Vec<_>, _>>()?;
-        let query = GradientQuery { at: &at, geometry: &Geometry::Identity, blocks: &blocks, bounds: &bounds, clipping: Clipping::Cut };
+        let bounds = (0..blocks.count())
+            .map(|_| Bound::new(CLIP, self.sigma))
+            .collect::<Result<Vec<_>, _>>()?;
+        let query = GradientQuery {
+            at: &at,
+            geometry: &Geometry::Identity,
+            blocks: &blocks,
+            bounds: &bounds,
+            clipping: Clipping::Cut,
+        };
         let all = 2 * self.trials;
-        let asking = audit::Mechanism { query, rate: self.rate, steps: self.steps, trials: self.trials };
+        let asking =
+            audit::Mechanism { query, rate: self.rate, steps: self.steps, trials: self.trials };
         // The model is so small that handing work to other threads would take most of the time.
-        let alone = rayon::ThreadPoolBuilder::new().num_threads(1).build().map_err(|error| Failed::Input(error.to_string()))?;
+        let alone = rayon::ThreadPoolBuilder::new()
+            .num_threads(1)
+            .build()
+            .map_err(|error| Failed::Input(error.to_string()))?;
         let progress = std::sync::atomic::AtomicU64::new(0);
         let observed = std::thread::scope(|scope| {
             let asking = scope.spawn(|| {
-                alone.install(|| asking.observe(&mut with, &mut without, |done| progress.store(done, std::sync::atomic::Ordering::Relaxed)))
+                alone.install(|| {
+                    asking.observe(&mut with, &mut without, |done| {
+                        progress.store(done, std::sync::atomic::Ordering::Relaxed)
+                    })
+                })
             });
             while !asking.is_finished() {
                 said(progress.load(std::sync::atomic::Ordering::Relaxed), all);
@@ -73,9 +91,14 @@ impl Mechanism {
             }
             asking.join()
         });
-        let observed = observed.map_err(|_| Failed::Input("the audit ended in a panic".into()))??;
+        let observed =
+            observed.map_err(|_| Failed::Input("the audit ended in a panic".into()))??;
         // What the curator charges for a trial is what it claims.
-        let claim = Claim { events: charged(&with, &at, &query, self.steps)?, unit: Adjacency::AddRemove.into(), delta };
+        let claim = Claim {
+            events: charged(&with, &at, &query, self.steps)?,
+            unit: Adjacency::AddRemove.into(),
+            delta,
+        };
         let (view, found) = observed.bound(&claim, self.confidence)?;
         let tests = |name: &str, of: &dyn Fn(&audit::Test) -> (f64, f64)| {
             let mut points: Vec<(f64, f64)> = found.tests.iter().map(of).collect();
@@ -84,7 +107,9 @@ impl Mechanism {
         };
         let seen = vec![
             tests("seen", &|test| (test.false_positives, test.true_positives)),
-            tests("at least, with confidence", &|test| (test.false_positives_at_most, test.true_positives_at_least)),
+            tests("at least, with confidence", &|test| {
+                (test.false_positives_at_most, test.true_positives_at_least)
+            }),
         ];
         Ok(Verdict {
             epsilon_lower: found.epsilon_lower(),
@@ -96,7 +121,13 @@ impl Mechanism {
                 ("trials".into(), format!("{} with the record, {0} without", self.trials)),
                 ("bound for any mechanism".into(), short(found.epsilon_any)),
                 ("bound by the claim's trade-off".into(), short(found.epsilon_family)),
-                ("noise".into(), format!("at most {:.4} of what is claimed would explain it", found.noise_at_most)),
+                (
+                    "noise".into(),
+                    format!(
+                        "at most {:.4} of what is claimed would explain it",
+                        found.noise_at_most
+                    ),
+                ),
                 ("seen in".into(), view),
             ],
             // The record is made up.
@@ -108,13 +139,21 @@ impl Mechanism {
 }
 
 /// What one trial is charged as, by the ledger of a curator that was asked for nothing else.
-fn charged(curator: &Curator<Network>, at: &Params, query: &GradientQuery<'_>, steps: u64) -> Result<Composition, Failed> {
+fn charged(
+    curator: &Curator<Network>,
+    at: &Params,
+    query: &GradientQuery<'_>,
+    steps: u64,
+) -> Result<Composition, Failed> {
     let sigma = Sigma::new(query.bounds[0].sigma.get())?;
     let runs = curator.ledger().events().runs();
     let asked = runs.iter().map(|(event, _)| event).rfind(|event| match event {
-        accounting::Event::Gaussian { release, .. } => release.blocks().iter().any(|(known, _)| *known == sigma),
+        accounting::Event::Gaussian { release, .. } => {
+            release.blocks().iter().any(|(known, _)| *known == sigma)
+        }
         accounting::Event::NonPrivate => false,
     });
-    let event = asked.ok_or_else(|| Failed::Input(format!("nothing was charged for {} tensors", at.len())))?;
+    let event = asked
+        .ok_or_else(|| Failed::Input(format!("nothing was charged for {} tensors", at.len())))?;
     Ok(Composition::repeated(event.clone(), steps))
 }

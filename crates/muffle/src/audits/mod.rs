@@ -1,6 +1,8 @@
-//! Attacks on what we claim: the mechanism many times, one run with canaries, the same randomness on neighbouring data.
+//! Attacks on what we claim: the mechanism many times, one run with canaries, the same randomness
+//! on neighbouring data.
 //!
-//! The statistics are in the crate `audit`, which sees nothing but answers. Here are the models, the records and the curators that are asked.
+//! The statistics are in the crate `audit`, which sees nothing but answers. Here are the models,
+//! the records and the curators that are asked.
 
 mod adversarial;
 mod folder;
@@ -38,7 +40,8 @@ pub struct Verdict {
     pub violations: Vec<String>,
     /// What was done and seen: name and value.
     pub details: Vec<(String, String)>,
-    /// Whether it may be shown: it was computed from made-up records, or from answers that were paid for.
+    /// Whether it may be shown: it was computed from made-up records, or from answers that were
+    /// paid for.
     pub private: bool,
     /// What it cost to find out; none if no record but made-up ones was used.
     pub spent: Option<Expense>,
@@ -49,7 +52,9 @@ pub struct Verdict {
 /// The privacy cost of an audit that trains on records.
 ///
 /// # Claim
-/// Whatever the audit shows is covered by it: the bound, the guesses and the chart are computed from the trained model, which is a release that was charged for, and from canaries and coins that are made up.
+/// Whatever the audit shows is covered by it: the bound, the guesses and the chart are computed
+/// from the trained model, which is a release that was charged for, and from canaries and coins
+/// that are made up.
 #[derive(Clone, Debug)]
 pub struct Expense {
     /// What was charged by the audit itself.
@@ -71,9 +76,12 @@ impl Verdict {
 
     /// As one object.
     pub fn json(&self, audit: &str) -> Value {
-        let number = |x: f64| if x.is_finite() { json!(x) } else { json!(x.to_string().to_lowercase()) };
+        let number =
+            |x: f64| if x.is_finite() { json!(x) } else { json!(x.to_string().to_lowercase()) };
         let price = |price: &Option<Guarantee>| match price {
-            Some(price) => json!({ "epsilon": number(price.epsilon), "delta": price.delta, "unit": price.unit }),
+            Some(price) => {
+                json!({ "epsilon": number(price.epsilon), "delta": price.delta, "unit": price.unit })
+            }
             None => json!({ "epsilon": "inf", "delta": null, "unit": null }),
         };
         let spent = self.spent.as_ref().map(|expense| {
@@ -86,7 +94,8 @@ impl Verdict {
             all["of"] = json!(joint.of);
             all
         });
-        let details: Map<String, Value> = self.details.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+        let details: Map<String, Value> =
+            self.details.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
         json!({
             "audit": audit,
             "epsilon_lower": number(self.epsilon_lower),
@@ -121,7 +130,12 @@ fn trade_off(claim: &Claim, seen: Vec<Series>) -> Result<Plot, Failed> {
             spread: Vec::new(),
             line: Line::Solid,
         },
-        Series { name: "guessing".into(), points: rates().map(|fpr| (fpr, fpr)).collect(), spread: Vec::new(), line: Line::Dashed },
+        Series {
+            name: "guessing".into(),
+            points: rates().map(|fpr| (fpr, fpr)).collect(),
+            spread: Vec::new(),
+            line: Line::Dashed,
+        },
     ];
     series.extend(seen);
     Ok(Plot {
@@ -136,18 +150,34 @@ fn trade_off(claim: &Claim, seen: Vec<Series>) -> Result<Plot, Failed> {
 /// Made-up records that stand out: what nobody would write, and each another one.
 fn canaries(engine: &impl Engine, seed: u64, count: usize) -> Vec<Example> {
     let stand_ins = engine.stand_ins();
-    let classes = stand_ins.iter().filter_map(|example| if let Target::Class(class) = example.target { Some(class) } else { None }).max();
-    let tokens =
-        stand_ins.iter().filter_map(|example| if let Input::Tokens(tokens) = &example.input { tokens.iter().max() } else { None }).max();
+    let classes = stand_ins
+        .iter()
+        .filter_map(
+            |example| if let Target::Class(class) = example.target { Some(class) } else { None },
+        )
+        .max();
+    let tokens = stand_ins
+        .iter()
+        .filter_map(|example| {
+            if let Input::Tokens(tokens) = &example.input { tokens.iter().max() } else { None }
+        })
+        .max();
     let longest = stand_ins.iter().map(Example::len).max().unwrap_or(0);
     let mut words = Key::for_purpose("canaries", seed).words();
-    let mut below = move |most: u32| ((u64::from(words.next_u32()) * (u64::from(most) + 1)) >> 32) as u32;
+    let mut below =
+        move |most: u32| ((u64::from(words.next_u32()) * (u64::from(most) + 1)) >> 32) as u32;
     let mut numbers = vec![0.0f32; longest * count];
     Key::for_purpose("canary numbers", seed).fill_normals(&mut numbers);
     let canary = |i: usize| match (tokens, classes) {
-        (Some(&most), None) => Example::continuation((0..longest).map(|_| below(most)).collect(), 1),
-        (Some(&most), Some(class)) => Example::labelled((0..longest).map(|_| below(most)).collect(), below(class)),
-        (None, class) => Example::numbers(numbers[i * longest..][..longest].to_vec(), below(class.unwrap_or(0))),
+        (Some(&most), None) => {
+            Example::continuation((0..longest).map(|_| below(most)).collect(), 1)
+        }
+        (Some(&most), Some(class)) => {
+            Example::labelled((0..longest).map(|_| below(most)).collect(), below(class))
+        }
+        (None, class) => {
+            Example::numbers(numbers[i * longest..][..longest].to_vec(), below(class.unwrap_or(0)))
+        }
     };
     (0..count).map(canary).collect()
 }

@@ -1,6 +1,7 @@
 //! One whole run with canaries among the people, each put in or not by a coin.
 //!
-//! It is another training run on the same data: it has a ledger of its own, and what it spends adds to what the data have spent.
+//! It is another training run on the same data: it has a ledger of its own, and what it spends adds
+//! to what the data have spent.
 
 use super::folder::AuditFolder;
 use super::{Expense, Said, Verdict, canaries};
@@ -32,27 +33,42 @@ pub struct OneRun {
 const AT_ONCE: usize = 16;
 
 impl OneRun {
-    /// Trains as a configuration says, with canaries added, and guesses which were in. What is charged is written into the folder before anything is computed.
+    /// Trains as a configuration says, with canaries added, and guesses which were in. What is
+    /// charged is written into the folder before anything is computed.
     ///
     /// # Errors
     /// If the configuration or the data are no good, or something cannot be written.
-    pub fn run(&self, config: &Config, folder: &AuditFolder, said: Said<'_>) -> Result<Verdict, Failed> {
+    pub fn run(
+        &self,
+        config: &Config,
+        folder: &AuditFolder,
+        said: Said<'_>,
+    ) -> Result<Verdict, Failed> {
         self.run_in(config, folder, said).inspect_err(|_| folder.discard_unspent())
     }
 
-    fn run_in(&self, config: &Config, folder: &AuditFolder, said: Said<'_>) -> Result<Verdict, Failed> {
+    fn run_in(
+        &self,
+        config: &Config,
+        folder: &AuditFolder,
+        said: Said<'_>,
+    ) -> Result<Verdict, Failed> {
         Plan::check(config)?;
         self.check()?;
         let (labels, image) = data::survey(&config.data)?;
         let subject = Subject::open(config, Circumstances { labels: &labels, image }, &mut |_| ())?;
         let limit = data::limit(&config.data, &subject)?;
-        let people = data::people(config, &subject.preparation(&labels, limit), folder.path())?.records;
+        let people =
+            data::people(config, &subject.preparation(&labels, limit), folder.path())?.records;
         let mut config = config.clone();
-        config.training.micro_batch = Auto::Value(config.training.micro_batch.or_else(|| memory::micro_batch(&subject.network, limit, 1)));
+        config.training.micro_batch = Auto::Value(
+            config.training.micro_batch.or_else(|| memory::micro_batch(&subject.network, limit, 1)),
+        );
         config.privacy.seed = None;
         let places = people.places();
         let journal = folder.begin(&config, places + self.canaries)?;
-        let mut verdict = self.with(&config, &subject.network, &subject.params, people, Some(journal), said)?;
+        let mut verdict =
+            self.with(&config, &subject.network, &subject.params, people, Some(journal), said)?;
         if let Some(expense) = &mut verdict.spent {
             expense.ledger = Some(folder.ledger());
             expense.joint = folder.joint(&expense.spent, places)?;
@@ -63,12 +79,15 @@ impl OneRun {
 
     fn check(&self) -> Result<(), Failed> {
         match self.canaries {
-            0..10 => Err(Failed::Input(format!("at least 10 canaries expected, got {}", self.canaries))),
+            0..10 => {
+                Err(Failed::Input(format!("at least 10 canaries expected, got {}", self.canaries)))
+            }
             _ => Ok(()),
         }
     }
 
-    /// The same for a model and records of one's own. The journal, if there is one, gets the ledger before anything is computed from what it pays for.
+    /// The same for a model and records of one's own. The journal, if there is one, gets the ledger
+    /// before anything is computed from what it pays for.
     ///
     /// # Errors
     /// If the configuration does not fit them.
@@ -83,14 +102,18 @@ impl OneRun {
     ) -> Result<Verdict, Failed> {
         self.check()?;
         let mut coins = [0; 32];
-        getrandom::fill(&mut coins).map_err(|error| Failed::Input(format!("the operating system gives no randomness: {error}")))?;
+        getrandom::fill(&mut coins).map_err(|error| {
+            Failed::Input(format!("the operating system gives no randomness: {error}"))
+        })?;
         let mut coins = Key::new(coins).words();
         let put_in: Vec<bool> = (0..self.canaries).map(|_| coins.next_u32() & 1 == 1).collect();
         // Under replace-one somebody else is in a place; under add/remove nobody.
         let replace = config.privacy.adjacency == Adjacency::ReplaceOne;
-        let made = canaries(network, self.seed, if replace { 2 * self.canaries } else { self.canaries });
+        let made =
+            canaries(network, self.seed, if replace { 2 * self.canaries } else { self.canaries });
         let (ones, others) = made.split_at(self.canaries);
-        let place = |i: usize| if put_in[i] { Some(ones[i].clone()) } else { others.get(i).cloned() };
+        let place =
+            |i: usize| if put_in[i] { Some(ones[i].clone()) } else { others.get(i).cloned() };
         let records = people.and_places((0..self.canaries).map(place).collect());
         // With noise that is fixed there is no probability of which a confidence could speak.
         let mut config = config.clone();
@@ -109,16 +132,24 @@ impl OneRun {
         }
         let guarantee = session.guarantee()?;
         let mut engine = network.twin();
-        let mut fell = |examples: &[Example]| fallen(&mut engine, start, session.params(), examples);
+        let mut fell =
+            |examples: &[Example]| fallen(&mut engine, start, session.params(), examples);
         let (of_ones, of_others) = (fell(ones)?, fell(others)?);
-        let scores: Vec<f64> = of_ones.iter().enumerate().map(|(i, fell)| fell - of_others.get(i).unwrap_or(&0.0)).collect();
+        let scores: Vec<f64> = of_ones
+            .iter()
+            .enumerate()
+            .map(|(i, fell)| fell - of_others.get(i).unwrap_or(&0.0))
+            .collect();
         let private = session.plan().budget.is_some();
         // Without privacy there is no δ; any will do.
         let delta = if private { guarantee.delta } else { 1e-5 };
         let plot = histogram(&put_in, &scores);
         let attacked = audit::OneRun { put_in, scores };
         let found = attacked.bound(delta, self.confidence)?;
-        let spent = Spent { ledger: session.ledger().clone(), promise: spent::promise(config, session.plan().records) };
+        let spent = Spent {
+            ledger: session.ledger().clone(),
+            promise: spent::promise(config, session.plan().records),
+        };
         Ok(Verdict {
             epsilon_lower: found.epsilon_lower,
             epsilon_claimed: guarantee.epsilon,
@@ -127,7 +158,14 @@ impl OneRun {
             violations: Vec::new(),
             details: vec![
                 ("optimizer".into(), config.optimizer.name.clone()),
-                ("canaries".into(), format!("{} among {} places, each in with probability ½", self.canaries, session.plan().records)),
+                (
+                    "canaries".into(),
+                    format!(
+                        "{} among {} places, each in with probability ½",
+                        self.canaries,
+                        session.plan().records
+                    ),
+                ),
                 ("score".into(), "by how much the run lowered a canary's loss".into()),
                 ("guesses".into(), format!("{} of {} right", found.right, found.guesses)),
                 ("steps".into(), session.steps().to_string()),
@@ -150,12 +188,23 @@ impl OneRun {
 }
 
 /// By how much each example's loss fell.
-fn fallen(engine: &mut Network, start: &Params, end: &Params, examples: &[Example]) -> Result<Vec<f64>, Failed> {
+fn fallen(
+    engine: &mut Network,
+    start: &Params,
+    end: &Params,
+    examples: &[Example],
+) -> Result<Vec<f64>, Failed> {
     let mut fell = Vec::with_capacity(examples.len());
     for some in examples.chunks(AT_ONCE) {
         let some: Vec<&Example> = some.iter().collect();
         let before = engine.losses(start, &some)?;
-        fell.extend(engine.losses(end, &some)?.into_iter().zip(before).map(|(after, before)| before - after));
+        fell.extend(
+            engine
+                .losses(end, &some)?
+                .into_iter()
+                .zip(before)
+                .map(|(after, before)| before - after),
+        );
     }
     Ok(fell)
 }
@@ -164,15 +213,24 @@ fn fallen(engine: &mut Network, start: &Params, end: &Params, examples: &[Exampl
 fn histogram(put_in: &[bool], scores: &[f64]) -> Plot {
     const BINS: usize = 24;
     let finite = || scores.iter().copied().filter(|score| score.is_finite());
-    let (low, high) = (finite().fold(f64::INFINITY, f64::min), finite().fold(f64::NEG_INFINITY, f64::max));
+    let (low, high) =
+        (finite().fold(f64::INFINITY, f64::min), finite().fold(f64::NEG_INFINITY, f64::max));
     let width = ((high - low) / BINS as f64).max(f64::MIN_POSITIVE);
     let of = |there: bool| {
         let mut bins = [0u64; BINS];
-        for (score, _) in scores.iter().zip(put_in).filter(|(score, put_in)| **put_in == there && score.is_finite()) {
+        for (score, _) in scores
+            .iter()
+            .zip(put_in)
+            .filter(|(score, put_in)| **put_in == there && score.is_finite())
+        {
             bins[(((score - low) / width) as usize).min(BINS - 1)] += 1;
         }
         let all = bins.iter().sum::<u64>().max(1) as f64;
-        let points = bins.iter().enumerate().map(|(i, &n)| (low + (i as f64 + 0.5) * width, n as f64 / all)).collect();
+        let points = bins
+            .iter()
+            .enumerate()
+            .map(|(i, &n)| (low + (i as f64 + 0.5) * width, n as f64 / all))
+            .collect();
         let (name, line) = if there { ("in", Line::Solid) } else { ("not in", Line::Dashed) };
         Series { name: name.into(), points, spread: Vec::new(), line }
     };

@@ -1,7 +1,9 @@
-//! The same randomness on neighbouring data: how far one record moves every release, and whether anything else depends on it.
+//! The same randomness on neighbouring data: how far one record moves every release, and whether
+//! anything else depends on it.
 //!
-//! The records are made up: an ordinary lot first, then lots that an attacker would choose ([`adversarial`]). What is found is computed without noise, so that on real records, which are taken only where that is
-//! asked for, it is not private.
+//! The records are made up: an ordinary lot first, then lots that an attacker would choose
+//! ([`adversarial`]). What is found is computed without noise, so that on real records, which are
+//! taken only where that is asked for, it is not private.
 
 use super::{Said, Verdict, adversarial, canaries};
 use crate::config::{Auto, Config, Sampling};
@@ -36,13 +38,15 @@ pub enum Others {
     Real,
 }
 
-/// Places of the data that is looked at, and of a lot: enough that the record is in about every other lot.
+/// Places of the data that is looked at, and of a lot: enough that the record is in about every
+/// other lot.
 const PLACES: usize = 32;
 
 /// Records that are computed on at a time: several micro-batches in a lot.
 const MICRO_BATCH: usize = 3;
 
-/// Places of an adversarial lot, which is one micro-batch, and its steps: after the first few the parameters are no longer those that it was made for.
+/// Places of an adversarial lot, which is one micro-batch, and its steps: after the first few the
+/// parameters are no longer those that it was made for.
 const ADVERSARIAL_PLACES: usize = 16;
 const ADVERSARIAL_STEPS: u64 = 2;
 
@@ -55,7 +59,13 @@ struct Neighbours {
 
 impl Neighbours {
     /// `at` is the place that differs, among the others.
-    fn new(name: &'static str, others: &[Example], at: usize, [one, other]: [Option<Example>; 2], micro_batch: usize) -> Self {
+    fn new(
+        name: &'static str,
+        others: &[Example],
+        at: usize,
+        [one, other]: [Option<Example>; 2],
+        micro_batch: usize,
+    ) -> Self {
         let side = |target: Option<Example>| {
             let mut places: Vec<Option<Example>> = others.iter().cloned().map(Some).collect();
             places.insert(at, target);
@@ -66,7 +76,8 @@ impl Neighbours {
 }
 
 impl Replay {
-    /// Attacks what a configuration would do: first with ordinary other records, then with adversarial ones. Only the lots are smaller, so that one record matters.
+    /// Attacks what a configuration would do: first with ordinary other records, then with
+    /// adversarial ones. Only the lots are smaller, so that one record matters.
     ///
     /// # Errors
     /// If the configuration is no good or, if they are to be read, the data.
@@ -95,28 +106,68 @@ impl Replay {
     ///
     /// # Errors
     /// If the configuration does not fit them.
-    pub fn with(&self, config: &Config, network: &Network, params: &Params, others: &[Example], said: Said<'_>) -> Result<Verdict, Failed> {
-        self.attack(config, network, params, self.ordinary(config, network, others), Others::Real, said)
+    pub fn with(
+        &self,
+        config: &Config,
+        network: &Network,
+        params: &Params,
+        others: &[Example],
+        said: Said<'_>,
+    ) -> Result<Verdict, Failed> {
+        self.attack(
+            config,
+            network,
+            params,
+            self.ordinary(config, network, others),
+            Others::Real,
+            said,
+        )
     }
 
     /// With adversarial other records only, for a model of one's own: full lots of one micro-batch.
     ///
     /// # Errors
     /// If the configuration does not fit the model.
-    pub fn adversarial(&self, config: &Config, network: &Network, params: &Params, said: Said<'_>) -> Result<Verdict, Failed> {
-        self.attack(config, network, params, self.made(config, network, params), Others::MadeUp, said)
+    pub fn adversarial(
+        &self,
+        config: &Config,
+        network: &Network,
+        params: &Params,
+        said: Said<'_>,
+    ) -> Result<Verdict, Failed> {
+        self.attack(
+            config,
+            network,
+            params,
+            self.made(config, network, params),
+            Others::MadeUp,
+            said,
+        )
     }
 
-    fn ordinary(&self, config: &Config, network: &Network, others: &[Example]) -> Vec<(Config, Neighbours)> {
+    fn ordinary(
+        &self,
+        config: &Config,
+        network: &Network,
+        others: &[Example],
+    ) -> Vec<(Config, Neighbours)> {
         let strange = canaries(network, self.seed, 2 * self.records);
         let round = |pair: &[Example]| {
             let sides = [Some(pair[0].clone()), replaces(config).then(|| pair[1].clone())];
-            (config.clone(), Neighbours::new("ordinary records", others, others.len(), sides, MICRO_BATCH))
+            (
+                config.clone(),
+                Neighbours::new("ordinary records", others, others.len(), sides, MICRO_BATCH),
+            )
         };
         strange.chunks_exact(2).map(round).collect()
     }
 
-    fn made(&self, config: &Config, network: &Network, params: &Params) -> Vec<(Config, Neighbours)> {
+    fn made(
+        &self,
+        config: &Config,
+        network: &Network,
+        params: &Params,
+    ) -> Vec<(Config, Neighbours)> {
         let mut config = config.clone();
         config.training.steps = Auto::Value(self.steps.min(ADVERSARIAL_STEPS));
         config.training.epochs = Auto::Auto;
@@ -125,11 +176,15 @@ impl Replay {
         for lot in adversarial::lots(network, params, self.seed, ADVERSARIAL_PLACES - 1) {
             config.training.lot_size = Auto::Value(lot.others.len() as u64 + 1);
             for (index, target) in lot.targets.iter().enumerate() {
-                let other = replaces(&config).then(|| lot.targets[(index + 1) % lot.targets.len()].clone());
+                let other =
+                    replaces(&config).then(|| lot.targets[(index + 1) % lot.targets.len()].clone());
                 // Before the others, where it moves their rows, or after them.
                 for at in [0, lot.others.len()] {
                     let sides = [Some(target.clone()), other.clone()];
-                    rounds.push((config.clone(), Neighbours::new(lot.name, &lot.others, at, sides, ADVERSARIAL_PLACES)));
+                    rounds.push((
+                        config.clone(),
+                        Neighbours::new(lot.name, &lot.others, at, sides, ADVERSARIAL_PLACES),
+                    ));
                 }
             }
         }
@@ -166,25 +221,33 @@ impl Replay {
         let tensors = network.trainable();
         let plan = Plan::new(config, neighbours.sides[0].len(), &tensors, params)?;
         let Some(budget) = plan.budget else {
-            return Err(Failed::Input(format!("{} promises nothing: there is nothing to be replayed", config.optimizer.name)));
+            return Err(Failed::Input(format!(
+                "{} promises nothing: there is nothing to be replayed",
+                config.optimizer.name
+            )));
         };
         let make = |places: Vec<Option<Example>>| -> Result<Curator<Network>, Failed> {
             let door = Door::planned(budget, &plan.events)?;
-            let (records, randomness) = (Records::with_vacancies(places), Randomness::fixed(self.seed.wrapping_add(round)));
-            let mut curator = Curator::new(network.twin(), records, plan.sampling, door, randomness)?;
+            let (records, randomness) =
+                (Records::with_vacancies(places), Randomness::fixed(self.seed.wrapping_add(round)));
+            let mut curator =
+                Curator::new(network.twin(), records, plan.sampling, door, randomness)?;
             curator.set_noise(config.privacy.noise);
             curator.set_micro_batch(neighbours.micro_batch);
             Ok(curator)
         };
         let [one, other] = neighbours.sides;
         let (mut one, mut other) = (make(one)?, make(other)?);
-        let setting = Setting { tensors: &tensors, params, lot_size: plan.lot_size(), steps: plan.steps };
+        let setting =
+            Setting { tensors: &tensors, params, lot_size: plan.lot_size(), steps: plan.steps };
         let mut optimizer = optimizers::build(config, plan.sigma, setting)?;
         let mut params = params.clone();
         let mut twins = Twins::new(&mut one, &mut other, sensitivity(config));
         for step in 0..plan.steps {
             // A refusal is compared as well; it ends the round.
-            if optimizer.step(&mut params, &mut twins).is_err() && twins.replayed().violations.is_empty() {
+            if optimizer.step(&mut params, &mut twins).is_err()
+                && twins.replayed().violations.is_empty()
+            {
                 return Err(Failed::Input(format!("step {step} was refused on both sides alike")));
             }
             seen.farthest.push(twins.replayed().farthest);
@@ -199,9 +262,12 @@ impl Replay {
             Some((_, farthest)) => *farthest = farthest.max(replayed.farthest),
             None => seen.lots.push((neighbours.name, replayed.farthest)),
         }
-        seen.violations.extend(replayed.violations.into_iter().map(|line| format!("{}: {line}", neighbours.name)));
+        seen.violations.extend(
+            replayed.violations.into_iter().map(|line| format!("{}: {line}", neighbours.name)),
+        );
         if one.ledger() != other.ledger() || one.draws() != other.draws() {
-            seen.violations.push(format!("{}: what was charged depends on a record", neighbours.name));
+            seen.violations
+                .push(format!("{}: what was charged depends on a record", neighbours.name));
         }
         seen.claimed = plan.price.map_or(f64::INFINITY, |price| price.epsilon);
         seen.delta = budget.delta.get();
@@ -239,19 +305,43 @@ impl Seen {
         if self.releases == 0 || farthest == 0.0 {
             violations.push("no release was moved by any record: nothing was looked at".into());
         }
-        let points = self.farthest.iter().enumerate().map(|(step, &share)| (step as f64 + 1.0, share)).collect();
-        let lots: Vec<String> = self.lots.iter().map(|(name, farthest)| format!("{name} {farthest:.4}")).collect();
+        let points = self
+            .farthest
+            .iter()
+            .enumerate()
+            .map(|(step, &share)| (step as f64 + 1.0, share))
+            .collect();
+        let lots: Vec<String> =
+            self.lots.iter().map(|(name, farthest)| format!("{name} {farthest:.4}")).collect();
         let (records, mark) = match others {
             Others::MadeUp => ("made up: nothing shown here depends on the training data", ""),
-            Others::Real => ("REAL (NON-PRIVATE: computed from them without noise, for their holder only)", " (NON-PRIVATE)"),
+            Others::Real => (
+                "REAL (NON-PRIVATE: computed from them without noise, for their holder only)",
+                " (NON-PRIVATE)",
+            ),
         };
         let details = vec![
             ("optimizer".into(), config.optimizer.name.clone()),
             ("records".into(), records.into()),
-            ("compared".into(), format!("{} releases, of {rounds} pairs of data sets that differ in one record", self.releases)),
-            ("farthest apart".into(), format!("{farthest:.4} of the declared sensitivity ({} C){mark}", sensitivity(config))),
+            (
+                "compared".into(),
+                format!(
+                    "{} releases, of {rounds} pairs of data sets that differ in one record",
+                    self.releases
+                ),
+            ),
+            (
+                "farthest apart".into(),
+                format!(
+                    "{farthest:.4} of the declared sensitivity ({} C){mark}",
+                    sensitivity(config)
+                ),
+            ),
             ("by other records".into(), format!("{}{mark}", lots.join(", "))),
-            ("all blocks of a lot".into(), format!("{:.4} of what was announced and charged{mark}", self.together)),
+            (
+                "all blocks of a lot".into(),
+                format!("{:.4} of what was announced and charged{mark}", self.together),
+            ),
             ("control flow".into(), "charges, draws, refusals and declared noise compared".into()),
         ];
         Verdict {
@@ -267,8 +357,16 @@ impl Seen {
             plot: Plot {
                 title: format!("How far one record moved a release{mark}"),
                 x: Axis { label: "step, one record after the other".into(), scale: Scale::Linear },
-                y: Axis { label: "largest so far, share of the declared sensitivity".into(), scale: Scale::Linear },
-                series: vec![Series { name: "moved".into(), points, spread: Vec::new(), line: Line::Solid }],
+                y: Axis {
+                    label: "largest so far, share of the declared sensitivity".into(),
+                    scale: Scale::Linear,
+                },
+                series: vec![Series {
+                    name: "moved".into(),
+                    points,
+                    spread: Vec::new(),
+                    line: Line::Solid,
+                }],
                 marks: vec![Mark { name: "declared".into(), y: 1.0 }],
             },
         }

@@ -25,7 +25,8 @@ enum Find {
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     muffle calibrate --epsilon 8 --delta 8e-6 --sampling-rate 1024/42043 --steps 410\n  \
-    muffle calibrate --epsilon 3 --delta 1e-5 --dataset-size 50000 --lot-size 1000 --noise-multiplier 1 --find steps")]
+    muffle calibrate --epsilon 3 --delta 1e-5 --dataset-size 50000 --lot-size 1000 \
+    --noise-multiplier 1 --find steps")]
 pub(crate) struct Calibrate {
     /// The ε to keep
     #[arg(long, short = 'e', value_name = "E", value_parser = real, allow_hyphen_values = true)]
@@ -51,27 +52,47 @@ impl Calibrate {
         let delta = match (self.delta, self.run.dataset_size) {
             (Some(delta), _) => Delta::new(delta)?,
             (None, Some(n)) if n > 0 => Delta::new(0.1 / n as f64)?,
-            _ => return Err(Failure::Input("give --delta, or --dataset-size for the default of 1/(10·N)".into())),
+            _ => {
+                return Err(Failure::Input(
+                    "give --delta, or --dataset-size for the default of 1/(10·N)".into(),
+                ));
+            }
         };
-        let target = Target { epsilon: Epsilon::new(self.epsilon)?, delta, unit: self.run.unit(), accountant: self.run.accountant.into() };
+        let target = Target {
+            epsilon: Epsilon::new(self.epsilon)?,
+            delta,
+            unit: self.run.unit(),
+            accountant: self.run.accountant.into(),
+        };
         self.run.warnings(Some(delta));
         match self.find {
             Find::NoiseMultiplier => {
                 let steps = self.run.steps()?;
                 self.run.events(Sigma::new(1.0)?, steps)?;
-                let (sigma, price) = calibrate::sigma(target, |sigma| self.run.events_in_search(sigma, steps))?;
+                let (sigma, price) =
+                    calibrate::sigma(target, |sigma| self.run.events_in_search(sigma, steps))?;
                 self.print(sigma, steps, &price, None);
             }
             Find::Steps => {
                 let sigma = self.sigma()?;
-                // Epochs of shuffled lots come in whole numbers of steps, so the events are made anew for each count.
-                let (steps, price) = calibrate::largest_count(target, |steps| self.run.events_in_search(sigma, steps))?;
+                // Epochs of shuffled lots come in whole numbers of steps, so the events are made
+                // anew for each count.
+                let (steps, price) = calibrate::largest_count(target, |steps| {
+                    self.run.events_in_search(sigma, steps)
+                })?;
                 self.print(sigma, steps, &price, None);
             }
             Find::LotSize => {
                 let sigma = self.sigma()?;
-                let n = self.run.dataset_size.ok_or_else(|| Failure::Input("--find lot-size needs --dataset-size".into()))?;
-                let with = |lot: u64| RunArgs { lot_size: Some(lot), sampling_rate: None, ..self.run.clone() };
+                let n = self
+                    .run
+                    .dataset_size
+                    .ok_or_else(|| Failure::Input("--find lot-size needs --dataset-size".into()))?;
+                let with = |lot: u64| RunArgs {
+                    lot_size: Some(lot),
+                    sampling_rate: None,
+                    ..self.run.clone()
+                };
                 with(1).steps()?;
                 if self.run.sampling == Sampling::Full {
                     return Err(Failure::Input("full batches have no lot size".into()));
@@ -90,7 +111,9 @@ impl Calibrate {
     }
 
     fn sigma(&self) -> Result<Sigma, Failure> {
-        let sigma = self.noise_multiplier.ok_or_else(|| Failure::Input("this needs --noise-multiplier".into()))?;
+        let sigma = self
+            .noise_multiplier
+            .ok_or_else(|| Failure::Input("this needs --noise-multiplier".into()))?;
         Ok(Sigma::new(sigma)?)
     }
 
@@ -133,7 +156,12 @@ impl Calibrate {
             ),
             ("neighbours", price.unit.to_string()),
             ("accountant", price.accountant.to_string()),
-            ("sampling", self.run.rate().map_or(String::new(), |q| format!("{}, rate {}", self.run.sampling.name(), short(q.get())))),
+            (
+                "sampling",
+                self.run.rate().map_or(String::new(), |q| {
+                    format!("{}, rate {}", self.run.sampling.name(), short(q.get()))
+                }),
+            ),
             ("steps", steps.to_string()),
             (
                 "noise multiplier",

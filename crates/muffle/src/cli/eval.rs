@@ -14,11 +14,12 @@ use tasks::Format;
 
 /// NLL, perplexity and accuracy of a model; BLEU and ROUGE-L of what it writes
 #[derive(Args)]
-#[command(
-    after_help = "Examples:\n  muffle eval models/stories15M --data sentences.txt --format lines\n  muffle eval muffle-run --data e2e_test.txt --beam 5 --json\n\n\
-    NLL is the mean over target tokens. With the format lines, each line is an example, every token but the first is a target, and no special tokens are added.\n\
-    A model that writes texts is scored with BLEU and ROUGE-L where the data has sources to write from; --no-texts leaves that out."
-)]
+#[command(after_help = "Examples:\n  muffle eval models/stories15M --data sentences.txt --format \
+        lines\n  muffle eval muffle-run --data e2e_test.txt --beam 5 --json\n\n\
+    NLL is the mean over target tokens. With the format lines, each line is an example, every \
+    token but the first is a target, and no special tokens are added.\n\
+    A model that writes texts is scored with BLEU and ROUGE-L where the data has sources to write \
+    from; --no-texts leaves that out.")]
 pub(crate) struct Eval {
     /// The folder of a run, a directory in the Hugging Face layout, or a name on the hub
     #[arg(value_name = "DIR|MODEL")]
@@ -26,7 +27,8 @@ pub(crate) struct Eval {
     /// The data
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
-    /// e2e, dart, lines, instructions, tsv, csv, jsonl, idx or png-strip [default: told from the file]
+    /// e2e, dart, lines, instructions, tsv, csv, jsonl, idx or png-strip [default: told from the
+    /// file]
     #[arg(long, value_name = "NAME")]
     format: Option<String>,
     /// The column of the text
@@ -66,19 +68,27 @@ impl Eval {
         let mut subject = Subject::look_at(&self.model, &mut |line| eprintln!("{line}"))?;
         let mut config = Config::default().data;
         config.train = self.data.to_string_lossy().into_owned();
-        (config.format, config.text_column, config.label_column) = (self.format.into(), self.text_column, self.label_column);
+        (config.format, config.text_column, config.label_column) =
+            (self.format.into(), self.text_column, self.label_column);
         let format = data::format(&config, &self.data)?;
         config.format = Auto::Value(format.name().into());
-        // Only these have something to write from. A file that can be read once only, such as a pipe, is then read once.
-        let writes = !self.no_texts && matches!(format, Format::E2e | Format::Dart | Format::Instructions);
-        let rows = || data::rows(&config, Which::Train)?.ok_or_else(|| Failed::Input("no data".into()));
+        // Only these have something to write from. A file that can be read once only, such as a
+        // pipe, is then read once.
+        let writes =
+            !self.no_texts && matches!(format, Format::E2e | Format::Dart | Format::Instructions);
+        let rows =
+            || data::rows(&config, Which::Train)?.ok_or_else(|| Failed::Input("no data".into()));
         let labels = if self.labels.is_empty() { subject.labels() } else { self.labels };
         let params = subject.params.clone();
         let preparation = subject.preparation(&labels, subject.longest() + 1);
         let mut network = subject.network.twin();
         let scores = evaluate::rows(&mut network, &params, &preparation, rows()?)?;
         if scores.left_out > 0 {
-            warn(&format!("{} rows are empty or longer than the model's {} tokens", scores.left_out, subject.longest()));
+            warn(&format!(
+                "{} rows are empty or longer than the model's {} tokens",
+                scores.left_out,
+                subject.longest()
+            ));
         }
         let writing = Writing {
             beams: self.beam as usize,
@@ -87,7 +97,11 @@ impl Eval {
             min_new_tokens: self.min_new_tokens as usize,
         };
         let most = self.texts.map_or(usize::MAX, |most| most as usize);
-        let texts = if writes { evaluate::write(&mut subject, &params, rows()?, writing, most, &mut |_| ())? } else { None };
+        let texts = if writes {
+            evaluate::write(&mut subject, &params, rows()?, writing, most, &mut |_| ())?
+        } else {
+            None
+        };
         if self.json {
             let mut object = json!({
                 "nll": scores.nll, "perplexity": scores.perplexity(), "accuracy": scores.accuracy, "tokens": scores.tokens, "examples": scores.examples,
@@ -111,7 +125,10 @@ impl Eval {
             lines.push(("BLEU", format!("{:.2}", texts.bleu)));
             lines.push(("ROUGE-L", format!("{:.2}, {} texts", texts.rouge_l, texts.items)));
             if texts.left_out > 0 {
-                lines.push(("left out", format!("{} sources that leave no room for a text", texts.left_out)));
+                lines.push((
+                    "left out",
+                    format!("{} sources that leave no room for a text", texts.left_out),
+                ));
             }
         }
         print(&fields(&lines));

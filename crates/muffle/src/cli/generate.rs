@@ -12,10 +12,13 @@ use tasks::generate::{Options, Search, Stopping, generate};
 
 /// Go on with texts
 #[derive(Args)]
-#[command(after_help = "Examples:\n  muffle generate models/stories15M --prompt \"Once upon a time\"\n  \
-    muffle generate models/stories15M --prompt \"Once\" --prompt \"Lily\" --beam 5 --min-new-tokens 5 --json\n  \
+#[command(
+    after_help = "Examples:\n  muffle generate models/stories15M --prompt \"Once upon a time\"\n  \
+    muffle generate models/stories15M --prompt \"Once\" --prompt \"Lily\" --beam 5 \
+    --min-new-tokens 5 --json\n  \
     muffle generate muffle-run --source \"name : Ines | day : Friday\"\n  \
-    muffle generate models/stories15M --prompt \"Once\" --temperature 0.8 --top-k 40 --seed 1")]
+    muffle generate models/stories15M --prompt \"Once\" --temperature 0.8 --top-k 40 --seed 1"
+)]
 pub(crate) struct Generate {
     /// The folder of a run, a directory in the Hugging Face layout, or a name on the hub
     #[arg(value_name = "DIR|MODEL")]
@@ -61,11 +64,15 @@ pub(crate) struct Generate {
 impl Generate {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let subject = Subject::look_at(&self.model, &mut |line| eprintln!("{line}"))?;
-        let Some(tokenizer) = &subject.tokenizer else { return Err(Failure::Input("the model does not read texts".into())) };
+        let Some(tokenizer) = &subject.tokenizer else {
+            return Err(Failure::Input("the model does not read texts".into()));
+        };
         let encode = |text: &String| {
             let tokens = tokenizer.encode(text, Frame::Model).map_err(Failed::from)?;
             if tokens.is_empty() {
-                Err(Failure::Input("a prompt is empty, and the model puts nothing before it".into()))
+                Err(Failure::Input(
+                    "a prompt is empty, and the model puts nothing before it".into(),
+                ))
             } else {
                 Ok(tokens)
             }
@@ -85,16 +92,27 @@ impl Generate {
         };
         let mut network = subject.network.twin();
         let mut decoder = Decoder::new(&mut network, &subject.params)?;
-        let texts = generate(&mut decoder, &prompts.iter().map(Vec::as_slice).collect::<Vec<_>>(), &options)?;
+        let texts = generate(
+            &mut decoder,
+            &prompts.iter().map(Vec::as_slice).collect::<Vec<_>>(),
+            &options,
+        )?;
         let decode = |tokens: &[u32]| tokenizer.decode(tokens).map_err(Failed::from);
         if self.json {
-            let outputs = texts.iter().map(|tokens| decode(tokens)).collect::<Result<Vec<_>, _>>()?;
-            print_json(&json!({ "outputs": outputs, "tokens": texts.iter().map(Vec::len).collect::<Vec<_>>() }));
+            let outputs =
+                texts.iter().map(|tokens| decode(tokens)).collect::<Result<Vec<_>, _>>()?;
+            print_json(
+                &json!({ "outputs": outputs, "tokens": texts.iter().map(Vec::len).collect::<Vec<_>>() }),
+            );
         } else {
             for (index, (prompt, new)) in prompts.iter().zip(&texts).enumerate() {
-                // A prompt and what follows together, so that the space between them is right; a source is not part of its text.
-                let text =
-                    if index < self.prompt.len() { decode(&[prompt.as_slice(), new].concat())? } else { decode(new)?.trim().to_string() };
+                // A prompt and what follows together, so that the space between them is right; a
+                // source is not part of its text.
+                let text = if index < self.prompt.len() {
+                    decode(&[prompt.as_slice(), new].concat())?
+                } else {
+                    decode(new)?.trim().to_string()
+                };
                 print(&format!("{text}\n"));
             }
         }
@@ -103,9 +121,18 @@ impl Generate {
 
     fn search(&self) -> Search {
         match (self.temperature, self.beam) {
-            (Some(temperature), _) => Search::Draw { temperature, top_k: self.top_k as usize, top_p: self.top_p, seed: self.seed },
+            (Some(temperature), _) => Search::Draw {
+                temperature,
+                top_k: self.top_k as usize,
+                top_p: self.top_p,
+                seed: self.seed,
+            },
             (None, 1) => Search::Greedy,
-            (None, beams) => Search::Beam { beams: beams as usize, length_penalty: self.length_penalty, stopping: Stopping::Early },
+            (None, beams) => Search::Beam {
+                beams: beams as usize,
+                length_penalty: self.length_penalty,
+                stopping: Stopping::Early,
+            },
         }
     }
 }

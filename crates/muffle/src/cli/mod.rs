@@ -1,4 +1,5 @@
-//! The commands. Each parses its arguments into checked values, asks the library, and prints either a table for people or one JSON object.
+//! The commands. Each parses its arguments into checked values, asks the library, and prints either
+//! a table for people or one JSON object.
 
 mod account;
 mod audit;
@@ -28,10 +29,19 @@ use std::process::ExitCode;
 
 /// Differentially private training of neural networks.
 #[derive(Parser)]
-#[command(name = "muffle", version, propagate_version = true, subcommand_required = true, arg_required_else_help = true)]
 #[command(
-    after_help = "Every command has --help with an example, and --json for machines: one object on standard output, warnings on standard error.\n\
-    Exit codes: 0 success, 1 a claim that does not hold (audit, verify), 2 bad usage or input, 3 a promise that cannot be kept, 4 evidence is missing (verify), 130 stopped. Numbers may be written as 1024/42043."
+    name = "muffle",
+    version,
+    propagate_version = true,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+#[command(
+    after_help = "Every command has --help with an example, and --json for machines: one object on \
+        standard output, warnings on standard error.\n\
+    Exit codes: 0 success, 1 a claim that does not hold (audit, verify), 2 bad usage or input, 3 a \
+    promise that cannot be kept, 4 evidence is missing (verify), 130 stopped. Numbers may be \
+    written as 1024/42043."
 )]
 struct Muffle {
     #[command(subcommand)]
@@ -105,7 +115,8 @@ impl From<model::Error> for Failure {
 impl Failure {
     fn code(&self) -> u8 {
         match self {
-            Self::Refused(accounting::Error::Unreachable { .. }) | Self::Run(Failed::Promise(_)) => 3,
+            Self::Refused(accounting::Error::Unreachable { .. })
+            | Self::Run(Failed::Promise(_)) => 3,
             Self::Refuted(_) => 1,
             Self::Incomplete(_) => 4,
             Self::Stopped(_) => 130,
@@ -117,7 +128,9 @@ impl Failure {
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Input(message) | Self::Refuted(message) | Self::Incomplete(message) => f.write_str(message),
+            Self::Input(message) | Self::Refuted(message) | Self::Incomplete(message) => {
+                f.write_str(message)
+            }
             Self::Refused(error) => error.fmt(f),
             Self::Run(failed) => failed.fmt(f),
             Self::Stopped(how) => write!(f, "stopped; go on with: {how}"),
@@ -167,7 +180,11 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // Names and texts out of files may hold anything; a terminal gets one line.
-            let line: String = failure.to_string().chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect();
+            let line: String = failure
+                .to_string()
+                .chars()
+                .map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c })
+                .collect();
             // Of several processes that fail alike, the first one says so and ends all.
             if matches!(failure, Failure::Stopped(_)) && !ranks.is_first() {
                 return ExitCode::from(failure.code());
@@ -187,22 +204,27 @@ pub fn main() -> ExitCode {
 
 /// This process among those that an MPI launcher started, or alone.
 fn launched(together: bool) -> Result<Ranks, Failure> {
-    let Some((_, count)) = ranks::launcher().filter(|(_, count)| *count > 1) else { return Ok(Ranks::alone()) };
+    let Some((_, count)) = ranks::launcher().filter(|(_, count)| *count > 1) else {
+        return Ok(Ranks::alone());
+    };
     if !together {
         return Err(Failure::Input(format!(
-            "started as {count} processes; only train, resume and bench ranks work together; start it once"
+            "started as {count} processes; only train, resume and bench ranks work together; start \
+             it once"
         )));
     }
     #[cfg(feature = "mpi")]
     match ranks::launched().map_err(|lost| Failure::Input(lost.to_string()))? {
         Some(ranks) if ranks.count() == count => Ok(ranks),
         _ => Err(Failure::Input(format!(
-            "started as {count} processes that do not find each other, so that each would train by itself: the launcher is of another MPI than this program"
+            "started as {count} processes that do not find each other, so that each would train by \
+             itself: the launcher is of another MPI than this program"
         ))),
     }
     #[cfg(not(feature = "mpi"))]
     Err(Failure::Input(format!(
-        "started as {count} processes, but built without MPI, so that each would train by itself: build it with --features mpi"
+        "started as {count} processes, but built without MPI, so that each would train by itself: \
+         build it with --features mpi"
     )))
 }
 

@@ -2,7 +2,9 @@
 
 /// A real number, or a quotient of two. Whether it makes sense is for the checked types to say.
 pub(crate) fn real(text: &str) -> Result<f64, String> {
-    let parse = |part: &str| part.trim().replace('_', "").parse::<f64>().map_err(|_| format!("'{text}' is not a number"));
+    let parse = |part: &str| {
+        part.trim().replace('_', "").parse::<f64>().map_err(|_| format!("'{text}' is not a number"))
+    };
     match text.split_once('/') {
         Some((over, under)) => Ok(parse(over)? / parse(under)?),
         None => parse(text),
@@ -16,7 +18,11 @@ pub(crate) fn count(text: &str) -> Result<u64, String> {
     }
     let value = real(text)?;
     // Beyond 2⁵³ not every whole number is a float, so such a count must be written out.
-    if (0.0..=9e15).contains(&value) && value.fract() == 0.0 { Ok(value as u64) } else { Err(format!("'{text}' is not a whole number")) }
+    if (0.0..=9e15).contains(&value) && value.fract() == 0.0 {
+        Ok(value as u64)
+    } else {
+        Err(format!("'{text}' is not a whole number"))
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,8 @@ pub(crate) fn warn(message: &str) {
     eprintln!("muffle: warning: {message}");
 }
 
-/// One line or block on standard output. Whoever reads it may have seen enough: then nobody is left to print for.
+/// One line or block on standard output. Whoever reads it may have seen enough: then nobody is left
+/// to print for.
 pub(crate) fn print(text: &str) {
     if writeln!(std::io::stdout(), "{text}").is_err() {
         std::process::exit(0);
@@ -22,7 +23,8 @@ pub(crate) fn print_json(value: &Value) {
     print(&value.to_string());
 }
 
-/// A number in JSON; what JSON has no number for is the string "inf" or "nan", which no comparison takes for a small number.
+/// A number in JSON; what JSON has no number for is the string "inf" or "nan", which no comparison
+/// takes for a small number.
 pub(crate) fn json_number(x: f64) -> Value {
     if x.is_finite() { json!(x) } else { json!(x.to_string().to_lowercase()) }
 }
@@ -30,13 +32,21 @@ pub(crate) fn json_number(x: f64) -> Value {
 /// Names and values, one pair a line.
 pub(crate) fn fields(rows: &[(&str, String)]) -> String {
     let width = rows.iter().map(|row| row.0.chars().count()).max().unwrap_or(0);
-    let line = |(name, value): &(&str, String)| format!("{name}{}  {value}", " ".repeat(width - name.chars().count()));
+    let line = |(name, value): &(&str, String)| {
+        format!("{name}{}  {value}", " ".repeat(width - name.chars().count()))
+    };
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Columns aligned to the right, the first to the left.
 pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
-    let width = |i: usize| rows.iter().map(|r| r[i].chars().count()).chain([header[i].chars().count()]).max().unwrap_or(0);
+    let width = |i: usize| {
+        rows.iter()
+            .map(|r| r[i].chars().count())
+            .chain([header[i].chars().count()])
+            .max()
+            .unwrap_or(0)
+    };
     let widths: Vec<usize> = (0..header.len()).map(width).collect();
     let line = |cells: Vec<&str>| {
         let cell = |(i, text): (usize, &&str)| {
@@ -63,7 +73,8 @@ mod tests {
 
     #[test]
     fn tables_are_aligned() {
-        let text = table(&["a", "ε"], &[vec!["x".into(), "10".into()], vec!["long".into(), "1".into()]]);
+        let text =
+            table(&["a", "ε"], &[vec!["x".into(), "10".into()], vec!["long".into(), "1".into()]]);
         assert_eq!(text, "a      ε\n────────\nx     10\nlong   1");
     }
 }

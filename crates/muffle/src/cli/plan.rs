@@ -12,10 +12,12 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// Table and chart of noise and ε against steps, lot size and dataset size, and the cost of repeated runs
+/// Table and chart of noise and ε against steps, lot size and dataset size, and the cost of
+/// repeated runs
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
-    muffle plan --dataset-size 50000                          (ε = 8, 10 epochs of lots of N/50)\n  \
+    muffle plan --dataset-size 50000                          (ε = 8, 10 epochs of lots of \
+    N/50)\n  \
     muffle plan --dataset-size 42043 --lot-size 1024 --epochs 10 --epsilon 3 --chart plan.svg\n  \
     muffle plan --dataset-size 42043 --lot-size 1024 --steps 410 --noise-multiplier 0.7")]
 pub(crate) struct Plan {
@@ -48,17 +50,26 @@ struct Row {
 impl Plan {
     pub(crate) fn run(self) -> Result<(), Failure> {
         if self.run.sampling_rate.is_some() {
-            return Err(Failure::Input("a plan varies the lot size: give --lot-size instead of --sampling-rate".into()));
+            return Err(Failure::Input(
+                "a plan varies the lot size: give --lot-size instead of --sampling-rate".into(),
+            ));
         }
         let n = match self.run.dataset_size {
             Some(n) if n > 0 => n,
             _ => return Err(Failure::Input("give --dataset-size, at least 1".into())),
         };
-        let lot = if self.run.sampling == Sampling::Full { n } else { self.run.lot_size.unwrap_or((n / 50).max(1)) };
+        let lot = if self.run.sampling == Sampling::Full {
+            n
+        } else {
+            self.run.lot_size.unwrap_or((n / 50).max(1))
+        };
         if !(lot >= 1 && lot <= n) {
-            return Err(Failure::Input(format!("--lot-size must be at least 1 and at most the dataset size, got {lot} of {n}")));
+            return Err(Failure::Input(format!(
+                "--lot-size must be at least 1 and at most the dataset size, got {lot} of {n}"
+            )));
         }
-        let epochs = if self.run.steps.is_none() { Some(self.run.epochs.unwrap_or(10.0)) } else { None };
+        let epochs =
+            if self.run.steps.is_none() { Some(self.run.epochs.unwrap_or(10.0)) } else { None };
         let base = RunArgs { lot_size: Some(lot), epochs, ..self.run.clone() };
         let steps = base.steps()?.max(1);
         let delta = Delta::new(self.delta.unwrap_or(0.1 / n as f64))?;
@@ -80,7 +91,10 @@ impl Plan {
             settings.extend(sweep("lot_size", (1, n), lot));
             settings.extend(sweep("dataset_size", (lot, u64::MAX / 2), n));
         }
-        let rows = settings.into_iter().map(|s| self.row(&base, delta, s)).collect::<Result<Vec<Row>, Failure>>()?;
+        let rows = settings
+            .into_iter()
+            .map(|s| self.row(&base, delta, s))
+            .collect::<Result<Vec<Row>, Failure>>()?;
         let own = self.row(&base, delta, ("", n, lot, steps))?;
         let events = base.events(Sigma::new(own.sigma)?, own.steps)?;
         let repeated = [1, 2, 5, 10, 20, 50]
@@ -91,9 +105,14 @@ impl Plan {
         if let Some(path) = &self.chart {
             let title = match self.noise_multiplier {
                 Some(sigma) => format!("ε at σ = {sigma}, δ = {}", short(delta.get())),
-                None => format!("noise for ε = {} at δ = {}", self.epsilon.unwrap_or(8.0), short(delta.get())),
+                None => format!(
+                    "noise for ε = {} at δ = {}",
+                    self.epsilon.unwrap_or(8.0),
+                    short(delta.get())
+                ),
             };
-            std::fs::write(path, svg(&title, &panels)).map_err(|error| Failure::Input(format!("{}: {error}", path.display())))?;
+            std::fs::write(path, svg(&title, &panels))
+                .map_err(|error| Failure::Input(format!("{}: {error}", path.display())))?;
         }
         if self.run.json {
             self.print_json(delta, &own, &rows, &repeated);
@@ -103,11 +122,17 @@ impl Plan {
         Ok(())
     }
 
-    fn row(&self, base: &RunArgs, delta: Delta, (over, dataset, lot, steps): (&'static str, u64, u64, u64)) -> Result<Row, Failure> {
+    fn row(
+        &self,
+        base: &RunArgs,
+        delta: Delta,
+        (over, dataset, lot, steps): (&'static str, u64, u64, u64),
+    ) -> Result<Row, Failure> {
         let run = RunArgs { dataset_size: Some(dataset), lot_size: Some(lot), ..base.clone() };
         let events = |sigma: Sigma| run.events_in_search(sigma, steps);
         let epsilon = Epsilon::new(self.epsilon.unwrap_or(8.0))?;
-        let target = Target { epsilon, delta, unit: base.unit(), accountant: self.run.accountant.into() };
+        let target =
+            Target { epsilon, delta, unit: base.unit(), accountant: self.run.accountant.into() };
         let (sigma, price) = match self.noise_multiplier {
             Some(sigma) => {
                 let sigma = Sigma::new(sigma)?;
@@ -119,12 +144,19 @@ impl Plan {
     }
 
     fn panels(&self, rows: &[Row], own: &Row) -> Vec<Panel> {
-        let (y_label, y): (&str, fn(&Row) -> f64) =
-            if self.noise_multiplier.is_some() { ("ε", |row| row.price.epsilon) } else { ("noise multiplier σ", |row| row.sigma) };
+        let (y_label, y): (&str, fn(&Row) -> f64) = if self.noise_multiplier.is_some() {
+            ("ε", |row| row.price.epsilon)
+        } else {
+            ("noise multiplier σ", |row| row.sigma)
+        };
         let panel = |over: &str, x_label: &str, x: fn(&Row) -> u64| Panel {
             x_label: x_label.into(),
             y_label: y_label.into(),
-            points: rows.iter().filter(|row| row.over == over).map(|row| (x(row) as f64, y(row))).collect(),
+            points: rows
+                .iter()
+                .filter(|row| row.over == over)
+                .map(|row| (x(row) as f64, y(row)))
+                .collect(),
             mark: Some(x(own) as f64),
         };
         let mut panels = vec![panel("steps", "steps", |row| row.steps)];
@@ -168,7 +200,14 @@ impl Plan {
         }));
     }
 
-    fn print_tables(&self, delta: Delta, own: &Row, rows: &[Row], repeated: &[Repeated], panels: &[Panel]) {
+    fn print_tables(
+        &self,
+        delta: Delta,
+        own: &Row,
+        rows: &[Row],
+        repeated: &[Repeated],
+        panels: &[Panel],
+    ) {
         let chosen = if self.delta.is_none() { " (1/(10·N))" } else { "" };
         print(&format!(
             "N = {}, lots of {}, {} steps, δ = {}{chosen}, {} sampling, {}:\nσ = {}, ε = {} ({})\n",
@@ -191,7 +230,8 @@ impl Plan {
                 .iter()
                 .filter(|row| row.over == over)
                 .map(|row| {
-                    let same = (row.dataset, row.lot, row.steps) == (own.dataset, own.lot, own.steps);
+                    let same =
+                        (row.dataset, row.lot, row.steps) == (own.dataset, own.lot, own.steps);
                     let label = match over {
                         "steps" => row.steps,
                         "lot_size" => row.lot,
@@ -214,7 +254,10 @@ impl Plan {
         for panel in panels {
             print(&panel.sketch(56, 9));
         }
-        print("Trying several times on the same people (all looked at, or a random number of runs and only the best released):");
+        print(
+            "Trying several times on the same people (all looked at, or a random number of runs \
+             and only the best released):",
+        );
         print(&table(&Repeated::HEADER, &repeated.iter().map(Repeated::cells).collect::<Vec<_>>()));
         if self.noise_multiplier.is_none() && own.sigma < 0.3 {
             warn("so little noise rests on large δ-events alone; consider a smaller ε");

@@ -35,7 +35,8 @@ impl Terminal {
     pub(crate) fn new(processes: usize) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let heard = stop.clone();
-        // The first asks the run to stop after its step, the second ends the process; nothing is lost either way. Refused if somebody listens already.
+        // The first asks the run to stop after its step, the second ends the process; nothing is
+        // lost either way. Refused if somebody listens already.
         let _ = ctrlc::set_handler(move || {
             if heard.swap(true, Ordering::SeqCst) {
                 std::process::exit(130);
@@ -43,12 +44,27 @@ impl Terminal {
             match processes {
                 1 => eprintln!("\nmuffle: stopping after this step (again to stop at once)"),
                 _ => eprintln!(
-                    "\nmuffle: asked to stop, by somebody or because another process is gone; what was charged is written down: go on with muffle resume"
+                    "\nmuffle: asked to stop, by somebody or because another process is gone; what \
+                     was charged is written down: go on with muffle resume"
                 ),
             }
         });
-        let said = Said { steps: 0, first: 0, budget: None, non_private: "", lot: 0.0, lot_tokens: None, began: Instant::now() };
-        Self { bar: ProgressBar::hidden(), live: std::io::stderr().is_terminal(), stop, said, shows_left_out: false }
+        let said = Said {
+            steps: 0,
+            first: 0,
+            budget: None,
+            non_private: "",
+            lot: 0.0,
+            lot_tokens: None,
+            began: Instant::now(),
+        };
+        Self {
+            bar: ProgressBar::hidden(),
+            live: std::io::stderr().is_terminal(),
+            stop,
+            said,
+            shows_left_out: false,
+        }
     }
 
     /// Also prints how many rows hold no record: not private.
@@ -73,12 +89,20 @@ impl Watch for Terminal {
     fn begun(&mut self, begun: &Begun<'_>) {
         let plan = begun.plan;
         let (trained, all) = begun.parameters;
-        self.line(&format!("model      {}: {trained} of {all} numbers are trained", begun.config.model.source));
+        self.line(&format!(
+            "model      {}: {trained} of {all} numbers are trained",
+            begun.config.model.source
+        ));
         self.line(&match begun.config.data.dropped_rows {
-            DroppedRows::Vacant => format!("data       {} records, one for each row (their number counts as public)", plan.records),
+            DroppedRows::Vacant => format!(
+                "data       {} records, one for each row (their number \
+                counts as public)",
+                plan.records
+            ),
             DroppedRows::Public => {
                 format!(
-                    "data       {} records; rows that are too long or empty were removed (declared public: data.dropped_rows)",
+                    "data       {} records; rows that are too long or empty were removed (declared \
+                     public: data.dropped_rows)",
                     plan.records
                 )
             }
@@ -86,7 +110,8 @@ impl Watch for Terminal {
         if self.shows_left_out {
             let left = begun.left_out;
             self.line(&format!(
-                "           rows without a record: {} too long, {} empty, {} beyond a person's limit (NON-PRIVATE, shown here only)",
+                "           rows without a record: {} too long, {} empty, {} beyond a person's \
+                 limit (NON-PRIVATE, shown here only)",
                 left.too_long, left.empty, left.beyond
             ));
         }
@@ -98,9 +123,16 @@ impl Watch for Terminal {
                     up_e(price.delta),
                     budget.unit,
                     price.accountant,
-                    if begun.config.privacy.delta.given().is_none() { "; δ is 1/(10 N), the default" } else { "" }
+                    if begun.config.privacy.delta.given().is_none() {
+                        "; δ is 1/(10 N), the default"
+                    } else {
+                        ""
+                    }
                 ));
-                self.line(&format!("noise      σ = {}, all blocks of a lot together", short(plan.sigma.gradient)));
+                self.line(&format!(
+                    "noise      σ = {}, all blocks of a lot together",
+                    short(plan.sigma.gradient)
+                ));
                 if begun.config.privacy.seed.is_some() {
                     warn("the seed of the noise is fixed: whoever knows it can take the noise off");
                 }
@@ -113,7 +145,11 @@ impl Watch for Terminal {
             plan.steps,
             short(plan.lot_size()),
             begun.micro_batch,
-            if begun.processes > 1 { format!(" in each of {} processes", begun.processes) } else { String::new() }
+            if begun.processes > 1 {
+                format!(" in each of {} processes", begun.processes)
+            } else {
+                String::new()
+            }
         ));
         if begun.step > 0 {
             self.line(&format!("           going on after step {}", begun.step));
@@ -122,13 +158,18 @@ impl Watch for Terminal {
             steps: plan.steps,
             first: begun.step,
             budget: plan.budget.map(|budget| budget.epsilon.get()),
-            non_private: if begun.config.data.publicity() == Publicity::Private { " (NON-PRIVATE)" } else { "" },
+            non_private: if begun.config.data.publicity() == Publicity::Private {
+                " (NON-PRIVATE)"
+            } else {
+                ""
+            },
             lot: plan.lot_size(),
             lot_tokens: begun.lot_tokens,
             began: Instant::now(),
         };
         if self.live {
-            self.bar = ProgressBar::with_draw_target(Some(plan.steps), ProgressDrawTarget::stderr());
+            self.bar =
+                ProgressBar::with_draw_target(Some(plan.steps), ProgressDrawTarget::stderr());
             self.bar.set_position(begun.step);
             if let Ok(style) = ProgressStyle::with_template("{bar:20} {msg}") {
                 self.bar.set_style(style);
@@ -146,14 +187,18 @@ impl Watch for Terminal {
             parts.push(format!("validation NLL {nll:.4}{}", said.non_private));
         }
         let made = progress.step - said.first;
-        // How long a step takes depends on who is in its lot: for the eyes of whoever holds the data, not for a log.
+        // How long a step takes depends on who is in its lot: for the eyes of whoever holds the
+        // data, not for a log.
         if made > 0 && self.live {
             let each = said.began.elapsed().as_secs_f64() / made as f64;
             parts.push(match said.lot_tokens {
                 Some(tokens) => format!("{} tokens/s", short(tokens / each)),
                 None => format!("{} examples/s", short(said.lot / each)),
             });
-            parts.push(format!("{} left", clock(said.steps.saturating_sub(progress.step) as f64 * each)));
+            parts.push(format!(
+                "{} left",
+                clock(said.steps.saturating_sub(progress.step) as f64 * each)
+            ));
         }
         if self.live {
             self.bar.set_position(progress.step);
@@ -193,6 +238,9 @@ mod tests {
 
     #[test]
     fn time_left() {
-        assert_eq!((clock(0.4), clock(61.0), clock(3600.0 * 25.0 + 62.0)), ("0:00".into(), "1:01".into(), "25:01:02".into()));
+        assert_eq!(
+            (clock(0.4), clock(61.0), clock(3600.0 * 25.0 + 62.0)),
+            ("0:00".into(), "1:01".into(), "25:01:02".into())
+        );
     }
 }

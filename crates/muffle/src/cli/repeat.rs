@@ -11,22 +11,31 @@ pub(crate) struct Repeated {
     runs: u64,
     /// If all of them are looked at.
     all: f64,
-    /// If their number is random with this mean and only the best is released, under the cheapest law.
+    /// If their number is random with this mean and only the best is released, under the cheapest
+    /// law.
     random: Option<(f64, &'static str)>,
 }
 
 impl Repeated {
     /// Prices `runs` runs of these events.
-    pub(crate) fn new(run: &Composition, unit: Unit, delta: Delta, runs: u64) -> Result<Self, Failure> {
+    pub(crate) fn new(
+        run: &Composition,
+        unit: Unit,
+        delta: Delta,
+        runs: u64,
+    ) -> Result<Self, Failure> {
         if runs == 0 {
             return Err(Failure::Input("--runs must be at least 1".into()));
         }
         let all = tuning::epsilon(run, unit, Repetition::Fixed(runs), delta)?.epsilon;
         let mean = runs as f64;
-        let random = [Repetition::Geometric(mean), Repetition::Logarithmic(mean), Repetition::Poisson(mean)]
-            .into_iter()
-            .filter_map(|law| Some((tuning::epsilon(run, unit, law, delta).ok()?.epsilon, law.name())))
-            .min_by(|a, b| a.0.total_cmp(&b.0));
+        let random =
+            [Repetition::Geometric(mean), Repetition::Logarithmic(mean), Repetition::Poisson(mean)]
+                .into_iter()
+                .filter_map(|law| {
+                    Some((tuning::epsilon(run, unit, law, delta).ok()?.epsilon, law.name()))
+                })
+                .min_by(|a, b| a.0.total_cmp(&b.0));
         Ok(Self { runs, all, random: random.filter(|_| runs > 1) })
     }
 
@@ -34,7 +43,9 @@ impl Repeated {
 
     /// A line of a table.
     pub(crate) fn cells(&self) -> Vec<String> {
-        let random = self.random.map_or(String::from("—"), |(epsilon, law)| format!("{} ({law})", up(epsilon, 4)));
+        let random = self
+            .random
+            .map_or(String::from("—"), |(epsilon, law)| format!("{} ({law})", up(epsilon, 4)));
         vec![self.runs.to_string(), up(self.all, 4), random]
     }
 

@@ -10,7 +10,10 @@ use std::path::PathBuf;
 
 /// Write the report of a run: one HTML page, and nothing else is needed to read it
 #[derive(Args)]
-#[command(after_help = "Example:\n  muffle report muffle-run\n\nThe privacy statement for machines is DIR/model/privacy.json.")]
+#[command(
+    after_help = "Example:\n  muffle report muffle-run\n\nThe privacy statement for machines is \
+        DIR/model/privacy.json."
+)]
 pub(crate) struct Report {
     /// The folder of the run
     #[arg(value_name = "DIR")]

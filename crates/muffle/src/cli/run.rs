@@ -2,7 +2,9 @@
 
 use super::number::{count, real};
 use super::{Failure, output::warn};
-use accounting::{Accountant, Adjacency, Composition, Delta, Event, Lots, Rate, Release, Sigma, Unit};
+use accounting::{
+    Accountant, Adjacency, Composition, Delta, Event, Lots, Rate, Release, Sigma, Unit,
+};
 use clap::{Args, ValueEnum};
 
 /// How lots are drawn.
@@ -120,7 +122,9 @@ impl RunArgs {
         match (self.sampling_rate, self.lot_size, self.dataset_size) {
             (Some(q), _, _) => Ok(Rate::new(q)?),
             (None, Some(b), Some(n)) => Ok(Rate::new(b as f64 / n as f64)?),
-            _ => Err(Failure::Input("give --sampling-rate, or --dataset-size with --lot-size".into())),
+            _ => Err(Failure::Input(
+                "give --sampling-rate, or --dataset-size with --lot-size".into(),
+            )),
         }
     }
 
@@ -148,10 +152,15 @@ impl RunArgs {
             Sampling::Poisson => (Lots::Poisson { rate: self.rate()? }, steps),
             Sampling::Fixed => match (self.dataset_size, self.lot_size) {
                 (Some(n), Some(b)) => (Lots::fixed_size(n, b)?, steps),
-                _ => return Err(Failure::Input("fixed-size sampling needs --dataset-size and --lot-size".into())),
+                _ => {
+                    return Err(Failure::Input(
+                        "fixed-size sampling needs --dataset-size and --lot-size".into(),
+                    ));
+                }
             },
             Sampling::Shuffled => {
-                // Rounded down, an epoch may drop a last short lot; this counts enough epochs for either habit.
+                // Rounded down, an epoch may drop a last short lot; this counts enough epochs for
+                // either habit.
                 let lots_per_epoch = (1.0 / self.rate()?.get() + 1e-9).floor().max(1.0);
                 (Lots::ShuffledEpoch, (steps as f64 / lots_per_epoch).ceil() as u64)
             }
@@ -160,14 +169,23 @@ impl RunArgs {
     }
 
     /// The same with the library's kind of error, for its searches.
-    pub(crate) fn events_in_search(&self, sigma: Sigma, steps: u64) -> accounting::Result<Composition> {
+    pub(crate) fn events_in_search(
+        &self,
+        sigma: Sigma,
+        steps: u64,
+    ) -> accounting::Result<Composition> {
         self.events(sigma, steps).map_err(|failure| match failure {
             Failure::Refused(error) => error,
-            other => accounting::Error::OutOfRange { name: "the run", expected: "complete", got: other.to_string() },
+            other => accounting::Error::OutOfRange {
+                name: "the run",
+                expected: "complete",
+                got: other.to_string(),
+            },
         })
     }
 
-    /// The multiplier of the one Gaussian that a step amounts to, relative to how far one row (or person) can move the sum.
+    /// The multiplier of the one Gaussian that a step amounts to, relative to how far one row (or
+    /// person) can move the sum.
     pub(crate) fn effective(&self, sigma: Sigma) -> f64 {
         let unit = self.unit();
         sigma.get() / (self.blocks as f64).sqrt() / unit.adjacency.sensitivity() / unit.rows as f64
@@ -180,21 +198,31 @@ impl RunArgs {
             && delta.get() >= 1.0 / n as f64
         {
             warn(&format!(
-                "δ = {delta} is not below 1/N = {:.3e}: a mechanism that publishes one random row would satisfy it",
+                "δ = {delta} is not below 1/N = {:.3e}: a mechanism that publishes one random row \
+                 would satisfy it",
                 1.0 / n as f64
             ));
         }
         if self.accountant == AccountantName::Gdp {
-            warn("gdp is a central-limit estimate and can lie below the truth; it is not a guarantee");
+            warn(
+                "gdp is a central-limit estimate and can lie below the truth; it is not a \
+                 guarantee",
+            );
         }
         if self.sampling == Sampling::Shuffled {
-            warn("shuffled lots get no amplification by sampling: every epoch counts as one release on all the data");
+            warn(
+                "shuffled lots get no amplification by sampling: every epoch counts as one release \
+                 on all the data",
+            );
         }
         if let (Some(q), Some(b), Some(n)) = (self.sampling_rate, self.lot_size, self.dataset_size)
             && (q * n as f64 - b as f64).abs() > 1e-6 * b as f64
             && self.sampling != Sampling::Fixed
         {
-            warn(&format!("--sampling-rate {q} is used; lot size / dataset size would be {}", b as f64 / n as f64));
+            warn(&format!(
+                "--sampling-rate {q} is used; lot size / dataset size would be {}",
+                b as f64 / n as f64
+            ));
         }
     }
 }

@@ -11,9 +11,12 @@ use tasks::{bleu, rouge};
 
 /// BLEU and ROUGE-L of generated texts
 #[derive(Args)]
-#[command(after_help = "Example:\n  muffle score --hypotheses generated.txt --references references.txt\n\n\
-    One hypothesis a line; the references of the same line of the other file are separated by tabs, and empty ones are ignored.\n\
-    BLEU is sacrebleu's (13a, effective order), ROUGE-L that of rouge_score with stemming: the best of the references, the mean over items, times 100.")]
+#[command(after_help = "Example:\n  muffle score --hypotheses generated.txt --references \
+        references.txt\n\n\
+    One hypothesis a line; the references of the same line of the other file are separated by \
+    tabs, and empty ones are ignored.\n\
+    BLEU is sacrebleu's (13a, effective order), ROUGE-L that of rouge_score with stemming: the \
+    best of the references, the mean over items, times 100.")]
 pub(crate) struct Score {
     /// Generated texts, one a line
     #[arg(long, short = 'y', value_name = "FILE")]
@@ -28,7 +31,8 @@ pub(crate) struct Score {
 
 impl Score {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let (mut hypotheses, mut references) = (Lines::open(&self.hypotheses)?, Lines::open(&self.references)?);
+        let (mut hypotheses, mut references) =
+            (Lines::open(&self.hypotheses)?, Lines::open(&self.references)?);
         let (mut statistics, mut mean) = (bleu::Statistics::default(), rouge::Mean::default());
         let mut row = 0u64;
         loop {
@@ -39,18 +43,22 @@ impl Score {
                 (None, Some(_)) => return Err(shorter(&self.hypotheses, &self.references, row)),
                 (Some(_), None) => return Err(shorter(&self.references, &self.hypotheses, row)),
             };
-            let mut of: Vec<&str> = line.split('\t').filter(|reference| !reference.trim().is_empty()).collect();
+            let mut of: Vec<&str> =
+                line.split('\t').filter(|reference| !reference.trim().is_empty()).collect();
             if of.is_empty() {
                 of.push("");
             }
-            let here = |error: bleu::Error| Failure::Input(format!("{}:{row}: {error}", self.references.display()));
+            let here = |error: bleu::Error| {
+                Failure::Input(format!("{}:{row}: {error}", self.references.display()))
+            };
             statistics.add(&hypothesis, &of).map_err(here)?;
             mean.add(&hypothesis, &of, rouge::Words::Stemmed).map_err(here)?;
         }
         if statistics.items() == 0 {
             return Err(Failure::Input(format!("{}: no texts", self.hypotheses.display())));
         }
-        let bleu = statistics.bleu(bleu::Options { order: bleu::Order::Effective, ..bleu::Options::default() });
+        let bleu = statistics
+            .bleu(bleu::Options { order: bleu::Order::Effective, ..bleu::Options::default() });
         let rouge = mean.score().percent();
         if self.json {
             print_json(&json!({
@@ -64,7 +72,10 @@ impl Score {
                 ("items", statistics.items().to_string()),
                 (
                     "brevity penalty",
-                    format!("{:.4} ({} words for {})", bleu.brevity_penalty, bleu.hypothesis_length, bleu.reference_length),
+                    format!(
+                        "{:.4} ({} words for {})",
+                        bleu.brevity_penalty, bleu.hypothesis_length, bleu.reference_length
+                    ),
                 ),
             ]));
         }
@@ -73,7 +84,11 @@ impl Score {
 }
 
 fn shorter(short: &Path, long: &Path, row: u64) -> Failure {
-    Failure::Input(format!("{} ends before line {row}, {} does not", short.display(), long.display()))
+    Failure::Input(format!(
+        "{} ends before line {row}, {} does not",
+        short.display(),
+        long.display()
+    ))
 }
 
 /// A file line by line.
@@ -85,15 +100,17 @@ struct Lines {
 
 impl Lines {
     fn open(path: &Path) -> Result<Self, Failure> {
-        let file = File::open(path).map_err(|error| Failure::Input(format!("{}: {error}", path.display())))?;
+        let file = File::open(path)
+            .map_err(|error| Failure::Input(format!("{}: {error}", path.display())))?;
         Ok(Self { path: path.into(), file: BufReader::new(file), row: 0 })
     }
 
     fn next_line(&mut self) -> Result<Option<String>, Failure> {
         self.row += 1;
         let mut line = String::new();
-        let read =
-            self.file.read_line(&mut line).map_err(|error| Failure::Input(format!("{}:{}: {error}", self.path.display(), self.row)))?;
+        let read = self.file.read_line(&mut line).map_err(|error| {
+            Failure::Input(format!("{}:{}: {error}", self.path.display(), self.row))
+        })?;
         let end = line.trim_end_matches(['\n', '\r']).len();
         line.truncate(end);
         Ok((read > 0).then_some(line))

@@ -12,8 +12,10 @@ use std::path::PathBuf;
 /// Sign the privacy statement of a finished run
 #[derive(Args)]
 #[command(after_help = "Example:\n  muffle sign muffle-run --key signing.key\n\n\
-    Verifies the statement first and refuses to sign one that is inconsistent. The signature goes to privacy.json.sig beside privacy.json; it covers \
-    the whole statement and with it the hashes of ledger, configuration and weights. muffle keygen makes a key; muffle verify --key checks the signature.\n\n\
+    Verifies the statement first and refuses to sign one that is inconsistent. The signature goes \
+    to privacy.json.sig beside privacy.json; it covers \
+    the whole statement and with it the hashes of ledger, configuration and weights. muffle keygen \
+    makes a key; muffle verify --key checks the signature.\n\n\
     Exit codes: 0 signed, 1 inconsistent and not signed, 2 bad usage or input.")]
 pub(crate) struct Sign {
     /// The folder of a run, a folder with a model and its privacy.json, or a privacy.json
@@ -39,18 +41,32 @@ impl Sign {
         folder::write(&file, key.sign(statement)?.as_bytes())?;
         let fingerprint = key.public().fingerprint();
         if self.json {
-            print_json(&json!({ "signature": file, "signer": fingerprint, "run_id": statement.run_id }));
+            print_json(
+                &json!({ "signature": file, "signer": fingerprint, "run_id": statement.run_id }),
+            );
         } else {
-            print(&fields(&[("run", statement.run_id.clone()), ("signature", file.display().to_string()), ("signer", fingerprint)]));
+            print(&fields(&[
+                ("run", statement.run_id.clone()),
+                ("signature", file.display().to_string()),
+                ("signer", fingerprint),
+            ]));
         }
         Ok(())
     }
 }
 
 fn signable(verdict: &Verdict) -> Result<&crate::Statement, Failure> {
-    let failed: Vec<&str> = verdict.checks.iter().filter(|check| !check.passed).map(|check| check.name).collect();
+    let failed: Vec<&str> =
+        verdict.checks.iter().filter(|check| !check.passed).map(|check| check.name).collect();
     if !failed.is_empty() {
-        return Err(Failure::Refuted(format!("{}: inconsistent ({}), and not signed", verdict.path.display(), failed.join(", "))));
+        return Err(Failure::Refuted(format!(
+            "{}: inconsistent ({}), and not signed",
+            verdict.path.display(),
+            failed.join(", ")
+        )));
     }
-    verdict.statement.as_ref().ok_or_else(|| Failed::Input(format!("{}: no statement", verdict.path.display())).into())
+    verdict
+        .statement
+        .as_ref()
+        .ok_or_else(|| Failed::Input(format!("{}: no statement", verdict.path.display())).into())
 }

@@ -13,24 +13,30 @@ use std::path::{Path, PathBuf};
 
 /// Train a model privately
 #[derive(Args)]
-#[command(after_help = "Examples:\n  muffle train\n  muffle train RUN.toml --epsilon 3 --out runs/three\n  \
-    muffle train RUN.toml --optimizer dp-adam --set optimizer.clip=0.5 --set data.max_length=80\n  muffle train --print-config > RUN.toml\n\n\
-    Without a RUN.toml a small model is trained on a corpus that comes with the program. Paths in a RUN.toml are relative to it.\n\
+#[command(after_help = "Examples:\n  muffle train\n  muffle train RUN.toml --epsilon 3 --out \
+        runs/three\n  \
+    muffle train RUN.toml --optimizer dp-adam --set optimizer.clip=0.5 --set data.max_length=80\n  \
+    muffle train --print-config > RUN.toml\n\n\
+    Without a RUN.toml a small model is trained on a corpus that comes with the program. Paths in \
+    a RUN.toml are relative to it.\n\
     An interrupted run (Ctrl-C, or worse) goes on with: muffle resume DIR\n\
-    On several machines or in several processes: mpirun -n 4 muffle train RUN.toml (a muffle that was built with the feature mpi)")]
+    On several machines or in several processes: mpirun -n 4 muffle train RUN.toml (a muffle that \
+    was built with the feature mpi)")]
 pub(crate) struct Train {
     /// What to do; without it, the embedded default
     #[arg(value_name = "RUN.toml")]
     config: Option<PathBuf>,
     #[command(flatten)]
     changes: Changes,
-    /// The folder of the run, which must be new [default: the first free of muffle-run, muffle-run-2, …]
+    /// The folder of the run, which must be new [default: the first free of muffle-run,
+    /// muffle-run-2, …]
     #[arg(long, short = 'o', value_name = "DIR")]
     out: Option<PathBuf>,
     /// Show the complete configuration and do nothing
     #[arg(long)]
     print_config: bool,
-    /// Also say how many rows hold no record: too long, empty, beyond a person's limit (NON-PRIVATE: for the holder of the data only)
+    /// Also say how many rows hold no record: too long, empty, beyond a person's limit
+    /// (NON-PRIVATE: for the holder of the data only)
     #[arg(long)]
     show_left_out: bool,
     /// One JSON object on standard output
@@ -41,7 +47,9 @@ pub(crate) struct Train {
 /// What the command line says instead of the RUN.toml.
 #[derive(Args)]
 pub(crate) struct Changes {
-    /// Instead of the RUN.toml's, whose rate, clip bound and momentum are then not used: sgd adam adamw muon (not private), dp-sgd dp-adam dp-adamw dp-adam-bc dp-muon dp-muon-bc dp-macadam dp-prism
+    /// Instead of the RUN.toml's, whose rate, clip bound and momentum are then not used: sgd adam
+    /// adamw muon (not private), dp-sgd dp-adam dp-adamw dp-adam-bc dp-muon dp-muon-bc dp-macadam
+    /// dp-prism
     #[arg(long, value_name = "NAME")]
     pub(crate) optimizer: Option<String>,
     /// A number, or hyfree
@@ -121,8 +129,9 @@ impl Train {
             return Ok(());
         }
         let out = self.out.unwrap_or_else(|| free("muffle-run"));
-        let outcome = run::train_among(ranks, &config, &out, &mut *watch(ranks, self.show_left_out))
-            .map_err(|failed| Failure::of_run(failed, &out))?;
+        let outcome =
+            run::train_among(ranks, &config, &out, &mut *watch(ranks, self.show_left_out))
+                .map_err(|failed| Failure::of_run(failed, &out))?;
         outcome.iter().for_each(|outcome| tell(outcome, self.json));
         Ok(())
     }
@@ -131,8 +140,10 @@ impl Train {
 /// Go on with an interrupted run
 #[derive(Args)]
 #[command(after_help = "Example:\n  muffle resume muffle-run\n\n\
-    It goes on from the last checkpoint. What was charged since then stays charged: the run ends that many steps earlier, within the same budget.\n\
-    It refuses a ledger that is older than the mark in sealed/, or whose hashes do not fit, and files of another run.\n\
+    It goes on from the last checkpoint. What was charged since then stays charged: the run ends \
+    that many steps earlier, within the same budget.\n\
+    It refuses a ledger that is older than the mark in sealed/, or whose hashes do not fit, and \
+    files of another run.\n\
     Under an MPI launcher it goes on with as many processes as there are now.")]
 pub(crate) struct Resume {
     /// The folder of the run
@@ -145,8 +156,8 @@ pub(crate) struct Resume {
 
 impl Resume {
     pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Failure> {
-        let outcome =
-            run::resume_among(ranks, &self.folder, &mut *watch(ranks, false)).map_err(|failed| Failure::of_run(failed, &self.folder))?;
+        let outcome = run::resume_among(ranks, &self.folder, &mut *watch(ranks, false))
+            .map_err(|failed| Failure::of_run(failed, &self.folder))?;
         outcome.iter().for_each(|outcome| tell(outcome, self.json));
         Ok(())
     }
@@ -163,7 +174,9 @@ fn watch(ranks: &Ranks, shows_left_out: bool) -> Box<dyn Watch> {
 
 /// The first folder of a name that is free.
 pub(crate) fn free(base: &str) -> PathBuf {
-    let name = |number: u64| PathBuf::from(if number == 1 { base.into() } else { format!("{base}-{number}") });
+    let name = |number: u64| {
+        PathBuf::from(if number == 1 { base.into() } else { format!("{base}-{number}") })
+    };
     (1..).map(name).find(|path| !path.exists()).unwrap_or_else(|| name(1))
 }
 
@@ -172,7 +185,11 @@ fn tell(outcome: &Outcome, json: bool) {
         return print_json(&outcome.json());
     }
     let statement = &outcome.statement;
-    let marked = if outcome.publicity == Publicity::Private { " (NON-PRIVATE: people outside the guarantee)" } else { "" };
+    let marked = if outcome.publicity == Publicity::Private {
+        " (NON-PRIVATE: people outside the guarantee)"
+    } else {
+        ""
+    };
     let mut rows = vec![match (statement.epsilon, statement.delta, statement.unit) {
         (Some(epsilon), Some(delta), Some(unit)) if statement.private => {
             ("privacy", format!("ε = {} at δ = {}, {unit}", up(epsilon, 3), up_e(delta)))
@@ -184,12 +201,27 @@ fn tell(outcome: &Outcome, json: bool) {
     if let Some(scores) = outcome.scores {
         rows.push((
             "NLL",
-            format!("{:.4}, perplexity {:.2}, accuracy {:.1} %{marked}", scores.nll, scores.perplexity(), 100.0 * scores.accuracy),
+            format!(
+                "{:.4}, perplexity {:.2}, accuracy {:.1} %{marked}",
+                scores.nll,
+                scores.perplexity(),
+                100.0 * scores.accuracy
+            ),
         ));
     }
     if let Some(texts) = outcome.texts {
-        let left = if texts.left_out > 0 { format!(", {} sources left no room for a text", texts.left_out) } else { String::new() };
-        rows.push(("BLEU", format!("{:.2}, ROUGE-L {:.2}, {} texts{left}{marked}", texts.bleu, texts.rouge_l, texts.items)));
+        let left = if texts.left_out > 0 {
+            format!(", {} sources left no room for a text", texts.left_out)
+        } else {
+            String::new()
+        };
+        rows.push((
+            "BLEU",
+            format!(
+                "{:.2}, ROUGE-L {:.2}, {} texts{left}{marked}",
+                texts.bleu, texts.rouge_l, texts.items
+            ),
+        ));
     }
     for sample in &outcome.samples {
         rows.push(("given", sample.source.clone()));

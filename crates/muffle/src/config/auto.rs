@@ -60,6 +60,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Auto<T> {
         if value.as_str() == Some("auto") {
             return Ok(Self::Auto);
         }
-        T::deserialize(value).map(Self::Value).map_err(|error| serde::de::Error::custom(error.to_string().replace('\n', " ")))
+        T::deserialize(value)
+            .map(Self::Value)
+            .map_err(|error| serde::de::Error::custom(error.to_string().replace('\n', " ")))
     }
 }

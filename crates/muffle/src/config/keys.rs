@@ -9,7 +9,9 @@ pub(super) fn check(table: &Table) -> Result<(), String> {
     let mut complete = Config::default();
     complete.data.validation = Some(Default::default());
     complete.data.test = Some(Default::default());
-    for option in [&mut complete.data.group, &mut complete.data.text_column, &mut complete.data.label_column] {
+    for option in
+        [&mut complete.data.group, &mut complete.data.text_column, &mut complete.data.label_column]
+    {
         *option = Some(String::new());
     }
     complete.privacy.seed = Some(0);
@@ -20,12 +22,19 @@ pub(super) fn check(table: &Table) -> Result<(), String> {
 fn compare(table: &Table, known: &Table, within: &str) -> Result<(), String> {
     for (key, value) in table {
         let Some(expected) = known.get(key) else {
-            let near = known.keys().max_by(|a, b| strsim::jaro_winkler(key, a).total_cmp(&strsim::jaro_winkler(key, b)));
+            let near = known.keys().max_by(|a, b| {
+                strsim::jaro_winkler(key, a).total_cmp(&strsim::jaro_winkler(key, b))
+            });
             let elsewhere = if within.is_empty() { section_of(key, known) } else { None };
             let hint = match (elsewhere, near) {
                 (Some(section), _) => format!("it belongs into [{section}]"),
-                (None, Some(near)) if strsim::jaro_winkler(key, near) > 0.75 => format!("did you mean {near:?}?"),
-                _ => format!("there are {}", known.keys().map(String::as_str).collect::<Vec<_>>().join(", ")),
+                (None, Some(near)) if strsim::jaro_winkler(key, near) > 0.75 => {
+                    format!("did you mean {near:?}?")
+                }
+                _ => format!(
+                    "there are {}",
+                    known.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
+                ),
             };
             return Err(format!("there is no key {:?}: {hint}", join(within, key)));
         };
@@ -38,7 +47,10 @@ fn compare(table: &Table, known: &Table, within: &str) -> Result<(), String> {
 
 /// The section in which a key would be known.
 fn section_of<'a>(key: &str, known: &'a Table) -> Option<&'a str> {
-    known.iter().find(|(_, section)| section.as_table().is_some_and(|table| table.contains_key(key))).map(|(name, _)| name.as_str())
+    known
+        .iter()
+        .find(|(_, section)| section.as_table().is_some_and(|table| table.contains_key(key)))
+        .map(|(name, _)| name.as_str())
 }
 
 fn join(within: &str, key: &str) -> String {
@@ -47,8 +59,11 @@ fn join(within: &str, key: &str) -> String {
 
 /// An error of several lines, with the place it points at, on one.
 pub(super) fn one_line(message: &str) -> String {
-    let lines: Vec<&str> =
-        message.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('|') && !line.contains(" |")).collect();
+    let lines: Vec<&str> = message
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('|') && !line.contains(" |"))
+        .collect();
     lines.join(": ").trim_end_matches(':').to_string()
 }
 
@@ -59,7 +74,11 @@ mod tests {
     #[test]
     fn unknown_keys_are_errors_with_a_suggestion() {
         let refused = |text: &str| Config::parse(text).unwrap_err();
-        assert!(refused("[privacy]\nepsilom = 8.0").contains("did you mean \"epsilon\""), "{}", refused("[privacy]\nepsilom = 8.0"));
+        assert!(
+            refused("[privacy]\nepsilom = 8.0").contains("did you mean \"epsilon\""),
+            "{}",
+            refused("[privacy]\nepsilom = 8.0")
+        );
         assert!(refused("lot_size = 5").contains("belongs into [training]"));
         assert!(refused("[optimizer.hyfree]\nevry = 5").contains("did you mean \"every\""));
         assert!(refused("[nonsense]\nx = 1").contains("there are data, evaluation"));
@@ -75,7 +94,8 @@ mod tests {
         let config = Config::default();
         assert_eq!(Config::parse(&config.print()).unwrap(), config);
         let config = Config::parse(
-            "[privacy]\nepsilon = 8\ndelta = 1e-5\n[optimizer]\nlearning_rate = \"hyfree\"\nnewton_schulz_degree = \"quintic\"",
+            "[privacy]\nepsilon = 8\ndelta = 1e-5\n[optimizer]\nlearning_rate \
+             = \"hyfree\"\nnewton_schulz_degree = \"quintic\"",
         )
         .unwrap();
         assert_eq!(config.privacy.epsilon, crate::config::Auto::Value(8.0));

@@ -1,6 +1,8 @@
-//! What a run is, as a user writes it: a `RUN.toml`, parsed into structs that say everything and default to something sensible.
+//! What a run is, as a user writes it: a `RUN.toml`, parsed into structs that say everything and
+//! default to something sensible.
 //!
-//! Parse, then build: nothing here has been checked against the data or the model; [`crate::plan`] does that. Keys that are unknown are errors with a suggestion.
+//! Parse, then build: nothing here has been checked against the data or the model; [`crate::plan`]
+//! does that. Keys that are unknown are errors with a suggestion.
 
 mod auto;
 mod keys;
@@ -8,8 +10,8 @@ mod optimizer;
 
 pub use auto::Auto;
 pub use optimizer::{
-    ClippingName, Degree, DegreeName, DeviationName, FoundBy, HyFree, MuonGroup, NormaliserName, Optimizer, ProbeLotName, Rate, Schedule,
-    ShapeScaleName,
+    ClippingName, Degree, DegreeName, DeviationName, FoundBy, HyFree, MuonGroup, NormaliserName,
+    Optimizer, ProbeLotName, Rate, Schedule, ShapeScaleName,
 };
 
 use crate::Failed;
@@ -38,7 +40,8 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Model {
-    /// A preset that starts anew (tiny, gpt2-s, cnn, preset:gpt2), a directory in the Hugging Face layout, or a name on the hub (gpt2, HuggingFaceTB/SmolLM2-135M).
+    /// A preset that starts anew (tiny, gpt2-s, cnn, preset:gpt2), a directory in the Hugging Face
+    /// layout, or a name on the hub (gpt2, HuggingFaceTB/SmolLM2-135M).
     pub source: String,
     /// A `tokenizer.json`; by default the model's own.
     pub tokenizer: Auto<PathBuf>,
@@ -50,7 +53,8 @@ pub struct Model {
     pub lora_on: Vec<String>,
     /// How they start.
     pub lora_init: LoraInit,
-    /// Parts of names of further tensors that are trained beside low-rank additions, such as a head.
+    /// Parts of names of further tensors that are trained beside low-rank additions, such as a
+    /// head.
     pub also_train: Vec<String>,
     /// Give a model whose head is its token table a head of its own.
     pub own_head: bool,
@@ -102,13 +106,15 @@ pub struct Data {
     pub validation: Option<PathBuf>,
     /// What it is judged by at the end.
     pub test: Option<PathBuf>,
-    /// Whether validation and test data are public, or people outside the guarantee; files count as people's unless they are declared public.
+    /// Whether validation and test data are public, or people outside the guarantee; files count as
+    /// people's unless they are declared public.
     pub evaluation_data: Auto<Publicity>,
     /// The column that says whose a row is. The person is then what is protected.
     pub group: Option<String>,
     /// The most rows of one person; further ones are vacant places.
     pub rows_per_person: u64,
-    /// An example must have fewer tokens than this; what becomes of longer ones, `dropped_rows` says.
+    /// An example must have fewer tokens than this; what becomes of longer ones, `dropped_rows`
+    /// says.
     pub max_length: Auto<usize>,
     /// What becomes of rows that are too long or empty.
     pub dropped_rows: DroppedRows,
@@ -116,7 +122,8 @@ pub struct Data {
     pub text_column: Option<String>,
     /// The column of the label.
     pub label_column: Option<String>,
-    /// The names of the classes: public. By default those of public validation data; images have ten.
+    /// The names of the classes: public. By default those of public validation data; images have
+    /// ten.
     pub labels: Vec<String>,
 }
 
@@ -147,13 +154,16 @@ impl Data {
     }
 }
 
-/// What becomes of rows that are too long or empty. (Rows beyond `rows_per_person` are vacant places whatever is declared here.)
+/// What becomes of rows that are too long or empty. (Rows beyond `rows_per_person` are vacant
+/// places whatever is declared here.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DroppedRows {
-    /// They keep their places, with no record in them: the number of records N is the number of rows, whatever they say.
+    /// They keep their places, with no record in them: the number of records N is the number of
+    /// rows, whatever they say.
     Vacant,
-    /// It is declared that which rows are too long or empty is public. They are removed, and N is the number of those left.
+    /// It is declared that which rows are too long or empty is public. They are removed, and N is
+    /// the number of those left.
     Public,
 }
 
@@ -292,8 +302,10 @@ impl Config {
     /// # Errors
     /// One line that names the file, the key and what was expected.
     pub fn read(path: &Path) -> Result<Self, String> {
-        let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let mut config = Self::parse(&text).map_err(|what| format!("{}: {what}", path.display()))?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+        let mut config =
+            Self::parse(&text).map_err(|what| format!("{}: {what}", path.display()))?;
         config.relative_to(path.parent().unwrap_or(Path::new("")));
         Ok(config)
     }
@@ -303,12 +315,14 @@ impl Config {
     /// # Errors
     /// One line that names the key and what was expected.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| keys::one_line(&error.to_string()))?;
+        let table: toml::Table =
+            text.parse().map_err(|error: toml::de::Error| keys::one_line(&error.to_string()))?;
         keys::check(&table)?;
         Self::deserialize(table).map_err(|error| keys::one_line(&error.to_string()))
     }
 
-    /// What `muffle train` does by itself: a small model, a corpus made by a grammar, ε = 8, about two minutes.
+    /// What `muffle train` does by itself: a small model, a corpus made by a grammar, ε = 8, about
+    /// two minutes.
     pub fn embedded() -> Self {
         let mut config = Self::default();
         config.privacy.epsilon = Auto::Value(8.0);
@@ -321,7 +335,8 @@ impl Config {
         config
     }
 
-    /// With another optimizer. Learning rate, clip bound and momentum that were meant for the first one are not carried over; a rate that is found is.
+    /// With another optimizer. Learning rate, clip bound and momentum that were meant for the first
+    /// one are not carried over; a rate that is found is.
     #[must_use]
     pub fn with_optimizer(&self, name: &str) -> Self {
         let mut config = self.clone();
@@ -336,22 +351,32 @@ impl Config {
         config
     }
 
-    /// With one key changed: `section.key=value`, the value as in TOML; quotation marks may be left out.
+    /// With one key changed: `section.key=value`, the value as in TOML; quotation marks may be left
+    /// out.
     ///
     /// # Errors
     /// One line that names the key.
     pub fn with(&self, change: &str) -> Result<Self, String> {
-        let Some((key, value)) = change.split_once('=') else { return Err(format!("KEY=VALUE expected, got {change:?}")) };
+        let Some((key, value)) = change.split_once('=') else {
+            return Err(format!("KEY=VALUE expected, got {change:?}"));
+        };
         let value = value.trim();
-        let parsed =
-            format!("x = {value}").parse::<toml::Table>().or_else(|_| format!("x = {}", toml::Value::from(value)).parse::<toml::Table>());
-        let value = parsed.ok().and_then(|mut table| table.remove("x")).ok_or_else(|| format!("{key}: {value} is no value"))?;
-        let mut table = toml::Table::try_from(self).map_err(|error| keys::one_line(&error.to_string()))?;
+        let parsed = format!("x = {value}")
+            .parse::<toml::Table>()
+            .or_else(|_| format!("x = {}", toml::Value::from(value)).parse::<toml::Table>());
+        let value = parsed
+            .ok()
+            .and_then(|mut table| table.remove("x"))
+            .ok_or_else(|| format!("{key}: {value} is no value"))?;
+        let mut table =
+            toml::Table::try_from(self).map_err(|error| keys::one_line(&error.to_string()))?;
         let mut within = &mut table;
         let path: Vec<&str> = key.trim().split('.').collect();
-        let (last, sections) = path.split_last().ok_or_else(|| format!("KEY=VALUE expected, got {change:?}"))?;
+        let (last, sections) =
+            path.split_last().ok_or_else(|| format!("KEY=VALUE expected, got {change:?}"))?;
         for section in sections {
-            let entry = within.entry(*section).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+            let entry =
+                within.entry(*section).or_insert_with(|| toml::Value::Table(toml::Table::new()));
             within = entry.as_table_mut().ok_or_else(|| format!("{section} is no section"))?;
         }
         within.insert((*last).into(), value);
@@ -364,7 +389,8 @@ impl Config {
         toml::to_string_pretty(self).unwrap_or_else(|error| format!("# {error}\n"))
     }
 
-    /// SHA-256 of all that decides what is trained and charged: everything but performance and evaluation.
+    /// SHA-256 of all that decides what is trained and charged: everything but performance and
+    /// evaluation.
     pub(crate) fn digest(&self) -> String {
         let mut config = self.clone();
         config.evaluation = Evaluation::default();
@@ -382,7 +408,8 @@ impl Config {
 
     /// With paths that mean the same wherever it is read.
     pub(crate) fn absolute(mut self) -> Result<Self, Failed> {
-        let here = std::env::current_dir().map_err(|error| Failed::Input(format!("the working directory: {error}")))?;
+        let here = std::env::current_dir()
+            .map_err(|error| Failed::Input(format!("the working directory: {error}")))?;
         self.relative_to(&here);
         Ok(self)
     }

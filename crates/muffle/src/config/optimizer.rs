@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Optimizer {
-    /// sgd, adam, adamw, muon (not private), dp-sgd, dp-adam, dp-adamw, dp-adam-bc, dp-muon, dp-muon-bc, dp-macadam or dp-prism.
+    /// sgd, adam, adamw, muon (not private), dp-sgd, dp-adam, dp-adamw, dp-adam-bc, dp-muon,
+    /// dp-muon-bc, dp-macadam or dp-prism.
     pub name: String,
     /// A number, or "hyfree".
     pub learning_rate: Auto<Rate>,

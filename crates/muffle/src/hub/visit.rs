@@ -1,10 +1,13 @@
 //! A visit to the hub, which brings a model into the cache.
 //!
-//! What the hub says becomes a path only after it was checked, a file is as long as was announced or it is no file, and all files
-//! are of one commit. This is why the requests are not left to `hf-hub`, whose 0.5 writes to wherever an `ETag` points, keeps a
-//! file of any length, and waits for ever. Its cache is ours.
+//! What the hub says becomes a path only after it was checked, a file is as long as was announced
+//! or it is no file, and all files are of one commit. This is why the requests are not left to
+//! `hf-hub`, whose 0.5 writes to wherever an `ETag` points, keeps a file of any length, and waits
+//! for ever. Its cache is ours.
 
-use super::{CONFIG, Failed, Hub, INDEX, LONGEST_JSON, TOKENIZER, Token, WEIGHTS, Why, is_plain, shards};
+use super::{
+    CONFIG, Failed, Hub, INDEX, LONGEST_JSON, TOKENIZER, Token, WEIGHTS, Why, is_plain, shards,
+};
 use hf_hub::{CacheRepo, Repo};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -15,7 +18,8 @@ use ureq::http::{HeaderMap, Response, StatusCode};
 use ureq::typestate::WithoutBody;
 use ureq::{Agent, Body, RequestBuilder};
 
-const OPTIONAL: [&str; 3] = ["tokenizer_config.json", "special_tokens_map.json", "generation_config.json"];
+const OPTIONAL: [&str; 3] =
+    ["tokenizer_config.json", "special_tokens_map.json", "generation_config.json"];
 /// A renamed model costs one, a file that is not in git another.
 const MOST_REDIRECTS: usize = 5;
 /// Bytes in a second: a slower transfer is given up.
@@ -60,7 +64,8 @@ impl<'a> Visit<'a> {
         Self { name, endpoint, token: hub.token.as_ref(), cache: &hub.cache, kept, blobs, agent }
     }
 
-    /// Nothing large is brought before everything was found, and the model counts as cached only when all of it is there.
+    /// Nothing large is brought before everything was found, and the model counts as cached only
+    /// when all of it is there.
     pub(super) fn fetch(&self, said: &mut dyn FnMut(&str)) -> Result<PathBuf, Failed> {
         let config = self.needed("main", CONFIG)?;
         let commit = config.commit.clone();
@@ -71,7 +76,12 @@ impl<'a> Visit<'a> {
         if let Some(weights) = self.find(&commit, WEIGHTS)? {
             files.push(weights);
         } else {
-            let neither = || self.failed(Why::Absent, format!("has neither {WEIGHTS} nor {INDEX}: take another model"));
+            let neither = || {
+                self.failed(
+                    Why::Absent,
+                    format!("has neither {WEIGHTS} nor {INDEX}: take another model"),
+                )
+            };
             let index = self.find(&commit, INDEX)?.ok_or_else(neither)?;
             self.bring(&index, said)?;
             for shard in shards(self.name, &self.kept.pointer_path(&commit).join(INDEX))? {
@@ -86,7 +96,12 @@ impl<'a> Visit<'a> {
     }
 
     fn needed(&self, revision: &str, file: &str) -> Result<Found, Failed> {
-        let missing = || self.failed(Why::Absent, format!("has no {file}, so it cannot be trained: take another model"));
+        let missing = || {
+            self.failed(
+                Why::Absent,
+                format!("has no {file}, so it cannot be trained: take another model"),
+            )
+        };
         self.find(revision, file)?.ok_or_else(missing)
     }
 
@@ -94,16 +109,25 @@ impl<'a> Visit<'a> {
     fn find(&self, revision: &str, file: &str) -> Result<Option<Found>, Failed> {
         let answer = self.ask(revision, file, |url| self.agent.head(url))?;
         let (status, headers) = (answer.status(), answer.headers());
-        if status == StatusCode::NOT_FOUND && (revision != "main" || header(headers, "x-error-code") == Some("EntryNotFound")) {
+        if status == StatusCode::NOT_FOUND
+            && (revision != "main" || header(headers, "x-error-code") == Some("EntryNotFound"))
+        {
             return Ok(None);
         }
         if status != StatusCode::OK && elsewhere(&answer).is_none() {
             return Err(self.refused(status, headers, file));
         }
-        let either = |linked, own| header(headers, linked).or_else(|| header(headers, own)).unwrap_or_default();
+        let either = |linked, own| {
+            header(headers, linked).or_else(|| header(headers, own)).unwrap_or_default()
+        };
         let etag = either("x-linked-etag", "etag").trim_start_matches("W/").trim_matches('"');
-        let (size, commit) = (either("x-linked-size", "content-length"), header(headers, "x-repo-commit").unwrap_or_default());
-        let unsound = |what: &str| self.failed(Why::Unsound, format!("gives {what} for {file}: ask another HF_ENDPOINT"));
+        let (size, commit) = (
+            either("x-linked-size", "content-length"),
+            header(headers, "x-repo-commit").unwrap_or_default(),
+        );
+        let unsound = |what: &str| {
+            self.failed(Why::Unsound, format!("gives {what} for {file}: ask another HF_ENDPOINT"))
+        };
         let hash = commit.len() == 40 && commit.chars().all(|digit| digit.is_ascii_hexdigit());
         if !hash || (revision != "main" && revision != commit) {
             return Err(unsound(&format!("the commit {commit:?}")));
@@ -113,13 +137,24 @@ impl<'a> Visit<'a> {
         }
         let longest = if file.ends_with(".json") { LONGEST_JSON } else { u64::MAX };
         match size.parse() {
-            Ok(size) if size <= longest => Ok(Some(Found { file: file.into(), commit: commit.into(), etag: etag.into(), size })),
+            Ok(size) if size <= longest => Ok(Some(Found {
+                file: file.into(),
+                commit: commit.into(),
+                etag: etag.into(),
+                size,
+            })),
             _ => Err(unsound(&format!("the length {size:?}"))),
         }
     }
 
-    /// The last answer that is the hub's own: redirects within the hub are followed, as `huggingface_hub` does.
-    fn ask(&self, revision: &str, file: &str, request: impl Fn(&str) -> RequestBuilder<WithoutBody>) -> Result<Response<Body>, Failed> {
+    /// The last answer that is the hub's own: redirects within the hub are followed, as
+    /// `huggingface_hub` does.
+    fn ask(
+        &self,
+        revision: &str,
+        file: &str,
+        request: impl Fn(&str) -> RequestBuilder<WithoutBody>,
+    ) -> Result<Response<Body>, Failed> {
         let origin = origin(self.endpoint);
         let mut url = format!("{}/{}/resolve/{revision}/{file}", self.endpoint, self.name);
         let mut left = MOST_REDIRECTS;
@@ -135,16 +170,21 @@ impl<'a> Visit<'a> {
                 return Ok(answer);
             }
             url = format!("{origin}{path}");
-            left = left
-                .checked_sub(1)
-                .ok_or_else(|| self.failed(Why::Unreachable, format!("redirects {file} without end: try again later")))?;
+            left = left.checked_sub(1).ok_or_else(|| {
+                self.failed(
+                    Why::Unreachable,
+                    format!("redirects {file} without end: try again later"),
+                )
+            })?;
         }
     }
 
     /// Downloads a file unless its content is there, and puts it into the snapshot.
     fn bring(&self, found: &Found, said: &mut dyn FnMut(&str)) -> Result<(), Failed> {
         let pointer = self.kept.pointer_path(&found.commit).join(&found.file);
-        let whole = |path: &Path| fs::metadata(path).is_ok_and(|there| there.is_file() && there.len() == found.size);
+        let whole = |path: &Path| {
+            fs::metadata(path).is_ok_and(|there| there.is_file() && there.len() == found.size)
+        };
         if whole(&pointer) {
             return Ok(());
         }
@@ -158,14 +198,18 @@ impl<'a> Visit<'a> {
     /// Into a file of another name first: what has the name of a blob is whole.
     fn download(&self, found: &Found) -> Result<(), Failed> {
         let patience = Duration::from_secs(60 + found.size / SLOWEST);
-        let get = |url: &str| self.agent.get(url).config().timeout_recv_body(Some(patience)).build();
+        let get =
+            |url: &str| self.agent.get(url).config().timeout_recv_body(Some(patience)).build();
         let mut answer = self.ask(&found.commit, &found.file, get)?;
         // What is stored elsewhere is asked for without the token.
         if let Some(place) = elsewhere(&answer) {
             answer = get(place).call().map_err(|error| self.unreachable(&error))?;
         }
         if answer.status() != StatusCode::OK {
-            return Err(self.failed(Why::Unreachable, format!("answers {} for {}: try again later", answer.status(), found.file)));
+            return Err(self.failed(
+                Why::Unreachable,
+                format!("answers {} for {}: try again later", answer.status(), found.file),
+            ));
         }
         fs::create_dir_all(&self.blobs).map_err(|error| self.disk(&error))?;
         self.sweep();
@@ -174,11 +218,17 @@ impl<'a> Visit<'a> {
         let mut body = answer.into_body().into_reader().take(found.size.saturating_add(1));
         let (mut buffer, mut got) = (vec![0; 1 << 16], 0);
         let broken = |got: u64, how: &str| {
-            let line = format!("sent {} of the {} of {}{how}: try again", bytes(got), bytes(found.size), found.file);
+            let line = format!(
+                "sent {} of the {} of {}{how}: try again",
+                bytes(got),
+                bytes(found.size),
+                found.file
+            );
             self.failed(Why::Unreachable, line)
         };
         loop {
-            let more = body.read(&mut buffer).map_err(|error| broken(got, &format!(" ({error})")))?;
+            let more =
+                body.read(&mut buffer).map_err(|error| broken(got, &format!(" ({error})")))?;
             file.write_all(&buffer[..more]).map_err(|error| self.disk(&error))?;
             got += more as u64;
             if more == 0 {
@@ -188,7 +238,9 @@ impl<'a> Visit<'a> {
         if got != found.size {
             return Err(broken(got, if got > found.size { " or more" } else { "" }));
         }
-        file.sync_all().and_then(|()| fs::rename(&unfinished.0, self.blobs.join(&found.etag))).map_err(|error| self.disk(&error))
+        file.sync_all()
+            .and_then(|()| fs::rename(&unfinished.0, self.blobs.join(&found.etag)))
+            .map_err(|error| self.disk(&error))
     }
 
     /// Puts a blob into its snapshot. By way of a rename, since another process may do the same.
@@ -197,7 +249,8 @@ impl<'a> Visit<'a> {
         if let Some(snapshot) = pointer.parent() {
             fs::create_dir_all(snapshot)?;
         }
-        // Relative, so that the cache can be moved; it is only looked up once it lies in the snapshot.
+        // Relative, so that the cache can be moved; it is only looked up once it lies in the
+        // snapshot.
         #[cfg(unix)]
         std::os::unix::fs::symlink(Path::new("../../blobs").join(&found.etag), &fresh.0)?;
         #[cfg(not(unix))]
@@ -208,8 +261,14 @@ impl<'a> Visit<'a> {
     /// Removes what a killed process could not.
     fn sweep(&self) {
         for entry in fs::read_dir(&self.blobs).into_iter().flatten().flatten() {
-            let age = entry.metadata().and_then(|there| there.modified()).ok().and_then(|time| time.elapsed().ok());
-            if entry.file_name().to_string_lossy().ends_with(UNFINISHED) && age.is_some_and(|age| age > ABANDONED) {
+            let age = entry
+                .metadata()
+                .and_then(|there| there.modified())
+                .ok()
+                .and_then(|time| time.elapsed().ok());
+            if entry.file_name().to_string_lossy().ends_with(UNFINISHED)
+                && age.is_some_and(|age| age > ABANDONED)
+            {
                 // If it fails, the next download tries again.
                 let _ = fs::remove_file(entry.path());
             }
@@ -219,17 +278,35 @@ impl<'a> Visit<'a> {
     /// The hub answered, with neither a file nor the lack of one.
     fn refused(&self, status: StatusCode, headers: &HeaderMap, file: &str) -> Failed {
         let Self { name, endpoint, .. } = self;
-        let token = if self.token.is_some() { "the token is not good for it" } else { "set HF_TOKEN if it is private" };
+        let token = if self.token.is_some() {
+            "the token is not good for it"
+        } else {
+            "set HF_TOKEN if it is private"
+        };
         let (why, line) = match (status.as_u16(), header(headers, "x-error-code")) {
-            (401 | 403, Some("GatedRepo")) => {
-                (Why::Denied, format!("'{name}' is gated: accept its terms at {endpoint}/{name}, then set HF_TOKEN ({status})"))
-            }
+            (401 | 403, Some("GatedRepo")) => (
+                Why::Denied,
+                format!(
+                    "'{name}' is gated: accept its terms at {endpoint}/{name}, then set HF_TOKEN \
+                     ({status})"
+                ),
+            ),
             // The hub does not tell strangers which models there are not.
-            (401 | 403, _) => {
-                (Why::Denied, format!("there is no public model '{name}' on {endpoint}, and no directory of that name; {token} ({status})"))
-            }
-            (404, _) => (Why::Absent, format!("there is no model '{name}' on {endpoint}, and no directory of that name")),
-            _ => (Why::Unreachable, format!("{endpoint} answers {status} for {name}/{file}: try again later")),
+            (401 | 403, _) => (
+                Why::Denied,
+                format!(
+                    "there is no public model '{name}' on {endpoint}, and no directory of that \
+                     name; {token} ({status})"
+                ),
+            ),
+            (404, _) => (
+                Why::Absent,
+                format!("there is no model '{name}' on {endpoint}, and no directory of that name"),
+            ),
+            _ => (
+                Why::Unreachable,
+                format!("{endpoint} answers {status} for {name}/{file}: try again later"),
+            ),
         };
         Failed { why, line }
     }
@@ -237,12 +314,18 @@ impl<'a> Visit<'a> {
     fn unreachable(&self, error: &ureq::Error) -> Failed {
         let Self { name, endpoint, cache, .. } = self;
         let cache = cache.display();
-        let line = format!("'{name}' is no directory, not in the cache at {cache}, and {endpoint} cannot be reached ({error}): go online");
+        let line = format!(
+            "'{name}' is no directory, not in the cache at {cache}, and {endpoint} cannot be \
+             reached ({error}): go online"
+        );
         Failed { why: Why::Unreachable, line }
     }
 
     fn disk(&self, error: &io::Error) -> Failed {
-        let line = format!("cannot be written to the cache at {}: {error}; set HF_HOME to another folder", self.cache.display());
+        let line = format!(
+            "cannot be written to the cache at {}: {error}; set HF_HOME to another folder",
+            self.cache.display()
+        );
         self.failed(Why::Disk, line)
     }
 
@@ -305,6 +388,9 @@ mod tests {
 
     #[test]
     fn sizes_read_well() {
-        assert_eq!([999, 1_000, 548_105_171, 4_976_698_672].map(bytes), ["999 bytes", "1 kB", "548 MB", "5.0 GB"]);
+        assert_eq!(
+            [999, 1_000, 548_105_171, 4_976_698_672].map(bytes),
+            ["999 bytes", "1 kB", "548 MB", "5.0 GB"]
+        );
     }
 }

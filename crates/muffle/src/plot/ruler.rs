@@ -1,4 +1,5 @@
-//! The ruler of an axis: its range, and the round values (1, 2 and 5 times powers of ten) to be written beside it.
+//! The ruler of an axis: its range, and the round values (1, 2 and 5 times powers of ten) to be
+//! written beside it.
 
 use super::Scale;
 
@@ -31,12 +32,21 @@ impl Ruler {
                     low = 0.0;
                 }
                 let step = step((high - low) / 6.0);
-                (low, high) = ((low / step + 1e-9).floor() * step, (high / step - 1e-9).ceil() * step);
+                (low, high) =
+                    ((low / step + 1e-9).floor() * step, (high / step - 1e-9).ceil() * step);
             }
             Scale::Log => {
                 let outer = candidates(low / 10.0, high * 10.0, &[1.0, 2.0, 5.0]);
-                low = outer.iter().copied().filter(|tick| *tick <= low * (1.0 + 1e-9)).fold(low / 10.0, f64::max);
-                high = outer.iter().copied().filter(|tick| *tick >= high * (1.0 - 1e-9)).fold(high * 10.0, f64::min);
+                low = outer
+                    .iter()
+                    .copied()
+                    .filter(|tick| *tick <= low * (1.0 + 1e-9))
+                    .fold(low / 10.0, f64::max);
+                high = outer
+                    .iter()
+                    .copied()
+                    .filter(|tick| *tick >= high * (1.0 - 1e-9))
+                    .fold(high * 10.0, f64::min);
             }
         }
         Self { scale, low, high, ticks: ticks(scale, low, high) }
@@ -51,12 +61,16 @@ impl Ruler {
         part.clamp(0.0, 1.0)
     }
 
-    /// The ticks in writing: all in one unit and with as many digits as tell them apart; on a logarithmic axis each by itself.
+    /// The ticks in writing: all in one unit and with as many digits as tell them apart; on a
+    /// logarithmic axis each by itself.
     pub(super) fn labels(&self) -> Vec<String> {
-        let gaps = self.ticks.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::INFINITY, f64::min);
+        let gaps =
+            self.ticks.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::INFINITY, f64::min);
         let largest = self.ticks.iter().fold(0.0, |most: f64, tick| most.max(tick.abs()));
         let label = |&tick: &f64| match self.scale {
-            Scale::Log if spans(self.low, self.high) => label(tick, 10_f64.powi(exponent(tick)), tick),
+            Scale::Log if spans(self.low, self.high) => {
+                label(tick, 10_f64.powi(exponent(tick)), tick)
+            }
             _ => label(tick, gaps.min(largest), largest),
         };
         self.ticks.iter().map(label).collect()
@@ -65,7 +79,8 @@ impl Ruler {
 
 /// The range of the values, widened if they are all the same.
 fn range(scale: Scale, values: impl Iterator<Item = f64>) -> (f64, f64) {
-    let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
+    let (low, high) =
+        values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
     match scale {
         Scale::Linear if !(high - low > 1e-9 * high.abs().max(low.abs())) => {
             let half = if low == 0.0 { 1.0 } else { 0.5 * low.abs() };
@@ -79,7 +94,11 @@ fn range(scale: Scale, values: impl Iterator<Item = f64>) -> (f64, f64) {
 /// The least of 1, 2 and 5 times a power of ten that is not below `gap`.
 fn step(gap: f64) -> f64 {
     let power = 10_f64.powi(exponent(gap));
-    [1.0, 2.0, 5.0].iter().map(|digit| digit * power).find(|step| *step >= gap * (1.0 - 1e-9)).unwrap_or(10.0 * power)
+    [1.0, 2.0, 5.0]
+        .iter()
+        .map(|digit| digit * power)
+        .find(|step| *step >= gap * (1.0 - 1e-9))
+        .unwrap_or(10.0 * power)
 }
 
 /// Some four to nine round values within the range.
@@ -98,7 +117,8 @@ fn ticks(scale: Scale, low: f64, high: f64) -> Vec<f64> {
     (0..=(last - first) as usize).map(|i| (first + i as f64) * step + 0.0).collect()
 }
 
-/// Whether 1, 2 and 5 times the powers of ten are ticks enough. A logarithmic axis too short for them has linear ticks.
+/// Whether 1, 2 and 5 times the powers of ten are ticks enough. A logarithmic axis too short for
+/// them has linear ticks.
 fn spans(low: f64, high: f64) -> bool {
     high / low > 10.0
 }
@@ -145,7 +165,16 @@ mod tests {
 
     #[test]
     fn steps_are_one_two_or_five() {
-        for (gap, expected) in [(0.9, 1.0), (1.0, 1.0), (1.1, 2.0), (2.1, 5.0), (5.1, 10.0), (60.0, 100.0), (0.03, 0.05), (2e-7, 2e-7)] {
+        for (gap, expected) in [
+            (0.9, 1.0),
+            (1.0, 1.0),
+            (1.1, 2.0),
+            (2.1, 5.0),
+            (5.1, 10.0),
+            (60.0, 100.0),
+            (0.03, 0.05),
+            (2e-7, 2e-7),
+        ] {
             assert!((step(gap) / expected - 1.0).abs() < 1e-9, "{gap}: {}", step(gap));
         }
     }
@@ -155,10 +184,16 @@ mod tests {
         let ruler = tight(Scale::Linear, 30.0, 296.0);
         assert_eq!(ruler.ticks, [50.0, 100.0, 150.0, 200.0, 250.0]);
         assert_eq!((ruler.low, ruler.high), (30.0, 296.0));
-        assert_eq!(tight(Scale::Linear, 1.0, 300.0).ticks, [0.0, 50.0, 100.0, 150.0, 200.0, 250.0, 300.0]);
+        assert_eq!(
+            tight(Scale::Linear, 1.0, 300.0).ticks,
+            [0.0, 50.0, 100.0, 150.0, 200.0, 250.0, 300.0]
+        );
         assert_eq!(tight(Scale::Linear, -1.0, 1.0).labels(), ["−1.0", "−0.5", "0", "0.5", "1.0"]);
         assert_eq!(tight(Scale::Linear, 0.0, 40_000.0).labels(), ["0", "10k", "20k", "30k", "40k"]);
-        assert_eq!(tight(Scale::Linear, 0.0, 4e-6).labels(), ["0", "10⁻⁶", "2×10⁻⁶", "3×10⁻⁶", "4×10⁻⁶"]);
+        assert_eq!(
+            tight(Scale::Linear, 0.0, 4e-6).labels(),
+            ["0", "10⁻⁶", "2×10⁻⁶", "3×10⁻⁶", "4×10⁻⁶"]
+        );
     }
 
     #[test]
@@ -174,27 +209,51 @@ mod tests {
     #[test]
     fn logarithmic_ticks_suit_the_number_of_decades() {
         assert_eq!(tight(Scale::Log, 0.5, 16.0).labels(), ["0.5", "1", "2", "5", "10"]);
-        assert_eq!(tight(Scale::Log, 1e-8, 1e-2).labels(), ["10⁻⁸", "10⁻⁷", "10⁻⁶", "10⁻⁵", "10⁻⁴", "0.001", "0.01"]);
+        assert_eq!(
+            tight(Scale::Log, 1e-8, 1e-2).labels(),
+            ["10⁻⁸", "10⁻⁷", "10⁻⁶", "10⁻⁵", "10⁻⁴", "0.001", "0.01"]
+        );
         assert_eq!(tight(Scale::Log, 1e-40, 1e40).ticks.len(), 6);
         assert_eq!(tight(Scale::Log, 1.0, 1.8).labels(), ["1.0", "1.2", "1.4", "1.6", "1.8"]);
     }
 
     #[test]
     fn every_range_has_ticks_that_differ_in_writing() {
-        let ends = [-1e100, -3.7e7, -1.0, -1e-100, 0.0, 1e-100, 1e-7, 0.3, 1.0, 1.0 + 1e-12, 1.001, 8.0, 99_999.0, 1e16, 1e100];
+        let ends = [
+            -1e100,
+            -3.7e7,
+            -1.0,
+            -1e-100,
+            0.0,
+            1e-100,
+            1e-7,
+            0.3,
+            1.0,
+            1.0 + 1e-12,
+            1.001,
+            8.0,
+            99_999.0,
+            1e16,
+            1e100,
+        ];
         for (i, &low) in ends.iter().enumerate() {
             for &high in &ends[i..] {
                 for scale in [Scale::Linear, Scale::Log] {
                     if !scale.shows(low) {
                         continue;
                     }
-                    for ruler in [tight(scale, low, high), Ruler::rounded(scale, [low, high].into_iter())] {
+                    for ruler in
+                        [tight(scale, low, high), Ruler::rounded(scale, [low, high].into_iter())]
+                    {
                         let mut labels = ruler.labels();
                         assert!((2..=14).contains(&labels.len()), "{low} {high} {ruler:?}");
                         labels.dedup();
                         assert_eq!(labels.len(), ruler.ticks.len(), "{low} {high} {labels:?}");
                         let hair = 1e-8 * (ruler.high - ruler.low);
-                        assert!(ruler.low <= low + hair && high <= ruler.high + hair, "{low} {high} {ruler:?}");
+                        assert!(
+                            ruler.low <= low + hair && high <= ruler.high + hair,
+                            "{low} {high} {ruler:?}"
+                        );
                         let (from, to) = (ruler.part(low), ruler.part(high));
                         assert!(0.0 <= from && from <= to && to <= 1.0, "{low} {high} {ruler:?}");
                     }
@@ -205,7 +264,9 @@ mod tests {
 
     #[test]
     fn a_single_value_lies_in_the_middle() {
-        for (scale, value) in [(Scale::Linear, 0.0), (Scale::Linear, -7.0), (Scale::Linear, 300.0), (Scale::Log, 3.0)] {
+        for (scale, value) in
+            [(Scale::Linear, 0.0), (Scale::Linear, -7.0), (Scale::Linear, 300.0), (Scale::Log, 3.0)]
+        {
             let part = tight(scale, value, value).part(value);
             assert!((part - 0.5).abs() < 1e-9, "{value}: {part}");
         }

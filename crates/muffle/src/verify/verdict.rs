@@ -53,9 +53,11 @@ pub struct Verdict {
     pub path: PathBuf,
     /// The statement; none if it cannot be read as one.
     pub statement: Option<Statement>,
-    /// What the ledger costs, computed again; ε is infinite without privacy. None if it cannot be computed.
+    /// What the ledger costs, computed again; ε is infinite without privacy. None if it cannot be
+    /// computed.
     pub price: Option<Guarantee>,
-    /// The fingerprint of the key that signed the statement, if a key was given and the signature is its.
+    /// The fingerprint of the key that signed the statement, if a key was given and the signature
+    /// is its.
     pub signer: Option<String>,
     /// Everything that was checked.
     pub checks: Vec<Check>,
@@ -106,15 +108,24 @@ impl Verdict {
 pub(super) const OUT_OF_REACH: [(&str, &str); 5] = [
     (
         "older copy",
-        "whether ledger, checkpoints and sealed mark were all put back to an older state before the run was resumed: charges made after it would be missing",
+        "whether ledger, checkpoints and sealed mark were all put back to an older state before \
+         the run was resumed: charges made after it would be missing",
     ),
     (
         "other copies",
-        "whether another copy of the run's folder was resumed as well: it would have this run id and another head, and the charges of both count",
+        "whether another copy of the run's folder was resumed as well: it would have this run id \
+         and another head, and the charges of both count",
     ),
     ("program", "whether the program that ran was this one, unchanged, and drew its noise well"),
-    ("data", "whether the training data were what is claimed, and a row is what is said to be protected"),
-    ("figures", "NLL and other figures are not computed again; tokenizer and config.json of the model are not hashed"),
+    (
+        "data",
+        "whether the training data were what is claimed, and a row is what is said to be protected",
+    ),
+    (
+        "figures",
+        "NLL and other figures are not computed again; tokenizer and config.json of the model are \
+         not hashed",
+    ),
 ];
 
 /// A line that says what holds, or what does not.

@@ -63,13 +63,21 @@ pub(crate) fn make(name: &str, setting: &Setting<'_>) -> Optimizer {
     let base = name.strip_prefix("hyfree-").unwrap_or(name).trim_end_matches("-same-lot");
     let start = if is_sgd(name) { rate * 5.0 } else { rate };
     let adam = |weight_decay, denominator| {
-        Adam::new(adam::Config { weight_decay, denominator, ..adam::Config::default() }, flat(Clipping::Cut), params).unwrap()
+        Adam::new(
+            adam::Config { weight_decay, denominator, ..adam::Config::default() },
+            flat(Clipping::Cut),
+            params,
+        )
+        .unwrap()
     };
     let plain = adam::Denominator::Plain { epsilon: 1e-8 };
     let muon = |probes, normaliser, group| {
-        let iteration = optim::newton_schulz::Config { normaliser, ..optim::newton_schulz::Config::default() };
-        let config = muon::Config { momentum: 0.9, probes, iteration, group, ..muon::Config::default() };
-        let noise = muon::Noise { clip: positive(clip), sigma: positive(sigma), clipping: Clipping::Cut };
+        let iteration =
+            optim::newton_schulz::Config { normaliser, ..optim::newton_schulz::Config::default() };
+        let config =
+            muon::Config { momentum: 0.9, probes, iteration, group, ..muon::Config::default() };
+        let noise =
+            muon::Noise { clip: positive(clip), sigma: positive(sigma), clipping: Clipping::Cut };
         Muon::new(config, noise, tensors, Probes::from_seed(1)).unwrap()
     };
     let macadam = |deviation, variance_scale| {
@@ -83,11 +91,18 @@ pub(crate) fn make(name: &str, setting: &Setting<'_>) -> Optimizer {
         };
         MacAdam::new(config, positive(sigma), params).unwrap()
     };
-    let prism = |clipping| Prism::new(prism::Config::default(), flat(clipping), tensors, Probes::from_seed(2)).unwrap();
+    let prism = |clipping| {
+        Prism::new(prism::Config::default(), flat(clipping), tensors, Probes::from_seed(2)).unwrap()
+    };
     let search: Box<dyn Search> = if name.starts_with("hyfree") {
         let lot = if name.ends_with("same-lot") { ProbeLot::Same } else { ProbeLot::Fresh };
-        let config =
-            hyfree::Config { start: positive(start), lot, every: 2, clip: positive(20.0), ..hyfree::Config::new(sigma * 2.0).unwrap() };
+        let config = hyfree::Config {
+            start: positive(start),
+            lot,
+            every: 2,
+            clip: positive(20.0),
+            ..hyfree::Config::new(sigma * 2.0).unwrap()
+        };
         Box::new(HyFree::new(config))
     } else {
         Box::new(Schedule::constant(start).unwrap())
@@ -95,13 +110,21 @@ pub(crate) fn make(name: &str, setting: &Setting<'_>) -> Optimizer {
     use optim::muon::Group::{AllMatrices, Hidden};
     use optim::newton_schulz::Normaliser::{AtLeastOne, Frobenius};
     match base {
-        "sgd" => Optimizer::new(Sgd::new(sgd::Config { momentum: 0.5, weight_decay: 0.0 }, flat(Clipping::Cut), params).unwrap(), search),
-        "sgd-automatic" => {
-            Optimizer::new(Sgd::new(sgd::Config { momentum: 0.0, weight_decay: 0.0 }, flat(automatic), params).unwrap(), search)
-        }
+        "sgd" => Optimizer::new(
+            Sgd::new(sgd::Config { momentum: 0.5, weight_decay: 0.0 }, flat(Clipping::Cut), params)
+                .unwrap(),
+            search,
+        ),
+        "sgd-automatic" => Optimizer::new(
+            Sgd::new(sgd::Config { momentum: 0.0, weight_decay: 0.0 }, flat(automatic), params)
+                .unwrap(),
+            search,
+        ),
         "adam" => Optimizer::new(adam(0.0, plain), search),
         "adamw" => Optimizer::new(adam(0.01, plain), search),
-        "adam-bc" => Optimizer::new(adam(0.0, adam::Denominator::Corrected { floor: 1e-4 }), search),
+        "adam-bc" => {
+            Optimizer::new(adam(0.0, adam::Denominator::Corrected { floor: 1e-4 }), search)
+        }
         "muon" => Optimizer::new(muon(0, Frobenius, Hidden), search),
         "muon-bc" => Optimizer::new(muon(1, Frobenius, Hidden), search),
         "muon-max1" => Optimizer::new(muon(2, AtLeastOne, Hidden), search),
@@ -116,7 +139,11 @@ pub(crate) fn make(name: &str, setting: &Setting<'_>) -> Optimizer {
 
 /// The tensors of a small model of each role; pairs if asked for.
 pub(crate) fn tensors(pairs: bool) -> Vec<Trainable> {
-    let tensor = |name: &str, shape: &[usize], role| Trainable { name: name.into(), shape: shape.to_vec(), role };
+    let tensor = |name: &str, shape: &[usize], role| Trainable {
+        name: name.into(),
+        shape: shape.to_vec(),
+        role,
+    };
     if pairs {
         vec![
             tensor("a.lora_left", &[6, 2], Role::Left(1)),

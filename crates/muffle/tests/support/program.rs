@@ -15,9 +15,13 @@ pub(crate) fn muffle(arguments: &[&str]) -> Command {
 
 /// Writes a tokenizer of public texts, `tokenizer.json`.
 pub(crate) fn write_tokenizer(place: &Path) {
-    let words: Vec<String> =
-        muffle::corpus::pairs(muffle::corpus::Part::Validation, 200).into_iter().map(|pair| pair.source + &pair.target).collect();
-    let tokenizer = tasks::Tokenizer::train(words.iter().map(String::as_str), 400, &["<bos>", "<eos>"]).unwrap();
+    let words: Vec<String> = muffle::corpus::pairs(muffle::corpus::Part::Validation, 200)
+        .into_iter()
+        .map(|pair| pair.source + &pair.target)
+        .collect();
+    let tokenizer =
+        tasks::Tokenizer::train(words.iter().map(String::as_str), 400, &["<bos>", "<eos>"])
+            .unwrap();
     tokenizer.save(&place.join("tokenizer.json")).unwrap();
 }
 
@@ -31,8 +35,10 @@ pub(crate) fn run_toml(place: &Path, steps: u64) -> PathBuf {
     std::fs::write(place.join("public.txt"), texts(muffle::corpus::Part::Validation, 20)).unwrap();
     write_tokenizer(place);
     let text = format!(
-        "[model]\ntokenizer = \"tokenizer.json\"\n[data]\ntrain = \"people.txt\"\nvalidation = \"public.txt\"\nevaluation_data = \"public\"\nmax_length = 129\n\
-         [privacy]\nepsilon = 8.0\n[training]\nsteps = {steps}\nlot_size = 10\ncheckpoint_every = 3\n[evaluation]\nevery = 5\nsamples = 1\nbeams = 2\nmax_new_tokens = 5\n"
+        "[model]\ntokenizer = \"tokenizer.json\"\n[data]\ntrain = \"people.txt\"\nvalidation \
+         = \"public.txt\"\nevaluation_data = \"public\"\nmax_length = 129\n\
+         [privacy]\nepsilon = 8.0\n[training]\nsteps = {steps}\nlot_size = 10\ncheckpoint_every = \
+         3\n[evaluation]\nevery = 5\nsamples = 1\nbeams = 2\nmax_new_tokens = 5\n"
     );
     let path = place.join("RUN.toml");
     std::fs::write(&path, text).unwrap();
@@ -46,7 +52,9 @@ pub(crate) fn charges(out: &Path) -> u64 {
 
 pub(crate) fn snapshots(out: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(out.join("checkpoints")) else { return 0 };
-    let step = |entry: std::fs::DirEntry| entry.file_name().to_str()?.strip_prefix("step-")?.split('.').next()?.parse().ok();
+    let step = |entry: std::fs::DirEntry| {
+        entry.file_name().to_str()?.strip_prefix("step-")?.split('.').next()?.parse().ok()
+    };
     entries.filter_map(|entry| step(entry.unwrap())).max().unwrap_or(0)
 }
 

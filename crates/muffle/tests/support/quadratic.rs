@@ -1,4 +1,5 @@
-//! An engine whose losses are half squared distances: example i holds a point x_i, and its loss is ½‖z(θ) − x_i‖², where z is the parameters, or A Bᵀ for each pair.
+//! An engine whose losses are half squared distances: example i holds a point x_i, and its loss is
+//! ½‖z(θ) − x_i‖², where z is the parameters, or A Bᵀ for each pair.
 
 use model::{Engine, Error, Example, Input, Observed, Sum, Weights};
 use protocol::{Blocks, Geometry, Params, Role, Trainable};
@@ -19,7 +20,9 @@ impl Quadratic {
     fn parts(&self) -> Vec<(usize, Option<usize>, usize)> {
         let size = |k: usize| self.tensors[k].shape.iter().product::<usize>();
         let part = |k: usize| match self.tensors[k].role {
-            Role::Left(right) => Some((k, Some(right), self.tensors[k].shape[0] * self.tensors[right].shape[0])),
+            Role::Left(right) => {
+                Some((k, Some(right), self.tensors[k].shape[0] * self.tensors[right].shape[0]))
+            }
             Role::Right(_) => None,
             _ => Some((k, None, size(k))),
         };
@@ -41,10 +44,12 @@ impl Quadratic {
         Params::new(self.tensors.iter().enumerate().map(tensor).collect())
     }
 
-    /// `count` examples around a common point that is `far` from the origin; their own deviations have the size `spread`. For pairs the point has the pairs' rank.
+    /// `count` examples around a common point that is `far` from the origin; their own deviations
+    /// have the size `spread`. For pairs the point has the pairs' rank.
     pub(crate) fn examples(&self, count: u64, far: f32, spread: f32) -> Vec<Example> {
         let truth = self.start(77);
-        let center: Vec<f32> = self.observed(&truth).concat().iter().map(|&z| far * z as f32).collect();
+        let center: Vec<f32> =
+            self.observed(&truth).concat().iter().map(|&z| far * z as f32).collect();
         let one = |seed: u64| {
             let mut own = vec![0.0; center.len()];
             Key::from_seed(1000 + seed).normals(0, &mut own);
@@ -60,7 +65,13 @@ impl Quadratic {
             None => (0..size).map(|i| get(k, i)).collect(),
             Some(right) => {
                 let (n, rank) = (at[right].rows(), at[k].cols());
-                (0..size).map(|i| (0..rank).map(|l| get(k, i / n * rank + l) * get(right, i % n * rank + l)).sum()).collect()
+                (0..size)
+                    .map(|i| {
+                        (0..rank)
+                            .map(|l| get(k, i / n * rank + l) * get(right, i % n * rank + l))
+                            .sum()
+                    })
+                    .collect()
             }
         };
         self.parts().into_iter().map(part).collect()
@@ -68,7 +79,8 @@ impl Quadratic {
 
     /// The mean loss without noise: what training is to bring down.
     pub(crate) fn mean_loss(&self, at: &Params, examples: &[Example]) -> f64 {
-        examples.iter().map(|example| self.example(at, example).0).sum::<f64>() / examples.len() as f64
+        examples.iter().map(|example| self.example(at, example).0).sum::<f64>()
+            / examples.len() as f64
     }
 
     /// What is left at the common point: half the squares of the examples' own deviations, about.
@@ -81,7 +93,8 @@ impl Quadratic {
         let mut gradient: Vec<Vec<f64>> = at.iter().map(|tensor| vec![0.0; tensor.len()]).collect();
         let (mut loss, mut first) = (0.0, 0);
         for ((k, right, size), z) in self.parts().into_iter().zip(self.observed(at)) {
-            let residual: Vec<f64> = z.iter().zip(&point[first..first + size]).map(|(z, &x)| z - f64::from(x)).collect();
+            let residual: Vec<f64> =
+                z.iter().zip(&point[first..first + size]).map(|(z, &x)| z - f64::from(x)).collect();
             first += size;
             loss += 0.5 * residual.iter().map(|r| r * r).sum::<f64>();
             match right {
@@ -90,8 +103,10 @@ impl Quadratic {
                     let (n, rank) = (at[right].rows(), at[k].cols());
                     for (i, r) in residual.iter().enumerate() {
                         for l in 0..rank {
-                            gradient[k][i / n * rank + l] += r * f64::from(at[right].data()[i % n * rank + l]);
-                            gradient[right][i % n * rank + l] += r * f64::from(at[k].data()[i / n * rank + l]);
+                            gradient[k][i / n * rank + l] +=
+                                r * f64::from(at[right].data()[i % n * rank + l]);
+                            gradient[right][i % n * rank + l] +=
+                                r * f64::from(at[k].data()[i / n * rank + l]);
                         }
                     }
                 }
@@ -112,7 +127,11 @@ impl Engine for Quadratic {
 
     fn admits(&mut self, examples: &[&Example]) -> Result<(), Error> {
         let what = "another number of numbers".to_string();
-        if examples.iter().all(|example| example.len() == self.numbers()) { Ok(()) } else { Err(Error::Example { index: 0, what }) }
+        if examples.iter().all(|example| example.len() == self.numbers()) {
+            Ok(())
+        } else {
+            Err(Error::Example { index: 0, what })
+        }
     }
 
     fn losses(&mut self, at: &Params, examples: &[&Example]) -> Result<Vec<f64>, Error> {
@@ -129,13 +148,16 @@ impl Engine for Quadratic {
         sum: &mut Sum,
     ) -> Result<(), Error> {
         let count = blocks.count();
-        let all: Vec<(f64, Vec<Vec<f64>>)> = examples.iter().map(|example| self.example(at, example)).collect();
+        let all: Vec<(f64, Vec<Vec<f64>>)> =
+            examples.iter().map(|example| self.example(at, example)).collect();
         let losses: Vec<f64> = all.iter().map(|(loss, _)| *loss).collect();
         let mut squares = vec![0.0; all.len() * count];
         for (i, (_, gradient)) in all.iter().enumerate() {
             let mut encoded = gradient.clone();
             geometry.encode_sum(blocks, &vec![1.0; count], &mut encoded);
-            encoded.iter().enumerate().for_each(|(k, x)| squares[i * count + blocks.of(k)] += x.iter().map(|x| x * x).sum::<f64>());
+            encoded.iter().enumerate().for_each(|(k, x)| {
+                squares[i * count + blocks.of(k)] += x.iter().map(|x| x * x).sum::<f64>()
+            });
         }
         let mut weights = Weights::default();
         weights.reset(all.len(), count);

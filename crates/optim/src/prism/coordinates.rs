@@ -12,15 +12,18 @@ pub(crate) struct Tangent {
     pub(crate) y: Array,
 }
 
-/// The changes of A and B that share the tangent vector evenly: with K = Q_Aᵀ X, dA = (X − ½ Q_A K) R_B⁻ᵀ and dB = (Y + ½ Q_B Kᵀ) R_A⁻ᵀ, so that
-/// dA Bᵀ + A dBᵀ is the tangent vector.
+/// The changes of A and B that share the tangent vector evenly: with K = Q_Aᵀ X, dA = (X − ½ Q_A K)
+/// R_B⁻ᵀ and dB = (Y + ½ Q_B Kᵀ) R_A⁻ᵀ, so that dA Bᵀ + A dBᵀ is the tangent vector.
 pub(crate) fn lift(frame: &Frame, tangent: &Tangent) -> (Array, Array) {
     let core = product(frame.left_basis.view().t(), tangent.x.view());
     let mut x = tangent.x.clone();
     add(&mut x, -0.5, &product(frame.left_basis.view(), core.view()));
     let mut y = tangent.y.clone();
     add(&mut y, 0.5, &product(frame.right_basis.view(), core.view().t()));
-    (product(x.view(), frame.right_inverse.view().t()), product(y.view(), frame.left_inverse.view().t()))
+    (
+        product(x.view(), frame.right_inverse.view().t()),
+        product(y.view(), frame.left_inverse.view().t()),
+    )
 }
 
 /// The projection of a tangent vector at one point onto the tangent space at another.
@@ -68,7 +71,8 @@ mod tests {
         (params, frame)
     }
 
-    /// The projector onto the tangent space, from its definition: G ↦ G Q_B Q_Bᵀ + Q_A Q_Aᵀ G (I − Q_B Q_Bᵀ).
+    /// The projector onto the tangent space, from its definition: G ↦ G Q_B Q_Bᵀ + Q_A Q_Aᵀ G (I −
+    /// Q_B Q_Bᵀ).
     fn project(frame: &Frame, g: &Array) -> Tangent {
         let x = product(g.view(), frame.right_basis.view());
         let mut y = product(g.view().t(), frame.left_basis.view());

@@ -1,11 +1,15 @@
-//! PRISM: private training of low-rank additions that does not depend on how they are factored (Wang and Zhang 2026).
+//! PRISM: private training of low-rank additions that does not depend on how they are factored
+//! (Wang and Zhang 2026).
 //!
-//! Z = A Bᵀ can be written with many factors, and noise on the factors means something else for each. PRISM clips and releases gradients in coordinates of the tangent
-//! space at Z ([`protocol::Frame`]), keeps its first moment there and carries it from one tangent space to the next, divides by an r×r second moment with a
-//! ridge at the known level of the noise, and steps along the manifold of matrices of rank r ([`retraction`]).
+//! Z = A Bᵀ can be written with many factors, and noise on the factors means something else for
+//! each. PRISM clips and releases gradients in coordinates of the tangent space at Z
+//! ([`protocol::Frame`]), keeps its first moment there and carries it from one tangent space to the
+//! next, divides by an r×r second moment with a ridge at the known level of the noise, and steps
+//! along the manifold of matrices of rank r ([`retraction`]).
 //!
-//! The ridge is λ_A = c₀ (σC/B)² · (m − ¾r)/m · tr((BᵀB)⁻¹)/r: what the noise alone contributes to dAᵀdA/m, in the mean over directions. (The paper's σC²/b has another dimension.)
-//! Tensors that belong to no pair, such as a task's head, join the same clip bound and are updated by Adam.
+//! The ridge is λ_A = c₀ (σC/B)² · (m − ¾r)/m · tr((BᵀB)⁻¹)/r: what the noise alone contributes to
+//! dAᵀdA/m, in the mean over directions. (The paper's σC²/b has another dimension.) Tensors that
+//! belong to no pair, such as a task's head, join the same clip bound and are updated by Adam.
 
 mod coordinates;
 pub mod retraction;
@@ -68,11 +72,17 @@ pub struct Prism {
 }
 
 impl Prism {
-    /// For these tensors; the pairs are those that say so. `fresh` is where new directions come from if a pair loses its rank.
+    /// For these tensors; the pairs are those that say so. `fresh` is where new directions come
+    /// from if a pair loses its rank.
     ///
     /// # Errors
     /// If there is no pair among them, or a number makes no sense.
-    pub fn new(config: Config, flat: Flat, tensors: &[Trainable], fresh: Probes) -> Result<Self, Refused> {
+    pub fn new(
+        config: Config,
+        flat: Flat,
+        tensors: &[Trainable],
+        fresh: Probes,
+    ) -> Result<Self, Refused> {
         within("β₁", config.betas.0, 0.0, 1.0)?;
         within("β₂", config.betas.1, 0.0, 1.0)?;
         within("the ridge", config.ridge, 0.0, f64::INFINITY)?;
@@ -85,14 +95,22 @@ impl Prism {
                 Role::Left(right) => {
                     let rank = zeros(k).cols();
                     let small = || Array::zeros([rank, rank]);
-                    pairs.push(Pair { left: k, right, moment: Tangent { x: zeros(k), y: zeros(right) }, second: (small(), small()) });
+                    pairs.push(Pair {
+                        left: k,
+                        right,
+                        moment: Tangent { x: zeros(k), y: zeros(right) },
+                        second: (small(), small()),
+                    });
                 }
                 Role::Right(_) => {}
                 _ => heads.push(k),
             }
         }
         if pairs.is_empty() {
-            return Err(Refused::Query("PRISM trains low-rank additions, and the model has none: add them with a rank".into()));
+            return Err(Refused::Query(
+                "PRISM trains low-rank additions, and the model has none: add them with a rank"
+                    .into(),
+            ));
         }
         let denominator = adam::Denominator::Plain { epsilon: config.head_epsilon };
         let head = adam::Config { betas: config.betas, weight_decay: 0.0, denominator };
@@ -124,17 +142,30 @@ impl Descent for Prism {
     }
 
     fn query<'a>(&'a mut self, at: &'a Params) -> Result<GradientQuery<'a>, Refused> {
-        let frames = self.pairs.iter().map(|pair| Ok(Frame::new(at, pair.left, pair.right)?)).collect::<Result<Vec<_>, Refused>>()?;
+        let frames = self
+            .pairs
+            .iter()
+            .map(|pair| Ok(Frame::new(at, pair.left, pair.right)?))
+            .collect::<Result<Vec<_>, Refused>>()?;
         let before = std::mem::replace(&mut self.geometry, Geometry::Tangent { frames });
-        if let (Geometry::Tangent { frames: before }, Geometry::Tangent { frames: now }) = (&before, &self.geometry) {
-            for ((pair, before), now) in self.pairs.iter_mut().zip(before).zip(now).filter(|((pair, _), _)| pair.is_own()) {
+        if let (Geometry::Tangent { frames: before }, Geometry::Tangent { frames: now }) =
+            (&before, &self.geometry)
+        {
+            for ((pair, before), now) in
+                self.pairs.iter_mut().zip(before).zip(now).filter(|((pair, _), _)| pair.is_own())
+            {
                 pair.moment = transport(before, now, &pair.moment);
             }
         }
         Ok(self.asking.query(at, &self.geometry))
     }
 
-    fn direction(&mut self, _: &Params, answer: Noisy<Params>, _: Gather<'_>) -> Result<Params, Refused> {
+    fn direction(
+        &mut self,
+        _: &Params,
+        answer: Noisy<Params>,
+        _: Gather<'_>,
+    ) -> Result<Params, Refused> {
         self.steps += 1;
         let mut direction = answer.value;
         self.geometry.decode(&mut direction);
@@ -142,14 +173,23 @@ impl Descent for Prism {
         let steps = self.steps.min(i32::MAX as u64) as i32;
         let (c1, c2) = ((1.0 / (1.0 - b1.powi(steps))) as f32, 1.0 / (1.0 - b2.powi(steps)));
         let noise = self.config.ridge * answer.std[0].powi(2);
-        let Geometry::Tangent { frames } = &self.geometry else { return Err(Refused::Query("an answer before a question".into())) };
+        let Geometry::Tangent { frames } = &self.geometry else {
+            return Err(Refused::Query("an answer before a question".into()));
+        };
         if frames.len() != self.pairs.len() {
             return Err(Refused::Query("an answer before a question".into()));
         }
         for (pair, frame) in self.pairs.iter_mut().zip(frames).filter(|(pair, _)| pair.is_own()) {
-            let release = Tangent { x: std::mem::take(&mut direction[pair.left]), y: std::mem::take(&mut direction[pair.right]) };
-            for (moment, release) in [(&mut pair.moment.x, &release.x), (&mut pair.moment.y, &release.y)] {
-                elementwise::update(moment, release, |m, g| (b1 as f32).mul_add(m, (1.0 - b1) as f32 * g));
+            let release = Tangent {
+                x: std::mem::take(&mut direction[pair.left]),
+                y: std::mem::take(&mut direction[pair.right]),
+            };
+            for (moment, release) in
+                [(&mut pair.moment.x, &release.x), (&mut pair.moment.y, &release.y)]
+            {
+                elementwise::update(moment, release, |m, g| {
+                    (b1 as f32).mul_add(m, (1.0 - b1) as f32 * g)
+                });
             }
             let (da, db) = lift(frame, &release);
             let (ma, mb) = lift(frame, &pair.moment);
@@ -159,7 +199,9 @@ impl Descent for Prism {
             ] {
                 let (rows, rank) = (delta.rows() as f64, delta.cols() as f64);
                 let square = product(delta.view().t(), delta.view());
-                elementwise::update(second, &square, |v, s| (b2 as f32).mul_add(v, ((1.0 - b2) / rows) as f32 * s));
+                elementwise::update(second, &square, |v, s| {
+                    (b2 as f32).mul_add(v, ((1.0 - b2) / rows) as f32 * s)
+                });
                 // tr((BᵀB)⁻¹) = ‖R_B⁻¹‖²
                 let trace: f64 = other.data().iter().map(|&r| f64::from(r).powi(2)).sum();
                 let ridge = noise * (rows - 0.75 * rank) / rows * trace / rank;
@@ -168,7 +210,8 @@ impl Descent for Prism {
                 direction[at] = moved;
             }
         }
-        let mut heads: Vec<Array> = self.heads.iter().map(|&k| std::mem::take(&mut direction[k])).collect();
+        let mut heads: Vec<Array> =
+            self.heads.iter().map(|&k| std::mem::take(&mut direction[k])).collect();
         self.moments.advance(heads.iter_mut(), answer.std[0], self.config.head_ratio);
         self.heads.iter().zip(heads).for_each(|(&k, array)| direction[k] = array);
         Ok(direction)
@@ -183,16 +226,27 @@ impl Descent for Prism {
         self.moments.keep(|index| self.heads[index], own);
     }
 
-    fn apply(&self, params: &mut Params, direction: &Params, rate: f64) -> Result<Vec<Note>, Refused> {
+    fn apply(
+        &self,
+        params: &mut Params,
+        direction: &Params,
+        rate: f64,
+    ) -> Result<Vec<Note>, Refused> {
         let (mut notes, mut moved) = (Vec::new(), Vec::new());
         for pair in &self.pairs {
             let (left, right) = (pair.left, pair.right);
-            let fresh = |side: usize, out: &mut [f32]| self.fresh.write(self.steps, left, side, out);
-            let (a, b, inflated) =
-                retraction::retract((&params[left], &params[right]), (&direction[left], &direction[right]), rate, fresh)?;
+            let fresh =
+                |side: usize, out: &mut [f32]| self.fresh.write(self.steps, left, side, out);
+            let (a, b, inflated) = retraction::retract(
+                (&params[left], &params[right]),
+                (&direction[left], &direction[right]),
+                rate,
+                fresh,
+            )?;
             if inflated > 0 {
                 notes.push(Note(format!(
-                    "pair {left}/{right}: {inflated} of {} directions had died away and were started afresh",
+                    "pair {left}/{right}: {inflated} of {} directions had died away and were \
+                     started afresh",
                     a.cols()
                 )));
             }
@@ -200,7 +254,9 @@ impl Descent for Prism {
         }
         // Nothing has changed until everything has succeeded.
         moved.into_iter().for_each(|(left, right, a, b)| (params[left], params[right]) = (a, b));
-        self.heads.iter().for_each(|&k| elementwise::step_tensor(&mut params[k], &direction[k], rate, 0.0));
+        self.heads
+            .iter()
+            .for_each(|&k| elementwise::step_tensor(&mut params[k], &direction[k], rate, 0.0));
         Ok(notes)
     }
 
@@ -214,8 +270,16 @@ impl Descent for Prism {
                 match of {
                     0 => tensors.extend([pair.moment.x.clone(), pair.moment.y.clone()]),
                     1 => tensors.extend([pair.second.0.clone(), pair.second.1.clone()]),
-                    2 => tensors.extend(frame.into_iter().flat_map(|f| [f.left_basis.clone(), f.right_basis.clone()])),
-                    _ => tensors.extend(frame.into_iter().flat_map(|f| [f.left_inverse.clone(), f.right_inverse.clone()])),
+                    2 => tensors.extend(
+                        frame
+                            .into_iter()
+                            .flat_map(|f| [f.left_basis.clone(), f.right_basis.clone()]),
+                    ),
+                    _ => tensors.extend(
+                        frame
+                            .into_iter()
+                            .flat_map(|f| [f.left_inverse.clone(), f.right_inverse.clone()]),
+                    ),
                 }
             }
             state.tensors.insert(name.into(), tensors);
@@ -228,12 +292,18 @@ impl Descent for Prism {
         state.is_of("prism")?;
         self.steps = state.count("steps")?;
         let started = state.tensors.get("basis").is_some_and(|bases| !bases.is_empty());
-        let both = |f: &dyn Fn(&Pair) -> [Array; 2]| self.pairs.iter().flat_map(f).collect::<Vec<_>>();
+        let both =
+            |f: &dyn Fn(&Pair) -> [Array; 2]| self.pairs.iter().flat_map(f).collect::<Vec<_>>();
         let mut moments = both(&|pair| [pair.moment.x.clone(), pair.moment.y.clone()]);
         let mut seconds = both(&|pair| [pair.second.0.clone(), pair.second.1.clone()]);
         let mut bases = if started { moments.clone() } else { Vec::new() };
         let mut inverses = if started { seconds.clone() } else { Vec::new() };
-        for (name, into) in [("moment", &mut moments), ("second", &mut seconds), ("basis", &mut bases), ("inverse", &mut inverses)] {
+        for (name, into) in [
+            ("moment", &mut moments),
+            ("second", &mut seconds),
+            ("basis", &mut bases),
+            ("inverse", &mut inverses),
+        ] {
             state.tensors_into(name, into)?;
         }
         let mut frames = Vec::new();
@@ -242,8 +312,16 @@ impl Descent for Prism {
             (pair.moment.x, pair.moment.y) = two(&moments);
             pair.second = two(&seconds);
             if started {
-                let ((left_basis, right_basis), (left_inverse, right_inverse)) = (two(&bases), two(&inverses));
-                frames.push(Frame { left: pair.left, right: pair.right, left_basis, right_basis, left_inverse, right_inverse });
+                let ((left_basis, right_basis), (left_inverse, right_inverse)) =
+                    (two(&bases), two(&inverses));
+                frames.push(Frame {
+                    left: pair.left,
+                    right: pair.right,
+                    left_basis,
+                    right_basis,
+                    left_inverse,
+                    right_inverse,
+                });
             }
         }
         self.geometry = Geometry::Tangent { frames };
@@ -251,7 +329,8 @@ impl Descent for Prism {
     }
 }
 
-/// (correction · V + ridge · I)^(−½) of a symmetric V ≥ 0. Directions in which there is nothing at all, not even a ridge, are left alone.
+/// (correction · V + ridge · I)^(−½) of a symmetric V ≥ 0. Directions in which there is nothing at
+/// all, not even a ridge, are left alone.
 fn inverse_root(second: &Array, correction: f64, ridge: f64) -> Result<Array, Refused> {
     let (values, vectors) = linalg::symmetric_eigen(second)?;
     let rank = values.len();

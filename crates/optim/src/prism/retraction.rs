@@ -1,10 +1,12 @@
-//! A step along the matrices of rank r: the best approximation of rank r to where the straight line leads, without ever forming an m×n matrix.
+//! A step along the matrices of rank r: the best approximation of rank r to where the straight line
+//! leads, without ever forming an m×n matrix.
 
 use protocol::Refused;
 use tensor::matmul::product;
 use tensor::{Array, linalg};
 
-/// A pair has lost its rank if the square of its smallest singular value is below this share of the square of its largest.
+/// A pair has lost its rank if the square of its smallest singular value is below this share of the
+/// square of its largest.
 const LOST: f64 = 1e-6;
 
 /// Singular values that were lost start again at this share of the largest.
@@ -13,10 +15,13 @@ const AFRESH: f32 = 2e-3;
 /// The singular value a pair starts again with if all were lost.
 const SMALL: f32 = 4e-4;
 
-/// The factors of Z − η (U_A Bᵀ + A U_Bᵀ), truncated to rank r: balanced (AᵀA = BᵀB) and turned to lie as near to the old factors as can be, so that moments kept by
-/// column keep their meaning. `fresh(side, numbers)` writes public random numbers. The last number is how many singular values were lost and started afresh in public random directions.
+/// The factors of Z − η (U_A Bᵀ + A U_Bᵀ), truncated to rank r: balanced (AᵀA = BᵀB) and turned to
+/// lie as near to the old factors as can be, so that moments kept by column keep their meaning.
+/// `fresh(side, numbers)` writes public random numbers. The last number is how many singular values
+/// were lost and started afresh in public random directions.
 ///
-/// With [A U_A] = Q_u R_u and [B U_B] = Q_v R_v the matrix is Q_u R_u [[I, −ηI], [−ηI, 0]] R_vᵀ Q_vᵀ, whose singular values are those of the middle, of side 2r.
+/// With [A U_A] = Q_u R_u and [B U_B] = Q_v R_v the matrix is Q_u R_u [[I, −ηI], [−ηI, 0]] R_vᵀ
+/// Q_vᵀ, whose singular values are those of the middle, of side 2r.
 ///
 /// # Errors
 /// If a number is not finite.
@@ -39,10 +44,18 @@ pub fn retract(
     });
     let core = product(product(ru.view(), middle.view()).view(), rv.view().t());
     let (u, s, v) = linalg::svd(&core)?;
-    let top = |vectors: &Array| Array::from_fn([vectors.rows(), rank], |i| vectors.data()[i / rank * vectors.cols() + i % rank]);
-    let (mut left, mut right) = (product(qu.view(), top(&u).view()), product(qv.view(), top(&v).view()));
+    let top = |vectors: &Array| {
+        Array::from_fn([vectors.rows(), rank], |i| {
+            vectors.data()[i / rank * vectors.cols() + i % rank]
+        })
+    };
+    let (mut left, mut right) =
+        (product(qu.view(), top(&u).view()), product(qv.view(), top(&v).view()));
     let mut s = s[..rank].to_vec();
-    let kept = s.iter().filter(|&&value| f64::from(value).powi(2) > LOST * f64::from(s[0]).powi(2)).count();
+    let kept = s
+        .iter()
+        .filter(|&&value| f64::from(value).powi(2) > LOST * f64::from(s[0]).powi(2))
+        .count();
     if kept < rank {
         let value = if kept == 0 { SMALL } else { AFRESH * s[0] };
         s[kept..].fill(value);
@@ -50,7 +63,10 @@ pub fn retract(
         right = completed(&right, kept, |out| fresh(1, out))?;
     }
     for factor in [&mut left, &mut right] {
-        factor.data_mut().chunks_exact_mut(rank).for_each(|row| row.iter_mut().zip(&s).for_each(|(x, s)| *x *= s.sqrt()));
+        factor
+            .data_mut()
+            .chunks_exact_mut(rank)
+            .for_each(|row| row.iter_mut().zip(&s).for_each(|(x, s)| *x *= s.sqrt()));
     }
     let mut overlap = product(left.view().t(), a.view());
     let other = product(right.view().t(), b.view());
@@ -78,7 +94,9 @@ fn completed(columns: &Array, kept: usize, fresh: impl Fn(&mut [f32])) -> Result
     let rank = columns.cols();
     let mut random = Array::zeros(columns.shape());
     fresh(random.data_mut());
-    for (random, columns) in random.data_mut().chunks_exact_mut(rank).zip(columns.data().chunks_exact(rank)) {
+    for (random, columns) in
+        random.data_mut().chunks_exact_mut(rank).zip(columns.data().chunks_exact(rank))
+    {
         random[..kept].copy_from_slice(&columns[..kept]);
     }
     Ok(linalg::thin_qr(&random)?.0)
@@ -105,7 +123,9 @@ mod tests {
 
     #[test]
     fn it_is_the_truncated_decomposition() {
-        for (m, n, rank, rate) in [(9, 7, 3, 0.3), (12, 12, 1, 2.0), (4, 9, 3, 0.5), (5, 5, 5, 0.1), (30, 20, 4, 0.0)] {
+        for (m, n, rank, rate) in
+            [(9, 7, 3, 0.3), (12, 12, 1, 2.0), (4, 9, 3, 0.5), (5, 5, 5, 0.1), (30, 20, 4, 0.0)]
+        {
             let (a, b) = (normal(m, rank, 1), normal(n, rank, 2));
             let (ua, ub) = (normal(m, rank, 3), normal(n, rank, 4));
             let (a1, b1, lost) = retract((&a, &b), (&ua, &ub), rate, fresh).unwrap();
@@ -116,20 +136,34 @@ mod tests {
             }
             let (u, s, v) = linalg::svd(&z).unwrap();
             let k = s.len();
-            let best =
-                Array::from_fn([m, n], |i| (0..rank.min(k)).map(|l| u.data()[i / n * k + l] * s[l] * v.data()[i % n * k + l]).sum::<f32>());
+            let best = Array::from_fn([m, n], |i| {
+                (0..rank.min(k))
+                    .map(|l| u.data()[i / n * k + l] * s[l] * v.data()[i % n * k + l])
+                    .sum::<f32>()
+            });
             let got = outer(&a1, &b1);
-            assert!(got.data().iter().zip(best.data()).all(|(a, b)| (a - b).abs() < 2e-4), "{m} {n} {rank}");
+            assert!(
+                got.data().iter().zip(best.data()).all(|(a, b)| (a - b).abs() < 2e-4),
+                "{m} {n} {rank}"
+            );
             // Balanced.
-            let (left, right) = (product(a1.view().t(), a1.view()), product(b1.view().t(), b1.view()));
+            let (left, right) =
+                (product(a1.view().t(), a1.view()), product(b1.view().t(), b1.view()));
             assert!(left.data().iter().zip(right.data()).all(|(a, b)| (a - b).abs() < 2e-4));
         }
     }
 
     #[test]
     fn balanced_factors_stay_where_they_are() {
-        let (a, b, _) = retract((&normal(8, 3, 1), &normal(6, 3, 2)), (&normal(8, 3, 3), &normal(6, 3, 4)), 0.1, fresh).unwrap();
-        let (a1, b1, _) = retract((&a, &b), (&normal(8, 3, 5), &normal(6, 3, 6)), 0.0, fresh).unwrap();
+        let (a, b, _) = retract(
+            (&normal(8, 3, 1), &normal(6, 3, 2)),
+            (&normal(8, 3, 3), &normal(6, 3, 4)),
+            0.1,
+            fresh,
+        )
+        .unwrap();
+        let (a1, b1, _) =
+            retract((&a, &b), (&normal(8, 3, 5), &normal(6, 3, 6)), 0.0, fresh).unwrap();
         for (x, y) in [(a, a1), (b, b1)] {
             assert!(x.data().iter().zip(y.data()).all(|(x, y)| (x - y).abs() < 1e-4));
         }
@@ -149,12 +183,25 @@ mod tests {
         assert_eq!(lost, 1);
         let (_, s, _) = linalg::svd(&outer(&a1, &b1)).unwrap();
         assert!(f64::from(s[2] / s[0]).powi(2) > LOST);
-        let change = outer(&a, &b).data().iter().zip(outer(&a1, &b1).data()).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max);
+        let change = outer(&a, &b)
+            .data()
+            .iter()
+            .zip(outer(&a1, &b1).data())
+            .map(|(x, y)| (x - y).abs())
+            .fold(0.0, f32::max);
         assert!(change < 3.0 * AFRESH * s[0]);
         // Nothing left at all.
         let (a2, b2, lost) = retract((&zero.0, &zero.1), (&zero.0, &zero.1), 0.1, fresh).unwrap();
         assert_eq!(lost, 3);
         assert!(linalg::svd(&outer(&a2, &b2)).unwrap().1[2] > 1e-4);
-        assert!(retract((&zero.0, &zero.1), (&Array::from_fn([8, 3], |_| f32::NAN), &zero.1), 0.1, fresh).is_err());
+        assert!(
+            retract(
+                (&zero.0, &zero.1),
+                (&Array::from_fn([8, 3], |_| f32::NAN), &zero.1),
+                0.1,
+                fresh
+            )
+            .is_err()
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! Beam search, as `transformers` does it: in each step enough candidates that those which end do not leave a beam without a successor, and only candidates that
-//! would have been beams may end. In the last step all of them do.
+//! Beam search, as `transformers` does it: in each step enough candidates that those which end do
+//! not leave a beam without a successor, and only candidates that would have been beams may end. In
+//! the last step all of them do.
 
 use super::{Options, Stopping, log_probabilities, room};
 use model::Decoder;
@@ -34,7 +35,11 @@ pub(super) fn run(
 ) -> Result<Vec<Vec<u32>>, model::Error> {
     let vocab = decoder.vocab();
     let mut logits = decoder.start(prompts)?;
-    let begin = |place: usize| Hunt { beams: vec![Beam { place, tokens: Vec::new(), score: 0.0 }], done: Vec::new(), over: false };
+    let begin = |place: usize| Hunt {
+        beams: vec![Beam { place, tokens: Vec::new(), score: 0.0 }],
+        done: Vec::new(),
+        over: false,
+    };
     let mut hunts: Vec<Hunt> = (0..prompts.len()).map(begin).collect();
     let scored = |score: f64, length: usize| score / (length.max(1) as f64).powf(length_penalty);
     for step in 0..options.max_new_tokens {
@@ -47,7 +52,9 @@ pub(super) fn run(
             }
             let mut next: Vec<Beam> = Vec::new();
             let count = width * (options.stop.len() + 1).max(2);
-            for (rank, (score, from, token)) in candidates(hunt, &logits, vocab, options, step, count).into_iter().enumerate() {
+            for (rank, (score, from, token)) in
+                candidates(hunt, &logits, vocab, options, step, count).into_iter().enumerate()
+            {
                 let text = &hunt.beams[from].tokens;
                 let ends = options.stop.contains(&token);
                 if ends || last {
@@ -64,7 +71,9 @@ pub(super) fn run(
             let content = hunt.done.len() >= width
                 && match stopping {
                     Stopping::Early => true,
-                    Stopping::Hopeless => hunt.done.last().is_some_and(|(worst, _)| *worst >= scored(best, step + 1)),
+                    Stopping::Hopeless => {
+                        hunt.done.last().is_some_and(|(worst, _)| *worst >= scored(best, step + 1))
+                    }
                 };
             hunt.over = content || last || next.is_empty();
             hunt.beams = next;
@@ -83,11 +92,22 @@ pub(super) fn run(
         logits = decoder.advance(&parents, &tokens)?;
     }
     // A text that nothing could be added to has nothing new.
-    Ok(hunts.into_iter().map(|hunt| hunt.done.into_iter().next().map(|(_, text)| text).unwrap_or_default()).collect())
+    Ok(hunts
+        .into_iter()
+        .map(|hunt| hunt.done.into_iter().next().map(|(_, text)| text).unwrap_or_default())
+        .collect())
 }
 
-/// The best successors of all beams: (Σ ln p, beam, token), the best first, equal ones in the order of beams and tokens.
-fn candidates(hunt: &Hunt, logits: &[f32], vocab: usize, options: &Options, step: usize, count: usize) -> Vec<(f64, usize, u32)> {
+/// The best successors of all beams: (Σ ln p, beam, token), the best first, equal ones in the order
+/// of beams and tokens.
+fn candidates(
+    hunt: &Hunt,
+    logits: &[f32],
+    vocab: usize,
+    options: &Options,
+    step: usize,
+    count: usize,
+) -> Vec<(f64, usize, u32)> {
     let mut all = Vec::new();
     for (from, beam) in hunt.beams.iter().enumerate() {
         let scores = log_probabilities(&logits[beam.place * vocab..][..vocab], options, step);

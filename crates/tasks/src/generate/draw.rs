@@ -52,24 +52,34 @@ pub(super) struct Chance {
 }
 
 impl Chance {
-    /// What is drawn depends on the seed, the text and the step, not on which texts are worked on together.
+    /// What is drawn depends on the seed, the text and the step, not on which texts are worked on
+    /// together.
     pub(super) fn draw(&self, text: usize, step: usize, scores: &[f64]) -> u32 {
-        let mut order: Vec<usize> = (0..scores.len()).filter(|&token| scores[token] > f64::NEG_INFINITY).collect();
+        let mut order: Vec<usize> =
+            (0..scores.len()).filter(|&token| scores[token] > f64::NEG_INFINITY).collect();
         order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
         if self.top_k > 0 {
             order.truncate(self.top_k);
         }
         let Some(&first) = order.first() else { return super::best(scores) };
-        let mut weights: Vec<f64> = order.iter().map(|&token| ((scores[token] - scores[first]) / self.temperature).exp()).collect();
+        let mut weights: Vec<f64> = order
+            .iter()
+            .map(|&token| ((scores[token] - scores[first]) / self.temperature).exp())
+            .collect();
         let total: f64 = weights.iter().sum();
-        // The likeliest tokens up to and including the one that completes the probability asked for.
+        // The likeliest tokens up to and including the one that completes the probability asked
+        // for.
         let (mut kept, mut sum) = (0, 0.0);
         while kept < weights.len() && sum < self.top_p * total {
             sum += weights[kept];
             kept += 1;
         }
         weights.truncate(kept.max(1));
-        let word = Key::for_purpose("generated text", self.seed).derive(text as u64).derive(step as u64).words().next_u64();
+        let word = Key::for_purpose("generated text", self.seed)
+            .derive(text as u64)
+            .derive(step as u64)
+            .words()
+            .next_u64();
         let mut left = (word >> 11) as f64 / (1u64 << 53) as f64 * weights.iter().sum::<f64>();
         for (weight, &token) in weights.iter().zip(&order) {
             if left < *weight {

@@ -1,4 +1,5 @@
-//! Going on with texts: greedily, by drawing, or by beams. Several texts at once, and nothing is computed twice.
+//! Going on with texts: greedily, by drawing, or by beams. Several texts at once, and nothing is
+//! computed twice.
 
 mod beam;
 mod draw;
@@ -24,7 +25,14 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { max_new_tokens: 100, min_new_tokens: 0, stop: Vec::new(), banned: Vec::new(), search: Search::Greedy, at_once: 64 }
+        Self {
+            max_new_tokens: 100,
+            min_new_tokens: 0,
+            stop: Vec::new(),
+            banned: Vec::new(),
+            search: Search::Greedy,
+            at_once: 64,
+        }
     }
 }
 
@@ -68,7 +76,11 @@ pub enum Stopping {
 ///
 /// # Errors
 /// If a text is empty or does not fit the model, or an option makes no sense.
-pub fn generate(decoder: &mut Decoder<'_>, prompts: &[&[u32]], options: &Options) -> Result<Vec<Vec<u32>>, model::Error> {
+pub fn generate(
+    decoder: &mut Decoder<'_>,
+    prompts: &[&[u32]],
+    options: &Options,
+) -> Result<Vec<Vec<u32>>, model::Error> {
     let refuse = |what: &str| Err(model::Error::Model(what.into()));
     let width = match options.search {
         Search::Greedy => 1,
@@ -92,9 +104,13 @@ pub fn generate(decoder: &mut Decoder<'_>, prompts: &[&[u32]], options: &Options
             Search::Draw { temperature, top_k, top_p, seed } => {
                 let first = index * (options.at_once / width).max(1);
                 let chance = draw::Chance { temperature, top_k, top_p, seed };
-                draw::run(decoder, prompts, options, |text, step, scores| chance.draw(first + text, step, scores))?
+                draw::run(decoder, prompts, options, |text, step, scores| {
+                    chance.draw(first + text, step, scores)
+                })?
             }
-            Search::Beam { beams, length_penalty, stopping } => beam::run(decoder, prompts, options, beams, length_penalty, stopping)?,
+            Search::Beam { beams, length_penalty, stopping } => {
+                beam::run(decoder, prompts, options, beams, length_penalty, stopping)?
+            }
         });
     }
     Ok(all)

@@ -1,11 +1,15 @@
-//! `dart`: the DART data set (Nan et al. 2021), a JSON array of entries `{"tripleset": [[s, r, o], …], "annotations": [{"text": …}, …]}`.
+//! `dart`: the DART data set (Nan et al. 2021), a JSON array of entries `{"tripleset": [[s, r, o],
+//! …], "annotations": [{"text": …}, …]}`.
 //!
-//! Each annotation is a record. Its source is the triples as "subject : relation : object | …" with the relation in small letters (the
-//! DP-Muon paper, Appendix D); subjects and objects stand as they are. The text loses its outer white space. An entry without annotations
-//! gives no record. The records of an entry follow each other: [`by_source`](crate::record::by_source) puts them together.
+//! Each annotation is a record. Its source is the triples as "subject : relation : object | …" with
+//! the relation in small letters (the DP-Muon paper, Appendix D); subjects and objects stand as
+//! they are. The text loses its outer white space. An entry without annotations gives no record.
+//! The records of an entry follow each other: [`by_source`](crate::record::by_source) puts them
+//! together.
 //!
-//! The array is cut into entries by counting brackets outside of strings, so that one entry at a time is in memory; `serde_json` then reads
-//! the entry, and refuses it if the brackets do not match.
+//! The array is cut into entries by counting brackets outside of strings, so that one entry at a
+//! time is in memory; `serde_json` then reads the entry, and refuses it if the brackets do not
+//! match.
 
 use super::Rows;
 use super::input::Input;
@@ -56,14 +60,26 @@ struct Position {
 
 impl Position {
     fn pass(&mut self, byte: u8) {
-        *self = if byte == b'\n' { Self { line: self.line + 1, column: 1 } } else { Self { line: self.line, column: self.column + 1 } };
+        *self = if byte == b'\n' {
+            Self { line: self.line + 1, column: 1 }
+        } else {
+            Self { line: self.line, column: self.column + 1 }
+        };
     }
 }
 
 impl Dart {
     pub(super) fn new(input: Input) -> Self {
         let at = Position { line: 1, column: 1 };
-        Self { input, stage: Stage::Nothing, at, entry: Vec::new(), source: String::new(), texts: Vec::new().into_iter(), line: 1 }
+        Self {
+            input,
+            stage: Stage::Nothing,
+            at,
+            entry: Vec::new(),
+            source: String::new(),
+            texts: Vec::new().into_iter(),
+            line: 1,
+        }
     }
 
     /// Reads the next entry; `false` at the end of the array.
@@ -83,24 +99,40 @@ impl Dart {
         } else if next == Some(b']') {
             self.pass();
             self.stage = Stage::End;
-            return if self.skip_space()?.is_none() { Ok(false) } else { Err(self.refused("expected nothing after the array, got more")) };
+            return if self.skip_space()?.is_none() {
+                Ok(false)
+            } else {
+                Err(self.refused("expected nothing after the array, got more"))
+            };
         } else if next.is_some() && self.stage == Stage::Entry {
-            return Err(self.refused("expected a comma or the end of the array, got something else"));
+            return Err(
+                self.refused("expected a comma or the end of the array, got something else")
+            );
         }
         match next {
             Some(b'{') => {}
             Some(_) => return Err(self.refused("expected an object, got something else")),
-            None => return Err(self.refused("expected an object or the end of the array, got the end of the file")),
+            None => {
+                return Err(self.refused(
+                    "expected an object or the end of the array, got the end of the file",
+                ));
+            }
         }
         self.stage = Stage::Entry;
         let start = self.at;
         self.cut(start)?;
         let text = str::from_utf8(&self.entry);
-        let text = text.map_err(|error| Error::NotUtf8 { path: self.input.path(), line: start.line, offset: error.valid_up_to() })?;
-        let entry: Entry =
-            serde_json::from_str(text).map_err(|error| json::malformed(&error, &self.input.path(), start.line, start.column))?;
-        let triples =
-            entry.tripleset.iter().map(|[subject, relation, object]| format!("{subject} : {} : {object}", relation.to_lowercase()));
+        let text = text.map_err(|error| Error::NotUtf8 {
+            path: self.input.path(),
+            line: start.line,
+            offset: error.valid_up_to(),
+        })?;
+        let entry: Entry = serde_json::from_str(text).map_err(|error| {
+            json::malformed(&error, &self.input.path(), start.line, start.column)
+        })?;
+        let triples = entry.tripleset.iter().map(|[subject, relation, object]| {
+            format!("{subject} : {} : {object}", relation.to_lowercase())
+        });
         self.source = triples.collect::<Vec<_>>().join(" | ");
         self.texts = entry.annotations.into_iter();
         self.line = start.line;
@@ -163,7 +195,12 @@ impl Dart {
     }
 
     fn refused(&self, what: &str) -> Error {
-        Error::Json { path: self.input.path(), line: self.at.line, column: self.at.column, what: what.into() }
+        Error::Json {
+            path: self.input.path(),
+            line: self.at.line,
+            column: self.at.column,
+            what: what.into(),
+        }
     }
 }
 
@@ -171,7 +208,11 @@ impl Rows for Dart {
     fn next(&mut self) -> Result<Option<Record>> {
         loop {
             if let Some(Annotation { text }) = self.texts.next() {
-                let content = Content::Text { source: Some(self.source.clone()), target: text.trim().into(), references: Vec::new() };
+                let content = Content::Text {
+                    source: Some(self.source.clone()),
+                    target: text.trim().into(),
+                    references: Vec::new(),
+                };
                 return Ok(Some(Record { content, group: None, line: self.line }));
             }
             if self.stage == Stage::End || !self.next_entry()? {

@@ -1,12 +1,13 @@
-//! `e2e`: the E2E data set (Novikova, Dušek and Rieser 2017), in the two forms in which it goes about.
+//! `e2e`: the E2E data set (Novikova, Dušek and Rieser 2017), in the two forms in which it goes
+//! about.
 //!
-//! - Lines `MR||text`, tokenised: everything before the first `||` is the source, as it stands; the text loses its outer white space.
-//!   Blank lines are skipped.
-//! - The organisers' CSV with the header `mr,ref`: fields can be quoted, a quoted field can hold commas, doubled quotation marks and ends
-//!   of lines.
+//! - Lines `MR||text`, tokenised: everything before the first `||` is the source, as it stands; the
+//!   text loses its outer white space. Blank lines are skipped.
+//! - The organisers' CSV with the header `mr,ref`: fields can be quoted, a quoted field can hold
+//!   commas, doubled quotation marks and ends of lines.
 //!
-//! Every row is a record. The rows of one meaning representation follow each other in the validation and test sets:
-//! [`by_source`](crate::record::by_source) puts them together.
+//! Every row is a record. The rows of one meaning representation follow each other in the
+//! validation and test sets: [`by_source`](crate::record::by_source) puts them together.
 
 use super::Rows;
 use super::input::{Input, Row};
@@ -46,7 +47,9 @@ impl Rows for E2e {
         }
         self.begun = true;
         let line = self.row.line;
-        let (source, target) = text.split_once("||").ok_or_else(|| Error::Separator { path: self.input.path(), line })?;
+        let (source, target) = text
+            .split_once("||")
+            .ok_or_else(|| Error::Separator { path: self.input.path(), line })?;
         Ok(Some(record(source, target, line)))
     }
 }
@@ -58,10 +61,17 @@ pub(crate) fn is_header(line: &str) -> bool {
 
 fn named(cell: &str, name: &str) -> bool {
     let cell = cell.trim();
-    cell.strip_prefix('"').and_then(|cell| cell.strip_suffix('"')).unwrap_or(cell).eq_ignore_ascii_case(name)
+    cell.strip_prefix('"')
+        .and_then(|cell| cell.strip_suffix('"'))
+        .unwrap_or(cell)
+        .eq_ignore_ascii_case(name)
 }
 
 fn record(source: &str, target: &str, line: u64) -> Record {
-    let content = Content::Text { source: Some(source.into()), target: target.trim().into(), references: Vec::new() };
+    let content = Content::Text {
+        source: Some(source.into()),
+        target: target.trim().into(),
+        references: Vec::new(),
+    };
     Record { content, group: None, line }
 }

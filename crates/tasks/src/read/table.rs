@@ -1,9 +1,11 @@
 //! Rows of cells between tabs or commas.
 //!
-//! Between tabs nothing is quoted, as in the GLUE files: a quotation mark is a character like any other. Between commas the rules are those
-//! of RFC 4180: a cell that begins with a quotation mark goes to the next single one, whatever lies between; two in a row stand for one.
-//! What RFC 4180 does not allow is refused. Written here because a reader must not hold more than one row of a file in which a quotation
-//! mark is never closed, and must say so: the `csv` crate takes all that follows for one cell.
+//! Between tabs nothing is quoted, as in the GLUE files: a quotation mark is a character like any
+//! other. Between commas the rules are those of RFC 4180: a cell that begins with a quotation mark
+//! goes to the next single one, whatever lies between; two in a row stand for one. What RFC 4180
+//! does not allow is refused. Written here because a reader must not hold more than one row of a
+//! file in which a quotation mark is never closed, and must say so: the `csv` crate takes all that
+//! follows for one cell.
 
 use super::input::{Input, Row};
 use crate::error::{Error, Result};
@@ -59,11 +61,18 @@ impl Table {
         let text = input.text(&self.row)?;
         self.cells.clear();
         let got = match self.separator {
-            Separator::Tab => text.split('\t').inspect(|cell| keep(&mut self.cells, most, cell)).count(),
+            Separator::Tab => {
+                text.split('\t').inspect(|cell| keep(&mut self.cells, most, cell)).count()
+            }
             Separator::Comma => split(text, |cell| keep(&mut self.cells, most, &cell)),
         };
         if got > most || self.columns.is_some_and(|columns| columns != got) {
-            return Err(Error::Columns { path: input.path(), line: self.row.line, expected: most, got });
+            return Err(Error::Columns {
+                path: input.path(),
+                line: self.row.line,
+                expected: most,
+                got,
+            });
         }
         self.columns = Some(got);
         Ok(true)
@@ -84,7 +93,8 @@ impl Table {
 
     /// Adds lines to the row until all its quotation marks are closed.
     fn close(&mut self, input: &mut Input) -> Result<()> {
-        let refused = |input: &Input, line, what| Err(Error::Quotes { path: input.path(), line, what });
+        let refused =
+            |input: &Input, line, what| Err(Error::Quotes { path: input.path(), line, what });
         let (mut place, mut read) = (Place::Start, 0);
         loop {
             let added = &self.row.bytes[read..];
@@ -92,7 +102,13 @@ impl Table {
             for &byte in end.strip_suffix(b"\r").unwrap_or(end) {
                 place = match step(place, byte) {
                     Some(place) => place,
-                    None => return refused(input, self.row.line, "expected a comma after a quoted cell, got something else"),
+                    None => {
+                        return refused(
+                            input,
+                            self.row.line,
+                            "expected a comma after a quoted cell, got something else",
+                        );
+                    }
                 };
             }
             if place != Place::Quoted {
@@ -100,7 +116,12 @@ impl Table {
             }
             read = self.row.bytes.len();
             if !input.append_line(&mut self.row)? {
-                return refused(input, self.row.line, "expected a quotation mark at the end of a quoted cell, got the end of the file");
+                return refused(
+                    input,
+                    self.row.line,
+                    "expected a quotation mark at the end of a quoted cell, got the end of the \
+                     file",
+                );
             }
         }
     }

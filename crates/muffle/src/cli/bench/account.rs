@@ -10,7 +10,8 @@ use clap::Args;
 use serde_json::json;
 use std::time::Instant;
 
-/// Milliseconds of an accounting query (or, with --epsilon, of a calibration) inside one process: the first, and the later ones
+/// Milliseconds of an accounting query (or, with --epsilon, of a calibration) inside one process:
+/// the first, and the later ones
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     muffle bench account --noise-multiplier 1 --sampling-rate 0.01 --steps 1000 --delta 1e-5\n  \
@@ -42,10 +43,16 @@ impl BenchAccount {
             let start = Instant::now();
             match (bench.noise_multiplier, bench.epsilon) {
                 (Some(sigma), _) => {
-                    Cost::new(&bench.run.events(Sigma::new(sigma)?, steps)?, unit)?.epsilon(accountant, delta)?;
+                    Cost::new(&bench.run.events(Sigma::new(sigma)?, steps)?, unit)?
+                        .epsilon(accountant, delta)?;
                 }
                 (None, epsilon) => {
-                    let target = Target { epsilon: Epsilon::new(epsilon.unwrap_or(0.0))?, delta, unit, accountant };
+                    let target = Target {
+                        epsilon: Epsilon::new(epsilon.unwrap_or(0.0))?,
+                        delta,
+                        unit,
+                        accountant,
+                    };
                     calibrate::sigma(target, |sigma| bench.run.events_in_search(sigma, steps))?;
                 }
             }
@@ -55,10 +62,16 @@ impl BenchAccount {
         times.sort_by(f64::total_cmp);
         let (least, median) = (times[0], times[times.len() / 2]);
         if bench.run.json {
-            print_json(&json!({"ms_first": first, "ms_min": least, "ms_median": median, "repeats": times.len()}));
+            print_json(
+                &json!({"ms_first": first, "ms_min": least, "ms_median": median, "repeats": times.len()}),
+            );
         } else {
             let ms = |x: f64| format!("{x:.3} ms");
-            print(&fields(&[("first", ms(first)), ("later, fastest", ms(least)), ("later, median", ms(median))]));
+            print(&fields(&[
+                ("first", ms(first)),
+                ("later, fastest", ms(least)),
+                ("later, median", ms(median)),
+            ]));
         }
         Ok(())
     }

@@ -8,7 +8,8 @@ use tensor::matmul::{Onto, Threads, View, ViewMut, matmul};
 /// So many threads, or one for each core.
 pub(super) fn pool(threads: Option<u64>) -> Result<ThreadPool, Failure> {
     let pool = match threads {
-        Some(threads) => ThreadPoolBuilder::new().num_threads(usize::try_from(threads).unwrap_or(usize::MAX).max(1)),
+        Some(threads) => ThreadPoolBuilder::new()
+            .num_threads(usize::try_from(threads).unwrap_or(usize::MAX).max(1)),
         None => ThreadPoolBuilder::new(),
     };
     pool.build().map_err(|error| Failure::Input(format!("threads: {error}")))
@@ -17,7 +18,10 @@ pub(super) fn pool(threads: Option<u64>) -> Result<ThreadPool, Failure> {
 /// The least and the median of some times.
 pub(super) fn least_and_median(mut times: Vec<f64>) -> (f64, f64) {
     times.sort_by(f64::total_cmp);
-    (times.first().copied().unwrap_or(f64::NAN), times.get(times.len() / 2).copied().unwrap_or(f64::NAN))
+    (
+        times.first().copied().unwrap_or(f64::NAN),
+        times.get(times.len() / 2).copied().unwrap_or(f64::NAN),
+    )
 }
 
 /// GFLOP/s of the best of a few large products: what this machine can do at this moment.

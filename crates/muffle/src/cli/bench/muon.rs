@@ -13,9 +13,13 @@ use serde_json::json;
 use std::time::Instant;
 use tensor::normal::Key;
 
-/// Seconds of DP-Muon's update: momentum, Newton-Schulz iteration and bias correction of every matrix
+/// Seconds of DP-Muon's update: momentum, Newton-Schulz iteration and bias correction of every
+/// matrix
 #[derive(Args)]
-#[command(after_help = "Example:\n  muffle bench muon --model gpt2 --steps 5 --probes 1 --threads 2 --json")]
+#[command(
+    after_help = "Example:\n  muffle bench muon --model gpt2 --steps 5 --probes 1 --threads 2 \
+        --json"
+)]
 pub(crate) struct BenchMuon {
     /// A preset (tiny, gpt2-s, gpt2)
     #[arg(long, short = 'm', value_name = "MODEL", default_value = "gpt2-s")]
@@ -46,8 +50,9 @@ impl BenchMuon {
     }
 
     fn inside(self) -> Result<(), Failure> {
-        let preset = Preset::named(&self.model)
-            .ok_or_else(|| Failure::Input(format!("no preset is called {:?}: tiny, gpt2-s or gpt2", self.model)))?;
+        let preset = Preset::named(&self.model).ok_or_else(|| {
+            Failure::Input(format!("no preset is called {:?}: tiny, gpt2-s or gpt2", self.model))
+        })?;
         let graph = preset.architecture().graph(None);
         let values = graph.init(0)?;
         let (network, params) = Network::new(graph, values, |_| true)?;
@@ -60,21 +65,30 @@ impl BenchMuon {
             probes: self.probes as usize,
             ..muon::Config::default()
         };
-        let one = |what| Positive::new(what, 1.0).map_err(|refused| Failure::Input(refused.to_string()));
-        let noise = muon::Noise { clip: one("the clip bound")?, sigma: one("the noise multiplier")?, clipping: Clipping::Cut };
+        let one =
+            |what| Positive::new(what, 1.0).map_err(|refused| Failure::Input(refused.to_string()));
+        let noise = muon::Noise {
+            clip: one("the clip bound")?,
+            sigma: one("the noise multiplier")?,
+            clipping: Clipping::Cut,
+        };
         let tensors = network.trainable();
-        let mut muon =
-            Muon::new(config.clone(), noise, &tensors, Probes::from_seed(0)).map_err(|refused| Failure::Input(refused.to_string()))?;
+        let mut muon = Muon::new(config.clone(), noise, &tensors, Probes::from_seed(0))
+            .map_err(|refused| Failure::Input(refused.to_string()))?;
         let matrices: Vec<usize> = muon.matrices().to_vec();
         let evaluations = (1 + 2 * self.probes) as f64;
-        let nominal: f64 =
-            matrices.iter().map(|&k| operations(&config.iteration, params[k].rows(), params[k].cols())).sum::<f64>() * evaluations;
+        let nominal: f64 = matrices
+            .iter()
+            .map(|&k| operations(&config.iteration, params[k].rows(), params[k].cols()))
+            .sum::<f64>()
+            * evaluations;
         let release = released(&params);
         let mut times = Vec::new();
         for repeat in 0..=self.repeats.max(1) {
             let answer = Noisy { value: release.clone(), std: vec![1e-2; muon.bounds().len()] };
             let start = Instant::now();
-            muon.direction(&params, answer, &mut |_| Ok(())).map_err(|refused| Failure::Input(refused.to_string()))?;
+            muon.direction(&params, answer, &mut |_| Ok(()))
+                .map_err(|refused| Failure::Input(refused.to_string()))?;
             if repeat > 0 {
                 times.push(start.elapsed().as_secs_f64());
             }
@@ -89,11 +103,15 @@ impl BenchMuon {
         } else {
             print(&fields(&[
                 ("update", format!("{least:.3} s at best, {median:.3} s in the median")),
-                ("matrices", format!("{}, each orthogonalised {evaluations} times", matrices.len())),
+                (
+                    "matrices",
+                    format!("{}, each orthogonalised {evaluations} times", matrices.len()),
+                ),
                 (
                     "products",
                     format!(
-                        "{gflops:.1} GFLOP/s, counted as if nothing were symmetric; a large product alone reaches {peak:.1} ({:.0} %)",
+                        "{gflops:.1} GFLOP/s, counted as if nothing were symmetric; a large \
+                         product alone reaches {peak:.1} ({:.0} %)",
                         100.0 * gflops / peak
                     ),
                 ),
@@ -107,6 +125,9 @@ impl BenchMuon {
 /// Normal numbers in the shapes of the parameters.
 fn released(params: &Params) -> Params {
     let mut release = params.zeros_like();
-    release.iter_mut().enumerate().for_each(|(k, tensor)| Key::from_seed(k as u64).fill_normals(tensor.data_mut()));
+    release
+        .iter_mut()
+        .enumerate()
+        .for_each(|(k, tensor)| Key::from_seed(k as u64).fill_normals(tensor.data_mut()));
     release
 }

@@ -13,16 +13,19 @@ use serde_json::json;
 use std::time::Instant;
 use tensor::normal::{CHUNK, Key};
 
-/// Numbers a second from the generator that makes the noise, and the share of a step that each kind of noise takes
+/// Numbers a second from the generator that makes the noise, and the share of a step that each kind
+/// of noise takes
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  muffle bench noise --numbers 100000000 --threads 2 --json\n  muffle bench noise --model gpt2-s --lot 16 --seq 64"
+    after_help = "Examples:\n  muffle bench noise --numbers 100000000 --threads 2 --json\n  muffle \
+        bench noise --model gpt2-s --lot 16 --seq 64"
 )]
 pub(crate) struct BenchNoise {
     /// How many numbers are written at a time
     #[arg(long, short = 'n', value_name = "N", value_parser = count, default_value = "20000000")]
     numbers: u64,
-    /// Also time steps of this preset (tiny, gpt2-s, gpt2) through the curator, with both kinds of noise in turn
+    /// Also time steps of this preset (tiny, gpt2-s, gpt2) through the curator, with both kinds of
+    /// noise in turn
     #[arg(long, short = 'm', value_name = "MODEL")]
     model: Option<String>,
     /// Records in a lot of such a step
@@ -51,14 +54,19 @@ impl BenchNoise {
     }
 
     fn inside(self) -> Result<(), Failure> {
-        let numbers = usize::try_from(self.numbers).map_err(|_| Failure::Input("too many numbers".into()))?.max(1);
+        let numbers = usize::try_from(self.numbers)
+            .map_err(|_| Failure::Input("too many numbers".into()))?
+            .max(1);
         let root = Key::from_seed(1);
         let (mut reals, mut integers) = (vec![0.0f32; numbers], vec![0i64; numbers]);
         let normal = self.timed(|repeat| root.derive(repeat).fill_normals(&mut reals));
         let discrete = self.timed(|repeat| {
             use rayon::prelude::*;
             let key = root.derive(repeat);
-            integers.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, out)| key.discrete_gaussians((chunk * CHUNK) as u64, out));
+            integers
+                .par_chunks_mut(CHUNK)
+                .enumerate()
+                .for_each(|(chunk, out)| key.discrete_gaussians((chunk * CHUNK) as u64, out));
         });
         let steps = self.model.as_deref().map(|model| self.steps(model)).transpose()?;
         let rate = |seconds: f64| numbers as f64 / seconds / 1e6;
@@ -77,10 +85,22 @@ impl BenchNoise {
             print_json(&object);
             return Ok(());
         }
-        let line = |(least, median): Seconds| format!("{:.0} million a second at best, {:.0} in the median", rate(least), rate(median));
-        let mut rows = vec![("normal numbers", line(normal)), ("discrete Gaussian ones", line(discrete)), ("threads", threads.to_string())];
+        let line = |(least, median): Seconds| {
+            format!(
+                "{:.0} million a second at best, {:.0} in the median",
+                rate(least),
+                rate(median)
+            )
+        };
+        let mut rows = vec![
+            ("normal numbers", line(normal)),
+            ("discrete Gaussian ones", line(discrete)),
+            ("threads", threads.to_string()),
+        ];
         if let Some([grid, float]) = steps {
-            let step = |(least, median): Seconds| format!("{:.1} ms at best, {:.1} in the median", 1e3 * least, 1e3 * median);
+            let step = |(least, median): Seconds| {
+                format!("{:.1} ms at best, {:.1} in the median", 1e3 * least, 1e3 * median)
+            };
             rows.push(("a step with grid noise", step(grid)));
             rows.push(("a step with float noise", step(float)));
         }
@@ -97,28 +117,46 @@ impl BenchNoise {
         least_and_median((0..self.repeats.max(1)).map(once).collect())
     }
 
-    /// Whole steps of a curator, from the draw to the release: with grid noise and with float noise, in turn.
+    /// Whole steps of a curator, from the draw to the release: with grid noise and with float
+    /// noise, in turn.
     fn steps(&self, model: &str) -> Result<[Seconds; 2], Failure> {
-        let preset =
-            Preset::named(model).ok_or_else(|| Failure::Input(format!("--model: one of tiny, gpt2-s and gpt2 expected, got {model:?}")))?;
+        let preset = Preset::named(model).ok_or_else(|| {
+            Failure::Input(format!("--model: one of tiny, gpt2-s and gpt2 expected, got {model:?}"))
+        })?;
         let graph = preset.architecture().graph(None);
         let values = graph.init(0)?;
         let (network, at) = Network::new(graph, values, |_| true)?;
-        let text = |i: u64| Example::continuation((0..self.seq.max(2)).map(|t| ((i * 31 + t * t * 7) % 200) as u32).collect(), 1);
+        let text = |i: u64| {
+            Example::continuation(
+                (0..self.seq.max(2)).map(|t| ((i * 31 + t * t * 7) % 200) as u32).collect(),
+                1,
+            )
+        };
         let records = Records::new((0..self.lot.max(1)).map(text).collect());
-        let secret = Randomness::from_system().map_err(|refused| Failure::Input(refused.to_string()))?;
+        let secret =
+            Randomness::from_system().map_err(|refused| Failure::Input(refused.to_string()))?;
         let refused = |refused: protocol::Refused| Failure::Input(refused.to_string());
-        let mut curator = Curator::new(network, records, Sampling::Full, Door::unlimited(), secret).map_err(refused)?;
+        let mut curator = Curator::new(network, records, Sampling::Full, Door::unlimited(), secret)
+            .map_err(refused)?;
         let clip = Name::of("dp-adam").map_err(Failure::Input)?.usual_clip();
         let bounds = [Bound::new(clip, 1.0).map_err(refused)?];
         let (blocks, geometry) = (Blocks::flat(at.len()), Geometry::Identity);
-        let query = GradientQuery { at: &at, geometry: &geometry, blocks: &blocks, bounds: &bounds, clipping: Clipping::Cut };
+        let query = GradientQuery {
+            at: &at,
+            geometry: &geometry,
+            blocks: &blocks,
+            bounds: &bounds,
+            clipping: Clipping::Cut,
+        };
         let mut seconds = [Vec::new(), Vec::new()];
         for repeat in 0..self.repeats.max(1) + 2 {
             for (noise, seconds) in [Noise::Grid, Noise::Float].into_iter().zip(&mut seconds) {
                 curator.set_noise(noise);
                 let start = Instant::now();
-                curator.draw(&Announcement::gradient(&bounds)).and_then(|()| curator.gradient(&query)).map_err(refused)?;
+                curator
+                    .draw(&Announcement::gradient(&bounds))
+                    .and_then(|()| curator.gradient(&query))
+                    .map_err(refused)?;
                 // The first two make buffers.
                 if repeat >= 2 {
                     seconds.push(start.elapsed().as_secs_f64());

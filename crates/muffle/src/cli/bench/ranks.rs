@@ -1,4 +1,5 @@
-//! `muffle bench ranks`: whole training steps on one process or on several, and what it costs to send a model's numbers around.
+//! `muffle bench ranks`: whole training steps on one process or on several, and what it costs to
+//! send a model's numbers around.
 
 use super::machine::{least_and_median, peak_memory, pool};
 use crate::cli::Failure;
@@ -15,8 +16,10 @@ use std::time::Instant;
 /// Whole training steps on one process or, under an MPI launcher, on several
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  muffle bench ranks --model gpt2-s --lot 64 --threads 2\n  mpirun -n 2 muffle bench ranks --model gpt2-s --lot 64 --threads 1 --json\n\n\
-    The lot is the same for any number of processes. Times are the first one's; every step waits for all."
+    after_help = "Examples:\n  muffle bench ranks --model gpt2-s --lot 64 --threads 2\n  mpirun -n \
+        2 muffle bench ranks --model gpt2-s --lot 64 --threads 1 --json\n\n\
+    The lot is the same for any number of processes. Times are the first one's; every step waits \
+    for all."
 )]
 pub(crate) struct BenchRanks {
     /// The preset: tiny, gpt2-s, gpt2
@@ -44,22 +47,34 @@ pub(crate) struct BenchRanks {
 
 impl BenchRanks {
     pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Failure> {
-        let threads = self.threads.or_else(|| (ranks.count() > 1).then(|| crate::together::threads(ranks) as u64));
+        let threads = self
+            .threads
+            .or_else(|| (ranks.count() > 1).then(|| crate::together::threads(ranks) as u64));
         pool(threads)?.install(|| self.inside(ranks))
     }
 
     fn inside(self, ranks: &Ranks) -> Result<(), Failure> {
-        let preset = Preset::named(&self.model)
-            .ok_or_else(|| Failure::Input(format!("--model: one of tiny, gpt2-s and gpt2 expected, got {:?}", self.model)))?;
+        let preset = Preset::named(&self.model).ok_or_else(|| {
+            Failure::Input(format!(
+                "--model: one of tiny, gpt2-s and gpt2 expected, got {:?}",
+                self.model
+            ))
+        })?;
         let graph = preset.architecture().graph(None);
         let values = graph.init(0)?;
         let (network, params) = Network::new(graph, values, |_| true)?;
-        let text = |i: u64| Example::continuation((0..self.seq.max(2)).map(|t| ((i * 31 + t * t * 7) % 200) as u32).collect(), 1);
+        let text = |i: u64| {
+            Example::continuation(
+                (0..self.seq.max(2)).map(|t| ((i * 31 + t * t * 7) % 200) as u32).collect(),
+                1,
+            )
+        };
         let records = Records::new((0..self.lot.max(1)).map(text).collect());
         let (repeats, lot) = (self.repeats.max(1), self.lot.max(1));
         let lengths: Vec<usize> = params.iter().map(|tensor| tensor.len()).collect();
         let config = format!(
-            "[optimizer]\nname = {:?}\n[privacy]\nsigma = 1.0\ndelta = 1e-5\nsampling = \"full\"\n[training]\nsteps = {}\nlot_size = {lot}\n",
+            "[optimizer]\nname = {:?}\n[privacy]\nsigma = 1.0\ndelta = 1e-5\nsampling \
+             = \"full\"\n[training]\nsteps = {}\nlot_size = {lot}\n",
             self.optimizer,
             repeats + 1
         );
@@ -92,13 +107,23 @@ impl BenchRanks {
         let mut rows = vec![
             ("model", format!("{}, {numbers} numbers, {}", self.model, self.optimizer)),
             ("processes", format!("{}, {threads} threads each", ranks.count())),
-            ("a step", format!("{:.3} s at best, {median:.3} s in the median, lots of {lot}", least)),
+            (
+                "a step",
+                format!("{:.3} s at best, {median:.3} s in the median, lots of {lot}", least),
+            ),
             ("records", format!("{:.1} a second", lot as f64 / least)),
         ];
-        rows.extend(memory.map(|memory| ("memory", format!("{memory:.0} MB at most in the first process"))));
+        rows.extend(
+            memory.map(|memory| ("memory", format!("{memory:.0} MB at most in the first process"))),
+        );
         if let Some((wide, narrow, whole)) = sent {
             let part = (ranks.count() - 1) as f64 / ranks.count() as f64 * numbers as f64 / 1e9;
-            let line = |seconds: f64, bytes: f64| format!("{seconds:.3} s, {:.2} GB/s to and from each process", part * bytes / seconds);
+            let line = |seconds: f64, bytes: f64| {
+                format!(
+                    "{seconds:.3} s, {:.2} GB/s to and from each process",
+                    part * bytes / seconds
+                )
+            };
             rows.push(("sums in 64 bits", line(wide, 8.0)));
             rows.push(("sums in 32 bits", line(narrow, 4.0)));
             rows.push(("parts put together", line(whole, 4.0)));
@@ -108,8 +133,13 @@ impl BenchRanks {
     }
 }
 
-/// The least seconds in which sums of as many numbers as a model has reach their owners, in 64 and in 32 bits, and in which parts are put together.
-fn send(ranks: &Ranks, lengths: &[usize], repeats: u64) -> Result<Option<(f64, f64, f64)>, Failure> {
+/// The least seconds in which sums of as many numbers as a model has reach their owners, in 64 and
+/// in 32 bits, and in which parts are put together.
+fn send(
+    ranks: &Ranks,
+    lengths: &[usize],
+    repeats: u64,
+) -> Result<Option<(f64, f64, f64)>, Failure> {
     if ranks.count() == 1 {
         return Ok(None);
     }

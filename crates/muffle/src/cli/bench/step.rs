@@ -1,4 +1,5 @@
-//! `muffle bench step`: a training step, forward and backward, with or without per-example clipping.
+//! `muffle bench step`: a training step, forward and backward, with or without per-example
+//! clipping.
 
 use super::machine::{peak_memory, peak_rate, pool};
 use crate::cli::Failure;
@@ -6,7 +7,10 @@ use crate::cli::number::{count, real};
 use crate::cli::output::{fields, print, print_json};
 use clap::{Args, ValueEnum};
 use model::hf::Config;
-use model::{Accumulator, Checkpoint, Engine, Example, Lora, Memory, Network, Observed, Preset, StepScale, Sum, Weights};
+use model::{
+    Accumulator, Checkpoint, Engine, Example, Lora, Memory, Network, Observed, Preset, StepScale,
+    Sum, Weights,
+};
 use protocol::{Blocks, Geometry, Params};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -19,7 +23,8 @@ use tensor::normal::{Key, Rng};
     muffle bench step --model gpt2-s --batch 16 --seq 64 --mode private\n  \
     muffle bench step --model gpt2 --batch 4 --seq 100 --mode plain --threads 2 --json\n  \
     muffle bench step --model gpt2-s --mode private --lengths lengths.txt --layout padded\n\n\
-    A file of lengths has a line for each example: tokens of the source, which are not predicted, and tokens of the target.")]
+    A file of lengths has a line for each example: tokens of the source, which are not predicted, \
+    and tokens of the target.")]
 pub(crate) struct BenchStep {
     /// A preset (tiny, gpt2-s, gpt2) or a directory in the Hugging Face layout
     #[arg(long, short = 'm', value_name = "MODEL", default_value = "gpt2-s")]
@@ -39,7 +44,8 @@ pub(crate) struct BenchStep {
     /// Train low-rank additions of this rank only
     #[arg(long, value_name = "R", value_parser = count)]
     lora: Option<u64>,
-    /// Lengths of the examples, from a file, instead of --seq; they are used in turn, --batch at a time
+    /// Lengths of the examples, from a file, instead of --seq; they are used in turn, --batch at a
+    /// time
     #[arg(long, value_name = "FILE", conflicts_with = "seq")]
     lengths: Option<PathBuf>,
     /// Examples end to end, or padded to the longest with every place predicted, as others do
@@ -96,22 +102,31 @@ impl BenchStep {
         let mut sum = at.zeros_like();
         // As the curator sums: in steps of which the clip bound has 2²⁵.
         let scale = StepScale::Narrow((25.0 - self.clip.log2()).floor().exp2() as f32);
-        let mut steps = Sum::new(at.iter().map(|tensor| Accumulator::steps(tensor.len(), scale.clone())).collect());
+        let mut steps = Sum::new(
+            at.iter().map(|tensor| Accumulator::steps(tensor.len(), scale.clone())).collect(),
+        );
         let (mut times, mut plain, mut operations, mut tokens) = (Vec::new(), Vec::new(), 0.0, 0);
         for repeat in 0..self.repeats.max(1) + 2 {
-            let lot: Vec<&Example> = batches[repeat as usize % batches.len()].iter().map(|(example, _)| example).collect();
+            let lot: Vec<&Example> = batches[repeat as usize % batches.len()]
+                .iter()
+                .map(|(example, _)| example)
+                .collect();
             let mut timed = |mode: Mode| -> Result<f64, Failure> {
                 let start = Instant::now();
                 self.step(mode, &mut network, &at, &lot, &mut sum, &mut steps)?;
                 Ok(start.elapsed().as_secs_f64() * 1e3)
             };
             let without = if self.mode == Mode::Both { Some(timed(Mode::Plain)?) } else { None };
-            let elapsed = timed(if self.mode == Mode::Plain { Mode::Plain } else { Mode::Private })?;
+            let elapsed =
+                timed(if self.mode == Mode::Plain { Mode::Plain } else { Mode::Private })?;
             if repeat >= 2 {
                 times.push(elapsed);
                 plain.extend(without);
                 operations += network.operations(&lot)?;
-                tokens += batches[repeat as usize % batches.len()].iter().map(|(_, own)| own).sum::<usize>();
+                tokens += batches[repeat as usize % batches.len()]
+                    .iter()
+                    .map(|(_, own)| own)
+                    .sum::<usize>();
             }
         }
         let spent: f64 = times.iter().sum();
@@ -120,7 +135,10 @@ impl BenchStep {
         plain.sort_by(f64::total_cmp);
         let plain = plain.first().map(|&least| (least, plain[plain.len() / 2]));
         // By the fastest step where all are alike, by the mean where they are not.
-        let gflops = operations / times.len() as f64 / (if self.lengths.is_some() { spent / times.len() as f64 } else { least }) / 1e6;
+        let gflops = operations
+            / times.len() as f64
+            / (if self.lengths.is_some() { spent / times.len() as f64 } else { least })
+            / 1e6;
         let rate = tokens as f64 / spent * 1e3;
         let memory = peak_memory();
         let peak = peak_rate();
@@ -140,14 +158,23 @@ impl BenchStep {
                 ("fastest", format!("{least:.2} ms")),
                 ("median", format!("{median:.2} ms")),
                 ("tokens", format!("{rate:.0} a second")),
-                ("products", format!("{gflops:.1} GFLOP/s, those of privacy not counted; a large product alone reaches {peak:.1}")),
+                (
+                    "products",
+                    format!(
+                        "{gflops:.1} GFLOP/s, those of privacy not counted; a large product alone \
+                         reaches {peak:.1}"
+                    ),
+                ),
                 ("peak memory", memory.map_or("unknown".into(), |mb| format!("{mb:.0} MB"))),
                 ("threads", rayon::current_num_threads().to_string()),
             ];
             if let Some((_, plain_median)) = plain {
                 lines.push((
                     "not private",
-                    format!("{plain_median:.2} ms in the median; {:.3} times as long when private", median / plain_median),
+                    format!(
+                        "{plain_median:.2} ms in the median; {:.3} times as long when private",
+                        median / plain_median
+                    ),
                 ));
             }
             print(&fields(&lines));
@@ -156,14 +183,18 @@ impl BenchStep {
     }
 
     fn network(&self) -> Result<(Network, Params), Failure> {
-        let lora = self.lora.map(|rank| Lora { rank: rank as usize, alpha: rank as f32, on: Vec::new() });
+        let lora =
+            self.lora.map(|rank| Lora { rank: rank as usize, alpha: rank as f32, on: Vec::new() });
         let wanted = lora.is_some();
         let checkpoint = match Preset::named(&self.model) {
             Some(preset) => Checkpoint::new(Config::new(preset.architecture()), lora, 0),
             None if Path::new(&self.model).is_dir() => Checkpoint::open(&self.model, lora, 0),
             None => {
                 let known = Preset::ALL.map(Preset::name).join(", ");
-                return Err(Failure::Input(format!("{}: neither a preset ({known}) nor a directory", self.model)));
+                return Err(Failure::Input(format!(
+                    "{}: neither a preset ({known}) nor a directory",
+                    self.model
+                )));
             }
         };
         let trainable = |name: &str| !wanted || name.contains(".lora_");
@@ -180,8 +211,13 @@ impl BenchStep {
             Some(path) => read_lengths(path)?,
             None => vec![(0, self.seq as usize)],
         };
-        if let Some((source, target)) = lengths.iter().find(|(source, target)| source + target > longest) {
-            return Err(Failure::Input(format!("{} tokens, the model takes at most {longest}", source + target)));
+        if let Some((source, target)) =
+            lengths.iter().find(|(source, target)| source + target > longest)
+        {
+            return Err(Failure::Input(format!(
+                "{} tokens, the model takes at most {longest}",
+                source + target
+            )));
         }
         let mut random = Key::from_seed(1).words();
         let batch = (self.batch as usize).max(1);
@@ -192,7 +228,11 @@ impl BenchStep {
             let lot: Vec<(usize, usize)> = lengths.by_ref().take(batch).collect();
             let widest = lot.iter().map(|(source, target)| source + target).max().unwrap_or(0);
             let example = |(source, target): (usize, usize)| {
-                let (length, first) = if self.layout == Layout::Padded { (widest, 0) } else { (source + target, source) };
+                let (length, first) = if self.layout == Layout::Padded {
+                    (widest, 0)
+                } else {
+                    (source + target, source)
+                };
                 let tokens = (0..length).map(|_| random.next_u32() % vocab as u32).collect();
                 (Example::continuation(tokens, first), source + target)
             };
@@ -232,14 +272,23 @@ impl BenchStep {
 
 /// Lines of two numbers.
 fn read_lengths(path: &Path) -> Result<Vec<(usize, usize)>, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| Failure::Input(format!("{}: {error}", path.display())))?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::Input(format!("{}: {error}", path.display())))?;
     let line = |(index, line): (usize, &str)| {
         let mut words = line.split_whitespace().map(str::parse::<usize>);
         match (words.next(), words.next(), words.next()) {
             (Some(Ok(source)), Some(Ok(target)), None) => Ok((source, target)),
-            _ => Err(Failure::Input(format!("{}:{}: two lengths expected", path.display(), index + 1))),
+            _ => Err(Failure::Input(format!(
+                "{}:{}: two lengths expected",
+                path.display(),
+                index + 1
+            ))),
         }
     };
     let lengths = text.lines().enumerate().map(line).collect::<Result<Vec<_>, _>>()?;
-    if lengths.is_empty() { Err(Failure::Input(format!("{}: no lengths", path.display()))) } else { Ok(lengths) }
+    if lengths.is_empty() {
+        Err(Failure::Input(format!("{}: no lengths", path.display())))
+    } else {
+        Ok(lengths)
+    }
 }
