@@ -275,7 +275,7 @@ def sha(*parts):
 
 
 def chain(session_charges, closing=None):
-    """`ledger.json` as crates/muffle/src/chain.rs describes it: charges of each session, one after the other."""
+    """`ledger.json` as crates/muffle/src/run/chain.rs describes it: charges of each session, one after the other."""
     run, entries, charges, sessions, events = "0123456789abcdef" * 2, 0, 0, [], []
     head = sha(b"muffle ledger 2", run.encode())
 

@@ -39,10 +39,10 @@
 //! 1, and what symmetry makes of it, 1 − α + αH_{1/α}, for α < 1.
 //!
 //! *Why.* A lot of D that misses the example in question is a uniform lot R of the others; one that
-//! has it is R with a random r ∈ R exchanged for it. Fix R and r by joint convexity: P = (1−q)N(0)
-//! + qN(x−r), Q = (1−q)N(0) + qN(y−r). For α ≥ 1 as in claim 2 with shifts −(x−r) and y−x: |x−r|²,
-//! ⟨x−r, x−y⟩,
-//! |x−y|² ≤ 4s², all attained at y = r = −x, where Q = N(0). ∎ Fixed-size lots really are this much worse than Poisson ones under
+//! has it is R with a random r ∈ R exchanged for it. Fix R and r by joint convexity:
+//! P = (1−q)N(0) + qN(x−r), Q = (1−q)N(0) + qN(y−r). For α ≥ 1 as in claim 2 with shifts −(x−r) and
+//! y−x: |x−r|², ⟨x−r, x−y⟩, |x−y|² ≤ 4s², all attained at y = r = −x, where Q = N(0). ∎ Fixed-size
+//! lots really are this much worse than Poisson ones under
 //! replace-one (Lebeda, Regehr, Kamath, Steinke 2024). The pair that has this curve: on {P > Q} as
 //! it is, mirrored for the losses below 0, and the rest of the mass at loss 0.
 //!
@@ -410,8 +410,8 @@ impl Pair {
         }
     }
 
-    /// For a shift beyond [`SHARPEST`]: P^{1+θ}Q^{−θ} is jointly convex, so ln E e^{θL} ≤ ln((1−q)
-    /// + q e^{θ(1+θ)(cs)²/2}) for θ ≥ 0, with c the number of shifts between the outermost
+    /// For a shift beyond [`SHARPEST`]: P^{1+θ}Q^{−θ} is jointly convex, so
+    /// ln E e^{θL} ≤ ln((1−q) + q e^{θ(1+θ)(cs)²/2}) for θ ≥ 0, with c the number of shifts between the outermost
     /// components, and q the chance that any row is in.
     fn crude_moments(&self, theta: f64) -> Moments {
         let Mixture { shift, rate, .. } = self.mixture;

@@ -5,9 +5,9 @@
 use fuzz::structure::{FILES, pack};
 use fuzz::target::ALL;
 use fuzz::tensors;
-use muffle::chain::Mark;
-use muffle::optimizers::{self, Multipliers, Setting};
-use muffle::snapshot::{Belongs, Snapshot};
+use muffle::config::optimizers::{self, Multipliers, Setting};
+use muffle::run::chain::Mark;
+use muffle::run::snapshot::{Belongs, Snapshot};
 use std::fs;
 use std::path::Path;
 

@@ -4,9 +4,10 @@
 
 #![allow(clippy::print_stdout)]
 
+use muffle::Config;
 use muffle::config::{Auto, FoundBy, Rate};
+use muffle::run;
 use muffle::run::{Begun, Progress, Watch};
-use muffle::{Config, run};
 
 /// Shows what is found.
 struct Rates;

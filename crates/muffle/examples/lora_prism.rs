@@ -6,8 +6,10 @@
 
 #![allow(clippy::print_stdout)]
 
+use muffle::Config;
+use muffle::Silent;
 use muffle::config::Auto;
-use muffle::{Config, Silent, run};
+use muffle::run;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut config = Config::embedded();

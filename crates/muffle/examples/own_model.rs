@@ -7,8 +7,10 @@
 
 use model::activation::Activation;
 use model::{Builder, Example, Network};
+use muffle::Config;
+use muffle::Session;
 use muffle::curator::Records;
-use muffle::{Config, Session, evaluate};
+use muffle::evaluate;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut build = Builder::numbers(2);

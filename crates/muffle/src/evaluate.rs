@@ -1,7 +1,8 @@
 //! How good a model is: NLL, perplexity, accuracy; BLEU and ROUGE-L of what it writes.
 
-use crate::data::Rows;
-use crate::{Failed, Subject};
+use crate::Failed;
+use crate::Subject;
+use crate::load::data::Rows;
 use model::{Decoder, Example, Network, Target};
 use protocol::Params;
 use tasks::generate::{Options, Search, Stopping, generate};

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use muffle::Config;
-use muffle::data::{People, people};
+use muffle::load::data::{People, people};
 use tasks::{Preparation, Reader, Tokenizer};
 
 /// The records of a table of (sentence, label, who).

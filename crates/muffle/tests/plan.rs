@@ -4,7 +4,7 @@
 
 use accounting::Accountant;
 use muffle::config::Config;
-use muffle::optimizers::{self, ALL, Setting};
+use muffle::config::optimizers::{self, ALL, Setting};
 use muffle::plan::{Plan, Unplanned};
 use protocol::{Params, Role, Trainable};
 use tensor::Array;

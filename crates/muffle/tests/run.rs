@@ -7,10 +7,11 @@ mod folders;
 
 use accounting::{Composition, Ledger};
 use folders::copy;
-use muffle::chain::Chain;
+use muffle::Failed;
+use muffle::Statement;
 use muffle::config::Config;
+use muffle::run::chain::Chain;
 use muffle::run::{Begun, Progress, Silent, Watch, resume, train};
-use muffle::{Failed, Statement};
 use std::path::{Path, PathBuf};
 
 /// A run of a few steps on the embedded corpus: small enough for tests.
@@ -20,8 +21,8 @@ fn config(more: &str) -> Config {
     config.training.lot_size = muffle::config::Auto::Value(20);
     config.training.checkpoint_every = 2;
     config.data.max_length = muffle::config::Auto::Value(129);
-    config.data.train = corpus(muffle::corpus::Part::Train, 400);
-    config.data.validation = Some(corpus(muffle::corpus::Part::Validation, 40).into());
+    config.data.train = corpus(muffle::load::corpus::Part::Train, 400);
+    config.data.validation = Some(corpus(muffle::load::corpus::Part::Validation, 40).into());
     config.data.evaluation_data = muffle::config::Auto::Value(muffle::config::Publicity::Public);
     config.model.tokenizer = muffle::config::Auto::Value(tokenizer());
     config.evaluation.samples = 1;
@@ -33,11 +34,11 @@ fn config(more: &str) -> Config {
 }
 
 /// Pairs of the embedded corpus, as a file.
-fn corpus(part: muffle::corpus::Part, count: usize) -> String {
+fn corpus(part: muffle::load::corpus::Part, count: usize) -> String {
     let path = std::env::temp_dir().join(format!("muffle-{part:?}-{}.txt", std::process::id()));
     if !path.exists() {
-        let line = |pair: muffle::corpus::Pair| format!("{}||{}\n", pair.source, pair.target);
-        let text: String = muffle::corpus::pairs(part, count).into_iter().map(line).collect();
+        let line = |pair: muffle::load::corpus::Pair| format!("{}||{}\n", pair.source, pair.target);
+        let text: String = muffle::load::corpus::pairs(part, count).into_iter().map(line).collect();
         let beside = path.with_extension(format!("{:?}", std::thread::current().id()));
         std::fs::write(&beside, text).unwrap();
         std::fs::rename(&beside, &path).unwrap();
@@ -48,10 +49,11 @@ fn corpus(part: muffle::corpus::Part, count: usize) -> String {
 fn tokenizer() -> PathBuf {
     let path = std::env::temp_dir().join(format!("muffle-tokenizer-{}.json", std::process::id()));
     if !path.exists() {
-        let texts: Vec<String> = muffle::corpus::pairs(muffle::corpus::Part::Validation, 300)
-            .into_iter()
-            .map(|pair| pair.source + &pair.target)
-            .collect();
+        let texts: Vec<String> =
+            muffle::load::corpus::pairs(muffle::load::corpus::Part::Validation, 300)
+                .into_iter()
+                .map(|pair| pair.source + &pair.target)
+                .collect();
         let made =
             tasks::Tokenizer::train(texts.iter().map(String::as_str), 400, &["<bos>", "<eos>"])
                 .unwrap();
@@ -143,10 +145,11 @@ fn a_run_leaves_a_model_with_a_statement_that_can_be_computed_again() {
     assert!(!out.join("sealed").exists(), "nothing is sealed when it is over");
     // The model is read by anything that reads the layout, and says the same.
     let mut config = Config::default().data;
-    config.train = corpus(muffle::corpus::Part::Validation, 40);
+    config.train = corpus(muffle::load::corpus::Part::Validation, 40);
     let subject = muffle::Subject::look_at(out.to_str().unwrap(), &mut |_| ()).unwrap();
     let preparation = subject.preparation(&[], subject.longest() + 1);
-    let rows = muffle::data::rows(&config, muffle::data::Which::Train).unwrap().unwrap();
+    let rows =
+        muffle::load::data::rows(&config, muffle::load::data::Which::Train).unwrap().unwrap();
     let scores =
         muffle::evaluate::rows(&mut subject.network.twin(), &subject.params, &preparation, rows)
             .unwrap();
@@ -163,7 +166,7 @@ fn a_run_leaves_a_model_with_a_statement_that_can_be_computed_again() {
             && !html.contains("NON-PRIVATE")
     );
     // Nobody's row is anywhere in what is handed out.
-    let people = std::fs::read_to_string(corpus(muffle::corpus::Part::Train, 400)).unwrap();
+    let people = std::fs::read_to_string(corpus(muffle::load::corpus::Part::Train, 400)).unwrap();
     for entry in walk(&out) {
         let bytes = std::fs::read(&entry).unwrap();
         let text = String::from_utf8_lossy(&bytes);
@@ -208,7 +211,7 @@ fn a_run_that_is_stopped_goes_on() {
         let history = std::fs::read_to_string(out.join("history.jsonl")).unwrap();
         let steps: Vec<u64> = history
             .lines()
-            .map(|line| serde_json::from_str::<muffle::history::Look>(line).unwrap().step)
+            .map(|line| serde_json::from_str::<muffle::run::history::Look>(line).unwrap().step)
             .collect();
         assert_eq!(steps, (0..=6).collect::<Vec<_>>(), "{name}");
         assert!(first.epsilons.windows(2).all(|pair| pair[0] <= pair[1] + 1e-9));
@@ -522,7 +525,7 @@ fn bad_input_is_one_line_and_leaves_nothing() {
         ("privacy.epsilon=1e-9\nprivacy.delta=1e-30".into(), "no noise multiplier"),
         ("privacy.sampling=shuffled\noptimizer.learning_rate=hyfree\noptimizer.hyfree.every=1500".into(), "drawn anew"),
         ("data.test=/nowhere/test.txt".into(), "/nowhere/test.txt"),
-        (format!("data.validation={}", corpus(muffle::corpus::Part::Train, 400)), "is the training \
+        (format!("data.validation={}", corpus(muffle::load::corpus::Part::Train, 400)), "is the training \
             data"),
         ("model.also_train=[\"x\"]".into(), "everything is trained"),
         ("model.lora_rank=2\nmodel.lora_on=[\"nothing\"]".into(), "nothing would be trained"),

@@ -5,9 +5,10 @@
 use model::activation::Activation;
 use model::hf::{Architecture, Gpt2Config};
 use model::{Example, Lora, Mlp, Network};
+use muffle::Config;
+use muffle::Session;
 use muffle::curator::Records;
-use muffle::session::Interrupted;
-use muffle::{Config, Session};
+use muffle::run::session::Interrupted;
 use protocol::Params;
 use ranks::Ranks;
 

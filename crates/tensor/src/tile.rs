@@ -285,9 +285,12 @@ unsafe fn pack_transposed(
             // What is left over.
             for p in 0..k {
                 for j in if p < whole.0 { whole.1 } else { 0 }..width {
-                    // SAFETY: element (p, j), if there is one.
-                    to[p * width + j] =
-                        if j < columns { unsafe { *b.add(j * stride + p) } } else { 0.0 };
+                    to[p * width + j] = if j < columns {
+                        // SAFETY: element (p, j) of the source.
+                        unsafe { *b.add(j * stride + p) }
+                    } else {
+                        0.0
+                    };
                 }
             }
         },

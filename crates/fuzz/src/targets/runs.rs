@@ -6,16 +6,22 @@ use crate::scratch::Scratch;
 use crate::shape::shape;
 use crate::structure::{FILES, unpack};
 use crate::target::Seen;
+use muffle::Config;
+use muffle::Failed;
+use muffle::Plan;
+use muffle::Statement;
 use muffle::accounting::{Accountant, Adjacency, Delta, Ledger, Unit};
-use muffle::chain::Chain;
 use muffle::config::Auto;
+use muffle::config::optimizers::{self, Multipliers, Name, Setting};
 use muffle::curator::Sealed;
-use muffle::folder::Folder;
-use muffle::optimizers::{self, Multipliers, Name, Setting};
 use muffle::protocol::{Params, Role, Trainable};
-use muffle::signature::{PublicKey, SecretKey};
-use muffle::snapshot::Snapshot;
-use muffle::{Config, Failed, Plan, Statement, ending, history as looks, report};
+use muffle::report;
+use muffle::run::chain::Chain;
+use muffle::run::folder::Folder;
+use muffle::run::history as looks;
+use muffle::run::outcome;
+use muffle::run::snapshot::Snapshot;
+use muffle::verify::signature::{PublicKey, SecretKey};
 use std::io;
 use tensor::Array;
 
@@ -317,7 +323,7 @@ pub(crate) fn keys(scratch: &Scratch, input: &[u8]) -> Seen {
             return Seen { accepted: false, said: printed(format!("{public}; {secret}")) };
         }
     };
-    let statement: Statement = done(ending::statement(&scratch.at("run")));
+    let statement: Statement = done(outcome::statement(&scratch.at("run")));
     let signed = format!("muffle-ed25519-signature {} {text}", public.fingerprint());
     assert!(public.check(&statement, &signed).is_err(), "a signature out of nowhere");
     Seen { accepted: true, said }
@@ -434,17 +440,17 @@ pub(crate) fn history(scratch: &Scratch, input: &[u8]) -> Seen {
 }
 
 pub(crate) fn result(scratch: &Scratch, input: &[u8]) -> Seen {
-    Seen::of(reported(scratch, ending::RESULT, input), |length| format!("{}", length / 4096))
+    Seen::of(reported(scratch, outcome::RESULT, input), |length| format!("{}", length / 4096))
 }
 
 pub(crate) fn samples(scratch: &Scratch, input: &[u8]) -> Seen {
-    Seen::of(reported(scratch, ending::SAMPLES, input), |length| format!("{}", length / 4096))
+    Seen::of(reported(scratch, outcome::SAMPLES, input), |length| format!("{}", length / 4096))
 }
 
 /// `privacy.json`; its report where nothing has to be priced.
 pub(crate) fn statement(scratch: &Scratch, input: &[u8]) -> Seen {
     done(scratch.put("run/model/privacy.json", input));
-    let read: Result<Statement, _> = ending::statement(&scratch.at("run"));
+    let read: Result<Statement, _> = outcome::statement(&scratch.at("run"));
     let seen = Seen::of(read, |statement| {
         let words = statement.words().concat();
         let text = done(serde_json::to_string(&statement));
@@ -452,7 +458,7 @@ pub(crate) fn statement(scratch: &Scratch, input: &[u8]) -> Seen {
         let page = if priced {
             Ok(0)
         } else {
-            reported(scratch, ending::RESULT, br#"{"metrics":{"nll":1.5}}"#)
+            reported(scratch, outcome::RESULT, br#"{"metrics":{"nll":1.5}}"#)
         };
         assert!(text.contains("ledger"));
         format!(

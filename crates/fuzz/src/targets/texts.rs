@@ -8,7 +8,7 @@ use std::io::Cursor;
 use std::sync::OnceLock;
 
 /// The program's own file, for it is not public.
-#[path = "../../../muffle/src/cli/number.rs"]
+#[path = "../../../cli/src/number.rs"]
 #[allow(dead_code, reason = "the program may know numbers that are not asked for here")]
 mod written;
 

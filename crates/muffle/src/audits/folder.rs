@@ -9,11 +9,12 @@
 //! The audits of a run lie in its folder, as `audits/1`, `audits/2` and so on: what they spent
 //! counts beside what the run spent, whether they were finished or not.
 
-use crate::chain::Chain;
+use crate::Failed;
 use crate::config::{Auto, Config};
-use crate::ledger_file::LEDGER;
-use crate::spent::{self, Spent};
-use crate::{Failed, folder};
+use crate::run::chain::Chain;
+use crate::run::folder;
+use crate::run::ledger_file::LEDGER;
+use crate::verify::spent::{self, Spent};
 use accounting::{Event, Guarantee};
 use curator::Journal;
 use serde_json::Value;

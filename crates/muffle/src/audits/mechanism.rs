@@ -3,8 +3,8 @@
 
 use super::{Said, Verdict, trade_off};
 use crate::Failed;
-use crate::digits::short;
-use crate::plot::{Line, Series};
+use crate::report::digits::short;
+use crate::report::plot::{Line, Series};
 use accounting::{Adjacency, Composition, Delta, Rate, Sigma};
 use audit::Claim;
 use curator::{Curator, Door, Randomness, Records, Sampling};

@@ -16,8 +16,8 @@ pub use one_run::OneRun;
 pub use replay::{Others, Replay};
 
 use crate::Failed;
-use crate::plot::{Axis, Line, Plot, Scale, Series};
-use crate::spent::Spent;
+use crate::report::plot::{Axis, Line, Plot, Scale, Series};
+use crate::verify::spent::Spent;
 use accounting::Guarantee;
 use audit::Claim;
 use model::{Engine, Example, Input, Target};

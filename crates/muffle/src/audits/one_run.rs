@@ -5,13 +5,16 @@
 
 use super::folder::AuditFolder;
 use super::{Expense, Said, Verdict, canaries};
+use crate::Failed;
+use crate::Plan;
+use crate::Session;
 use crate::config::{Auto, Config};
-use crate::data;
-use crate::digits::short;
-use crate::plot::{Axis, Line, Plot, Scale, Series};
-use crate::spent::{self, Spent};
-use crate::subject::{Circumstances, Subject};
-use crate::{Failed, Plan, Session, memory};
+use crate::load::data;
+use crate::load::model::{Circumstances, Subject};
+use crate::report::digits::short;
+use crate::report::plot::{Axis, Line, Plot, Scale, Series};
+use crate::run::memory;
+use crate::verify::spent::{self, Spent};
 use accounting::Adjacency;
 use curator::{Journal, Records};
 use model::{Engine, Example, Network};

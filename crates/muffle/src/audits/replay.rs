@@ -6,12 +6,13 @@
 //! taken only where that is asked for, it is not private.
 
 use super::{Said, Verdict, adversarial, canaries};
+use crate::Failed;
+use crate::Plan;
+use crate::config::optimizers::{self, Setting};
 use crate::config::{Auto, Config, Sampling};
-use crate::data;
-use crate::optimizers::{self, Setting};
-use crate::plot::{Axis, Line, Mark, Plot, Scale, Series};
-use crate::subject::{Circumstances, Subject};
-use crate::{Failed, Plan};
+use crate::load::data;
+use crate::load::model::{Circumstances, Subject};
+use crate::report::plot::{Axis, Line, Mark, Plot, Scale, Series};
 use accounting::Adjacency;
 use audit::Twins;
 use curator::{Curator, Door, Randomness, Records};

@@ -4,6 +4,8 @@
 //! Parse, then build: nothing here has been checked against the data or the model; [`crate::plan`]
 //! does that. Keys that are unknown are errors with a suggestion.
 
+pub mod optimizers;
+
 mod auto;
 mod keys;
 mod optimizer;
@@ -397,7 +399,7 @@ impl Config {
         let usual = Training::default();
         (config.training.threads, config.training.micro_batch, config.training.checkpoint_every) =
             (usual.threads, usual.micro_batch, usual.checkpoint_every);
-        crate::snapshot::digest(config.print().as_bytes())
+        crate::run::snapshot::digest(config.print().as_bytes())
     }
 
     /// Who is protected: a row, or a person with as many as may take part.
@@ -407,7 +409,7 @@ impl Config {
     }
 
     /// With paths that mean the same wherever it is read.
-    pub(crate) fn absolute(mut self) -> Result<Self, Failed> {
+    pub fn absolute(mut self) -> Result<Self, Failed> {
         let here = std::env::current_dir()
             .map_err(|error| Failed::Input(format!("the working directory: {error}")))?;
         self.relative_to(&here);

@@ -2,15 +2,18 @@
 //! and every other file that says the same.
 
 use super::{Found, Verdict, close, gradient_blocks};
-use crate::chain::Chain;
+use crate::Plan;
+use crate::Statement;
+use crate::Subject;
+use crate::config::optimizers::Name;
 use crate::config::{Config, Publicity};
-use crate::ending::{RESULT, SAMPLES};
-use crate::folder::Folder;
-use crate::history::{self, Look};
-use crate::ledger_file::{LEDGER, SealedMark};
-use crate::optimizers::Name;
-use crate::snapshot::{self, Snapshot};
-use crate::{Plan, Statement, Subject, report};
+use crate::report;
+use crate::run::chain::Chain;
+use crate::run::folder::Folder;
+use crate::run::history::{self, Look};
+use crate::run::ledger_file::{LEDGER, SealedMark};
+use crate::run::outcome::{RESULT, SAMPLES};
+use crate::run::snapshot::{self, Snapshot};
 use accounting::Event;
 use protocol::{Params, Role, Trainable};
 use serde_json::{Value, json};

@@ -1,0 +1,46 @@
+//! What this machine can do.
+
+use crate::Failure;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use std::time::Instant;
+use tensor::matmul::{Onto, Threads, View, ViewMut, matmul};
+
+/// So many threads, or one for each core.
+pub(super) fn pool(threads: Option<u64>) -> Result<ThreadPool, Failure> {
+    let pool = match threads {
+        Some(threads) => ThreadPoolBuilder::new()
+            .num_threads(usize::try_from(threads).unwrap_or(usize::MAX).max(1)),
+        None => ThreadPoolBuilder::new(),
+    };
+    pool.build().map_err(|error| Failure::Input(format!("threads: {error}")))
+}
+
+/// The least and the median of some times.
+pub(super) fn least_and_median(mut times: Vec<f64>) -> (f64, f64) {
+    times.sort_by(f64::total_cmp);
+    (
+        times.first().copied().unwrap_or(f64::NAN),
+        times.get(times.len() / 2).copied().unwrap_or(f64::NAN),
+    )
+}
+
+/// GFLOP/s of the best of a few large products: what this machine can do at this moment.
+pub(super) fn peak_rate() -> f64 {
+    const SIDE: usize = 1024;
+    let (a, mut c) = (vec![0.5f32; SIDE * SIDE], vec![0.0f32; SIDE * SIDE]);
+    let view = View::new(&a, SIDE, SIDE);
+    let once = |_| {
+        let start = Instant::now();
+        matmul(ViewMut::new(&mut c, SIDE, SIDE), Onto::Fresh, 1.0, view, view, Threads::All);
+        start.elapsed().as_secs_f64()
+    };
+    let least = (0..6).map(once).fold(f64::INFINITY, f64::min);
+    2.0 * (SIDE as f64).powi(3) / least / 1e9
+}
+
+/// The most memory this process ever held, in MB, where the system tells.
+pub(super) fn peak_memory() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.split_whitespace().next()?.parse::<f64>().ok().map(|kb| kb / 1024.0)
+}

@@ -1,0 +1,168 @@
+//! `muffle bench noise`: numbers from the cryptographic generator, and what they cost in a step.
+
+use super::machine::{least_and_median, pool};
+use crate::Failure;
+use crate::number::count;
+use crate::output::{fields, print, print_json};
+use clap::Args;
+use muffle::config::optimizers::Name;
+use muffle::curator::{Curator, Door, Noise, Randomness, Records, Sampling};
+use muffle::model::{Example, Network, Preset};
+use muffle::protocol::{Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, Oracle};
+use serde_json::json;
+use std::time::Instant;
+use tensor::normal::{CHUNK, Key};
+
+/// Numbers a second from the generator that makes the noise, and the share of a step that each kind
+/// of noise takes
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  muffle bench noise --numbers 100000000 --threads 2 --json\n  muffle \
+        bench noise --model gpt2-s --lot 16 --seq 64"
+)]
+pub(crate) struct BenchNoise {
+    /// How many numbers are written at a time
+    #[arg(long, short = 'n', value_name = "N", value_parser = count, default_value = "20000000")]
+    numbers: u64,
+    /// Also time steps of this preset (tiny, gpt2-s, gpt2) through the curator, with both kinds of
+    /// noise in turn
+    #[arg(long, short = 'm', value_name = "MODEL")]
+    model: Option<String>,
+    /// Records in a lot of such a step
+    #[arg(long, short = 'b', value_name = "B", value_parser = count, default_value = "16")]
+    lot: u64,
+    /// Tokens of each record
+    #[arg(long, value_name = "T", value_parser = count, default_value = "64")]
+    seq: u64,
+    /// Threads [default: all cores]
+    #[arg(long, value_name = "K", value_parser = count)]
+    threads: Option<u64>,
+    /// How often
+    #[arg(long, value_name = "N", value_parser = count, default_value = "10")]
+    repeats: u64,
+    /// One JSON object on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Least and median seconds.
+type Seconds = (f64, f64);
+
+impl BenchNoise {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        pool(self.threads)?.install(|| self.inside())
+    }
+
+    fn inside(self) -> Result<(), Failure> {
+        let numbers = usize::try_from(self.numbers)
+            .map_err(|_| Failure::Input("too many numbers".into()))?
+            .max(1);
+        let root = Key::from_seed(1);
+        let (mut reals, mut integers) = (vec![0.0f32; numbers], vec![0i64; numbers]);
+        let normal = self.timed(|repeat| root.derive(repeat).fill_normals(&mut reals));
+        let discrete = self.timed(|repeat| {
+            use rayon::prelude::*;
+            let key = root.derive(repeat);
+            integers
+                .par_chunks_mut(CHUNK)
+                .enumerate()
+                .for_each(|(chunk, out)| key.discrete_gaussians((chunk * CHUNK) as u64, out));
+        });
+        let steps = self.model.as_deref().map(|model| self.steps(model)).transpose()?;
+        let rate = |seconds: f64| numbers as f64 / seconds / 1e6;
+        let threads = rayon::current_num_threads();
+        if self.json {
+            let mut object = json!({
+                "million_per_second": rate(normal.0), "million_per_second_median": rate(normal.1), "numbers": numbers, "threads": threads,
+                "discrete_million_per_second": rate(discrete.0), "discrete_million_per_second_median": rate(discrete.1),
+            });
+            if let Some([grid, float]) = steps {
+                object["step_ms_grid"] = json!(1e3 * grid.0);
+                object["step_ms_float"] = json!(1e3 * float.0);
+                object["step_ms_grid_median"] = json!(1e3 * grid.1);
+                object["step_ms_float_median"] = json!(1e3 * float.1);
+            }
+            print_json(&object);
+            return Ok(());
+        }
+        let line = |(least, median): Seconds| {
+            format!(
+                "{:.0} million a second at best, {:.0} in the median",
+                rate(least),
+                rate(median)
+            )
+        };
+        let mut rows = vec![
+            ("normal numbers", line(normal)),
+            ("discrete Gaussian ones", line(discrete)),
+            ("threads", threads.to_string()),
+        ];
+        if let Some([grid, float]) = steps {
+            let step = |(least, median): Seconds| {
+                format!("{:.1} ms at best, {:.1} in the median", 1e3 * least, 1e3 * median)
+            };
+            rows.push(("a step with grid noise", step(grid)));
+            rows.push(("a step with float noise", step(float)));
+        }
+        print(&fields(&rows));
+        Ok(())
+    }
+
+    fn timed(&self, mut act: impl FnMut(u64)) -> Seconds {
+        let once = |repeat: u64| {
+            let start = Instant::now();
+            act(repeat);
+            start.elapsed().as_secs_f64()
+        };
+        least_and_median((0..self.repeats.max(1)).map(once).collect())
+    }
+
+    /// Whole steps of a curator, from the draw to the release: with grid noise and with float
+    /// noise, in turn.
+    fn steps(&self, model: &str) -> Result<[Seconds; 2], Failure> {
+        let preset = Preset::named(model).ok_or_else(|| {
+            Failure::Input(format!("--model: one of tiny, gpt2-s and gpt2 expected, got {model:?}"))
+        })?;
+        let graph = preset.architecture().graph(None);
+        let values = graph.init(0)?;
+        let (network, at) = Network::new(graph, values, |_| true)?;
+        let text = |i: u64| {
+            Example::continuation(
+                (0..self.seq.max(2)).map(|t| ((i * 31 + t * t * 7) % 200) as u32).collect(),
+                1,
+            )
+        };
+        let records = Records::new((0..self.lot.max(1)).map(text).collect());
+        let secret =
+            Randomness::from_system().map_err(|refused| Failure::Input(refused.to_string()))?;
+        let refused = |refused: muffle::protocol::Refused| Failure::Input(refused.to_string());
+        let mut curator = Curator::new(network, records, Sampling::Full, Door::unlimited(), secret)
+            .map_err(refused)?;
+        let clip = Name::of("dp-adam").map_err(Failure::Input)?.usual_clip();
+        let bounds = [Bound::new(clip, 1.0).map_err(refused)?];
+        let (blocks, geometry) = (Blocks::flat(at.len()), Geometry::Identity);
+        let query = GradientQuery {
+            at: &at,
+            geometry: &geometry,
+            blocks: &blocks,
+            bounds: &bounds,
+            clipping: Clipping::Cut,
+        };
+        let mut seconds = [Vec::new(), Vec::new()];
+        for repeat in 0..self.repeats.max(1) + 2 {
+            for (noise, seconds) in [Noise::Grid, Noise::Float].into_iter().zip(&mut seconds) {
+                curator.set_noise(noise);
+                let start = Instant::now();
+                curator
+                    .draw(&Announcement::gradient(&bounds))
+                    .and_then(|()| curator.gradient(&query))
+                    .map_err(refused)?;
+                // The first two make buffers.
+                if repeat >= 2 {
+                    seconds.push(start.elapsed().as_secs_f64());
+                }
+            }
+        }
+        Ok(seconds.map(least_and_median))
+    }
+}

@@ -1,0 +1,170 @@
+//! `muffle bench ranks`: whole training steps on one process or on several, and what it costs to
+//! send a model's numbers around.
+
+use super::machine::{least_and_median, peak_memory, pool};
+use crate::Failure;
+use crate::number::count;
+use crate::output::{fields, print, print_json};
+use clap::Args;
+use muffle::Config;
+use muffle::Session;
+use muffle::curator::Records;
+use muffle::model::{Example, Network, Preset};
+use muffle::ranks::{Parts, Ranks};
+use serde_json::json;
+use std::time::Instant;
+
+/// Whole training steps on one process or, under an MPI launcher, on several
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  muffle bench ranks --model gpt2-s --lot 64 --threads 2\n  mpirun -n \
+        2 muffle bench ranks --model gpt2-s --lot 64 --threads 1 --json\n\n\
+    The lot is the same for any number of processes. Times are the first one's; every step waits \
+    for all."
+)]
+pub(crate) struct BenchRanks {
+    /// The preset: tiny, gpt2-s, gpt2
+    #[arg(long, short = 'm', value_name = "MODEL", default_value = "tiny")]
+    model: String,
+    /// Records in a lot
+    #[arg(long, short = 'b', value_name = "B", value_parser = count, default_value = "64")]
+    lot: u64,
+    /// Tokens of each record
+    #[arg(long, value_name = "T", value_parser = count, default_value = "64")]
+    seq: u64,
+    /// The optimizer
+    #[arg(long, value_name = "NAME", default_value = "dp-adam")]
+    optimizer: String,
+    /// Threads of each process [default: its share of the cores]
+    #[arg(long, value_name = "K", value_parser = count)]
+    threads: Option<u64>,
+    /// How often
+    #[arg(long, value_name = "N", value_parser = count, default_value = "5")]
+    repeats: u64,
+    /// One JSON object on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl BenchRanks {
+    pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Failure> {
+        let threads = self
+            .threads
+            .or_else(|| (ranks.count() > 1).then(|| muffle::run::together::threads(ranks) as u64));
+        pool(threads)?.install(|| self.inside(ranks))
+    }
+
+    fn inside(self, ranks: &Ranks) -> Result<(), Failure> {
+        let preset = Preset::named(&self.model).ok_or_else(|| {
+            Failure::Input(format!(
+                "--model: one of tiny, gpt2-s and gpt2 expected, got {:?}",
+                self.model
+            ))
+        })?;
+        let graph = preset.architecture().graph(None);
+        let values = graph.init(0)?;
+        let (network, params) = Network::new(graph, values, |_| true)?;
+        let text = |i: u64| {
+            Example::continuation(
+                (0..self.seq.max(2)).map(|t| ((i * 31 + t * t * 7) % 200) as u32).collect(),
+                1,
+            )
+        };
+        let records = Records::new((0..self.lot.max(1)).map(text).collect());
+        let (repeats, lot) = (self.repeats.max(1), self.lot.max(1));
+        let lengths: Vec<usize> = params.iter().map(|tensor| tensor.len()).collect();
+        let config = format!(
+            "[optimizer]\nname = {:?}\n[privacy]\nsigma = 1.0\ndelta = 1e-5\nsampling \
+             = \"full\"\n[training]\nsteps = {}\nlot_size = {lot}\n",
+            self.optimizer,
+            repeats + 1
+        );
+        let config = Config::parse(&config).map_err(Failure::Input)?;
+        let mut session = Session::among(ranks, &config, network, params, records, None)?;
+        // The first step makes room.
+        session.step()?;
+        let mut seconds = Vec::new();
+        for _ in 0..repeats {
+            let start = Instant::now();
+            session.step()?;
+            seconds.push(start.elapsed().as_secs_f64());
+        }
+        let memory = peak_memory();
+        drop(session);
+        let sent = send(ranks, &lengths, repeats)?;
+        if !ranks.is_first() {
+            return Ok(());
+        }
+        let (least, median) = least_and_median(seconds);
+        let (threads, numbers) = (rayon::current_num_threads(), lengths.iter().sum::<usize>());
+        if self.json {
+            let sent = sent.map(|(wide, narrow, whole)| json!({ "sum_f64_s": wide, "sum_f32_s": narrow, "gather_f32_s": whole }));
+            print_json(&json!({
+                "model": self.model, "optimizer": self.optimizer, "numbers": numbers, "lot": lot, "tokens_per_record": self.seq, "ranks": ranks.count(),
+                "threads": threads, "step_s": least, "step_s_median": median, "records_per_second": lot as f64 / least, "peak_memory_mb": memory, "sent": sent,
+            }));
+            return Ok(());
+        }
+        let mut rows = vec![
+            ("model", format!("{}, {numbers} numbers, {}", self.model, self.optimizer)),
+            ("processes", format!("{}, {threads} threads each", ranks.count())),
+            (
+                "a step",
+                format!("{:.3} s at best, {median:.3} s in the median, lots of {lot}", least),
+            ),
+            ("records", format!("{:.1} a second", lot as f64 / least)),
+        ];
+        rows.extend(
+            memory.map(|memory| ("memory", format!("{memory:.0} MB at most in the first process"))),
+        );
+        if let Some((wide, narrow, whole)) = sent {
+            let part = (ranks.count() - 1) as f64 / ranks.count() as f64 * numbers as f64 / 1e9;
+            let line = |seconds: f64, bytes: f64| {
+                format!(
+                    "{seconds:.3} s, {:.2} GB/s to and from each process",
+                    part * bytes / seconds
+                )
+            };
+            rows.push(("sums in 64 bits", line(wide, 8.0)));
+            rows.push(("sums in 32 bits", line(narrow, 4.0)));
+            rows.push(("parts put together", line(whole, 4.0)));
+        }
+        print(&fields(&rows));
+        Ok(())
+    }
+}
+
+/// The least seconds in which sums of as many numbers as a model has reach their owners, in 64 and
+/// in 32 bits, and in which parts are put together.
+fn send(
+    ranks: &Ranks,
+    lengths: &[usize],
+    repeats: u64,
+) -> Result<Option<(f64, f64, f64)>, Failure> {
+    if ranks.count() == 1 {
+        return Ok(None);
+    }
+    let lost = |lost: muffle::ranks::Lost| Failure::Input(lost.to_string());
+    let groups: Vec<usize> = (0..lengths.len()).collect();
+    let work: Vec<f64> = lengths.iter().map(|&length| length as f64).collect();
+    let parts = Parts::new(muffle::ranks::share(&groups, &work, ranks.count()), lengths.to_vec());
+    let (mut wide, mut narrow, mut whole) = (f64::INFINITY, f64::INFINITY, f64::INFINITY);
+    for _ in 0..repeats {
+        let numbers: Vec<Vec<i64>> = lengths.iter().map(|&length| vec![1; length]).collect();
+        let few: Vec<Vec<i32>> = lengths.iter().map(|&length| vec![1; length]).collect();
+        let parameters: Vec<Vec<f32>> = lengths.iter().map(|&length| vec![1.0; length]).collect();
+        ranks.everybodys(Vec::new()).map_err(lost)?;
+        let start = Instant::now();
+        let sums = ranks.sum(&parts, numbers).wait().map_err(lost)?;
+        wide = wide.min(start.elapsed().as_secs_f64());
+        ranks.everybodys(Vec::new()).map_err(lost)?;
+        let start = Instant::now();
+        drop(ranks.sum_onto(&parts, sums, few).wait().map_err(lost)?);
+        narrow = narrow.min(start.elapsed().as_secs_f64());
+        ranks.everybodys(Vec::new()).map_err(lost)?;
+        let start = Instant::now();
+        drop(ranks.gather(&parts, parameters).wait().map_err(lost)?);
+        whole = whole.min(start.elapsed().as_secs_f64());
+    }
+    Ok(Some((wide, narrow, whole)))
+}

@@ -1,0 +1,294 @@
+//! `muffle bench step`: a training step, forward and backward, with or without per-example
+//! clipping.
+
+use super::machine::{peak_memory, peak_rate, pool};
+use crate::Failure;
+use crate::number::{count, real};
+use crate::output::{fields, print, print_json};
+use clap::{Args, ValueEnum};
+use muffle::model::hf::Config;
+use muffle::model::{
+    Accumulator, Checkpoint, Engine, Example, Intake, Lora, Memory, Network, Observed, Preset,
+    StepScale, Sum, Weights,
+};
+use muffle::protocol::{Blocks, Geometry, Params};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use tensor::normal::{Key, Rng};
+
+/// Milliseconds of one step, forward and backward and clipping, without noise and update
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    muffle bench step --model gpt2-s --batch 16 --seq 64 --mode private\n  \
+    muffle bench step --model gpt2 --batch 4 --seq 100 --mode plain --threads 2 --json\n  \
+    muffle bench step --model gpt2-s --mode private --lengths lengths.txt --layout padded\n\n\
+    A file of lengths has a line for each example: tokens of the source, which are not predicted, \
+    and tokens of the target.")]
+pub(crate) struct BenchStep {
+    /// A preset (tiny, gpt2-s, gpt2) or a directory in the Hugging Face layout
+    #[arg(long, short = 'm', value_name = "MODEL", default_value = "gpt2-s")]
+    model: String,
+    /// Examples in the micro-batch
+    #[arg(long, short = 'b', value_name = "N", value_parser = count, default_value = "16")]
+    batch: u64,
+    /// Tokens of each example; every one but the first is predicted
+    #[arg(long, short = 't', value_name = "T", value_parser = count, default_value = "64")]
+    seq: u64,
+    /// With per-example clipping, without, or both in turn
+    #[arg(long, value_enum, default_value_t = Mode::Private)]
+    mode: Mode,
+    /// Threads [default: all cores]
+    #[arg(long, value_name = "K", value_parser = count)]
+    threads: Option<u64>,
+    /// Train low-rank additions of this rank only
+    #[arg(long, value_name = "R", value_parser = count)]
+    lora: Option<u64>,
+    /// Lengths of the examples, from a file, instead of --seq; they are used in turn, --batch at a
+    /// time
+    #[arg(long, value_name = "FILE", conflicts_with = "seq")]
+    lengths: Option<PathBuf>,
+    /// Examples end to end, or padded to the longest with every place predicted, as others do
+    #[arg(long, value_enum, default_value_t = Layout::Packed)]
+    layout: Layout,
+    /// Clip bound
+    #[arg(long, value_name = "C", value_parser = real, default_value = "1")]
+    clip: f64,
+    /// A block for each tensor instead of one for all
+    #[arg(long)]
+    per_tensor: bool,
+    /// Keep activations, or make them again to save memory
+    #[arg(long, value_enum, default_value_t = Keep::All)]
+    keep: Keep,
+    /// How often, after two steps that are not counted
+    #[arg(long, value_name = "N", value_parser = count, default_value = "10")]
+    repeats: u64,
+    /// One JSON object on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// Without clipping
+    Plain,
+    /// With clipping
+    Private,
+    /// Both in turn, and their ratio
+    Both,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Layout {
+    Packed,
+    Padded,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Keep {
+    All,
+    Little,
+}
+
+impl BenchStep {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        pool(self.threads)?.install(|| self.inside())
+    }
+
+    fn inside(self) -> Result<(), Failure> {
+        let (mut network, at) = self.network()?;
+        network.set_memory(if self.keep == Keep::All { Memory::Keep } else { Memory::Recompute });
+        let batches = self.batches(&network)?;
+        let mut sum = at.zeros_like();
+        // As the curator sums: in steps of which the clip bound has 2²⁵.
+        let scale = StepScale::Narrow((25.0 - self.clip.log2()).floor().exp2() as f32);
+        let mut steps = Sum::new(
+            at.iter().map(|tensor| Accumulator::steps(tensor.len(), scale.clone())).collect(),
+        );
+        let (mut times, mut plain, mut operations, mut tokens) = (Vec::new(), Vec::new(), 0.0, 0);
+        for repeat in 0..self.repeats.max(1) + 2 {
+            let lot: Vec<&Example> = batches[repeat as usize % batches.len()]
+                .iter()
+                .map(|(example, _)| example)
+                .collect();
+            let mut timed = |mode: Mode| -> Result<f64, Failure> {
+                let start = Instant::now();
+                self.step(mode, &mut network, &at, &lot, &mut sum, &mut steps)?;
+                Ok(start.elapsed().as_secs_f64() * 1e3)
+            };
+            let without = if self.mode == Mode::Both { Some(timed(Mode::Plain)?) } else { None };
+            let elapsed =
+                timed(if self.mode == Mode::Plain { Mode::Plain } else { Mode::Private })?;
+            if repeat >= 2 {
+                times.push(elapsed);
+                plain.extend(without);
+                operations += network.operations(&lot)?;
+                tokens += batches[repeat as usize % batches.len()]
+                    .iter()
+                    .map(|(_, own)| own)
+                    .sum::<usize>();
+            }
+        }
+        let spent: f64 = times.iter().sum();
+        times.sort_by(f64::total_cmp);
+        let (least, median) = (times[0], times[times.len() / 2]);
+        plain.sort_by(f64::total_cmp);
+        let plain = plain.first().map(|&least| (least, plain[plain.len() / 2]));
+        // By the fastest step where all are alike, by the mean where they are not.
+        let gflops = operations
+            / times.len() as f64
+            / (if self.lengths.is_some() { spent / times.len() as f64 } else { least })
+            / 1e6;
+        let rate = tokens as f64 / spent * 1e3;
+        let memory = peak_memory();
+        let peak = peak_rate();
+        if self.json {
+            let mut object = json!({
+                "ms_min": least, "ms_median": median, "peak_rss_mb": memory, "gflops": gflops, "gflops_peak": peak, "tokens_per_second": rate,
+                "threads": rayon::current_num_threads(), "repeats": times.len(), "parameters": at.numbers(),
+            });
+            if let Some((plain_least, plain_median)) = plain {
+                object["plain_ms_min"] = plain_least.into();
+                object["plain_ms_median"] = plain_median.into();
+                object["ratio"] = (median / plain_median).into();
+            }
+            print_json(&object);
+        } else {
+            let mut lines = vec![
+                ("fastest", format!("{least:.2} ms")),
+                ("median", format!("{median:.2} ms")),
+                ("tokens", format!("{rate:.0} a second")),
+                (
+                    "products",
+                    format!(
+                        "{gflops:.1} GFLOP/s, those of privacy not counted; a large product alone \
+                         reaches {peak:.1}"
+                    ),
+                ),
+                ("peak memory", memory.map_or("unknown".into(), |mb| format!("{mb:.0} MB"))),
+                ("threads", rayon::current_num_threads().to_string()),
+            ];
+            if let Some((_, plain_median)) = plain {
+                lines.push((
+                    "not private",
+                    format!(
+                        "{plain_median:.2} ms in the median; {:.3} times as long when private",
+                        median / plain_median
+                    ),
+                ));
+            }
+            print(&fields(&lines));
+        }
+        Ok(())
+    }
+
+    fn network(&self) -> Result<(Network, Params), Failure> {
+        let lora =
+            self.lora.map(|rank| Lora { rank: rank as usize, alpha: rank as f32, on: Vec::new() });
+        let wanted = lora.is_some();
+        let checkpoint = match Preset::named(&self.model) {
+            Some(preset) => Checkpoint::new(Config::new(preset.architecture()), lora, 0),
+            None if Path::new(&self.model).is_dir() => Checkpoint::open(&self.model, lora, 0),
+            None => {
+                let known = Preset::ALL.map(Preset::name).join(", ");
+                return Err(Failure::Input(format!(
+                    "{}: neither a preset ({known}) nor a directory",
+                    self.model
+                )));
+            }
+        };
+        let trainable = |name: &str| !wanted || name.contains(".lora_");
+        let (_, network, at) = checkpoint?.network(trainable)?;
+        Ok((network, at))
+    }
+
+    /// Micro-batches of random tokens, and how many tokens of each example are its own.
+    fn batches(&self, network: &Network) -> Result<Vec<Vec<(Example, usize)>>, Failure> {
+        let Intake::Tokens { vocab, longest } = network.graph().intake() else {
+            return Err(Failure::Input(format!("{}: not a model of texts", self.model)));
+        };
+        let lengths = match &self.lengths {
+            Some(path) => read_lengths(path)?,
+            None => vec![(0, self.seq as usize)],
+        };
+        if let Some((source, target)) =
+            lengths.iter().find(|(source, target)| source + target > longest)
+        {
+            return Err(Failure::Input(format!(
+                "{} tokens, the model takes at most {longest}",
+                source + target
+            )));
+        }
+        let mut random = Key::from_seed(1).words();
+        let batch = (self.batch as usize).max(1);
+        let count = lengths.len().div_ceil(batch).max(1);
+        let mut lengths = lengths.iter().copied().cycle();
+        let mut batches = Vec::new();
+        for _ in 0..count {
+            let lot: Vec<(usize, usize)> = lengths.by_ref().take(batch).collect();
+            let widest = lot.iter().map(|(source, target)| source + target).max().unwrap_or(0);
+            let example = |(source, target): (usize, usize)| {
+                let (length, first) = if self.layout == Layout::Padded {
+                    (widest, 0)
+                } else {
+                    (source + target, source)
+                };
+                let tokens = (0..length).map(|_| random.next_u32() % vocab as u32).collect();
+                (Example::continuation(tokens, first), source + target)
+            };
+            batches.push(lot.into_iter().map(example).collect());
+        }
+        Ok(batches)
+    }
+
+    fn step(
+        &self,
+        mode: Mode,
+        network: &mut Network,
+        at: &Params,
+        lot: &[&Example],
+        sum: &mut Params,
+        steps: &mut Sum,
+    ) -> Result<(), Failure> {
+        if mode == Mode::Plain {
+            sum.fill(0.0);
+            network.plain_sum(at, lot, sum)?;
+            return Ok(());
+        }
+        steps.clear();
+        let blocks = if self.per_tensor { Blocks::each(at.len()) } else { Blocks::flat(at.len()) };
+        let clip = self.clip;
+        let mut weigh = |seen: &Observed<'_>, weights: &mut Weights| {
+            for example in 0..seen.examples() {
+                for block in 0..seen.blocks() {
+                    let norm = seen.norm(example, block);
+                    weights.set(example, block, if norm <= clip { 1.0 } else { clip / norm });
+                }
+            }
+        };
+        Ok(network.weighted_sum(at, lot, &Geometry::Identity, &blocks, &mut weigh, steps)?)
+    }
+}
+
+/// Lines of two numbers.
+fn read_lengths(path: &Path) -> Result<Vec<(usize, usize)>, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::Input(format!("{}: {error}", path.display())))?;
+    let line = |(index, line): (usize, &str)| {
+        let mut words = line.split_whitespace().map(str::parse::<usize>);
+        match (words.next(), words.next(), words.next()) {
+            (Some(Ok(source)), Some(Ok(target)), None) => Ok((source, target)),
+            _ => Err(Failure::Input(format!(
+                "{}:{}: two lengths expected",
+                path.display(),
+                index + 1
+            ))),
+        }
+    };
+    let lengths = text.lines().enumerate().map(line).collect::<Result<Vec<_>, _>>()?;
+    if lengths.is_empty() {
+        Err(Failure::Input(format!("{}: no lengths", path.display())))
+    } else {
+        Ok(lengths)
+    }
+}

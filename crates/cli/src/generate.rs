@@ -1,0 +1,139 @@
+//! `muffle generate`: a model goes on with a text.
+
+use super::Failure;
+use super::number::{count, real};
+use super::output::{print, print_json};
+use clap::Args;
+use muffle::Failed;
+use muffle::Subject;
+use muffle::model::Decoder;
+use muffle::tasks::Frame;
+use muffle::tasks::generate::{Options, Search, Stopping, generate};
+use serde_json::json;
+
+/// Go on with texts
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  muffle generate models/stories15M --prompt \"Once upon a time\"\n  \
+    muffle generate models/stories15M --prompt \"Once\" --prompt \"Lily\" --beam 5 \
+    --min-new-tokens 5 --json\n  \
+    muffle generate muffle-run --source \"name : Ines | day : Friday\"\n  \
+    muffle generate models/stories15M --prompt \"Once\" --temperature 0.8 --top-k 40 --seed 1"
+)]
+pub(crate) struct Generate {
+    /// The folder of a run, a directory in the Hugging Face layout, or a name on the hub
+    #[arg(value_name = "DIR|MODEL")]
+    model: String,
+    /// A text to go on with; may be given several times
+    #[arg(long, short = 'p', value_name = "TEXT", required_unless_present = "source")]
+    prompt: Vec<String>,
+    /// A source to write a text for, as in training on pairs; may be given several times
+    #[arg(long, short = 's', value_name = "TEXT")]
+    source: Vec<String>,
+    /// Beams; 1 takes the likeliest token each time
+    #[arg(long, value_name = "K", value_parser = count, default_value = "1")]
+    beam: u64,
+    /// Exponent of the length in a beam's score
+    #[arg(long, value_name = "X", value_parser = real, default_value = "1", allow_negative_numbers = true)]
+    length_penalty: f64,
+    /// Draw tokens by chance, at this temperature
+    #[arg(long, value_name = "X", value_parser = real, conflicts_with = "beam")]
+    temperature: Option<f64>,
+    /// Draw among so many of the likeliest tokens
+    #[arg(long, value_name = "K", value_parser = count, requires = "temperature", default_value = "0")]
+    top_k: u64,
+    /// Draw among the likeliest tokens that together have this probability
+    #[arg(long, value_name = "P", value_parser = real, requires = "temperature", default_value = "1")]
+    top_p: f64,
+    /// Where chance comes from
+    #[arg(long, value_name = "N", value_parser = count, requires = "temperature", default_value = "0")]
+    seed: u64,
+    /// The most new tokens
+    #[arg(long, value_name = "N", value_parser = count, default_value = "100")]
+    max_new_tokens: u64,
+    /// The fewest new tokens
+    #[arg(long, value_name = "N", value_parser = count, default_value = "0")]
+    min_new_tokens: u64,
+    /// Never a token with a newline in it
+    #[arg(long)]
+    one_line: bool,
+    /// One JSON object on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl Generate {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let subject = Subject::look_at(&self.model, &mut |line| eprintln!("{line}"))?;
+        let Some(tokenizer) = &subject.tokenizer else {
+            return Err(Failure::Input("the model does not read texts".into()));
+        };
+        let encode = |text: &String| {
+            let tokens = tokenizer.encode(text, Frame::Model).map_err(Failed::from)?;
+            if tokens.is_empty() {
+                Err(Failure::Input(
+                    "a prompt is empty, and the model puts nothing before it".into(),
+                ))
+            } else {
+                Ok(tokens)
+            }
+        };
+        let preparation = subject.preparation(&[], usize::MAX);
+        let mut prompts = self.prompt.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
+        for source in &self.source {
+            prompts.push(preparation.prompt(source).map_err(Failed::from)?);
+        }
+        let options = Options {
+            max_new_tokens: self.max_new_tokens as usize,
+            min_new_tokens: self.min_new_tokens as usize,
+            stop: subject.ends(),
+            banned: if self.one_line { tokenizer.with_newline() } else { Vec::new() },
+            search: self.search(),
+            ..Options::default()
+        };
+        let mut network = subject.network.twin();
+        let mut decoder = Decoder::new(&mut network, &subject.params)?;
+        let texts = generate(
+            &mut decoder,
+            &prompts.iter().map(Vec::as_slice).collect::<Vec<_>>(),
+            &options,
+        )?;
+        let decode = |tokens: &[u32]| tokenizer.decode(tokens).map_err(Failed::from);
+        if self.json {
+            let outputs =
+                texts.iter().map(|tokens| decode(tokens)).collect::<Result<Vec<_>, _>>()?;
+            print_json(
+                &json!({ "outputs": outputs, "tokens": texts.iter().map(Vec::len).collect::<Vec<_>>() }),
+            );
+        } else {
+            for (index, (prompt, new)) in prompts.iter().zip(&texts).enumerate() {
+                // A prompt and what follows together, so that the space between them is right; a
+                // source is not part of its text.
+                let text = if index < self.prompt.len() {
+                    decode(&[prompt.as_slice(), new].concat())?
+                } else {
+                    decode(new)?.trim().to_string()
+                };
+                print(&format!("{text}\n"));
+            }
+        }
+        Ok(())
+    }
+
+    fn search(&self) -> Search {
+        match (self.temperature, self.beam) {
+            (Some(temperature), _) => Search::Draw {
+                temperature,
+                top_k: self.top_k as usize,
+                top_p: self.top_p,
+                seed: self.seed,
+            },
+            (None, 1) => Search::Greedy,
+            (None, beams) => Search::Beam {
+                beams: beams as usize,
+                length_penalty: self.length_penalty,
+                stopping: Stopping::Early,
+            },
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! `muffle report`: one page that says it all.
+
+use super::Failure;
+use super::output::{print, print_json};
+use clap::Args;
+use muffle::report;
+use muffle::run::folder::Folder;
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Write the report of a run: one HTML page, and nothing else is needed to read it
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  muffle report muffle-run\n\nThe privacy statement for machines is \
+        DIR/model/privacy.json."
+)]
+pub(crate) struct Report {
+    /// The folder of the run
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// One JSON object on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl Report {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let path = report::write(&Folder::look_at(&self.folder)?)?;
+        if self.json {
+            print_json(&json!({ "path": path }));
+        } else {
+            print(&path.display().to_string());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! `muffle score`: BLEU and ROUGE-L of files.
+
+use super::Failure;
+use super::output::{fields, print, print_json};
+use clap::Args;
+use muffle::tasks::{bleu, rouge};
+use serde_json::json;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+/// BLEU and ROUGE-L of generated texts
+#[derive(Args)]
+#[command(after_help = "Example:\n  muffle score --hypotheses generated.txt --references \
+        references.txt\n\n\
+    One hypothesis a line; the references of the same line of the other file are separated by \
+    tabs, and empty ones are ignored.\n\
+    BLEU is sacrebleu's (13a, effective order), ROUGE-L that of rouge_score with stemming: the \
+    best of the references, the mean over items, times 100.")]
+pub(crate) struct Score {
+    /// Generated texts, one a line
+    #[arg(long, short = 'y', value_name = "FILE")]
+    hypotheses: PathBuf,
+    /// Reference texts, those of one item on a line, separated by tabs
+    #[arg(long, short = 'r', value_name = "FILE")]
+    references: PathBuf,
+    /// One JSON object on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl Score {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let (mut hypotheses, mut references) =
+            (Lines::open(&self.hypotheses)?, Lines::open(&self.references)?);
+        let (mut statistics, mut mean) = (bleu::Statistics::default(), rouge::Mean::default());
+        let mut row = 0u64;
+        loop {
+            row += 1;
+            let (hypothesis, line) = match (hypotheses.next_line()?, references.next_line()?) {
+                (Some(hypothesis), Some(line)) => (hypothesis, line),
+                (None, None) => break,
+                (None, Some(_)) => return Err(shorter(&self.hypotheses, &self.references, row)),
+                (Some(_), None) => return Err(shorter(&self.references, &self.hypotheses, row)),
+            };
+            let mut of: Vec<&str> =
+                line.split('\t').filter(|reference| !reference.trim().is_empty()).collect();
+            if of.is_empty() {
+                of.push("");
+            }
+            let here = |error: bleu::Error| {
+                Failure::Input(format!("{}:{row}: {error}", self.references.display()))
+            };
+            statistics.add(&hypothesis, &of).map_err(here)?;
+            mean.add(&hypothesis, &of, rouge::Words::Stemmed).map_err(here)?;
+        }
+        if statistics.items() == 0 {
+            return Err(Failure::Input(format!("{}: no texts", self.hypotheses.display())));
+        }
+        let bleu = statistics
+            .bleu(bleu::Options { order: bleu::Order::Effective, ..bleu::Options::default() });
+        let rouge = mean.score().percent();
+        if self.json {
+            print_json(&json!({
+                "bleu": bleu.score, "rouge_l": rouge.f1, "items": statistics.items(), "precisions": bleu.precisions, "brevity_penalty": bleu.brevity_penalty,
+                "hypothesis_length": bleu.hypothesis_length, "reference_length": bleu.reference_length,
+            }));
+        } else {
+            print(&fields(&[
+                ("BLEU", format!("{:.2}", bleu.score)),
+                ("ROUGE-L", format!("{:.2}", rouge.f1)),
+                ("items", statistics.items().to_string()),
+                (
+                    "brevity penalty",
+                    format!(
+                        "{:.4} ({} words for {})",
+                        bleu.brevity_penalty, bleu.hypothesis_length, bleu.reference_length
+                    ),
+                ),
+            ]));
+        }
+        Ok(())
+    }
+}
+
+fn shorter(short: &Path, long: &Path, row: u64) -> Failure {
+    Failure::Input(format!(
+        "{} ends before line {row}, {} does not",
+        short.display(),
+        long.display()
+    ))
+}
+
+/// A file line by line.
+struct Lines {
+    path: PathBuf,
+    file: BufReader<File>,
+    row: u64,
+}
+
+impl Lines {
+    fn open(path: &Path) -> Result<Self, Failure> {
+        let file = File::open(path)
+            .map_err(|error| Failure::Input(format!("{}: {error}", path.display())))?;
+        Ok(Self { path: path.into(), file: BufReader::new(file), row: 0 })
+    }
+
+    fn next_line(&mut self) -> Result<Option<String>, Failure> {
+        self.row += 1;
+        let mut line = String::new();
+        let read = self.file.read_line(&mut line).map_err(|error| {
+            Failure::Input(format!("{}:{}: {error}", self.path.display(), self.row))
+        })?;
+        let end = line.trim_end_matches(['\n', '\r']).len();
+        line.truncate(end);
+        Ok((read > 0).then_some(line))
+    }
+}

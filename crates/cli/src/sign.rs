@@ -1,0 +1,73 @@
+//! `muffle sign`: vouch for the privacy statement of a run.
+
+use super::Failure;
+use super::output::{fields, print, print_json, warn};
+use clap::Args;
+use muffle::Failed;
+use muffle::run::folder;
+use muffle::verify::signature::{self, SecretKey};
+use muffle::verify::{Verdict, verify};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Sign the privacy statement of a finished run
+#[derive(Args)]
+#[command(after_help = "Example:\n  muffle sign muffle-run --key signing.key\n\n\
+    Verifies the statement first and refuses to sign one that is inconsistent. The signature goes \
+    to privacy.json.sig beside privacy.json; it covers \
+    the whole statement and with it the hashes of ledger, configuration and weights. muffle keygen \
+    makes a key; muffle verify --key checks the signature.\n\n\
+    Exit codes: 0 signed, 1 inconsistent and not signed, 2 bad usage or input.")]
+pub(crate) struct Sign {
+    /// The folder of a run, a folder with a model and its privacy.json, or a privacy.json
+    #[arg(value_name = "DIR")]
+    path: PathBuf,
+    /// The secret key, as muffle keygen writes it
+    #[arg(long, value_name = "KEY")]
+    key: PathBuf,
+    /// One JSON object on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl Sign {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let key = SecretKey::read(&self.key)?;
+        let verdict = verify(&self.path)?;
+        let statement = signable(&verdict)?;
+        for missing in verdict.missing() {
+            warn(&format!("not checked before signing: {}: {}", missing.name, missing.detail));
+        }
+        let file = signature::file(&verdict.path);
+        folder::write(&file, key.sign(statement)?.as_bytes())?;
+        let fingerprint = key.public().fingerprint();
+        if self.json {
+            print_json(
+                &json!({ "signature": file, "signer": fingerprint, "run_id": statement.run_id }),
+            );
+        } else {
+            print(&fields(&[
+                ("run", statement.run_id.clone()),
+                ("signature", file.display().to_string()),
+                ("signer", fingerprint),
+            ]));
+        }
+        Ok(())
+    }
+}
+
+fn signable(verdict: &Verdict) -> Result<&muffle::Statement, Failure> {
+    let failed: Vec<&str> =
+        verdict.checks.iter().filter(|check| !check.passed).map(|check| check.name).collect();
+    if !failed.is_empty() {
+        return Err(Failure::Refuted(format!(
+            "{}: inconsistent ({}), and not signed",
+            verdict.path.display(),
+            failed.join(", ")
+        )));
+    }
+    verdict
+        .statement
+        .as_ref()
+        .ok_or_else(|| Failed::Input(format!("{}: no statement", verdict.path.display())).into())
+}

@@ -1,0 +1,233 @@
+//! `muffle train` and `muffle resume`: the main job.
+
+use super::Failure;
+use super::number::{count, real};
+use super::output::{fields, print, print_json, up, up_e};
+use super::progress::Terminal;
+use clap::Args;
+use muffle::Outcome;
+use muffle::config::{Auto, Config, FoundBy, Publicity, Rate};
+use muffle::ranks::Ranks;
+use muffle::run::{self, Silent, Watch};
+use std::path::{Path, PathBuf};
+
+/// Train a model privately
+#[derive(Args)]
+#[command(after_help = "Examples:\n  muffle train\n  muffle train RUN.toml --epsilon 3 --out \
+        runs/three\n  \
+    muffle train RUN.toml --optimizer dp-adam --set optimizer.clip=0.5 --set data.max_length=80\n  \
+    muffle train --print-config > RUN.toml\n\n\
+    Without a RUN.toml a small model is trained on a corpus that comes with the program. Paths in \
+    a RUN.toml are relative to it.\n\
+    An interrupted run (Ctrl-C, or worse) goes on with: muffle resume DIR\n\
+    On several machines or in several processes: mpirun -n 4 muffle train RUN.toml (a muffle that \
+    was built with the feature mpi)")]
+pub(crate) struct Train {
+    /// What to do; without it, the embedded default
+    #[arg(value_name = "RUN.toml")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    changes: Changes,
+    /// The folder of the run, which must be new [default: the first free of muffle-run,
+    /// muffle-run-2, …]
+    #[arg(long, short = 'o', value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Show the complete configuration and do nothing
+    #[arg(long)]
+    print_config: bool,
+    /// Also say how many rows hold no record: too long, empty, beyond a person's limit
+    /// (NON-PRIVATE: for the holder of the data only)
+    #[arg(long)]
+    show_left_out: bool,
+    /// One JSON object on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// What the command line says instead of the RUN.toml.
+#[derive(Args)]
+pub(crate) struct Changes {
+    /// Instead of the RUN.toml's, whose rate, clip bound and momentum are then not used: sgd adam
+    /// adamw muon (not private), dp-sgd dp-adam dp-adamw dp-adam-bc dp-muon dp-muon-bc dp-macadam
+    /// dp-prism
+    #[arg(long, value_name = "NAME")]
+    pub(crate) optimizer: Option<String>,
+    /// A number, or hyfree
+    #[arg(long, value_name = "X|hyfree")]
+    learning_rate: Option<String>,
+    /// The promised ε
+    #[arg(long, short = 'e', value_name = "E", value_parser = real)]
+    epsilon: Option<f64>,
+    /// The promised δ
+    #[arg(long, short = 'd', value_name = "D", value_parser = real)]
+    pub(crate) delta: Option<f64>,
+    /// Steps
+    #[arg(long, short = 't', value_name = "T", value_parser = count, conflicts_with = "epochs")]
+    pub(crate) steps: Option<u64>,
+    /// How often every record is expected to be seen
+    #[arg(long, value_name = "E", value_parser = real)]
+    epochs: Option<f64>,
+    /// The expected number of records in a lot
+    #[arg(long, short = 'b', value_name = "B", value_parser = count)]
+    lot_size: Option<u64>,
+    /// A preset, a directory in the Hugging Face layout, or a name on the hub
+    #[arg(long, value_name = "MODEL")]
+    model: Option<String>,
+    /// Any other key: --set optimizer.clip=0.5; may be given several times
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl Changes {
+    /// The configuration of a file, or the embedded one, with these changes.
+    pub(crate) fn apply(&self, file: Option<&Path>) -> Result<Config, Failure> {
+        let mut config = match file {
+            Some(path) => Config::read(path).map_err(Failure::Input)?,
+            None => Config::embedded(),
+        };
+        if let Some(name) = &self.optimizer {
+            config = config.with_optimizer(name);
+        }
+        for change in &self.set {
+            config = config.with(change).map_err(Failure::Input)?;
+        }
+        if let Some(rate) = &self.learning_rate {
+            config.optimizer.learning_rate = Auto::Value(match rate.as_str() {
+                "hyfree" => Rate::Found(FoundBy::Hyfree),
+                number => Rate::Fixed(real(number).map_err(Failure::Input)?),
+            });
+        }
+        if let Some(epsilon) = self.epsilon {
+            (config.privacy.epsilon, config.privacy.sigma) = (Auto::Value(epsilon), Auto::Auto);
+        }
+        if let Some(delta) = self.delta {
+            config.privacy.delta = Auto::Value(delta);
+        }
+        if let Some(steps) = self.steps {
+            (config.training.steps, config.training.epochs) = (Auto::Value(steps), Auto::Auto);
+        }
+        if let Some(epochs) = self.epochs {
+            (config.training.steps, config.training.epochs) = (Auto::Auto, Auto::Value(epochs));
+        }
+        if let Some(lot) = self.lot_size {
+            config.training.lot_size = Auto::Value(lot);
+        }
+        if let Some(model) = &self.model {
+            config.model.source.clone_from(model);
+        }
+        Ok(config)
+    }
+}
+
+impl Train {
+    pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Failure> {
+        let config = self.changes.apply(self.config.as_deref())?;
+        if self.print_config {
+            if ranks.is_first() {
+                print(config.print().trim_end());
+            }
+            return Ok(());
+        }
+        let out = self.out.unwrap_or_else(|| free("muffle-run"));
+        let outcome =
+            run::train_among(ranks, &config, &out, &mut *watch(ranks, self.show_left_out))
+                .map_err(|failed| Failure::of_run(failed, &out))?;
+        outcome.iter().for_each(|outcome| tell(outcome, self.json));
+        Ok(())
+    }
+}
+
+/// Go on with an interrupted run
+#[derive(Args)]
+#[command(after_help = "Example:\n  muffle resume muffle-run\n\n\
+    It goes on from the last checkpoint. What was charged since then stays charged: the run ends \
+    that many steps earlier, within the same budget.\n\
+    It refuses a ledger that is older than the mark in sealed/, or whose hashes do not fit, and \
+    files of another run.\n\
+    Under an MPI launcher it goes on with as many processes as there are now.")]
+pub(crate) struct Resume {
+    /// The folder of the run
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// One JSON object on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl Resume {
+    pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Failure> {
+        let outcome = run::resume_among(ranks, &self.folder, &mut *watch(ranks, false))
+            .map_err(|failed| Failure::of_run(failed, &self.folder))?;
+        outcome.iter().for_each(|outcome| tell(outcome, self.json));
+        Ok(())
+    }
+}
+
+/// The first process speaks; the others are asked to stop by it alone.
+fn watch(ranks: &Ranks, shows_left_out: bool) -> Box<dyn Watch> {
+    match ranks.is_first() {
+        true if shows_left_out => Box::new(Terminal::new(ranks.count()).showing_left_out()),
+        true => Box::new(Terminal::new(ranks.count())),
+        false => Box::new(Silent),
+    }
+}
+
+/// The first folder of a name that is free.
+pub(crate) fn free(base: &str) -> PathBuf {
+    let name = |number: u64| {
+        PathBuf::from(if number == 1 { base.into() } else { format!("{base}-{number}") })
+    };
+    (1..).map(name).find(|path| !path.exists()).unwrap_or_else(|| name(1))
+}
+
+fn tell(outcome: &Outcome, json: bool) {
+    if json {
+        return print_json(&outcome.json());
+    }
+    let statement = &outcome.statement;
+    let marked = if outcome.publicity == Publicity::Private {
+        " (NON-PRIVATE: people outside the guarantee)"
+    } else {
+        ""
+    };
+    let mut rows = vec![match (statement.epsilon, statement.delta, statement.unit) {
+        (Some(epsilon), Some(delta), Some(unit)) if statement.private => {
+            ("privacy", format!("ε = {} at δ = {}, {unit}", up(epsilon, 3), up_e(delta)))
+        }
+        (Some(_), _, _) => ("privacy", "NONE: the seed of the noise was fixed, for tests".into()),
+        _ => ("privacy", "NONE".into()),
+    }];
+    rows.push(("steps", statement.steps.to_string()));
+    if let Some(scores) = outcome.scores {
+        rows.push((
+            "NLL",
+            format!(
+                "{:.4}, perplexity {:.2}, accuracy {:.1} %{marked}",
+                scores.nll,
+                scores.perplexity(),
+                100.0 * scores.accuracy
+            ),
+        ));
+    }
+    if let Some(texts) = outcome.texts {
+        let left = if texts.left_out > 0 {
+            format!(", {} sources left no room for a text", texts.left_out)
+        } else {
+            String::new()
+        };
+        rows.push((
+            "BLEU",
+            format!(
+                "{:.2}, ROUGE-L {:.2}, {} texts{left}{marked}",
+                texts.bleu, texts.rouge_l, texts.items
+            ),
+        ));
+    }
+    for sample in &outcome.samples {
+        rows.push(("given", sample.source.clone()));
+        rows.push(("written", sample.text.clone()));
+    }
+    rows.push(("model", format!("{} (with privacy.json)", outcome.folder.join("model").display())));
+    rows.push(("report", outcome.folder.join("report.html").display().to_string()));
+    print(&fields(&rows));
+}

@@ -1,0 +1,161 @@
+//! `muffle verify`: whether a privacy statement is consistent with everything beside it.
+
+use super::Failure;
+use super::output::{json_number, print, print_json, up, up_e};
+use clap::Args;
+use muffle::verify::signature::PublicKey;
+use muffle::verify::{Check, Conclusion, Reason, Unchecked, Verdict, verify_signed};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// Check a privacy statement: everything it says, computed again
+#[derive(Args)]
+#[command(after_help = "Examples:\n  muffle verify muffle-run\n  muffle verify muffle-run --key \
+        signing.key.pub\n  muffle verify muffle-run/model/privacy.json --json\n\n\
+    From the ledger in privacy.json: the hash chain over sessions and charges, ε at the stated δ \
+    for the stated unit, the promise, sampling, lot size, noise, steps, \
+    the words of what is covered, and the SHA-256 of the weights beside it. In the folder of a run \
+    also config.toml and the plan that follows from it, ledger.json with its \
+    closing entry, result.json, history.jsonl, the last checkpoint and report.html. With --key, \
+    the signature (muffle sign).\n\n\
+    Consistent is not true. What it cannot see: whether the run really did what the ledger says, \
+    and drew its noise well; whether all of a run's folder was put back to an older \
+    state and resumed; whether another copy of it was resumed as well (compare run ids and heads). \
+    Without a signature, anyone who can write a false ledger can write hashes \
+    that fit it. Figures such as NLL are not computed again; tokenizer and config.json are not \
+    hashed. What was not checked is listed, each time.\n\n\
+    Exit codes: 0 consistent, and all evidence is there; 1 inconsistent (also: --key is given and \
+    the signature is missing or wrong); 2 nothing to verify: no run, or one that \
+    is not finished; 4 nothing contradicts, but evidence is missing.")]
+pub(crate) struct Verify {
+    /// The folder of a run, a folder with a model and its privacy.json, or a privacy.json with the
+    /// weights beside it
+    #[arg(value_name = "DIR")]
+    path: PathBuf,
+    /// The public key that must have signed the statement, as muffle keygen writes it
+    #[arg(long, value_name = "PUB")]
+    key: Option<PathBuf>,
+    /// One JSON object on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl Verify {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let key = self.key.as_deref().map(PublicKey::read).transpose()?;
+        let verdict = verify_signed(&self.path, key.as_ref())?;
+        if self.json {
+            print_json(&object(&verdict));
+        } else {
+            print(&text(&verdict));
+        }
+        match verdict.conclusion() {
+            Conclusion::Consistent => Ok(()),
+            Conclusion::Incomplete => {
+                Err(Failure::Incomplete(format!("evidence is missing: {}", missing(&verdict))))
+            }
+            Conclusion::Inconsistent => {
+                let failed = verdict.checks.iter().filter(|check| !check.passed).count();
+                Err(Failure::Refuted(format!(
+                    "inconsistent: {failed} of {} checks failed",
+                    verdict.checks.len()
+                )))
+            }
+        }
+    }
+}
+
+fn missing(verdict: &Verdict) -> String {
+    verdict.missing().map(|missing| missing.name).collect::<Vec<_>>().join(", ")
+}
+
+fn object(verdict: &Verdict) -> Value {
+    let stated = verdict.statement.as_ref();
+    let check = |check: &Check| json!({ "name": check.name, "passed": check.passed, "detail": check.detail });
+    let unchecked = |unchecked: &Unchecked| json!({ "name": unchecked.name, "missing": unchecked.reason == Reason::Missing, "detail": unchecked.detail });
+    json!({
+        "consistent": verdict.consistent(),
+        "complete": verdict.missing().next().is_none(),
+        "private": verdict.consistent() && stated.is_some_and(|statement| statement.private),
+        "epsilon": verdict.price.map(|price| json_number(price.epsilon)),
+        "delta": stated.and_then(|statement| statement.delta),
+        "epsilon_stated": stated.and_then(|statement| statement.epsilon),
+        "run_id": stated.map(|statement| statement.run_id.as_str()),
+        "sessions": stated.map(|statement| statement.sessions.len()),
+        "ledger_head": stated.map(|statement| statement.ledger_head.as_str()),
+        "signed": verdict.signer.is_some(),
+        "signer": verdict.signer,
+        "statement": verdict.path,
+        "checks": verdict.checks.iter().map(check).collect::<Vec<_>>(),
+        "unchecked": verdict.unchecked.iter().map(unchecked).collect::<Vec<_>>(),
+    })
+}
+
+fn text(verdict: &Verdict) -> String {
+    let names = verdict
+        .checks
+        .iter()
+        .map(|check| check.name)
+        .chain(verdict.unchecked.iter().map(|unchecked| unchecked.name));
+    let width = names.map(|name| name.chars().count()).max().unwrap_or(0);
+    let line = |mark: &str, name: &str, detail: &str| format!("{mark} {name:width$}  {detail}");
+    let mut lines = vec![verdict.path.display().to_string()];
+    if let Some(statement) = &verdict.statement {
+        lines.push(format!(
+            "run {}, {} sessions, ledger head {}",
+            statement.run_id,
+            statement.sessions.len(),
+            statement.ledger_head
+        ));
+        let session = |entry: &muffle::run::chain::SessionEntry| {
+            format!(
+                "  session {} after {} charges, from head {}",
+                entry.id, entry.charges, entry.from
+            )
+        };
+        lines.extend(statement.sessions.iter().map(session));
+    }
+    lines.push(String::new());
+    lines.extend(
+        verdict
+            .checks
+            .iter()
+            .map(|check| line(if check.passed { "✓" } else { "✗" }, check.name, &check.detail)),
+    );
+    for (reason, title) in [
+        (Reason::Missing, "Missing, and not checked:"),
+        (Reason::OutOfReach, "Cannot be checked from these files:"),
+    ] {
+        let some: Vec<&Unchecked> =
+            verdict.unchecked.iter().filter(|unchecked| unchecked.reason == reason).collect();
+        if !some.is_empty() {
+            lines.extend([String::new(), title.into()]);
+            lines.extend(
+                some.into_iter().map(|unchecked| line("–", unchecked.name, &unchecked.detail)),
+            );
+        }
+    }
+    lines.push(String::new());
+    let so_far = match verdict.conclusion() {
+        Conclusion::Inconsistent => {
+            lines.push("Inconsistent. Do not rely on this statement.".into());
+            return lines.join("\n");
+        }
+        Conclusion::Incomplete => {
+            format!(" as far as the evidence goes ({} is missing)", missing(verdict))
+        }
+        Conclusion::Consistent => String::new(),
+    };
+    lines.push(match (&verdict.statement, verdict.price) {
+        (Some(statement), Some(price)) if statement.private => {
+            format!(
+                "Consistent{so_far}: ε = {} at δ = {} ({}).",
+                up(price.epsilon, 3),
+                up_e(price.delta),
+                price.unit
+            )
+        }
+        _ => format!("Consistent{so_far}, and what it says is that this model is NOT PRIVATE."),
+    });
+    lines.join("\n")
+}

@@ -1,0 +1,925 @@
+//! A statement that a run wrote is consistent; one that was changed anywhere, or whose files were,
+//! is not; and what is missing is said.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../../muffle/tests/support/folders.rs"]
+mod folders;
+
+use accounting::Ledger;
+use folders::copy;
+use muffle::config::{Auto, Config, Publicity};
+use muffle::run::chain::Chain;
+use muffle::run::{Begun, Progress, Silent, Watch, resume, train};
+use muffle::verify::signature::{self, PublicKey, SecretKey};
+use muffle::verify::{Conclusion, Reason, Verdict, verify, verify_signed};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+use tempfile::TempDir;
+
+/// People, public texts and a tokenizer, as files.
+static FILES: LazyLock<TempDir> = LazyLock::new(|| {
+    let place = tempfile::tempdir().unwrap();
+    let line = |pair: muffle::load::corpus::Pair| format!("{}||{}\n", pair.source, pair.target);
+    for (name, part, count) in [
+        ("people.txt", muffle::load::corpus::Part::Train, 200),
+        ("public.txt", muffle::load::corpus::Part::Validation, 10),
+    ] {
+        std::fs::write(
+            place.path().join(name),
+            muffle::load::corpus::pairs(part, count).into_iter().map(line).collect::<String>(),
+        )
+        .unwrap();
+    }
+    // Two rows of each person.
+    let row = |(i, pair): (usize, muffle::load::corpus::Pair)| {
+        json!({ "prompt": pair.source, "completion": pair.target, "who": format!("p{}", i / 2) })
+            .to_string()
+            + "\n"
+    };
+    let rows: String = muffle::load::corpus::pairs(muffle::load::corpus::Part::Train, 200)
+        .into_iter()
+        .enumerate()
+        .map(row)
+        .collect();
+    std::fs::write(place.path().join("people.jsonl"), rows).unwrap();
+    let texts: Vec<String> =
+        muffle::load::corpus::pairs(muffle::load::corpus::Part::Validation, 200)
+            .into_iter()
+            .map(|pair| pair.source + &pair.target)
+            .collect();
+    tasks::Tokenizer::train(texts.iter().map(String::as_str), 300, &["<bos>", "<eos>"])
+        .unwrap()
+        .save(&place.path().join("tokenizer.json"))
+        .unwrap();
+    place
+});
+
+/// A small run.
+fn config(more: &str) -> Config {
+    let file = |name: &str| FILES.path().join(name);
+    let mut config = Config::embedded();
+    config.training.steps = Auto::Value(4);
+    config.training.lot_size = Auto::Value(20);
+    config.training.checkpoint_every = 2;
+    config.data.max_length = Auto::Value(129);
+    config.data.train = file("people.txt").to_string_lossy().into();
+    config.data.validation = Some(file("public.txt"));
+    config.data.evaluation_data = Auto::Value(Publicity::Public);
+    config.model.tokenizer = Auto::Value(file("tokenizer.json"));
+    config.evaluation.samples = 1;
+    config.evaluation.examples = 5;
+    config.evaluation.max_new_tokens = 3;
+    more.lines()
+        .filter(|line| !line.trim().is_empty())
+        .fold(config, |config, change| config.with(change.trim()).unwrap())
+}
+
+fn trained(more: &str) -> (TempDir, PathBuf) {
+    let place = tempfile::tempdir().unwrap();
+    let out = place.path().join("run");
+    train(&config(more), &out, &mut Silent).unwrap();
+    (place, out)
+}
+
+/// One run for all tests that only read it or work on a copy.
+static RUN: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| trained(""));
+
+/// A copy of the run, to be tampered with.
+fn a_copy() -> (TempDir, PathBuf) {
+    let place = tempfile::tempdir().unwrap();
+    let out = place.path().join("run");
+    copy(&RUN.1, &out);
+    (place, out)
+}
+
+fn failed(verdict: &Verdict) -> Vec<&'static str> {
+    verdict.checks.iter().filter(|check| !check.passed).map(|check| check.name).collect()
+}
+
+fn missing(verdict: &Verdict) -> Vec<&'static str> {
+    verdict.missing().map(|missing| missing.name).collect()
+}
+
+fn holds(path: &Path) -> Verdict {
+    let verdict = verify(path).unwrap();
+    assert!(verdict.consistent(), "{:#?}", verdict.checks);
+    verdict
+}
+
+fn statement(out: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(out.join("model/privacy.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn a_run_its_model_and_its_statement_are_true() {
+    let (_keep, out) = &*RUN;
+    let verdict = holds(out);
+    let names: Vec<&str> = verdict.checks.iter().map(|check| check.name).collect();
+    let of_run = ["plan", "statement", "ledger file", "result", "history", "checkpoints", "report"];
+    assert!(
+        names.ends_with(&of_run)
+            && verdict.conclusion() == Conclusion::Consistent
+            && names.len() == 18,
+        "{names:?}"
+    );
+    // What no file can show is said every time.
+    let open: Vec<&str> = verdict
+        .unchecked
+        .iter()
+        .filter(|unchecked| unchecked.reason == Reason::OutOfReach)
+        .map(|unchecked| unchecked.name)
+        .collect();
+    assert_eq!(
+        open,
+        ["signature", "sealed mark", "older copy", "other copies", "program", "data", "figures"]
+    );
+    let stated = verdict.statement.unwrap().epsilon.unwrap();
+    // On the machine that made it, to the last bit.
+    assert_eq!(verdict.price.unwrap().epsilon, stated);
+    assert_eq!(holds(&out.join("model")).checks.len(), 11);
+    let alone = holds(&out.join("model/privacy.json"));
+    assert_eq!((missing(&alone), alone.conclusion()), (vec!["run"], Conclusion::Incomplete));
+    // White space and ways of writing a number do not matter.
+    let (_keep, out) = a_copy();
+    let text = statement(&out).to_string().replace("\"lot_size\":20.0", "\"lot_size\":2e1");
+    assert!(text.contains("2e1"));
+    std::fs::write(out.join("model/privacy.json"), text).unwrap();
+    holds(&out);
+}
+
+#[test]
+fn runs_of_every_kind_are_true() {
+    for more in [
+        "privacy.sampling=shuffled\ntraining.steps=12",
+        "privacy.sampling=fixed\noptimizer.name=dp-adam",
+        "privacy.sampling=full\noptimizer.name=dp-sgd\ntraining.steps=2",
+        "privacy.adjacency=replace-one\nprivacy.accountant=rdp",
+        "optimizer.learning_rate=hyfree\noptimizer.hyfree.every=2",
+        "optimizer.learning_rate=hyfree\noptimizer.hyfree.every=1\noptimizer.hyfree.lot=same\noptimizer.name=dp-adam-bc",
+        "privacy.epsilon=auto\nprivacy.sigma=1.5\nprivacy.delta=1e-4\ndata.evaluation_data=private",
+        "model.lora_rank=2\noptimizer.name=dp-prism",
+        "optimizer.name=dp-macadam\ntraining.steps=auto\ntraining.epochs=0.3",
+    ] {
+        let (_keep, out) = trained(more);
+        let verdict = holds(&out);
+        assert!(
+            verdict.conclusion() == Conclusion::Consistent && verdict.statement.unwrap().private,
+            "{more}"
+        );
+        holds(&out.join("model"));
+    }
+}
+
+/// Who is protected is a person; the column that names them can have any name.
+#[test]
+fn persons_are_checked_too() {
+    let people = FILES.path().join("people.jsonl");
+    let more = format!("data.train={}\ndata.group=who\ndata.rows_per_person=2", people.display());
+    let (_keep, out) = trained(&more);
+    let unit = holds(&out).statement.unwrap().unit.unwrap();
+    assert_eq!(unit.rows, 2);
+    // Several rows, and nobody says whose.
+    let mut other = statement(&out);
+    other["covered"][0] = json!("Every single row of the training data.");
+    std::fs::write(out.join("model/privacy.json"), other.to_string()).unwrap();
+    assert_eq!(failed(&verify(&out.join("model")).unwrap()), ["words"]);
+}
+
+/// What has no guarantee says so, and that is true; it cannot say anything else.
+#[test]
+fn without_privacy_there_is_no_statement_of_it() {
+    for (more, secret) in [("optimizer.name=adam", false), ("privacy.seed=7", true)] {
+        let (_keep, out) = trained(more);
+        let verdict = holds(&out);
+        assert!(!verdict.statement.unwrap().private);
+        assert_eq!(verdict.price.unwrap().epsilon.is_finite(), secret);
+        let mut other = statement(&out);
+        other["private"] = json!(true);
+        std::fs::write(out.join("model/privacy.json"), other.to_string()).unwrap();
+        for place in [out.clone(), out.join("model")] {
+            let verdict = verify(&place).unwrap();
+            assert!(failed(&verdict).contains(&"private"), "{more} {:#?}", verdict.checks);
+        }
+        // Nor does another source of noise help.
+        other["randomness"] = json!("the operating system");
+        std::fs::write(out.join("model/privacy.json"), other.to_string()).unwrap();
+        assert!(!verify(&out).unwrap().consistent());
+    }
+}
+
+/// Steps that were charged and lost are charged all the same.
+#[test]
+fn a_run_that_was_interrupted_is_true() {
+    struct Stop(u64);
+    impl Watch for Stop {
+        fn said(&mut self, _: &str) {}
+        fn begun(&mut self, _: &Begun<'_>) {}
+        fn stepped(&mut self, progress: &Progress) {
+            self.0 = progress.step;
+        }
+        fn stops(&mut self) -> bool {
+            self.0 == 3
+        }
+    }
+    let place = tempfile::tempdir().unwrap();
+    let out = place.path().join("run");
+    assert!(train(&config(""), &out, &mut Stop(0)).is_err());
+    // Not finished: nothing to verify yet.
+    let said = verify(&out).unwrap_err().to_string();
+    assert!(said.contains("not finished") && said.contains("muffle resume"), "{said}");
+    std::fs::remove_dir_all(out.join("checkpoints/step-000000003")).unwrap();
+    resume(&out, &mut Silent).unwrap();
+    let statement = holds(&out).statement.unwrap();
+    assert_eq!((statement.steps, statement.ledger.events().len()), (3, 4));
+}
+
+/// Every place of a JSON value that has no parts, as a pointer.
+fn leaves(value: &Value, within: &str, found: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => {
+            map.iter().for_each(|(key, value)| leaves(value, &format!("{within}/{key}"), found))
+        }
+        Value::Array(list) => list
+            .iter()
+            .enumerate()
+            .for_each(|(index, value)| leaves(value, &format!("{within}/{index}"), found)),
+        _ => found.push(within.into()),
+    }
+}
+
+/// The same leaf, a little different.
+fn changed(leaf: &Value) -> Vec<(&'static str, Value)> {
+    match leaf {
+        Value::Bool(is) => vec![("not", json!(!is))],
+        Value::Null => vec![("there", json!(1))],
+        Value::Number(number) if number.is_u64() => {
+            let number = number.as_u64().unwrap();
+            vec![
+                ("+", json!(number + 1)),
+                ("-", json!(number.wrapping_sub(1) as i64)),
+                ("negative", json!(-1 - number as i64)),
+            ]
+        }
+        Value::Number(number) => {
+            let number = number.as_f64().unwrap();
+            vec![
+                ("+", json!(number * (1.0 + 1e-5))),
+                ("-", json!(number * (1.0 - 1e-5))),
+                ("negative", json!(-number)),
+                ("none", Value::Null),
+            ]
+        }
+        Value::String(text) => {
+            let mut letters: Vec<char> = text.chars().collect();
+            let middle = letters.len() / 2;
+            letters[middle] = if letters[middle] == 'e' { 'a' } else { 'e' };
+            vec![
+                ("letter", json!(letters.iter().collect::<String>())),
+                ("longer", json!(format!("{text} "))),
+                ("empty", json!("")),
+            ]
+        }
+        _ => unreachable!("{leaf}"),
+    }
+}
+
+/// Whose business a leaf is.
+const WHO: [(&str, &str); 22] = [
+    ("/accountant", "epsilon"),
+    ("/covered", "words"),
+    ("/delta", "epsilon"),
+    ("/epsilon", "epsilon"),
+    ("/ledger/", "ledger"),
+    ("/ledger_head", "ledger"),
+    ("/lot_size", "sampling"),
+    ("/noise_multiplier", "noise"),
+    ("/not_covered", "words"),
+    ("/private", "private"),
+    ("/promised_epsilon", "promise"),
+    ("/randomness", "private"),
+    ("/records", "sampling"),
+    ("/run_id", "ledger"),
+    ("/sampling", "sampling"),
+    ("/sessions", "ledger"),
+    ("/software", "software"),
+    ("/steps", "steps"),
+    ("/unit/adjacency", "epsilon"),
+    ("/unit/rows", "epsilon"),
+    ("/version", "software"),
+    ("/weights_sha256", "weights"),
+];
+
+#[test]
+fn the_kind_of_noise_counts() {
+    let (_keep, out) = a_copy();
+    let mut other = statement(&out);
+    assert_eq!(other["noise"], "grid");
+    other["noise"] = json!("float");
+    std::fs::write(out.join("model/privacy.json"), other.to_string()).unwrap();
+    assert_eq!(failed(&verify(&out.join("model")).unwrap()), ["words"]);
+}
+
+#[test]
+fn every_leaf_of_the_statement_counts() {
+    let (_keep, out) = a_copy();
+    let whole = statement(&out);
+    let mut places = Vec::new();
+    leaves(&whole, "", &mut places);
+    assert!(places.len() >= 32, "{places:?}");
+    let mut survivors = Vec::new();
+    for place in &places {
+        let who =
+            WHO.iter().find(|(beginning, _)| place.starts_with(beginning)).map(|(_, name)| *name);
+        for (how, value) in changed(whole.pointer(place).unwrap()) {
+            let mut other = whole.clone();
+            *other.pointer_mut(place).unwrap() = value;
+            std::fs::write(out.join("model/privacy.json"), other.to_string()).unwrap();
+            // By itself first: that is quicker, and finds nearly everything.
+            let alone = verify(&out.join("model")).unwrap();
+            let failed = failed(&alone);
+            if alone.consistent() {
+                survivors.push(format!("{place} {how}"));
+                let verdict = verify(&out).unwrap();
+                assert!(!verdict.consistent(), "{place} {how} was not noticed");
+            } else {
+                // The one whose business it is, unless it is no statement any more.
+                assert!(
+                    failed == ["form"] || who.is_some_and(|who| failed.contains(&who)),
+                    "{place} {how}: {failed:?}"
+                );
+            }
+        }
+    }
+    // What a statement alone cannot tell: which configuration, that more was promised than is said,
+    // and that fewer steps are in the model.
+    assert_eq!(survivors, ["/config_sha256 letter", "/promised_epsilon +", "/steps -"]);
+}
+
+/// Values that a statement could have, but not this one.
+#[test]
+fn another_accountant_or_unit_is_another_figure() {
+    let (_keep, out) = a_copy();
+    let whole = statement(&out);
+    for (place, value) in [
+        ("/accountant", json!("rdp")),
+        ("/accountant", json!("gdp")),
+        ("/accountant", json!("best")),
+        ("/unit/adjacency", json!("replace-one")),
+        ("/unit/rows", json!(2)),
+        ("/delta", json!(1e-3)),
+        ("/ledger/events", json!([])),
+        ("/ledger/events", json!([["non-private", 4]])),
+    ] {
+        let mut other = whole.clone();
+        *other.pointer_mut(place).unwrap() = value;
+        std::fs::write(out.join("model/privacy.json"), other.to_string()).unwrap();
+        let verdict = verify(&out.join("model")).unwrap();
+        assert!(failed(&verdict).contains(&"epsilon"), "{place}: {:#?}", verdict.checks);
+    }
+}
+
+#[test]
+fn fields_are_neither_missing_nor_unknown_nor_twice() {
+    let (_keep, out) = a_copy();
+    let whole = statement(&out);
+    let refused = |text: &str, what: &str| {
+        std::fs::write(out.join("model/privacy.json"), text).unwrap();
+        assert_eq!(failed(&verify(&out).unwrap()), ["form"], "{what}");
+    };
+    for key in whole.as_object().unwrap().keys() {
+        let mut other = whole.clone();
+        other.as_object_mut().unwrap().remove(key);
+        refused(&other.to_string(), key);
+        let twice = whole.to_string().replacen('{', &format!("{{\"{key}\":{},", whole[key]), 1);
+        refused(&twice, key);
+    }
+    for place in [
+        "",
+        "/unit",
+        "/ledger",
+        "/ledger/events/0/0",
+        "/ledger/events/0/0/gaussian",
+        "/ledger/events/0/0/gaussian/lots",
+    ] {
+        let mut other = whole.clone();
+        other
+            .pointer_mut(place)
+            .unwrap()
+            .as_object_mut()
+            .unwrap()
+            .insert("note".into(), json!("trust me"));
+        refused(&other.to_string(), place);
+    }
+    let text = whole.to_string();
+    let epsilon = whole["epsilon"].to_string();
+    for nonsense in ["NaN", "Infinity", "1e999", "-1", "\"8\""] {
+        refused(
+            &text.replace(&format!("\"epsilon\":{epsilon}"), &format!("\"epsilon\":{nonsense}")),
+            nonsense,
+        );
+    }
+    refused("", "empty");
+    refused(&text[..text.len() - 9], "cut");
+    refused(&(text.clone() + "{}"), "more");
+    std::fs::write(out.join("model/privacy.json"), [0xff, 0xfe]).unwrap();
+    assert_eq!(failed(&verify(&out).unwrap()), ["form"]);
+}
+
+/// Lists that are longer or shorter, a ledger with an event less, and hashes that were made to fit.
+#[test]
+fn lists_and_ledgers_cannot_be_cut() {
+    let (_keep, out) = a_copy();
+    let whole = statement(&out);
+    let check = |other: &Value, expected: &[&str]| {
+        std::fs::write(out.join("model/privacy.json"), other.to_string()).unwrap();
+        let verdict = verify(&out).unwrap();
+        let failed = failed(&verdict);
+        assert!(expected.iter().all(|name| failed.contains(name)), "{expected:?} {failed:?}");
+    };
+    for list in ["covered", "not_covered", "weights_sha256"] {
+        for index in 0..whole[list].as_array().unwrap().len() {
+            let mut other = whole.clone();
+            other[list].as_array_mut().unwrap().remove(index);
+            check(&other, &[]);
+            assert!(!verify(&out.join("model")).unwrap().consistent(), "{list} {index}");
+            let mut other = whole.clone();
+            let again = other[list][index].clone();
+            other[list].as_array_mut().unwrap().push(again);
+            check(&other, &["statement"][..usize::from(list != "weights_sha256")]);
+        }
+    }
+    // One event less, and a hash that fits: then ε is too large for it, and the run's own files
+    // tell.
+    let mut other = whole.clone();
+    other["ledger"]["events"][0][1] = json!(3);
+    check(&other, &["ledger", "steps", "epsilon", "words", "ledger file"]);
+    let shorter: Ledger = serde_json::from_value(other["ledger"].clone()).unwrap();
+    let sessions: Vec<_> = serde_json::from_value(other["sessions"].clone()).unwrap();
+    let chain =
+        Chain::rebuild(other["run_id"].as_str().unwrap(), shorter.events(), &sessions).unwrap();
+    other["ledger_head"] = json!(chain.head());
+    check(&other, &["steps", "epsilon", "words", "ledger file"]);
+    // With everything made to fit, only the files of the run can tell.
+    let unit = accounting::Unit::from(accounting::Adjacency::AddRemove);
+    let delta = accounting::Delta::new(whole["delta"].as_f64().unwrap()).unwrap();
+    let price = |rows| {
+        shorter
+            .cost(accounting::Unit { rows, ..unit })
+            .unwrap()
+            .epsilon(accounting::Accountant::Best, delta)
+            .unwrap()
+            .epsilon
+    };
+    other["epsilon"] = json!(price(1));
+    other["steps"] = json!(3);
+    let up = |x: f64| format!("{:.1}", (x * 10.0 - 1e-6).ceil() / 10.0);
+    let line = whole["covered"][0].as_str().unwrap().split("with 2 rows").next().unwrap();
+    other["covered"][0] = json!(format!(
+        "{line}with 2 rows ε is {}, with 10 rows {}, at the same δ.",
+        up(price(2)),
+        up(price(10))
+    ));
+    other["covered"][1] =
+        json!(whole["covered"][1].as_str().unwrap().replace("All 4 lots", "All 3 lots"));
+    check(&other, &["ledger file", "result", "history", "checkpoints", "report"]);
+    holds(&out.join("model"));
+}
+
+/// The statement of another run, with another noise, is not this one's; nor are its other files.
+#[test]
+fn files_of_another_run_are_recognised() {
+    let (_keep, theirs) = trained("privacy.epsilon=3\noptimizer.name=dp-adam");
+    for (file, expected) in [
+        (
+            "model/privacy.json",
+            &[
+                "weights",
+                "plan",
+                "statement",
+                "ledger file",
+                "result",
+                "history",
+                "checkpoints",
+                "report",
+            ][..],
+        ),
+        ("model/model.safetensors", &["weights", "checkpoints"]),
+        ("ledger.json", &["ledger file"]),
+        ("result.json", &["result", "report"]),
+        ("history.jsonl", &["history", "report"]),
+        ("config.toml", &["plan", "statement", "result", "checkpoints", "report"]),
+        ("report.html", &["report"]),
+        ("checkpoints/step-000000004/params.safetensors", &["checkpoints"]),
+    ] {
+        let (_keep, out) = a_copy();
+        std::fs::copy(theirs.join(file), out.join(file)).unwrap();
+        let verdict = verify(&out).unwrap();
+        assert_eq!(failed(&verdict), expected, "{file}: {:#?}", verdict.checks);
+    }
+}
+
+/// A little damage to any file of the run.
+#[test]
+fn every_file_counts() {
+    let tampered = |file: &str, change: &dyn Fn(Vec<u8>) -> Vec<u8>, expected: &[&str]| {
+        let (_keep, out) = a_copy();
+        let bytes = std::fs::read(out.join(file)).unwrap();
+        let other = change(bytes.clone());
+        assert!(other != bytes, "{file}");
+        std::fs::write(out.join(file), other).unwrap();
+        let verdict = verify(&out).unwrap();
+        assert_eq!(failed(&verdict), expected, "{file}: {:#?}", verdict.checks);
+    };
+    let replaced = |from: &'static str, to: &'static str| {
+        move |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replacen(from, to, 1).into_bytes()
+    };
+    let flipped = |mut bytes: Vec<u8>| {
+        *bytes.last_mut().unwrap() ^= 1;
+        bytes
+    };
+    tampered("model/model.safetensors", &flipped, &["weights", "checkpoints"]);
+    tampered("checkpoints/step-000000004/params.safetensors", &flipped, &["checkpoints"]);
+    tampered("checkpoints/step-000000004/snapshot", &flipped, &["checkpoints"]);
+    tampered("ledger.json", &replaced(",4]", ",3]"), &["ledger file"]);
+    tampered("ledger.json", &replaced("{", ""), &["ledger file"]);
+    tampered("result.json", &replaced("\"private\":true", "\"private\":false"), &["result"]);
+    tampered("result.json", &replaced("\"steps\":4", "\"steps\":5"), &["result"]);
+    tampered("history.jsonl", &replaced("\"step\":4", "\"step\":9"), &["history", "report"]);
+    tampered(
+        "history.jsonl",
+        &replaced("\"figures\":\"public\"", "\"figures\":\"private\""),
+        &["history"],
+    );
+    tampered("report.html", &replaced("<i>ε</i> = 8.000", "<i>ε</i> = 1.000"), &["report"]);
+    tampered(
+        "report.html",
+        &replaced("Whoever sees this model", "Nobody who sees this model"),
+        &["report"],
+    );
+    tampered("report.html", &|bytes| [bytes, b"<p>ok</p>\n".to_vec()].concat(), &["report"]);
+    tampered(
+        "config.toml",
+        &replaced("epsilon = 8.0", "epsilon = 9.0"),
+        &["plan", "statement", "checkpoints", "report"],
+    );
+    tampered(
+        "config.toml",
+        &replaced("adjacency = \"add-remove\"", "adjacency = \"replace-one\""),
+        &["plan", "statement", "checkpoints", "report"],
+    );
+    tampered(
+        "config.toml",
+        &replaced("steps = 4", "steps = 5"),
+        &["plan", "statement", "checkpoints", "report"],
+    );
+    tampered(
+        "config.toml",
+        &replaced("learning_rate = 0.05", "learning_rate = 0.06"),
+        &["statement", "checkpoints", "report"],
+    );
+    tampered(
+        "config.toml",
+        &replaced("[privacy]\n", "[privacy]\nseed = 1\n"),
+        &["statement", "checkpoints", "report"],
+    );
+    tampered("config.toml", &replaced("[privacy]", "[privcy]"), &["plan"]);
+    // Weights that nobody spoke of.
+    let (_keep, out) = a_copy();
+    for name in ["adapter_model.safetensors", "pytorch_model.bin"] {
+        std::fs::write(out.join("model").join(name), "x").unwrap();
+        assert_eq!(failed(&verify(&out).unwrap()), ["weights"]);
+        std::fs::remove_file(out.join("model").join(name)).unwrap();
+    }
+}
+
+/// Nothing contradicts, but something is missing: that is said, and is not the same as consistent.
+#[test]
+fn missing_evidence_is_named() {
+    for (file, expected) in [
+        ("ledger.json", &["ledger file"][..]),
+        ("result.json", &["result", "report"]),
+        ("history.jsonl", &["history", "report"]),
+        ("samples.json", &["report"]),
+        ("report.html", &["report"]),
+        ("checkpoints", &["checkpoints"]),
+    ] {
+        let (_keep, out) = a_copy();
+        let path = out.join(file);
+        if path.is_dir() {
+            std::fs::remove_dir_all(path).unwrap()
+        } else {
+            std::fs::remove_file(path).unwrap()
+        }
+        let verdict = verify(&out).unwrap();
+        assert_eq!(
+            (verdict.conclusion(), missing(&verdict)),
+            (Conclusion::Incomplete, expected.to_vec()),
+            "{file}: {:#?}",
+            verdict.checks
+        );
+        let (code, output) = program(&out, &["--json"]);
+        let object: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(
+            (code, &object["consistent"], &object["complete"]),
+            (Some(4), &json!(true), &json!(false)),
+            "{file}"
+        );
+        let named =
+            |unchecked: &Value| unchecked["missing"] == true && unchecked["name"] == expected[0];
+        assert!(object["unchecked"].as_array().unwrap().iter().any(named), "{object:#}");
+        assert!(
+            String::from_utf8(output.stderr)
+                .unwrap()
+                .contains(&format!("evidence is missing: {}", expected.join(", ")))
+        );
+    }
+    // A model without its weights is no model; the checkpoint cannot be compared with them either.
+    let (_keep, out) = a_copy();
+    std::fs::remove_file(out.join("model/model.safetensors")).unwrap();
+    let verdict = verify(&out.join("model")).unwrap();
+    assert_eq!(
+        (verdict.conclusion(), missing(&verdict)),
+        (Conclusion::Incomplete, vec!["weights", "run"])
+    );
+    assert_eq!(failed(&verify(&out).unwrap()), ["checkpoints"]);
+    // Another file in their place is not missing evidence but a contradiction.
+    std::fs::write(out.join("model/other.safetensors"), "x").unwrap();
+    assert_eq!(failed(&verify(&out.join("model")).unwrap()), ["weights"]);
+}
+
+/// Weights that were replaced, with the hash in the statement edited to fit and everything else
+/// that could tell removed: the ledger and the result still tell, each by itself.
+#[test]
+fn replaced_weights_are_found() {
+    let flip = |path: &Path| {
+        let mut bytes = std::fs::read(path).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        std::fs::write(path, &bytes).unwrap();
+        use sha2::{Digest, Sha256};
+        Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+    };
+    let edited = || {
+        let (keep, out) = a_copy();
+        let sum = flip(&out.join("model/model.safetensors"));
+        let mut other = statement(&out);
+        other["weights_sha256"][0][1] = json!(sum);
+        std::fs::write(out.join("model/privacy.json"), other.to_string()).unwrap();
+        std::fs::remove_dir_all(out.join("checkpoints")).unwrap();
+        std::fs::remove_file(out.join("history.jsonl")).unwrap();
+        std::fs::remove_file(out.join("report.html")).unwrap();
+        (keep, out, sum)
+    };
+    let (_keep, out, sum) = edited();
+    let verdict = verify(&out).unwrap();
+    assert_eq!(failed(&verdict), ["ledger file", "result"], "{:#?}", verdict.checks);
+    assert!(
+        verdict
+            .checks
+            .iter()
+            .any(|check| check.detail.contains("closes with the hash of another weights")),
+        "{:#?}",
+        verdict.checks
+    );
+    // The result edited as well, or removed: the ledger's closing tells.
+    let mut result: Value =
+        serde_json::from_str(&std::fs::read_to_string(out.join("result.json")).unwrap()).unwrap();
+    result["weights_sha256"][0][1] = json!(sum);
+    std::fs::write(out.join("result.json"), result.to_string()).unwrap();
+    assert_eq!(failed(&verify(&out).unwrap()), ["ledger file", "result"]);
+    std::fs::remove_file(out.join("result.json")).unwrap();
+    assert_eq!(failed(&verify(&out).unwrap()), ["ledger file"]);
+    // The closing edited, without the hashes after it.
+    let mut ledger: Value =
+        serde_json::from_str(&std::fs::read_to_string(out.join("ledger.json")).unwrap()).unwrap();
+    ledger["closing"]["weights_sha256"][0][1] = json!(sum);
+    std::fs::write(out.join("ledger.json"), ledger.to_string()).unwrap();
+    let verdict = verify(&out).unwrap();
+    assert!(
+        failed(&verdict) == ["ledger file"]
+            && verdict.checks.iter().any(|check| check.detail.contains("an entry was changed"))
+    );
+    // The ledger removed: the result tells.
+    let (_keep, out, _) = edited();
+    std::fs::remove_file(out.join("ledger.json")).unwrap();
+    assert_eq!(failed(&verify(&out).unwrap()), ["result"]);
+}
+
+/// What the hashes cannot do: all of it written again is consistent. A signature tells.
+#[test]
+fn a_signature_tells_who_wrote_it() {
+    let (keep, out) = a_copy();
+    let (key, stranger) = (SecretKey::generate().unwrap(), SecretKey::generate().unwrap());
+    let path = out.join("model/privacy.json");
+    let with = |key: &PublicKey| verify_signed(&out, Some(key)).unwrap();
+    let verdict = with(&key.public());
+    assert!(
+        failed(&verdict) == ["signature"] && verdict.signer.is_none(),
+        "a statement that is not signed"
+    );
+    let read = || muffle::run::outcome::statement(&out).unwrap();
+    let sign = |key: &SecretKey| {
+        std::fs::write(signature::file(&path), key.sign(&read()).unwrap()).unwrap()
+    };
+    sign(&key);
+    let verdict = with(&key.public());
+    assert_eq!(
+        (verdict.conclusion(), verdict.signer),
+        (Conclusion::Consistent, Some(key.public().fingerprint()))
+    );
+    assert_eq!(failed(&with(&stranger.public())), ["signature"]);
+    // However it is written.
+    std::fs::write(&path, statement(&out).to_string()).unwrap();
+    assert!(with(&key.public()).consistent());
+    // Any change, and any damage.
+    let mut other = statement(&out);
+    other["config_sha256"] = json!("0".repeat(64));
+    std::fs::write(&path, other.to_string()).unwrap();
+    assert!(failed(&with(&key.public())).contains(&"signature"));
+    copy(&RUN.1, &out);
+    let text = std::fs::read_to_string(signature::file(&path)).unwrap();
+    let last = if text.ends_with("0\n") { "1\n" } else { "0\n" };
+    for damaged in [
+        "",
+        "x",
+        &text[..60],
+        &format!("{}{last}", &text[..text.len() - 2]),
+        &text.replace(&key.public().fingerprint(), &stranger.public().fingerprint()),
+    ] {
+        std::fs::write(signature::file(&path), damaged).unwrap();
+        assert_eq!(failed(&with(&key.public())), ["signature"], "{damaged}");
+    }
+    // Rewritten as a whole with weights of another run: consistent, but not with the key.
+    let (_other, theirs) = trained("");
+    copy(&theirs, &out);
+    assert_eq!(verify(&out).unwrap().conclusion(), Conclusion::Consistent);
+    std::fs::write(signature::file(&path), &text).unwrap();
+    assert_eq!(failed(&with(&key.public())), ["signature"]);
+    drop(keep);
+}
+
+/// keygen, sign and verify --key, as they are typed.
+#[test]
+fn keys_and_signatures_of_the_program() {
+    let (keep, out) = a_copy();
+    let key = keep.path().join("signing.key");
+    let run = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_muffle"))
+            .args(arguments)
+            .current_dir(keep.path())
+            .output()
+            .unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).unwrap(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let (code, text, said) = run(&["keygen", "signing.key", "--json"]);
+    assert_eq!(code, Some(0), "{said}");
+    let made: Value = serde_json::from_str(&text).unwrap();
+    let (code, _, said) = run(&["keygen", "signing.key"]);
+    assert!(code == Some(2) && said.contains("not overwritten"), "{said}");
+    let (code, text, _) = run(&["verify", "run", "--key", "signing.key.pub"]);
+    assert!(
+        code == Some(1) && text.contains("✗ signature") && text.contains("is not signed"),
+        "{text}"
+    );
+    let (code, text, said) = run(&["sign", "run", "--key", "signing.key", "--json"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["signer"], made["fingerprint"]);
+    let (code, text, _) = run(&["verify", "run", "--key", "signing.key.pub", "--json"]);
+    let object: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (code, &object["signed"], &object["signer"]),
+        (Some(0), &json!(true), &made["fingerprint"])
+    );
+    let (_, text, _) = run(&["verify", "run", "--json"]);
+    let object: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&object["signed"], &object["signer"]), (&json!(false), &Value::Null));
+    // The secret key does not verify, a public one does not sign, and neither is shown.
+    let secret = std::fs::read_to_string(&key).unwrap();
+    for arguments in
+        [["verify", "run", "--key", "signing.key"], ["sign", "run", "--key", "signing.key.pub"]]
+    {
+        let (code, text, said) = run(&arguments);
+        assert!(code == Some(2) && !said.contains(&secret[30..50]) && text.is_empty(), "{said}");
+    }
+    // What is inconsistent is not signed.
+    let mut other = statement(&out);
+    other["epsilon"] = json!(1.0);
+    std::fs::write(out.join("model/privacy.json"), other.to_string()).unwrap();
+    std::fs::remove_file(out.join("model/privacy.json.sig")).unwrap();
+    let (code, _, said) = run(&["sign", "run", "--key", "signing.key"]);
+    assert!(
+        code == Some(1)
+            && said.contains("inconsistent")
+            && !out.join("model/privacy.json.sig").exists(),
+        "{said}"
+    );
+}
+
+fn program(path: &Path, more: &[&str]) -> (Option<i32>, Output) {
+    let output = Command::new(env!("CARGO_BIN_EXE_muffle"))
+        .arg("verify")
+        .arg(path)
+        .args(more)
+        .output()
+        .unwrap();
+    (output.status.code(), output)
+}
+
+#[test]
+fn the_program_says_it_by_line_by_object_and_by_code() {
+    let (_keep, out) = a_copy();
+    let (code, output) = program(&out, &[]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(
+        (code, text.matches('✓').count(), text.matches('✗').count()),
+        (Some(0), 18, 0),
+        "{text}"
+    );
+    assert!(text.contains("\nConsistent: ε = 8.000 at δ = ") && output.stderr.is_empty(), "{text}");
+    let stated = statement(&out);
+    let head = format!(
+        "run {}, 1 sessions, ledger head {}",
+        stated["run_id"].as_str().unwrap(),
+        stated["ledger_head"].as_str().unwrap()
+    );
+    assert!(
+        text.contains(&head)
+            && text.contains("older copy")
+            && text.contains("put back to an older state"),
+        "{text}"
+    );
+    let object: Value = serde_json::from_slice(&program(&out, &["--json"]).1.stdout).unwrap();
+    assert_eq!(
+        (&object["consistent"], &object["complete"], object["checks"].as_array().unwrap().len()),
+        (&json!(true), &json!(true), 18)
+    );
+    assert_eq!(
+        (&object["run_id"], &object["sessions"], &object["ledger_head"]),
+        (&stated["run_id"], &json!(1), &stated["ledger_head"])
+    );
+    assert!(
+        object["unchecked"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|unchecked| unchecked["missing"] == false && unchecked["detail"].is_string())
+    );
+    assert_eq!(
+        (&object["epsilon"], &object["delta"]),
+        (&object["epsilon_stated"], &statement(&out)["delta"])
+    );
+    assert!(
+        object["checks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|check| check["passed"] == json!(true) && check["name"].is_string())
+    );
+    // Something does not hold.
+    let mut other = statement(&out);
+    other["epsilon"] = json!(1.0);
+    std::fs::write(out.join("model/privacy.json"), other.to_string()).unwrap();
+    let (code, output) = program(&out.join("model/privacy.json"), &["--json"]);
+    let object: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (code, &object["consistent"], &object["private"], &object["epsilon_stated"]),
+        (Some(1), &json!(false), &json!(false), &json!(1.0))
+    );
+    assert!(object["epsilon"].as_f64().unwrap() > 7.9);
+    let (code, output) = program(&out, &[]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        code == Some(1)
+            && text.contains("✗ epsilon")
+            && text.contains("\nInconsistent. Do not rely on this statement"),
+        "{text}"
+    );
+    assert!(String::from_utf8(output.stderr).unwrap().ends_with(" of 18 checks failed\n"));
+    let help = Command::new(env!("CARGO_BIN_EXE_muffle"))
+        .args(["verify", "--help"])
+        .output()
+        .unwrap()
+        .stdout;
+    let help = String::from_utf8(help).unwrap();
+    assert!(
+        help.contains("Examples:\n  muffle verify muffle-run")
+            && help.contains("What it cannot see")
+            && help.contains("4 nothing\ncontradicts"),
+        "{help}"
+    );
+    // Nothing to verify.
+    std::fs::remove_file(out.join("model/privacy.json")).unwrap();
+    for path in
+        [out.clone(), out.join("model"), out.join("nowhere"), out.join("nowhere/privacy.json")]
+    {
+        let (code, output) = program(&path, &["--json"]);
+        assert!(code == Some(2) && output.stdout.is_empty(), "{}", path.display());
+        assert_eq!(String::from_utf8(output.stderr).unwrap().lines().count(), 1);
+    }
+}

@@ -1,0 +1,366 @@
+//! What is trained or looked at: a model with its tokenizer, from a preset, a folder or the hub.
+
+use crate::Failed;
+use crate::config::optimizers::Name;
+use crate::config::{Auto, Config, LoraInit};
+use crate::hub;
+use crate::load::corpus;
+use model::hf::{self, Architecture};
+use model::patches::Grid;
+use model::{Checkpoint, Cnn, Intake, Lora, Network, Preset};
+use protocol::Params;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use tasks::{Preparation, Reader, Tokenizer};
+
+/// A model, and what makes tokens for it.
+#[derive(Debug)]
+pub struct Subject {
+    /// Its configuration.
+    pub config: hf::Config,
+    /// Runs it.
+    pub network: Network,
+    /// What is trained.
+    pub params: Params,
+    /// Makes tokens; a model of images has none.
+    pub tokenizer: Option<Tokenizer>,
+    /// Where the tokenizer's files are; none if it was made here.
+    pub tokenizer_folder: Option<PathBuf>,
+    kind: Kind,
+}
+
+/// What kind of model it is.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Causal { begin: u32, end: u32 },
+    Classifier,
+    Images { numbers: usize },
+}
+
+/// Beside what a model says of itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Circumstances<'a> {
+    /// The public names of the classes.
+    pub labels: &'a [String],
+    /// The sides of the images.
+    pub image: Option<Grid>,
+}
+
+impl Subject {
+    /// What a configuration asks for.
+    ///
+    /// # Errors
+    /// If there is no such model, its files are no good, or what is to be trained makes no sense.
+    pub fn open(
+        config: &Config,
+        circumstances: Circumstances<'_>,
+        said: &mut dyn FnMut(&str),
+    ) -> Result<Self, Failed> {
+        let options = &config.model;
+        if Name::of(&config.optimizer.name).map_err(Failed::Input)?.needs_pairs()
+            && options.lora_rank == 0
+        {
+            return Err(Failed::Input(format!(
+                "{} trains low-rank additions: set model.lora_rank, for example to 8",
+                config.optimizer.name
+            )));
+        }
+        if options.lora_rank == 0 && !options.also_train.is_empty() {
+            return Err(Failed::Input(
+                "model.also_train: everything is trained as long as model.lora_rank is 0".into(),
+            ));
+        }
+        let lora = (options.lora_rank > 0).then(|| Lora {
+            rank: options.lora_rank,
+            alpha: options.lora_alpha as f32,
+            on: options.lora_on.clone(),
+        });
+        let given = match &options.tokenizer {
+            // A file by itself is written anew beside the model; a folder's files are copied.
+            Auto::Value(path) => {
+                Some((Tokenizer::open(path)?, path.is_dir().then(|| path.clone())))
+            }
+            Auto::Auto => None,
+        };
+        let (mut checkpoint, tokenizer, folder) = match place(&options.source, said)? {
+            Place::Cnn => (images(circumstances, options.seed)?, None, None),
+            Place::Preset(preset) => {
+                let (tokenizer, folder) = match given {
+                    Some(given) => given,
+                    None if config.data.train == "embedded" => (corpus_tokenizer()?, None),
+                    None => {
+                        return Err(Failed::Input(format!(
+                            "model.tokenizer: the preset {:?} has none of its own, and one that is \
+                             made from people's texts would tell of them; name a public \
+                             tokenizer.json",
+                            options.source
+                        )));
+                    }
+                };
+                (fresh(preset, &tokenizer, lora, options.seed)?, Some(tokenizer), folder)
+            }
+            Place::Folder(folder) => {
+                let checkpoint =
+                    Checkpoint::open_for(&folder, lora, options.seed, circumstances.labels.len())?;
+                match given {
+                    Some((tokenizer, folder)) => (checkpoint, Some(tokenizer), folder),
+                    None if matches!(checkpoint.config.architecture, Architecture::Cnn(_)) => {
+                        (checkpoint, None, None)
+                    }
+                    None => (checkpoint, Some(Tokenizer::open(&folder)?), Some(folder)),
+                }
+            }
+        };
+        if options.own_head {
+            if options.lora_rank > 0 {
+                return Err(Failed::Input(
+                    "model.own_head: with low-rank additions the head stays as it is".into(),
+                ));
+            }
+            checkpoint = checkpoint.with_own_head();
+        }
+        if options.add_pad {
+            checkpoint = checkpoint.with_pad();
+        }
+        if options.lora_rank > 0 && options.lora_init == LoraInit::Spectral {
+            checkpoint = checkpoint.with_spectral_start()?;
+        }
+        name_classes(&mut checkpoint.config, circumstances.labels);
+        Self::new(checkpoint, tokenizer, folder, config)
+    }
+
+    /// A model as it lies in a folder, or in the folder of a run, to be looked at.
+    ///
+    /// # Errors
+    /// If its files are no good.
+    pub fn look_at(source: &str, said: &mut dyn FnMut(&str)) -> Result<Self, Failed> {
+        let path = Path::new(source).join("model");
+        let source = if path.join("config.json").is_file() {
+            path.to_string_lossy().into_owned()
+        } else {
+            source.into()
+        };
+        let mut config = Config::default();
+        config.model.source = source;
+        Self::open(&config, Circumstances::default(), said)
+    }
+
+    fn new(
+        checkpoint: Checkpoint,
+        tokenizer: Option<Tokenizer>,
+        tokenizer_folder: Option<PathBuf>,
+        config: &Config,
+    ) -> Result<Self, Failed> {
+        let fresh = checkpoint.fresh.clone();
+        let options = &config.model;
+        let trained = |name: &str| {
+            options.lora_rank == 0
+                || name.contains(".lora_")
+                || options.also_train.iter().any(|part| name.contains(part.as_str()))
+                || name.starts_with("classifier.") && fresh.iter().any(|new| new == name)
+        };
+        let (hf, mut network, params) = checkpoint.network(trained)?;
+        if params.is_empty() {
+            return Err(Failed::Input(
+                "model.lora_on: no map of the model has such a name, so that \
+                nothing would be trained"
+                    .into(),
+            ));
+        }
+        if options.recompute {
+            network.set_memory(model::Memory::Recompute);
+        }
+        let kind = kind(&hf, &network, tokenizer.as_ref())?;
+        if let (Some(tokenizer), Intake::Tokens { vocab, .. }) =
+            (&tokenizer, network.graph().intake())
+            && tokenizer.size() > vocab
+        {
+            return Err(Failed::Input(format!(
+                "the tokenizer has {} tokens, the model only {vocab}: they do not belong together",
+                tokenizer.size()
+            )));
+        }
+        Ok(Self { config: hf, network, params, tokenizer, tokenizer_folder, kind })
+    }
+
+    /// How records become examples of this model. Texts must be shorter than `limit`.
+    pub fn preparation<'a>(&'a self, labels: &'a [String], limit: usize) -> Preparation<'a> {
+        let reader = match (self.kind, &self.tokenizer) {
+            (Kind::Causal { begin, end }, Some(tokenizer)) => {
+                Reader::Causal { tokenizer, begin, end }
+            }
+            (Kind::Classifier, Some(tokenizer)) => Reader::Classifier { tokenizer },
+            (Kind::Images { numbers }, _) => Reader::Images { numbers },
+            // Texts without a tokenizer are refused when a subject is made.
+            (_, None) => Reader::Images { numbers: 0 },
+        };
+        Preparation { reader, labels, limit }
+    }
+
+    /// The most tokens of a text.
+    pub fn longest(&self) -> usize {
+        match self.network.graph().intake() {
+            Intake::Tokens { longest, .. } => longest,
+            Intake::Numbers(_) => 1,
+        }
+    }
+
+    /// Whether it goes on with texts.
+    pub fn writes(&self) -> bool {
+        matches!(self.kind, Kind::Causal { .. })
+    }
+
+    /// The tokens that end a text.
+    pub fn ends(&self) -> Vec<u32> {
+        match self.kind {
+            Kind::Causal { end, .. } => {
+                let mut ends = ids(&self.config, "eos_token_id");
+                if !ends.contains(&end) {
+                    ends.push(end);
+                }
+                ends
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The names of the classes, as far as the model's files have them.
+    pub fn labels(&self) -> Vec<String> {
+        let names = self.config.others.get("id2label").and_then(Value::as_object);
+        let name = |class: usize| {
+            names
+                .and_then(|names| names.get(&class.to_string()))
+                .and_then(Value::as_str)
+                .map(String::from)
+        };
+        (0..).map_while(name).collect()
+    }
+}
+
+/// Where a model comes from.
+enum Place {
+    Preset(Preset),
+    Cnn,
+    Folder(PathBuf),
+}
+
+/// A folder comes first, then a preset, then the hub. `gpt2` is the hub's: whoever wants a new one
+/// says `preset:gpt2`.
+fn place(source: &str, said: &mut dyn FnMut(&str)) -> Result<Place, Failed> {
+    if Path::new(source).is_dir() {
+        return Ok(Place::Folder(source.into()));
+    }
+    if source == "cnn" {
+        return Ok(Place::Cnn);
+    }
+    let (name, forced) =
+        source.strip_prefix("preset:").map_or((source, false), |name| (name, true));
+    match Preset::named(name) {
+        Some(preset) if forced || preset != Preset::Gpt2 => Ok(Place::Preset(preset)),
+        None if forced => {
+            let names = Preset::ALL.map(Preset::name).join(", ");
+            Err(Failed::Input(format!(
+                "model.source: there is no preset {name:?}: there are {names} and cnn"
+            )))
+        }
+        _ => Ok(Place::Folder(
+            hub::fetch(name, said).map_err(|failed| Failed::Input(failed.to_string()))?,
+        )),
+    }
+}
+
+/// A new model with as many tokens as the tokenizer has.
+fn fresh(
+    preset: Preset,
+    tokenizer: &Tokenizer,
+    lora: Option<Lora>,
+    seed: u64,
+) -> Result<Checkpoint, Failed> {
+    let mut architecture = preset.architecture();
+    if let Architecture::Gpt2(config) = &mut architecture {
+        config.vocab = tokenizer.size();
+    }
+    let mut config = hf::Config::new(architecture);
+    for (key, names) in [
+        ("bos_token_id", ["<bos>", "<s>", "<|endoftext|>"]),
+        ("eos_token_id", ["<eos>", "</s>", "<|endoftext|>"]),
+    ] {
+        if let Some(id) = names.iter().find_map(|name| tokenizer.id(name)) {
+            config.others.insert(key.into(), id.into());
+        }
+    }
+    Ok(Checkpoint::new(config, lora, seed)?)
+}
+
+/// Trained on the public part of the corpus.
+fn corpus_tokenizer() -> Result<Tokenizer, Failed> {
+    let texts: Vec<String> = corpus::pairs(corpus::Part::Validation, 4000)
+        .into_iter()
+        .flat_map(|pair| [format!(" {} ", pair.source), format!(" {} ", pair.target)])
+        .collect();
+    Ok(Tokenizer::train(texts.iter().map(String::as_str), 1024, &["<bos>", "<eos>"])?)
+}
+
+fn images(circumstances: Circumstances<'_>, seed: u64) -> Result<Checkpoint, Failed> {
+    let Some(image) = circumstances.image else {
+        return Err(Failed::Input("model.source: \"cnn\" is for images".into()));
+    };
+    let cnn =
+        Cnn { image, stages: vec![32, 64, 64], groups: 8, classes: circumstances.labels.len() };
+    Ok(Checkpoint::new(hf::Config::new(Architecture::Cnn(cnn)), None, seed)?)
+}
+
+fn name_classes(config: &mut hf::Config, labels: &[String]) {
+    if labels.is_empty() {
+        return;
+    }
+    let names =
+        labels.iter().enumerate().map(|(class, label)| (class.to_string(), json!(label))).collect();
+    let numbers =
+        labels.iter().enumerate().map(|(class, label)| (label.clone(), json!(class))).collect();
+    config.others.insert("id2label".into(), Value::Object(names));
+    config.others.insert("label2id".into(), Value::Object(numbers));
+}
+
+/// Tokens under a key of the configuration: one, several or none.
+fn ids(config: &hf::Config, key: &str) -> Vec<u32> {
+    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    match config.others.get(key) {
+        Some(Value::Array(several)) => several.iter().filter_map(id).collect(),
+        Some(one) => id(one).into_iter().collect(),
+        None => Vec::new(),
+    }
+}
+
+fn kind(
+    config: &hf::Config,
+    network: &Network,
+    tokenizer: Option<&Tokenizer>,
+) -> Result<Kind, Failed> {
+    let numbers = match network.graph().intake() {
+        Intake::Numbers(numbers) => return Ok(Kind::Images { numbers }),
+        Intake::Tokens { .. } => tokenizer,
+    };
+    let Some(tokenizer) = numbers else {
+        return Err(Failed::Input("the model has no tokenizer: set model.tokenizer".into()));
+    };
+    if matches!(config.architecture, Architecture::Bert(_)) {
+        return Ok(Kind::Classifier);
+    }
+    let first = |key: &str, names: &[&str]| {
+        ids(config, key)
+            .first()
+            .copied()
+            .or_else(|| names.iter().find_map(|name| tokenizer.id(name)))
+    };
+    let end = first("eos_token_id", &["</s>", "<eos>", "<|endoftext|>"]);
+    let begin = first("bos_token_id", &["<s>", "<bos>", "<|endoftext|>"]).or(end);
+    match (begin, end.or(begin)) {
+        (Some(begin), Some(end)) => Ok(Kind::Causal { begin, end }),
+        _ => Err(Failed::Input(
+            "neither the model's config.json nor its tokenizer names a token \
+            that ends a text (eos_token_id)"
+                .into(),
+        )),
+    }
+}

@@ -1,5 +1,0 @@
-//! The `muffle` program.
-
-fn main() -> std::process::ExitCode {
-    muffle::cli::main()
-}

@@ -1,0 +1,512 @@
+//! A run with a folder around it: the main job, from a configuration to a model with its privacy
+//! statement; and how it goes on after an interruption.
+//!
+//! What is written, and when, is what makes an interruption harmless: the ledger before anything is
+//! computed from a lot, what the curator must remember before that too, parameters and optimizer
+//! together in snapshots. A run that is killed goes on from its last snapshot. What was charged
+//! since then stays charged and is not done again with the same noise: the run ends that many steps
+//! earlier, within the same budget.
+
+pub mod chain;
+pub mod folder;
+pub mod history;
+pub mod outcome;
+pub mod session;
+pub mod snapshot;
+
+pub(crate) mod disk;
+pub(crate) mod ledger_file;
+pub(crate) mod memory;
+mod progress;
+pub(crate) mod resume;
+pub(crate) mod sampler_file;
+pub mod together;
+
+use crate::Failed;
+use crate::Outcome;
+use crate::Plan;
+use crate::config::optimizers::Name;
+use crate::config::{Config, Publicity};
+use crate::evaluate;
+use crate::load::data::{self, Which};
+use crate::load::model::{Circumstances, Subject};
+use crate::run::folder::Folder;
+use crate::run::history::Look;
+use crate::run::ledger_file::LedgerFile;
+pub use crate::run::progress::{Begun, Progress, Silent, Watch};
+use crate::run::resume::{Left, belongs};
+pub use crate::run::resume::{resume, resume_among};
+use crate::run::session::{Interrupted, Session};
+use crate::run::snapshot::{Belongs, Snapshot};
+use crate::run::together::COMPARED_EVERY;
+use curator::Records;
+use model::{Engine, Example, Network};
+use protocol::Params;
+use ranks::Ranks;
+use std::path::Path;
+use std::sync::Arc;
+use tasks::Prepared;
+
+/// SHA-256 of the training data: sealed, for it tells of them.
+pub(crate) const FINGERPRINT: &str = "sealed/data.sha256";
+
+/// Where a run is written: what the first process has, and no other.
+#[derive(Clone)]
+pub(crate) struct Files<'a> {
+    pub(crate) folder: &'a Folder,
+    pub(crate) ledger: Arc<LedgerFile>,
+}
+
+/// Trains as a configuration says, in a new folder.
+///
+/// # Errors
+/// If something is no good, a promise cannot be kept, or it was asked to stop.
+pub fn train(config: &Config, out: &Path, watch: &mut dyn Watch) -> Result<Outcome, Failed> {
+    train_among(&Ranks::alone(), config, out, watch)?.ok_or_else(nobody_first)
+}
+
+/// The same as one of several processes. The first has the folder and the outcome, and speaks to
+/// `watch`.
+///
+/// # Errors
+/// As [`train`], or if a process is gone.
+pub fn train_among(
+    ranks: &Ranks,
+    config: &Config,
+    out: &Path,
+    watch: &mut dyn Watch,
+) -> Result<Option<Outcome>, Failed> {
+    let config = config.clone().absolute()?;
+    // Everything that can be wrong is looked at before a folder is made.
+    Plan::check(&config)?;
+    let (labels, image) = data::survey(&config.data)?;
+    let open = || {
+        Subject::open(&config, Circumstances { labels: &labels, image }, &mut |line| {
+            watch.said(line)
+        })
+    };
+    let subject = together::in_turn(ranks, open)?;
+    let people = fingerprint(&config)?;
+    not_the_people(&config, &people)?;
+    same_beginning(ranks, &config, people.clone())?;
+    if !ranks.is_first() {
+        return begin(ranks, &config, None, subject, &labels, None, watch)?.drive(watch);
+    }
+    let folder = Folder::create(out)?;
+    let ready = LedgerFile::new(&folder).and_then(|ledger| {
+        let files = Files { folder: &folder, ledger: Arc::new(ledger) };
+        let run = begin(ranks, &config, Some(files.clone()), subject, &labels, None, watch)?;
+        folder.write(FINGERPRINT, &people)?;
+        files.ledger.write()?;
+        // From here on there is a run in the folder.
+        folder.write("config.toml", &config.print())?;
+        Ok(run)
+    });
+    match ready {
+        Ok(run) => run.drive(watch),
+        Err(failed) => {
+            folder.discard();
+            Err(failed)
+        }
+    }
+}
+
+pub(crate) fn same_beginning(ranks: &Ranks, config: &Config, people: String) -> Result<(), Failed> {
+    let version = env!("CARGO_PKG_VERSION").to_string();
+    let every = config.training.checkpoint_every.to_string();
+    together::same(
+        ranks,
+        &[
+            ("version of muffle", version),
+            ("configuration", config.digest()),
+            ("checkpoint_every", every),
+            ("training data", people),
+        ],
+    )
+}
+
+/// Figures on the very people who are protected would be released without being paid for.
+fn not_the_people(config: &Config, people: &str) -> Result<(), Failed> {
+    for (key, path) in [("validation", &config.data.validation), ("test", &config.data.test)] {
+        if let Some(path) = path
+            && snapshot::digest_file(path)? == people
+        {
+            return Err(Failed::Input(format!(
+                "data.{key}: {} is the training data; figures on those people are not covered by \
+                 any guarantee",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn nobody_first() -> Failed {
+    Failed::Input("the first process has the outcome".into())
+}
+
+/// A run that is ready for its next step.
+pub(crate) struct Run<'a> {
+    ranks: Ranks,
+    pub(crate) config: &'a Config,
+    /// The first process's.
+    files: Option<Files<'a>>,
+    pub(crate) labels: &'a [String],
+    pub(crate) subject: Subject,
+    pub(crate) session: Session<Network>,
+    pub(crate) first: Vec<u64>,
+    pub(crate) limit: usize,
+    config_digest: String,
+    frozen: u64,
+    validation: Vec<Example>,
+    every: u64,
+    /// The step of the last snapshot that this process wrote or resumed from.
+    put_away: Option<u64>,
+}
+
+pub(crate) fn begin<'a>(
+    ranks: &Ranks,
+    config: &'a Config,
+    files: Option<Files<'a>>,
+    mut subject: Subject,
+    labels: &'a [String],
+    from: Option<Left>,
+    watch: &mut dyn Watch,
+) -> Result<Run<'a>, Failed> {
+    together::set_threads(ranks, config);
+    let limit = data::limit(&config.data, &subject)?;
+    let preparation = subject.preparation(labels, limit);
+    let validation = validation(config, &preparation)?;
+    first_row(config, &preparation)?;
+    let spill = files.as_ref().map_or_else(std::env::temp_dir, |files| files.folder.sealed());
+    let data::People { records, left_out, digest } = data::people(config, &preparation, &spill)?;
+    let micro_batch = config
+        .training
+        .micro_batch
+        .or_else(|| memory::micro_batch(&subject.network, limit, ranks.count()));
+    let frozen = frozen(&subject);
+    together::same(
+        ranks,
+        &[("model", frozen.to_string()), ("set of prepared records (the tokenizer?)", digest)],
+    )?;
+    // The snapshot that it resumes from need not be written again.
+    let put_away = from.as_ref().and_then(|left| Some(left.snapshot.as_ref()?.step));
+    let (mut session, first) = session(ranks, config, &subject, records, from, frozen)?;
+    // Without privacy every step is charged at the end.
+    let charges = session.plan().events.len().max(session.plan().steps);
+    if charges > chain::MOST_CHARGES {
+        return Err(Failed::Input(format!(
+            "training.steps: expected at most {} charges, got {charges} (several a step, if the \
+             learning rate is searched for)",
+            chain::MOST_CHARGES
+        )));
+    }
+    together::same_params(ranks, session.params())?;
+    session.set_micro_batch(micro_batch);
+    if let Some(files) = &files {
+        keep(config, files, &mut session);
+    }
+    let total: usize =
+        subject.network.tensors(&subject.params).map(|(_, tensor)| tensor.len()).sum();
+    let tokens =
+        validation.iter().map(Example::len).sum::<usize>() as f64 / validation.len() as f64;
+    watch.begun(&Begun {
+        config,
+        plan: session.plan(),
+        parameters: (subject.params.numbers(), total),
+        micro_batch,
+        processes: ranks.count(),
+        step: session.steps(),
+        left_out,
+        lot_tokens: (subject.tokenizer.is_some() && tokens.is_finite())
+            .then(|| tokens * session.plan().lot_size()),
+    });
+    // They live on in the session.
+    subject.params = Params::default();
+    let every = config.evaluation.every.or_else(|| session.plan().steps.div_ceil(20)).max(1);
+    Ok(Run {
+        ranks: ranks.clone(),
+        config,
+        files,
+        labels,
+        subject,
+        session,
+        first,
+        limit,
+        config_digest: config.digest(),
+        frozen,
+        validation,
+        every,
+        put_away,
+    })
+}
+
+/// The session, new or as it was left, and the fingerprints of the tensors before the first step.
+fn session(
+    ranks: &Ranks,
+    config: &Config,
+    subject: &Subject,
+    records: Records,
+    from: Option<Left>,
+    frozen: u64,
+) -> Result<(Session<Network>, Vec<u64>), Failed> {
+    let network = subject.network.twin();
+    let Some(left) = from else {
+        let session =
+            Session::among(ranks, config, network, subject.params.clone(), records, None)?;
+        return Ok((session, fingerprints(&subject.params)));
+    };
+    let (step, params, optimizer, first) = match left.snapshot {
+        Some(snapshot) => {
+            belongs(config, &snapshot.belongs, left.sealed.as_ref(), frozen)?;
+            (snapshot.step, snapshot.params, Some(snapshot.optimizer), snapshot.first)
+        }
+        // Interrupted before the first snapshot: what was charged counts all the same.
+        None => (0, subject.params.clone(), None, fingerprints(&subject.params)),
+    };
+    let past = Interrupted {
+        ledger: left.ledger,
+        sealed: left.sealed,
+        optimizer,
+        params: Params::default(),
+    };
+    let session = Session::among(ranks, config, network, params, records, Some(past))?;
+    if session.steps() != step {
+        return Err(Failed::Input(format!(
+            "the checkpoint says step {step}, its optimizer step {}",
+            session.steps()
+        )));
+    }
+    Ok((session, first))
+}
+
+/// Whether a resumed process needs to know what was drawn.
+pub(crate) fn keeps(config: &Config) -> bool {
+    let private = Name::of(&config.optimizer.name).is_ok_and(|name| name.private);
+    private
+        && (config.privacy.seed.is_some()
+            || config.privacy.sampling == crate::config::Sampling::Shuffled)
+}
+
+/// Writes the ledger after each charge and, where a resumed process would need it, the sampler
+/// after each draw.
+fn keep(config: &Config, files: &Files<'_>, session: &mut Session<Network>) {
+    let ledger = files.ledger.clone();
+    session.set_journal(Box::new(move |spent| ledger.follow(spent)));
+    if keeps(config) {
+        let (path, ledger) = (files.folder.join(sampler_file::SAMPLER), files.ledger.clone());
+        session.set_keeper(Box::new(move |sealed| {
+            let written = sampler_file::write(&path, &ledger.mark(), sealed)
+                .and_then(|()| ledger.drawn(sealed.draws()));
+            written.map_err(|failed| failed.to_string())
+        }));
+    }
+}
+
+/// Whether the test data can be read, and is what the model reads: better known now than after the
+/// last step.
+fn first_row(config: &Config, preparation: &tasks::Preparation<'_>) -> Result<(), Failed> {
+    let Some(row) = data::rows(&config.data, Which::Test)?.and_then(|mut rows| rows.next()) else {
+        return Ok(());
+    };
+    match preparation.example(&row?)? {
+        Prepared::UnknownLabel => {
+            Err(Failed::Input("data.test: a label that is not among data.labels".into()))
+        }
+        Prepared::Unfit(expected) => Err(Failed::Input(format!(
+            "data.test: expected {expected}, which is what the model reads"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// What the model is looked at with on the way.
+fn validation(
+    config: &Config,
+    preparation: &tasks::Preparation<'_>,
+) -> Result<Vec<Example>, Failed> {
+    let (mut examples, mut unusable) = (Vec::new(), false);
+    for row in data::rows(&config.data, Which::Validation)?.into_iter().flatten() {
+        if examples.len() as u64 >= config.evaluation.examples {
+            break;
+        }
+        match preparation.example(&row?)? {
+            Prepared::Example(example) => examples.push(example),
+            Prepared::TooLong | Prepared::Empty => unusable = true,
+            Prepared::UnknownLabel => {
+                return Err(Failed::Input(
+                    "data.validation: a label that is not among data.labels".into(),
+                ));
+            }
+            Prepared::Unfit(expected) => {
+                return Err(Failed::Input(format!(
+                    "data.validation: expected {expected}, which is what the model reads"
+                )));
+            }
+        }
+    }
+    // Said of these rows, because of the training data it may not be said.
+    if examples.is_empty() && unusable {
+        return Err(Failed::Input(format!(
+            "data.validation: every row is empty or has {} tokens or more; a larger \
+             data.max_length may be meant",
+            preparation.limit
+        )));
+    }
+    Ok(examples)
+}
+
+impl<'a> Run<'a> {
+    pub(crate) fn drive(mut self, watch: &mut dyn Watch) -> Result<Option<Outcome>, Failed> {
+        let mut last = self.past(watch)?;
+        let mut at_once = self.session.micro_batch();
+        // A run that was closed makes no further step: only its last files are missing.
+        let closed =
+            self.files.as_ref().is_some_and(|files| files.ledger.chain().closing().is_some());
+        while let Some(step) = if closed { None } else { self.session.step()? } {
+            if self.session.micro_batch() < at_once {
+                at_once = self.session.micro_batch();
+                watch.said(&format!(
+                    "warning: there was not enough memory; going on with {at_once} records at a \
+                     time (NON-PRIVATE, shown here only)"
+                ));
+            }
+            let done = self.session.steps();
+            let over = done == self.session.plan().steps;
+            let fresh = done.is_multiple_of(self.every) || over;
+            if done.is_multiple_of(COMPARED_EVERY) || over {
+                together::same_params(&self.ranks, self.session.params())?;
+            }
+            if let Some(folder) = self.folder().filter(|_| fresh) {
+                let look = self.look(step.rate)?;
+                look.append(folder)?;
+                last = Some(look);
+            }
+            if done.is_multiple_of(self.config.training.checkpoint_every.max(1)) || over {
+                self.put_away()?;
+            }
+            let notes = step.notes.iter().map(ToString::to_string).collect();
+            if let Some(look) = last {
+                watch.stepped(&Progress { step: done, look, fresh, notes });
+            }
+            if !over && self.stops(watch)? {
+                self.put_away()?;
+                return Err(Failed::Stopped);
+            }
+        }
+        self.put_away()?;
+        self.files.clone().map(|files| outcome::finish(self, &files, watch)).transpose()
+    }
+
+    fn folder(&self) -> Option<&'a Folder> {
+        self.files.as_ref().map(|files| files.folder)
+    }
+
+    /// The last look of the steps that were made, or one before the first.
+    fn past(&mut self, watch: &mut dyn Watch) -> Result<Option<Look>, Failed> {
+        if self.session.steps() == 0 {
+            self.put_away()?;
+        }
+        let Some(folder) = self.folder() else { return Ok(None) };
+        history::cut(folder, self.session.steps())?;
+        if self.session.steps() == 0 {
+            // The look before the first step is made again.
+            folder.write(history::FILE, "")?;
+            let look = self.look(0.0)?;
+            look.append(folder)?;
+            watch.stepped(&Progress { step: 0, look, fresh: true, notes: Vec::new() });
+        }
+        Ok(history::read(folder, self.session.steps())?.pop())
+    }
+
+    /// Whether to stop after this step: as the first process says.
+    fn stops(&self, watch: &mut dyn Watch) -> Result<bool, Failed> {
+        let own = watch.stops();
+        Ok(if self.ranks.count() == 1 {
+            own
+        } else {
+            self.ranks.first_says(vec![own.into()])? == [1]
+        })
+    }
+
+    /// ε so far, and figures on the validation data.
+    fn look(&mut self, rate: f64) -> Result<Look, Failed> {
+        // With buffers of its own, which are gone afterwards.
+        let mut network = self.subject.network.twin();
+        let scores = (!self.validation.is_empty())
+            .then(|| evaluate::examples(&mut network, self.session.params(), &self.validation))
+            .transpose()?;
+        let epsilon = self.session.guarantee()?.epsilon;
+        let look = Look {
+            step: self.session.steps(),
+            epsilon: epsilon.is_finite().then_some(epsilon),
+            rate,
+            figures: self.publicity(),
+            nll: None,
+            accuracy: None,
+        };
+        Ok(look.with(scores))
+    }
+
+    fn put_away(&mut self) -> Result<(), Failed> {
+        if self.put_away == Some(self.session.steps()) {
+            return Ok(());
+        }
+        let (step, optimizer) = (self.session.steps(), self.session.optimizer()?);
+        self.put_away = Some(step);
+        let Some(files) = &self.files else { return Ok(()) };
+        let snapshot = Snapshot {
+            step,
+            params: self.session.params().clone(),
+            optimizer,
+            first: self.first.clone(),
+            belongs: Belongs {
+                config: self.config_digest.clone(),
+                frozen: self.frozen,
+                ledger: files.ledger.mark(),
+                draws: self.session.draws(),
+            },
+        };
+        snapshot.save(&files.folder.join("checkpoints"))
+    }
+
+    /// The trained tensors that are what they were before the first step.
+    pub(crate) fn unmoved(&self) -> Vec<String> {
+        let now = fingerprints(self.session.params());
+        let same = self
+            .session
+            .trainable()
+            .iter()
+            .zip(now.iter().zip(&self.first))
+            .filter(|(_, (now, first))| now == first);
+        same.map(|(tensor, _)| tensor.name.clone()).collect()
+    }
+
+    /// Whether figures on validation and test data are public.
+    pub(crate) fn publicity(&self) -> Publicity {
+        self.config.data.publicity()
+    }
+}
+
+fn fingerprints(params: &Params) -> Vec<u64> {
+    params.iter().map(|tensor| snapshot::fingerprint(std::iter::once(tensor))).collect()
+}
+
+/// Of the weights that are not trained.
+fn frozen(subject: &Subject) -> u64 {
+    let trained: Vec<String> =
+        subject.network.trainable().into_iter().map(|tensor| tensor.name).collect();
+    let all = subject.network.tensors(&subject.params);
+    snapshot::fingerprint(
+        all.filter(|(name, _)| !trained.iter().any(|trained| trained == name))
+            .map(|(_, tensor)| tensor),
+    )
+}
+
+/// SHA-256 of the training data.
+pub(crate) fn fingerprint(config: &Config) -> Result<String, Failed> {
+    if config.data.train == "embedded" {
+        return Ok(snapshot::digest(b"embedded"));
+    }
+    snapshot::digest_file(Path::new(&config.data.train))
+}

@@ -1,0 +1,229 @@
+//! How a run goes on after an interruption: from what its folder holds, with any number of
+//! processes.
+
+use crate::Failed;
+use crate::Outcome;
+use crate::config::Config;
+use crate::config::optimizers::Name;
+use crate::load::data;
+use crate::load::model::{Circumstances, Subject};
+use crate::run::folder::Folder;
+use crate::run::ledger_file::LedgerFile;
+use crate::run::outcome;
+use crate::run::progress::Watch;
+use crate::run::sampler_file;
+use crate::run::snapshot::{self, Belongs, Snapshot};
+use crate::run::together;
+use crate::run::{FINGERPRINT, Files, begin, fingerprint, keeps, nobody_first, same_beginning};
+use accounting::{Event, Ledger};
+use curator::Sealed;
+use ranks::Ranks;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Goes on with a run from its last snapshot.
+///
+/// # Errors
+/// As [`train`](crate::run::train), or if the folder is damaged or the data are no longer those it
+/// began with.
+pub fn resume(out: &Path, watch: &mut dyn Watch) -> Result<Outcome, Failed> {
+    resume_among(&Ranks::alone(), out, watch)?.ok_or_else(nobody_first)
+}
+
+/// The same as one of several processes, as many as it may be now. The first reads the folder and
+/// tells the others.
+///
+/// # Errors
+/// As [`resume`], or if a process is gone.
+pub fn resume_among(
+    ranks: &Ranks,
+    out: &Path,
+    watch: &mut dyn Watch,
+) -> Result<Option<Outcome>, Failed> {
+    if !ranks.is_first() {
+        return follow(ranks, watch);
+    }
+    let folder = Folder::open(out)?;
+    let config = Config::read(&folder.join("config.toml")).map_err(Failed::Input)?;
+    let people = fingerprint(&config)?;
+    match folder.read(FINGERPRINT)? {
+        Some(known) if known == people => {}
+        Some(_) => {
+            return Err(Failed::Input(format!(
+                "{}: not the data that the run began with; what it has spent was spent on those",
+                config.data.train
+            )));
+        }
+        None if is_complete(out) => {
+            return Err(Failed::Input(format!("{}: the run is complete", out.display())));
+        }
+        None => {
+            return Err(Failed::Input(format!(
+                "{}: what was sealed is gone, and with it what the run needs to go on safely",
+                out.display()
+            )));
+        }
+    }
+    let (snapshot, files) =
+        Snapshot::newest_with_files(&folder.join("checkpoints"), &mut |line| watch.said(line))?
+            .unzip();
+    let ledger_file = LedgerFile::open(&folder)?;
+    let chain = ledger_file.chain();
+    if let Some(snapshot) = &snapshot {
+        chain
+            .check(&snapshot.belongs.ledger, "the checkpoint")
+            .map_err(|what| Failed::Input(format!("{}: {what}", out.display())))?;
+    }
+    let sealed = sampler_file::read(&folder, &chain)?;
+    let drawn = sealed
+        .as_deref()
+        .map_or(Ok(0), |text| Sealed::from_text(text).map(|sealed| sealed.draws()))?;
+    if drawn < ledger_file.draws() {
+        return Err(Failed::Input(format!(
+            "{}: it knows of {drawn} lots, the sealed mark of {}: an old one was put in its place",
+            folder.join(sampler_file::SAMPLER).display(),
+            ledger_file.draws()
+        )));
+    }
+    let ledger = without_privacy(&config, chain.ledger().clone(), snapshot.as_ref())?;
+    Told {
+        config: config.print(),
+        ledger: ledger.clone(),
+        sealed: sealed.clone(),
+        begun: snapshot.is_some(),
+    }
+    .tell(ranks, files)?;
+    let from =
+        Left { snapshot, ledger, sealed: sealed.map(|text| Sealed::from_text(&text)).transpose()? };
+    go_on(
+        ranks,
+        &config,
+        people,
+        Some(Files { folder: &folder, ledger: Arc::new(ledger_file) }),
+        from,
+        watch,
+    )
+}
+
+/// What the first process reads in the folder of an interrupted run and the others must know.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    config: String,
+    ledger: Ledger,
+    sealed: Option<String>,
+    begun: bool,
+}
+
+impl Told {
+    fn tell(&self, ranks: &Ranks, files: Option<snapshot::Files>) -> Result<(), Failed> {
+        if ranks.count() > 1 {
+            ranks.first_says(
+                serde_json::to_vec(self).map_err(|error| Failed::Input(error.to_string()))?,
+            )?;
+            files.into_iter().flatten().try_for_each(|file| ranks.first_says(file).map(drop))?;
+        }
+        Ok(())
+    }
+}
+
+/// What the other processes do with an interrupted run.
+fn follow(ranks: &Ranks, watch: &mut dyn Watch) -> Result<Option<Outcome>, Failed> {
+    let told: Told = serde_json::from_slice(&ranks.first_says(Vec::new())?)
+        .map_err(|error| Failed::Input(error.to_string()))?;
+    let config = Config::parse(&told.config).map_err(Failed::Input)?;
+    let file = || ranks.first_says(Vec::new());
+    let snapshot = if told.begun {
+        Some(Snapshot::from_files(&[file()?, file()?, file()?]).map_err(Failed::Input)?)
+    } else {
+        None
+    };
+    let from = Left {
+        snapshot,
+        ledger: told.ledger,
+        sealed: told.sealed.map(|text| Sealed::from_text(&text)).transpose()?,
+    };
+    go_on(ranks, &config, fingerprint(&config)?, None, from, watch)
+}
+
+fn go_on(
+    ranks: &Ranks,
+    config: &Config,
+    people: String,
+    files: Option<Files<'_>>,
+    from: Left,
+    watch: &mut dyn Watch,
+) -> Result<Option<Outcome>, Failed> {
+    let (labels, image) = data::survey(&config.data)?;
+    let open = || {
+        Subject::open(config, Circumstances { labels: &labels, image }, &mut |line| {
+            watch.said(line)
+        })
+    };
+    let subject = together::in_turn(ranks, open)?;
+    same_beginning(ranks, config, people)?;
+    let run = begin(ranks, config, files.clone(), subject, &labels, Some(from), watch)?;
+    // Nothing was found that speaks against it: from here on this process works on the run.
+    if let Some(files) = files.filter(|files| files.ledger.chain().closing().is_none()) {
+        files.ledger.begin_session()?;
+    }
+    run.drive(watch)
+}
+
+/// Whether a run is over: its result is there and nothing is sealed any more.
+pub(crate) fn is_complete(out: &Path) -> bool {
+    out.join(outcome::RESULT).is_file() && !out.join(FINGERPRINT).exists()
+}
+
+/// Without privacy nothing is charged on the way: every step that was made counts as one without a
+/// guarantee.
+fn without_privacy(
+    config: &Config,
+    ledger: Ledger,
+    snapshot: Option<&Snapshot>,
+) -> Result<Ledger, Failed> {
+    if Name::of(&config.optimizer.name).is_ok_and(|name| name.private) {
+        return Ok(ledger);
+    }
+    let mut ledger = Ledger::new();
+    ledger.charge(Event::NonPrivate, snapshot.map_or(0, |snapshot| snapshot.step))?;
+    Ok(ledger)
+}
+
+/// What an interrupted run left.
+pub(crate) struct Left {
+    pub(crate) snapshot: Option<Snapshot>,
+    pub(crate) ledger: Ledger,
+    pub(crate) sealed: Option<Sealed>,
+}
+
+/// Refuses a sampler older than the snapshot, another configuration, or another model.
+pub(crate) fn belongs(
+    config: &Config,
+    known: &Belongs,
+    sealed: Option<&Sealed>,
+    frozen: u64,
+) -> Result<(), Failed> {
+    if keeps(config) && known.draws > 0 && sealed.is_none_or(|sealed| sealed.draws() < known.draws)
+    {
+        return Err(Failed::Input(format!(
+            "the checkpoint knows of {} lots, the sealed part of fewer: an old one was put in its \
+             place",
+            known.draws
+        )));
+    }
+    if config.digest() != known.config {
+        return Err(Failed::Input(
+            "config.toml: not the configuration that the run began with (only \
+            threads, micro_batch, checkpoint_every and [evaluation] may change)"
+                .into(),
+        ));
+    }
+    if frozen != known.frozen {
+        return Err(Failed::Input(format!(
+            "{}: not the model that the run began with",
+            config.model.source
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,179 @@
+//! What a run of several processes needs beyond what each of them does alone: the same beginning,
+//! parts of the optimizer's memory put together, parameters that stay the same.
+
+use crate::Failed;
+use crate::config::{Auto, Config};
+use crate::run::snapshot;
+use optim::State;
+use protocol::Params;
+use ranks::Ranks;
+use tensor::Array;
+
+/// Steps between comparisons of the parameters.
+pub(crate) const COMPARED_EVERY: u64 = 32;
+
+impl From<ranks::Lost> for Failed {
+    fn from(lost: ranks::Lost) -> Self {
+        Self::Input(lost.to_string())
+    }
+}
+
+/// Refuses to go on if something is not the same on all processes. Of the things that are not, the
+/// first is named.
+pub(crate) fn same(ranks: &Ranks, things: &[(&str, String)]) -> Result<(), Failed> {
+    if ranks.count() == 1 {
+        return Ok(());
+    }
+    for (name, what) in things {
+        if let Some(rank) = ranks.differing(what.clone().into_bytes())? {
+            return Err(Failed::Input(format!(
+                "rank {rank} has another {name} than rank 0: all processes need the same"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Compares the parameters of all processes.
+pub(crate) fn same_params(ranks: &Ranks, params: &Params) -> Result<(), Failed> {
+    if ranks.count() == 1 {
+        return Ok(());
+    }
+    match ranks.differing(snapshot::fingerprint(params.iter()).to_le_bytes().to_vec())? {
+        None => Ok(()),
+        Some(rank) => Err(Failed::Input(format!(
+            "the parameters of rank {rank} are no longer those of rank 0 (other processors, or \
+             faulty memory); the run goes on from its last checkpoint with muffle resume"
+        ))),
+    }
+}
+
+/// The first process first, then the others: what it fetches into a cache, they find there.
+pub(crate) fn in_turn<T>(
+    ranks: &Ranks,
+    work: impl FnOnce() -> Result<T, Failed>,
+) -> Result<T, Failed> {
+    if ranks.is_first() {
+        let done = work()?;
+        ranks.first_says(Vec::new())?;
+        return Ok(done);
+    }
+    ranks.first_says(Vec::new())?;
+    work()
+}
+
+/// Puts together, on the first process, what each remembers of its own tensors.
+pub(crate) fn complete(ranks: &Ranks, mut state: State) -> Result<State, Failed> {
+    if ranks.count() == 1 {
+        return Ok(state);
+    }
+    let shapes: Vec<Option<Vec<usize>>> = state
+        .arrays_mut()
+        .iter()
+        .map(|array| (!array.is_empty()).then(|| array.shape().to_vec()))
+        .collect();
+    let text = serde_json::to_vec(&shapes).map_err(|error| Failed::Input(error.to_string()))?;
+    let everybodys: Vec<Vec<Option<Vec<usize>>>> = ranks
+        .everybodys(text)?
+        .iter()
+        .map(|text| serde_json::from_slice(text).map_err(|error| Failed::Input(error.to_string())))
+        .collect::<Result<_, _>>()?;
+    let numbers =
+        state.arrays_mut().into_iter().map(|array| std::mem::take(array).into_data()).collect();
+    let numbers = ranks.complete_first(numbers)?;
+    for (k, (array, numbers)) in state.arrays_mut().into_iter().zip(numbers).enumerate() {
+        // What is still empty here is another's, and stays so.
+        let whose = everybodys
+            .iter()
+            .filter_map(|shapes| shapes.get(k)?.clone())
+            .next()
+            .filter(|_| !numbers.is_empty());
+        let shape = whose.unwrap_or_else(|| vec![0]);
+        *array = Array::new(shape, numbers).map_err(|error| Failed::Input(error.to_string()))?;
+    }
+    Ok(state)
+}
+
+/// As many threads as were asked for, or this process's share of the machine.
+pub(crate) fn set_threads(ranks: &Ranks, config: &Config) {
+    let threads = match config.training.threads {
+        Auto::Value(threads) => threads,
+        Auto::Auto if ranks.count() == 1 => return,
+        Auto::Auto => threads(ranks),
+    };
+    // Refused if the pool is there already, which is as good.
+    let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+}
+
+/// This process's share of the machine's cores.
+pub fn threads(ranks: &Ranks) -> usize {
+    let usable = std::thread::available_parallelism().map_or(1, usize::from);
+    // A launcher that has given each process cores of its own has divided them already.
+    let divided = online().is_some_and(|online| usable < online);
+    if divided {
+        usable
+    } else {
+        (usable / ranks::neighbours().unwrap_or_else(|| ranks.count())).max(1)
+    }
+}
+
+/// The cores of the machine, as Linux tells them: 0-3,8.
+fn online() -> Option<usize> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
+    let range = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(last.parse::<usize>().ok()?.checked_sub(first.parse().ok()?)? + 1)
+    };
+    text.trim().split(',').map(range).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same work on three threads that stand for processes.
+    fn on_three<T: Send>(work: impl Fn(&Ranks) -> T + Sync) -> Vec<T> {
+        let work = &work;
+        std::thread::scope(|scope| {
+            let all: Vec<_> = ranks::threads(3)
+                .unwrap()
+                .into_iter()
+                .map(|ranks| scope.spawn(move || work(&ranks)))
+                .collect();
+            all.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    /// One bit of one number on one process is enough.
+    #[test]
+    fn parameters_that_drift_apart_stop_the_run() {
+        let params = |last: f32| {
+            Params::new(vec![Array::from_fn([3, 2], |i| i as f32), Array::from_fn([1], |_| last)])
+        };
+        let next = f32::from_bits(1.0f32.to_bits() + 1);
+        assert!(
+            on_three(|ranks| same_params(ranks, &params(1.0)).is_ok()).iter().all(|same| *same)
+        );
+        for said in on_three(|ranks| {
+            same_params(ranks, &params(if ranks.rank() == 2 { next } else { 1.0 }))
+                .unwrap_err()
+                .to_string()
+        }) {
+            assert!(said.contains("rank 2") && said.contains("muffle resume"), "{said}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_the_same_is_named() {
+        let things = |rank: usize| {
+            [
+                ("model", "a".to_string()),
+                ("tokenizer", if rank == 1 { "c" } else { "b" }.to_string()),
+            ]
+        };
+        for said in on_three(|ranks| same(ranks, &things(ranks.rank())).unwrap_err().to_string()) {
+            assert!(said.contains("rank 1 has another tokenizer"), "{said}");
+        }
+        assert!(on_three(|ranks| same(ranks, &things(0)).is_ok()).iter().all(|same| *same));
+    }
+}

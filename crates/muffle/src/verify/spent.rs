@@ -1,0 +1,119 @@
+//! What several training runs on the same data have spent together.
+
+use crate::Failed;
+use crate::config::Config;
+use crate::config::optimizers::Name;
+use crate::run::chain::Chain;
+use crate::run::folder::Folder;
+use crate::run::ledger_file::LEDGER;
+use crate::run::outcome;
+use accounting::{Accountant, Cost, Delta, Guarantee, Ledger, Unit};
+use std::path::Path;
+
+/// What one training run has spent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spent {
+    /// Everything that was charged.
+    pub ledger: Ledger,
+    /// Who is protected, and at which δ; none if there is no guarantee.
+    pub promise: Option<(Unit, f64)>,
+}
+
+impl Spent {
+    /// Of the run in a folder, finished or not. Its data have so many places.
+    ///
+    /// # Errors
+    /// If its ledger is gone or damaged.
+    pub fn of_run(folder: &Path, places: usize) -> Result<Self, Failed> {
+        let run = Folder::look_at(folder)?;
+        if run.join("model").join(crate::report::statement::FILE).is_file() {
+            let statement = outcome::statement(folder)?;
+            let promise = statement.unit.zip(statement.delta).filter(|_| statement.private);
+            return Ok(Self { ledger: statement.ledger, promise });
+        }
+        let config = Config::read(&run.join("config.toml")).map_err(Failed::Input)?;
+        Ok(Self { ledger: read(&run.join(LEDGER))?, promise: promise(&config, places) })
+    }
+
+    /// What it comes to; none if there is no guarantee.
+    ///
+    /// # Errors
+    /// If it cannot be computed.
+    pub fn guarantee(&self) -> Result<Option<Guarantee>, Failed> {
+        joint(std::slice::from_ref(self))
+    }
+}
+
+/// The price of all of them together, at the largest δ of any; none if one of them has no
+/// guarantee, or they protect from different things.
+///
+/// # Errors
+/// If it cannot be computed.
+pub fn joint(all: &[Spent]) -> Result<Option<Guarantee>, Failed> {
+    let (mut ledger, mut unit, mut delta) = (Ledger::new(), None::<Unit>, 0.0f64);
+    for spent in all {
+        let Some((own, of)) = spent.promise else { return Ok(None) };
+        // The largest person of any, if they are protected from the same.
+        unit = match unit {
+            Some(known) if known.adjacency != own.adjacency => return Ok(None),
+            Some(known) => Some(Unit { rows: known.rows.max(own.rows), ..known }),
+            None => Some(own),
+        };
+        ledger.merge(&spent.ledger)?;
+        delta = delta.max(of);
+    }
+    unit.map(|unit| {
+        Ok(Cost::new(ledger.events(), unit)?.epsilon(Accountant::Best, Delta::new(delta)?)?)
+    })
+    .transpose()
+}
+
+/// Who a run of this configuration protects, and at which δ; none if it has no guarantee.
+pub(crate) fn promise(config: &Config, places: usize) -> Option<(Unit, f64)> {
+    let private = Name::of(&config.optimizer.name).is_ok_and(|name| name.private)
+        && config.privacy.seed.is_none();
+    private.then(|| (config.unit(), config.privacy.delta.or(0.1 / places as f64)))
+}
+
+/// A ledger that was written while a run went on.
+pub(crate) fn read(path: &Path) -> Result<Ledger, Failed> {
+    let text = std::fs::read_to_string(path).map_err(Failed::at(path))?;
+    let chain = Chain::parse(&text)
+        .map_err(|what| Failed::Input(format!("{}: invalid ledger: {what}", path.display())))?;
+    Ok(chain.ledger().clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use accounting::{Adjacency, Event, Rate, Sigma};
+
+    fn spent(steps: u64, unit: Unit, delta: f64) -> Spent {
+        let mut ledger = Ledger::new();
+        ledger
+            .charge(Event::poisson(Rate::new(0.01).unwrap(), Sigma::new(1.0).unwrap()), steps)
+            .unwrap();
+        Spent { ledger, promise: Some((unit, delta)) }
+    }
+
+    #[test]
+    fn runs_on_the_same_data_add_up() {
+        let rows = |rows| Unit { adjacency: Adjacency::AddRemove, rows };
+        let (one, two) = (spent(600, rows(1), 1e-6), spent(400, rows(1), 1e-5));
+        let whole = spent(1000, rows(1), 1e-5).guarantee().unwrap().unwrap();
+        let together = joint(&[one.clone(), two.clone()]).unwrap().unwrap();
+        assert!((together.epsilon - whole.epsilon).abs() < 1e-12 && together.delta == 1e-5);
+        assert!((together.epsilon - 1.828_244).abs() < 1e-4, "{}", together.epsilon);
+        assert!(together.epsilon > two.guarantee().unwrap().unwrap().epsilon);
+        // A person with more rows in one of them has as many in all.
+        let persons = joint(&[one.clone(), spent(400, rows(2), 1e-5)]).unwrap().unwrap();
+        assert!(persons.unit.rows == 2 && persons.epsilon > together.epsilon);
+        // What cannot be added up is not.
+        assert_eq!(
+            joint(&[one.clone(), spent(400, Adjacency::ReplaceOne.into(), 1e-5)]).unwrap(),
+            None
+        );
+        assert_eq!(joint(&[one, Spent { ledger: Ledger::new(), promise: None }]).unwrap(), None);
+        assert_eq!(joint(&[]).unwrap(), None);
+    }
+}
