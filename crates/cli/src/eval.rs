@@ -82,7 +82,7 @@ impl Eval {
         let labels = if self.labels.is_empty() { subject.labels() } else { self.labels };
         let params = subject.params.clone();
         let preparation = subject.preparation(&labels, subject.longest() + 1);
-        let mut network = subject.network.twin();
+        let mut network = subject.network.new_instance();
         let scores = evaluate::rows(&mut network, &params, &preparation, rows()?)?;
         if scores.left_out > 0 {
             warn(&format!(

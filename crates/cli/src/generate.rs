@@ -6,7 +6,6 @@ use super::output::{print, print_json};
 use clap::Args;
 use muffle::Failed;
 use muffle::Subject;
-use muffle::model::Decoder;
 use muffle::tasks::Frame;
 use muffle::tasks::generate::{Options, Search, Stopping, generate};
 use serde_json::json;
@@ -91,10 +90,10 @@ impl Generate {
             search: self.search(),
             ..Options::default()
         };
-        let mut network = subject.network.twin();
-        let mut decoder = Decoder::new(&mut network, &subject.params)?;
+        let mut network = subject.network.new_instance();
+        let mut decoder = network.decoder(&subject.params)?;
         let texts = generate(
-            &mut decoder,
+            &mut *decoder,
             &prompts.iter().map(Vec::as_slice).collect::<Vec<_>>(),
             &options,
         )?;

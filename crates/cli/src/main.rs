@@ -23,8 +23,8 @@ mod verify;
 
 use clap::{Parser, Subcommand};
 use muffle::Failed;
-use muffle::model;
 use muffle::ranks::Ranks;
+use muffle::{engine, model};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -109,6 +109,12 @@ impl From<accounting::Error> for Failure {
 
 impl From<model::Error> for Failure {
     fn from(error: model::Error) -> Self {
+        Self::Input(error.to_string())
+    }
+}
+
+impl From<engine::Error> for Failure {
+    fn from(error: engine::Error) -> Self {
         Self::Input(error.to_string())
     }
 }

@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+use cpu::Network;
+use engine::Example;
+use model::Mlp;
 use model::activation::Activation;
-use model::{Example, Mlp, Network};
 use muffle::Config;
 use muffle::audits::{Mechanism, OneRun, Replay};
 use muffle::curator::Records;

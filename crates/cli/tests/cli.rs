@@ -473,7 +473,7 @@ fn models_go_on_with_texts() {
         others: serde_json::Map::new(),
     };
     let (config, network, at) =
-        model::Checkpoint::new(config, None, 1).unwrap().network(|_| true).unwrap();
+        model::Checkpoint::new(config, None, 1).unwrap().network(&cpu::Cpu, |_| true).unwrap();
     model::Checkpoint::save(&dir, &config, &network, &at, &model::hf::SaveOptions::default())
         .unwrap();
     tasks::Tokenizer::train(

@@ -34,7 +34,7 @@ fn run_toml(place: &Path, way: &Way) -> PathBuf {
         classes: 2,
     };
     let fresh = Checkpoint::new(hf::Config::new(Architecture::Cnn(cnn)), None, 3).unwrap();
-    let (config, network, params) = fresh.network(|_| true).unwrap();
+    let (config, network, params) = fresh.network(&cpu::Cpu, |_| true).unwrap();
     Checkpoint::save(place.join("cnn"), &config, &network, &params, &SaveOptions::default())
         .unwrap();
     let mut images = vec![0, 0, 8, 3, 0, 0, 0, 24, 0, 0, 0, 8, 0, 0, 0, 8];

@@ -5,10 +5,10 @@ use crate::grid::{self, WEIGHT_STEPS};
 use crate::randomness::DrawKeys;
 use crate::ratchet::Ratchet;
 use crate::sampler::Sampler;
-use crate::sums::{Holder, Summing};
+use crate::sums::LotSummer;
 use crate::{Door, Journal, Noise, Private, Randomness, Records, Sampling, Sealed, noise};
 use accounting::Ledger;
-use model::{Engine, Isolation};
+use engine::{CheckedQuery, Engine, Isolation, SumPrecision};
 use protocol::{
     Announcement, Blocks, Clipping, Geometry, GradientQuery, LossQuery, Noisy, Oracle, Params,
     Positive, Refused, Trainable,
@@ -24,7 +24,7 @@ use crate::mutants::{self, Mutant};
 ///
 /// There is no way to the records, the lots or the sums but the [`Oracle`]'s answers.
 pub struct Curator<E> {
-    holder: Holder<E>,
+    holder: LotSummer<E>,
     sampler: Sampler,
     door: Door,
     randomness: Randomness,
@@ -92,7 +92,7 @@ impl<E: Engine> Curator<E> {
         // a fixed seed would.
         let draws = sampler.most_draws(door.ledger().events().len());
         Ok(Self {
-            holder: Holder::new(engine, records)?,
+            holder: LotSummer::new(engine, records)?,
             sampler,
             door,
             randomness,
@@ -218,8 +218,11 @@ impl<E: Engine> Curator<E> {
 
     /// Whether a query makes sense; and the grids on which its sums are made, which depend on
     /// public values alone.
-    fn check(&self, query: &GradientQuery<'_>) -> Result<Summing, Refused> {
-        self.holder.check(query)?;
+    fn check<'a>(
+        &self,
+        query: &GradientQuery<'a>,
+    ) -> Result<(CheckedQuery<'a>, SumPrecision), Refused> {
+        let checked = self.holder.check(query)?;
         if query.bounds.len() != query.blocks.count() {
             return Err(Refused::Query(format!(
                 "{} bounds for {} blocks",
@@ -258,7 +261,8 @@ impl<E: Engine> Curator<E> {
             }
             Geometry::Identity | Geometry::Tangent { .. } => 0.0,
         };
-        grid::scales(query, &self.holder.uses(), self.holder.places(), far).map(Summing::Steps)
+        let scales = grid::scales(query, &self.holder.roundings(), self.holder.places(), far)?;
+        Ok((checked, SumPrecision::Steps(scales)))
     }
 }
 
@@ -363,7 +367,7 @@ impl<E: Engine> Oracle for Curator<E> {
     /// (PROOFS.md, 1–5.) One record moves the sum of block k by at most C_k, and the noise has
     /// standard deviation σ_k C_k.
     fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<Params>, Refused> {
-        let summing = self.check(query)?;
+        let (checked, precision) = self.check(query)?;
         self.holder.team().agree_on(query.geometry)?;
         let key = self.spend(query.bounds.iter().map(|bound| bound.sigma))?;
         let Some(lot) = &self.lot else {
@@ -372,16 +376,17 @@ impl<E: Engine> Oracle for Curator<E> {
         #[cfg(test)]
         mutants::set_micro_batches(lot.places.within().len().div_ceil(self.holder.micro_batch()));
         let affine = matches!(query.geometry, Geometry::Affine { .. });
-        let sums = self.holder.gradients(&lot.places, query, &summing, |norm, block| {
-            #[cfg(test)]
-            if mutants::is(Mutant::ClipOff) && block == 0 {
-                return 1.0;
-            }
-            let factor = query.clipping.factor(norm, query.bounds[block].clip.get() * ROOM);
-            // Where a center is taken off as often as the weights say, they are whole multiples of
-            // a step.
-            if affine { (factor * WEIGHT_STEPS).floor() / WEIGHT_STEPS } else { factor }
-        })?;
+        let sums =
+            self.holder.gradients(&lot.places, query.at, &checked, &precision, |norm, block| {
+                #[cfg(test)]
+                if mutants::is(Mutant::ClipOff) && block == 0 {
+                    return 1.0;
+                }
+                let factor = query.clipping.factor(norm, query.bounds[block].clip.get() * ROOM);
+                // Where a center is taken off as often as the weights say, they are whole multiples of
+                // a step.
+                if affine { (factor * WEIGHT_STEPS).floor() / WEIGHT_STEPS } else { factor }
+            })?;
         let shapes = self.holder.team().own_shapes();
         #[cfg(test)]
         let taken = self.holder.taken(&lot.places)?;

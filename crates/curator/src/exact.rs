@@ -2,17 +2,17 @@
 //! comparing.
 
 use crate::sampler::Sampler;
-use crate::sums::{Holder, Summing};
+use crate::sums::LotSummer;
 use crate::{Private, Randomness, Records, Sampling};
 use accounting::{Event, Ledger};
-use model::{Engine, Isolation};
+use engine::{Engine, Isolation, SumPrecision};
 use protocol::{Announcement, GradientQuery, LossQuery, Noisy, Oracle, Params, Refused, Trainable};
 use ranks::Ranks;
 use tensor::Array;
 
 /// An oracle that neither clips nor adds noise. Its ledger holds non-private events: ε = ∞.
 pub struct Exact<E> {
-    holder: Holder<E>,
+    holder: LotSummer<E>,
     sampler: Sampler,
     randomness: Randomness,
     ledger: Ledger,
@@ -54,7 +54,7 @@ impl<E: Engine> Exact<E> {
         let sampler = Sampler::new(sampling, records.places())?;
         let draws = ledger.events().len();
         Ok(Self {
-            holder: Holder::new(engine, records)?,
+            holder: LotSummer::new(engine, records)?,
             sampler,
             randomness,
             ledger,
@@ -112,10 +112,11 @@ impl<E: Engine> Oracle for Exact<E> {
     }
 
     fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<Params>, Refused> {
-        self.holder.check(query)?;
+        let checked = self.holder.check(query)?;
         self.holder.team().agree_on(query.geometry)?;
         let lot = self.lot.take().ok_or_else(|| Refused::Query("no lot has been drawn".into()))?;
-        let sums = self.holder.gradients(&lot, query, &Summing::Float, |_, _| 1.0);
+        let sums =
+            self.holder.gradients(&lot, query.at, &checked, &SumPrecision::Float, |_, _| 1.0);
         self.lot = Some(lot);
         let size = self.sampler.lot_size();
         let tensors = sums?.out().tensors.into_iter().zip(self.holder.team().own_shapes());

@@ -8,7 +8,7 @@
 //! `tests::steps_are_fine_enough_and_sums_fit`, `neighbours_are_within_the_declared_sensitivity`
 
 use crate::answers::within;
-use model::StepScale;
+use engine::StepScale;
 use protocol::{Geometry, GradientQuery, Params, Refused};
 
 /// The most that rounding to the grid may move a contribution, in clip bounds.

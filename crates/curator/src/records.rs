@@ -1,7 +1,7 @@
 //! The records, each in a place of its own.
 
 use crate::spill::Spill;
-use model::Example;
+use engine::Example;
 use protocol::Refused;
 use std::borrow::Cow;
 

@@ -2,7 +2,7 @@
 //! and it is gone when the process is.
 
 use crate::Records;
-use model::{Example, Input, Target};
+use engine::{Example, Input, Target};
 use protocol::Refused;
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};

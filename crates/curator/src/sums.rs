@@ -3,8 +3,10 @@
 use crate::grid::WEIGHT_STEPS;
 use crate::reduce::Team;
 use crate::{Private, Records};
-use model::{Accumulator, Engine, Example, Isolation, StepScale, Sum};
-use protocol::{GradientQuery, Params, Refused, Role, Trainable};
+use engine::{
+    Accumulator, CheckedQuery, Engine, Example, Isolation, StepScale, Sum, SumPrecision, Weights,
+};
+use protocol::{GradientQuery, Params, Refused, Trainable};
 use ranks::{Number, Ranks};
 use rayon::prelude::*;
 use std::borrow::Cow;
@@ -14,24 +16,16 @@ pub(crate) struct Sums {
     pub(crate) tensors: Vec<Vec<f64>>,
 }
 
-/// How a sum is made.
-pub(crate) enum Summing {
-    /// Exactly, on these grids.
-    Steps(Vec<StepScale>),
-    /// In floating point: without privacy.
-    Float,
-}
-
-/// What has been added up of a lot.
+/// The sum over some places of a lot.
 struct Part {
     sum: Sum,
     /// Σ c by block, in steps of [`WEIGHT_STEPS`]: integers, so that they do not depend on the
     /// order either.
-    taken: Vec<i64>,
+    weights: Vec<i64>,
 }
 
-/// The records and what computes on them.
-pub(crate) struct Holder<E> {
+/// Computes per-lot sums: the engine, the records and the micro-batch size.
+pub(crate) struct LotSummer<E> {
     engine: E,
     tensors: Vec<Trainable>,
     records: Records,
@@ -50,16 +44,16 @@ const LAST_RECORDS: usize = 31;
 /// Steps in which clipped losses are added up, in a clip bound: at most 2³⁸.
 const LOSS_BITS: f64 = 38.0;
 
-impl<E: Engine> Holder<E> {
-    /// Takes the records, if the engine takes them.
+impl<E: Engine> LotSummer<E> {
+    /// Takes the records, after the engine has validated each.
     pub(crate) fn new(mut engine: E, records: Records) -> Result<Self, Refused> {
-        // Asked of everybody, before anything is computed: later no refusal depends on who is in a
-        // lot.
+        // All records, before anything is computed: later no refusal depends on which records are in
+        // a lot.
         for place in 0..records.places() {
             let Some(example) = records.at(place)? else { continue };
-            engine.admits(&[&example]).map_err(|error| match error {
-                model::Error::Example { what, .. } => {
-                    Refused::Query(format!("record {}: {what}", place + 1))
+            engine.validate(&example).map_err(|error| match error {
+                engine::Error::Example { reason, .. } => {
+                    Refused::Query(format!("record {}: {reason}", place + 1))
                 }
                 other => Refused::Query(other.to_string()),
             })?;
@@ -73,12 +67,12 @@ impl<E: Engine> Holder<E> {
         &self.tensors
     }
 
-    /// In how many places of the model each tensor enters.
-    pub(crate) fn uses(&self) -> Vec<usize> {
-        self.engine.uses()
+    /// How often the engine rounds a record's contribution to each tensor to the grid.
+    pub(crate) fn roundings(&self) -> Vec<usize> {
+        self.engine.roundings()
     }
 
-    /// How far the engine keeps records apart.
+    /// How far the engine isolates records from each other.
     pub(crate) fn isolation(&self) -> Isolation {
         self.engine.isolation()
     }
@@ -106,45 +100,47 @@ impl<E: Engine> Holder<E> {
         self.micro_batch
     }
 
-    /// Goes through a lot, and where there is not enough memory again from the start with half as
-    /// many records at a time, now and from then on. What is summed does not depend on it: not a
-    /// bit, for sums in steps (claim 2).
-    fn with_room<T>(
+    /// Processes places of a lot in micro-batches; on out-of-memory, halves the micro-batch and
+    /// starts over. Exact sums do not depend on the micro-batch size (claim 2).
+    fn with_memory<T>(
         &mut self,
-        mut go: impl FnMut(&mut Self, usize) -> Result<T, Short>,
+        mut process: impl FnMut(&mut Self, usize) -> Result<T, Failure>,
     ) -> Result<T, Refused> {
-        loop {
-            match go(self, self.micro_batch) {
-                Ok(done) => return Ok(done),
-                Err(Short::Memory(_)) if self.micro_batch > 1 => self.micro_batch /= 2,
-                Err(Short::Memory(what)) => return Err(Refused::Failed(what)),
-                Err(Short::Refused(refused)) => return Err(refused),
+        let outcome = loop {
+            match process(self, self.micro_batch) {
+                Ok(done) => break Ok(done),
+                Err(Failure::OutOfMemory) if self.micro_batch > 1 => self.micro_batch /= 2,
+                Err(Failure::OutOfMemory) => {
+                    let what = "out of memory: one record at a time does not fit";
+                    break Err(Refused::Failed(what.into()));
+                }
+                Err(Failure::Refused(refused)) => break Err(refused),
             }
-        }
+        };
+        self.engine.unload();
+        outcome
     }
 
     /// How many places of a lot are taken.
     #[cfg(test)]
     pub(crate) fn taken(&self, lot: &Private<Vec<usize>>) -> Result<usize, Refused> {
-        Ok(taken_places(&self.records, lot.within())?.len())
+        Ok(records_at(&self.records, lot.within())?.len())
     }
 
-    /// Whether a query fits the model: asked before a lot is looked at, so that the answer does not
-    /// depend on who is in it.
-    pub(crate) fn check(&self, query: &GradientQuery<'_>) -> Result<(), Refused> {
-        self.check_params(query.at)?;
-        let pair = |(k, tensor): (usize, &Trainable)| {
-            if let Role::Left(right) = tensor.role { Some((k, right)) } else { None }
-        };
-        let pairs: Vec<(usize, usize)> = self.tensors.iter().enumerate().filter_map(pair).collect();
-        query.geometry.check(query.blocks, query.at, &pairs)?;
-        query.geometry.check_frames(query.at)
+    /// Validates a query against the model, before a lot is looked at, so that the answer does not
+    /// depend on which records are in it.
+    pub(crate) fn check<'a>(&self, query: &GradientQuery<'a>) -> Result<CheckedQuery<'a>, Refused> {
+        let kind = query.geometry.kind();
+        if !self.engine.supports(kind) {
+            return Err(Refused::Query(format!("the engine does not support {kind:?} geometry")));
+        }
+        CheckedQuery::new(query.at, query.geometry, query.blocks, &self.tensors)
     }
 
-    /// Whether parameters are this model's.
-    pub(crate) fn check_params(&self, at: &Params) -> Result<(), Refused> {
-        let fits = at.len() == self.tensors.len()
-            && at.iter().zip(&self.tensors).all(|(a, b)| a.shape() == b.shape);
+    /// Refuses parameters of other shapes than the trainable tensors.
+    pub(crate) fn check_params(&self, params: &Params) -> Result<(), Refused> {
+        let same = |(array, tensor): (&tensor::Array, &Trainable)| array.shape() == tensor.shape;
+        let fits = params.len() == self.tensors.len() && params.iter().zip(&self.tensors).all(same);
         if fits { Ok(()) } else { Err(Refused::Query("parameters of another model".into())) }
     }
 
@@ -162,31 +158,33 @@ impl<E: Engine> Holder<E> {
     pub(crate) fn gradients(
         &mut self,
         lot: &Private<Vec<usize>>,
-        query: &GradientQuery<'_>,
-        summing: &Summing,
+        params: &Params,
+        query: &CheckedQuery<'_>,
+        precision: &SumPrecision,
         factor: impl Fn(f64, usize) -> f64,
     ) -> Result<Private<Sums>, Refused> {
         let places = self.team.own_places(lot.within());
-        let (mut tensors, mut taken) = match summing {
+        let (mut tensors, mut weights) = match precision {
             _ if self.team.is_alone() => {
-                let part = self.part(&places, query, summing, &factor)?;
-                (part.sum.into_tensors().into_iter().map(values).collect(), part.taken)
+                let part = self.part(&places, params, query, precision, &factor)?;
+                (part.sum.into_tensors().into_iter().map(values).collect(), part.weights)
             }
-            Summing::Steps(scales) => {
+            SumPrecision::Steps(scales) => {
                 let most = self.team.most_places(lot.within().len());
-                self.exactly_together(&places, most, query, summing, scales, &factor)?
+                self.exactly_together(&places, most, params, query, scales, &factor)?
             }
-            Summing::Float => {
-                let part = self.part(&places, query, summing, &factor)?;
+            SumPrecision::Float => {
+                let part = self.part(&places, params, query, precision, &factor)?;
                 self.team.rest();
                 let tensors =
                     self.team.begin_sum(part.sum.into_tensors().into_iter().map(values).collect());
-                (tensors.wait().map_err(|lost| Refused::Failed(lost.to_string()))?, part.taken)
+                (tensors.wait().map_err(|lost| Refused::Failed(lost.to_string()))?, part.weights)
             }
         };
-        self.team.sum_few(&mut taken)?;
-        let taken: Vec<f64> = taken.into_iter().map(|steps| steps as f64 / WEIGHT_STEPS).collect();
-        query.geometry.encode_sum(query.blocks, &taken, &mut tensors);
+        self.team.sum_few(&mut weights)?;
+        let weights: Vec<f64> =
+            weights.into_iter().map(|steps| steps as f64 / WEIGHT_STEPS).collect();
+        query.geometry().encode_sum(query.blocks(), &weights, &mut tensors);
         Ok(Private::new(Sums { tensors }))
     }
 
@@ -199,25 +197,26 @@ impl<E: Engine> Holder<E> {
         &mut self,
         places: &[usize],
         most: usize,
-        query: &GradientQuery<'_>,
-        summing: &Summing,
+        params: &Params,
+        query: &CheckedQuery<'_>,
         scales: &[StepScale],
         factor: &impl Fn(f64, usize) -> f64,
     ) -> Result<(Vec<Vec<f64>>, Vec<i64>), Refused> {
+        let precision = &SumPrecision::Steps(scales.to_vec());
         let lost = |lost: ranks::Lost| Refused::Failed(lost.to_string());
         let (before, last) = places.split_at(places.len().saturating_sub(LAST_RECORDS));
-        let mut taken = vec![0; query.blocks.count()];
+        let mut weights = vec![0; query.blocks().count()];
         let mut under_way = None;
         // Whether any process has more than a few, which all answer alike.
         if most > LAST_RECORDS {
-            let part = self.part(before, query, summing, factor)?;
-            taken = part.taken;
+            let part = self.part(before, params, query, precision, factor)?;
+            weights = part.weights;
             under_way = Some(self.team.begin_sum(steps(part.sum)));
         }
-        let few = self.part(last, query, summing, factor)?;
+        let few = self.part(last, params, query, precision, factor)?;
         // What is left is the others' doing.
         self.team.rest();
-        taken.iter_mut().zip(few.taken).for_each(|(taken, few)| *taken += few);
+        weights.iter_mut().zip(few.weights).for_each(|(weight, few)| *weight += few);
         let onto: Vec<Vec<i64>> =
             under_way.map_or(Ok(Vec::new()), ranks::Pending::wait).map_err(lost)?;
         let few = steps(few.sum);
@@ -239,67 +238,60 @@ impl<E: Engine> Holder<E> {
         let value = |(totals, scale): (Vec<i64>, &StepScale)| {
             values(Accumulator::Steps { totals, scale: scale.clone() })
         };
-        Ok((totals.into_iter().zip(scales).map(value).collect(), taken))
+        Ok((totals.into_iter().zip(scales).map(value).collect(), weights))
     }
 
-    /// Σ c g of some places.
+    /// Σ c g over some places.
     fn part(
         &mut self,
         places: &[usize],
-        query: &GradientQuery<'_>,
-        summing: &Summing,
+        params: &Params,
+        query: &CheckedQuery<'_>,
+        precision: &SumPrecision,
         factor: &impl Fn(f64, usize) -> f64,
     ) -> Result<Part, Refused> {
-        let mut part = Part { sum: summing.zeros(query.at), taken: Vec::new() };
-        self.with_room(|holder, micro_batch| {
-            part.sum.clear();
-            part.taken.clear();
-            part.taken.resize(query.blocks.count(), 0);
-            places
-                .chunks(micro_batch)
-                .try_for_each(|places| holder.add(places, query, factor, &mut part))
-        })?;
-        Ok(part)
+        self.with_memory(|summer, micro_batch| {
+            summer.engine.load(params)?;
+            summer.engine.start_sum(precision)?;
+            let mut weights = vec![0; query.blocks().count()];
+            for places in places.chunks(micro_batch) {
+                summer.add(places, query, factor, &mut weights)?;
+            }
+            Ok(Part { sum: summer.engine.take_sum()?, weights })
+        })
     }
 
-    /// Adds one micro-batch.
+    /// Adds one micro-batch: observe, weigh, accumulate.
     fn add(
         &mut self,
         places: &[usize],
-        query: &GradientQuery<'_>,
+        query: &CheckedQuery<'_>,
         factor: &impl Fn(f64, usize) -> f64,
-        part: &mut Part,
-    ) -> Result<(), Short> {
-        let taken_places = taken_places(&self.records, places)?;
-        let examples: Vec<&Example> = taken_places.iter().map(|example| &**example).collect();
+        totals: &mut [i64],
+    ) -> Result<(), Failure> {
+        let records = records_at(&self.records, places)?;
+        let examples: Vec<&Example> = records.iter().map(|example| &**example).collect();
         self.team.tick(examples.iter().map(|example| example.len()).sum());
-        let Part { sum, taken } = part;
-        let centered = matches!(query.geometry, protocol::Geometry::Affine { .. });
-        let weigh = &mut |seen: &model::Observed<'_>, weights: &mut model::Weights| {
-            for (block, taken) in taken.iter_mut().enumerate() {
-                (0..seen.examples()).for_each(|example| {
-                    weights.set(example, block, factor(seen.norm(example, block), block))
-                });
-                // Of the weights as they count: what is not sound counts nothing. Each is rounded
-                // by itself. Only a center asks for it.
-                if !centered {
-                    continue;
-                }
-                *taken += weights
-                    .block(block)
-                    .iter()
-                    .map(|&weight| (f64::from(weight) * WEIGHT_STEPS).round() as i64)
-                    .sum::<i64>();
+        let observed = self.engine.observe(&examples, query)?;
+        let blocks = query.blocks().count();
+        if observed.examples() != examples.len() || observed.blocks() != blocks {
+            return Err(Refused::Failed("the engine observed other examples".into()).into());
+        }
+        let mut weights = Weights::zeros(examples.len(), blocks);
+        // An example with a loss or norm that is not finite has weight 0 in all blocks.
+        for example in (0..examples.len()).filter(|&example| observed.is_sound(example)) {
+            for block in 0..blocks {
+                weights.set(example, block, factor(observed.norm(example, block), block));
             }
-        };
-        Ok(self.engine.weighted_sum(
-            query.at,
-            &examples,
-            query.geometry,
-            query.blocks,
-            weigh,
-            sum,
-        )?)
+        }
+        // Only a center needs the sum of weights. Each is rounded by itself.
+        if matches!(query.geometry(), protocol::Geometry::Affine { .. }) {
+            for (block, total) in totals.iter_mut().enumerate() {
+                let steps = |&weight: &f32| (f64::from(weight) * WEIGHT_STEPS).round() as i64;
+                *total += weights.block(block).iter().map(steps).sum::<i64>();
+            }
+        }
+        Ok(self.engine.accumulate(&weights)?)
     }
 
     /// Σ clip(loss) over a lot, in whole steps, of which `bound` has at most 2³⁸: exact, as sums of
@@ -307,12 +299,13 @@ impl<E: Engine> Holder<E> {
     pub(crate) fn losses(
         &mut self,
         lot: &Private<Vec<usize>>,
-        at: &Params,
+        params: &Params,
         bound: f64,
         clip: impl Fn(f64) -> f64,
     ) -> Result<Private<Sums>, Refused> {
         let steps = (LOSS_BITS - bound.log2()).floor().exp2();
-        let sum = self.sum_losses(lot, at, |loss| (clip(loss) * steps).round_ties_even() as i64)?;
+        let sum =
+            self.sum_losses(lot, params, |loss| (clip(loss) * steps).round_ties_even() as i64)?;
         Ok(Private::new(Sums { tensors: vec![vec![sum as f64 / steps]] }))
     }
 
@@ -320,9 +313,9 @@ impl<E: Engine> Holder<E> {
     pub(crate) fn plain_losses(
         &mut self,
         lot: &Private<Vec<usize>>,
-        at: &Params,
+        params: &Params,
     ) -> Result<Private<Sums>, Refused> {
-        let sum = self.sum_losses(lot, at, |loss| loss)?;
+        let sum = self.sum_losses(lot, params, |loss| loss)?;
         Ok(Private::new(Sums { tensors: vec![vec![sum]] }))
     }
 
@@ -330,38 +323,28 @@ impl<E: Engine> Holder<E> {
     fn sum_losses<A: Number>(
         &mut self,
         lot: &Private<Vec<usize>>,
-        at: &Params,
+        params: &Params,
         term: impl Fn(f64) -> A,
     ) -> Result<A, Refused> {
         let own = self.team.own_places(lot.within());
-        let mut sum = self.with_room(|holder, micro_batch| {
+        let mut sum = self.with_memory(|summer, micro_batch| {
+            summer.engine.load(params)?;
             let mut sum = A::zeroed();
             for places in own.chunks(micro_batch) {
-                let taken_places = taken_places(&holder.records, places)?;
-                let examples: Vec<&Example> =
-                    taken_places.iter().map(|example| &**example).collect();
-                holder.team.tick(examples.iter().map(|example| example.len()).sum());
-                holder.engine.losses(at, &examples)?.into_iter().for_each(|loss| sum += term(loss));
+                let records = records_at(&summer.records, places)?;
+                let examples: Vec<&Example> = records.iter().map(|example| &**example).collect();
+                summer.team.tick(examples.iter().map(|example| example.len()).sum());
+                let losses = summer.engine.losses(&examples)?;
+                if losses.len() != examples.len() {
+                    return Err(Refused::Failed("the engine has other losses".into()).into());
+                }
+                losses.into_iter().for_each(|loss| sum += term(loss));
             }
             Ok(sum)
         })?;
         self.team.rest();
         self.team.sum_few(std::slice::from_mut(&mut sum))?;
         Ok(sum)
-    }
-}
-
-impl Summing {
-    fn zeros(&self, like: &Params) -> Sum {
-        match self {
-            Self::Float => Sum::float(like),
-            Self::Steps(scales) => Sum::new(
-                like.iter()
-                    .zip(scales)
-                    .map(|(tensor, scale)| Accumulator::steps(tensor.len(), scale.clone()))
-                    .collect(),
-            ),
-        }
     }
 }
 
@@ -393,34 +376,32 @@ fn steps(sum: Sum) -> Vec<Vec<i64>> {
     sum.into_tensors().into_iter().map(totals).collect()
 }
 
-/// The records in some places.
-fn taken_places<'a>(
+/// The records at some places; vacant places are skipped.
+fn records_at<'a>(
     records: &'a Records,
     places: &[usize],
 ) -> Result<Vec<Cow<'a, Example>>, Refused> {
     places.iter().filter_map(|&place| records.at(place).transpose()).collect()
 }
 
-/// Why a lot was not gone through.
-enum Short {
-    Memory(String),
+/// Why a lot could not be processed.
+enum Failure {
+    OutOfMemory,
     Refused(Refused),
 }
 
-impl From<Refused> for Short {
+impl From<Refused> for Failure {
     fn from(refused: Refused) -> Self {
         Self::Refused(refused)
     }
 }
 
-/// What the engine said, without what it may say of a record.
-impl From<model::Error> for Short {
-    fn from(error: model::Error) -> Self {
+/// Drops what the engine may say of a record.
+impl From<engine::Error> for Failure {
+    fn from(error: engine::Error) -> Self {
         match error {
-            model::Error::Memory { .. } => {
-                Self::Memory("there is not enough memory for one record at a time".into())
-            }
-            model::Error::Example { .. } => {
+            engine::Error::OutOfMemory { .. } => Self::OutOfMemory,
+            engine::Error::Example { .. } => {
                 Self::Refused(Refused::Failed("a record no longer fits the model".into()))
             }
             other => Self::Refused(Refused::Failed(other.to_string())),

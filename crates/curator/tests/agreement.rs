@@ -8,7 +8,7 @@ mod support;
 mod transparent;
 
 use curator::{Curator, Door, Randomness, Records, Sampling};
-use model::Example;
+use engine::Example;
 use protocol::{Announcement, Bound, LossQuery, Oracle, Params};
 use ranks::{Ranks, threads};
 use support::{Kind, askings, curator, network, poisson, records};
@@ -31,7 +31,7 @@ fn losses_do_not_depend_on_the_order_of_ranks() {
     let tiny = 2f32.powi(-60);
     let released = on(3, |ranks| {
         let people = [1.0, tiny, -1.0].map(|loss| Example::numbers(vec![loss], 0));
-        let engine = Transparent { lengths: vec![1] };
+        let engine = Transparent::new(vec![1]);
         let (door, randomness) = (Door::unlimited(), Randomness::fixed(1));
         let mut curator =
             Curator::new(engine, Records::new(people.to_vec()), Sampling::Full, door, randomness)

@@ -26,7 +26,7 @@ fn curator(
     seed: u64,
 ) -> (Curator<Transparent>, Params) {
     let at = Params::new(lengths.iter().map(|&length| Array::zeros([length])).collect());
-    let engine = Transparent { lengths: lengths.to_vec() };
+    let engine = Transparent::new(lengths.to_vec());
     (
         Curator::new(engine, records, sampling, Door::unlimited(), Randomness::fixed(seed))
             .unwrap(),

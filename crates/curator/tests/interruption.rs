@@ -4,8 +4,8 @@
 
 mod support;
 
+use cpu::Network;
 use curator::{Curator, Door, Randomness, Records, Sampling, Sealed};
-use model::Network;
 use protocol::{Announcement, Noisy, Oracle, Params, Refused};
 use std::sync::{Arc, Mutex};
 use support::{Asking, Kind, askings, network, records};

@@ -11,10 +11,12 @@
 mod support;
 
 use audit::Twins;
+use cpu::Network;
 use curator::{Curator, Door, Randomness, Records, Sampling};
+use engine::Example;
 use model::activation::Activation;
 use model::patches::Grid;
-use model::{Cnn, Example, Graph, Mlp, Network};
+use model::{Cnn, Graph, Mlp};
 use protocol::{Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, Oracle, Params};
 use support::poisson;
 use tensor::linalg::thin_qr;

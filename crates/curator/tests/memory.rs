@@ -5,9 +5,11 @@
 
 mod support;
 
+use cpu::Network;
 use curator::{Curator, Door, Randomness, Records, Sampling};
+use engine::{CheckedQuery, Engine, Error, Example, Observed, Sum, SumPrecision, Weights};
 use model::activation::Activation;
-use model::{Builder, Engine, Error, Example, Lora, Network, Observed, Sum, Weights};
+use model::{Builder, Linear, Lora};
 use protocol::{
     Announcement, Blocks, Bound, Clipping, Geometry, LossQuery, Oracle, Params, Trainable,
 };
@@ -18,16 +20,15 @@ use support::{Asking, Kind, askings, frames, network, poisson, positive, records
 #[test]
 fn a_step_in_tangent_coordinates_makes_no_matrix() {
     let side = 1024;
-    let mut build = Builder::numbers(side).with_lora(Some(Lora {
+    let mut build = Builder::features(side).with_lora(Some(Lora {
         rank: 1,
         alpha: 1.0,
         on: vec!["big".into()],
     }));
-    let big = build.map("big", side, side, 0.03);
-    let features = build.features();
-    let hidden = build.linear(features, &[big], Some(Activation::Tanh));
-    let head = build.map("head", side, 2, 0.03);
-    let logits = build.linear(hidden, &[head], None);
+    let features = build.input();
+    let big = Linear::new("big", side, side).init_std(0.03).activation(Activation::Tanh);
+    let hidden = build.linear(features, big);
+    let logits = build.linear(hidden, Linear::new("head", side, 2).init_std(0.03));
     let graph = build.finish(logits);
     let values = graph.init(1).unwrap();
     let (network, at) = Network::new(graph, values, |name| name.contains(".lora_")).unwrap();
@@ -78,7 +79,7 @@ struct Narrow {
 impl Narrow {
     fn room(&self, examples: &[&Example]) -> Result<(), Error> {
         if examples.len() > self.most {
-            Err(Error::Memory { examples: examples.len(), bytes: usize::MAX })
+            Err(Error::OutOfMemory { examples: examples.len(), bytes: usize::MAX })
         } else {
             Ok(())
         }
@@ -90,30 +91,50 @@ impl Engine for Narrow {
         self.network.trainable()
     }
 
-    fn stand_ins(&self) -> Vec<Example> {
-        self.network.stand_ins()
+    fn probe_examples(&self) -> Vec<Example> {
+        self.network.probe_examples()
     }
 
-    fn admits(&mut self, examples: &[&Example]) -> Result<(), Error> {
-        self.network.admits(examples)
+    fn validate(&mut self, example: &Example) -> Result<(), Error> {
+        self.network.validate(example)
     }
 
-    fn losses(&mut self, at: &Params, examples: &[&Example]) -> Result<Vec<f64>, Error> {
+    fn load(&mut self, params: &Params) -> Result<(), Error> {
+        self.network.load(params)
+    }
+
+    fn unload(&mut self) {
+        self.network.unload();
+    }
+
+    fn losses(&mut self, examples: &[&Example]) -> Result<Vec<f64>, Error> {
         self.room(examples)?;
-        self.network.losses(at, examples)
+        self.network.losses(examples)
     }
 
-    fn weighted_sum(
+    fn start_sum(&mut self, precision: &SumPrecision) -> Result<(), Error> {
+        self.network.start_sum(precision)
+    }
+
+    fn observe(
         &mut self,
-        at: &Params,
         examples: &[&Example],
-        geometry: &Geometry,
-        blocks: &Blocks,
-        weigh: &mut dyn FnMut(&Observed<'_>, &mut Weights),
-        sum: &mut Sum,
-    ) -> Result<(), Error> {
+        query: &CheckedQuery<'_>,
+    ) -> Result<Observed, Error> {
         self.room(examples)?;
-        self.network.weighted_sum(at, examples, geometry, blocks, weigh, sum)
+        self.network.observe(examples, query)
+    }
+
+    fn accumulate(&mut self, weights: &Weights) -> Result<(), Error> {
+        self.network.accumulate(weights)
+    }
+
+    fn take_sum(&mut self) -> Result<Sum, Error> {
+        self.network.take_sum()
+    }
+
+    fn roundings(&self) -> Vec<usize> {
+        self.network.roundings()
     }
 }
 

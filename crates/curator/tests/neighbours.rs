@@ -5,8 +5,9 @@
 
 mod support;
 
+use cpu::NormMethod;
 use curator::{Curator, Door, Randomness, Records, Sampling};
-use model::{Example, NormMethod};
+use engine::Example;
 use protocol::{Announcement, Bound, LossQuery, Oracle};
 use support::{ALL, Kind, askings, curator, network, poisson, positive, record, records, sums};
 
@@ -138,7 +139,7 @@ fn rows_that_cancel_do_not_hide_a_gradient() {
         let tokens = vec![token; count];
         let targets = (0..count as u32).collect();
         let cancelling =
-            Example { input: model::Input::Tokens(tokens), target: model::Target::Next(targets) };
+            Example { input: engine::Input::Tokens(tokens), target: engine::Target::Next(targets) };
         for method in [NormMethod::Cheapest, NormMethod::Ghost, NormMethod::Direct] {
             for clip in [1e-8, 1e-5, 1e-2] {
                 let release = |record: Option<Example>| {

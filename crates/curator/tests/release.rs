@@ -5,8 +5,10 @@
 mod support;
 
 use accounting::{Accountant, Adjacency, Budget, Delta, Epsilon, Event};
+use cpu::NormMethod;
 use curator::{Curator, Door, Exact, Origin, Randomness, Records, Sampling};
-use model::{Engine, Example, Memory, NormMethod};
+use engine::{Engine, Example};
+use model::Activations;
 use protocol::{
     Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, LossQuery, Oracle, Params,
     Refused,
@@ -24,10 +26,13 @@ fn micro_batches_do_not_matter() {
     for kind in ALL {
         let (net, at) = network(kind);
         for asking in askings(kind, &net, &at, 0.5, 0.1) {
-            let release = |micro: usize, method: NormMethod, memory: Memory, threads: usize| {
+            let release = |micro: usize,
+                           method: NormMethod,
+                           memory: Activations,
+                           threads: usize| {
                 let (mut network, at) = network(kind);
                 network.set_norm_method(method);
-                network.set_memory(memory);
+                network.set_activations(memory);
                 let records = Records::new(records(kind, 23));
                 let mut curator = Curator::new(
                     network,
@@ -41,31 +46,35 @@ fn micro_batches_do_not_matter() {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
                 pool.install(|| sums(&asking.ask(&mut curator, &at).unwrap(), curator.lot_size()))
             };
-            let whole = release(1000, NormMethod::Cheapest, Memory::Keep, 2);
+            let whole = release(1000, NormMethod::Cheapest, Activations::Retain, 2);
             let size = whole.iter().flatten().fold(0.0f64, |most, x| most.max(x.abs()));
             // How a lot is divided changes not one bit, and neither does making activations again.
             for micro in [1, 2, 7, 16] {
                 assert!(
-                    whole == release(micro, NormMethod::Cheapest, Memory::Keep, 2),
+                    whole == release(micro, NormMethod::Cheapest, Activations::Retain, 2),
                     "{kind:?} {micro}"
                 );
                 assert!(
-                    whole == release(micro, NormMethod::Cheapest, Memory::Recompute, 2),
+                    whole == release(micro, NormMethod::Cheapest, Activations::Recompute, 2),
                     "{kind:?} {micro}"
                 );
             }
             assert!(
-                close(&whole, &release(5, NormMethod::Direct, Memory::Recompute, 2), 1e-5 * size),
+                close(
+                    &whole,
+                    &release(5, NormMethod::Direct, Activations::Recompute, 2),
+                    1e-5 * size
+                ),
                 "{kind:?}"
             );
             assert!(
-                close(&whole, &release(5, NormMethod::Ghost, Memory::Keep, 2), 1e-5 * size),
+                close(&whole, &release(5, NormMethod::Ghost, Activations::Retain, 2), 1e-5 * size),
                 "{kind:?}"
             );
             // The number of threads changes not one bit.
             assert_eq!(
-                release(5, NormMethod::Cheapest, Memory::Keep, 1),
-                release(5, NormMethod::Cheapest, Memory::Keep, 3)
+                release(5, NormMethod::Cheapest, Activations::Retain, 1),
+                release(5, NormMethod::Cheapest, Activations::Retain, 3)
             );
         }
     }
@@ -378,7 +387,9 @@ fn exact_is_exact_and_says_so() {
             .loss(&LossQuery { at: &at, bound: Bound::new(1e-9, 1.0).unwrap() })
             .unwrap()
             .value;
-        let losses = network(Kind::Lora).0.losses(&at, &people.iter().collect::<Vec<_>>()).unwrap();
+        let (mut engine, _) = network(Kind::Lora);
+        engine.load(&at).unwrap();
+        let losses = engine.losses(&people.iter().collect::<Vec<_>>()).unwrap();
         assert!((loss - losses.iter().sum::<f64>() / 12.0).abs() < 1e-6);
         assert_eq!(exact.ledger().events().runs(), [(Event::NonPrivate, 1)]);
         assert!(

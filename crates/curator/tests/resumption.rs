@@ -17,7 +17,7 @@ use transparent::{Transparent, places};
 
 /// A curator of vacant places: what it releases is noise.
 fn curator(sampling: Sampling, door: Door) -> (Curator<Transparent>, Params) {
-    let engine = Transparent { lengths: vec![8] };
+    let engine = Transparent::new(vec![8]);
     let at = Params::new(vec![Array::zeros([8])]);
     (Curator::new(engine, places(10, |_| true), sampling, door, Randomness::fixed(3)).unwrap(), at)
 }

@@ -6,9 +6,11 @@
 
 mod support;
 
+use cpu::{Network, NormMethod};
 use curator::{Curator, Door, Randomness, Records, Sampling};
+use engine::Example;
 use model::activation::Activation;
-use model::{Builder, Example, Graph, Lora, Mlp, Network, NormMethod};
+use model::{Builder, Graph, Linear, Lora, Mlp};
 use protocol::{
     Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, Oracle, Params, Refused,
 };
@@ -76,10 +78,10 @@ impl Ask<'_> {
 
 fn lora_on_numbers() -> (Network, Params) {
     let mut build =
-        Builder::numbers(8).with_lora(Some(Lora { rank: 2, alpha: 4.0, on: Vec::new() }));
-    let x = build.features();
-    let map = build.map("layers.0", 8, 3, 0.5);
-    let logits = build.linear(x, &[map], None);
+        Builder::features(8).with_lora(Some(Lora { rank: 2, alpha: 4.0, on: Vec::new() }));
+    let x = build.input();
+    let map = build.linear_layer(Linear::new("layers.0", 8, 3).init_std(0.5));
+    let logits = build.apply_linear(x, &[map]);
     let graph = build.finish(logits);
     let values = graph.init(3).unwrap();
     Network::new(graph, values, |name| name.contains("lora")).unwrap()
@@ -122,19 +124,17 @@ fn steep_layers_and_tiny_bounds() {
 /// A table that is also the head, with f(±1) = ±1 and f′ = −1 in between: the gradients of its two
 /// uses cancel.
 fn tied_cancelling() -> (Network, Params) {
-    let mut build = Builder::texts(2, 8);
+    let mut build = Builder::tokens(2, 8);
     let table = build.param("table", [2, 1], model::Init::Zeros);
-    let z = build.tokens(table);
-    let up = build.map("up", 1, 3, 1.0);
-    let h = build.linear(z, &[up], Some(Activation::Relu));
-    let down = build.map("down", 3, 1, 1.0);
-    let x = build.linear(h, &[down], None);
+    let z = build.embed_tokens(table);
+    let h = build.linear(z, Linear::new("up", 1, 3).init_std(1.0).activation(Activation::Relu));
+    let x = build.linear(h, Linear::new("down", 3, 1).init_std(1.0));
     let rows = build.target_rows(x);
-    let head = build.tied(table);
-    let logits = build.linear(rows, &[head], None);
+    let head = build.tied_layer(table);
+    let logits = build.apply_linear(rows, &[head]);
     let graph = build.finish(logits);
     let mut values = graph.init(1).unwrap();
-    for (spec, v) in graph.specs().iter().zip(values.iter_mut()) {
+    for (spec, v) in graph.params().iter().zip(values.iter_mut()) {
         let numbers: &[f32] = match spec.name.as_str() {
             "table" => &[1.0, -1.0],
             "up.weight" => &[10.0, 10.0, 1.0],
@@ -162,10 +162,9 @@ fn uses_of_one_tensor_that_cancel() {
 }
 
 fn tiny() -> (Network, Params) {
-    let mut build = Builder::numbers(1);
-    let x = build.features();
-    let map = build.map("head", 1, 2, 0.5);
-    let logits = build.linear(x, &[map], None);
+    let mut build = Builder::features(1);
+    let x = build.input();
+    let logits = build.linear(x, Linear::new("head", 1, 2).init_std(0.5));
     let graph = build.finish(logits);
     let values = graph.init(3).unwrap();
     Network::new(graph, values, |name| name.contains("weight")).unwrap()
@@ -190,15 +189,14 @@ fn sums_of_large_weights() {
 }
 
 fn long_text(w: f32) -> (Network, Params) {
-    let mut build = Builder::texts(2, 1 << 22);
+    let mut build = Builder::tokens(2, 1 << 22);
     let table = build.param("table", [2, 1], model::Init::Zeros);
-    let z = build.tokens(table);
+    let z = build.embed_tokens(table);
     let x = build.mean(z);
-    let head = build.map("head", 1, 2, 1.0);
-    let logits = build.linear(x, &[head], None);
+    let logits = build.linear(x, Linear::new("head", 1, 2).init_std(1.0));
     let graph = build.finish(logits);
     let mut values = graph.init(1).unwrap();
-    for (spec, v) in graph.specs().iter().zip(values.iter_mut()) {
+    for (spec, v) in graph.params().iter().zip(values.iter_mut()) {
         match spec.name.as_str() {
             "table" => v.data_mut().fill(0.0),
             "head.weight" => v.data_mut().copy_from_slice(&[w, -w]),
@@ -224,17 +222,16 @@ fn the_same_token_again_and_again() {
 /// hardly any.
 fn tied_lookups(u: &[f32], k: f32, m: f32, width: usize, method: NormMethod) -> (Network, Params) {
     let vocab = u.len();
-    let mut build = Builder::texts(vocab, 8);
+    let mut build = Builder::tokens(vocab, 8);
     let table = build.param("table", [vocab, width], model::Init::Zeros);
-    let z = build.tokens(table);
-    let map = build.map_with("map", width, width, 1.0, model::Order::OutIn, None);
-    let x = build.linear(z, &[map], None);
+    let z = build.embed_tokens(table);
+    let x = build.linear(z, Linear::new("map", width, width).init_std(1.0).bias(false));
     let rows = build.target_rows(x);
-    let head = build.tied(table);
-    let logits = build.linear(rows, &[head], None);
+    let head = build.tied_layer(table);
+    let logits = build.apply_linear(rows, &[head]);
     let graph = build.finish(logits);
     let mut values = graph.init(1).unwrap();
-    for (spec, v) in graph.specs().iter().zip(values.iter_mut()) {
+    for (spec, v) in graph.params().iter().zip(values.iter_mut()) {
         v.fill(0.0);
         if spec.name == "table" {
             u.iter().enumerate().for_each(|(i, &u)| v.data_mut()[i * width] = u);
@@ -259,8 +256,8 @@ fn lookups_of_a_tied_table_that_cancel() {
             let mut u = vec![0.0f32; vocab];
             (u[0], u[1], u[2]) = (noise[0], noise[1], -noise[0] - noise[1]);
             let record = Example {
-                input: model::Input::Tokens(vec![0, 0, 0, 1]),
-                target: model::Target::Next(vec![0, 1, 2, 3]),
+                input: engine::Input::Tokens(vec![0, 0, 0, 1]),
+                target: engine::Target::Next(vec![0, 1, 2, 3]),
             };
             let network = || tied_lookups(&u, 1e6, 1e-4, width, method);
             let moved = Ask::plain(Blocks::flat(1), 1e-6).moved(&network, &[], &record).unwrap();

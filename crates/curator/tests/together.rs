@@ -6,7 +6,7 @@
 mod support;
 
 use curator::{Curator, Door, Randomness, Records, Sampling};
-use model::Example;
+use engine::Example;
 use protocol::{Announcement, Bound, LossQuery, Oracle, Params};
 use ranks::{Ranks, threads};
 use support::{ALL, Asking, Kind, askings, curator, network, poisson, record, records, sums};
@@ -228,13 +228,12 @@ fn one_secret_for_all() {
 #[test]
 fn sums_of_like_records_reach_their_owner_whole() {
     let network = || {
-        let mut build = model::Builder::numbers(1);
-        let x = build.features();
-        let head = build.map("head", 1, 2, 0.5);
-        let logits = build.linear(x, &[head], None);
+        let mut build = model::Builder::features(1);
+        let x = build.input();
+        let logits = build.linear(x, model::Linear::new("head", 1, 2).init_std(0.5));
         let graph = build.finish(logits);
         let values = graph.init(3).unwrap();
-        model::Network::new(graph, values, |name| name.contains("weight")).unwrap()
+        cpu::Network::new(graph, values, |name| name.contains("weight")).unwrap()
     };
     let bound = Bound::new(1.0, 1e-3).unwrap();
     let release = |ranks: &Ranks| {

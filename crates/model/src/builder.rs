@@ -1,27 +1,25 @@
-//! Builds graphs, layer by layer.
+//! Builds graphs, operation by operation.
 //!
 //! ```
-//! use model::{Builder, Init};
 //! use model::activation::Activation;
+//! use model::{Builder, Linear};
 //!
-//! // Four numbers in, three classes out.
-//! let mut build = Builder::numbers(4);
-//! let x = build.features();
-//! let hidden = build.map("hidden", 4, 16, 0.5);
-//! let head = build.map("head", 16, 3, 0.25);
-//! let h = build.linear(x, &[hidden], Some(Activation::Relu));
-//! let logits = build.linear(h, &[head], None);
+//! // Four features in, three classes out.
+//! let mut build = Builder::features(4);
+//! let x = build.input();
+//! let hidden = build.linear(x, Linear::new("hidden", 4, 16).activation(Activation::Relu));
+//! let logits = build.linear(hidden, Linear::new("head", 16, 3));
 //! let graph = build.finish(logits);
-//! assert_eq!(graph.specs().len(), 4);
+//! assert_eq!(graph.params().len(), 4);
 //! ```
 
-use crate::graph::{Form, Graph, Init, Intake, Param, Space, Spec, Value};
-use crate::layer::{
-    Add, Attention, Embedding, FirstToken, GroupNorm, Index, Layer, Linear, LowRank, MeanRows,
-    Normalise, Order, Part, Patches, Pool, Reshape, Rotate, SwiGlu, TargetRows,
+use crate::graph::{Graph, Init, ModelInput, Param, ParamSpec, Space, Value, ValueShape};
+use crate::lora::LowRankPair;
+use crate::op::{
+    AddOp, AttentionOp, EmbeddingOp, FirstTokenOp, GroupNormOp, Index, LinearOp, LinearPart,
+    LowRank, MeanRowsOp, NormOp, Op, Operation, Order, PatchesOp, PoolOp, ReshapeOp, RopeOp,
+    SwiGluOp, TargetRowsOp,
 };
-use crate::lora::Pair;
-use crate::plan::Plan;
 use std::sync::Arc;
 use tensor::activation::Activation;
 use tensor::attention::Heads;
@@ -30,69 +28,123 @@ use tensor::patches::{Grid, Window};
 use tensor::pooling::Pool as Pooling;
 use tensor::rope::{Place, Rope};
 
-/// A graph in the making.
+/// Builds a [`Graph`].
 #[derive(Debug)]
 pub struct Builder {
     graph: Graph,
     lora: Option<Lora>,
 }
 
-/// Low-rank additions to linear maps (Hu et al. 2022): W + (alpha/rank) · A Bᵀ.
+/// Low-rank adapters of linear maps (Hu et al. 2022): W + (alpha/rank) · A Bᵀ.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lora {
     /// r
     pub rank: usize,
     /// The scale is alpha/rank.
     pub alpha: f32,
-    /// Which maps: those whose weight's name contains one of these. Empty: all.
+    /// Which maps: those whose name contains one of these. Empty: all.
     pub on: Vec<String>,
 }
 
-/// A linear map in the making: its parameters.
+/// A linear map y = x Wᵀ + b, with parameters `name.weight` and `name.bias`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Linear {
+    name: String,
+    input: usize,
+    output: usize,
+    init_std: f32,
+    bias: bool,
+    order: Order,
+    activation: Option<Activation>,
+}
+
+impl Linear {
+    /// A map of `input` columns to `output` columns, with normal weights of standard deviation
+    /// 1/√input, a bias that starts at zero, and no activation.
+    pub fn new(name: impl Into<String>, input: usize, output: usize) -> Self {
+        Self {
+            name: name.into(),
+            input,
+            output,
+            init_std: (1.0 / input as f32).sqrt(),
+            bias: true,
+            order: Order::OutIn,
+            activation: None,
+        }
+    }
+
+    /// Sets the standard deviation of the initial weights.
+    #[must_use]
+    pub fn init_std(mut self, std: f32) -> Self {
+        self.init_std = std;
+        self
+    }
+
+    /// Sets whether it has a bias.
+    #[must_use]
+    pub fn bias(mut self, bias: bool) -> Self {
+        self.bias = bias;
+        self
+    }
+
+    /// Sets how the weight is stored.
+    #[must_use]
+    pub fn order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// Sets the activation of the result.
+    #[must_use]
+    pub fn activation(mut self, activation: Activation) -> Self {
+        self.activation = Some(activation);
+        self
+    }
+}
+
+/// The parameters of a linear map, which may be applied in several places.
 #[derive(Clone, Copy, Debug)]
-pub struct Map {
+pub struct LinearLayer {
     weight: Param,
     bias: Option<Param>,
     order: Order,
     input: usize,
     width: usize,
-    pair: Option<(Param, Param, usize, f32)>,
+    adapter: Option<(Param, Param, usize, f32)>,
+    activation: Option<Activation>,
 }
 
-/// Starting scale of low-rank factors: orthonormal columns times this. Both are away from zero, so
-/// the product has full rank.
-const PAIR_SCALE: f32 = 0.02;
+/// Initial scale of low-rank factors: orthonormal columns times this. Both factors are away from
+/// zero, so the product has full rank.
+const ADAPTER_SCALE: f32 = 0.02;
 
 impl Builder {
-    fn new(intake: Intake) -> Self {
-        let (specs, forms, layers, cuts, pairs) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self {
-            graph: Graph {
-                specs,
-                forms,
-                layers,
-                cuts,
-                intake,
-                logits: Value(0),
-                pairs,
-                lora: None,
-            },
+    fn new(input: ModelInput) -> Self {
+        let graph = Graph {
+            params: Vec::new(),
+            values: Vec::new(),
+            ops: Vec::new(),
+            segments: Vec::new(),
+            input,
+            logits: Value(0),
+            pairs: Vec::new(),
             lora: None,
-        }
+        };
+        Self { graph, lora: None }
     }
 
-    /// For texts.
-    pub fn texts(vocab: usize, longest: usize) -> Self {
-        Self::new(Intake::Tokens { vocab, longest })
+    /// Starts a model that takes texts of at most `longest` tokens below `vocab`.
+    pub fn tokens(vocab: usize, longest: usize) -> Self {
+        Self::new(ModelInput::Tokens { vocab, longest })
     }
 
-    /// For this many numbers an example.
-    pub fn numbers(count: usize) -> Self {
-        Self::new(Intake::Numbers(count))
+    /// Starts a model that takes this many features per example.
+    pub fn features(count: usize) -> Self {
+        Self::new(ModelInput::Features(count))
     }
 
-    /// Gives every map that is named from here on a low-rank addition, if `lora` wants it.
+    /// Gives every linear map that is declared from here on a low-rank adapter, if `lora` selects
+    /// it.
     pub fn with_lora(mut self, lora: Option<Lora>) -> Self {
         if lora.is_some() {
             self.graph.lora.clone_from(&lora);
@@ -108,86 +160,86 @@ impl Builder {
         shape: impl Into<Vec<usize>>,
         init: Init,
     ) -> Param {
-        self.graph.specs.push(Spec { name: name.into(), shape: shape.into(), init });
-        Param(self.graph.specs.len() - 1)
+        self.graph.params.push(ParamSpec { name: name.into(), shape: shape.into(), init });
+        Param(self.graph.params.len() - 1)
     }
 
-    /// A linear map with `name.weight` (out × in) and `name.bias`.
-    pub fn map(&mut self, name: &str, input: usize, output: usize, std: f32) -> Map {
-        self.map_with(name, input, output, std, Order::OutIn, Some(Init::Zeros))
-    }
-
-    /// A linear map, its weight's order and its bias as wanted.
-    pub fn map_with(
-        &mut self,
-        name: &str,
-        input: usize,
-        output: usize,
-        std: f32,
-        order: Order,
-        bias: Option<Init>,
-    ) -> Map {
+    /// Declares the parameters of a linear map.
+    pub fn linear_layer(&mut self, layer: Linear) -> LinearLayer {
+        let Linear { name, input, output, init_std, bias, order, activation } = layer;
         let shape = if order == Order::OutIn { [output, input] } else { [input, output] };
-        let weight = self.param(format!("{name}.weight"), shape, Init::Normal { std });
-        let bias = bias.map(|init| self.param(format!("{name}.bias"), [output], init));
-        let pair = self
-            .lora
-            .clone()
-            .filter(|lora| {
-                lora.on.is_empty() || lora.on.iter().any(|part| name.contains(part.as_str()))
-            })
-            .map(|lora| {
-                let rank = lora.rank.min(input).min(output);
-                let init = Init::Orthonormal { scale: PAIR_SCALE };
-                let left = self.param(format!("{name}.lora_left"), [output, rank], init);
-                let right = self.param(format!("{name}.lora_right"), [input, rank], init);
-                let scale = lora.alpha / rank as f32;
-                self.graph.pairs.push(Pair { weight, left, right, scale, order });
-                (left, right, rank, scale)
-            });
-        Map { weight, bias, order, input, width: output, pair }
+        let init = Init::Normal { std: init_std };
+        let weight = self.param(format!("{name}.weight"), shape, init);
+        let bias = bias.then(|| self.param(format!("{name}.bias"), [output], Init::Zeros));
+        let selected = |lora: &Lora| {
+            lora.on.is_empty() || lora.on.iter().any(|part| name.contains(part.as_str()))
+        };
+        let adapter = self.lora.clone().filter(selected).map(|lora| {
+            let rank = lora.rank.min(input).min(output);
+            let init = Init::Orthonormal { scale: ADAPTER_SCALE };
+            let left = self.param(format!("{name}.lora_left"), [output, rank], init);
+            let right = self.param(format!("{name}.lora_right"), [input, rank], init);
+            let scale = lora.alpha / rank as f32;
+            self.graph.pairs.push(LowRankPair { weight, left, right, scale, order });
+            (left, right, rank, scale)
+        });
+        LinearLayer { weight, bias, order, input, width: output, adapter, activation }
     }
 
-    /// The map x → x Tᵀ by a table T that is used elsewhere too.
-    pub fn tied(&self, table: Param) -> Map {
+    /// The map x → x Tᵀ by a table T that is used elsewhere too (tied weights).
+    pub fn tied_layer(&self, table: Param) -> LinearLayer {
         let (rows, input) = self.table(table);
-        Map { weight: table, bias: None, order: Order::OutIn, input, width: rows, pair: None }
+        LinearLayer {
+            weight: table,
+            bias: None,
+            order: Order::OutIn,
+            input,
+            width: rows,
+            adapter: None,
+            activation: None,
+        }
+    }
+
+    /// Declares a linear map and applies it.
+    pub fn linear(&mut self, x: Value, layer: Linear) -> Value {
+        let layer = self.linear_layer(layer);
+        self.apply_linear(x, &[layer])
     }
 
     fn value(&mut self, space: Space, width: usize) -> Value {
-        self.graph.forms.push(Form { space, width });
-        Value(self.graph.forms.len() - 1)
+        self.graph.values.push(ValueShape { space, width });
+        Value(self.graph.values.len() - 1)
     }
 
     fn like(&mut self, value: Value) -> Value {
-        let form = self.graph.forms[value.0];
+        let form = self.graph.values[value.0];
         self.value(form.space, form.width)
     }
 
-    fn push(&mut self, layer: impl Layer + 'static) {
-        self.graph.layers.push(Box::new(layer));
+    fn push(&mut self, op: Op) {
+        self.graph.ops.push(op);
     }
 
     fn width(&self, value: Value) -> usize {
-        self.graph.forms[value.0].width
+        self.graph.values[value.0].width
     }
 
     fn space(&self, value: Value) -> Space {
-        self.graph.forms[value.0].space
+        self.graph.values[value.0].space
     }
 
     /// Rows and columns.
     fn table(&self, table: Param) -> (usize, usize) {
-        let Spec { name, shape, .. } = &self.graph.specs[table.0];
+        let ParamSpec { name, shape, .. } = &self.graph.params[table.0];
         let &[rows, cols] = shape.as_slice() else {
-            panic!("{name} is no table: its shape is {shape:?}")
+            panic!("{name}: expected a table, got shape {shape:?}")
         };
         (rows, cols)
     }
 
     fn embedding(&mut self, table: Param, index: Index) -> Value {
-        let Intake::Tokens { vocab, longest } = self.graph.intake else {
-            panic!("a model of numbers has no tokens")
+        let ModelInput::Tokens { vocab, longest } = self.graph.input else {
+            panic!("a model of features has no tokens")
         };
         let (rows, width) = self.table(table);
         let needed = match index {
@@ -197,85 +249,90 @@ impl Builder {
         };
         assert!(
             rows >= needed,
-            "{}: {rows} rows, but texts may ask for {needed}",
-            self.graph.specs[table.0].name
+            "{}: expected at least {needed} rows, got {rows}",
+            self.graph.params[table.0].name
         );
         let out = self.value(Space::Tokens, width);
-        self.push(Embedding { table, index, out });
+        self.push(Op::Embedding(EmbeddingOp { table, index, out }));
         out
     }
 
     /// The table's row for each token.
-    pub fn tokens(&mut self, table: Param) -> Value {
+    pub fn embed_tokens(&mut self, table: Param) -> Value {
         self.embedding(table, Index::Token)
     }
 
-    /// The table's row for each token's place in its text.
-    pub fn positions(&mut self, table: Param) -> Value {
+    /// The table's row for each token's position in its text.
+    pub fn embed_positions(&mut self, table: Param) -> Value {
         self.embedding(table, Index::Position)
     }
 
-    /// The table's first row, for each token: texts have one part.
-    pub fn first_type(&mut self, table: Param) -> Value {
+    /// The table's first row, for each token: texts of one segment.
+    pub fn embed_segment(&mut self, table: Param) -> Value {
         self.embedding(table, Index::First)
     }
 
-    /// The numbers of each example.
-    pub fn features(&mut self) -> Value {
-        let Intake::Numbers(count) = self.graph.intake else {
-            panic!("a model of texts has no features")
+    /// The features of each example.
+    pub fn input(&mut self) -> Value {
+        let ModelInput::Features(count) = self.graph.input else {
+            panic!("a model of tokens has no features")
         };
         let out = self.value(Space::Examples, count);
-        self.push(Reshape { x: None, out });
+        self.push(Op::Reshape(ReshapeOp { x: None, out }));
         out
     }
 
-    /// The numbers of each example as an image, channels last.
+    /// The features of each example as an image, channels last.
     pub fn image(&mut self, grid: Grid) -> Value {
-        assert_eq!(self.graph.intake, Intake::Numbers(grid.len()), "an image of all numbers");
+        assert_eq!(self.graph.input, ModelInput::Features(grid.len()), "pixels of the image");
         let out = self.value(Space::Grid { height: grid.height, width: grid.width }, grid.channels);
-        self.push(Reshape { x: None, out });
+        self.push(Op::Reshape(ReshapeOp { x: None, out }));
         out
     }
 
     /// a + b
     pub fn add(&mut self, a: Value, b: Value) -> Value {
-        assert_eq!(self.graph.forms[a.0], self.graph.forms[b.0], "summands");
+        assert_eq!(self.graph.values[a.0], self.graph.values[b.0], "shapes of the summands");
         let out = self.like(a);
-        self.push(Add { a, b, out });
+        self.push(Op::Add(AddOp { a, b, out }));
         out
     }
 
-    /// Linear maps of x, side by side; an activation is for a single one.
-    pub fn linear(&mut self, x: Value, maps: &[Map], activation: Option<Activation>) -> Value {
-        assert!(activation.is_none() || maps.len() == 1, "an activation after one map");
-        for map in maps {
-            let name = &self.graph.specs[map.weight.0].name;
-            assert_eq!(map.input, self.width(x), "{name} takes as many numbers as come");
+    /// Applies linear maps to x; the results lie side by side. Only a single map may have an
+    /// activation.
+    ///
+    /// # Panics
+    /// If a map does not take as many columns as x has, or one of several has an activation.
+    pub fn apply_linear(&mut self, x: Value, layers: &[LinearLayer]) -> Value {
+        let activation = layers.iter().find_map(|layer| layer.activation);
+        assert!(activation.is_none() || layers.len() == 1, "only a single map has an activation");
+        for layer in layers {
+            let name = &self.graph.params[layer.weight.0].name;
+            assert_eq!(layer.input, self.width(x), "{name}: input width");
         }
         let space = self.space(x);
-        let out = self.value(space, maps.iter().map(|map| map.width).sum());
+        let out = self.value(space, layers.iter().map(|layer| layer.width).sum());
         let mut first = 0;
         let mut parts = Vec::new();
-        for map in maps {
-            let low_rank = map.pair.map(|(left, right, rank, scale)| LowRank {
+        for layer in layers {
+            let low_rank = layer.adapter.map(|(left, right, rank, scale)| LowRank {
                 left,
                 right,
                 rank,
                 scale,
                 inner: self.value(space, rank),
             });
-            parts.push(Part {
-                weight: map.weight,
-                order: map.order,
-                bias: map.bias,
+            parts.push(LinearPart {
+                weight: layer.weight,
+                order: layer.order,
+                bias: layer.bias,
                 low_rank,
                 first,
-                width: map.width,
+                width: layer.width,
             });
-            first += map.width;
+            first += layer.width;
         }
-        self.push(Linear { x, parts, activation, out });
+        self.push(Op::Linear(LinearOp { x, parts, activation, out }));
         out
     }
 
@@ -285,7 +342,7 @@ impl Builder {
         let gain = self.param(format!("{name}.weight"), [width], Init::Ones);
         let bias = Some(self.param(format!("{name}.bias"), [width], Init::Zeros));
         let out = self.like(x);
-        self.push(Normalise { norm: Norm::Layer, epsilon, x, gain, bias, out });
+        self.push(Op::Norm(NormOp { norm: Norm::Layer, epsilon, x, gain, bias, out }));
         out
     }
 
@@ -294,7 +351,7 @@ impl Builder {
         let width = self.width(x);
         let gain = self.param(format!("{name}.weight"), [width], Init::Ones);
         let out = self.like(x);
-        self.push(Normalise { norm: Norm::Rms, epsilon, x, gain, bias: None, out });
+        self.push(Op::Norm(NormOp { norm: Norm::Rms, epsilon, x, gain, bias: None, out }));
         out
     }
 
@@ -311,18 +368,26 @@ impl Builder {
         let gain = self.param(format!("{name}.weight"), [channels], Init::Ones);
         let bias = self.param(format!("{name}.bias"), [channels], Init::Zeros);
         let out = self.like(x);
-        self.push(GroupNorm { groups, epsilon, pixels: height * width, x, gain, bias, out });
+        self.push(Op::GroupNorm(GroupNormOp {
+            groups,
+            epsilon,
+            pixels: height * width,
+            x,
+            gain,
+            bias,
+            out,
+        }));
         out
     }
 
     /// Turns queries and keys (side by side with the values) by their positions, in place: nothing
     /// else may read `qkv`.
-    pub fn rotate(&mut self, rope: &Arc<Rope>, heads: Heads, qkv: Value) -> Value {
+    pub fn rope(&mut self, rope: &Arc<Rope>, heads: Heads, qkv: Value) -> Value {
         assert_eq!(self.width(qkv), heads.width(), "queries, keys and values");
         assert_eq!(rope.dim(), heads.dim, "an angle for each pair of a head");
         let place = Place { stride: heads.width(), first: 0, heads: heads.queries + heads.keys };
         let out = self.like(qkv);
-        self.push(Rotate { rope: Arc::clone(rope), place, x: qkv, out });
+        self.push(Op::Rope(RopeOp { rope: Arc::clone(rope), place, x: qkv, out }));
         out
     }
 
@@ -330,7 +395,7 @@ impl Builder {
     pub fn attention(&mut self, heads: Heads, qkv: Value) -> Value {
         assert_eq!(self.width(qkv), heads.width(), "queries, keys and values");
         let out = self.value(self.space(qkv), heads.queries * heads.dim);
-        self.push(Attention { heads, qkv, out });
+        self.push(Op::Attention(AttentionOp { heads, qkv, out }));
         out
     }
 
@@ -338,32 +403,32 @@ impl Builder {
     pub fn swiglu(&mut self, x: Value) -> Value {
         assert!(
             self.width(x).is_multiple_of(2),
-            "a gate and a value side by side, not {} numbers",
+            "expected a gate and a value side by side, got {} columns",
             self.width(x)
         );
         let out = self.value(self.space(x), self.width(x) / 2);
-        self.push(SwiGlu { x, out });
+        self.push(Op::SwiGlu(SwiGluOp { x, out }));
         out
     }
 
     /// The rows of tokens that carry a target.
     pub fn target_rows(&mut self, x: Value) -> Value {
         let out = self.value(Space::Targets, self.width(x));
-        self.push(TargetRows { x, out });
+        self.push(Op::TargetRows(TargetRowsOp { x, out }));
         out
     }
 
     /// The first token of each text.
     pub fn first_token(&mut self, x: Value) -> Value {
         let out = self.value(Space::Examples, self.width(x));
-        self.push(FirstToken { x, out });
+        self.push(Op::FirstToken(FirstTokenOp { x, out }));
         out
     }
 
     /// The mean over each example's tokens or pixels.
     pub fn mean(&mut self, x: Value) -> Value {
         let out = self.value(Space::Examples, self.width(x));
-        self.push(MeanRows { x, out });
+        self.push(Op::MeanRows(MeanRowsOp { x, out }));
         out
     }
 
@@ -373,7 +438,7 @@ impl Builder {
             panic!("only an image can be flattened")
         };
         let out = self.value(Space::Examples, height * width * self.width(x));
-        self.push(Reshape { x: Some(x), out });
+        self.push(Op::Reshape(ReshapeOp { x: Some(x), out }));
         out
     }
 
@@ -400,25 +465,26 @@ impl Builder {
         let (grid, space) = self.grid(x, &window);
         let patch = grid.channels * window.area();
         let patches = self.value(space, patch);
-        self.push(Patches { window, grid, x, out: patches });
-        let std = (2.0 / patch as f32).sqrt();
-        let map = self.map(name, patch, channels, std);
-        self.graph.specs[map.weight.0].shape =
+        self.push(Op::Patches(PatchesOp { window, grid, x, out: patches }));
+        let mut layer = Linear::new(name, patch, channels).init_std((2.0 / patch as f32).sqrt());
+        layer.activation = activation;
+        let layer = self.linear_layer(layer);
+        self.graph.params[layer.weight.0].shape =
             vec![channels, grid.channels, window.kernel[0], window.kernel[1]];
-        self.linear(patches, &[map], activation)
+        self.apply_linear(patches, &[layer])
     }
 
     /// Pooling.
     pub fn pool(&mut self, x: Value, pooling: Pooling, window: Window) -> Value {
         let (grid, space) = self.grid(x, &window);
         let out = self.value(space, grid.channels);
-        self.push(Pool { pooling, window, grid, x, out });
+        self.push(Op::Pool(PoolOp { pooling, window, grid, x, out }));
         out
     }
 
-    /// Marks the end of a stretch whose activations may be dropped and made again.
-    pub fn cut(&mut self) {
-        self.graph.cuts.push(self.graph.layers.len());
+    /// Begins a segment of operations whose activations may be recomputed together.
+    pub fn segment(&mut self) {
+        self.graph.segments.push(self.graph.ops.len());
     }
 
     /// The graph that ends in these logits.
@@ -428,31 +494,21 @@ impl Builder {
             "logits for targets or for examples"
         );
         self.graph.logits = logits;
-        self.check_consumed();
         self.graph
     }
 
-    /// A value that a layer changes in place is gone: nobody else may read it, its maker must not
-    /// want it back, and no stretch may begin with it.
-    fn check_consumed(&self) {
-        let Graph { layers, cuts, .. } = &self.graph;
-        let plan = Plan::new(&self.graph, &vec![true; self.graph.specs.len()]);
-        // Counted once: a configuration may ask for thousands of layers.
-        let mut readers = vec![0; self.graph.forms.len()];
-        for layer in layers {
-            let mut inputs: Vec<usize> = layer.inputs().iter().map(|value| value.0).collect();
-            inputs.sort_unstable();
-            inputs.dedup();
-            inputs.into_iter().for_each(|value| readers[value] += 1);
-        }
-        for (index, layer) in layers.iter().enumerate() {
-            if let Some(value) = layer.consumes() {
-                let alone =
-                    readers[value.0] == 1 && !plan.saved[value.0] && value != self.graph.logits;
-                assert!(alone, "what is turned in place is read elsewhere too");
-                let cut = cuts.iter().any(|&cut| plan.maker[value.0] < cut && cut <= index);
-                assert!(!cut, "what is turned in place is made before a cut");
-            }
-        }
+    /// A new value, for the result of a custom operation.
+    pub fn custom_value(&mut self, space: Space, width: usize) -> Value {
+        self.value(space, width)
+    }
+
+    /// Adds a custom operation, such as a layer of the CPU engine defined outside this workspace.
+    pub fn custom(&mut self, op: Arc<dyn Operation>) {
+        self.push(Op::Custom(op));
+    }
+
+    /// Shape of a value.
+    pub fn shape(&self, value: Value) -> ValueShape {
+        self.graph.values[value.0]
     }
 }

@@ -3,7 +3,8 @@
 use crate::builder::Lora;
 use crate::graph::Graph;
 use crate::hf::{self, Architecture, Config, SaveOptions, Weights};
-use crate::{Error, Network, init};
+use crate::network::{Device, Network};
+use crate::{Error, init};
 use protocol::Params;
 use std::path::Path;
 use tensor::Array;
@@ -18,7 +19,7 @@ pub struct Checkpoint {
     /// A value for each of the graph's parameters.
     pub values: Vec<Array>,
     /// Parameters that the files did not have and that start anew: a classification head, low-rank
-    /// additions.
+    /// adapters.
     pub fresh: Vec<String>,
 }
 
@@ -32,12 +33,12 @@ impl Checkpoint {
         check(lora.as_ref())?;
         let graph = config.architecture.graph(lora);
         let mut values = graph.init(seed)?;
-        graph.balance(&mut values);
-        let fresh = graph.specs.iter().map(|spec| spec.name.clone()).collect();
+        graph.subtract_adapters(&mut values);
+        let fresh = graph.params.iter().map(|spec| spec.name.clone()).collect();
         Ok(Self { config, graph, values, fresh })
     }
 
-    /// Reads a directory. What it lacks of a classification head, and low-rank additions, start
+    /// Reads a directory. What it lacks of a classification head, and low-rank adapters, start
     /// from `seed`.
     ///
     /// # Errors
@@ -70,8 +71,8 @@ impl Checkpoint {
         }
         let graph = config.architecture.graph(lora);
         let mut fresh = Vec::new();
-        let mut values = Vec::with_capacity(graph.specs.len());
-        for (stream, spec) in graph.specs.iter().enumerate() {
+        let mut values = Vec::with_capacity(graph.params.len());
+        for (stream, spec) in graph.params.iter().enumerate() {
             // Base models are saved without the prefix.
             let bare = spec
                 .name
@@ -79,7 +80,7 @@ impl Checkpoint {
                 .or(spec.name.strip_prefix("bert."))
                 .unwrap_or(&spec.name);
             let names = [spec.name.as_str(), bare];
-            let optional = is_addition(&spec.name) || spec.name.starts_with("classifier.");
+            let optional = is_adapter(&spec.name) || spec.name.starts_with("classifier.");
             if optional && !weights.contains(names[0]) {
                 fresh.push(spec.name.clone());
                 values.push(init::one(spec, seed, stream as u64)?);
@@ -89,17 +90,17 @@ impl Checkpoint {
         }
         tied_head(&config, &graph, &values, &weights, dir)?;
         weights.all_used()?;
-        graph.balance(&mut values);
+        graph.subtract_adapters(&mut values);
         Ok(Self { config, graph, values, fresh })
     }
 
-    /// Starts low-rank additions from the largest singular values of their weights, instead of
+    /// Starts low-rank adapters from the largest singular values of their weights, instead of
     /// small orthonormal factors. The model stays what it is.
     ///
     /// # Errors
     /// If a decomposition fails.
     pub fn with_spectral_start(mut self) -> Result<Self, Error> {
-        self.graph.start_spectrally(&mut self.values)?;
+        self.graph.init_adapters_spectrally(&mut self.values)?;
         Ok(self)
     }
 
@@ -117,17 +118,19 @@ impl Checkpoint {
         let graph = self.config.architecture.graph(self.graph.lora.clone());
         let old = std::mem::replace(&mut self.graph, graph);
         let mut values: Vec<Option<Array>> = self.values.into_iter().map(Some).collect();
-        let copy = old.param(table).and_then(|param| values[param.0].clone());
+        let copy = old.param_named(table).and_then(|param| values[param.0].clone());
         // Everything else keeps its name.
-        let value = |spec: &crate::Spec| {
-            old.param(&spec.name).and_then(|param| values[param.0].take()).or_else(|| copy.clone())
+        let value = |spec: &crate::ParamSpec| {
+            old.param_named(&spec.name)
+                .and_then(|param| values[param.0].take())
+                .or_else(|| copy.clone())
         };
-        self.values = self.graph.specs.iter().filter_map(value).collect();
+        self.values = self.graph.params.iter().filter_map(value).collect();
         self
     }
 
     /// Adds a token to the vocabulary. Its rows, in the token table and in a head of its own (with
-    /// its low-rank addition), are the means of the others.
+    /// its low-rank adapter), are the means of the others.
     #[must_use]
     pub fn with_pad(mut self) -> Self {
         let vocab = match &mut self.config.architecture {
@@ -147,7 +150,7 @@ impl Checkpoint {
             "lm_head.weight",
             "lm_head.lora_left",
         ];
-        for (spec, value) in self.graph.specs.iter().zip(&mut self.values) {
+        for (spec, value) in self.graph.params.iter().zip(&mut self.values) {
             if TABLES.contains(&spec.name.as_str()) {
                 *value = hf::append_mean_row(value);
             }
@@ -156,57 +159,59 @@ impl Checkpoint {
         self
     }
 
-    /// Splits into a network and what it trains.
+    /// Puts the model on a device. Returns the configuration, the network and what it trains.
     ///
     /// # Errors
-    /// As [`Network::new`].
+    /// As [`Device::network`].
     pub fn network(
         self,
+        device: &dyn Device,
         trainable: impl Fn(&str) -> bool,
-    ) -> Result<(Config, Network, Params), Error> {
-        let (network, params) = Network::new(self.graph, self.values, trainable)?;
+    ) -> Result<(Config, Box<dyn Network>, Params), Error> {
+        let (network, params) = device.network(self.graph, self.values, &trainable)?;
         Ok((self.config, network, params))
     }
 
-    /// Writes `network` at `params` into a directory, low-rank additions folded in, so that
-    /// anything that reads the layout can use it.
+    /// Writes `network` at `params` into a directory, low-rank adapters merged, so that anything
+    /// that reads the layout can use it.
     ///
     /// # Errors
-    /// If a file cannot be written, or a number is not finite.
+    /// If a file cannot be written, or a value is not finite.
     pub fn save(
         dir: impl AsRef<Path>,
         config: &Config,
-        network: &Network,
+        network: &dyn Network,
         params: &Params,
         options: &SaveOptions<'_>,
     ) -> Result<(), Error> {
+        let tensors = network.tensors(params);
         let merged = (!network.graph().pairs.is_empty()).then(|| {
             let mut values: Vec<Array> =
-                network.tensors(params).map(|(_, value)| value.clone()).collect();
-            network.graph().merge(&mut values);
+                tensors.iter().map(|(_, value)| value.clone().into_owned()).collect();
+            network.graph().merge_adapters(&mut values);
             values
         });
-        let tensors: Vec<(&str, &Array)> = network
-            .tensors(params)
+        let tensors: Vec<(&str, &Array)> = tensors
+            .iter()
             .enumerate()
             .map(|(index, (name, value))| {
-                (name, merged.as_ref().map_or(value, |merged| &merged[index]))
+                (*name, merged.as_ref().map_or(&**value, |merged| &merged[index]))
             })
-            .filter(|(name, _)| !is_addition(name))
+            .filter(|(name, _)| !is_adapter(name))
             .collect();
         hf::save(dir, config, &tensors, options)
     }
 }
 
-/// Whether a parameter is a factor of a low-rank addition.
-fn is_addition(name: &str) -> bool {
+/// Whether a parameter is a factor of a low-rank adapter.
+fn is_adapter(name: &str) -> bool {
     name.ends_with(".lora_left") || name.ends_with(".lora_right")
 }
 
 fn check(lora: Option<&Lora>) -> Result<(), Error> {
     match lora {
-        Some(lora) if lora.rank == 0 || !lora.alpha.is_finite() => Err(Error::Model(format!(
-            "low-rank additions need a rank of 1 or more and a finite alpha, got {} and {}",
+        Some(lora) if lora.rank == 0 || !lora.alpha.is_finite() => Err(Error::Graph(format!(
+            "low-rank adapters need a rank of 1 or more and a finite alpha, got {} and {}",
             lora.rank, lora.alpha
         ))),
         _ => Ok(()),
@@ -226,7 +231,7 @@ fn tied_head(
         Architecture::Llama(config) if config.tied => "model.embed_tokens.weight",
         _ => return Ok(()),
     };
-    let Some(table) = graph.param(table).map(|param| &values[param.0]) else { return Ok(()) };
+    let Some(table) = graph.param_named(table).map(|param| &values[param.0]) else { return Ok(()) };
     if weights.contains("lm_head.weight")
         && weights.load("lm_head.weight", table.shape())? != *table
     {

@@ -1,32 +1,18 @@
-//! What can be wrong with a model, its files or its examples.
+//! Errors of models and their files.
 
 use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a model, a file or an example was refused.
+/// Why a model or one of its files was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An example does not fit the model.
-    #[error("example {index}: {what}")]
-    Example {
-        /// Its place among those given.
-        index: usize,
-        /// What does not fit.
-        what: String,
-    },
-    /// Parameters, blocks or a geometry do not fit the model.
+    /// A graph or its values are inconsistent, or a device cannot compute it.
     #[error("{0}")]
-    Model(String),
-    /// There is not enough memory for so many examples at a time.
-    #[error("there is not enough memory for {examples} example(s) at a time: {} MiB would be \
-        needed", bytes >> 20)]
-    Memory {
-        /// How many were given.
-        examples: usize,
-        /// What they would take.
-        bytes: usize,
-    },
+    Graph(String),
+    /// The engine refused.
+    #[error(transparent)]
+    Engine(#[from] engine::Error),
     /// An array or a decomposition was refused.
     #[error(transparent)]
     Tensor(#[from] tensor::Error),

@@ -1,23 +1,23 @@
-//! A model as data: parameters, values and the layers between them, in the order of the forward
+//! A model as data: parameters, values and the operations between them, in the order of the forward
 //! pass.
 //!
 //! Every value is a matrix with one row for each member of a [`Space`]: each token, each token that
-//! carries a target, each example, each pixel. The rows of an example are contiguous. Layers keep
-//! examples apart; that is what makes per-example gradients possible without a batch dimension.
+//! carries a target, each example, each pixel. The rows of an example are contiguous. Operations
+//! keep examples apart; that makes per-example gradients possible without a batch dimension.
 
 use crate::builder::Lora;
-use crate::layer::Layer;
-use crate::lora::Pair;
+use crate::lora::LowRankPair;
+use crate::op::Op;
 
 /// A parameter of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Param(pub(crate) usize);
 
-/// A value of a graph.
+/// A value of a graph: the result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Value(pub(crate) usize);
 
-/// What the rows of a value stand for.
+/// What the rows of a value are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Space {
     /// Tokens.
@@ -35,46 +35,48 @@ pub enum Space {
     },
 }
 
-/// How a parameter starts.
+/// Initial values of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
     /// All zero.
     Zeros,
     /// All one.
     Ones,
-    /// Independent normal numbers.
+    /// Independent normal values.
     Normal {
         /// Standard deviation.
         std: f32,
     },
-    /// Orthonormal columns times a number.
+    /// Orthonormal columns times a factor.
     Orthonormal {
-        /// The number.
+        /// The factor.
         scale: f32,
     },
 }
 
-/// What is known of a parameter before it has a value.
+/// Name, shape and initial values of a parameter.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Spec {
+pub struct ParamSpec {
     /// Its name, as in a checkpoint.
     pub name: String,
-    /// Its sides.
+    /// Its shape.
     pub shape: Vec<usize>,
-    /// How it starts.
+    /// Its initial values.
     pub init: Init,
 }
 
-/// What a value looks like.
+/// Rows and columns of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Form {
-    pub(crate) space: Space,
-    pub(crate) width: usize,
+pub struct ValueShape {
+    /// What the rows are.
+    pub space: Space,
+    /// Number of columns.
+    pub width: usize,
 }
 
-/// What goes in.
+/// What a model takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Intake {
+pub enum ModelInput {
     /// Tokens below `vocab`, at most `longest` of them.
     Tokens {
         /// Size of the vocabulary.
@@ -82,12 +84,11 @@ pub enum Intake {
         /// Longest text.
         longest: usize,
     },
-    /// This many numbers.
-    Numbers(usize),
+    /// This many features.
+    Features(usize),
 }
 
-/// How the losses of one example's targets make the example's loss. It is the example's own
-/// business: no other example enters.
+/// How the losses of one example's targets make the example's loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Reduction {
     /// Their mean; 0 if there are none.
@@ -97,34 +98,84 @@ pub enum Reduction {
     Sum,
 }
 
-/// A model without its numbers.
+/// A model without the values of its parameters.
 #[derive(Debug)]
 pub struct Graph {
-    pub(crate) specs: Vec<Spec>,
-    pub(crate) forms: Vec<Form>,
-    pub(crate) layers: Vec<Box<dyn Layer>>,
-    /// Where activations may be dropped and made again: indices of layers.
-    pub(crate) cuts: Vec<usize>,
-    pub(crate) intake: Intake,
+    pub(crate) params: Vec<ParamSpec>,
+    pub(crate) values: Vec<ValueShape>,
+    pub(crate) ops: Vec<Op>,
+    pub(crate) segments: Vec<usize>,
+    pub(crate) input: ModelInput,
     pub(crate) logits: Value,
-    pub(crate) pairs: Vec<Pair>,
+    pub(crate) pairs: Vec<LowRankPair>,
     pub(crate) lora: Option<Lora>,
 }
 
 impl Graph {
     /// The parameters, in order.
-    pub fn specs(&self) -> &[Spec] {
-        &self.specs
+    pub fn params(&self) -> &[ParamSpec] {
+        &self.params
     }
 
-    /// What goes in.
-    pub fn intake(&self) -> Intake {
-        self.intake
+    /// A parameter.
+    pub fn param(&self, param: Param) -> &ParamSpec {
+        &self.params[param.0]
     }
 
-    /// How many classes, or tokens, are told apart.
+    /// All parameters, in order, as handles.
+    pub fn param_ids(&self) -> impl Iterator<Item = Param> + use<> {
+        (0..self.params.len()).map(Param)
+    }
+
+    /// All values, in order, as handles.
+    pub fn value_ids(&self) -> impl Iterator<Item = Value> + use<> {
+        (0..self.values.len()).map(Value)
+    }
+
+    /// The parameter of this name.
+    pub fn param_named(&self, name: &str) -> Option<Param> {
+        self.params.iter().position(|param| param.name == name).map(Param)
+    }
+
+    /// Shapes of all values, in order.
+    pub fn values(&self) -> &[ValueShape] {
+        &self.values
+    }
+
+    /// Shape of a value.
+    pub fn shape(&self, value: Value) -> ValueShape {
+        self.values[value.0]
+    }
+
+    /// The operations, in the order of the forward pass.
+    pub fn ops(&self) -> &[Op] {
+        &self.ops
+    }
+
+    /// Where segments of operations begin whose activations may be recomputed: indices of
+    /// operations.
+    pub fn segments(&self) -> &[usize] {
+        &self.segments
+    }
+
+    /// What it takes.
+    pub fn input(&self) -> ModelInput {
+        self.input
+    }
+
+    /// The value that holds the logits.
+    pub fn logits(&self) -> Value {
+        self.logits
+    }
+
+    /// Number of classes, or size of the vocabulary.
     pub fn classes(&self) -> usize {
-        self.forms[self.logits.0].width
+        self.shape(self.logits).width
+    }
+
+    /// Low-rank adapters of linear maps.
+    pub fn pairs(&self) -> &[LowRankPair] {
+        &self.pairs
     }
 
     /// About how many bytes a micro-batch takes for each example of `length` tokens, all of them
@@ -137,29 +188,26 @@ impl Graph {
         })
     }
 
-    /// The same for any number of rows in each space.
-    pub(crate) fn bytes(&self, rows: impl Fn(Space) -> usize) -> usize {
-        let numbers = |form: &Form| rows(form.space).saturating_mul(form.width);
-        self.forms
+    /// About how many bytes values and their gradients take, given the rows of each space.
+    pub fn bytes(&self, rows: impl Fn(Space) -> usize) -> usize {
+        let elements = |value: &ValueShape| rows(value.space).saturating_mul(value.width);
+        self.values
             .iter()
-            .map(numbers)
+            .map(elements)
             .fold(0usize, usize::saturating_add)
             .saturating_mul(2 * size_of::<f32>())
-    }
-
-    /// A parameter by its name.
-    pub fn param(&self, name: &str) -> Option<Param> {
-        self.specs.iter().position(|spec| spec.name == name).map(Param)
-    }
-
-    /// The low-rank additions that layers carry.
-    pub fn pairs(&self) -> &[Pair] {
-        &self.pairs
     }
 }
 
 impl Param {
-    /// Its place in [`Graph::specs`].
+    /// Index in [`Graph::params`].
+    pub fn index(self) -> usize {
+        self.0
+    }
+}
+
+impl Value {
+    /// Index in [`Graph::values`].
     pub fn index(self) -> usize {
         self.0
     }

@@ -1,23 +1,27 @@
-//! First values of parameters, from public randomness.
+//! Initial values of parameters, from public randomness.
 
 use crate::Error;
-use crate::graph::{Graph, Init, Spec};
+use crate::graph::{Graph, Init, ParamSpec};
 use tensor::normal::Key;
 use tensor::{Array, linalg};
 
 impl Graph {
-    /// First values, the same for the same seed. The seed is public: it has nothing to do with
-    /// privacy.
+    /// Draws initial values, the same for the same seed. The seed is public: it has nothing to do
+    /// with privacy.
     ///
     /// # Errors
     /// If a decomposition fails.
     pub fn init(&self, seed: u64) -> Result<Vec<Array>, Error> {
-        self.specs.iter().enumerate().map(|(stream, spec)| one(spec, seed, stream as u64)).collect()
+        self.params
+            .iter()
+            .enumerate()
+            .map(|(stream, spec)| one(spec, seed, stream as u64))
+            .collect()
     }
 }
 
 /// One parameter, from a stream of its own: adding a parameter does not change the others.
-pub(crate) fn one(spec: &Spec, seed: u64, stream: u64) -> Result<Array, Error> {
+pub(crate) fn one(spec: &ParamSpec, seed: u64, stream: u64) -> Result<Array, Error> {
     let shape = spec.shape.as_slice();
     let normal = |std: f32| {
         let mut array = Array::zeros(shape);

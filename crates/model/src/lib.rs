@@ -1,48 +1,37 @@
-//! Layers and models, and for each layer its per-example norm and clipped sum.
+//! What a model is: a graph of operations, architectures, and checkpoints in the Hugging Face layout.
 //!
-//! A [`Graph`] is a model as data, made by a [`Builder`]. A [`Network`] runs it: one forward and
-//! one backward pass over a packed micro-batch leave activations and output gradients behind, from
-//! which `rule` finds every example's norms and, once the weights are known, the weighted sum. No
-//! per-example gradient is ever made. [`Engine`] is all that a curator sees of it.
+//! A [`Graph`] is a model as data, made by a [`Builder`] or an [`hf::Architecture`]. It says what is
+//! computed; a [`Device`] says how, and makes a [`Network`] of it.
+//!
+//! | to find | look in |
+//! |---|---|
+//! | graphs: parameters, values, operations | [`Graph`], [`op`] |
+//! | layers by name: linear, embedding, norm, attention, convolution | [`Builder`], [`Linear`] |
+//! | GPT-2, Llama, BERT, CNN, MLP | [`hf::Architecture`], [`Cnn`], [`Mlp`], [`Preset`] |
+//! | checkpoints on disk | [`Checkpoint`], [`hf`] |
+//! | what a model on a device can do | [`Network`], [`Decoder`], [`Device`] |
 
 pub mod hf;
+pub mod op;
 
 mod arch;
-mod batch;
 mod builder;
 mod checkpoint;
-mod decoder;
-mod engine;
 mod error;
-mod example;
-mod gradients;
 mod graph;
 mod init;
-mod layer;
 mod lora;
 mod network;
-mod plan;
 mod preset;
-mod probe;
-mod recompute;
-mod rule;
-mod run;
-mod sum;
 
 pub use arch::{Cnn, Mlp};
-pub use builder::{Builder, Lora, Map};
+pub use builder::{Builder, Linear, LinearLayer, Lora};
 pub use checkpoint::Checkpoint;
-pub use decoder::Decoder;
-pub use engine::{Engine, Isolation, Observed, Weights};
 pub use error::Error;
-pub use example::{Example, Input, Target};
-pub use graph::{Graph, Init, Intake, Param, Reduction, Space, Spec, Value};
-pub use layer::Order;
-pub use lora::Pair;
-pub use network::{Memory, Network};
+pub use graph::{Graph, Init, ModelInput, Param, ParamSpec, Reduction, Space, Value, ValueShape};
+pub use lora::LowRankPair;
+pub use network::{Activations, Decoder, Device, Network};
+pub use op::Order;
 pub use preset::Preset;
-pub use probe::{isolated, probe};
-pub use rule::NormMethod;
-pub use sum::{Accumulator, StepScale, Sum};
 pub use tensor::pooling::Pool as Pooling;
 pub use tensor::{activation, attention, norm, patches, rope};

@@ -1,15 +1,15 @@
-//! Low-rank additions as values: set up so that the model starts unchanged, and folded into the
+//! Values of low-rank adapters: initialized so that the model starts unchanged, and merged into the
 //! weights when it is saved.
 
 use crate::Error;
 use crate::graph::{Graph, Param};
-use crate::layer::Order;
+use crate::op::Order;
 use tensor::matmul::{Onto, Threads, View, ViewMut, matmul};
 use tensor::{Array, linalg};
 
-/// A low-rank addition: `weight` gains `scale` · A Bᵀ.
+/// A low-rank adapter: `weight` gains `scale` · A Bᵀ.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pair {
+pub struct LowRankPair {
     /// The frozen weight.
     pub weight: Param,
     /// A, out × r.
@@ -22,24 +22,24 @@ pub struct Pair {
 }
 
 impl Graph {
-    /// Takes scale · A Bᵀ off the weights, so that weight and addition together are the weight as
-    /// it was.
-    pub fn balance(&self, values: &mut [Array]) {
+    /// Subtracts scale · A Bᵀ from the weights, so that weight and adapter together are the weight
+    /// as it was.
+    pub fn subtract_adapters(&self, values: &mut [Array]) {
         self.fold(values, -1.0);
     }
 
-    /// Adds scale · A Bᵀ to the weights: they then are the model without low-rank additions.
-    pub fn merge(&self, values: &mut [Array]) {
+    /// Adds scale · A Bᵀ to the weights: they then are the model without adapters.
+    pub fn merge_adapters(&self, values: &mut [Array]) {
         self.fold(values, 1.0);
     }
 
-    /// Moves the largest singular values of each weight into its low-rank addition: A = U
-    /// √(S/scale), B = V √(S/scale). Weight and addition together stay what they are.
+    /// Moves the largest singular values of each weight into its adapter: A = U √(S/scale),
+    /// B = V √(S/scale). Weight and adapter together stay what they are.
     ///
     /// # Errors
     /// If a decomposition fails.
-    pub fn start_spectrally(&self, values: &mut [Array]) -> Result<(), Error> {
-        self.merge(values);
+    pub fn init_adapters_spectrally(&self, values: &mut [Array]) -> Result<(), Error> {
+        self.merge_adapters(values);
         for pair in &self.pairs {
             let rank = values[pair.left.0].cols();
             let (rows, s, cols) = linalg::svd(&values[pair.weight.0])?;
@@ -57,7 +57,7 @@ impl Graph {
             }
             (values[pair.left.0], values[pair.right.0]) = (left, right);
         }
-        self.balance(values);
+        self.subtract_adapters(values);
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use crate::hf::{Architecture, Gpt2Config};
 use tensor::activation::Activation;
 
-/// A name that stands for a model's sides.
+/// A name for the shape of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
     /// 2 layers, width 64: for trying things out.
@@ -32,7 +32,7 @@ impl Preset {
         Self::ALL.into_iter().find(|preset| preset.name() == name)
     }
 
-    /// Its sides. The head is a matrix of its own, as in the experiments of DP-Muon.
+    /// Its architecture. The head is a matrix of its own, as in the experiments of DP-Muon.
     pub fn architecture(self) -> Architecture {
         let (layers, width, heads, vocab, positions) = match self {
             Self::Tiny => (2, 64, 2, 512, 128),

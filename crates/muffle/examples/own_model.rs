@@ -5,25 +5,26 @@
 
 #![allow(clippy::print_stdout)]
 
+use cpu::Network;
+use engine::Example;
 use model::activation::Activation;
-use model::{Builder, Example, Network};
+use model::{Builder, Linear};
 use muffle::Config;
 use muffle::Session;
 use muffle::curator::Records;
 use muffle::evaluate;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut build = Builder::numbers(2);
-    let x = build.features();
-    let hidden = build.map("hidden", 2, 32, 1.0);
-    let x = build.linear(x, &[hidden], Some(Activation::Tanh));
-    let head = build.map("head", 32, 2, 0.2);
-    let logits = build.linear(x, &[head], None);
+    let mut build = Builder::features(2);
+    let x = build.input();
+    let hidden = Linear::new("hidden", 2, 32).init_std(1.0).activation(Activation::Tanh);
+    let x = build.linear(x, hidden);
+    let logits = build.linear(x, Linear::new("head", 32, 2));
     let graph = build.finish(logits);
 
     let values = graph.init(0)?;
     let (network, params) = Network::new(graph, values, |_| true)?;
-    let mut looking = network.twin();
+    let mut looking = network.new_instance();
     let config = Config::parse(
         "[privacy]\nepsilon = 2.0\n[optimizer]\nname = \"dp-adam\"\nlearning_rate = 0.02\nclip = \
          1.0\n[training]\nsteps = 150\nlot_size = 200",

@@ -3,7 +3,8 @@
 use crate::Failed;
 use crate::Subject;
 use crate::load::data::Rows;
-use model::{Decoder, Example, Network, Target};
+use engine::{Example, Target};
+use model::Network;
 use protocol::Params;
 use tasks::generate::{Options, Search, Stopping, generate};
 use tasks::{Content, Preparation, Prepared, Reader, bleu, by_source, rouge};
@@ -36,7 +37,7 @@ const AT_ONCE: usize = 16;
 
 /// The losses and hits of some examples: (Σ NLL, targets, targets that come first) for each.
 fn each(
-    network: &mut Network,
+    network: &mut dyn Network,
     at: &Params,
     examples: &[&Example],
 ) -> Result<Vec<(f64, u64, u64)>, Failed> {
@@ -90,7 +91,7 @@ fn targets(example: &Example) -> Vec<u32> {
 /// # Errors
 /// If an example does not fit the model.
 pub fn examples(
-    network: &mut Network,
+    network: &mut dyn Network,
     at: &Params,
     examples: &[Example],
 ) -> Result<Scores, Failed> {
@@ -106,7 +107,7 @@ pub fn examples(
 /// # Errors
 /// If a row is no good.
 pub fn rows(
-    network: &mut Network,
+    network: &mut dyn Network,
     at: &Params,
     preparation: &Preparation<'_>,
     rows: Rows,
@@ -175,7 +176,7 @@ impl Meter {
 
     fn take(
         &mut self,
-        network: &mut Network,
+        network: &mut dyn Network,
         at: &Params,
         waiting: &mut Vec<Item>,
     ) -> Result<(), Failed> {
@@ -277,7 +278,7 @@ pub fn write(
         ..Options::default()
     };
     let (mut statistics, mut mean) = (bleu::Statistics::default(), rouge::Mean::default());
-    let mut network = subject.network.twin();
+    let mut network = subject.network.new_instance();
     let preparation = subject.preparation(&[], usize::MAX);
     let mut sources = by_source(rows).take(most);
     let mut left_out = 0;
@@ -299,7 +300,7 @@ pub fn write(
             break;
         }
         let prompts: Vec<&[u32]> = batch.iter().map(|(_, prompt, _)| prompt.as_slice()).collect();
-        let texts = generate(&mut Decoder::new(&mut network, at)?, &prompts, &options)?;
+        let texts = generate(&mut *network.decoder(at)?, &prompts, &options)?;
         for ((source, _, references), tokens) in batch.into_iter().zip(texts) {
             let decoded = subject
                 .tokenizer

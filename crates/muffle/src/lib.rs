@@ -34,6 +34,7 @@
 pub mod audits;
 pub mod compare;
 pub mod config;
+pub mod device;
 pub mod evaluate;
 pub mod hub;
 pub mod load;
@@ -54,4 +55,4 @@ pub use run::outcome::Outcome;
 pub use run::session::Session;
 pub use run::{Silent, Watch};
 
-pub use {accounting, audit, curator, model, optim, protocol, ranks, tasks};
+pub use {accounting, audit, cpu, curator, engine, model, optim, protocol, ranks, tasks};

@@ -6,9 +6,11 @@
 mod support;
 
 use accounting::{Composition, Rate};
+use cpu::Network;
 use curator::{Curator, Door, Exact, Randomness, Records, Sampling};
+use engine::{Engine, Example};
 use model::activation::Activation;
-use model::{Builder, Engine, Example, Lora, Network};
+use model::{Builder, Linear, Lora};
 use optim::Optimizer;
 use protocol::{
     Announcement, GradientQuery, LossQuery, Noisy, Oracle, Params, Refused, Role, Trainable,
@@ -443,17 +445,19 @@ fn twins_without_privacy_descend_further() {
 /// A perceptron; with pairs, its low-rank additions and its last bias are trained.
 fn perceptron(pairs: bool) -> (Network, Params) {
     let mut build =
-        Builder::numbers(4).with_lora(pairs.then(|| Lora { rank: 2, alpha: 2.0, on: Vec::new() }));
-    let first = build.map("first", 4, 12, 0.5);
-    let features = build.features();
-    let hidden = build.linear(features, &[first], Some(Activation::Tanh));
-    let second = build.map("second", 12, 12, 0.3);
-    let hidden = build.linear(hidden, &[second], Some(Activation::Tanh));
-    let head = build.map("head", 12, 3, 0.3);
-    let logits = build.linear(hidden, &[head], None);
+        Builder::features(4).with_lora(pairs.then(|| Lora { rank: 2, alpha: 2.0, on: Vec::new() }));
+    let first =
+        build.linear_layer(Linear::new("first", 4, 12).init_std(0.5).activation(Activation::Tanh));
+    let features = build.input();
+    let hidden = build.apply_linear(features, &[first]);
+    let second = build
+        .linear_layer(Linear::new("second", 12, 12).init_std(0.3).activation(Activation::Tanh));
+    let hidden = build.apply_linear(hidden, &[second]);
+    let head = build.linear_layer(Linear::new("head", 12, 3).init_std(0.3));
+    let logits = build.apply_linear(hidden, &[head]);
     let graph = build.finish(logits);
     let mut values = graph.init(1).unwrap();
-    graph.balance(&mut values);
+    graph.subtract_adapters(&mut values);
     Network::new(graph, values, |name| !pairs || name.contains(".lora_") || name == "head.bias")
         .unwrap()
 }
@@ -501,7 +505,7 @@ fn every_one_learns_to_classify() {
             .unwrap();
         let right = |(row, example): (&[f32], &Example)| {
             let best = (0..3).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap();
-            example.target == model::Target::Class(best as u32)
+            example.target == engine::Target::Class(best as u32)
         };
         let share =
             logits.chunks_exact(3).zip(&people).filter(|&pair| right(pair)).count() as f64 / 600.0;

@@ -150,9 +150,13 @@ fn a_run_leaves_a_model_with_a_statement_that_can_be_computed_again() {
     let preparation = subject.preparation(&[], subject.longest() + 1);
     let rows =
         muffle::load::data::rows(&config, muffle::load::data::Which::Train).unwrap().unwrap();
-    let scores =
-        muffle::evaluate::rows(&mut subject.network.twin(), &subject.params, &preparation, rows)
-            .unwrap();
+    let scores = muffle::evaluate::rows(
+        &mut subject.network.new_instance(),
+        &subject.params,
+        &preparation,
+        rows,
+    )
+    .unwrap();
     let known = outcome.scores.unwrap();
     assert!(
         (scores.nll - known.nll).abs() < 1e-6 && scores.tokens == known.tokens,

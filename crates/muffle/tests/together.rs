@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
+use cpu::Network;
+use engine::Example;
 use model::activation::Activation;
 use model::hf::{Architecture, Gpt2Config};
-use model::{Example, Lora, Mlp, Network};
+use model::{Lora, Mlp};
 use muffle::Config;
 use muffle::Session;
 use muffle::curator::Records;

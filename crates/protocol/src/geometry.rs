@@ -27,6 +27,17 @@ pub enum Geometry {
     },
 }
 
+/// The kind of an encoding, without its values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GeometryKind {
+    /// [`Geometry::Identity`]
+    Identity,
+    /// [`Geometry::Affine`]
+    Affine,
+    /// [`Geometry::Tangent`]
+    Tangent,
+}
+
 /// The tangent space of the matrices of rank r at Z = A Bᵀ, seen from the gradients by A (m×r) and
 /// B (n×r).
 ///
@@ -50,6 +61,15 @@ pub struct Frame {
 }
 
 impl Geometry {
+    /// Its kind.
+    pub fn kind(&self) -> GeometryKind {
+        match self {
+            Self::Identity => GeometryKind::Identity,
+            Self::Affine { .. } => GeometryKind::Affine,
+            Self::Tangent { .. } => GeometryKind::Tangent,
+        }
+    }
+
     /// Turns Σ c g, the weighted sum of gradients, into the weighted sum of encoded gradients, Σ c
     /// x. `taken` is Σ c of each block.
     ///

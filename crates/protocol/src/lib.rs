@@ -13,7 +13,7 @@ mod query;
 mod trainable;
 
 pub use blocks::Blocks;
-pub use geometry::{Frame, Geometry};
+pub use geometry::{Frame, Geometry, GeometryKind};
 pub use number::Positive;
 pub use oracle::{Noisy, Oracle, Refused};
 pub use params::Params;

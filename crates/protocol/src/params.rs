@@ -1,50 +1,58 @@
 //! Parameters, and what has their shape: gradients, moments, directions.
 
+use std::sync::Arc;
 use tensor::Array;
 
 /// The trainable tensors of a model, in the model's order.
+///
+/// Clones share their tensors until one of them is changed (copy on write).
 #[derive(Clone, Debug, PartialEq, Default)]
-pub struct Params(Vec<Array>);
+pub struct Params(Vec<Arc<Array>>);
 
 impl Params {
     /// Takes the tensors as they are.
     pub fn new(tensors: Vec<Array>) -> Self {
-        Self(tensors)
+        Self(tensors.into_iter().map(Arc::new).collect())
     }
 
     /// Zeros of the same shapes.
     pub fn zeros_like(&self) -> Self {
-        Self(self.0.iter().map(|tensor| Array::zeros(tensor.shape())).collect())
+        Self::new(self.iter().map(|tensor| Array::zeros(tensor.shape())).collect())
     }
 
-    /// How many tensors.
+    /// Number of tensors.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no tensors.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many numbers in all.
+    /// Number of elements of all tensors together.
     pub fn numbers(&self) -> usize {
-        self.0.iter().map(Array::len).sum()
+        self.iter().map(Array::len).sum()
     }
 
     /// The tensors.
-    pub fn iter(&self) -> std::slice::Iter<'_, Array> {
-        self.0.iter()
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Array> + DoubleEndedIterator + Clone {
+        self.0.iter().map(Arc::as_ref)
     }
 
-    /// The tensors, to be changed.
-    pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, Array> {
-        self.0.iter_mut()
+    /// The tensors, mutably. A tensor that a clone shares is copied first.
+    pub fn iter_mut(&mut self) -> impl ExactSizeIterator<Item = &mut Array> + DoubleEndedIterator {
+        self.0.iter_mut().map(Arc::make_mut)
     }
 
-    /// Sets every number.
+    /// Takes the tensors out. A tensor that a clone shares is copied.
+    pub fn into_tensors(self) -> Vec<Array> {
+        self.0.into_iter().map(Arc::unwrap_or_clone).collect()
+    }
+
+    /// Sets every element.
     pub fn fill(&mut self, value: f32) {
-        self.0.iter_mut().for_each(|tensor| tensor.fill(value));
+        self.iter_mut().for_each(|tensor| tensor.fill(value));
     }
 }
 
@@ -58,6 +66,24 @@ impl std::ops::Index<usize> for Params {
 
 impl std::ops::IndexMut<usize> for Params {
     fn index_mut(&mut self, tensor: usize) -> &mut Array {
-        &mut self.0[tensor]
+        Arc::make_mut(&mut self.0[tensor])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clones_share_tensors_until_one_changes() {
+        let mut params = Params::new(vec![Array::zeros([2]), Array::zeros([3])]);
+        let copy = params.clone();
+        params[0].fill(1.0);
+        assert!(std::ptr::eq(&params[1], &copy[1]) && !std::ptr::eq(&params[0], &copy[0]));
+        assert_eq!((params[0].data(), copy[0].data()), (&[1.0; 2][..], &[0.0; 2][..]));
+        drop(copy);
+        let before: *const Array = &params[1];
+        params.fill(2.0);
+        assert!(std::ptr::eq(before, &params[1]));
     }
 }

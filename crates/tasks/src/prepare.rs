@@ -9,7 +9,7 @@
 
 use crate::tokenizer::{Failed, Frame, Tokenizer};
 use crate::{Content, Record};
-use model::Example;
+use engine::Example;
 
 /// How records become examples.
 #[derive(Clone, Copy, Debug)]

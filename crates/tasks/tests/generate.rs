@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use model::{Checkpoint, Decoder};
+use model::Checkpoint;
 use serde_json::Value;
 use std::path::PathBuf;
 use tasks::generate::{Options, Search, Stopping, generate};
@@ -24,8 +24,9 @@ fn texts_are_those_of_transformers() {
     let prompts: Vec<Vec<u32>> =
         golden["prompts"].as_array().unwrap().iter().map(numbers).collect();
     for case in golden["cases"].as_array().unwrap() {
-        let (_, mut network, at) = open(case["model"].as_str().unwrap()).network(|_| true).unwrap();
-        let mut decoder = Decoder::new(&mut network, &at).unwrap();
+        let (_, mut network, at) =
+            open(case["model"].as_str().unwrap()).network(&cpu::Cpu, |_| true).unwrap();
+        let mut decoder = network.decoder(&at).unwrap();
         let vocab = decoder.vocab() as u32;
         let prompts: Vec<Vec<u32>> = prompts
             .iter()
@@ -51,18 +52,18 @@ fn texts_are_those_of_transformers() {
         let expected: Vec<Vec<u32>> =
             case["outputs"].as_array().unwrap().iter().map(numbers).collect();
         let shown = format!("{} {:?} {}", case["model"], options, case["stop"]);
-        assert_eq!(generate(&mut decoder, &prompts, &options).unwrap(), expected, "{shown}");
+        assert_eq!(generate(&mut *decoder, &prompts, &options).unwrap(), expected, "{shown}");
         // Whoever is worked on together.
         let one_by_one = Options { at_once: 1, ..options.clone() };
         assert_eq!(
-            generate(&mut decoder, &prompts, &one_by_one).unwrap(),
+            generate(&mut *decoder, &prompts, &one_by_one).unwrap(),
             expected,
             "{shown}, one by one"
         );
         if beams == 1 {
             let beam = Options { search, ..options };
             assert_eq!(
-                generate(&mut decoder, &prompts, &beam).unwrap(),
+                generate(&mut *decoder, &prompts, &beam).unwrap(),
                 expected,
                 "{shown}, as one beam"
             );
@@ -72,13 +73,13 @@ fn texts_are_those_of_transformers() {
 
 #[test]
 fn what_is_drawn_follows_the_seed_and_the_rules() {
-    let (_, mut network, at) = open("gpt2-untied").network(|_| true).unwrap();
-    let mut decoder = Decoder::new(&mut network, &at).unwrap();
+    let (_, mut network, at) = open("gpt2-untied").network(&cpu::Cpu, |_| true).unwrap();
+    let mut decoder = network.decoder(&at).unwrap();
     let prompts: [&[u32]; 3] = [&[1, 2], &[3], &[1, 2]];
     let mut draw = |temperature, top_k, top_p, seed, at_once| {
         let search = Search::Draw { temperature, top_k, top_p, seed };
         generate(
-            &mut decoder,
+            &mut *decoder,
             &prompts,
             &Options { max_new_tokens: 8, banned: vec![4], search, at_once, ..Options::default() },
         )
@@ -99,15 +100,15 @@ fn what_is_drawn_follows_the_seed_and_the_rules() {
 /// The frequencies of a first token are its probabilities.
 #[test]
 fn draws_have_the_models_law() {
-    let (_, mut network, at) = open("gpt2-untied").network(|_| true).unwrap();
-    let mut decoder = Decoder::new(&mut network, &at).unwrap();
+    let (_, mut network, at) = open("gpt2-untied").network(&cpu::Cpu, |_| true).unwrap();
+    let mut decoder = network.decoder(&at).unwrap();
     let logits = decoder.start(&[&[1, 2]]).unwrap();
     let total: f64 = logits.iter().map(|&x| f64::from(x).exp()).sum();
     let count = 4000;
     let prompts = vec![&[1u32, 2][..]; count];
     let search = Search::Draw { temperature: 1.0, top_k: 0, top_p: 1.0, seed: 3 };
     let texts = generate(
-        &mut decoder,
+        &mut *decoder,
         &prompts,
         &Options { max_new_tokens: 1, search, ..Options::default() },
     )
@@ -125,8 +126,8 @@ fn draws_have_the_models_law() {
 
 #[test]
 fn limits_are_kept() {
-    let (_, mut network, at) = open("gpt2-tied").network(|_| true).unwrap();
-    let mut decoder = Decoder::new(&mut network, &at).unwrap();
+    let (_, mut network, at) = open("gpt2-tied").network(&cpu::Cpu, |_| true).unwrap();
+    let mut decoder = network.decoder(&at).unwrap();
     let longest = decoder.longest();
     let prompt = vec![1u32; longest - 3];
     let all: Vec<u32> = (0..decoder.vocab() as u32).collect();
@@ -135,17 +136,17 @@ fn limits_are_kept() {
     {
         let options = Options { search, ..Options::default() };
         assert_eq!(
-            generate(&mut decoder, &[&prompt], &options).unwrap()[0].len(),
+            generate(&mut *decoder, &[&prompt], &options).unwrap()[0].len(),
             3,
             "no further than the model goes"
         );
         assert!(
-            generate(&mut decoder, &[&prompt], &Options { max_new_tokens: 0, ..options.clone() })
+            generate(&mut *decoder, &[&prompt], &Options { max_new_tokens: 0, ..options.clone() })
                 .unwrap()[0]
                 .is_empty()
         );
         assert!(
-            generate(&mut decoder, &[&[1]], &Options { stop: all.clone(), ..options.clone() })
+            generate(&mut *decoder, &[&[1]], &Options { stop: all.clone(), ..options.clone() })
                 .unwrap()[0]
                 .is_empty()
         );
@@ -155,9 +156,9 @@ fn limits_are_kept() {
             max_new_tokens: 9,
             ..options.clone()
         };
-        assert_eq!(generate(&mut decoder, &[&[1]], &patient).unwrap()[0][..4], [0; 4]);
-        assert!(generate(&mut decoder, &[], &options).unwrap().is_empty());
-        assert!(generate(&mut decoder, &[&[]], &options).is_err());
+        assert_eq!(generate(&mut *decoder, &[&[1]], &patient).unwrap()[0][..4], [0; 4]);
+        assert!(generate(&mut *decoder, &[], &options).unwrap().is_empty());
+        assert!(generate(&mut *decoder, &[&[]], &options).is_err());
     }
     for search in [
         Search::Beam { beams: 0, length_penalty: 1.0, stopping: Stopping::Early },
@@ -166,7 +167,7 @@ fn limits_are_kept() {
         Search::Draw { temperature: 1.0, top_k: 0, top_p: f64::NAN, seed: 0 },
     ] {
         assert!(
-            generate(&mut decoder, &[&[1]], &Options { search, ..Options::default() }).is_err(),
+            generate(&mut *decoder, &[&[1]], &Options { search, ..Options::default() }).is_err(),
             "{search:?}"
         );
     }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use model::{Input, Target};
+use engine::{Input, Target};
 use std::path::{Path, PathBuf};
 use tasks::{Content, Format, Frame, Options, Preparation, Prepared, Reader, Record, Tokenizer};
 
@@ -144,7 +144,7 @@ fn a_label_is_a_class_or_an_answer() {
     let Prepared::Example(example) = images.example(&image(2, 1)).unwrap() else {
         panic!("an example")
     };
-    assert!(example == model::Example::numbers(vec![0.5; 4], 1));
+    assert!(example == engine::Example::numbers(vec![0.5; 4], 1));
     assert!(matches!(images.example(&image(2, 2)).unwrap(), Prepared::UnknownLabel));
     assert!(matches!(images.example(&image(3, 0)).unwrap(), Prepared::Unfit(_)));
 }

@@ -5,7 +5,8 @@ use crate::Failure;
 use crate::number::count;
 use crate::output::{fields, print, print_json};
 use clap::Args;
-use muffle::model::{Engine, Network, Preset};
+use muffle::device::device;
+use muffle::model::Preset;
 use muffle::optim::newton_schulz::{Polynomial, operations};
 use muffle::optim::{Descent, Muon, Probes, muon, newton_schulz};
 use muffle::protocol::{Clipping, Noisy, Params, Positive};
@@ -55,7 +56,7 @@ impl BenchMuon {
         })?;
         let graph = preset.architecture().graph(None);
         let values = graph.init(0)?;
-        let (network, params) = Network::new(graph, values, |_| true)?;
+        let (network, params) = device().network(graph, values, &|_| true)?;
         let config = muon::Config {
             iteration: newton_schulz::Config {
                 polynomial: Polynomial::Newton { degree: self.degree as usize },

@@ -7,7 +7,9 @@ use crate::output::{fields, print, print_json};
 use clap::Args;
 use muffle::config::optimizers::Name;
 use muffle::curator::{Curator, Door, Noise, Randomness, Records, Sampling};
-use muffle::model::{Example, Network, Preset};
+use muffle::device::device;
+use muffle::engine::Example;
+use muffle::model::Preset;
 use muffle::protocol::{Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, Oracle};
 use serde_json::json;
 use std::time::Instant;
@@ -125,7 +127,7 @@ impl BenchNoise {
         })?;
         let graph = preset.architecture().graph(None);
         let values = graph.init(0)?;
-        let (network, at) = Network::new(graph, values, |_| true)?;
+        let (network, at) = device().network(graph, values, &|_| true)?;
         let text = |i: u64| {
             Example::continuation(
                 (0..self.seq.max(2)).map(|t| ((i * 31 + t * t * 7) % 200) as u32).collect(),

@@ -9,7 +9,9 @@ use clap::Args;
 use muffle::Config;
 use muffle::Session;
 use muffle::curator::Records;
-use muffle::model::{Example, Network, Preset};
+use muffle::device::device;
+use muffle::engine::Example;
+use muffle::model::Preset;
 use muffle::ranks::{Parts, Ranks};
 use serde_json::json;
 use std::time::Instant;
@@ -63,7 +65,7 @@ impl BenchRanks {
         })?;
         let graph = preset.architecture().graph(None);
         let values = graph.init(0)?;
-        let (network, params) = Network::new(graph, values, |_| true)?;
+        let (network, params) = device().network(graph, values, &|_| true)?;
         let text = |i: u64| {
             Example::continuation(
                 (0..self.seq.max(2)).map(|t| ((i * 31 + t * t * 7) % 200) as u32).collect(),

@@ -6,11 +6,10 @@ use crate::Failure;
 use crate::number::{count, real};
 use crate::output::{fields, print, print_json};
 use clap::{Args, ValueEnum};
+use muffle::device::device;
+use muffle::engine::{CheckedQuery, Example, StepScale, SumPrecision, Weights};
 use muffle::model::hf::Config;
-use muffle::model::{
-    Accumulator, Checkpoint, Engine, Example, Intake, Lora, Memory, Network, Observed, Preset,
-    StepScale, Sum, Weights,
-};
+use muffle::model::{Activations, Checkpoint, Lora, ModelInput, Network, Preset};
 use muffle::protocol::{Blocks, Geometry, Params};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -97,14 +96,16 @@ impl BenchStep {
 
     fn inside(self) -> Result<(), Failure> {
         let (mut network, at) = self.network()?;
-        network.set_memory(if self.keep == Keep::All { Memory::Keep } else { Memory::Recompute });
-        let batches = self.batches(&network)?;
+        network.set_activations(if self.keep == Keep::All {
+            Activations::Retain
+        } else {
+            Activations::Recompute
+        });
+        let batches = self.batches(&*network)?;
         let mut sum = at.zeros_like();
         // As the curator sums: in steps of which the clip bound has 2²⁵.
         let scale = StepScale::Narrow((25.0 - self.clip.log2()).floor().exp2() as f32);
-        let mut steps = Sum::new(
-            at.iter().map(|tensor| Accumulator::steps(tensor.len(), scale.clone())).collect(),
-        );
+        let precision = SumPrecision::Steps(vec![scale; at.len()]);
         let (mut times, mut plain, mut operations, mut tokens) = (Vec::new(), Vec::new(), 0.0, 0);
         for repeat in 0..self.repeats.max(1) + 2 {
             let lot: Vec<&Example> = batches[repeat as usize % batches.len()]
@@ -113,7 +114,7 @@ impl BenchStep {
                 .collect();
             let mut timed = |mode: Mode| -> Result<f64, Failure> {
                 let start = Instant::now();
-                self.step(mode, &mut network, &at, &lot, &mut sum, &mut steps)?;
+                self.step(mode, &mut *network, &at, &lot, &mut sum, &precision)?;
                 Ok(start.elapsed().as_secs_f64() * 1e3)
             };
             let without = if self.mode == Mode::Both { Some(timed(Mode::Plain)?) } else { None };
@@ -182,7 +183,7 @@ impl BenchStep {
         Ok(())
     }
 
-    fn network(&self) -> Result<(Network, Params), Failure> {
+    fn network(&self) -> Result<(Box<dyn Network>, Params), Failure> {
         let lora =
             self.lora.map(|rank| Lora { rank: rank as usize, alpha: rank as f32, on: Vec::new() });
         let wanted = lora.is_some();
@@ -198,13 +199,13 @@ impl BenchStep {
             }
         };
         let trainable = |name: &str| !wanted || name.contains(".lora_");
-        let (_, network, at) = checkpoint?.network(trainable)?;
+        let (_, network, at) = checkpoint?.network(device(), trainable)?;
         Ok((network, at))
     }
 
     /// Micro-batches of random tokens, and how many tokens of each example are its own.
-    fn batches(&self, network: &Network) -> Result<Vec<Vec<(Example, usize)>>, Failure> {
-        let Intake::Tokens { vocab, longest } = network.graph().intake() else {
+    fn batches(&self, network: &dyn Network) -> Result<Vec<Vec<(Example, usize)>>, Failure> {
+        let ModelInput::Tokens { vocab, longest } = network.graph().input() else {
             return Err(Failure::Input(format!("{}: not a model of texts", self.model)));
         };
         let lengths = match &self.lengths {
@@ -244,29 +245,31 @@ impl BenchStep {
     fn step(
         &self,
         mode: Mode,
-        network: &mut Network,
+        network: &mut dyn Network,
         at: &Params,
         lot: &[&Example],
         sum: &mut Params,
-        steps: &mut Sum,
+        precision: &SumPrecision,
     ) -> Result<(), Failure> {
         if mode == Mode::Plain {
             sum.fill(0.0);
             network.plain_sum(at, lot, sum)?;
             return Ok(());
         }
-        steps.clear();
         let blocks = if self.per_tensor { Blocks::each(at.len()) } else { Blocks::flat(at.len()) };
-        let clip = self.clip;
-        let mut weigh = |seen: &Observed<'_>, weights: &mut Weights| {
-            for example in 0..seen.examples() {
-                for block in 0..seen.blocks() {
-                    let norm = seen.norm(example, block);
-                    weights.set(example, block, if norm <= clip { 1.0 } else { clip / norm });
-                }
+        let query = CheckedQuery::new(at, &Geometry::Identity, &blocks, &network.trainable())
+            .map_err(|refused| Failure::Input(refused.to_string()))?;
+        network.load(at)?;
+        network.start_sum(precision)?;
+        let observed = network.observe(lot, &query)?;
+        let mut weights = Weights::zeros(observed.examples(), observed.blocks());
+        for example in 0..observed.examples() {
+            for block in 0..observed.blocks() {
+                let norm = observed.norm(example, block);
+                weights.set(example, block, if norm <= self.clip { 1.0 } else { self.clip / norm });
             }
-        };
-        Ok(network.weighted_sum(at, lot, &Geometry::Identity, &blocks, &mut weigh, steps)?)
+        }
+        Ok(network.accumulate(&weights)?)
     }
 }
 

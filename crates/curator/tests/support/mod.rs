@@ -3,10 +3,12 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 use accounting::Rate;
+use cpu::Network;
 use curator::{Curator, Door, Randomness, Records, Sampling};
+use engine::Example;
 use model::activation::Activation;
 use model::hf::{Architecture, Gpt2Config};
-use model::{Example, Lora, Mlp, Network};
+use model::{Lora, Mlp};
 use protocol::{
     Announcement, Blocks, Bound, Clipping, Frame, Geometry, GradientQuery, Noisy, Oracle, Params,
     Positive, Refused,

@@ -3,13 +3,21 @@
 #![allow(dead_code)]
 
 use curator::Records;
-use model::{Engine, Error, Example, Input, Observed, Sum, Weights};
-use protocol::{Blocks, Geometry, Params, Role, Trainable};
+use engine::{CheckedQuery, Engine, Error, Example, Input, Observed, Sum, SumPrecision, Weights};
+use protocol::{Params, Role, Trainable};
 
 /// An engine whose losses are the records themselves, and whose gradients are 0: a loss without
-/// noise tells who is in the lot, and a released gradient is noise alone.
+/// noise tells which records are in the lot, and a released gradient is noise alone.
 pub(crate) struct Transparent {
     pub(crate) lengths: Vec<usize>,
+    sum: Option<Sum>,
+}
+
+impl Transparent {
+    /// Tensors of these lengths.
+    pub(crate) fn new(lengths: Vec<usize>) -> Self {
+        Self { lengths, sum: None }
+    }
 }
 
 impl Engine for Transparent {
@@ -22,15 +30,21 @@ impl Engine for Transparent {
         self.lengths.iter().enumerate().map(tensor).collect()
     }
 
-    fn stand_ins(&self) -> Vec<Example> {
+    fn probe_examples(&self) -> Vec<Example> {
         Vec::new()
     }
 
-    fn admits(&mut self, _: &[&Example]) -> Result<(), Error> {
+    fn validate(&mut self, _: &Example) -> Result<(), Error> {
         Ok(())
     }
 
-    fn losses(&mut self, _: &Params, examples: &[&Example]) -> Result<Vec<f64>, Error> {
+    fn load(&mut self, _: &Params) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn unload(&mut self) {}
+
+    fn losses(&mut self, examples: &[&Example]) -> Result<Vec<f64>, Error> {
         let loss = |example: &&Example| match &example.input {
             Input::Numbers(numbers) => f64::from(numbers[0]),
             Input::Tokens(_) => f64::NAN,
@@ -38,21 +52,28 @@ impl Engine for Transparent {
         Ok(examples.iter().map(loss).collect())
     }
 
-    fn weighted_sum(
-        &mut self,
-        at: &Params,
-        examples: &[&Example],
-        _: &Geometry,
-        blocks: &Blocks,
-        weigh: &mut dyn FnMut(&Observed<'_>, &mut Weights),
-        _: &mut Sum,
-    ) -> Result<(), Error> {
-        let losses = self.losses(at, examples)?;
-        let squares = vec![0.0; losses.len() * blocks.count()];
-        let mut weights = Weights::default();
-        weights.reset(losses.len(), blocks.count());
-        weigh(&Observed::new(&losses, &squares, blocks.count()), &mut weights);
+    fn start_sum(&mut self, precision: &SumPrecision) -> Result<(), Error> {
+        self.sum = precision.zeros(self.lengths.iter().copied());
         Ok(())
+    }
+
+    fn observe(
+        &mut self,
+        examples: &[&Example],
+        query: &CheckedQuery<'_>,
+    ) -> Result<Observed, Error> {
+        let losses = self.losses(examples)?;
+        let blocks = query.blocks().count();
+        let squares = vec![0.0; losses.len() * blocks];
+        Ok(Observed::new(losses, squares, blocks))
+    }
+
+    fn accumulate(&mut self, _: &Weights) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn take_sum(&mut self) -> Result<Sum, Error> {
+        self.sum.take().ok_or(Error::Order("no sum was started"))
     }
 }
 

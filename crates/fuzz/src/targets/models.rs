@@ -134,7 +134,7 @@ pub(crate) fn prepare(scratch: &Scratch) -> io::Result<()> {
             hf::Config::parse(config.as_bytes(), "config.json").map_err(io::Error::other)?;
         let fresh = Checkpoint::new(parsed, None, 1).map_err(io::Error::other)?;
         let tensors: Vec<_> =
-            fresh.graph.specs().iter().map(|spec| spec.name.as_str()).zip(&fresh.values).collect();
+            fresh.graph.params().iter().map(|spec| spec.name.as_str()).zip(&fresh.values).collect();
         let place = scratch.at(&format!("whole-{name}"));
         hf::save(&place, &fresh.config, &tensors, &hf::SaveOptions::default())
             .map_err(io::Error::other)?;

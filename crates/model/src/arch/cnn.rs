@@ -1,7 +1,7 @@
 //! A small convolutional network with group norm: no example sees another, as with batch norm it
 //! would.
 
-use crate::builder::Builder;
+use crate::builder::{Builder, Linear};
 use crate::graph::Graph;
 use tensor::activation::Activation;
 use tensor::patches::{Grid, Window};
@@ -24,12 +24,12 @@ pub struct Cnn {
 impl Cnn {
     /// The model.
     pub fn graph(&self) -> Graph {
-        let mut build = Builder::numbers(self.image.len());
+        let mut build = Builder::features(self.image.len());
         let mut x = build.image(self.image);
         let around = Window { kernel: [3, 3], stride: [1, 1], padding: [1, 1] };
         let halves = Window { kernel: [2, 2], stride: [2, 2], padding: [0, 0] };
         for (stage, &channels) in self.stages.iter().enumerate() {
-            build.cut();
+            build.segment();
             x = build.conv(
                 &format!("stages.{stage}.conv"),
                 x,
@@ -44,8 +44,7 @@ impl Cnn {
         }
         let width = self.stages.last().copied().unwrap_or(self.image.channels);
         let x = build.mean(x);
-        let head = build.map("head", width, self.classes, (1.0 / width as f32).sqrt());
-        let logits = build.linear(x, &[head], None);
+        let logits = build.linear(x, Linear::new("head", width, self.classes));
         build.finish(logits)
     }
 }

@@ -1,22 +1,22 @@
 //! GPT-2 (Radford et al. 2019): pre-norm decoder, learned positions, head tied to the token table
 //! or its own.
 
-use crate::builder::{Builder, Lora};
+use crate::builder::{Builder, Linear, Lora};
 use crate::graph::{Graph, Init};
 use crate::hf::Gpt2Config;
-use crate::layer::Order;
+use crate::op::Order;
 use tensor::attention::{Heads, Sight};
 
 const STD: f32 = 0.02;
 
 pub(super) fn graph(config: &Gpt2Config, lora: Option<Lora>) -> Graph {
     let Gpt2Config { width, epsilon, .. } = *config;
-    let mut build = Builder::texts(config.vocab, config.positions).with_lora(lora);
+    let mut build = Builder::tokens(config.vocab, config.positions).with_lora(lora);
     let table =
         build.param("transformer.wte.weight", [config.vocab, width], Init::Normal { std: STD });
     let places =
         build.param("transformer.wpe.weight", [config.positions, width], Init::Normal { std: STD });
-    let (tokens, positions) = (build.tokens(table), build.positions(places));
+    let (tokens, positions) = (build.embed_tokens(table), build.embed_positions(places));
     let mut x = build.add(tokens, positions);
     let heads = Heads {
         queries: config.heads,
@@ -27,32 +27,30 @@ pub(super) fn graph(config: &Gpt2Config, lora: Option<Lora>) -> Graph {
     // What ends on the residual stream starts smaller, by the number of its summands.
     let small = STD / (2.0 * config.layers as f32).sqrt();
     for layer in 0..config.layers {
-        build.cut();
+        build.segment();
         let name = |part: &str| format!("transformer.h.{layer}.{part}");
-        let zeros = Some(Init::Zeros);
         let normed = build.layer_norm(&name("ln_1"), x, epsilon);
-        let qkv = build.map_with(&name("attn.c_attn"), width, 3 * width, STD, Order::InOut, zeros);
-        let qkv = build.linear(normed, &[qkv], None);
+        let conv1d = |part: &str, input: usize, output: usize, std: f32| {
+            Linear::new(name(part), input, output).init_std(std).order(Order::InOut)
+        };
+        let qkv = build.linear(normed, conv1d("attn.c_attn", width, 3 * width, STD));
         let mixed = build.attention(heads, qkv);
-        let out = build.map_with(&name("attn.c_proj"), width, width, small, Order::InOut, zeros);
-        let out = build.linear(mixed, &[out], None);
+        let out = build.linear(mixed, conv1d("attn.c_proj", width, width, small));
         x = build.add(x, out);
         let normed = build.layer_norm(&name("ln_2"), x, epsilon);
-        let up = build.map_with(&name("mlp.c_fc"), width, config.inner, STD, Order::InOut, zeros);
-        let up = build.linear(normed, &[up], Some(config.activation));
-        let down =
-            build.map_with(&name("mlp.c_proj"), config.inner, width, small, Order::InOut, zeros);
-        let down = build.linear(up, &[down], None);
+        let up = conv1d("mlp.c_fc", width, config.inner, STD).activation(config.activation);
+        let up = build.linear(normed, up);
+        let down = build.linear(up, conv1d("mlp.c_proj", config.inner, width, small));
         x = build.add(x, down);
     }
-    build.cut();
+    build.segment();
     let x = build.target_rows(x);
     let x = build.layer_norm("transformer.ln_f", x, epsilon);
     let head = if config.tied {
-        build.tied(table)
+        build.tied_layer(table)
     } else {
-        build.map_with("lm_head", width, config.vocab, STD, Order::OutIn, None)
+        build.linear_layer(Linear::new("lm_head", width, config.vocab).init_std(STD).bias(false))
     };
-    let logits = build.linear(x, &[head], None);
+    let logits = build.apply_linear(x, &[head]);
     build.finish(logits)
 }

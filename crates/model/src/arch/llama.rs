@@ -1,10 +1,9 @@
 //! The Llama family (Touvron et al. 2023): rotary positions, grouped queries, SwiGLU,
 //! root-mean-square norms.
 
-use crate::builder::{Builder, Lora};
+use crate::builder::{Builder, Linear, Lora};
 use crate::graph::{Graph, Init};
 use crate::hf::{LlamaConfig, Rope, RopeScaling};
-use crate::layer::Order;
 use std::f64::consts::TAU;
 use std::sync::Arc;
 use tensor::attention::{Heads, Sight};
@@ -13,49 +12,48 @@ const STD: f32 = 0.02;
 
 pub(super) fn graph(config: &LlamaConfig, lora: Option<Lora>) -> Graph {
     let LlamaConfig { width, epsilon, head_dim, inner, .. } = *config;
-    let mut build = Builder::texts(config.vocab, config.positions).with_lora(lora);
+    let mut build = Builder::tokens(config.vocab, config.positions).with_lora(lora);
     let table =
         build.param("model.embed_tokens.weight", [config.vocab, width], Init::Normal { std: STD });
-    let mut x = build.tokens(table);
+    let mut x = build.embed_tokens(table);
     let heads =
         Heads { queries: config.heads, keys: config.kv_heads, dim: head_dim, sight: Sight::Causal };
     let rope = Arc::new(tensor::rope::Rope::new(frequencies(config.rope, head_dim)));
-    let bias = |wanted: bool| wanted.then_some(Init::Zeros);
     for layer in 0..config.layers {
-        build.cut();
+        build.segment();
         let name = |part: &str| format!("model.layers.{layer}.{part}");
-        let map = |build: &mut Builder, part: &str, input: usize, output: usize, biased: bool| {
-            build.map_with(&name(part), input, output, STD, Order::OutIn, bias(biased))
+        let linear = |part: &str, input: usize, output: usize, bias: bool| {
+            Linear::new(name(part), input, output).init_std(STD).bias(bias)
         };
         let normed = build.rms_norm(&name("input_layernorm"), x, epsilon);
         let (full, shared) = (config.heads * head_dim, config.kv_heads * head_dim);
-        let q = map(&mut build, "self_attn.q_proj", width, full, config.attention_bias);
-        let k = map(&mut build, "self_attn.k_proj", width, shared, config.attention_bias);
-        let v = map(&mut build, "self_attn.v_proj", width, shared, config.attention_bias);
-        let qkv = build.linear(normed, &[q, k, v], None);
-        let qkv = build.rotate(&rope, heads, qkv);
+        let [q, k, v] = [("q", full), ("k", shared), ("v", shared)].map(|(part, output)| {
+            let part = format!("self_attn.{part}_proj");
+            build.linear_layer(linear(&part, width, output, config.attention_bias))
+        });
+        let qkv = build.apply_linear(normed, &[q, k, v]);
+        let qkv = build.rope(&rope, heads, qkv);
         let mixed = build.attention(heads, qkv);
-        let out = map(&mut build, "self_attn.o_proj", full, width, config.attention_bias);
-        let out = build.linear(mixed, &[out], None);
+        let out = linear("self_attn.o_proj", full, width, config.attention_bias);
+        let out = build.linear(mixed, out);
         x = build.add(x, out);
         let normed = build.rms_norm(&name("post_attention_layernorm"), x, epsilon);
-        let gate = map(&mut build, "mlp.gate_proj", width, inner, config.mlp_bias);
-        let up = map(&mut build, "mlp.up_proj", width, inner, config.mlp_bias);
-        let both = build.linear(normed, &[gate, up], None);
+        let [gate, up] = ["mlp.gate_proj", "mlp.up_proj"]
+            .map(|part| build.linear_layer(linear(part, width, inner, config.mlp_bias)));
+        let both = build.apply_linear(normed, &[gate, up]);
         let hidden = build.swiglu(both);
-        let down = map(&mut build, "mlp.down_proj", inner, width, config.mlp_bias);
-        let down = build.linear(hidden, &[down], None);
+        let down = build.linear(hidden, linear("mlp.down_proj", inner, width, config.mlp_bias));
         x = build.add(x, down);
     }
-    build.cut();
+    build.segment();
     let x = build.target_rows(x);
     let x = build.rms_norm("model.norm", x, epsilon);
     let head = if config.tied {
-        build.tied(table)
+        build.tied_layer(table)
     } else {
-        build.map_with("lm_head", width, config.vocab, STD, Order::OutIn, None)
+        build.linear_layer(Linear::new("lm_head", width, config.vocab).init_std(STD).bias(false))
     };
-    let logits = build.linear(x, &[head], None);
+    let logits = build.apply_linear(x, &[head]);
     build.finish(logits)
 }
 

@@ -1,17 +1,17 @@
-//! A multi-layer perceptron on numbers.
+//! A multi-layer perceptron on features.
 
-use crate::builder::Builder;
+use crate::builder::{Builder, Linear};
 use crate::graph::Graph;
 use tensor::activation::Activation;
 
-/// Its sides.
+/// Shape of a multi-layer perceptron.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mlp {
-    /// Numbers in.
+    /// Number of features.
     pub input: usize,
     /// Widths of the hidden layers.
     pub hidden: Vec<usize>,
-    /// Classes out.
+    /// Number of classes.
     pub classes: usize,
     /// Between layers.
     pub activation: Activation,
@@ -20,17 +20,16 @@ pub struct Mlp {
 impl Mlp {
     /// The model.
     pub fn graph(&self) -> Graph {
-        let mut build = Builder::numbers(self.input);
-        let (mut x, mut width) = (build.features(), self.input);
+        let mut build = Builder::features(self.input);
+        let (mut x, mut width) = (build.input(), self.input);
         for (layer, &next) in self.hidden.iter().enumerate() {
-            build.cut();
-            let map =
-                build.map(&format!("layers.{layer}"), width, next, (2.0 / width as f32).sqrt());
-            x = build.linear(x, &[map], Some(self.activation));
+            build.segment();
+            let linear = Linear::new(format!("layers.{layer}"), width, next)
+                .init_std((2.0 / width as f32).sqrt());
+            x = build.linear(x, linear.activation(self.activation));
             width = next;
         }
-        let head = build.map("head", width, self.classes, (1.0 / width as f32).sqrt());
-        let logits = build.linear(x, &[head], None);
+        let logits = build.linear(x, Linear::new("head", width, self.classes));
         build.finish(logits)
     }
 }

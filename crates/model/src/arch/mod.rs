@@ -14,7 +14,7 @@ use crate::graph::Graph;
 use crate::hf::Architecture;
 
 impl Architecture {
-    /// The model, with low-rank additions if wanted.
+    /// The model, with low-rank adapters if wanted.
     pub fn graph(&self, lora: Option<Lora>) -> Graph {
         match self {
             Self::Gpt2(config) => gpt2::graph(config, lora),

@@ -7,7 +7,9 @@
 //! model's derivative jumps, sizes at which much is lost, rows that all round alike.
 
 use super::canaries;
-use model::{Example, Intake, Network, Target};
+use engine::{Example, Target};
+use model::ModelInput;
+use model::Network;
 use protocol::Params;
 use tensor::normal::Key;
 
@@ -34,12 +36,12 @@ const TINY: f32 = 1e-6;
 const TOKENS: usize = 2048;
 
 /// Lots of `count` other records each, for a model as it is publicly known before the first step.
-pub(super) fn lots(network: &Network, params: &Params, seed: u64, count: usize) -> Vec<Lot> {
+pub(super) fn lots(network: &dyn Network, params: &Params, seed: u64, count: usize) -> Vec<Lot> {
     let usual = canaries(network, seed, count + 1);
     let (target, usual) = (usual[count].clone(), &usual[..count]);
-    let mut lots = match network.graph().intake() {
-        Intake::Numbers(numbers) => of_numbers(network, params, numbers, seed, &target, usual),
-        Intake::Tokens { vocab, longest } => of_tokens(vocab, longest, &target, usual),
+    let mut lots = match network.graph().input() {
+        ModelInput::Features(numbers) => of_numbers(network, params, numbers, seed, &target, usual),
+        ModelInput::Tokens { vocab, longest } => of_tokens(vocab, longest, &target, usual),
     };
     // Some of each.
     let others = (0..count)
@@ -51,7 +53,7 @@ pub(super) fn lots(network: &Network, params: &Params, seed: u64, count: usize) 
 }
 
 fn of_numbers(
-    network: &Network,
+    network: &dyn Network,
     params: &Params,
     numbers: usize,
     seed: u64,
@@ -66,8 +68,8 @@ fn of_numbers(
         (0..usual.len()).map(|i| of(i, make(i))).collect()
     };
     let scaled = |i: usize, by: f32| match &usual[i].input {
-        model::Input::Numbers(own) => own.iter().map(|x| x * by).collect(),
-        model::Input::Tokens(_) => Vec::new(),
+        engine::Input::Numbers(own) => own.iter().map(|x| x * by).collect(),
+        engine::Input::Tokens(_) => Vec::new(),
     };
     let zero = of(0, vec![0.0; numbers]);
     let targets = vec![zero, target.clone()];
@@ -124,7 +126,7 @@ fn of_tokens(vocab: usize, longest: usize, target: &Example, usual: &[Example]) 
 /// activation such as ReLU has a kink: orthogonal to the weights of as many units as the width
 /// allows. None if no tensor is a first layer of this width.
 fn kinks(
-    network: &Network,
+    network: &dyn Network,
     params: &Params,
     numbers: usize,
     seed: u64,
@@ -132,6 +134,7 @@ fn kinks(
 ) -> Vec<Vec<f32>> {
     let first = network
         .tensors(params)
+        .into_iter()
         .find(|(_, tensor)| tensor.shape().len() == 2 && tensor.shape().contains(&numbers));
     let Some((_, weight)) = first else { return Vec::new() };
     let (rows, columns) = (weight.shape()[0], weight.shape()[1]);
@@ -175,20 +178,22 @@ fn normalised(vector: Vec<f64>) -> Option<Vec<f64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::device;
+    use engine::Input;
+    use model::Mlp;
     use model::activation::Activation;
-    use model::{Engine, Input, Mlp};
 
-    fn mlp(input: usize, hidden: usize) -> (Network, Params) {
+    fn mlp(input: usize, hidden: usize) -> (Box<dyn Network>, Params) {
         let graph =
             Mlp { input, hidden: vec![hidden], classes: 2, activation: Activation::Relu }.graph();
         let values = graph.init(0).unwrap();
-        Network::new(graph, values, |_| true).unwrap()
+        device().network(graph, values, &|_| true).unwrap()
     }
 
-    fn text(which: model::Preset) -> (Network, Params) {
+    fn text(which: model::Preset) -> (Box<dyn Network>, Params) {
         let graph =
             model::Checkpoint::new(model::hf::Config::new(which.architecture()), None, 0).unwrap();
-        let (_, network, params) = graph.network(|_| true).unwrap();
+        let (_, network, params) = graph.network(device(), |_| true).unwrap();
         (network, params)
     }
 
@@ -265,11 +270,12 @@ mod tests {
                 (network, params, lots)
             }))
         {
-            let mut network = network.twin();
+            let mut network = network.new_instance();
             for lot in &lots {
-                network
-                    .admits(&lot.others.iter().chain(&lot.targets).collect::<Vec<_>>())
-                    .unwrap_or_else(|error| panic!("{}: {error}", lot.name));
+                for example in lot.others.iter().chain(&lot.targets) {
+                    let valid = network.validate(example);
+                    valid.unwrap_or_else(|error| panic!("{}: {error}", lot.name));
+                }
             }
         }
     }
@@ -277,7 +283,7 @@ mod tests {
     #[test]
     fn texts_are_shortest_longest_and_repeated() {
         let (network, params) = text(model::Preset::Tiny);
-        let Intake::Tokens { longest, .. } = network.graph().intake() else { unreachable!() };
+        let ModelInput::Tokens { longest, .. } = network.graph().input() else { unreachable!() };
         let all = lots(&network, &params, 1, 15);
         let of = |name: &str| &all.iter().find(|lot| lot.name == name).unwrap().others;
         assert!(

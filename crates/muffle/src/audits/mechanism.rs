@@ -3,13 +3,16 @@
 
 use super::{Said, Verdict, trade_off};
 use crate::Failed;
+use crate::device::device;
 use crate::report::digits::short;
 use crate::report::plot::{Line, Series};
 use accounting::{Adjacency, Composition, Delta, Rate, Sigma};
 use audit::Claim;
 use curator::{Curator, Door, Randomness, Records, Sampling};
+use engine::Example;
+use model::Mlp;
+use model::Network;
 use model::activation::Activation;
-use model::{Example, Mlp, Network};
 use protocol::{Blocks, Bound, Clipping, Geometry, GradientQuery, Params};
 
 /// How it is attacked.
@@ -44,12 +47,12 @@ impl Mechanism {
         let graph =
             Mlp { input: 4, hidden: vec![6], classes: 3, activation: Activation::Tanh }.graph();
         let values = graph.init(0)?;
-        let (network, at) = Network::new(graph, values, |_| true)?;
+        let (network, at) = device().network(graph, values, &|_| true)?;
         // With a gradient in every tensor, and far beyond the clip bound.
         let record = Example::numbers(vec![0.9, -0.6, 0.4, 1.2], 1);
-        let make = |record: Option<Example>| -> Result<Curator<Network>, Failed> {
+        let make = |record: Option<Example>| -> Result<Curator<Box<dyn Network>>, Failed> {
             Ok(Curator::new(
-                network.twin(),
+                network.new_instance(),
                 Records::with_vacancies(vec![record]),
                 sampling,
                 Door::unlimited(),
@@ -140,7 +143,7 @@ impl Mechanism {
 
 /// What one trial is charged as, by the ledger of a curator that was asked for nothing else.
 fn charged(
-    curator: &Curator<Network>,
+    curator: &Curator<Box<dyn Network>>,
     at: &Params,
     query: &GradientQuery<'_>,
     steps: u64,

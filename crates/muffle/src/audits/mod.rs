@@ -20,7 +20,7 @@ use crate::report::plot::{Axis, Line, Plot, Scale, Series};
 use crate::verify::spent::Spent;
 use accounting::Guarantee;
 use audit::Claim;
-use model::{Engine, Example, Input, Target};
+use engine::{Engine, Example, Input, Target};
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use tensor::normal::{Key, Rng};
@@ -148,21 +148,21 @@ fn trade_off(claim: &Claim, seen: Vec<Series>) -> Result<Plot, Failed> {
 }
 
 /// Made-up records that stand out: what nobody would write, and each another one.
-fn canaries(engine: &impl Engine, seed: u64, count: usize) -> Vec<Example> {
-    let stand_ins = engine.stand_ins();
-    let classes = stand_ins
+fn canaries(engine: &(impl Engine + ?Sized), seed: u64, count: usize) -> Vec<Example> {
+    let probe_examples = engine.probe_examples();
+    let classes = probe_examples
         .iter()
         .filter_map(
             |example| if let Target::Class(class) = example.target { Some(class) } else { None },
         )
         .max();
-    let tokens = stand_ins
+    let tokens = probe_examples
         .iter()
         .filter_map(|example| {
             if let Input::Tokens(tokens) = &example.input { tokens.iter().max() } else { None }
         })
         .max();
-    let longest = stand_ins.iter().map(Example::len).max().unwrap_or(0);
+    let longest = probe_examples.iter().map(Example::len).max().unwrap_or(0);
     let mut words = Key::for_purpose("canaries", seed).words();
     let mut below =
         move |most: u32| ((u64::from(words.next_u32()) * (u64::from(most) + 1)) >> 32) as u32;

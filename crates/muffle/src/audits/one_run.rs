@@ -17,7 +17,8 @@ use crate::run::memory;
 use crate::verify::spent::{self, Spent};
 use accounting::Adjacency;
 use curator::{Journal, Records};
-use model::{Engine, Example, Network};
+use engine::Example;
+use model::Network;
 use protocol::Params;
 use tensor::normal::{Key, Rng};
 
@@ -97,7 +98,7 @@ impl OneRun {
     pub fn with(
         &self,
         config: &Config,
-        network: &Network,
+        network: &dyn Network,
         start: &Params,
         people: Records,
         journal: Option<Journal>,
@@ -122,7 +123,7 @@ impl OneRun {
         let mut config = config.clone();
         config.privacy.seed = None;
         let config = &config;
-        let mut session = Session::new(config, network.twin(), start.clone(), records)?;
+        let mut session = Session::new(config, network.new_instance(), start.clone(), records)?;
         if let Some(journal) = journal {
             session.set_journal(journal);
         }
@@ -134,7 +135,7 @@ impl OneRun {
             said(session.steps(), steps);
         }
         let guarantee = session.guarantee()?;
-        let mut engine = network.twin();
+        let mut engine = network.new_instance();
         let mut fell =
             |examples: &[Example]| fallen(&mut engine, start, session.params(), examples);
         let (of_ones, of_others) = (fell(ones)?, fell(others)?);
@@ -192,7 +193,7 @@ impl OneRun {
 
 /// By how much each example's loss fell.
 fn fallen(
-    engine: &mut Network,
+    engine: &mut dyn Network,
     start: &Params,
     end: &Params,
     examples: &[Example],
@@ -200,15 +201,14 @@ fn fallen(
     let mut fell = Vec::with_capacity(examples.len());
     for some in examples.chunks(AT_ONCE) {
         let some: Vec<&Example> = some.iter().collect();
-        let before = engine.losses(start, &some)?;
+        engine.load(start)?;
+        let before = engine.losses(&some)?;
+        engine.load(end)?;
         fell.extend(
-            engine
-                .losses(end, &some)?
-                .into_iter()
-                .zip(before)
-                .map(|(after, before)| before - after),
+            engine.losses(&some)?.into_iter().zip(before).map(|(after, before)| before - after),
         );
     }
+    engine.unload();
     Ok(fell)
 }
 

@@ -16,7 +16,8 @@ use crate::report::plot::{Axis, Line, Mark, Plot, Scale, Series};
 use accounting::Adjacency;
 use audit::Twins;
 use curator::{Curator, Door, Randomness, Records};
-use model::{Engine, Example, Network};
+use engine::Example;
+use model::Network;
 use protocol::Params;
 
 /// How it is attacked.
@@ -110,7 +111,7 @@ impl Replay {
     pub fn with(
         &self,
         config: &Config,
-        network: &Network,
+        network: &dyn Network,
         params: &Params,
         others: &[Example],
         said: Said<'_>,
@@ -132,7 +133,7 @@ impl Replay {
     pub fn adversarial(
         &self,
         config: &Config,
-        network: &Network,
+        network: &dyn Network,
         params: &Params,
         said: Said<'_>,
     ) -> Result<Verdict, Failed> {
@@ -149,7 +150,7 @@ impl Replay {
     fn ordinary(
         &self,
         config: &Config,
-        network: &Network,
+        network: &dyn Network,
         others: &[Example],
     ) -> Vec<(Config, Neighbours)> {
         let strange = canaries(network, self.seed, 2 * self.records);
@@ -166,7 +167,7 @@ impl Replay {
     fn made(
         &self,
         config: &Config,
-        network: &Network,
+        network: &dyn Network,
         params: &Params,
     ) -> Vec<(Config, Neighbours)> {
         let mut config = config.clone();
@@ -195,7 +196,7 @@ impl Replay {
     fn attack(
         &self,
         config: &Config,
-        network: &Network,
+        network: &dyn Network,
         params: &Params,
         rounds: Vec<(Config, Neighbours)>,
         others: Others,
@@ -213,7 +214,7 @@ impl Replay {
     fn round(
         &self,
         config: &Config,
-        network: &Network,
+        network: &dyn Network,
         params: &Params,
         neighbours: Neighbours,
         round: u64,
@@ -227,12 +228,12 @@ impl Replay {
                 config.optimizer.name
             )));
         };
-        let make = |places: Vec<Option<Example>>| -> Result<Curator<Network>, Failed> {
+        let make = |places: Vec<Option<Example>>| -> Result<Curator<Box<dyn Network>>, Failed> {
             let door = Door::planned(budget, &plan.events)?;
             let (records, randomness) =
                 (Records::with_vacancies(places), Randomness::fixed(self.seed.wrapping_add(round)));
             let mut curator =
-                Curator::new(network.twin(), records, plan.sampling, door, randomness)?;
+                Curator::new(network.new_instance(), records, plan.sampling, door, randomness)?;
             curator.set_noise(config.privacy.noise);
             curator.set_micro_batch(neighbours.micro_batch);
             Ok(curator)

@@ -3,11 +3,13 @@
 use crate::Failed;
 use crate::config::optimizers::Name;
 use crate::config::{Auto, Config, LoraInit};
+use crate::device::device;
 use crate::hub;
 use crate::load::corpus;
+use model::Network;
 use model::hf::{self, Architecture};
 use model::patches::Grid;
-use model::{Checkpoint, Cnn, Intake, Lora, Network, Preset};
+use model::{Checkpoint, Cnn, Lora, ModelInput, Preset};
 use protocol::Params;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -19,7 +21,7 @@ pub struct Subject {
     /// Its configuration.
     pub config: hf::Config,
     /// Runs it.
-    pub network: Network,
+    pub network: Box<dyn Network>,
     /// What is trained.
     pub params: Params,
     /// Makes tokens; a model of images has none.
@@ -159,7 +161,7 @@ impl Subject {
                 || options.also_train.iter().any(|part| name.contains(part.as_str()))
                 || name.starts_with("classifier.") && fresh.iter().any(|new| new == name)
         };
-        let (hf, mut network, params) = checkpoint.network(trained)?;
+        let (hf, mut network, params) = checkpoint.network(device(), trained)?;
         if params.is_empty() {
             return Err(Failed::Input(
                 "model.lora_on: no map of the model has such a name, so that \
@@ -168,11 +170,11 @@ impl Subject {
             ));
         }
         if options.recompute {
-            network.set_memory(model::Memory::Recompute);
+            network.set_activations(model::Activations::Recompute);
         }
         let kind = kind(&hf, &network, tokenizer.as_ref())?;
-        if let (Some(tokenizer), Intake::Tokens { vocab, .. }) =
-            (&tokenizer, network.graph().intake())
+        if let (Some(tokenizer), ModelInput::Tokens { vocab, .. }) =
+            (&tokenizer, network.graph().input())
             && tokenizer.size() > vocab
         {
             return Err(Failed::Input(format!(
@@ -199,9 +201,9 @@ impl Subject {
 
     /// The most tokens of a text.
     pub fn longest(&self) -> usize {
-        match self.network.graph().intake() {
-            Intake::Tokens { longest, .. } => longest,
-            Intake::Numbers(_) => 1,
+        match self.network.graph().input() {
+            ModelInput::Tokens { longest, .. } => longest,
+            ModelInput::Features(_) => 1,
         }
     }
 
@@ -334,12 +336,12 @@ fn ids(config: &hf::Config, key: &str) -> Vec<u32> {
 
 fn kind(
     config: &hf::Config,
-    network: &Network,
+    network: &dyn Network,
     tokenizer: Option<&Tokenizer>,
 ) -> Result<Kind, Failed> {
-    let numbers = match network.graph().intake() {
-        Intake::Numbers(numbers) => return Ok(Kind::Images { numbers }),
-        Intake::Tokens { .. } => tokenizer,
+    let numbers = match network.graph().input() {
+        ModelInput::Features(numbers) => return Ok(Kind::Images { numbers }),
+        ModelInput::Tokens { .. } => tokenizer,
     };
     let Some(tokenizer) = numbers else {
         return Err(Failed::Input("the model has no tokenizer: set model.tokenizer".into()));

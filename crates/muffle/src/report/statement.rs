@@ -10,7 +10,7 @@ use crate::run::chain::{Chain, Closing, SessionEntry};
 use crate::run::snapshot;
 use accounting::{Accountant, Delta, Ledger, Rate, Unit};
 use curator::{Noise, Sampling};
-use model::Isolation;
+use engine::Isolation;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -40,7 +40,8 @@ use crate::run::session::{Interrupted, Session};
 use crate::run::snapshot::{Belongs, Snapshot};
 use crate::run::together::COMPARED_EVERY;
 use curator::Records;
-use model::{Engine, Example, Network};
+use engine::{Engine, Example};
+use model::Network;
 use protocol::Params;
 use ranks::Ranks;
 use std::path::Path;
@@ -153,7 +154,7 @@ pub(crate) struct Run<'a> {
     files: Option<Files<'a>>,
     pub(crate) labels: &'a [String],
     pub(crate) subject: Subject,
-    pub(crate) session: Session<Network>,
+    pub(crate) session: Session<Box<dyn Network>>,
     pub(crate) first: Vec<u64>,
     pub(crate) limit: usize,
     config_digest: String,
@@ -207,7 +208,7 @@ pub(crate) fn begin<'a>(
         keep(config, files, &mut session);
     }
     let total: usize =
-        subject.network.tensors(&subject.params).map(|(_, tensor)| tensor.len()).sum();
+        subject.network.tensors(&subject.params).into_iter().map(|(_, tensor)| tensor.len()).sum();
     let tokens =
         validation.iter().map(Example::len).sum::<usize>() as f64 / validation.len() as f64;
     watch.begun(&Begun {
@@ -249,8 +250,8 @@ fn session(
     records: Records,
     from: Option<Left>,
     frozen: u64,
-) -> Result<(Session<Network>, Vec<u64>), Failed> {
-    let network = subject.network.twin();
+) -> Result<(Session<Box<dyn Network>>, Vec<u64>), Failed> {
+    let network = subject.network.new_instance();
     let Some(left) = from else {
         let session =
             Session::among(ranks, config, network, subject.params.clone(), records, None)?;
@@ -290,7 +291,7 @@ pub(crate) fn keeps(config: &Config) -> bool {
 
 /// Writes the ledger after each charge and, where a resumed process would need it, the sampler
 /// after each draw.
-fn keep(config: &Config, files: &Files<'_>, session: &mut Session<Network>) {
+fn keep(config: &Config, files: &Files<'_>, session: &mut Session<Box<dyn Network>>) {
     let ledger = files.ledger.clone();
     session.set_journal(Box::new(move |spent| ledger.follow(spent)));
     if keeps(config) {
@@ -432,7 +433,7 @@ impl<'a> Run<'a> {
     /// ε so far, and figures on the validation data.
     fn look(&mut self, rate: f64) -> Result<Look, Failed> {
         // With buffers of its own, which are gone afterwards.
-        let mut network = self.subject.network.twin();
+        let mut network = self.subject.network.new_instance();
         let scores = (!self.validation.is_empty())
             .then(|| evaluate::examples(&mut network, self.session.params(), &self.validation))
             .transpose()?;
@@ -498,8 +499,9 @@ fn frozen(subject: &Subject) -> u64 {
         subject.network.trainable().into_iter().map(|tensor| tensor.name).collect();
     let all = subject.network.tensors(&subject.params);
     snapshot::fingerprint(
-        all.filter(|(name, _)| !trained.iter().any(|trained| trained == name))
-            .map(|(_, tensor)| tensor),
+        all.iter()
+            .filter(|(name, _)| !trained.iter().any(|trained| trained == name))
+            .map(|(_, tensor)| &**tensor),
     )
 }
 

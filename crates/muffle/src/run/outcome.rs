@@ -131,9 +131,12 @@ pub(crate) fn finish(
     let params = run.session.params().clone();
     let preparation = run.subject.preparation(run.labels, run.limit);
     let scores = match data::rows(&run.config.data, which)? {
-        Some(rows) => {
-            Some(evaluate::rows(&mut run.subject.network.twin(), &params, &preparation, rows)?)
-        }
+        Some(rows) => Some(evaluate::rows(
+            &mut run.subject.network.new_instance(),
+            &params,
+            &preparation,
+            rows,
+        )?),
         None => None,
     };
     let (texts, samples) = write(&mut run, &params, which)?;

@@ -8,7 +8,7 @@ use crate::config::optimizers::{self, Setting};
 use crate::run::together;
 use accounting::{Guarantee, Ledger};
 use curator::{Curator, Door, Exact, Randomness, Records, Sealed};
-use model::{Engine, Isolation};
+use engine::{Engine, Isolation};
 use optim::{Optimizer, State};
 use protocol::{Oracle, Params, Refused, Role, Trainable};
 use ranks::Ranks;
@@ -21,7 +21,7 @@ use ranks::Ranks;
 ///
 /// let graph = Mlp { input: 2, hidden: vec![8], classes: 2, activation: Activation::Tanh }.graph();
 /// let values = graph.init(0)?;
-/// let (network, params) = Network::new(graph, values, |_| true)?;
+/// let (network, params) = device().network(graph, values, &|_| true)?;
 /// let people = (0..500).map(|i| Example::numbers(vec![i as f32 / 500.0, 1.0], u32::from(i < 250))).collect();
 /// let config = Config::parse("[privacy]\nepsilon = 2.0\n[training]\nsteps = 20\nlot_size = 50")?;
 /// let mut session = Session::new(&config, network, params, Records::new(people))?;
@@ -115,9 +115,9 @@ impl<E: Engine> Session<E> {
         let tensors = engine.trainable();
         let plan = Plan::new(config, records.places(), &tensors, &params)?;
         match from {
-            None => model::probe(&mut engine, &params)?,
+            None => engine::probe(&mut engine, &params)?,
             // Where a run stands now, gradients may be anything.
-            Some(_) => model::isolated(&mut engine, &params)?,
+            Some(_) => engine::probe_isolation(&mut engine, &params)?,
         }
         let resumed = from.is_some();
         let setting = Setting {

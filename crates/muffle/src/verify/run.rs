@@ -94,7 +94,7 @@ fn plan(config: &Config, statement: &Statement) -> Result<Plan, String> {
     if !(steps <= MOST_STEPS) {
         return Err(format!("config.toml: {steps} steps are more than any run has"));
     }
-    let tensors = stand_ins(config, statement)?;
+    let tensors = probe_examples(config, statement)?;
     let params = Params::new(
         tensors.iter().map(|tensor| tensor::Array::zeros(tensor.shape.clone())).collect(),
     );
@@ -104,7 +104,7 @@ fn plan(config: &Config, statement: &Statement) -> Result<Plan, String> {
 
 /// Tensors that are asked for in as many blocks as the model's own: a plan depends on nothing else
 /// of them.
-fn stand_ins(config: &Config, statement: &Statement) -> Result<Vec<Trainable>, String> {
+fn probe_examples(config: &Config, statement: &Statement) -> Result<Vec<Trainable>, String> {
     let blocks = statement.ledger.events().runs().iter().find_map(|(event, _)| match event {
         Event::Gaussian { release, .. } => gradient_blocks(release, statement.noise_multiplier?),
         Event::NonPrivate => None,

@@ -1,19 +1,23 @@
 //! An engine whose losses are half squared distances: example i holds a point x_i, and its loss is
 //! ½‖z(θ) − x_i‖², where z is the parameters, or A Bᵀ for each pair.
 
-use model::{Engine, Error, Example, Input, Observed, Sum, Weights};
-use protocol::{Blocks, Geometry, Params, Role, Trainable};
+use engine::{CheckedQuery, Engine, Error, Example, Input, Observed, Sum, SumPrecision, Weights};
+use protocol::{Blocks, Params, Role, Trainable};
 use tensor::Array;
 use tensor::normal::Key;
 
 /// The engine.
 pub(crate) struct Quadratic {
     tensors: Vec<Trainable>,
+    params: Params,
+    sum: Option<Sum>,
+    /// Gradients of the observed examples, and the clip blocks.
+    observed: Option<(Vec<Vec<Vec<f64>>>, Blocks)>,
 }
 
 impl Quadratic {
     pub(crate) fn new(tensors: Vec<Trainable>) -> Self {
-        Self { tensors }
+        Self { tensors, params: Params::default(), sum: None, observed: None }
     }
 
     /// Sides of each observed matrix, and which tensors make it.
@@ -49,7 +53,7 @@ impl Quadratic {
     pub(crate) fn examples(&self, count: u64, far: f32, spread: f32) -> Vec<Example> {
         let truth = self.start(77);
         let center: Vec<f32> =
-            self.observed(&truth).concat().iter().map(|&z| far * z as f32).collect();
+            self.point(&truth).concat().iter().map(|&z| far * z as f32).collect();
         let one = |seed: u64| {
             let mut own = vec![0.0; center.len()];
             Key::from_seed(1000 + seed).normals(0, &mut own);
@@ -59,7 +63,7 @@ impl Quadratic {
     }
 
     /// z(θ), part by part.
-    fn observed(&self, at: &Params) -> Vec<Vec<f64>> {
+    fn point(&self, at: &Params) -> Vec<Vec<f64>> {
         let get = |k: usize, i: usize| f64::from(at[k].data()[i]);
         let part = |(k, right, size): (usize, Option<usize>, usize)| match right {
             None => (0..size).map(|i| get(k, i)).collect(),
@@ -92,7 +96,7 @@ impl Quadratic {
         let Input::Numbers(point) = &example.input else { panic!("numbers") };
         let mut gradient: Vec<Vec<f64>> = at.iter().map(|tensor| vec![0.0; tensor.len()]).collect();
         let (mut loss, mut first) = (0.0, 0);
-        for ((k, right, size), z) in self.parts().into_iter().zip(self.observed(at)) {
+        for ((k, right, size), z) in self.parts().into_iter().zip(self.point(at)) {
             let residual: Vec<f64> =
                 z.iter().zip(&point[first..first + size]).map(|(z, &x)| z - f64::from(x)).collect();
             first += size;
@@ -121,54 +125,69 @@ impl Engine for Quadratic {
         self.tensors.clone()
     }
 
-    fn stand_ins(&self) -> Vec<Example> {
+    fn probe_examples(&self) -> Vec<Example> {
         self.examples(3, 1.0, 1.0)
     }
 
-    fn admits(&mut self, examples: &[&Example]) -> Result<(), Error> {
-        let what = "another number of numbers".to_string();
-        if examples.iter().all(|example| example.len() == self.numbers()) {
+    fn validate(&mut self, example: &Example) -> Result<(), Error> {
+        if example.len() == self.numbers() {
             Ok(())
         } else {
-            Err(Error::Example { index: 0, what })
+            Err(Error::Example { index: 0, reason: "another number of features".into() })
         }
     }
 
-    fn losses(&mut self, at: &Params, examples: &[&Example]) -> Result<Vec<f64>, Error> {
-        Ok(examples.iter().map(|example| self.example(at, example).0).collect())
+    fn load(&mut self, params: &Params) -> Result<(), Error> {
+        self.params = params.clone();
+        Ok(())
     }
 
-    fn weighted_sum(
+    fn unload(&mut self) {
+        (self.params, self.observed) = (Params::default(), None);
+    }
+
+    fn losses(&mut self, examples: &[&Example]) -> Result<Vec<f64>, Error> {
+        Ok(examples.iter().map(|example| self.example(&self.params, example).0).collect())
+    }
+
+    fn start_sum(&mut self, precision: &SumPrecision) -> Result<(), Error> {
+        self.sum = precision.zeros(self.tensors.iter().map(|t| t.shape.iter().product()));
+        Ok(())
+    }
+
+    fn observe(
         &mut self,
-        at: &Params,
         examples: &[&Example],
-        geometry: &Geometry,
-        blocks: &Blocks,
-        weigh: &mut dyn FnMut(&Observed<'_>, &mut Weights),
-        sum: &mut Sum,
-    ) -> Result<(), Error> {
+        query: &CheckedQuery<'_>,
+    ) -> Result<Observed, Error> {
+        let (geometry, blocks) = (query.geometry(), query.blocks());
         let count = blocks.count();
-        let all: Vec<(f64, Vec<Vec<f64>>)> =
-            examples.iter().map(|example| self.example(at, example)).collect();
-        let losses: Vec<f64> = all.iter().map(|(loss, _)| *loss).collect();
-        let mut squares = vec![0.0; all.len() * count];
-        for (i, (_, gradient)) in all.iter().enumerate() {
+        let (losses, gradients): (Vec<f64>, Vec<Vec<Vec<f64>>>) =
+            examples.iter().map(|example| self.example(&self.params, example)).unzip();
+        let mut squares = vec![0.0; losses.len() * count];
+        for (i, gradient) in gradients.iter().enumerate() {
             let mut encoded = gradient.clone();
             geometry.encode_sum(blocks, &vec![1.0; count], &mut encoded);
             encoded.iter().enumerate().for_each(|(k, x)| {
                 squares[i * count + blocks.of(k)] += x.iter().map(|x| x * x).sum::<f64>()
             });
         }
-        let mut weights = Weights::default();
-        weights.reset(all.len(), count);
-        let seen = Observed::new(&losses, &squares, count);
-        (0..all.len()).filter(|&i| !seen.is_sound(i)).for_each(|i| weights.void(i));
-        weigh(&seen, &mut weights);
-        for (i, (_, gradient)) in all.iter().enumerate().filter(|(i, _)| seen.is_sound(*i)) {
+        self.observed = Some((gradients, blocks.clone()));
+        Ok(Observed::new(losses, squares, count))
+    }
+
+    fn accumulate(&mut self, weights: &Weights) -> Result<(), Error> {
+        let (gradients, blocks) = self.observed.take().ok_or(Error::Order("observe first"))?;
+        let sum = self.sum.as_mut().ok_or(Error::Order("start a sum first"))?;
+        for (i, gradient) in gradients.iter().enumerate() {
             for (k, gradient) in gradient.iter().enumerate() {
                 sum[k].add(weights.block(blocks.of(k))[i], gradient.iter().copied());
             }
         }
         Ok(())
+    }
+
+    fn take_sum(&mut self) -> Result<Sum, Error> {
+        self.sum.take().ok_or(Error::Order("start a sum first"))
     }
 }

@@ -26,7 +26,7 @@ struct Hunt {
 
 /// The best text for each prompt.
 pub(super) fn run(
-    decoder: &mut Decoder<'_>,
+    decoder: &mut dyn Decoder,
     prompts: &[&[u32]],
     options: &Options,
     width: usize,

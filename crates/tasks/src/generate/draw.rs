@@ -6,7 +6,7 @@ use tensor::normal::{Key, Rng};
 
 /// Goes on with every text until it stops. `choose(text, step, ln p)` picks a token.
 pub(super) fn run(
-    decoder: &mut Decoder<'_>,
+    decoder: &mut dyn Decoder,
     prompts: &[&[u32]],
     options: &Options,
     choose: impl Fn(usize, usize, &[f64]) -> u32,

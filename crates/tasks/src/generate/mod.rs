@@ -77,11 +77,11 @@ pub enum Stopping {
 /// # Errors
 /// If a text is empty or does not fit the model, or an option makes no sense.
 pub fn generate(
-    decoder: &mut Decoder<'_>,
+    decoder: &mut dyn Decoder,
     prompts: &[&[u32]],
     options: &Options,
 ) -> Result<Vec<Vec<u32>>, model::Error> {
-    let refuse = |what: &str| Err(model::Error::Model(what.into()));
+    let refuse = |what: &str| Err(model::Error::Graph(what.into()));
     let width = match options.search {
         Search::Greedy => 1,
         Search::Draw { temperature, top_p, .. } => {
@@ -142,6 +142,6 @@ fn best(scores: &[f64]) -> u32 {
 }
 
 /// How many tokens a text of this length may still get.
-fn room(decoder: &Decoder<'_>, length: usize, options: &Options) -> usize {
+fn room(decoder: &dyn Decoder, length: usize, options: &Options) -> usize {
     options.max_new_tokens.min(decoder.longest().saturating_sub(length))
 }

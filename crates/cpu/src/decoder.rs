@@ -1,0 +1,115 @@
+//! Decoding token by token: keys and values of earlier tokens are cached, and only new tokens are
+//! computed.
+
+use crate::network::Network;
+use crate::pass::Mode;
+use engine::Error;
+use model::{ModelInput, Space};
+use protocol::Params;
+use tensor::decoding::Past;
+
+/// Keys and values, by layer and text.
+#[derive(Default)]
+pub(crate) struct Cache {
+    layers: Vec<Vec<Past>>,
+}
+
+impl Cache {
+    /// Keys and values of all texts in a layer.
+    pub(crate) fn layer(&mut self, index: usize) -> &mut [Past] {
+        &mut self.layers[index]
+    }
+}
+
+/// Decodes several texts with a causal language model.
+pub struct Decoder<'a> {
+    network: &'a mut Network,
+    at: &'a Params,
+    cache: Cache,
+    lengths: Vec<usize>,
+}
+
+impl<'a> Decoder<'a> {
+    /// Starts decoding with a model that predicts the next token from those before it.
+    ///
+    /// # Errors
+    /// If it is another kind of model.
+    pub fn new(network: &'a mut Network, at: &'a Params) -> Result<Self, Error> {
+        network.check(at)?;
+        let graph = &network.graph;
+        let causal = matches!(graph.input(), ModelInput::Tokens { .. })
+            && graph.shape(graph.logits()).space == Space::Targets
+            && graph.ops().iter().all(|op| op.operation().is_causal());
+        if causal {
+            // The batch of an observation is overwritten.
+            network.observed = None;
+            Ok(Self { network, at, cache: Cache::default(), lengths: Vec::new() })
+        } else {
+            Err(Error::Params("only a causal language model can continue a text".into()))
+        }
+    }
+
+    /// Appends tokens to the texts and computes the logits of the next ones.
+    fn extend(&mut self, texts: &[&[u32]]) -> Result<Vec<f32>, Error> {
+        let Network { graph, batch, buffers, workspace, .. } = &mut *self.network;
+        buffers.release(workspace);
+        batch.pack_more(graph, texts, &self.lengths)?;
+        let mut pass = self.network.pass(self.at, Mode::Inference);
+        pass.cache = Some(&mut self.cache);
+        for index in 0..pass.graph.ops().len() {
+            pass.layer(index).forward(index, &mut pass);
+            pass.free_after_forward(index);
+        }
+        let network = &mut *self.network;
+        let logits = std::mem::take(&mut network.buffers.values[network.graph.logits().index()]);
+        network.buffers.release(&mut network.workspace);
+        self.lengths.iter_mut().zip(texts).for_each(|(length, text)| *length += text.len());
+        Ok(logits)
+    }
+}
+
+impl model::Decoder for Decoder<'_> {
+    fn vocab(&self) -> usize {
+        self.network.graph.classes()
+    }
+
+    fn longest(&self) -> usize {
+        match self.network.graph.input() {
+            ModelInput::Tokens { longest, .. } => longest,
+            ModelInput::Features(_) => 0,
+        }
+    }
+
+    fn lengths(&self) -> &[usize] {
+        &self.lengths
+    }
+
+    fn start(&mut self, texts: &[&[u32]]) -> Result<Vec<f32>, Error> {
+        self.cache.layers =
+            vec![vec![Past::default(); texts.len()]; self.network.graph.ops().len()];
+        self.lengths = vec![0; texts.len()];
+        self.extend(texts)
+    }
+
+    fn advance(&mut self, parents: &[usize], tokens: &[u32]) -> Result<Vec<f32>, Error> {
+        if parents.len() != tokens.len()
+            || parents.iter().any(|&parent| parent >= self.lengths.len())
+        {
+            return Err(Error::Params(format!(
+                "{} tokens for parents among {} texts",
+                tokens.len(),
+                self.lengths.len()
+            )));
+        }
+        let in_place = parents.len() == self.lengths.len()
+            && parents.iter().enumerate().all(|(i, &parent)| i == parent);
+        if !in_place {
+            for layer in &mut self.cache.layers {
+                *layer = parents.iter().map(|&parent| layer[parent].clone()).collect();
+            }
+            self.lengths = parents.iter().map(|&parent| self.lengths[parent]).collect();
+        }
+        let each: Vec<&[u32]> = tokens.chunks(1).collect();
+        self.extend(&each)
+    }
+}

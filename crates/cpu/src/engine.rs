@@ -1,0 +1,233 @@
+//! The seam to the curator, and what a model on the CPU can do besides.
+
+use crate::decoder::Decoder;
+use crate::network::Network;
+use crate::pass::Mode;
+use crate::probe_examples;
+use crate::rule::GradientForm;
+use engine::{CheckedQuery, Engine, Error, Example, Observed, Sum, SumPrecision, Weights};
+use model::{Activations, Graph, ModelInput, Space};
+use protocol::{Blocks, Frame, Geometry, Params, Trainable};
+use std::borrow::Cow;
+use tensor::Array;
+
+impl Network {
+    /// The loaded parameters. Cloning shares them.
+    fn loaded(&self) -> Result<Params, Error> {
+        self.params.clone().ok_or(Error::Order("no parameters are loaded"))
+    }
+
+    /// Adds the squared norms, by example and block, of some trained parameters. A low-rank pair is
+    /// measured with its left factor.
+    fn add_squared_norms(
+        &mut self,
+        geometry: &Geometry,
+        blocks: &Blocks,
+        which: impl Fn(usize) -> bool,
+    ) {
+        let (examples, count) = (self.batch.examples, blocks.count());
+        let frames: &[Frame] = match geometry {
+            Geometry::Tangent { frames } => frames,
+            _ => &[],
+        };
+        let mut squared_norms = std::mem::take(&mut self.squared_norms);
+        let mut column = std::mem::take(&mut self.column);
+        let traces = self.traces();
+        for k in (0..self.plan.trained.len()).filter(|&k| which(k)) {
+            column.clear();
+            column.resize(examples, 0.0);
+            match frames.iter().find(|frame| frame.left == k) {
+                Some(frame) => traces.add_tangent_norms(frame, &mut column),
+                None if frames.iter().any(|frame| frame.right == k) => {}
+                None => traces.add_norms(geometry, k, &mut column),
+            }
+            for (example, &square) in column.iter().enumerate() {
+                // Rounding may leave a negative square, which must not be subtracted from the rest
+                // of the block; NaN stays.
+                squared_norms[example * count + blocks.of(k)] +=
+                    if square < 0.0 { 0.0 } else { square };
+            }
+        }
+        (self.squared_norms, self.column) = (squared_norms, column);
+    }
+
+    /// Adds the weighted sums of some trained parameters. Examples of weight 0 are not read.
+    fn add_weighted_sums(
+        &mut self,
+        blocks: &Blocks,
+        weights: &Weights,
+        which: impl Fn(usize) -> bool,
+        sum: &mut Sum,
+    ) {
+        let mut workspace = std::mem::take(&mut self.workspace);
+        let traces = self.traces();
+        for (k, sum) in sum.iter_mut().enumerate().filter(|(k, _)| which(*k)) {
+            traces.add_weighted(k, weights.block(blocks.of(k)), sum, &mut workspace);
+        }
+        self.workspace = workspace;
+    }
+}
+
+impl Engine for Network {
+    fn trainable(&self) -> Vec<Trainable> {
+        let of = |(k, &param): (usize, &model::Param)| {
+            let spec = self.graph.param(param);
+            Trainable { name: spec.name.clone(), shape: spec.shape.clone(), role: self.role(k) }
+        };
+        self.plan.trained.iter().enumerate().map(of).collect()
+    }
+
+    fn probe_examples(&self) -> Vec<Example> {
+        let graph = &self.graph;
+        let classes =
+            (graph.shape(graph.logits()).space == Space::Examples).then(|| graph.classes());
+        match graph.input() {
+            ModelInput::Tokens { vocab, longest } => probe_examples::texts(vocab, longest, classes),
+            ModelInput::Features(count) => probe_examples::features(count, graph.classes()),
+        }
+    }
+
+    fn validate(&mut self, example: &Example) -> Result<(), Error> {
+        self.observed = None;
+        self.batch.pack(&self.graph, self.reduction, &[example])
+    }
+
+    fn load(&mut self, params: &Params) -> Result<(), Error> {
+        self.check(params)?;
+        self.observed = None;
+        self.params = Some(params.clone());
+        Ok(())
+    }
+
+    fn unload(&mut self) {
+        (self.params, self.observed) = (None, None);
+        self.buffers.release(&mut self.workspace);
+    }
+
+    fn losses(&mut self, examples: &[&Example]) -> Result<Vec<f64>, Error> {
+        let params = self.loaded()?;
+        self.begin(examples)?;
+        self.forward(&params, 0..self.graph.ops().len(), Mode::Inference);
+        self.finish(Mode::Inference);
+        self.buffers.release(&mut self.workspace);
+        Ok(self.losses.clone())
+    }
+
+    fn start_sum(&mut self, precision: &SumPrecision) -> Result<(), Error> {
+        if let Some(sum) = self.sum.as_mut().filter(|sum| precision.fits(sum)) {
+            sum.clear();
+            return Ok(());
+        }
+        let trained = &self.plan.trained;
+        let elements = trained.iter().map(|&param| self.graph.param(param).shape.iter().product());
+        let sum = precision.zeros(elements);
+        self.sum = Some(sum.ok_or(Error::Order("a grid for each trained tensor is needed"))?);
+        Ok(())
+    }
+
+    fn observe(
+        &mut self,
+        examples: &[&Example],
+        query: &CheckedQuery<'_>,
+    ) -> Result<Observed, Error> {
+        let params = self.loaded()?;
+        let (geometry, blocks) = (query.geometry(), query.blocks());
+        self.begin(examples)?;
+        self.squared_norms.clear();
+        self.squared_norms.resize(self.batch.examples * blocks.count(), 0.0);
+        match self.activations {
+            Activations::Retain => self.forward_backward(&params, |network, which| {
+                network.add_squared_norms(geometry, blocks, which);
+            }),
+            Activations::Recompute => {
+                self.forward_backward_by_segment(&params, |network, which| {
+                    network.add_squared_norms(geometry, blocks, which);
+                });
+            }
+        }
+        self.observed = Some(blocks.clone());
+        Ok(Observed::new(self.losses.clone(), self.squared_norms.clone(), blocks.count()))
+    }
+
+    fn accumulate(&mut self, weights: &Weights) -> Result<(), Error> {
+        let params = self.loaded()?;
+        let blocks = self.observed.take().ok_or(Error::Order("no micro-batch was observed"))?;
+        if weights.examples() != self.batch.examples || weights.blocks() != blocks.count() {
+            return Err(Error::Order("weights of another micro-batch"));
+        }
+        let mut sum = self.sum.take().ok_or(Error::Order("no sum was started"))?;
+        match self.activations {
+            Activations::Retain => self.add_weighted_sums(&blocks, weights, |_| true, &mut sum),
+            Activations::Recompute => {
+                self.forward_backward_by_segment(&params, |network, which| {
+                    network.add_weighted_sums(&blocks, weights, which, &mut sum);
+                });
+            }
+        }
+        self.sum = Some(sum);
+        self.buffers.release(&mut self.workspace);
+        Ok(())
+    }
+
+    fn take_sum(&mut self) -> Result<Sum, Error> {
+        self.sum.take().ok_or(Error::Order("no sum was started"))
+    }
+
+    fn roundings(&self) -> Vec<usize> {
+        // The places of a vector are added up before it is rounded.
+        let of = |forms: &Vec<GradientForm>| match forms.first() {
+            Some(GradientForm::Vector) => 1,
+            _ => forms.len().max(1),
+        };
+        self.plan.gradient_forms.iter().map(of).collect()
+    }
+}
+
+impl model::Network for Network {
+    fn graph(&self) -> &Graph {
+        Self::graph(self)
+    }
+
+    fn new_instance(&self) -> Box<dyn model::Network> {
+        Box::new(Self::new_instance(self))
+    }
+
+    fn set_activations(&mut self, activations: Activations) {
+        Self::set_activations(self, activations);
+    }
+
+    fn tensors<'a>(&'a self, params: &'a Params) -> Vec<(&'a str, Cow<'a, Array>)> {
+        let of = |(index, spec): (usize, &'a model::ParamSpec)| {
+            let array = match self.plan.place[index] {
+                Some(k) => &params[k],
+                None => &self.frozen[index],
+            };
+            (spec.name.as_str(), Cow::Borrowed(array))
+        };
+        self.graph.params().iter().enumerate().map(of).collect()
+    }
+
+    fn logits(&mut self, params: &Params, examples: &[&Example]) -> Result<Vec<f32>, Error> {
+        Self::logits(self, params, examples)
+    }
+
+    fn decoder<'a>(
+        &'a mut self,
+        params: &'a Params,
+    ) -> Result<Box<dyn model::Decoder + 'a>, Error> {
+        Ok(Box::new(Decoder::new(self, params)?))
+    }
+
+    fn plain_sum(
+        &mut self,
+        params: &Params,
+        examples: &[&Example],
+        sum: &mut Params,
+    ) -> Result<Vec<f64>, Error> {
+        Self::plain_sum(self, params, examples, sum).map(<[f64]>::to_vec)
+    }
+
+    fn operations(&mut self, examples: &[&Example]) -> Result<f64, Error> {
+        Self::operations(self, examples)
+    }
+}

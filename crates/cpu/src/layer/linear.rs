@@ -1,0 +1,177 @@
+//! Linear maps, with bias, activation and low-rank adapter. Several maps of one input lie side by
+//! side in one output.
+
+use super::{BatchShape, Layer};
+use crate::pass::Pass;
+use crate::rule::GradientForm;
+use model::Param;
+use model::op::{LinearOp, LinearPart, Order};
+use tensor::activation;
+use tensor::matmul::{Onto, Threads, View, ViewMut, matmul};
+use tensor::{Array, norm};
+
+/// The columns of a result that belong to one map.
+fn columns<'a>(part: &LinearPart, data: &'a mut [f32], rows: usize, stride: usize) -> ViewMut<'a> {
+    ViewMut::columns(data, rows, stride, part.first, part.width)
+}
+
+/// The weight as a matrix in × out.
+pub(crate) fn in_out(weight: &Array, order: Order) -> View<'_> {
+    let view = View::new(weight.data(), weight.rows(), weight.cols());
+    if order == Order::OutIn { view.t() } else { view }
+}
+
+impl Layer for LinearOp {
+    fn gradient_forms(&self) -> Vec<(Param, GradientForm)> {
+        let mut uses = Vec::new();
+        for part in &self.parts {
+            let gradient = (self.out, part.first, part.width);
+            uses.push((
+                part.weight,
+                GradientForm::Outer { x: self.x, gradient, order: part.order },
+            ));
+            uses.extend(part.bias.map(|bias| (bias, GradientForm::Vector)));
+            if let Some(pair) = part.low_rank {
+                uses.push((
+                    pair.left,
+                    GradientForm::Outer { x: pair.inner, gradient, order: Order::OutIn },
+                ));
+                // The gradient by the inner value carries the scale already.
+                uses.push((
+                    pair.right,
+                    GradientForm::Outer {
+                        x: self.x,
+                        gradient: (pair.inner, 0, pair.rank),
+                        order: Order::InOut,
+                    },
+                ));
+            }
+        }
+        uses
+    }
+
+    fn forward(&self, index: usize, pass: &mut Pass<'_>) {
+        let (rows, width) = (pass.rows(self.out), pass.shape(self.out).width);
+        let x = pass.take_value(self.x);
+        let x_view = View::new(&x, rows, pass.shape(self.x).width);
+        let mut z = pass.alloc(self.out);
+        for part in &self.parts {
+            matmul(
+                columns(part, &mut z, rows, width),
+                Onto::Fresh,
+                1.0,
+                x_view,
+                in_out(pass.param(part.weight), part.order),
+                Threads::All,
+            );
+            if let Some(pair) = part.low_rank {
+                let mut inner = pass.alloc(pair.inner);
+                matmul(
+                    ViewMut::new(&mut inner, rows, pair.rank),
+                    Onto::Fresh,
+                    pair.scale,
+                    x_view,
+                    in_out(pass.param(pair.right), Order::InOut),
+                    Threads::All,
+                );
+                matmul(
+                    columns(part, &mut z, rows, width),
+                    Onto::Old,
+                    1.0,
+                    View::new(&inner, rows, pair.rank),
+                    in_out(pass.param(pair.left), Order::OutIn),
+                    Threads::All,
+                );
+                pass.set_value(pair.inner, inner);
+            }
+        }
+        pass.set_value(self.x, x);
+        match self.activation {
+            Some(activation) => {
+                let mut out = pass.alloc(self.out);
+                // One part: the builder sees to it.
+                let bias = self.parts[0].bias.map(|bias| pass.param(bias).data());
+                activation::forward(activation, bias, width, &mut z, &mut out);
+                pass.save(index, z);
+                pass.set_value(self.out, out);
+            }
+            None => {
+                for part in &self.parts {
+                    if let Some(bias) = part.bias {
+                        activation::add_bias(pass.param(bias).data(), width, part.first, &mut z);
+                    }
+                }
+                pass.set_value(self.out, z);
+            }
+        }
+    }
+
+    fn backward(&self, index: usize, pass: &mut Pass<'_>) {
+        let (rows, width) = (pass.rows(self.out), pass.shape(self.out).width);
+        if self.activation.is_some() {
+            let Some(mut d) = pass.take_gradient(self.out) else { return };
+            activation::multiply(&mut d, pass.saved(index));
+            pass.set_gradient(self.out, d);
+        }
+        let Some(d) = pass.gradient(self.out) else { return };
+        let examples = pass.examples();
+        for part in &self.parts {
+            if let Some(bias) = part.bias.filter(|&bias| pass.trains(bias)) {
+                let mut sums = pass.workspace.take(examples * part.width);
+                norm::row_sums(
+                    pass.offsets(self.out),
+                    &d,
+                    width,
+                    part.first,
+                    part.width,
+                    &mut sums,
+                );
+                pass.add_vector_gradients(bias, sums);
+            }
+            if let Some(pair) = part.low_rank {
+                pass.add_gradient(pair.inner, |pass, inner, onto| {
+                    let left = in_out(pass.param(pair.left), Order::OutIn).t();
+                    matmul(
+                        ViewMut::new(inner, rows, pair.rank),
+                        onto,
+                        pair.scale,
+                        View::columns(&d, rows, width, part.first, part.width),
+                        left,
+                        Threads::All,
+                    );
+                });
+            }
+        }
+        for part in &self.parts {
+            let columns = View::columns(&d, rows, width, part.first, part.width);
+            pass.add_gradient(self.x, |pass, dx, onto| {
+                let side = pass.shape(self.x).width;
+                matmul(
+                    ViewMut::new(dx, rows, side),
+                    onto,
+                    1.0,
+                    columns,
+                    in_out(pass.param(part.weight), part.order).t(),
+                    Threads::All,
+                );
+                if let Some(pair) = part.low_rank {
+                    let inner =
+                        View::new(pass.buffers.gradients.slice(pair.inner), rows, pair.rank);
+                    matmul(
+                        ViewMut::new(dx, rows, side),
+                        Onto::Old,
+                        1.0,
+                        inner,
+                        in_out(pass.param(pair.right), Order::InOut).t(),
+                        Threads::All,
+                    );
+                }
+            });
+        }
+    }
+
+    fn operations(&self, batch: &BatchShape<'_>) -> f64 {
+        let (rows, width) = (batch.rows(self.out) as f64, batch.width(self.x) as f64);
+        self.parts.iter().map(|part| 2.0 * rows * width * part.width as f64).sum()
+    }
+}

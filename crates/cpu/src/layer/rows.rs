@@ -1,0 +1,100 @@
+//! From the rows of one space to those of another: tokens with targets, the first token, the mean,
+//! an image as one row.
+
+use super::Layer;
+use crate::pass::Pass;
+use model::op::{FirstTokenOp, MeanRowsOp, ReshapeOp, TargetRowsOp};
+use tensor::matmul::Onto;
+use tensor::{embedding, pooling};
+
+impl Layer for TargetRowsOp {
+    fn forward(&self, _: usize, pass: &mut Pass<'_>) {
+        let mut out = pass.alloc(self.out);
+        embedding::gather(
+            pass.value(self.x),
+            pass.shape(self.x).width,
+            &pass.batch.target_rows,
+            &mut out,
+        );
+        pass.set_value(self.out, out);
+    }
+
+    fn backward(&self, _: usize, pass: &mut Pass<'_>) {
+        let Some(d) = pass.gradient(self.out) else { return };
+        pass.add_gradient(self.x, |pass, dx, onto| {
+            if onto == Onto::Fresh {
+                dx.fill(0.0);
+            }
+            spread(&pass.batch.target_rows, pass.shape(self.x).width, &d, dx);
+        });
+    }
+}
+
+/// Adds row after row of `d` to the rows of `dx` that `rows` names.
+fn spread(rows: &[u32], width: usize, d: &[f32], dx: &mut [f32]) {
+    for (&row, d) in rows.iter().zip(d.chunks_exact(width)) {
+        dx[row as usize * width..][..width].iter_mut().zip(d).for_each(|(dx, d)| *dx += d);
+    }
+}
+
+impl Layer for FirstTokenOp {
+    fn forward(&self, _: usize, pass: &mut Pass<'_>) {
+        let width = pass.shape(self.x).width;
+        let mut out = pass.alloc(self.out);
+        let x = pass.value(self.x);
+        for (out, rows) in out.chunks_exact_mut(width).zip(pass.offsets(self.x).windows(2)) {
+            if rows[0] < rows[1] {
+                out.copy_from_slice(&x[rows[0] * width..][..width])
+            } else {
+                out.fill(0.0)
+            }
+        }
+        pass.set_value(self.out, out);
+    }
+
+    fn backward(&self, _: usize, pass: &mut Pass<'_>) {
+        let Some(d) = pass.gradient(self.out) else { return };
+        pass.add_gradient(self.x, |pass, dx, onto| {
+            let width = pass.shape(self.x).width;
+            if onto == Onto::Fresh {
+                dx.fill(0.0);
+            }
+            for (d, rows) in d.chunks_exact(width).zip(pass.offsets(self.x).windows(2)) {
+                if rows[0] < rows[1] {
+                    dx[rows[0] * width..][..width].iter_mut().zip(d).for_each(|(dx, d)| *dx += d);
+                }
+            }
+        });
+    }
+}
+
+impl Layer for MeanRowsOp {
+    fn forward(&self, _: usize, pass: &mut Pass<'_>) {
+        let mut out = pass.alloc(self.out);
+        let offsets = pass.offsets(self.x);
+        pooling::mean_rows(offsets, pass.shape(self.x).width, pass.value(self.x), &mut out);
+        pass.set_value(self.out, out);
+    }
+
+    fn backward(&self, _: usize, pass: &mut Pass<'_>) {
+        let Some(d) = pass.gradient(self.out) else { return };
+        pass.write_gradient(self.x, |pass, dx| {
+            let form = pass.shape(self.x);
+            pooling::mean_rows_backward(pass.batch.offsets(form.space), form.width, &d, dx);
+        });
+    }
+}
+
+impl Layer for ReshapeOp {
+    fn forward(&self, _: usize, pass: &mut Pass<'_>) {
+        let mut out = pass.alloc(self.out);
+        out.copy_from_slice(self.x.map_or(pass.batch.numbers.as_slice(), |x| pass.value(x)));
+        pass.set_value(self.out, out);
+    }
+
+    fn backward(&self, _: usize, pass: &mut Pass<'_>) {
+        if let Some(x) = self.x {
+            pass.copy_gradient(self.out, x);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Norms and sums equal those of a loop over single examples, for every model, shape, method and
+//! geometry.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use cpu::NormMethod;
+use engine::Example;
+use model::Activations;
+use proptest::prelude::*;
+use protocol::{Blocks, Frame, Geometry, Params};
+use support::zoo::{self, Kind};
+use support::{close, difference, gradients, norm, run, weighted};
+
+/// Examples of these lengths; the last one has no targets.
+fn examples(kind: Kind, seed: u64, lengths: &[(usize, usize)]) -> Vec<Example> {
+    let mut all: Vec<Example> = lengths
+        .iter()
+        .zip(seed..)
+        .map(|(&(length, masked), seed)| zoo::example(kind, seed, length, masked))
+        .collect();
+    if let Some(last) = all.pop() {
+        all.push(zoo::silenced(last));
+    }
+    all
+}
+
+fn weight(example: usize, block: usize) -> f64 {
+    0.25 + 0.5 * example as f64 - 0.125 * block as f64
+}
+
+fn affine(at: &Params) -> Geometry {
+    let mut center = at.zeros_like();
+    let mut scale = at.zeros_like();
+    for k in 0..at.len() {
+        center[k]
+            .data_mut()
+            .iter_mut()
+            .enumerate()
+            .for_each(|(i, x)| *x = 0.05 * zoo::noise(500 + k as u64, i));
+        scale[k]
+            .data_mut()
+            .iter_mut()
+            .enumerate()
+            .for_each(|(i, x)| *x = 0.6 + 0.5 * zoo::noise(900 + k as u64, i).abs());
+    }
+    Geometry::Affine { center, scale }
+}
+
+proptest! {
+    #![proptest_config(support::config(60))]
+
+    #[test]
+    fn norms_and_sums(
+        which in 0..zoo::ALL.len(),
+        seed in 0u64..1000,
+        lengths in prop::collection::vec((0usize..20, 0usize..8), 0..5),
+        per_tensor: bool,
+        bent: bool,
+        short: bool,
+    ) {
+        let kind = zoo::ALL[which];
+        let (mut network, at) = zoo::network(kind, seed);
+        let all = examples(kind, seed, &lengths);
+        let references: Vec<&Example> = all.iter().collect();
+        let blocks = if per_tensor { Blocks::each(at.len()) } else { Blocks::flat(at.len()) };
+        let geometry = if bent { affine(&at) } else { Geometry::Identity };
+        let alone = gradients(&mut network, &at, &references);
+        network.set_activations(if short { Activations::Recompute } else { Activations::Retain });
+        let mut outcome = None;
+        for method in [NormMethod::Ghost, NormMethod::Direct, NormMethod::Cheapest] {
+            network.set_norm_method(method);
+            let seen = run(&mut network, &at, &references, &geometry, &blocks, weight);
+            prop_assert_eq!(seen.losses.len(), all.len());
+            for (example, gradient) in alone.iter().enumerate() {
+                for block in 0..blocks.count() {
+                    let (got, expected) = (seen.norms[example][block], norm(gradient, &geometry, &blocks, block));
+                    prop_assert!(close(got, expected, 2e-4, 1e-5), "{:?} {:?} example {} block {}: \
+                        {} {}", kind, method, example, block, got, expected);
+                }
+            }
+            outcome = Some(seen);
+        }
+        let outcome = outcome.unwrap();
+        if all.is_empty() {
+            prop_assert!(outcome.sum.iter().all(|tensor| tensor.data().iter().all(|&x| x == 0.0)));
+        } else {
+            let expected = weighted(&alone, &blocks, weight);
+            prop_assert!(difference(&outcome.sum, &expected) < 1e-4, "{:?}: \
+                {}", kind, difference(&outcome.sum, &expected));
+        }
+    }
+
+    /// Per-example losses and gradients do not depend on the company, nor on how a lot is cut into
+    /// micro-batches.
+    #[test]
+    fn company_does_not_matter(which in 0..zoo::ALL.len(), seed in 0u64..1000, lengths in prop::collection::vec((1usize..20, 0usize..8), 2..6), cut in 1usize..5) {
+        let kind = zoo::ALL[which];
+        let (mut network, at) = zoo::network(kind, seed);
+        let all: Vec<Example> = lengths.iter().zip(seed..).map(|(&(length, masked), seed)| zoo::example(kind, seed, length, masked)).collect();
+        let references: Vec<&Example> = all.iter().collect();
+        let blocks = Blocks::flat(at.len());
+        let whole = run(&mut network, &at, &references, &Geometry::Identity, &blocks, |_, _| 0.5);
+        let cut = cut.min(all.len() - 1);
+        let first = run(&mut network, &at, &references[..cut], &Geometry::Identity, &blocks, |_, _| 0.5);
+        let second = run(&mut network, &at, &references[cut..], &Geometry::Identity, &blocks, |_, _| 0.5);
+        let mut sum = first.sum;
+        for k in 0..sum.len() {
+            sum[k].data_mut().iter_mut().zip(second.sum[k].data()).for_each(|(a, b)| *a += b);
+        }
+        prop_assert!(difference(&whole.sum, &sum) < 1e-4);
+        for (i, norms) in first.norms.iter().chain(&second.norms).enumerate() {
+            prop_assert!(close(norms[0], whole.norms[i][0], 1e-4, 1e-6));
+        }
+    }
+}
+
+/// ‖P(G)‖ in the tangent space, from the factor gradients, against the m×n projector: X Q_Bᵀ + Q_A
+/// Y⊥ᵀ.
+#[test]
+fn tangent_norms() {
+    for kind in [Kind::Gpt2Lora, Kind::LlamaLora] {
+        let (mut network, at) = zoo::network(kind, 3);
+        let frames: Vec<Frame> = network
+            .pairs()
+            .into_iter()
+            .map(|(left, right)| Frame::new(&at, left, right).unwrap())
+            .collect();
+        assert!(!frames.is_empty());
+        let geometry = Geometry::Tangent { frames: frames.clone() };
+        let all: Vec<Example> = (0..4).map(|i| zoo::example(kind, i, 5 * i as usize, 1)).collect();
+        let references: Vec<&Example> = all.iter().collect();
+        let alone = gradients(&mut network, &at, &references);
+        let outcome =
+            run(&mut network, &at, &references, &geometry, &Blocks::flat(at.len()), |_, _| 1.0);
+        for (example, gradient) in alone.iter().enumerate() {
+            let mut square = 0.0;
+            for frame in &frames {
+                // gA = G B and gB = Gᵀ A determine the tangent part of any G: check with the one of
+                // least norm.
+                square += tangent_square(&at, frame, gradient);
+            }
+            assert!(
+                close(outcome.norms[example][0], square.sqrt(), 1e-3, 1e-5),
+                "{kind:?} {example}: {} {}",
+                outcome.norms[example][0],
+                square.sqrt()
+            );
+        }
+    }
+}
+
+/// The tangent projection P(G) = G Π_B + Π_A G − Π_A G Π_B written with gA = G B, gB = Gᵀ A:
+/// G Π_B = gA (BᵀB)⁻¹ Bᵀ, Π_A G = A (AᵀA)⁻¹ gBᵀ. All in f64, as an m×n matrix.
+fn tangent_square(at: &Params, frame: &Frame, gradient: &Params) -> f64 {
+    let matrix = |a: &tensor::Array| -> Vec<Vec<f64>> {
+        a.data().chunks(a.cols()).map(|row| row.iter().map(|&x| f64::from(x)).collect()).collect()
+    };
+    let (a, b) = (matrix(&at[frame.left]), matrix(&at[frame.right]));
+    let (ga, gb) = (matrix(&gradient[frame.left]), matrix(&gradient[frame.right]));
+    let t = |m: &Vec<Vec<f64>>| -> Vec<Vec<f64>> {
+        (0..m[0].len()).map(|j| m.iter().map(|row| row[j]).collect()).collect()
+    };
+    let mul = |x: &Vec<Vec<f64>>, y: &Vec<Vec<f64>>| -> Vec<Vec<f64>> {
+        x.iter()
+            .map(|row| {
+                (0..y[0].len()).map(|j| row.iter().zip(y).map(|(r, y)| r * y[j]).sum()).collect()
+            })
+            .collect()
+    };
+    let inverse = |m: &Vec<Vec<f64>>| -> Vec<Vec<f64>> {
+        // Rank 2.
+        let d = m[0][0] * m[1][1] - m[0][1] * m[1][0];
+        vec![vec![m[1][1] / d, -m[0][1] / d], vec![-m[1][0] / d, m[0][0] / d]]
+    };
+    let (ia, ib) = (inverse(&mul(&t(&a), &a)), inverse(&mul(&t(&b), &b)));
+    let right = mul(&mul(&ga, &ib), &t(&b));
+    let left = mul(&mul(&a, &ia), &t(&gb));
+    let both = mul(&mul(&mul(&a, &ia), &mul(&t(&a), &mul(&ga, &ib))), &t(&b));
+    let mut square = 0.0;
+    for i in 0..right.len() {
+        for j in 0..right[0].len() {
+            square += (right[i][j] + left[i][j] - both[i][j]).powi(2);
+        }
+    }
+    square
+}

@@ -1,0 +1,237 @@
+//! What a directory holds, and what comes back from it.
+
+#![allow(clippy::unwrap_used)]
+
+use cpu::Cpu;
+use engine::{Engine, Example, Target};
+use model::hf::{Dtype, Existing, SaveOptions};
+use model::{Checkpoint, Lora, Network};
+use protocol::{Params, Role, Trainable};
+use std::path::PathBuf;
+
+/// A model of `peers/golden_models.py`.
+fn directory(name: &str) -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../model/tests/golden")).join(name)
+}
+
+fn scratch(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("muffle-checkpoint-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    dir
+}
+
+fn lora() -> Option<Lora> {
+    Some(Lora { rank: 3, alpha: 6.0, on: Vec::new() })
+}
+
+/// The logits at every place of a text, or of its class.
+fn logits(network: &mut dyn Network, at: &Params, name: &str) -> Vec<f32> {
+    let tokens = vec![3, 1, 4, 1, 5, 9];
+    let mut example = if name.starts_with("bert") {
+        Example::labelled(tokens, 0)
+    } else {
+        Example::continuation(tokens, 0)
+    };
+    if let Target::Next(targets) = &mut example.target {
+        targets.fill(0);
+    }
+    network.logits(at, &[&example]).unwrap()
+}
+
+fn close(a: &[f32], b: &[f32], tolerance: f32) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() <= tolerance)
+}
+
+const ALL: [&str; 7] =
+    ["gpt2-tied", "gpt2-untied", "gpt2-f16", "llama-gqa", "llama-tied", "llama-rope3", "bert-cls"];
+
+#[test]
+fn what_is_saved_is_read_again() {
+    for name in ALL {
+        let (config, mut network, at) =
+            Checkpoint::open(directory(name), None, 0).unwrap().network(&Cpu, |_| true).unwrap();
+        let before = logits(&mut network, &at, name);
+        let dir = scratch(name);
+        Checkpoint::save(&dir, &config, &network, &at, &SaveOptions::default()).unwrap();
+        let (_, mut network, again) =
+            Checkpoint::open(&dir, None, 0).unwrap().network(&Cpu, |_| true).unwrap();
+        assert_eq!(at, again, "{name}");
+        assert_eq!(before, logits(&mut network, &again, name), "{name}");
+        // Not over an existing model, unless told; then in another type and in pieces.
+        assert!(Checkpoint::save(&dir, &config, &network, &at, &SaveOptions::default()).is_err());
+        let options = SaveOptions {
+            dtype: Dtype::Bf16,
+            shard_bytes: 4000,
+            existing: Existing::Replace,
+            ..SaveOptions::default()
+        };
+        Checkpoint::save(&dir, &config, &network, &at, &options).unwrap();
+        let (_, mut network, again) =
+            Checkpoint::open(&dir, None, 0).unwrap().network(&Cpu, |_| true).unwrap();
+        assert!(close(&before, &logits(&mut network, &again, name), 1.0), "{name}");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}
+
+#[test]
+fn low_rank_additions_start_without_effect_and_are_folded_in() {
+    for name in ALL {
+        let (_, mut network, at) =
+            Checkpoint::open(directory(name), None, 0).unwrap().network(&Cpu, |_| true).unwrap();
+        let before = logits(&mut network, &at, name);
+        let (config, mut network, mut at) = Checkpoint::open(directory(name), lora(), 7)
+            .unwrap()
+            .network(&Cpu, |name| name.contains(".lora_"))
+            .unwrap();
+        let is_left = |tensor: &Trainable| matches!(tensor.role, Role::Left(_));
+        assert!(network.trainable().iter().any(is_left), "{name}");
+        assert!(close(&before, &logits(&mut network, &at, name), 1e-3), "{name}: the start");
+        at.iter_mut().for_each(|tensor| {
+            tensor
+                .data_mut()
+                .iter_mut()
+                .enumerate()
+                .for_each(|(i, x)| *x += 0.05 * ((i % 7) as f32 - 3.0))
+        });
+        let after = logits(&mut network, &at, name);
+        assert!(!close(&before, &after, 1e-2), "{name}: the additions must be felt");
+        let dir = scratch(&format!("lora-{name}"));
+        Checkpoint::save(&dir, &config, &network, &at, &SaveOptions::default()).unwrap();
+        let (_, mut merged, all) =
+            Checkpoint::open(&dir, None, 0).unwrap().network(&Cpu, |_| true).unwrap();
+        assert!(close(&after, &logits(&mut merged, &all, name), 1e-3), "{name}: folded in");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}
+
+/// The spectral start leaves the model as it is, and the frozen weight without its largest singular
+/// values.
+#[test]
+fn a_spectral_start_moves_the_largest_singular_values() {
+    for name in ALL {
+        let (_, mut plain, at) =
+            Checkpoint::open(directory(name), None, 0).unwrap().network(&Cpu, |_| true).unwrap();
+        let before = logits(&mut plain, &at, name);
+        let checkpoint =
+            Checkpoint::open(directory(name), lora(), 0).unwrap().with_spectral_start().unwrap();
+        let weights: Vec<(String, Vec<f32>)> = (checkpoint.graph.pairs().iter())
+            .map(|pair| {
+                let weight = pair.weight.index();
+                (
+                    checkpoint.graph.params()[weight].name.clone(),
+                    tensor::linalg::svd(&checkpoint.values[weight]).unwrap().1,
+                )
+            })
+            .collect();
+        let (_, mut network, at_low) =
+            checkpoint.network(&Cpu, |name| name.contains(".lora_")).unwrap();
+        assert!(close(&before, &logits(&mut network, &at_low, name), 2e-3), "{name}");
+        for (name, left) in weights {
+            let tensors = plain.tensors(&at);
+            let (_, whole) = tensors.iter().find(|(known, _)| *known == name).unwrap();
+            let (_, all, _) = tensor::linalg::svd(whole).unwrap();
+            // The largest that is left was the fourth.
+            assert!(
+                (left[0] - all.get(3).copied().unwrap_or(0.0)).abs() < 1e-3 * all[0],
+                "{name}: {} {:?}",
+                left[0],
+                all
+            );
+        }
+    }
+}
+
+#[test]
+fn a_pad_token_is_the_mean_of_the_others() {
+    for (name, lora) in [
+        ("gpt2-tied", None),
+        ("gpt2-untied", None),
+        ("llama-gqa", None),
+        ("bert-cls", None),
+        ("gpt2-untied", lora()),
+    ] {
+        let open = || {
+            let mut checkpoint = Checkpoint::open(directory(name), lora.clone(), 0).unwrap();
+            // Additions that are not as small as they start.
+            for (spec, value) in checkpoint.graph.params().iter().zip(&mut checkpoint.values) {
+                if spec.name.contains(".lora_") {
+                    value.data_mut().iter_mut().for_each(|x| *x *= 20.0);
+                }
+            }
+            checkpoint
+        };
+        let (plain, padded) = (open(), open().with_pad());
+        let mut tables = 0;
+        for (old, new) in plain.values.iter().zip(&padded.values) {
+            if old.shape() == new.shape() {
+                assert_eq!(old, new);
+                continue;
+            }
+            tables += 1;
+            let (rows, cols) = (old.rows(), old.cols());
+            assert_eq!(new.shape(), [rows + 1, cols]);
+            assert_eq!(new.data()[..rows * cols], *old.data());
+            for j in 0..cols {
+                let mean = (0..rows).map(|i| f64::from(old.data()[i * cols + j])).sum::<f64>()
+                    / rows as f64;
+                let new = f64::from(new.data()[rows * cols + j]);
+                assert!((new - mean).abs() < 1e-6);
+            }
+        }
+        assert!(tables >= 1);
+        let (_, mut network, at) = plain.network(&Cpu, |_| true).unwrap();
+        let before = logits(&mut network, &at, name);
+        let (_, mut network, at) = padded.network(&Cpu, |_| true).unwrap();
+        let after = logits(&mut network, &at, name);
+        let (old, new) = (before.len() / 6, after.len() / 6);
+        if !name.starts_with("bert") {
+            assert_eq!(new, old + 1);
+            for t in 0..6 {
+                let (before, after) =
+                    (&before[t * old..(t + 1) * old], &after[t * new..(t + 1) * new]);
+                assert!(close(before, &after[..old], 1e-5));
+                let mean = before.iter().sum::<f32>() / old as f32;
+                assert!((after[old] - mean).abs() < 1e-4, "{name}: {} {mean}", after[old]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_head_of_its_own_starts_as_the_table() {
+    for name in ["gpt2-tied", "gpt2-untied", "llama-gqa", "bert-cls"] {
+        let (_, mut tied, at) =
+            Checkpoint::open(directory(name), None, 0).unwrap().network(&Cpu, |_| true).unwrap();
+        let (_, mut own, own_at) = Checkpoint::open(directory(name), None, 0)
+            .unwrap()
+            .with_own_head()
+            .network(&Cpu, |_| true)
+            .unwrap();
+        assert!(
+            close(&logits(&mut tied, &at, name), &logits(&mut own, &own_at, name), 1e-6),
+            "{name}"
+        );
+        let tensors = own.tensors(&own_at);
+        let heads = tensors.iter().filter(|(name, _)| *name == "lm_head.weight").count();
+        assert_eq!(heads, usize::from(name != "bert-cls"), "{name}");
+        let tied_before = name == "gpt2-tied";
+        assert_eq!(own_at.len(), at.len() + usize::from(tied_before), "{name}");
+    }
+}
+
+#[test]
+fn a_fresh_classifier_is_named() {
+    let (config, network, at) =
+        Checkpoint::open(directory("bert-cls"), None, 0).unwrap().network(&Cpu, |_| true).unwrap();
+    let dir = scratch("headless");
+    let all = network.tensors(&at);
+    let tensors: Vec<_> = all
+        .iter()
+        .filter(|(name, _)| !name.starts_with("classifier"))
+        .map(|(name, value)| (*name, &**value))
+        .collect();
+    model::hf::save(&dir, &config, &tensors, &SaveOptions::default()).unwrap();
+    let checkpoint = Checkpoint::open(&dir, None, 3).unwrap();
+    assert_eq!(checkpoint.fresh, ["classifier.weight", "classifier.bias"]);
+    std::fs::remove_dir_all(&dir).unwrap();
+}

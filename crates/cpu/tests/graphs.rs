@@ -1,0 +1,236 @@
+//! Graphs that no shipped model has: values that enter one sum twice, sums that nobody reads,
+//! weights and values that several stretches share. What a builder can build must be differentiated
+//! as it stands.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use cpu::{Network, NormMethod};
+use engine::{Engine, Example};
+use model::activation::Activation;
+use model::patches::{Grid, Window};
+use model::{Activations, Builder, Graph, Linear, Value};
+use protocol::{Blocks, Geometry, Params};
+use support::{close, difference, gradients, norm, run, zoo};
+use tensor::Array;
+
+const GRID: Grid = Grid { height: 2, width: 2, channels: 4 };
+
+/// A map of four numbers to four.
+fn map(build: &mut Builder, name: &str, x: Value, activation: Option<Activation>) -> Value {
+    let layer = Linear::new(name, 4, 4).init_std(0.5);
+    build.linear(x, activation.into_iter().fold(layer, Linear::activation))
+}
+
+/// What `body` makes of a hidden value, and a head.
+fn vectors(body: impl Fn(&mut Builder, Value) -> Value) -> Graph {
+    let mut build = Builder::features(4);
+    let x = build.input();
+    let h = map(&mut build, "first", x, Some(Activation::Tanh));
+    let y = body(&mut build, h);
+    let logits = build.linear(y, Linear::new("head", 4, 3).init_std(0.5));
+    build.finish(logits)
+}
+
+/// The same for images.
+fn images(body: impl Fn(&mut Builder, Value) -> Value) -> Graph {
+    let mut build = Builder::features(GRID.len());
+    let x = build.image(GRID);
+    let one = Window { kernel: [1, 1], stride: [1, 1], padding: [0, 0] };
+    let h = build.conv("first", x, 4, one, Some(Activation::Tanh));
+    let y = body(&mut build, h);
+    let flat = build.flatten(y);
+    let logits = build.linear(flat, Linear::new("head", GRID.len(), 3).init_std(0.5));
+    build.finish(logits)
+}
+
+fn all() -> Vec<(&'static str, Graph)> {
+    let tanh = Some(Activation::Tanh);
+    vec![
+        ("a value added to itself", vectors(|build, h| build.add(h, h))),
+        (
+            "a value in two nested sums",
+            vectors(|build, h| {
+                let w = map(build, "w", h, tanh);
+                let y = build.add(h, w);
+                build.add(h, y)
+            }),
+        ),
+        (
+            "a residual around a linear map",
+            vectors(|build, h| {
+                let w = map(build, "w", h, None);
+                build.add(h, w)
+            }),
+        ),
+        (
+            "a residual around an activation",
+            vectors(|build, h| {
+                let w = map(build, "w", h, tanh);
+                build.add(w, h)
+            }),
+        ),
+        (
+            "a residual around a layer norm",
+            vectors(|build, h| {
+                let w = build.layer_norm("w", h, 1e-5);
+                build.add(h, w)
+            }),
+        ),
+        (
+            "a residual around a group norm",
+            images(|build, h| {
+                let w = build.group_norm("w", h, 2, 1e-5);
+                build.add(h, w)
+            }),
+        ),
+        (
+            "a sum that nobody reads",
+            vectors(|build, h| {
+                let w = map(build, "w", h, tanh);
+                let y = build.add(h, w);
+                build.add(h, w);
+                y
+            }),
+        ),
+        (
+            "a weight in two stretches, each use before a sum",
+            vectors(|build, mut h| {
+                let shared = Linear::new("shared", 4, 4).init_std(0.5).bias(false);
+                let shared = build.linear_layer(shared);
+                for i in 0..2 {
+                    build.segment();
+                    let up = map(build, &format!("up{i}"), h, tanh);
+                    let w = build.apply_linear(up, &[shared]);
+                    h = build.add(h, w);
+                }
+                build.segment();
+                h
+            }),
+        ),
+        (
+            "a value that crosses two cuts and that no backward pass reads",
+            vectors(|build, h| {
+                build.segment();
+                let w = map(build, "w", h, tanh);
+                let y = build.add(w, h);
+                let y = map(build, "y", y, tanh);
+                build.segment();
+                build.add(y, h)
+            }),
+        ),
+        ("the same, and nothing reads it but sums", {
+            let mut build = Builder::features(4);
+            let x = build.input();
+            let h = map(&mut build, "first", x, tanh);
+            build.segment();
+            let w = map(&mut build, "w", x, tanh);
+            let y = build.add(h, w);
+            let y = map(&mut build, "y", y, tanh);
+            build.segment();
+            let z = build.add(y, h);
+            let logits = build.linear(z, Linear::new("head", 4, 3).init_std(0.5));
+            build.finish(logits)
+        }),
+    ]
+}
+
+fn network(graph: Graph) -> (Network, Params) {
+    let values = graph.params().iter().enumerate().map(|(k, spec)| {
+        let base = if spec.shape.len() == 1 && spec.name.ends_with("weight") { 1.0 } else { 0.0 };
+        Array::from_fn(spec.shape.as_slice(), |i| base + 0.5 * zoo::noise(1 + 1000 * k as u64, i))
+    });
+    let values = values.collect();
+    Network::new(graph, values, |_| true).unwrap()
+}
+
+fn example(network: &Network, seed: u64) -> Example {
+    let model::ModelInput::Features(count) = network.graph().input() else { unreachable!() };
+    Example::numbers((0..count).map(|i| zoo::noise(seed, i)).collect(), (seed % 3) as u32)
+}
+
+#[test]
+fn gradients_are_slopes() {
+    for (name, graph) in all() {
+        let (mut network, at) = network(graph);
+        let example = example(&network, 3);
+        for memory in [Activations::Retain, Activations::Recompute] {
+            network.set_activations(memory);
+            let gradient = &gradients(&mut network, &at, &[&example])[0];
+            for k in 0..at.len() {
+                for i in 0..at[k].len() {
+                    let mut loss = |step: f32| {
+                        let mut moved = at.clone();
+                        moved[k].data_mut()[i] += step;
+                        network.load(&moved).unwrap();
+                        network.losses(&[&example]).unwrap()[0]
+                    };
+                    let slope = (loss(1e-2) - loss(-1e-2)) / 2e-2;
+                    let got = f64::from(gradient[k].data()[i]);
+                    assert!(
+                        (slope - got).abs() < 1e-3,
+                        "{name}, {memory:?}, tensor {k}, number {i}: {slope} {got}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn norms_and_sums_are_those_of_single_examples() {
+    for (name, graph) in all() {
+        let (mut network, at) = network(graph);
+        let examples: Vec<Example> = (3..6).map(|seed| example(&network, seed)).collect();
+        let examples: Vec<&Example> = examples.iter().collect();
+        let alone = gradients(&mut network, &at, &examples);
+        let blocks = Blocks::each(at.len());
+        let weight =
+            |example: usize, block: usize| 0.25 + 0.5 * example as f64 - 0.125 * block as f64;
+        for memory in [Activations::Retain, Activations::Recompute] {
+            for method in [NormMethod::Ghost, NormMethod::Direct, NormMethod::Cheapest] {
+                network.set_activations(memory);
+                network.set_norm_method(method);
+                let seen = run(&mut network, &at, &examples, &Geometry::Identity, &blocks, weight);
+                for (example, gradient) in alone.iter().enumerate() {
+                    for block in 0..at.len() {
+                        let (got, expected) = (
+                            seen.norms[example][block],
+                            norm(gradient, &Geometry::Identity, &blocks, block),
+                        );
+                        assert!(
+                            close(got, expected, 1e-4, 1e-6),
+                            "{name}, {memory:?}, {method:?}, tensor {block}: {got} {expected}"
+                        );
+                    }
+                }
+                let expected = support::weighted(&alone, &blocks, weight);
+                assert!(difference(&seen.sum, &expected) < 1e-5, "{name}, {memory:?}");
+            }
+        }
+    }
+}
+
+/// Buffers are used again: nothing of an earlier example may be left in them.
+#[test]
+fn the_past_does_not_matter() {
+    for (name, graph) in all() {
+        let (mut network, at) = network(graph);
+        let target = example(&network, 3);
+        let blocks = Blocks::flat(at.len());
+        let mut seen = Vec::new();
+        for scale in [1.0, 50.0] {
+            let mut past = example(&network, 7);
+            let engine::Input::Numbers(numbers) = &mut past.input else { unreachable!() };
+            numbers.iter_mut().for_each(|x| *x *= scale);
+            for example in [&past, &target] {
+                seen.push(
+                    run(&mut network, &at, &[example], &Geometry::Identity, &blocks, |_, _| 1.0)
+                        .norms[0][0],
+                );
+            }
+        }
+        assert!(seen[1].is_finite() && seen[1].to_bits() == seen[3].to_bits(), "{name}: {seen:?}");
+    }
+}

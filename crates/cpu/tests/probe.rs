@@ -1,0 +1,333 @@
+//! What the probe lets through and what it refuses.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use cpu::Network;
+use engine::{
+    Accumulator, CheckedQuery, Engine, Error, Example, Isolation, Observed, Sum, SumPrecision,
+    Weights, probe,
+};
+use model::activation::Activation;
+use model::{Builder, Linear};
+use protocol::{Blocks, Geometry, GeometryKind, Params, Trainable};
+use support::zoo::{self, Kind};
+
+/// An engine with something wrong.
+struct Wrong {
+    network: Network,
+    fault: Fault,
+    isolation: Isolation,
+    /// A model with the same tensors and a head of its own, for [`Fault::UntiedTable`].
+    untied: Option<Network>,
+    /// The loaded parameters.
+    params: Option<Params>,
+    /// Of the last micro-batch.
+    observed: usize,
+    last_loss: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    None,
+    /// The mean loss of the batch is part of every loss.
+    Loss,
+    /// The first example's gradient has a little of the last one's.
+    Gradient,
+    /// The number of examples changes the last bits.
+    Rounding,
+    /// Every gradient is divided by the number of examples.
+    Size,
+    /// Losses alone depend on the other examples.
+    Losses,
+    /// A tensor's gradient is not added to the sum.
+    Missing,
+    /// Reported norms are multiplied by this.
+    Norms(f64),
+    /// The norm of the last block is multiplied by this, if there are several.
+    LastBlock(f64),
+    /// Reported norms are multiplied by this in one geometry.
+    NormsIn(GeometryKind, f64),
+    /// The norm of a tied table counts its use as a table only.
+    UntiedTable,
+}
+
+impl Wrong {
+    fn new(network: Network, fault: Fault) -> Self {
+        Self {
+            network,
+            fault,
+            isolation: Isolation::Exact,
+            untied: None,
+            params: None,
+            observed: 0,
+            last_loss: 0.0,
+        }
+    }
+
+    /// What the untied model observes, in the blocks of the tied one.
+    fn observe_untied(
+        &mut self,
+        examples: &[&Example],
+        blocks: &Blocks,
+    ) -> Result<Observed, Error> {
+        let params = self.params.as_ref().unwrap();
+        let tied = self.network.trainable();
+        let untied = self.untied.as_mut().unwrap();
+        let place = |name: &str| tied.iter().position(|tensor| tensor.name == name);
+        let table = tied.iter().position(|tensor| tensor.role == protocol::Role::Table).unwrap();
+        // The head is a copy of the table, in a block of its own, which is dropped.
+        let tensors = untied.trainable();
+        let of = |tensor: &Trainable| params[place(&tensor.name).unwrap_or(table)].clone();
+        let own = Params::new(tensors.iter().map(of).collect());
+        let block =
+            |tensor: &Trainable| place(&tensor.name).map_or(blocks.count(), |k| blocks.of(k));
+        let own_blocks = Blocks::new(tensors.iter().map(block).collect()).unwrap();
+        let query = CheckedQuery::new(&own, &Geometry::Identity, &own_blocks, &tensors).unwrap();
+        untied.load(&own)?;
+        let observed = untied.observe(examples, &query)?;
+        untied.unload();
+        Ok(changed(&observed, blocks.count(), |loss| loss, |_, norm| norm))
+    }
+}
+
+/// An observation of the first `blocks` blocks, with other losses and norms.
+fn changed(
+    observed: &Observed,
+    blocks: usize,
+    loss: impl Fn(f64) -> f64,
+    norm: impl Fn(usize, f64) -> f64,
+) -> Observed {
+    let count = observed.examples();
+    let losses = (0..count).map(|i| loss(observed.loss(i))).collect();
+    let squares = (0..count * blocks)
+        .map(|i| (i / blocks, i % blocks))
+        .map(|(i, block)| norm(block, observed.norm(i, block)).powi(2));
+    Observed::new(losses, squares.collect(), blocks)
+}
+
+/// Changes every element of a sum.
+fn change(sum: &mut Accumulator, change: impl Fn(usize, f64) -> f64) {
+    let new: Vec<f64> = (0..sum.len()).map(|i| change(i, sum.value(i)) - sum.value(i)).collect();
+    sum.add(1.0, new.into_iter());
+}
+
+impl Engine for Wrong {
+    fn trainable(&self) -> Vec<Trainable> {
+        self.network.trainable()
+    }
+
+    fn probe_examples(&self) -> Vec<Example> {
+        self.network.probe_examples()
+    }
+
+    fn validate(&mut self, example: &Example) -> Result<(), Error> {
+        self.network.validate(example)
+    }
+
+    fn load(&mut self, params: &Params) -> Result<(), Error> {
+        self.params = Some(params.clone());
+        self.network.load(params)
+    }
+
+    fn unload(&mut self) {
+        self.network.unload();
+    }
+
+    fn losses(&mut self, examples: &[&Example]) -> Result<Vec<f64>, Error> {
+        let mut losses = self.network.losses(examples)?;
+        if self.fault == Fault::Losses {
+            let all: f64 = losses.iter().sum();
+            losses.iter_mut().for_each(|loss| *loss += 1e-3 * all);
+        }
+        Ok(losses)
+    }
+
+    fn start_sum(&mut self, precision: &SumPrecision) -> Result<(), Error> {
+        self.network.start_sum(precision)
+    }
+
+    fn observe(
+        &mut self,
+        examples: &[&Example],
+        query: &CheckedQuery<'_>,
+    ) -> Result<Observed, Error> {
+        let observed = self.network.observe(examples, query)?;
+        let (count, blocks) = (observed.examples(), observed.blocks());
+        (self.observed, self.last_loss) = (count, observed.loss(count - 1));
+        Ok(match self.fault {
+            Fault::Loss => {
+                let mean = (0..count).map(|i| observed.loss(i)).sum::<f64>() / count as f64;
+                changed(&observed, blocks, |loss| loss + 1e-9 * mean, |_, norm| norm)
+            }
+            Fault::Norms(factor) => {
+                changed(&observed, blocks, |loss| loss, |_, norm| factor * norm)
+            }
+            Fault::LastBlock(factor) if blocks > 1 => {
+                let norm = |k, norm| if k + 1 == blocks { factor * norm } else { norm };
+                changed(&observed, blocks, |loss| loss, norm)
+            }
+            Fault::NormsIn(kind, factor) if query.geometry().kind() == kind => {
+                changed(&observed, blocks, |loss| loss, |_, norm| factor * norm)
+            }
+            Fault::UntiedTable if query.geometry().kind() == GeometryKind::Identity => {
+                self.observe_untied(examples, query.blocks())?
+            }
+            _ => observed,
+        })
+    }
+
+    fn accumulate(&mut self, weights: &Weights) -> Result<(), Error> {
+        self.network.accumulate(weights)
+    }
+
+    fn take_sum(&mut self) -> Result<Sum, Error> {
+        let mut sum = self.network.take_sum()?;
+        let (count, last) = (self.observed as f64, self.last_loss);
+        match self.fault {
+            Fault::Gradient => change(&mut sum[0], |i, x| if i == 0 { x + 1e-3 * last } else { x }),
+            Fault::Rounding => change(&mut sum[0], |_, x| x * (1.0 + 1e-6 * count)),
+            Fault::Missing => change(&mut sum[0], |_, _| 0.0),
+            Fault::Size => sum.iter_mut().for_each(|sum| change(sum, |_, x| x / count)),
+            _ => {}
+        }
+        Ok(sum)
+    }
+
+    fn roundings(&self) -> Vec<usize> {
+        self.network.roundings()
+    }
+
+    fn isolation(&self) -> Isolation {
+        self.isolation
+    }
+}
+
+fn refused(engine: &mut Wrong, params: &Params, what: &str, part: &str) {
+    let error = probe(engine, params).err().map(|error| error.to_string());
+    assert!(error.as_ref().is_some_and(|error| error.contains(part)), "{what}: {error:?}");
+}
+
+#[test]
+fn every_model_we_ship_passes() {
+    for kind in zoo::ALL {
+        let (network, params) = zoo::network(kind, 1);
+        // The wrapper as well, if nothing is wrong with it.
+        probe(&mut Wrong::new(network.new_instance(), Fault::None), &params).unwrap();
+        let mut network = network;
+        probe(&mut network, &params).unwrap_or_else(|error| panic!("{kind:?}: {error}"));
+    }
+}
+
+#[test]
+fn a_model_that_mixes_examples_is_refused() {
+    for (fault, part) in [
+        (Fault::None, None),
+        (Fault::Size, Some("another's")),
+        (Fault::Losses, Some("another's")),
+        (Fault::Loss, Some("another's")),
+        (Fault::Gradient, Some("another's")),
+        (Fault::Rounding, Some("by rounding")),
+        (Fault::Missing, Some("its gradient has the norm")),
+    ] {
+        for isolation in [Isolation::Exact, Isolation::UpToRounding] {
+            let (network, params) = zoo::network(Kind::Gpt2Tied, 1);
+            let mut engine = Wrong { isolation, ..Wrong::new(network, fault) };
+            // What differs in the last bits is let through if the engine says so, and nothing else.
+            match part {
+                None => probe(&mut engine, &params).unwrap(),
+                Some(_) if fault == Fault::Rounding && isolation == Isolation::UpToRounding => {
+                    probe(&mut engine, &params).unwrap();
+                }
+                Some(part) => refused(&mut engine, &params, &format!("{fault:?}"), part),
+            }
+        }
+    }
+}
+
+/// A norm that is too small makes the clip bound false; one that is too large wastes it.
+#[test]
+fn wrong_norms_are_refused() {
+    for kind in zoo::ALL {
+        for (fault, part) in [
+            (Fault::Norms(0.9), "Identity geometry"),
+            (Fault::Norms(1.1), "Identity geometry"),
+            (Fault::Norms(f64::NAN), "Identity geometry"),
+            (Fault::LastBlock(0.9), "Identity geometry"),
+        ] {
+            let (network, params) = zoo::network(kind, 1);
+            refused(&mut Wrong::new(network, fault), &params, &format!("{kind:?} {fault:?}"), part);
+        }
+    }
+}
+
+#[test]
+fn norms_that_are_wrong_in_one_geometry_are_refused() {
+    for kind in zoo::ALL {
+        let (network, params) = zoo::network(kind, 1);
+        let has_pairs = !network.pairs().is_empty();
+        for (geometry, part) in
+            [(GeometryKind::Affine, "Affine geometry"), (GeometryKind::Tangent, "Tangent geometry")]
+        {
+            let fault = Fault::NormsIn(geometry, 0.9);
+            let mut engine = Wrong::new(network.new_instance(), fault);
+            if geometry == GeometryKind::Tangent && !has_pairs {
+                // A model without low-rank pairs has no tangent geometry.
+                probe(&mut engine, &params).unwrap();
+            } else {
+                refused(&mut engine, &params, &format!("{kind:?} {fault:?}"), part);
+            }
+        }
+    }
+}
+
+/// A table that is also the head: the norm covers the sum of both uses, or is refused.
+#[test]
+fn the_norm_of_an_untied_table_is_refused() {
+    for (kind, untied) in [(Kind::Gpt2Tied, Kind::Gpt2Untied), (Kind::LlamaTied, Kind::Llama)] {
+        let (network, params) = zoo::network(kind, 1);
+        let untied = Some(zoo::network(untied, 1).0);
+        let mut engine = Wrong { untied, ..Wrong::new(network, Fault::UntiedTable) };
+        refused(&mut engine, &params, &format!("{kind:?}"), "Identity geometry");
+    }
+}
+
+/// A frozen map that is zero: the trained one before it gets a gradient of exactly 0.
+#[test]
+fn a_tensor_without_gradient_is_refused() {
+    let mut build = Builder::features(4);
+    let x = build.input();
+    let hidden = build.linear(x, Linear::new("hidden", 4, 4).activation(Activation::Tanh));
+    let zero = build.linear(hidden, Linear::new("zero", 4, 4).init_std(0.0));
+    let logits = build.linear(zero, Linear::new("head", 4, 3));
+    let graph = build.finish(logits);
+    let values = graph.init(1).unwrap();
+    let trains = |name: &str| name.starts_with("hidden") || name == "head.bias";
+    let (mut network, params) = Network::new(graph, values, trains).unwrap();
+    let error = probe(&mut network, &params).unwrap_err().to_string();
+    assert!(error.contains("hidden.weight: trainable, but no example gives it"), "{error}");
+}
+
+/// The buffers of one do not reach the other, and the frozen weights are the same.
+#[test]
+fn a_new_instance_computes_the_same() {
+    for kind in zoo::ALL {
+        let (mut network, params) = zoo::network(kind, 1);
+        let mut other = network.new_instance();
+        let examples = network.probe_examples();
+        let all: Vec<&Example> = examples.iter().collect();
+        network.load(&params).unwrap();
+        other.load(&params).unwrap();
+        assert_eq!(network.losses(&all).unwrap(), other.losses(&all).unwrap());
+    }
+}
+
+/// A table that is also the head is rounded twice.
+#[test]
+fn roundings_are_counted() {
+    for (kind, most) in [(Kind::Gpt2Tied, 2), (Kind::Llama, 1), (Kind::Mlp, 1)] {
+        let (network, _) = zoo::network(kind, 1);
+        assert_eq!(network.roundings().into_iter().max(), Some(most), "{kind:?}");
+    }
+}

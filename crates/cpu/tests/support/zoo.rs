@@ -1,0 +1,144 @@
+//! Small models of every kind, and examples for them.
+
+use cpu::Network;
+use engine::{Example, Target};
+use model::activation::Activation;
+use model::hf::{Architecture, BertConfig, Gpt2Config, LlamaConfig, Rope, RopeScaling};
+use model::patches::Grid;
+use model::{Cnn, Graph, Lora, Mlp};
+use protocol::Params;
+use tensor::Array;
+
+/// What can be built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Gpt2Tied,
+    Gpt2Untied,
+    Gpt2Lora,
+    Llama,
+    LlamaTied,
+    LlamaLora,
+    Bert,
+    Cnn,
+    Mlp,
+}
+
+pub(crate) const ALL: [Kind; 9] = [
+    Kind::Gpt2Tied,
+    Kind::Gpt2Untied,
+    Kind::Gpt2Lora,
+    Kind::Llama,
+    Kind::LlamaTied,
+    Kind::LlamaLora,
+    Kind::Bert,
+    Kind::Cnn,
+    Kind::Mlp,
+];
+
+const VOCAB: usize = 13;
+const LONGEST: usize = 24;
+const GRID: Grid = Grid { height: 6, width: 4, channels: 2 };
+
+fn graph(kind: Kind) -> Graph {
+    let lora = || Some(Lora { rank: 2, alpha: 3.0, on: Vec::new() });
+    let gpt2 = |tied| {
+        Architecture::Gpt2(Gpt2Config {
+            vocab: VOCAB,
+            positions: LONGEST,
+            width: 8,
+            layers: 2,
+            heads: 2,
+            inner: 20,
+            activation: Activation::GeluTanh,
+            epsilon: 1e-5,
+            tied,
+        })
+    };
+    let llama = |tied| {
+        Architecture::Llama(LlamaConfig {
+            vocab: VOCAB,
+            positions: LONGEST,
+            width: 8,
+            layers: 2,
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 4,
+            inner: 12,
+            epsilon: 1e-5,
+            rope: Rope { theta: 100.0, scaling: RopeScaling::None },
+            tied,
+            attention_bias: true,
+            mlp_bias: true,
+        })
+    };
+    match kind {
+        Kind::Gpt2Tied => gpt2(true).graph(None),
+        Kind::Gpt2Untied => gpt2(false).graph(None),
+        Kind::Gpt2Lora => gpt2(true).graph(lora()),
+        Kind::Llama => llama(false).graph(None),
+        Kind::LlamaTied => llama(true).graph(None),
+        Kind::LlamaLora => llama(false).graph(lora()),
+        Kind::Bert => Architecture::Bert(BertConfig {
+            vocab: VOCAB,
+            positions: LONGEST,
+            types: 2,
+            width: 8,
+            layers: 2,
+            heads: 2,
+            inner: 12,
+            activation: Activation::GeluErf,
+            epsilon: 1e-5,
+            labels: 3,
+        })
+        .graph(None),
+        Kind::Cnn => Cnn { image: GRID, stages: vec![4, 6], groups: 2, classes: 3 }.graph(),
+        Kind::Mlp => {
+            Mlp { input: 7, hidden: vec![9, 5], classes: 3, activation: Activation::Tanh }.graph()
+        }
+    }
+}
+
+/// A number in −1..1 that depends on its place.
+pub(crate) fn noise(seed: u64, index: usize) -> f32 {
+    let mut x = (seed << 32).wrapping_add(index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    x ^= x >> 31;
+    x = x.wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x ^= x >> 29;
+    (x >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+}
+
+/// A network with parameters that are not degenerate: no gain is one, no bias zero.
+pub(crate) fn network(kind: Kind, seed: u64) -> (Network, Params) {
+    let graph = graph(kind);
+    let values = graph.params().iter().enumerate().map(|(k, spec)| {
+        let vector = spec.shape.len() == 1;
+        let base = if vector && spec.name.ends_with("weight") { 1.0 } else { 0.0 };
+        let scale = if vector { 0.3 } else { 0.5 };
+        Array::from_fn(spec.shape.as_slice(), |i| base + scale * noise(seed + 1000 * k as u64, i))
+    });
+    let values = values.collect();
+    let lora = !graph.pairs().is_empty();
+    Network::new(graph, values, |name| !lora || name.contains(".lora_")).unwrap()
+}
+
+/// An example for a model of this kind: `length` counts for texts, `masked` tokens of the source
+/// are not predicted.
+pub(crate) fn example(kind: Kind, seed: u64, length: usize, masked: usize) -> Example {
+    let token = |i: usize| ((noise(seed, i) + 1.0) * 0.5 * VOCAB as f32) as u32 % VOCAB as u32;
+    let class = (token(99) % 3).min(2);
+    let numbers = |count: usize| (0..count).map(|i| noise(seed, i)).collect();
+    match kind {
+        Kind::Cnn => Example::numbers(numbers(GRID.len()), class),
+        Kind::Mlp => Example::numbers(numbers(7), class),
+        Kind::Bert => Example::labelled((0..length).map(token).collect(), class),
+        _ => Example::continuation((0..length).map(token).collect(), masked),
+    }
+}
+
+/// The same text with no target at all: nothing but padding, as it were.
+pub(crate) fn silenced(mut example: Example) -> Example {
+    if let Target::Next(targets) = &mut example.target {
+        targets.fill(Target::NONE);
+    }
+    example
+}

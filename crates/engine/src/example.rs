@@ -1,0 +1,102 @@
+//! One record, as an engine sees it.
+
+/// An input and a target.
+#[derive(Clone, PartialEq)]
+pub struct Example {
+    /// The input of an example.
+    pub input: Input,
+    /// The target.
+    pub target: Target,
+}
+
+/// The input of an example.
+#[derive(Clone, PartialEq)]
+pub enum Input {
+    /// Tokens of a text.
+    Tokens(Vec<u32>),
+    /// Numbers: features, or the pixels of an image, channels last.
+    Numbers(Vec<f32>),
+}
+
+/// The target of an example.
+#[derive(Clone, PartialEq)]
+pub enum Target {
+    /// At each token the next one, or [`Target::NONE`] where nothing is asked.
+    Next(Vec<u32>),
+    /// One class.
+    Class(u32),
+}
+
+impl Target {
+    /// No target at this place.
+    pub const NONE: u32 = u32::MAX;
+}
+
+impl Example {
+    /// A text in which every token from index `first` on is to be predicted from those before it.
+    /// What lies before `first` is given for free (a masked source); the first token of all can
+    /// never be predicted.
+    pub fn continuation(tokens: Vec<u32>, first: usize) -> Self {
+        let target = |t: usize| {
+            if t + 1 >= first {
+                tokens.get(t + 1).copied().unwrap_or(Target::NONE)
+            } else {
+                Target::NONE
+            }
+        };
+        let targets = (0..tokens.len()).map(target).collect();
+        Self { input: Input::Tokens(tokens), target: Target::Next(targets) }
+    }
+
+    /// A text of a class.
+    pub fn labelled(tokens: Vec<u32>, class: u32) -> Self {
+        Self { input: Input::Tokens(tokens), target: Target::Class(class) }
+    }
+
+    /// Features or pixels of a class.
+    pub fn numbers(numbers: Vec<f32>, class: u32) -> Self {
+        Self { input: Input::Numbers(numbers), target: Target::Class(class) }
+    }
+
+    /// Number of tokens or of features.
+    pub fn len(&self) -> usize {
+        match &self.input {
+            Input::Tokens(tokens) => tokens.len(),
+            Input::Numbers(numbers) => numbers.len(),
+        }
+    }
+
+    /// Whether it has no tokens and no numbers.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A record is private: it does not print.
+impl std::fmt::Debug for Example {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Example(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_masked_source_has_no_targets() {
+        let Target::Next(targets) = Example::continuation(vec![5, 6, 7, 8], 2).target else {
+            unreachable!()
+        };
+        assert_eq!(targets, [Target::NONE, 7, 8, Target::NONE]);
+        let Target::Next(targets) = Example::continuation(vec![5, 6], 0).target else {
+            unreachable!()
+        };
+        assert_eq!(targets, [6, Target::NONE]);
+    }
+
+    #[test]
+    fn examples_do_not_print() {
+        assert_eq!(format!("{:?}", Example::labelled(vec![42], 1)), "Example(…)");
+    }
+}

@@ -1,0 +1,33 @@
+//! The seam between the curator and whatever computes gradients.
+//!
+//! The curator loads parameters into an [`Engine`], lets it [observe](Engine::observe) a
+//! micro-batch (losses and squared norms per example and block), turns the observation into
+//! [`Weights`], lets the engine [accumulate](Engine::accumulate) the weighted gradients, and
+//! [takes the sum](Engine::take_sum) once per lot. Nothing in this crate belongs to one engine:
+//! host arrays and integers cross the seam, and no closure does.
+//!
+//! | to find | look in |
+//! |---|---|
+//! | what an engine must do, and what it must guarantee | [`Engine`] |
+//! | one record, as an engine sees it | [`Example`] |
+//! | a validated query | [`CheckedQuery`] |
+//! | exact sums on a public grid | [`Sum`], [`StepScale`] |
+//! | the checks an engine must pass before it sees a record | [`probe()`] |
+
+#![forbid(unsafe_code)]
+
+mod engine;
+mod error;
+mod example;
+mod observed;
+mod probe;
+mod query;
+mod sum;
+
+pub use engine::{Engine, Isolation, weighted_sum};
+pub use error::Error;
+pub use example::{Example, Input, Target};
+pub use observed::{Observed, Weights};
+pub use probe::{probe, probe_isolation, probe_norms};
+pub use query::CheckedQuery;
+pub use sum::{Accumulator, StepScale, Sum, SumPrecision};
