@@ -6,35 +6,40 @@ use std::process::Command;
 
 /// Who may depend on whom. A crate that is not listed is a complaint: the graph is a decision, not
 /// an accident.
-const GRAPH: [(&str, &[&str]); 13] = [
+const GRAPH: [(&str, &[&str]); 14] = [
     ("muffle-accounting", &[]),
     ("muffle-tensor", &[]),
+    // Keys, samples and mechanisms. It holds no records: sums come in, noisy values come out.
+    ("muffle-noise", &[]),
     // Bytes and numbers between processes; it does not know what they mean.
     ("muffle-ranks", &[]),
     ("muffle-protocol", &["muffle-tensor"]),
-    ("muffle-model", &["muffle-tensor", "muffle-protocol"]),
+    ("muffle-model", &["muffle-tensor", "muffle-noise", "muffle-protocol"]),
     // The audit is for its tests: errors are planted in it and must be found.
     (
         "muffle-curator",
         &[
             "muffle-accounting",
             "muffle-tensor",
+            "muffle-noise",
             "muffle-ranks",
             "muffle-protocol",
             "muffle-model",
             "muffle-audit",
         ],
     ),
-    // The analyst. It must reach neither the curator nor the model nor the data.
-    ("muffle-optim", &["muffle-tensor", "muffle-protocol"]),
-    ("muffle-tasks", &["muffle-tensor", "muffle-model"]),
-    // Sees what is released, and nothing else.
-    ("muffle-audit", &["muffle-accounting", "muffle-tensor", "muffle-protocol"]),
+    // The analyst. It must reach neither the curator nor the model nor the data. Of `noise`, which
+    // holds no records, it uses public randomness.
+    ("muffle-optim", &["muffle-tensor", "muffle-noise", "muffle-protocol"]),
+    ("muffle-tasks", &["muffle-tensor", "muffle-noise", "muffle-model"]),
+    // Sees what is released, and nothing else. `noise` is for its tests.
+    ("muffle-audit", &["muffle-accounting", "muffle-tensor", "muffle-noise", "muffle-protocol"]),
     (
         "muffle",
         &[
             "muffle-accounting",
             "muffle-tensor",
+            "muffle-noise",
             "muffle-ranks",
             "muffle-protocol",
             "muffle-model",
@@ -47,9 +52,16 @@ const GRAPH: [(&str, &[&str]); 13] = [
     // The program. Models and tasks are for its tests.
     (
         "muffle-cli",
-        &["muffle", "muffle-accounting", "muffle-tensor", "muffle-model", "muffle-tasks"],
+        &[
+            "muffle",
+            "muffle-accounting",
+            "muffle-tensor",
+            "muffle-noise",
+            "muffle-model",
+            "muffle-tasks",
+        ],
     ),
-    ("muffle-fuzz", &["muffle-tensor", "muffle"]),
+    ("muffle-fuzz", &["muffle-tensor", "muffle-noise", "muffle"]),
     ("xtask", &[]),
 ];
 

@@ -2,23 +2,21 @@
 //! them into something public.
 
 use crate::grid::{self, WEIGHT_STEPS};
-use crate::randomness::DrawKeys;
-use crate::ratchet::Ratchet;
+use crate::release::{Paid, release};
 use crate::sampler::Sampler;
+use crate::sealed::MechanismState;
+use crate::secret::failed;
 use crate::sums::{Holder, Summing};
-use crate::{Door, Journal, Noise, Private, Randomness, Records, Sampling, Sealed, noise};
+use crate::{Door, Journal, Private, Randomness, Records, Sampling, Sealed};
 use accounting::Ledger;
 use model::{Engine, Isolation};
+use noise::{DrawKeys, IndependentGaussian, Mechanism, Ratchet, ReleaseKind};
 use protocol::{
     Announcement, Blocks, Clipping, Geometry, GradientQuery, LossQuery, Noisy, Oracle, Params,
     Positive, Refused, Trainable,
 };
 use ranks::Ranks;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use tensor::normal::Key;
-
-#[cfg(test)]
-use crate::mutants::{self, Mutant};
 
 /// Holds records, draws lots, and answers with noise what has been paid for.
 ///
@@ -28,23 +26,21 @@ pub struct Curator<E> {
     sampler: Sampler,
     door: Door,
     randomness: Randomness,
-    noise: Noise,
+    mechanism: Box<dyn Mechanism>,
     lot: Option<Lot>,
     /// How many lots were drawn: what keys are derived from. It only grows.
     draws: u64,
     keeper: Option<Keeper>,
 }
 
-/// What is called after a lot is drawn and before anything is computed from it: to put away what
-/// only the curator may know.
+/// Called after a lot is drawn and before anything is computed from it, to save the private state.
 pub type Keeper = Box<dyn FnMut(&Sealed) -> Result<(), String> + Send>;
 
 /// A lot that has been paid for, and what may still be asked of it.
 struct Lot {
-    /// Which draw it was.
-    #[cfg(test)]
+    /// Number of the draw.
     draw: u64,
-    /// The keys of the releases that are still to be made from it.
+    /// Keys of the releases that are still to be made from it.
     releases: Ratchet,
     places: Private<Vec<usize>>,
     left: Announcement,
@@ -96,7 +92,7 @@ impl<E: Engine> Curator<E> {
             sampler,
             door,
             randomness,
-            noise: Noise::default(),
+            mechanism: Box::new(IndependentGaussian::default()),
             lot: None,
             draws,
             keeper: None,
@@ -126,9 +122,11 @@ impl<E: Engine> Curator<E> {
         self.holder.join(ranks, owners)
     }
 
-    /// What numbers the noise is made of.
-    pub fn set_noise(&mut self, noise: Noise) {
-        self.noise = noise;
+    /// Replaces the mechanism that adds noise; by default [`IndependentGaussian`] on a grid.
+    ///
+    /// To be called before a saved state is restored and before the first draw.
+    pub fn set_mechanism(&mut self, mechanism: Box<dyn Mechanism>) {
+        self.mechanism = mechanism;
     }
 
     /// What is publicly known of the trained tensors.
@@ -176,24 +174,51 @@ impl<E: Engine> Curator<E> {
         self.draws
     }
 
-    /// What it must remember over an interruption.
+    /// Returns the private state that an interrupted run needs to resume.
     pub fn seal(&self) -> Sealed {
-        Sealed { draws: self.draws, epoch: self.sampler.seal() }
+        let state = self.mechanism.save();
+        let mechanism = (!state.is_empty())
+            .then(|| MechanismState { name: self.mechanism.name().into(), state });
+        Sealed { draws: self.draws, epoch: self.sampler.seal(), mechanism }
     }
 
-    /// Goes on where another process was interrupted: what that one drew is not drawn again, and an
-    /// epoch that was paid for goes on.
+    /// Resumes where another process was interrupted.
+    ///
+    /// Its draws are not repeated, an epoch that was paid for continues, and so does the mechanism.
     ///
     /// # Errors
-    /// If it comes from another run.
+    /// If the state belongs to another run.
     pub fn unseal(&mut self, sealed: Sealed) -> Result<(), Refused> {
+        let state = match &sealed.mechanism {
+            Some(saved) if saved.name == self.mechanism.name() => &saved.state[..],
+            Some(_) => {
+                let mechanism = self.mechanism.name();
+                return Err(invalid(noise::Error::State { mechanism }));
+            }
+            None => &[],
+        };
+        self.mechanism.restore(state).map_err(invalid)?;
         self.draws = self.draws.max(sealed.draws);
         sealed.epoch.map_or(Ok(()), |epoch| self.sampler.unseal(epoch))
     }
 
-    /// Takes what a query will release out of what was announced, and gives the key of its noise;
-    /// refuses it, and takes nothing, if it was not announced.
-    fn spend(&mut self, sigmas: impl Iterator<Item = Positive>) -> Result<Key, Refused> {
+    /// Returns the announcement with the multipliers that the mechanism asks to charge.
+    fn charged(&self, draw: u64, announced: &Announcement) -> Result<Announcement, Refused> {
+        announced.sigmas().iter().try_fold(Announcement::default(), |sum, &(sigma, count)| {
+            let charged = self.mechanism.charged_multiplier(draw, sigma.get());
+            Ok(sum.and(Positive::new("the charged noise multiplier", charged)?, count))
+        })
+    }
+
+    /// Takes what a query will release out of what was announced, and the key of its noise.
+    ///
+    /// # Errors
+    /// If it was not announced. Then nothing is taken.
+    fn spend(
+        &mut self,
+        kind: ReleaseKind,
+        sigmas: impl Iterator<Item = Positive>,
+    ) -> Result<Paid, Refused> {
         let lot =
             self.lot.as_mut().ok_or_else(|| Refused::Query("no lot has been drawn".into()))?;
         let mut left = lot.left.clone();
@@ -205,19 +230,10 @@ impl<E: Engine> Curator<E> {
             }
         }
         lot.left = left;
-        #[cfg(test)]
-        if mutants::is(Mutant::SameNoise) || mutants::is(Mutant::NoiseTwice) {
-            return Ok(Key::from_seed(if mutants::is(Mutant::SameNoise) {
-                0
-            } else {
-                lot.draw / 2
-            }));
-        }
-        lot.releases.take_next()
+        Ok(Paid { draw: lot.draw, key: lot.releases.take_next().map_err(failed)?, kind })
     }
 
-    /// Whether a query makes sense; and the grids on which its sums are made, which depend on
-    /// public values alone.
+    /// Validates a query and returns the grids of its sums, which depend on public values alone.
     fn check(&self, query: &GradientQuery<'_>) -> Result<Summing, Refused> {
         self.holder.check(query)?;
         if query.bounds.len() != query.blocks.count() {
@@ -229,15 +245,11 @@ impl<E: Engine> Curator<E> {
         }
         query.bounds.iter().try_for_each(|bound| check_clip(bound.clip.get()))?;
         for (block, bound) in query.bounds.iter().enumerate() {
-            let numbers: usize = (0..query.at.len())
+            let elements: usize = (0..query.at.len())
                 .filter(|&k| query.blocks.of(k) == block)
                 .map(|k| query.at[k].len())
                 .sum();
-            within(
-                "noise multiplier times the root of a block's numbers",
-                bound.sigma.get() * (numbers as f64).sqrt(),
-                0.0..=noise::COARSEST,
-            )?;
+            self.mechanism.validate(bound.sigma.get(), elements).map_err(invalid)?;
         }
         if let Clipping::Automatic { gamma } = query.clipping {
             query.bounds.iter().try_for_each(|bound| {
@@ -298,6 +310,11 @@ fn check_affine(
     Ok(farthest)
 }
 
+/// Converts an error about a query or a saved state.
+fn invalid(error: noise::Error) -> Refused {
+    Refused::Query(error.to_string())
+}
+
 fn check_clip(clip: f64) -> Result<(), Refused> {
     within("clip bound", clip, CLIPS)
 }
@@ -324,11 +341,12 @@ impl<E: Engine> Oracle for Curator<E> {
     fn draw(&mut self, announced: &Announcement) -> Result<(), Refused> {
         // Whatever happens next, nothing more is released from the lot before.
         self.lot = None;
-        if let Some(event) = self.sampler.due(announced)? {
+        let draw = self.draws;
+        let charged = self.charged(draw, announced)?;
+        if let Some(event) = self.sampler.due(announced, &charged)? {
             self.door.charge(event)?;
         }
-        let draw = self.draws;
-        let DrawKeys { lot, tag, releases } = self.randomness.draw(draw)?;
+        let DrawKeys { lot, tag, releases } = self.randomness.draw(draw).map_err(failed)?;
         self.draws += 1;
         let places = self.sampler.draw(announced, &lot);
         let sealed = self.seal();
@@ -337,8 +355,8 @@ impl<E: Engine> Oracle for Curator<E> {
                 Refused::Failed(format!("what was drawn cannot be put away: {what}"))
             })?;
         }
-        // Before anybody computes, everybody has charged and drawn the same: the first process has
-        // written it down.
+        // Before any process computes, all have charged and drawn the same, and rank 0 has written
+        // the charge.
         self.holder.team().agree(|| {
             let mut lot = DefaultHasher::new();
             places.within().hash(&mut lot);
@@ -349,13 +367,7 @@ impl<E: Engine> Oracle for Curator<E> {
                 tag.bytes()
             )
         })?;
-        self.lot = Some(Lot {
-            #[cfg(test)]
-            draw,
-            releases,
-            places,
-            left: announced.clone(),
-        });
+        self.lot = Some(Lot { draw, releases, places, left: announced.clone() });
         Ok(())
     }
 
@@ -365,46 +377,21 @@ impl<E: Engine> Oracle for Curator<E> {
     fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<Params>, Refused> {
         let summing = self.check(query)?;
         self.holder.team().agree_on(query.geometry)?;
-        let key = self.spend(query.bounds.iter().map(|bound| bound.sigma))?;
+        let paid =
+            self.spend(ReleaseKind::Gradient, query.bounds.iter().map(|bound| bound.sigma))?;
         let Some(lot) = &self.lot else {
             return Err(Refused::Query("no lot has been drawn".into()));
         };
-        #[cfg(test)]
-        mutants::set_micro_batches(lot.places.within().len().div_ceil(self.holder.micro_batch()));
         let affine = matches!(query.geometry, Geometry::Affine { .. });
         let sums = self.holder.gradients(&lot.places, query, &summing, |norm, block| {
-            #[cfg(test)]
-            if mutants::is(Mutant::ClipOff) && block == 0 {
-                return 1.0;
-            }
             let factor = query.clipping.factor(norm, query.bounds[block].clip.get() * ROOM);
             // Where a center is taken off as often as the weights say, they are whole multiples of
             // a step.
             if affine { (factor * WEIGHT_STEPS).floor() / WEIGHT_STEPS } else { factor }
         })?;
         let shapes = self.holder.team().own_shapes();
-        #[cfg(test)]
-        let taken = self.holder.taken(&lot.places)?;
-        #[cfg(test)]
-        if taken == 0 && mutants::is(Mutant::EmptyRefused) {
-            return Err(Refused::Failed("nobody is there".into()));
-        }
-        let answer = noise::add(
-            self.noise,
-            sums,
-            &shapes,
-            query.blocks,
-            query.bounds,
-            self.sampler.lot_size(),
-            &key,
-        );
-        #[cfg(test)]
-        let answer = if mutants::is(Mutant::RealisedDivisor) {
-            mutants::times(answer, self.sampler.lot_size() / taken.max(1) as f64)
-        } else {
-            answer
-        };
-        Ok(answer)
+        let (blocks, size) = ((query.blocks, query.bounds), self.sampler.lot_size());
+        release(self.mechanism.as_mut(), &paid, sums, &shapes, blocks, size)
     }
 
     /// # Claim
@@ -413,23 +400,17 @@ impl<E: Engine> Oracle for Curator<E> {
     fn loss(&mut self, query: &LossQuery<'_>) -> Result<Noisy<f64>, Refused> {
         self.holder.check_params(query.at)?;
         check_clip(query.bound.clip.get())?;
-        within("noise multiplier", query.bound.sigma.get(), 0.0..=noise::COARSEST)?;
-        let key = self.spend(std::iter::once(query.bound.sigma))?;
+        self.mechanism.validate(query.bound.sigma.get(), 1).map_err(invalid)?;
+        let paid = self.spend(ReleaseKind::Loss, std::iter::once(query.bound.sigma))?;
         let Some(lot) = &self.lot else {
             return Err(Refused::Query("no lot has been drawn".into()));
         };
         let sums = self.holder.losses(&lot.places, query.at, query.bound.clip.get(), |loss| {
             clipped_loss(loss, query.bound.clip.get() * ROOM)
         })?;
-        let noisy = noise::add(
-            self.noise,
-            sums,
-            &[vec![1]],
-            &Blocks::flat(1),
-            &[query.bound],
-            self.sampler.lot_size(),
-            &key,
-        );
+        let (blocks, size) = (Blocks::flat(1), self.sampler.lot_size());
+        let blocks = (&blocks, &[query.bound][..]);
+        let noisy = release(self.mechanism.as_mut(), &paid, sums, &[vec![1]], blocks, size)?;
         Ok(Noisy { value: f64::from(noisy.value[0].data()[0]), std: noisy.std })
     }
 

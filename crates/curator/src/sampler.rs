@@ -4,8 +4,8 @@
 use crate::Private;
 use crate::sealed::SealedEpoch;
 use accounting::{Event, Lots, Rate, Release, Sigma};
+use noise::{Key, Rng};
 use protocol::{Announcement, Refused};
-use tensor::normal::{Key, Rng};
 
 /// How lots are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,12 +51,6 @@ impl Sampling {
             announced.sigmas().iter().map(|&(sigma, count)| Ok((Sigma::new(sigma.get())?, count)));
         let release =
             sigmas.collect::<Result<Vec<_>, _>>().and_then(Release::joint).map_err(refuse)?;
-        #[cfg(test)]
-        let release = if crate::mutants::is(crate::mutants::Mutant::PerBlockPrice) {
-            Release::gaussian(release.blocks()[0].0)
-        } else {
-            release
-        };
         let lots = match *self {
             Self::Poisson { rate } => Lots::Poisson { rate },
             Self::FixedSize { lot } => {
@@ -107,17 +101,23 @@ impl Sampler {
         self.sampling.lot_size(self.places)
     }
 
-    /// What must be charged before the next lot: nothing within an epoch that is paid for. A lot
-    /// that releases something else abandons the epoch and begins another.
+    /// Returns what must be charged before the next lot: nothing within an epoch that is paid for.
+    ///
+    /// `charged` has the multipliers that the noise mechanism asks to charge for what is
+    /// announced. A lot that releases something else abandons the epoch and begins another.
     ///
     /// # Claim
     /// (PROOFS.md, 9.) Each place is in at most one lot of an epoch, and every lot of it releases
     /// what was paid for when it began; so the epoch costs one release on all the data.
-    pub(crate) fn due(&self, announced: &Announcement) -> Result<Option<Event>, Refused> {
+    pub(crate) fn due(
+        &self,
+        announced: &Announcement,
+        charged: &Announcement,
+    ) -> Result<Option<Event>, Refused> {
         if self.goes_on(announced) {
             Ok(None)
         } else {
-            self.sampling.event(self.places, announced).map(Some)
+            self.sampling.event(self.places, charged).map(Some)
         }
     }
 
@@ -350,13 +350,10 @@ mod tests {
         let mut sampler = sampler(Sampling::Shuffled { lot }, places);
         let root = Key::from_seed(5);
         for draw in 0..7 {
-            let due = sampler.due(&announced(1.0)).unwrap();
-            assert_eq!(due.is_some(), draw % 3 == 0);
+            let due = |sigma| sampler.due(&announced(sigma), &announced(sigma)).unwrap();
+            assert_eq!(due(1.0).is_some(), draw % 3 == 0);
             // Something else is never covered by what was paid.
-            assert!(
-                sampler.due(&announced(0.5)).unwrap().is_some()
-                    && sampler.due(&announced(2.0)).unwrap().is_some()
-            );
+            assert!(due(0.5).is_some() && due(2.0).is_some());
             let _ = sampler.draw(&announced(1.0), &root.derive(draw));
         }
         // It begins an epoch of its own, with everybody in it.

@@ -123,12 +123,6 @@ impl<E: Engine> Holder<E> {
         }
     }
 
-    /// How many places of a lot are taken.
-    #[cfg(test)]
-    pub(crate) fn taken(&self, lot: &Private<Vec<usize>>) -> Result<usize, Refused> {
-        Ok(taken_places(&self.records, lot.within())?.len())
-    }
-
     /// Whether a query fits the model: asked before a lot is looked at, so that the answer does not
     /// depend on who is in it.
     pub(crate) fn check(&self, query: &GradientQuery<'_>) -> Result<(), Refused> {

@@ -4,8 +4,8 @@
 use crate::engine::{Engine, Isolation, Observed, Weights};
 use crate::sum::{Accumulator, StepScale, Sum};
 use crate::{Error, Example, Input, Target};
+use noise::{PublicRandom, Rng};
 use protocol::{Blocks, Geometry, Params};
-use tensor::normal::{Key, Rng};
 
 /// Refuses an engine in which one example reaches another's loss, norm or gradient, or in which a
 /// trainable tensor gets no gradient at all.
@@ -255,7 +255,7 @@ fn altered(example: &Example, from: &Example) -> Example {
 /// class).
 pub(crate) fn texts(vocab: usize, longest: usize, classes: Option<usize>) -> Vec<Example> {
     let text = |which: u64| {
-        let mut words = Key::for_purpose("stand-ins", which).words();
+        let mut words = PublicRandom::new("stand-ins", which).words();
         let length = (longest.min(64) >> which).max(1);
         let tokens = (0..length).map(|_| words.next_u32() % vocab.max(1) as u32).collect();
         match classes {
@@ -270,7 +270,7 @@ pub(crate) fn texts(vocab: usize, longest: usize, classes: Option<usize>) -> Vec
 pub(crate) fn numbers(count: usize, classes: usize) -> Vec<Example> {
     let one = |which: u64| {
         let mut numbers = vec![0.0; count];
-        Key::for_purpose("stand-ins", which).normals(0, &mut numbers);
+        PublicRandom::new("stand-ins", which).normals(0, &mut numbers);
         Example {
             input: Input::Numbers(numbers),
             target: Target::Class((which % classes.max(1) as u64) as u32),

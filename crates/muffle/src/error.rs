@@ -70,7 +70,7 @@ macro_rules! input {
         })+
     };
 }
-input!(model::Error, tasks::Error, tasks::Failed);
+input!(model::Error, noise::Error, tasks::Error, tasks::Failed);
 
 #[cfg(test)]
 mod tests {

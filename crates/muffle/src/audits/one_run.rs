@@ -18,8 +18,8 @@ use crate::verify::spent::{self, Spent};
 use accounting::Adjacency;
 use curator::{Journal, Records};
 use model::{Engine, Example, Network};
+use noise::{Key, Rng};
 use protocol::Params;
-use tensor::normal::{Key, Rng};
 
 /// How it is attacked.
 #[derive(Clone, Copy, Debug)]

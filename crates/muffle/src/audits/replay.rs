@@ -17,6 +17,7 @@ use accounting::Adjacency;
 use audit::Twins;
 use curator::{Curator, Door, Randomness, Records};
 use model::{Engine, Example, Network};
+use noise::IndependentGaussian;
 use protocol::Params;
 
 /// How it is attacked.
@@ -233,7 +234,7 @@ impl Replay {
                 (Records::with_vacancies(places), Randomness::fixed(self.seed.wrapping_add(round)));
             let mut curator =
                 Curator::new(network.twin(), records, plan.sampling, door, randomness)?;
-            curator.set_noise(config.privacy.noise);
+            curator.set_mechanism(Box::new(IndependentGaussian::new(config.privacy.noise)));
             curator.set_micro_batch(neighbours.micro_batch);
             Ok(curator)
         };

@@ -2,9 +2,9 @@
 //! ½‖z(θ) − x_i‖², where z is the parameters, or A Bᵀ for each pair.
 
 use model::{Engine, Error, Example, Input, Observed, Sum, Weights};
+use noise::PublicRandom;
 use protocol::{Blocks, Geometry, Params, Role, Trainable};
 use tensor::Array;
-use tensor::normal::Key;
 
 /// The engine.
 pub(crate) struct Quadratic {
@@ -38,7 +38,7 @@ impl Quadratic {
     pub(crate) fn start(&self, seed: u64) -> Params {
         let tensor = |(k, tensor): (usize, &Trainable)| {
             let mut array = Array::zeros(tensor.shape.clone());
-            Key::from_seed(seed).derive(k as u64).normals(0, array.data_mut());
+            PublicRandom::from_seed(seed).derive(k as u64).normals(0, array.data_mut());
             array
         };
         Params::new(self.tensors.iter().enumerate().map(tensor).collect())
@@ -52,7 +52,7 @@ impl Quadratic {
             self.observed(&truth).concat().iter().map(|&z| far * z as f32).collect();
         let one = |seed: u64| {
             let mut own = vec![0.0; center.len()];
-            Key::from_seed(1000 + seed).normals(0, &mut own);
+            PublicRandom::from_seed(1000 + seed).normals(0, &mut own);
             Example::numbers(center.iter().zip(own).map(|(c, z)| c + spread * z).collect(), 0)
         };
         (0..count).map(one).collect()
