@@ -1,5 +1,5 @@
-//! The curator: the only one who holds records, and the only one who turns what was computed from
-//! them into something public.
+//! The curator: it holds the records, and only it turns what was computed from them into public
+//! values.
 
 use crate::grid::{self, WEIGHT_STEPS};
 use crate::release::{Paid, release};
@@ -20,7 +20,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Holds records, draws lots, and answers with noise what has been paid for.
 ///
-/// There is no way to the records, the lots or the sums but the [`Oracle`]'s answers.
+/// Records, lots and sums are accessible through the answers of the [`Oracle`] only.
 pub struct Curator<E> {
     holder: Holder<E>,
     sampler: Sampler,
@@ -28,7 +28,7 @@ pub struct Curator<E> {
     randomness: Randomness,
     mechanism: Box<dyn Mechanism>,
     lot: Option<Lot>,
-    /// How many lots were drawn: what keys are derived from. It only grows.
+    /// Number of lots drawn, from which keys are derived. It only grows.
     draws: u64,
     keeper: Option<Keeper>,
 }
@@ -36,7 +36,7 @@ pub struct Curator<E> {
 /// Called after a lot is drawn and before anything is computed from it, to save the private state.
 pub type Keeper = Box<dyn FnMut(&Sealed) -> Result<(), String> + Send>;
 
-/// A lot that has been paid for, and what may still be asked of it.
+/// A lot that has been paid for, and the releases that may still be asked of it.
 struct Lot {
     /// Number of the draw.
     draw: u64,
@@ -46,17 +46,20 @@ struct Lot {
     left: Announcement,
 }
 
-/// Norms are measured and sums are made in floating point: gradients are clipped to this share of
-/// the bound that is charged for, so that rounding does not carry them over it. (PROOFS.md, 3.)
+/// Share of the charged bound to which gradients are clipped, as a margin for rounding.
+///
+/// Norms and sums are computed in floating point. (PROOFS.md, 3.)
 const ROOM: f64 = 1.0 - 1.0 / 256.0;
 
-/// The largest ‖center/scale‖ of an affine geometry, in units of the clip bound (or of γ, whichever
-/// is less): beyond it, taking the center off loses more than [`ROOM`] allows for.
+/// The largest ‖center/scale‖ of an affine geometry, in units of the smaller of clip bound and γ.
+///
+/// Beyond it, subtracting the center loses more precision than [`ROOM`] allows for.
 const FARTHEST_CENTER: f64 = 1000.0;
 
-/// Clip bounds with which nothing comes near the ends of f32, and the largest ratio of a bound to
-/// the γ of automatic clipping.
+/// Clip bounds for which all values are well inside of the range of f32.
 const CLIPS: std::ops::RangeInclusive<f64> = 1e-15..=1e15;
+
+/// The largest ratio of a clip bound to the γ of automatic clipping.
 const LARGEST_GAIN: f64 = 1e6;
 
 /// Clip bounds times the scales of an affine geometry.
@@ -72,10 +75,10 @@ impl<E> std::fmt::Debug for Curator<E> {
 }
 
 impl<E: Engine> Curator<E> {
-    /// Takes the records. They do not come out again.
+    /// Makes a curator of an engine and records.
     ///
     /// # Errors
-    /// If a record does not fit the model, or the lots do not fit the data.
+    /// If a record does not fit the model, or lots are larger than the data.
     pub fn new(
         engine: E,
         records: Records,
@@ -84,8 +87,8 @@ impl<E: Engine> Curator<E> {
         randomness: Randomness,
     ) -> Result<Self, Refused> {
         let sampler = Sampler::new(sampling, records.places())?;
-        // A door that was spent at before: whatever was drawn for that is not drawn again, even if
-        // a fixed seed would.
+        // What an earlier process may have drawn for the charges of this door is not drawn again,
+        // even with a fixed seed.
         let draws = sampler.most_draws(door.ledger().events().len());
         Ok(Self {
             holder: Holder::new(engine, records)?,
@@ -99,22 +102,22 @@ impl<E: Engine> Curator<E> {
         })
     }
 
-    /// How many records are computed on at a time. It changes speed and memory; the law of what is
-    /// released does not depend on it.
+    /// Sets the micro-batch size. It changes speed and memory, not what is released.
     pub fn set_micro_batch(&mut self, examples: usize) {
         self.holder.set_micro_batch(examples);
     }
 
-    /// How many records are computed on at a time now: fewer than was asked for if there was not
-    /// enough memory. It may tell of the records: for whoever holds them.
+    /// Returns the micro-batch size, which is smaller than requested after running out of memory.
+    ///
+    /// **Not private**: it may depend on the records.
     pub fn micro_batch(&self) -> usize {
         self.holder.micro_batch()
     }
 
-    /// Is one of several processes that hold the same records and draw from the same secret. Each
-    /// sums its share of every lot; `owners[k]` is the one that tensor k's sums go to, and that
-    /// adds noise to them. What is released does not depend on how many there are, but for
-    /// rounding.
+    /// Joins several processes that hold the same records and draw from the same secret.
+    ///
+    /// Each sums its share of every lot; rank `owners[k]` receives the sums of tensor k and adds
+    /// noise to them. What is released does not depend on the number of processes.
     ///
     /// # Errors
     /// If a tensor has no owner.
@@ -129,47 +132,47 @@ impl<E: Engine> Curator<E> {
         self.mechanism = mechanism;
     }
 
-    /// What is publicly known of the trained tensors.
+    /// Returns the public description of the trained tensors.
     pub fn trainable(&self) -> &[Trainable] {
         self.holder.trainable()
     }
 
-    /// What has been charged.
+    /// Returns what has been charged.
     pub fn ledger(&self) -> &Ledger {
         self.door.ledger()
     }
 
-    /// The ledger and what it is held to.
+    /// Returns the ledger with its budget.
     pub fn door(&self) -> &Door {
         &self.door
     }
 
-    /// Where the noise comes from.
+    /// Returns the secret randomness, to report its origin.
     pub fn randomness(&self) -> &Randomness {
         &self.randomness
     }
 
-    /// How far the engine keeps records apart: what a statement says of it.
+    /// Returns how far the engine isolates records, for the privacy statement.
     pub fn isolation(&self) -> Isolation {
         self.holder.isolation()
     }
 
-    /// The public lot size.
+    /// Returns the public lot size.
     pub fn lot_size(&self) -> f64 {
         self.sampler.lot_size()
     }
 
-    /// Calls this after each charge, before anything is computed.
+    /// Sets what is called after each charge, before anything is computed.
     pub fn set_journal(&mut self, journal: Journal) {
         self.door.set_journal(journal);
     }
 
-    /// Calls this after each draw, before anything is computed.
+    /// Sets what is called after each draw, before anything is computed.
     pub fn set_keeper(&mut self, keeper: Keeper) {
         self.keeper = Some(keeper);
     }
 
-    /// How many lots were drawn, or may have been.
+    /// Returns the number of lots that were drawn, or may have been.
     pub fn draws(&self) -> u64 {
         self.draws
     }
@@ -258,7 +261,7 @@ impl<E: Engine> Curator<E> {
         }
         let far = match query.geometry {
             Geometry::Affine { center, scale } => {
-                // So that the sum of all weights, in its steps, stays within 64 bits.
+                // The sum of all weights, in steps, must fit into 64 bits.
                 let largest = |bound: &protocol::Bound| match query.clipping {
                     Clipping::Cut => 1.0,
                     Clipping::Automatic { gamma } => (bound.clip.get() / gamma.get()).max(1.0),
@@ -274,8 +277,7 @@ impl<E: Engine> Curator<E> {
     }
 }
 
-/// Whether what an affine encoding takes off and divides by leaves sums exact enough, block by
-/// block; and how far off its center is.
+/// Checks that an affine encoding keeps sums precise enough; returns the distance of its center.
 fn check_affine(
     query: &GradientQuery<'_>,
     center: &Params,
@@ -319,7 +321,7 @@ fn check_clip(clip: f64) -> Result<(), Refused> {
     within("clip bound", clip, CLIPS)
 }
 
-/// Asks for the good case, so that NaN is refused.
+/// Refuses a value outside of a range. It tests for the good case, so that NaN is refused.
 pub(crate) fn within(
     what: &str,
     value: f64,
@@ -337,9 +339,9 @@ pub(crate) fn within(
 
 impl<E: Engine> Oracle for Curator<E> {
     /// # Claim
-    /// (PROOFS.md, 7.) Whatever is released from the lot was charged before it was drawn.
+    /// (PROOFS.md, 7.) All releases from the lot were charged before it was drawn.
     fn draw(&mut self, announced: &Announcement) -> Result<(), Refused> {
-        // Whatever happens next, nothing more is released from the lot before.
+        // Nothing more is released from the previous lot, even if this draw fails.
         self.lot = None;
         let draw = self.draws;
         let charged = self.charged(draw, announced)?;
@@ -352,7 +354,7 @@ impl<E: Engine> Oracle for Curator<E> {
         let sealed = self.seal();
         if let Some(keeper) = &mut self.keeper {
             keeper(&sealed).map_err(|what| {
-                Refused::Failed(format!("what was drawn cannot be put away: {what}"))
+                Refused::Failed(format!("the private state cannot be saved: {what}"))
             })?;
         }
         // Before any process computes, all have charged and drawn the same, and rank 0 has written
@@ -385,8 +387,8 @@ impl<E: Engine> Oracle for Curator<E> {
         let affine = matches!(query.geometry, Geometry::Affine { .. });
         let sums = self.holder.gradients(&lot.places, query, &summing, |norm, block| {
             let factor = query.clipping.factor(norm, query.bounds[block].clip.get() * ROOM);
-            // Where a center is taken off as often as the weights say, they are whole multiples of
-            // a step.
+            // Where a center is subtracted, weights are whole multiples of a step, so that their
+            // sum is exact.
             if affine { (factor * WEIGHT_STEPS).floor() / WEIGHT_STEPS } else { factor }
         })?;
         let shapes = self.holder.team().own_shapes();
@@ -419,7 +421,7 @@ impl<E: Engine> Oracle for Curator<E> {
     }
 }
 
-/// A loss within ±clip; 0 if it is not a number.
+/// Clips a loss to ±clip; NaN becomes 0.
 fn clipped_loss(loss: f64, clip: f64) -> f64 {
     if loss.is_nan() { 0.0 } else { loss.clamp(-clip, clip) }
 }

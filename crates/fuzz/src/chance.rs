@@ -1,4 +1,4 @@
-//! Draws that are the same for the same seed.
+//! Reproducible random choices for a seed.
 
 use noise::{PublicRandom, Rng};
 

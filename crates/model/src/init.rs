@@ -1,4 +1,4 @@
-//! First values of parameters, from public randomness.
+//! Initial values of parameters, from public randomness.
 
 use crate::Error;
 use crate::graph::{Graph, Init, Spec};
@@ -6,8 +6,7 @@ use noise::PublicRandom;
 use tensor::{Array, linalg};
 
 impl Graph {
-    /// First values, the same for the same seed. The seed is public: it has nothing to do with
-    /// privacy.
+    /// Returns initial values, the same for the same seed. The seed is public.
     ///
     /// # Errors
     /// If a decomposition fails.
@@ -16,7 +15,7 @@ impl Graph {
     }
 }
 
-/// One parameter, from a stream of its own: adding a parameter does not change the others.
+/// Initialises one parameter from its own stream: adding a parameter does not change the others.
 pub(crate) fn one(spec: &Spec, seed: u64, stream: u64) -> Result<Array, Error> {
     let shape = spec.shape.as_slice();
     let normal = |std: f32| {
