@@ -39,9 +39,7 @@ impl Key {
     fn transform(&self, at: u64, words: &[u32], out: &mut [f32]) {
         let whole = out.len() / GROUP * GROUP;
         let mut rest = [0.0; GROUP];
-        let far = pulp::Arch::new().dispatch(
-            // Inlined into one copy for each instruction set; without that it is compiled once,
-            // without vectors, and ten times slower.
+        let far = vectorised(
             #[inline(always)]
             || {
                 let mut far = 0;
@@ -86,6 +84,16 @@ impl Key {
             }
         }
     }
+}
+
+/// Runs `body`, compiled for the best available instruction set.
+///
+/// Write `vectorised(#[inline(always)] || …)`: the body is called once for each instruction set, and
+/// unless it is inlined into all of these calls it is compiled without vectors. Passed to `dispatch`
+/// directly it was not inlined, and five times slower.
+#[inline(always)]
+fn vectorised<R>(body: impl FnOnce() -> R) -> R {
+    pulp::Arch::new().dispatch(body)
 }
 
 /// Radii from words below this one are redrawn with more bits.
