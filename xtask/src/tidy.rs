@@ -8,26 +8,33 @@ use std::process::Command;
 /// an accident.
 ///
 /// Name, dependencies, and further dependencies for tests; without the prefix `muffle-`.
-const GRAPH: [(&str, &str, &str); 15] = [
+const GRAPH: [(&str, &str, &str); 16] = [
     ("accounting", "", ""),
     ("tensor", "", ""),
+    // Keys, samples and mechanisms. It holds no records: sums come in, noisy values come out.
+    ("noise", "", ""),
     // Bytes and numbers between processes; it does not know what they mean.
     ("ranks", "", ""),
     ("protocol", "tensor", ""),
     // The seam to whatever computes gradients.
     ("engine", "tensor protocol", ""),
-    ("model", "tensor protocol engine", ""),
-    ("cpu", "tensor protocol engine model", ""),
+    ("model", "tensor noise protocol engine", ""),
+    ("cpu", "tensor noise protocol engine model", ""),
     // It knows engines by their trait only.
-    ("curator", "accounting tensor ranks protocol engine", "audit cpu model"),
+    ("curator", "accounting tensor noise ranks protocol engine", "audit cpu model"),
     // The analyst. It must reach neither the curator nor the model nor the data.
-    ("optim", "tensor protocol", ""),
-    ("tasks", "tensor engine model", "cpu"),
+    // Of `noise`, which holds no records, it uses public randomness.
+    ("optim", "tensor noise protocol", ""),
+    ("tasks", "tensor noise engine model", "cpu"),
     // It sees what is released, and nothing else.
-    ("audit", "accounting tensor protocol", ""),
-    ("muffle", "accounting tensor ranks protocol engine model cpu curator optim tasks audit", ""),
-    ("cli", "muffle accounting tensor", "cpu engine model tasks"),
-    ("fuzz", "tensor muffle", ""),
+    ("audit", "accounting tensor protocol", "noise"),
+    (
+        "muffle",
+        "accounting tensor noise ranks protocol engine model cpu curator optim tasks audit",
+        "",
+    ),
+    ("cli", "muffle accounting tensor noise", "cpu engine model tasks"),
+    ("fuzz", "tensor noise muffle", ""),
     ("xtask", "", ""),
 ];
 

@@ -256,7 +256,7 @@ fn noise_at_most(claim: &Claim, tests: &[Test]) -> Result<f64> {
 mod tests {
     use super::*;
     use accounting::{Adjacency, Lots, Rate};
-    use tensor::normal::Key;
+    use noise::PublicRandom;
 
     fn claim(events: Composition) -> Claim {
         Claim { events, unit: Adjacency::AddRemove.into(), delta: Delta::new(1e-5).unwrap() }
@@ -268,7 +268,7 @@ mod tests {
 
     fn normals(seed: u64, count: usize, mean: f64, std: f64) -> Vec<f64> {
         let mut numbers = vec![0.0f32; count];
-        Key::from_seed(seed).fill_normals(&mut numbers);
+        PublicRandom::from_seed(seed).fill_normals(&mut numbers);
         numbers.into_iter().map(|z| mean + std * f64::from(z)).collect()
     }
 

@@ -113,14 +113,14 @@ fn p_value(canaries: u64, guesses: u64, right: u64, epsilon: f64, delta: f64) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tensor::normal::{Key, Rng};
+    use noise::{PublicRandom, Rng};
 
     /// Randomised response at ε: each canary tells its coin with probability e^ε/(1 + e^ε). The
     /// bound is below ε and near it.
     #[test]
     fn randomised_response_is_measured() {
         for (epsilon, seed) in [(0.5f64, 1), (1.0, 2), (2.0, 3), (4.0, 4)] {
-            let mut words = Key::from_seed(seed).words();
+            let mut words = PublicRandom::from_seed(seed).words();
             let mut uniform = || f64::from(words.next_u32()) / 2f64.powi(32);
             let run = (0..10_000).map(|_| {
                 let coin = uniform() < 0.5;
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn guesses_by_chance_show_nothing() {
-        let mut words = Key::from_seed(7).words();
+        let mut words = PublicRandom::from_seed(7).words();
         let put_in: Vec<bool> = (0..2000).map(|_| words.next_u32().is_multiple_of(2)).collect();
         for scores in [
             vec![0.0; 2000],

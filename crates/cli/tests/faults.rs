@@ -7,6 +7,7 @@
 #[path = "support/program.rs"]
 mod program;
 
+use noise::{PublicRandom, Rng};
 use program::{charges, muffle, run_toml, snapshots, wait_for_charges};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +15,6 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
-use tensor::normal::{Key, Rng};
 
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -45,7 +45,7 @@ fn statement_holds(out: &Path) {
 /// independently, in shuffled epochs, and with probes of the learning rate.
 #[test]
 fn more_than_fifty_kills() {
-    let mut words = Key::from_seed(50).words();
+    let mut words = PublicRandom::from_seed(50).words();
     let (mut kills, mut began) = (0, 0);
     let ways: [&[&str]; 3] = [
         &[],

@@ -7,10 +7,10 @@ mod support;
 
 use cpu::{Network, NormMethod};
 use engine::{CheckedQuery, Engine, StepScale, SumPrecision, weighted_sum};
+use noise::PublicRandom;
 use protocol::{Blocks, Frame, Geometry, Params};
 use support::{sound_weights, zoo};
 use tensor::Array;
-use tensor::normal::Key;
 
 /// The norm that is reported for an example, and that of what it adds to a sum, encoded, on a grid
 /// far finer than f32.
@@ -41,7 +41,7 @@ fn affine(at: &Params) -> Geometry {
     let made = |seed: u64, f: &dyn Fn(f32) -> f32| {
         let tensor = |(k, like): (usize, &Array)| {
             let mut tensor = Array::zeros(like.shape());
-            Key::from_seed(seed + k as u64).normals(0, tensor.data_mut());
+            PublicRandom::from_seed(seed + k as u64).normals(0, tensor.data_mut());
             tensor.data_mut().iter_mut().for_each(|x| *x = f(*x));
             tensor
         };

@@ -1,66 +1,65 @@
-//! The curator: the only one who holds records, and the only one who turns what was computed from
-//! them into something public.
+//! The curator: it holds the records, and only it turns what was computed from them into public
+//! values.
 
 use crate::grid::{self, WEIGHT_STEPS};
-use crate::randomness::DrawKeys;
-use crate::ratchet::Ratchet;
+use crate::release::{Paid, release};
 use crate::sampler::Sampler;
+use crate::sealed::MechanismState;
+use crate::secret::failed;
 use crate::sums::LotSummer;
-use crate::{Door, Journal, Noise, Private, Randomness, Records, Sampling, Sealed, noise};
+use crate::{Door, Journal, Private, Randomness, Records, Sampling, Sealed};
 use accounting::Ledger;
 use engine::{CheckedQuery, Engine, Isolation, SumPrecision};
+use noise::{DrawKeys, IndependentGaussian, Mechanism, Ratchet, ReleaseKind};
 use protocol::{
     Announcement, Blocks, Clipping, Geometry, GradientQuery, LossQuery, Noisy, Oracle, Params,
     Positive, Refused, Trainable,
 };
 use ranks::Ranks;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use tensor::normal::Key;
-
-#[cfg(test)]
-use crate::mutants::{self, Mutant};
 
 /// Holds records, draws lots, and answers with noise what has been paid for.
 ///
-/// There is no way to the records, the lots or the sums but the [`Oracle`]'s answers.
+/// Records, lots and sums are accessible through the answers of the [`Oracle`] only.
 pub struct Curator<E> {
     holder: LotSummer<E>,
     sampler: Sampler,
     door: Door,
     randomness: Randomness,
-    noise: Noise,
+    mechanism: Box<dyn Mechanism>,
     lot: Option<Lot>,
-    /// How many lots were drawn: what keys are derived from. It only grows.
+    /// Number of lots drawn, from which keys are derived. It only grows.
     draws: u64,
     keeper: Option<Keeper>,
 }
 
-/// What is called after a lot is drawn and before anything is computed from it: to put away what
-/// only the curator may know.
+/// Called after a lot is drawn and before anything is computed from it, to save the private state.
 pub type Keeper = Box<dyn FnMut(&Sealed) -> Result<(), String> + Send>;
 
-/// A lot that has been paid for, and what may still be asked of it.
+/// A lot that has been paid for, and the releases that may still be asked of it.
 struct Lot {
-    /// Which draw it was.
-    #[cfg(test)]
+    /// Number of the draw.
     draw: u64,
-    /// The keys of the releases that are still to be made from it.
+    /// Keys of the releases that are still to be made from it.
     releases: Ratchet,
     places: Private<Vec<usize>>,
     left: Announcement,
 }
 
-/// Norms are measured and sums are made in floating point: gradients are clipped to this share of
-/// the bound that is charged for, so that rounding does not carry them over it. (PROOFS.md, 3.)
+/// Share of the charged bound to which gradients are clipped, as a margin for rounding.
+///
+/// Norms and sums are computed in floating point. (PROOFS.md, 3.)
 const ROOM: f64 = 1.0 - 1.0 / 256.0;
 
-/// The largest ‖center/scale‖ of an affine geometry, in units of the clip bound (or of γ, whichever
-/// is less): beyond it, taking the center off loses more than [`ROOM`] allows for.
+/// The largest ‖center/scale‖ of an affine geometry, in units of the smaller of clip bound and γ.
+///
+/// Beyond it, subtracting the center loses more precision than [`ROOM`] allows for.
 const FARTHEST_CENTER: f64 = 1000.0;
 
-/// Clip bounds with which nothing comes near the ends of f32, and the largest ratio of a bound to
-/// the γ of automatic clipping.
+/// Clip bounds for which all values are well inside of the range of f32.
 const CLIPS: std::ops::RangeInclusive<f64> = 1e-15..=1e15;
+
+/// The largest ratio of a clip bound to the γ of automatic clipping.
 const LARGEST_GAIN: f64 = 1e6;
 
 /// Clip bounds times the scales of an affine geometry.
@@ -76,10 +75,10 @@ impl<E> std::fmt::Debug for Curator<E> {
 }
 
 impl<E: Engine> Curator<E> {
-    /// Takes the records. They do not come out again.
+    /// Makes a curator of an engine and records.
     ///
     /// # Errors
-    /// If a record does not fit the model, or the lots do not fit the data.
+    /// If a record does not fit the model, or lots are larger than the data.
     pub fn new(
         engine: E,
         records: Records,
@@ -88,37 +87,37 @@ impl<E: Engine> Curator<E> {
         randomness: Randomness,
     ) -> Result<Self, Refused> {
         let sampler = Sampler::new(sampling, records.places())?;
-        // A door that was spent at before: whatever was drawn for that is not drawn again, even if
-        // a fixed seed would.
+        // What an earlier process may have drawn for the charges of this door is not drawn again,
+        // even with a fixed seed.
         let draws = sampler.most_draws(door.ledger().events().len());
         Ok(Self {
             holder: LotSummer::new(engine, records)?,
             sampler,
             door,
             randomness,
-            noise: Noise::default(),
+            mechanism: Box::new(IndependentGaussian::default()),
             lot: None,
             draws,
             keeper: None,
         })
     }
 
-    /// How many records are computed on at a time. It changes speed and memory; the law of what is
-    /// released does not depend on it.
+    /// Sets the micro-batch size. It changes speed and memory, not what is released.
     pub fn set_micro_batch(&mut self, examples: usize) {
         self.holder.set_micro_batch(examples);
     }
 
-    /// How many records are computed on at a time now: fewer than was asked for if there was not
-    /// enough memory. It may tell of the records: for whoever holds them.
+    /// Returns the micro-batch size, which is smaller than requested after running out of memory.
+    ///
+    /// **Not private**: it may depend on the records.
     pub fn micro_batch(&self) -> usize {
         self.holder.micro_batch()
     }
 
-    /// Is one of several processes that hold the same records and draw from the same secret. Each
-    /// sums its share of every lot; `owners[k]` is the one that tensor k's sums go to, and that
-    /// adds noise to them. What is released does not depend on how many there are, but for
-    /// rounding.
+    /// Joins several processes that hold the same records and draw from the same secret.
+    ///
+    /// Each sums its share of every lot; rank `owners[k]` receives the sums of tensor k and adds
+    /// noise to them. What is released does not depend on the number of processes.
     ///
     /// # Errors
     /// If a tensor has no owner.
@@ -126,74 +125,103 @@ impl<E: Engine> Curator<E> {
         self.holder.join(ranks, owners)
     }
 
-    /// What numbers the noise is made of.
-    pub fn set_noise(&mut self, noise: Noise) {
-        self.noise = noise;
+    /// Replaces the mechanism that adds noise; by default [`IndependentGaussian`] on a grid.
+    ///
+    /// To be called before a saved state is restored and before the first draw.
+    pub fn set_mechanism(&mut self, mechanism: Box<dyn Mechanism>) {
+        self.mechanism = mechanism;
     }
 
-    /// What is publicly known of the trained tensors.
+    /// Returns the public description of the trained tensors.
     pub fn trainable(&self) -> &[Trainable] {
         self.holder.trainable()
     }
 
-    /// What has been charged.
+    /// Returns what has been charged.
     pub fn ledger(&self) -> &Ledger {
         self.door.ledger()
     }
 
-    /// The ledger and what it is held to.
+    /// Returns the ledger with its budget.
     pub fn door(&self) -> &Door {
         &self.door
     }
 
-    /// Where the noise comes from.
+    /// Returns the secret randomness, to report its origin.
     pub fn randomness(&self) -> &Randomness {
         &self.randomness
     }
 
-    /// How far the engine keeps records apart: what a statement says of it.
+    /// Returns how far the engine isolates records, for the privacy statement.
     pub fn isolation(&self) -> Isolation {
         self.holder.isolation()
     }
 
-    /// The public lot size.
+    /// Returns the public lot size.
     pub fn lot_size(&self) -> f64 {
         self.sampler.lot_size()
     }
 
-    /// Calls this after each charge, before anything is computed.
+    /// Sets what is called after each charge, before anything is computed.
     pub fn set_journal(&mut self, journal: Journal) {
         self.door.set_journal(journal);
     }
 
-    /// Calls this after each draw, before anything is computed.
+    /// Sets what is called after each draw, before anything is computed.
     pub fn set_keeper(&mut self, keeper: Keeper) {
         self.keeper = Some(keeper);
     }
 
-    /// How many lots were drawn, or may have been.
+    /// Returns the number of lots that were drawn, or may have been.
     pub fn draws(&self) -> u64 {
         self.draws
     }
 
-    /// What it must remember over an interruption.
+    /// Returns the private state that an interrupted run needs to resume.
     pub fn seal(&self) -> Sealed {
-        Sealed { draws: self.draws, epoch: self.sampler.seal() }
+        let state = self.mechanism.save();
+        let mechanism = (!state.is_empty())
+            .then(|| MechanismState { name: self.mechanism.name().into(), state });
+        Sealed { draws: self.draws, epoch: self.sampler.seal(), mechanism }
     }
 
-    /// Goes on where another process was interrupted: what that one drew is not drawn again, and an
-    /// epoch that was paid for goes on.
+    /// Resumes where another process was interrupted.
+    ///
+    /// Its draws are not repeated, an epoch that was paid for continues, and so does the mechanism.
     ///
     /// # Errors
-    /// If it comes from another run.
+    /// If the state belongs to another run.
     pub fn unseal(&mut self, sealed: Sealed) -> Result<(), Refused> {
+        let state = match &sealed.mechanism {
+            Some(saved) if saved.name == self.mechanism.name() => &saved.state[..],
+            Some(_) => {
+                let mechanism = self.mechanism.name();
+                return Err(invalid(noise::Error::State { mechanism }));
+            }
+            None => &[],
+        };
+        self.mechanism.restore(state).map_err(invalid)?;
         self.draws = self.draws.max(sealed.draws);
         sealed.epoch.map_or(Ok(()), |epoch| self.sampler.unseal(epoch))
     }
 
-    /// Takes what a query will release out of what was announced, and gives the key of its noise;
-    /// refuses it, and takes nothing, if it was not announced.
-    fn spend(&mut self, sigmas: impl Iterator<Item = Positive>) -> Result<Key, Refused> {
+    /// Returns the announcement with the multipliers that the mechanism asks to charge.
+    fn charged(&self, draw: u64, announced: &Announcement) -> Result<Announcement, Refused> {
+        announced.sigmas().iter().try_fold(Announcement::default(), |sum, &(sigma, count)| {
+            let charged = self.mechanism.charged_multiplier(draw, sigma.get());
+            Ok(sum.and(Positive::new("the charged noise multiplier", charged)?, count))
+        })
+    }
+
+    /// Takes what a query will release out of what was announced, and the key of its noise.
+    ///
+    /// # Errors
+    /// If it was not announced. Then nothing is taken.
+    fn spend(
+        &mut self,
+        kind: ReleaseKind,
+        sigmas: impl Iterator<Item = Positive>,
+    ) -> Result<Paid, Refused> {
         let lot =
             self.lot.as_mut().ok_or_else(|| Refused::Query("no lot has been drawn".into()))?;
         let mut left = lot.left.clone();
@@ -205,19 +233,10 @@ impl<E: Engine> Curator<E> {
             }
         }
         lot.left = left;
-        #[cfg(test)]
-        if mutants::is(Mutant::SameNoise) || mutants::is(Mutant::NoiseTwice) {
-            return Ok(Key::from_seed(if mutants::is(Mutant::SameNoise) {
-                0
-            } else {
-                lot.draw / 2
-            }));
-        }
-        lot.releases.take_next()
+        Ok(Paid { draw: lot.draw, key: lot.releases.take_next().map_err(failed)?, kind })
     }
 
-    /// Whether a query makes sense; and the grids on which its sums are made, which depend on
-    /// public values alone.
+    /// Validates a query and returns the grids of its sums, which depend on public values alone.
     fn check<'a>(
         &self,
         query: &GradientQuery<'a>,
@@ -232,15 +251,11 @@ impl<E: Engine> Curator<E> {
         }
         query.bounds.iter().try_for_each(|bound| check_clip(bound.clip.get()))?;
         for (block, bound) in query.bounds.iter().enumerate() {
-            let numbers: usize = (0..query.at.len())
+            let elements: usize = (0..query.at.len())
                 .filter(|&k| query.blocks.of(k) == block)
                 .map(|k| query.at[k].len())
                 .sum();
-            within(
-                "noise multiplier times the root of a block's numbers",
-                bound.sigma.get() * (numbers as f64).sqrt(),
-                0.0..=noise::COARSEST,
-            )?;
+            self.mechanism.validate(bound.sigma.get(), elements).map_err(invalid)?;
         }
         if let Clipping::Automatic { gamma } = query.clipping {
             query.bounds.iter().try_for_each(|bound| {
@@ -249,7 +264,7 @@ impl<E: Engine> Curator<E> {
         }
         let far = match query.geometry {
             Geometry::Affine { center, scale } => {
-                // So that the sum of all weights, in its steps, stays within 64 bits.
+                // The sum of all weights, in steps, must fit into 64 bits.
                 let largest = |bound: &protocol::Bound| match query.clipping {
                     Clipping::Cut => 1.0,
                     Clipping::Automatic { gamma } => (bound.clip.get() / gamma.get()).max(1.0),
@@ -266,8 +281,7 @@ impl<E: Engine> Curator<E> {
     }
 }
 
-/// Whether what an affine encoding takes off and divides by leaves sums exact enough, block by
-/// block; and how far off its center is.
+/// Checks that an affine encoding keeps sums precise enough; returns the distance of its center.
 fn check_affine(
     query: &GradientQuery<'_>,
     center: &Params,
@@ -302,11 +316,16 @@ fn check_affine(
     Ok(farthest)
 }
 
+/// Converts an error about a query or a saved state.
+fn invalid(error: noise::Error) -> Refused {
+    Refused::Query(error.to_string())
+}
+
 fn check_clip(clip: f64) -> Result<(), Refused> {
     within("clip bound", clip, CLIPS)
 }
 
-/// Asks for the good case, so that NaN is refused.
+/// Refuses a value outside of a range. It tests for the good case, so that NaN is refused.
 pub(crate) fn within(
     what: &str,
     value: f64,
@@ -324,25 +343,26 @@ pub(crate) fn within(
 
 impl<E: Engine> Oracle for Curator<E> {
     /// # Claim
-    /// (PROOFS.md, 7.) Whatever is released from the lot was charged before it was drawn.
+    /// (PROOFS.md, 7.) All releases from the lot were charged before it was drawn.
     fn draw(&mut self, announced: &Announcement) -> Result<(), Refused> {
-        // Whatever happens next, nothing more is released from the lot before.
+        // Nothing more is released from the previous lot, even if this draw fails.
         self.lot = None;
-        if let Some(event) = self.sampler.due(announced)? {
+        let draw = self.draws;
+        let charged = self.charged(draw, announced)?;
+        if let Some(event) = self.sampler.due(announced, &charged)? {
             self.door.charge(event)?;
         }
-        let draw = self.draws;
-        let DrawKeys { lot, tag, releases } = self.randomness.draw(draw)?;
+        let DrawKeys { lot, tag, releases } = self.randomness.draw(draw).map_err(failed)?;
         self.draws += 1;
         let places = self.sampler.draw(announced, &lot);
         let sealed = self.seal();
         if let Some(keeper) = &mut self.keeper {
             keeper(&sealed).map_err(|what| {
-                Refused::Failed(format!("what was drawn cannot be put away: {what}"))
+                Refused::Failed(format!("the private state cannot be saved: {what}"))
             })?;
         }
-        // Before anybody computes, everybody has charged and drawn the same: the first process has
-        // written it down.
+        // Before any process computes, all have charged and drawn the same, and rank 0 has written
+        // the charge.
         self.holder.team().agree(|| {
             let mut lot = DefaultHasher::new();
             places.within().hash(&mut lot);
@@ -353,13 +373,7 @@ impl<E: Engine> Oracle for Curator<E> {
                 tag.bytes()
             )
         })?;
-        self.lot = Some(Lot {
-            #[cfg(test)]
-            draw,
-            releases,
-            places,
-            left: announced.clone(),
-        });
+        self.lot = Some(Lot { draw, releases, places, left: announced.clone() });
         Ok(())
     }
 
@@ -369,47 +383,23 @@ impl<E: Engine> Oracle for Curator<E> {
     fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<Params>, Refused> {
         let (checked, precision) = self.check(query)?;
         self.holder.team().agree_on(query.geometry)?;
-        let key = self.spend(query.bounds.iter().map(|bound| bound.sigma))?;
+        let paid =
+            self.spend(ReleaseKind::Gradient, query.bounds.iter().map(|bound| bound.sigma))?;
         let Some(lot) = &self.lot else {
             return Err(Refused::Query("no lot has been drawn".into()));
         };
-        #[cfg(test)]
-        mutants::set_micro_batches(lot.places.within().len().div_ceil(self.holder.micro_batch()));
         let affine = matches!(query.geometry, Geometry::Affine { .. });
+        let (params, bounds) = (query.at, query.bounds);
         let sums =
-            self.holder.gradients(&lot.places, query.at, &checked, &precision, |norm, block| {
-                #[cfg(test)]
-                if mutants::is(Mutant::ClipOff) && block == 0 {
-                    return 1.0;
-                }
-                let factor = query.clipping.factor(norm, query.bounds[block].clip.get() * ROOM);
-                // Where a center is taken off as often as the weights say, they are whole multiples of
-                // a step.
+            self.holder.gradients(&lot.places, params, &checked, &precision, |norm, block| {
+                let factor = query.clipping.factor(norm, bounds[block].clip.get() * ROOM);
+                // Where a center is subtracted, weights are whole multiples of a step, so that
+                // their sum is exact.
                 if affine { (factor * WEIGHT_STEPS).floor() / WEIGHT_STEPS } else { factor }
             })?;
         let shapes = self.holder.team().own_shapes();
-        #[cfg(test)]
-        let taken = self.holder.taken(&lot.places)?;
-        #[cfg(test)]
-        if taken == 0 && mutants::is(Mutant::EmptyRefused) {
-            return Err(Refused::Failed("nobody is there".into()));
-        }
-        let answer = noise::add(
-            self.noise,
-            sums,
-            &shapes,
-            query.blocks,
-            query.bounds,
-            self.sampler.lot_size(),
-            &key,
-        );
-        #[cfg(test)]
-        let answer = if mutants::is(Mutant::RealisedDivisor) {
-            mutants::times(answer, self.sampler.lot_size() / taken.max(1) as f64)
-        } else {
-            answer
-        };
-        Ok(answer)
+        let (blocks, size) = ((query.blocks, query.bounds), self.sampler.lot_size());
+        release(self.mechanism.as_mut(), &paid, sums, &shapes, blocks, size)
     }
 
     /// # Claim
@@ -418,23 +408,17 @@ impl<E: Engine> Oracle for Curator<E> {
     fn loss(&mut self, query: &LossQuery<'_>) -> Result<Noisy<f64>, Refused> {
         self.holder.check_params(query.at)?;
         check_clip(query.bound.clip.get())?;
-        within("noise multiplier", query.bound.sigma.get(), 0.0..=noise::COARSEST)?;
-        let key = self.spend(std::iter::once(query.bound.sigma))?;
+        self.mechanism.validate(query.bound.sigma.get(), 1).map_err(invalid)?;
+        let paid = self.spend(ReleaseKind::Loss, std::iter::once(query.bound.sigma))?;
         let Some(lot) = &self.lot else {
             return Err(Refused::Query("no lot has been drawn".into()));
         };
         let sums = self.holder.losses(&lot.places, query.at, query.bound.clip.get(), |loss| {
             clipped_loss(loss, query.bound.clip.get() * ROOM)
         })?;
-        let noisy = noise::add(
-            self.noise,
-            sums,
-            &[vec![1]],
-            &Blocks::flat(1),
-            &[query.bound],
-            self.sampler.lot_size(),
-            &key,
-        );
+        let (blocks, size) = (Blocks::flat(1), self.sampler.lot_size());
+        let blocks = (&blocks, &[query.bound][..]);
+        let noisy = release(self.mechanism.as_mut(), &paid, sums, &[vec![1]], blocks, size)?;
         Ok(Noisy { value: f64::from(noisy.value[0].data()[0]), std: noisy.std })
     }
 
@@ -443,7 +427,7 @@ impl<E: Engine> Oracle for Curator<E> {
     }
 }
 
-/// A loss within ±clip; 0 if it is not a number.
+/// Clips a loss to ±clip; NaN becomes 0.
 fn clipped_loss(loss: f64, clip: f64) -> f64 {
     if loss.is_nan() { 0.0 } else { loss.clamp(-clip, clip) }
 }

@@ -2,6 +2,7 @@
 //! comparing.
 
 use crate::sampler::Sampler;
+use crate::secret::failed;
 use crate::sums::LotSummer;
 use crate::{Private, Randomness, Records, Sampling};
 use accounting::{Event, Ledger};
@@ -102,7 +103,7 @@ impl<E: Engine> Oracle for Exact<E> {
         self.ledger
             .charge(Event::NonPrivate, 1)
             .map_err(|error| Refused::Failed(error.to_string()))?;
-        let keys = self.randomness.draw(self.draws)?;
+        let keys = self.randomness.draw(self.draws).map_err(failed)?;
         self.holder
             .team()
             .agree(|| format!("{} {announced:?} {:?}", self.draws, keys.tag.bytes()))?;

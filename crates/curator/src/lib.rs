@@ -1,54 +1,44 @@
-//! Holds people's records and answers questions about them with calibrated noise, for a price that
-//! is paid first.
+//! Holds records and answers queries about them with calibrated noise; charges first.
 //!
 //! | to find | look in |
 //! |---|---|
-//! | what is held, and that it does not come out | [`records`](Records), [`spill`](Collector), [`private`](Private) |
-//! | who is in a lot, and what that means for the price | [`sampler`](Sampling) |
+//! | the records, and the type that keeps values private | [`records`](Records), [`spill`](Collector), [`private`](Private) |
+//! | how lots are drawn, and what that is charged as | [`sampler`](Sampling) |
 //! | how a gradient is clipped and summed | `sums` |
-//! | the one function that adds noise | `noise` |
+//! | the one function that releases sums, with noise | `release` |
 //! | the one function that charges | [`door`](Door) |
-//! | keys that are used once and forgotten | [`randomness`](Randomness), `ratchet` |
-//! | the answers | [`answers`](Curator) |
-//! | what is remembered over an interruption, and kept from everybody | [`sealed`](Sealed) |
-//! | the same without privacy, and saying so | [`exact`](Exact) |
-//! | errors planted on purpose, and the audits that find them | `mutants`, in tests only |
+//! | keys, and the noise itself | the crate `noise` |
+//! | one secret for several processes | [`secret`](shared_randomness) |
+//! | answers to queries | [`answers`](Curator) |
+//! | the private state that a resumed run needs | [`sealed`](Sealed) |
+//! | exact answers without privacy, reported as such | [`exact`](Exact) |
+//! | planted errors, and the audits that find them | `tests/mutants.rs` |
 //!
 //! The numbered claims behind it are in `PROOFS.md`, each with its function and its test.
 
 #![forbid(unsafe_code)]
 
-// The models and records of the other tests are used by those inside as well.
-#[cfg(test)]
-extern crate self as curator;
-
 mod answers;
 mod door;
 mod exact;
 mod grid;
-mod noise;
 mod private;
-mod randomness;
-mod ratchet;
 mod records;
 mod reduce;
+mod release;
 mod sampler;
 mod sealed;
+mod secret;
 mod spill;
 mod sums;
-
-#[cfg(test)]
-mod float_noise;
-#[cfg(test)]
-mod mutants;
 
 pub use answers::{Curator, Keeper};
 pub use door::{Door, Journal};
 pub use exact::Exact;
-pub use noise::Noise;
+pub use noise::{Origin, Randomness};
 pub use private::Private;
-pub use randomness::{Origin, Randomness};
 pub use records::Records;
 pub use sampler::Sampling;
 pub use sealed::Sealed;
+pub use secret::shared_randomness;
 pub use spill::Collector;

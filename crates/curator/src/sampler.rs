@@ -1,38 +1,37 @@
-//! Who is in a lot. The way of drawing carries its own price: a sampler can only be charged for as
-//! what it is.
+//! How lots are drawn. A way of sampling determines its own privacy event, so that it cannot be
+//! charged as another.
 
 use crate::Private;
 use crate::sealed::SealedEpoch;
 use accounting::{Event, Lots, Rate, Release, Sigma};
+use noise::{Key, Rng};
 use protocol::{Announcement, Refused};
-use tensor::normal::{Key, Rng};
 
 /// How lots are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sampling {
-    /// Every place independently with this probability; some lots are empty, and are treated like
-    /// any other.
+    /// Each place independently with this probability; empty lots are treated like any other.
     Poisson {
         /// The probability.
         rate: Rate,
     },
-    /// Exactly this many places, drawn without replacement, anew for each lot.
+    /// A fixed number of places, drawn without replacement, anew for each lot.
     FixedSize {
-        /// How many.
+        /// Number of places in a lot.
         lot: usize,
     },
-    /// Lots of this many places, one after the other, from an order that is drawn anew for each
-    /// epoch. No amplification by sampling is claimed.
+    /// Consecutive lots of a fixed number of places, in an order that is drawn for each epoch. No
+    /// amplification by sampling is claimed.
     Shuffled {
-        /// How many.
+        /// Number of places in a lot.
         lot: usize,
     },
-    /// Every place, every time.
+    /// All places in every lot.
     Full,
 }
 
 impl Sampling {
-    /// The public lot size by which sums are divided: the expected one, never the realised one.
+    /// Returns the public lot size by which sums are divided: the expected, not the realised one.
     pub fn lot_size(&self, places: usize) -> f64 {
         match *self {
             Self::Poisson { rate } => rate.get() * places as f64,
@@ -41,22 +40,16 @@ impl Sampling {
         }
     }
 
-    /// What a release from one lot is charged as; for shuffled lots, all lots of an epoch.
+    /// Returns the event of the releases from one lot; for shuffled lots, from all of an epoch.
     ///
     /// # Errors
-    /// If a lot is larger than the data, or nothing is announced.
+    /// If lots are larger than the data, or nothing is announced.
     pub fn event(&self, places: usize, announced: &Announcement) -> Result<Event, Refused> {
         let refuse = |error: accounting::Error| Refused::Query(error.to_string());
         let sigmas =
             announced.sigmas().iter().map(|&(sigma, count)| Ok((Sigma::new(sigma.get())?, count)));
         let release =
             sigmas.collect::<Result<Vec<_>, _>>().and_then(Release::joint).map_err(refuse)?;
-        #[cfg(test)]
-        let release = if crate::mutants::is(crate::mutants::Mutant::PerBlockPrice) {
-            Release::gaussian(release.blocks()[0].0)
-        } else {
-            release
-        };
         let lots = match *self {
             Self::Poisson { rate } => Lots::Poisson { rate },
             Self::FixedSize { lot } => {
@@ -80,10 +73,10 @@ pub(crate) struct Sampler {
 /// An epoch of shuffled lots that has been paid for.
 #[derive(Debug)]
 struct Epoch {
-    /// What the order was drawn from.
+    /// Key from which the order was drawn.
     key: Key,
     order: Private<Vec<usize>>,
-    /// How many places have had their lot.
+    /// Number of places that were in a lot.
     done: usize,
     paid: Announcement,
 }
@@ -102,39 +95,45 @@ impl Sampler {
         Ok(Self { sampling, places, epoch: None })
     }
 
-    /// The public lot size.
+    /// Returns the public lot size.
     pub(crate) fn lot_size(&self) -> f64 {
         self.sampling.lot_size(self.places)
     }
 
-    /// What must be charged before the next lot: nothing within an epoch that is paid for. A lot
-    /// that releases something else abandons the epoch and begins another.
+    /// Returns what must be charged before the next lot: nothing within an epoch that is paid for.
+    ///
+    /// `charged` has the multipliers that the noise mechanism asks to charge for what is
+    /// announced. A lot that releases something else abandons the epoch and begins another.
     ///
     /// # Claim
     /// (PROOFS.md, 9.) Each place is in at most one lot of an epoch, and every lot of it releases
-    /// what was paid for when it began; so the epoch costs one release on all the data.
-    pub(crate) fn due(&self, announced: &Announcement) -> Result<Option<Event>, Refused> {
-        if self.goes_on(announced) {
+    /// what was charged when it began; so the epoch costs one release on all the data.
+    pub(crate) fn due(
+        &self,
+        announced: &Announcement,
+        charged: &Announcement,
+    ) -> Result<Option<Event>, Refused> {
+        if self.continues_epoch(announced) {
             Ok(None)
         } else {
-            self.sampling.event(self.places, announced).map(Some)
+            self.sampling.event(self.places, charged).map(Some)
         }
     }
 
-    /// Whether the next lot belongs to the present epoch.
-    fn goes_on(&self, announced: &Announcement) -> bool {
+    /// Returns whether the next lot belongs to the present epoch.
+    fn continues_epoch(&self, announced: &Announcement) -> bool {
         self.epoch
             .as_ref()
             .is_some_and(|epoch| epoch.done < self.places && epoch.paid == *announced)
     }
 
-    /// The places of the next lot, in rising order. Whether a place is taken plays no part.
+    /// Draws the places of the next lot, in ascending order, without looking at records.
     pub(crate) fn draw(&mut self, announced: &Announcement, key: &Key) -> Private<Vec<usize>> {
         let mut words = key.words();
         let lot = match self.sampling {
             Sampling::Full => (0..self.places).collect(),
             Sampling::Poisson { rate } => {
-                // Rounded down: the true rate is at most the one that is charged.
+                // Rounded down: the actual rate is at most the charged one.
                 let threshold = (rate.get() * 2f64.powi(64)) as u128;
                 (0..self.places).filter(|_| u128::from(words.next_u64()) < threshold).collect()
             }
@@ -144,7 +143,7 @@ impl Sampler {
                 lot
             }
             Sampling::Shuffled { lot } => {
-                if !self.goes_on(announced) {
+                if !self.continues_epoch(announced) {
                     let order = Private::new(shuffled(self.places, self.places, &mut words));
                     self.epoch =
                         Some(Epoch { key: key.clone(), order, done: 0, paid: announced.clone() });
@@ -164,7 +163,7 @@ impl Sampler {
 }
 
 impl Sampler {
-    /// The most lots that so many charges pay for.
+    /// Returns the largest number of lots that so many charges pay for.
     pub(crate) fn most_draws(&self, charges: u64) -> u64 {
         match self.sampling {
             Sampling::Shuffled { lot } => charges.saturating_mul(self.places.div_ceil(lot) as u64),
@@ -172,7 +171,7 @@ impl Sampler {
         }
     }
 
-    /// The present epoch, to be put away.
+    /// Returns the unfinished epoch, to be saved.
     pub(crate) fn seal(&self) -> Option<SealedEpoch> {
         let sealed = |epoch: &Epoch| SealedEpoch {
             key: epoch.key.clone(),
@@ -182,10 +181,10 @@ impl Sampler {
         self.epoch.as_ref().filter(|epoch| epoch.done < self.places).map(sealed)
     }
 
-    /// Goes on within an epoch that was put away.
+    /// Resumes an epoch that was saved.
     pub(crate) fn unseal(&mut self, sealed: SealedEpoch) -> Result<(), Refused> {
         if !matches!(self.sampling, Sampling::Shuffled { .. }) || sealed.done > self.places {
-            return Err(Refused::Query("the sealed sampler is that of another run".into()));
+            return Err(Refused::Query("the saved sampler belongs to another run".into()));
         }
         let order = Private::new(shuffled(self.places, self.places, &mut sealed.key.words()));
         self.epoch = Some(Epoch { key: sealed.key, order, done: sealed.done, paid: sealed.paid });
@@ -193,7 +192,7 @@ impl Sampler {
     }
 }
 
-/// `count` of the numbers below `n`, in random order: the beginning of a Fisher–Yates shuffle.
+/// Draws `count` numbers below `n`, in random order: a partial Fisher–Yates shuffle.
 fn shuffled(n: usize, count: usize, words: &mut impl Rng) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();
     for i in 0..count {
@@ -204,7 +203,7 @@ fn shuffled(n: usize, count: usize, words: &mut impl Rng) -> Vec<usize> {
     order
 }
 
-/// A uniform number below `n`, exactly: words beyond the last whole multiple of n are drawn again.
+/// Draws an exactly uniform number below `n`: words beyond the last multiple of n are rejected.
 fn below(n: u64, words: &mut impl Rng) -> u64 {
     let whole = u64::MAX - (u64::MAX % n + 1) % n;
     loop {
@@ -337,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_has_everybody_once_and_is_paid_once() {
+    fn an_epoch_has_every_place_once_and_is_charged_once() {
         let (places, lot) = (10, 4);
         let drawn = lots(Sampling::Shuffled { lot }, places, 6);
         assert_eq!(drawn.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4, 2, 4, 4, 2]);
@@ -350,16 +349,13 @@ mod tests {
         let mut sampler = sampler(Sampling::Shuffled { lot }, places);
         let root = Key::from_seed(5);
         for draw in 0..7 {
-            let due = sampler.due(&announced(1.0)).unwrap();
-            assert_eq!(due.is_some(), draw % 3 == 0);
-            // Something else is never covered by what was paid.
-            assert!(
-                sampler.due(&announced(0.5)).unwrap().is_some()
-                    && sampler.due(&announced(2.0)).unwrap().is_some()
-            );
+            let due = |sigma| sampler.due(&announced(sigma), &announced(sigma)).unwrap();
+            assert_eq!(due(1.0).is_some(), draw % 3 == 0);
+            // Another release is never covered by the charge.
+            assert!(due(0.5).is_some() && due(2.0).is_some());
             let _ = sampler.draw(&announced(1.0), &root.derive(draw));
         }
-        // It begins an epoch of its own, with everybody in it.
+        // It begins another epoch, with all places in it.
         let sizes: Vec<usize> = (7..10)
             .map(|draw| sampler.draw(&announced(0.5), &root.derive(draw)).out().len())
             .collect();

@@ -1,17 +1,26 @@
-//! What a curator must remember to go on after an interruption, and nobody else may see: it tells
-//! who is in which lot.
+//! The private state of a curator that an interrupted run needs to resume: it determines the lots.
 
+use noise::Key;
 use protocol::{Announcement, Positive, Refused};
 use serde::{Deserialize, Serialize};
-use tensor::normal::Key;
 
-/// How many lots were drawn, and the order of an epoch that is not over. It does not print.
+/// The number of lots drawn, the order of an unfinished epoch, and the state of the mechanism.
 ///
-/// The key of the noise is not in it: a process that is started again draws another.
+/// It does not print. It does not contain the key of the noise: a restarted process takes another.
 #[derive(Clone, PartialEq)]
 pub struct Sealed {
     pub(crate) draws: u64,
     pub(crate) epoch: Option<SealedEpoch>,
+    /// None if the mechanism has no state.
+    pub(crate) mechanism: Option<MechanismState>,
+}
+
+/// The saved state of a noise mechanism, and the name of the mechanism.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MechanismState {
+    pub(crate) name: String,
+    pub(crate) state: Vec<u8>,
 }
 
 /// An epoch of shuffled lots.
@@ -28,13 +37,15 @@ impl std::fmt::Debug for Sealed {
     }
 }
 
-/// The written form.
+/// The serialized form.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
     version: u32,
     draws: u64,
     epoch: Option<WrittenEpoch>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mechanism: Option<MechanismState>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -48,15 +59,15 @@ struct WrittenEpoch {
 const VERSION: u32 = 1;
 
 impl Sealed {
-    /// How many lots were drawn.
+    /// Returns the number of lots drawn.
     pub fn draws(&self) -> u64 {
         self.draws
     }
 
-    /// As text, for a file that only its owner can read.
+    /// Serializes the state as text, for a file that only its owner can read.
     ///
     /// # Errors
-    /// If it has no written form, which does not happen.
+    /// If it cannot be serialized, which does not happen.
     pub fn to_text(&self) -> Result<String, Refused> {
         let paid = |paid: &Announcement| {
             paid.sigmas().iter().map(|&(sigma, count)| (sigma.get(), count)).collect()
@@ -66,14 +77,15 @@ impl Sealed {
             done: epoch.done,
             paid: paid(&epoch.paid),
         });
-        serde_json::to_string(&Written { version: VERSION, draws: self.draws, epoch })
+        let mechanism = self.mechanism.clone();
+        serde_json::to_string(&Written { version: VERSION, draws: self.draws, epoch, mechanism })
             .map_err(|error| Refused::Failed(error.to_string()))
     }
 
-    /// From text.
+    /// Parses the state.
     ///
     /// # Errors
-    /// If it is something else. The message does not show it.
+    /// If the text is invalid. The message does not show it.
     pub fn from_text(text: &str) -> Result<Self, Refused> {
         let refuse = |_| Refused::Query("the sealed part of a checkpoint is damaged".into());
         let written: Written = serde_json::from_str(text).map_err(refuse)?;
@@ -90,6 +102,10 @@ impl Sealed {
             }
             Ok::<_, Refused>(SealedEpoch { key: Key::new(epoch.key), done: epoch.done, paid })
         };
-        Ok(Self { draws: written.draws, epoch: written.epoch.map(epoch).transpose()? })
+        Ok(Self {
+            draws: written.draws,
+            epoch: written.epoch.map(epoch).transpose()?,
+            mechanism: written.mechanism,
+        })
     }
 }

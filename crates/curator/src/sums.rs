@@ -121,12 +121,6 @@ impl<E: Engine> LotSummer<E> {
         outcome
     }
 
-    /// How many places of a lot are taken.
-    #[cfg(test)]
-    pub(crate) fn taken(&self, lot: &Private<Vec<usize>>) -> Result<usize, Refused> {
-        Ok(records_at(&self.records, lot.within())?.len())
-    }
-
     /// Validates a query against the model, before a lot is looked at, so that the answer does not
     /// depend on which records are in it.
     pub(crate) fn check<'a>(&self, query: &GradientQuery<'a>) -> Result<CheckedQuery<'a>, Refused> {

@@ -11,7 +11,8 @@ mod support;
 #[path = "support/transparent.rs"]
 mod transparent;
 
-use curator::{Curator, Door, Noise, Randomness, Records, Sampling, Sealed};
+use curator::{Curator, Door, Randomness, Records, Sampling, Sealed};
+use noise::{GaussianKind, IndependentGaussian};
 use protocol::{
     Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, LossQuery, Oracle, Params,
 };
@@ -167,9 +168,9 @@ fn noise_does_not_depend_on_the_realised_lot() {
 fn noise_does_not_repeat_within_a_tensor() {
     let length = (1 << 18) + 77;
     let bound = Bound::new(1.0, 1.0).unwrap();
-    for noise in [Noise::Grid, Noise::Float] {
+    for kind in [GaussianKind::Grid, GaussianKind::Float] {
         let (mut curator, at) = curator(&[length], places(1, |_| true), Sampling::Full, 5);
-        curator.set_noise(noise);
+        curator.set_mechanism(Box::new(IndependentGaussian::new(kind)));
         curator.draw(&Announcement::gradient(&[bound])).unwrap();
         let (blocks, geometry) = (Blocks::flat(1), Geometry::Identity);
         let query = GradientQuery {
@@ -185,7 +186,7 @@ fn noise_does_not_repeat_within_a_tensor() {
             let pairs = numbers.iter().zip(&numbers[lag..]);
             let sum: f64 = pairs.map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
             let apart = sum / ((length - lag) as f64).sqrt();
-            assert!(apart.abs() < 5.5, "{noise:?}, lag {lag}: {apart} standard errors");
+            assert!(apart.abs() < 5.5, "{kind:?}, lag {lag}: {apart} standard errors");
         }
     }
 }

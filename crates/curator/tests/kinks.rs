@@ -17,17 +17,17 @@ use engine::Example;
 use model::activation::Activation;
 use model::patches::Grid;
 use model::{Cnn, Graph, Mlp};
+use noise::PublicRandom;
 use protocol::{Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, Oracle, Params};
 use support::poisson;
 use tensor::linalg::thin_qr;
-use tensor::normal::Key;
 use tensor::{Array, matmul::product};
 
 /// A record that the rows of a first layer map to nothing but rounding.
 fn in_null_space(weights: &Array, seed: u64, scale: f32) -> Vec<f32> {
     let (outputs, inputs) = (weights.rows(), weights.cols());
     let mut x = vec![0.0; inputs];
-    Key::from_seed(seed).normals(0, &mut x);
+    PublicRandom::from_seed(seed).normals(0, &mut x);
     let turned =
         Array::from_fn([inputs, outputs], |i| weights.data()[i % outputs * inputs + i / outputs]);
     let (basis, _) = thin_qr(&turned).unwrap();

@@ -252,7 +252,7 @@ fn lookups_of_a_tied_table_that_cancel() {
     {
         for seed in 0..40 {
             let mut noise = vec![0.0f32; 2];
-            tensor::normal::Key::from_seed(seed).normals(0, &mut noise);
+            noise::PublicRandom::from_seed(seed).normals(0, &mut noise);
             let mut u = vec![0.0f32; vocab];
             (u[0], u[1], u[2]) = (noise[0], noise[1], -noise[0] - noise[1]);
             let record = Example {

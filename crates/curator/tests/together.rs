@@ -204,7 +204,7 @@ fn tangent_spaces_that_differ_are_noticed() {
 fn one_secret_for_all() {
     let drawn = on(3, |ranks| {
         let (network, at) = network(Kind::Mlp);
-        let randomness = Randomness::shared(ranks).unwrap();
+        let randomness = curator::shared_randomness(ranks).unwrap();
         let door = Door::unlimited();
         let mut curator =
             Curator::new(network, people(Kind::Mlp, 0, None), poisson(0.5), door, randomness)

@@ -1,6 +1,6 @@
-//! Draws that are the same for the same seed.
+//! Reproducible random choices for a seed.
 
-use tensor::normal::{Key, Rng};
+use noise::{PublicRandom, Rng};
 
 /// A source of draws.
 pub struct Chance {
@@ -14,7 +14,7 @@ impl Chance {
             .bytes()
             .fold(0, |label: u64, byte| label.wrapping_mul(0x100_0000_01b3) ^ u64::from(byte))
             >> 1;
-        let mut words = Key::for_purpose("fuzz", seed).derive(label).words();
+        let mut words = PublicRandom::new("fuzz", seed).derive(label).words();
         Self { words: Box::new(move || words.next_u64()) }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::graph::{Graph, Init, ParamSpec};
-use tensor::normal::Key;
+use noise::PublicRandom;
 use tensor::{Array, linalg};
 
 impl Graph {
@@ -25,7 +25,7 @@ pub(crate) fn one(spec: &ParamSpec, seed: u64, stream: u64) -> Result<Array, Err
     let shape = spec.shape.as_slice();
     let normal = |std: f32| {
         let mut array = Array::zeros(shape);
-        Key::for_purpose("first parameters", seed).derive(stream).fill_normals(array.data_mut());
+        PublicRandom::new("first parameters", seed).derive(stream).fill_normals(array.data_mut());
         array.data_mut().iter_mut().for_each(|x| *x *= std);
         array
     };

@@ -70,7 +70,7 @@ macro_rules! input {
         })+
     };
 }
-input!(engine::Error, model::Error, tasks::Error, tasks::Failed);
+input!(engine::Error, model::Error, noise::Error, tasks::Error, tasks::Failed);
 
 #[cfg(test)]
 mod tests {

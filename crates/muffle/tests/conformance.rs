@@ -363,7 +363,7 @@ fn neighbours_are_within_the_declared_sensitivity() {
         for (victim, scale) in [(0usize, 1.0f32), (3, 1e4), (7, 1e-4), (11, 1e30)] {
             let mut setup = Setup { sigma: 0.05, ..Setup::new(name) };
             let mut point = vec![0.0; engine(name).numbers()];
-            tensor::normal::Key::from_seed(victim as u64).normals(0, &mut point);
+            noise::PublicRandom::from_seed(victim as u64).normals(0, &mut point);
             setup.people[victim] =
                 Some(Example::numbers(point.iter().map(|z| scale * z).collect(), 0));
             let mut removed = setup.clone();
@@ -467,7 +467,7 @@ fn perceptron(pairs: bool) -> (Network, Params) {
 fn every_one_learns_to_classify() {
     let person = |seed: u64| {
         let mut numbers = vec![0.0; 4];
-        tensor::normal::Key::from_seed(seed).normals(0, &mut numbers);
+        noise::PublicRandom::from_seed(seed).normals(0, &mut numbers);
         let class = (seed % 3) as usize;
         numbers
             .iter_mut()

@@ -215,7 +215,7 @@ fn unresolved(fit: &Fit, rate: f64) -> Note {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tensor::normal::Key;
+    use noise::PublicRandom;
 
     #[test]
     fn a_parabola_is_found_exactly() {
@@ -234,7 +234,7 @@ mod tests {
         for points in [Points::Three, Points::Five] {
             let xs: Vec<f64> = points.all().iter().map(|x| x * eta).collect();
             let mut noise = vec![0.0; count * xs.len()];
-            Key::from_seed(2).fill_normals(&mut noise);
+            PublicRandom::from_seed(2).fill_normals(&mut noise);
             let fits: Vec<Fit> = noise
                 .chunks_exact(xs.len())
                 .map(|noise| {

@@ -235,12 +235,13 @@ pub fn operations(config: &Config, rows: usize, cols: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use noise::PublicRandom;
     use proptest::prelude::*;
-    use tensor::{Array, linalg, normal::Key};
+    use tensor::{Array, linalg};
 
     fn normal(rows: usize, cols: usize, seed: u64) -> Vec<f32> {
         let mut x = vec![0.0; rows * cols];
-        Key::from_seed(seed).normals(0, &mut x);
+        PublicRandom::from_seed(seed).normals(0, &mut x);
         x
     }
 

@@ -502,7 +502,7 @@ fn refused(what: &str, expected: &str, got: impl fmt::Display) -> Refused {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tensor::normal::Key;
+    use noise::PublicRandom;
 
     fn close(a: f64, b: f64, tolerance: f64) -> bool {
         (a - b).abs() <= tolerance * b.abs()
@@ -510,7 +510,7 @@ mod tests {
 
     fn normals(seed: u64, count: usize) -> Vec<f32> {
         let mut numbers = vec![0.0; count];
-        Key::from_seed(seed).normals(0, &mut numbers);
+        PublicRandom::from_seed(seed).normals(0, &mut numbers);
         numbers
     }
 

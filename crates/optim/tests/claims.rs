@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use noise::PublicRandom;
 use optim::hyfree::{self, Points, ProbeLot};
 use optim::macadam::{self, Deviation};
 use optim::newton_schulz::{Config, Scratch, orthogonalise};
@@ -12,9 +13,8 @@ use protocol::{
 };
 use tensor::Array;
 use tensor::matmul::{Threads, product};
-use tensor::normal::Key;
 
-fn normal(rows: usize, cols: usize, key: &Key) -> Array {
+fn normal(rows: usize, cols: usize, key: &PublicRandom) -> Array {
     let mut array = Array::zeros([rows, cols]);
     key.normals(0, array.data_mut());
     array
@@ -46,7 +46,7 @@ fn the_correction_takes_most_of_the_bias_off() {
         let mut sums = (0.0, 0.0);
         let matrices = 6;
         for matrix in 0..matrices {
-            let root = Key::from_seed(matrix);
+            let root = PublicRandom::from_seed(matrix);
             let mut clean = normal(rows, cols, &root).into_data();
             let length = norm(&clean.iter().map(|&x| f64::from(x)).collect::<Vec<_>>());
             clean.iter_mut().for_each(|x| *x *= (3.0 / length) as f32);
@@ -114,7 +114,7 @@ fn the_momentum_carries_the_noise_that_is_declared() {
     let params = Params::new(vec![Array::zeros([100, 100])]);
     let nu = 0.3;
     for t in 1..=12u64 {
-        let mut value = normal(100, 100, &Key::from_seed(t));
+        let mut value = normal(100, 100, &PublicRandom::from_seed(t));
         value.data_mut().iter_mut().for_each(|x| *x *= nu as f32);
         muon.direction(
             &params,
@@ -138,7 +138,8 @@ fn the_momentum_carries_the_noise_that_is_declared() {
 
 /// A random invertible matrix that is far from orthogonal, and its inverse transposed.
 fn gauge(rank: usize, seed: u64) -> (Array, Array) {
-    let (u, _, v) = tensor::linalg::svd(&normal(rank, rank, &Key::from_seed(seed))).unwrap();
+    let (u, _, v) =
+        tensor::linalg::svd(&normal(rank, rank, &PublicRandom::from_seed(seed))).unwrap();
     let made = |power: i32| {
         let scaled = Array::from_fn([rank, rank], |i| {
             u.data()[i] * (0.3 + 0.9 * (i % rank) as f32).powi(power)
@@ -166,7 +167,7 @@ fn tangent_coordinates_do_not_depend_on_the_factors() {
     let (m, n) = (7, 5);
     for rank in 1..=3 {
         for seed in 0..10 {
-            let root = Key::from_seed(seed);
+            let root = PublicRandom::from_seed(seed);
             let (a, b) = (normal(m, rank, &root.derive(0)), normal(n, rank, &root.derive(1)));
             let gradient = normal(m, n, &root.derive(2));
             let (r, inverse) = gauge(rank, seed + 50);
@@ -204,7 +205,10 @@ fn tangent_coordinates_do_not_depend_on_the_factors() {
 #[test]
 fn the_noise_covers_the_tangent_space_and_nothing_else() {
     let (m, n, rank) = (4, 3, 2);
-    let (a, b) = (normal(m, rank, &Key::from_seed(1)), normal(n, rank, &Key::from_seed(2)));
+    let (a, b) = (
+        normal(m, rank, &PublicRandom::from_seed(1)),
+        normal(n, rank, &PublicRandom::from_seed(2)),
+    );
     let (r, inverse) = gauge(rank, 3);
     for (a, b) in
         [(a.clone(), b.clone()), (product(a.view(), r.view()), product(b.view(), inverse.view()))]
@@ -214,7 +218,7 @@ fn the_noise_covers_the_tangent_space_and_nothing_else() {
         let samples = 40_000;
         let mut covariance = vec![0.0; m * n * m * n];
         for sample in 0..samples {
-            let key = Key::from_seed(100 + sample);
+            let key = PublicRandom::from_seed(100 + sample);
             let mut release =
                 Params::new(vec![normal(m, rank, &key.derive(0)), normal(n, rank, &key.derive(1))]);
             geometry.decode(&mut release);
@@ -327,7 +331,7 @@ fn spread_of_macadam(deviation: Deviation, steps: u64) -> f64 {
     let mut macadam = MacAdam::new(config, positive(1.0), &params).unwrap();
     for step in 0..steps {
         let mut value = Array::zeros([count]);
-        Key::from_seed(step).fill_normals(value.data_mut());
+        PublicRandom::from_seed(step).fill_normals(value.data_mut());
         // Encoded as the optimizer asks for it, so that it decodes to the gradient.
         let query = macadam.query(&params).unwrap();
         let Geometry::Affine { center, scale } = query.geometry else { panic!("affine") };
@@ -380,8 +384,8 @@ fn macadams_scale_has_the_right_fixed_point() {
             // The mean of a lot of unclipped gradients around 0, and the noise of the release in
             // the encoded numbers.
             let (data, noise) = (
-                normal(1, count, &Key::from_seed(2 * step)),
-                normal(1, count, &Key::from_seed(2 * step + 1)),
+                normal(1, count, &PublicRandom::from_seed(2 * step)),
+                normal(1, count, &PublicRandom::from_seed(2 * step + 1)),
             );
             let query = macadam.query(&params).unwrap();
             let Geometry::Affine { center, scale } = query.geometry else { panic!("affine") };

@@ -10,9 +10,9 @@ use muffle::model::Preset;
 use muffle::optim::newton_schulz::{Polynomial, operations};
 use muffle::optim::{Descent, Muon, Probes, muon, newton_schulz};
 use muffle::protocol::{Clipping, Noisy, Params, Positive};
+use noise::PublicRandom;
 use serde_json::json;
 use std::time::Instant;
-use tensor::normal::Key;
 
 /// Seconds of DP-Muon's update: momentum, Newton-Schulz iteration and bias correction of every
 /// matrix
@@ -129,6 +129,6 @@ fn released(params: &Params) -> Params {
     release
         .iter_mut()
         .enumerate()
-        .for_each(|(k, tensor)| Key::from_seed(k as u64).fill_normals(tensor.data_mut()));
+        .for_each(|(k, tensor)| PublicRandom::from_seed(k as u64).fill_normals(tensor.data_mut()));
     release
 }

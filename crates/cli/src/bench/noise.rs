@@ -6,14 +6,14 @@ use crate::number::count;
 use crate::output::{fields, print, print_json};
 use clap::Args;
 use muffle::config::optimizers::Name;
-use muffle::curator::{Curator, Door, Noise, Randomness, Records, Sampling};
+use muffle::curator::{Curator, Door, Randomness, Records, Sampling};
 use muffle::device::device;
 use muffle::engine::Example;
 use muffle::model::Preset;
 use muffle::protocol::{Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, Oracle};
+use noise::{CHUNK, GaussianKind, IndependentGaussian, Key};
 use serde_json::json;
 use std::time::Instant;
-use tensor::normal::{CHUNK, Key};
 
 /// Numbers a second from the generator that makes the noise, and the share of a step that each kind
 /// of noise takes
@@ -152,8 +152,10 @@ impl BenchNoise {
         };
         let mut seconds = [Vec::new(), Vec::new()];
         for repeat in 0..self.repeats.max(1) + 2 {
-            for (noise, seconds) in [Noise::Grid, Noise::Float].into_iter().zip(&mut seconds) {
-                curator.set_noise(noise);
+            for (kind, seconds) in
+                [GaussianKind::Grid, GaussianKind::Float].into_iter().zip(&mut seconds)
+            {
+                curator.set_mechanism(Box::new(IndependentGaussian::new(kind)));
                 let start = Instant::now();
                 curator
                     .draw(&Announcement::gradient(&bounds))

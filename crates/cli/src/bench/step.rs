@@ -11,10 +11,10 @@ use muffle::engine::{CheckedQuery, Example, StepScale, SumPrecision, Weights};
 use muffle::model::hf::Config;
 use muffle::model::{Activations, Checkpoint, Lora, ModelInput, Network, Preset};
 use muffle::protocol::{Blocks, Geometry, Params};
+use noise::{PublicRandom, Rng};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use tensor::normal::{Key, Rng};
 
 /// Milliseconds of one step, forward and backward and clipping, without noise and update
 #[derive(Args)]
@@ -220,7 +220,7 @@ impl BenchStep {
                 source + target
             )));
         }
-        let mut random = Key::from_seed(1).words();
+        let mut random = PublicRandom::from_seed(1).words();
         let batch = (self.batch as usize).max(1);
         let count = lengths.len().div_ceil(batch).max(1);
         let mut lengths = lengths.iter().copied().cycle();

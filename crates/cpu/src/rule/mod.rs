@@ -175,6 +175,11 @@ impl<'a> Traces<'a> {
             ([GradientForm::Vector, ..], _) => {
                 let width = self.shape(k).0 * cols;
                 let rows = self.vectors(k);
+                if let (true, Some((center, scale))) = (rows.is_empty(), affine) {
+                    // No gradient came: it is zero, which is not where the center is.
+                    let square = direct::square_of_nothing(center, scale);
+                    norms.iter_mut().for_each(|norm| *norm += square);
+                }
                 norms
                     .iter_mut()
                     .zip(rows.chunks_exact(width.max(1)))

@@ -9,12 +9,12 @@ use engine::Example;
 use model::activation::Activation;
 use model::hf::{Architecture, Gpt2Config};
 use model::{Lora, Mlp};
+use noise::PublicRandom;
 use protocol::{
     Announcement, Blocks, Bound, Clipping, Frame, Geometry, GradientQuery, Noisy, Oracle, Params,
     Positive, Refused,
 };
 use tensor::Array;
-use tensor::normal::Key;
 
 /// What is trained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub(crate) fn network(kind: Kind) -> (Network, Params) {
     // Nothing degenerate: no bias is zero, no pair balanced.
     values.iter_mut().enumerate().for_each(|(k, value)| {
         let mut noise = vec![0.0; value.len()];
-        Key::from_seed(100 + k as u64).normals(0, &mut noise);
+        PublicRandom::from_seed(100 + k as u64).normals(0, &mut noise);
         value.data_mut().iter_mut().zip(noise).for_each(|(x, z)| *x += 0.3 * z);
     });
     Network::new(graph, values, |name| kind != Kind::Lora || name.contains(".lora_")).unwrap()
@@ -62,7 +62,7 @@ pub(crate) fn network(kind: Kind) -> (Network, Params) {
 /// Record number `seed`; `scale` makes numbers large or small.
 pub(crate) fn record(kind: Kind, seed: u64, scale: f32) -> Example {
     let mut noise = vec![0.0f32; 16];
-    Key::from_seed(seed).derive(7).normals(0, &mut noise);
+    PublicRandom::from_seed(seed).derive(7).normals(0, &mut noise);
     match kind {
         Kind::Mlp => Example::numbers(
             noise[..FEATURES].iter().map(|z| z * scale).collect(),
@@ -163,7 +163,7 @@ pub(crate) fn askings(
         let made = |seed: u64, f: &dyn Fn(f32) -> f32| {
             let tensor = |(k, tensor): (usize, &Array)| {
                 let mut array = Array::zeros(tensor.shape());
-                Key::from_seed(seed + k as u64).normals(0, array.data_mut());
+                PublicRandom::from_seed(seed + k as u64).normals(0, array.data_mut());
                 array.data_mut().iter_mut().for_each(|x| *x = f(*x));
                 array
             };

@@ -21,6 +21,7 @@ mod header;
 mod index;
 mod key;
 mod llama;
+mod mapped;
 mod number;
 mod rope;
 mod save;

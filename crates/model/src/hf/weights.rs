@@ -5,8 +5,8 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::mapped::Mapped;
 use tensor::Array;
-use tensor::mapped::Mapped;
 
 use super::header::{self, Entry};
 use super::{buffer, index, number};

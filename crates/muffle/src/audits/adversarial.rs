@@ -10,8 +10,8 @@ use super::canaries;
 use engine::{Example, Target};
 use model::ModelInput;
 use model::Network;
+use noise::PublicRandom;
 use protocol::Params;
-use tensor::normal::Key;
 
 /// Records beside the target, and targets to try among them.
 #[derive(Clone)]
@@ -151,7 +151,7 @@ fn kinks(
         basis.extend(normalised(without(unit, &basis)));
     }
     let mut normals = vec![0.0f32; numbers * count];
-    Key::for_purpose("kinks", seed).fill_normals(&mut normals);
+    PublicRandom::new("kinks", seed).fill_normals(&mut normals);
     let kink = |normals: &[f32]| {
         let direction =
             normalised(without(normals.iter().map(|&x| f64::from(x)).collect(), &basis))?;

@@ -21,9 +21,9 @@ use crate::verify::spent::Spent;
 use accounting::Guarantee;
 use audit::Claim;
 use engine::{Engine, Example, Input, Target};
+use noise::{PublicRandom, Rng};
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
-use tensor::normal::{Key, Rng};
 
 /// What an audit found.
 #[derive(Clone, Debug)]
@@ -163,11 +163,11 @@ fn canaries(engine: &(impl Engine + ?Sized), seed: u64, count: usize) -> Vec<Exa
         })
         .max();
     let longest = probe_examples.iter().map(Example::len).max().unwrap_or(0);
-    let mut words = Key::for_purpose("canaries", seed).words();
+    let mut words = PublicRandom::new("canaries", seed).words();
     let mut below =
         move |most: u32| ((u64::from(words.next_u32()) * (u64::from(most) + 1)) >> 32) as u32;
     let mut numbers = vec![0.0f32; longest * count];
-    Key::for_purpose("canary numbers", seed).fill_normals(&mut numbers);
+    PublicRandom::new("canary numbers", seed).fill_normals(&mut numbers);
     let canary = |i: usize| match (tokens, classes) {
         (Some(&most), None) => {
             Example::continuation((0..longest).map(|_| below(most)).collect(), 1)

@@ -19,8 +19,8 @@ use accounting::Adjacency;
 use curator::{Journal, Records};
 use engine::Example;
 use model::Network;
+use noise::{Key, Rng};
 use protocol::Params;
-use tensor::normal::{Key, Rng};
 
 /// How it is attacked.
 #[derive(Clone, Copy, Debug)]

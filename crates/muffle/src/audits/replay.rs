@@ -18,6 +18,7 @@ use audit::Twins;
 use curator::{Curator, Door, Randomness, Records};
 use engine::Example;
 use model::Network;
+use noise::IndependentGaussian;
 use protocol::Params;
 
 /// How it is attacked.
@@ -234,7 +235,7 @@ impl Replay {
                 (Records::with_vacancies(places), Randomness::fixed(self.seed.wrapping_add(round)));
             let mut curator =
                 Curator::new(network.new_instance(), records, plan.sampling, door, randomness)?;
-            curator.set_noise(config.privacy.noise);
+            curator.set_mechanism(Box::new(IndependentGaussian::new(config.privacy.noise)));
             curator.set_micro_batch(neighbours.micro_batch);
             Ok(curator)
         };

@@ -17,6 +17,7 @@ pub use optimizer::{
 };
 
 use crate::Failed;
+use noise::GaussianKind;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -196,7 +197,7 @@ pub struct Privacy {
     /// Who does the sums.
     pub accountant: String,
     /// What numbers the noise is made of: "grid" (exact, in integers) or "float".
-    pub noise: curator::Noise,
+    pub noise: GaussianKind,
     /// A fixed seed of lots and noise. **Whoever knows it can take the noise off.** For tests only.
     pub seed: Option<u64>,
 }
@@ -210,7 +211,7 @@ impl Default for Privacy {
             adjacency: accounting::Adjacency::AddRemove,
             sampling: Sampling::Poisson,
             accountant: "best".into(),
-            noise: curator::Noise::Grid,
+            noise: GaussianKind::Grid,
             seed: None,
         }
     }

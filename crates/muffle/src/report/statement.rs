@@ -9,8 +9,9 @@ use crate::report::digits::{up, up_e};
 use crate::run::chain::{Chain, Closing, SessionEntry};
 use crate::run::snapshot;
 use accounting::{Accountant, Delta, Ledger, Rate, Unit};
-use curator::{Noise, Sampling};
+use curator::Sampling;
 use engine::Isolation;
+use noise::GaussianKind;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -49,7 +50,7 @@ pub struct Statement {
     /// The noise of a lot's gradient, in clip bounds, all blocks together.
     pub noise_multiplier: Option<f64>,
     /// What numbers the noise is made of.
-    pub noise: Option<Noise>,
+    pub noise: Option<GaussianKind>,
     /// How far the engine keeps records apart while it computes.
     pub isolation: Isolation,
     /// Steps whose result is in the model.
@@ -89,7 +90,7 @@ struct Circumstances {
     seed: Option<u64>,
     evaluation: Publicity,
     dropped_rows: DroppedRows,
-    noise: Option<Noise>,
+    noise: Option<GaussianKind>,
     isolation: Isolation,
     /// Whether some weights were not trained.
     frozen: bool,
@@ -450,7 +451,7 @@ fn not_covered(circumstances: &Circumstances, private: bool) -> Vec<String> {
                 .into(),
         );
     }
-    if circumstances.noise == Some(Noise::Float) {
+    if circumstances.noise == Some(GaussianKind::Float) {
         list.push(
             "Rounding: noise is drawn from a cryptographic generator and rounded onto a \
             public grid; the exact law of floating-point numbers is argued, not proved."

@@ -9,6 +9,7 @@ use crate::run::together;
 use accounting::{Guarantee, Ledger};
 use curator::{Curator, Door, Exact, Randomness, Records, Sealed};
 use engine::{Engine, Isolation};
+use noise::IndependentGaussian;
 use optim::{Optimizer, State};
 use protocol::{Oracle, Params, Refused, Role, Trainable};
 use ranks::Ranks;
@@ -130,10 +131,10 @@ impl<E: Engine> Session<E> {
         // Each process works on tensors of its own.
         let owners = ranks::share(&groups(&tensors), &optimizer.work(&params), ranks.count());
         optimizer.keep(&|tensor| owners[tensor] == ranks.rank());
-        let randomness = config
-            .privacy
-            .seed
-            .map_or_else(|| Randomness::shared(ranks), |seed| Ok(Randomness::fixed(seed)))?;
+        let randomness = config.privacy.seed.map_or_else(
+            || curator::shared_randomness(ranks),
+            |seed| Ok(Randomness::fixed(seed)),
+        )?;
         let (ledger, sealed) = match from {
             Some(from) => {
                 from.optimizer.map_or(Ok(()), |state| optimizer.load(state))?;
@@ -145,7 +146,7 @@ impl<E: Engine> Session<E> {
             Some(budget) => {
                 let door = Door::resumed(budget, &plan.events, ledger)?;
                 let mut curator = Curator::new(engine, records, plan.sampling, door, randomness)?;
-                curator.set_noise(config.privacy.noise);
+                curator.set_mechanism(Box::new(IndependentGaussian::new(config.privacy.noise)));
                 curator.join(ranks.clone(), owners)?;
                 Answering::Privately(curator)
             }

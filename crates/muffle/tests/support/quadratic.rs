@@ -2,9 +2,9 @@
 //! ½‖z(θ) − x_i‖², where z is the parameters, or A Bᵀ for each pair.
 
 use engine::{CheckedQuery, Engine, Error, Example, Input, Observed, Sum, SumPrecision, Weights};
+use noise::PublicRandom;
 use protocol::{Blocks, Params, Role, Trainable};
 use tensor::Array;
-use tensor::normal::Key;
 
 /// The engine.
 pub(crate) struct Quadratic {
@@ -42,7 +42,7 @@ impl Quadratic {
     pub(crate) fn start(&self, seed: u64) -> Params {
         let tensor = |(k, tensor): (usize, &Trainable)| {
             let mut array = Array::zeros(tensor.shape.clone());
-            Key::from_seed(seed).derive(k as u64).normals(0, array.data_mut());
+            PublicRandom::from_seed(seed).derive(k as u64).normals(0, array.data_mut());
             array
         };
         Params::new(self.tensors.iter().enumerate().map(tensor).collect())
@@ -56,7 +56,7 @@ impl Quadratic {
             self.point(&truth).concat().iter().map(|&z| far * z as f32).collect();
         let one = |seed: u64| {
             let mut own = vec![0.0; center.len()];
-            Key::from_seed(1000 + seed).normals(0, &mut own);
+            PublicRandom::from_seed(1000 + seed).normals(0, &mut own);
             Example::numbers(center.iter().zip(own).map(|(c, z)| c + spread * z).collect(), 0)
         };
         (0..count).map(one).collect()

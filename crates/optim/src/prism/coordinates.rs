@@ -46,12 +46,12 @@ fn add(y: &mut Array, factor: f32, x: &Array) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use noise::PublicRandom;
     use protocol::Params;
-    use tensor::normal::Key;
 
     fn normal(rows: usize, cols: usize, seed: u64) -> Array {
         let mut array = Array::zeros([rows, cols]);
-        Key::from_seed(seed).normals(0, array.data_mut());
+        PublicRandom::from_seed(seed).normals(0, array.data_mut());
         array
     }
 

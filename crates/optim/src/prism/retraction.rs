@@ -105,16 +105,16 @@ fn completed(columns: &Array, kept: usize, fresh: impl Fn(&mut [f32])) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tensor::normal::Key;
+    use noise::PublicRandom;
 
     fn normal(rows: usize, cols: usize, seed: u64) -> Array {
         let mut array = Array::zeros([rows, cols]);
-        Key::from_seed(seed).normals(0, array.data_mut());
+        PublicRandom::from_seed(seed).normals(0, array.data_mut());
         array
     }
 
     fn fresh(side: usize, out: &mut [f32]) {
-        Key::from_seed(99).derive(side as u64).normals(0, out);
+        PublicRandom::from_seed(99).derive(side as u64).normals(0, out);
     }
 
     fn outer(a: &Array, b: &Array) -> Array {

@@ -2,7 +2,7 @@
 
 use super::{Options, log_probabilities, room};
 use model::Decoder;
-use tensor::normal::{Key, Rng};
+use noise::{PublicRandom, Rng};
 
 /// Goes on with every text until it stops. `choose(text, step, ln p)` picks a token.
 pub(super) fn run(
@@ -75,7 +75,7 @@ impl Chance {
             kept += 1;
         }
         weights.truncate(kept.max(1));
-        let word = Key::for_purpose("generated text", self.seed)
+        let word = PublicRandom::new("generated text", self.seed)
             .derive(text as u64)
             .derive(step as u64)
             .words()

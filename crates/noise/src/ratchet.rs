@@ -1,40 +1,41 @@
-//! Keys of a numbered sequence, each handed out once and then forgotten.
+//! A numbered sequence of keys, each of which can be taken once and is then erased.
 
-use protocol::Refused;
-use tensor::normal::Key;
+use crate::{Error, Key};
 
-/// A sequence of 2⁴⁸ keys, derived from a secret. It only moves forward.
+/// A forward-secure sequence of 2⁴⁸ keys, derived from a secret.
 ///
 /// The keys are the leaves of a binary tree (Goldreich, Goldwasser and Micali 1986): its root is
-/// the secret, and both children of a node are derived from it by a one-way function. Of the tree
-/// only those nodes are held whose leaves are all still to come (Bellare and Yee, "Forward-security
-/// in private-key cryptography", 2003). Any number ahead is reached with at most 48 derivations; a
-/// chain of keys, each replaced by the next, would need one for every number in between.
+/// the secret, and both children of a node are derived from it by a one-way function. Only
+/// nodes whose leaves are all unused are kept (Bellare and Yee, "Forward-security in private-key
+/// cryptography", 2003). Any later key is reached with at most 48 derivations; a chain of keys,
+/// each replaced by the next, would need one derivation for every key in between.
 ///
 /// # Claim
-/// (PROOFS.md, 5.) What is held after key n was taken tells nothing of the keys 0 to n.
+/// (PROOFS.md, forward security.) The state after key n was taken reveals nothing about the keys 0
+/// to n.
 ///
 /// # Why
-/// A held node has only leaves after n, so it is not an ancestor of an earlier key: each of them is
-/// derived, under a label of its own, from a node that was overwritten with zeros. Finding it from
-/// what is held would take the inversion of ChaCha20.
+/// A stored node has only leaves after n, so it is not an ancestor of an earlier key: each of those
+/// is derived, under a distinct label, from a node that was overwritten with zeros. Computing it
+/// from the state would require inverting ChaCha20.
 ///
 /// # Checked by
-/// `what_is_held_has_only_later_keys`, `taken_keys_are_not_in_memory`,
+/// `stored_nodes_have_only_later_keys`, `taken_keys_are_not_in_memory`,
 /// `keys_are_the_leaves_of_the_tree`
-pub(crate) struct Ratchet {
-    /// `nodes[h]` is the root of 2^h keys if bit h of `left` is set, and zeros if not. The lower
-    /// ones come first. On the heap and never grown, so that no copies are left behind.
+pub struct Ratchet {
+    /// `nodes[h]` is the root of 2^h keys if bit h of `left` is set, and zeros otherwise. The lower
+    /// nodes come first. On the heap and never grown, so that no copies are left behind.
     nodes: Vec<Key>,
-    /// How many keys are left: the last ones of the sequence.
+    /// Number of keys left, at the end of the sequence.
     left: u64,
 }
 
-/// A sequence has 2 to this power of keys.
+/// Base-2 logarithm of the number of keys.
 const HEIGHT: usize = 48;
 
-/// Labels of a node's children.
+/// Label of a node's first child.
 const FIRST_HALF: u64 = 0;
+/// Label of a node's second child.
 const SECOND_HALF: u64 = 1;
 
 impl std::fmt::Debug for Ratchet {
@@ -44,7 +45,8 @@ impl std::fmt::Debug for Ratchet {
 }
 
 impl Ratchet {
-    pub(crate) fn new(root: &Key) -> Self {
+    /// Starts a sequence from a root key.
+    pub fn new(root: &Key) -> Self {
         Self::with_height(root, HEIGHT)
     }
 
@@ -54,7 +56,7 @@ impl Ratchet {
         Self { nodes, left: 1 << height }
     }
 
-    /// The number of the first key that has not been taken or passed over.
+    /// Returns the number of the first key that was neither taken nor skipped.
     fn next(&self) -> u64 {
         self.count() - self.left
     }
@@ -67,36 +69,30 @@ impl Ratchet {
     ///
     /// # Errors
     /// If none is left.
-    pub(crate) fn take_next(&mut self) -> Result<Key, Refused> {
+    pub fn take_next(&mut self) -> Result<Key, Error> {
         self.take(self.next())
     }
 
-    /// Takes the key of this number. It and those before it cannot be taken again.
+    /// Takes the key of this number. It and the keys before it cannot be taken again.
     ///
     /// # Errors
-    /// If it was taken or passed over before, or there are not so many.
-    pub(crate) fn take(&mut self, number: u64) -> Result<Key, Refused> {
-        let refused = || {
-            let (next, end) = (self.next(), self.count());
-            Refused::Failed(format!(
-                "random draw {number}: expected a number from {next} up to, but not including, \
-                 {end}"
-            ))
-        };
-        // How many are left afterwards.
+    /// If it was taken or skipped before, or the sequence is shorter.
+    pub fn take(&mut self, number: u64) -> Result<Key, Error> {
+        let unavailable = || Error::Key { number, next: self.next(), end: self.count() };
+        // Number of keys left afterwards.
         let after = (self.count() - 1)
             .checked_sub(number)
             .filter(|&after| after < self.left)
-            .ok_or_else(refused)?;
-        // What lies before it as a whole is forgotten.
+            .ok_or_else(unavailable)?;
+        // Subtrees that are entirely before it are erased.
         let mut height = self.left.trailing_zeros() as usize;
         while after < self.left - (1 << height) {
             self.nodes[height] = zeros();
             self.left -= 1 << height;
             height = self.left.trailing_zeros() as usize;
         }
-        // Down from the root of the part that it is in. Assignments drop, and so overwrite, what
-        // was there.
+        // Down from the root of the subtree that contains it. Assignments drop, and so overwrite,
+        // the previous value.
         let mut key = self.nodes[height].clone();
         self.nodes[height] = zeros();
         for height in (0..height).rev() {
@@ -132,12 +128,12 @@ mod tests {
         }
     }
 
-    /// The key of a number, found from the root.
+    /// Derives the key of a number from the root.
     fn leaf(root: &Key, height: usize, number: u64) -> Key {
         (0..height).rev().fold(root.clone(), |key, bit| key.derive(number >> bit & 1))
     }
 
-    /// The node of so many levels above the leaves that a number is below.
+    /// Derives the ancestor of a leaf at a level above the leaves.
     fn ancestor(root: &Key, height: usize, number: u64, level: usize) -> Key {
         (level..height).rev().fold(root.clone(), |key, bit| key.derive(number >> bit & 1))
     }
@@ -152,7 +148,7 @@ mod tests {
             }
             assert!(ratchet.take_next().is_err());
         }
-        // Numbers that are passed over do not matter.
+        // Skipped numbers do not matter.
         for number in [0, 1, 65_535, 65_536, 1 << 32, (1 << HEIGHT) - 1] {
             assert_eq!(Ratchet::new(&root).take(number).unwrap(), leaf(&root, HEIGHT, number));
         }
@@ -163,16 +159,16 @@ mod tests {
         let mut ratchet = Ratchet::new(&Key::from_seed(3));
         ratchet.take(7).unwrap();
         for used in [0, 6, 7] {
-            let refused = ratchet.take(used).unwrap_err().to_string();
+            let error = ratchet.take(used).unwrap_err().to_string();
             assert!(
-                refused.contains(&format!("random draw {used}: expected a number from 8")),
-                "{refused}"
+                error.contains(&format!("random draw {used}: expected a number from 8")),
+                "{error}"
             );
         }
         for beyond in [1 << HEIGHT, u64::MAX] {
             assert!(ratchet.take(beyond).is_err());
         }
-        // A refusal changes nothing.
+        // An error changes nothing.
         assert_eq!(ratchet.next(), 8);
         assert!(ratchet.take(8).is_ok());
         assert_eq!(format!("{ratchet:?}"), "Ratchet(next: 9)");
@@ -181,10 +177,12 @@ mod tests {
     proptest! {
         #![proptest_config(config())]
 
-        /// Whatever was taken and passed over: the nodes that are held are the roots of exactly the
-        /// keys to come.
+        /// Whatever was taken and skipped: the stored nodes are the roots of exactly the later keys.
         #[test]
-        fn what_is_held_has_only_later_keys(steps in prop::collection::vec(0..40u64, 1..8), seed in 0..1000u64) {
+        fn stored_nodes_have_only_later_keys(
+            steps in prop::collection::vec(0..40u64, 1..8),
+            seed in 0..1000u64,
+        ) {
             let (height, root) = (8, Key::from_seed(seed));
             let mut ratchet = Ratchet::with_height(&root, height);
             for step in steps {
@@ -193,35 +191,48 @@ mod tests {
                     break;
                 }
                 ratchet.take(number).unwrap();
-                let held: Vec<Key> = ratchet.nodes.iter().enumerate().filter(|(h, _)| ratchet.left >> h & 1 == 1).flat_map(|(h, node)| {
-                    (0..1 << h).map(move |leaf_number| leaf(node, h, leaf_number))
-                }).collect();
-                let later: Vec<Key> = (number + 1..1 << height).map(|number| leaf(&root, height, number)).collect();
-                prop_assert_eq!(held.len(), later.len());
-                prop_assert!(held.iter().all(|key| later.contains(key)));
+                let stored: Vec<Key> = ratchet
+                    .nodes
+                    .iter()
+                    .enumerate()
+                    .filter(|(h, _)| ratchet.left >> h & 1 == 1)
+                    .flat_map(|(h, node)| (0..1 << h).map(move |number| leaf(node, h, number)))
+                    .collect();
+                let later: Vec<Key> =
+                    (number + 1..1 << height).map(|number| leaf(&root, height, number)).collect();
+                prop_assert_eq!(stored.len(), later.len());
+                prop_assert!(stored.iter().all(|key| later.contains(key)));
             }
         }
 
-        /// Neither a key that was taken nor any node above it is left in the state; what is vacant
-        /// is zero.
+        /// Neither a key that was taken nor any node above it is left in the state; unused slots are
+        /// zero.
         #[test]
-        fn taken_keys_are_not_in_memory(numbers in prop::collection::btree_set(0..1u64 << HEIGHT, 1..6), seed in 0..1000u64) {
+        fn taken_keys_are_not_in_memory(
+            numbers in prop::collection::btree_set(0..1u64 << HEIGHT, 1..6),
+            seed in 0..1000u64,
+        ) {
             let root = Key::from_seed(seed);
             let mut ratchet = Ratchet::new(&root);
             for number in numbers {
                 let taken = ratchet.take(number).unwrap();
                 prop_assert!(!ratchet.nodes.contains(&taken));
                 for level in 0..=HEIGHT {
-                    prop_assert!(!ratchet.nodes.contains(&ancestor(&root, HEIGHT, number, level)), "{number} {level}");
-                    prop_assert_eq!(ratchet.left >> level & 1 == 0, ratchet.nodes[level] == zeros(), "{} {}", number, level);
+                    let above = ancestor(&root, HEIGHT, number, level);
+                    prop_assert!(!ratchet.nodes.contains(&above), "{number} {level}");
+                    prop_assert_eq!(
+                        ratchet.left >> level & 1 == 0,
+                        ratchet.nodes[level] == zeros(),
+                        "{} {}", number, level
+                    );
                 }
             }
         }
     }
 
-    /// Around powers of 2, where a counter of too few bits would begin again.
+    /// Around powers of 2, where a counter of too few bits would wrap around.
     #[test]
-    fn keys_far_apart_are_distinct() {
+    fn distant_keys_are_distinct() {
         let around = |middle: u64| middle.saturating_sub(3)..(middle + 3).min(1 << HEIGHT);
         let numbers: Vec<u64> = (0..=HEIGHT)
             .flat_map(|bit| around(1 << bit))

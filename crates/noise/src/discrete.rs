@@ -1,15 +1,15 @@
-//! Numbers of the discrete Gaussian law on the integers, drawn exactly: no rounding, no cut tail,
-//! and yet as fast as normal ones.
+//! Exact samples of the discrete Gaussian on the integers: no rounding, no cut tail, and as fast as
+//! normal values.
 //!
-//! A [`Key`] also stands for an endless sequence of independent integers n with probabilities
+//! A [`Key`] also determines an endless sequence of independent integers n with probabilities
 //! proportional to f(n) = exp(−n²/2s²), s = 2⁴⁰. This is the noise of Canonne, Kamath and Steinke,
 //! "The discrete Gaussian for differential privacy" (2020). It is drawn with a ziggurat of
 //! integers, as in Buchmann, Cabarcas, Göpfert, Hülsing and Weiden, "Discrete Ziggurat" (2013), but
 //! without their rounding.
 //!
-//! **The envelope.** 1024 layers of the same area A lie on each other. Layer i is N_i columns wide,
-//! one for each integer 0 ≤ x < N_i, and A/N_i high, so that its upper edge is Y_i = A·(1/N_0 + … +
-//! 1/N_i). Layer 0 is of another shape: R columns of height Y_0, then W columns of height Y_0/2^j
+//! **The envelope.** 1024 layers of the same area A are stacked. Layer i is N_i columns wide, one
+//! for each integer 0 ≤ x < N_i, and A/N_i high, so that its upper edge is Y_i = A·(1/N_0 + … +
+//! 1/N_i). Layer 0 has another shape: R columns of height Y_0, then W columns of height Y_0/2^j
 //! for each j = 0, 1, 2, …, which makes N_0 = R + 2W. The widths are such that f(N_i) ≤ Y_{i−1} for
 //! i ≥ 1, 1 ≤ Y_1023, f(R) ≤ Y_0 and W ≥ s²·ln 2/R; from the last two, f(R + m) ≤ f(R)·exp(−Rm/s²)
 //! ≤ Y_0/2^j for all m ≥ jW. As f falls, the part of column x below f(x) lies within the envelope,
@@ -17,26 +17,27 @@
 //!
 //! **Why it is exact.** A layer is drawn, then a column of it and a real height within it, all
 //! uniform: a uniform point of the envelope, because the areas are the same. It is accepted if it
-//! lies below f(x). Accepted points are uniform below f, and x has a law proportional to f(x) on 0,
-//! 1, 2, … A fair sign, with −0 refused, makes it the law on all integers. Three things must hold,
-//! and no floating-point number is trusted with any of them:
+//! is below f(x). Accepted points are uniform below f, and x has probabilities proportional to f(x)
+//! on 0, 1, 2, … A fair sign, with −0 rejected, gives the distribution on all integers. Three
+//! things must hold, and none of them relies on unproven floating point:
 //! - The column is uniform: Lemire's multiplication with his rejection.
-//! - The columns that are accepted without a look at the height have f(x) ≥ Y_i in full.
+//! - Columns that are accepted without comparing heights have f(x) ≥ Y_i.
 //! - The height is a real number, U·A/N_i + Y_{i−1}, of which 64 bits are drawn at first. U is
-//!   compared with t = (f(x) − Y_{i−1})·N_i/A. Floating point decides where its proven error leaves
-//!   no doubt; else t is put between integers, and bits of U are drawn until it lies outside of
-//!   them.
+//!   compared with t = (f(x) − Y_{i−1})·N_i/A. Floating point decides where its proven error
+//!   permits; otherwise t is bracketed by integers, and bits of U are drawn until U is outside.
 
-use crate::normal::{BLOCKS, CHUNK, DISCRETE, Key, Rng};
+use crate::key::{BLOCKS, CHUNK, Key, Rng};
 use num_bigint::{BigInt, BigUint};
 use std::sync::LazyLock;
 
-/// The parameter s of the law is 2 to this power.
+/// Base-2 logarithm of the parameter s of the distribution.
 pub const LOG_SCALE: u32 = 40;
 
 impl Key {
-    /// Writes the numbers of the discrete Gaussian law from `at` on: number i depends on the key
-    /// and on i alone.
+    /// Writes the discrete Gaussian values from index `at` on.
+    ///
+    /// Value i depends on the key and on i alone. Two words of stream 0 of a derived key are used
+    /// for each value; rejected values of chunk c are redrawn from its stream 1 + c.
     ///
     /// # Claim
     /// They are independent, with probabilities proportional to exp(−n²/2s²) on all integers n, s =
@@ -46,36 +47,28 @@ impl Key {
     /// See the module.
     ///
     /// # Checked by
-    /// `accepted_heights_add_up`, `columns_of_a_layer_are_as_likely`,
-    /// `bits_are_drawn_until_they_decide`, `small_laws_are_exact`.
+    /// `accepted_heights_add_up`, `columns_of_a_layer_are_equally_likely`,
+    /// `bits_are_drawn_until_they_decide`, `small_distributions_are_exact`.
     ///
     /// # Panics
     /// If `at` is not a multiple of [`CHUNK`].
     pub fn discrete_gaussians(&self, at: u64, out: &mut [i64]) {
-        assert_eq!(at % CHUNK as u64, 0, "numbers are made in chunks");
-        let key = self.of_discrete();
+        assert_eq!(at % CHUNK as u64, 0, "`at` must be a multiple of the chunk size");
+        let key = self.for_discrete();
         let mut at = at;
         for out in out.chunks_mut(CHUNK) {
             ZIGGURAT.chunk(&key, at, out);
             at += CHUNK as u64;
         }
     }
-
-    /// The words come from a key of their own: two of its stream 0 for each number, and what else
-    /// chunk c needs from its stream 1 + c.
-    fn of_discrete(&self) -> Self {
-        let mut key = Self::new([0; 32]);
-        self.stream(DISCRETE, 0).fill_bytes(key.bytes_mut());
-        key
-    }
 }
 
 static ZIGGURAT: LazyLock<Ziggurat> = LazyLock::new(|| Ziggurat::new(LOG_SCALE, AREA));
 
-/// The smallest area with which the layers reach 1, to 7 digits.
+/// The smallest area for which the layers reach 1, to 7 digits.
 const AREA: u64 = 1_413_891_500_000_000;
 
-/// The layers, for s = 2^log_s.
+/// The layers of the envelope, for s = 2^log_s.
 #[derive(Clone)]
 struct Ziggurat {
     log_s: u32,
@@ -86,23 +79,23 @@ struct Ziggurat {
     /// R and W.
     tail: u64,
     step: u64,
-    /// Up to here floating point is asked first.
+    /// Below this column floating point is tried first.
     reach: u64,
     powers: Powers,
 }
 
 const LAYERS: usize = 1024;
 
-/// All that nearly all numbers need.
+/// What almost all samples need.
 #[derive(Clone, Copy, Default)]
 struct Layer {
     /// N_i·2¹¹: the product with 53 bits has the column in its upper word.
     width: u64,
-    /// Columns 1 to this one are accepted at once.
+    /// Columns 1 to this one are accepted without comparing heights.
     inner: u64,
 }
 
-/// What a height is compared with, in floating point: Y_{i−1} within 2⁻⁵⁰, and N_i/A after two
+/// What a height is compared with in floating point: Y_{i−1} within 2⁻⁵⁰, N_i/A after two
 /// roundings.
 #[derive(Clone, Copy, Default)]
 struct Edge {
@@ -110,15 +103,16 @@ struct Edge {
     rate: f64,
 }
 
-/// A word makes 10 bits of the layer, one of the sign, and 53 of the column.
+/// Bits of a word that choose the column; 10 others choose the layer, one the sign.
 const COLUMN: u32 = 53;
 
-/// Numbers that are made at a time, so that their words stay in the nearest cache.
+/// Values generated at a time, so that their words stay in the L1 cache.
 const PIECE: usize = 1024;
 
 impl Ziggurat {
-    /// The layers of area `area`·s/2⁶⁰. Widths are found in floating point, with its error on the
-    /// safe side.
+    /// Computes the layers of area `area`·s/2⁶⁰.
+    ///
+    /// Widths are found in floating point, with its error on the safe side.
     ///
     /// # Panics
     /// If the layers do not cover f.
@@ -161,7 +155,7 @@ impl Ziggurat {
         Self { log_s, layers, edges, area, tail, step: step(tail), reach: 5 << log_s, powers }
     }
 
-    /// The numbers from `at` on, within one chunk.
+    /// Writes the values from index `at` on, within one chunk.
     fn chunk(&self, key: &Key, at: u64, out: &mut [i64]) {
         let mut spare = key.stream(1 + at / CHUNK as u64, 0);
         let mut more = || spare.next_u64();
@@ -174,18 +168,18 @@ impl Ziggurat {
                 .0
                 .iter()
                 .zip(out)
-                .for_each(|(words, out)| *out = self.number(words, &mut more));
+                .for_each(|(words, out)| *out = self.sample(words, &mut more));
             at += PIECE as u64;
         }
     }
 
-    /// Nearly always from one word, a product and two comparisons.
+    /// Draws one value: almost always from one word, by a product and two comparisons.
     #[inline(always)]
-    fn number(&self, words: &[u32; 2], more: &mut impl FnMut() -> u64) -> i64 {
+    fn sample(&self, words: &[u32; 2], more: &mut impl FnMut() -> u64) -> i64 {
         let word = u64::from(words[0]) | u64::from(words[1]) << 32;
         let layer = &self.layers[word as usize % LAYERS];
         let (x, low) = product(word >> (64 - COLUMN), layer.width);
-        // x is not 0, lies within, and Lemire's rejection is ruled out, as low/2¹¹ ≥ N_i > 2⁵³ mod
+        // x is not 0, is inside, and is not rejected by Lemire's rule, as low/2¹¹ ≥ N_i > 2⁵³ mod
         // N_i.
         if x.wrapping_sub(1) < layer.inner && low >= layer.width {
             signed(x, word)
@@ -205,12 +199,12 @@ impl Ziggurat {
         }
     }
 
-    /// The number that the word makes, unless it is refused.
+    /// Returns the value of a word, or `None` if it is rejected.
     fn attempt(&self, word: u64, more: &mut impl FnMut() -> u64) -> Option<i64> {
         let i = word as usize % LAYERS;
         let Layer { width, inner } = self.layers[i];
         let (x, low) = product(word >> (64 - COLUMN), width);
-        // Of the 2⁵³ values, the same number is left for each column.
+        // Of the 2⁵³ inputs, equally many are left for each column.
         let surplus = || (1 << COLUMN) % (width >> (64 - COLUMN));
         if low < width && low < surplus() << (64 - COLUMN) || signed(1, word) < 0 && x == 0 {
             return None;
@@ -219,7 +213,7 @@ impl Ziggurat {
             return Some(signed(x, word));
         }
         let place = if i == 0 && x >= self.tail {
-            // x − R is uniform below 2W, so its rest is uniform below W. Sums cannot overflow: j =
+            // x − R is uniform below 2W, so its remainder is uniform below W. Sums cannot overflow: j =
             // 2²³ would take 2²³ zeros in a row.
             let j = zeros(more);
             Place { i, j, x: self.tail + u64::from(j) * self.step + (x - self.tail) % self.step }
@@ -229,10 +223,10 @@ impl Ziggurat {
         self.is_below(&place, more).then(|| signed(place.x, word))
     }
 
-    /// Whether a uniform real number U lies below t.
+    /// Decides whether a uniform real number U is below t.
     ///
     /// In floating point, f and Y are off by 2⁻⁵⁰ each, and four roundings of numbers below 2 make
-    /// less than another 2⁻⁵⁰; times the rate, which is at least 1. U is off by 2⁻⁵³. All in all
+    /// less than another 2⁻⁵⁰; times the rate, which is at least 1. U is off by 2⁻⁵³. In total
     /// this is less than 2⁻⁴⁷ times the rate.
     fn is_below(&self, place: &Place, more: &mut impl FnMut() -> u64) -> bool {
         let first = more();
@@ -266,7 +260,7 @@ impl Ziggurat {
         }
     }
 
-    /// Integers around 2^bits·t, t = 2^j·N_i·(f(x)/A − Σ 1/N_k), k < i.
+    /// Returns integers around 2^bits·t, t = 2^j·N_i·(f(x)/A − Σ 1/N_k), k < i.
     fn threshold(&self, place: &Place, bits: u64) -> (BigInt, BigInt) {
         // Enough that the errors of the 1024 terms, times N_i, stay below 1.
         let spare = 64 + u64::from(self.log_s);
@@ -299,14 +293,14 @@ fn product(a: u64, b: u64) -> (u64, u64) {
     ((product >> 64) as u64, product as u64)
 }
 
-/// x with the sign that the word gives it.
+/// Applies the sign of the word to x.
 #[inline(always)]
 fn signed(x: u64, word: u64) -> i64 {
     let minus = -((word / LAYERS as u64 % 2) as i64);
     (x as i64 ^ minus) - minus
 }
 
-/// How many zeros come before a one, in bits.
+/// Counts the zero bits before the first one.
 fn zeros(more: &mut impl FnMut() -> u64) -> u32 {
     let mut zeros = 0;
     loop {
@@ -318,7 +312,7 @@ fn zeros(more: &mut impl FnMut() -> u64) -> u32 {
     }
 }
 
-/// The smallest number from `from` on that is `enough`, if `to` is: the one before it is not.
+/// Finds the smallest number from `from` on that is `enough`, if `to` is; its predecessor is not.
 fn smallest(from: u64, to: u64, enough: impl Fn(u64) -> bool) -> u64 {
     let (mut from, mut to) = (from, to);
     while from < to {
@@ -332,16 +326,16 @@ fn smallest(from: u64, to: u64, enough: impl Fn(u64) -> bool) -> u64 {
     to
 }
 
-/// 2^k, exactly.
+/// Returns 2^k, exactly.
 const fn two(k: i32) -> f64 {
     f64::from_bits(((1023 + k) as u64) << 52)
 }
 
-/// exp(−k/16), off by less than 2⁻⁵³.
+/// Table of exp(−k/16), off by less than 2⁻⁵³.
 #[derive(Clone)]
 struct Powers([f64; 16 * 13]);
 
-/// An error that [`Powers::near`] and the edges do not exceed.
+/// Bound on the error of [`Powers::near`] and of the edges.
 const NEAR: f64 = two(-50);
 
 impl Powers {
@@ -351,7 +345,7 @@ impl Powers {
         Self(std::array::from_fn(|k| word(k) as f64 * two(-63)))
     }
 
-    /// exp(−n²/2s²) for n < 5s, within 2⁻⁵⁰: the power 2⁻⁵³, the series 2⁻⁵⁴, its steps 2⁻⁵³, the
+    /// Computes exp(−n²/2s²) for n < 5s, within 2⁻⁵⁰: the power 2⁻⁵³, the series 2⁻⁵⁴, its steps 2⁻⁵³, the
     /// rest 2⁻⁵⁷, the last product 2⁻⁵⁴.
     #[inline]
     fn near(&self, n: u64, log_s: u32) -> f64 {
@@ -362,14 +356,14 @@ impl Powers {
             if shift > 59 { square >> (shift - 59) } else { square << (59 - shift) } as u64;
         let rest = (exponent % (1 << 55)) as i64 as f64 * two(-59);
         // e^−r = 1 − r(1 − r/2(1 − r/3(…))): a step multiplies the error before it by at most 1/16,
-        // and adds 3/16·2⁻⁵³ + 2⁻⁵⁴. What is left out is less than (1/16)⁹/9!.
+        // and adds 3/16·2⁻⁵³ + 2⁻⁵⁴. The remainder is less than (1/16)⁹/9!.
         let series =
             (1..=8).rev().fold(1.0, |series, k| 1.0 - rest * (1.0 / f64::from(k)) * series);
         self.0[(exponent >> 55) as usize] * series
     }
 }
 
-/// Integers around 2^bits·exp(−top/2^shift), at most 3 apart.
+/// Returns integers around 2^bits·exp(−top/2^shift), at most 3 apart.
 fn power(top: &BigUint, shift: u64, bits: u64) -> (BigUint, BigUint) {
     // exp(−r) is the power of exp(−r/2^k) to 2^k, r/2^k ≤ 2⁻⁸. Squares double the error: k more
     // bits, and some for the roundings.
@@ -392,7 +386,7 @@ fn power(top: &BigUint, shift: u64, bits: u64) -> (BigUint, BigUint) {
             break;
         }
     }
-    // What is left out alternates and falls: it is less than the last term.
+    // The remaining terms alternate and decrease: their sum is less than the last term.
     (low, high) = (low - 1u8, high + 1u8);
     for _ in 0..squares {
         (low, high) = ((&low * &low) >> work, up(&high * &high, work));
@@ -400,13 +394,13 @@ fn power(top: &BigUint, shift: u64, bits: u64) -> (BigUint, BigUint) {
     (low >> (work - bits), up(high, work - bits))
 }
 
-/// a/2^shift, rounded up.
+/// Returns a/2^shift, rounded up.
 fn up(a: BigUint, shift: u64) -> BigUint {
     let down = &a >> shift;
     if a.trailing_zeros().is_none_or(|zeros| zeros >= shift) { down } else { down + 1u8 }
 }
 
-/// a/b, rounded up.
+/// Returns a/b, rounded up.
 fn up_div(a: BigUint, b: &BigUint) -> BigUint {
     (a + b - 1u8) / b
 }
@@ -415,8 +409,8 @@ fn up_div(a: BigUint, b: &BigUint) -> BigUint {
 mod tests {
     use super::*;
 
-    /// log₂ s, and the smallest area with which the layers reach 1. The code is that of the large
-    /// one, and single integers can be counted.
+    /// log₂ s, and the smallest area for which the layers reach 1. The code is that of the large
+    /// parameter, and single integers can be counted.
     const SMALL: [(u32, u64); 4] = [
         (1, 1_700_000_000_000_000),
         (2, 1_553_870_000_000_000),
@@ -429,7 +423,7 @@ mod tests {
     }
 
     fn draw(ziggurat: &Ziggurat, seed: u64, n: usize) -> Vec<i64> {
-        let (key, mut out) = (Key::from_seed(seed).of_discrete(), vec![0; n]);
+        let (key, mut out) = (Key::from_seed(seed).for_discrete(), vec![0; n]);
         out.chunks_mut(CHUNK)
             .enumerate()
             .for_each(|(chunk, out)| ziggurat.chunk(&key, (chunk * CHUNK) as u64, out));
@@ -449,8 +443,8 @@ mod tests {
         }
     }
 
-    /// How far a count lies from what is expected, in standard errors (Wilson and Hilferty). Beyond
-    /// 5.5 once in 26 million: and the seeds are fixed.
+    /// The deviation of counts from their expectation, in standard errors (Wilson and Hilferty).
+    /// It exceeds 5.5 once in 26 million; the seeds are fixed.
     fn chi_square(counts: &[u64], law: &[f64]) -> f64 {
         assert_eq!(counts.len(), law.len());
         let (n, total) = (counts.iter().sum::<u64>() as f64, law.iter().sum::<f64>());
@@ -473,14 +467,14 @@ mod tests {
         (f(0.0) + inner + f(steps)) * (b - a) / (3.0 * steps) / std::f64::consts::TAU.sqrt()
     }
 
-    /// Numbers by the bin in which |n| lies; edges must begin with 0, and the last bin has no end.
+    /// Counts values by the bin of |n|; edges must begin with 0, and the last bin is unbounded.
     fn count(numbers: impl IntoIterator<Item = u64>, edges: &[u64]) -> Vec<u64> {
         let mut counts = vec![0; edges.len()];
         numbers.into_iter().for_each(|n| counts[edges.partition_point(|&edge| edge <= n) - 1] += 1);
         counts
     }
 
-    /// The shares of the bins, for s so large that integers do not show.
+    /// The probabilities of the bins, for s so large that integers are not visible.
     fn shares(edges: &[u64], log_s: u32) -> Vec<f64> {
         let z = |n: u64| n as f64 / 2f64.powi(log_s as i32);
         edges
@@ -491,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn powers_lie_between_their_integers() {
+    fn powers_are_between_their_integer_bounds() {
         // 10⁵⁰·exp(−top/2^shift); Python: `from decimal import *; getcontext().prec = 60;
         // (-Decimal('0.5')).exp()`.
         let known = [
@@ -510,7 +504,7 @@ mod tests {
             );
             assert!(&high - &low <= 3u8.into() && low < high);
         }
-        // With more bits they lie within each other.
+        // With more bits the bounds are nested.
         let squares =
             [0, 1, 2, 3, 1000, 1 << 40, (1 << 40) + 1, 4_447_950_000_000, 10_000_000_000_000]
                 .map(|n: u64| BigUint::from(n).pow(2));
@@ -529,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn floating_point_is_as_near_as_it_says() {
+    fn floating_point_error_is_within_its_bound() {
         let mut words = Key::from_seed(2).words();
         let mut worst = 0u8;
         for ziggurat in all() {
@@ -555,9 +549,9 @@ mod tests {
     }
 
     #[test]
-    fn floating_point_decides_where_it_may() {
-        // Both stages on the same place: t in floating point lies within a quarter of the slack
-        // around the integers.
+    fn floating_point_agrees_with_integers() {
+        // Both stages on the same column: t in floating point is within half of the slack around
+        // the integers.
         let mut words = Key::from_seed(12).words();
         for ziggurat in all() {
             let widths = ziggurat.widths();
@@ -604,8 +598,8 @@ mod tests {
         }
     }
 
-    /// Σ over the layers of height times the share that is accepted is f(x): the statement of
-    /// exactness, at all edges and beside them.
+    /// Σ over the layers of height times the accepted share is f(x): the statement of exactness, at
+    /// all edges and beside them.
     #[test]
     fn accepted_heights_add_up() {
         for ziggurat in all() {
@@ -645,15 +639,15 @@ mod tests {
     }
 
     #[test]
-    fn layers_cover_and_accept_rightly() {
+    fn layers_cover_the_density_and_accept_correctly() {
         for ziggurat in all() {
             let (widths, one) = (ziggurat.widths(), BigUint::from(1u8) << 256);
             let height = |n| ziggurat.height(n, 256);
             let mut below = BigUint::ZERO;
             for (i, &width) in widths.iter().enumerate() {
                 if i > 0 {
-                    // Rounded up, f is not above Y, rounded down; and no column is there in vain,
-                    // but for the slack.
+                    // Rounded up, f is at most Y, rounded down; and no column is superfluous,
+                    // except for the slack.
                     assert!(height(width).1 <= below && height(width + 1).1 < below, "{i}");
                     let waste = 1 + (width >> 20);
                     assert!(width <= waste || height(width - waste).1 > below, "{i}");
@@ -689,18 +683,17 @@ mod tests {
         Ziggurat::new(LOG_SCALE, AREA - AREA / 1_000_000);
     }
 
-    /// All words that lead to a column: the same number of them is accepted for each column of a
-    /// layer.
+    /// Of all words that lead to a column, equally many are accepted for each column of a layer.
     #[test]
-    fn columns_of_a_layer_are_as_likely() {
+    fn columns_of_a_layer_are_equally_likely() {
         let mut words = Key::from_seed(5).words();
         let widths = ZIGGURAT.widths();
-        // What is drawn instead of a word that is refused.
+        // Drawn instead of a word that is rejected.
         let instead = 0x9E37_79B9_7F4A_7000;
         let marked = ZIGGURAT.attempt(instead, &mut || 0).unwrap();
-        let mut refused = 0;
+        let mut rejected = 0;
         for k in 0..400 {
-            // The last layer accepts nothing at once.
+            // The last layer accepts nothing without a comparison.
             let i = if k < 20 { k } else { words.next_u32() as usize % (LAYERS - 1) };
             let (width, inner) = (u128::from(widths[i]), ZIGGURAT.layers[i].inner);
             let x = [1, inner, 1 + words.next_u64() % inner][k % 3];
@@ -717,11 +710,11 @@ mod tests {
                     (1 << COLUMN) / width,
                     "{i} {x}"
                 );
-                refused += tries.iter().filter(|made| made.is_none()).count();
+                rejected += tries.iter().filter(|made| made.is_none()).count();
                 for (v, made) in (first..end).zip(tries) {
                     let word = word(v, sign);
                     assert_eq!(
-                        ZIGGURAT.number(&[word as u32, (word >> 32) as u32], &mut || instead),
+                        ZIGGURAT.sample(&[word as u32, (word >> 32) as u32], &mut || instead),
                         made.unwrap_or(marked)
                     );
                 }
@@ -733,13 +726,13 @@ mod tests {
                 [Some(0), None]
             );
         }
-        assert!(refused > 100, "{refused}");
+        assert!(rejected > 100, "{rejected}");
     }
 
-    /// Of 4 million, 2.3 pairs are expected to be the same; if two chunks shared words there would
-    /// be thousands.
+    /// Of 4 million values, 2.3 pairs are expected to be equal; if two chunks shared words there
+    /// would be thousands.
     #[test]
-    fn numbers_do_not_repeat() {
+    fn values_do_not_repeat() {
         let mut numbers = draw(&ZIGGURAT, 10, 1 << 22);
         numbers.sort_unstable();
         let pairs = numbers.windows(2).filter(|pair| pair[0] == pair[1]).count();
@@ -780,7 +773,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_alone_decide_the_same() {
+    fn integer_decisions_alone_give_the_same_values() {
         for (ziggurat, n) in all().zip([1 << 14, 1 << 14, 1 << 15, 1 << 16, 1 << 19]) {
             let exact = Ziggurat { reach: 0, ..ziggurat.clone() };
             assert!(draw(&ziggurat, 6, n) == draw(&exact, 6, n), "{}", ziggurat.log_s);
@@ -788,7 +781,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_depends_on_its_place_alone() {
+    fn a_value_depends_on_its_index_alone() {
         let key = Key::from_seed(7);
         let mut all = vec![0; 3 * CHUNK + 77];
         key.discrete_gaussians(0, &mut all);
@@ -806,11 +799,11 @@ mod tests {
             assert_eq!(some, all[at..at + len], "{at} {len}");
         }
         let mut other = vec![0; 64];
-        for key in [key.derive(0), key.derive(1), Key::from_seed(8), key.of_discrete()] {
+        for key in [key.derive(0), key.derive(1), Key::from_seed(8), key.for_discrete()] {
             key.discrete_gaussians(0, &mut other);
             assert!(other.iter().zip(&all).all(|(a, b)| a != b));
         }
-        // Made by this code: a key gives the same numbers on all machines and in all versions.
+        // Recorded: a key gives the same values on all machines and in all versions.
         assert_eq!(all[..3], [-657_130_678_782, -1_972_441_906_080, 1_586_221_592_697]);
         assert_eq!(
             all.iter().fold(0u64, |sum, &n| sum.rotate_left(5) ^ n as u64),
@@ -818,10 +811,10 @@ mod tests {
         );
     }
 
-    /// Where an index of 15, 16, 32 or so many bits would begin again, numbers are others. Two are
-    /// equal by chance once in some 10¹².
+    /// Values differ where an index of 15, 16, 32 or more bits would wrap around. Two are equal by
+    /// chance once in about 10¹².
     #[test]
-    fn far_places_have_numbers_of_their_own() {
+    fn distant_indices_have_distinct_values() {
         let key = Key::from_seed(7);
         let mut first = vec![0; CHUNK];
         key.discrete_gaussians(0, &mut first);
@@ -834,12 +827,12 @@ mod tests {
         }
     }
 
-    /// What is drawn again, for numbers that were refused, is drawn anew in every chunk: if two
-    /// chunks shared those words, several of their numbers would be the same. By chance two of 8192
+    /// Rejected values are redrawn from words of their chunk alone: if two chunks shared those
+    /// words, several of their values would be equal. By chance two of 8192
     /// are the same as two of 8192 others about once in 30,000, so that three are less often than
     /// once in 10¹².
     #[test]
-    fn chunks_share_no_words_for_refused_numbers() {
+    fn chunks_share_no_words_for_rejected_values() {
         let key = Key::from_seed(7);
         let chunk = |at: u64| {
             let mut numbers = vec![0; CHUNK];
@@ -853,14 +846,14 @@ mod tests {
         }
     }
 
-    /// Each single integer of a small law. Twice as many draws as needed to see that a layer is one
+    /// Every integer of a distribution with small s. Twice as many draws as needed to see that a layer is one
     /// column too wide.
     #[test]
-    fn small_laws_are_exact() {
+    fn small_distributions_are_exact() {
         for (log_s, area) in SMALL {
             let numbers = draw(&Ziggurat::new(log_s, area), 9, 1 << 22);
             let s = f64::from(1 << log_s);
-            // Integers that are expected 20 times and more; the others are two bins.
+            // Integers expected 20 times or more; the others form two bins.
             let end = (s * if log_s < 10 { 3.9 } else { 3.1 }) as i64;
             let bin = |n: i64| (n.clamp(-end - 1, end + 1) + end + 1) as usize;
             let (mut counts, mut law) = (vec![0; bin(end + 1) + 1], vec![0.0; bin(end + 1) + 1]);
@@ -878,7 +871,7 @@ mod tests {
     /// Moments, tails, bits and neighbours, each within 5.5 standard errors: a false alarm once in
     /// 26 million runs, and the seed is fixed.
     #[test]
-    fn the_law_is_gaussian() {
+    fn the_distribution_is_gaussian() {
         let n = 1 << 23;
         let mut numbers = vec![0; n];
         Key::from_seed(3).discrete_gaussians(0, &mut numbers);
@@ -924,7 +917,7 @@ mod tests {
     }
 
     #[test]
-    fn the_histogram_is_right() {
+    fn the_histogram_is_correct() {
         let numbers = draw(&ZIGGURAT, 4, 1 << 23);
         // 500 bins of about the same share on each side.
         let grid = 1u64 << (LOG_SCALE - 11);
@@ -958,9 +951,9 @@ mod tests {
         assert!(far.abs() < 5.5, "{far}");
     }
 
-    /// Words of layer 0 alone, so that the tail is seen often.
+    /// Words of layer 0 alone, so that the tail is drawn often.
     #[test]
-    fn the_tail_is_right() {
+    fn the_tail_is_correct() {
         for (ziggurat, bins) in
             [(ZIGGURAT.clone(), 40), (Ziggurat::new(SMALL[2].0, SMALL[2].1), 12)]
         {

@@ -1,5 +1,8 @@
-//! A file whose bytes appear in memory without being copied there first: models are read from such
-//! files.
+//! A memory-mapped file, from which the weights of a model are read.
+
+// The one use of `unsafe` outside of the crate `tensor` (docs/supply-chain.md).
+#![allow(unsafe_code)]
+#![deny(clippy::undocumented_unsafe_blocks)]
 
 use std::fmt;
 use std::fs::{self, File};
@@ -9,9 +12,9 @@ use std::path::Path;
 
 /// A read-only map of a whole file.
 ///
-/// Nobody should write to the file meanwhile. If somebody shortens it, the system ends the program
-/// when the missing part is read.
-pub struct Mapped {
+/// The file must not be changed meanwhile. If it is truncated, the system ends the program when the
+/// missing part is read.
+pub(super) struct Mapped {
     /// None for an empty file.
     map: Option<memmap2::Mmap>,
 }
@@ -21,23 +24,23 @@ impl Mapped {
     ///
     /// # Errors
     /// If it cannot be opened or mapped, or is not a regular file.
-    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
-        // Asked before opening: to open a pipe is to wait for its writer.
-        let about = fs::metadata(&path)?;
-        if !about.is_file() {
+    pub(super) fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+        // Checked before opening: opening a pipe waits for its writer.
+        let metadata = fs::metadata(&path)?;
+        if !metadata.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
         let file = File::open(path)?;
-        if about.len() == 0 {
+        if metadata.len() == 0 {
             return Ok(Self { map: None });
         }
-        // SAFETY: the map is read-only, covers what the file holds now, and lives as long as the
-        // slices taken from it. What no program can promise is that another process leaves the file
-        // alone. Should one write to it, we see other bytes: every byte is a valid `u8`, they are
-        // only ever converted to numbers, never taken for references or for types in which some
-        // bits are invalid, and what was checked about them (the header of a model) was copied out
-        // before. Should one shorten it, reading the missing pages raises a signal that ends the
-        // program; it does not read foreign memory.
+        // SAFETY: the map is read-only, covers the present content of the file, and lives as long as
+        // the slices taken from it. No program can guarantee that another process does not change
+        // the file. If one writes to it, other bytes are read: every byte is a valid `u8`, bytes are
+        // only ever converted to numbers, never to references or to types in which some bits are
+        // invalid, and what was validated (the header of a model) was copied before. If one
+        // truncates it, reading the missing pages raises a signal that ends the program; it does not
+        // read foreign memory.
         let map = unsafe { memmap2::Mmap::map(&file)? };
         Ok(Self { map: Some(map) })
     }

@@ -1,0 +1,143 @@
+//! The keys of a run: for each draw, those of its lot and of its releases.
+
+use crate::{Error, Key, Ratchet};
+use zeroize::Zeroizing;
+
+/// The secret from which all draws of a run are derived.
+///
+/// It moves forward with each draw; keys that were used are erased.
+#[derive(Debug)]
+pub struct Randomness {
+    draws: Ratchet,
+    origin: Origin,
+}
+
+/// Where the secret of a run came from. Every report states it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The operating system.
+    System,
+    /// A chosen number: anyone who knows it can subtract the noise. For tests, and for
+    /// reproducible runs on data that is not private.
+    Fixed(u64),
+}
+
+/// The keys of one draw, independent of each other.
+pub struct DrawKeys {
+    /// Key from which the lot is drawn.
+    pub lot: Key,
+    /// Key that is only compared: processes with the same tag draw from the same secret.
+    pub tag: Key,
+    /// Keys of the releases from the lot, in order. Each tensor of a release derives its own.
+    pub releases: Ratchet,
+}
+
+/// Label of the key of the lot, derived from the key of a draw.
+const LOT: u64 = 0;
+/// Label of the key that processes compare.
+const TAG: u64 = 1;
+/// Label of the root of the keys of releases.
+const RELEASES: u64 = 2;
+
+impl Randomness {
+    /// Takes a fresh secret from the operating system.
+    ///
+    /// A process that is restarted takes another secret, so that no draw is repeated.
+    ///
+    /// # Errors
+    /// If the system provides none.
+    pub fn from_system() -> Result<Self, Error> {
+        Ok(Self::from_secret(*Self::system_secret()?))
+    }
+
+    /// Takes the bytes of a fresh secret from the operating system, to share it with processes.
+    ///
+    /// # Errors
+    /// If the system provides none.
+    pub fn system_secret() -> Result<Zeroizing<[u8; 32]>, Error> {
+        let mut secret = Zeroizing::new([0; 32]);
+        getrandom::fill(&mut *secret).map_err(|error| Error::System(error.to_string()))?;
+        Ok(secret)
+    }
+
+    /// Uses a secret that [`system_secret`](Self::system_secret) gave to one of several processes.
+    pub fn from_secret(secret: [u8; 32]) -> Self {
+        Self { draws: Ratchet::new(&Key::new(secret)), origin: Origin::System }
+    }
+
+    /// Makes the same draws every time. **There is no privacy against anyone who knows the seed.**
+    pub fn fixed(seed: u64) -> Self {
+        Self {
+            draws: Ratchet::new(&Key::for_purpose("lots and noise", seed)),
+            origin: Origin::Fixed(seed),
+        }
+    }
+
+    /// Returns where the secret came from.
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// Takes the keys of a draw. They and those of earlier draws cannot be taken again.
+    ///
+    /// # Errors
+    /// If they were taken or skipped before.
+    pub fn draw(&mut self, draw: u64) -> Result<DrawKeys, Error> {
+        let key = self.draws.take(draw)?;
+        Ok(DrawKeys {
+            lot: key.derive(LOT),
+            tag: key.derive(TAG),
+            releases: Ratchet::new(&key.derive(RELEASES)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// All keys of a run are distinct: those of lots, tags, releases and tensors, also where a
+    /// counter of 16 or 32 bits would wrap around.
+    #[test]
+    fn every_key_of_a_run_is_distinct() {
+        let numbers = || {
+            (0..4u64)
+                .chain([16, 32].into_iter().flat_map(|bits| (1u64 << bits) - 2..(1 << bits) + 3))
+        };
+        let mut randomness = Randomness::fixed(1);
+        let (mut seen, mut count) = (HashSet::new(), 0);
+        let mut put = |key: &Key| {
+            seen.insert(*key.bytes());
+            count += 1;
+        };
+        for draw in numbers() {
+            let mut keys = randomness.draw(draw).unwrap();
+            put(&keys.lot);
+            put(&keys.tag);
+            for release in numbers() {
+                let key = keys.releases.take(release).unwrap();
+                put(&key);
+                numbers().for_each(|tensor| put(&key.derive(tensor)));
+            }
+        }
+        assert_eq!((seen.len(), count), (14 * (2 + 14 * 15), 14 * (2 + 14 * 15)));
+    }
+
+    /// The keys of a draw depend on the secret and on its number, not on the draws in between:
+    /// every process, and one that is restarted, has the same.
+    #[test]
+    fn a_draw_depends_on_its_number_alone() {
+        let lot = |randomness: &mut Randomness, draw| *randomness.draw(draw).unwrap().lot.bytes();
+        let (mut each, mut some) = (Randomness::fixed(4), Randomness::fixed(4));
+        let all: Vec<_> = (0..40).map(|draw| lot(&mut each, draw)).collect();
+        assert_eq!(lot(&mut some, 12), all[12]);
+        assert_eq!(lot(&mut some, 39), all[39]);
+        assert!(some.draw(39).is_err() && some.draw(3).is_err());
+        assert_ne!(lot(&mut Randomness::fixed(5), 0), all[0]);
+        assert_eq!(
+            (each.origin(), Randomness::from_system().unwrap().origin()),
+            (Origin::Fixed(4), Origin::System)
+        );
+    }
+}
