@@ -1,6 +1,6 @@
 //! `muffle account`: what a run costs.
 
-use super::Failure;
+use super::error::Error;
 use super::number::{count, real};
 use super::output::{fields, json_number, print, print_json, short, table, up, warn};
 use super::repeat::Repeated;
@@ -41,7 +41,7 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         let sigma = Sigma::new(self.noise_multiplier)?;
         let steps = self.run.steps()?;
         let events = self.run.events(sigma, steps)?;
@@ -50,7 +50,7 @@ impl Account {
         let guarantee = match (self.delta, self.epsilon) {
             (Some(delta), _) => cost.epsilon(accountant, Delta::new(delta)?)?,
             (None, Some(epsilon)) => cost.delta(accountant, Epsilon::new(epsilon)?)?,
-            (None, None) => return Err(Failure::Input("give --delta or --epsilon".into())),
+            (None, None) => return Err(Error::usage("give --delta or --epsilon")),
         };
         self.run.warnings(Delta::new(guarantee.delta).ok());
         let per_block =
@@ -93,7 +93,7 @@ impl Account {
         sigma: Sigma,
         steps: u64,
         guarantee: &Guarantee,
-    ) -> Result<Option<f64>, Failure> {
+    ) -> Result<Option<f64>, Error> {
         let rate = self.run.rate()?;
         let Ok(cost) = independent(rate, sigma, steps, self.run.blocks)
             .and_then(|all| Cost::new(&all, self.run.unit()))
@@ -110,7 +110,7 @@ impl Account {
         &self,
         cost: &Cost,
         guarantee: &Guarantee,
-    ) -> Result<(f64, Vec<(f64, f64)>), Failure> {
+    ) -> Result<(f64, Vec<(f64, f64)>), Error> {
         let least = guarantee.delta.clamp(1e-9, 1e-3);
         let curve = cost.trade_off(Delta::new(least)?)?;
         let rates = [1e-4, 1e-3, 0.01, 0.05, 0.1, 0.2, 0.5];

@@ -1,13 +1,12 @@
 //! `muffle audit`: attacks on what we claim.
 
-use super::Failure;
+use super::error::Error;
 use super::number::{count, real};
 use super::output::{fields, print, print_json, short, up, up_e, warn};
 use super::train::{Changes, free};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use muffle::Config;
-use muffle::Failed;
 use muffle::audits::{AuditFolder, Expense, Mechanism, OneRun, Others, Replay, Verdict};
 use muffle::run::folder;
 use std::path::{Path, PathBuf};
@@ -104,7 +103,7 @@ const REPLAYED: (u64, u64) = (6, 4);
 const CANARIES: u64 = 1000;
 
 impl Audit {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         let bar = ProgressBar::new(0);
         if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos}/{len}, {eta} left") {
             bar.set_style(style);
@@ -117,10 +116,9 @@ impl Audit {
         let verdict = match self.what {
             What::Mechanism => {
                 if self.config.is_some() {
-                    return Err(Failure::Input(
+                    return Err(Error::usage(
                         "the mechanism is attacked on a model of its own: no RUN.toml expected; \
-                         run and replay take one"
-                            .into(),
+                         run and replay take one",
                     ));
                 }
                 let mechanism = Mechanism {
@@ -172,30 +170,25 @@ impl Audit {
         } else {
             print(&self.text(&verdict))
         }
-        if verdict.passed() { Ok(()) } else { Err(Failure::Refuted(refutation(&verdict))) }
+        if verdict.passed() { Ok(()) } else { Err(Error::Refuted(refutation(&verdict))) }
     }
 
-    fn config(&self) -> Result<Config, Failure> {
+    fn config(&self) -> Result<Config, Error> {
         let inside = self
             .config
             .as_deref()
             .map(|path| if path.is_dir() { path.join("config.toml") } else { path.to_path_buf() });
-        let config = self
-            .changes
-            .apply(inside.as_deref())?
-            .absolute()
-            .map_err(|failed: Failed| Failure::Run(failed))?;
-        Ok(config)
+        Ok(self.changes.apply(inside.as_deref())?.absolute()?)
     }
 
     /// Every option that was given must mean something.
-    fn check(&self) -> Result<(), Failure> {
+    fn check(&self) -> Result<(), Error> {
         let refused = [
             ("--folder", self.folder.is_some(), What::Run),
             ("--real-records", self.real_records, What::Replay),
         ];
         match refused.into_iter().find(|(_, given, of)| *given && *of != self.what) {
-            Some((option, _, of)) => Err(Failure::Input(format!(
+            Some((option, _, of)) => Err(Error::usage(format!(
                 "{option} is for muffle audit {}, not for {}",
                 of.name(),
                 self.what.name()
@@ -205,15 +198,13 @@ impl Audit {
     }
 
     /// The folder of an audit that trains: in the folder of the run, if one is audited.
-    fn folder(&self, config: &Config) -> Result<AuditFolder, Failure> {
+    fn folder(&self, config: &Config) -> Result<AuditFolder, Error> {
         let run = self.config.as_deref().filter(|path| path.is_dir());
         match (run, &self.folder) {
             (Some(run), None) => {
                 // What is added up must be about the same data and the same persons.
-                if Config::read(&run.join("config.toml")).map_err(Failure::Input)?.data
-                    != config.data
-                {
-                    return Err(Failure::Input(format!(
+                if Config::read(&run.join("config.toml"))?.data != config.data {
+                    return Err(Error::usage(format!(
                         "[data]: expected that of the run in {}, got another; audit a RUN.toml of \
                          its own instead",
                         run.display()
@@ -221,7 +212,7 @@ impl Audit {
                 }
                 Ok(AuditFolder::within(run)?)
             }
-            (Some(run), Some(_)) => Err(Failure::Input(format!(
+            (Some(run), Some(_)) => Err(Error::usage(format!(
                 "--folder: the audits of a run are kept in its folder ({}/audits), so that all of \
                  them are added up",
                 run.display()

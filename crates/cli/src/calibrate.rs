@@ -1,6 +1,6 @@
 //! `muffle calibrate`: what keeps a promise.
 
-use super::Failure;
+use super::error::Error;
 use super::number::{count, real};
 use super::output::{fields, json_number, print, print_json, short, up};
 use super::run::{RunArgs, Sampling};
@@ -48,13 +48,13 @@ pub(crate) struct Calibrate {
 }
 
 impl Calibrate {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         let delta = match (self.delta, self.run.dataset_size) {
             (Some(delta), _) => Delta::new(delta)?,
             (None, Some(n)) if n > 0 => Delta::new(0.1 / n as f64)?,
             _ => {
-                return Err(Failure::Input(
-                    "give --delta, or --dataset-size for the default of 1/(10·N)".into(),
+                return Err(Error::usage(
+                    "give --delta, or --dataset-size for the default of 1/(10·N)",
                 ));
             }
         };
@@ -87,7 +87,7 @@ impl Calibrate {
                 let n = self
                     .run
                     .dataset_size
-                    .ok_or_else(|| Failure::Input("--find lot-size needs --dataset-size".into()))?;
+                    .ok_or_else(|| Error::usage("--find lot-size needs --dataset-size"))?;
                 let with = |lot: u64| RunArgs {
                     lot_size: Some(lot),
                     sampling_rate: None,
@@ -95,7 +95,7 @@ impl Calibrate {
                 };
                 with(1).steps()?;
                 if self.run.sampling == Sampling::Full {
-                    return Err(Failure::Input("full batches have no lot size".into()));
+                    return Err(Error::usage("full batches have no lot size"));
                 }
                 let most = self.most.unwrap_or(n).min(n);
                 let make = |lot: u64| {
@@ -110,10 +110,9 @@ impl Calibrate {
         Ok(())
     }
 
-    fn sigma(&self) -> Result<Sigma, Failure> {
-        let sigma = self
-            .noise_multiplier
-            .ok_or_else(|| Failure::Input("this needs --noise-multiplier".into()))?;
+    fn sigma(&self) -> Result<Sigma, Error> {
+        let sigma =
+            self.noise_multiplier.ok_or_else(|| Error::usage("this needs --noise-multiplier"))?;
         Ok(Sigma::new(sigma)?)
     }
 

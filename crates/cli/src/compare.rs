@@ -1,12 +1,11 @@
 //! `muffle compare`: optimizers beside one another.
 
-use super::Failure;
+use super::error::Error;
 use super::number::count;
 use super::output::{json_number, print, print_json};
 use super::progress::Terminal;
 use super::train::Changes;
 use clap::Args;
-use muffle::Failed;
 use muffle::compare::Comparison;
 use serde_json::json;
 use std::path::PathBuf;
@@ -44,19 +43,19 @@ pub(crate) struct Compare {
 }
 
 impl Compare {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         if self.changes.optimizer.is_some() {
-            return Err(Failure::Input("--optimizers names them; --optimizer is for train".into()));
+            return Err(Error::usage("--optimizers names them; --optimizer is for train"));
         }
         let config = self.changes.apply(self.config.as_deref())?;
         let split = |text: &String| {
             let (whose, change) = text.split_once(':').ok_or_else(|| {
-                Failure::Input(format!("--set-for: NAME:KEY=VALUE expected, got {text:?}"))
+                Error::usage(format!("--set-for: NAME:KEY=VALUE expected, got {text:?}"))
             })?;
             match self.optimizers.iter().any(|name| name == whose) {
                 true => Ok((whose.to_string(), change.to_string())),
                 false => {
-                    Err(Failure::Input(format!("--set-for: {whose:?} is not among the optimizers")))
+                    Err(Error::usage(format!("--set-for: {whose:?} is not among the optimizers")))
                 }
             }
         };
@@ -69,7 +68,7 @@ impl Compare {
         };
         let compared =
             comparison.run(&self.out, &mut Terminal::new(1)).map_err(|failed| match failed {
-                Failed::Stopped => Failure::Stopped("the same command".into()),
+                muffle::Error::Stopped => Error::Stopped { resume: "the same command".into() },
                 other => other.into(),
             })?;
         if self.json {

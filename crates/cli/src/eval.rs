@@ -1,10 +1,9 @@
 //! `muffle eval`: how good a model is on a data set.
 
-use super::Failure;
+use super::error::Error;
 use super::number::{count, real};
 use super::output::{fields, print, print_json, warn};
 use clap::Args;
-use muffle::Failed;
 use muffle::Subject;
 use muffle::config::{Auto, Config};
 use muffle::evaluate::{self, Writing};
@@ -65,7 +64,7 @@ pub(crate) struct Eval {
 }
 
 impl Eval {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         let mut subject = Subject::look_at(&self.model, &mut |line| eprintln!("{line}"))?;
         let mut config = Config::default().data;
         config.train = self.data.to_string_lossy().into_owned();
@@ -78,7 +77,7 @@ impl Eval {
         let writes =
             !self.no_texts && matches!(format, Format::E2e | Format::Dart | Format::Instructions);
         let rows =
-            || data::rows(&config, Which::Train)?.ok_or_else(|| Failed::Input("no data".into()));
+            || data::rows(&config, Which::Train)?.ok_or(muffle::Error::Internal("no data file"));
         let labels = if self.labels.is_empty() { subject.labels() } else { self.labels };
         let params = subject.params.clone();
         let preparation = subject.preparation(&labels, subject.longest() + 1);

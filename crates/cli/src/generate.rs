@@ -1,10 +1,9 @@
 //! `muffle generate`: a model goes on with a text.
 
-use super::Failure;
+use super::error::Error;
 use super::number::{count, real};
 use super::output::{print, print_json};
 use clap::Args;
-use muffle::Failed;
 use muffle::Subject;
 use muffle::model::Decoder;
 use muffle::tasks::Frame;
@@ -63,17 +62,15 @@ pub(crate) struct Generate {
 }
 
 impl Generate {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         let subject = Subject::look_at(&self.model, &mut |line| eprintln!("{line}"))?;
         let Some(tokenizer) = &subject.tokenizer else {
-            return Err(Failure::Input("the model does not read texts".into()));
+            return Err(Error::usage("the model does not read texts"));
         };
         let encode = |text: &String| {
-            let tokens = tokenizer.encode(text, Frame::Model).map_err(Failed::from)?;
+            let tokens = tokenizer.encode(text, Frame::Model)?;
             if tokens.is_empty() {
-                Err(Failure::Input(
-                    "a prompt is empty, and the model puts nothing before it".into(),
-                ))
+                Err(Error::usage("a prompt is empty, and the model puts nothing before it"))
             } else {
                 Ok(tokens)
             }
@@ -81,7 +78,7 @@ impl Generate {
         let preparation = subject.preparation(&[], usize::MAX);
         let mut prompts = self.prompt.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
         for source in &self.source {
-            prompts.push(preparation.prompt(source).map_err(Failed::from)?);
+            prompts.push(preparation.prompt(source)?);
         }
         let options = Options {
             max_new_tokens: self.max_new_tokens as usize,
@@ -98,7 +95,7 @@ impl Generate {
             &prompts.iter().map(Vec::as_slice).collect::<Vec<_>>(),
             &options,
         )?;
-        let decode = |tokens: &[u32]| tokenizer.decode(tokens).map_err(Failed::from);
+        let decode = |tokens: &[u32]| tokenizer.decode(tokens);
         if self.json {
             let outputs =
                 texts.iter().map(|tokens| decode(tokens)).collect::<Result<Vec<_>, _>>()?;

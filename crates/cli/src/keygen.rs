@@ -1,6 +1,6 @@
 //! `muffle keygen`: a key to sign privacy statements with.
 
-use super::Failure;
+use super::error::Error;
 use super::output::{fields, print, print_json};
 use clap::Args;
 use muffle::verify::signature::SecretKey;
@@ -27,7 +27,7 @@ pub(crate) struct Keygen {
 }
 
 impl Keygen {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         let key = SecretKey::generate()?;
         let public = key.write(&self.out)?;
         let fingerprint = key.public().fingerprint();

@@ -1,6 +1,6 @@
 //! `muffle plan`: what could be had for which price, before anything is run.
 
-use super::Failure;
+use super::error::Error;
 use super::number::real;
 use super::output::{json_number, print, print_json, short, table, up, warn};
 use super::repeat::Repeated;
@@ -48,15 +48,15 @@ struct Row {
 }
 
 impl Plan {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         if self.run.sampling_rate.is_some() {
-            return Err(Failure::Input(
-                "a plan varies the lot size: give --lot-size instead of --sampling-rate".into(),
+            return Err(Error::usage(
+                "a plan varies the lot size: give --lot-size instead of --sampling-rate",
             ));
         }
         let n = match self.run.dataset_size {
             Some(n) if n > 0 => n,
-            _ => return Err(Failure::Input("give --dataset-size, at least 1".into())),
+            _ => return Err(Error::usage("give --dataset-size, at least 1")),
         };
         let lot = if self.run.sampling == Sampling::Full {
             n
@@ -64,7 +64,7 @@ impl Plan {
             self.run.lot_size.unwrap_or((n / 50).max(1))
         };
         if !(lot >= 1 && lot <= n) {
-            return Err(Failure::Input(format!(
+            return Err(Error::usage(format!(
                 "--lot-size must be at least 1 and at most the dataset size, got {lot} of {n}"
             )));
         }
@@ -94,7 +94,7 @@ impl Plan {
         let rows = settings
             .into_iter()
             .map(|s| self.row(&base, delta, s))
-            .collect::<Result<Vec<Row>, Failure>>()?;
+            .collect::<Result<Vec<Row>, Error>>()?;
         let own = self.row(&base, delta, ("", n, lot, steps))?;
         let events = base.events(Sigma::new(own.sigma)?, own.steps)?;
         let repeated = [1, 2, 5, 10, 20, 50]
@@ -111,8 +111,7 @@ impl Plan {
                     short(delta.get())
                 ),
             };
-            std::fs::write(path, svg(&title, &panels))
-                .map_err(|error| Failure::Input(format!("{}: {error}", path.display())))?;
+            std::fs::write(path, svg(&title, &panels)).map_err(muffle::Error::io(path))?;
         }
         if self.run.json {
             self.print_json(delta, &own, &rows, &repeated);
@@ -127,7 +126,7 @@ impl Plan {
         base: &RunArgs,
         delta: Delta,
         (over, dataset, lot, steps): (&'static str, u64, u64, u64),
-    ) -> Result<Row, Failure> {
+    ) -> Result<Row, Error> {
         let run = RunArgs { dataset_size: Some(dataset), lot_size: Some(lot), ..base.clone() };
         let events = |sigma: Sigma| run.events_in_search(sigma, steps);
         let epsilon = Epsilon::new(self.epsilon.unwrap_or(8.0))?;

@@ -1,6 +1,6 @@
 //! The price of trying several times on the same people.
 
-use super::Failure;
+use super::error::Error;
 use super::output::{json_number, up};
 use accounting::tuning::{self, Repetition};
 use accounting::{Composition, Delta, Unit};
@@ -23,9 +23,9 @@ impl Repeated {
         unit: Unit,
         delta: Delta,
         runs: u64,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, Error> {
         if runs == 0 {
-            return Err(Failure::Input("--runs must be at least 1".into()));
+            return Err(Error::usage("--runs must be at least 1"));
         }
         let all = tuning::epsilon(run, unit, Repetition::Fixed(runs), delta)?.epsilon;
         let mean = runs as f64;

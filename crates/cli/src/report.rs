@@ -1,6 +1,6 @@
 //! `muffle report`: one page that says it all.
 
-use super::Failure;
+use super::error::Error;
 use super::output::{print, print_json};
 use clap::Args;
 use muffle::report;
@@ -24,7 +24,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         let path = report::write(&Folder::look_at(&self.folder)?)?;
         if self.json {
             print_json(&json!({ "path": path }));

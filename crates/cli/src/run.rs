@@ -1,7 +1,7 @@
 //! The arguments that describe a run, shared by all accounting commands.
 
 use super::number::{count, real};
-use super::{Failure, output::warn};
+use super::{Error, output::warn};
 use accounting::{
     Accountant, Adjacency, Composition, Delta, Event, Lots, Rate, Release, Sigma, Unit,
 };
@@ -115,21 +115,19 @@ impl RunArgs {
     }
 
     /// The sampling rate, given or derived.
-    pub(crate) fn rate(&self) -> Result<Rate, Failure> {
+    pub(crate) fn rate(&self) -> Result<Rate, Error> {
         if self.sampling == Sampling::Full {
             return Ok(Rate::new(1.0)?);
         }
         match (self.sampling_rate, self.lot_size, self.dataset_size) {
             (Some(q), _, _) => Ok(Rate::new(q)?),
             (None, Some(b), Some(n)) => Ok(Rate::new(b as f64 / n as f64)?),
-            _ => Err(Failure::Input(
-                "give --sampling-rate, or --dataset-size with --lot-size".into(),
-            )),
+            _ => Err(Error::usage("give --sampling-rate, or --dataset-size with --lot-size")),
         }
     }
 
     /// The number of steps, given or derived from epochs: as many whole lots as it takes.
-    pub(crate) fn steps(&self) -> Result<u64, Failure> {
+    pub(crate) fn steps(&self) -> Result<u64, Error> {
         match (self.steps, self.epochs) {
             (Some(steps), _) => Ok(steps),
             (None, Some(epochs)) => {
@@ -137,15 +135,15 @@ impl RunArgs {
                 if (1.0..1e15).contains(&steps) {
                     Ok(steps as u64)
                 } else {
-                    Err(Failure::Input(format!("--epochs must be greater than 0, got {epochs}")))
+                    Err(Error::usage(format!("--epochs must be greater than 0, got {epochs}")))
                 }
             }
-            _ => Err(Failure::Input("give --steps or --epochs".into())),
+            _ => Err(Error::usage("give --steps or --epochs")),
         }
     }
 
     /// The events of the run at a multiplier.
-    pub(crate) fn events(&self, sigma: Sigma, steps: u64) -> Result<Composition, Failure> {
+    pub(crate) fn events(&self, sigma: Sigma, steps: u64) -> Result<Composition, Error> {
         let release = Release::joint([(sigma, self.blocks)])?;
         let (lots, count) = match self.sampling {
             Sampling::Full => (Lots::Full, steps),
@@ -153,8 +151,8 @@ impl RunArgs {
             Sampling::Fixed => match (self.dataset_size, self.lot_size) {
                 (Some(n), Some(b)) => (Lots::fixed_size(n, b)?, steps),
                 _ => {
-                    return Err(Failure::Input(
-                        "fixed-size sampling needs --dataset-size and --lot-size".into(),
+                    return Err(Error::usage(
+                        "fixed-size sampling needs --dataset-size and --lot-size",
                     ));
                 }
             },
@@ -175,7 +173,9 @@ impl RunArgs {
         steps: u64,
     ) -> accounting::Result<Composition> {
         self.events(sigma, steps).map_err(|failure| match failure {
-            Failure::Refused(error) => error,
+            Error::Library(muffle::Error::Accounting(error) | muffle::Error::Promise(error)) => {
+                error
+            }
             other => accounting::Error::OutOfRange {
                 name: "the run",
                 expected: "complete",

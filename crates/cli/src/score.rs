@@ -1,6 +1,6 @@
 //! `muffle score`: BLEU and ROUGE-L of files.
 
-use super::Failure;
+use super::error::Error;
 use super::output::{fields, print, print_json};
 use clap::Args;
 use muffle::tasks::{bleu, rouge};
@@ -30,7 +30,7 @@ pub(crate) struct Score {
 }
 
 impl Score {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         let (mut hypotheses, mut references) =
             (Lines::open(&self.hypotheses)?, Lines::open(&self.references)?);
         let (mut statistics, mut mean) = (bleu::Statistics::default(), rouge::Mean::default());
@@ -48,14 +48,12 @@ impl Score {
             if of.is_empty() {
                 of.push("");
             }
-            let here = |error: bleu::Error| {
-                Failure::Input(format!("{}:{row}: {error}", self.references.display()))
-            };
+            let here = |error: bleu::Error| Error::line(&self.references, row, error);
             statistics.add(&hypothesis, &of).map_err(here)?;
             mean.add(&hypothesis, &of, rouge::Words::Stemmed).map_err(here)?;
         }
         if statistics.items() == 0 {
-            return Err(Failure::Input(format!("{}: no texts", self.hypotheses.display())));
+            return Err(Error::usage(format!("{}: no texts", self.hypotheses.display())));
         }
         let bleu = statistics
             .bleu(bleu::Options { order: bleu::Order::Effective, ..bleu::Options::default() });
@@ -83,12 +81,8 @@ impl Score {
     }
 }
 
-fn shorter(short: &Path, long: &Path, row: u64) -> Failure {
-    Failure::Input(format!(
-        "{} ends before line {row}, {} does not",
-        short.display(),
-        long.display()
-    ))
+fn shorter(short: &Path, long: &Path, row: u64) -> Error {
+    Error::usage(format!("{} ends before line {row}, {} does not", short.display(), long.display()))
 }
 
 /// A file line by line.
@@ -99,18 +93,18 @@ struct Lines {
 }
 
 impl Lines {
-    fn open(path: &Path) -> Result<Self, Failure> {
-        let file = File::open(path)
-            .map_err(|error| Failure::Input(format!("{}: {error}", path.display())))?;
+    fn open(path: &Path) -> Result<Self, Error> {
+        let file = File::open(path).map_err(muffle::Error::io(path))?;
         Ok(Self { path: path.into(), file: BufReader::new(file), row: 0 })
     }
 
-    fn next_line(&mut self) -> Result<Option<String>, Failure> {
+    fn next_line(&mut self) -> Result<Option<String>, Error> {
         self.row += 1;
         let mut line = String::new();
-        let read = self.file.read_line(&mut line).map_err(|error| {
-            Failure::Input(format!("{}:{}: {error}", self.path.display(), self.row))
-        })?;
+        let read = self
+            .file
+            .read_line(&mut line)
+            .map_err(|error| Error::line(&self.path, self.row, error))?;
         let end = line.trim_end_matches(['\n', '\r']).len();
         line.truncate(end);
         Ok((read > 0).then_some(line))

@@ -1,9 +1,8 @@
 //! `muffle sign`: vouch for the privacy statement of a run.
 
-use super::Failure;
+use super::error::Error;
 use super::output::{fields, print, print_json, warn};
 use clap::Args;
-use muffle::Failed;
 use muffle::run::folder;
 use muffle::verify::signature::{self, SecretKey};
 use muffle::verify::{Verdict, verify};
@@ -31,7 +30,7 @@ pub(crate) struct Sign {
 }
 
 impl Sign {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         let key = SecretKey::read(&self.key)?;
         let verdict = verify(&self.path)?;
         let statement = signable(&verdict)?;
@@ -56,11 +55,11 @@ impl Sign {
     }
 }
 
-fn signable(verdict: &Verdict) -> Result<&muffle::Statement, Failure> {
+fn signable(verdict: &Verdict) -> Result<&muffle::Statement, Error> {
     let failed: Vec<&str> =
         verdict.checks.iter().filter(|check| !check.passed).map(|check| check.name).collect();
     if !failed.is_empty() {
-        return Err(Failure::Refuted(format!(
+        return Err(Error::Refuted(format!(
             "{}: inconsistent ({}), and not signed",
             verdict.path.display(),
             failed.join(", ")
@@ -69,5 +68,5 @@ fn signable(verdict: &Verdict) -> Result<&muffle::Statement, Failure> {
     verdict
         .statement
         .as_ref()
-        .ok_or_else(|| Failed::Input(format!("{}: no statement", verdict.path.display())).into())
+        .ok_or_else(|| Error::Refuted(format!("{}: no statement", verdict.path.display())))
 }

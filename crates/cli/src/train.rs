@@ -1,6 +1,6 @@
 //! `muffle train` and `muffle resume`: the main job.
 
-use super::Failure;
+use super::error::Error;
 use super::number::{count, real};
 use super::output::{fields, print, print_json, up, up_e};
 use super::progress::Terminal;
@@ -80,21 +80,21 @@ pub(crate) struct Changes {
 
 impl Changes {
     /// The configuration of a file, or the embedded one, with these changes.
-    pub(crate) fn apply(&self, file: Option<&Path>) -> Result<Config, Failure> {
+    pub(crate) fn apply(&self, file: Option<&Path>) -> Result<Config, Error> {
         let mut config = match file {
-            Some(path) => Config::read(path).map_err(Failure::Input)?,
+            Some(path) => Config::read(path)?,
             None => Config::embedded(),
         };
         if let Some(name) = &self.optimizer {
             config = config.with_optimizer(name);
         }
         for change in &self.set {
-            config = config.with(change).map_err(Failure::Input)?;
+            config = config.with(change)?;
         }
         if let Some(rate) = &self.learning_rate {
             config.optimizer.learning_rate = Auto::Value(match rate.as_str() {
                 "hyfree" => Rate::Found(FoundBy::Hyfree),
-                number => Rate::Fixed(real(number).map_err(Failure::Input)?),
+                number => Rate::Fixed(real(number).map_err(Error::usage)?),
             });
         }
         if let Some(epsilon) = self.epsilon {
@@ -120,7 +120,7 @@ impl Changes {
 }
 
 impl Train {
-    pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Failure> {
+    pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Error> {
         let config = self.changes.apply(self.config.as_deref())?;
         if self.print_config {
             if ranks.is_first() {
@@ -131,7 +131,7 @@ impl Train {
         let out = self.out.unwrap_or_else(|| free("muffle-run"));
         let outcome =
             run::train_among(ranks, &config, &out, &mut *watch(ranks, self.show_left_out))
-                .map_err(|failed| Failure::of_run(failed, &out))?;
+                .map_err(|failed| Error::of_run(failed, &out))?;
         outcome.iter().for_each(|outcome| tell(outcome, self.json));
         Ok(())
     }
@@ -155,9 +155,9 @@ pub(crate) struct Resume {
 }
 
 impl Resume {
-    pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Failure> {
+    pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Error> {
         let outcome = run::resume_among(ranks, &self.folder, &mut *watch(ranks, false))
-            .map_err(|failed| Failure::of_run(failed, &self.folder))?;
+            .map_err(|failed| Error::of_run(failed, &self.folder))?;
         outcome.iter().for_each(|outcome| tell(outcome, self.json));
         Ok(())
     }

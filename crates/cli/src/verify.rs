@@ -1,6 +1,6 @@
 //! `muffle verify`: whether a privacy statement is consistent with everything beside it.
 
-use super::Failure;
+use super::error::Error;
 use super::output::{json_number, print, print_json, up, up_e};
 use clap::Args;
 use muffle::verify::signature::PublicKey;
@@ -41,7 +41,7 @@ pub(crate) struct Verify {
 }
 
 impl Verify {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         let key = self.key.as_deref().map(PublicKey::read).transpose()?;
         let verdict = verify_signed(&self.path, key.as_ref())?;
         if self.json {
@@ -52,11 +52,11 @@ impl Verify {
         match verdict.conclusion() {
             Conclusion::Consistent => Ok(()),
             Conclusion::Incomplete => {
-                Err(Failure::Incomplete(format!("evidence is missing: {}", missing(&verdict))))
+                Err(Error::Incomplete(format!("evidence is missing: {}", missing(&verdict))))
             }
             Conclusion::Inconsistent => {
                 let failed = verdict.checks.iter().filter(|check| !check.passed).count();
-                Err(Failure::Refuted(format!(
+                Err(Error::Refuted(format!(
                     "inconsistent: {failed} of {} checks failed",
                     verdict.checks.len()
                 )))

@@ -1,6 +1,6 @@
 //! How good a model is: NLL, perplexity, accuracy; BLEU and ROUGE-L of what it writes.
 
-use crate::Failed;
+use crate::Error;
 use crate::Subject;
 use crate::load::data::Rows;
 use model::{Decoder, Example, Network, Target};
@@ -39,7 +39,7 @@ fn each(
     network: &mut Network,
     at: &Params,
     examples: &[&Example],
-) -> Result<Vec<(f64, u64, u64)>, Failed> {
+) -> Result<Vec<(f64, u64, u64)>, Error> {
     let classes = network.graph().classes();
     let mut all = Vec::with_capacity(examples.len());
     let mut first = 0;
@@ -58,9 +58,7 @@ fn each(
             let mut sum = (0.0, 0, 0);
             for target in targets(example) {
                 let Some(row) = rows.next() else {
-                    return Err(Failed::Input(
-                        "the model gave fewer logits than were asked for".into(),
-                    ));
+                    return Err(Error::Internal("the model gave fewer logits than expected"));
                 };
                 let top = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                 let all: f64 = row.iter().map(|&x| f64::from(x - top).exp()).sum();
@@ -89,11 +87,7 @@ fn targets(example: &Example) -> Vec<u32> {
 ///
 /// # Errors
 /// If an example does not fit the model.
-pub fn examples(
-    network: &mut Network,
-    at: &Params,
-    examples: &[Example],
-) -> Result<Scores, Failed> {
+pub fn examples(network: &mut Network, at: &Params, examples: &[Example]) -> Result<Scores, Error> {
     let all: Vec<&Example> = examples.iter().collect();
     let mut meter = Meter::default();
     each(network, at, &all)?.into_iter().for_each(|sum| meter.add(sum));
@@ -110,12 +104,14 @@ pub fn rows(
     at: &Params,
     preparation: &Preparation<'_>,
     rows: Rows,
-) -> Result<Scores, Failed> {
+) -> Result<Scores, Error> {
     let mut meter = Meter::default();
     let mut waiting: Vec<Item> = Vec::new();
     for row in rows {
         let row = row?;
-        let refuse = |what: &str| Err(Failed::Input(format!("line {}: {what}", row.line)));
+        let refuse = |what: &str| {
+            Err(Error::Rows { place: format!("line {}", row.line), message: what.into() })
+        };
         let example = match preparation.example(&row)? {
             Prepared::Example(example) => example,
             Prepared::TooLong | Prepared::Empty => {
@@ -140,10 +136,10 @@ pub fn rows(
     }
     meter.take(network, at, &mut waiting)?;
     if meter.examples == 0 {
-        return Err(Failed::Input(format!(
-            "nothing to look at: every row is empty or has {} tokens or more",
-            preparation.limit
-        )));
+        return Err(Error::Rows {
+            place: "evaluation data".into(),
+            message: format!("every row is empty or has {} tokens or more", preparation.limit),
+        });
     }
     Ok(meter.scores())
 }
@@ -178,7 +174,7 @@ impl Meter {
         network: &mut Network,
         at: &Params,
         waiting: &mut Vec<Item>,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), Error> {
         let own: Vec<&Example> = waiting.iter().map(|item| &item.example).collect();
         each(network, at, &own)?.into_iter().for_each(|sum| self.add(sum));
         for (examples, right) in waiting.iter().filter_map(|item| item.choice.as_ref()) {
@@ -257,7 +253,7 @@ pub fn write(
     writing: Writing,
     most: usize,
     take: &mut dyn FnMut(Written),
-) -> Result<Option<TextScores>, Failed> {
+) -> Result<Option<TextScores>, Error> {
     if !subject.writes() {
         return Ok(None);
     }
@@ -307,9 +303,8 @@ pub fn write(
                 .map_or_else(|| Ok(String::new()), |tokenizer| tokenizer.decode(&tokens))?;
             let text = decoded.trim().to_string();
             let of: Vec<&str> = references.iter().map(String::as_str).collect();
-            statistics.add(&text, &of).map_err(|error| Failed::Input(error.to_string()))?;
-            mean.add(&text, &of, rouge::Words::Stemmed)
-                .map_err(|error| Failed::Input(error.to_string()))?;
+            statistics.add(&text, &of)?;
+            mean.add(&text, &of, rouge::Words::Stemmed)?;
             take(Written { source, text, references });
         }
     }

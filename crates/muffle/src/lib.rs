@@ -45,7 +45,7 @@ pub mod verify;
 mod error;
 
 pub use config::Config;
-pub use error::Failed;
+pub use error::{Category, Error};
 pub use evaluate::Scores;
 pub use load::model::Subject;
 pub use plan::Plan;

@@ -7,7 +7,7 @@ mod folders;
 
 use accounting::{Composition, Ledger};
 use folders::copy;
-use muffle::Failed;
+use muffle::Error;
 use muffle::Statement;
 use muffle::config::Config;
 use muffle::run::chain::Chain;
@@ -177,10 +177,10 @@ fn a_run_leaves_a_model_with_a_statement_that_can_be_computed_again() {
         );
     }
     assert!(
-        matches!(resume(&out, &mut Silent), Err(Failed::Input(what)) if what.contains("complete"))
+        matches!(resume(&out, &mut Silent), Err(Error::Folder { message, .. }) if message.contains("complete"))
     );
     assert!(
-        matches!(train(&self::config(""), &out, &mut Silent), Err(Failed::Input(what)) if what.contains("muffle resume"))
+        matches!(train(&self::config(""), &out, &mut Silent), Err(Error::Folder { message, .. }) if message.contains("muffle resume"))
     );
 }
 
@@ -195,7 +195,7 @@ fn a_run_that_is_stopped_goes_on() {
         let place = tempfile::tempdir().unwrap();
         let (out, whole) = (place.path().join("run"), place.path().join("whole"));
         let mut first = Stopping { after: 3, ..Stopping::default() };
-        assert!(matches!(train(&config(more), &out, &mut first), Err(Failed::Stopped)), "{name}");
+        assert!(matches!(train(&config(more), &out, &mut first), Err(Error::Stopped)), "{name}");
         assert!(out.join("sealed").is_dir() && !out.join("model").exists());
         let mut second = Stopping::default();
         let outcome = resume(&out, &mut second).unwrap();

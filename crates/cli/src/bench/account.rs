@@ -1,6 +1,6 @@
 //! `muffle bench account`: an accounting query or a calibration.
 
-use crate::Failure;
+use crate::error::Error;
 use crate::number::{count, real};
 use crate::output::{fields, print, print_json};
 use crate::run::RunArgs;
@@ -34,7 +34,7 @@ pub(crate) struct BenchAccount {
 }
 
 impl BenchAccount {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         let bench = self;
         let (steps, delta, unit) = (bench.run.steps()?, Delta::new(bench.delta)?, bench.run.unit());
         let accountant = bench.run.accountant.into();

@@ -7,7 +7,7 @@ mod noise;
 mod ranks;
 mod step;
 
-use super::Failure;
+use super::error::Error;
 use clap::{Args, Subcommand};
 use muffle::ranks::Ranks;
 
@@ -33,7 +33,7 @@ impl Bench {
         matches!(self.what, What::Ranks(_))
     }
 
-    pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Failure> {
+    pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Error> {
         match self.what {
             What::Account(bench) => bench.run(),
             What::Muon(bench) => bench.run(),

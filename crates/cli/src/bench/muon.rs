@@ -1,7 +1,7 @@
 //! `muffle bench muon`: what DP-Muon does with a release, without the release.
 
 use super::machine::{least_and_median, peak_rate, pool};
-use crate::Failure;
+use crate::error::Error;
 use crate::number::count;
 use crate::output::{fields, print, print_json};
 use clap::Args;
@@ -45,13 +45,13 @@ pub(crate) struct BenchMuon {
 }
 
 impl BenchMuon {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         pool(self.threads)?.install(|| self.inside())
     }
 
-    fn inside(self) -> Result<(), Failure> {
+    fn inside(self) -> Result<(), Error> {
         let preset = Preset::named(&self.model).ok_or_else(|| {
-            Failure::Input(format!("no preset is called {:?}: tiny, gpt2-s or gpt2", self.model))
+            Error::usage(format!("no preset is called {:?}: tiny, gpt2-s or gpt2", self.model))
         })?;
         let graph = preset.architecture().graph(None);
         let values = graph.init(0)?;
@@ -65,16 +65,14 @@ impl BenchMuon {
             probes: self.probes as usize,
             ..muon::Config::default()
         };
-        let one =
-            |what| Positive::new(what, 1.0).map_err(|refused| Failure::Input(refused.to_string()));
+        let one = |what| Positive::new(what, 1.0);
         let noise = muon::Noise {
             clip: one("the clip bound")?,
             sigma: one("the noise multiplier")?,
             clipping: Clipping::Cut,
         };
         let tensors = network.trainable();
-        let mut muon = Muon::new(config.clone(), noise, &tensors, Probes::from_seed(0))
-            .map_err(|refused| Failure::Input(refused.to_string()))?;
+        let mut muon = Muon::new(config.clone(), noise, &tensors, Probes::from_seed(0))?;
         let matrices: Vec<usize> = muon.matrices().to_vec();
         let evaluations = (1 + 2 * self.probes) as f64;
         let nominal: f64 = matrices
@@ -87,8 +85,7 @@ impl BenchMuon {
         for repeat in 0..=self.repeats.max(1) {
             let answer = Noisy { value: release.clone(), std: vec![1e-2; muon.bounds().len()] };
             let start = Instant::now();
-            muon.direction(&params, answer, &mut |_| Ok(()))
-                .map_err(|refused| Failure::Input(refused.to_string()))?;
+            muon.direction(&params, answer, &mut |_| Ok(()))?;
             if repeat > 0 {
                 times.push(start.elapsed().as_secs_f64());
             }

@@ -1,7 +1,7 @@
 //! `muffle bench noise`: numbers from the cryptographic generator, and what they cost in a step.
 
 use super::machine::{least_and_median, pool};
-use crate::Failure;
+use crate::error::Error;
 use crate::number::count;
 use crate::output::{fields, print, print_json};
 use clap::Args;
@@ -49,14 +49,13 @@ pub(crate) struct BenchNoise {
 type Seconds = (f64, f64);
 
 impl BenchNoise {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         pool(self.threads)?.install(|| self.inside())
     }
 
-    fn inside(self) -> Result<(), Failure> {
-        let numbers = usize::try_from(self.numbers)
-            .map_err(|_| Failure::Input("too many numbers".into()))?
-            .max(1);
+    fn inside(self) -> Result<(), Error> {
+        let numbers =
+            usize::try_from(self.numbers).map_err(|_| Error::usage("too many numbers"))?.max(1);
         let root = Key::from_seed(1);
         let (mut reals, mut integers) = (vec![0.0f32; numbers], vec![0i64; numbers]);
         let normal = self.timed(|repeat| root.derive(repeat).fill_normals(&mut reals));
@@ -119,9 +118,9 @@ impl BenchNoise {
 
     /// Whole steps of a curator, from the draw to the release: with grid noise and with float
     /// noise, in turn.
-    fn steps(&self, model: &str) -> Result<[Seconds; 2], Failure> {
+    fn steps(&self, model: &str) -> Result<[Seconds; 2], Error> {
         let preset = Preset::named(model).ok_or_else(|| {
-            Failure::Input(format!("--model: one of tiny, gpt2-s and gpt2 expected, got {model:?}"))
+            Error::usage(format!("--model: one of tiny, gpt2-s and gpt2 expected, got {model:?}"))
         })?;
         let graph = preset.architecture().graph(None);
         let values = graph.init(0)?;
@@ -133,13 +132,11 @@ impl BenchNoise {
             )
         };
         let records = Records::new((0..self.lot.max(1)).map(text).collect());
-        let secret =
-            Randomness::from_system().map_err(|refused| Failure::Input(refused.to_string()))?;
-        let refused = |refused: muffle::protocol::Refused| Failure::Input(refused.to_string());
-        let mut curator = Curator::new(network, records, Sampling::Full, Door::unlimited(), secret)
-            .map_err(refused)?;
-        let clip = Name::of("dp-adam").map_err(Failure::Input)?.usual_clip();
-        let bounds = [Bound::new(clip, 1.0).map_err(refused)?];
+        let secret = Randomness::from_system()?;
+        let mut curator =
+            Curator::new(network, records, Sampling::Full, Door::unlimited(), secret)?;
+        let clip = Name::of("dp-adam").map_err(Error::usage)?.usual_clip();
+        let bounds = [Bound::new(clip, 1.0)?];
         let (blocks, geometry) = (Blocks::flat(at.len()), Geometry::Identity);
         let query = GradientQuery {
             at: &at,
@@ -155,8 +152,7 @@ impl BenchNoise {
                 let start = Instant::now();
                 curator
                     .draw(&Announcement::gradient(&bounds))
-                    .and_then(|()| curator.gradient(&query))
-                    .map_err(refused)?;
+                    .and_then(|()| curator.gradient(&query))?;
                 // The first two make buffers.
                 if repeat >= 2 {
                     seconds.push(start.elapsed().as_secs_f64());

@@ -2,7 +2,7 @@
 //! send a model's numbers around.
 
 use super::machine::{least_and_median, peak_memory, pool};
-use crate::Failure;
+use crate::error::Error;
 use crate::number::count;
 use crate::output::{fields, print, print_json};
 use clap::Args;
@@ -47,16 +47,16 @@ pub(crate) struct BenchRanks {
 }
 
 impl BenchRanks {
-    pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Failure> {
+    pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Error> {
         let threads = self
             .threads
             .or_else(|| (ranks.count() > 1).then(|| muffle::run::together::threads(ranks) as u64));
         pool(threads)?.install(|| self.inside(ranks))
     }
 
-    fn inside(self, ranks: &Ranks) -> Result<(), Failure> {
+    fn inside(self, ranks: &Ranks) -> Result<(), Error> {
         let preset = Preset::named(&self.model).ok_or_else(|| {
-            Failure::Input(format!(
+            Error::usage(format!(
                 "--model: one of tiny, gpt2-s and gpt2 expected, got {:?}",
                 self.model
             ))
@@ -79,7 +79,7 @@ impl BenchRanks {
             self.optimizer,
             repeats + 1
         );
-        let config = Config::parse(&config).map_err(Failure::Input)?;
+        let config = Config::parse(&config)?;
         let mut session = Session::among(ranks, &config, network, params, records, None)?;
         // The first step makes room.
         session.step()?;
@@ -136,15 +136,10 @@ impl BenchRanks {
 
 /// The least seconds in which sums of as many numbers as a model has reach their owners, in 64 and
 /// in 32 bits, and in which parts are put together.
-fn send(
-    ranks: &Ranks,
-    lengths: &[usize],
-    repeats: u64,
-) -> Result<Option<(f64, f64, f64)>, Failure> {
+fn send(ranks: &Ranks, lengths: &[usize], repeats: u64) -> Result<Option<(f64, f64, f64)>, Error> {
     if ranks.count() == 1 {
         return Ok(None);
     }
-    let lost = |lost: muffle::ranks::Lost| Failure::Input(lost.to_string());
     let groups: Vec<usize> = (0..lengths.len()).collect();
     let work: Vec<f64> = lengths.iter().map(|&length| length as f64).collect();
     let parts = Parts::new(muffle::ranks::share(&groups, &work, ranks.count()), lengths.to_vec());
@@ -153,17 +148,17 @@ fn send(
         let numbers: Vec<Vec<i64>> = lengths.iter().map(|&length| vec![1; length]).collect();
         let few: Vec<Vec<i32>> = lengths.iter().map(|&length| vec![1; length]).collect();
         let parameters: Vec<Vec<f32>> = lengths.iter().map(|&length| vec![1.0; length]).collect();
-        ranks.everybodys(Vec::new()).map_err(lost)?;
+        ranks.everybodys(Vec::new())?;
         let start = Instant::now();
-        let sums = ranks.sum(&parts, numbers).wait().map_err(lost)?;
+        let sums = ranks.sum(&parts, numbers).wait()?;
         wide = wide.min(start.elapsed().as_secs_f64());
-        ranks.everybodys(Vec::new()).map_err(lost)?;
+        ranks.everybodys(Vec::new())?;
         let start = Instant::now();
-        drop(ranks.sum_onto(&parts, sums, few).wait().map_err(lost)?);
+        drop(ranks.sum_onto(&parts, sums, few).wait()?);
         narrow = narrow.min(start.elapsed().as_secs_f64());
-        ranks.everybodys(Vec::new()).map_err(lost)?;
+        ranks.everybodys(Vec::new())?;
         let start = Instant::now();
-        drop(ranks.gather(&parts, parameters).wait().map_err(lost)?);
+        drop(ranks.gather(&parts, parameters).wait()?);
         whole = whole.min(start.elapsed().as_secs_f64());
     }
     Ok(Some((wide, narrow, whole)))

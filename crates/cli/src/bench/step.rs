@@ -2,7 +2,7 @@
 //! clipping.
 
 use super::machine::{peak_memory, peak_rate, pool};
-use crate::Failure;
+use crate::error::Error;
 use crate::number::{count, real};
 use crate::output::{fields, print, print_json};
 use clap::{Args, ValueEnum};
@@ -91,11 +91,11 @@ enum Keep {
 }
 
 impl BenchStep {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         pool(self.threads)?.install(|| self.inside())
     }
 
-    fn inside(self) -> Result<(), Failure> {
+    fn inside(self) -> Result<(), Error> {
         let (mut network, at) = self.network()?;
         network.set_memory(if self.keep == Keep::All { Memory::Keep } else { Memory::Recompute });
         let batches = self.batches(&network)?;
@@ -111,7 +111,7 @@ impl BenchStep {
                 .iter()
                 .map(|(example, _)| example)
                 .collect();
-            let mut timed = |mode: Mode| -> Result<f64, Failure> {
+            let mut timed = |mode: Mode| -> Result<f64, Error> {
                 let start = Instant::now();
                 self.step(mode, &mut network, &at, &lot, &mut sum, &mut steps)?;
                 Ok(start.elapsed().as_secs_f64() * 1e3)
@@ -182,7 +182,7 @@ impl BenchStep {
         Ok(())
     }
 
-    fn network(&self) -> Result<(Network, Params), Failure> {
+    fn network(&self) -> Result<(Network, Params), Error> {
         let lora =
             self.lora.map(|rank| Lora { rank: rank as usize, alpha: rank as f32, on: Vec::new() });
         let wanted = lora.is_some();
@@ -191,7 +191,7 @@ impl BenchStep {
             None if Path::new(&self.model).is_dir() => Checkpoint::open(&self.model, lora, 0),
             None => {
                 let known = Preset::ALL.map(Preset::name).join(", ");
-                return Err(Failure::Input(format!(
+                return Err(Error::usage(format!(
                     "{}: neither a preset ({known}) nor a directory",
                     self.model
                 )));
@@ -203,9 +203,9 @@ impl BenchStep {
     }
 
     /// Micro-batches of random tokens, and how many tokens of each example are its own.
-    fn batches(&self, network: &Network) -> Result<Vec<Vec<(Example, usize)>>, Failure> {
+    fn batches(&self, network: &Network) -> Result<Vec<Vec<(Example, usize)>>, Error> {
         let Intake::Tokens { vocab, longest } = network.graph().intake() else {
-            return Err(Failure::Input(format!("{}: not a model of texts", self.model)));
+            return Err(Error::usage(format!("{}: not a model of texts", self.model)));
         };
         let lengths = match &self.lengths {
             Some(path) => read_lengths(path)?,
@@ -214,7 +214,7 @@ impl BenchStep {
         if let Some((source, target)) =
             lengths.iter().find(|(source, target)| source + target > longest)
         {
-            return Err(Failure::Input(format!(
+            return Err(Error::usage(format!(
                 "{} tokens, the model takes at most {longest}",
                 source + target
             )));
@@ -249,7 +249,7 @@ impl BenchStep {
         lot: &[&Example],
         sum: &mut Params,
         steps: &mut Sum,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), Error> {
         if mode == Mode::Plain {
             sum.fill(0.0);
             network.plain_sum(at, lot, sum)?;
@@ -271,23 +271,18 @@ impl BenchStep {
 }
 
 /// Lines of two numbers.
-fn read_lengths(path: &Path) -> Result<Vec<(usize, usize)>, Failure> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::Input(format!("{}: {error}", path.display())))?;
+fn read_lengths(path: &Path) -> Result<Vec<(usize, usize)>, Error> {
+    let text = std::fs::read_to_string(path).map_err(muffle::Error::io(path))?;
     let line = |(index, line): (usize, &str)| {
         let mut words = line.split_whitespace().map(str::parse::<usize>);
         match (words.next(), words.next(), words.next()) {
             (Some(Ok(source)), Some(Ok(target)), None) => Ok((source, target)),
-            _ => Err(Failure::Input(format!(
-                "{}:{}: two lengths expected",
-                path.display(),
-                index + 1
-            ))),
+            _ => Err(Error::line(path, index as u64 + 1, "expected two lengths")),
         }
     };
     let lengths = text.lines().enumerate().map(line).collect::<Result<Vec<_>, _>>()?;
     if lengths.is_empty() {
-        Err(Failure::Input(format!("{}: no lengths", path.display())))
+        Err(Error::usage(format!("{}: no lengths", path.display())))
     } else {
         Ok(lengths)
     }

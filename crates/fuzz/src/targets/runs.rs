@@ -7,7 +7,6 @@ use crate::shape::shape;
 use crate::structure::{FILES, unpack};
 use crate::target::Seen;
 use muffle::Config;
-use muffle::Failed;
 use muffle::Plan;
 use muffle::Statement;
 use muffle::accounting::{Accountant, Adjacency, Delta, Ledger, Unit};
@@ -223,7 +222,7 @@ pub(crate) fn optimizer(config: &Config) -> Result<muffle::optim::Optimizer, Str
 
 /// An error as the program prints it.
 fn printed(error: impl ToString) -> String {
-    Failed::Input(error.to_string()).to_string()
+    muffle::Error::Config { path: None, message: error.to_string() }.to_string()
 }
 
 /// One input in so many.
@@ -242,6 +241,7 @@ pub(crate) fn config(_: &Scratch, input: &[u8]) -> Seen {
     };
     match Config::parse(text) {
         Err(error) => {
+            let error = error.to_string();
             assert!(!error.contains('\n'), "an error of several lines");
             Seen { accepted: false, said: printed(error) }
         }

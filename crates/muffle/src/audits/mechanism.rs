@@ -2,7 +2,7 @@
 //! again.
 
 use super::{Said, Verdict, trade_off};
-use crate::Failed;
+use crate::Error;
 use crate::report::digits::short;
 use crate::report::plot::{Line, Series};
 use accounting::{Adjacency, Composition, Delta, Rate, Sigma};
@@ -10,7 +10,7 @@ use audit::Claim;
 use curator::{Curator, Door, Randomness, Records, Sampling};
 use model::activation::Activation;
 use model::{Example, Mlp, Network};
-use protocol::{Blocks, Bound, Clipping, Geometry, GradientQuery, Params};
+use protocol::{Blocks, Bound, Clipping, Geometry, GradientQuery};
 
 /// How it is attacked.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ impl Mechanism {
     ///
     /// # Errors
     /// If a number makes no sense.
-    pub fn run(&self, said: Said<'_>) -> Result<Verdict, Failed> {
+    pub fn run(&self, said: Said<'_>) -> Result<Verdict, Error> {
         let (rate, delta) = (Rate::new(self.rate)?, Delta::new(self.delta)?);
         let sampling = if self.rate < 1.0 { Sampling::Poisson { rate } } else { Sampling::Full };
         let graph =
@@ -47,7 +47,7 @@ impl Mechanism {
         let (network, at) = Network::new(graph, values, |_| true)?;
         // With a gradient in every tensor, and far beyond the clip bound.
         let record = Example::numbers(vec![0.9, -0.6, 0.4, 1.2], 1);
-        let make = |record: Option<Example>| -> Result<Curator<Network>, Failed> {
+        let make = |record: Option<Example>| -> Result<Curator<Network>, Error> {
             Ok(Curator::new(
                 network.twin(),
                 Records::with_vacancies(vec![record]),
@@ -72,10 +72,7 @@ impl Mechanism {
         let asking =
             audit::Mechanism { query, rate: self.rate, steps: self.steps, trials: self.trials };
         // The model is so small that handing work to other threads would take most of the time.
-        let alone = rayon::ThreadPoolBuilder::new()
-            .num_threads(1)
-            .build()
-            .map_err(|error| Failed::Input(error.to_string()))?;
+        let alone = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
         let progress = std::sync::atomic::AtomicU64::new(0);
         let observed = std::thread::scope(|scope| {
             let asking = scope.spawn(|| {
@@ -91,11 +88,10 @@ impl Mechanism {
             }
             asking.join()
         });
-        let observed =
-            observed.map_err(|_| Failed::Input("the audit ended in a panic".into()))??;
+        let observed = observed.map_err(|_| Error::Internal("the audit panicked"))??;
         // What the curator charges for a trial is what it claims.
         let claim = Claim {
-            events: charged(&with, &at, &query, self.steps)?,
+            events: charged(&with, &query, self.steps)?,
             unit: Adjacency::AddRemove.into(),
             delta,
         };
@@ -141,10 +137,9 @@ impl Mechanism {
 /// What one trial is charged as, by the ledger of a curator that was asked for nothing else.
 fn charged(
     curator: &Curator<Network>,
-    at: &Params,
     query: &GradientQuery<'_>,
     steps: u64,
-) -> Result<Composition, Failed> {
+) -> Result<Composition, Error> {
     let sigma = Sigma::new(query.bounds[0].sigma.get())?;
     let runs = curator.ledger().events().runs();
     let asked = runs.iter().map(|(event, _)| event).rfind(|event| match event {
@@ -153,7 +148,7 @@ fn charged(
         }
         accounting::Event::NonPrivate => false,
     });
-    let event = asked
-        .ok_or_else(|| Failed::Input(format!("nothing was charged for {} tensors", at.len())))?;
+    let event =
+        asked.ok_or_else(|| Error::Internal("nothing was charged for the audited query"))?;
     Ok(Composition::repeated(event.clone(), steps))
 }

@@ -15,7 +15,7 @@ pub use mechanism::Mechanism;
 pub use one_run::OneRun;
 pub use replay::{Others, Replay};
 
-use crate::Failed;
+use crate::Error;
 use crate::report::plot::{Axis, Line, Plot, Scale, Series};
 use crate::verify::spent::Spent;
 use accounting::Guarantee;
@@ -121,7 +121,7 @@ fn rates() -> impl Iterator<Item = f64> {
 }
 
 /// What an attacker can gain if the claim is true, beside the best tests that were made.
-fn trade_off(claim: &Claim, seen: Vec<Series>) -> Result<Plot, Failed> {
+fn trade_off(claim: &Claim, seen: Vec<Series>) -> Result<Plot, Error> {
     let curve = claim.trade_off()?;
     let mut series = vec![
         Series {

@@ -5,7 +5,7 @@
 
 use super::folder::AuditFolder;
 use super::{Expense, Said, Verdict, canaries};
-use crate::Failed;
+use crate::Error;
 use crate::Plan;
 use crate::Session;
 use crate::config::{Auto, Config};
@@ -46,7 +46,7 @@ impl OneRun {
         config: &Config,
         folder: &AuditFolder,
         said: Said<'_>,
-    ) -> Result<Verdict, Failed> {
+    ) -> Result<Verdict, Error> {
         self.run_in(config, folder, said).inspect_err(|_| folder.discard_unspent())
     }
 
@@ -55,7 +55,7 @@ impl OneRun {
         config: &Config,
         folder: &AuditFolder,
         said: Said<'_>,
-    ) -> Result<Verdict, Failed> {
+    ) -> Result<Verdict, Error> {
         Plan::check(config)?;
         self.check()?;
         let (labels, image) = data::survey(&config.data)?;
@@ -80,10 +80,10 @@ impl OneRun {
         Ok(verdict)
     }
 
-    fn check(&self) -> Result<(), Failed> {
+    fn check(&self) -> Result<(), Error> {
         match self.canaries {
             0..10 => {
-                Err(Failed::Input(format!("at least 10 canaries expected, got {}", self.canaries)))
+                Err(Error::Audit(format!("canaries: expected at least 10, got {}", self.canaries)))
             }
             _ => Ok(()),
         }
@@ -102,12 +102,10 @@ impl OneRun {
         people: Records,
         journal: Option<Journal>,
         said: Said<'_>,
-    ) -> Result<Verdict, Failed> {
+    ) -> Result<Verdict, Error> {
         self.check()?;
         let mut coins = [0; 32];
-        getrandom::fill(&mut coins).map_err(|error| {
-            Failed::Input(format!("the operating system gives no randomness: {error}"))
-        })?;
+        getrandom::fill(&mut coins)?;
         let mut coins = Key::new(coins).words();
         let put_in: Vec<bool> = (0..self.canaries).map(|_| coins.next_u32() & 1 == 1).collect();
         // Under replace-one somebody else is in a place; under add/remove nobody.
@@ -196,7 +194,7 @@ fn fallen(
     start: &Params,
     end: &Params,
     examples: &[Example],
-) -> Result<Vec<f64>, Failed> {
+) -> Result<Vec<f64>, Error> {
     let mut fell = Vec::with_capacity(examples.len());
     for some in examples.chunks(AT_ONCE) {
         let some: Vec<&Example> = some.iter().collect();

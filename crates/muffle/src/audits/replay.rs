@@ -6,7 +6,7 @@
 //! taken only where that is asked for, it is not private.
 
 use super::{Said, Verdict, adversarial, canaries};
-use crate::Failed;
+use crate::Error;
 use crate::Plan;
 use crate::config::optimizers::{self, Setting};
 use crate::config::{Auto, Config, Sampling};
@@ -82,7 +82,7 @@ impl Replay {
     ///
     /// # Errors
     /// If the configuration is no good or, if they are to be read, the data.
-    pub fn run(&self, config: &Config, others: Others, said: Said<'_>) -> Result<Verdict, Failed> {
+    pub fn run(&self, config: &Config, others: Others, said: Said<'_>) -> Result<Verdict, Error> {
         Plan::check(config)?;
         let (labels, image) = data::survey(&config.data)?;
         let subject = Subject::open(config, Circumstances { labels: &labels, image }, &mut |_| ())?;
@@ -114,7 +114,7 @@ impl Replay {
         params: &Params,
         others: &[Example],
         said: Said<'_>,
-    ) -> Result<Verdict, Failed> {
+    ) -> Result<Verdict, Error> {
         self.attack(
             config,
             network,
@@ -135,7 +135,7 @@ impl Replay {
         network: &Network,
         params: &Params,
         said: Said<'_>,
-    ) -> Result<Verdict, Failed> {
+    ) -> Result<Verdict, Error> {
         self.attack(
             config,
             network,
@@ -200,7 +200,7 @@ impl Replay {
         rounds: Vec<(Config, Neighbours)>,
         others: Others,
         said: Said<'_>,
-    ) -> Result<Verdict, Failed> {
+    ) -> Result<Verdict, Error> {
         let mut seen = Seen::default();
         let all = rounds.len() as u64;
         for (round, (config, neighbours)) in rounds.into_iter().enumerate() {
@@ -218,16 +218,16 @@ impl Replay {
         neighbours: Neighbours,
         round: u64,
         seen: &mut Seen,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), Error> {
         let tensors = network.trainable();
         let plan = Plan::new(config, neighbours.sides[0].len(), &tensors, params)?;
         let Some(budget) = plan.budget else {
-            return Err(Failed::Input(format!(
-                "{} promises nothing: there is nothing to be replayed",
+            return Err(Error::Audit(format!(
+                "{} is not private; choose a private optimizer to replay",
                 config.optimizer.name
             )));
         };
-        let make = |places: Vec<Option<Example>>| -> Result<Curator<Network>, Failed> {
+        let make = |places: Vec<Option<Example>>| -> Result<Curator<Network>, Error> {
             let door = Door::planned(budget, &plan.events)?;
             let (records, randomness) =
                 (Records::with_vacancies(places), Randomness::fixed(self.seed.wrapping_add(round)));
@@ -249,7 +249,7 @@ impl Replay {
             if optimizer.step(&mut params, &mut twins).is_err()
                 && twins.replayed().violations.is_empty()
             {
-                return Err(Failed::Input(format!("step {step} was refused on both sides alike")));
+                return Err(Error::Audit(format!("step {step} was refused on both data sets")));
             }
             seen.farthest.push(twins.replayed().farthest);
             if !twins.replayed().violations.is_empty() {

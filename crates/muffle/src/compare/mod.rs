@@ -4,7 +4,7 @@
 //! Every run has a folder of its own and its own guarantee. All of them together have spent more:
 //! that is priced too.
 
-use crate::Failed;
+use crate::Error;
 use crate::Plan;
 use crate::config::{Auto, Config, FoundBy, Publicity, Rate};
 use crate::report::digits::{up, up_e};
@@ -75,15 +75,15 @@ impl Comparison {
     ///
     /// # Errors
     /// If a run fails, or it was asked to stop.
-    pub fn run(&self, out: &Path, watch: &mut dyn Watch) -> Result<Compared, Failed> {
+    pub fn run(&self, out: &Path, watch: &mut dyn Watch) -> Result<Compared, Error> {
         if self.config.privacy.seed.is_some() {
-            return Err(Failed::Input(
-                "privacy.seed: several runs with the same noise are not several runs".into(),
+            return Err(Error::config(
+                "privacy.seed: expected none, because repeated runs need independent noise",
             ));
         }
         let configs =
             self.optimizers.iter().map(|name| self.of(name)).collect::<Result<Vec<_>, _>>()?;
-        std::fs::create_dir_all(out).map_err(Failed::at(out))?;
+        std::fs::create_dir_all(out).map_err(Error::io(out))?;
         self.same_as_before(out, &configs)?;
         let mut runs = Vec::new();
         for (name, config) in self.optimizers.iter().zip(&configs) {
@@ -115,21 +115,21 @@ impl Comparison {
     }
 
     /// The configuration of one optimizer.
-    fn of(&self, name: &str) -> Result<Config, Failed> {
+    fn of(&self, name: &str) -> Result<Config, Error> {
         let (base, found) = name.strip_suffix("+hyfree").map_or((name, false), |base| (base, true));
         let mut config = self.config.with_optimizer(base);
         if found {
             config.optimizer.learning_rate = Auto::Value(Rate::Found(FoundBy::Hyfree));
         }
         for (_, change) in self.changes.iter().filter(|(whose, _)| whose == name) {
-            config = config.with(change).map_err(Failed::Input)?;
+            config = config.with(change)?;
         }
         Plan::check(&config)?;
         config.absolute()
     }
 
     /// Refuses a folder of another comparison: half of each would be no table.
-    fn same_as_before(&self, out: &Path, configs: &[Config]) -> Result<(), Failed> {
+    fn same_as_before(&self, out: &Path, configs: &[Config]) -> Result<(), Error> {
         for (name, config) in self.optimizers.iter().zip(configs) {
             for &seed in &self.seeds {
                 let path = out.join(format!("{name}-{seed}")).join("config.toml");
@@ -138,11 +138,11 @@ impl Comparison {
                 }
                 let mut expected = config.clone();
                 expected.model.seed = seed;
-                if Config::read(&path).map_err(Failed::Input)? != expected {
-                    return Err(Failed::Input(format!(
-                        "{}: a run with another configuration; choose another folder (--out)",
-                        path.display()
-                    )));
+                if Config::read(&path)? != expected {
+                    return Err(Error::folder(
+                        &path,
+                        "a run with another configuration; choose another folder (--out)",
+                    ));
                 }
             }
         }
@@ -151,11 +151,11 @@ impl Comparison {
 }
 
 impl Single {
-    fn read(optimizer: &str, seed: u64, folder: &Path) -> Result<Self, Failed> {
+    fn read(optimizer: &str, seed: u64, folder: &Path) -> Result<Self, Error> {
         let run = Folder::look_at(folder)?;
         let path = folder.join(RESULT);
         let result: Value = serde_json::from_str(&run.read(RESULT)?.unwrap_or_default())
-            .map_err(|error| Failed::Input(format!("{}: {error}", path.display())))?;
+            .map_err(Error::json(&path))?;
         let statement = outcome::statement(folder)?;
         Ok(Self {
             optimizer: optimizer.into(),
@@ -363,7 +363,7 @@ impl Compared {
         }
     }
 
-    fn write(&self, out: &Path) -> Result<(), Failed> {
+    fn write(&self, out: &Path) -> Result<(), Error> {
         folder::write(&out.join("comparison.md"), self.markdown().as_bytes())?;
         folder::write(&out.join("comparison.csv"), self.csv().as_bytes())?;
         folder::write(&out.join("comparison.svg"), self.plot().svg().as_bytes())

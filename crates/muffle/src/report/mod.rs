@@ -6,7 +6,7 @@ pub mod page;
 pub mod plot;
 pub mod statement;
 
-use crate::Failed;
+use crate::Error;
 use crate::Statement;
 use crate::config::optimizers::Name;
 use crate::config::{Config, Publicity};
@@ -27,7 +27,7 @@ pub const FILE: &str = "report.html";
 ///
 /// # Errors
 /// If the run is not finished, or the folder is damaged.
-pub fn write(folder: &Folder) -> Result<PathBuf, Failed> {
+pub fn write(folder: &Folder) -> Result<PathBuf, Error> {
     let page = page(folder)?;
     folder.write(FILE, &page.html())?;
     Ok(folder.join(FILE))
@@ -37,16 +37,18 @@ pub fn write(folder: &Folder) -> Result<PathBuf, Failed> {
 ///
 /// # Errors
 /// As [`write()`].
-pub fn page(folder: &Folder) -> Result<Page, Failed> {
-    let config = Config::read(&folder.join("config.toml")).map_err(Failed::Input)?;
+pub fn page(folder: &Folder) -> Result<Page, Error> {
+    let config = Config::read(&folder.join("config.toml"))?;
     let Some(result) = folder.read(RESULT)? else {
-        return Err(Failed::Input(format!(
-            "{}: the run is not finished; go on with it: muffle resume {0}",
-            folder.path().display()
-        )));
+        return Err(Error::folder(
+            folder.path(),
+            format!(
+                "the run is not finished; resume it: muffle resume {}",
+                folder.path().display()
+            ),
+        ));
     };
-    let result: Value = serde_json::from_str(&result)
-        .map_err(|error| Failed::Input(format!("{}: {error}", folder.join(RESULT).display())))?;
+    let result: Value = serde_json::from_str(&result).map_err(Error::json(&folder.join(RESULT)))?;
     let statement = outcome::statement(folder.path())?;
     let looks = history::read(folder, u64::MAX)?;
     let publicity = match config.data.publicity() {
@@ -129,7 +131,7 @@ fn plots(
     statement: &Statement,
     looks: &[Look],
     publicity: page::Publicity,
-) -> Result<Vec<Panel>, Failed> {
+) -> Result<Vec<Panel>, Error> {
     let axis = |label: &str| Axis { label: label.into(), scale: Scale::Linear };
     let curve = |name: &str, of: &dyn Fn(&Look) -> Option<f64>| Series {
         name: name.into(),
@@ -205,7 +207,7 @@ fn plots(
     Ok(panels)
 }
 
-fn trade_off(statement: &Statement, unit: Unit, delta: f64) -> Result<Option<Plot>, Failed> {
+fn trade_off(statement: &Statement, unit: Unit, delta: f64) -> Result<Option<Plot>, Error> {
     let curve = match Cost::new(statement.ledger.events(), unit)?.trade_off(Delta::new(delta)?) {
         Ok(curve) => curve,
         Err(accounting::Error::Unsupported { .. }) => return Ok(None),
@@ -230,10 +232,10 @@ fn trade_off(statement: &Statement, unit: Unit, delta: f64) -> Result<Option<Plo
     }))
 }
 
-fn samples(folder: &Folder, publicity: page::Publicity) -> Result<Vec<Sample>, Failed> {
+fn samples(folder: &Folder, publicity: page::Publicity) -> Result<Vec<Sample>, Error> {
     let text = folder.read(SAMPLES)?.unwrap_or_else(|| "[]".into());
-    let list: Vec<Value> = serde_json::from_str(&text)
-        .map_err(|error| Failed::Input(format!("{}: {error}", folder.join(SAMPLES).display())))?;
+    let list: Vec<Value> =
+        serde_json::from_str(&text).map_err(Error::json(&folder.join(SAMPLES)))?;
     let of = |value: &Value| value.as_str().unwrap_or_default().to_string();
     let sample = |value: &Value| Sample {
         prompt: of(&value["source"]),

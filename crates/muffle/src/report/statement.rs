@@ -1,7 +1,7 @@
 //! `privacy.json`: what is promised to whom, for how much, and what is not. It has all that is
 //! needed to compute the figures again.
 
-use crate::Failed;
+use crate::Error;
 use crate::Plan;
 use crate::config::optimizers::Name;
 use crate::config::{Config, DroppedRows, Publicity};
@@ -174,10 +174,10 @@ impl Statement {
         steps: u64,
         isolation: Isolation,
         weights_sha256: Vec<(String, String)>,
-    ) -> Result<Self, Failed> {
+    ) -> Result<Self, Error> {
         let ledger = chain.ledger();
         let open = Chain::rebuild(chain.run_id(), ledger.events(), chain.sessions())
-            .map_err(Failed::Input)?;
+            .map_err(Error::Ledger)?;
         let spent = plan.budget.map(|_| plan.spent(ledger)).transpose()?;
         let circumstances = Circumstances::of(config, isolation);
         // Whoever reads the statement would know the seed, and could take the noise off.
@@ -236,12 +236,12 @@ impl Statement {
     ///
     /// # Errors
     /// If it has no written form, which does not happen.
-    pub fn canonical(&self) -> Result<String, Failed> {
-        serde_json::to_string(self).map_err(|error| Failed::Input(error.to_string()))
+    pub fn canonical(&self) -> Result<String, Error> {
+        serde_json::to_string(self).map_err(Error::Encoding)
     }
 
     /// What closes the chain of the run that this is the statement of.
-    pub(crate) fn closing(&self) -> Result<Closing, Failed> {
+    pub(crate) fn closing(&self) -> Result<Closing, Error> {
         Ok(Closing {
             weights_sha256: self.weights_sha256.clone(),
             config_sha256: self.config_sha256.clone(),

@@ -1,6 +1,6 @@
 //! What could be seen on the way, a line for each look. All of it is public, or marked.
 
-use crate::Failed;
+use crate::Error;
 use crate::Scores;
 use crate::config::Publicity;
 use crate::run::disk;
@@ -39,11 +39,10 @@ impl Look {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn append(&self, folder: &Folder) -> Result<(), Failed> {
+    pub fn append(&self, folder: &Folder) -> Result<(), Error> {
         let path = folder.join(FILE);
-        let line =
-            serde_json::to_string(self).map_err(|error| Failed::Input(error.to_string()))? + "\n";
-        disk::append(&path, line.as_bytes()).map_err(Failed::at(&path))
+        let line = serde_json::to_string(self).map_err(Error::Encoding)? + "\n";
+        disk::append(&path, line.as_bytes()).map_err(Error::io(&path))
     }
 }
 
@@ -51,7 +50,7 @@ impl Look {
 ///
 /// # Errors
 /// If it cannot be read.
-pub fn read(folder: &Folder, up_to: u64) -> Result<Vec<Look>, Failed> {
+pub fn read(folder: &Folder, up_to: u64) -> Result<Vec<Look>, Error> {
     let text = folder.read(FILE)?.unwrap_or_default();
     Ok(text
         .lines()
@@ -64,10 +63,10 @@ pub fn read(folder: &Folder, up_to: u64) -> Result<Vec<Look>, Failed> {
 ///
 /// # Errors
 /// If it cannot be written.
-pub fn cut(folder: &Folder, up_to: u64) -> Result<(), Failed> {
+pub fn cut(folder: &Folder, up_to: u64) -> Result<(), Error> {
     let mut text = String::new();
     for look in read(folder, up_to)? {
-        text += &serde_json::to_string(&look).map_err(|error| Failed::Input(error.to_string()))?;
+        text += &serde_json::to_string(&look).map_err(Error::Encoding)?;
         text.push('\n');
     }
     folder.write(FILE, &text)

@@ -22,7 +22,7 @@ pub(crate) mod resume;
 pub(crate) mod sampler_file;
 pub mod together;
 
-use crate::Failed;
+use crate::Error;
 use crate::Outcome;
 use crate::Plan;
 use crate::config::optimizers::Name;
@@ -61,7 +61,7 @@ pub(crate) struct Files<'a> {
 ///
 /// # Errors
 /// If something is no good, a promise cannot be kept, or it was asked to stop.
-pub fn train(config: &Config, out: &Path, watch: &mut dyn Watch) -> Result<Outcome, Failed> {
+pub fn train(config: &Config, out: &Path, watch: &mut dyn Watch) -> Result<Outcome, Error> {
     train_among(&Ranks::alone(), config, out, watch)?.ok_or_else(nobody_first)
 }
 
@@ -75,7 +75,7 @@ pub fn train_among(
     config: &Config,
     out: &Path,
     watch: &mut dyn Watch,
-) -> Result<Option<Outcome>, Failed> {
+) -> Result<Option<Outcome>, Error> {
     let config = config.clone().absolute()?;
     // Everything that can be wrong is looked at before a folder is made.
     Plan::check(&config)?;
@@ -111,7 +111,7 @@ pub fn train_among(
     }
 }
 
-pub(crate) fn same_beginning(ranks: &Ranks, config: &Config, people: String) -> Result<(), Failed> {
+pub(crate) fn same_beginning(ranks: &Ranks, config: &Config, people: String) -> Result<(), Error> {
     let version = env!("CARGO_PKG_VERSION").to_string();
     let every = config.training.checkpoint_every.to_string();
     together::same(
@@ -126,13 +126,13 @@ pub(crate) fn same_beginning(ranks: &Ranks, config: &Config, people: String) -> 
 }
 
 /// Figures on the very people who are protected would be released without being paid for.
-fn not_the_people(config: &Config, people: &str) -> Result<(), Failed> {
+fn not_the_people(config: &Config, people: &str) -> Result<(), Error> {
     for (key, path) in [("validation", &config.data.validation), ("test", &config.data.test)] {
         if let Some(path) = path
             && snapshot::digest_file(path)? == people
         {
-            return Err(Failed::Input(format!(
-                "data.{key}: {} is the training data; figures on those people are not covered by \
+            return Err(Error::config(format!(
+                "data.{key}: {} is the training data; figures on its records are not covered by \
                  any guarantee",
                 path.display()
             )));
@@ -141,8 +141,8 @@ fn not_the_people(config: &Config, people: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-pub(crate) fn nobody_first() -> Failed {
-    Failed::Input("the first process has the outcome".into())
+pub(crate) fn nobody_first() -> Error {
+    Error::Internal("only the first process has the outcome of a run")
 }
 
 /// A run that is ready for its next step.
@@ -172,7 +172,7 @@ pub(crate) fn begin<'a>(
     labels: &'a [String],
     from: Option<Left>,
     watch: &mut dyn Watch,
-) -> Result<Run<'a>, Failed> {
+) -> Result<Run<'a>, Error> {
     together::set_threads(ranks, config);
     let limit = data::limit(&config.data, &subject)?;
     let preparation = subject.preparation(labels, limit);
@@ -195,7 +195,7 @@ pub(crate) fn begin<'a>(
     // Without privacy every step is charged at the end.
     let charges = session.plan().events.len().max(session.plan().steps);
     if charges > chain::MOST_CHARGES {
-        return Err(Failed::Input(format!(
+        return Err(Error::config(format!(
             "training.steps: expected at most {} charges, got {charges} (several a step, if the \
              learning rate is searched for)",
             chain::MOST_CHARGES
@@ -249,7 +249,7 @@ fn session(
     records: Records,
     from: Option<Left>,
     frozen: u64,
-) -> Result<(Session<Network>, Vec<u64>), Failed> {
+) -> Result<(Session<Network>, Vec<u64>), Error> {
     let network = subject.network.twin();
     let Some(left) = from else {
         let session =
@@ -272,10 +272,13 @@ fn session(
     };
     let session = Session::among(ranks, config, network, params, records, Some(past))?;
     if session.steps() != step {
-        return Err(Failed::Input(format!(
-            "the checkpoint says step {step}, its optimizer step {}",
-            session.steps()
-        )));
+        return Err(Error::format(
+            Path::new("checkpoints"),
+            format!(
+                "the checkpoint is of step {step}, its optimizer state of step {}",
+                session.steps()
+            ),
+        ));
     }
     Ok((session, first))
 }
@@ -305,26 +308,31 @@ fn keep(config: &Config, files: &Files<'_>, session: &mut Session<Network>) {
 
 /// Whether the test data can be read, and is what the model reads: better known now than after the
 /// last step.
-fn first_row(config: &Config, preparation: &tasks::Preparation<'_>) -> Result<(), Failed> {
+fn first_row(config: &Config, preparation: &tasks::Preparation<'_>) -> Result<(), Error> {
     let Some(row) = data::rows(&config.data, Which::Test)?.and_then(|mut rows| rows.next()) else {
         return Ok(());
     };
     match preparation.example(&row?)? {
-        Prepared::UnknownLabel => {
-            Err(Failed::Input("data.test: a label that is not among data.labels".into()))
+        Prepared::UnknownLabel => Err(unfit("data.test", UNKNOWN_LABEL)),
+        Prepared::Unfit(expected) => {
+            Err(unfit("data.test", &format!("expected {expected}, which is what the model reads")))
         }
-        Prepared::Unfit(expected) => Err(Failed::Input(format!(
-            "data.test: expected {expected}, which is what the model reads"
-        ))),
         _ => Ok(()),
     }
+}
+
+const UNKNOWN_LABEL: &str = "a label that is not among data.labels";
+
+/// Evaluation data that does not fit the configuration or the model.
+fn unfit(key: &str, message: &str) -> Error {
+    Error::Rows { place: key.into(), message: message.into() }
 }
 
 /// What the model is looked at with on the way.
 fn validation(
     config: &Config,
     preparation: &tasks::Preparation<'_>,
-) -> Result<Vec<Example>, Failed> {
+) -> Result<Vec<Example>, Error> {
     let (mut examples, mut unusable) = (Vec::new(), false);
     for row in data::rows(&config.data, Which::Validation)?.into_iter().flatten() {
         if examples.len() as u64 >= config.evaluation.examples {
@@ -334,30 +342,27 @@ fn validation(
             Prepared::Example(example) => examples.push(example),
             Prepared::TooLong | Prepared::Empty => unusable = true,
             Prepared::UnknownLabel => {
-                return Err(Failed::Input(
-                    "data.validation: a label that is not among data.labels".into(),
-                ));
+                return Err(unfit("data.validation", UNKNOWN_LABEL));
             }
             Prepared::Unfit(expected) => {
-                return Err(Failed::Input(format!(
-                    "data.validation: expected {expected}, which is what the model reads"
-                )));
+                let expected = format!("expected {expected}, which is what the model reads");
+                return Err(unfit("data.validation", &expected));
             }
         }
     }
     // Said of these rows, because of the training data it may not be said.
     if examples.is_empty() && unusable {
-        return Err(Failed::Input(format!(
-            "data.validation: every row is empty or has {} tokens or more; a larger \
-             data.max_length may be meant",
+        let expected = format!(
+            "every row is empty or has {} tokens or more; a larger data.max_length may be meant",
             preparation.limit
-        )));
+        );
+        return Err(unfit("data.validation", &expected));
     }
     Ok(examples)
 }
 
 impl<'a> Run<'a> {
-    pub(crate) fn drive(mut self, watch: &mut dyn Watch) -> Result<Option<Outcome>, Failed> {
+    pub(crate) fn drive(mut self, watch: &mut dyn Watch) -> Result<Option<Outcome>, Error> {
         let mut last = self.past(watch)?;
         let mut at_once = self.session.micro_batch();
         // A run that was closed makes no further step: only its last files are missing.
@@ -391,7 +396,7 @@ impl<'a> Run<'a> {
             }
             if !over && self.stops(watch)? {
                 self.put_away()?;
-                return Err(Failed::Stopped);
+                return Err(Error::Stopped);
             }
         }
         self.put_away()?;
@@ -403,7 +408,7 @@ impl<'a> Run<'a> {
     }
 
     /// The last look of the steps that were made, or one before the first.
-    fn past(&mut self, watch: &mut dyn Watch) -> Result<Option<Look>, Failed> {
+    fn past(&mut self, watch: &mut dyn Watch) -> Result<Option<Look>, Error> {
         if self.session.steps() == 0 {
             self.put_away()?;
         }
@@ -420,7 +425,7 @@ impl<'a> Run<'a> {
     }
 
     /// Whether to stop after this step: as the first process says.
-    fn stops(&self, watch: &mut dyn Watch) -> Result<bool, Failed> {
+    fn stops(&self, watch: &mut dyn Watch) -> Result<bool, Error> {
         let own = watch.stops();
         Ok(if self.ranks.count() == 1 {
             own
@@ -430,7 +435,7 @@ impl<'a> Run<'a> {
     }
 
     /// ε so far, and figures on the validation data.
-    fn look(&mut self, rate: f64) -> Result<Look, Failed> {
+    fn look(&mut self, rate: f64) -> Result<Look, Error> {
         // With buffers of its own, which are gone afterwards.
         let mut network = self.subject.network.twin();
         let scores = (!self.validation.is_empty())
@@ -448,7 +453,7 @@ impl<'a> Run<'a> {
         Ok(look.with(scores))
     }
 
-    fn put_away(&mut self) -> Result<(), Failed> {
+    fn put_away(&mut self) -> Result<(), Error> {
         if self.put_away == Some(self.session.steps()) {
             return Ok(());
         }
@@ -504,7 +509,7 @@ fn frozen(subject: &Subject) -> u64 {
 }
 
 /// SHA-256 of the training data.
-pub(crate) fn fingerprint(config: &Config) -> Result<String, Failed> {
+pub(crate) fn fingerprint(config: &Config) -> Result<String, Error> {
     if config.data.train == "embedded" {
         return Ok(snapshot::digest(b"embedded"));
     }

@@ -1,6 +1,6 @@
 //! The end of a run: figures, texts, the model with its privacy statement, the report.
 
-use crate::Failed;
+use crate::Error;
 use crate::Statement;
 use crate::config::Publicity;
 use crate::evaluate::{self, Scores, TextScores, Writing, Written};
@@ -86,7 +86,7 @@ pub(crate) fn finish(
     mut run: Run<'_>,
     files: &Files<'_>,
     watch: &mut dyn Watch,
-) -> Result<Outcome, Failed> {
+) -> Result<Outcome, Error> {
     let folder = files.folder;
     let unmoved = run.unmoved();
     if !unmoved.is_empty() {
@@ -119,8 +119,7 @@ pub(crate) fn finish(
     )?;
     // The ledger says what is released before the statement does.
     files.ledger.close(statement.closing()?)?;
-    let text = serde_json::to_string_pretty(&statement)
-        .map_err(|error| Failed::Input(error.to_string()))?;
+    let text = serde_json::to_string_pretty(&statement).map_err(Error::Encoding)?;
     crate::run::folder::write(&model.join(STATEMENT), (text + "\n").as_bytes())?;
     let which = if run.config.data.test.is_some() || run.config.data.train == "embedded" {
         Which::Test
@@ -164,11 +163,10 @@ pub(crate) fn finish(
 ///
 /// # Errors
 /// If there is none, or it is damaged.
-pub fn statement(folder: &Path) -> Result<Statement, Failed> {
+pub fn statement(folder: &Path) -> Result<Statement, Error> {
     let path = folder.join("model").join(STATEMENT);
-    let text = std::fs::read_to_string(&path).map_err(Failed::at(&path))?;
-    serde_json::from_str(&text)
-        .map_err(|error| Failed::Input(format!("{}: {error}", path.display())))
+    let text = std::fs::read_to_string(&path).map_err(Error::io(&path))?;
+    serde_json::from_str(&text).map_err(Error::json(&path))
 }
 
 /// A few texts, and all of them scored if that is asked for.
@@ -176,7 +174,7 @@ fn write(
     run: &mut Run<'_>,
     params: &protocol::Params,
     which: Which,
-) -> Result<(Option<TextScores>, Vec<Written>), Failed> {
+) -> Result<(Option<TextScores>, Vec<Written>), Error> {
     let options = &run.config.evaluation;
     let writing = Writing {
         beams: options.beams,
@@ -199,14 +197,14 @@ fn write(
     Ok((texts.filter(|_| options.score), samples))
 }
 
-fn save(run: &Run<'_>, folder: &Folder, model: &Path) -> Result<(), Failed> {
+fn save(run: &Run<'_>, folder: &Folder, model: &Path) -> Result<(), Error> {
     let own = folder.join("tokenizer");
     let tokenizer = match (&run.subject.tokenizer_folder, &run.subject.tokenizer) {
         (Some(folder), _) => Some(folder.clone()),
         (None, Some(tokenizer)) => {
-            disk::create_dir_all(&own).map_err(Failed::at(&own))?;
+            disk::create_dir_all(&own).map_err(Error::io(&own))?;
             let file = own.join("tokenizer.json");
-            disk::produce(&file, || Ok(tokenizer.save(&file)?), Failed::at(&file))?;
+            disk::produce(&file, || Ok(tokenizer.save(&file)?), Error::io(&file))?;
             Some(own)
         }
         (None, None) => None,
@@ -216,7 +214,7 @@ fn save(run: &Run<'_>, folder: &Folder, model: &Path) -> Result<(), Failed> {
         tokenizer: tokenizer.as_deref(),
         ..SaveOptions::default()
     };
-    disk::moment().map_err(Failed::at(model))?;
+    disk::moment().map_err(Error::io(model))?;
     Checkpoint::save(
         model,
         &run.subject.config,
@@ -224,14 +222,14 @@ fn save(run: &Run<'_>, folder: &Folder, model: &Path) -> Result<(), Failed> {
         run.session.params(),
         &options,
     )?;
-    disk::moment().map_err(Failed::at(model))
+    disk::moment().map_err(Error::io(model))
 }
 
 /// The digests of the files of weights.
-fn weights(folder: &Path) -> Result<Vec<(String, String)>, Failed> {
+fn weights(folder: &Path) -> Result<Vec<(String, String)>, Error> {
     let mut list = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(Failed::at(folder))? {
-        let path = entry.map_err(Failed::at(folder))?.path();
+    for entry in std::fs::read_dir(folder).map_err(Error::io(folder))? {
+        let path = entry.map_err(Error::io(folder))?.path();
         if path.extension().is_some_and(|extension| extension == "safetensors") {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             list.push((name, snapshot::digest_file(&path)?));

@@ -13,7 +13,7 @@ mod verdict;
 
 pub use verdict::{Check, Conclusion, Reason, Unchecked, Verdict};
 
-use crate::Failed;
+use crate::Error;
 use crate::Statement;
 use crate::report::digits::{up, up_e};
 use crate::report::statement;
@@ -39,7 +39,7 @@ pub const TOLERANCE: f64 = 1e-9;
 /// # Errors
 /// If there is nothing to look at: no such path, no run, or a run that is not finished. A statement
 /// that is damaged is not an error but a check that fails.
-pub fn verify(path: &Path) -> Result<Verdict, Failed> {
+pub fn verify(path: &Path) -> Result<Verdict, Error> {
     verify_signed(path, None)
 }
 
@@ -47,9 +47,9 @@ pub fn verify(path: &Path) -> Result<Verdict, Failed> {
 ///
 /// # Errors
 /// As [`verify()`].
-pub fn verify_signed(path: &Path, key: Option<&PublicKey>) -> Result<Verdict, Failed> {
+pub fn verify_signed(path: &Path, key: Option<&PublicKey>) -> Result<Verdict, Error> {
     let (file, run) = place(path)?;
-    let bytes = std::fs::read(&file).map_err(Failed::at(&file))?;
+    let bytes = std::fs::read(&file).map_err(Error::io(&file))?;
     let mut verdict = Verdict {
         path: file,
         statement: None,
@@ -120,31 +120,35 @@ pub fn verify_signed(path: &Path, key: Option<&PublicKey>) -> Result<Verdict, Fa
 }
 
 /// The statement that a path means, and the run around it.
-fn place(path: &Path) -> Result<(PathBuf, Option<Folder>), Failed> {
+fn place(path: &Path) -> Result<(PathBuf, Option<Folder>), Error> {
     if path.is_file() {
         return Ok((path.into(), None));
     }
-    std::fs::read_dir(path).map_err(Failed::at(path))?;
+    std::fs::read_dir(path).map_err(Error::io(path))?;
     if let Ok(folder) = Folder::look_at(path) {
         let file = folder.join("model").join(statement::FILE);
         if file.is_file() {
             return Ok((file, Some(folder)));
         }
-        return Err(Failed::Input(format!(
-            "{}: the run is not finished, so that there is no statement to verify yet; go on with \
-             it: muffle resume {0}",
-            path.display()
-        )));
+        return Err(Error::folder(
+            path,
+            format!(
+                "the run is not finished and has no statement yet; resume it: muffle resume {}",
+                path.display()
+            ),
+        ));
     }
     let file = path.join(statement::FILE);
     if file.is_file() {
         return Ok((file, None));
     }
-    Err(Failed::Input(format!(
-        "{}: neither a run (config.toml) nor a model with a privacy statement ({})",
-        path.display(),
-        statement::FILE
-    )))
+    Err(Error::folder(
+        path,
+        format!(
+            "neither a run (config.toml) nor a model with a privacy statement ({})",
+            statement::FILE
+        ),
+    ))
 }
 
 /// Numbers that can be meant, and all of a guarantee or nothing of it.

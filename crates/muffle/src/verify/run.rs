@@ -41,7 +41,7 @@ pub(super) fn check(verdict: &mut Verdict, folder: &Folder, statement: &Statemen
             );
             verdict.check("statement", plan.and_then(|plan| again(config, plan, statement)));
         }
-        Err(what) => verdict.check("plan", Err(what.clone())),
+        Err(error) => verdict.check("plan", Err(error.to_string())),
     }
     match folder.join(LEDGER).exists() {
         true => verdict.check("ledger file", ledger(folder, statement)),

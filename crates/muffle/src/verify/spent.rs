@@ -1,6 +1,6 @@
 //! What several training runs on the same data have spent together.
 
-use crate::Failed;
+use crate::Error;
 use crate::config::Config;
 use crate::config::optimizers::Name;
 use crate::run::chain::Chain;
@@ -24,14 +24,14 @@ impl Spent {
     ///
     /// # Errors
     /// If its ledger is gone or damaged.
-    pub fn of_run(folder: &Path, places: usize) -> Result<Self, Failed> {
+    pub fn of_run(folder: &Path, places: usize) -> Result<Self, Error> {
         let run = Folder::look_at(folder)?;
         if run.join("model").join(crate::report::statement::FILE).is_file() {
             let statement = outcome::statement(folder)?;
             let promise = statement.unit.zip(statement.delta).filter(|_| statement.private);
             return Ok(Self { ledger: statement.ledger, promise });
         }
-        let config = Config::read(&run.join("config.toml")).map_err(Failed::Input)?;
+        let config = Config::read(&run.join("config.toml"))?;
         Ok(Self { ledger: read(&run.join(LEDGER))?, promise: promise(&config, places) })
     }
 
@@ -39,7 +39,7 @@ impl Spent {
     ///
     /// # Errors
     /// If it cannot be computed.
-    pub fn guarantee(&self) -> Result<Option<Guarantee>, Failed> {
+    pub fn guarantee(&self) -> Result<Option<Guarantee>, Error> {
         joint(std::slice::from_ref(self))
     }
 }
@@ -49,7 +49,7 @@ impl Spent {
 ///
 /// # Errors
 /// If it cannot be computed.
-pub fn joint(all: &[Spent]) -> Result<Option<Guarantee>, Failed> {
+pub fn joint(all: &[Spent]) -> Result<Option<Guarantee>, Error> {
     let (mut ledger, mut unit, mut delta) = (Ledger::new(), None::<Unit>, 0.0f64);
     for spent in all {
         let Some((own, of)) = spent.promise else { return Ok(None) };
@@ -76,10 +76,10 @@ pub(crate) fn promise(config: &Config, places: usize) -> Option<(Unit, f64)> {
 }
 
 /// A ledger that was written while a run went on.
-pub(crate) fn read(path: &Path) -> Result<Ledger, Failed> {
-    let text = std::fs::read_to_string(path).map_err(Failed::at(path))?;
+pub(crate) fn read(path: &Path) -> Result<Ledger, Error> {
+    let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
     let chain = Chain::parse(&text)
-        .map_err(|what| Failed::Input(format!("{}: invalid ledger: {what}", path.display())))?;
+        .map_err(|what| Error::format(path, format!("invalid ledger: {what}")))?;
     Ok(chain.ledger().clone())
 }
 
