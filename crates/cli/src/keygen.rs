@@ -1,4 +1,4 @@
-//! `muffle keygen`: a key to sign privacy statements with.
+//! `muffle keygen`: creates a key that signs privacy statements.
 
 use super::error::Error;
 use super::output::{fields, print, print_json};
@@ -7,14 +7,14 @@ use muffle::verify::signature::SecretKey;
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Make a key to sign privacy statements with
+/// Create a key that signs privacy statements
 #[derive(Args)]
 #[command(after_help = "Example:\n  muffle keygen signing.key\n  muffle sign muffle-run --key \
         signing.key\n  muffle verify muffle-run --key signing.key.pub\n\n\
     Writes an Ed25519 secret key to OUT, which only its owner can read, and the public key to \
     OUT.pub. Neither is overwritten if it exists.\n\
-    Give the public key, or its fingerprint, to those who verify by a way that they trust; keep \
-    the secret one off the machines that train, if you can.\n\
+    Give the public key, or its fingerprint, to verifiers through a channel that they trust; keep \
+    the secret key off the machines that train, if possible.\n\
     The files have one line each: \"muffle-ed25519-secret \" or \"muffle-ed25519-public \" and 64 \
     hexadecimal digits.")]
 pub(crate) struct Keygen {
@@ -34,10 +34,10 @@ impl Keygen {
         if self.json {
             print_json(
                 &json!({ "secret": self.out, "public": public, "fingerprint": fingerprint }),
-            );
+            )?;
         } else {
             let rows = [
-                ("secret key", format!("{} (keep it to yourself)", self.out.display())),
+                ("secret key", format!("{} (keep it secret)", self.out.display())),
                 ("public key", public.display().to_string()),
                 ("fingerprint", fingerprint),
             ];

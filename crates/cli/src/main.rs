@@ -1,5 +1,5 @@
-//! The commands. Each parses its arguments into checked values, asks the library, and prints either
-//! a table for people or one JSON object.
+//! The program. Each command parses its arguments into checked values, calls the library, and prints
+//! text or one JSON object.
 
 mod account;
 mod audit;
@@ -117,21 +117,21 @@ fn run_command() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Names and texts out of files may hold anything; a terminal gets one line.
+            // Names and texts from files may hold control characters; a terminal gets one line.
             let line: String = error
                 .to_string()
                 .chars()
                 .map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c })
                 .collect();
-            // Of several processes that fail alike, the first one says so and ends all.
+            // If several processes fail for the same reason, the first prints it and ends all.
             if matches!(error, Error::Stopped { .. }) && !ranks.is_first() {
                 return ExitCode::from(error.code());
             }
             if !ranks.is_first() {
                 std::thread::sleep(std::time::Duration::from_secs(2));
             }
-            let who = if ranks.is_first() { String::new() } else { format!("{}: ", ranks.name()) };
-            eprintln!("muffle: {who}{line}");
+            let rank = if ranks.is_first() { String::new() } else { format!("{}: ", ranks.name()) };
+            eprintln!("muffle: {rank}{line}");
             if !matches!(error, Error::Stopped { .. }) {
                 ranks.end(error.code());
             }

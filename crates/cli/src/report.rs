@@ -1,4 +1,4 @@
-//! `muffle report`: one page that says it all.
+//! `muffle report`: the HTML report of a run.
 
 use super::error::Error;
 use super::output::{print, print_json};
@@ -8,7 +8,7 @@ use muffle::run::folder::Folder;
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Write the report of a run: one HTML page, and nothing else is needed to read it
+/// Write the report of a run as one self-contained HTML page
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  muffle report muffle-run\n\nThe privacy statement for machines is \
@@ -27,7 +27,7 @@ impl Report {
     pub(crate) fn run(self) -> Result<(), Error> {
         let path = report::write(&Folder::look_at(&self.folder)?)?;
         if self.json {
-            print_json(&json!({ "path": path }));
+            print_json(&json!({ "path": path }))?;
         } else {
             print(&path.display().to_string());
         }

@@ -62,7 +62,7 @@ impl Score {
             print_json(&json!({
                 "bleu": bleu.score, "rouge_l": rouge.f1, "items": statistics.items(), "precisions": bleu.precisions, "brevity_penalty": bleu.brevity_penalty,
                 "hypothesis_length": bleu.hypothesis_length, "reference_length": bleu.reference_length,
-            }));
+            }))?;
         } else {
             print(&fields(&[
                 ("BLEU", format!("{:.2}", bleu.score)),

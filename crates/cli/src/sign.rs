@@ -1,4 +1,4 @@
-//! `muffle sign`: vouch for the privacy statement of a run.
+//! `muffle sign`: sign the privacy statement of a run.
 
 use super::error::Error;
 use super::output::{fields, print, print_json, warn};
@@ -43,7 +43,7 @@ impl Sign {
         if self.json {
             print_json(
                 &json!({ "signature": file, "signer": fingerprint, "run_id": statement.run_id }),
-            );
+            )?;
         } else {
             print(&fields(&[
                 ("run", statement.run_id.clone()),

@@ -15,7 +15,7 @@ use model::{Checkpoint, Cnn};
 use muffle::Config;
 use muffle::Error;
 use muffle::run::chain::Chain;
-use muffle::run::history::Look;
+use muffle::run::history::HistoryEntry;
 use muffle::run::snapshot::Snapshot;
 use muffle::run::{Begun, Progress, Silent, Watch, resume, train};
 use muffle::verify::{Conclusion, verify};
@@ -99,7 +99,7 @@ fn computed(out: &Path) -> u64 {
             .unwrap();
     assert!(said.is_empty(), "{said:?}");
     let history = std::fs::read_to_string(out.join("history.jsonl")).unwrap_or_default();
-    let looks = history.lines().filter_map(|line| serde_json::from_str::<Look>(line).ok());
+    let looks = history.lines().filter_map(|line| serde_json::from_str::<HistoryEntry>(line).ok());
     looks.map(|look| look.step).chain(snapshot.map(|snapshot| snapshot.step)).max().unwrap_or(0)
 }
 

@@ -5,6 +5,7 @@ use crate::Subject;
 use crate::load::data::Rows;
 use model::{Decoder, Example, Network, Target};
 use protocol::Params;
+use serde::{Deserialize, Serialize};
 use tasks::generate::{Options, Search, Stopping, generate};
 use tasks::{Content, Preparation, Prepared, Reader, bleu, by_source, rouge};
 
@@ -204,14 +205,15 @@ impl Meter {
     }
 }
 
-/// What a model wrote, and what there was to write.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Written {
-    /// What was given.
+/// A text that a model generated, with its references.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GeneratedText {
+    /// The prompt.
     pub source: String,
-    /// What it wrote.
+    /// The text that the model generated.
     pub text: String,
-    /// Good answers.
+    /// Reference texts.
     pub references: Vec<String>,
 }
 
@@ -252,7 +254,7 @@ pub fn write(
     rows: Rows,
     writing: Writing,
     most: usize,
-    take: &mut dyn FnMut(Written),
+    take: &mut dyn FnMut(GeneratedText),
 ) -> Result<Option<TextScores>, Error> {
     if !subject.writes() {
         return Ok(None);
@@ -305,7 +307,7 @@ pub fn write(
             let of: Vec<&str> = references.iter().map(String::as_str).collect();
             statistics.add(&text, &of)?;
             mean.add(&text, &of, rouge::Words::Stemmed)?;
-            take(Written { source, text, references });
+            take(GeneratedText { source, text, references });
         }
     }
     if statistics.items() == 0 {

@@ -64,7 +64,7 @@ impl BenchAccount {
         if bench.run.json {
             print_json(
                 &json!({"ms_first": first, "ms_min": least, "ms_median": median, "repeats": times.len()}),
-            );
+            )?;
         } else {
             let ms = |x: f64| format!("{x:.3} ms");
             print(&fields(&[

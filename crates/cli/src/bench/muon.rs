@@ -96,7 +96,7 @@ impl BenchMuon {
             print_json(&json!({
                 "seconds_min": least, "seconds_median": median, "gflops": gflops, "gflops_peak": peak, "share_of_peak": gflops / peak,
                 "matrices": matrices.len(), "threads": rayon::current_num_threads(),
-            }));
+            }))?;
         } else {
             print(&fields(&[
                 ("update", format!("{least:.3} s at best, {median:.3} s in the median")),

@@ -9,7 +9,7 @@ use muffle::config::optimizers::Name;
 use muffle::curator::{Curator, Door, Noise, Randomness, Records, Sampling};
 use muffle::model::{Example, Network, Preset};
 use muffle::protocol::{Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, Oracle};
-use serde_json::json;
+use serde::Serialize;
 use std::time::Instant;
 use tensor::normal::{CHUNK, Key};
 
@@ -45,6 +45,25 @@ pub(crate) struct BenchNoise {
     json: bool,
 }
 
+/// The output of `--json`.
+#[derive(Serialize)]
+struct Output {
+    million_per_second: f64,
+    million_per_second_median: f64,
+    numbers: usize,
+    threads: usize,
+    discrete_million_per_second: f64,
+    discrete_million_per_second_median: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step_ms_grid: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step_ms_float: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step_ms_grid_median: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step_ms_float_median: Option<f64>,
+}
+
 /// Least and median seconds.
 type Seconds = (f64, f64);
 
@@ -71,18 +90,19 @@ impl BenchNoise {
         let rate = |seconds: f64| numbers as f64 / seconds / 1e6;
         let threads = rayon::current_num_threads();
         if self.json {
-            let mut object = json!({
-                "million_per_second": rate(normal.0), "million_per_second_median": rate(normal.1), "numbers": numbers, "threads": threads,
-                "discrete_million_per_second": rate(discrete.0), "discrete_million_per_second_median": rate(discrete.1),
+            let ms = |seconds: f64| 1e3 * seconds;
+            return print_json(&Output {
+                million_per_second: rate(normal.0),
+                million_per_second_median: rate(normal.1),
+                numbers,
+                threads,
+                discrete_million_per_second: rate(discrete.0),
+                discrete_million_per_second_median: rate(discrete.1),
+                step_ms_grid: steps.map(|[grid, _]| ms(grid.0)),
+                step_ms_float: steps.map(|[_, float]| ms(float.0)),
+                step_ms_grid_median: steps.map(|[grid, _]| ms(grid.1)),
+                step_ms_float_median: steps.map(|[_, float]| ms(float.1)),
             });
-            if let Some([grid, float]) = steps {
-                object["step_ms_grid"] = json!(1e3 * grid.0);
-                object["step_ms_float"] = json!(1e3 * float.0);
-                object["step_ms_grid_median"] = json!(1e3 * grid.1);
-                object["step_ms_float_median"] = json!(1e3 * float.1);
-            }
-            print_json(&object);
-            return Ok(());
         }
         let line = |(least, median): Seconds| {
             format!(

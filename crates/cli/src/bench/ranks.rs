@@ -102,7 +102,7 @@ impl BenchRanks {
             print_json(&json!({
                 "model": self.model, "optimizer": self.optimizer, "numbers": numbers, "lot": lot, "tokens_per_record": self.seq, "ranks": ranks.count(),
                 "threads": threads, "step_s": least, "step_s_median": median, "records_per_second": lot as f64 / least, "peak_memory_mb": memory, "sent": sent,
-            }));
+            }))?;
             return Ok(());
         }
         let mut rows = vec![

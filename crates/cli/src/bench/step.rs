@@ -12,7 +12,7 @@ use muffle::model::{
     StepScale, Sum, Weights,
 };
 use muffle::protocol::{Blocks, Geometry, Params};
-use serde_json::json;
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tensor::normal::{Key, Rng};
@@ -90,6 +90,26 @@ enum Keep {
     Little,
 }
 
+/// The output of `--json`.
+#[derive(Serialize)]
+struct Output {
+    ms_min: f64,
+    ms_median: f64,
+    peak_rss_mb: Option<f64>,
+    gflops: f64,
+    gflops_peak: f64,
+    tokens_per_second: f64,
+    threads: usize,
+    repeats: usize,
+    parameters: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plain_ms_min: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plain_ms_median: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ratio: Option<f64>,
+}
+
 impl BenchStep {
     pub(crate) fn run(self) -> Result<(), Error> {
         pool(self.threads)?.install(|| self.inside())
@@ -143,16 +163,20 @@ impl BenchStep {
         let memory = peak_memory();
         let peak = peak_rate();
         if self.json {
-            let mut object = json!({
-                "ms_min": least, "ms_median": median, "peak_rss_mb": memory, "gflops": gflops, "gflops_peak": peak, "tokens_per_second": rate,
-                "threads": rayon::current_num_threads(), "repeats": times.len(), "parameters": at.numbers(),
+            return print_json(&Output {
+                ms_min: least,
+                ms_median: median,
+                peak_rss_mb: memory,
+                gflops,
+                gflops_peak: peak,
+                tokens_per_second: rate,
+                threads: rayon::current_num_threads(),
+                repeats: times.len(),
+                parameters: at.numbers(),
+                plain_ms_min: plain.map(|(least, _)| least),
+                plain_ms_median: plain.map(|(_, median)| median),
+                ratio: plain.map(|(_, plain_median)| median / plain_median),
             });
-            if let Some((plain_least, plain_median)) = plain {
-                object["plain_ms_min"] = plain_least.into();
-                object["plain_ms_median"] = plain_median.into();
-                object["ratio"] = (median / plain_median).into();
-            }
-            print_json(&object);
         } else {
             let mut lines = vec![
                 ("fastest", format!("{least:.2} ms")),

@@ -9,6 +9,7 @@
 //! The audits of a run lie in its folder, as `audits/1`, `audits/2` and so on: what they spent
 //! counts beside what the run spent, whether they were finished or not.
 
+use super::document::AuditDocument;
 use crate::Error;
 use crate::config::{Auto, Config};
 use crate::run::chain::Chain;
@@ -17,7 +18,6 @@ use crate::run::ledger_file::LEDGER;
 use crate::verify::spent::{self, Spent};
 use accounting::{Event, Guarantee};
 use curator::Journal;
-use serde_json::Value;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -140,8 +140,9 @@ impl AuditFolder {
     }
 
     /// Writes down what was found.
-    pub(super) fn finish(&self, found: &Value) -> Result<(), Error> {
-        folder::write(&self.path.join(FOUND), (found.to_string() + "\n").as_bytes())
+    pub(super) fn finish(&self, found: &AuditDocument) -> Result<(), Error> {
+        let text = serde_json::to_string(found).map_err(Error::Encoding)?;
+        folder::write(&self.path.join(FOUND), (text + "\n").as_bytes())
     }
 
     /// Removes it, if nothing was charged: no audit began.

@@ -1,10 +1,10 @@
 //! The mechanism itself: a small model, one record that stands out, and the curator asked again and
 //! again.
 
-use super::{Said, Verdict, trade_off};
+use super::{AuditProgress, Verdict, trade_off};
 use crate::Error;
+use crate::chart::Series;
 use crate::report::digits::short;
-use crate::report::plot::{Line, Series};
 use accounting::{Adjacency, Composition, Delta, Rate, Sigma};
 use audit::Claim;
 use curator::{Curator, Door, Randomness, Records, Sampling};
@@ -38,7 +38,7 @@ impl Mechanism {
     ///
     /// # Errors
     /// If a number makes no sense.
-    pub fn run(&self, said: Said<'_>) -> Result<Verdict, Error> {
+    pub fn run(&self, progress: AuditProgress<'_>) -> Result<Verdict, Error> {
         let (rate, delta) = (Rate::new(self.rate)?, Delta::new(self.delta)?);
         let sampling = if self.rate < 1.0 { Sampling::Poisson { rate } } else { Sampling::Full };
         let graph =
@@ -73,17 +73,17 @@ impl Mechanism {
             audit::Mechanism { query, rate: self.rate, steps: self.steps, trials: self.trials };
         // The model is so small that handing work to other threads would take most of the time.
         let alone = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
-        let progress = std::sync::atomic::AtomicU64::new(0);
+        let done = std::sync::atomic::AtomicU64::new(0);
         let observed = std::thread::scope(|scope| {
             let asking = scope.spawn(|| {
                 alone.install(|| {
-                    asking.observe(&mut with, &mut without, |done| {
-                        progress.store(done, std::sync::atomic::Ordering::Relaxed)
+                    asking.observe(&mut with, &mut without, |trials| {
+                        done.store(trials, std::sync::atomic::Ordering::Relaxed)
                     })
                 })
             });
             while !asking.is_finished() {
-                said(progress.load(std::sync::atomic::Ordering::Relaxed), all);
+                progress(done.load(std::sync::atomic::Ordering::Relaxed), all);
                 std::thread::sleep(std::time::Duration::from_millis(50));
             }
             asking.join()
@@ -99,7 +99,7 @@ impl Mechanism {
         let tests = |name: &str, of: &dyn Fn(&audit::Test) -> (f64, f64)| {
             let mut points: Vec<(f64, f64)> = found.tests.iter().map(of).collect();
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
-            Series { name: name.into(), points, spread: Vec::new(), line: Line::Dashed }
+            Series::new(name, points).dashed()
         };
         let seen = vec![
             tests("seen", &|test| (test.false_positives, test.true_positives)),
@@ -129,7 +129,7 @@ impl Mechanism {
             // The record is made up.
             private: true,
             spent: None,
-            plot: trade_off(&claim, seen)?,
+            chart: trade_off(&claim, seen)?,
         })
     }
 }

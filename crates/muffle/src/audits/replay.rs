@@ -5,14 +5,14 @@
 //! ([`adversarial`]). What is found is computed without noise, so that on real records, which are
 //! taken only where that is asked for, it is not private.
 
-use super::{Said, Verdict, adversarial, canaries};
+use super::{AuditProgress, Verdict, adversarial, canaries};
 use crate::Error;
 use crate::Plan;
+use crate::chart::{Axis, Chart, Mark, Series};
 use crate::config::optimizers::{self, Setting};
 use crate::config::{Auto, Config, Sampling};
 use crate::load::data;
 use crate::load::model::{Circumstances, Subject};
-use crate::report::plot::{Axis, Line, Mark, Plot, Scale, Series};
 use accounting::Adjacency;
 use audit::Twins;
 use curator::{Curator, Door, Randomness, Records};
@@ -82,7 +82,12 @@ impl Replay {
     ///
     /// # Errors
     /// If the configuration is no good or, if they are to be read, the data.
-    pub fn run(&self, config: &Config, others: Others, said: Said<'_>) -> Result<Verdict, Error> {
+    pub fn run(
+        &self,
+        config: &Config,
+        others: Others,
+        progress: AuditProgress<'_>,
+    ) -> Result<Verdict, Error> {
         Plan::check(config)?;
         let (labels, image) = data::survey(&config.data)?;
         let subject = Subject::open(config, Circumstances { labels: &labels, image }, &mut |_| ())?;
@@ -100,7 +105,7 @@ impl Replay {
         let (network, params) = (&subject.network, &subject.params);
         let mut rounds = self.ordinary(&config, network, &ordinary);
         rounds.extend(self.made(&config, network, params));
-        self.attack(&config, network, params, rounds, others, said)
+        self.attack(&config, network, params, rounds, others, progress)
     }
 
     /// The same for a model and other records of one's own: the last place is the one that differs.
@@ -113,7 +118,7 @@ impl Replay {
         network: &Network,
         params: &Params,
         others: &[Example],
-        said: Said<'_>,
+        progress: AuditProgress<'_>,
     ) -> Result<Verdict, Error> {
         self.attack(
             config,
@@ -121,7 +126,7 @@ impl Replay {
             params,
             self.ordinary(config, network, others),
             Others::Real,
-            said,
+            progress,
         )
     }
 
@@ -134,7 +139,7 @@ impl Replay {
         config: &Config,
         network: &Network,
         params: &Params,
-        said: Said<'_>,
+        progress: AuditProgress<'_>,
     ) -> Result<Verdict, Error> {
         self.attack(
             config,
@@ -142,7 +147,7 @@ impl Replay {
             params,
             self.made(config, network, params),
             Others::MadeUp,
-            said,
+            progress,
         )
     }
 
@@ -199,13 +204,13 @@ impl Replay {
         params: &Params,
         rounds: Vec<(Config, Neighbours)>,
         others: Others,
-        said: Said<'_>,
+        progress: AuditProgress<'_>,
     ) -> Result<Verdict, Error> {
         let mut seen = Seen::default();
         let all = rounds.len() as u64;
         for (round, (config, neighbours)) in rounds.into_iter().enumerate() {
             self.round(&config, network, params, neighbours, round as u64, &mut seen)?;
-            said(round as u64 + 1, all);
+            progress(round as u64 + 1, all);
         }
         Ok(seen.verdict(all, others, config))
     }
@@ -355,19 +360,11 @@ impl Seen {
             details,
             private: others == Others::MadeUp,
             spent: None,
-            plot: Plot {
+            chart: Chart {
                 title: format!("How far one record moved a release{mark}"),
-                x: Axis { label: "step, one record after the other".into(), scale: Scale::Linear },
-                y: Axis {
-                    label: "largest so far, share of the declared sensitivity".into(),
-                    scale: Scale::Linear,
-                },
-                series: vec![Series {
-                    name: "moved".into(),
-                    points,
-                    spread: Vec::new(),
-                    line: Line::Solid,
-                }],
+                x: Axis::linear("step, one record after the other"),
+                y: Axis::linear("largest so far, share of the declared sensitivity"),
+                series: vec![Series::new("moved", points)],
                 marks: vec![Mark { name: "declared".into(), y: 1.0 }],
             },
         }

@@ -24,7 +24,7 @@ const OPTIONAL: [&str; 3] =
 const MOST_REDIRECTS: usize = 5;
 /// Bytes in a second: a slower transfer is given up.
 const SLOWEST: u64 = 32 << 10;
-/// A download that nobody has written to for so long is nobody's.
+/// A download that was not written to for so long is abandoned.
 const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 /// Our unfinished downloads end in this; those of other programs are left to them.
 const UNFINISHED: &str = ".muffle";
@@ -368,7 +368,7 @@ fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// As people say it: `548 MB`.
+/// A size as users read it: `548 MB`.
 fn bytes(count: u64) -> String {
     match count {
         0..1_000 => format!("{count} bytes"),

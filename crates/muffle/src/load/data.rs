@@ -24,9 +24,9 @@ use tasks::{Content, Format, Options, Preparation, Prepared, Record};
 /// Rows of a file, or of the embedded corpus.
 pub type Rows = Box<dyn Iterator<Item = tasks::Result<Record>> + Send>;
 
-/// Which rows.
+/// Which part of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum Split {
     /// People's.
     Train,
     /// What the model is looked at with on the way.
@@ -49,26 +49,26 @@ const MEMORY: usize = 32 << 20;
 ///
 /// # Errors
 /// If the file is no good.
-pub fn rows(config: &config::Data, which: Which) -> Result<Option<Rows>, Error> {
+pub fn rows(config: &config::Data, which: Split) -> Result<Option<Rows>, Error> {
     let path = match which {
-        Which::Train if config.train == "embedded" => {
+        Split::Train if config.train == "embedded" => {
             return Ok(Some(embedded(Part::Train, EMBEDDED)));
         }
-        Which::Train => Some(Path::new(&config.train)),
-        Which::Validation if config.validation.is_none() && config.train == "embedded" => {
+        Split::Train => Some(Path::new(&config.train)),
+        Split::Validation if config.validation.is_none() && config.train == "embedded" => {
             return Ok(Some(embedded(Part::Validation, EMBEDDED_EVALUATION)));
         }
-        Which::Test if config.test.is_none() && config.train == "embedded" => {
+        Split::Test if config.test.is_none() && config.train == "embedded" => {
             return Ok(Some(embedded(Part::Test, EMBEDDED_EVALUATION)));
         }
-        Which::Validation => config.validation.as_deref(),
-        Which::Test => config.test.as_deref(),
+        Split::Validation => config.validation.as_deref(),
+        Split::Test => config.test.as_deref(),
     };
     let Some(path) = path else { return Ok(None) };
     let options = Options {
         text: config.text_column.clone(),
         label: config.label_column.clone(),
-        group: config.group.clone().filter(|_| which == Which::Train),
+        group: config.group.clone().filter(|_| which == Split::Train),
         ..Options::default()
     };
     Ok(Some(Box::new(format(config, path)?.read(path, &options)?)))
@@ -101,10 +101,10 @@ fn embedded(part: Part, count: usize) -> Rows {
 /// sides of images.
 ///
 /// # Errors
-/// If the file is no good, or there are labels and nobody said which: reading them off people's
-/// records would tell who is there.
+/// If the file is invalid, or there are labels and data.labels does not list them: reading them
+/// from private records would reveal the records.
 pub fn survey(config: &config::Data) -> Result<(Vec<String>, Option<Grid>), Error> {
-    let first = match rows(config, Which::Train)?.and_then(|mut rows| rows.next()) {
+    let first = match rows(config, Split::Train)?.and_then(|mut rows| rows.next()) {
         Some(record) => record?,
         None => return Ok((config.labels.clone(), None)),
     };
@@ -130,7 +130,7 @@ pub fn survey(config: &config::Data) -> Result<(Vec<String>, Option<Grid>), Erro
 fn public_labels(config: &config::Data) -> Result<Vec<String>, Error> {
     let mut labels = BTreeSet::new();
     if config.labels.is_empty() && config.publicity() == config::Publicity::Public {
-        for record in rows(config, Which::Validation)?.into_iter().flatten() {
+        for record in rows(config, Split::Validation)?.into_iter().flatten() {
             if let Content::Labelled { label, .. } = record?.content {
                 labels.insert(label);
             }
@@ -241,7 +241,7 @@ fn places(
 ) -> Result<LeftOut, Error> {
     let data = &config.data;
     let mut rows =
-        rows(data, Which::Train)?.ok_or_else(|| Error::config("data.train: no file"))?.peekable();
+        rows(data, Split::Train)?.ok_or_else(|| Error::config("data.train: no file"))?.peekable();
     let mut left_out = LeftOut::default();
     let mut persons: HashMap<Box<str>, u64> = HashMap::new();
     while rows.peek().is_some() {
@@ -301,7 +301,7 @@ pub fn first(
     count: usize,
 ) -> Result<Vec<Example>, Error> {
     let mut examples = Vec::new();
-    for record in rows(&config.data, Which::Train)?.into_iter().flatten() {
+    for record in rows(&config.data, Split::Train)?.into_iter().flatten() {
         if examples.len() == count {
             break;
         }

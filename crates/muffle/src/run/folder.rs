@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// | `ledger.json` | what was charged, as a hash chain; written before anything is computed |
 /// | `history.jsonl` | what could be seen on the way |
 /// | `checkpoints/` | parameters and the optimizer's memory; public |
-/// | `sealed/` | what the curator must remember and nobody may see; gone when the run is over |
+/// | `sealed/` | private state of the curator; removed when the run is over |
 /// | `model/` | the result, in the Hugging Face layout, with `privacy.json` and, if it was signed, `privacy.json.sig` |
 /// | `result.json`, `samples.json` | figures and texts |
 /// | `report.html` | all of it, to be read |
@@ -100,7 +100,7 @@ impl Folder {
         &self.path
     }
 
-    /// Puts a text in its place: whoever reads finds the old one or the new one, whole.
+    /// Replaces a file: a reader finds the old content or the new one, whole.
     ///
     /// # Errors
     /// If the system refuses; the old one is then as it was.
@@ -172,7 +172,7 @@ mod tests {
         assert!(Folder::create(&path).unwrap_err().to_string().contains("muffle resume"));
         drop(folder);
         assert!(Folder::open(&path).is_ok());
-        // Somebody's folder is not taken over.
+        // A folder with other files is not taken over.
         let theirs = place.path().join("theirs");
         fs::create_dir(&theirs).unwrap();
         fs::write(theirs.join("thesis.txt"), "x").unwrap();

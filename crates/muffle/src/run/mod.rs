@@ -11,6 +11,7 @@ pub mod chain;
 pub mod folder;
 pub mod history;
 pub mod outcome;
+pub mod result;
 pub mod session;
 pub mod snapshot;
 
@@ -28,10 +29,10 @@ use crate::Plan;
 use crate::config::optimizers::Name;
 use crate::config::{Config, Publicity};
 use crate::evaluate;
-use crate::load::data::{self, Which};
+use crate::load::data::{self, Split};
 use crate::load::model::{Circumstances, Subject};
 use crate::run::folder::Folder;
-use crate::run::history::Look;
+use crate::run::history::HistoryEntry;
 use crate::run::ledger_file::LedgerFile;
 pub use crate::run::progress::{Begun, Progress, Silent, Watch};
 use crate::run::resume::{Left, belongs};
@@ -62,7 +63,7 @@ pub(crate) struct Files<'a> {
 /// # Errors
 /// If something is no good, a promise cannot be kept, or it was asked to stop.
 pub fn train(config: &Config, out: &Path, watch: &mut dyn Watch) -> Result<Outcome, Error> {
-    train_among(&Ranks::alone(), config, out, watch)?.ok_or_else(nobody_first)
+    train_among(&Ranks::alone(), config, out, watch)?.ok_or_else(no_outcome)
 }
 
 /// The same as one of several processes. The first has the folder and the outcome, and speaks to
@@ -125,7 +126,7 @@ pub(crate) fn same_beginning(ranks: &Ranks, config: &Config, people: String) -> 
     )
 }
 
-/// Figures on the very people who are protected would be released without being paid for.
+/// Refuses figures on the protected records: they would be released without a charge.
 fn not_the_people(config: &Config, people: &str) -> Result<(), Error> {
     for (key, path) in [("validation", &config.data.validation), ("test", &config.data.test)] {
         if let Some(path) = path
@@ -141,7 +142,7 @@ fn not_the_people(config: &Config, people: &str) -> Result<(), Error> {
     Ok(())
 }
 
-pub(crate) fn nobody_first() -> Error {
+pub(crate) fn no_outcome() -> Error {
     Error::Internal("only the first process has the outcome of a run")
 }
 
@@ -309,7 +310,7 @@ fn keep(config: &Config, files: &Files<'_>, session: &mut Session<Network>) {
 /// Whether the test data can be read, and is what the model reads: better known now than after the
 /// last step.
 fn first_row(config: &Config, preparation: &tasks::Preparation<'_>) -> Result<(), Error> {
-    let Some(row) = data::rows(&config.data, Which::Test)?.and_then(|mut rows| rows.next()) else {
+    let Some(row) = data::rows(&config.data, Split::Test)?.and_then(|mut rows| rows.next()) else {
         return Ok(());
     };
     match preparation.example(&row?)? {
@@ -334,7 +335,7 @@ fn validation(
     preparation: &tasks::Preparation<'_>,
 ) -> Result<Vec<Example>, Error> {
     let (mut examples, mut unusable) = (Vec::new(), false);
-    for row in data::rows(&config.data, Which::Validation)?.into_iter().flatten() {
+    for row in data::rows(&config.data, Split::Validation)?.into_iter().flatten() {
         if examples.len() as u64 >= config.evaluation.examples {
             break;
         }
@@ -383,16 +384,16 @@ impl<'a> Run<'a> {
                 together::same_params(&self.ranks, self.session.params())?;
             }
             if let Some(folder) = self.folder().filter(|_| fresh) {
-                let look = self.look(step.rate)?;
-                look.append(folder)?;
-                last = Some(look);
+                let entry = self.evaluate(step.rate)?;
+                entry.append(folder)?;
+                last = Some(entry);
             }
             if done.is_multiple_of(self.config.training.checkpoint_every.max(1)) || over {
                 self.put_away()?;
             }
             let notes = step.notes.iter().map(ToString::to_string).collect();
-            if let Some(look) = last {
-                watch.stepped(&Progress { step: done, look, fresh, notes });
+            if let Some(latest) = last {
+                watch.stepped(&Progress { step: done, latest, fresh, notes });
             }
             if !over && self.stops(watch)? {
                 self.put_away()?;
@@ -407,19 +408,19 @@ impl<'a> Run<'a> {
         self.files.as_ref().map(|files| files.folder)
     }
 
-    /// The last look of the steps that were made, or one before the first.
-    fn past(&mut self, watch: &mut dyn Watch) -> Result<Option<Look>, Error> {
+    /// The last entry of the history, or one before the first step.
+    fn past(&mut self, watch: &mut dyn Watch) -> Result<Option<HistoryEntry>, Error> {
         if self.session.steps() == 0 {
             self.put_away()?;
         }
         let Some(folder) = self.folder() else { return Ok(None) };
         history::cut(folder, self.session.steps())?;
         if self.session.steps() == 0 {
-            // The look before the first step is made again.
+            // The entry before the first step is written again.
             folder.write(history::FILE, "")?;
-            let look = self.look(0.0)?;
-            look.append(folder)?;
-            watch.stepped(&Progress { step: 0, look, fresh: true, notes: Vec::new() });
+            let latest = self.evaluate(0.0)?;
+            latest.append(folder)?;
+            watch.stepped(&Progress { step: 0, latest, fresh: true, notes: Vec::new() });
         }
         Ok(history::read(folder, self.session.steps())?.pop())
     }
@@ -435,22 +436,22 @@ impl<'a> Run<'a> {
     }
 
     /// ε so far, and figures on the validation data.
-    fn look(&mut self, rate: f64) -> Result<Look, Error> {
+    fn evaluate(&mut self, rate: f64) -> Result<HistoryEntry, Error> {
         // With buffers of its own, which are gone afterwards.
         let mut network = self.subject.network.twin();
         let scores = (!self.validation.is_empty())
             .then(|| evaluate::examples(&mut network, self.session.params(), &self.validation))
             .transpose()?;
         let epsilon = self.session.guarantee()?.epsilon;
-        let look = Look {
+        let entry = HistoryEntry {
             step: self.session.steps(),
             epsilon: epsilon.is_finite().then_some(epsilon),
-            rate,
-            figures: self.publicity(),
+            learning_rate: rate,
+            figures: self.publicity().into(),
             nll: None,
             accuracy: None,
         };
-        Ok(look.with(scores))
+        Ok(entry.with(scores))
     }
 
     fn put_away(&mut self) -> Result<(), Error> {

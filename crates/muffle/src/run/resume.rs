@@ -9,12 +9,12 @@ use crate::load::data;
 use crate::load::model::{Circumstances, Subject};
 use crate::run::folder::Folder;
 use crate::run::ledger_file::LedgerFile;
-use crate::run::outcome;
 use crate::run::progress::Watch;
+use crate::run::result;
 use crate::run::sampler_file;
 use crate::run::snapshot::{self, Belongs, Snapshot};
 use crate::run::together;
-use crate::run::{FINGERPRINT, Files, begin, fingerprint, keeps, nobody_first, same_beginning};
+use crate::run::{FINGERPRINT, Files, begin, fingerprint, keeps, no_outcome, same_beginning};
 use accounting::{Event, Ledger};
 use curator::Sealed;
 use ranks::Ranks;
@@ -28,7 +28,7 @@ use std::sync::Arc;
 /// As [`train`](crate::run::train), or if the folder is damaged or the data are no longer those it
 /// began with.
 pub fn resume(out: &Path, watch: &mut dyn Watch) -> Result<Outcome, Error> {
-    resume_among(&Ranks::alone(), out, watch)?.ok_or_else(nobody_first)
+    resume_among(&Ranks::alone(), out, watch)?.ok_or_else(no_outcome)
 }
 
 /// The same as one of several processes, as many as it may be now. The first reads the folder and
@@ -178,7 +178,7 @@ fn go_on(
 
 /// Whether a run is over: its result is there and nothing is sealed any more.
 pub(crate) fn is_complete(out: &Path) -> bool {
-    out.join(outcome::RESULT).is_file() && !out.join(FINGERPRINT).exists()
+    out.join(result::RESULT).is_file() && !out.join(FINGERPRINT).exists()
 }
 
 /// Without privacy nothing is charged on the way: every step that was made counts as one without a

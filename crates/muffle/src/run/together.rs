@@ -62,7 +62,7 @@ pub(crate) fn complete(ranks: &Ranks, mut state: State) -> Result<State, Error> 
         .map(|array| (!array.is_empty()).then(|| array.shape().to_vec()))
         .collect();
     let text = serde_json::to_vec(&shapes).map_err(Error::Encoding)?;
-    let everybodys: Vec<Vec<Option<Vec<usize>>>> = ranks
+    let gathered: Vec<Vec<Option<Vec<usize>>>> = ranks
         .everybodys(text)?
         .iter()
         .map(|text| serde_json::from_slice(text).map_err(Error::Encoding))
@@ -72,12 +72,12 @@ pub(crate) fn complete(ranks: &Ranks, mut state: State) -> Result<State, Error> 
     let numbers = ranks.complete_first(numbers)?;
     for (k, (array, numbers)) in state.arrays_mut().into_iter().zip(numbers).enumerate() {
         // What is still empty here is another's, and stays so.
-        let whose = everybodys
+        let shape = gathered
             .iter()
             .filter_map(|shapes| shapes.get(k)?.clone())
             .next()
             .filter(|_| !numbers.is_empty());
-        let shape = whose.unwrap_or_else(|| vec![0]);
+        let shape = shape.unwrap_or_else(|| vec![0]);
         *array = Array::new(shape, numbers)
             .map_err(|_| Error::Internal("parts of the optimizer's state do not fit together"))?;
     }

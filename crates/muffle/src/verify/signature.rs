@@ -1,4 +1,4 @@
-//! Ed25519 signatures of privacy statements: who vouches for one.
+//! Ed25519 signatures of privacy statements.
 //!
 //! Hashes show that files belong together; anyone who changes all of them can compute fitting ones.
 //! A signature needs the secret key. What is signed is the line `muffle privacy statement` and the
