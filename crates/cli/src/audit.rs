@@ -47,8 +47,8 @@ pub(crate) struct Audit {
     /// mechanism: clip every tensor by itself, each with the noise multiplier
     #[arg(long)]
     per_tensor: bool,
-    /// run: canaries, each included with probability ½. replay: records that are exchanged [default:
-    /// 1000, 4]
+    /// run: canaries, each included with probability ½. replay: records that are exchanged
+    /// [default: 1000, 4]
     #[arg(long, value_name = "M", value_parser = count)]
     canaries: Option<u64>,
     /// run: the folder with the audit's ledger, which must be new [default: DIR/audits/1, 2, … for

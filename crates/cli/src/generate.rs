@@ -8,7 +8,7 @@ use muffle::Subject;
 use muffle::model::Decoder;
 use muffle::tasks::Frame;
 use muffle::tasks::generate::{Options, Search, Stopping, generate};
-use serde_json::json;
+use serde::Serialize;
 
 /// Generate texts
 #[derive(Args)]
@@ -61,6 +61,13 @@ pub(crate) struct Generate {
     json: bool,
 }
 
+/// The output of `--json`.
+#[derive(Serialize)]
+struct Output {
+    outputs: Vec<String>,
+    tokens: Vec<usize>,
+}
+
 impl Generate {
     pub(crate) fn run(self) -> Result<(), Error> {
         let subject = Subject::look_at(&self.model, &mut |line| eprintln!("{line}"))?;
@@ -99,9 +106,8 @@ impl Generate {
         if self.json {
             let outputs =
                 texts.iter().map(|tokens| decode(tokens)).collect::<Result<Vec<_>, _>>()?;
-            print_json(
-                &json!({ "outputs": outputs, "tokens": texts.iter().map(Vec::len).collect::<Vec<_>>() }),
-            )?;
+            let tokens = texts.iter().map(Vec::len).collect();
+            return print_json(&Output { outputs, tokens });
         } else {
             for (index, (prompt, new)) in prompts.iter().zip(&texts).enumerate() {
                 // A prompt and what follows together, so that the space between them is right; a

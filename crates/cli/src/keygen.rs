@@ -4,8 +4,8 @@ use super::error::Error;
 use super::output::{fields, print, print_json};
 use clap::Args;
 use muffle::verify::signature::SecretKey;
-use serde_json::json;
-use std::path::PathBuf;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
 
 /// Create a key that signs privacy statements
 #[derive(Args)]
@@ -26,15 +26,25 @@ pub(crate) struct Keygen {
     json: bool,
 }
 
+/// The output of `--json`.
+#[derive(Serialize)]
+struct Output<'a> {
+    secret: &'a Path,
+    public: &'a Path,
+    fingerprint: &'a str,
+}
+
 impl Keygen {
     pub(crate) fn run(self) -> Result<(), Error> {
         let key = SecretKey::generate()?;
         let public = key.write(&self.out)?;
         let fingerprint = key.public().fingerprint();
         if self.json {
-            print_json(
-                &json!({ "secret": self.out, "public": public, "fingerprint": fingerprint }),
-            )?;
+            return print_json(&Output {
+                secret: &self.out,
+                public: &public,
+                fingerprint: &fingerprint,
+            });
         } else {
             let rows = [
                 ("secret key", format!("{} (keep it secret)", self.out.display())),

@@ -1,5 +1,5 @@
-//! The program. Each command parses its arguments into checked values, calls the library, and prints
-//! text or one JSON object.
+//! The program. Each command parses its arguments into checked values, calls the library, and
+//! prints text or one JSON object.
 
 mod account;
 mod audit;

@@ -4,7 +4,7 @@ use super::error::Error;
 use super::output::{fields, print, print_json};
 use clap::Args;
 use muffle::tasks::{bleu, rouge};
-use serde_json::json;
+use serde::Serialize;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -27,6 +27,18 @@ pub(crate) struct Score {
     /// One JSON object on standard output
     #[arg(long)]
     json: bool,
+}
+
+/// The output of `--json`.
+#[derive(Serialize)]
+struct Output {
+    bleu: f64,
+    rouge_l: f64,
+    items: u64,
+    precisions: [f64; bleu::ORDERS],
+    brevity_penalty: f64,
+    hypothesis_length: u64,
+    reference_length: u64,
 }
 
 impl Score {
@@ -59,10 +71,15 @@ impl Score {
             .bleu(bleu::Options { order: bleu::Order::Effective, ..bleu::Options::default() });
         let rouge = mean.score().percent();
         if self.json {
-            print_json(&json!({
-                "bleu": bleu.score, "rouge_l": rouge.f1, "items": statistics.items(), "precisions": bleu.precisions, "brevity_penalty": bleu.brevity_penalty,
-                "hypothesis_length": bleu.hypothesis_length, "reference_length": bleu.reference_length,
-            }))?;
+            return print_json(&Output {
+                bleu: bleu.score,
+                rouge_l: rouge.f1,
+                items: statistics.items(),
+                precisions: bleu.precisions,
+                brevity_penalty: bleu.brevity_penalty,
+                hypothesis_length: bleu.hypothesis_length,
+                reference_length: bleu.reference_length,
+            });
         } else {
             print(&fields(&[
                 ("BLEU", format!("{:.2}", bleu.score)),

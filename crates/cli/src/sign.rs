@@ -6,8 +6,8 @@ use clap::Args;
 use muffle::run::folder;
 use muffle::verify::signature::{self, SecretKey};
 use muffle::verify::{Verdict, verify};
-use serde_json::json;
-use std::path::PathBuf;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
 
 /// Sign the privacy statement of a finished run
 #[derive(Args)]
@@ -29,6 +29,14 @@ pub(crate) struct Sign {
     json: bool,
 }
 
+/// The output of `--json`.
+#[derive(Serialize)]
+struct Output<'a> {
+    signature: &'a Path,
+    signer: &'a str,
+    run_id: &'a str,
+}
+
 impl Sign {
     pub(crate) fn run(self) -> Result<(), Error> {
         let key = SecretKey::read(&self.key)?;
@@ -41,9 +49,11 @@ impl Sign {
         folder::write(&file, key.sign(statement)?.as_bytes())?;
         let fingerprint = key.public().fingerprint();
         if self.json {
-            print_json(
-                &json!({ "signature": file, "signer": fingerprint, "run_id": statement.run_id }),
-            )?;
+            return print_json(&Output {
+                signature: &file,
+                signer: &fingerprint,
+                run_id: &statement.run_id,
+            });
         } else {
             print(&fields(&[
                 ("run", statement.run_id.clone()),

@@ -48,8 +48,8 @@ pub(crate) struct Train {
 #[derive(Args)]
 pub(crate) struct Changes {
     /// The optimizer; another one than the RUN.toml's does not use its learning rate, clip bound
-    /// and momentum: sgd adam adamw muon (not private), dp-sgd dp-adam dp-adamw dp-adam-bc dp-muon dp-muon-bc dp-macadam
-    /// dp-prism
+    /// and momentum: sgd adam adamw muon (not private), dp-sgd dp-adam dp-adamw dp-adam-bc dp-muon
+    /// dp-muon-bc dp-macadam dp-prism
     #[arg(long, value_name = "NAME")]
     pub(crate) optimizer: Option<String>,
     /// A number, or hyfree

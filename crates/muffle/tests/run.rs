@@ -178,12 +178,14 @@ fn a_run_leaves_a_model_with_a_statement_that_can_be_computed_again() {
             entry.display()
         );
     }
-    assert!(
-        matches!(resume(&out, &mut Silent), Err(Error::Folder { message, .. }) if message.contains("complete"))
-    );
-    assert!(
-        matches!(train(&self::config(""), &out, &mut Silent), Err(Error::Folder { message, .. }) if message.contains("muffle resume"))
-    );
+    assert!(matches!(
+        resume(&out, &mut Silent),
+        Err(Error::Folder { message, .. }) if message.contains("complete")
+    ));
+    assert!(matches!(
+        train(&self::config(""), &out, &mut Silent),
+        Err(Error::Folder { message, .. }) if message.contains("muffle resume")
+    ));
 }
 
 /// Stopped in an orderly way nothing is lost; the ledger is the same as without the stop.

@@ -9,7 +9,7 @@ use muffle::model::{Engine, Network, Preset};
 use muffle::optim::newton_schulz::{Polynomial, operations};
 use muffle::optim::{Descent, Muon, Probes, muon, newton_schulz};
 use muffle::protocol::{Clipping, Noisy, Params, Positive};
-use serde_json::json;
+use serde::Serialize;
 use std::time::Instant;
 use tensor::normal::Key;
 
@@ -42,6 +42,18 @@ pub(crate) struct BenchMuon {
     /// One JSON object on standard output
     #[arg(long)]
     json: bool,
+}
+
+/// The output of `--json`.
+#[derive(Serialize)]
+struct Output {
+    seconds_min: f64,
+    seconds_median: f64,
+    gflops: f64,
+    gflops_peak: f64,
+    share_of_peak: f64,
+    matrices: usize,
+    threads: usize,
 }
 
 impl BenchMuon {
@@ -93,10 +105,15 @@ impl BenchMuon {
         let (least, median) = least_and_median(times);
         let (gflops, peak) = (nominal / least / 1e9, peak_rate());
         if self.json {
-            print_json(&json!({
-                "seconds_min": least, "seconds_median": median, "gflops": gflops, "gflops_peak": peak, "share_of_peak": gflops / peak,
-                "matrices": matrices.len(), "threads": rayon::current_num_threads(),
-            }))?;
+            return print_json(&Output {
+                seconds_min: least,
+                seconds_median: median,
+                gflops,
+                gflops_peak: peak,
+                share_of_peak: gflops / peak,
+                matrices: matrices.len(),
+                threads: rayon::current_num_threads(),
+            });
         } else {
             print(&fields(&[
                 ("update", format!("{least:.3} s at best, {median:.3} s in the median")),

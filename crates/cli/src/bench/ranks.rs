@@ -11,7 +11,7 @@ use muffle::Session;
 use muffle::curator::Records;
 use muffle::model::{Example, Network, Preset};
 use muffle::ranks::{Parts, Ranks};
-use serde_json::json;
+use serde::Serialize;
 use std::time::Instant;
 
 /// Whole training steps on one process or, under an MPI launcher, on several
@@ -44,6 +44,31 @@ pub(crate) struct BenchRanks {
     /// One JSON object on standard output
     #[arg(long)]
     json: bool,
+}
+
+/// The output of `--json`.
+#[derive(Serialize)]
+struct Output<'a> {
+    model: &'a str,
+    optimizer: &'a str,
+    numbers: usize,
+    lot: u64,
+    tokens_per_record: u64,
+    ranks: usize,
+    threads: usize,
+    step_s: f64,
+    step_s_median: f64,
+    records_per_second: f64,
+    peak_memory_mb: Option<f64>,
+    sent: Option<Sent>,
+}
+
+/// Seconds in which the numbers of a model are exchanged.
+#[derive(Serialize)]
+struct Sent {
+    sum_f64_s: f64,
+    sum_f32_s: f64,
+    gather_f32_s: f64,
 }
 
 impl BenchRanks {
@@ -98,12 +123,24 @@ impl BenchRanks {
         let (least, median) = least_and_median(seconds);
         let (threads, numbers) = (rayon::current_num_threads(), lengths.iter().sum::<usize>());
         if self.json {
-            let sent = sent.map(|(wide, narrow, whole)| json!({ "sum_f64_s": wide, "sum_f32_s": narrow, "gather_f32_s": whole }));
-            print_json(&json!({
-                "model": self.model, "optimizer": self.optimizer, "numbers": numbers, "lot": lot, "tokens_per_record": self.seq, "ranks": ranks.count(),
-                "threads": threads, "step_s": least, "step_s_median": median, "records_per_second": lot as f64 / least, "peak_memory_mb": memory, "sent": sent,
-            }))?;
-            return Ok(());
+            return print_json(&Output {
+                model: &self.model,
+                optimizer: &self.optimizer,
+                numbers,
+                lot,
+                tokens_per_record: self.seq,
+                ranks: ranks.count(),
+                threads,
+                step_s: least,
+                step_s_median: median,
+                records_per_second: lot as f64 / least,
+                peak_memory_mb: memory,
+                sent: sent.map(|(wide, narrow, whole)| Sent {
+                    sum_f64_s: wide,
+                    sum_f32_s: narrow,
+                    gather_f32_s: whole,
+                }),
+            });
         }
         let mut rows = vec![
             ("model", format!("{}, {numbers} numbers, {}", self.model, self.optimizer)),

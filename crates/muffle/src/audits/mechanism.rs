@@ -148,7 +148,6 @@ fn charged(
         }
         accounting::Event::NonPrivate => false,
     });
-    let event =
-        asked.ok_or_else(|| Error::Internal("nothing was charged for the audited query"))?;
+    let event = asked.ok_or(Error::Internal("nothing was charged for the audited query"))?;
     Ok(Composition::repeated(event.clone(), steps))
 }

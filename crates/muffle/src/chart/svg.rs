@@ -158,8 +158,8 @@ pub fn side_by_side(title: &str, charts: &[Chart]) -> String {
         let x = WIDTH * index as f64;
         let _ = write!(
             text,
-            "<svg x=\"{x}\" y=\"{top}\" width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} \
-             {height}\">\n{content}</svg>\n"
+            "<svg x=\"{x}\" y=\"{top}\" width=\"{WIDTH}\" height=\"{height}\" \
+             viewBox=\"0 0 {WIDTH} {height}\">\n{content}</svg>\n"
         );
     }
     text + "</svg>\n"

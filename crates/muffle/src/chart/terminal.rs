@@ -31,9 +31,9 @@ impl Chart {
             for pair in curve.points.windows(2) {
                 let (from, to) = (column(pair[0].x), column(pair[1].x));
                 let (low, high) = (y.part(pair[0].y), y.part(pair[1].y));
-                for at in from..=to {
-                    let part = (at - from) as f64 / (to - from).max(1) as f64;
-                    grid[row(low + part * (high - low))][at] = '·';
+                for step in 0..=to.saturating_sub(from) {
+                    let part = step as f64 / to.saturating_sub(from).max(1) as f64;
+                    grid[row(low + part * (high - low))][from + step] = '·';
                 }
             }
         }
