@@ -313,24 +313,36 @@ put("sealed", "epoch.json", json.dumps({"version": 1, "draws": 7, "epoch": {"key
 put("sealed", "marked.json", json.dumps({"version": 1, "draws": MARK, "epoch": None}))
 charged = chain([[[poisson, 4]], [[poisson, 6]]])
 statement = {
-    "version": 2, "software": "muffle 0.1.0", "run_id": charged["run_id"], "private": True, "epsilon": 1.5, "delta": 1e-5, "promised_epsilon": 2.0, "unit": {"adjacency": "add-remove", "rows": 1},
-    "accountant": "pld", "sampling": "poisson", "records": 100, "dropped_rows": "vacant", "lot_size": 10.0, "noise_multiplier": 1.1, "noise": "grid", "isolation": "exact", "steps": 10, "randomness": "the operating system",
-    "sessions": charged["sessions"], "ledger": {"version": 1, "events": [[poisson, 10]]}, "ledger_head": charged["head"], "config_sha256": "00" * 32, "weights_sha256": [["model.safetensors", "00"]], "covered": ["Every row."], "not_covered": [],
+    "version": 3, "software": "muffle 0.1.0", "run_id": charged["run_id"], "private": True, "epsilon": 1.5, "delta": 1e-5, "promised_epsilon": 2.0, "unit": {"adjacency": "add-remove", "rows": 1},
+    "person_column": None, "accountant": "pld", "sampling": "poisson", "records": 100, "lot_size": 10.0, "noise_multiplier": 1.1, "steps": 10, "randomness": "operating-system",
+    "coverage": {"isolation": "exact", "noise": "grid", "figures": "public", "dropped_rows": "vacant", "frozen_weights": False},
+    "sessions": charged["sessions"], "ledger": {"version": 1, "events": [[poisson, 10]]}, "ledger_head": charged["head"], "config_sha256": "00" * 32, "weights_sha256": [["model.safetensors", "00"]],
+    "summary": ["Covered: every row."],
+}
+without = {
+    "private": False, "epsilon": None, "delta": None, "promised_epsilon": None, "unit": None, "accountant": None, "noise_multiplier": None, "coverage": statement["coverage"] | {"noise": None},
+    "ledger": {"version": 1, "events": [["non-private", 10]]},
 }
 put("statement", "private.json", json.dumps(statement, indent=1))
-put("statement", "float.json", json.dumps(statement | {"noise": "float", "isolation": "up-to-rounding", "dropped_rows": "public"}))
-put("statement", "plain.json", json.dumps(statement | {"private": False, "epsilon": None, "delta": None, "promised_epsilon": None, "unit": None, "accountant": None, "noise_multiplier": None}))
+put("statement", "float.json", json.dumps(statement | {"coverage": {"isolation": "up-to-rounding", "noise": "float", "figures": "NON-PRIVATE", "dropped_rows": "public", "frozen_weights": True}}))
+put("statement", "person.json", json.dumps(statement | {"unit": {"adjacency": "replace-one", "rows": 3}, "person_column": "who", "sampling": "shuffled", "randomness": {"fixed-seed": 7}, "private": False}))
+put("statement", "plain.json", json.dumps(statement | without))
 put("statement", "half.json", json.dumps(statement | {"unit": None}))
 
 
 def look(step, epsilon, nll):
-    return json.dumps({"step": step, "epsilon": epsilon, "rate": 0.01 * step, "figures": "public", "nll": nll, "accuracy": 0.5 if nll else None}) + "\n"
+    return json.dumps({"step": step, "epsilon": epsilon, "learning_rate": 0.01 * step, "figures": "public", "nll": nll, "accuracy": 0.5 if nll else None}) + "\n"
 
 
 put("history", "usual.jsonl", look(0, 0.0, 5.0) + look(5, 0.5, 3.0) + look(10, 0.7, 2.5))
 put("history", "exact.jsonl", look(0, None, 5.0) + look(3, None, None) + '{"step": 4')
 put("history", "wild.jsonl", look(0, None, 1e308) + look(2**63, 1e-300, -1e308) + look(1, 5e-324, 0.0))
-put("result", "usual.json", json.dumps({"epsilon": 1.5, "metrics": {"nll": 2.5, "perplexity": 12.1, "accuracy": 0.4, "bleu": 30.0, "rouge_l": 40.0}, "figures": "public"}))
-put("result", "none.json", json.dumps({"metrics": {}}))
-put("samples", "two.json", json.dumps([{"source": "a <b>", "text": "c & d", "references": ["e"]}, {"source": "", "text": None, "references": []}]))
+result = {
+    "epsilon": 1.5, "delta": 1e-5, "sigma": 1.1, "steps": 10, "records": 100, "lot_size": 10.0, "optimizer": "dp-sgd", "out": "run",
+    "metrics": {"nll": 2.5, "perplexity": 12.1, "accuracy": 0.4, "tokens": 7, "examples": 2, "bleu": 30.0, "rouge_l": 40.0}, "private": True, "run_id": charged["run_id"], "sessions": 2,
+    "ledger_head": charged["head"], "weights_sha256": [["model.safetensors", "00"]], "statement_sha256": "00" * 32, "figures": "public",
+}
+put("result", "usual.json", json.dumps(result))
+put("result", "none.json", json.dumps(result | {"epsilon": "inf", "delta": None, "sigma": None, "private": False, "metrics": {}, "statement_sha256": None}))
+put("samples", "two.json", json.dumps([{"source": "a <b>", "text": "c & d", "references": ["e"]}, {"source": "", "text": "", "references": []}]))
 put("samples", "none.json", "[]")

@@ -1,15 +1,15 @@
-//! `muffle account`: what a run costs.
+//! `muffle account`: the privacy cost of a run.
 
-use super::Failure;
+use super::error::Error;
 use super::number::{count, real};
-use super::output::{fields, json_number, print, print_json, short, table, up, warn};
-use super::repeat::Repeated;
-use super::run::RunArgs;
+use super::output::{Number, fields, print, print_json, short, table, up, warn};
+use super::repeat::{self, Repeated};
+use super::run::{PricedRun, RunArgs};
 use accounting::{
     Accountant, Composition, Cost, Delta, Epsilon, Event, Guarantee, Lots, Rate, Sigma, Unit,
 };
 use clap::Args;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 /// The price of a run: ε at a given δ, or δ at a given ε
 #[derive(Args)]
@@ -33,15 +33,57 @@ pub(crate) struct Account {
     /// equivalent GDP μ
     #[arg(long)]
     trade_off: bool,
-    /// Also show the price of so many runs on the same people, as in tuning
+    /// Also show the price of so many runs on the same records, as in tuning
     #[arg(long, value_name = "K", value_parser = count, requires = "delta")]
     runs: Option<u64>,
     #[command(flatten)]
     run: RunArgs,
 }
 
+/// The output of `--json`.
+#[derive(Serialize)]
+struct Output {
+    #[serde(flatten)]
+    run: PricedRun,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    order: Option<Number>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    invalid_per_block: Option<InvalidCount>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gdp_mu: Option<Number>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trade_off: Option<Vec<Rates>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repeated: Option<repeat::Output>,
+}
+
+/// The figure of a count that is not a guarantee.
+#[derive(Serialize)]
+struct InvalidCount {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    epsilon: Option<Number>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delta: Option<Number>,
+    accountant: &'static str,
+    valid: bool,
+    reason: &'static str,
+}
+
+/// One point of the trade-off curve.
+#[derive(Serialize)]
+struct Rates {
+    fpr: f64,
+    tpr: f64,
+}
+
+impl From<(f64, f64)> for Rates {
+    fn from((fpr, tpr): (f64, f64)) -> Self {
+        Self { fpr, tpr }
+    }
+}
+
 impl Account {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         let sigma = Sigma::new(self.noise_multiplier)?;
         let steps = self.run.steps()?;
         let events = self.run.events(sigma, steps)?;
@@ -50,7 +92,7 @@ impl Account {
         let guarantee = match (self.delta, self.epsilon) {
             (Some(delta), _) => cost.epsilon(accountant, Delta::new(delta)?)?,
             (None, Some(epsilon)) => cost.delta(accountant, Epsilon::new(epsilon)?)?,
-            (None, None) => return Err(Failure::Input("give --delta or --epsilon".into())),
+            (None, None) => return Err(Error::usage("give --delta or --epsilon")),
         };
         self.run.warnings(Delta::new(guarantee.delta).ok());
         let per_block =
@@ -68,20 +110,20 @@ impl Account {
             _ => None,
         };
         if self.run.json {
-            let mut object = self.json(sigma, steps, &guarantee, per_block, trade_off);
-            if let Some(repeated) = repeated {
-                object["repeated"] = repeated.json();
-            }
-            print_json(&object);
-        } else {
-            self.print_table(sigma, steps, &guarantee, per_block, trade_off);
-            if let Some(repeated) = repeated {
-                print(
-                    "\nTrying several times on the same people (all looked at, or a random number \
-                     of runs and only the best released):",
-                );
-                print(&table(&Repeated::HEADER, &[repeated.cells()]));
-            }
+            return print_json(&Output {
+                run: self.run.priced(sigma, steps, &guarantee),
+                order: guarantee.order.map(Number),
+                invalid_per_block: per_block.map(|figure| self.invalid(figure)),
+                gdp_mu: trade_off.as_ref().map(|(mu, _)| Number(*mu)),
+                trade_off: trade_off
+                    .map(|(_, points)| points.into_iter().map(Rates::from).collect()),
+                repeated: repeated.map(|repeated| repeated.output()),
+            });
+        }
+        self.print_table(sigma, steps, &guarantee, per_block, trade_off);
+        if let Some(repeated) = repeated {
+            print(&format!("\n{}", Repeated::TITLE));
+            print(&table(&Repeated::HEADER, &[repeated.cells()]));
         }
         Ok(())
     }
@@ -93,7 +135,7 @@ impl Account {
         sigma: Sigma,
         steps: u64,
         guarantee: &Guarantee,
-    ) -> Result<Option<f64>, Failure> {
+    ) -> Result<Option<f64>, Error> {
         let rate = self.run.rate()?;
         let Ok(cost) = independent(rate, sigma, steps, self.run.blocks)
             .and_then(|all| Cost::new(&all, self.run.unit()))
@@ -110,54 +152,22 @@ impl Account {
         &self,
         cost: &Cost,
         guarantee: &Guarantee,
-    ) -> Result<(f64, Vec<(f64, f64)>), Failure> {
+    ) -> Result<(f64, Vec<(f64, f64)>), Error> {
         let least = guarantee.delta.clamp(1e-9, 1e-3);
         let curve = cost.trade_off(Delta::new(least)?)?;
         let rates = [1e-4, 1e-3, 0.01, 0.05, 0.1, 0.2, 0.5];
         Ok((curve.gdp_mu(least), rates.iter().map(|fpr| (*fpr, curve.tpr(*fpr))).collect()))
     }
 
-    fn json(
-        &self,
-        sigma: Sigma,
-        steps: u64,
-        g: &Guarantee,
-        per_block: Option<f64>,
-        trade_off: Option<(f64, Vec<(f64, f64)>)>,
-    ) -> Value {
-        let mut object = json!({
-            "epsilon": json_number(g.epsilon),
-            "delta": json_number(g.delta),
-            "accountant": g.accountant.name(),
-            "estimate": g.estimate,
-            "sampling": self.run.sampling.name(),
-            "adjacency": g.unit.adjacency.to_string(),
-            "rows_per_person": g.unit.rows,
-            "noise_multiplier": sigma.get(),
-            "noise_multiplier_effective": json_number(self.run.effective(sigma)),
-            "blocks": self.run.blocks,
-            "sampling_rate": self.run.rate().ok().map(Rate::get),
-            "steps": steps,
-        });
-        if let Some(order) = g.order {
-            object["order"] = json_number(order);
+    fn invalid(&self, figure: f64) -> InvalidCount {
+        let figure = Number(figure);
+        InvalidCount {
+            epsilon: self.delta.is_some().then_some(figure),
+            delta: self.delta.is_none().then_some(figure),
+            accountant: Accountant::Rdp.name(),
+            valid: false,
+            reason: "blocks of one lot counted as if each had drawn a lot of its own",
         }
-        if let Some(invalid) = per_block {
-            let name = if self.delta.is_some() { "epsilon" } else { "delta" };
-            object["invalid_per_block"] = json!({
-                name: json_number(invalid),
-                "accountant": "rdp",
-                "valid": false,
-                "why": "blocks of one lot counted as if each had drawn a lot of its own",
-            });
-        }
-        if let Some((mu, points)) = trade_off {
-            let points: Vec<Value> =
-                points.iter().map(|(fpr, tpr)| json!({"fpr": fpr, "tpr": tpr})).collect();
-            object["gdp_mu"] = json_number(mu);
-            object["trade_off"] = Value::Array(points);
-        }
-        object
     }
 
     fn print_table(
@@ -202,8 +212,7 @@ impl Account {
         print(&fields(&rows));
         if let Some((mu, points)) = trade_off {
             print(&format!(
-                "\nAn attacker who may accuse this share of the innocent finds at most this share \
-                 of the members (equivalent GDP μ = {}):",
+                "\nTrue-positive rate of any membership test, at most (equivalent GDP μ = {}):",
                 up(mu, 3)
             ));
             let rows: Vec<Vec<String>> =

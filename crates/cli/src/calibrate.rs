@@ -1,15 +1,15 @@
-//! `muffle calibrate`: what keeps a promise.
+//! `muffle calibrate`: the noise, steps or lot size that keep a promise.
 
-use super::Failure;
+use super::error::Error;
 use super::number::{count, real};
-use super::output::{fields, json_number, print, print_json, short, up};
-use super::run::{RunArgs, Sampling};
+use super::output::{fields, print, print_json, short, up};
+use super::run::{PricedRun, RunArgs, Sampling};
 use accounting::calibrate::{self, Target};
 use accounting::{Delta, Epsilon, Guarantee, Sigma};
 use clap::{Args, ValueEnum};
-use serde_json::json;
+use serde::Serialize;
 
-/// What to look for.
+/// What to search for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 enum Find {
     /// The smallest noise multiplier
@@ -34,10 +34,10 @@ pub(crate) struct Calibrate {
     /// The δ to keep [default: 1/(10·N), if --dataset-size is given]
     #[arg(long, short = 'd', value_name = "D", value_parser = real, allow_hyphen_values = true)]
     delta: Option<f64>,
-    /// What to look for
+    /// What to search for
     #[arg(long, value_enum, default_value_t)]
     find: Find,
-    /// The noise multiplier of each block, where it is not what is looked for
+    /// The noise multiplier of each block, unless it is searched for
     #[arg(long, short = 's', value_name = "S", value_parser = real, allow_hyphen_values = true)]
     noise_multiplier: Option<f64>,
     /// Largest lot to consider with --find lot-size [default: the dataset size]
@@ -47,14 +47,23 @@ pub(crate) struct Calibrate {
     run: RunArgs,
 }
 
+/// The output of `--json`.
+#[derive(Serialize)]
+struct Output {
+    #[serde(flatten)]
+    run: PricedRun,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lot_size: Option<u64>,
+}
+
 impl Calibrate {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         let delta = match (self.delta, self.run.dataset_size) {
             (Some(delta), _) => Delta::new(delta)?,
             (None, Some(n)) if n > 0 => Delta::new(0.1 / n as f64)?,
             _ => {
-                return Err(Failure::Input(
-                    "give --delta, or --dataset-size for the default of 1/(10·N)".into(),
+                return Err(Error::usage(
+                    "give --delta, or --dataset-size for the default of 1/(10·N)",
                 ));
             }
         };
@@ -71,7 +80,7 @@ impl Calibrate {
                 self.run.events(Sigma::new(1.0)?, steps)?;
                 let (sigma, price) =
                     calibrate::sigma(target, |sigma| self.run.events_in_search(sigma, steps))?;
-                self.print(sigma, steps, &price, None);
+                self.print(sigma, steps, &price, None)
             }
             Find::Steps => {
                 let sigma = self.sigma()?;
@@ -80,14 +89,14 @@ impl Calibrate {
                 let (steps, price) = calibrate::largest_count(target, |steps| {
                     self.run.events_in_search(sigma, steps)
                 })?;
-                self.print(sigma, steps, &price, None);
+                self.print(sigma, steps, &price, None)
             }
             Find::LotSize => {
                 let sigma = self.sigma()?;
                 let n = self
                     .run
                     .dataset_size
-                    .ok_or_else(|| Failure::Input("--find lot-size needs --dataset-size".into()))?;
+                    .ok_or_else(|| Error::usage("--find lot-size needs --dataset-size"))?;
                 let with = |lot: u64| RunArgs {
                     lot_size: Some(lot),
                     sampling_rate: None,
@@ -95,7 +104,7 @@ impl Calibrate {
                 };
                 with(1).steps()?;
                 if self.run.sampling == Sampling::Full {
-                    return Err(Failure::Input("full batches have no lot size".into()));
+                    return Err(Error::usage("full batches have no lot size"));
                 }
                 let most = self.most.unwrap_or(n).min(n);
                 let make = |lot: u64| {
@@ -104,39 +113,28 @@ impl Calibrate {
                 };
                 let (lot, price) = calibrate::lot_size(target, most, make)?;
                 let run = with(lot);
-                Self { run: run.clone(), ..self }.print(sigma, run.steps()?, &price, Some(lot));
+                Self { run: run.clone(), ..self }.print(sigma, run.steps()?, &price, Some(lot))
             }
         }
-        Ok(())
     }
 
-    fn sigma(&self) -> Result<Sigma, Failure> {
-        let sigma = self
-            .noise_multiplier
-            .ok_or_else(|| Failure::Input("this needs --noise-multiplier".into()))?;
+    fn sigma(&self) -> Result<Sigma, Error> {
+        let sigma = self.noise_multiplier.ok_or_else(|| {
+            Error::usage("--find steps and --find lot-size need --noise-multiplier")
+        })?;
         Ok(Sigma::new(sigma)?)
     }
 
-    fn print(&self, sigma: Sigma, steps: u64, price: &Guarantee, lot: Option<u64>) {
+    fn print(
+        &self,
+        sigma: Sigma,
+        steps: u64,
+        price: &Guarantee,
+        lot: Option<u64>,
+    ) -> Result<(), Error> {
         if self.run.json {
-            let mut object = json!({
-                "noise_multiplier": sigma.get(),
-                "noise_multiplier_effective": json_number(self.run.effective(sigma)),
-                "epsilon": json_number(price.epsilon),
-                "delta": json_number(price.delta),
-                "accountant": price.accountant.name(),
-                "estimate": price.estimate,
-                "sampling": self.run.sampling.name(),
-                "adjacency": price.unit.adjacency.to_string(),
-                "rows_per_person": price.unit.rows,
-                "blocks": self.run.blocks,
-                "sampling_rate": self.run.rate().ok().map(accounting::Rate::get),
-                "steps": steps,
-            });
-            if let Some(lot) = lot {
-                object["lot_size"] = json!(lot);
-            }
-            return print_json(&object);
+            let run = self.run.priced(sigma, steps, price);
+            return print_json(&Output { run, lot_size: lot });
         }
         print(&match self.find {
             Find::NoiseMultiplier => format!("σ = {}", up(sigma.get(), 6)),
@@ -173,5 +171,6 @@ impl Calibrate {
             ),
         ];
         print(&fields(&rows));
+        Ok(())
     }
 }

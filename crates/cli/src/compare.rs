@@ -1,15 +1,14 @@
-//! `muffle compare`: optimizers beside one another.
+//! `muffle compare`: several optimizers side by side.
 
-use super::Failure;
+use super::error::Error;
 use super::number::count;
-use super::output::{json_number, print, print_json};
+use super::output::{Number, print, print_json};
 use super::progress::Terminal;
 use super::train::Changes;
 use clap::Args;
-use muffle::Failed;
-use muffle::compare::Comparison;
-use serde_json::json;
-use std::path::PathBuf;
+use muffle::compare::{Comparison, Row};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
 
 /// Train with several optimizers, several times each, and compare
 #[derive(Args)]
@@ -17,11 +16,11 @@ use std::path::PathBuf;
         dp-sgd,dp-adam,dp-muon,dp-muon-bc --seeds 0,1,2\n  \
     muffle compare --optimizers dp-adam,dp-adam+hyfree --seeds 0 --set-for \
     dp-adam:optimizer.learning_rate=0.002 --out comparison\n\n\
-    Every run keeps the same promise. What is there already is not done again; an interrupted \
-    comparison goes on when it is started again.\n\
+    Every run keeps the same promise. Finished runs are not repeated; start an interrupted \
+    comparison again to resume it.\n\
     The folder gets comparison.md, comparison.csv and comparison.svg, and a folder for each run.")]
 pub(crate) struct Compare {
-    /// What all runs have in common; without it, the embedded default
+    /// The configuration of all runs; without it, the embedded default
     #[arg(value_name = "RUN.toml")]
     config: Option<PathBuf>,
     /// Names of optimizers; +hyfree after a name finds its learning rate
@@ -43,21 +42,36 @@ pub(crate) struct Compare {
     json: bool,
 }
 
+/// The output of `--json`.
+#[derive(Serialize)]
+struct Output<'a> {
+    rows: Vec<Row>,
+    together: Option<Total>,
+    out: &'a Path,
+}
+
+/// The cost of all runs together.
+#[derive(Serialize)]
+struct Total {
+    epsilon: Number,
+    delta: f64,
+}
+
 impl Compare {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         if self.changes.optimizer.is_some() {
-            return Err(Failure::Input("--optimizers names them; --optimizer is for train".into()));
+            return Err(Error::usage("--optimizer: use --optimizers with compare"));
         }
         let config = self.changes.apply(self.config.as_deref())?;
         let split = |text: &String| {
-            let (whose, change) = text.split_once(':').ok_or_else(|| {
-                Failure::Input(format!("--set-for: NAME:KEY=VALUE expected, got {text:?}"))
+            let (optimizer, change) = text.split_once(':').ok_or_else(|| {
+                Error::usage(format!("--set-for: NAME:KEY=VALUE expected, got {text:?}"))
             })?;
-            match self.optimizers.iter().any(|name| name == whose) {
-                true => Ok((whose.to_string(), change.to_string())),
-                false => {
-                    Err(Failure::Input(format!("--set-for: {whose:?} is not among the optimizers")))
-                }
+            match self.optimizers.iter().any(|name| name == optimizer) {
+                true => Ok((optimizer.to_string(), change.to_string())),
+                false => Err(Error::usage(format!(
+                    "--set-for: {optimizer:?} is not among the optimizers"
+                ))),
             }
         };
         let changes = self.set_for.iter().map(split).collect::<Result<_, _>>()?;
@@ -69,17 +83,19 @@ impl Compare {
         };
         let compared =
             comparison.run(&self.out, &mut Terminal::new(1)).map_err(|failed| match failed {
-                Failed::Stopped => Failure::Stopped("the same command".into()),
+                muffle::Error::Stopped => Error::Stopped { resume: "the same command".into() },
                 other => other.into(),
             })?;
         if self.json {
-            let together = compared.together.map(
-                |total| json!({ "epsilon": json_number(total.epsilon), "delta": total.delta }),
-            );
-            print_json(&json!({ "rows": compared.rows(), "together": together, "out": self.out }));
-        } else {
-            print(compared.markdown().trim_end());
+            return print_json(&Output {
+                rows: compared.rows(),
+                together: compared
+                    .together
+                    .map(|total| Total { epsilon: total.epsilon.into(), delta: total.delta }),
+                out: &self.out,
+            });
         }
+        print(compared.markdown().trim_end());
         Ok(())
     }
 }

@@ -1,26 +1,26 @@
-//! `muffle eval`: how good a model is on a data set.
+//! `muffle eval`: figures of a model on a data set.
 
-use super::Failure;
+use super::error::Error;
 use super::number::{count, real};
 use super::output::{fields, print, print_json, warn};
 use clap::Args;
-use muffle::Failed;
 use muffle::Subject;
 use muffle::config::{Auto, Config};
 use muffle::evaluate::{self, Writing};
-use muffle::load::data::{self, Which};
+use muffle::load::data::{self, Split};
+use muffle::run::result::Metrics;
 use muffle::tasks::Format;
-use serde_json::json;
+use serde::Serialize;
 use std::path::PathBuf;
 
-/// NLL, perplexity and accuracy of a model; BLEU and ROUGE-L of what it writes
+/// Evaluate a model: NLL, perplexity and accuracy; BLEU and ROUGE-L of generated texts
 #[derive(Args)]
 #[command(after_help = "Examples:\n  muffle eval models/stories15M --data sentences.txt --format \
         lines\n  muffle eval muffle-run --data e2e_test.txt --beam 5 --json\n\n\
     NLL is the mean over target tokens. With the format lines, each line is an example, every \
     token but the first is a target, and no special tokens are added.\n\
-    A model that writes texts is scored with BLEU and ROUGE-L where the data has sources to write \
-    from; --no-texts leaves that out.")]
+    A model that generates texts is scored with BLEU and ROUGE-L where the data has sources; \
+    --no-texts leaves that out.")]
 pub(crate) struct Eval {
     /// The folder of a run, a directory in the Hugging Face layout, or a name on the hub
     #[arg(value_name = "DIR|MODEL")]
@@ -53,10 +53,10 @@ pub(crate) struct Eval {
     /// The fewest
     #[arg(long, value_name = "N", value_parser = count, default_value = "5")]
     min_new_tokens: u64,
-    /// The most texts that are written [default: one for each source]
+    /// The most texts to generate [default: one for each source]
     #[arg(long, value_name = "N", value_parser = count)]
     texts: Option<u64>,
-    /// Write no texts
+    /// Generate no texts
     #[arg(long, conflicts_with = "texts")]
     no_texts: bool,
     /// One JSON object on standard output
@@ -64,8 +64,18 @@ pub(crate) struct Eval {
     json: bool,
 }
 
+/// The output of `--json`.
+#[derive(Serialize)]
+struct Output {
+    #[serde(flatten)]
+    metrics: Metrics,
+    left_out: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    texts: Option<u64>,
+}
+
 impl Eval {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         let mut subject = Subject::look_at(&self.model, &mut |line| eprintln!("{line}"))?;
         let mut config = Config::default().data;
         config.train = self.data.to_string_lossy().into_owned();
@@ -78,7 +88,7 @@ impl Eval {
         let writes =
             !self.no_texts && matches!(format, Format::E2e | Format::Dart | Format::Instructions);
         let rows =
-            || data::rows(&config, Which::Train)?.ok_or_else(|| Failed::Input("no data".into()));
+            || data::rows(&config, Split::Train)?.ok_or(muffle::Error::Internal("no data file"));
         let labels = if self.labels.is_empty() { subject.labels() } else { self.labels };
         let params = subject.params.clone();
         let preparation = subject.preparation(&labels, subject.longest() + 1);
@@ -104,17 +114,11 @@ impl Eval {
             None
         };
         if self.json {
-            let mut object = json!({
-                "nll": scores.nll, "perplexity": scores.perplexity(), "accuracy": scores.accuracy, "tokens": scores.tokens, "examples": scores.examples,
-                "left_out": scores.left_out,
+            return print_json(&Output {
+                metrics: Metrics::new(Some(scores), texts),
+                left_out: scores.left_out,
+                texts: texts.map(|texts| texts.items),
             });
-            if let Some(texts) = texts {
-                object["bleu"] = json!(texts.bleu);
-                object["rouge_l"] = json!(texts.rouge_l);
-                object["texts"] = json!(texts.items);
-            }
-            print_json(&object);
-            return Ok(());
         }
         let mut lines = vec![
             ("NLL", format!("{:.4}", scores.nll)),
@@ -126,10 +130,7 @@ impl Eval {
             lines.push(("BLEU", format!("{:.2}", texts.bleu)));
             lines.push(("ROUGE-L", format!("{:.2}, {} texts", texts.rouge_l, texts.items)));
             if texts.left_out > 0 {
-                lines.push((
-                    "left out",
-                    format!("{} sources that leave no room for a text", texts.left_out),
-                ));
+                lines.push(("left out", format!("{} sources that are too long", texts.left_out)));
             }
         }
         print(&fields(&lines));

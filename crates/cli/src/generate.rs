@@ -1,16 +1,15 @@
-//! `muffle generate`: a model goes on with a text.
+//! `muffle generate`: continue a text.
 
-use super::Failure;
+use super::error::Error;
 use super::number::{count, real};
 use super::output::{print, print_json};
 use clap::Args;
-use muffle::Failed;
 use muffle::Subject;
 use muffle::tasks::Frame;
 use muffle::tasks::generate::{Options, Search, Stopping, generate};
-use serde_json::json;
+use serde::Serialize;
 
-/// Go on with texts
+/// Generate texts
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  muffle generate models/stories15M --prompt \"Once upon a time\"\n  \
@@ -23,7 +22,7 @@ pub(crate) struct Generate {
     /// The folder of a run, a directory in the Hugging Face layout, or a name on the hub
     #[arg(value_name = "DIR|MODEL")]
     model: String,
-    /// A text to go on with; may be given several times
+    /// A text to continue; may be given several times
     #[arg(long, short = 'p', value_name = "TEXT", required_unless_present = "source")]
     prompt: Vec<String>,
     /// A source to write a text for, as in training on pairs; may be given several times
@@ -35,16 +34,16 @@ pub(crate) struct Generate {
     /// Exponent of the length in a beam's score
     #[arg(long, value_name = "X", value_parser = real, default_value = "1", allow_negative_numbers = true)]
     length_penalty: f64,
-    /// Draw tokens by chance, at this temperature
+    /// Sample tokens at this temperature
     #[arg(long, value_name = "X", value_parser = real, conflicts_with = "beam")]
     temperature: Option<f64>,
-    /// Draw among so many of the likeliest tokens
+    /// Sample from so many of the likeliest tokens
     #[arg(long, value_name = "K", value_parser = count, requires = "temperature", default_value = "0")]
     top_k: u64,
-    /// Draw among the likeliest tokens that together have this probability
+    /// Sample from the likeliest tokens that together have this probability
     #[arg(long, value_name = "P", value_parser = real, requires = "temperature", default_value = "1")]
     top_p: f64,
-    /// Where chance comes from
+    /// The seed of the sampling
     #[arg(long, value_name = "N", value_parser = count, requires = "temperature", default_value = "0")]
     seed: u64,
     /// The most new tokens
@@ -61,18 +60,23 @@ pub(crate) struct Generate {
     json: bool,
 }
 
+/// The output of `--json`.
+#[derive(Serialize)]
+struct Output {
+    outputs: Vec<String>,
+    tokens: Vec<usize>,
+}
+
 impl Generate {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         let subject = Subject::look_at(&self.model, &mut |line| eprintln!("{line}"))?;
         let Some(tokenizer) = &subject.tokenizer else {
-            return Err(Failure::Input("the model does not read texts".into()));
+            return Err(Error::usage("the model has no tokenizer, so it cannot read texts"));
         };
         let encode = |text: &String| {
-            let tokens = tokenizer.encode(text, Frame::Model).map_err(Failed::from)?;
+            let tokens = tokenizer.encode(text, Frame::Model)?;
             if tokens.is_empty() {
-                Err(Failure::Input(
-                    "a prompt is empty, and the model puts nothing before it".into(),
-                ))
+                Err(Error::usage("a prompt is empty, and the model puts nothing before it"))
             } else {
                 Ok(tokens)
             }
@@ -80,7 +84,7 @@ impl Generate {
         let preparation = subject.preparation(&[], usize::MAX);
         let mut prompts = self.prompt.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
         for source in &self.source {
-            prompts.push(preparation.prompt(source).map_err(Failed::from)?);
+            prompts.push(preparation.prompt(source)?);
         }
         let options = Options {
             max_new_tokens: self.max_new_tokens as usize,
@@ -97,13 +101,12 @@ impl Generate {
             &prompts.iter().map(Vec::as_slice).collect::<Vec<_>>(),
             &options,
         )?;
-        let decode = |tokens: &[u32]| tokenizer.decode(tokens).map_err(Failed::from);
+        let decode = |tokens: &[u32]| tokenizer.decode(tokens);
         if self.json {
             let outputs =
                 texts.iter().map(|tokens| decode(tokens)).collect::<Result<Vec<_>, _>>()?;
-            print_json(
-                &json!({ "outputs": outputs, "tokens": texts.iter().map(Vec::len).collect::<Vec<_>>() }),
-            );
+            let tokens = texts.iter().map(Vec::len).collect();
+            return print_json(&Output { outputs, tokens });
         } else {
             for (index, (prompt, new)) in prompts.iter().zip(&texts).enumerate() {
                 // A prompt and what follows together, so that the space between them is right; a

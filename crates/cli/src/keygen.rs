@@ -1,20 +1,20 @@
-//! `muffle keygen`: a key to sign privacy statements with.
+//! `muffle keygen`: creates a key that signs privacy statements.
 
-use super::Failure;
+use super::error::Error;
 use super::output::{fields, print, print_json};
 use clap::Args;
 use muffle::verify::signature::SecretKey;
-use serde_json::json;
-use std::path::PathBuf;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
 
-/// Make a key to sign privacy statements with
+/// Create a key that signs privacy statements
 #[derive(Args)]
 #[command(after_help = "Example:\n  muffle keygen signing.key\n  muffle sign muffle-run --key \
         signing.key\n  muffle verify muffle-run --key signing.key.pub\n\n\
     Writes an Ed25519 secret key to OUT, which only its owner can read, and the public key to \
     OUT.pub. Neither is overwritten if it exists.\n\
-    Give the public key, or its fingerprint, to those who verify by a way that they trust; keep \
-    the secret one off the machines that train, if you can.\n\
+    Give the public key, or its fingerprint, to verifiers through a channel that they trust; keep \
+    the secret key off the machines that train, if possible.\n\
     The files have one line each: \"muffle-ed25519-secret \" or \"muffle-ed25519-public \" and 64 \
     hexadecimal digits.")]
 pub(crate) struct Keygen {
@@ -26,18 +26,28 @@ pub(crate) struct Keygen {
     json: bool,
 }
 
+/// The output of `--json`.
+#[derive(Serialize)]
+struct Output<'a> {
+    secret: &'a Path,
+    public: &'a Path,
+    fingerprint: &'a str,
+}
+
 impl Keygen {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         let key = SecretKey::generate()?;
         let public = key.write(&self.out)?;
         let fingerprint = key.public().fingerprint();
         if self.json {
-            print_json(
-                &json!({ "secret": self.out, "public": public, "fingerprint": fingerprint }),
-            );
+            return print_json(&Output {
+                secret: &self.out,
+                public: &public,
+                fingerprint: &fingerprint,
+            });
         } else {
             let rows = [
-                ("secret key", format!("{} (keep it to yourself)", self.out.display())),
+                ("secret key", format!("{} (keep it secret)", self.out.display())),
                 ("public key", public.display().to_string()),
                 ("fingerprint", fingerprint),
             ];

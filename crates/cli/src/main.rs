@@ -1,11 +1,12 @@
-//! The commands. Each parses its arguments into checked values, asks the library, and prints either
-//! a table for people or one JSON object.
+//! The program. Each command parses its arguments into checked values, calls the library, and
+//! prints text or one JSON object.
 
 mod account;
 mod audit;
 mod bench;
 mod calibrate;
 mod compare;
+mod error;
 mod eval;
 mod generate;
 mod keygen;
@@ -22,10 +23,8 @@ mod train;
 mod verify;
 
 use clap::{Parser, Subcommand};
-use muffle::Failed;
+use error::Error;
 use muffle::ranks::Ranks;
-use muffle::{engine, model};
-use std::path::Path;
 use std::process::ExitCode;
 
 /// Differentially private training of neural networks.
@@ -39,10 +38,15 @@ use std::process::ExitCode;
 )]
 #[command(
     after_help = "Every command has --help with an example, and --json for machines: one object on \
-        standard output, warnings on standard error.\n\
-    Exit codes: 0 success, 1 a claim that does not hold (audit, verify), 2 bad usage or input, 3 a \
-    promise that cannot be kept, 4 evidence is missing (verify), 130 stopped. Numbers may be \
-    written as 1024/42043."
+        standard output, warnings on standard error. Numbers may be written as 1024/42043.\n\n\
+    Exit codes:\n  \
+    0    success\n  \
+    1    a claim does not hold (audit, verify, sign)\n  \
+    2    invalid usage or input: an argument, a configuration, a file\n  \
+    3    a promise of privacy cannot be kept, or its budget is spent\n  \
+    4    evidence is missing (verify)\n  \
+    5    a fault of the program or the machine, or a lost process\n  \
+    130  stopped; the run can be resumed"
 )]
 struct Muffle {
     #[command(subcommand)]
@@ -68,85 +72,12 @@ enum Command {
     Bench(bench::Bench),
 }
 
-/// Why a command failed.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// The arguments, or what they name, are no good.
-    Input(String),
-    /// The library refused.
-    Refused(accounting::Error),
-    /// A run ended without a result.
-    Run(Failed),
-    /// A claim is false.
-    Refuted(String),
-    /// Nothing contradicts a claim, but evidence is missing.
-    Incomplete(String),
-    /// A run was asked to stop, and can go on: this is how.
-    Stopped(String),
-}
-
-impl Failure {
-    /// With the folder to go on in.
-    fn of_run(failed: Failed, folder: &Path) -> Self {
-        match failed {
-            Failed::Stopped => Self::Stopped(format!("muffle resume {}", folder.display())),
-            other => Self::Run(other),
-        }
-    }
-}
-
-impl From<Failed> for Failure {
-    fn from(failed: Failed) -> Self {
-        Self::Run(failed)
-    }
-}
-
-impl From<accounting::Error> for Failure {
-    fn from(error: accounting::Error) -> Self {
-        Self::Refused(error)
-    }
-}
-
-impl From<model::Error> for Failure {
-    fn from(error: model::Error) -> Self {
-        Self::Input(error.to_string())
-    }
-}
-
-impl From<engine::Error> for Failure {
-    fn from(error: engine::Error) -> Self {
-        Self::Input(error.to_string())
-    }
-}
-
-impl Failure {
-    fn code(&self) -> u8 {
-        match self {
-            Self::Refused(accounting::Error::Unreachable { .. })
-            | Self::Run(Failed::Promise(_)) => 3,
-            Self::Refuted(_) => 1,
-            Self::Incomplete(_) => 4,
-            Self::Stopped(_) => 130,
-            _ => 2,
-        }
-    }
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Input(message) | Self::Refuted(message) | Self::Incomplete(message) => {
-                f.write_str(message)
-            }
-            Self::Refused(error) => error.fmt(f),
-            Self::Run(failed) => failed.fmt(f),
-            Self::Stopped(how) => write!(f, "stopped; go on with: {how}"),
-        }
-    }
-}
-
-/// Runs the program.
+/// Runs the program. A panic is an internal fault and has its exit code.
 fn main() -> ExitCode {
+    std::panic::catch_unwind(run_command).unwrap_or(ExitCode::from(error::FAULT))
+}
+
+fn run_command() -> ExitCode {
     // clap exits with 2 on bad usage and 0 on --help by itself.
     let muffle = Muffle::parse();
     let together = match &muffle.command {
@@ -156,14 +87,14 @@ fn main() -> ExitCode {
     };
     let ranks = match launched(together) {
         Ok(ranks) => ranks,
-        Err(failure) => {
+        Err(error) => {
             if muffle::ranks::launcher().is_none_or(|(rank, _)| rank == 0) {
-                eprintln!("muffle: {failure}");
+                eprintln!("muffle: {error}");
             } else {
                 // The launcher kills the other ranks as soon as one fails: rank 0 prints first.
                 std::thread::sleep(std::time::Duration::from_secs(2));
             }
-            return ExitCode::from(failure.code());
+            return ExitCode::from(error.code());
         }
     };
     let result = match muffle.command {
@@ -185,68 +116,52 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            // Names and texts out of files may hold anything; a terminal gets one line.
-            let line: String = failure
+        Err(error) => {
+            // Names and texts from files may hold control characters; a terminal gets one line.
+            let line: String = error
                 .to_string()
                 .chars()
                 .map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c })
                 .collect();
-            // Of several processes that fail alike, the first one says so and ends all.
-            if matches!(failure, Failure::Stopped(_)) && !ranks.is_first() {
-                return ExitCode::from(failure.code());
+            // If several processes fail for the same reason, the first prints it and ends all.
+            if matches!(error, Error::Stopped { .. }) && !ranks.is_first() {
+                return ExitCode::from(error.code());
             }
             if !ranks.is_first() {
                 std::thread::sleep(std::time::Duration::from_secs(2));
             }
-            let who = if ranks.is_first() { String::new() } else { format!("{}: ", ranks.name()) };
-            eprintln!("muffle: {who}{line}");
-            if !matches!(failure, Failure::Stopped(_)) {
-                ranks.end(failure.code());
+            let rank = if ranks.is_first() { String::new() } else { format!("{}: ", ranks.name()) };
+            eprintln!("muffle: {rank}{line}");
+            if !matches!(error, Error::Stopped { .. }) {
+                ranks.end(error.code());
             }
-            ExitCode::from(failure.code())
+            ExitCode::from(error.code())
         }
     }
 }
 
 /// This process among those that an MPI launcher started, or alone.
-fn launched(together: bool) -> Result<Ranks, Failure> {
+fn launched(together: bool) -> Result<Ranks, Error> {
     let Some((_, count)) = muffle::ranks::launcher().filter(|(_, count)| *count > 1) else {
         return Ok(Ranks::alone());
     };
     if !together {
-        return Err(Failure::Input(format!(
+        return Err(Error::usage(format!(
             "started as {count} processes; only train, resume and bench ranks work together; start \
              it once"
         )));
     }
     #[cfg(feature = "mpi")]
-    match muffle::ranks::launched().map_err(|lost| Failure::Input(lost.to_string()))? {
+    match muffle::ranks::launched()? {
         Some(ranks) if ranks.count() == count => Ok(ranks),
-        _ => Err(Failure::Input(format!(
+        _ => Err(Error::usage(format!(
             "started as {count} processes that do not find each other, so that each would train by \
              itself: the launcher is of another MPI than this program"
         ))),
     }
     #[cfg(not(feature = "mpi"))]
-    Err(Failure::Input(format!(
+    Err(Error::usage(format!(
         "started as {count} processes, but built without MPI, so that each would train by itself: \
          build it with --features mpi"
     )))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Scripts go by them.
-    #[test]
-    fn exit_codes() {
-        let line = || "line".to_string();
-        assert_eq!(Failure::Refuted(line()).code(), 1);
-        assert_eq!(Failure::Input(line()).code(), 2);
-        assert_eq!(Failure::Run(Failed::Promise(line())).code(), 3);
-        assert_eq!(Failure::Incomplete(line()).code(), 4);
-        assert_eq!(Failure::Stopped(line()).code(), 130);
-    }
 }

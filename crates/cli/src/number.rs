@@ -1,4 +1,4 @@
-//! Numbers as people write them: `0.01`, `1e-5`, `1024/42043`.
+//! Numbers as users write them: `0.01`, `1e-5`, `1024/42043`.
 
 /// A real number, or a quotient of two. Whether it makes sense is for the checked types to say.
 pub(crate) fn real(text: &str) -> Result<f64, String> {

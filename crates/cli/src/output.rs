@@ -1,8 +1,10 @@
-//! Printing: tables for people, JSON for machines.
+//! Printing: text for readers, JSON for machines.
 
-use serde_json::{Value, json};
+use super::error::Error;
+use serde::Serialize;
 use std::io::Write;
 
+pub(crate) use muffle::report::Number;
 pub(crate) use muffle::report::digits::{short, up, up_e};
 
 /// A warning, on standard error.
@@ -10,23 +12,17 @@ pub(crate) fn warn(message: &str) {
     eprintln!("muffle: warning: {message}");
 }
 
-/// One line or block on standard output. Whoever reads it may have seen enough: then nobody is left
-/// to print for.
+/// Prints a line or block on standard output. Exits quietly when the reader has closed the pipe.
 pub(crate) fn print(text: &str) {
     if writeln!(std::io::stdout(), "{text}").is_err() {
         std::process::exit(0);
     }
 }
 
-/// One JSON object on standard output.
-pub(crate) fn print_json(value: &Value) {
-    print(&value.to_string());
-}
-
-/// A number in JSON; what JSON has no number for is the string "inf" or "nan", which no comparison
-/// takes for a small number.
-pub(crate) fn json_number(x: f64) -> Value {
-    if x.is_finite() { json!(x) } else { json!(x.to_string().to_lowercase()) }
+/// Prints one JSON object on standard output.
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Error> {
+    print(&serde_json::to_string(value).map_err(muffle::Error::Encoding)?);
+    Ok(())
 }
 
 /// Names and values, one pair a line.
@@ -64,12 +60,6 @@ pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_no_number_is_none_in_json() {
-        assert_eq!(json_number(f64::INFINITY), json!("inf"));
-        assert_eq!(json_number(f64::NAN), json!("nan"));
-    }
 
     #[test]
     fn tables_are_aligned() {

@@ -1,15 +1,15 @@
-//! `muffle plan`: what could be had for which price, before anything is run.
+//! `muffle plan`: noise and cost of possible runs.
 
-use super::Failure;
+use super::error::Error;
 use super::number::real;
-use super::output::{json_number, print, print_json, short, table, up, warn};
-use super::repeat::Repeated;
+use super::output::{Number, print, print_json, short, table, up, warn};
+use super::repeat::{self, Repeated};
 use super::run::{RunArgs, Sampling};
 use accounting::calibrate::{self, Target};
-use accounting::{Delta, Epsilon, Guarantee, Sigma};
+use accounting::{Adjacency, Delta, Epsilon, Guarantee, Sigma};
 use clap::Args;
-use muffle::report::chart::{Panel, svg};
-use serde_json::{Value, json};
+use muffle::chart::{Axis, Chart, Series, side_by_side};
+use serde::Serialize;
 use std::path::PathBuf;
 
 /// Table and chart of noise and ε against steps, lot size and dataset size, and the cost of
@@ -47,16 +47,68 @@ struct Row {
     price: Guarantee,
 }
 
+/// The output of `--json`.
+#[derive(Serialize)]
+struct Output {
+    base: Setting,
+    rows: Vec<Varied>,
+    repeated: Vec<repeat::Output>,
+    delta: f64,
+    estimate: bool,
+    sampling: Sampling,
+    adjacency: Adjacency,
+    rows_per_person: u64,
+    blocks: u64,
+}
+
+/// One setting and its cost.
+#[derive(Serialize)]
+struct Setting {
+    dataset_size: u64,
+    lot_size: u64,
+    steps: u64,
+    sampling_rate: f64,
+    noise_multiplier: f64,
+    noise_in_mean: f64,
+    epsilon: Number,
+    delta: f64,
+    accountant: &'static str,
+}
+
+/// A setting in which one number differs from the base.
+#[derive(Serialize)]
+struct Varied {
+    over: &'static str,
+    #[serde(flatten)]
+    setting: Setting,
+}
+
+impl From<&Row> for Setting {
+    fn from(row: &Row) -> Self {
+        Self {
+            dataset_size: row.dataset,
+            lot_size: row.lot,
+            steps: row.steps,
+            sampling_rate: row.lot as f64 / row.dataset as f64,
+            noise_multiplier: row.sigma,
+            noise_in_mean: row.sigma / row.lot as f64,
+            epsilon: row.price.epsilon.into(),
+            delta: row.price.delta,
+            accountant: row.price.accountant.name(),
+        }
+    }
+}
+
 impl Plan {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         if self.run.sampling_rate.is_some() {
-            return Err(Failure::Input(
-                "a plan varies the lot size: give --lot-size instead of --sampling-rate".into(),
+            return Err(Error::usage(
+                "a plan varies the lot size: give --lot-size instead of --sampling-rate",
             ));
         }
         let n = match self.run.dataset_size {
             Some(n) if n > 0 => n,
-            _ => return Err(Failure::Input("give --dataset-size, at least 1".into())),
+            _ => return Err(Error::usage("give --dataset-size, at least 1")),
         };
         let lot = if self.run.sampling == Sampling::Full {
             n
@@ -64,7 +116,7 @@ impl Plan {
             self.run.lot_size.unwrap_or((n / 50).max(1))
         };
         if !(lot >= 1 && lot <= n) {
-            return Err(Failure::Input(format!(
+            return Err(Error::usage(format!(
                 "--lot-size must be at least 1 and at most the dataset size, got {lot} of {n}"
             )));
         }
@@ -94,14 +146,14 @@ impl Plan {
         let rows = settings
             .into_iter()
             .map(|s| self.row(&base, delta, s))
-            .collect::<Result<Vec<Row>, Failure>>()?;
+            .collect::<Result<Vec<Row>, Error>>()?;
         let own = self.row(&base, delta, ("", n, lot, steps))?;
         let events = base.events(Sigma::new(own.sigma)?, own.steps)?;
         let repeated = [1, 2, 5, 10, 20, 50]
             .into_iter()
             .map(|runs| Repeated::new(&events, base.unit(), delta, runs))
             .collect::<Result<Vec<_>, _>>()?;
-        let panels = self.panels(&rows, &own);
+        let charts = self.charts(&rows, &own);
         if let Some(path) = &self.chart {
             let title = match self.noise_multiplier {
                 Some(sigma) => format!("ε at σ = {sigma}, δ = {}", short(delta.get())),
@@ -111,14 +163,12 @@ impl Plan {
                     short(delta.get())
                 ),
             };
-            std::fs::write(path, svg(&title, &panels))
-                .map_err(|error| Failure::Input(format!("{}: {error}", path.display())))?;
+            std::fs::write(path, side_by_side(&title, &charts)).map_err(muffle::Error::io(path))?;
         }
         if self.run.json {
-            self.print_json(delta, &own, &rows, &repeated);
-        } else {
-            self.print_tables(delta, &own, &rows, &repeated, &panels);
+            return print_json(&self.output(delta, &own, &rows, &repeated));
         }
+        self.print_tables(delta, &own, &rows, &repeated, &charts);
         Ok(())
     }
 
@@ -127,7 +177,7 @@ impl Plan {
         base: &RunArgs,
         delta: Delta,
         (over, dataset, lot, steps): (&'static str, u64, u64, u64),
-    ) -> Result<Row, Failure> {
+    ) -> Result<Row, Error> {
         let run = RunArgs { dataset_size: Some(dataset), lot_size: Some(lot), ..base.clone() };
         let events = |sigma: Sigma| run.events_in_search(sigma, steps);
         let epsilon = Epsilon::new(self.epsilon.unwrap_or(8.0))?;
@@ -143,61 +193,43 @@ impl Plan {
         Ok(Row { over, dataset, lot, steps, sigma: sigma.get(), price })
     }
 
-    fn panels(&self, rows: &[Row], own: &Row) -> Vec<Panel> {
+    fn charts(&self, rows: &[Row], own: &Row) -> Vec<Chart> {
         let (y_label, y): (&str, fn(&Row) -> f64) = if self.noise_multiplier.is_some() {
             ("ε", |row| row.price.epsilon)
         } else {
             ("noise multiplier σ", |row| row.sigma)
         };
-        let panel = |over: &str, x_label: &str, x: fn(&Row) -> u64| Panel {
-            x_label: x_label.into(),
-            y_label: y_label.into(),
-            points: rows
-                .iter()
-                .filter(|row| row.over == over)
-                .map(|row| (x(row) as f64, y(row)))
-                .collect(),
-            mark: Some(x(own) as f64),
+        let chart = |over: &str, x_label: &str, x: fn(&Row) -> u64| {
+            let rows = rows.iter().filter(|row| row.over == over);
+            let points = rows.map(|row| (x(row) as f64, y(row))).collect();
+            Chart {
+                title: String::new(),
+                x: Axis::log(x_label),
+                y: Axis::from_zero(y_label),
+                series: vec![Series { highlight: Some(x(own) as f64), ..Series::new("", points) }],
+                marks: Vec::new(),
+            }
         };
-        let mut panels = vec![panel("steps", "steps", |row| row.steps)];
+        let mut charts = vec![chart("steps", "steps", |row| row.steps)];
         if self.run.sampling != Sampling::Full {
-            panels.push(panel("lot_size", "lot size", |row| row.lot));
-            panels.push(panel("dataset_size", "dataset size", |row| row.dataset));
+            charts.push(chart("lot_size", "lot size", |row| row.lot));
+            charts.push(chart("dataset_size", "dataset size", |row| row.dataset));
         }
-        panels
+        charts
     }
 
-    fn print_json(&self, delta: Delta, own: &Row, rows: &[Row], repeated: &[Repeated]) {
-        let object = |row: &Row| {
-            json!({
-                "over": row.over,
-                "dataset_size": row.dataset,
-                "lot_size": row.lot,
-                "steps": row.steps,
-                "sampling_rate": row.lot as f64 / row.dataset as f64,
-                "noise_multiplier": row.sigma,
-                "noise_in_mean": row.sigma / row.lot as f64,
-                "epsilon": json_number(row.price.epsilon),
-                "delta": row.price.delta,
-                "accountant": row.price.accountant.name(),
-            })
-        };
-        let repeated: Vec<Value> = repeated.iter().map(Repeated::json).collect();
-        let mut base = object(own);
-        if let Some(map) = base.as_object_mut() {
-            map.remove("over");
+    fn output(&self, delta: Delta, own: &Row, rows: &[Row], repeated: &[Repeated]) -> Output {
+        Output {
+            base: Setting::from(own),
+            rows: rows.iter().map(|row| Varied { over: row.over, setting: row.into() }).collect(),
+            repeated: repeated.iter().map(Repeated::output).collect(),
+            delta: delta.get(),
+            estimate: own.price.estimate,
+            sampling: self.run.sampling,
+            adjacency: own.price.unit.adjacency,
+            rows_per_person: own.price.unit.rows,
+            blocks: self.run.blocks,
         }
-        print_json(&json!({
-            "base": base,
-            "rows": rows.iter().map(object).collect::<Vec<_>>(),
-            "repeated": repeated,
-            "delta": delta.get(),
-            "estimate": own.price.estimate,
-            "sampling": self.run.sampling.name(),
-            "adjacency": own.price.unit.adjacency.to_string(),
-            "rows_per_person": own.price.unit.rows,
-            "blocks": self.run.blocks,
-        }));
     }
 
     fn print_tables(
@@ -206,7 +238,7 @@ impl Plan {
         own: &Row,
         rows: &[Row],
         repeated: &[Repeated],
-        panels: &[Panel],
+        charts: &[Chart],
     ) {
         let chosen = if self.delta.is_none() { " (1/(10·N))" } else { "" };
         print(&format!(
@@ -251,16 +283,13 @@ impl Plan {
                 print("");
             }
         }
-        for panel in panels {
-            print(&panel.sketch(56, 9));
+        for chart in charts {
+            print(&chart.terminal(56, 9));
         }
-        print(
-            "Trying several times on the same people (all looked at, or a random number of runs \
-             and only the best released):",
-        );
+        print(Repeated::TITLE);
         print(&table(&Repeated::HEADER, &repeated.iter().map(Repeated::cells).collect::<Vec<_>>()));
         if self.noise_multiplier.is_none() && own.sigma < 0.3 {
-            warn("so little noise rests on large δ-events alone; consider a smaller ε");
+            warn("with so little noise the guarantee rests on δ; consider a smaller ε");
         }
         if let Some(path) = &self.chart {
             print(&format!("\nchart: {}", path.display()));

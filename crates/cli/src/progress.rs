@@ -1,4 +1,4 @@
-//! How a run goes, on standard error: a live line on a terminal, a line now and then elsewhere.
+//! Progress of a run on standard error: a live line on a terminal, single lines elsewhere.
 
 use super::output::{short, up, up_e, warn};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -9,18 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// Tells people how it goes, and hears Ctrl-C.
+/// Prints the progress of a run, and handles Ctrl-C.
 pub(crate) struct Terminal {
     bar: ProgressBar,
     live: bool,
     stop: Arc<AtomicBool>,
-    said: Said,
+    constants: Constants,
     /// Whether to print how many rows hold no record, which is not private.
     shows_left_out: bool,
 }
 
-/// What stays the same from line to line.
-struct Said {
+/// Values that are the same on every line.
+struct Constants {
     steps: u64,
     first: u64,
     budget: Option<f64>,
@@ -31,12 +31,12 @@ struct Said {
 }
 
 impl Terminal {
-    /// Listens for Ctrl-C from now on. Of several processes, all are asked to stop if one is gone.
+    /// Handles Ctrl-C from now on. Of several processes, all are asked to stop if one is gone.
     pub(crate) fn new(processes: usize) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let heard = stop.clone();
         // The first asks the run to stop after its step, the second ends the process; nothing is
-        // lost either way. Refused if somebody listens already.
+        // lost either way. Refused if a handler is installed already.
         let _ = ctrlc::set_handler(move || {
             if heard.swap(true, Ordering::SeqCst) {
                 std::process::exit(130);
@@ -44,12 +44,12 @@ impl Terminal {
             match processes {
                 1 => eprintln!("\nmuffle: stopping after this step (again to stop at once)"),
                 _ => eprintln!(
-                    "\nmuffle: asked to stop, by somebody or because another process is gone; what \
-                     was charged is written down: go on with muffle resume"
+                    "\nmuffle: asked to stop, by a signal or because another process is gone; all \
+                     charges are on the disk: resume with muffle resume"
                 ),
             }
         });
-        let said = Said {
+        let constants = Constants {
             steps: 0,
             first: 0,
             budget: None,
@@ -62,7 +62,7 @@ impl Terminal {
             bar: ProgressBar::hidden(),
             live: std::io::stderr().is_terminal(),
             stop,
-            said,
+            constants,
             shows_left_out: false,
         }
     }
@@ -90,7 +90,7 @@ impl Watch for Terminal {
         let plan = begun.plan;
         let (trained, all) = begun.parameters;
         self.line(&format!(
-            "model      {}: {trained} of {all} numbers are trained",
+            "model      {}: {trained} of {all} parameters are trained",
             begun.config.model.source
         ));
         self.line(&match begun.config.data.dropped_rows {
@@ -134,10 +134,12 @@ impl Watch for Terminal {
                     short(plan.sigma.gradient)
                 ));
                 if begun.config.privacy.seed.is_some() {
-                    warn("the seed of the noise is fixed: whoever knows it can take the noise off");
+                    warn(
+                        "the seed of the noise is fixed: anyone who knows it can remove the noise",
+                    );
                 }
             }
-            _ => warn("this optimizer is not private: whatever is in the data may be in the model"),
+            _ => warn("this optimizer is not private: everything in the data may be in the model"),
         }
         self.line(&format!(
             "training   {}, {} steps, lots of {}, {} records at a time{}",
@@ -152,9 +154,9 @@ impl Watch for Terminal {
             }
         ));
         if begun.step > 0 {
-            self.line(&format!("           going on after step {}", begun.step));
+            self.line(&format!("           resumed after step {}", begun.step));
         }
-        self.said = Said {
+        self.constants = Constants {
             steps: plan.steps,
             first: begun.step,
             budget: plan.budget.map(|budget| budget.epsilon.get()),
@@ -178,26 +180,26 @@ impl Watch for Terminal {
     }
 
     fn stepped(&mut self, progress: &Progress) {
-        let said = &self.said;
-        let mut parts = vec![format!("step {}/{}", progress.step, said.steps)];
-        if let (Some(epsilon), Some(budget)) = (progress.look.epsilon, said.budget) {
+        let constants = &self.constants;
+        let mut parts = vec![format!("step {}/{}", progress.step, constants.steps)];
+        if let (Some(epsilon), Some(budget)) = (progress.latest.epsilon, constants.budget) {
             parts.push(format!("ε {} of {}", up(epsilon, 2), up(budget, 2)));
         }
-        if let Some(nll) = progress.look.nll {
-            parts.push(format!("validation NLL {nll:.4}{}", said.non_private));
+        if let Some(nll) = progress.latest.nll {
+            parts.push(format!("validation NLL {nll:.4}{}", constants.non_private));
         }
-        let made = progress.step - said.first;
-        // How long a step takes depends on who is in its lot: for the eyes of whoever holds the
-        // data, not for a log.
+        let made = progress.step - constants.first;
+        // The duration of a step depends on the records of its lot: it is shown to the holder of
+        // the data and not logged.
         if made > 0 && self.live {
-            let each = said.began.elapsed().as_secs_f64() / made as f64;
-            parts.push(match said.lot_tokens {
+            let each = constants.began.elapsed().as_secs_f64() / made as f64;
+            parts.push(match constants.lot_tokens {
                 Some(tokens) => format!("{} tokens/s", short(tokens / each)),
-                None => format!("{} examples/s", short(said.lot / each)),
+                None => format!("{} examples/s", short(constants.lot / each)),
             });
             parts.push(format!(
                 "{} left",
-                clock(said.steps.saturating_sub(progress.step) as f64 * each)
+                clock(constants.steps.saturating_sub(progress.step) as f64 * each)
             ));
         }
         if self.live {
@@ -209,7 +211,7 @@ impl Watch for Terminal {
         for note in &progress.notes {
             self.line(note);
         }
-        if progress.step == said.steps {
+        if progress.step == constants.steps {
             self.bar.finish();
         }
     }

@@ -1,15 +1,15 @@
-//! The price of trying several times on the same people.
+//! The cost of several runs on the same records.
 
-use super::Failure;
-use super::output::{json_number, up};
+use super::error::Error;
+use super::output::{Number, up};
 use accounting::tuning::{self, Repetition};
 use accounting::{Composition, Delta, Unit};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 /// ε of several runs.
 pub(crate) struct Repeated {
     runs: u64,
-    /// If all of them are looked at.
+    /// If all of them are released.
     all: f64,
     /// If their number is random with this mean and only the best is released, under the cheapest
     /// law.
@@ -23,9 +23,9 @@ impl Repeated {
         unit: Unit,
         delta: Delta,
         runs: u64,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, Error> {
         if runs == 0 {
-            return Err(Failure::Input("--runs must be at least 1".into()));
+            return Err(Error::usage("--runs must be at least 1"));
         }
         let all = tuning::epsilon(run, unit, Repetition::Fixed(runs), delta)?.epsilon;
         let mean = runs as f64;
@@ -39,6 +39,9 @@ impl Repeated {
         Ok(Self { runs, all, random: random.filter(|_| runs > 1) })
     }
 
+    pub(crate) const TITLE: &str = "Several runs on the same records: all released, or a random \
+        number of runs of which only the best is released:";
+
     pub(crate) const HEADER: [&str; 3] = ["runs", "ε, all", "ε, best of random"];
 
     /// A line of a table.
@@ -49,12 +52,23 @@ impl Repeated {
         vec![self.runs.to_string(), up(self.all, 4), random]
     }
 
-    pub(crate) fn json(&self) -> Value {
-        let mut object = json!({"runs": self.runs, "epsilon_all": json_number(self.all)});
-        if let Some((epsilon, law)) = self.random {
-            object["epsilon_best_of_random"] = json_number(epsilon);
-            object["law"] = json!(law);
+    pub(crate) fn output(&self) -> Output {
+        Output {
+            runs: self.runs,
+            epsilon_all: self.all.into(),
+            epsilon_best_of_random: self.random.map(|(epsilon, _)| epsilon.into()),
+            law: self.random.map(|(_, law)| law),
         }
-        object
     }
+}
+
+/// The cost of several runs, as `--json` prints it.
+#[derive(Serialize)]
+pub(crate) struct Output {
+    runs: u64,
+    epsilon_all: Number,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    epsilon_best_of_random: Option<Number>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    law: Option<&'static str>,
 }

@@ -1,14 +1,14 @@
-//! `muffle report`: one page that says it all.
+//! `muffle report`: the HTML report of a run.
 
-use super::Failure;
+use super::error::Error;
 use super::output::{print, print_json};
 use clap::Args;
 use muffle::report;
 use muffle::run::folder::Folder;
-use serde_json::json;
-use std::path::PathBuf;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
 
-/// Write the report of a run: one HTML page, and nothing else is needed to read it
+/// Write the report of a run as one self-contained HTML page
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  muffle report muffle-run\n\nThe privacy statement for machines is \
@@ -23,11 +23,17 @@ pub(crate) struct Report {
     json: bool,
 }
 
+/// The output of `--json`.
+#[derive(Serialize)]
+struct Output<'a> {
+    path: &'a Path,
+}
+
 impl Report {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         let path = report::write(&Folder::look_at(&self.folder)?)?;
         if self.json {
-            print_json(&json!({ "path": path }));
+            return print_json(&Output { path: &path });
         } else {
             print(&path.display().to_string());
         }

@@ -1,14 +1,17 @@
 //! The arguments that describe a run, shared by all accounting commands.
 
+use super::error::Error;
 use super::number::{count, real};
-use super::{Failure, output::warn};
+use super::output::{Number, warn};
 use accounting::{
-    Accountant, Adjacency, Composition, Delta, Event, Lots, Rate, Release, Sigma, Unit,
+    Accountant, Adjacency, Composition, Delta, Event, Guarantee, Lots, Rate, Release, Sigma, Unit,
 };
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 
 /// How lots are drawn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Sampling {
     /// Each example independently with the sampling rate
     #[default]
@@ -32,7 +35,7 @@ impl Sampling {
     }
 }
 
-/// Whose figure is printed.
+/// The accountant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum AccountantName {
     /// The smaller of PLD and RDP; both are upper bounds
@@ -57,7 +60,7 @@ impl From<AccountantName> for Accountant {
     }
 }
 
-/// Who counts as a neighbour.
+/// Which data sets are neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum AdjacencyName {
     /// One example is there or not
@@ -67,7 +70,24 @@ pub(crate) enum AdjacencyName {
     ReplaceOne,
 }
 
-/// How lots are drawn, how often, and who is protected.
+/// A run and its cost, as `--json` prints them.
+#[derive(Serialize)]
+pub(crate) struct PricedRun {
+    epsilon: Number,
+    delta: Number,
+    accountant: &'static str,
+    estimate: bool,
+    sampling: Sampling,
+    adjacency: Adjacency,
+    rows_per_person: u64,
+    noise_multiplier: f64,
+    noise_multiplier_effective: Number,
+    blocks: u64,
+    sampling_rate: Option<f64>,
+    steps: u64,
+}
+
+/// How lots are drawn, how often, and what is protected.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RunArgs {
     /// How lots are drawn
@@ -91,13 +111,13 @@ pub(crate) struct RunArgs {
     /// Blocks released from each lot, every one with the noise multiplier; accounted jointly
     #[arg(long, value_name = "K", value_parser = count, default_value = "1", allow_hyphen_values = true)]
     pub(crate) blocks: u64,
-    /// Who counts as a neighbour
+    /// Which data sets are neighbours
     #[arg(long, value_enum, default_value_t)]
     pub(crate) adjacency: AdjacencyName,
     /// Rows that one person may have: the guarantee then holds for the person
     #[arg(long, value_name = "K", value_parser = count, default_value = "1", allow_hyphen_values = true)]
     pub(crate) rows_per_person: u64,
-    /// Whose figure to print
+    /// The accountant
     #[arg(long, value_enum, default_value_t)]
     pub(crate) accountant: AccountantName,
     /// Print one JSON object instead of a table
@@ -115,21 +135,19 @@ impl RunArgs {
     }
 
     /// The sampling rate, given or derived.
-    pub(crate) fn rate(&self) -> Result<Rate, Failure> {
+    pub(crate) fn rate(&self) -> Result<Rate, Error> {
         if self.sampling == Sampling::Full {
             return Ok(Rate::new(1.0)?);
         }
         match (self.sampling_rate, self.lot_size, self.dataset_size) {
             (Some(q), _, _) => Ok(Rate::new(q)?),
             (None, Some(b), Some(n)) => Ok(Rate::new(b as f64 / n as f64)?),
-            _ => Err(Failure::Input(
-                "give --sampling-rate, or --dataset-size with --lot-size".into(),
-            )),
+            _ => Err(Error::usage("give --sampling-rate, or --dataset-size with --lot-size")),
         }
     }
 
     /// The number of steps, given or derived from epochs: as many whole lots as it takes.
-    pub(crate) fn steps(&self) -> Result<u64, Failure> {
+    pub(crate) fn steps(&self) -> Result<u64, Error> {
         match (self.steps, self.epochs) {
             (Some(steps), _) => Ok(steps),
             (None, Some(epochs)) => {
@@ -137,15 +155,15 @@ impl RunArgs {
                 if (1.0..1e15).contains(&steps) {
                     Ok(steps as u64)
                 } else {
-                    Err(Failure::Input(format!("--epochs must be greater than 0, got {epochs}")))
+                    Err(Error::usage(format!("--epochs must be greater than 0, got {epochs}")))
                 }
             }
-            _ => Err(Failure::Input("give --steps or --epochs".into())),
+            _ => Err(Error::usage("give --steps or --epochs")),
         }
     }
 
     /// The events of the run at a multiplier.
-    pub(crate) fn events(&self, sigma: Sigma, steps: u64) -> Result<Composition, Failure> {
+    pub(crate) fn events(&self, sigma: Sigma, steps: u64) -> Result<Composition, Error> {
         let release = Release::joint([(sigma, self.blocks)])?;
         let (lots, count) = match self.sampling {
             Sampling::Full => (Lots::Full, steps),
@@ -153,8 +171,8 @@ impl RunArgs {
             Sampling::Fixed => match (self.dataset_size, self.lot_size) {
                 (Some(n), Some(b)) => (Lots::fixed_size(n, b)?, steps),
                 _ => {
-                    return Err(Failure::Input(
-                        "fixed-size sampling needs --dataset-size and --lot-size".into(),
+                    return Err(Error::usage(
+                        "fixed-size sampling needs --dataset-size and --lot-size",
                     ));
                 }
             },
@@ -175,13 +193,33 @@ impl RunArgs {
         steps: u64,
     ) -> accounting::Result<Composition> {
         self.events(sigma, steps).map_err(|failure| match failure {
-            Failure::Refused(error) => error,
+            Error::Library(muffle::Error::Accounting(error) | muffle::Error::Promise(error)) => {
+                error
+            }
             other => accounting::Error::OutOfRange {
                 name: "the run",
                 expected: "complete",
                 got: other.to_string(),
             },
         })
+    }
+
+    /// The run with its cost, for `--json`.
+    pub(crate) fn priced(&self, sigma: Sigma, steps: u64, price: &Guarantee) -> PricedRun {
+        PricedRun {
+            epsilon: price.epsilon.into(),
+            delta: price.delta.into(),
+            accountant: price.accountant.name(),
+            estimate: price.estimate,
+            sampling: self.sampling,
+            adjacency: price.unit.adjacency,
+            rows_per_person: price.unit.rows,
+            noise_multiplier: sigma.get(),
+            noise_multiplier_effective: self.effective(sigma).into(),
+            blocks: self.blocks,
+            sampling_rate: self.rate().ok().map(Rate::get),
+            steps,
+        }
     }
 
     /// The multiplier of the one Gaussian that a step amounts to, relative to how far one row (or
@@ -191,7 +229,7 @@ impl RunArgs {
         sigma.get() / (self.blocks as f64).sqrt() / unit.adjacency.sensitivity() / unit.rows as f64
     }
 
-    /// What a careful reader would want to be told.
+    /// Prints warnings about weak settings.
     pub(crate) fn warnings(&self, delta: Option<Delta>) {
         if let (Some(delta), Some(n)) = (delta, self.dataset_size)
             && n > 0

@@ -1,10 +1,10 @@
 //! `muffle score`: BLEU and ROUGE-L of files.
 
-use super::Failure;
+use super::error::Error;
 use super::output::{fields, print, print_json};
 use clap::Args;
 use muffle::tasks::{bleu, rouge};
-use serde_json::json;
+use serde::Serialize;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -29,8 +29,20 @@ pub(crate) struct Score {
     json: bool,
 }
 
+/// The output of `--json`.
+#[derive(Serialize)]
+struct Output {
+    bleu: f64,
+    rouge_l: f64,
+    items: u64,
+    precisions: [f64; bleu::ORDERS],
+    brevity_penalty: f64,
+    hypothesis_length: u64,
+    reference_length: u64,
+}
+
 impl Score {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         let (mut hypotheses, mut references) =
             (Lines::open(&self.hypotheses)?, Lines::open(&self.references)?);
         let (mut statistics, mut mean) = (bleu::Statistics::default(), rouge::Mean::default());
@@ -48,23 +60,26 @@ impl Score {
             if of.is_empty() {
                 of.push("");
             }
-            let here = |error: bleu::Error| {
-                Failure::Input(format!("{}:{row}: {error}", self.references.display()))
-            };
+            let here = |error: bleu::Error| Error::line(&self.references, row, error);
             statistics.add(&hypothesis, &of).map_err(here)?;
             mean.add(&hypothesis, &of, rouge::Words::Stemmed).map_err(here)?;
         }
         if statistics.items() == 0 {
-            return Err(Failure::Input(format!("{}: no texts", self.hypotheses.display())));
+            return Err(Error::usage(format!("{}: no texts", self.hypotheses.display())));
         }
         let bleu = statistics
             .bleu(bleu::Options { order: bleu::Order::Effective, ..bleu::Options::default() });
         let rouge = mean.score().percent();
         if self.json {
-            print_json(&json!({
-                "bleu": bleu.score, "rouge_l": rouge.f1, "items": statistics.items(), "precisions": bleu.precisions, "brevity_penalty": bleu.brevity_penalty,
-                "hypothesis_length": bleu.hypothesis_length, "reference_length": bleu.reference_length,
-            }));
+            return print_json(&Output {
+                bleu: bleu.score,
+                rouge_l: rouge.f1,
+                items: statistics.items(),
+                precisions: bleu.precisions,
+                brevity_penalty: bleu.brevity_penalty,
+                hypothesis_length: bleu.hypothesis_length,
+                reference_length: bleu.reference_length,
+            });
         } else {
             print(&fields(&[
                 ("BLEU", format!("{:.2}", bleu.score)),
@@ -83,12 +98,8 @@ impl Score {
     }
 }
 
-fn shorter(short: &Path, long: &Path, row: u64) -> Failure {
-    Failure::Input(format!(
-        "{} ends before line {row}, {} does not",
-        short.display(),
-        long.display()
-    ))
+fn shorter(short: &Path, long: &Path, row: u64) -> Error {
+    Error::usage(format!("{} ends before line {row}, {} does not", short.display(), long.display()))
 }
 
 /// A file line by line.
@@ -99,18 +110,18 @@ struct Lines {
 }
 
 impl Lines {
-    fn open(path: &Path) -> Result<Self, Failure> {
-        let file = File::open(path)
-            .map_err(|error| Failure::Input(format!("{}: {error}", path.display())))?;
+    fn open(path: &Path) -> Result<Self, Error> {
+        let file = File::open(path).map_err(muffle::Error::io(path))?;
         Ok(Self { path: path.into(), file: BufReader::new(file), row: 0 })
     }
 
-    fn next_line(&mut self) -> Result<Option<String>, Failure> {
+    fn next_line(&mut self) -> Result<Option<String>, Error> {
         self.row += 1;
         let mut line = String::new();
-        let read = self.file.read_line(&mut line).map_err(|error| {
-            Failure::Input(format!("{}:{}: {error}", self.path.display(), self.row))
-        })?;
+        let read = self
+            .file
+            .read_line(&mut line)
+            .map_err(|error| Error::line(&self.path, self.row, error))?;
         let end = line.trim_end_matches(['\n', '\r']).len();
         line.truncate(end);
         Ok((read > 0).then_some(line))

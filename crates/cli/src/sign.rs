@@ -1,14 +1,13 @@
-//! `muffle sign`: vouch for the privacy statement of a run.
+//! `muffle sign`: sign the privacy statement of a run.
 
-use super::Failure;
+use super::error::Error;
 use super::output::{fields, print, print_json, warn};
 use clap::Args;
-use muffle::Failed;
 use muffle::run::folder;
 use muffle::verify::signature::{self, SecretKey};
 use muffle::verify::{Verdict, verify};
-use serde_json::json;
-use std::path::PathBuf;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
 
 /// Sign the privacy statement of a finished run
 #[derive(Args)]
@@ -30,8 +29,16 @@ pub(crate) struct Sign {
     json: bool,
 }
 
+/// The output of `--json`.
+#[derive(Serialize)]
+struct Output<'a> {
+    signature: &'a Path,
+    signer: &'a str,
+    run_id: &'a str,
+}
+
 impl Sign {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         let key = SecretKey::read(&self.key)?;
         let verdict = verify(&self.path)?;
         let statement = signable(&verdict)?;
@@ -42,9 +49,11 @@ impl Sign {
         folder::write(&file, key.sign(statement)?.as_bytes())?;
         let fingerprint = key.public().fingerprint();
         if self.json {
-            print_json(
-                &json!({ "signature": file, "signer": fingerprint, "run_id": statement.run_id }),
-            );
+            return print_json(&Output {
+                signature: &file,
+                signer: &fingerprint,
+                run_id: &statement.run_id,
+            });
         } else {
             print(&fields(&[
                 ("run", statement.run_id.clone()),
@@ -56,11 +65,11 @@ impl Sign {
     }
 }
 
-fn signable(verdict: &Verdict) -> Result<&muffle::Statement, Failure> {
+fn signable(verdict: &Verdict) -> Result<&muffle::Statement, Error> {
     let failed: Vec<&str> =
         verdict.checks.iter().filter(|check| !check.passed).map(|check| check.name).collect();
     if !failed.is_empty() {
-        return Err(Failure::Refuted(format!(
+        return Err(Error::Refuted(format!(
             "{}: inconsistent ({}), and not signed",
             verdict.path.display(),
             failed.join(", ")
@@ -69,5 +78,5 @@ fn signable(verdict: &Verdict) -> Result<&muffle::Statement, Failure> {
     verdict
         .statement
         .as_ref()
-        .ok_or_else(|| Failed::Input(format!("{}: no statement", verdict.path.display())).into())
+        .ok_or_else(|| Error::Refuted(format!("{}: no statement", verdict.path.display())))
 }

@@ -1,6 +1,6 @@
-//! `muffle train` and `muffle resume`: the main job.
+//! `muffle train` and `muffle resume`: train a model.
 
-use super::Failure;
+use super::error::Error;
 use super::number::{count, real};
 use super::output::{fields, print, print_json, up, up_e};
 use super::progress::Terminal;
@@ -17,13 +17,13 @@ use std::path::{Path, PathBuf};
         runs/three\n  \
     muffle train RUN.toml --optimizer dp-adam --set optimizer.clip=0.5 --set data.max_length=80\n  \
     muffle train --print-config > RUN.toml\n\n\
-    Without a RUN.toml a small model is trained on a corpus that comes with the program. Paths in \
+    Without a RUN.toml a small model is trained on a corpus that is part of the program. Paths in \
     a RUN.toml are relative to it.\n\
-    An interrupted run (Ctrl-C, or worse) goes on with: muffle resume DIR\n\
-    On several machines or in several processes: mpirun -n 4 muffle train RUN.toml (a muffle that \
-    was built with the feature mpi)")]
+    Resume an interrupted run (Ctrl-C, crash) with: muffle resume DIR\n\
+    On several machines or in several processes: mpirun -n 4 muffle train RUN.toml (built with the \
+    feature mpi)")]
 pub(crate) struct Train {
-    /// What to do; without it, the embedded default
+    /// The configuration; without it, the embedded default
     #[arg(value_name = "RUN.toml")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -32,10 +32,10 @@ pub(crate) struct Train {
     /// muffle-run-2, …]
     #[arg(long, short = 'o', value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Show the complete configuration and do nothing
+    /// Print the complete configuration and exit
     #[arg(long)]
     print_config: bool,
-    /// Also say how many rows hold no record: too long, empty, beyond a person's limit
+    /// Also print how many rows hold no record: too long, empty, beyond a person's limit
     /// (NON-PRIVATE: for the holder of the data only)
     #[arg(long)]
     show_left_out: bool,
@@ -44,12 +44,12 @@ pub(crate) struct Train {
     json: bool,
 }
 
-/// What the command line says instead of the RUN.toml.
+/// Changes to the RUN.toml from the command line.
 #[derive(Args)]
 pub(crate) struct Changes {
-    /// Instead of the RUN.toml's, whose rate, clip bound and momentum are then not used: sgd adam
-    /// adamw muon (not private), dp-sgd dp-adam dp-adamw dp-adam-bc dp-muon dp-muon-bc dp-macadam
-    /// dp-prism
+    /// The optimizer; another one than the RUN.toml's does not use its learning rate, clip bound
+    /// and momentum: sgd adam adamw muon (not private), dp-sgd dp-adam dp-adamw dp-adam-bc dp-muon
+    /// dp-muon-bc dp-macadam dp-prism
     #[arg(long, value_name = "NAME")]
     pub(crate) optimizer: Option<String>,
     /// A number, or hyfree
@@ -80,21 +80,21 @@ pub(crate) struct Changes {
 
 impl Changes {
     /// The configuration of a file, or the embedded one, with these changes.
-    pub(crate) fn apply(&self, file: Option<&Path>) -> Result<Config, Failure> {
+    pub(crate) fn apply(&self, file: Option<&Path>) -> Result<Config, Error> {
         let mut config = match file {
-            Some(path) => Config::read(path).map_err(Failure::Input)?,
+            Some(path) => Config::read(path)?,
             None => Config::embedded(),
         };
         if let Some(name) = &self.optimizer {
             config = config.with_optimizer(name);
         }
         for change in &self.set {
-            config = config.with(change).map_err(Failure::Input)?;
+            config = config.with(change)?;
         }
         if let Some(rate) = &self.learning_rate {
             config.optimizer.learning_rate = Auto::Value(match rate.as_str() {
                 "hyfree" => Rate::Found(FoundBy::Hyfree),
-                number => Rate::Fixed(real(number).map_err(Failure::Input)?),
+                number => Rate::Fixed(real(number).map_err(Error::usage)?),
             });
         }
         if let Some(epsilon) = self.epsilon {
@@ -120,7 +120,7 @@ impl Changes {
 }
 
 impl Train {
-    pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Failure> {
+    pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Error> {
         let config = self.changes.apply(self.config.as_deref())?;
         if self.print_config {
             if ranks.is_first() {
@@ -131,20 +131,19 @@ impl Train {
         let out = self.out.unwrap_or_else(|| free("muffle-run"));
         let outcome =
             run::train_among(ranks, &config, &out, &mut *watch(ranks, self.show_left_out))
-                .map_err(|failed| Failure::of_run(failed, &out))?;
-        outcome.iter().for_each(|outcome| tell(outcome, self.json));
-        Ok(())
+                .map_err(|failed| Error::of_run(failed, &out))?;
+        outcome.iter().try_for_each(|outcome| print_outcome(outcome, self.json))
     }
 }
 
-/// Go on with an interrupted run
+/// Resume an interrupted run
 #[derive(Args)]
 #[command(after_help = "Example:\n  muffle resume muffle-run\n\n\
-    It goes on from the last checkpoint. What was charged since then stays charged: the run ends \
-    that many steps earlier, within the same budget.\n\
-    It refuses a ledger that is older than the mark in sealed/, or whose hashes do not fit, and \
-    files of another run.\n\
-    Under an MPI launcher it goes on with as many processes as there are now.")]
+    The run resumes from the last checkpoint. Charges made since then count: the run ends that \
+    many steps earlier, within the same budget.\n\
+    A ledger that is older than the mark in sealed/, or whose hashes do not fit, and files of \
+    another run are refused.\n\
+    Under an MPI launcher the number of processes may differ from before.")]
 pub(crate) struct Resume {
     /// The folder of the run
     #[arg(value_name = "DIR")]
@@ -155,15 +154,14 @@ pub(crate) struct Resume {
 }
 
 impl Resume {
-    pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Failure> {
+    pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Error> {
         let outcome = run::resume_among(ranks, &self.folder, &mut *watch(ranks, false))
-            .map_err(|failed| Failure::of_run(failed, &self.folder))?;
-        outcome.iter().for_each(|outcome| tell(outcome, self.json));
-        Ok(())
+            .map_err(|failed| Error::of_run(failed, &self.folder))?;
+        outcome.iter().try_for_each(|outcome| print_outcome(outcome, self.json))
     }
 }
 
-/// The first process speaks; the others are asked to stop by it alone.
+/// The first process prints; the others stop when it says so.
 fn watch(ranks: &Ranks, shows_left_out: bool) -> Box<dyn Watch> {
     match ranks.is_first() {
         true if shows_left_out => Box::new(Terminal::new(ranks.count()).showing_left_out()),
@@ -180,13 +178,13 @@ pub(crate) fn free(base: &str) -> PathBuf {
     (1..).map(name).find(|path| !path.exists()).unwrap_or_else(|| name(1))
 }
 
-fn tell(outcome: &Outcome, json: bool) {
+fn print_outcome(outcome: &Outcome, json: bool) -> Result<(), Error> {
     if json {
-        return print_json(&outcome.json());
+        return print_json(&outcome.result());
     }
     let statement = &outcome.statement;
     let marked = if outcome.publicity == Publicity::Private {
-        " (NON-PRIVATE: people outside the guarantee)"
+        " (NON-PRIVATE: records outside the guarantee)"
     } else {
         ""
     };
@@ -194,7 +192,7 @@ fn tell(outcome: &Outcome, json: bool) {
         (Some(epsilon), Some(delta), Some(unit)) if statement.private => {
             ("privacy", format!("ε = {} at δ = {}, {unit}", up(epsilon, 3), up_e(delta)))
         }
-        (Some(_), _, _) => ("privacy", "NONE: the seed of the noise was fixed, for tests".into()),
+        (Some(_), _, _) => ("privacy", "NONE: the seed of the noise was fixed".into()),
         _ => ("privacy", "NONE".into()),
     }];
     rows.push(("steps", statement.steps.to_string()));
@@ -211,7 +209,7 @@ fn tell(outcome: &Outcome, json: bool) {
     }
     if let Some(texts) = outcome.texts {
         let left = if texts.left_out > 0 {
-            format!(", {} sources left no room for a text", texts.left_out)
+            format!(", {} sources were too long", texts.left_out)
         } else {
             String::new()
         };
@@ -224,10 +222,11 @@ fn tell(outcome: &Outcome, json: bool) {
         ));
     }
     for sample in &outcome.samples {
-        rows.push(("given", sample.source.clone()));
-        rows.push(("written", sample.text.clone()));
+        rows.push(("prompt", sample.source.clone()));
+        rows.push(("generated", sample.text.clone()));
     }
     rows.push(("model", format!("{} (with privacy.json)", outcome.folder.join("model").display())));
     rows.push(("report", outcome.folder.join("report.html").display().to_string()));
     print(&fields(&rows));
+    Ok(())
 }

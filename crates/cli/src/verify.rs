@@ -1,29 +1,29 @@
 //! `muffle verify`: whether a privacy statement is consistent with everything beside it.
 
-use super::Failure;
-use super::output::{json_number, print, print_json, up, up_e};
+use super::error::Error;
+use super::output::{Number, print, print_json, up, up_e};
 use clap::Args;
 use muffle::verify::signature::PublicKey;
 use muffle::verify::{Check, Conclusion, Reason, Unchecked, Verdict, verify_signed};
-use serde_json::{Value, json};
-use std::path::PathBuf;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
 
-/// Check a privacy statement: everything it says, computed again
+/// Verify a privacy statement by recomputing it
 #[derive(Args)]
 #[command(after_help = "Examples:\n  muffle verify muffle-run\n  muffle verify muffle-run --key \
         signing.key.pub\n  muffle verify muffle-run/model/privacy.json --json\n\n\
     From the ledger in privacy.json: the hash chain over sessions and charges, ε at the stated δ \
     for the stated unit, the promise, sampling, lot size, noise, steps, \
-    the words of what is covered, and the SHA-256 of the weights beside it. In the folder of a run \
+    the sentences, and the SHA-256 of the weights beside it. In the folder of a run \
     also config.toml and the plan that follows from it, ledger.json with its \
     closing entry, result.json, history.jsonl, the last checkpoint and report.html. With --key, \
     the signature (muffle sign).\n\n\
-    Consistent is not true. What it cannot see: whether the run really did what the ledger says, \
-    and drew its noise well; whether all of a run's folder was put back to an older \
+    Consistent does not mean true. What it cannot see: whether the run did what the ledger says, \
+    with good noise; whether the whole folder of a run was restored to an older \
     state and resumed; whether another copy of it was resumed as well (compare run ids and heads). \
     Without a signature, anyone who can write a false ledger can write hashes \
-    that fit it. Figures such as NLL are not computed again; tokenizer and config.json are not \
-    hashed. What was not checked is listed, each time.\n\n\
+    that fit it. Figures such as NLL are not recomputed; tokenizer and config.json are not \
+    hashed. Everything that was not checked is listed.\n\n\
     Exit codes: 0 consistent, and all evidence is there; 1 inconsistent (also: --key is given and \
     the signature is missing or wrong); 2 nothing to verify: no run, or one that \
     is not finished; 4 nothing contradicts, but evidence is missing.")]
@@ -41,22 +41,22 @@ pub(crate) struct Verify {
 }
 
 impl Verify {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         let key = self.key.as_deref().map(PublicKey::read).transpose()?;
         let verdict = verify_signed(&self.path, key.as_ref())?;
         if self.json {
-            print_json(&object(&verdict));
+            print_json(&Output::from(&verdict))?;
         } else {
             print(&text(&verdict));
         }
         match verdict.conclusion() {
             Conclusion::Consistent => Ok(()),
             Conclusion::Incomplete => {
-                Err(Failure::Incomplete(format!("evidence is missing: {}", missing(&verdict))))
+                Err(Error::Incomplete(format!("evidence is missing: {}", missing(&verdict))))
             }
             Conclusion::Inconsistent => {
                 let failed = verdict.checks.iter().filter(|check| !check.passed).count();
-                Err(Failure::Refuted(format!(
+                Err(Error::Refuted(format!(
                     "inconsistent: {failed} of {} checks failed",
                     verdict.checks.len()
                 )))
@@ -69,26 +69,58 @@ fn missing(verdict: &Verdict) -> String {
     verdict.missing().map(|missing| missing.name).collect::<Vec<_>>().join(", ")
 }
 
-fn object(verdict: &Verdict) -> Value {
-    let stated = verdict.statement.as_ref();
-    let check = |check: &Check| json!({ "name": check.name, "passed": check.passed, "detail": check.detail });
-    let unchecked = |unchecked: &Unchecked| json!({ "name": unchecked.name, "missing": unchecked.reason == Reason::Missing, "detail": unchecked.detail });
-    json!({
-        "consistent": verdict.consistent(),
-        "complete": verdict.missing().next().is_none(),
-        "private": verdict.consistent() && stated.is_some_and(|statement| statement.private),
-        "epsilon": verdict.price.map(|price| json_number(price.epsilon)),
-        "delta": stated.and_then(|statement| statement.delta),
-        "epsilon_stated": stated.and_then(|statement| statement.epsilon),
-        "run_id": stated.map(|statement| statement.run_id.as_str()),
-        "sessions": stated.map(|statement| statement.sessions.len()),
-        "ledger_head": stated.map(|statement| statement.ledger_head.as_str()),
-        "signed": verdict.signer.is_some(),
-        "signer": verdict.signer,
-        "statement": verdict.path,
-        "checks": verdict.checks.iter().map(check).collect::<Vec<_>>(),
-        "unchecked": verdict.unchecked.iter().map(unchecked).collect::<Vec<_>>(),
-    })
+/// The output of `--json`.
+#[derive(Serialize)]
+struct Output<'a> {
+    consistent: bool,
+    complete: bool,
+    private: bool,
+    epsilon: Option<Number>,
+    delta: Option<f64>,
+    epsilon_stated: Option<f64>,
+    run_id: Option<&'a str>,
+    sessions: Option<usize>,
+    ledger_head: Option<&'a str>,
+    signed: bool,
+    signer: Option<&'a str>,
+    statement: &'a Path,
+    checks: &'a [Check],
+    unchecked: Vec<Open<'a>>,
+}
+
+/// Something that was not checked.
+#[derive(Serialize)]
+struct Open<'a> {
+    name: &'a str,
+    missing: bool,
+    detail: &'a str,
+}
+
+impl<'a> From<&'a Verdict> for Output<'a> {
+    fn from(verdict: &'a Verdict) -> Self {
+        let stated = verdict.statement.as_ref();
+        let open = |unchecked: &'a Unchecked| Open {
+            name: unchecked.name,
+            missing: unchecked.reason == Reason::Missing,
+            detail: &unchecked.detail,
+        };
+        Self {
+            consistent: verdict.consistent(),
+            complete: verdict.missing().next().is_none(),
+            private: verdict.consistent() && stated.is_some_and(|statement| statement.private),
+            epsilon: verdict.price.map(|price| price.epsilon.into()),
+            delta: stated.and_then(|statement| statement.delta),
+            epsilon_stated: stated.and_then(|statement| statement.epsilon),
+            run_id: stated.map(|statement| statement.run_id.as_str()),
+            sessions: stated.map(|statement| statement.sessions.len()),
+            ledger_head: stated.map(|statement| statement.ledger_head.as_str()),
+            signed: verdict.signer.is_some(),
+            signer: verdict.signer.as_deref(),
+            statement: &verdict.path,
+            checks: &verdict.checks,
+            unchecked: verdict.unchecked.iter().map(open).collect(),
+        }
+    }
 }
 
 fn text(verdict: &Verdict) -> String {
@@ -155,7 +187,7 @@ fn text(verdict: &Verdict) -> String {
                 price.unit
             )
         }
-        _ => format!("Consistent{so_far}, and what it says is that this model is NOT PRIVATE."),
+        _ => format!("Consistent{so_far}: the statement says that this model is NOT PRIVATE."),
     });
     lines.join("\n")
 }

@@ -32,7 +32,7 @@ fn the_mechanism_passes_and_the_bound_is_near() {
     assert!(verdict.passed(), "{verdict:?}");
     assert!((verdict.epsilon_claimed - 4.377_18).abs() < 1e-3);
     assert!(verdict.epsilon_lower > 0.8 * verdict.epsilon_claimed, "{}", verdict.epsilon_lower);
-    assert!(verdict.plot.svg().contains("claimed"));
+    assert!(verdict.chart.svg().contains("claimed"));
 }
 
 /// Sampled lots, several of them, and blocks that are clipped by themselves.

@@ -552,3 +552,25 @@ fn processes_that_know_nothing_of_each_other_do_not_train() {
     }
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
 }
+
+/// The codes are documented in the help and in the guide, and a fault of the machine is not bad
+/// input.
+#[test]
+fn faults_have_their_own_code() {
+    let help = text("--help");
+    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    for code in ["0", "1", "2", "3", "4", "5", "130"] {
+        assert!(help.lines().any(|line| line.trim_start().starts_with(&format!("{code} "))));
+        assert!(guide.contains(&format!("\n| {code} | ")), "{code}");
+    }
+    let plan = "plan --dataset-size 100 --noise-multiplier 1 --steps 2 --chart";
+    #[cfg(target_os = "linux")]
+    {
+        let output = muffle(&format!("{plan} /dev/full"));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(5), "{said}");
+        assert!(said.contains("/dev/full") && said.lines().count() == 1, "{said}");
+    }
+    assert_eq!(muffle(&format!("{plan} /nowhere/plan.svg")).status.code(), Some(2));
+}

@@ -13,9 +13,9 @@ use model::hf::{self, Architecture, SaveOptions};
 use model::patches::Grid;
 use model::{Checkpoint, Cnn};
 use muffle::Config;
-use muffle::Failed;
+use muffle::Error;
 use muffle::run::chain::Chain;
-use muffle::run::history::Look;
+use muffle::run::history::HistoryEntry;
 use muffle::run::snapshot::Snapshot;
 use muffle::run::{Begun, Progress, Silent, Watch, resume, train};
 use muffle::verify::{Conclusion, verify};
@@ -99,7 +99,7 @@ fn computed(out: &Path) -> u64 {
             .unwrap();
     assert!(said.is_empty(), "{said:?}");
     let history = std::fs::read_to_string(out.join("history.jsonl")).unwrap_or_default();
-    let looks = history.lines().filter_map(|line| serde_json::from_str::<Look>(line).ok());
+    let looks = history.lines().filter_map(|line| serde_json::from_str::<HistoryEntry>(line).ok());
     looks.map(|look| look.step).chain(snapshot.map(|snapshot| snapshot.step)).max().unwrap_or(0)
 }
 
@@ -205,7 +205,7 @@ fn killed_at_every_write_of_a_resumed_run() {
     // One charge is lost below and one may be in a kill: the third pays for a step.
     let config = Config::read(&run_toml(place.path(), &Way { steps: 3, ..POISSON })).unwrap();
     let stopped = place.path().join("stopped");
-    assert!(matches!(train(&config, &stopped, &mut Stop(1, 0)), Err(Failed::Stopped)));
+    assert!(matches!(train(&config, &stopped, &mut Stop(1, 0)), Err(Error::Stopped)));
     // Back to the checkpoint before the first step: what was charged since stays charged.
     std::fs::remove_dir_all(stopped.join("checkpoints/step-000000001")).unwrap();
     let out = place.path().join("run");

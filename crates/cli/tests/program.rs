@@ -119,7 +119,7 @@ fn runs_are_compared_once() {
     // Again: nothing is trained, and the answer is the same.
     let before = std::fs::metadata(out.join("dp-adam-0/result.json")).unwrap().modified().unwrap();
     let again = muffle(&arguments).output().unwrap();
-    assert!(String::from_utf8_lossy(&again.stderr).matches("there already").count() == 4);
+    assert!(String::from_utf8_lossy(&again.stderr).matches("already finished").count() == 4);
     assert_eq!(json(&again)["rows"], object["rows"]);
     assert_eq!(
         std::fs::metadata(out.join("dp-adam-0/result.json")).unwrap().modified().unwrap(),

@@ -181,11 +181,13 @@ fn persons_are_checked_too() {
     let (_keep, out) = trained(&more);
     let unit = holds(&out).statement.unwrap().unit.unwrap();
     assert_eq!(unit.rows, 2);
-    // Several rows, and nobody says whose.
-    let mut other = statement(&out);
-    other["covered"][0] = json!("Every single row of the training data.");
-    std::fs::write(out.join("model/privacy.json"), other.to_string()).unwrap();
-    assert_eq!(failed(&verify(&out.join("model")).unwrap()), ["words"]);
+    // Another column is another sentence; without one, several rows protect no person.
+    for (column, expected) in [(json!("whom"), "summary"), (Value::Null, "form")] {
+        let mut other = statement(&out);
+        other["person_column"] = column;
+        std::fs::write(out.join("model/privacy.json"), other.to_string()).unwrap();
+        assert_eq!(failed(&verify(&out.join("model")).unwrap()), [expected]);
+    }
 }
 
 /// What has no guarantee says so, and that is true; it cannot say anything else.
@@ -204,7 +206,7 @@ fn without_privacy_there_is_no_statement_of_it() {
             assert!(failed(&verdict).contains(&"private"), "{more} {:#?}", verdict.checks);
         }
         // Nor does another source of noise help.
-        other["randomness"] = json!("the operating system");
+        other["randomness"] = json!("operating-system");
         std::fs::write(out.join("model/privacy.json"), other.to_string()).unwrap();
         assert!(!verify(&out).unwrap().consistent());
     }
@@ -287,16 +289,16 @@ fn changed(leaf: &Value) -> Vec<(&'static str, Value)> {
 }
 
 /// Whose business a leaf is.
-const WHO: [(&str, &str); 22] = [
+const WHO: [(&str, &str); 23] = [
     ("/accountant", "epsilon"),
-    ("/covered", "words"),
+    ("/coverage", "summary"),
     ("/delta", "epsilon"),
     ("/epsilon", "epsilon"),
     ("/ledger/", "ledger"),
     ("/ledger_head", "ledger"),
     ("/lot_size", "sampling"),
     ("/noise_multiplier", "noise"),
-    ("/not_covered", "words"),
+    ("/person_column", "summary"),
     ("/private", "private"),
     ("/promised_epsilon", "promise"),
     ("/randomness", "private"),
@@ -306,6 +308,7 @@ const WHO: [(&str, &str); 22] = [
     ("/sessions", "ledger"),
     ("/software", "software"),
     ("/steps", "steps"),
+    ("/summary", "summary"),
     ("/unit/adjacency", "epsilon"),
     ("/unit/rows", "epsilon"),
     ("/version", "software"),
@@ -316,10 +319,10 @@ const WHO: [(&str, &str); 22] = [
 fn the_kind_of_noise_counts() {
     let (_keep, out) = a_copy();
     let mut other = statement(&out);
-    assert_eq!(other["noise"], "grid");
-    other["noise"] = json!("float");
+    assert_eq!(other["coverage"]["noise"], "grid");
+    other["coverage"]["noise"] = json!("float");
     std::fs::write(out.join("model/privacy.json"), other.to_string()).unwrap();
-    assert_eq!(failed(&verify(&out.join("model")).unwrap()), ["words"]);
+    assert_eq!(failed(&verify(&out.join("model")).unwrap()), ["summary"]);
 }
 
 #[test]
@@ -399,6 +402,8 @@ fn fields_are_neither_missing_nor_unknown_nor_twice() {
     for place in [
         "",
         "/unit",
+        "/coverage",
+        "/sessions/0",
         "/ledger",
         "/ledger/events/0/0",
         "/ledger/events/0/0/gaussian",
@@ -439,7 +444,7 @@ fn lists_and_ledgers_cannot_be_cut() {
         let failed = failed(&verdict);
         assert!(expected.iter().all(|name| failed.contains(name)), "{expected:?} {failed:?}");
     };
-    for list in ["covered", "not_covered", "weights_sha256"] {
+    for list in ["summary", "weights_sha256"] {
         for index in 0..whole[list].as_array().unwrap().len() {
             let mut other = whole.clone();
             other[list].as_array_mut().unwrap().remove(index);
@@ -455,35 +460,46 @@ fn lists_and_ledgers_cannot_be_cut() {
     // tell.
     let mut other = whole.clone();
     other["ledger"]["events"][0][1] = json!(3);
-    check(&other, &["ledger", "steps", "epsilon", "words", "ledger file"]);
+    check(&other, &["ledger", "steps", "epsilon", "summary", "ledger file"]);
     let shorter: Ledger = serde_json::from_value(other["ledger"].clone()).unwrap();
     let sessions: Vec<_> = serde_json::from_value(other["sessions"].clone()).unwrap();
     let chain =
         Chain::rebuild(other["run_id"].as_str().unwrap(), shorter.events(), &sessions).unwrap();
     other["ledger_head"] = json!(chain.head());
-    check(&other, &["steps", "epsilon", "words", "ledger file"]);
+    check(&other, &["steps", "epsilon", "summary", "ledger file"]);
     // With everything made to fit, only the files of the run can tell.
     let unit = accounting::Unit::from(accounting::Adjacency::AddRemove);
     let delta = accounting::Delta::new(whole["delta"].as_f64().unwrap()).unwrap();
-    let price = |rows| {
-        shorter
-            .cost(accounting::Unit { rows, ..unit })
-            .unwrap()
-            .epsilon(accounting::Accountant::Best, delta)
-            .unwrap()
-            .epsilon
+    let price = |ledger: &Ledger, rows| {
+        let cost = ledger.cost(accounting::Unit { rows, ..unit }).unwrap();
+        cost.epsilon(accounting::Accountant::Best, delta).unwrap().epsilon
     };
-    other["epsilon"] = json!(price(1));
+    other["epsilon"] = json!(price(&shorter, 1));
     other["steps"] = json!(3);
-    let up = |x: f64| format!("{:.1}", (x * 10.0 - 1e-6).ceil() / 10.0);
-    let line = whole["covered"][0].as_str().unwrap().split("with 2 rows").next().unwrap();
-    other["covered"][0] = json!(format!(
-        "{line}with 2 rows ε is {}, with 10 rows {}, at the same δ.",
-        up(price(2)),
-        up(price(10))
-    ));
-    other["covered"][1] =
-        json!(whole["covered"][1].as_str().unwrap().replace("All 4 lots", "All 3 lots"));
+    let longer: Ledger = serde_json::from_value(whole["ledger"].clone()).unwrap();
+    let up = |x: f64, digits: i32| {
+        let scale = 10f64.powi(digits);
+        format!("{:.*}", digits as usize, (x * scale - 1e-6).ceil() / scale)
+    };
+    let rows = |ledger: &Ledger| {
+        let (two, ten) = (up(price(ledger, 2), 1), up(price(ledger, 10), 1));
+        format!("with 2 rows ε is {two}, with 10 rows {ten}")
+    };
+    let factor = |ledger: &Ledger| {
+        let epsilon = price(ledger, 1);
+        format!("e^{} ≤ {}", up(epsilon, 3), up(epsilon.exp(), 2))
+    };
+    let mut changes = 0;
+    for line in other["summary"].as_array_mut().unwrap() {
+        let text = line.as_str().unwrap();
+        let fitted = text
+            .replace("All 4 lots", "All 3 lots")
+            .replace(&rows(&longer), &rows(&shorter))
+            .replace(&factor(&longer), &factor(&shorter));
+        changes += u32::from(fitted != text);
+        *line = json!(fitted);
+    }
+    assert_eq!(changes, 3, "{:#}", other["summary"]);
     check(&other, &["ledger file", "result", "history", "checkpoints", "report"]);
     holds(&out.join("model"));
 }
@@ -550,13 +566,13 @@ fn every_file_counts() {
     tampered("history.jsonl", &replaced("\"step\":4", "\"step\":9"), &["history", "report"]);
     tampered(
         "history.jsonl",
-        &replaced("\"figures\":\"public\"", "\"figures\":\"private\""),
+        &replaced("\"figures\":\"public\"", "\"figures\":\"NON-PRIVATE\""),
         &["history"],
     );
     tampered("report.html", &replaced("<i>ε</i> = 8.000", "<i>ε</i> = 1.000"), &["report"]);
     tampered(
         "report.html",
-        &replaced("Whoever sees this model", "Nobody who sees this model"),
+        &replaced("would be almost the same", "would be the same"),
         &["report"],
     );
     tampered("report.html", &|bytes| [bytes, b"<p>ok</p>\n".to_vec()].concat(), &["report"]);
@@ -586,7 +602,7 @@ fn every_file_counts() {
         &["statement", "checkpoints", "report"],
     );
     tampered("config.toml", &replaced("[privacy]", "[privcy]"), &["plan"]);
-    // Weights that nobody spoke of.
+    // Weights that the statement does not name.
     let (_keep, out) = a_copy();
     for name in ["adapter_model.safetensors", "pytorch_model.bin"] {
         std::fs::write(out.join("model").join(name), "x").unwrap();
@@ -719,7 +735,7 @@ fn a_signature_tells_who_wrote_it() {
         failed(&verdict) == ["signature"] && verdict.signer.is_none(),
         "a statement that is not signed"
     );
-    let read = || muffle::run::outcome::statement(&out).unwrap();
+    let read = || muffle::Statement::of_run(&out).unwrap();
     let sign = |key: &SecretKey| {
         std::fs::write(signature::file(&path), key.sign(&read()).unwrap()).unwrap()
     };
@@ -851,7 +867,7 @@ fn the_program_says_it_by_line_by_object_and_by_code() {
     assert!(
         text.contains(&head)
             && text.contains("older copy")
-            && text.contains("put back to an older state"),
+            && text.contains("restored to an older state"),
         "{text}"
     );
     let object: Value = serde_json::from_slice(&program(&out, &["--json"]).1.stdout).unwrap();

@@ -27,8 +27,8 @@ impl Watch for Rates {
             println!(
                 "step {:3}: rate {:.2e}, NLL {:.4}",
                 progress.step,
-                progress.look.rate,
-                progress.look.nll.unwrap_or(f64::NAN)
+                progress.latest.learning_rate,
+                progress.latest.nll.unwrap_or(f64::NAN)
             );
         }
     }

@@ -1,86 +1,319 @@
-//! Why a run ended without a result.
+//! Errors of the library: what is wrong, where, and which kind of error it is.
 
-use crate::plan::Unplanned;
+use crate::hub::HubError;
 use protocol::Refused;
-use std::path::Path;
+use std::fmt::Display;
+use std::io;
+use std::path::{Path, PathBuf};
 
-/// One line that says what was expected and what was there.
-#[derive(Debug)]
-pub enum Failed {
-    /// The configuration, a file, or what is in it is no good; or the system refused.
-    Input(String),
-    /// A promise cannot be kept, or the budget is spent.
-    Promise(String),
-    /// Somebody asked it to stop. What was done is put away.
+/// Why something was refused or could not be done, on one line.
+///
+/// A message can quote a file: control characters in it are replaced when it is displayed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A key of a configuration is unknown, or its value is invalid or contradicts another.
+    #[error("{}{}", prefix(path.as_deref()), printable(message))]
+    Config {
+        /// The file, if the configuration came from one.
+        path: Option<PathBuf>,
+        /// The key, what was expected, and what was given.
+        message: String,
+    },
+    /// The system refused an operation on a file or a folder.
+    #[error("{}: {source}", shown(path))]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// A file is not valid JSON, or not of the expected structure.
+    #[error("{}: invalid JSON: {}", shown(path), printable(source))]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// The error of the parser.
+        source: serde_json::Error,
+    },
+    /// A file is damaged, contradicts itself, or belongs to another run.
+    #[error("{}: {}", shown(path), printable(message))]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What was expected and what was found.
+        message: String,
+    },
+    /// The entries of a ledger contradict each other.
+    #[error("invalid ledger: {}", printable(.0))]
+    Ledger(String),
+    /// The folder of a run is not in the state that the operation needs.
+    #[error("{}: {}", shown(path), printable(message))]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// Its state, and what to do.
+        message: String,
+    },
+    /// A data file was refused.
+    #[error("{}", printable(.0))]
+    Data(#[from] tasks::Error),
+    /// Rows of a data file do not fit the configuration or the model.
+    #[error("{}: {}", printable(place), printable(message))]
+    Rows {
+        /// The file or the configuration's key, and the line.
+        place: String,
+        /// What was expected. Rows are not shown.
+        message: String,
+    },
+    /// A tokenizer was refused, or refused a text.
+    #[error("{}", printable(.0))]
+    Tokenizer(#[from] tasks::Failed),
+    /// Texts cannot be scored.
+    #[error("{}", printable(.0))]
+    Score(#[from] tasks::bleu::Error),
+    /// A model, its files or an example was refused.
+    #[error("{}", printable(.0))]
+    Model(#[from] model::Error),
+    /// The engine refused the model, or could not compute.
+    #[error("{}", printable(.0))]
+    Engine(#[from] engine::Error),
+    /// Keys or noise could not be made.
+    #[error("{}", printable(.0))]
+    Noise(#[from] noise::Error),
+    /// A model cannot be fetched from the hub.
+    #[error("{}", printable(.0))]
+    Hub(#[from] HubError),
+    /// A number is out of range, or an accountant does not support an event.
+    #[error("{}", printable(.0))]
+    Accounting(#[source] accounting::Error),
+    /// No noise, number of steps or lot size keeps the promise.
+    #[error("{}", printable(.0))]
+    Promise(#[source] accounting::Error),
+    /// The curator or the optimizer refused a query.
+    #[error("{}", printable(.0))]
+    Refused(#[from] Refused),
+    /// An audit cannot be run with these settings.
+    #[error("{}", printable(.0))]
+    Audit(String),
+    /// A signing key or a public key was refused. The key is not shown.
+    #[error("{}: {}", shown(path), printable(message))]
+    Key {
+        /// The file of the key.
+        path: PathBuf,
+        /// What was expected.
+        message: String,
+    },
+    /// The processes of a run were started with different inputs.
+    #[error("rank {rank} has another {what} than rank 0; start all processes with the same")]
+    RanksDiffer {
+        /// The first process that differs.
+        rank: usize,
+        /// What differs.
+        what: String,
+    },
+    /// The parameters of two processes are no longer the same.
+    #[error(
+        "the parameters of rank {rank} differ from those of rank 0 (different processors, or \
+         faulty memory); resume from the last checkpoint with muffle resume"
+    )]
+    RanksDiverged {
+        /// The first process that differs.
+        rank: usize,
+    },
+    /// Another process is gone, or does not answer.
+    #[error("{}", printable(.0))]
+    Lost(#[from] ranks::Lost),
+    /// A message between processes, or a document, has no JSON form.
+    #[error("a message between processes or a document: {0}")]
+    Encoding(#[source] serde_json::Error),
+    /// The operating system gives no randomness.
+    #[error("the operating system gives no randomness: {0}")]
+    Randomness(#[from] getrandom::Error),
+    /// Threads cannot be started.
+    #[error("threads: {0}")]
+    Threads(#[from] rayon::ThreadPoolBuildError),
+    /// A fault of the program.
+    #[error("internal error: {0}")]
+    Internal(&'static str),
+    /// The run was asked to stop; it is saved and can be resumed.
+    #[error("stopped")]
     Stopped,
 }
 
-impl Failed {
-    /// What is wrong with a file or a folder.
-    pub(crate) fn at(path: &Path) -> impl Fn(std::io::Error) -> Self + use<> {
-        let path = path.to_path_buf();
-        move |error| Self::Input(format!("{}: {error}", path.display()))
-    }
+/// What an error means for the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Category {
+    /// An argument, a file or its content is invalid.
+    Input,
+    /// A promise of privacy cannot be kept, or its budget is spent.
+    Promise,
+    /// The program, the machine or another process failed.
+    Fault,
+    /// It was asked to stop.
+    Stopped,
 }
 
-impl std::fmt::Display for Failed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl Error {
+    /// What the error means for the caller.
+    pub fn category(&self) -> Category {
         match self {
-            // Some of it was read from files: on one line, and without what a terminal obeys.
-            Self::Input(what) | Self::Promise(what) => {
-                f.write_str(&what.replace(char::is_control, "\u{fffd}"))
-            }
-            Self::Stopped => f.write_str("stopped"),
+            Self::Stopped => Category::Stopped,
+            Self::Promise(_) | Self::Refused(Refused::Budget(_)) => Category::Promise,
+            Self::Io { source, .. }
+            | Self::Data(tasks::Error::Io { source, .. })
+            | Self::Model(model::Error::Io { source, .. }) => of_io(source),
+            Self::Hub(error) => error.reason.category(),
+            Self::Refused(Refused::Failed(_))
+            | Self::Engine(
+                engine::Error::OutOfMemory { .. }
+                | engine::Error::Order(_)
+                | engine::Error::Device(_),
+            )
+            | Self::Noise(_)
+            | Self::RanksDiverged { .. }
+            | Self::Lost(_)
+            | Self::Encoding(_)
+            | Self::Randomness(_)
+            | Self::Threads(_)
+            | Self::Internal(_) => Category::Fault,
+            Self::Config { .. }
+            | Self::Json { .. }
+            | Self::Format { .. }
+            | Self::Ledger(_)
+            | Self::Folder { .. }
+            | Self::Data(_)
+            | Self::Rows { .. }
+            | Self::Tokenizer(_)
+            | Self::Score(_)
+            | Self::Model(_)
+            | Self::Engine(_)
+            | Self::Accounting(_)
+            | Self::Refused(Refused::Query(_))
+            | Self::Audit(_)
+            | Self::Key { .. }
+            | Self::RanksDiffer { .. } => Category::Input,
         }
+    }
+
+    /// A key of a configuration that did not come from a file.
+    pub(crate) fn config(message: impl Into<String>) -> Self {
+        Self::Config { path: None, message: message.into() }
+    }
+
+    /// An error of the system at a path.
+    pub fn io(path: &Path) -> impl Fn(io::Error) -> Self + use<> {
+        let path = path.to_path_buf();
+        move |source| Self::Io { path: path.clone(), source }
+    }
+
+    /// An error of the JSON parser in a file.
+    pub(crate) fn json(path: &Path) -> impl Fn(serde_json::Error) -> Self + use<> {
+        let path = path.to_path_buf();
+        move |source| Self::Json { path: path.clone(), source }
+    }
+
+    /// A file that is not what was written.
+    pub(crate) fn format(path: &Path, message: impl Into<String>) -> Self {
+        Self::Format { path: path.into(), message: message.into() }
+    }
+
+    /// A folder in the wrong state.
+    pub(crate) fn folder(path: &Path, message: impl Into<String>) -> Self {
+        Self::Folder { path: path.into(), message: message.into() }
     }
 }
 
-impl std::error::Error for Failed {}
-
-impl From<Refused> for Failed {
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::Budget(what) => Self::Promise(what),
-            other => Self::Input(other.to_string()),
-        }
-    }
-}
-
-impl From<Unplanned> for Failed {
-    fn from(unplanned: Unplanned) -> Self {
-        match unplanned {
-            Unplanned::Input(what) => Self::Input(what),
-            Unplanned::Promise(error) => Self::Promise(error.to_string()),
-        }
-    }
-}
-
-impl From<accounting::Error> for Failed {
+impl From<accounting::Error> for Error {
     fn from(error: accounting::Error) -> Self {
-        Unplanned::from(error).into()
+        match error {
+            accounting::Error::Unreachable { .. } => Self::Promise(error),
+            other => Self::Accounting(other),
+        }
     }
 }
 
-macro_rules! input {
-    ($($error:ty),+) => {
-        $(impl From<$error> for Failed {
-            fn from(error: $error) -> Self {
-                Self::Input(error.to_string())
-            }
-        })+
-    };
+/// A path that is wrong or may not be used is input; whatever else the system reports is a fault.
+fn of_io(error: &io::Error) -> Category {
+    use io::ErrorKind as Kind;
+    match error.kind() {
+        Kind::NotFound
+        | Kind::PermissionDenied
+        | Kind::AlreadyExists
+        | Kind::NotADirectory
+        | Kind::IsADirectory
+        | Kind::DirectoryNotEmpty
+        | Kind::ReadOnlyFilesystem
+        | Kind::InvalidInput
+        | Kind::InvalidData
+        | Kind::InvalidFilename
+        | Kind::UnexpectedEof => Category::Input,
+        _ => Category::Fault,
+    }
 }
-input!(engine::Error, model::Error, noise::Error, tasks::Error, tasks::Failed);
+
+/// Text on one line, without characters that control a terminal.
+fn printable(text: impl Display) -> String {
+    text.to_string().replace(char::is_control, "\u{fffd}")
+}
+
+fn shown(path: &Path) -> String {
+    printable(path.display())
+}
+
+fn prefix(path: Option<&Path>) -> String {
+    path.map_or_else(String::new, |path| format!("{}: ", shown(path)))
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::error::Error as _;
 
     #[test]
     fn a_message_cannot_move_the_cursor() {
         assert_eq!(
-            Failed::Input("x: unknown field `\u{1b}[2J`\n".into()).to_string(),
+            Error::config("x: unknown field `\u{1b}[2J`\n").to_string(),
             "x: unknown field `\u{fffd}[2J`\u{fffd}"
         );
+        let path = Path::new("a\u{1b}[2J");
+        let refused = serde_json::from_str::<u32>("").unwrap_err();
+        for error in [
+            Error::folder(path, "x\ny"),
+            Error::json(path)(refused),
+            Error::io(path)(io::Error::other("x")),
+            Error::Refused(Refused::Query("\u{1b}".into())),
+            Error::Lost(ranks::Lost("\u{1b}\n".into())),
+        ] {
+            assert!(!error.to_string().contains(char::is_control), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn errors_keep_their_sources_and_categories() {
+        let path = Path::new("f");
+        let json = Error::json(path)(serde_json::from_str::<u32>("x").unwrap_err());
+        assert!(json.source().unwrap().is::<serde_json::Error>());
+        assert_eq!(json.category(), Category::Input);
+        let absent = Error::io(path)(io::ErrorKind::NotFound.into());
+        assert!(absent.source().unwrap().is::<io::Error>());
+        assert_eq!(absent.category(), Category::Input);
+        let full = Error::io(path)(io::ErrorKind::StorageFull.into());
+        assert_eq!(full.category(), Category::Fault);
+        let unreachable = accounting::Error::Unreachable {
+            parameter: "noise multiplier",
+            epsilon: 1.0,
+            delta: 1e-5,
+            reason: String::new(),
+        };
+        let promise = Error::from(unreachable);
+        assert_eq!(promise.category(), Category::Promise);
+        assert!(promise.source().unwrap().is::<accounting::Error>());
+        assert_eq!(Error::from(accounting::Error::TooMany).category(), Category::Input);
+        assert_eq!(Error::from(Refused::Budget("b".into())).category(), Category::Promise);
+        assert_eq!(Error::from(Refused::Query("q".into())).category(), Category::Input);
+        assert_eq!(Error::from(Refused::Failed("f".into())).category(), Category::Fault);
+        assert_eq!(Error::from(ranks::Lost("gone".into())).category(), Category::Fault);
+        assert_eq!(Error::Stopped.category(), Category::Stopped);
     }
 }

@@ -1,11 +1,12 @@
 //! How good a model is: NLL, perplexity, accuracy; BLEU and ROUGE-L of what it writes.
 
-use crate::Failed;
+use crate::Error;
 use crate::Subject;
 use crate::load::data::Rows;
 use engine::{Example, Target};
 use model::Network;
 use protocol::Params;
+use serde::{Deserialize, Serialize};
 use tasks::generate::{Options, Search, Stopping, generate};
 use tasks::{Content, Preparation, Prepared, Reader, bleu, by_source, rouge};
 
@@ -40,7 +41,7 @@ fn each(
     network: &mut dyn Network,
     at: &Params,
     examples: &[&Example],
-) -> Result<Vec<(f64, u64, u64)>, Failed> {
+) -> Result<Vec<(f64, u64, u64)>, Error> {
     let classes = network.graph().classes();
     let mut all = Vec::with_capacity(examples.len());
     let mut first = 0;
@@ -59,9 +60,7 @@ fn each(
             let mut sum = (0.0, 0, 0);
             for target in targets(example) {
                 let Some(row) = rows.next() else {
-                    return Err(Failed::Input(
-                        "the model gave fewer logits than were asked for".into(),
-                    ));
+                    return Err(Error::Internal("the model gave fewer logits than expected"));
                 };
                 let top = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                 let all: f64 = row.iter().map(|&x| f64::from(x - top).exp()).sum();
@@ -94,7 +93,7 @@ pub fn examples(
     network: &mut dyn Network,
     at: &Params,
     examples: &[Example],
-) -> Result<Scores, Failed> {
+) -> Result<Scores, Error> {
     let all: Vec<&Example> = examples.iter().collect();
     let mut meter = Meter::default();
     each(network, at, &all)?.into_iter().for_each(|sum| meter.add(sum));
@@ -111,12 +110,14 @@ pub fn rows(
     at: &Params,
     preparation: &Preparation<'_>,
     rows: Rows,
-) -> Result<Scores, Failed> {
+) -> Result<Scores, Error> {
     let mut meter = Meter::default();
     let mut waiting: Vec<Item> = Vec::new();
     for row in rows {
         let row = row?;
-        let refuse = |what: &str| Err(Failed::Input(format!("line {}: {what}", row.line)));
+        let refuse = |what: &str| {
+            Err(Error::Rows { place: format!("line {}", row.line), message: what.into() })
+        };
         let example = match preparation.example(&row)? {
             Prepared::Example(example) => example,
             Prepared::TooLong | Prepared::Empty => {
@@ -141,10 +142,10 @@ pub fn rows(
     }
     meter.take(network, at, &mut waiting)?;
     if meter.examples == 0 {
-        return Err(Failed::Input(format!(
-            "nothing to look at: every row is empty or has {} tokens or more",
-            preparation.limit
-        )));
+        return Err(Error::Rows {
+            place: "evaluation data".into(),
+            message: format!("every row is empty or has {} tokens or more", preparation.limit),
+        });
     }
     Ok(meter.scores())
 }
@@ -179,7 +180,7 @@ impl Meter {
         network: &mut dyn Network,
         at: &Params,
         waiting: &mut Vec<Item>,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), Error> {
         let own: Vec<&Example> = waiting.iter().map(|item| &item.example).collect();
         each(network, at, &own)?.into_iter().for_each(|sum| self.add(sum));
         for (examples, right) in waiting.iter().filter_map(|item| item.choice.as_ref()) {
@@ -209,14 +210,15 @@ impl Meter {
     }
 }
 
-/// What a model wrote, and what there was to write.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Written {
-    /// What was given.
+/// A text that a model generated, with its references.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GeneratedText {
+    /// The prompt.
     pub source: String,
-    /// What it wrote.
+    /// The text that the model generated.
     pub text: String,
-    /// Good answers.
+    /// Reference texts.
     pub references: Vec<String>,
 }
 
@@ -257,8 +259,8 @@ pub fn write(
     rows: Rows,
     writing: Writing,
     most: usize,
-    take: &mut dyn FnMut(Written),
-) -> Result<Option<TextScores>, Failed> {
+    take: &mut dyn FnMut(GeneratedText),
+) -> Result<Option<TextScores>, Error> {
     if !subject.writes() {
         return Ok(None);
     }
@@ -308,10 +310,9 @@ pub fn write(
                 .map_or_else(|| Ok(String::new()), |tokenizer| tokenizer.decode(&tokens))?;
             let text = decoded.trim().to_string();
             let of: Vec<&str> = references.iter().map(String::as_str).collect();
-            statistics.add(&text, &of).map_err(|error| Failed::Input(error.to_string()))?;
-            mean.add(&text, &of, rouge::Words::Stemmed)
-                .map_err(|error| Failed::Input(error.to_string()))?;
-            take(Written { source, text, references });
+            statistics.add(&text, &of)?;
+            mean.add(&text, &of, rouge::Words::Stemmed)?;
+            take(GeneratedText { source, text, references });
         }
     }
     if statistics.items() == 0 {

@@ -26,12 +26,14 @@
 //! | steps, noise and privacy cost of a run | [`plan`] |
 //! | models, tokenizers, records | [`load`], [`hub`] |
 //! | evaluation of a model | [`mod@evaluate`] |
-//! | the privacy statement, reports, charts | [`report`] |
+//! | the privacy statement, reports | [`report`] |
+//! | charts as SVG and for the terminal | [`chart`] |
 //! | checks of a statement, signatures, joint cost of several runs | [`mod@verify`] |
 //! | attacks on all of that | [`audits`] |
 //! | several runs side by side | [`mod@compare`] |
 
 pub mod audits;
+pub mod chart;
 pub mod compare;
 pub mod config;
 pub mod device;
@@ -46,11 +48,11 @@ pub mod verify;
 mod error;
 
 pub use config::Config;
-pub use error::Failed;
+pub use error::{Category, Error};
 pub use evaluate::Scores;
 pub use load::model::Subject;
 pub use plan::Plan;
-pub use report::statement::Statement;
+pub use report::Statement;
 pub use run::outcome::Outcome;
 pub use run::session::Session;
 pub use run::{Silent, Watch};

@@ -2,7 +2,7 @@
 //! believed.
 #![allow(clippy::unwrap_used)]
 
-use muffle::hub::{Failed, Hub, Network, Token, Why};
+use muffle::hub::{Hub, HubError, Network, Reason, Token};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -229,16 +229,16 @@ impl Drop for Folder {
     }
 }
 
-fn fetch(hub: &Hub) -> Result<PathBuf, Failed> {
+fn fetch(hub: &Hub) -> Result<PathBuf, HubError> {
     hub.fetch("org/model", &mut |_| {})
 }
 
 /// The reason and the line of a failure, which is one line that names the model.
-fn refusal(hub: &Hub, name: &str) -> (Why, String) {
+fn refusal(hub: &Hub, name: &str) -> (Reason, String) {
     let failed = hub.fetch(name, &mut |_| {}).unwrap_err();
     let line = failed.to_string();
     assert!(line.contains(name) && !line.contains('\n'), "{line}");
-    (failed.why, line)
+    (failed.reason, line)
 }
 
 const SMALL: [(&str, &[u8]); 5] = [
@@ -361,8 +361,8 @@ fn a_renamed_model_is_found() {
 fn without_the_network_only_the_cache_counts() {
     let (folder, server) = (Folder::new("offline"), Server::new(&SMALL));
     let hub = Hub { online: Network::Forbidden, ..folder.hub(&server.endpoint) };
-    let (why, line) = refusal(&hub, "org/model");
-    assert_eq!(why, Why::Offline);
+    let (reason, line) = refusal(&hub, "org/model");
+    assert_eq!(reason, Reason::Offline);
     assert!(
         line.contains(hub.cache.to_str().unwrap()) && line.contains("HF_HUB_OFFLINE"),
         "{line}"
@@ -375,29 +375,29 @@ fn without_the_network_only_the_cache_counts() {
 fn no_model_no_right_and_no_network_are_told_apart() {
     let (folder, server) = (Folder::new("apart"), Server::new(&SMALL));
     let hub = folder.hub(&server.endpoint);
-    let (why, line) = refusal(&hub, "gpt3");
-    assert_eq!(why, Why::Absent);
+    let (reason, line) = refusal(&hub, "gpt3");
+    assert_eq!(reason, Reason::Absent);
     assert_eq!(
         line,
         format!("there is no model 'gpt3' on {}, and no directory of that name", server.endpoint)
     );
-    for (status, why) in [
-        ("401 Unauthorized", Why::Denied),
-        ("403 Forbidden", Why::Denied),
-        ("503 Busy", Why::Unreachable),
+    for (status, reason) in [
+        ("401 Unauthorized", Reason::Denied),
+        ("403 Forbidden", Reason::Denied),
+        ("503 Busy", Reason::Unreachable),
     ] {
         server.world().stranger = status.into();
-        assert_eq!(refusal(&hub, "gpt3").0, why, "{status}");
+        assert_eq!(refusal(&hub, "gpt3").0, reason, "{status}");
     }
     server.world().stranger = "401 Unauthorized".into();
     assert!(refusal(&hub, "gpt3").1.contains("set HF_TOKEN"));
     server.lie("config.json", &[("x-error-code", "GatedRepo")]);
     assert!(refusal(&hub, "gpt3").1.contains("accept its terms"));
-    assert_eq!(refusal(&hub, "../gpt3").0, Why::Name);
+    assert_eq!(refusal(&hub, "../gpt3").0, Reason::Name);
 
     drop(server);
-    let (why, line) = refusal(&hub, "gpt3");
-    assert_eq!(why, Why::Unreachable);
+    let (reason, line) = refusal(&hub, "gpt3");
+    assert_eq!(reason, Reason::Unreachable);
     assert!(line.contains(&hub.endpoint) && line.contains("not in the cache"), "{line}");
     assert_eq!(folder.files(), NOTHING);
 }
@@ -412,8 +412,8 @@ fn what_a_model_lacks_is_named() {
     ] {
         let server = Server::new(&SMALL);
         server.world().files.remove(lacks);
-        let (why, line) = refusal(&folder.hub(&server.endpoint), "org/model");
-        assert_eq!(why, Why::Absent);
+        let (reason, line) = refusal(&folder.hub(&server.endpoint), "org/model");
+        assert_eq!(reason, Reason::Absent);
         assert!(line.contains(named), "{line}");
     }
     let server = Server::new(&SHARDED);
@@ -446,8 +446,8 @@ fn an_index_names_only_its_neighbours() {
         server.world().files.insert("evil.safetensors".into(), b"evil".to_vec());
         let hub = folder.hub(&server.endpoint);
         for _ in 0..2 {
-            let (why, line) = refusal(&hub, "org/model");
-            assert_eq!(why, Why::Unsound);
+            let (reason, line) = refusal(&hub, "org/model");
+            assert_eq!(reason, Reason::Unsound);
             assert!(line.contains(&format!("{evil:?}")), "{line}");
         }
         let asked = server.requests();
@@ -473,7 +473,11 @@ fn a_broken_index_is_refused() {
     {
         let (folder, server) = (Folder::new(&format!("index-{at}")), Server::new(&SHARDED));
         server.world().files.insert("model.safetensors.index.json".into(), text.into());
-        assert_eq!(refusal(&folder.hub(&server.endpoint), "org/model").0, Why::Unsound, "{text}");
+        assert_eq!(
+            refusal(&folder.hub(&server.endpoint), "org/model").0,
+            Reason::Unsound,
+            "{text}"
+        );
     }
 }
 
@@ -483,8 +487,8 @@ fn half_a_file_is_no_file() {
         let (folder, server) = (Folder::new(&format!("half-{cut}")), Server::new(&SMALL));
         let hub = folder.hub(&server.endpoint);
         server.world().cut.insert("model.safetensors".into(), cut);
-        let (why, line) = refusal(&hub, "org/model");
-        assert_eq!(why, Why::Unreachable);
+        let (reason, line) = refusal(&hub, "org/model");
+        assert_eq!(reason, Reason::Unreachable);
         assert!(line.contains("model.safetensors") && line.contains("try again"), "{line}");
         // Not even under another name, and not for those who only look into the cache.
         assert!(
@@ -494,7 +498,7 @@ fn half_a_file_is_no_file() {
         );
         assert_eq!(
             refusal(&Hub { online: Network::Forbidden, ..hub.clone() }, "org/model").0,
-            Why::Offline
+            Reason::Offline
         );
 
         server.world().cut.clear();
@@ -525,8 +529,8 @@ fn the_hub_is_not_believed() {
     for (at, (file, header, value)) in lies.into_iter().enumerate() {
         let (folder, server) = (Folder::new(&format!("unbelieved-{at}")), Server::new(&SMALL));
         server.lie(file, &[(header, value)]);
-        let (why, line) = refusal(&folder.hub(&server.endpoint), "org/model");
-        assert_eq!(why, Why::Unsound, "{header}: {value}: {line}");
+        let (reason, line) = refusal(&folder.hub(&server.endpoint), "org/model");
+        assert_eq!(reason, Reason::Unsound, "{header}: {value}: {line}");
         assert!(line.contains(file), "{line}");
         assert_eq!(folder.files(), NOTHING, "{header}: {value}");
     }
@@ -538,7 +542,7 @@ fn redirects_end() {
     let (folder, server) = (Folder::new("redirects"), Server::new(&SMALL));
     server.world().stranger = "307 Temporary Redirect".into();
     server.lie("config.json", &[("location", "/round/config.json")]);
-    assert_eq!(refusal(&folder.hub(&server.endpoint), "gpt3").0, Why::Unreachable);
+    assert_eq!(refusal(&folder.hub(&server.endpoint), "gpt3").0, Reason::Unreachable);
     assert!(server.requests().len() < 20);
 }
 

@@ -7,9 +7,11 @@ mod folders;
 
 use accounting::{Composition, Ledger};
 use folders::copy;
-use muffle::Failed;
+use muffle::Error;
 use muffle::Statement;
 use muffle::config::Config;
+use muffle::report::Marking;
+use muffle::report::statement::RandomnessSource;
 use muffle::run::chain::Chain;
 use muffle::run::{Begun, Progress, Silent, Watch, resume, train};
 use std::path::{Path, PathBuf};
@@ -83,7 +85,7 @@ impl Watch for Stopping {
     }
     fn stepped(&mut self, progress: &Progress) {
         self.seen.push(progress.step);
-        self.epsilons.extend(progress.look.epsilon);
+        self.epsilons.extend(progress.latest.epsilon);
     }
     fn stops(&mut self) -> bool {
         self.seen.last() == Some(&self.after)
@@ -149,7 +151,7 @@ fn a_run_leaves_a_model_with_a_statement_that_can_be_computed_again() {
     let subject = muffle::Subject::look_at(out.to_str().unwrap(), &mut |_| ()).unwrap();
     let preparation = subject.preparation(&[], subject.longest() + 1);
     let rows =
-        muffle::load::data::rows(&config, muffle::load::data::Which::Train).unwrap().unwrap();
+        muffle::load::data::rows(&config, muffle::load::data::Split::Train).unwrap().unwrap();
     let scores = muffle::evaluate::rows(
         &mut subject.network.new_instance(),
         &subject.params,
@@ -180,12 +182,14 @@ fn a_run_leaves_a_model_with_a_statement_that_can_be_computed_again() {
             entry.display()
         );
     }
-    assert!(
-        matches!(resume(&out, &mut Silent), Err(Failed::Input(what)) if what.contains("complete"))
-    );
-    assert!(
-        matches!(train(&self::config(""), &out, &mut Silent), Err(Failed::Input(what)) if what.contains("muffle resume"))
-    );
+    assert!(matches!(
+        resume(&out, &mut Silent),
+        Err(Error::Folder { message, .. }) if message.contains("complete")
+    ));
+    assert!(matches!(
+        train(&self::config(""), &out, &mut Silent),
+        Err(Error::Folder { message, .. }) if message.contains("muffle resume")
+    ));
 }
 
 /// Stopped in an orderly way nothing is lost; the ledger is the same as without the stop.
@@ -199,7 +203,7 @@ fn a_run_that_is_stopped_goes_on() {
         let place = tempfile::tempdir().unwrap();
         let (out, whole) = (place.path().join("run"), place.path().join("whole"));
         let mut first = Stopping { after: 3, ..Stopping::default() };
-        assert!(matches!(train(&config(more), &out, &mut first), Err(Failed::Stopped)), "{name}");
+        assert!(matches!(train(&config(more), &out, &mut first), Err(Error::Stopped)), "{name}");
         assert!(out.join("sealed").is_dir() && !out.join("model").exists());
         let mut second = Stopping::default();
         let outcome = resume(&out, &mut second).unwrap();
@@ -215,7 +219,9 @@ fn a_run_that_is_stopped_goes_on() {
         let history = std::fs::read_to_string(out.join("history.jsonl")).unwrap();
         let steps: Vec<u64> = history
             .lines()
-            .map(|line| serde_json::from_str::<muffle::run::history::Look>(line).unwrap().step)
+            .map(|line| {
+                serde_json::from_str::<muffle::run::history::HistoryEntry>(line).unwrap().step
+            })
             .collect();
         assert_eq!(steps, (0..=6).collect::<Vec<_>>(), "{name}");
         assert!(first.epsilons.windows(2).all(|pair| pair[0] <= pair[1] + 1e-9));
@@ -283,7 +289,7 @@ fn what_was_put_in_its_place_is_refused() {
     }
     let (_keep, out, _) = stopped("privacy.seed=5");
     std::fs::remove_dir_all(out.join("sealed")).unwrap();
-    refused(&out, "sealed is gone");
+    refused(&out, "sealed/ is missing");
     // Twice as many lots as steps: one fewer is still noticed.
     let (_keep, out, _) = stopped("optimizer.learning_rate=hyfree\noptimizer.hyfree.every=1");
     let charges = chain(&out).charges();
@@ -487,9 +493,9 @@ fn two_resumed_copies_are_told_apart() {
     );
     assert_ne!(a.statement.ledger_head, b.statement.ledger_head);
     assert!(
-        a.statement.covered[1].contains("2 sessions (the run was resumed)"),
+        a.statement.covered()[1].contains("2 sessions (the run was resumed)"),
         "{:?}",
-        a.statement.covered
+        a.statement.summary
     );
     let verdict = muffle::verify::verify(&out).unwrap();
     assert!(verdict.consistent(), "{:#?}", verdict.checks);
@@ -565,7 +571,8 @@ fn a_person_has_so_many_rows_at_most() {
     .unwrap();
     assert_eq!(outcome.statement.records, 150);
     assert_eq!(outcome.statement.unit.unwrap().rows, 3);
-    assert!(outcome.statement.covered[0].contains("\"who\""));
+    assert!(outcome.statement.covered()[0].contains("\"who\""));
+    assert_eq!(outcome.statement.person_column.as_deref(), Some("who"));
     // Three rows for the price of one would be a lie: the noise is larger than for one row each.
     let one = train(
         &config(&format!(
@@ -589,15 +596,18 @@ fn private_validation_data_is_marked() {
     let outcome = train(&config("data.evaluation_data=private"), &out, &mut Silent).unwrap();
     let html = std::fs::read_to_string(out.join("report.html")).unwrap();
     assert!(html.contains("NON-PRIVATE"));
-    assert!(outcome.statement.not_covered.iter().any(|line| line.contains("validation")));
+    assert!(outcome.statement.not_covered().iter().any(|line| line.contains("validation")));
+    assert_eq!(outcome.statement.coverage.figures, Marking::NonPrivate);
     assert!(outcome.samples.is_empty(), "no row of theirs is shown");
     assert!(
         std::fs::read_to_string(out.join("history.jsonl"))
             .unwrap()
             .lines()
-            .all(|line| line.contains("\"figures\":\"private\""))
+            .all(|line| line.contains("\"figures\":\"NON-PRIVATE\""))
     );
-    assert_eq!(outcome.json()["figures"], "NON-PRIVATE");
+    assert_eq!(outcome.result().figures, Marking::NonPrivate);
+    let result = std::fs::read_to_string(out.join("result.json")).unwrap();
+    assert!(result.contains("\"figures\":\"NON-PRIVATE\""), "{result}");
     // Files count as people's unless they are declared public.
     let undeclared = Config {
         data: muffle::config::Data {
@@ -634,9 +644,9 @@ fn a_fixed_seed_is_reported() {
     let (a, b) = (nll("a", "privacy.seed=5"), nll("b", "privacy.seed=5\ntraining.micro_batch=3"));
     assert!((a.scores.unwrap().nll - b.scores.unwrap().nll).abs() < 1e-4);
     assert!(
-        a.statement.randomness.contains("FIXED SEED 5")
+        a.statement.randomness == RandomnessSource::FixedSeed(5)
             && !a.statement.private
-            && a.statement.covered.is_empty()
+            && a.statement.covered().is_empty()
     );
     assert!(
         std::fs::read_to_string(place.path().join("a/report.html"))

@@ -1,13 +1,13 @@
 //! `muffle bench account`: an accounting query or a calibration.
 
-use crate::Failure;
+use crate::error::Error;
 use crate::number::{count, real};
 use crate::output::{fields, print, print_json};
 use crate::run::RunArgs;
 use accounting::calibrate::{self, Target};
 use accounting::{Cost, Delta, Epsilon, Sigma};
 use clap::Args;
-use serde_json::json;
+use serde::Serialize;
 use std::time::Instant;
 
 /// Milliseconds of an accounting query (or, with --epsilon, of a calibration) inside one process:
@@ -33,8 +33,17 @@ pub(crate) struct BenchAccount {
     run: RunArgs,
 }
 
+/// The output of `--json`.
+#[derive(Serialize)]
+struct Output {
+    ms_first: f64,
+    ms_min: f64,
+    ms_median: f64,
+    repeats: usize,
+}
+
 impl BenchAccount {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         let bench = self;
         let (steps, delta, unit) = (bench.run.steps()?, Delta::new(bench.delta)?, bench.run.unit());
         let accountant = bench.run.accountant.into();
@@ -62,9 +71,12 @@ impl BenchAccount {
         times.sort_by(f64::total_cmp);
         let (least, median) = (times[0], times[times.len() / 2]);
         if bench.run.json {
-            print_json(
-                &json!({"ms_first": first, "ms_min": least, "ms_median": median, "repeats": times.len()}),
-            );
+            return print_json(&Output {
+                ms_first: first,
+                ms_min: least,
+                ms_median: median,
+                repeats: times.len(),
+            });
         } else {
             let ms = |x: f64| format!("{x:.3} ms");
             print(&fields(&[

@@ -1,18 +1,18 @@
 //! What this machine can do.
 
-use crate::Failure;
+use crate::error::Error;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::time::Instant;
 use tensor::matmul::{Onto, Threads, View, ViewMut, matmul};
 
 /// So many threads, or one for each core.
-pub(super) fn pool(threads: Option<u64>) -> Result<ThreadPool, Failure> {
+pub(super) fn pool(threads: Option<u64>) -> Result<ThreadPool, Error> {
     let pool = match threads {
         Some(threads) => ThreadPoolBuilder::new()
             .num_threads(usize::try_from(threads).unwrap_or(usize::MAX).max(1)),
         None => ThreadPoolBuilder::new(),
     };
-    pool.build().map_err(|error| Failure::Input(format!("threads: {error}")))
+    Ok(pool.build()?)
 }
 
 /// The least and the median of some times.

@@ -1,4 +1,4 @@
-//! `muffle bench`: how fast it is on this machine. Figures, not tests.
+//! `muffle bench`: speed on this machine. Figures, not tests.
 
 mod account;
 mod machine;
@@ -7,19 +7,19 @@ mod noise;
 mod ranks;
 mod step;
 
-use super::Failure;
+use super::error::Error;
 use clap::{Args, Subcommand};
 use muffle::ranks::Ranks;
 
-/// How fast things are on this machine
+/// Measure the speed of this machine
 #[derive(Args)]
 pub(crate) struct Bench {
     #[command(subcommand)]
-    what: What,
+    benchmark: Benchmark,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum Benchmark {
     Account(account::BenchAccount),
     Muon(muon::BenchMuon),
     Noise(noise::BenchNoise),
@@ -30,16 +30,16 @@ enum What {
 impl Bench {
     /// Whether processes work on it together.
     pub(crate) fn together(&self) -> bool {
-        matches!(self.what, What::Ranks(_))
+        matches!(self.benchmark, Benchmark::Ranks(_))
     }
 
-    pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Failure> {
-        match self.what {
-            What::Account(bench) => bench.run(),
-            What::Muon(bench) => bench.run(),
-            What::Noise(bench) => bench.run(),
-            What::Ranks(bench) => bench.run(ranks),
-            What::Step(bench) => bench.run(),
+    pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Error> {
+        match self.benchmark {
+            Benchmark::Account(bench) => bench.run(),
+            Benchmark::Muon(bench) => bench.run(),
+            Benchmark::Noise(bench) => bench.run(),
+            Benchmark::Ranks(bench) => bench.run(ranks),
+            Benchmark::Step(bench) => bench.run(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `muffle bench muon`: what DP-Muon does with a release, without the release.
 
 use super::machine::{least_and_median, peak_rate, pool};
-use crate::Failure;
+use crate::error::Error;
 use crate::number::count;
 use crate::output::{fields, print, print_json};
 use clap::Args;
@@ -11,7 +11,7 @@ use muffle::optim::newton_schulz::{Polynomial, operations};
 use muffle::optim::{Descent, Muon, Probes, muon, newton_schulz};
 use muffle::protocol::{Clipping, Noisy, Params, Positive};
 use noise::PublicRandom;
-use serde_json::json;
+use serde::Serialize;
 use std::time::Instant;
 
 /// Seconds of DP-Muon's update: momentum, Newton-Schulz iteration and bias correction of every
@@ -45,14 +45,26 @@ pub(crate) struct BenchMuon {
     json: bool,
 }
 
+/// The output of `--json`.
+#[derive(Serialize)]
+struct Output {
+    seconds_min: f64,
+    seconds_median: f64,
+    gflops: f64,
+    gflops_peak: f64,
+    share_of_peak: f64,
+    matrices: usize,
+    threads: usize,
+}
+
 impl BenchMuon {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         pool(self.threads)?.install(|| self.inside())
     }
 
-    fn inside(self) -> Result<(), Failure> {
+    fn inside(self) -> Result<(), Error> {
         let preset = Preset::named(&self.model).ok_or_else(|| {
-            Failure::Input(format!("no preset is called {:?}: tiny, gpt2-s or gpt2", self.model))
+            Error::usage(format!("no preset is called {:?}: tiny, gpt2-s or gpt2", self.model))
         })?;
         let graph = preset.architecture().graph(None);
         let values = graph.init(0)?;
@@ -66,16 +78,14 @@ impl BenchMuon {
             probes: self.probes as usize,
             ..muon::Config::default()
         };
-        let one =
-            |what| Positive::new(what, 1.0).map_err(|refused| Failure::Input(refused.to_string()));
+        let one = |what| Positive::new(what, 1.0);
         let noise = muon::Noise {
             clip: one("the clip bound")?,
             sigma: one("the noise multiplier")?,
             clipping: Clipping::Cut,
         };
         let tensors = network.trainable();
-        let mut muon = Muon::new(config.clone(), noise, &tensors, Probes::from_seed(0))
-            .map_err(|refused| Failure::Input(refused.to_string()))?;
+        let mut muon = Muon::new(config.clone(), noise, &tensors, Probes::from_seed(0))?;
         let matrices: Vec<usize> = muon.matrices().to_vec();
         let evaluations = (1 + 2 * self.probes) as f64;
         let nominal: f64 = matrices
@@ -88,8 +98,7 @@ impl BenchMuon {
         for repeat in 0..=self.repeats.max(1) {
             let answer = Noisy { value: release.clone(), std: vec![1e-2; muon.bounds().len()] };
             let start = Instant::now();
-            muon.direction(&params, answer, &mut |_| Ok(()))
-                .map_err(|refused| Failure::Input(refused.to_string()))?;
+            muon.direction(&params, answer, &mut |_| Ok(()))?;
             if repeat > 0 {
                 times.push(start.elapsed().as_secs_f64());
             }
@@ -97,10 +106,15 @@ impl BenchMuon {
         let (least, median) = least_and_median(times);
         let (gflops, peak) = (nominal / least / 1e9, peak_rate());
         if self.json {
-            print_json(&json!({
-                "seconds_min": least, "seconds_median": median, "gflops": gflops, "gflops_peak": peak, "share_of_peak": gflops / peak,
-                "matrices": matrices.len(), "threads": rayon::current_num_threads(),
-            }));
+            return print_json(&Output {
+                seconds_min: least,
+                seconds_median: median,
+                gflops,
+                gflops_peak: peak,
+                share_of_peak: gflops / peak,
+                matrices: matrices.len(),
+                threads: rayon::current_num_threads(),
+            });
         } else {
             print(&fields(&[
                 ("update", format!("{least:.3} s at best, {median:.3} s in the median")),

@@ -1,7 +1,7 @@
 //! `muffle bench noise`: numbers from the cryptographic generator, and what they cost in a step.
 
 use super::machine::{least_and_median, pool};
-use crate::Failure;
+use crate::error::Error;
 use crate::number::count;
 use crate::output::{fields, print, print_json};
 use clap::Args;
@@ -12,7 +12,7 @@ use muffle::engine::Example;
 use muffle::model::Preset;
 use muffle::protocol::{Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, Oracle};
 use noise::{CHUNK, GaussianKind, IndependentGaussian, Key};
-use serde_json::json;
+use serde::Serialize;
 use std::time::Instant;
 
 /// Numbers a second from the generator that makes the noise, and the share of a step that each kind
@@ -47,18 +47,36 @@ pub(crate) struct BenchNoise {
     json: bool,
 }
 
+/// The output of `--json`.
+#[derive(Serialize)]
+struct Output {
+    million_per_second: f64,
+    million_per_second_median: f64,
+    numbers: usize,
+    threads: usize,
+    discrete_million_per_second: f64,
+    discrete_million_per_second_median: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step_ms_grid: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step_ms_float: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step_ms_grid_median: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step_ms_float_median: Option<f64>,
+}
+
 /// Least and median seconds.
 type Seconds = (f64, f64);
 
 impl BenchNoise {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         pool(self.threads)?.install(|| self.inside())
     }
 
-    fn inside(self) -> Result<(), Failure> {
-        let numbers = usize::try_from(self.numbers)
-            .map_err(|_| Failure::Input("too many numbers".into()))?
-            .max(1);
+    fn inside(self) -> Result<(), Error> {
+        let numbers =
+            usize::try_from(self.numbers).map_err(|_| Error::usage("too many numbers"))?.max(1);
         let root = Key::from_seed(1);
         let (mut reals, mut integers) = (vec![0.0f32; numbers], vec![0i64; numbers]);
         let normal = self.timed(|repeat| root.derive(repeat).fill_normals(&mut reals));
@@ -74,18 +92,19 @@ impl BenchNoise {
         let rate = |seconds: f64| numbers as f64 / seconds / 1e6;
         let threads = rayon::current_num_threads();
         if self.json {
-            let mut object = json!({
-                "million_per_second": rate(normal.0), "million_per_second_median": rate(normal.1), "numbers": numbers, "threads": threads,
-                "discrete_million_per_second": rate(discrete.0), "discrete_million_per_second_median": rate(discrete.1),
+            let ms = |seconds: f64| 1e3 * seconds;
+            return print_json(&Output {
+                million_per_second: rate(normal.0),
+                million_per_second_median: rate(normal.1),
+                numbers,
+                threads,
+                discrete_million_per_second: rate(discrete.0),
+                discrete_million_per_second_median: rate(discrete.1),
+                step_ms_grid: steps.map(|[grid, _]| ms(grid.0)),
+                step_ms_float: steps.map(|[_, float]| ms(float.0)),
+                step_ms_grid_median: steps.map(|[grid, _]| ms(grid.1)),
+                step_ms_float_median: steps.map(|[_, float]| ms(float.1)),
             });
-            if let Some([grid, float]) = steps {
-                object["step_ms_grid"] = json!(1e3 * grid.0);
-                object["step_ms_float"] = json!(1e3 * float.0);
-                object["step_ms_grid_median"] = json!(1e3 * grid.1);
-                object["step_ms_float_median"] = json!(1e3 * float.1);
-            }
-            print_json(&object);
-            return Ok(());
         }
         let line = |(least, median): Seconds| {
             format!(
@@ -121,9 +140,9 @@ impl BenchNoise {
 
     /// Whole steps of a curator, from the draw to the release: with grid noise and with float
     /// noise, in turn.
-    fn steps(&self, model: &str) -> Result<[Seconds; 2], Failure> {
+    fn steps(&self, model: &str) -> Result<[Seconds; 2], Error> {
         let preset = Preset::named(model).ok_or_else(|| {
-            Failure::Input(format!("--model: one of tiny, gpt2-s and gpt2 expected, got {model:?}"))
+            Error::usage(format!("--model: one of tiny, gpt2-s and gpt2 expected, got {model:?}"))
         })?;
         let graph = preset.architecture().graph(None);
         let values = graph.init(0)?;
@@ -135,13 +154,11 @@ impl BenchNoise {
             )
         };
         let records = Records::new((0..self.lot.max(1)).map(text).collect());
-        let secret =
-            Randomness::from_system().map_err(|refused| Failure::Input(refused.to_string()))?;
-        let refused = |refused: muffle::protocol::Refused| Failure::Input(refused.to_string());
-        let mut curator = Curator::new(network, records, Sampling::Full, Door::unlimited(), secret)
-            .map_err(refused)?;
-        let clip = Name::of("dp-adam").map_err(Failure::Input)?.usual_clip();
-        let bounds = [Bound::new(clip, 1.0).map_err(refused)?];
+        let secret = Randomness::from_system()?;
+        let mut curator =
+            Curator::new(network, records, Sampling::Full, Door::unlimited(), secret)?;
+        let clip = Name::of("dp-adam").map_err(Error::usage)?.usual_clip();
+        let bounds = [Bound::new(clip, 1.0)?];
         let (blocks, geometry) = (Blocks::flat(at.len()), Geometry::Identity);
         let query = GradientQuery {
             at: &at,
@@ -159,8 +176,7 @@ impl BenchNoise {
                 let start = Instant::now();
                 curator
                     .draw(&Announcement::gradient(&bounds))
-                    .and_then(|()| curator.gradient(&query))
-                    .map_err(refused)?;
+                    .and_then(|()| curator.gradient(&query))?;
                 // The first two make buffers.
                 if repeat >= 2 {
                     seconds.push(start.elapsed().as_secs_f64());

@@ -2,7 +2,7 @@
 //! send a model's numbers around.
 
 use super::machine::{least_and_median, peak_memory, pool};
-use crate::Failure;
+use crate::error::Error;
 use crate::number::count;
 use crate::output::{fields, print, print_json};
 use clap::Args;
@@ -13,7 +13,7 @@ use muffle::device::device;
 use muffle::engine::Example;
 use muffle::model::Preset;
 use muffle::ranks::{Parts, Ranks};
-use serde_json::json;
+use serde::Serialize;
 use std::time::Instant;
 
 /// Whole training steps on one process or, under an MPI launcher, on several
@@ -48,17 +48,42 @@ pub(crate) struct BenchRanks {
     json: bool,
 }
 
+/// The output of `--json`.
+#[derive(Serialize)]
+struct Output<'a> {
+    model: &'a str,
+    optimizer: &'a str,
+    numbers: usize,
+    lot: u64,
+    tokens_per_record: u64,
+    ranks: usize,
+    threads: usize,
+    step_s: f64,
+    step_s_median: f64,
+    records_per_second: f64,
+    peak_memory_mb: Option<f64>,
+    sent: Option<Sent>,
+}
+
+/// Seconds in which the numbers of a model are exchanged.
+#[derive(Serialize)]
+struct Sent {
+    sum_f64_s: f64,
+    sum_f32_s: f64,
+    gather_f32_s: f64,
+}
+
 impl BenchRanks {
-    pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Failure> {
+    pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Error> {
         let threads = self
             .threads
             .or_else(|| (ranks.count() > 1).then(|| muffle::run::together::threads(ranks) as u64));
         pool(threads)?.install(|| self.inside(ranks))
     }
 
-    fn inside(self, ranks: &Ranks) -> Result<(), Failure> {
+    fn inside(self, ranks: &Ranks) -> Result<(), Error> {
         let preset = Preset::named(&self.model).ok_or_else(|| {
-            Failure::Input(format!(
+            Error::usage(format!(
                 "--model: one of tiny, gpt2-s and gpt2 expected, got {:?}",
                 self.model
             ))
@@ -81,7 +106,7 @@ impl BenchRanks {
             self.optimizer,
             repeats + 1
         );
-        let config = Config::parse(&config).map_err(Failure::Input)?;
+        let config = Config::parse(&config)?;
         let mut session = Session::among(ranks, &config, network, params, records, None)?;
         // The first step makes room.
         session.step()?;
@@ -100,12 +125,24 @@ impl BenchRanks {
         let (least, median) = least_and_median(seconds);
         let (threads, numbers) = (rayon::current_num_threads(), lengths.iter().sum::<usize>());
         if self.json {
-            let sent = sent.map(|(wide, narrow, whole)| json!({ "sum_f64_s": wide, "sum_f32_s": narrow, "gather_f32_s": whole }));
-            print_json(&json!({
-                "model": self.model, "optimizer": self.optimizer, "numbers": numbers, "lot": lot, "tokens_per_record": self.seq, "ranks": ranks.count(),
-                "threads": threads, "step_s": least, "step_s_median": median, "records_per_second": lot as f64 / least, "peak_memory_mb": memory, "sent": sent,
-            }));
-            return Ok(());
+            return print_json(&Output {
+                model: &self.model,
+                optimizer: &self.optimizer,
+                numbers,
+                lot,
+                tokens_per_record: self.seq,
+                ranks: ranks.count(),
+                threads,
+                step_s: least,
+                step_s_median: median,
+                records_per_second: lot as f64 / least,
+                peak_memory_mb: memory,
+                sent: sent.map(|(wide, narrow, whole)| Sent {
+                    sum_f64_s: wide,
+                    sum_f32_s: narrow,
+                    gather_f32_s: whole,
+                }),
+            });
         }
         let mut rows = vec![
             ("model", format!("{}, {numbers} numbers, {}", self.model, self.optimizer)),
@@ -138,15 +175,10 @@ impl BenchRanks {
 
 /// The least seconds in which sums of as many numbers as a model has reach their owners, in 64 and
 /// in 32 bits, and in which parts are put together.
-fn send(
-    ranks: &Ranks,
-    lengths: &[usize],
-    repeats: u64,
-) -> Result<Option<(f64, f64, f64)>, Failure> {
+fn send(ranks: &Ranks, lengths: &[usize], repeats: u64) -> Result<Option<(f64, f64, f64)>, Error> {
     if ranks.count() == 1 {
         return Ok(None);
     }
-    let lost = |lost: muffle::ranks::Lost| Failure::Input(lost.to_string());
     let groups: Vec<usize> = (0..lengths.len()).collect();
     let work: Vec<f64> = lengths.iter().map(|&length| length as f64).collect();
     let parts = Parts::new(muffle::ranks::share(&groups, &work, ranks.count()), lengths.to_vec());
@@ -155,17 +187,17 @@ fn send(
         let numbers: Vec<Vec<i64>> = lengths.iter().map(|&length| vec![1; length]).collect();
         let few: Vec<Vec<i32>> = lengths.iter().map(|&length| vec![1; length]).collect();
         let parameters: Vec<Vec<f32>> = lengths.iter().map(|&length| vec![1.0; length]).collect();
-        ranks.everybodys(Vec::new()).map_err(lost)?;
+        ranks.everybodys(Vec::new())?;
         let start = Instant::now();
-        let sums = ranks.sum(&parts, numbers).wait().map_err(lost)?;
+        let sums = ranks.sum(&parts, numbers).wait()?;
         wide = wide.min(start.elapsed().as_secs_f64());
-        ranks.everybodys(Vec::new()).map_err(lost)?;
+        ranks.everybodys(Vec::new())?;
         let start = Instant::now();
-        drop(ranks.sum_onto(&parts, sums, few).wait().map_err(lost)?);
+        drop(ranks.sum_onto(&parts, sums, few).wait()?);
         narrow = narrow.min(start.elapsed().as_secs_f64());
-        ranks.everybodys(Vec::new()).map_err(lost)?;
+        ranks.everybodys(Vec::new())?;
         let start = Instant::now();
-        drop(ranks.gather(&parts, parameters).wait().map_err(lost)?);
+        drop(ranks.gather(&parts, parameters).wait()?);
         whole = whole.min(start.elapsed().as_secs_f64());
     }
     Ok(Some((wide, narrow, whole)))

@@ -2,7 +2,7 @@
 //! clipping.
 
 use super::machine::{peak_memory, peak_rate, pool};
-use crate::Failure;
+use crate::error::Error;
 use crate::number::{count, real};
 use crate::output::{fields, print, print_json};
 use clap::{Args, ValueEnum};
@@ -12,7 +12,7 @@ use muffle::model::hf::Config;
 use muffle::model::{Activations, Checkpoint, Lora, ModelInput, Network, Preset};
 use muffle::protocol::{Blocks, Geometry, Params};
 use noise::{PublicRandom, Rng};
-use serde_json::json;
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -89,12 +89,32 @@ enum Keep {
     Little,
 }
 
+/// The output of `--json`.
+#[derive(Serialize)]
+struct Output {
+    ms_min: f64,
+    ms_median: f64,
+    peak_rss_mb: Option<f64>,
+    gflops: f64,
+    gflops_peak: f64,
+    tokens_per_second: f64,
+    threads: usize,
+    repeats: usize,
+    parameters: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plain_ms_min: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plain_ms_median: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ratio: Option<f64>,
+}
+
 impl BenchStep {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         pool(self.threads)?.install(|| self.inside())
     }
 
-    fn inside(self) -> Result<(), Failure> {
+    fn inside(self) -> Result<(), Error> {
         let (mut network, at) = self.network()?;
         network.set_activations(if self.keep == Keep::All {
             Activations::Retain
@@ -112,7 +132,7 @@ impl BenchStep {
                 .iter()
                 .map(|(example, _)| example)
                 .collect();
-            let mut timed = |mode: Mode| -> Result<f64, Failure> {
+            let mut timed = |mode: Mode| -> Result<f64, Error> {
                 let start = Instant::now();
                 self.step(mode, &mut *network, &at, &lot, &mut sum, &precision)?;
                 Ok(start.elapsed().as_secs_f64() * 1e3)
@@ -144,16 +164,20 @@ impl BenchStep {
         let memory = peak_memory();
         let peak = peak_rate();
         if self.json {
-            let mut object = json!({
-                "ms_min": least, "ms_median": median, "peak_rss_mb": memory, "gflops": gflops, "gflops_peak": peak, "tokens_per_second": rate,
-                "threads": rayon::current_num_threads(), "repeats": times.len(), "parameters": at.numbers(),
+            return print_json(&Output {
+                ms_min: least,
+                ms_median: median,
+                peak_rss_mb: memory,
+                gflops,
+                gflops_peak: peak,
+                tokens_per_second: rate,
+                threads: rayon::current_num_threads(),
+                repeats: times.len(),
+                parameters: at.numbers(),
+                plain_ms_min: plain.map(|(least, _)| least),
+                plain_ms_median: plain.map(|(_, median)| median),
+                ratio: plain.map(|(_, plain_median)| median / plain_median),
             });
-            if let Some((plain_least, plain_median)) = plain {
-                object["plain_ms_min"] = plain_least.into();
-                object["plain_ms_median"] = plain_median.into();
-                object["ratio"] = (median / plain_median).into();
-            }
-            print_json(&object);
         } else {
             let mut lines = vec![
                 ("fastest", format!("{least:.2} ms")),
@@ -183,7 +207,7 @@ impl BenchStep {
         Ok(())
     }
 
-    fn network(&self) -> Result<(Box<dyn Network>, Params), Failure> {
+    fn network(&self) -> Result<(Box<dyn Network>, Params), Error> {
         let lora =
             self.lora.map(|rank| Lora { rank: rank as usize, alpha: rank as f32, on: Vec::new() });
         let wanted = lora.is_some();
@@ -192,7 +216,7 @@ impl BenchStep {
             None if Path::new(&self.model).is_dir() => Checkpoint::open(&self.model, lora, 0),
             None => {
                 let known = Preset::ALL.map(Preset::name).join(", ");
-                return Err(Failure::Input(format!(
+                return Err(Error::usage(format!(
                     "{}: neither a preset ({known}) nor a directory",
                     self.model
                 )));
@@ -204,9 +228,9 @@ impl BenchStep {
     }
 
     /// Micro-batches of random tokens, and how many tokens of each example are its own.
-    fn batches(&self, network: &dyn Network) -> Result<Vec<Vec<(Example, usize)>>, Failure> {
+    fn batches(&self, network: &dyn Network) -> Result<Vec<Vec<(Example, usize)>>, Error> {
         let ModelInput::Tokens { vocab, longest } = network.graph().input() else {
-            return Err(Failure::Input(format!("{}: not a model of texts", self.model)));
+            return Err(Error::usage(format!("{}: not a model of texts", self.model)));
         };
         let lengths = match &self.lengths {
             Some(path) => read_lengths(path)?,
@@ -215,7 +239,7 @@ impl BenchStep {
         if let Some((source, target)) =
             lengths.iter().find(|(source, target)| source + target > longest)
         {
-            return Err(Failure::Input(format!(
+            return Err(Error::usage(format!(
                 "{} tokens, the model takes at most {longest}",
                 source + target
             )));
@@ -250,15 +274,14 @@ impl BenchStep {
         lot: &[&Example],
         sum: &mut Params,
         precision: &SumPrecision,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), Error> {
         if mode == Mode::Plain {
             sum.fill(0.0);
             network.plain_sum(at, lot, sum)?;
             return Ok(());
         }
         let blocks = if self.per_tensor { Blocks::each(at.len()) } else { Blocks::flat(at.len()) };
-        let query = CheckedQuery::new(at, &Geometry::Identity, &blocks, &network.trainable())
-            .map_err(|refused| Failure::Input(refused.to_string()))?;
+        let query = CheckedQuery::new(at, &Geometry::Identity, &blocks, &network.trainable())?;
         network.load(at)?;
         network.start_sum(precision)?;
         let observed = network.observe(lot, &query)?;
@@ -274,23 +297,18 @@ impl BenchStep {
 }
 
 /// Lines of two numbers.
-fn read_lengths(path: &Path) -> Result<Vec<(usize, usize)>, Failure> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::Input(format!("{}: {error}", path.display())))?;
+fn read_lengths(path: &Path) -> Result<Vec<(usize, usize)>, Error> {
+    let text = std::fs::read_to_string(path).map_err(muffle::Error::io(path))?;
     let line = |(index, line): (usize, &str)| {
         let mut words = line.split_whitespace().map(str::parse::<usize>);
         match (words.next(), words.next(), words.next()) {
             (Some(Ok(source)), Some(Ok(target)), None) => Ok((source, target)),
-            _ => Err(Failure::Input(format!(
-                "{}:{}: two lengths expected",
-                path.display(),
-                index + 1
-            ))),
+            _ => Err(Error::line(path, index as u64 + 1, "expected two lengths")),
         }
     };
     let lengths = text.lines().enumerate().map(line).collect::<Result<Vec<_>, _>>()?;
     if lengths.is_empty() {
-        Err(Failure::Input(format!("{}: no lengths", path.display())))
+        Err(Error::usage(format!("{}: no lengths", path.display())))
     } else {
         Ok(lengths)
     }

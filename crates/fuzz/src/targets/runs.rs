@@ -7,7 +7,6 @@ use crate::shape::shape;
 use crate::structure::{FILES, unpack};
 use crate::target::Seen;
 use muffle::Config;
-use muffle::Failed;
 use muffle::Plan;
 use muffle::Statement;
 use muffle::accounting::{Accountant, Adjacency, Delta, Ledger, Unit};
@@ -19,7 +18,7 @@ use muffle::report;
 use muffle::run::chain::Chain;
 use muffle::run::folder::Folder;
 use muffle::run::history as looks;
-use muffle::run::outcome;
+use muffle::run::result;
 use muffle::run::snapshot::Snapshot;
 use muffle::verify::signature::{PublicKey, SecretKey};
 use std::io;
@@ -156,16 +155,23 @@ pub(crate) const STATEMENT: &[&str] = &[
     "\"lot_size\":",
     "\"noise_multiplier\":",
     "\"promised_epsilon\":",
-    "\"covered\":[]",
+    "\"person_column\":\"who\"",
+    "\"sampling\":\"shuffled\"",
+    "\"randomness\":{\"fixed-seed\":7}",
+    "\"operating-system\"",
+    "\"noise\":\"float\"",
+    "\"isolation\":\"up-to-rounding\"",
+    "\"figures\":\"NON-PRIVATE\"",
+    "\"summary\":[]",
     "1e308",
     "0.0",
 ];
 pub(crate) const HISTORY: &[&str] = &[
     "\"step\":",
     "\"epsilon\":",
-    "\"rate\":",
+    "\"learning_rate\":",
     "\"figures\":\"public\"",
-    "\"figures\":\"private\"",
+    "\"figures\":\"NON-PRIVATE\"",
     "\"nll\":",
     "\"accuracy\":",
     "null",
@@ -174,6 +180,7 @@ pub(crate) const HISTORY: &[&str] = &[
     "5e-324",
 ];
 pub(crate) const RESULT: &[&str] = &[
+    "\"epsilon\":\"inf\"",
     "\"metrics\":",
     "\"nll\":",
     "\"perplexity\":",
@@ -223,7 +230,7 @@ pub(crate) fn optimizer(config: &Config) -> Result<muffle::optim::Optimizer, Str
 
 /// An error as the program prints it.
 fn printed(error: impl ToString) -> String {
-    Failed::Input(error.to_string()).to_string()
+    muffle::Error::Config { path: None, message: error.to_string() }.to_string()
 }
 
 /// One input in so many.
@@ -242,6 +249,7 @@ pub(crate) fn config(_: &Scratch, input: &[u8]) -> Seen {
     };
     match Config::parse(text) {
         Err(error) => {
+            let error = error.to_string();
             assert!(!error.contains('\n'), "an error of several lines");
             Seen { accepted: false, said: printed(error) }
         }
@@ -323,7 +331,7 @@ pub(crate) fn keys(scratch: &Scratch, input: &[u8]) -> Seen {
             return Seen { accepted: false, said: printed(format!("{public}; {secret}")) };
         }
     };
-    let statement: Statement = done(outcome::statement(&scratch.at("run")));
+    let statement: Statement = done(Statement::of_run(&scratch.at("run")));
     let signed = format!("muffle-ed25519-signature {} {text}", public.fingerprint());
     assert!(public.check(&statement, &signed).is_err(), "a signature out of nowhere");
     Seen { accepted: true, said }
@@ -402,17 +410,15 @@ pub(crate) fn snapshot(scratch: &Scratch, input: &[u8]) -> Seen {
     Seen { accepted: true, said }
 }
 
+/// Documents of a run without privacy, which `corpus.py` writes.
+const RESULT_WITHOUT_PRIVACY: &[u8] = include_bytes!("../../corpus/result/none.json");
+const STATEMENT_WITHOUT_PRIVACY: &[u8] = include_bytes!("../../corpus/statement/plain.json");
+
 /// The folder of a run without privacy, whose report is cheap.
 pub(crate) fn prepare(scratch: &Scratch) -> io::Result<()> {
     scratch.put("run/config.toml", Config::embedded().print().as_bytes())?;
-    scratch.put("run/result.json", br#"{"metrics":{"nll":1.5}}"#)?;
-    let none: [Option<f64>; 4] = [None; 4];
-    let statement = serde_json::json!({
-        "version": 2, "software": "muffle", "run_id": "", "private": false, "epsilon": none[0], "delta": none[1], "promised_epsilon": none[2], "unit": null, "accountant": null,
-        "sampling": "full", "records": 10, "dropped_rows": "vacant", "lot_size": 2.0, "noise_multiplier": none[3], "isolation": "exact", "steps": 3, "randomness": "none",
-        "sessions": [], "ledger": { "version": 1, "events": [["non-private", 3]] }, "ledger_head": "", "config_sha256": "", "weights_sha256": [], "covered": [], "not_covered": ["Anybody."],
-    });
-    scratch.put("run/model/privacy.json", statement.to_string().as_bytes())?;
+    scratch.put("run/result.json", RESULT_WITHOUT_PRIVACY)?;
+    scratch.put("run/model/privacy.json", STATEMENT_WITHOUT_PRIVACY)?;
     Ok(())
 }
 
@@ -440,26 +446,23 @@ pub(crate) fn history(scratch: &Scratch, input: &[u8]) -> Seen {
 }
 
 pub(crate) fn result(scratch: &Scratch, input: &[u8]) -> Seen {
-    Seen::of(reported(scratch, outcome::RESULT, input), |length| format!("{}", length / 4096))
+    Seen::of(reported(scratch, result::RESULT, input), |length| format!("{}", length / 4096))
 }
 
 pub(crate) fn samples(scratch: &Scratch, input: &[u8]) -> Seen {
-    Seen::of(reported(scratch, outcome::SAMPLES, input), |length| format!("{}", length / 4096))
+    Seen::of(reported(scratch, result::SAMPLES, input), |length| format!("{}", length / 4096))
 }
 
 /// `privacy.json`; its report where nothing has to be priced.
 pub(crate) fn statement(scratch: &Scratch, input: &[u8]) -> Seen {
     done(scratch.put("run/model/privacy.json", input));
-    let read: Result<Statement, _> = outcome::statement(&scratch.at("run"));
+    let read: Result<Statement, _> = Statement::of_run(&scratch.at("run"));
     let seen = Seen::of(read, |statement| {
         let words = statement.words().concat();
         let text = done(serde_json::to_string(&statement));
         let priced = statement.unit.is_some() && statement.delta.is_some();
-        let page = if priced {
-            Ok(0)
-        } else {
-            reported(scratch, outcome::RESULT, br#"{"metrics":{"nll":1.5}}"#)
-        };
+        let page =
+            if priced { Ok(0) } else { reported(scratch, result::RESULT, RESULT_WITHOUT_PRIVACY) };
         assert!(text.contains("ledger"));
         format!(
             "{} {} {}",

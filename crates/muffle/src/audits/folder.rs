@@ -9,7 +9,8 @@
 //! The audits of a run lie in its folder, as `audits/1`, `audits/2` and so on: what they spent
 //! counts beside what the run spent, whether they were finished or not.
 
-use crate::Failed;
+use super::document::AuditDocument;
+use crate::Error;
 use crate::config::{Auto, Config};
 use crate::run::chain::Chain;
 use crate::run::folder;
@@ -17,7 +18,6 @@ use crate::run::ledger_file::LEDGER;
 use crate::verify::spent::{self, Spent};
 use accounting::{Event, Guarantee};
 use curator::Journal;
-use serde_json::Value;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -48,19 +48,19 @@ impl AuditFolder {
     ///
     /// # Errors
     /// If there is something in it already, or it cannot be made.
-    pub fn create(path: &Path) -> Result<Self, Failed> {
+    pub fn create(path: &Path) -> Result<Self, Error> {
         match fs::read_dir(path).map(Iterator::count) {
             Ok(0) => {}
             Ok(_) => {
-                return Err(Failed::Input(format!(
-                    "{}: the folder is not empty; choose another one (--folder)",
-                    path.display()
-                )));
+                return Err(Error::folder(
+                    path,
+                    "the folder is not empty; choose another one (--folder)",
+                ));
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                fs::create_dir_all(path).map_err(Failed::at(path))?
+                fs::create_dir_all(path).map_err(Error::io(path))?
             }
-            Err(error) => return Err(Failed::at(path)(error)),
+            Err(error) => return Err(Error::io(path)(error)),
         }
         Ok(Self { path: path.into(), run: None })
     }
@@ -69,18 +69,18 @@ impl AuditFolder {
     ///
     /// # Errors
     /// If it cannot be made.
-    pub fn within(run: &Path) -> Result<Self, Failed> {
+    pub fn within(run: &Path) -> Result<Self, Error> {
         let audits = run.join(AUDITS);
-        fs::create_dir_all(&audits).map_err(Failed::at(&audits))?;
+        fs::create_dir_all(&audits).map_err(Error::io(&audits))?;
         for number in 1u64.. {
             let path = audits.join(number.to_string());
             match fs::create_dir(&path) {
                 Ok(()) => return Ok(Self { path, run: Some(run.into()) }),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(Failed::at(&path)(error)),
+                Err(error) => return Err(Error::io(&path)(error)),
             }
         }
-        Err(Failed::Input(format!("{}: there are too many audits", audits.display())))
+        Err(Error::folder(&audits, "there are too many audits"))
     }
 
     /// Where it is.
@@ -95,13 +95,13 @@ impl AuditFolder {
 
     /// Writes down what will be done, and gives what writes the ledger from now on. Without privacy
     /// nothing is charged on the way: that it was not private is written down now.
-    pub(super) fn begin(&self, config: &Config, places: usize) -> Result<Journal, Failed> {
+    pub(super) fn begin(&self, config: &Config, places: usize) -> Result<Journal, Error> {
         let mut config = config.clone();
         let mut chain = Chain::new()?;
         match spent::promise(&config, places) {
             // As a number: where it is read later, the number of places is not known.
             Some((_, delta)) => config.privacy.delta = Auto::Value(delta),
-            None => chain.charge(&Event::NonPrivate).map_err(Failed::Input)?,
+            None => chain.charge(&Event::NonPrivate).map_err(Error::Ledger)?,
         }
         folder::write(&self.path.join(CONFIG), config.print().as_bytes())?;
         let path = self.ledger();
@@ -115,19 +115,19 @@ impl AuditFolder {
 
     /// What the run, the earlier audits of it and this one have spent together; none if no run is
     /// audited. Its data have so many places.
-    pub(super) fn joint(&self, own: &Spent, places: usize) -> Result<Option<Joint>, Failed> {
+    pub(super) fn joint(&self, own: &Spent, places: usize) -> Result<Option<Joint>, Error> {
         let Some(run) = &self.run else { return Ok(None) };
         let (mut of, mut all) = (vec!["run".to_string()], vec![Spent::of_run(run, places)?]);
         let audits = run.join(AUDITS);
         let mut folders = Vec::new();
-        for entry in fs::read_dir(&audits).map_err(Failed::at(&audits))? {
-            folders.push(entry.map_err(Failed::at(&audits))?.path());
+        for entry in fs::read_dir(&audits).map_err(Error::io(&audits))? {
+            folders.push(entry.map_err(Error::io(&audits))?.path());
         }
         folders.sort();
         // One that has no ledger did not begin.
         for path in folders.iter().filter(|path| **path != self.path && path.join(LEDGER).exists())
         {
-            let config = Config::read(&path.join(CONFIG)).map_err(Failed::Input)?;
+            let config = Config::read(&path.join(CONFIG))?;
             of.push(name(path));
             all.push(Spent {
                 ledger: spent::read(&path.join(LEDGER))?,
@@ -140,8 +140,9 @@ impl AuditFolder {
     }
 
     /// Writes down what was found.
-    pub(super) fn finish(&self, found: &Value) -> Result<(), Failed> {
-        folder::write(&self.path.join(FOUND), (found.to_string() + "\n").as_bytes())
+    pub(super) fn finish(&self, found: &AuditDocument) -> Result<(), Error> {
+        let text = serde_json::to_string(found).map_err(Error::Encoding)?;
+        folder::write(&self.path.join(FOUND), (text + "\n").as_bytes())
     }
 
     /// Removes it, if nothing was charged: no audit began.

@@ -1,11 +1,11 @@
 //! The mechanism itself: a small model, one record that stands out, and the curator asked again and
 //! again.
 
-use super::{Said, Verdict, trade_off};
-use crate::Failed;
+use super::{AuditProgress, Verdict, trade_off};
+use crate::Error;
+use crate::chart::Series;
 use crate::device::device;
 use crate::report::digits::short;
-use crate::report::plot::{Line, Series};
 use accounting::{Adjacency, Composition, Delta, Rate, Sigma};
 use audit::Claim;
 use curator::{Curator, Door, Randomness, Records, Sampling};
@@ -13,7 +13,7 @@ use engine::Example;
 use model::Mlp;
 use model::Network;
 use model::activation::Activation;
-use protocol::{Blocks, Bound, Clipping, Geometry, GradientQuery, Params};
+use protocol::{Blocks, Bound, Clipping, Geometry, GradientQuery};
 
 /// How it is attacked.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ impl Mechanism {
     ///
     /// # Errors
     /// If a number makes no sense.
-    pub fn run(&self, said: Said<'_>) -> Result<Verdict, Failed> {
+    pub fn run(&self, progress: AuditProgress<'_>) -> Result<Verdict, Error> {
         let (rate, delta) = (Rate::new(self.rate)?, Delta::new(self.delta)?);
         let sampling = if self.rate < 1.0 { Sampling::Poisson { rate } } else { Sampling::Full };
         let graph =
@@ -50,7 +50,7 @@ impl Mechanism {
         let (network, at) = device().network(graph, values, &|_| true)?;
         // With a gradient in every tensor, and far beyond the clip bound.
         let record = Example::numbers(vec![0.9, -0.6, 0.4, 1.2], 1);
-        let make = |record: Option<Example>| -> Result<Curator<Box<dyn Network>>, Failed> {
+        let make = |record: Option<Example>| -> Result<Curator<Box<dyn Network>>, Error> {
             Ok(Curator::new(
                 network.new_instance(),
                 Records::with_vacancies(vec![record]),
@@ -75,30 +75,26 @@ impl Mechanism {
         let asking =
             audit::Mechanism { query, rate: self.rate, steps: self.steps, trials: self.trials };
         // The model is so small that handing work to other threads would take most of the time.
-        let alone = rayon::ThreadPoolBuilder::new()
-            .num_threads(1)
-            .build()
-            .map_err(|error| Failed::Input(error.to_string()))?;
-        let progress = std::sync::atomic::AtomicU64::new(0);
+        let alone = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
+        let done = std::sync::atomic::AtomicU64::new(0);
         let observed = std::thread::scope(|scope| {
             let asking = scope.spawn(|| {
                 alone.install(|| {
-                    asking.observe(&mut with, &mut without, |done| {
-                        progress.store(done, std::sync::atomic::Ordering::Relaxed)
+                    asking.observe(&mut with, &mut without, |trials| {
+                        done.store(trials, std::sync::atomic::Ordering::Relaxed)
                     })
                 })
             });
             while !asking.is_finished() {
-                said(progress.load(std::sync::atomic::Ordering::Relaxed), all);
+                progress(done.load(std::sync::atomic::Ordering::Relaxed), all);
                 std::thread::sleep(std::time::Duration::from_millis(50));
             }
             asking.join()
         });
-        let observed =
-            observed.map_err(|_| Failed::Input("the audit ended in a panic".into()))??;
+        let observed = observed.map_err(|_| Error::Internal("the audit panicked"))??;
         // What the curator charges for a trial is what it claims.
         let claim = Claim {
-            events: charged(&with, &at, &query, self.steps)?,
+            events: charged(&with, &query, self.steps)?,
             unit: Adjacency::AddRemove.into(),
             delta,
         };
@@ -106,7 +102,7 @@ impl Mechanism {
         let tests = |name: &str, of: &dyn Fn(&audit::Test) -> (f64, f64)| {
             let mut points: Vec<(f64, f64)> = found.tests.iter().map(of).collect();
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
-            Series { name: name.into(), points, spread: Vec::new(), line: Line::Dashed }
+            Series::new(name, points).dashed()
         };
         let seen = vec![
             tests("seen", &|test| (test.false_positives, test.true_positives)),
@@ -136,7 +132,7 @@ impl Mechanism {
             // The record is made up.
             private: true,
             spent: None,
-            plot: trade_off(&claim, seen)?,
+            chart: trade_off(&claim, seen)?,
         })
     }
 }
@@ -144,10 +140,9 @@ impl Mechanism {
 /// What one trial is charged as, by the ledger of a curator that was asked for nothing else.
 fn charged(
     curator: &Curator<Box<dyn Network>>,
-    at: &Params,
     query: &GradientQuery<'_>,
     steps: u64,
-) -> Result<Composition, Failed> {
+) -> Result<Composition, Error> {
     let sigma = Sigma::new(query.bounds[0].sigma.get())?;
     let runs = curator.ledger().events().runs();
     let asked = runs.iter().map(|(event, _)| event).rfind(|event| match event {
@@ -156,7 +151,6 @@ fn charged(
         }
         accounting::Event::NonPrivate => false,
     });
-    let event = asked
-        .ok_or_else(|| Failed::Input(format!("nothing was charged for {} tensors", at.len())))?;
+    let event = asked.ok_or(Error::Internal("nothing was charged for the audited query"))?;
     Ok(Composition::repeated(event.clone(), steps))
 }

@@ -5,24 +5,25 @@
 //! the records and the curators that are asked.
 
 mod adversarial;
+mod document;
 mod folder;
 mod mechanism;
 mod one_run;
 mod replay;
 
+pub use document::{AuditDocument, AuditKind, JointDocument, PriceDocument, SpentDocument};
 pub use folder::{AuditFolder, Joint};
 pub use mechanism::Mechanism;
 pub use one_run::OneRun;
 pub use replay::{Others, Replay};
 
-use crate::Failed;
-use crate::report::plot::{Axis, Line, Plot, Scale, Series};
+use crate::Error;
+use crate::chart::{Axis, Chart, Series};
 use crate::verify::spent::Spent;
 use accounting::Guarantee;
 use audit::Claim;
 use engine::{Engine, Example, Input, Target};
 use noise::{PublicRandom, Rng};
-use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 
 /// What an audit found.
@@ -46,7 +47,7 @@ pub struct Verdict {
     /// What it cost to find out; none if no record but made-up ones was used.
     pub spent: Option<Expense>,
     /// What was seen beside what is claimed.
-    pub plot: Plot,
+    pub chart: Chart,
 }
 
 /// The privacy cost of an audit that trains on records.
@@ -74,46 +75,32 @@ impl Verdict {
         self.epsilon_lower <= self.epsilon_claimed && self.violations.is_empty()
     }
 
-    /// As one object.
-    pub fn json(&self, audit: &str) -> Value {
-        let number =
-            |x: f64| if x.is_finite() { json!(x) } else { json!(x.to_string().to_lowercase()) };
-        let price = |price: &Option<Guarantee>| match price {
-            Some(price) => {
-                json!({ "epsilon": number(price.epsilon), "delta": price.delta, "unit": price.unit })
-            }
-            None => json!({ "epsilon": "inf", "delta": null, "unit": null }),
-        };
-        let spent = self.spent.as_ref().map(|expense| {
-            let mut spent = price(&expense.price);
-            spent["ledger"] = json!(expense.ledger);
-            spent
-        });
-        let joint = self.spent.as_ref().and_then(|expense| expense.joint.as_ref()).map(|joint| {
-            let mut all = price(&joint.price);
-            all["of"] = json!(joint.of);
-            all
-        });
-        let details: Map<String, Value> =
-            self.details.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-        json!({
-            "audit": audit,
-            "epsilon_lower": number(self.epsilon_lower),
-            "epsilon_claimed": number(self.epsilon_claimed),
-            "delta": number(self.delta),
-            "confidence": self.confidence,
-            "passed": self.passed(),
-            "private": self.private,
-            "spent": spent,
-            "joint": joint,
-            "violations": self.violations,
-            "details": details,
-        })
+    /// The document of an audit of this kind.
+    pub fn document(&self, kind: AuditKind) -> AuditDocument {
+        let spent = self.spent.as_ref();
+        let joint = spent.and_then(|expense| expense.joint.as_ref());
+        AuditDocument {
+            audit: kind,
+            epsilon_lower: self.epsilon_lower.into(),
+            epsilon_claimed: self.epsilon_claimed.into(),
+            delta: self.delta.into(),
+            confidence: self.confidence,
+            passed: self.passed(),
+            private: self.private,
+            spent: spent.map(|expense| SpentDocument {
+                price: expense.price.into(),
+                ledger: expense.ledger.clone(),
+            }),
+            joint: joint
+                .map(|joint| JointDocument { price: joint.price.into(), of: joint.of.clone() }),
+            violations: self.violations.clone(),
+            details: self.details.iter().cloned().collect(),
+        }
     }
 }
 
-/// What an audit says on its way: how much of it is done, and of how much.
-pub type Said<'a> = &'a mut dyn FnMut(u64, u64);
+/// Receives the progress of an audit: units of work done, and their total.
+pub type AuditProgress<'a> = &'a mut dyn FnMut(u64, u64);
 
 /// Rates at which a curve is drawn.
 fn rates() -> impl Iterator<Item = f64> {
@@ -121,33 +108,23 @@ fn rates() -> impl Iterator<Item = f64> {
 }
 
 /// What an attacker can gain if the claim is true, beside the best tests that were made.
-fn trade_off(claim: &Claim, seen: Vec<Series>) -> Result<Plot, Failed> {
+fn trade_off(claim: &Claim, seen: Vec<Series>) -> Result<Chart, Error> {
     let curve = claim.trade_off()?;
     let mut series = vec![
-        Series {
-            name: "claimed: at most".into(),
-            points: rates().map(|fpr| (fpr, curve.tpr(fpr))).collect(),
-            spread: Vec::new(),
-            line: Line::Solid,
-        },
-        Series {
-            name: "guessing".into(),
-            points: rates().map(|fpr| (fpr, fpr)).collect(),
-            spread: Vec::new(),
-            line: Line::Dashed,
-        },
+        Series::new("claimed: at most", rates().map(|fpr| (fpr, curve.tpr(fpr))).collect()),
+        Series::new("guessing", rates().map(|fpr| (fpr, fpr)).collect()).dashed(),
     ];
     series.extend(seen);
-    Ok(Plot {
+    Ok(Chart {
         title: "What an attacker gains".into(),
-        x: Axis { label: "says \"there\" wrongly (share)".into(), scale: Scale::Log },
-        y: Axis { label: "says \"there\" rightly (share)".into(), scale: Scale::Log },
+        x: Axis::log("says \"there\" wrongly (share)"),
+        y: Axis::log("says \"there\" rightly (share)"),
         series,
         marks: Vec::new(),
     })
 }
 
-/// Made-up records that stand out: what nobody would write, and each another one.
+/// Made-up records that stand out: random content, each different from the others.
 fn canaries(engine: &(impl Engine + ?Sized), seed: u64, count: usize) -> Vec<Example> {
     let probe_examples = engine.probe_examples();
     let classes = probe_examples

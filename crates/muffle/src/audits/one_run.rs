@@ -1,18 +1,18 @@
-//! One whole run with canaries among the people, each put in or not by a coin.
+//! One training run with canaries among the records, each included with probability ½.
 //!
 //! It is another training run on the same data: it has a ledger of its own, and what it spends adds
 //! to what the data have spent.
 
 use super::folder::AuditFolder;
-use super::{Expense, Said, Verdict, canaries};
-use crate::Failed;
+use super::{AuditKind, AuditProgress, Expense, Verdict, canaries};
+use crate::Error;
 use crate::Plan;
 use crate::Session;
+use crate::chart::{Axis, Chart, Series};
 use crate::config::{Auto, Config};
 use crate::load::data;
 use crate::load::model::{Circumstances, Subject};
 use crate::report::digits::short;
-use crate::report::plot::{Axis, Line, Plot, Scale, Series};
 use crate::run::memory;
 use crate::verify::spent::{self, Spent};
 use accounting::Adjacency;
@@ -46,17 +46,17 @@ impl OneRun {
         &self,
         config: &Config,
         folder: &AuditFolder,
-        said: Said<'_>,
-    ) -> Result<Verdict, Failed> {
-        self.run_in(config, folder, said).inspect_err(|_| folder.discard_unspent())
+        progress: AuditProgress<'_>,
+    ) -> Result<Verdict, Error> {
+        self.run_in(config, folder, progress).inspect_err(|_| folder.discard_unspent())
     }
 
     fn run_in(
         &self,
         config: &Config,
         folder: &AuditFolder,
-        said: Said<'_>,
-    ) -> Result<Verdict, Failed> {
+        progress: AuditProgress<'_>,
+    ) -> Result<Verdict, Error> {
         Plan::check(config)?;
         self.check()?;
         let (labels, image) = data::survey(&config.data)?;
@@ -72,19 +72,19 @@ impl OneRun {
         let places = people.places();
         let journal = folder.begin(&config, places + self.canaries)?;
         let mut verdict =
-            self.with(&config, &subject.network, &subject.params, people, Some(journal), said)?;
+            self.with(&config, &subject.network, &subject.params, people, Some(journal), progress)?;
         if let Some(expense) = &mut verdict.spent {
             expense.ledger = Some(folder.ledger());
             expense.joint = folder.joint(&expense.spent, places)?;
         }
-        folder.finish(&verdict.json("run"))?;
+        folder.finish(&verdict.document(AuditKind::Run))?;
         Ok(verdict)
     }
 
-    fn check(&self) -> Result<(), Failed> {
+    fn check(&self) -> Result<(), Error> {
         match self.canaries {
             0..10 => {
-                Err(Failed::Input(format!("at least 10 canaries expected, got {}", self.canaries)))
+                Err(Error::Audit(format!("canaries: expected at least 10, got {}", self.canaries)))
             }
             _ => Ok(()),
         }
@@ -102,16 +102,14 @@ impl OneRun {
         start: &Params,
         people: Records,
         journal: Option<Journal>,
-        said: Said<'_>,
-    ) -> Result<Verdict, Failed> {
+        progress: AuditProgress<'_>,
+    ) -> Result<Verdict, Error> {
         self.check()?;
         let mut coins = [0; 32];
-        getrandom::fill(&mut coins).map_err(|error| {
-            Failed::Input(format!("the operating system gives no randomness: {error}"))
-        })?;
+        getrandom::fill(&mut coins)?;
         let mut coins = Key::new(coins).words();
         let put_in: Vec<bool> = (0..self.canaries).map(|_| coins.next_u32() & 1 == 1).collect();
-        // Under replace-one somebody else is in a place; under add/remove nobody.
+        // Under replace-one another record is in the place; under add/remove none.
         let replace = config.privacy.adjacency == Adjacency::ReplaceOne;
         let made =
             canaries(network, self.seed, if replace { 2 * self.canaries } else { self.canaries });
@@ -132,7 +130,7 @@ impl OneRun {
         }
         let steps = session.plan().steps;
         while session.step()?.is_some() {
-            said(session.steps(), steps);
+            progress(session.steps(), steps);
         }
         let guarantee = session.guarantee()?;
         let mut engine = network.new_instance();
@@ -147,7 +145,7 @@ impl OneRun {
         let private = session.plan().budget.is_some();
         // Without privacy there is no δ; any will do.
         let delta = if private { guarantee.delta } else { 1e-5 };
-        let plot = histogram(&put_in, &scores);
+        let chart = histogram(&put_in, &scores);
         let attacked = audit::OneRun { put_in, scores };
         let found = attacked.bound(delta, self.confidence)?;
         let spent = Spent {
@@ -186,7 +184,7 @@ impl OneRun {
             ],
             private,
             spent: Some(Expense { price: spent.guarantee()?, spent, ledger: None, joint: None }),
-            plot,
+            chart,
         })
     }
 }
@@ -197,7 +195,7 @@ fn fallen(
     start: &Params,
     end: &Params,
     examples: &[Example],
-) -> Result<Vec<f64>, Failed> {
+) -> Result<Vec<f64>, Error> {
     let mut fell = Vec::with_capacity(examples.len());
     for some in examples.chunks(AT_ONCE) {
         let some: Vec<&Example> = some.iter().collect();
@@ -213,7 +211,7 @@ fn fallen(
 }
 
 /// How the scores lie, of canaries that were in and of those that were not.
-fn histogram(put_in: &[bool], scores: &[f64]) -> Plot {
+fn histogram(put_in: &[bool], scores: &[f64]) -> Chart {
     const BINS: usize = 24;
     let finite = || scores.iter().copied().filter(|score| score.is_finite());
     let (low, high) =
@@ -234,13 +232,15 @@ fn histogram(put_in: &[bool], scores: &[f64]) -> Plot {
             .enumerate()
             .map(|(i, &n)| (low + (i as f64 + 0.5) * width, n as f64 / all))
             .collect();
-        let (name, line) = if there { ("in", Line::Solid) } else { ("not in", Line::Dashed) };
-        Series { name: name.into(), points, spread: Vec::new(), line }
+        match there {
+            true => Series::new("in", points),
+            false => Series::new("not in", points).dashed(),
+        }
     };
-    Plot {
+    Chart {
         title: "Canaries".into(),
-        x: Axis { label: "score".into(), scale: Scale::Linear },
-        y: Axis { label: "share".into(), scale: Scale::Linear },
+        x: Axis::linear("score"),
+        y: Axis::linear("share"),
         series: vec![of(true), of(false)],
         marks: Vec::new(),
     }

@@ -5,14 +5,14 @@
 //! ([`adversarial`]). What is found is computed without noise, so that on real records, which are
 //! taken only where that is asked for, it is not private.
 
-use super::{Said, Verdict, adversarial, canaries};
-use crate::Failed;
+use super::{AuditProgress, Verdict, adversarial, canaries};
+use crate::Error;
 use crate::Plan;
+use crate::chart::{Axis, Chart, Mark, Series};
 use crate::config::optimizers::{self, Setting};
 use crate::config::{Auto, Config, Sampling};
 use crate::load::data;
 use crate::load::model::{Circumstances, Subject};
-use crate::report::plot::{Axis, Line, Mark, Plot, Scale, Series};
 use accounting::Adjacency;
 use audit::Twins;
 use curator::{Curator, Door, Randomness, Records};
@@ -84,7 +84,12 @@ impl Replay {
     ///
     /// # Errors
     /// If the configuration is no good or, if they are to be read, the data.
-    pub fn run(&self, config: &Config, others: Others, said: Said<'_>) -> Result<Verdict, Failed> {
+    pub fn run(
+        &self,
+        config: &Config,
+        others: Others,
+        progress: AuditProgress<'_>,
+    ) -> Result<Verdict, Error> {
         Plan::check(config)?;
         let (labels, image) = data::survey(&config.data)?;
         let subject = Subject::open(config, Circumstances { labels: &labels, image }, &mut |_| ())?;
@@ -102,7 +107,7 @@ impl Replay {
         let (network, params) = (&subject.network, &subject.params);
         let mut rounds = self.ordinary(&config, network, &ordinary);
         rounds.extend(self.made(&config, network, params));
-        self.attack(&config, network, params, rounds, others, said)
+        self.attack(&config, network, params, rounds, others, progress)
     }
 
     /// The same for a model and other records of one's own: the last place is the one that differs.
@@ -115,15 +120,15 @@ impl Replay {
         network: &dyn Network,
         params: &Params,
         others: &[Example],
-        said: Said<'_>,
-    ) -> Result<Verdict, Failed> {
+        progress: AuditProgress<'_>,
+    ) -> Result<Verdict, Error> {
         self.attack(
             config,
             network,
             params,
             self.ordinary(config, network, others),
             Others::Real,
-            said,
+            progress,
         )
     }
 
@@ -136,15 +141,15 @@ impl Replay {
         config: &Config,
         network: &dyn Network,
         params: &Params,
-        said: Said<'_>,
-    ) -> Result<Verdict, Failed> {
+        progress: AuditProgress<'_>,
+    ) -> Result<Verdict, Error> {
         self.attack(
             config,
             network,
             params,
             self.made(config, network, params),
             Others::MadeUp,
-            said,
+            progress,
         )
     }
 
@@ -201,13 +206,13 @@ impl Replay {
         params: &Params,
         rounds: Vec<(Config, Neighbours)>,
         others: Others,
-        said: Said<'_>,
-    ) -> Result<Verdict, Failed> {
+        progress: AuditProgress<'_>,
+    ) -> Result<Verdict, Error> {
         let mut seen = Seen::default();
         let all = rounds.len() as u64;
         for (round, (config, neighbours)) in rounds.into_iter().enumerate() {
             self.round(&config, network, params, neighbours, round as u64, &mut seen)?;
-            said(round as u64 + 1, all);
+            progress(round as u64 + 1, all);
         }
         Ok(seen.verdict(all, others, config))
     }
@@ -220,16 +225,16 @@ impl Replay {
         neighbours: Neighbours,
         round: u64,
         seen: &mut Seen,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), Error> {
         let tensors = network.trainable();
         let plan = Plan::new(config, neighbours.sides[0].len(), &tensors, params)?;
         let Some(budget) = plan.budget else {
-            return Err(Failed::Input(format!(
-                "{} promises nothing: there is nothing to be replayed",
+            return Err(Error::Audit(format!(
+                "{} is not private; choose a private optimizer to replay",
                 config.optimizer.name
             )));
         };
-        let make = |places: Vec<Option<Example>>| -> Result<Curator<Box<dyn Network>>, Failed> {
+        let make = |places: Vec<Option<Example>>| -> Result<Curator<Box<dyn Network>>, Error> {
             let door = Door::planned(budget, &plan.events)?;
             let (records, randomness) =
                 (Records::with_vacancies(places), Randomness::fixed(self.seed.wrapping_add(round)));
@@ -251,7 +256,7 @@ impl Replay {
             if optimizer.step(&mut params, &mut twins).is_err()
                 && twins.replayed().violations.is_empty()
             {
-                return Err(Failed::Input(format!("step {step} was refused on both sides alike")));
+                return Err(Error::Audit(format!("step {step} was refused on both data sets")));
             }
             seen.farthest.push(twins.replayed().farthest);
             if !twins.replayed().violations.is_empty() {
@@ -357,19 +362,11 @@ impl Seen {
             details,
             private: others == Others::MadeUp,
             spent: None,
-            plot: Plot {
+            chart: Chart {
                 title: format!("How far one record moved a release{mark}"),
-                x: Axis { label: "step, one record after the other".into(), scale: Scale::Linear },
-                y: Axis {
-                    label: "largest so far, share of the declared sensitivity".into(),
-                    scale: Scale::Linear,
-                },
-                series: vec![Series {
-                    name: "moved".into(),
-                    points,
-                    spread: Vec::new(),
-                    line: Line::Solid,
-                }],
+                x: Axis::linear("step, one record after the other"),
+                y: Axis::linear("largest so far, share of the declared sensitivity"),
+                series: vec![Series::new("moved", points)],
                 marks: vec![Mark { name: "declared".into(), y: 1.0 }],
             },
         }

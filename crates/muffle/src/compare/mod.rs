@@ -4,18 +4,21 @@
 //! Every run has a folder of its own and its own guarantee. All of them together have spent more:
 //! that is priced too.
 
-use crate::Failed;
+use crate::Error;
 use crate::Plan;
-use crate::config::{Auto, Config, FoundBy, Publicity, Rate};
+use crate::Statement;
+use crate::chart::{Axis, Chart, Series};
+use crate::config::{Auto, Config, FoundBy, Rate};
+use crate::report::Marking;
 use crate::report::digits::{up, up_e};
-use crate::report::plot::{Axis, Line, Plot, Scale, Series};
 use crate::run::folder::{self, Folder};
 use crate::run::history;
-use crate::run::outcome::{self, RESULT};
+use crate::run::result::{Metrics, RESULT, RunResult};
 use crate::run::{self, Watch};
 use crate::verify::spent::{Spent, joint};
 use accounting::Guarantee;
-use serde_json::{Value, json};
+use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// What is compared.
@@ -42,8 +45,8 @@ pub struct Single {
     pub folder: PathBuf,
     /// ε; none without privacy.
     pub epsilon: Option<f64>,
-    /// Figures by name.
-    pub figures: Vec<(&'static str, f64)>,
+    /// Its figures.
+    pub metrics: Metrics,
     /// NLL against steps.
     pub curve: Vec<(f64, f64)>,
     spent: Spent,
@@ -54,20 +57,74 @@ pub struct Single {
 pub struct Compared {
     /// In the order of optimizers, then seeds.
     pub runs: Vec<Single>,
-    /// What all runs together have spent on the same people; none if one of them has no guarantee.
+    /// The joint cost of all runs on the same records; none if one of them has no guarantee.
     pub together: Option<Guarantee>,
-    /// Whether figures are on public data.
-    pub publicity: Publicity,
+    /// Whether the figures are public.
+    pub marking: Marking,
 }
 
-/// Figures of a table, with their digits.
-const FIGURES: [(&str, &str, usize); 5] = [
-    ("nll", "NLL ↓", 4),
-    ("perplexity", "perplexity ↓", 2),
-    ("accuracy", "accuracy ↑", 4),
-    ("bleu", "BLEU ↑", 2),
-    ("rouge_l", "ROUGE-L ↑", 2),
+/// One column of the tables.
+struct Column {
+    key: &'static str,
+    title: &'static str,
+    digits: usize,
+    smaller_is_better: bool,
+    of: fn(&Metrics) -> Option<f64>,
+}
+
+const COLUMNS: [Column; 5] = [
+    Column {
+        key: "nll",
+        title: "NLL ↓",
+        digits: 4,
+        smaller_is_better: true,
+        of: |metrics| metrics.nll,
+    },
+    Column {
+        key: "perplexity",
+        title: "perplexity ↓",
+        digits: 2,
+        smaller_is_better: true,
+        of: |metrics| metrics.perplexity,
+    },
+    Column {
+        key: "accuracy",
+        title: "accuracy ↑",
+        digits: 4,
+        smaller_is_better: false,
+        of: |metrics| metrics.accuracy,
+    },
+    Column {
+        key: "bleu",
+        title: "BLEU ↑",
+        digits: 2,
+        smaller_is_better: false,
+        of: |metrics| metrics.bleu,
+    },
+    Column {
+        key: "rouge_l",
+        title: "ROUGE-L ↑",
+        digits: 2,
+        smaller_is_better: false,
+        of: |metrics| metrics.rouge_l,
+    },
 ];
+
+/// The figures of one optimizer over its runs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The optimizer.
+    pub optimizer: String,
+    /// Its runs.
+    pub runs: usize,
+    /// The largest ε of its runs; none if one of them has no guarantee.
+    pub epsilon: Option<f64>,
+    /// Whether the figures are public.
+    pub figures: Marking,
+    /// `<metric>_mean` and `<metric>_std` of each metric that was measured.
+    #[serde(flatten)]
+    pub metrics: BTreeMap<String, Option<f64>>,
+}
 
 impl Comparison {
     /// Makes the runs that are not there yet, finishes those that were interrupted, and writes the
@@ -75,15 +132,15 @@ impl Comparison {
     ///
     /// # Errors
     /// If a run fails, or it was asked to stop.
-    pub fn run(&self, out: &Path, watch: &mut dyn Watch) -> Result<Compared, Failed> {
+    pub fn run(&self, out: &Path, watch: &mut dyn Watch) -> Result<Compared, Error> {
         if self.config.privacy.seed.is_some() {
-            return Err(Failed::Input(
-                "privacy.seed: several runs with the same noise are not several runs".into(),
+            return Err(Error::config(
+                "privacy.seed: expected none, because repeated runs need independent noise",
             ));
         }
         let configs =
             self.optimizers.iter().map(|name| self.of(name)).collect::<Result<Vec<_>, _>>()?;
-        std::fs::create_dir_all(out).map_err(Failed::at(out))?;
+        std::fs::create_dir_all(out).map_err(Error::io(out))?;
         self.same_as_before(out, &configs)?;
         let mut runs = Vec::new();
         for (name, config) in self.optimizers.iter().zip(&configs) {
@@ -96,7 +153,7 @@ impl Comparison {
                     // Opened, it removes what an interruption at its very end may have left of the
                     // sealed part.
                     Folder::open(&folder)?;
-                    watch.said("there already");
+                    watch.said("already finished");
                 } else if folder.join("config.toml").is_file() {
                     run::resume(&folder, watch)?;
                 } else {
@@ -108,28 +165,28 @@ impl Comparison {
         let compared = Compared {
             together: joint(&runs.iter().map(|single| single.spent.clone()).collect::<Vec<_>>())?,
             runs,
-            publicity: self.config.data.publicity(),
+            marking: self.config.data.publicity().into(),
         };
         compared.write(out)?;
         Ok(compared)
     }
 
     /// The configuration of one optimizer.
-    fn of(&self, name: &str) -> Result<Config, Failed> {
+    fn of(&self, name: &str) -> Result<Config, Error> {
         let (base, found) = name.strip_suffix("+hyfree").map_or((name, false), |base| (base, true));
         let mut config = self.config.with_optimizer(base);
         if found {
             config.optimizer.learning_rate = Auto::Value(Rate::Found(FoundBy::Hyfree));
         }
         for (_, change) in self.changes.iter().filter(|(whose, _)| whose == name) {
-            config = config.with(change).map_err(Failed::Input)?;
+            config = config.with(change)?;
         }
         Plan::check(&config)?;
         config.absolute()
     }
 
     /// Refuses a folder of another comparison: half of each would be no table.
-    fn same_as_before(&self, out: &Path, configs: &[Config]) -> Result<(), Failed> {
+    fn same_as_before(&self, out: &Path, configs: &[Config]) -> Result<(), Error> {
         for (name, config) in self.optimizers.iter().zip(configs) {
             for &seed in &self.seeds {
                 let path = out.join(format!("{name}-{seed}")).join("config.toml");
@@ -138,11 +195,11 @@ impl Comparison {
                 }
                 let mut expected = config.clone();
                 expected.model.seed = seed;
-                if Config::read(&path).map_err(Failed::Input)? != expected {
-                    return Err(Failed::Input(format!(
-                        "{}: a run with another configuration; choose another folder (--out)",
-                        path.display()
-                    )));
+                if Config::read(&path)? != expected {
+                    return Err(Error::folder(
+                        &path,
+                        "a run with another configuration; choose another folder (--out)",
+                    ));
                 }
             }
         }
@@ -151,42 +208,23 @@ impl Comparison {
 }
 
 impl Single {
-    fn read(optimizer: &str, seed: u64, folder: &Path) -> Result<Self, Failed> {
+    fn read(optimizer: &str, seed: u64, folder: &Path) -> Result<Self, Error> {
         let run = Folder::look_at(folder)?;
-        let path = folder.join(RESULT);
-        let result: Value = serde_json::from_str(&run.read(RESULT)?.unwrap_or_default())
-            .map_err(|error| Failed::Input(format!("{}: {error}", path.display())))?;
-        let statement = outcome::statement(folder)?;
+        let result = RunResult::read(&run)?
+            .ok_or_else(|| Error::folder(folder, format!("{RESULT} is missing")))?;
+        let statement = Statement::of_run(folder)?;
         Ok(Self {
             optimizer: optimizer.into(),
             seed,
             folder: folder.into(),
             epsilon: statement.epsilon,
-            figures: FIGURES
-                .iter()
-                .filter_map(|(key, _, _)| Some((*key, result["metrics"][*key].as_f64()?)))
-                .collect(),
+            metrics: result.metrics,
             curve: history::read(&run, u64::MAX)?
                 .iter()
-                .filter_map(|look| Some((look.step as f64, look.nll?)))
+                .filter_map(|entry| Some((entry.step as f64, entry.nll?)))
                 .collect(),
-            spent: Spent {
-                promise: statement.unit.zip(statement.delta).filter(|_| statement.private),
-                ledger: statement.ledger,
-            },
+            spent: Spent { promise: statement.promise(), ledger: statement.ledger },
         })
-    }
-
-    fn figure(&self, key: &str) -> Option<f64> {
-        self.figures.iter().find(|(name, _)| *name == key).map(|(_, value)| *value)
-    }
-}
-
-/// Whether figures may be shown as they are.
-fn marked(publicity: Publicity) -> &'static str {
-    match publicity {
-        Publicity::Public => "public",
-        Publicity::Private => "NON-PRIVATE",
     }
 }
 
@@ -221,109 +259,114 @@ impl Compared {
             .try_fold(0.0f64, |most, epsilon| Some(most.max(epsilon?)))
     }
 
-    fn summary(&self, optimizer: &str, key: &str) -> Option<(f64, Option<f64>)> {
-        mean_and_deviation(
-            &self.of(optimizer).filter_map(|single| single.figure(key)).collect::<Vec<_>>(),
-        )
+    fn summary(&self, optimizer: &str, column: &Column) -> Option<(f64, Option<f64>)> {
+        let values = self.of(optimizer).filter_map(|single| (column.of)(&single.metrics));
+        mean_and_deviation(&values.collect::<Vec<_>>())
     }
 
     /// A row for each optimizer.
-    pub fn rows(&self) -> Vec<Value> {
+    pub fn rows(&self) -> Vec<Row> {
         let row = |optimizer: &&str| {
-            let mut row = json!({ "optimizer": optimizer, "runs": self.of(optimizer).count(), "epsilon": self.epsilon(optimizer), "figures": marked(self.publicity) });
-            for (key, _, _) in FIGURES {
-                if let Some((mean, deviation)) = self.summary(optimizer, key) {
-                    row[format!("{key}_mean")] = json!(mean);
-                    row[format!("{key}_std")] = json!(deviation);
+            let mut metrics = BTreeMap::new();
+            for column in &COLUMNS {
+                if let Some((mean, deviation)) = self.summary(optimizer, column) {
+                    metrics.insert(format!("{}_mean", column.key), Some(mean));
+                    metrics.insert(format!("{}_std", column.key), deviation);
                 }
             }
-            row
+            Row {
+                optimizer: (*optimizer).into(),
+                runs: self.of(optimizer).count(),
+                epsilon: self.epsilon(optimizer),
+                figures: self.marking,
+                metrics,
+            }
         };
         self.optimizers().iter().map(row).collect()
     }
 
     /// The table as Markdown: the best mean of each column in bold.
     pub fn markdown(&self) -> String {
-        let present: Vec<_> = FIGURES
-            .iter()
-            .filter(|(key, _, _)| self.runs.iter().any(|single| single.figure(key).is_some()))
-            .collect();
-        let marked = if self.publicity == Publicity::Private {
-            " (NON-PRIVATE: people outside the guarantee)"
-        } else {
-            ""
+        let measured =
+            |column: &&Column| self.runs.iter().any(|run| (column.of)(&run.metrics).is_some());
+        let present: Vec<&Column> = COLUMNS.iter().filter(measured).collect();
+        let marked = match self.marking {
+            Marking::NonPrivate => " (NON-PRIVATE: records outside the guarantee)",
+            Marking::Public => "",
         };
         let mut text = format!(
             "Mean ± sample standard deviation over {} runs{marked}.\n\n| optimizer | ε |",
             self.runs.len() / self.optimizers().len().max(1)
         );
-        present.iter().for_each(|(_, title, _)| text += &format!(" {title} |"));
+        present.iter().for_each(|column| text += &format!(" {} |", column.title));
         text += &format!("\n|---|---|{}\n", "---|".repeat(present.len()));
         for optimizer in self.optimizers() {
             let epsilon = self.epsilon(optimizer).map_or("∞".into(), |epsilon| up(epsilon, 3));
             text += &format!("| {optimizer} | {epsilon} |");
-            for (key, title, digits) in &present {
-                let best = |better: &dyn Fn(f64, f64) -> bool, own: f64| {
-                    self.optimizers()
-                        .iter()
-                        .filter_map(|other| self.summary(other, key))
-                        .all(|(mean, _)| !better(mean, own))
-                };
-                text += &match self.summary(optimizer, key) {
-                    None => " – |".into(),
-                    Some((mean, deviation)) => {
-                        let wins = if title.ends_with('↓') {
-                            best(&|a, b| a < b, mean)
-                        } else {
-                            best(&|a, b| a > b, mean)
-                        };
-                        let spread = deviation
-                            .map_or(String::new(), |deviation| format!(" ± {deviation:.digits$}"));
-                        let cell = format!("{mean:.digits$}{spread}");
-                        if wins { format!(" **{cell}** |") } else { format!(" {cell} |") }
-                    }
-                };
+            for column in &present {
+                text += &self.cell(optimizer, column);
             }
             text.push('\n');
         }
         text += &match self.together {
             Some(total) => format!(
-                "\nEvery run keeps its own promise. Whoever sees all of them sees what was bought \
-                 for ε = {} at δ = {} together; choosing one of them by figures on people's data \
-                 is not free either.\n",
+                "\nEach run keeps its own promise. All of them together cost ε = {} at δ = {}; \
+                 choosing one of them by figures on private records costs more.\n",
                 up(total.epsilon, 2),
                 up_e(total.delta)
             ),
-            None => "\nNot all of these runs have a guarantee that can be added up: whoever sees \
-                all of them may see everything.\n"
+            None => "\nThe runs have no joint guarantee: one of them is not private, or they \
+                protect different units.\n"
                 .into(),
         };
         text
     }
 
+    /// Mean and deviation of a column; in bold if no mean is better.
+    fn cell(&self, optimizer: &str, column: &Column) -> String {
+        let Some((mean, deviation)) = self.summary(optimizer, column) else {
+            return " – |".into();
+        };
+        let digits = column.digits;
+        let better = |other: f64| match column.smaller_is_better {
+            true => other < mean,
+            false => other > mean,
+        };
+        let wins = self
+            .optimizers()
+            .iter()
+            .filter_map(|other| self.summary(other, column))
+            .all(|(other, _)| !better(other));
+        let spread =
+            deviation.map_or(String::new(), |deviation| format!(" ± {deviation:.digits$}"));
+        let cell = format!("{mean:.digits$}{spread}");
+        if wins { format!(" **{cell}** |") } else { format!(" {cell} |") }
+    }
+
     /// Every run, for spreadsheets.
     pub fn csv(&self) -> String {
         let mut text = "optimizer,seed,figures,epsilon".to_string();
-        FIGURES.iter().for_each(|(key, _, _)| text += &format!(",{key}"));
+        COLUMNS.iter().for_each(|column| text += &format!(",{}", column.key));
         text.push('\n');
         for single in &self.runs {
             text += &format!(
                 "{},{},{},{}",
                 single.optimizer,
                 single.seed,
-                marked(self.publicity),
+                self.marking.name(),
                 single.epsilon.map_or("inf".into(), |epsilon| epsilon.to_string())
             );
-            FIGURES.iter().for_each(|(key, _, _)| {
-                text += &single.figure(key).map_or(",".into(), |value| format!(",{value}"))
-            });
+            for column in &COLUMNS {
+                let value = (column.of)(&single.metrics);
+                text += &value.map_or(",".into(), |value| format!(",{value}"));
+            }
             text.push('\n');
         }
         text
     }
 
     /// NLL against steps, the spread of the seeds around each mean.
-    pub fn plot(&self) -> Plot {
+    pub fn chart(&self) -> Chart {
         let series = |optimizer: &&str| {
             let curves: Vec<&Single> = self.of(optimizer).collect();
             let steps: Vec<f64> = curves
@@ -341,32 +384,30 @@ impl Compared {
                 .iter()
                 .filter_map(|&step| Some((step, mean_and_deviation(&at(step))?)))
                 .collect();
+            let points = summaries.iter().map(|(step, (mean, _))| (*step, *mean)).collect();
             Series {
-                name: (*optimizer).into(),
-                points: summaries.iter().map(|(step, (mean, _))| (*step, *mean)).collect(),
                 spread: if curves.len() > 1 {
                     summaries.iter().map(|(_, (_, deviation))| deviation.unwrap_or(0.0)).collect()
                 } else {
                     Vec::new()
                 },
-                line: Line::Solid,
+                ..Series::new(*optimizer, points)
             }
         };
-        let marked = if self.publicity == Publicity::Private { " (NON-PRIVATE)" } else { "" };
-        let axis = |label: String| Axis { label, scale: Scale::Linear };
-        Plot {
+        let marked = if self.marking == Marking::NonPrivate { " (NON-PRIVATE)" } else { "" };
+        Chart {
             title: format!("NLL on the validation data{marked}"),
-            x: axis("step".into()),
-            y: axis("NLL".into()),
+            x: Axis::linear("step"),
+            y: Axis::linear("NLL"),
             series: self.optimizers().iter().map(series).collect(),
             marks: Vec::new(),
         }
     }
 
-    fn write(&self, out: &Path) -> Result<(), Failed> {
+    fn write(&self, out: &Path) -> Result<(), Error> {
         folder::write(&out.join("comparison.md"), self.markdown().as_bytes())?;
         folder::write(&out.join("comparison.csv"), self.csv().as_bytes())?;
-        folder::write(&out.join("comparison.svg"), self.plot().svg().as_bytes())
+        folder::write(&out.join("comparison.svg"), self.chart().svg().as_bytes())
     }
 }
 
@@ -393,7 +434,7 @@ mod tests {
             seed,
             folder: PathBuf::new(),
             epsilon: Some(7.9991),
-            figures: vec![("nll", nll), ("bleu", 10.0 * nll)],
+            metrics: Metrics { nll: Some(nll), bleu: Some(10.0 * nll), ..Metrics::default() },
             curve,
             spent: Spent { ledger: accounting::Ledger::new(), promise: None },
         }
@@ -407,7 +448,7 @@ mod tests {
             single("b", 0, 3.0),
             single("b", 1, 3.0),
         ];
-        let compared = Compared { runs, together: None, publicity: Publicity::Private };
+        let compared = Compared { runs, together: None, marking: Marking::NonPrivate };
         let text = compared.markdown();
         assert!(text.contains("| a | 8.000 | **1.5000 ± 0.7071** | 15.00 ± 7.07 |"), "{text}");
         assert!(
@@ -416,9 +457,10 @@ mod tests {
             "{text}"
         );
         assert_eq!(compared.csv().lines().nth(2), Some("a,1,NON-PRIVATE,7.9991,2,,,20,"));
-        let plot = compared.plot();
-        assert_eq!(plot.series[0].points, [(0.0, 3.0), (10.0, 1.5)]);
-        assert!((plot.series[0].spread[1] - 0.5f64.sqrt()).abs() < 1e-12);
-        assert_eq!(compared.rows()[1]["nll_mean"], json!(3.0));
+        let chart = compared.chart();
+        assert_eq!(chart.series[0].points, [(0.0, 3.0), (10.0, 1.5)]);
+        assert!((chart.series[0].spread[1] - 0.5f64.sqrt()).abs() < 1e-12);
+        let row = serde_json::to_value(&compared.rows()[1]).unwrap();
+        assert_eq!((&row["nll_mean"], &row["figures"]), (&3.0.into(), &"NON-PRIVATE".into()));
     }
 }

@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn unknown_keys_are_errors_with_a_suggestion() {
-        let refused = |text: &str| Config::parse(text).unwrap_err();
+        let refused = |text: &str| Config::parse(text).unwrap_err().to_string();
         assert!(
             refused("[privacy]\nepsilom = 8.0").contains("did you mean \"epsilon\""),
             "{}",

@@ -16,7 +16,7 @@ pub use optimizer::{
     Optimizer, ProbeLotName, Rate, Schedule, ShapeScaleName,
 };
 
-use crate::Failed;
+use crate::Error;
 use noise::GaussianKind;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -304,11 +304,10 @@ impl Config {
     ///
     /// # Errors
     /// One line that names the file, the key and what was expected.
-    pub fn read(path: &Path) -> Result<Self, String> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| format!("{}: {error}", path.display()))?;
-        let mut config =
-            Self::parse(&text).map_err(|what| format!("{}: {what}", path.display()))?;
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+        let mut config = Self::from_text(&text)
+            .map_err(|message| Error::Config { path: Some(path.into()), message })?;
         config.relative_to(path.parent().unwrap_or(Path::new("")));
         Ok(config)
     }
@@ -317,7 +316,11 @@ impl Config {
     ///
     /// # Errors
     /// One line that names the key and what was expected.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        Self::from_text(text).map_err(Error::config)
+    }
+
+    fn from_text(text: &str) -> Result<Self, String> {
         let table: toml::Table =
             text.parse().map_err(|error: toml::de::Error| keys::one_line(&error.to_string()))?;
         keys::check(&table)?;
@@ -359,7 +362,11 @@ impl Config {
     ///
     /// # Errors
     /// One line that names the key.
-    pub fn with(&self, change: &str) -> Result<Self, String> {
+    pub fn with(&self, change: &str) -> Result<Self, Error> {
+        self.changed(change).map_err(Error::config)
+    }
+
+    fn changed(&self, change: &str) -> Result<Self, String> {
         let Some((key, value)) = change.split_once('=') else {
             return Err(format!("KEY=VALUE expected, got {change:?}"));
         };
@@ -410,9 +417,8 @@ impl Config {
     }
 
     /// With paths that mean the same wherever it is read.
-    pub fn absolute(mut self) -> Result<Self, Failed> {
-        let here = std::env::current_dir()
-            .map_err(|error| Failed::Input(format!("the working directory: {error}")))?;
+    pub fn absolute(mut self) -> Result<Self, Error> {
+        let here = std::env::current_dir().map_err(Error::io(Path::new(".")))?;
         self.relative_to(&here);
         Ok(self)
     }

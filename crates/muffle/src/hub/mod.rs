@@ -8,6 +8,7 @@
 
 mod visit;
 
+use crate::error::Category;
 use hf_hub::{Cache, CacheRepo};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -51,17 +52,18 @@ pub enum Network {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
-/// Why there is no model, on one line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failed {
+/// Why a model cannot be fetched, on one line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct HubError {
     /// The kind of failure.
-    pub why: Why,
-    line: String,
+    pub reason: Reason,
+    message: String,
 }
 
-/// What went wrong.
+/// The kind of a failure to fetch a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum Reason {
     /// It is no name of a model.
     Name,
     /// There is no such model, or it lacks a file.
@@ -83,7 +85,7 @@ pub enum Why {
 ///
 /// # Errors
 /// As [`Hub::fetch`].
-pub fn fetch(name: &str, said: &mut dyn FnMut(&str)) -> Result<PathBuf, Failed> {
+pub fn fetch(name: &str, said: &mut dyn FnMut(&str)) -> Result<PathBuf, HubError> {
     Hub::from_env()?.fetch(name, said)
 }
 
@@ -106,7 +108,7 @@ impl Hub {
     ///
     /// # Errors
     /// If there is no home directory to keep a cache in.
-    pub fn from_env() -> Result<Self, Failed> {
+    pub fn from_env() -> Result<Self, HubError> {
         Self::from_settings(|key| std::env::var_os(key).filter(|value| !value.is_empty()))
     }
 
@@ -116,13 +118,13 @@ impl Hub {
     /// # Errors
     /// If it is no name, neither the cache nor the hub has the model, or it cannot be brought here
     /// whole.
-    pub fn fetch(&self, name: &str, said: &mut dyn FnMut(&str)) -> Result<PathBuf, Failed> {
+    pub fn fetch(&self, name: &str, said: &mut dyn FnMut(&str)) -> Result<PathBuf, HubError> {
         if !looks_like_a_name(name) {
-            let line = format!(
+            let message = format!(
                 "{name:?} is neither a directory nor the name of a model on a hub, like 'gpt2' or \
                  'owner/name'"
             );
-            return Err(Failed { why: Why::Name, line });
+            return Err(HubError { reason: Reason::Name, message });
         }
         let kept = Cache::new(self.cache.clone()).model(name.to_string());
         if let Some(snapshot) = complete(name, &kept)? {
@@ -130,24 +132,24 @@ impl Hub {
         }
         if self.online == Network::Forbidden {
             let cache = self.cache.display();
-            let line = format!(
+            let message = format!(
                 "'{name}' is no directory, not in the cache at {cache}, and HF_HUB_OFFLINE forbids \
                  to fetch it: unset that"
             );
-            return Err(Failed { why: Why::Offline, line });
+            return Err(HubError { reason: Reason::Offline, message });
         }
         Visit::new(self, name, kept).fetch(said)
     }
 
-    fn from_settings(setting: impl Fn(&str) -> Option<OsString>) -> Result<Self, Failed> {
+    fn from_settings(setting: impl Fn(&str) -> Option<OsString>) -> Result<Self, HubError> {
         let path = |key: &str| setting(key).map(PathBuf::from);
         let text = |key: &str| setting(key).and_then(|value| value.into_string().ok());
         let home = path("HF_HOME")
             .or_else(|| path("XDG_CACHE_HOME").map(|cache| cache.join("huggingface")))
             .or_else(|| std::env::home_dir().map(|home| home.join(".cache/huggingface")))
-            .ok_or_else(|| Failed {
-                why: Why::Disk,
-                line: "there is no home directory for models: set HF_HOME".into(),
+            .ok_or_else(|| HubError {
+                reason: Reason::Disk,
+                message: "there is no home directory for models: set HF_HOME".into(),
             })?;
         let usual = home.join("hub");
         let token = text("HF_TOKEN").or_else(|| Cache::new(usual.clone()).token()).map(Token::new);
@@ -176,16 +178,18 @@ impl fmt::Debug for Token {
     }
 }
 
-impl fmt::Display for Failed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.line)
+impl Reason {
+    /// Whether the request was wrong, or something on the way failed.
+    pub(crate) fn category(self) -> Category {
+        match self {
+            Self::Name | Self::Absent | Self::Denied | Self::Offline => Category::Input,
+            Self::Unreachable | Self::Unsound | Self::Disk => Category::Fault,
+        }
     }
 }
 
-impl std::error::Error for Failed {}
-
 /// The snapshot of `refs/main`, if it has all that is needed.
-fn complete(name: &str, kept: &CacheRepo) -> Result<Option<PathBuf>, Failed> {
+fn complete(name: &str, kept: &CacheRepo) -> Result<Option<PathBuf>, HubError> {
     let Some(snapshot) = kept.get(CONFIG).and_then(|config| config.parent().map(Path::to_path_buf))
     else {
         return Ok(None);
@@ -199,7 +203,7 @@ fn complete(name: &str, kept: &CacheRepo) -> Result<Option<PathBuf>, Failed> {
 }
 
 /// The files that an index names.
-fn shards(name: &str, index: &Path) -> Result<BTreeSet<String>, Failed> {
+fn shards(name: &str, index: &Path) -> Result<BTreeSet<String>, HubError> {
     #[derive(serde::Deserialize)]
     struct Text {
         weight_map: BTreeMap<String, String>,
@@ -207,7 +211,7 @@ fn shards(name: &str, index: &Path) -> Result<BTreeSet<String>, Failed> {
     let said = |what: String| {
         format!("'{name}' has the index {}, but {what}: take another model", index.display())
     };
-    let unsound = |what: String| Failed { why: Why::Unsound, line: said(what) };
+    let unsound = |what: String| HubError { reason: Reason::Unsound, message: said(what) };
     let mut text = Vec::new();
     File::open(index)
         .and_then(|file| file.take(LONGEST_JSON).read_to_end(&mut text))

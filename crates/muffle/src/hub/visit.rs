@@ -6,7 +6,7 @@
 //! for ever. Its cache is ours.
 
 use super::{
-    CONFIG, Failed, Hub, INDEX, LONGEST_JSON, TOKENIZER, Token, WEIGHTS, Why, is_plain, shards,
+    CONFIG, Hub, HubError, INDEX, LONGEST_JSON, Reason, TOKENIZER, Token, WEIGHTS, is_plain, shards,
 };
 use hf_hub::{CacheRepo, Repo};
 use std::fs::{self, File};
@@ -24,7 +24,7 @@ const OPTIONAL: [&str; 3] =
 const MOST_REDIRECTS: usize = 5;
 /// Bytes in a second: a slower transfer is given up.
 const SLOWEST: u64 = 32 << 10;
-/// A download that nobody has written to for so long is nobody's.
+/// A download that was not written to for so long is abandoned.
 const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 /// Our unfinished downloads end in this; those of other programs are left to them.
 const UNFINISHED: &str = ".muffle";
@@ -66,7 +66,7 @@ impl<'a> Visit<'a> {
 
     /// Nothing large is brought before everything was found, and the model counts as cached only
     /// when all of it is there.
-    pub(super) fn fetch(&self, said: &mut dyn FnMut(&str)) -> Result<PathBuf, Failed> {
+    pub(super) fn fetch(&self, said: &mut dyn FnMut(&str)) -> Result<PathBuf, HubError> {
         let config = self.needed("main", CONFIG)?;
         let commit = config.commit.clone();
         let mut files = vec![config, self.needed(&commit, TOKENIZER)?];
@@ -78,7 +78,7 @@ impl<'a> Visit<'a> {
         } else {
             let neither = || {
                 self.failed(
-                    Why::Absent,
+                    Reason::Absent,
                     format!("has neither {WEIGHTS} nor {INDEX}: take another model"),
                 )
             };
@@ -95,10 +95,10 @@ impl<'a> Visit<'a> {
         Ok(self.kept.pointer_path(&commit))
     }
 
-    fn needed(&self, revision: &str, file: &str) -> Result<Found, Failed> {
+    fn needed(&self, revision: &str, file: &str) -> Result<Found, HubError> {
         let missing = || {
             self.failed(
-                Why::Absent,
+                Reason::Absent,
                 format!("has no {file}, so it cannot be trained: take another model"),
             )
         };
@@ -106,7 +106,7 @@ impl<'a> Visit<'a> {
     }
 
     /// Asks for a file without its content; it may be missing.
-    fn find(&self, revision: &str, file: &str) -> Result<Option<Found>, Failed> {
+    fn find(&self, revision: &str, file: &str) -> Result<Option<Found>, HubError> {
         let answer = self.ask(revision, file, |url| self.agent.head(url))?;
         let (status, headers) = (answer.status(), answer.headers());
         if status == StatusCode::NOT_FOUND
@@ -126,7 +126,10 @@ impl<'a> Visit<'a> {
             header(headers, "x-repo-commit").unwrap_or_default(),
         );
         let unsound = |what: &str| {
-            self.failed(Why::Unsound, format!("gives {what} for {file}: ask another HF_ENDPOINT"))
+            self.failed(
+                Reason::Unsound,
+                format!("gives {what} for {file}: ask another HF_ENDPOINT"),
+            )
         };
         let hash = commit.len() == 40 && commit.chars().all(|digit| digit.is_ascii_hexdigit());
         if !hash || (revision != "main" && revision != commit) {
@@ -154,7 +157,7 @@ impl<'a> Visit<'a> {
         revision: &str,
         file: &str,
         request: impl Fn(&str) -> RequestBuilder<WithoutBody>,
-    ) -> Result<Response<Body>, Failed> {
+    ) -> Result<Response<Body>, HubError> {
         let origin = origin(self.endpoint);
         let mut url = format!("{}/{}/resolve/{revision}/{file}", self.endpoint, self.name);
         let mut left = MOST_REDIRECTS;
@@ -172,7 +175,7 @@ impl<'a> Visit<'a> {
             url = format!("{origin}{path}");
             left = left.checked_sub(1).ok_or_else(|| {
                 self.failed(
-                    Why::Unreachable,
+                    Reason::Unreachable,
                     format!("redirects {file} without end: try again later"),
                 )
             })?;
@@ -180,7 +183,7 @@ impl<'a> Visit<'a> {
     }
 
     /// Downloads a file unless its content is there, and puts it into the snapshot.
-    fn bring(&self, found: &Found, said: &mut dyn FnMut(&str)) -> Result<(), Failed> {
+    fn bring(&self, found: &Found, said: &mut dyn FnMut(&str)) -> Result<(), HubError> {
         let pointer = self.kept.pointer_path(&found.commit).join(&found.file);
         let whole = |path: &Path| {
             fs::metadata(path).is_ok_and(|there| there.is_file() && there.len() == found.size)
@@ -196,7 +199,7 @@ impl<'a> Visit<'a> {
     }
 
     /// Into a file of another name first: what has the name of a blob is whole.
-    fn download(&self, found: &Found) -> Result<(), Failed> {
+    fn download(&self, found: &Found) -> Result<(), HubError> {
         let patience = Duration::from_secs(60 + found.size / SLOWEST);
         let get =
             |url: &str| self.agent.get(url).config().timeout_recv_body(Some(patience)).build();
@@ -207,7 +210,7 @@ impl<'a> Visit<'a> {
         }
         if answer.status() != StatusCode::OK {
             return Err(self.failed(
-                Why::Unreachable,
+                Reason::Unreachable,
                 format!("answers {} for {}: try again later", answer.status(), found.file),
             ));
         }
@@ -224,7 +227,7 @@ impl<'a> Visit<'a> {
                 bytes(found.size),
                 found.file
             );
-            self.failed(Why::Unreachable, line)
+            self.failed(Reason::Unreachable, line)
         };
         loop {
             let more =
@@ -276,16 +279,16 @@ impl<'a> Visit<'a> {
     }
 
     /// The hub answered, with neither a file nor the lack of one.
-    fn refused(&self, status: StatusCode, headers: &HeaderMap, file: &str) -> Failed {
+    fn refused(&self, status: StatusCode, headers: &HeaderMap, file: &str) -> HubError {
         let Self { name, endpoint, .. } = self;
         let token = if self.token.is_some() {
             "the token is not good for it"
         } else {
             "set HF_TOKEN if it is private"
         };
-        let (why, line) = match (status.as_u16(), header(headers, "x-error-code")) {
+        let (reason, message) = match (status.as_u16(), header(headers, "x-error-code")) {
             (401 | 403, Some("GatedRepo")) => (
-                Why::Denied,
+                Reason::Denied,
                 format!(
                     "'{name}' is gated: accept its terms at {endpoint}/{name}, then set HF_TOKEN \
                      ({status})"
@@ -293,44 +296,44 @@ impl<'a> Visit<'a> {
             ),
             // The hub does not tell strangers which models there are not.
             (401 | 403, _) => (
-                Why::Denied,
+                Reason::Denied,
                 format!(
                     "there is no public model '{name}' on {endpoint}, and no directory of that \
                      name; {token} ({status})"
                 ),
             ),
             (404, _) => (
-                Why::Absent,
+                Reason::Absent,
                 format!("there is no model '{name}' on {endpoint}, and no directory of that name"),
             ),
             _ => (
-                Why::Unreachable,
+                Reason::Unreachable,
                 format!("{endpoint} answers {status} for {name}/{file}: try again later"),
             ),
         };
-        Failed { why, line }
+        HubError { reason, message }
     }
 
-    fn unreachable(&self, error: &ureq::Error) -> Failed {
+    fn unreachable(&self, error: &ureq::Error) -> HubError {
         let Self { name, endpoint, cache, .. } = self;
         let cache = cache.display();
-        let line = format!(
+        let message = format!(
             "'{name}' is no directory, not in the cache at {cache}, and {endpoint} cannot be \
              reached ({error}): go online"
         );
-        Failed { why: Why::Unreachable, line }
+        HubError { reason: Reason::Unreachable, message }
     }
 
-    fn disk(&self, error: &io::Error) -> Failed {
+    fn disk(&self, error: &io::Error) -> HubError {
         let line = format!(
             "cannot be written to the cache at {}: {error}; set HF_HOME to another folder",
             self.cache.display()
         );
-        self.failed(Why::Disk, line)
+        self.failed(Reason::Disk, line)
     }
 
-    fn failed(&self, why: Why, what: String) -> Failed {
-        Failed { why, line: format!("'{}' on {} {what}", self.name, self.endpoint) }
+    fn failed(&self, reason: Reason, what: String) -> HubError {
+        HubError { reason, message: format!("'{}' on {} {what}", self.name, self.endpoint) }
     }
 }
 
@@ -365,7 +368,7 @@ fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// As people say it: `548 MB`.
+/// A size as users read it: `548 MB`.
 fn bytes(count: u64) -> String {
     match count {
         0..1_000 => format!("{count} bytes"),

@@ -7,7 +7,7 @@
 //! is computed: a file that cannot be read, a label that is not declared, a person who is not
 //! named.
 
-use crate::Failed;
+use crate::Error;
 use crate::Subject;
 use crate::config::{self, Auto, Config, DroppedRows};
 use crate::load::corpus::{self, Part};
@@ -24,9 +24,9 @@ use tasks::{Content, Format, Options, Preparation, Prepared, Record};
 /// Rows of a file, or of the embedded corpus.
 pub type Rows = Box<dyn Iterator<Item = tasks::Result<Record>> + Send>;
 
-/// Which rows.
+/// Which part of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum Split {
     /// People's.
     Train,
     /// What the model is looked at with on the way.
@@ -49,26 +49,26 @@ const MEMORY: usize = 32 << 20;
 ///
 /// # Errors
 /// If the file is no good.
-pub fn rows(config: &config::Data, which: Which) -> Result<Option<Rows>, Failed> {
+pub fn rows(config: &config::Data, which: Split) -> Result<Option<Rows>, Error> {
     let path = match which {
-        Which::Train if config.train == "embedded" => {
+        Split::Train if config.train == "embedded" => {
             return Ok(Some(embedded(Part::Train, EMBEDDED)));
         }
-        Which::Train => Some(Path::new(&config.train)),
-        Which::Validation if config.validation.is_none() && config.train == "embedded" => {
+        Split::Train => Some(Path::new(&config.train)),
+        Split::Validation if config.validation.is_none() && config.train == "embedded" => {
             return Ok(Some(embedded(Part::Validation, EMBEDDED_EVALUATION)));
         }
-        Which::Test if config.test.is_none() && config.train == "embedded" => {
+        Split::Test if config.test.is_none() && config.train == "embedded" => {
             return Ok(Some(embedded(Part::Test, EMBEDDED_EVALUATION)));
         }
-        Which::Validation => config.validation.as_deref(),
-        Which::Test => config.test.as_deref(),
+        Split::Validation => config.validation.as_deref(),
+        Split::Test => config.test.as_deref(),
     };
     let Some(path) = path else { return Ok(None) };
     let options = Options {
         text: config.text_column.clone(),
         label: config.label_column.clone(),
-        group: config.group.clone().filter(|_| which == Which::Train),
+        group: config.group.clone().filter(|_| which == Split::Train),
         ..Options::default()
     };
     Ok(Some(Box::new(format(config, path)?.read(path, &options)?)))
@@ -78,7 +78,7 @@ pub fn rows(config: &config::Data, which: Which) -> Result<Option<Rows>, Failed>
 ///
 /// # Errors
 /// If there is none of this name, or it cannot be told.
-pub fn format(config: &config::Data, path: &Path) -> Result<Format, Failed> {
+pub fn format(config: &config::Data, path: &Path) -> Result<Format, Error> {
     match &config.format {
         Auto::Value(name) => Ok(name.parse()?),
         Auto::Auto => Ok(Format::sniff(path)?),
@@ -101,10 +101,10 @@ fn embedded(part: Part, count: usize) -> Rows {
 /// sides of images.
 ///
 /// # Errors
-/// If the file is no good, or there are labels and nobody said which: reading them off people's
-/// records would tell who is there.
-pub fn survey(config: &config::Data) -> Result<(Vec<String>, Option<Grid>), Failed> {
-    let first = match rows(config, Which::Train)?.and_then(|mut rows| rows.next()) {
+/// If the file is invalid, or there are labels and data.labels does not list them: reading them
+/// from private records would reveal the records.
+pub fn survey(config: &config::Data) -> Result<(Vec<String>, Option<Grid>), Error> {
+    let first = match rows(config, Split::Train)?.and_then(|mut rows| rows.next()) {
         Some(record) => record?,
         None => return Ok((config.labels.clone(), None)),
     };
@@ -118,20 +118,19 @@ pub fn survey(config: &config::Data) -> Result<(Vec<String>, Option<Grid>), Fail
     };
     let labels = if config.labels.is_empty() { usual } else { config.labels.clone() };
     if labels.len() < 2 {
-        return Err(Failed::Input(
+        return Err(Error::config(
             "data.labels: list the classes, for example [\"0\", \"1\"]; they cannot be read off \
-             people's records, which would tell of who is there"
-                .into(),
+             people's records, which would tell of who is there",
         ));
     }
     Ok((labels, image))
 }
 
 /// The labels of validation data, if it is public.
-fn public_labels(config: &config::Data) -> Result<Vec<String>, Failed> {
+fn public_labels(config: &config::Data) -> Result<Vec<String>, Error> {
     let mut labels = BTreeSet::new();
     if config.labels.is_empty() && config.publicity() == config::Publicity::Public {
-        for record in rows(config, Which::Validation)?.into_iter().flatten() {
+        for record in rows(config, Split::Validation)?.into_iter().flatten() {
             if let Content::Labelled { label, .. } = record?.content {
                 labels.insert(label);
             }
@@ -145,16 +144,16 @@ fn public_labels(config: &config::Data) -> Result<Vec<String>, Failed> {
 ///
 /// # Errors
 /// If more is asked for than the model takes.
-pub fn limit(config: &config::Data, subject: &Subject) -> Result<usize, Failed> {
+pub fn limit(config: &config::Data, subject: &Subject) -> Result<usize, Error> {
     let most = subject.longest() + 1;
     // With fewer no text at all could be used: a text that is continued has a token that is given
     // and one that is predicted.
     let least = if subject.writes() { 3 } else { 2 };
     match config.max_length {
         Auto::Value(limit) if limit < least => {
-            Err(Failed::Input(format!("data.max_length: at least {least} expected, got {limit}")))
+            Err(Error::config(format!("data.max_length: at least {least} expected, got {limit}")))
         }
-        Auto::Value(limit) if limit > most => Err(Failed::Input(format!(
+        Auto::Value(limit) if limit > most => Err(Error::config(format!(
             "data.max_length: the model takes {} tokens, so at most {most} expected, got {limit}",
             subject.longest()
         ))),
@@ -216,7 +215,7 @@ pub fn people(
     config: &Config,
     preparation: &Preparation<'_>,
     folder: &Path,
-) -> Result<People, Failed> {
+) -> Result<People, Error> {
     let mut collector = Collector::new(folder, MEMORY);
     let mut sum = Sha256::new();
     let left_out = places(config, preparation, &mut |place| {
@@ -226,10 +225,10 @@ pub fn people(
     // A file without rows is refused by its reader: there are places, unless rows were removed,
     // which is public then.
     if collector.is_empty() {
-        return Err(Failed::Input(format!(
-            "{}: every row is empty or has {} tokens or more",
-            config.data.train, preparation.limit
-        )));
+        return Err(Error::Rows {
+            place: config.data.train.clone(),
+            message: format!("every row is empty or has {} tokens or more", preparation.limit),
+        });
     }
     Ok(People { records: collector.finish()?, left_out, digest: snapshot::hex(&sum.finalize()) })
 }
@@ -238,12 +237,11 @@ pub fn people(
 fn places(
     config: &Config,
     preparation: &Preparation<'_>,
-    take: &mut dyn FnMut(Option<Example>) -> Result<(), Failed>,
-) -> Result<LeftOut, Failed> {
+    take: &mut dyn FnMut(Option<Example>) -> Result<(), Error>,
+) -> Result<LeftOut, Error> {
     let data = &config.data;
-    let mut rows = rows(data, Which::Train)?
-        .ok_or_else(|| Failed::Input("data.train: no file".into()))?
-        .peekable();
+    let mut rows =
+        rows(data, Split::Train)?.ok_or_else(|| Error::config("data.train: no file"))?.peekable();
     let mut left_out = LeftOut::default();
     let mut persons: HashMap<Box<str>, u64> = HashMap::new();
     while rows.peek().is_some() {
@@ -301,29 +299,32 @@ pub fn first(
     config: &Config,
     preparation: &Preparation<'_>,
     count: usize,
-) -> Result<Vec<Example>, Failed> {
+) -> Result<Vec<Example>, Error> {
     let mut examples = Vec::new();
-    for record in rows(&config.data, Which::Train)?.into_iter().flatten() {
+    for record in rows(&config.data, Split::Train)?.into_iter().flatten() {
         if examples.len() == count {
             break;
         }
         examples.extend(example(preparation, &record?, &config.data.train)?.ok());
     }
     if examples.is_empty() {
-        return Err(Failed::Input(format!("{}: no row can be used", config.data.train)));
+        return Err(Error::Rows {
+            place: config.data.train.clone(),
+            message: "no row can be used".into(),
+        });
     }
     Ok(examples)
 }
 
 /// The person that a row belongs to, if persons are what is protected.
-fn person<'a>(data: &config::Data, record: &'a Record) -> Result<Option<&'a str>, Failed> {
+fn person<'a>(data: &config::Data, record: &'a Record) -> Result<Option<&'a str>, Error> {
     match (&data.group, &record.group) {
         (None, _) => Ok(None),
         (Some(_), Some(person)) => Ok(Some(person)),
-        (Some(column), None) => Err(Failed::Input(format!(
-            "{}, line {}: column {column:?}: expected the name of a person, got nothing",
-            data.train, record.line
-        ))),
+        (Some(column), None) => Err(Error::Rows {
+            place: format!("{}, line {}", data.train, record.line),
+            message: format!("column {column:?}: expected the name of a person, got nothing"),
+        }),
     }
 }
 
@@ -349,8 +350,10 @@ fn example(
     preparation: &Preparation<'_>,
     record: &Record,
     file: &str,
-) -> Result<Result<Example, Without>, Failed> {
-    let refuse = |what: &str| Err(Failed::Input(format!("{file}, line {}: {what}", record.line)));
+) -> Result<Result<Example, Without>, Error> {
+    let refuse = |what: &str| {
+        Err(Error::Rows { place: format!("{file}, line {}", record.line), message: what.into() })
+    };
     match preparation.example(record)? {
         Prepared::Example(example) => Ok(Ok(example)),
         Prepared::TooLong => Ok(Err(Without::TooLong)),

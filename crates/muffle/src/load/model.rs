@@ -1,6 +1,6 @@
 //! What is trained or looked at: a model with its tokenizer, from a preset, a folder or the hub.
 
-use crate::Failed;
+use crate::Error;
 use crate::config::optimizers::Name;
 use crate::config::{Auto, Config, LoraInit};
 use crate::device::device;
@@ -57,19 +57,19 @@ impl Subject {
         config: &Config,
         circumstances: Circumstances<'_>,
         said: &mut dyn FnMut(&str),
-    ) -> Result<Self, Failed> {
+    ) -> Result<Self, Error> {
         let options = &config.model;
-        if Name::of(&config.optimizer.name).map_err(Failed::Input)?.needs_pairs()
+        if Name::of(&config.optimizer.name).map_err(Error::config)?.needs_pairs()
             && options.lora_rank == 0
         {
-            return Err(Failed::Input(format!(
+            return Err(Error::config(format!(
                 "{} trains low-rank additions: set model.lora_rank, for example to 8",
                 config.optimizer.name
             )));
         }
         if options.lora_rank == 0 && !options.also_train.is_empty() {
-            return Err(Failed::Input(
-                "model.also_train: everything is trained as long as model.lora_rank is 0".into(),
+            return Err(Error::config(
+                "model.also_train: everything is trained as long as model.lora_rank is 0",
             ));
         }
         let lora = (options.lora_rank > 0).then(|| Lora {
@@ -91,7 +91,7 @@ impl Subject {
                     Some(given) => given,
                     None if config.data.train == "embedded" => (corpus_tokenizer()?, None),
                     None => {
-                        return Err(Failed::Input(format!(
+                        return Err(Error::config(format!(
                             "model.tokenizer: the preset {:?} has none of its own, and one that is \
                              made from people's texts would tell of them; name a public \
                              tokenizer.json",
@@ -115,8 +115,8 @@ impl Subject {
         };
         if options.own_head {
             if options.lora_rank > 0 {
-                return Err(Failed::Input(
-                    "model.own_head: with low-rank additions the head stays as it is".into(),
+                return Err(Error::config(
+                    "model.own_head: with low-rank additions the head stays as it is",
                 ));
             }
             checkpoint = checkpoint.with_own_head();
@@ -135,7 +135,7 @@ impl Subject {
     ///
     /// # Errors
     /// If its files are no good.
-    pub fn look_at(source: &str, said: &mut dyn FnMut(&str)) -> Result<Self, Failed> {
+    pub fn look_at(source: &str, said: &mut dyn FnMut(&str)) -> Result<Self, Error> {
         let path = Path::new(source).join("model");
         let source = if path.join("config.json").is_file() {
             path.to_string_lossy().into_owned()
@@ -152,7 +152,7 @@ impl Subject {
         tokenizer: Option<Tokenizer>,
         tokenizer_folder: Option<PathBuf>,
         config: &Config,
-    ) -> Result<Self, Failed> {
+    ) -> Result<Self, Error> {
         let fresh = checkpoint.fresh.clone();
         let options = &config.model;
         let trained = |name: &str| {
@@ -163,10 +163,9 @@ impl Subject {
         };
         let (hf, mut network, params) = checkpoint.network(device(), trained)?;
         if params.is_empty() {
-            return Err(Failed::Input(
+            return Err(Error::config(
                 "model.lora_on: no map of the model has such a name, so that \
-                nothing would be trained"
-                    .into(),
+                nothing would be trained",
             ));
         }
         if options.recompute {
@@ -177,7 +176,7 @@ impl Subject {
             (&tokenizer, network.graph().input())
             && tokenizer.size() > vocab
         {
-            return Err(Failed::Input(format!(
+            return Err(Error::config(format!(
                 "the tokenizer has {} tokens, the model only {vocab}: they do not belong together",
                 tokenizer.size()
             )));
@@ -248,7 +247,7 @@ enum Place {
 
 /// A folder comes first, then a preset, then the hub. `gpt2` is the hub's: whoever wants a new one
 /// says `preset:gpt2`.
-fn place(source: &str, said: &mut dyn FnMut(&str)) -> Result<Place, Failed> {
+fn place(source: &str, said: &mut dyn FnMut(&str)) -> Result<Place, Error> {
     if Path::new(source).is_dir() {
         return Ok(Place::Folder(source.into()));
     }
@@ -261,13 +260,11 @@ fn place(source: &str, said: &mut dyn FnMut(&str)) -> Result<Place, Failed> {
         Some(preset) if forced || preset != Preset::Gpt2 => Ok(Place::Preset(preset)),
         None if forced => {
             let names = Preset::ALL.map(Preset::name).join(", ");
-            Err(Failed::Input(format!(
+            Err(Error::config(format!(
                 "model.source: there is no preset {name:?}: there are {names} and cnn"
             )))
         }
-        _ => Ok(Place::Folder(
-            hub::fetch(name, said).map_err(|failed| Failed::Input(failed.to_string()))?,
-        )),
+        _ => Ok(Place::Folder(hub::fetch(name, said)?)),
     }
 }
 
@@ -277,7 +274,7 @@ fn fresh(
     tokenizer: &Tokenizer,
     lora: Option<Lora>,
     seed: u64,
-) -> Result<Checkpoint, Failed> {
+) -> Result<Checkpoint, Error> {
     let mut architecture = preset.architecture();
     if let Architecture::Gpt2(config) = &mut architecture {
         config.vocab = tokenizer.size();
@@ -295,7 +292,7 @@ fn fresh(
 }
 
 /// Trained on the public part of the corpus.
-fn corpus_tokenizer() -> Result<Tokenizer, Failed> {
+fn corpus_tokenizer() -> Result<Tokenizer, Error> {
     let texts: Vec<String> = corpus::pairs(corpus::Part::Validation, 4000)
         .into_iter()
         .flat_map(|pair| [format!(" {} ", pair.source), format!(" {} ", pair.target)])
@@ -303,9 +300,9 @@ fn corpus_tokenizer() -> Result<Tokenizer, Failed> {
     Ok(Tokenizer::train(texts.iter().map(String::as_str), 1024, &["<bos>", "<eos>"])?)
 }
 
-fn images(circumstances: Circumstances<'_>, seed: u64) -> Result<Checkpoint, Failed> {
+fn images(circumstances: Circumstances<'_>, seed: u64) -> Result<Checkpoint, Error> {
     let Some(image) = circumstances.image else {
-        return Err(Failed::Input("model.source: \"cnn\" is for images".into()));
+        return Err(Error::config("model.source: \"cnn\" is for images"));
     };
     let cnn =
         Cnn { image, stages: vec![32, 64, 64], groups: 8, classes: circumstances.labels.len() };
@@ -338,13 +335,13 @@ fn kind(
     config: &hf::Config,
     network: &dyn Network,
     tokenizer: Option<&Tokenizer>,
-) -> Result<Kind, Failed> {
+) -> Result<Kind, Error> {
     let numbers = match network.graph().input() {
         ModelInput::Features(numbers) => return Ok(Kind::Images { numbers }),
         ModelInput::Tokens { .. } => tokenizer,
     };
     let Some(tokenizer) = numbers else {
-        return Err(Failed::Input("the model has no tokenizer: set model.tokenizer".into()));
+        return Err(Error::config("the model has no tokenizer: set model.tokenizer"));
     };
     if matches!(config.architecture, Architecture::Bert(_)) {
         return Ok(Kind::Classifier);
@@ -359,10 +356,9 @@ fn kind(
     let begin = first("bos_token_id", &["<s>", "<bos>", "<|endoftext|>"]).or(end);
     match (begin, end.or(begin)) {
         (Some(begin), Some(end)) => Ok(Kind::Causal { begin, end }),
-        _ => Err(Failed::Input(
+        _ => Err(Error::config(
             "neither the model's config.json nor its tokenizer names a token \
-            that ends a text (eos_token_id)"
-                .into(),
+            that ends a text (eos_token_id)",
         )),
     }
 }

@@ -1,7 +1,7 @@
 //! From a configuration and the number of records (places, taken or vacant) to the numbers of a
 //! run: steps, lot size, δ, σ. The same numbers calibrate and run: steps are integers throughout.
 
-use crate::Failed;
+use crate::Error;
 use crate::config::optimizers::{self, Multipliers, Name, Setting};
 use crate::config::{self, Auto, Config, Rate};
 use accounting::{
@@ -32,52 +32,19 @@ pub struct Plan {
 /// The ε of a private run for which nothing is asked.
 pub const EPSILON: f64 = 8.0;
 
-/// Why there is no plan.
-#[derive(Debug)]
-pub enum Unplanned {
-    /// The configuration makes no sense.
-    Input(String),
-    /// The promise cannot be kept.
-    Promise(accounting::Error),
-}
-
-impl From<accounting::Error> for Unplanned {
-    fn from(error: accounting::Error) -> Self {
-        match error {
-            accounting::Error::Unreachable { .. } => Self::Promise(error),
-            other => Self::Input(other.to_string()),
-        }
-    }
-}
-
-impl From<Refused> for Unplanned {
-    fn from(refused: Refused) -> Self {
-        Self::Input(refused.to_string())
-    }
-}
-
-impl std::fmt::Display for Unplanned {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Input(what) => f.write_str(what),
-            Self::Promise(error) => error.fmt(f),
-        }
-    }
-}
-
 impl Plan {
     /// Whether a configuration makes sense as far as that can be told without data.
     ///
     /// # Errors
     /// If not.
-    pub fn check(config: &Config) -> Result<(), Failed> {
-        Name::of(&config.optimizer.name).map_err(Failed::Input)?;
+    pub fn check(config: &Config) -> Result<(), Error> {
+        Name::of(&config.optimizer.name).map_err(Error::config)?;
         accountant(&config.privacy.accountant)?;
         if config.privacy.epsilon.given().and(config.privacy.sigma.given()).is_some() {
-            return Err(Failed::Input("privacy: epsilon or sigma, not both".into()));
+            return Err(Error::config("privacy: epsilon or sigma, not both"));
         }
         if config.data.group.is_some() && config.data.rows_per_person == 0 {
-            return Err(Failed::Input("data.rows_per_person: at least 1 expected, got 0".into()));
+            return Err(Error::config("data.rows_per_person: at least 1 expected, got 0"));
         }
         Ok(())
     }
@@ -89,7 +56,7 @@ impl Plan {
     ///
     /// # Errors
     /// If it cannot be computed.
-    pub fn spent(&self, ledger: &Ledger) -> Result<Guarantee, Failed> {
+    pub fn spent(&self, ledger: &Ledger) -> Result<Guarantee, Error> {
         let Some(budget) = &self.budget else {
             let unit = Unit::from(accounting::Adjacency::AddRemove);
             return Ok(Guarantee {
@@ -132,8 +99,8 @@ impl Plan {
         records: usize,
         tensors: &[Trainable],
         params: &Params,
-    ) -> Result<Self, Unplanned> {
-        let name = Name::of(&config.optimizer.name).map_err(Unplanned::Input)?;
+    ) -> Result<Self, Error> {
+        let name = Name::of(&config.optimizer.name).map_err(Error::config)?;
         let lot = lot_size(config, records)?;
         let steps = steps(config, records, lot)?;
         let sampling = sampling(config, records, lot)?;
@@ -157,7 +124,7 @@ impl Plan {
         let accountant = accountant(&config.privacy.accountant)?;
         let (sigma, budget) = match (config.privacy.sigma, config.privacy.epsilon) {
             (Auto::Value(_), Auto::Value(_)) => {
-                return Err(Unplanned::Input("privacy: epsilon or sigma, not both".into()));
+                return Err(Error::config("privacy: epsilon or sigma, not both"));
             }
             (Auto::Value(sigma), Auto::Auto) => {
                 // The noise is given: the promise is what it comes to.
@@ -201,7 +168,7 @@ fn calibrated(
     probing: bool,
     factor: f64,
     events: &dyn Fn(Multipliers) -> Result<Composition, Refused>,
-) -> Result<Multipliers, Unplanned> {
+) -> Result<Multipliers, Error> {
     let made = |sigma: Multipliers| {
         events(sigma).map_err(|refused| accounting::Error::Unsupported {
             accountant: "planned",
@@ -217,7 +184,7 @@ fn calibrated(
         return Ok(Multipliers { gradient: alone.get(), probe: silent });
     }
     if !(factor > 1.0 && factor < 100.0) {
-        return Err(Unplanned::Input(format!(
+        return Err(Error::config(format!(
             "optimizer.hyfree.gradient_factor: greater than 1 expected, got {factor}"
         )));
     }
@@ -282,26 +249,24 @@ fn events(
     Ok(all)
 }
 
-fn lot_size(config: &Config, records: usize) -> Result<u64, Unplanned> {
+fn lot_size(config: &Config, records: usize) -> Result<u64, Error> {
     // About as many steps an epoch as there are records in a lot, within what is customary.
     let usual = ((records as f64).sqrt() * 2.0).round().clamp(1.0, 1024.0) as u64;
     let lot = config.training.lot_size.or(usual.min(records as u64));
     if lot >= 1 && lot <= records as u64 {
         return Ok(lot);
     }
-    Err(Unplanned::Input(format!(
+    Err(Error::config(format!(
         "training.lot_size: at least 1 and at most the {records} records expected, got {lot}"
     )))
 }
 
-fn steps(config: &Config, records: usize, lot: u64) -> Result<u64, Unplanned> {
+fn steps(config: &Config, records: usize, lot: u64) -> Result<u64, Error> {
     match (config.training.steps, config.training.epochs) {
         (Auto::Value(_), Auto::Value(_)) => {
-            Err(Unplanned::Input("training: steps or epochs, not both".into()))
+            Err(Error::config("training: steps or epochs, not both"))
         }
-        (Auto::Value(0), _) => {
-            Err(Unplanned::Input("training.steps: at least 1 expected, got 0".into()))
-        }
+        (Auto::Value(0), _) => Err(Error::config("training.steps: at least 1 expected, got 0")),
         (Auto::Value(steps), _) => Ok(steps),
         (Auto::Auto, epochs) => {
             let epochs = epochs.or(3.0);
@@ -309,15 +274,14 @@ fn steps(config: &Config, records: usize, lot: u64) -> Result<u64, Unplanned> {
             if (1.0..1e12).contains(&steps) {
                 Ok(steps as u64)
             } else {
-                Err(Unplanned::Input(format!("training.epochs: {epochs} makes {steps} steps")))
+                Err(Error::config(format!("training.epochs: {epochs} makes {steps} steps")))
             }
         }
     }
 }
 
-fn sampling(config: &Config, records: usize, lot: u64) -> Result<Sampling, Unplanned> {
-    let size = usize::try_from(lot)
-        .map_err(|_| Unplanned::Input("training.lot_size: too large".into()))?;
+fn sampling(config: &Config, records: usize, lot: u64) -> Result<Sampling, Error> {
+    let size = usize::try_from(lot).map_err(|_| Error::config("training.lot_size: too large"))?;
     Ok(match config.privacy.sampling {
         config::Sampling::Poisson => {
             Sampling::Poisson { rate: accounting::Rate::new(lot as f64 / records as f64)? }
@@ -328,12 +292,12 @@ fn sampling(config: &Config, records: usize, lot: u64) -> Result<Sampling, Unpla
     })
 }
 
-fn accountant(name: &str) -> Result<Accountant, Unplanned> {
+fn accountant(name: &str) -> Result<Accountant, Error> {
     match name {
         "best" => Ok(Accountant::Best),
         "pld" => Ok(Accountant::Pld),
         "rdp" => Ok(Accountant::Rdp),
-        other => Err(Unplanned::Input(format!(
+        other => Err(Error::config(format!(
             "privacy.accountant: best, pld or rdp expected, got {other:?}"
         ))),
     }

@@ -1,33 +1,67 @@
-//! `report.html` from the folder of a run.
+//! The privacy statement, and `report.html` from the folder of a run.
 
-pub mod chart;
 pub mod digits;
+pub mod number;
 pub mod page;
-pub mod plot;
 pub mod statement;
 
-use crate::Failed;
-use crate::Statement;
+mod summary;
+
+pub use number::Number;
+pub use statement::Statement;
+
+use crate::Error;
+use crate::chart::{Axis, Chart, Mark, Series};
 use crate::config::optimizers::Name;
 use crate::config::{Config, Publicity};
+use crate::evaluate::GeneratedText;
 use crate::report::digits::{short, up, up_e};
 use crate::report::page::{Figure, Headline, Page, Panel, Sample, Section};
-use crate::report::plot::{Axis, Line, Mark, Plot, Scale, Series};
 use crate::run::folder::Folder;
-use crate::run::history::{self, Look};
-use crate::run::outcome::{self, RESULT, SAMPLES};
-use accounting::{Cost, Delta, Unit};
-use serde_json::Value;
+use crate::run::history::{self, HistoryEntry};
+use crate::run::result::{self, Metrics, RunResult};
+use accounting::{Adjacency, Cost, Delta, Unit};
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// The name of the file.
 pub const FILE: &str = "report.html";
 
+/// Whether figures are public.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Marking {
+    /// They follow from private releases, or from public data and settings.
+    #[serde(rename = "public")]
+    Public,
+    /// They were computed from records without protection.
+    #[serde(rename = "NON-PRIVATE")]
+    NonPrivate,
+}
+
+impl Marking {
+    /// The name, as files and tables have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Public => "public",
+            Self::NonPrivate => "NON-PRIVATE",
+        }
+    }
+}
+
+impl From<Publicity> for Marking {
+    fn from(publicity: Publicity) -> Self {
+        match publicity {
+            Publicity::Public => Self::Public,
+            Publicity::Private => Self::NonPrivate,
+        }
+    }
+}
+
 /// Writes the report of a finished run; where it is.
 ///
 /// # Errors
 /// If the run is not finished, or the folder is damaged.
-pub fn write(folder: &Folder) -> Result<PathBuf, Failed> {
+pub fn write(folder: &Folder) -> Result<PathBuf, Error> {
     let page = page(folder)?;
     folder.write(FILE, &page.html())?;
     Ok(folder.join(FILE))
@@ -37,34 +71,32 @@ pub fn write(folder: &Folder) -> Result<PathBuf, Failed> {
 ///
 /// # Errors
 /// As [`write()`].
-pub fn page(folder: &Folder) -> Result<Page, Failed> {
-    let config = Config::read(&folder.join("config.toml")).map_err(Failed::Input)?;
-    let Some(result) = folder.read(RESULT)? else {
-        return Err(Failed::Input(format!(
-            "{}: the run is not finished; go on with it: muffle resume {0}",
-            folder.path().display()
-        )));
+pub fn page(folder: &Folder) -> Result<Page, Error> {
+    let config = Config::read(&folder.join("config.toml"))?;
+    let Some(result) = RunResult::read(folder)? else {
+        return Err(Error::folder(
+            folder.path(),
+            format!(
+                "the run is not finished; resume it: muffle resume {}",
+                folder.path().display()
+            ),
+        ));
     };
-    let result: Value = serde_json::from_str(&result)
-        .map_err(|error| Failed::Input(format!("{}: {error}", folder.join(RESULT).display())))?;
-    let statement = outcome::statement(folder.path())?;
-    let looks = history::read(folder, u64::MAX)?;
-    let publicity = match config.data.publicity() {
-        Publicity::Public => page::Publicity::Public,
-        Publicity::Private => page::Publicity::NonPrivate,
-    };
+    let statement = Statement::of_run(folder.path())?;
+    let entries = history::read(folder, u64::MAX)?;
+    let marking = config.data.publicity().into();
     let data = config.data.train.rsplit(['/', '\\']).next().unwrap_or_default();
     Ok(Page {
         title: format!("{} on {data}", config.optimizer.name),
         headline: headline(&statement),
         words: statement.words(),
-        covered: statement.covered.clone(),
-        not_covered: statement.not_covered.clone(),
+        covered: statement.covered(),
+        not_covered: statement.not_covered(),
         warnings: warnings(&statement),
-        figures: figures(&result, &statement, publicity),
-        plots: plots(&statement, &looks, publicity)?,
-        samples: samples(folder, publicity)?,
-        sections: sections(&config, &statement, &result),
+        figures: figures(&result.metrics, &statement, marking),
+        charts: charts(&statement, &entries, marking)?,
+        samples: samples(folder, marking)?,
+        sections: sections(&config, &statement, &result.metrics),
         configuration: config.print(),
     })
 }
@@ -75,12 +107,12 @@ fn headline(statement: &Statement) -> Headline {
             Headline::Private { epsilon: up(epsilon, 3), delta: up_e(delta) }
         }
         (Some(_), Some(_)) => Headline::NonPrivate {
-            why: "The seed of the noise was fixed and is written below: whoever reads this can \
-                take the noise off."
+            reason: "The seed of the noise was fixed and is written below: every reader can \
+                remove the noise."
                 .into(),
         },
         _ => Headline::NonPrivate {
-            why: "This model was trained by an optimizer that neither \
+            reason: "This model was trained by an optimizer that neither \
             clips nor adds noise."
                 .into(),
         },
@@ -97,26 +129,25 @@ fn warnings(statement: &Statement) -> Vec<String> {
     }
     if let Some(delta) = statement.delta.filter(|delta| *delta >= 1.0 / statement.records as f64) {
         list.push(format!(
-            "δ = {delta:e} is not below 1/N: publishing one record at random would satisfy it."
+            "δ = {delta:e} is not below 1/N: publishing one random record would satisfy it."
         ));
     }
     list
 }
 
-fn figures(result: &Value, statement: &Statement, publicity: page::Publicity) -> Vec<Figure> {
-    let metric = |name: &str, key: &str, digits: usize, factor: f64| {
-        let value = result["metrics"][key].as_f64()?;
-        Some(Figure { name: name.into(), value: format!("{:.digits$}", value * factor), publicity })
+fn figures(metrics: &Metrics, statement: &Statement, marking: Marking) -> Vec<Figure> {
+    let metric = |name: &str, value: Option<f64>, digits: usize| {
+        Some(Figure { name: name.into(), value: format!("{:.digits$}", value?), marking })
     };
     let public = |name: &str, value: String| {
-        Some(Figure { name: name.into(), value, publicity: page::Publicity::Public })
+        Some(Figure { name: name.into(), value, marking: Marking::Public })
     };
     [
-        metric("NLL of a target", "nll", 4, 1.0),
-        metric("perplexity", "perplexity", 2, 1.0),
-        metric("accuracy, %", "accuracy", 1, 100.0),
-        metric("BLEU", "bleu", 2, 1.0),
-        metric("ROUGE-L", "rouge_l", 2, 1.0),
+        metric("NLL of a target", metrics.nll, 4),
+        metric("perplexity", metrics.perplexity, 2),
+        metric("accuracy, %", metrics.accuracy.map(|share| 100.0 * share), 1),
+        metric("BLEU", metrics.bleu, 2),
+        metric("ROUGE-L", metrics.rouge_l, 2),
         public("steps", statement.steps.to_string()),
         public("records", statement.records.to_string()),
     ]
@@ -125,130 +156,111 @@ fn figures(result: &Value, statement: &Statement, publicity: page::Publicity) ->
     .collect()
 }
 
-fn plots(
+fn charts(
     statement: &Statement,
-    looks: &[Look],
-    publicity: page::Publicity,
-) -> Result<Vec<Panel>, Failed> {
-    let axis = |label: &str| Axis { label: label.into(), scale: Scale::Linear };
-    let curve = |name: &str, of: &dyn Fn(&Look) -> Option<f64>| Series {
-        name: name.into(),
-        points: looks.iter().filter_map(|look| Some((look.step as f64, of(look)?))).collect(),
-        spread: Vec::new(),
-        line: Line::Solid,
+    entries: &[HistoryEntry],
+    marking: Marking,
+) -> Result<Vec<Panel>, Error> {
+    let curve = |name: &str, of: &dyn Fn(&HistoryEntry) -> Option<f64>| {
+        let point = |entry: &HistoryEntry| Some((entry.step as f64, of(entry)?));
+        vec![Series::new(name, entries.iter().filter_map(point).collect())]
     };
-    let chart = |title: &str, y: &str, series: Vec<Series>, marks: Vec<Mark>| Plot {
+    let chart = |title: &str, y: &str, series: Vec<Series>, marks: Vec<Mark>| Chart {
         title: title.into(),
-        x: axis("step"),
-        y: axis(y),
+        x: Axis::linear("step"),
+        y: Axis::linear(y),
         series,
         marks,
     };
     let mut panels = vec![Panel {
-        plot: chart("Quality", "NLL", vec![curve("validation", &|look| look.nll)], Vec::new()),
+        chart: chart("Quality", "NLL", curve("validation", &|entry| entry.nll), Vec::new()),
         caption:
             "Mean negative log-likelihood of a target on the validation data. Lower is better."
                 .into(),
-        publicity,
+        marking,
     }];
     if let (Some(promised), Some(unit), Some(delta)) =
         (statement.promised_epsilon, statement.unit, statement.delta)
     {
         panels.push(Panel {
-            plot: chart(
-                "What was spent",
+            chart: chart(
+                "Privacy cost",
                 "ε",
-                vec![curve("spent", &|look| look.epsilon)],
+                curve("spent", &|entry| entry.epsilon),
                 vec![Mark { name: "promised".into(), y: promised }],
             ),
             caption: format!(
                 "ε after each step, at δ = {}. An upper bound at every point.",
                 up_e(delta)
             ),
-            publicity: page::Publicity::Public,
+            marking: Marking::Public,
         });
-        // There is no curve for lots of fixed size and people with several rows.
-        if let Some(plot) = trade_off(statement, unit, delta)? {
+        // Lots of fixed size with several rows per person have no curve.
+        if let Some(chart) = trade_off(statement, unit, delta)? {
             panels.push(Panel {
-                plot,
+                chart,
                 caption: format!(
-                    "Somebody guesses {}, and raises a false alarm as often as the lower axis \
-                     says. No test, however clever, is right more often than the curve says. On \
-                     the dashed line the model tells nothing.",
+                    "An attacker guesses {}, with the false-positive rate of the horizontal axis. \
+                     No test has a higher true-positive rate than the curve. On the dashed line \
+                     the model reveals nothing.",
                     match (unit.adjacency, unit.rows) {
-                        (accounting::Adjacency::AddRemove, 1) =>
-                            "whether a given record was in \
-                            the data",
-                        (accounting::Adjacency::AddRemove, _) =>
-                            "whether a given person was in \
-                            the data",
-                        (accounting::Adjacency::ReplaceOne, _) =>
-                            "which of two things somebody's \
-                            record says",
+                        (Adjacency::AddRemove, 1) => "whether a given record was in the data",
+                        (Adjacency::AddRemove, _) => "whether a given person was in the data",
+                        (Adjacency::ReplaceOne, _) => "which of two values a record has",
                     }
                 ),
-                publicity: page::Publicity::Public,
+                marking: Marking::Public,
             });
         }
     }
     panels.push(Panel {
-        plot: chart(
+        chart: chart(
             "Learning rate",
-            "rate",
-            vec![curve("rate", &|look| (look.step > 0).then_some(look.rate))],
+            "learning rate",
+            curve("learning rate", &|entry| (entry.step > 0).then_some(entry.learning_rate)),
             Vec::new(),
         ),
-        caption: "How far each step went.".into(),
-        publicity: page::Publicity::Public,
+        caption: "The learning rate of each step.".into(),
+        marking: Marking::Public,
     });
-    panels.retain(|panel| panel.plot.series.iter().any(|series| !series.points.is_empty()));
+    panels.retain(|panel| panel.chart.series.iter().any(|series| !series.points.is_empty()));
     Ok(panels)
 }
 
-fn trade_off(statement: &Statement, unit: Unit, delta: f64) -> Result<Option<Plot>, Failed> {
+fn trade_off(statement: &Statement, unit: Unit, delta: f64) -> Result<Option<Chart>, Error> {
     let curve = match Cost::new(statement.ledger.events(), unit)?.trade_off(Delta::new(delta)?) {
         Ok(curve) => curve,
         Err(accounting::Error::Unsupported { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let rates: Vec<f64> = (0..=60).map(|i| 10f64.powf(-4.0 + f64::from(i) / 15.0)).collect();
-    let series = |name: &str, line, of: &dyn Fn(f64) -> f64| Series {
-        name: name.into(),
-        points: rates.iter().map(|&fpr| (fpr, of(fpr))).collect(),
-        spread: Vec::new(),
-        line,
-    };
-    Ok(Some(Plot {
+    let rates = || (0..=60).map(|i| 10f64.powf(-4.0 + f64::from(i) / 15.0));
+    Ok(Some(Chart {
         title: "What an attacker can gain".into(),
-        x: Axis { label: "false alarms".into(), scale: Scale::Log },
-        y: Axis { label: "right".into(), scale: Scale::Linear },
+        x: Axis::log("false-positive rate"),
+        y: Axis::linear("true-positive rate"),
         series: vec![
-            series("at most", Line::Solid, &|fpr| curve.tpr(fpr)),
-            series("guessing", Line::Dashed, &|fpr| fpr),
+            Series::new("at most", rates().map(|fpr| (fpr, curve.tpr(fpr))).collect()),
+            Series::new("guessing", rates().map(|fpr| (fpr, fpr)).collect()).dashed(),
         ],
         marks: Vec::new(),
     }))
 }
 
-fn samples(folder: &Folder, publicity: page::Publicity) -> Result<Vec<Sample>, Failed> {
-    let text = folder.read(SAMPLES)?.unwrap_or_else(|| "[]".into());
-    let list: Vec<Value> = serde_json::from_str(&text)
-        .map_err(|error| Failed::Input(format!("{}: {error}", folder.join(SAMPLES).display())))?;
-    let of = |value: &Value| value.as_str().unwrap_or_default().to_string();
-    let sample = |value: &Value| Sample {
-        prompt: of(&value["source"]),
-        text: of(&value["text"]),
-        reference: value["references"][0].as_str().map(Into::into),
-        publicity,
+fn samples(folder: &Folder, marking: Marking) -> Result<Vec<Sample>, Error> {
+    let sample = |generated: GeneratedText| Sample {
+        prompt: generated.source,
+        text: generated.text,
+        reference: generated.references.into_iter().next(),
+        marking,
     };
-    Ok(list.iter().map(sample).collect())
+    Ok(result::samples(folder)?.into_iter().map(sample).collect())
 }
 
-fn sections(config: &Config, statement: &Statement, result: &Value) -> Vec<Section> {
+fn sections(config: &Config, statement: &Statement, metrics: &Metrics) -> Vec<Section> {
     let row = |name: &str, value: String| (name.to_string(), value);
     let mut privacy = vec![
         row("neighbours", statement.unit.map_or_else(|| "none".into(), |unit| unit.to_string())),
-        row("sampling", statement.sampling.clone()),
+        row("sampling", statement.sampling_in_words()),
     ];
     if let Some(sigma) = statement.noise_multiplier {
         privacy.push(row("noise multiplier σ", short(sigma)));
@@ -258,13 +270,13 @@ fn sections(config: &Config, statement: &Statement, result: &Value) -> Vec<Secti
             "accountant",
             statement.accountant.map_or_else(String::new, |accountant| accountant.to_string()),
         ));
-        let what = if config.privacy.sampling == crate::config::Sampling::Shuffled {
+        let what = if statement.sampling == crate::config::Sampling::Shuffled {
             "epochs charged"
         } else {
             "lots charged"
         };
         privacy.push(row(what, statement.ledger.events().len().to_string()));
-        privacy.push(row("noise and lots from", statement.randomness.clone()));
+        privacy.push(row("noise and lots from", statement.randomness.to_string()));
     }
     privacy.push(row("run", statement.run_id.clone()));
     privacy.push(row("sessions", statement.sessions.len().to_string()));
@@ -275,7 +287,7 @@ fn sections(config: &Config, statement: &Statement, result: &Value) -> Vec<Secti
         row(
             "low-rank additions",
             if config.model.lora_rank == 0 {
-                "none: everything is trained".into()
+                "none: all parameters are trained".into()
             } else {
                 format!("rank {}", config.model.lora_rank)
             },
@@ -284,11 +296,7 @@ fn sections(config: &Config, statement: &Statement, result: &Value) -> Vec<Secti
         row("steps", format!("{}", statement.steps)),
         row(
             "figures on",
-            if result["metrics"].as_object().is_some_and(|map| map.is_empty()) {
-                "nothing".into()
-            } else {
-                evaluated(config)
-            },
+            if *metrics == Metrics::default() { "nothing".into() } else { evaluated(config) },
         ),
     ];
     let environment = vec![
@@ -314,6 +322,6 @@ fn evaluated(config: &Config) -> String {
     };
     match config.data.publicity() {
         Publicity::Public => format!("{name}, declared public"),
-        Publicity::Private => format!("{name}: people outside the guarantee"),
+        Publicity::Private => format!("{name}: records outside the guarantee"),
     }
 }

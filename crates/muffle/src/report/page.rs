@@ -1,16 +1,16 @@
-//! The report of a run as one HTML page: it loads nothing, runs nothing, and is read in a browser,
-//! on a phone or on paper.
+//! The report of a run as one self-contained HTML page without scripts.
 //!
-//! The page is given its content as data and only sets it. Whatever no guarantee covers carries a
-//! badge wherever it stands.
+//! The page is rendered from data. Figures that no guarantee covers carry a badge wherever they
+//! stand.
 
-use crate::report::plot::{Plot, escape};
+use crate::chart::{Chart, escape};
+use crate::report::Marking;
 use std::fmt::Write;
 
 /// A report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page {
-    /// What was run, such as "dp-muon-bc on e2e_train.txt".
+    /// The title, such as "dp-muon-bc on e2e_train.txt".
     pub title: String,
     /// The promise, or that there is none.
     pub headline: Headline,
@@ -25,8 +25,8 @@ pub struct Page {
     /// Single numbers.
     pub figures: Vec<Figure>,
     /// Charts.
-    pub plots: Vec<Panel>,
-    /// Text that the model wrote.
+    pub charts: Vec<Panel>,
+    /// Text that the model generated.
     pub samples: Vec<Sample>,
     /// Settings: noise and clip, model, data, environment.
     pub sections: Vec<Section>,
@@ -47,52 +47,43 @@ pub enum Headline {
     /// The run has no guarantee.
     NonPrivate {
         /// The reason.
-        why: String,
+        reason: String,
     },
-}
-
-/// Whether the guarantee covers a thing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Publicity {
-    /// It follows from private releases or from public settings alone.
-    Public,
-    /// It was computed from the data without protection.
-    NonPrivate,
 }
 
 /// A number with its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Figure {
-    /// What it measures.
+    /// The quantity.
     pub name: String,
     /// The number, with its unit.
     pub value: String,
     /// Whether the guarantee covers it.
-    pub publicity: Publicity,
+    pub marking: Marking,
 }
 
-/// A plot with its caption.
+/// A chart with its caption.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Panel {
-    /// The plot.
-    pub plot: Plot,
-    /// What to see in it.
+    /// The chart.
+    pub chart: Chart,
+    /// The caption.
     pub caption: String,
     /// Whether the guarantee covers it.
-    pub publicity: Publicity,
+    pub marking: Marking,
 }
 
-/// Text that the model wrote.
+/// Text that the model generated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
-    /// What the model was given.
+    /// The prompt.
     pub prompt: String,
-    /// What it wrote.
+    /// The generated text.
     pub text: String,
-    /// What the data has in its place, if known.
+    /// The reference text, if there is one.
     pub reference: Option<String>,
     /// Whether the guarantee covers it.
-    pub publicity: Publicity,
+    pub marking: Marking,
 }
 
 /// A table of names and values.
@@ -113,7 +104,7 @@ impl Page {
             self.words(),
             self.coverage(),
             self.figures(),
-            self.plots(),
+            self.charts(),
             self.samples(),
             self.settings(),
             self.configuration(),
@@ -127,8 +118,8 @@ impl Page {
              <meta name=\"referrer\" content=\"no-referrer\">\n<link rel=\"icon\" \
              href=\"data:,\">\n\
              <title>{} · Muffle</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n{}</main>\n\
-             <footer><p>Made by Muffle. This page loads nothing and runs \
-             nothing.</p></footer>\n</body>\n</html>\n",
+             <footer><p>Made by Muffle. This page loads no resources and \
+             runs no scripts.</p></footer>\n</body>\n</html>\n",
             escape(&self.title),
             parts.concat()
         )
@@ -145,12 +136,12 @@ impl Page {
                 escape(epsilon),
                 escape(delta)
             ),
-            Headline::NonPrivate { why } => format!(
+            Headline::NonPrivate { reason } => format!(
                 "<header class=\"alarm\">\n<p class=\"kind\">No privacy</p>\n<h1>{title}</h1>\n\
                  <p class=\"big\">Not private</p>\n<p>{}</p>\n\
-                 <p><strong>Nothing protects the people in the data. Do not publish the model or \
-                 this page.</strong></p>\n</header>\n",
-                escape(why)
+                 <p><strong>The records of the training data are not protected. Do not publish the \
+                 model or this page.</strong></p>\n</header>\n",
+                escape(reason)
             ),
         }
     }
@@ -169,17 +160,16 @@ impl Page {
     fn words(&self) -> String {
         let mut text: String =
             self.words.iter().map(|words| format!("<p>{}</p>\n", escape(words))).collect();
-        let marked = self.figures.iter().map(|figure| figure.publicity);
+        let marked = self.figures.iter().map(|figure| figure.marking);
         let marked = marked
-            .chain(self.plots.iter().map(|panel| panel.publicity))
-            .chain(self.samples.iter().map(|sample| sample.publicity));
-        if marked.into_iter().any(|publicity| publicity == Publicity::NonPrivate) {
+            .chain(self.charts.iter().map(|panel| panel.marking))
+            .chain(self.samples.iter().map(|sample| sample.marking));
+        if marked.into_iter().any(|marking| marking == Marking::NonPrivate) {
             let _ = writeln!(
                 text,
-                "<p class=\"note\">What is marked {} was computed from the data without \
-                 protection, and no guarantee covers it. \
-                 Take it out before the page is published.</p>",
-                badge(Publicity::NonPrivate)
+                "<p class=\"note\">Figures marked {} were computed from records without protection, \
+                 and no guarantee covers them. Remove them before you publish this page.</p>",
+                badge(Marking::NonPrivate)
             );
         }
         if text.is_empty() {
@@ -207,28 +197,28 @@ impl Page {
     }
 
     fn figures(&self) -> String {
-        let figure = |Figure { name, value, publicity }: &Figure| {
+        let figure = |Figure { name, value, marking }: &Figure| {
             format!(
                 "<div class=\"card\"><dt>{}{}</dt><dd>{}</dd></div>\n",
                 escape(name),
-                badge(*publicity),
+                badge(*marking),
                 escape(value)
             )
         };
         titled("Figures", self.figures.iter().map(figure).collect(), "dl class=\"figures\"", "dl")
     }
 
-    fn plots(&self) -> String {
-        let panel = |Panel { plot, caption, publicity }: &Panel| {
-            let caption = match (caption.as_str(), publicity) {
-                ("", Publicity::Public) => String::new(),
-                (caption, publicity) => {
-                    format!("<figcaption>{}{}</figcaption>\n", badge(*publicity), escape(caption))
+    fn charts(&self) -> String {
+        let panel = |Panel { chart, caption, marking }: &Panel| {
+            let caption = match (caption.as_str(), marking) {
+                ("", Marking::Public) => String::new(),
+                (caption, marking) => {
+                    format!("<figcaption>{}{}</figcaption>\n", badge(*marking), escape(caption))
                 }
             };
-            format!("<figure class=\"card\">\n{}{caption}</figure>\n", plot.svg())
+            format!("<figure class=\"card\">\n{}{caption}</figure>\n", chart.svg())
         };
-        titled("Charts", self.plots.iter().map(panel).collect(), "div class=\"plots\"", "div")
+        titled("Charts", self.charts.iter().map(panel).collect(), "div class=\"plots\"", "div")
     }
 
     fn samples(&self) -> String {
@@ -240,9 +230,9 @@ impl Page {
             format!(
                 "<article class=\"card\">\n<h3>Sample {}{}</h3>\n<dl>\n{}{}{reference}</dl>\n</article>\n",
                 i + 1,
-                badge(sample.publicity),
+                badge(sample.marking),
                 line("Prompt", &sample.prompt),
-                line("The model wrote", &sample.text)
+                line("Generated", &sample.text)
             )
         };
         titled(
@@ -299,11 +289,11 @@ fn list(items: &[String]) -> String {
     format!("<ul>\n{items}</ul>\n")
 }
 
-/// What stands beside a thing that no guarantee covers.
-fn badge(publicity: Publicity) -> &'static str {
-    match publicity {
-        Publicity::Public => "",
-        Publicity::NonPrivate => " <strong class=\"badge\">NON-PRIVATE</strong> ",
+/// The badge of figures that no guarantee covers.
+fn badge(marking: Marking) -> &'static str {
+    match marking {
+        Marking::Public => "",
+        Marking::NonPrivate => " <strong class=\"badge\">NON-PRIVATE</strong> ",
     }
 }
 
@@ -436,7 +426,7 @@ footer { color: var(--soft); font-size: .875rem; padding-top: 1.25rem; padding-b
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::plot::tests::{plot, well_formed};
+    use crate::chart::tests::{chart, well_formed};
 
     const EVIL: &str = "<script>alert(\"x\")</script>&'";
 
@@ -449,14 +439,14 @@ mod tests {
             not_covered: vec![],
             warnings: vec![],
             figures: vec![],
-            plots: vec![],
+            charts: vec![],
             samples: vec![],
             sections: vec![],
             configuration: String::new(),
         }
     }
 
-    fn full(text: &str, publicity: Publicity) -> Page {
+    fn full(text: &str, marking: Marking) -> Page {
         let text = || text.to_owned();
         Page {
             title: text(),
@@ -465,13 +455,13 @@ mod tests {
             covered: vec![text()],
             not_covered: vec![text()],
             warnings: vec![text()],
-            figures: vec![Figure { name: text(), value: text(), publicity }],
-            plots: vec![Panel { plot: plot(vec![]), caption: text(), publicity }],
+            figures: vec![Figure { name: text(), value: text(), marking }],
+            charts: vec![Panel { chart: chart(vec![]), caption: text(), marking }],
             samples: vec![Sample {
                 prompt: text(),
                 text: text(),
                 reference: Some(text()),
-                publicity,
+                marking,
             }],
             sections: vec![Section { title: text(), rows: vec![(text(), text())] }],
             configuration: text(),
@@ -480,7 +470,7 @@ mod tests {
 
     #[test]
     fn every_text_is_shown_and_escaped() {
-        let html = full(EVIL, Publicity::NonPrivate).html();
+        let html = full(EVIL, Marking::NonPrivate).html();
         assert!(!html.contains("<script"), "{html}");
         // 17 texts; the run's title stands also in the window, a section's also as its label.
         assert_eq!(
@@ -489,8 +479,8 @@ mod tests {
         );
         assert_eq!(well_formed(&html), Ok(()));
         let page = Page {
-            headline: Headline::NonPrivate { why: EVIL.into() },
-            ..full(EVIL, Publicity::Public)
+            headline: Headline::NonPrivate { reason: EVIL.into() },
+            ..full(EVIL, Marking::Public)
         };
         assert_eq!(page.html().matches("&lt;script&gt;").count(), 18);
         assert_eq!(well_formed(&page.html()), Ok(()));
@@ -498,14 +488,14 @@ mod tests {
 
     #[test]
     fn what_no_guarantee_covers_carries_a_badge() {
-        assert_eq!(full("x", Publicity::Public).html().matches("NON-PRIVATE").count(), 0);
-        // A figure, a plot, a sample, and the note that explains the badge.
-        assert_eq!(full("x", Publicity::NonPrivate).html().matches(">NON-PRIVATE<").count(), 4);
-        let mut page = full("x", Publicity::Public);
-        page.plots[0] = Panel {
+        assert_eq!(full("x", Marking::Public).html().matches("NON-PRIVATE").count(), 0);
+        // A figure, a chart, a sample, and the note that explains the badge.
+        assert_eq!(full("x", Marking::NonPrivate).html().matches(">NON-PRIVATE<").count(), 4);
+        let mut page = full("x", Marking::Public);
+        page.charts[0] = Panel {
             caption: String::new(),
-            publicity: Publicity::NonPrivate,
-            ..page.plots[0].clone()
+            marking: Marking::NonPrivate,
+            ..page.charts[0].clone()
         };
         let html = page.html();
         assert_eq!(html.matches(">NON-PRIVATE<").count(), 2);
@@ -522,7 +512,7 @@ mod tests {
             "{html}"
         );
         let html =
-            Page { headline: Headline::NonPrivate { why: "no noise".into() }, ..empty() }.html();
+            Page { headline: Headline::NonPrivate { reason: "no noise".into() }, ..empty() }.html();
         assert!(
             html.contains("class=\"alarm\"")
                 && html.contains(">Not private<")
@@ -541,7 +531,7 @@ mod tests {
         assert_eq!(well_formed(&html), Ok(()));
         for gone in ["<h2>", "<section", "<ul>", "<dl", "<figure", "<table", "<details"] {
             assert!(!html.contains(gone), "{gone}");
-            assert!(full("x", Publicity::Public).html().contains(gone), "{gone}");
+            assert!(full("x", Marking::Public).html().contains(gone), "{gone}");
         }
         let half = Page { not_covered: vec!["x".into()], ..empty() }.html();
         assert!(half.contains(">Not covered<") && !half.contains(">Covered<"), "{half}");
@@ -549,7 +539,7 @@ mod tests {
 
     #[test]
     fn the_page_loads_and_runs_nothing() {
-        let html = full("x", Publicity::NonPrivate).html();
+        let html = full("x", Marking::NonPrivate).html();
         assert!(
             html.contains(
                 "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\""

@@ -21,7 +21,7 @@
 //! rewrites all of them can compute fitting hashes. A signature ([`crate::verify::signature`]) is the
 //! answer to that.
 
-use crate::Failed;
+use crate::Error;
 use crate::run::snapshot::hex;
 use accounting::{Composition, Event, Ledger};
 use serde::{Deserialize, Serialize};
@@ -98,11 +98,9 @@ struct Written {
 ///
 /// # Errors
 /// If the system has none to give.
-pub(crate) fn fresh_id() -> Result<String, Failed> {
+pub(crate) fn fresh_id() -> Result<String, Error> {
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| {
-        Failed::Input(format!("the operating system gives no randomness: {error}"))
-    })?;
+    getrandom::fill(&mut bytes)?;
     Ok(hex(&bytes))
 }
 
@@ -111,7 +109,7 @@ impl Chain {
     ///
     /// # Errors
     /// If the system gives no randomness.
-    pub fn new() -> Result<Self, Failed> {
+    pub fn new() -> Result<Self, Error> {
         let mut chain = Self::empty(fresh_id()?);
         chain.begin_session()?;
         Ok(chain)
@@ -223,14 +221,12 @@ impl Chain {
     ///
     /// # Errors
     /// If the system gives no randomness, or the run is over.
-    pub fn begin_session(&mut self) -> Result<(), Failed> {
+    pub fn begin_session(&mut self) -> Result<(), Error> {
         if self.closing.is_some() {
-            return Err(Failed::Input(
-                "ledger.json: the run is over; no process can work on it".into(),
-            ));
+            return Err(Error::Ledger("the run is closed; no process can work on it".into()));
         }
         let entry = SessionEntry { id: fresh_id()?, charges: self.charges(), from: self.head() };
-        self.resume_session(&entry).map_err(Failed::Input)
+        self.resume_session(&entry).map_err(Error::Ledger)
     }
 
     /// Appends a charge of the present session.
@@ -408,7 +404,7 @@ impl Chain {
     ///
     /// # Errors
     /// If it has no written form, which does not happen.
-    pub fn to_text(&self) -> Result<String, Failed> {
+    pub fn to_text(&self) -> Result<String, Error> {
         let written = Written {
             version: VERSION,
             run_id: self.run_id.clone(),
@@ -417,7 +413,7 @@ impl Chain {
             closing: self.closing.clone(),
             head: self.head(),
         };
-        serde_json::to_string(&written).map_err(|error| Failed::Input(error.to_string()))
+        serde_json::to_string(&written).map_err(Error::Encoding)
     }
 }
 

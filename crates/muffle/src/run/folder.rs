@@ -1,6 +1,6 @@
 //! The folder of a run, and how files get there: all at once, or not at all.
 
-use crate::Failed;
+use crate::Error;
 use crate::run::disk::{self, Access};
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// | `ledger.json` | what was charged, as a hash chain; written before anything is computed |
 /// | `history.jsonl` | what could be seen on the way |
 /// | `checkpoints/` | parameters and the optimizer's memory; public |
-/// | `sealed/` | what the curator must remember and nobody may see; gone when the run is over |
+/// | `sealed/` | private state of the curator; removed when the run is over |
 /// | `model/` | the result, in the Hugging Face layout, with `privacy.json` and, if it was signed, `privacy.json.sig` |
 /// | `result.json`, `samples.json` | figures and texts |
 /// | `report.html` | all of it, to be read |
@@ -29,31 +29,34 @@ impl Folder {
     ///
     /// # Errors
     /// If there is a run in it already, or it cannot be made.
-    pub fn create(path: &Path) -> Result<Self, Failed> {
+    pub fn create(path: &Path) -> Result<Self, Error> {
         if path.join("config.toml").exists() {
-            return Err(Failed::Input(format!(
-                "{}: there is a run already: go on with it (muffle resume {0}) or choose another \
-                 folder (--out)",
-                path.display()
-            )));
+            return Err(Error::folder(
+                path,
+                format!(
+                    "the folder holds a run; resume it (muffle resume {}) or choose another \
+                     folder (--out)",
+                    path.display()
+                ),
+            ));
         }
         match fs::read_dir(path).map(Iterator::count) {
             Ok(0) => {}
             Ok(_) => {
-                return Err(Failed::Input(format!(
-                    "{}: it is not empty; choose another folder (--out)",
-                    path.display()
-                )));
+                return Err(Error::folder(
+                    path,
+                    "the folder is not empty; choose another one (--out)",
+                ));
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                disk::create_dir_all(path).map_err(Failed::at(path))?
+                disk::create_dir_all(path).map_err(Error::io(path))?
             }
-            Err(error) => return Err(Failed::at(path)(error)),
+            Err(error) => return Err(Error::io(path)(error)),
         }
         let folder = Self { path: path.into(), _lock: Some(lock(path)?) };
         let checkpoints = folder.join("checkpoints");
-        disk::create_dir_all(&checkpoints).map_err(Failed::at(&checkpoints))?;
-        disk::create_private_dir(&folder.sealed()).map_err(Failed::at(&folder.sealed()))?;
+        disk::create_dir_all(&checkpoints).map_err(Error::io(&checkpoints))?;
+        disk::create_private_dir(&folder.sealed()).map_err(Error::io(&folder.sealed()))?;
         Ok(folder)
     }
 
@@ -68,11 +71,11 @@ impl Folder {
     ///
     /// # Errors
     /// If there is no run in it, or another process is at work in it.
-    pub fn open(path: &Path) -> Result<Self, Failed> {
+    pub fn open(path: &Path) -> Result<Self, Error> {
         Self::look_at(path)?;
         let folder = Self { path: path.into(), _lock: Some(lock(path)?) };
         // An interruption may have left what was being removed.
-        disk::finish_removals(path).map_err(Failed::at(path))?;
+        disk::finish_removals(path).map_err(Error::io(path))?;
         Ok(folder)
     }
 
@@ -80,11 +83,11 @@ impl Folder {
     ///
     /// # Errors
     /// If there is no run in it.
-    pub fn look_at(path: &Path) -> Result<Self, Failed> {
+    pub fn look_at(path: &Path) -> Result<Self, Error> {
         if path.join("config.toml").is_file() {
             return Ok(Self { path: path.into(), _lock: None });
         }
-        Err(Failed::Input(format!("{}: no run (there is no config.toml)", path.display())))
+        Err(Error::folder(path, "not the folder of a run (config.toml is missing)"))
     }
 
     /// Where something lies.
@@ -97,11 +100,11 @@ impl Folder {
         &self.path
     }
 
-    /// Puts a text in its place: whoever reads finds the old one or the new one, whole.
+    /// Replaces a file: a reader finds the old content or the new one, whole.
     ///
     /// # Errors
     /// If the system refuses; the old one is then as it was.
-    pub fn write(&self, name: &str, text: &str) -> Result<(), Failed> {
+    pub fn write(&self, name: &str, text: &str) -> Result<(), Error> {
         write(&self.join(name), text.as_bytes())
     }
 
@@ -109,12 +112,12 @@ impl Folder {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn read(&self, name: &str) -> Result<Option<String>, Failed> {
+    pub fn read(&self, name: &str) -> Result<Option<String>, Error> {
         let path = self.join(name);
         match fs::read_to_string(&path) {
             Ok(text) => Ok(Some(text)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Failed::at(&path)(error)),
+            Err(error) => Err(Error::io(&path)(error)),
         }
     }
 
@@ -127,28 +130,27 @@ impl Folder {
     ///
     /// # Errors
     /// If the system refuses.
-    pub fn remove_sealed(&self) -> Result<(), Failed> {
-        disk::remove_dir(&self.sealed()).map_err(Failed::at(&self.sealed()))
+    pub fn remove_sealed(&self) -> Result<(), Error> {
+        disk::remove_dir(&self.sealed()).map_err(Error::io(&self.sealed()))
     }
 }
 
 /// Replaces a file in one step; a sealed one can be read by its owner only.
-pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failed> {
+pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let sealed = path.parent().is_some_and(|folder| folder.ends_with("sealed"));
     disk::replace(path, bytes, if sealed { Access::Owner } else { Access::Default })
-        .map_err(Failed::at(path))
+        .map_err(Error::io(path))
 }
 
-fn lock(path: &Path) -> Result<File, Failed> {
+fn lock(path: &Path) -> Result<File, Error> {
     let place = path.join(".lock");
-    let file = disk::create_lock(&place).map_err(Failed::at(&place))?;
+    let file = disk::create_lock(&place).map_err(Error::io(&place))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(Failed::Input(format!(
-            "{}: another process is at work on this run",
-            path.display()
-        ))),
-        Err(TryLockError::Error(error)) => Err(Failed::at(&place)(error)),
+        Err(TryLockError::WouldBlock) => {
+            Err(Error::folder(path, "another process is working on this run"))
+        }
+        Err(TryLockError::Error(error)) => Err(Error::io(&place)(error)),
     }
 }
 
@@ -170,7 +172,7 @@ mod tests {
         assert!(Folder::create(&path).unwrap_err().to_string().contains("muffle resume"));
         drop(folder);
         assert!(Folder::open(&path).is_ok());
-        // Somebody's folder is not taken over.
+        // A folder with other files is not taken over.
         let theirs = place.path().join("theirs");
         fs::create_dir(&theirs).unwrap();
         fs::write(theirs.join("thesis.txt"), "x").unwrap();

@@ -1,8 +1,9 @@
-//! What could be seen on the way, a line for each look. All of it is public, or marked.
+//! `history.jsonl`: figures measured while a run trains, one entry per line. All of them are
+//! public, or marked. Unknown fields are refused.
 
-use crate::Failed;
+use crate::Error;
 use crate::Scores;
-use crate::config::Publicity;
+use crate::report::Marking;
 use crate::run::disk;
 use crate::run::folder::Folder;
 use serde::{Deserialize, Serialize};
@@ -10,65 +11,73 @@ use serde::{Deserialize, Serialize};
 /// The name of the file.
 pub const FILE: &str = "history.jsonl";
 
-/// A look at the run after a step.
+/// Figures after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Look {
-    /// Steps that were made.
+#[serde(deny_unknown_fields)]
+pub struct HistoryEntry {
+    /// Steps completed.
     pub step: u64,
-    /// ε spent by then; none without privacy.
+    /// ε spent so far; none without privacy.
     pub epsilon: Option<f64>,
-    /// How far the last step went.
-    pub rate: f64,
-    /// Whether the figures are on public data.
-    pub figures: Publicity,
+    /// The learning rate of the last step.
+    pub learning_rate: f64,
+    /// Whether the figures are public.
+    pub figures: Marking,
     /// Mean NLL on validation data.
     pub nll: Option<f64>,
-    /// The share of targets that come out first.
+    /// The share of validation targets predicted correctly.
     pub accuracy: Option<f64>,
 }
 
-impl Look {
-    /// With figures on validation data, if there were any.
+impl HistoryEntry {
+    /// With figures on validation data, if there are any.
+    #[must_use]
     pub fn with(mut self, scores: Option<Scores>) -> Self {
         self.nll = scores.map(|scores| scores.nll);
         self.accuracy = scores.map(|scores| scores.accuracy);
         self
     }
 
-    /// Adds it to a folder's history.
+    /// Appends it to a folder's history.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn append(&self, folder: &Folder) -> Result<(), Failed> {
+    pub fn append(&self, folder: &Folder) -> Result<(), Error> {
         let path = folder.join(FILE);
-        let line =
-            serde_json::to_string(self).map_err(|error| Failed::Input(error.to_string()))? + "\n";
-        disk::append(&path, line.as_bytes()).map_err(Failed::at(&path))
+        disk::append(&path, self.line()?.as_bytes()).map_err(Error::io(&path))
+    }
+
+    fn line(&self) -> Result<String, Error> {
+        Ok(serde_json::to_string(self).map_err(Error::Encoding)? + "\n")
     }
 }
 
-/// The history up to a step. A last line that was not finished does not count.
+/// Parses every line of a history.
+///
+/// # Errors
+/// If a line is not a whole entry.
+pub fn parse(text: &str) -> Result<Vec<HistoryEntry>, serde_json::Error> {
+    text.lines().map(serde_json::from_str).collect()
+}
+
+/// Reads the history up to a step. An unfinished last line is left out.
 ///
 /// # Errors
 /// If it cannot be read.
-pub fn read(folder: &Folder, up_to: u64) -> Result<Vec<Look>, Failed> {
+pub fn read(folder: &Folder, up_to: u64) -> Result<Vec<HistoryEntry>, Error> {
     let text = folder.read(FILE)?.unwrap_or_default();
     Ok(text
         .lines()
-        .filter_map(|line| serde_json::from_str::<Look>(line).ok())
-        .filter(|look| look.step <= up_to)
+        .filter_map(|line| serde_json::from_str::<HistoryEntry>(line).ok())
+        .filter(|entry| entry.step <= up_to)
         .collect())
 }
 
-/// Forgets what came after a step: it is being made again.
+/// Removes the entries after a step, which is run again.
 ///
 /// # Errors
 /// If it cannot be written.
-pub fn cut(folder: &Folder, up_to: u64) -> Result<(), Failed> {
-    let mut text = String::new();
-    for look in read(folder, up_to)? {
-        text += &serde_json::to_string(&look).map_err(|error| Failed::Input(error.to_string()))?;
-        text.push('\n');
-    }
-    folder.write(FILE, &text)
+pub fn cut(folder: &Folder, up_to: u64) -> Result<(), Error> {
+    let lines = read(folder, up_to)?.iter().map(HistoryEntry::line).collect::<Result<String, _>>();
+    folder.write(FILE, &lines?)
 }

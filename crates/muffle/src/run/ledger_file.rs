@@ -18,7 +18,7 @@
 //! # Checked by
 //! `a_ledger_behind_its_mark_is_refused`, `an_older_ledger_is_refused`, `killed_at_every_write`
 
-use crate::Failed;
+use crate::Error;
 use crate::run::chain::{Chain, Closing, Mark};
 use crate::run::folder::{self, Folder};
 use accounting::{Event, Ledger};
@@ -56,8 +56,8 @@ impl SealedMark {
     ///
     /// # Errors
     /// If it is gone or damaged.
-    pub(crate) fn read(folder: &Folder) -> Result<Self, Failed> {
-        let at = |what: &str| Failed::Input(format!("{}: {what}", folder.join(MARK).display()));
+    pub(crate) fn read(folder: &Folder) -> Result<Self, Error> {
+        let at = |what: &str| Error::format(&folder.join(MARK), what);
         let text = folder.read(MARK)?.ok_or_else(|| {
             at("it is gone, so that an old ledger could not be told from the present one")
         })?;
@@ -67,7 +67,7 @@ impl SealedMark {
 
 impl LedgerFile {
     /// Of a new run. Nothing is written yet.
-    pub(crate) fn new(folder: &Folder) -> Result<Self, Failed> {
+    pub(crate) fn new(folder: &Folder) -> Result<Self, Error> {
         Ok(Self::with(folder, Chain::new()?))
     }
 
@@ -75,8 +75,8 @@ impl LedgerFile {
     ///
     /// # Errors
     /// If the ledger or its mark is gone or damaged, or the ledger does not contain the mark.
-    pub(crate) fn open(folder: &Folder) -> Result<Self, Failed> {
-        let at = |what: &str| Failed::Input(format!("{}: {what}", folder.join(LEDGER).display()));
+    pub(crate) fn open(folder: &Folder) -> Result<Self, Error> {
+        let at = |what: &str| Error::format(&folder.join(LEDGER), what);
         let text =
             folder.read(LEDGER)?.ok_or_else(|| at("it is gone, and with it what was spent"))?;
         let chain = Chain::parse(&text)
@@ -98,19 +98,18 @@ impl LedgerFile {
     }
 
     /// Writes the ledger, then the mark.
-    pub(crate) fn write(&self) -> Result<(), Failed> {
+    pub(crate) fn write(&self) -> Result<(), Error> {
         self.put(&self.locked())
     }
 
-    fn put(&self, chain: &Chain) -> Result<(), Failed> {
+    fn put(&self, chain: &Chain) -> Result<(), Error> {
         folder::write(&self.ledger, chain.to_text()?.as_bytes())?;
         self.put_mark(chain)
     }
 
-    fn put_mark(&self, chain: &Chain) -> Result<(), Failed> {
+    fn put_mark(&self, chain: &Chain) -> Result<(), Error> {
         let mark = SealedMark { ledger: chain.mark(), draws: self.draws() };
-        let text =
-            serde_json::to_string(&mark).map_err(|error| Failed::Input(error.to_string()))?;
+        let text = serde_json::to_string(&mark).map_err(Error::Encoding)?;
         folder::write(&self.mark, text.as_bytes())
     }
 
@@ -120,13 +119,13 @@ impl LedgerFile {
     }
 
     /// Remembers that so many lots were drawn; the sampler's file knows already.
-    pub(crate) fn drawn(&self, draws: u64) -> Result<(), Failed> {
+    pub(crate) fn drawn(&self, draws: u64) -> Result<(), Error> {
         self.draws.store(draws, Ordering::Relaxed);
         self.put_mark(&self.locked())
     }
 
     /// Appends a session for this process, and writes it.
-    pub(crate) fn begin_session(&self) -> Result<(), Failed> {
+    pub(crate) fn begin_session(&self) -> Result<(), Error> {
         let mut chain = self.locked();
         chain.begin_session()?;
         self.put(&chain)
@@ -147,18 +146,18 @@ impl LedgerFile {
     ///
     /// # Errors
     /// If it is another, or the disk refuses.
-    pub(crate) fn close(&self, closing: Closing) -> Result<(), Failed> {
+    pub(crate) fn close(&self, closing: Closing) -> Result<(), Error> {
         let mut chain = self.locked();
         match chain.closing() {
             Some(known) if *known == closing => {}
             Some(_) => {
-                return Err(Failed::Input(format!(
-                    "{}: the run was closed with other weights, configuration or statement than it \
+                return Err(Error::format(
+                    &self.ledger,
+                    "the run was closed with other weights, configuration or statement than it \
                      has now; end it with the muffle that closed it",
-                    self.ledger.display()
-                )));
+                ));
             }
-            None => chain.close(closing).map_err(Failed::Input)?,
+            None => chain.close(closing).map_err(Error::Ledger)?,
         }
         // Written in any case: an interruption may have come before the mark.
         self.put(&chain)
@@ -166,12 +165,12 @@ impl LedgerFile {
 
     /// Without privacy nothing is charged on the way: all steps are charged when the run is over.
     /// Written with the closing.
-    pub(crate) fn charge_steps(&self, steps: u64) -> Result<(), Failed> {
+    pub(crate) fn charge_steps(&self, steps: u64) -> Result<(), Error> {
         let mut chain = self.locked();
         if chain.closing().is_some() {
             return Ok(());
         }
-        chain.charge_times(&Event::NonPrivate, steps).map_err(Failed::Input)
+        chain.charge_times(&Event::NonPrivate, steps).map_err(Error::Ledger)
     }
 
     /// The present position.

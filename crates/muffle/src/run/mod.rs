@@ -11,6 +11,7 @@ pub mod chain;
 pub mod folder;
 pub mod history;
 pub mod outcome;
+pub mod result;
 pub mod session;
 pub mod snapshot;
 
@@ -22,16 +23,16 @@ pub(crate) mod resume;
 pub(crate) mod sampler_file;
 pub mod together;
 
-use crate::Failed;
+use crate::Error;
 use crate::Outcome;
 use crate::Plan;
 use crate::config::optimizers::Name;
 use crate::config::{Config, Publicity};
 use crate::evaluate;
-use crate::load::data::{self, Which};
+use crate::load::data::{self, Split};
 use crate::load::model::{Circumstances, Subject};
 use crate::run::folder::Folder;
-use crate::run::history::Look;
+use crate::run::history::HistoryEntry;
 use crate::run::ledger_file::LedgerFile;
 pub use crate::run::progress::{Begun, Progress, Silent, Watch};
 use crate::run::resume::{Left, belongs};
@@ -62,8 +63,8 @@ pub(crate) struct Files<'a> {
 ///
 /// # Errors
 /// If something is no good, a promise cannot be kept, or it was asked to stop.
-pub fn train(config: &Config, out: &Path, watch: &mut dyn Watch) -> Result<Outcome, Failed> {
-    train_among(&Ranks::alone(), config, out, watch)?.ok_or_else(nobody_first)
+pub fn train(config: &Config, out: &Path, watch: &mut dyn Watch) -> Result<Outcome, Error> {
+    train_among(&Ranks::alone(), config, out, watch)?.ok_or_else(no_outcome)
 }
 
 /// The same as one of several processes. The first has the folder and the outcome, and speaks to
@@ -76,7 +77,7 @@ pub fn train_among(
     config: &Config,
     out: &Path,
     watch: &mut dyn Watch,
-) -> Result<Option<Outcome>, Failed> {
+) -> Result<Option<Outcome>, Error> {
     let config = config.clone().absolute()?;
     // Everything that can be wrong is looked at before a folder is made.
     Plan::check(&config)?;
@@ -112,7 +113,7 @@ pub fn train_among(
     }
 }
 
-pub(crate) fn same_beginning(ranks: &Ranks, config: &Config, people: String) -> Result<(), Failed> {
+pub(crate) fn same_beginning(ranks: &Ranks, config: &Config, people: String) -> Result<(), Error> {
     let version = env!("CARGO_PKG_VERSION").to_string();
     let every = config.training.checkpoint_every.to_string();
     together::same(
@@ -126,14 +127,14 @@ pub(crate) fn same_beginning(ranks: &Ranks, config: &Config, people: String) -> 
     )
 }
 
-/// Figures on the very people who are protected would be released without being paid for.
-fn not_the_people(config: &Config, people: &str) -> Result<(), Failed> {
+/// Refuses figures on the protected records: they would be released without a charge.
+fn not_the_people(config: &Config, people: &str) -> Result<(), Error> {
     for (key, path) in [("validation", &config.data.validation), ("test", &config.data.test)] {
         if let Some(path) = path
             && snapshot::digest_file(path)? == people
         {
-            return Err(Failed::Input(format!(
-                "data.{key}: {} is the training data; figures on those people are not covered by \
+            return Err(Error::config(format!(
+                "data.{key}: {} is the training data; figures on its records are not covered by \
                  any guarantee",
                 path.display()
             )));
@@ -142,8 +143,8 @@ fn not_the_people(config: &Config, people: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-pub(crate) fn nobody_first() -> Failed {
-    Failed::Input("the first process has the outcome".into())
+pub(crate) fn no_outcome() -> Error {
+    Error::Internal("only the first process has the outcome of a run")
 }
 
 /// A run that is ready for its next step.
@@ -173,7 +174,7 @@ pub(crate) fn begin<'a>(
     labels: &'a [String],
     from: Option<Left>,
     watch: &mut dyn Watch,
-) -> Result<Run<'a>, Failed> {
+) -> Result<Run<'a>, Error> {
     together::set_threads(ranks, config);
     let limit = data::limit(&config.data, &subject)?;
     let preparation = subject.preparation(labels, limit);
@@ -196,7 +197,7 @@ pub(crate) fn begin<'a>(
     // Without privacy every step is charged at the end.
     let charges = session.plan().events.len().max(session.plan().steps);
     if charges > chain::MOST_CHARGES {
-        return Err(Failed::Input(format!(
+        return Err(Error::config(format!(
             "training.steps: expected at most {} charges, got {charges} (several a step, if the \
              learning rate is searched for)",
             chain::MOST_CHARGES
@@ -250,7 +251,7 @@ fn session(
     records: Records,
     from: Option<Left>,
     frozen: u64,
-) -> Result<(Session<Box<dyn Network>>, Vec<u64>), Failed> {
+) -> Result<(Session<Box<dyn Network>>, Vec<u64>), Error> {
     let network = subject.network.new_instance();
     let Some(left) = from else {
         let session =
@@ -273,10 +274,13 @@ fn session(
     };
     let session = Session::among(ranks, config, network, params, records, Some(past))?;
     if session.steps() != step {
-        return Err(Failed::Input(format!(
-            "the checkpoint says step {step}, its optimizer step {}",
-            session.steps()
-        )));
+        return Err(Error::format(
+            Path::new("checkpoints"),
+            format!(
+                "the checkpoint is of step {step}, its optimizer state of step {}",
+                session.steps()
+            ),
+        ));
     }
     Ok((session, first))
 }
@@ -306,28 +310,33 @@ fn keep(config: &Config, files: &Files<'_>, session: &mut Session<Box<dyn Networ
 
 /// Whether the test data can be read, and is what the model reads: better known now than after the
 /// last step.
-fn first_row(config: &Config, preparation: &tasks::Preparation<'_>) -> Result<(), Failed> {
-    let Some(row) = data::rows(&config.data, Which::Test)?.and_then(|mut rows| rows.next()) else {
+fn first_row(config: &Config, preparation: &tasks::Preparation<'_>) -> Result<(), Error> {
+    let Some(row) = data::rows(&config.data, Split::Test)?.and_then(|mut rows| rows.next()) else {
         return Ok(());
     };
     match preparation.example(&row?)? {
-        Prepared::UnknownLabel => {
-            Err(Failed::Input("data.test: a label that is not among data.labels".into()))
+        Prepared::UnknownLabel => Err(unfit("data.test", UNKNOWN_LABEL)),
+        Prepared::Unfit(expected) => {
+            Err(unfit("data.test", &format!("expected {expected}, which is what the model reads")))
         }
-        Prepared::Unfit(expected) => Err(Failed::Input(format!(
-            "data.test: expected {expected}, which is what the model reads"
-        ))),
         _ => Ok(()),
     }
+}
+
+const UNKNOWN_LABEL: &str = "a label that is not among data.labels";
+
+/// Evaluation data that does not fit the configuration or the model.
+fn unfit(key: &str, message: &str) -> Error {
+    Error::Rows { place: key.into(), message: message.into() }
 }
 
 /// What the model is looked at with on the way.
 fn validation(
     config: &Config,
     preparation: &tasks::Preparation<'_>,
-) -> Result<Vec<Example>, Failed> {
+) -> Result<Vec<Example>, Error> {
     let (mut examples, mut unusable) = (Vec::new(), false);
-    for row in data::rows(&config.data, Which::Validation)?.into_iter().flatten() {
+    for row in data::rows(&config.data, Split::Validation)?.into_iter().flatten() {
         if examples.len() as u64 >= config.evaluation.examples {
             break;
         }
@@ -335,30 +344,27 @@ fn validation(
             Prepared::Example(example) => examples.push(example),
             Prepared::TooLong | Prepared::Empty => unusable = true,
             Prepared::UnknownLabel => {
-                return Err(Failed::Input(
-                    "data.validation: a label that is not among data.labels".into(),
-                ));
+                return Err(unfit("data.validation", UNKNOWN_LABEL));
             }
             Prepared::Unfit(expected) => {
-                return Err(Failed::Input(format!(
-                    "data.validation: expected {expected}, which is what the model reads"
-                )));
+                let expected = format!("expected {expected}, which is what the model reads");
+                return Err(unfit("data.validation", &expected));
             }
         }
     }
     // Said of these rows, because of the training data it may not be said.
     if examples.is_empty() && unusable {
-        return Err(Failed::Input(format!(
-            "data.validation: every row is empty or has {} tokens or more; a larger \
-             data.max_length may be meant",
+        let expected = format!(
+            "every row is empty or has {} tokens or more; a larger data.max_length may be meant",
             preparation.limit
-        )));
+        );
+        return Err(unfit("data.validation", &expected));
     }
     Ok(examples)
 }
 
 impl<'a> Run<'a> {
-    pub(crate) fn drive(mut self, watch: &mut dyn Watch) -> Result<Option<Outcome>, Failed> {
+    pub(crate) fn drive(mut self, watch: &mut dyn Watch) -> Result<Option<Outcome>, Error> {
         let mut last = self.past(watch)?;
         let mut at_once = self.session.micro_batch();
         // A run that was closed makes no further step: only its last files are missing.
@@ -379,20 +385,20 @@ impl<'a> Run<'a> {
                 together::same_params(&self.ranks, self.session.params())?;
             }
             if let Some(folder) = self.folder().filter(|_| fresh) {
-                let look = self.look(step.rate)?;
-                look.append(folder)?;
-                last = Some(look);
+                let entry = self.evaluate(step.rate)?;
+                entry.append(folder)?;
+                last = Some(entry);
             }
             if done.is_multiple_of(self.config.training.checkpoint_every.max(1)) || over {
                 self.put_away()?;
             }
             let notes = step.notes.iter().map(ToString::to_string).collect();
-            if let Some(look) = last {
-                watch.stepped(&Progress { step: done, look, fresh, notes });
+            if let Some(latest) = last {
+                watch.stepped(&Progress { step: done, latest, fresh, notes });
             }
             if !over && self.stops(watch)? {
                 self.put_away()?;
-                return Err(Failed::Stopped);
+                return Err(Error::Stopped);
             }
         }
         self.put_away()?;
@@ -403,25 +409,25 @@ impl<'a> Run<'a> {
         self.files.as_ref().map(|files| files.folder)
     }
 
-    /// The last look of the steps that were made, or one before the first.
-    fn past(&mut self, watch: &mut dyn Watch) -> Result<Option<Look>, Failed> {
+    /// The last entry of the history, or one before the first step.
+    fn past(&mut self, watch: &mut dyn Watch) -> Result<Option<HistoryEntry>, Error> {
         if self.session.steps() == 0 {
             self.put_away()?;
         }
         let Some(folder) = self.folder() else { return Ok(None) };
         history::cut(folder, self.session.steps())?;
         if self.session.steps() == 0 {
-            // The look before the first step is made again.
+            // The entry before the first step is written again.
             folder.write(history::FILE, "")?;
-            let look = self.look(0.0)?;
-            look.append(folder)?;
-            watch.stepped(&Progress { step: 0, look, fresh: true, notes: Vec::new() });
+            let latest = self.evaluate(0.0)?;
+            latest.append(folder)?;
+            watch.stepped(&Progress { step: 0, latest, fresh: true, notes: Vec::new() });
         }
         Ok(history::read(folder, self.session.steps())?.pop())
     }
 
     /// Whether to stop after this step: as the first process says.
-    fn stops(&self, watch: &mut dyn Watch) -> Result<bool, Failed> {
+    fn stops(&self, watch: &mut dyn Watch) -> Result<bool, Error> {
         let own = watch.stops();
         Ok(if self.ranks.count() == 1 {
             own
@@ -431,25 +437,25 @@ impl<'a> Run<'a> {
     }
 
     /// ε so far, and figures on the validation data.
-    fn look(&mut self, rate: f64) -> Result<Look, Failed> {
+    fn evaluate(&mut self, rate: f64) -> Result<HistoryEntry, Error> {
         // With buffers of its own, which are gone afterwards.
         let mut network = self.subject.network.new_instance();
         let scores = (!self.validation.is_empty())
             .then(|| evaluate::examples(&mut network, self.session.params(), &self.validation))
             .transpose()?;
         let epsilon = self.session.guarantee()?.epsilon;
-        let look = Look {
+        let entry = HistoryEntry {
             step: self.session.steps(),
             epsilon: epsilon.is_finite().then_some(epsilon),
-            rate,
-            figures: self.publicity(),
+            learning_rate: rate,
+            figures: self.publicity().into(),
             nll: None,
             accuracy: None,
         };
-        Ok(look.with(scores))
+        Ok(entry.with(scores))
     }
 
-    fn put_away(&mut self) -> Result<(), Failed> {
+    fn put_away(&mut self) -> Result<(), Error> {
         if self.put_away == Some(self.session.steps()) {
             return Ok(());
         }
@@ -506,7 +512,7 @@ fn frozen(subject: &Subject) -> u64 {
 }
 
 /// SHA-256 of the training data.
-pub(crate) fn fingerprint(config: &Config) -> Result<String, Failed> {
+pub(crate) fn fingerprint(config: &Config) -> Result<String, Error> {
     if config.data.train == "embedded" {
         return Ok(snapshot::digest(b"embedded"));
     }

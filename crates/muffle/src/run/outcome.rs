@@ -1,92 +1,61 @@
-//! The end of a run: figures, texts, the model with its privacy statement, the report.
+//! The end of a run: evaluates and saves the model, and writes statement, figures and report.
 
-use crate::Failed;
+use crate::Error;
 use crate::Statement;
 use crate::config::Publicity;
-use crate::evaluate::{self, Scores, TextScores, Writing, Written};
-use crate::load::data::{self, Which};
-use crate::report;
+use crate::evaluate::{self, GeneratedText, Scores, TextScores, Writing};
+use crate::load::data::{self, Split};
+use crate::report::{self, statement};
 use crate::run::chain::Chain;
 use crate::run::disk;
 use crate::run::folder::Folder;
+use crate::run::result::{self, Metrics, RESULT, RunResult, SAMPLES};
 use crate::run::snapshot;
 use crate::run::{Files, Run, Watch};
 use model::Checkpoint;
 use model::hf::{Existing, SaveOptions};
-use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// The files of the end.
-pub const RESULT: &str = "result.json";
-/// Texts that the model wrote.
-pub const SAMPLES: &str = "samples.json";
-const STATEMENT: &str = "privacy.json";
-
-/// What came of a run.
+/// The outcome of a finished run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What is promised.
+    /// The privacy statement.
     pub statement: Statement,
     /// The ledger, closed.
     pub chain: Chain,
-    /// Figures on the test data or, if there are none, on the validation data.
+    /// Figures on the test data or, without test data, on the validation data.
     pub scores: Option<Scores>,
-    /// Figures of what it wrote, if that was asked for.
+    /// Figures of generated texts, if they were requested.
     pub texts: Option<TextScores>,
-    /// A few of its texts.
-    pub samples: Vec<Written>,
-    /// Whether those data were public.
+    /// A few generated texts.
+    pub samples: Vec<GeneratedText>,
+    /// Whether those data are public.
     pub publicity: Publicity,
-    /// Where everything is.
+    /// The folder of the run.
     pub folder: PathBuf,
     /// The optimizer's name.
     pub optimizer: String,
 }
 
 impl Outcome {
-    /// As one object.
-    pub fn json(&self) -> Value {
-        let statement = &self.statement;
-        let mut metrics = serde_json::Map::new();
-        if let Some(scores) = self.scores {
-            metrics.insert("nll".into(), json!(scores.nll));
-            metrics.insert("perplexity".into(), json!(scores.perplexity()));
-            metrics.insert("accuracy".into(), json!(scores.accuracy));
-            metrics.insert("tokens".into(), json!(scores.tokens));
-            metrics.insert("examples".into(), json!(scores.examples));
-        }
-        if let Some(texts) = self.texts {
-            metrics.insert("bleu".into(), json!(texts.bleu));
-            metrics.insert("rouge_l".into(), json!(texts.rouge_l));
-        }
-        json!({
-            // Of the noise as such; "private" says whether anybody has it.
-            "epsilon": statement.epsilon.map_or_else(|| json!("inf"), |epsilon| json!(epsilon)),
-            "delta": statement.delta,
-            "sigma": statement.noise_multiplier,
-            "steps": statement.steps,
-            "records": statement.records,
-            "lot_size": statement.lot_size,
-            "optimizer": self.optimizer,
-            "out": self.folder,
-            "metrics": metrics,
-            "private": statement.private,
-            "run_id": statement.run_id,
-            "sessions": statement.sessions.len(),
-            "ledger_head": self.chain.head(),
-            "weights_sha256": statement.weights_sha256,
-            "statement_sha256": self.chain.closing().map(|closing| closing.statement_sha256.as_str()),
-            "figures": if self.publicity == Publicity::Public { "public" } else { "NON-PRIVATE" },
-        })
+    /// The figures, as `result.json` has them.
+    pub fn result(&self) -> RunResult {
+        RunResult::new(
+            &self.statement,
+            &self.chain,
+            &self.optimizer,
+            self.folder.clone(),
+            Metrics::new(self.scores, self.texts),
+        )
     }
 }
 
-/// Looks at the result, writes everything, and removes what was sealed.
+/// Saves and evaluates the model, writes all documents, and removes what was sealed.
 pub(crate) fn finish(
     mut run: Run<'_>,
     files: &Files<'_>,
     watch: &mut dyn Watch,
-) -> Result<Outcome, Failed> {
+) -> Result<Outcome, Error> {
     let folder = files.folder;
     let unmoved = run.unmoved();
     if !unmoved.is_empty() {
@@ -99,11 +68,11 @@ pub(crate) fn finish(
     let lost = run.session.plan().steps.saturating_sub(run.session.steps());
     if lost > 0 {
         watch.said(&format!(
-            "{lost} steps were charged and lost in an interruption; the budget \
-            does not pay for them twice"
+            "{lost} steps were charged and lost in an interruption; they are not \
+            repeated"
         ));
     }
-    // The model comes first: whatever is wrong with the test data, it is there.
+    // The model comes first: it is saved whatever is wrong with the test data.
     let model = folder.join("model");
     save(&run, folder, &model)?;
     if run.session.plan().budget.is_none() {
@@ -117,17 +86,16 @@ pub(crate) fn finish(
         run.session.isolation(),
         weights(&model)?,
     )?;
-    // The ledger says what is released before the statement does.
+    // The ledger is closed before the statement is written.
     files.ledger.close(statement.closing()?)?;
-    let text = serde_json::to_string_pretty(&statement)
-        .map_err(|error| Failed::Input(error.to_string()))?;
-    crate::run::folder::write(&model.join(STATEMENT), (text + "\n").as_bytes())?;
+    let text = serde_json::to_string_pretty(&statement).map_err(Error::Encoding)?;
+    crate::run::folder::write(&model.join(statement::FILE), (text + "\n").as_bytes())?;
     let which = if run.config.data.test.is_some() || run.config.data.train == "embedded" {
-        Which::Test
+        Split::Test
     } else {
-        Which::Validation
+        Split::Validation
     };
-    watch.said("looking at the result");
+    watch.said("evaluating the model");
     let params = run.session.params().clone();
     let preparation = run.subject.preparation(run.labels, run.limit);
     let scores = match data::rows(&run.config.data, which)? {
@@ -150,36 +118,20 @@ pub(crate) fn finish(
         folder: folder.path().into(),
         optimizer: run.config.optimizer.name.clone(),
     };
-    let samples: Vec<Value> = outcome
-        .samples
-        .iter()
-        .map(|written| json!({ "source": written.source, "text": written.text, "references": written.references }))
-        .collect();
-    folder.write(SAMPLES, &(Value::Array(samples).to_string() + "\n"))?;
-    folder.write(RESULT, &(outcome.json().to_string() + "\n"))?;
+    result::write(folder, SAMPLES, &outcome.samples)?;
+    result::write(folder, RESULT, &outcome.result())?;
     report::write(folder)?;
-    // Last of all: as long as something is sealed, the run can go on to its end.
+    // Last of all: the run can be resumed as long as something is sealed.
     folder.remove_sealed()?;
     Ok(outcome)
 }
 
-/// Reads the statement of a finished run.
-///
-/// # Errors
-/// If there is none, or it is damaged.
-pub fn statement(folder: &Path) -> Result<Statement, Failed> {
-    let path = folder.join("model").join(STATEMENT);
-    let text = std::fs::read_to_string(&path).map_err(Failed::at(&path))?;
-    serde_json::from_str(&text)
-        .map_err(|error| Failed::Input(format!("{}: {error}", path.display())))
-}
-
-/// A few texts, and all of them scored if that is asked for.
+/// Generates a few texts; all of them, with scores, if that is requested.
 fn write(
     run: &mut Run<'_>,
     params: &protocol::Params,
-    which: Which,
-) -> Result<(Option<TextScores>, Vec<Written>), Failed> {
+    which: Split,
+) -> Result<(Option<TextScores>, Vec<GeneratedText>), Error> {
     let options = &run.config.evaluation;
     let writing = Writing {
         beams: options.beams,
@@ -187,7 +139,7 @@ fn write(
         max_new_tokens: options.max_new_tokens,
         min_new_tokens: options.min_new_tokens,
     };
-    // People's rows are not shown, not even in part.
+    // Private rows are not shown, not even in part.
     let few = if run.publicity() == Publicity::Public { options.samples as usize } else { 0 };
     let all = if options.score { usize::MAX } else { few };
     let mut samples = Vec::new();
@@ -202,14 +154,14 @@ fn write(
     Ok((texts.filter(|_| options.score), samples))
 }
 
-fn save(run: &Run<'_>, folder: &Folder, model: &Path) -> Result<(), Failed> {
+fn save(run: &Run<'_>, folder: &Folder, model: &Path) -> Result<(), Error> {
     let own = folder.join("tokenizer");
     let tokenizer = match (&run.subject.tokenizer_folder, &run.subject.tokenizer) {
         (Some(folder), _) => Some(folder.clone()),
         (None, Some(tokenizer)) => {
-            disk::create_dir_all(&own).map_err(Failed::at(&own))?;
+            disk::create_dir_all(&own).map_err(Error::io(&own))?;
             let file = own.join("tokenizer.json");
-            disk::produce(&file, || Ok(tokenizer.save(&file)?), Failed::at(&file))?;
+            disk::produce(&file, || Ok(tokenizer.save(&file)?), Error::io(&file))?;
             Some(own)
         }
         (None, None) => None,
@@ -219,7 +171,7 @@ fn save(run: &Run<'_>, folder: &Folder, model: &Path) -> Result<(), Failed> {
         tokenizer: tokenizer.as_deref(),
         ..SaveOptions::default()
     };
-    disk::moment().map_err(Failed::at(model))?;
+    disk::moment().map_err(Error::io(model))?;
     Checkpoint::save(
         model,
         &run.subject.config,
@@ -227,14 +179,14 @@ fn save(run: &Run<'_>, folder: &Folder, model: &Path) -> Result<(), Failed> {
         run.session.params(),
         &options,
     )?;
-    disk::moment().map_err(Failed::at(model))
+    disk::moment().map_err(Error::io(model))
 }
 
 /// The digests of the files of weights.
-fn weights(folder: &Path) -> Result<Vec<(String, String)>, Failed> {
+fn weights(folder: &Path) -> Result<Vec<(String, String)>, Error> {
     let mut list = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(Failed::at(folder))? {
-        let path = entry.map_err(Failed::at(folder))?.path();
+    for entry in std::fs::read_dir(folder).map_err(Error::io(folder))? {
+        let path = entry.map_err(Error::io(folder))?.path();
         if path.extension().is_some_and(|extension| extension == "safetensors") {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             list.push((name, snapshot::digest_file(&path)?));

@@ -3,7 +3,7 @@
 use crate::Plan;
 use crate::config::Config;
 use crate::load::data::LeftOut;
-use crate::run::history::Look;
+use crate::run::history::HistoryEntry;
 
 /// Who is told how it goes, and may ask it to stop.
 pub trait Watch {
@@ -55,9 +55,9 @@ pub struct Begun<'a> {
 pub struct Progress {
     /// Steps made.
     pub step: u64,
-    /// The last look.
-    pub look: Look,
-    /// Whether the look is of this step.
+    /// The last entry of the history.
+    pub latest: HistoryEntry,
+    /// Whether the entry is of this step.
     pub fresh: bool,
     /// What the optimizer wants to be known.
     pub notes: Vec<String>,

@@ -1,7 +1,7 @@
 //! How a run goes on after an interruption: from what its folder holds, with any number of
 //! processes.
 
-use crate::Failed;
+use crate::Error;
 use crate::Outcome;
 use crate::config::Config;
 use crate::config::optimizers::Name;
@@ -9,12 +9,12 @@ use crate::load::data;
 use crate::load::model::{Circumstances, Subject};
 use crate::run::folder::Folder;
 use crate::run::ledger_file::LedgerFile;
-use crate::run::outcome;
 use crate::run::progress::Watch;
+use crate::run::result;
 use crate::run::sampler_file;
 use crate::run::snapshot::{self, Belongs, Snapshot};
 use crate::run::together;
-use crate::run::{FINGERPRINT, Files, begin, fingerprint, keeps, nobody_first, same_beginning};
+use crate::run::{FINGERPRINT, Files, begin, fingerprint, keeps, no_outcome, same_beginning};
 use accounting::{Event, Ledger};
 use curator::Sealed;
 use ranks::Ranks;
@@ -27,8 +27,8 @@ use std::sync::Arc;
 /// # Errors
 /// As [`train`](crate::run::train), or if the folder is damaged or the data are no longer those it
 /// began with.
-pub fn resume(out: &Path, watch: &mut dyn Watch) -> Result<Outcome, Failed> {
-    resume_among(&Ranks::alone(), out, watch)?.ok_or_else(nobody_first)
+pub fn resume(out: &Path, watch: &mut dyn Watch) -> Result<Outcome, Error> {
+    resume_among(&Ranks::alone(), out, watch)?.ok_or_else(no_outcome)
 }
 
 /// The same as one of several processes, as many as it may be now. The first reads the folder and
@@ -40,29 +40,33 @@ pub fn resume_among(
     ranks: &Ranks,
     out: &Path,
     watch: &mut dyn Watch,
-) -> Result<Option<Outcome>, Failed> {
+) -> Result<Option<Outcome>, Error> {
     if !ranks.is_first() {
         return follow(ranks, watch);
     }
     let folder = Folder::open(out)?;
-    let config = Config::read(&folder.join("config.toml")).map_err(Failed::Input)?;
+    let config = Config::read(&folder.join("config.toml"))?;
     let people = fingerprint(&config)?;
     match folder.read(FINGERPRINT)? {
         Some(known) if known == people => {}
         Some(_) => {
-            return Err(Failed::Input(format!(
-                "{}: not the data that the run began with; what it has spent was spent on those",
-                config.data.train
-            )));
+            return Err(Error::folder(
+                out,
+                format!(
+                    "data.train ({}) is not the data that the run began with, on which its \
+                     budget was spent",
+                    config.data.train
+                ),
+            ));
         }
         None if is_complete(out) => {
-            return Err(Failed::Input(format!("{}: the run is complete", out.display())));
+            return Err(Error::folder(out, "the run is complete"));
         }
         None => {
-            return Err(Failed::Input(format!(
-                "{}: what was sealed is gone, and with it what the run needs to go on safely",
-                out.display()
-            )));
+            return Err(Error::folder(
+                out,
+                "the folder sealed/ is missing; without it the run cannot be resumed safely",
+            ));
         }
     }
     let (snapshot, files) =
@@ -73,18 +77,20 @@ pub fn resume_among(
     if let Some(snapshot) = &snapshot {
         chain
             .check(&snapshot.belongs.ledger, "the checkpoint")
-            .map_err(|what| Failed::Input(format!("{}: {what}", out.display())))?;
+            .map_err(|what| Error::format(out, what))?;
     }
     let sealed = sampler_file::read(&folder, &chain)?;
     let drawn = sealed
         .as_deref()
         .map_or(Ok(0), |text| Sealed::from_text(text).map(|sealed| sealed.draws()))?;
     if drawn < ledger_file.draws() {
-        return Err(Failed::Input(format!(
-            "{}: it knows of {drawn} lots, the sealed mark of {}: an old one was put in its place",
-            folder.join(sampler_file::SAMPLER).display(),
-            ledger_file.draws()
-        )));
+        return Err(Error::format(
+            &folder.join(sampler_file::SAMPLER),
+            format!(
+                "it knows of {drawn} lots, the sealed mark of {}: an old one was put in its place",
+                ledger_file.draws()
+            ),
+        ));
     }
     let ledger = without_privacy(&config, chain.ledger().clone(), snapshot.as_ref())?;
     Told {
@@ -116,11 +122,9 @@ struct Told {
 }
 
 impl Told {
-    fn tell(&self, ranks: &Ranks, files: Option<snapshot::Files>) -> Result<(), Failed> {
+    fn tell(&self, ranks: &Ranks, files: Option<snapshot::Files>) -> Result<(), Error> {
         if ranks.count() > 1 {
-            ranks.first_says(
-                serde_json::to_vec(self).map_err(|error| Failed::Input(error.to_string()))?,
-            )?;
+            ranks.first_says(serde_json::to_vec(self).map_err(Error::Encoding)?)?;
             files.into_iter().flatten().try_for_each(|file| ranks.first_says(file).map(drop))?;
         }
         Ok(())
@@ -128,13 +132,15 @@ impl Told {
 }
 
 /// What the other processes do with an interrupted run.
-fn follow(ranks: &Ranks, watch: &mut dyn Watch) -> Result<Option<Outcome>, Failed> {
-    let told: Told = serde_json::from_slice(&ranks.first_says(Vec::new())?)
-        .map_err(|error| Failed::Input(error.to_string()))?;
-    let config = Config::parse(&told.config).map_err(Failed::Input)?;
+fn follow(ranks: &Ranks, watch: &mut dyn Watch) -> Result<Option<Outcome>, Error> {
+    let told: Told =
+        serde_json::from_slice(&ranks.first_says(Vec::new())?).map_err(Error::Encoding)?;
+    let config = Config::parse(&told.config)?;
     let file = || ranks.first_says(Vec::new());
     let snapshot = if told.begun {
-        Some(Snapshot::from_files(&[file()?, file()?, file()?]).map_err(Failed::Input)?)
+        let files = [file()?, file()?, file()?];
+        let damaged = |_| Error::Internal("the snapshot sent by rank 0 is damaged");
+        Some(Snapshot::from_files(&files).map_err(damaged)?)
     } else {
         None
     };
@@ -153,7 +159,7 @@ fn go_on(
     files: Option<Files<'_>>,
     from: Left,
     watch: &mut dyn Watch,
-) -> Result<Option<Outcome>, Failed> {
+) -> Result<Option<Outcome>, Error> {
     let (labels, image) = data::survey(&config.data)?;
     let open = || {
         Subject::open(config, Circumstances { labels: &labels, image }, &mut |line| {
@@ -172,7 +178,7 @@ fn go_on(
 
 /// Whether a run is over: its result is there and nothing is sealed any more.
 pub(crate) fn is_complete(out: &Path) -> bool {
-    out.join(outcome::RESULT).is_file() && !out.join(FINGERPRINT).exists()
+    out.join(result::RESULT).is_file() && !out.join(FINGERPRINT).exists()
 }
 
 /// Without privacy nothing is charged on the way: every step that was made counts as one without a
@@ -181,7 +187,7 @@ fn without_privacy(
     config: &Config,
     ledger: Ledger,
     snapshot: Option<&Snapshot>,
-) -> Result<Ledger, Failed> {
+) -> Result<Ledger, Error> {
     if Name::of(&config.optimizer.name).is_ok_and(|name| name.private) {
         return Ok(ledger);
     }
@@ -203,25 +209,27 @@ pub(crate) fn belongs(
     known: &Belongs,
     sealed: Option<&Sealed>,
     frozen: u64,
-) -> Result<(), Failed> {
+) -> Result<(), Error> {
     if keeps(config) && known.draws > 0 && sealed.is_none_or(|sealed| sealed.draws() < known.draws)
     {
-        return Err(Failed::Input(format!(
-            "the checkpoint knows of {} lots, the sealed part of fewer: an old one was put in its \
-             place",
-            known.draws
-        )));
+        return Err(Error::format(
+            Path::new(sampler_file::SAMPLER),
+            format!(
+                "the checkpoint knows of {} lots, the sealed part of fewer: an old one was put in \
+                 its place",
+                known.draws
+            ),
+        ));
     }
     if config.digest() != known.config {
-        return Err(Failed::Input(
+        return Err(Error::config(
             "config.toml: not the configuration that the run began with (only \
-            threads, micro_batch, checkpoint_every and [evaluation] may change)"
-                .into(),
+            threads, micro_batch, checkpoint_every and [evaluation] may change)",
         ));
     }
     if frozen != known.frozen {
-        return Err(Failed::Input(format!(
-            "{}: not the model that the run began with",
+        return Err(Error::config(format!(
+            "model.source: {} is not the model that the run began with",
             config.model.source
         )));
     }

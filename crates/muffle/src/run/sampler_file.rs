@@ -1,7 +1,7 @@
 //! What the curator must remember over an interruption, in the sealed folder, with the position of
 //! the ledger it belongs to.
 
-use crate::Failed;
+use crate::Error;
 use crate::run::chain::{Chain, Mark};
 use crate::run::folder::{self, Folder};
 use curator::Sealed;
@@ -20,9 +20,9 @@ struct Written {
 }
 
 /// Writes it.
-pub(crate) fn write(path: &Path, ledger: &Mark, sealed: &Sealed) -> Result<(), Failed> {
+pub(crate) fn write(path: &Path, ledger: &Mark, sealed: &Sealed) -> Result<(), Error> {
     let written = Written { ledger: ledger.clone(), sampler: sealed.to_text()? };
-    let text = serde_json::to_string(&written).map_err(|error| Failed::Input(error.to_string()))?;
+    let text = serde_json::to_string(&written).map_err(Error::Encoding)?;
     folder::write(path, text.as_bytes())
 }
 
@@ -30,9 +30,9 @@ pub(crate) fn write(path: &Path, ledger: &Mark, sealed: &Sealed) -> Result<(), F
 ///
 /// # Errors
 /// If it is damaged, which the message does not show, or belongs to another ledger.
-pub(crate) fn read(folder: &Folder, chain: &Chain) -> Result<Option<String>, Failed> {
+pub(crate) fn read(folder: &Folder, chain: &Chain) -> Result<Option<String>, Error> {
     let Some(text) = folder.read(SAMPLER)? else { return Ok(None) };
-    let at = |what: &str| Failed::Input(format!("{}: {what}", folder.join(SAMPLER).display()));
+    let at = |what: &str| Error::format(&folder.join(SAMPLER), what);
     let written: Written = serde_json::from_str(&text)
         .map_err(|_| at("the sealed part of a checkpoint is damaged"))?;
     chain.check(&written.ledger, "the sealed sampler").map_err(|what| at(&what))?;

@@ -1,7 +1,7 @@
 //! A run in memory: plan, curator, optimizer and parameters. What a library user drives;
 //! [`crate::run`] drives it with a folder around it.
 
-use crate::Failed;
+use crate::Error;
 use crate::Plan;
 use crate::config::Config;
 use crate::config::optimizers::{self, Setting};
@@ -81,7 +81,7 @@ impl<E: Engine> Session<E> {
         engine: E,
         params: Params,
         records: Records,
-    ) -> Result<Self, Failed> {
+    ) -> Result<Self, Error> {
         Self::among(&Ranks::alone(), config, engine, params, records, None)
     }
 
@@ -94,7 +94,7 @@ impl<E: Engine> Session<E> {
         engine: E,
         records: Records,
         mut from: Interrupted,
-    ) -> Result<Self, Failed> {
+    ) -> Result<Self, Error> {
         let params = std::mem::take(&mut from.params);
         Self::among(&Ranks::alone(), config, engine, params, records, Some(from))
     }
@@ -112,7 +112,7 @@ impl<E: Engine> Session<E> {
         params: Params,
         records: Records,
         from: Option<Interrupted>,
-    ) -> Result<Self, Failed> {
+    ) -> Result<Self, Error> {
         let tensors = engine.trainable();
         let plan = Plan::new(config, records.places(), &tensors, &params)?;
         match from {
@@ -167,7 +167,7 @@ impl<E: Engine> Session<E> {
     ///
     /// # Errors
     /// If something could not be computed or written down.
-    pub fn step(&mut self) -> Result<Option<Step>, Failed> {
+    pub fn step(&mut self) -> Result<Option<Step>, Error> {
         if self.optimizer.steps() >= self.plan.steps {
             return Ok(None);
         }
@@ -258,7 +258,7 @@ impl<E: Engine> Session<E> {
     ///
     /// # Errors
     /// If a process is gone.
-    pub fn optimizer(&self) -> Result<State, Failed> {
+    pub fn optimizer(&self) -> Result<State, Error> {
         together::complete(&self.ranks, self.optimizer.save())
     }
 
@@ -274,7 +274,7 @@ impl<E: Engine> Session<E> {
     ///
     /// # Errors
     /// If it cannot be computed.
-    pub fn guarantee(&self) -> Result<Guarantee, Failed> {
+    pub fn guarantee(&self) -> Result<Guarantee, Error> {
         self.plan.spent(self.ledger())
     }
 }

@@ -1,14 +1,14 @@
 //! What a run is at a step, on disk: parameters and the optimizer's memory, all of it public. A
 //! damaged one is recognised.
 
-use crate::Failed;
+use crate::Error;
 use crate::run::chain::Mark;
 use crate::run::disk;
 use crate::run::folder;
 use optim::State;
 use protocol::Params;
 use safetensors::tensor::{Dtype, View};
-use safetensors::{SafeTensors, serialize_to_file};
+use safetensors::{SafeTensorError, SafeTensors, serialize_to_file};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
@@ -92,7 +92,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// If the system refuses. What was there is then as it was.
-    pub fn save(&self, folder: &Path) -> Result<(), Failed> {
+    pub fn save(&self, folder: &Path) -> Result<(), Error> {
         let same: Vec<Place> =
             all(folder)?.into_iter().filter(|place| place.step == self.step).collect();
         if same
@@ -108,26 +108,26 @@ impl Snapshot {
         let beside = folder.join(".writing");
         disk::clear(&beside)
             .and_then(|()| disk::create_dir_all(&beside))
-            .map_err(Failed::at(&beside))?;
+            .map_err(Error::io(&beside))?;
         let result = self.write(&beside).and_then(|()| {
             let moved = disk::rename(&beside, &place).and_then(|()| disk::sync_dir(folder));
-            moved.map_err(Failed::at(&place))
+            moved.map_err(Error::io(&place))
         });
         if result.is_err() {
             // The first error matters more than one of the clean-up.
             let _ = disk::clear(&beside);
             return result;
         }
-        disk::finish_removals(folder).map_err(Failed::at(folder))?;
+        disk::finish_removals(folder).map_err(Error::io(folder))?;
         let older =
             all(folder)?.into_iter().rev().filter(|place| place.step != self.step).skip(KEPT - 1);
         for old in same.into_iter().chain(older) {
-            disk::remove_dir(&old.path).map_err(Failed::at(&old.path))?;
+            disk::remove_dir(&old.path).map_err(Error::io(&old.path))?;
         }
         Ok(())
     }
 
-    fn write(&self, folder: &Path) -> Result<(), Failed> {
+    fn write(&self, folder: &Path) -> Result<(), Error> {
         let named = self.params.iter().enumerate().map(|(k, tensor)| (k.to_string(), tensor));
         let mut files = BTreeMap::new();
         files.insert(PARAMS.into(), store(&folder.join(PARAMS), named)?);
@@ -142,8 +142,7 @@ impl Snapshot {
             belongs: self.belongs.clone(),
             files,
         };
-        let text = serde_json::to_string_pretty(&head)
-            .map_err(|error| Failed::Input(error.to_string()))?;
+        let text = serde_json::to_string_pretty(&head).map_err(Error::Encoding)?;
         folder::write(&folder.join(HEAD), format!("{}\n{text}", digest(text.as_bytes())).as_bytes())
     }
 
@@ -151,7 +150,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// If there are some, and none is whole.
-    pub fn newest(folder: &Path, said: &mut dyn FnMut(&str)) -> Result<Option<Self>, Failed> {
+    pub fn newest(folder: &Path, said: &mut dyn FnMut(&str)) -> Result<Option<Self>, Error> {
         Ok(Self::newest_with_files(folder, said)?.map(|(snapshot, _)| snapshot))
     }
 
@@ -159,7 +158,7 @@ impl Snapshot {
     pub(crate) fn newest_with_files(
         folder: &Path,
         said: &mut dyn FnMut(&str),
-    ) -> Result<Option<(Self, Files)>, Failed> {
+    ) -> Result<Option<(Self, Files)>, Error> {
         let all = all(folder)?;
         for place in all.iter().rev() {
             match Self::load(&place.path) {
@@ -171,14 +170,13 @@ impl Snapshot {
         }
         match all.is_empty() {
             true => Ok(None),
-            false => Err(Failed::Input(format!("{}: no checkpoint is whole", folder.display()))),
+            false => Err(Error::format(folder, "all checkpoints are damaged")),
         }
     }
 
-    fn load(folder: &Path) -> Result<(Self, Files), Failed> {
-        let damaged = |what: &dyn std::fmt::Display| {
-            Failed::Input(format!("{}: damaged: {what}", folder.display()))
-        };
+    fn load(folder: &Path) -> Result<(Self, Files), Error> {
+        let damaged =
+            |what: &dyn std::fmt::Display| Error::format(folder, format!("damaged: {what}"));
         let read = |name: &str| fs::read(folder.join(name)).map_err(|error| damaged(&error));
         let files = [read(HEAD)?, read(PARAMS)?, read(OPTIMIZER)?];
         Ok((Self::from_files(&files).map_err(|what| damaged(&what))?, files))
@@ -224,15 +222,15 @@ struct Place {
 }
 
 /// The snapshots of a folder, the newest last.
-fn all(folder: &Path) -> Result<Vec<Place>, Failed> {
+fn all(folder: &Path) -> Result<Vec<Place>, Error> {
     let parse = |name: &str| {
         let name = name.strip_prefix("step-")?;
         let (step, version) = name.split_once('.').unwrap_or((name, "1"));
         Some((step.parse().ok()?, version.parse().ok()?))
     };
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).map_err(Failed::at(folder))? {
-        let path = entry.map_err(Failed::at(folder))?.path();
+    for entry in fs::read_dir(folder).map_err(Error::io(folder))? {
+        let path = entry.map_err(Error::io(folder))?.path();
         let numbers = path.file_name().and_then(|name| parse(name.to_str()?));
         found.extend(numbers.map(|(step, version)| Place { path, step, version }));
     }
@@ -265,21 +263,25 @@ impl View for Stored<'_> {
 fn store<'a>(
     path: &Path,
     tensors: impl Iterator<Item = (String, &'a Array)>,
-) -> Result<String, Failed> {
+) -> Result<String, Error> {
     let make = || {
-        serialize_to_file(tensors.map(|(name, array)| (name, Stored(array))), None, path)
-            .map_err(|error| Failed::Input(format!("{}: {error}", path.display())))
+        serialize_to_file(tensors.map(|(name, array)| (name, Stored(array))), None, path).map_err(
+            |error| match error {
+                SafeTensorError::IoError(source) => Error::io(path)(source),
+                other => Error::format(path, other.to_string()),
+            },
+        )
     };
-    disk::produce(path, make, Failed::at(path))?;
+    disk::produce(path, make, Error::io(path))?;
     digest_file(path)
 }
 
 /// SHA-256 of a file, in hexadecimal digits.
-pub(crate) fn digest_file(path: &Path) -> Result<String, Failed> {
-    let mut file = File::open(path).map_err(Failed::at(path))?;
+pub(crate) fn digest_file(path: &Path) -> Result<String, Error> {
+    let mut file = File::open(path).map_err(Error::io(path))?;
     let (mut sum, mut piece) = (Sha256::new(), vec![0; 1 << 16]);
     loop {
-        match file.read(&mut piece).map_err(Failed::at(path))? {
+        match file.read(&mut piece).map_err(Error::io(path))? {
             0 => return Ok(hex(&sum.finalize())),
             read => sum.update(&piece[..read]),
         }

@@ -1,7 +1,7 @@
 //! What a run of several processes needs beyond what each of them does alone: the same beginning,
 //! parts of the optimizer's memory put together, parameters that stay the same.
 
-use crate::Failed;
+use crate::Error;
 use crate::config::{Auto, Config};
 use crate::run::snapshot;
 use optim::State;
@@ -12,47 +12,36 @@ use tensor::Array;
 /// Steps between comparisons of the parameters.
 pub(crate) const COMPARED_EVERY: u64 = 32;
 
-impl From<ranks::Lost> for Failed {
-    fn from(lost: ranks::Lost) -> Self {
-        Self::Input(lost.to_string())
-    }
-}
-
 /// Refuses to go on if something is not the same on all processes. Of the things that are not, the
 /// first is named.
-pub(crate) fn same(ranks: &Ranks, things: &[(&str, String)]) -> Result<(), Failed> {
+pub(crate) fn same(ranks: &Ranks, things: &[(&str, String)]) -> Result<(), Error> {
     if ranks.count() == 1 {
         return Ok(());
     }
     for (name, what) in things {
         if let Some(rank) = ranks.differing(what.clone().into_bytes())? {
-            return Err(Failed::Input(format!(
-                "rank {rank} has another {name} than rank 0: all processes need the same"
-            )));
+            return Err(Error::RanksDiffer { rank, what: (*name).into() });
         }
     }
     Ok(())
 }
 
 /// Compares the parameters of all processes.
-pub(crate) fn same_params(ranks: &Ranks, params: &Params) -> Result<(), Failed> {
+pub(crate) fn same_params(ranks: &Ranks, params: &Params) -> Result<(), Error> {
     if ranks.count() == 1 {
         return Ok(());
     }
     match ranks.differing(snapshot::fingerprint(params.iter()).to_le_bytes().to_vec())? {
         None => Ok(()),
-        Some(rank) => Err(Failed::Input(format!(
-            "the parameters of rank {rank} are no longer those of rank 0 (other processors, or \
-             faulty memory); the run goes on from its last checkpoint with muffle resume"
-        ))),
+        Some(rank) => Err(Error::RanksDiverged { rank }),
     }
 }
 
 /// The first process first, then the others: what it fetches into a cache, they find there.
 pub(crate) fn in_turn<T>(
     ranks: &Ranks,
-    work: impl FnOnce() -> Result<T, Failed>,
-) -> Result<T, Failed> {
+    work: impl FnOnce() -> Result<T, Error>,
+) -> Result<T, Error> {
     if ranks.is_first() {
         let done = work()?;
         ranks.first_says(Vec::new())?;
@@ -63,7 +52,7 @@ pub(crate) fn in_turn<T>(
 }
 
 /// Puts together, on the first process, what each remembers of its own tensors.
-pub(crate) fn complete(ranks: &Ranks, mut state: State) -> Result<State, Failed> {
+pub(crate) fn complete(ranks: &Ranks, mut state: State) -> Result<State, Error> {
     if ranks.count() == 1 {
         return Ok(state);
     }
@@ -72,24 +61,25 @@ pub(crate) fn complete(ranks: &Ranks, mut state: State) -> Result<State, Failed>
         .iter()
         .map(|array| (!array.is_empty()).then(|| array.shape().to_vec()))
         .collect();
-    let text = serde_json::to_vec(&shapes).map_err(|error| Failed::Input(error.to_string()))?;
-    let everybodys: Vec<Vec<Option<Vec<usize>>>> = ranks
+    let text = serde_json::to_vec(&shapes).map_err(Error::Encoding)?;
+    let gathered: Vec<Vec<Option<Vec<usize>>>> = ranks
         .everybodys(text)?
         .iter()
-        .map(|text| serde_json::from_slice(text).map_err(|error| Failed::Input(error.to_string())))
+        .map(|text| serde_json::from_slice(text).map_err(Error::Encoding))
         .collect::<Result<_, _>>()?;
     let numbers =
         state.arrays_mut().into_iter().map(|array| std::mem::take(array).into_data()).collect();
     let numbers = ranks.complete_first(numbers)?;
     for (k, (array, numbers)) in state.arrays_mut().into_iter().zip(numbers).enumerate() {
         // What is still empty here is another's, and stays so.
-        let whose = everybodys
+        let shape = gathered
             .iter()
             .filter_map(|shapes| shapes.get(k)?.clone())
             .next()
             .filter(|_| !numbers.is_empty());
-        let shape = whose.unwrap_or_else(|| vec![0]);
-        *array = Array::new(shape, numbers).map_err(|error| Failed::Input(error.to_string()))?;
+        let shape = shape.unwrap_or_else(|| vec![0]);
+        *array = Array::new(shape, numbers)
+            .map_err(|_| Error::Internal("parts of the optimizer's state do not fit together"))?;
     }
     Ok(state)
 }

@@ -1,9 +1,9 @@
-//! Whether a privacy statement is consistent: everything in it is recomputed from its ledger, and
-//! compared with every file that says the same.
+//! Verification of privacy statements: everything in one is recomputed from its ledger, and
+//! compared with every other file of the run.
 //!
-//! Consistent is not true. Files cannot show whether the run did what its ledger says, and hashes
-//! without a secret can be computed by anyone who changes the files. [`Verdict::unchecked`] lists
-//! what was not checked: evidence that is missing, and what no file can show.
+//! Consistent does not mean true. Files cannot show whether the run did what its ledger says, and
+//! hashes without a secret can be recomputed by anyone who changes the files.
+//! [`Verdict::unchecked`] lists what was not checked: missing evidence, and what no file can show.
 
 pub mod signature;
 pub mod spent;
@@ -13,19 +13,19 @@ mod verdict;
 
 pub use verdict::{Check, Conclusion, Reason, Unchecked, Verdict};
 
-use crate::Failed;
+use crate::Error;
 use crate::Statement;
 use crate::report::digits::{up, up_e};
-use crate::report::statement;
+use crate::report::statement::{self, RandomnessSource};
 use crate::run::folder::Folder;
 use crate::run::snapshot;
 use crate::verify::signature::PublicKey;
 use accounting::{Accountant, Composition, Delta, Epsilon, Event, Guarantee, Lots, Release};
 use curator::Sampling;
 use std::path::{Path, PathBuf};
-use verdict::{Found, OUT_OF_REACH};
+use verdict::{Finding, OUT_OF_REACH};
 
-/// How far a figure may be from the one computed again, as a part of it.
+/// The largest relative difference between a stated figure and the recomputed one.
 ///
 /// ε is written with all its digits, so that on one machine it comes out the same to the last bit.
 /// Other processors have other Fourier transforms and logarithms: over 90 runs with FFTs for AVX
@@ -33,13 +33,13 @@ use verdict::{Found, OUT_OF_REACH};
 /// 2.6e-11. Reports round ε up to three places, which allows for 1e-9 as well.
 pub const TOLERANCE: f64 = 1e-9;
 
-/// Looks at the folder of a run, at a folder with a model and its statement, or at a statement by
-/// itself with the weights beside it.
+/// Verifies the folder of a run, a folder with a model and its statement, or a statement with the
+/// weights beside it.
 ///
 /// # Errors
-/// If there is nothing to look at: no such path, no run, or a run that is not finished. A statement
+/// If there is nothing to verify: no such path, no run, or a run that is not finished. A statement
 /// that is damaged is not an error but a check that fails.
-pub fn verify(path: &Path) -> Result<Verdict, Failed> {
+pub fn verify(path: &Path) -> Result<Verdict, Error> {
     verify_signed(path, None)
 }
 
@@ -47,9 +47,9 @@ pub fn verify(path: &Path) -> Result<Verdict, Failed> {
 ///
 /// # Errors
 /// As [`verify()`].
-pub fn verify_signed(path: &Path, key: Option<&PublicKey>) -> Result<Verdict, Failed> {
+pub fn verify_signed(path: &Path, key: Option<&PublicKey>) -> Result<Verdict, Error> {
     let (file, run) = place(path)?;
-    let bytes = std::fs::read(&file).map_err(Failed::at(&file))?;
+    let bytes = std::fs::read(&file).map_err(Error::io(&file))?;
     let mut verdict = Verdict {
         path: file,
         statement: None,
@@ -60,15 +60,15 @@ pub fn verify_signed(path: &Path, key: Option<&PublicKey>) -> Result<Verdict, Fa
     };
     let parsed = String::from_utf8(bytes)
         .map_err(|_| "not UTF-8".to_string())
-        .and_then(|text| Statement::parse(&text));
-    let statement = match parsed.and_then(|statement| sensible(&statement).map(|()| statement)) {
+        .and_then(|text| Statement::parse(&text).map_err(|error| error.to_string()));
+    let statement = match parsed.and_then(|statement| well_formed(&statement).map(|()| statement)) {
         Ok(statement) => statement,
         Err(what) => {
             verdict.check("form", Err(what));
             return Ok(verdict);
         }
     };
-    verdict.check("form", Ok("every field is there, once, and there is no other".into()));
+    verdict.check("form", Ok("every field is present once, and no other".into()));
     verdict.check("software", software(&statement));
     verdict.check("ledger", ledger(&statement));
     verdict.check("private", private(&statement));
@@ -78,7 +78,7 @@ pub fn verify_signed(path: &Path, key: Option<&PublicKey>) -> Result<Verdict, Fa
     let price = price(&statement);
     verdict.check("epsilon", epsilon(&statement, &price));
     verdict.check("promise", promise(&statement, &price));
-    verdict.check("words", words(&statement));
+    verdict.check("summary", summary(&statement));
     let model = verdict.path.parent().unwrap_or(Path::new("")).to_path_buf();
     match no_weights(&statement, &model) {
         true => verdict.miss("weights", "no file of weights is beside the statement"),
@@ -101,16 +101,16 @@ pub fn verify_signed(path: &Path, key: Option<&PublicKey>) -> Result<Verdict, Fa
         }
         None => verdict.out_of_reach(
             "signature",
-            "no key was given (--key): anyone who can write these files can write others that fit \
-             together as well",
+            "no key was given (--key): without a signature, all files can be rewritten to fit \
+             together",
         ),
     }
     match &run {
         Some(folder) => run::check(&mut verdict, folder, &statement),
         None => verdict.miss(
             "run",
-            "only the statement and the weights beside it were looked at; the folder of the run \
-             has more to compare them with",
+            "only the statement and the weights beside it were checked; the folder of the run \
+             has more evidence",
         ),
     }
     OUT_OF_REACH.iter().for_each(|(name, detail)| verdict.out_of_reach(name, detail));
@@ -119,36 +119,40 @@ pub fn verify_signed(path: &Path, key: Option<&PublicKey>) -> Result<Verdict, Fa
     Ok(verdict)
 }
 
-/// The statement that a path means, and the run around it.
-fn place(path: &Path) -> Result<(PathBuf, Option<Folder>), Failed> {
+/// The statement at a path, and the folder of its run.
+fn place(path: &Path) -> Result<(PathBuf, Option<Folder>), Error> {
     if path.is_file() {
         return Ok((path.into(), None));
     }
-    std::fs::read_dir(path).map_err(Failed::at(path))?;
+    std::fs::read_dir(path).map_err(Error::io(path))?;
     if let Ok(folder) = Folder::look_at(path) {
         let file = folder.join("model").join(statement::FILE);
         if file.is_file() {
             return Ok((file, Some(folder)));
         }
-        return Err(Failed::Input(format!(
-            "{}: the run is not finished, so that there is no statement to verify yet; go on with \
-             it: muffle resume {0}",
-            path.display()
-        )));
+        return Err(Error::folder(
+            path,
+            format!(
+                "the run is not finished and has no statement yet; resume it: muffle resume {}",
+                path.display()
+            ),
+        ));
     }
     let file = path.join(statement::FILE);
     if file.is_file() {
         return Ok((file, None));
     }
-    Err(Failed::Input(format!(
-        "{}: neither a run (config.toml) nor a model with a privacy statement ({})",
-        path.display(),
-        statement::FILE
-    )))
+    Err(Error::folder(
+        path,
+        format!(
+            "neither a run (config.toml) nor a model with a privacy statement ({})",
+            statement::FILE
+        ),
+    ))
 }
 
-/// Numbers that can be meant, and all of a guarantee or nothing of it.
-fn sensible(statement: &Statement) -> Result<(), String> {
+/// Checks ranges, and that a guarantee is stated completely or not at all.
+fn well_formed(statement: &Statement) -> Result<(), String> {
     let there = [
         statement.epsilon.is_some(),
         statement.delta.is_some(),
@@ -156,11 +160,11 @@ fn sensible(statement: &Statement) -> Result<(), String> {
         statement.unit.is_some(),
         statement.accountant.is_some(),
         statement.noise_multiplier.is_some(),
-        statement.noise.is_some(),
+        statement.coverage.noise.is_some(),
     ];
     if there.contains(&true) && there.contains(&false) {
         return Err("epsilon, delta, promised_epsilon, unit, accountant, noise_multiplier and \
-            noise: all of them expected, or none"
+            coverage.noise: expected all of them, or none"
             .into());
     }
     for (name, value) in
@@ -174,7 +178,13 @@ fn sensible(statement: &Statement) -> Result<(), String> {
         .delta
         .map_or(Ok(()), |delta| Delta::new(delta).map(|_| ()))
         .map_err(|error| error.to_string())?;
-    // Written for the good case, so that what is no number is refused.
+    if let Some(unit) = statement.unit
+        && unit.rows != 1
+        && statement.person_column.is_none()
+    {
+        return Err(format!("unit.rows: expected 1 without person_column, got {}", unit.rows));
+    }
+    // Tests the good case, so that NaN is refused.
     // A rate times a number of records may be a hair off.
     if !(statement.lot_size >= 1.0 - 1e-9
         && statement.lot_size <= statement.records as f64 * (1.0 + 1e-9))
@@ -210,19 +220,19 @@ fn is_sha256(text: &str) -> bool {
     text.len() == 64 && text.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'))
 }
 
-fn software(statement: &Statement) -> Found {
+fn software(statement: &Statement) -> Finding {
     match statement.is_ours() {
         true => Ok(statement.software.clone()),
         false => Err(format!(
-            "version {} by {:?}: not what this program writes; verify it with the one that wrote \
-             it",
+            "version {} by {:?} is not written by this program; verify it with the version that \
+             wrote it",
             statement.version, statement.software
         )),
     }
 }
 
 /// The hash chain over sessions and charges has the stated head.
-fn ledger(statement: &Statement) -> Found {
+fn ledger(statement: &Statement) -> Finding {
     let chain = statement.chain()?;
     Ok(format!(
         "{} charges in {} sessions, head {}…",
@@ -232,48 +242,41 @@ fn ledger(statement: &Statement) -> Found {
     ))
 }
 
-/// A guarantee needs noise in every charge, and nobody who knows it.
-fn private(statement: &Statement) -> Found {
-    let seed = statement.seed().ok_or_else(|| {
-        format!("randomness: {:?} is not where noise can come from", statement.randomness)
-    })?;
+/// A guarantee needs noise in every charge, from a secret source.
+fn private(statement: &Statement) -> Finding {
+    let secret = statement.randomness == RandomnessSource::OperatingSystem;
     let events = statement.ledger.events();
     let non_private = events.has_non_private();
     if statement.epsilon.is_some() == non_private || events.is_empty() {
         return Err(match (non_private, events.is_empty()) {
             (_, true) => "nothing was charged".into(),
-            (true, _) => "the ledger has charges without any guarantee, and an ε is stated".into(),
-            _ => "the ledger has a guarantee, and none is stated".into(),
+            (true, _) => "an ε is stated, but the ledger has charges without a guarantee".into(),
+            _ => "no ε is stated, but every charge in the ledger has a guarantee".into(),
         });
     }
-    match (statement.private, statement.epsilon.is_some() && seed.is_none()) {
-        (true, true) => Ok("yes: noise from the operating system in every charge".into()),
-        (false, false) if seed.is_some() && !non_private => {
-            Ok("no, and it says so: the seed of the noise is fixed".into())
+    match (statement.private, statement.epsilon.is_some() && secret) {
+        (true, true) => Ok("private: secret noise in every charge".into()),
+        (false, false) if !secret && !non_private => {
+            Ok("not private, as stated: the seed of the noise is fixed".into())
         }
-        (false, false) => Ok("no, and it says so: trained without noise".into()),
+        (false, false) => Ok("not private, as stated: trained without noise".into()),
         (true, false) => {
-            Err("it says yes, but the seed of the noise is known or there is none".into())
+            Err("stated as private, but the seed is known or there is no noise".into())
         }
-        (false, true) => Err("it says no, and nothing speaks against a guarantee".into()),
+        (false, true) => Err("stated as not private, but nothing contradicts a guarantee".into()),
     }
 }
 
 /// Stated sampling, lot size and records agree with one another and with every charge.
-fn sampling(statement: &Statement) -> Found {
-    let sampling = statement
-        .lots()
-        .ok_or_else(|| format!("{:?} is no way of drawing lots", statement.sampling))?;
+fn sampling(statement: &Statement) -> Finding {
+    let sampling = statement.lots().map_err(|error| error.to_string())?;
     let lot = sampling.lot_size(statement.records);
+    // A lot has a whole number of records; a rate times their number is rounded.
     if lot != statement.lot_size {
         return Err(format!(
-            "a lot would have {lot} of {} records, not the stated {}",
+            "lots of {} records have {lot} of them, not the stated {}",
             statement.records, statement.lot_size
         ));
-    }
-    // A rate is a whole number over the records.
-    if !((lot - lot.round()).abs() <= 1e-9 * lot) {
-        return Err(format!("{lot} of {} records: a whole number expected", statement.records));
     }
     let expected = match sampling {
         Sampling::Poisson { rate } => Lots::Poisson { rate },
@@ -286,7 +289,10 @@ fn sampling(statement: &Statement) -> Found {
     for (event, _) in statement.ledger.events().runs() {
         match event {
             Event::Gaussian { lots, .. } if *lots != expected => {
-                return Err(format!("{event} was charged, which is not {:?}", statement.sampling));
+                return Err(format!(
+                    "{event} was charged, which is not {}",
+                    statement.sampling_in_words()
+                ));
             }
             _ => {}
         }
@@ -328,12 +334,12 @@ fn gradients(events: &Composition, sigma: f64) -> u64 {
     events.runs().iter().map(of).sum()
 }
 
-fn noise(statement: &Statement) -> Found {
+fn noise(statement: &Statement) -> Finding {
     let events = statement.ledger.events();
     let Some(sigma) = statement.noise_multiplier else {
         return match events.runs().iter().all(|(event, _)| *event == Event::NonPrivate) {
             true => Ok("none".into()),
-            false => Err("none is stated, and some was charged".into()),
+            false => Err("no noise is stated, but some was charged".into()),
         };
     };
     let kinds = |gradient: bool| {
@@ -364,10 +370,10 @@ fn noise(statement: &Statement) -> Found {
     }
 }
 
-/// Steps that were paid for.
+/// Steps that were charged.
 fn paid(statement: &Statement) -> u64 {
     match (statement.noise_multiplier, statement.lots()) {
-        (Some(sigma), Some(Sampling::Shuffled { lot })) => {
+        (Some(sigma), Ok(Sampling::Shuffled { lot })) => {
             gradients(statement.ledger.events(), sigma)
                 .saturating_mul(statement.records.div_ceil(lot.max(1)) as u64)
         }
@@ -383,11 +389,11 @@ fn lost(statement: &Statement) -> u64 {
 }
 
 /// No more steps are in the model than were charged.
-fn steps(statement: &Statement) -> Found {
+fn steps(statement: &Statement) -> Finding {
     let charged = paid(statement);
     match statement.steps >= 1 && statement.steps <= charged {
-        true => Ok(format!("{} in the model, {charged} paid for", statement.steps)),
-        false => Err(format!("{} in the model, {charged} paid for", statement.steps)),
+        true => Ok(format!("{} in the model, {charged} charged", statement.steps)),
+        false => Err(format!("{} in the model, {charged} charged", statement.steps)),
     }
 }
 
@@ -419,7 +425,7 @@ fn price(statement: &Statement) -> Result<Guarantee, String> {
 
 /// The stated ε is the one that the ledger comes to: not below it, and not above it either, beyond
 /// what computing it on another machine can change.
-fn epsilon(statement: &Statement, price: &Result<Guarantee, String>) -> Found {
+fn epsilon(statement: &Statement, price: &Result<Guarantee, String>) -> Finding {
     let price = price.as_ref().map_err(Clone::clone)?;
     match (statement.epsilon, statement.delta) {
         (Some(stated), Some(delta)) => {
@@ -432,17 +438,17 @@ fn epsilon(statement: &Statement, price: &Result<Guarantee, String>) -> Found {
                     price.accountant
                 )),
                 false => Err(format!(
-                    "the ledger comes to ε = {} at δ = {delta}, not the stated {stated}",
+                    "the ledger costs ε = {} at δ = {delta}, not the stated {stated}",
                     price.epsilon
                 )),
             }
         }
-        _ if price.epsilon == f64::INFINITY => Ok("∞: no guarantee, and none is stated".into()),
-        _ => Err(format!("none is stated, and the ledger comes to ε = {}", price.epsilon)),
+        _ if price.epsilon == f64::INFINITY => Ok("∞: no guarantee, as stated".into()),
+        _ => Err(format!("no ε is stated, but the ledger costs ε = {}", price.epsilon)),
     }
 }
 
-fn promise(statement: &Statement, price: &Result<Guarantee, String>) -> Found {
+fn promise(statement: &Statement, price: &Result<Guarantee, String>) -> Finding {
     let (Some(promised), Some(stated)) = (statement.promised_epsilon, statement.epsilon) else {
         return Ok("nothing was promised".into());
     };
@@ -455,28 +461,12 @@ fn promise(statement: &Statement, price: &Result<Guarantee, String>) -> Found {
     }
 }
 
-/// What is covered and what is not, in the words that the program has for these numbers.
-fn words(statement: &Statement) -> Found {
-    let (covered, not_covered) =
-        statement.told().ok_or("a person has several rows, and no column says whose a row is")?;
-    for (name, stated, expected) in [
-        ("covered", &statement.covered, &covered),
-        ("not_covered", &statement.not_covered, &not_covered),
-    ] {
-        if let Some(index) = (0..stated.len().max(expected.len()))
-            .find(|&index| stated.get(index) != expected.get(index))
-        {
-            let shown = |line: Option<&String>| {
-                line.map_or("nothing".to_string(), |line| format!("{line:?}"))
-            };
-            return Err(format!(
-                "{name}: {} is stated, {} follows",
-                shown(stated.get(index)),
-                shown(expected.get(index))
-            ));
-        }
+/// The sentences of the statement are those that this program renders from its fields.
+fn summary(statement: &Statement) -> Finding {
+    match statement.summary == statement.rendered() {
+        true => Ok("the sentences are those of the fields".into()),
+        false => Err("the sentences are not those of the fields".into()),
     }
-    Ok("what is covered and what is not are the words for these numbers".into())
 }
 
 /// Files that a program might take for the model's weights.
@@ -502,20 +492,20 @@ fn no_weights(statement: &Statement, folder: &Path) -> bool {
 }
 
 /// The weights are those that the statement is about, and there are no others.
-fn weights(statement: &Statement, folder: &Path) -> Found {
+fn weights(statement: &Statement, folder: &Path) -> Finding {
     for (name, stated) in &statement.weights_sha256 {
         let path = folder.join(name);
         if !path.is_file() {
-            return Err(format!("{} is not there", path.display()));
+            return Err(format!("{} is missing", path.display()));
         }
         let sum = snapshot::digest_file(&path).map_err(|failed| failed.to_string())?;
         if sum != *stated {
-            return Err(format!("{name} is another file: its SHA-256 is {sum}"));
+            return Err(format!("{name} has another SHA-256 than stated: {sum}"));
         }
     }
     for name in weight_files(folder)? {
         if !statement.weights_sha256.iter().any(|(known, _)| *known == name) {
-            return Err(format!("{name} lies beside them, and the statement does not speak of it"));
+            return Err(format!("{name} is beside the statement, which does not name it"));
         }
     }
     let list: Vec<String> = statement

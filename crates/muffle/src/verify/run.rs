@@ -1,22 +1,23 @@
-//! A statement beside the run it came from: the configuration and the plan that follows from it,
-//! and every other file that says the same.
+//! Checks of a statement against the other files of its run.
 
-use super::{Found, Verdict, close, gradient_blocks};
+use super::{Finding, Verdict, close, gradient_blocks};
 use crate::Plan;
 use crate::Statement;
 use crate::Subject;
+use crate::config::Config;
 use crate::config::optimizers::Name;
-use crate::config::{Config, Publicity};
 use crate::report;
+use crate::report::Marking;
 use crate::run::chain::Chain;
 use crate::run::folder::Folder;
-use crate::run::history::{self, Look};
+use crate::run::history::{self, HistoryEntry};
 use crate::run::ledger_file::{LEDGER, SealedMark};
-use crate::run::outcome::{RESULT, SAMPLES};
+use crate::run::result::{RESULT, RunResult, SAMPLES};
 use crate::run::snapshot::{self, Snapshot};
 use accounting::Event;
 use protocol::{Params, Role, Trainable};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 const CHECKPOINTS: &str = "checkpoints";
 
@@ -39,13 +40,13 @@ pub(super) fn check(verdict: &mut Verdict, folder: &Folder, statement: &Statemen
                 "plan",
                 plan.as_ref().map_err(Clone::clone).and_then(|plan| planned(plan, statement)),
             );
-            verdict.check("statement", plan.and_then(|plan| again(config, plan, statement)));
+            verdict.check("statement", plan.and_then(|plan| recomputed(config, plan, statement)));
         }
-        Err(what) => verdict.check("plan", Err(what.clone())),
+        Err(error) => verdict.check("plan", Err(error.to_string())),
     }
     match folder.join(LEDGER).exists() {
         true => verdict.check("ledger file", ledger(folder, statement)),
-        false => verdict.miss("ledger file", "ledger.json is not there"),
+        false => verdict.miss("ledger file", "ledger.json is missing"),
     }
     match folder.sealed().exists() {
         true => verdict.check("sealed mark", mark(folder)),
@@ -59,13 +60,13 @@ pub(super) fn check(verdict: &mut Verdict, folder: &Folder, statement: &Statemen
         true => verdict.check("result", result(folder, config, statement)),
         false => verdict.miss(
             "result",
-            "result.json is not there: the run did not come to its end \
-            (muffle resume), or it was removed",
+            "result.json is missing: the run is not finished (muffle resume), or the file \
+             was removed",
         ),
     }
     match folder.join(history::FILE).exists() {
-        true => verdict.check("history", looks(folder, config, statement)),
-        false => verdict.miss("history", "history.jsonl is not there"),
+        true => verdict.check("history", entries(folder, config, statement)),
+        false => verdict.miss("history", "history.jsonl is missing"),
     }
     match has_checkpoints(folder) {
         true => verdict.check(CHECKPOINTS, checkpoint(folder, config, statement)),
@@ -76,9 +77,9 @@ pub(super) fn check(verdict: &mut Verdict, folder: &Folder, statement: &Statemen
     match (folder.join(report::FILE).exists(), needed) {
         (true, None) => verdict.check("report", page(folder)),
         (true, Some(name)) => {
-            verdict.miss("report", &format!("report.html cannot be made again without {name}"))
+            verdict.miss("report", &format!("report.html cannot be recomputed without {name}"))
         }
-        (false, _) => verdict.miss("report", "report.html is not there; muffle report writes it"),
+        (false, _) => verdict.miss("report", "report.html is missing; muffle report writes it"),
     }
 }
 
@@ -94,7 +95,7 @@ fn plan(config: &Config, statement: &Statement) -> Result<Plan, String> {
     if !(steps <= MOST_STEPS) {
         return Err(format!("config.toml: {steps} steps are more than any run has"));
     }
-    let tensors = probe_examples(config, statement)?;
+    let tensors = placeholders(config, statement)?;
     let params = Params::new(
         tensors.iter().map(|tensor| tensor::Array::zeros(tensor.shape.clone())).collect(),
     );
@@ -104,7 +105,7 @@ fn plan(config: &Config, statement: &Statement) -> Result<Plan, String> {
 
 /// Tensors that are asked for in as many blocks as the model's own: a plan depends on nothing else
 /// of them.
-fn probe_examples(config: &Config, statement: &Statement) -> Result<Vec<Trainable>, String> {
+fn placeholders(config: &Config, statement: &Statement) -> Result<Vec<Trainable>, String> {
     let blocks = statement.ledger.events().runs().iter().find_map(|(event, _)| match event {
         Event::Gaussian { release, .. } => gradient_blocks(release, statement.noise_multiplier?),
         Event::NonPrivate => None,
@@ -121,7 +122,7 @@ fn probe_examples(config: &Config, statement: &Statement) -> Result<Vec<Trainabl
 }
 
 /// Noise and steps are those of the plan, and all that was charged is in it.
-fn planned(plan: &Plan, statement: &Statement) -> Found {
+fn planned(plan: &Plan, statement: &Statement) -> Finding {
     let near = |a: f64, b: f64| (a - b).abs() <= SEARCHED * b;
     if let Some(sigma) =
         statement.noise_multiplier.filter(|sigma| !near(*sigma, plan.sigma.gradient))
@@ -168,8 +169,8 @@ fn planned(plan: &Plan, statement: &Statement) -> Found {
     ))
 }
 
-/// The whole statement, written again.
-fn again(config: &Config, plan: Plan, statement: &Statement) -> Found {
+/// The statement is the one that follows from configuration and ledger.
+fn recomputed(config: &Config, plan: Plan, statement: &Statement) -> Finding {
     let mut plan = plan;
     if let Some(sigma) = statement.noise_multiplier {
         plan.sigma.gradient = sigma;
@@ -179,7 +180,7 @@ fn again(config: &Config, plan: Plan, statement: &Statement) -> Found {
         &plan,
         &statement.chain()?,
         statement.steps,
-        statement.isolation,
+        statement.coverage.isolation,
         statement.weights_sha256.clone(),
     )
     .map_err(|failed| failed.to_string())?;
@@ -194,26 +195,26 @@ fn again(config: &Config, plan: Plan, statement: &Statement) -> Found {
         written.promised_epsilon = statement.promised_epsilon;
     }
     if written == *statement {
-        return Ok("written again from config.toml and the ledger, it is the same".into());
+        return Ok("recomputed from config.toml and the ledger, it is the same".into());
     }
-    let (Ok(Value::Object(written)), Ok(Value::Object(stated))) =
-        (serde_json::to_value(&written), serde_json::to_value(statement))
-    else {
-        return Err("it cannot be written again".into());
-    };
-    let differ: Vec<&str> = stated
-        .iter()
-        .filter(|(key, value)| written.get(*key) != Some(value))
-        .map(|(key, _)| key.as_str())
-        .collect();
     Err(format!(
-        "written again from config.toml and the ledger, it has another {}",
-        differ.join(", ")
+        "recomputed from config.toml and the ledger, it has another {}",
+        differing(statement, &written).join(", ")
     ))
 }
 
-/// The ledger that was kept on the way is the one that is stated, and closes with this statement.
-fn ledger(folder: &Folder, statement: &Statement) -> Found {
+/// The fields in which two documents of one type differ.
+fn differing<T: Serialize>(a: &T, b: &T) -> Vec<String> {
+    let (Ok(Value::Object(a)), Ok(Value::Object(b))) =
+        (serde_json::to_value(a), serde_json::to_value(b))
+    else {
+        return vec!["JSON form".into()];
+    };
+    a.into_iter().filter(|(key, value)| b.get(key) != Some(value)).map(|(key, _)| key).collect()
+}
+
+/// The ledger of the run is the stated one, and closes with this statement.
+fn ledger(folder: &Folder, statement: &Statement) -> Finding {
     let text = folder.read(LEDGER).map_err(|failed| failed.to_string())?.unwrap_or_default();
     let kept = Chain::parse(&text).map_err(|what| format!("{LEDGER}: {what}"))?;
     let stated = statement.chain()?;
@@ -239,16 +240,17 @@ fn ledger(folder: &Folder, statement: &Statement) -> Found {
         }
     }
     Ok(format!(
-        "{LEDGER} says the same, and closes with the hashes of weights, configuration and statement"
+        "{LEDGER} has the same charges, and closes with the hashes of weights, configuration and \
+         statement"
     ))
 }
 
 /// The mark of a run whose sealed folder is still there.
-fn mark(folder: &Folder) -> Found {
+fn mark(folder: &Folder) -> Finding {
     let text = folder
         .read(LEDGER)
         .map_err(|failed| failed.to_string())?
-        .ok_or_else(|| format!("{LEDGER} is not there"))?;
+        .ok_or_else(|| format!("{LEDGER} is missing"))?;
     let chain = Chain::parse(&text).map_err(|what| format!("{LEDGER}: {what}"))?;
     let mark = SealedMark::read(folder).map_err(|failed| failed.to_string())?;
     chain.check(&mark.ledger, "the sealed mark")?;
@@ -256,78 +258,65 @@ fn mark(folder: &Folder) -> Found {
         .into())
 }
 
-/// What `result.json` says of privacy is what the statement says.
-fn result(folder: &Folder, config: &Config, statement: &Statement) -> Found {
-    let text = folder.read(RESULT).map_err(|failed| failed.to_string())?.unwrap_or_default();
-    let result: Value =
-        serde_json::from_str(&text).map_err(|error| format!("{RESULT}: {error}"))?;
-    let closing = statement.closing().map_err(|failed| failed.to_string())?;
+/// `result.json` has the figures of the statement.
+fn result(folder: &Folder, config: &Config, statement: &Statement) -> Finding {
+    let result = RunResult::read(folder)
+        .map_err(|error| error.to_string())?
+        .ok_or_else(|| format!("{RESULT} is missing"))?;
     let mut chain = statement.chain()?;
-    chain.close(closing.clone())?;
-    let expected = json!({
-        "epsilon": statement.epsilon.map_or_else(|| json!("inf"), |epsilon| json!(epsilon)),
-        "delta": statement.delta,
-        "sigma": statement.noise_multiplier,
-        "steps": statement.steps,
-        "records": statement.records,
-        "lot_size": statement.lot_size,
-        "optimizer": config.optimizer.name,
-        "private": statement.private,
-        "run_id": statement.run_id,
-        "sessions": statement.sessions.len(),
-        "ledger_head": chain.head(),
-        "weights_sha256": statement.weights_sha256,
-        "statement_sha256": closing.statement_sha256,
-        "figures": if config.data.publicity() == Publicity::Public { "public" } else { "NON-PRIVATE" },
-    });
-    let (Value::Object(result), Value::Object(expected)) = (result, expected) else {
-        return Err(format!("{RESULT}: an object expected"));
+    chain.close(statement.closing().map_err(|error| error.to_string())?)?;
+    let expected = RunResult {
+        figures: config.data.publicity().into(),
+        ..RunResult::new(
+            statement,
+            &chain,
+            &config.optimizer.name,
+            result.out.clone(),
+            result.metrics,
+        )
     };
-    let other = expected.iter().find(|(key, value)| result.get(*key) != Some(value));
-    match other {
-        Some((key, value)) => Err(format!(
-            "{RESULT}: {key} is {}, {value} is stated",
-            result.get(key).unwrap_or(&Value::Null)
-        )),
-        None => Ok(format!("{RESULT} says the same")),
+    match differing(&result, &expected).as_slice() {
+        [] => Ok(format!("{RESULT} has the same figures")),
+        keys => Err(format!("{RESULT}: not as stated: {}", keys.join(", "))),
     }
 }
 
-/// ε on the way begins at nothing, stays within the promise and ends at what is stated.
-fn looks(folder: &Folder, config: &Config, statement: &Statement) -> Found {
+/// ε begins at zero, stays within the promise and ends at the stated value.
+fn entries(folder: &Folder, config: &Config, statement: &Statement) -> Finding {
     let text = folder.read(history::FILE).map_err(|failed| failed.to_string())?.unwrap_or_default();
-    let looks = text.lines().map(serde_json::from_str::<Look>).collect::<Result<Vec<_>, _>>();
-    let looks = looks.map_err(|error| format!("{}: {error}", history::FILE))?;
-    let wrong =
-        |look: &Look, what: &str| Err(format!("{}, step {}: {what}", history::FILE, look.step));
-    for (index, look) in looks.iter().enumerate() {
-        if look.step > statement.steps || index > 0 && look.step <= looks[index - 1].step {
-            return wrong(look, "out of order");
+    let entries = history::parse(&text).map_err(|error| format!("{}: {error}", history::FILE))?;
+    let marking: Marking = config.data.publicity().into();
+    let wrong = |entry: &HistoryEntry, what: &str| {
+        Err(format!("{}, step {}: {what}", history::FILE, entry.step))
+    };
+    for (index, entry) in entries.iter().enumerate() {
+        if entry.step > statement.steps || index > 0 && entry.step <= entries[index - 1].step {
+            return wrong(entry, "out of order");
         }
-        if look.figures != config.data.publicity() {
-            return wrong(look, "figures are marked other than config.toml says");
+        if entry.figures != marking {
+            return wrong(entry, "figures are marked other than config.toml says");
         }
-        let kept = match (look.epsilon, statement.promised_epsilon) {
+        let kept = match (entry.epsilon, statement.promised_epsilon) {
             // Before the first step something was spent only if steps were lost in an interruption.
             (Some(epsilon), Some(promised)) => {
                 let lost = super::lost(statement) > 0;
                 epsilon <= promised
-                    && if look.step == 0 && !lost {
+                    && if entry.step == 0 && !lost {
                         epsilon == 0.0
                     } else {
-                        epsilon > 0.0 || look.step == 0
+                        epsilon > 0.0 || entry.step == 0
                     }
             }
             (None, None) => true,
             (None, Some(_)) | (Some(_), None) => {
-                look.step == 0 && statement.promised_epsilon.is_none()
+                entry.step == 0 && statement.promised_epsilon.is_none()
             }
         };
         if !kept {
-            return wrong(look, "ε is not within what was promised");
+            return wrong(entry, "ε is not within what was promised");
         }
     }
-    let Some(last) = looks.last() else { return Err(format!("{} is empty", history::FILE)) };
+    let Some(last) = entries.last() else { return Err(format!("{} is empty", history::FILE)) };
     if let (Some(seen), Some(stated)) = (last.epsilon, statement.epsilon)
         && last.step == statement.steps
         // What was charged after it and lost in an interruption was not seen yet.
@@ -335,7 +324,7 @@ fn looks(folder: &Folder, config: &Config, statement: &Statement) -> Found {
     {
         return wrong(last, &format!("ε is {seen}, {stated} is stated"));
     }
-    Ok(format!("{} looks, the last after step {}", looks.len(), last.step))
+    Ok(format!("{} entries, the last after step {}", entries.len(), last.step))
 }
 
 fn has_checkpoints(folder: &Folder) -> bool {
@@ -344,7 +333,7 @@ fn has_checkpoints(folder: &Folder) -> bool {
 
 /// The last checkpoint is that of the last step, was made under this configuration, has a position
 /// of the stated ledger, and holds the model's weights.
-fn checkpoint(folder: &Folder, config: &Config, statement: &Statement) -> Found {
+fn checkpoint(folder: &Folder, config: &Config, statement: &Statement) -> Finding {
     let mut damage = None;
     let newest =
         Snapshot::newest(&folder.join(CHECKPOINTS), &mut |what| damage = Some(what.to_string()));
@@ -387,8 +376,8 @@ fn checkpoint(folder: &Folder, config: &Config, statement: &Statement) -> Found 
     }
 }
 
-/// The report, made again, is the same but for the machine it was made on.
-fn page(folder: &Folder) -> Found {
+/// The recomputed report is the same, except for the description of the machine.
+fn page(folder: &Folder) -> Finding {
     let there = folder.read(report::FILE).map_err(|failed| failed.to_string())?.unwrap_or_default();
     let again = report::page(folder).map_err(|failed| failed.to_string())?.html();
     let lines = |text: &str| -> Vec<String> {
@@ -401,9 +390,9 @@ fn page(folder: &Folder) -> Found {
     };
     let (there, again) = (lines(&there), lines(&again));
     match (0..there.len().max(again.len())).find(|&index| there.get(index) != again.get(index)) {
-        None => Ok("report.html, made again, is the same".into()),
+        None => Ok("report.html, recomputed, is the same".into()),
         Some(index) => Err(format!(
-            "report.html says something else than the files it is made of, about line {}",
+            "report.html differs from the one recomputed from the other files, about line {}",
             index + 1
         )),
     }

@@ -1,4 +1,4 @@
-//! Ed25519 signatures of privacy statements: who vouches for one.
+//! Ed25519 signatures of privacy statements.
 //!
 //! Hashes show that files belong together; anyone who changes all of them can compute fitting ones.
 //! A signature needs the secret key. What is signed is the line `muffle privacy statement` and the
@@ -13,7 +13,7 @@
 //!
 //! The fingerprint is the first half of the SHA-256 of the public key's 32 bytes.
 
-use crate::Failed;
+use crate::Error;
 use crate::Statement;
 use crate::run::disk;
 use crate::run::folder;
@@ -46,11 +46,9 @@ impl SecretKey {
     ///
     /// # Errors
     /// If the system has none to give.
-    pub fn generate() -> Result<Self, Failed> {
+    pub fn generate() -> Result<Self, Error> {
         let mut bytes = Zeroizing::new([0; 32]);
-        getrandom::fill(&mut *bytes).map_err(|error| {
-            Failed::Input(format!("the operating system gives no randomness: {error}"))
-        })?;
+        getrandom::fill(&mut *bytes)?;
         Ok(Self(SigningKey::from_bytes(&bytes)))
     }
 
@@ -58,11 +56,11 @@ impl SecretKey {
     ///
     /// # Errors
     /// If it is something else. The message does not show it.
-    pub fn read(path: &Path) -> Result<Self, Failed> {
-        let at = |what: &str| Failed::Input(format!("{}: {what}", path.display()));
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let at = |what: &str| Error::Key { path: path.into(), message: what.into() };
         #[cfg(unix)]
         {
-            let mode = std::fs::metadata(path).map_err(Failed::at(path))?;
+            let mode = std::fs::metadata(path).map_err(Error::io(path))?;
             let mode = std::os::unix::fs::PermissionsExt::mode(&mode.permissions()) & 0o777;
             if mode & 0o077 != 0 {
                 return Err(at(&format!(
@@ -71,7 +69,7 @@ impl SecretKey {
                 )));
             }
         }
-        let text = Zeroizing::new(std::fs::read_to_string(path).map_err(Failed::at(path))?);
+        let text = Zeroizing::new(std::fs::read_to_string(path).map_err(Error::io(path))?);
         let bytes =
             field(&text, SECRET).and_then(|digits| Some(Zeroizing::new(unhex::<32>(digits)?)));
         let bytes = bytes.ok_or_else(|| {
@@ -85,16 +83,17 @@ impl SecretKey {
     ///
     /// # Errors
     /// If one of them exists, or the system refuses.
-    pub fn write(&self, path: &Path) -> Result<PathBuf, Failed> {
+    pub fn write(&self, path: &Path) -> Result<PathBuf, Error> {
         let mut name = path.as_os_str().to_owned();
         name.push(".pub");
         let public = PathBuf::from(name);
         for path in [path, public.as_path()] {
             if path.symlink_metadata().is_ok() {
-                return Err(Failed::Input(format!(
-                    "{}: it exists; choose another name, a key is not overwritten",
-                    path.display()
-                )));
+                return Err(Error::Key {
+                    path: path.into(),
+                    message: "the file exists; choose another name, a key is not overwritten"
+                        .into(),
+                });
             }
         }
         let mut line = Zeroizing::new(String::with_capacity(SECRET.len() + 66));
@@ -107,7 +106,7 @@ impl SecretKey {
             }
         }
         line.push('\n');
-        disk::create_secret(path, line.as_bytes()).map_err(Failed::at(path))?;
+        disk::create_secret(path, line.as_bytes()).map_err(Error::io(path))?;
         folder::write(
             &public,
             format!("{PUBLIC} {}\n", hex(self.public().0.as_bytes())).as_bytes(),
@@ -124,7 +123,7 @@ impl SecretKey {
     ///
     /// # Errors
     /// If the statement has no written form, which does not happen.
-    pub fn sign(&self, statement: &Statement) -> Result<String, Failed> {
+    pub fn sign(&self, statement: &Statement) -> Result<String, Error> {
         let signature = self.0.sign(&message(statement)?);
         Ok(format!("{SIGNATURE} {} {}\n", self.public().fingerprint(), hex(&signature.to_bytes())))
     }
@@ -135,9 +134,9 @@ impl PublicKey {
     ///
     /// # Errors
     /// If it is something else.
-    pub fn read(path: &Path) -> Result<Self, Failed> {
-        let text = std::fs::read_to_string(path).map_err(Failed::at(path))?;
-        Self::parse(&text).map_err(|what| Failed::Input(format!("{}: {what}", path.display())))
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+        Self::parse(&text).map_err(|message| Error::Key { path: path.into(), message })
     }
 
     /// From the line of a file.
@@ -213,7 +212,7 @@ pub(crate) fn check(path: &Path, statement: &Statement, key: &PublicKey) -> Resu
     }
 }
 
-fn message(statement: &Statement) -> Result<Vec<u8>, Failed> {
+fn message(statement: &Statement) -> Result<Vec<u8>, Error> {
     Ok([DOMAIN.as_bytes(), statement.canonical()?.as_bytes()].concat())
 }
 

@@ -1,59 +1,58 @@
-//! What several training runs on the same data have spent together.
+//! The joint cost of several training runs on the same data.
 
-use crate::Failed;
+use crate::Error;
+use crate::Statement;
 use crate::config::Config;
 use crate::config::optimizers::Name;
 use crate::run::chain::Chain;
 use crate::run::folder::Folder;
 use crate::run::ledger_file::LEDGER;
-use crate::run::outcome;
 use accounting::{Accountant, Cost, Delta, Guarantee, Ledger, Unit};
 use std::path::Path;
 
-/// What one training run has spent.
+/// The charges of one training run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spent {
     /// Everything that was charged.
     pub ledger: Ledger,
-    /// Who is protected, and at which δ; none if there is no guarantee.
+    /// What is protected, and at which δ; none if there is no guarantee.
     pub promise: Option<(Unit, f64)>,
 }
 
 impl Spent {
-    /// Of the run in a folder, finished or not. Its data have so many places.
+    /// The charges of the run in a folder, finished or not, on so many places of data.
     ///
     /// # Errors
     /// If its ledger is gone or damaged.
-    pub fn of_run(folder: &Path, places: usize) -> Result<Self, Failed> {
+    pub fn of_run(folder: &Path, places: usize) -> Result<Self, Error> {
         let run = Folder::look_at(folder)?;
         if run.join("model").join(crate::report::statement::FILE).is_file() {
-            let statement = outcome::statement(folder)?;
-            let promise = statement.unit.zip(statement.delta).filter(|_| statement.private);
-            return Ok(Self { ledger: statement.ledger, promise });
+            let statement = Statement::of_run(folder)?;
+            return Ok(Self { promise: statement.promise(), ledger: statement.ledger });
         }
-        let config = Config::read(&run.join("config.toml")).map_err(Failed::Input)?;
+        let config = Config::read(&run.join("config.toml"))?;
         Ok(Self { ledger: read(&run.join(LEDGER))?, promise: promise(&config, places) })
     }
 
-    /// What it comes to; none if there is no guarantee.
+    /// Its guarantee; none if there is none.
     ///
     /// # Errors
     /// If it cannot be computed.
-    pub fn guarantee(&self) -> Result<Option<Guarantee>, Failed> {
+    pub fn guarantee(&self) -> Result<Option<Guarantee>, Error> {
         joint(std::slice::from_ref(self))
     }
 }
 
-/// The price of all of them together, at the largest δ of any; none if one of them has no
-/// guarantee, or they protect from different things.
+/// The cost of all of them together, at the largest δ of any; none if one of them has no
+/// guarantee, or adjacency differs.
 ///
 /// # Errors
 /// If it cannot be computed.
-pub fn joint(all: &[Spent]) -> Result<Option<Guarantee>, Failed> {
+pub fn joint(all: &[Spent]) -> Result<Option<Guarantee>, Error> {
     let (mut ledger, mut unit, mut delta) = (Ledger::new(), None::<Unit>, 0.0f64);
     for spent in all {
         let Some((own, of)) = spent.promise else { return Ok(None) };
-        // The largest person of any, if they are protected from the same.
+        // The largest number of rows of any, if adjacency is the same.
         unit = match unit {
             Some(known) if known.adjacency != own.adjacency => return Ok(None),
             Some(known) => Some(Unit { rows: known.rows.max(own.rows), ..known }),
@@ -68,7 +67,7 @@ pub fn joint(all: &[Spent]) -> Result<Option<Guarantee>, Failed> {
     .transpose()
 }
 
-/// Who a run of this configuration protects, and at which δ; none if it has no guarantee.
+/// What a run of this configuration protects, and at which δ; none without a guarantee.
 pub(crate) fn promise(config: &Config, places: usize) -> Option<(Unit, f64)> {
     let private = Name::of(&config.optimizer.name).is_ok_and(|name| name.private)
         && config.privacy.seed.is_none();
@@ -76,10 +75,10 @@ pub(crate) fn promise(config: &Config, places: usize) -> Option<(Unit, f64)> {
 }
 
 /// A ledger that was written while a run went on.
-pub(crate) fn read(path: &Path) -> Result<Ledger, Failed> {
-    let text = std::fs::read_to_string(path).map_err(Failed::at(path))?;
+pub(crate) fn read(path: &Path) -> Result<Ledger, Error> {
+    let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
     let chain = Chain::parse(&text)
-        .map_err(|what| Failed::Input(format!("{}: invalid ledger: {what}", path.display())))?;
+        .map_err(|what| Error::format(path, format!("invalid ledger: {what}")))?;
     Ok(chain.ledger().clone())
 }
 

@@ -1,13 +1,14 @@
-//! What came of verifying a statement: what holds, what does not, and what was not checked.
+//! The result of verifying a statement: what holds, what does not, and what was not checked.
 
 use crate::Statement;
 use accounting::Guarantee;
+use serde::Serialize;
 use std::path::PathBuf;
 
 /// One thing that must hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What it is about.
+    /// The subject of the check.
     pub name: &'static str,
     /// Whether it holds.
     pub passed: bool,
@@ -18,7 +19,7 @@ pub struct Check {
 /// One thing that was not checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unchecked {
-    /// What it is about.
+    /// The subject of the check.
     pub name: &'static str,
     /// Why it was not.
     pub reason: Reason,
@@ -35,7 +36,7 @@ pub enum Reason {
     OutOfReach,
 }
 
-/// What everything comes to.
+/// The conclusion of a verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conclusion {
     /// Nothing contradicts, and all evidence that a run leaves is there.
@@ -46,14 +47,14 @@ pub enum Conclusion {
     Inconsistent,
 }
 
-/// What was found.
+/// The result of a verification.
 #[derive(Clone, Debug)]
 pub struct Verdict {
-    /// The statement that was looked at.
+    /// The file of the statement.
     pub path: PathBuf,
     /// The statement; none if it cannot be read as one.
     pub statement: Option<Statement>,
-    /// What the ledger costs, computed again; ε is infinite without privacy. None if it cannot be
+    /// The recomputed cost of the ledger; ε is infinite without privacy. None if it cannot be
     /// computed.
     pub price: Option<Guarantee>,
     /// The fingerprint of the key that signed the statement, if a key was given and the signature
@@ -61,12 +62,12 @@ pub struct Verdict {
     pub signer: Option<String>,
     /// Everything that was checked.
     pub checks: Vec<Check>,
-    /// What was not.
+    /// Everything that was not checked.
     pub unchecked: Vec<Unchecked>,
 }
 
 impl Verdict {
-    /// What it comes to.
+    /// The conclusion.
     pub fn conclusion(&self) -> Conclusion {
         if self.checks.is_empty() || self.checks.iter().any(|check| !check.passed) {
             return Conclusion::Inconsistent;
@@ -87,8 +88,8 @@ impl Verdict {
         self.unchecked.iter().filter(|unchecked| unchecked.reason == Reason::Missing)
     }
 
-    pub(super) fn check(&mut self, name: &'static str, found: Found) {
-        let (passed, detail) = match found {
+    pub(super) fn check(&mut self, name: &'static str, finding: Finding) {
+        let (passed, detail) = match finding {
             Ok(detail) => (true, detail),
             Err(detail) => (false, detail),
         };
@@ -108,7 +109,7 @@ impl Verdict {
 pub(super) const OUT_OF_REACH: [(&str, &str); 5] = [
     (
         "older copy",
-        "whether ledger, checkpoints and sealed mark were all put back to an older state before \
+        "whether ledger, checkpoints and sealed mark were all restored to an older state before \
          the run was resumed: charges made after it would be missing",
     ),
     (
@@ -116,17 +117,17 @@ pub(super) const OUT_OF_REACH: [(&str, &str); 5] = [
         "whether another copy of the run's folder was resumed as well: it would have this run id \
          and another head, and the charges of both count",
     ),
-    ("program", "whether the program that ran was this one, unchanged, and drew its noise well"),
+    ("program", "whether the run was made by this program, unmodified, with good noise"),
     (
         "data",
-        "whether the training data were what is claimed, and a row is what is said to be protected",
+        "whether the training data are those that are claimed, with the claimed unit in each row",
     ),
     (
         "figures",
-        "NLL and other figures are not computed again; tokenizer and config.json of the model are \
-         not hashed",
+        "NLL and other figures are not recomputed; tokenizer and config.json of the model are not \
+         hashed",
     ),
 ];
 
-/// A line that says what holds, or what does not.
-pub(super) type Found = Result<String, String>;
+/// One line: what holds, or what does not.
+pub(super) type Finding = Result<String, String>;

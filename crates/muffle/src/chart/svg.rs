@@ -1,93 +1,28 @@
-//! Plots as SVG text: curves with bands over linear or logarithmic axes, and horizontal marks such
-//! as a budget.
+//! Charts as SVG text.
 //!
-//! A plot stands alone as a file and fits inline in a page. It holds no ids, so that several can
+//! A chart stands alone as a file and fits inline in a page. It holds no ids, so that several can
 //! share a page, and takes its colours from the page's variables `--series-1` to `--series-6`,
 //! `--plot-paper`, `--plot-ink`, `--plot-soft` and `--plot-grid` where they are set. Curves differ
 //! by marker as well as by colour; the colours are after Okabe and Ito, darkened or lightened to
 //! contrast 3:1 with the paper.
 
-mod ruler;
-
-use ruler::Ruler;
+use super::{Chart, Curve, Line, reading};
 use std::fmt::Write;
 
-/// One plot.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Plot {
-    /// What is shown.
-    pub title: String,
-    /// The horizontal axis.
-    pub x: Axis,
-    /// The vertical axis.
-    pub y: Axis,
-    /// The curves.
-    pub series: Vec<Series>,
-    /// Horizontal lines.
-    pub marks: Vec<Mark>,
-}
-
-/// One axis of a plot.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Axis {
-    /// What it measures, with its unit.
-    pub label: String,
-    /// How values are spaced.
-    pub scale: Scale,
-}
-
-/// How values are spaced on an axis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Scale {
-    /// By their difference.
-    #[default]
-    Linear,
-    /// By their ratio; only positive values are shown.
-    Log,
-}
-
-/// One curve.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Series {
-    /// Its name in the legend.
-    pub name: String,
-    /// (x, y), by rising x. Points that are not finite, beyond 10¹⁰⁰, or not positive on a
-    /// logarithmic axis are left out.
-    pub points: Vec<(f64, f64)>,
-    /// ± at each point, drawn as a band; or empty.
-    pub spread: Vec<f64>,
-    /// How the curve is drawn.
-    pub line: Line,
-}
-
-/// How a curve is drawn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Line {
-    /// Without gaps.
-    #[default]
-    Solid,
-    /// In dashes.
-    Dashed,
-}
-
-/// A horizontal line across the plot, such as a budget.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Mark {
-    /// Its name, written at the line.
-    pub name: String,
-    /// Where it lies.
-    pub y: f64,
-}
-
-impl Plot {
-    /// The plot as SVG text. The same plot gives the same text.
+impl Chart {
+    /// The chart as SVG text. The same chart gives the same text.
     pub fn svg(&self) -> String {
-        let curves: Vec<Curve> = self
-            .series
-            .iter()
-            .enumerate()
-            .filter_map(|(i, series)| self.curve(i, series))
-            .collect();
+        let (content, height) = self.content();
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"muffle-plot\" viewBox=\"0 0 {WIDTH} \
+             {height}\" role=\"img\" {FONT}>\n<style>{}</style>\n{content}</svg>\n",
+            style()
+        )
+    }
+
+    /// Title, description and drawing, and their height.
+    fn content(&self) -> (String, f64) {
+        let curves = self.curves();
         let title = wrap(&self.title, 44);
         let mut top = 6.0;
         let mut body = String::new();
@@ -113,48 +48,18 @@ impl Plot {
             top = self.draw(&mut body, &curves, top + 28.0);
             self.description(&curves)
         };
-        format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"muffle-plot\" viewBox=\"0 0 {WIDTH} \
-             {top}\" role=\"img\" {FONT}>\n\
-             <title>{}</title>\n<desc>{}</desc>\n<style>{}</style>\n\
-             <rect class=\"paper\" fill=\"#fff\" width=\"{WIDTH}\" \
-             height=\"{top}\"/>\n{body}</svg>\n",
+        let content = format!(
+            "<title>{}</title>\n<desc>{}</desc>\n\
+             <rect class=\"paper\" fill=\"#fff\" width=\"{WIDTH}\" height=\"{top}\"/>\n{body}",
             escape(&self.title),
             escape(&description),
-            style()
-        )
-    }
-
-    /// What can be shown of a series; nothing, if no point can.
-    fn curve<'a>(&self, index: usize, series: &'a Series) -> Option<Curve<'a>> {
-        let spread = |i: usize| {
-            series.spread.get(i).map(|s| s.abs()).filter(|s| Scale::Linear.shows(*s)).unwrap_or(0.0)
-        };
-        let all = series
-            .points
-            .iter()
-            .enumerate()
-            .filter(|(_, (x, y))| self.x.scale.shows(*x) && self.y.scale.shows(*y));
-        let points: Vec<Point> =
-            all.map(|(i, &(x, y))| Point { x, y, spread: spread(i) }).collect();
-        (!points.is_empty()).then_some(Curve {
-            index,
-            name: &series.name,
-            line: series.line,
-            points,
-        })
+        );
+        (content, top)
     }
 
     /// The grid, the curves and the marks, from `top` on. Returns where they end.
     fn draw(&self, body: &mut String, curves: &[Curve], top: f64) -> f64 {
-        let marks: Vec<&Mark> =
-            self.marks.iter().filter(|mark| self.y.scale.shows(mark.y)).collect();
-        let points = || curves.iter().flat_map(|curve| &curve.points);
-        let ends = points()
-            .flat_map(|p| [p.y - p.spread, p.y, p.y + p.spread])
-            .chain(marks.iter().map(|mark| mark.y));
-        let y = Ruler::rounded(self.y.scale, ends.filter(|end| self.y.scale.shows(*end)));
-        let x = Ruler::tight(self.x.scale, points().map(|p| p.x));
+        let (x, y) = self.rulers(curves);
         let widest = y.labels().iter().map(|label| label.chars().count()).max().unwrap_or(0);
         let (left, right) = ((18.0 + 9.0 * widest as f64).max(42.0), WIDTH - 18.0);
         let (top, bottom) = (top + 8.0, top + 238.0);
@@ -210,7 +115,7 @@ impl Plot {
             curve.line(body, &px, &py, curves.len());
         }
         let mut taken: Vec<f64> = Vec::new();
-        for mark in marks {
+        for mark in self.visible_marks() {
             let at = py(mark.y);
             // A name that would lie on another goes to the other end of its line; under the line at
             // the top of the plot.
@@ -233,25 +138,31 @@ impl Plot {
         }
         bottom + 54.0
     }
+}
 
-    /// The plot in words, for who cannot see it.
-    fn description(&self, curves: &[Curve]) -> String {
-        let mut text = format!("{} over {}.", self.y.label, self.x.label);
-        for Curve { name, points, .. } in curves {
-            if let (Some(first), Some(last)) = (points.first(), points.last()) {
-                let [x0, y0, x1, y1] = [first.x, first.y, last.x, last.y].map(reading);
-                let _ = write!(
-                    text,
-                    " {name}: {} points, from {y0} at {x0} to {y1} at {x1}.",
-                    points.len()
-                );
-            }
-        }
-        for mark in self.marks.iter().filter(|mark| self.y.scale.shows(mark.y)) {
-            let _ = write!(text, " {} at {}.", mark.name, reading(mark.y));
-        }
-        text
+/// Several charts beside one another in one SVG file, under a common title.
+pub fn side_by_side(title: &str, charts: &[Chart]) -> String {
+    let contents: Vec<(String, f64)> = charts.iter().map(Chart::content).collect();
+    let top = 36.0;
+    let width = WIDTH * contents.len().max(1) as f64;
+    let height = top + contents.iter().map(|(_, height)| *height).fold(0.0, f64::max);
+    let title = escape(title);
+    let mut text = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"muffle-plot\" viewBox=\"0 0 {width} \
+         {height}\" role=\"img\" {FONT}>\n<style>{}</style>\n<title>{title}</title>\n\
+         <rect class=\"paper\" fill=\"#fff\" width=\"{width}\" height=\"{height}\"/>\n\
+         <text class=\"ink\" fill=\"{INK}\" x=\"12\" y=\"26\" {BOLD}>{title}</text>\n",
+        style()
+    );
+    for (index, (content, height)) in contents.iter().enumerate() {
+        let x = WIDTH * index as f64;
+        let _ = write!(
+            text,
+            "<svg x=\"{x}\" y=\"{top}\" width=\"{WIDTH}\" height=\"{height}\" \
+             viewBox=\"0 0 {WIDTH} {height}\">\n{content}</svg>\n"
+        );
     }
+    text + "</svg>\n"
 }
 
 /// `text` for an element or a quoted attribute, in HTML and in XML. Characters that XML forbids
@@ -318,20 +229,6 @@ fn style() -> String {
     )
 }
 
-struct Point {
-    x: f64,
-    y: f64,
-    spread: f64,
-}
-
-/// A series without the points that cannot be shown.
-struct Curve<'a> {
-    index: usize,
-    name: &'a str,
-    line: Line,
-    points: Vec<Point>,
-}
-
 impl Curve<'_> {
     fn colour(&self) -> String {
         let i = self.index % COLOURS.len();
@@ -386,7 +283,10 @@ impl Curve<'_> {
             let spread =
                 if p.spread > 0.0 { format!(" ± {}", reading(p.spread)) } else { String::new() };
             let name = format!("{}: {}{spread} at {}", self.name, reading(p.y), reading(p.x));
-            let shape = marker(self.index, x, y);
+            let (colour, shape) = match self.highlight == Some(p.x) {
+                true => (format!("class=\"ink\" color=\"{INK}\""), highlighted(x, y)),
+                false => (colour.clone(), marker(self.index, x, y)),
+            };
             let _ = writeln!(
                 body,
                 "<path {colour} fill=\"currentColor\" d=\"{shape}\"><title>{}</title></path>",
@@ -421,6 +321,11 @@ fn marker(index: usize, x: f64, y: f64) -> String {
     }
 }
 
+/// The path of a highlighted point's marker.
+fn highlighted(x: f64, y: f64) -> String {
+    format!("M{x:.1},{:.1}l7,7l-7,7l-7,-7z", y - 7.0)
+}
+
 /// The names of the curves, in rows from `top` on. Returns where the last row ends.
 fn legend(body: &mut String, curves: &[Curve], top: f64) -> f64 {
     let (mut x, mut y) = (12.0, top + 12.0);
@@ -446,23 +351,6 @@ fn legend(body: &mut String, curves: &[Curve], top: f64) -> f64 {
         end = y + 8.0;
     }
     end
-}
-
-impl Scale {
-    /// Whether a value has a place on the axis.
-    fn shows(self, value: f64) -> bool {
-        value.abs() <= 1e100 && (self == Self::Linear || value >= 1e-100)
-    }
-}
-
-/// A value to six digits.
-fn reading(x: f64) -> String {
-    let rounded = format!("{x:.5e}").parse().unwrap_or(x);
-    if x == 0.0 || (1e-4..1e9).contains(&x.abs()) {
-        format!("{rounded}")
-    } else {
-        format!("{rounded:e}")
-    }
 }
 
 /// Lines of at most `most` characters, broken between words where that can be.
@@ -501,51 +389,10 @@ fn shorten(text: &str) -> String {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
+    use super::super::tests::{chart, series, well_formed};
+    use super::super::{Line, Mark, Scale};
     use super::*;
-
-    /// Whether the tags balance, the attributes are quoted, and every `&` starts an entity.
-    pub(crate) fn well_formed(text: &str) -> Result<(), String> {
-        let mut open: Vec<&str> = Vec::new();
-        let mut rest = text;
-        while let Some(at) = rest.find('<') {
-            let entities = |text: &str| {
-                text.split('&')
-                    .skip(1)
-                    .all(|tail| tail.find(';').is_some_and(|end| (2..=5).contains(&end)))
-            };
-            if !entities(&rest[..at]) {
-                return Err(format!("a bare & in {:?}", &rest[..at]));
-            }
-            let end = rest[at..].find('>').ok_or("a tag without end")? + at;
-            let tag = &rest[at + 1..end];
-            rest = &rest[end + 1..];
-            if tag == "!doctype html" {
-                continue;
-            }
-            if tag.contains('<') || tag.matches('"').count() != 2 * tag.matches("=\"").count() {
-                return Err(format!("a broken tag <{tag}>"));
-            }
-            let name = tag.trim_start_matches('/').split([' ', '/', '\n']).next().unwrap_or("");
-            if tag.starts_with('/') {
-                if open.pop() != Some(name) {
-                    return Err(format!("</{name}> closes nothing"));
-                }
-            } else if !tag.ends_with('/') && !["meta", "link"].contains(&name) {
-                open.push(name);
-            }
-        }
-        if open.is_empty() { Ok(()) } else { Err(format!("left open: {open:?}")) }
-    }
-
-    pub(crate) fn plot(series: Vec<Series>) -> Plot {
-        let axis = |label: &str| Axis { label: label.into(), scale: Scale::Linear };
-        Plot { title: "Loss".into(), x: axis("step"), y: axis("NLL"), series, marks: vec![] }
-    }
-
-    fn series(points: &[(f64, f64)]) -> Series {
-        Series { name: "train".into(), points: points.to_vec(), spread: vec![], line: Line::Solid }
-    }
 
     fn vertices(svg: &str) -> usize {
         let line = svg
@@ -568,8 +415,8 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_full_plot_is_well_formed_and_holds_no_ids() {
-        let mut full = plot(vec![series(&[(1.0, 4.0), (10.0, 3.0), (100.0, 2.5)]); 7]);
+    fn a_full_chart_is_well_formed_and_holds_no_ids() {
+        let mut full = chart(vec![series(&[(1.0, 4.0), (10.0, 3.0), (100.0, 2.5)]); 7]);
         full.series[1].spread = vec![0.1, 0.2, 0.1];
         full.series[2].line = Line::Dashed;
         full.x.scale = Scale::Log;
@@ -591,13 +438,13 @@ pub(crate) mod tests {
     #[test]
     fn every_text_is_escaped() {
         let evil = "<script>&\"'\u{1b}";
-        let mut plot = plot(vec![series(&[(1.0, 4.0), (2.0, 3.0)])]);
-        plot.title = evil.into();
-        plot.x.label = evil.into();
-        plot.y.label = evil.into();
-        plot.series[0].name = evil.into();
-        plot.marks = vec![Mark { name: evil.into(), y: 3.5 }];
-        let svg = plot.svg();
+        let mut chart = chart(vec![series(&[(1.0, 4.0), (2.0, 3.0)])]);
+        chart.title = evil.into();
+        chart.x.label = evil.into();
+        chart.y.label = evil.into();
+        chart.series[0].name = evil.into();
+        chart.marks = vec![Mark { name: evil.into(), y: 3.5 }];
+        let svg = chart.svg();
         assert!(!svg.contains("<script") && !svg.contains('\u{1b}'), "{svg}");
         // The title, its visible copy, two labels, the legend, two tooltips, a mark, and four times
         // in the description.
@@ -616,31 +463,32 @@ pub(crate) mod tests {
             (5.0, -1.0),
             (6.0, f64::MAX),
         ];
-        let mut plot = plot(vec![series(&points)]);
-        assert_eq!(vertices(&plot.svg()), 3);
-        plot.series[0].spread = vec![f64::NAN, 1.0, f64::INFINITY, 1.0, 1.0, 0.5];
-        let svg = plot.svg();
+        let mut chart = chart(vec![series(&points)]);
+        assert_eq!(vertices(&chart.svg()), 3);
+        chart.series[0].spread = vec![f64::NAN, 1.0, f64::INFINITY, 1.0, 1.0, 0.5];
+        let svg = chart.svg();
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
-        plot.y.scale = Scale::Log;
-        assert_eq!(vertices(&plot.svg()), 2);
-        plot.x.scale = Scale::Log;
-        assert_eq!(vertices(&plot.svg()), 1);
+        chart.y.scale = Scale::Log;
+        assert_eq!(vertices(&chart.svg()), 2);
+        chart.x.scale = Scale::Log;
+        assert_eq!(vertices(&chart.svg()), 1);
     }
 
     #[test]
-    fn an_empty_plot_says_so() {
-        for empty in [plot(vec![]), plot(vec![series(&[])]), plot(vec![series(&[(f64::NAN, 1.0)])])]
+    fn an_empty_chart_says_so() {
+        for empty in
+            [chart(vec![]), chart(vec![series(&[])]), chart(vec![series(&[(f64::NAN, 1.0)])])]
         {
             let svg = empty.svg();
             assert!(svg.contains(">nothing to show yet<"), "{svg}");
             assert_eq!(well_formed(&svg), Ok(()));
         }
-        assert!(!plot(vec![series(&[(1.0, 1.0)])]).svg().contains("nothing to show"));
+        assert!(!chart(vec![series(&[(1.0, 1.0)])]).svg().contains("nothing to show"));
     }
 
     #[test]
     fn curves_reach_the_edges_and_stay_inside() {
-        let svg = plot(vec![series(&[(0.0, 0.0), (300.0, 8.0)])]).svg();
+        let svg = chart(vec![series(&[(0.0, 0.0), (300.0, 8.0)])]).svg();
         let points =
             svg.split(" points=\"").nth(1).and_then(|tail| tail.split('"').next()).unwrap();
         let [from, to] = points.split(' ').collect::<Vec<_>>()[..] else { panic!("{points}") };
@@ -653,7 +501,7 @@ pub(crate) mod tests {
     fn long_curves_carry_few_markers() {
         let points: Vec<(f64, f64)> =
             (0..300).map(|i| (f64::from(i), 1.0 / f64::from(i + 1))).collect();
-        let svg = plot(vec![series(&points)]).svg();
+        let svg = chart(vec![series(&points)]).svg();
         assert_eq!(svg.matches("</title></path>").count(), 8);
         assert_eq!(vertices(&svg), 300);
     }
@@ -667,5 +515,22 @@ pub(crate) mod tests {
             format!("{}…", "word ".repeat(8) + "word").as_str()
         );
         assert_eq!(shorten("  "), "");
+    }
+
+    #[test]
+    fn charts_stand_beside_one_another() {
+        let mut one = chart(vec![series(&[(10.0, 1.0), (100.0, f64::INFINITY), (1000.0, 4.0)])]);
+        one.x.scale = Scale::Log;
+        one.x.label = "steps <T>".into();
+        one.series[0].highlight = Some(1000.0);
+        let text = side_by_side("a & b", &[one.clone(), chart(vec![]), one]);
+        assert_eq!(well_formed(&text), Ok(()));
+        assert_eq!((text.matches("<svg").count(), text.matches("<polyline").count()), (4, 2));
+        // Two finite points of each curve; one of them is highlighted.
+        assert_eq!(text.matches("</title></path>").count(), 4);
+        assert_eq!(text.matches("l7,7l-7,7l-7,-7z").count(), 2);
+        assert!(text.contains("a &amp; b") && text.contains("steps &lt;T&gt;"));
+        assert!(text.contains("nothing to show yet"));
+        assert!(!text.contains("inf") && !text.contains("NaN"));
     }
 }

@@ -1,0 +1,127 @@
+//! Errors of the program and their exit codes.
+
+use muffle::protocol::Refused;
+use muffle::ranks::Lost;
+use muffle::{Category, engine, model, tasks};
+use std::path::{Path, PathBuf};
+
+/// The exit code of faults of the program or the machine.
+pub(crate) const FAULT: u8 = 5;
+
+/// Why a command failed, on one line.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// Arguments are missing, invalid or contradict each other.
+    #[error("{0}")]
+    Usage(String),
+    /// A line of a file that an argument names is invalid.
+    #[error("{}:{line}: {source}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: u64,
+        /// What is wrong with it.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The library refused or failed.
+    #[error(transparent)]
+    Library(#[from] muffle::Error),
+    /// A claim is false: an audit or a verification found a contradiction.
+    #[error("{0}")]
+    Refuted(String),
+    /// Nothing contradicts a claim, but evidence is missing.
+    #[error("{0}")]
+    Incomplete(String),
+    /// A run was asked to stop and can be resumed.
+    #[error("stopped; resume with: {resume}")]
+    Stopped {
+        /// The command that resumes it.
+        resume: String,
+    },
+}
+
+macro_rules! through_the_library {
+    ($($error:ty),+) => {
+        $(impl From<$error> for Error {
+            fn from(error: $error) -> Self {
+                Self::Library(error.into())
+            }
+        })+
+    };
+}
+through_the_library!(
+    accounting::Error,
+    engine::Error,
+    model::Error,
+    noise::Error,
+    Refused,
+    Lost,
+    tasks::Failed,
+    rayon::ThreadPoolBuildError
+);
+
+impl Error {
+    /// Arguments that are missing, invalid or contradict each other.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::Usage(message.into())
+    }
+
+    /// A line of a file that is invalid.
+    pub(crate) fn line(
+        path: &Path,
+        line: u64,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self::Line { path: path.into(), line, source: source.into() }
+    }
+
+    /// The error of a run in a folder, which names the folder to resume.
+    pub(crate) fn of_run(error: muffle::Error, folder: &Path) -> Self {
+        match error {
+            muffle::Error::Stopped => {
+                Self::Stopped { resume: format!("muffle resume {}", folder.display()) }
+            }
+            other => Self::Library(other),
+        }
+    }
+
+    /// The exit code, as `muffle --help` and the guide document it.
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Self::Refuted(_) => 1,
+            Self::Usage(_) | Self::Line { .. } => 2,
+            Self::Incomplete(_) => 4,
+            Self::Stopped { .. } => 130,
+            Self::Library(error) => match error.category() {
+                Category::Input => 2,
+                Category::Promise => 3,
+                Category::Fault => FAULT,
+                Category::Stopped => 130,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes() {
+        let line = || "line".to_string();
+        assert_eq!(Error::Refuted(line()).code(), 1);
+        assert_eq!(Error::Usage(line()).code(), 2);
+        assert_eq!(Error::from(Refused::Query(line())).code(), 2);
+        assert_eq!(Error::from(Refused::Budget(line())).code(), 3);
+        assert_eq!(Error::Incomplete(line()).code(), 4);
+        assert_eq!(Error::from(Refused::Failed(line())).code(), 5);
+        assert_eq!(Error::from(Lost(line())).code(), 5);
+        assert_eq!(Error::Library(muffle::Error::Internal("line")).code(), 5);
+        assert_eq!(Error::of_run(muffle::Error::Stopped, Path::new("run")).code(), 130);
+        assert_eq!(
+            Error::of_run(muffle::Error::Stopped, Path::new("run")).to_string(),
+            "stopped; resume with: muffle resume run"
+        );
+    }
+}

@@ -1,0 +1,186 @@
+//! The sentences of a privacy statement, rendered from its typed fields.
+
+use crate::config::{DroppedRows, Sampling};
+use crate::report::Marking;
+use crate::report::digits::{up, up_e};
+use crate::report::statement::{RandomnessSource, Statement};
+use accounting::{Accountant, Adjacency, Delta, Ledger, Unit};
+use engine::Isolation;
+use noise::GaussianKind;
+
+impl Statement {
+    /// The whole statement in sentences, as its field `summary` has them.
+    pub(crate) fn rendered(&self) -> Vec<String> {
+        let mut lines = self.words();
+        lines.extend(self.covered().into_iter().map(|line| format!("Covered: {line}")));
+        lines.extend(self.not_covered().into_iter().map(|line| format!("Not covered: {line}")));
+        lines
+    }
+
+    /// The guarantee in plain words, a paragraph each.
+    pub fn words(&self) -> Vec<String> {
+        let (Some(epsilon), Some(delta), Some(unit)) = (self.epsilon, self.delta, self.unit) else {
+            return vec![
+                "This model was trained without privacy. Everything in the training data may be \
+                 in the model."
+                    .into(),
+            ];
+        };
+        if !self.private {
+            return vec![format!(
+                "The noise came from a seed that is part of this statement. Every reader can \
+                 remove it, so there is no guarantee. With a secret seed the run would have ε = {} \
+                 at δ = {}.",
+                up(epsilon, 3),
+                up_e(delta)
+            )];
+        }
+        let whose = if unit.rows == 1 {
+            "one record".to_string()
+        } else {
+            format!("all records of one person, of which at most {} took part", unit.rows)
+        };
+        let change = match unit.adjacency {
+            Adjacency::AddRemove => format!("with or without {whose}"),
+            Adjacency::ReplaceOne => format!("if {whose} had said something else"),
+        };
+        let factor = epsilon.exp();
+        let factor = if factor < 1e4 { up(factor, 2) } else { up_e(factor) };
+        vec![
+            format!(
+                "The model, and every value that was released while it was trained, would be \
+                 almost the same {change}: the probability of any outcome changes at most by the \
+                 factor e^{} ≤ {factor}, and then at most by {}.",
+                up(epsilon, 3),
+                up_e(delta),
+            ),
+            match self.coverage.isolation {
+                Isolation::Exact => "This is the worst case, over all data and all attackers, \
+                    whatever they know of the other records."
+                    .into(),
+                Isolation::UpToRounding => "This is the worst case over all attackers, whatever \
+                    they know of the other records, and over all data except data constructed to \
+                    exploit the rounding of the program."
+                    .into(),
+            },
+        ]
+    }
+
+    /// What the guarantee covers; nothing without one.
+    pub fn covered(&self) -> Vec<String> {
+        let Some((unit, delta)) = self.promise() else { return Vec::new() };
+        let whom = match &self.person_column {
+            Some(column) => format!(
+                "Every person, as named in the column {column:?}, with all rows that took part, at \
+                 most {}.",
+                unit.rows
+            ),
+            None => format!(
+                "Every single row of the training data. A person with several rows is protected \
+                 less: with 2 rows ε is {}, with 10 rows {}, at the same δ.",
+                of_rows(&self.ledger, unit, delta, 2),
+                of_rows(&self.ledger, unit, delta, 10)
+            ),
+        };
+        let what = if self.sampling == Sampling::Shuffled { "epochs" } else { "lots" };
+        let sessions = match self.sessions.len() {
+            1 => "1 session".into(),
+            sessions => format!("{sessions} sessions (the run was resumed)"),
+        };
+        vec![
+            whom,
+            format!(
+                "All {} {what} that were charged, in {sessions}, with queries that depend on \
+                 earlier answers; the noise followed a plan that was fixed before the first.",
+                self.ledger.events().len(),
+            ),
+            "The model, every checkpoint, the learning rates, and everything computed from them."
+                .into(),
+        ]
+    }
+
+    /// What the guarantee does not cover.
+    pub fn not_covered(&self) -> Vec<String> {
+        if !self.private {
+            return vec!["Every record of the training data.".into()];
+        }
+        let data_set = match self.coverage.dropped_rows {
+            DroppedRows::Vacant => {
+                "The existence of the data set, its number of rows, and the configuration: they \
+                 count as public."
+            }
+            DroppedRows::Public => {
+                "The existence of the data set, its number of rows, which of them were removed as \
+                 too long or empty (data.dropped_rows = \"public\"), and the configuration: they \
+                 count as public."
+            }
+        };
+        let mut list = vec![
+            data_set,
+            "Other runs on the same records, and settings that were chosen by looking at the \
+             data: every run adds to the cost.",
+            "What can be learned about a person from the records of others: this is what a model \
+             is for.",
+            "What the model knew before: its pretraining data and its tokenizer.",
+            "Observers of the machines at work: time, memory, the folder of the data, sealed \
+             files, messages between processes.",
+        ];
+        if self.coverage.isolation == Isolation::UpToRounding {
+            list.push(
+                "Data constructed to exploit the rounding of the program: in the last bits, the \
+                 contribution of a record depends on the records computed with it, and at a kink \
+                 of the model these bits decide a whole gradient (curator/PROOFS.md, 2).",
+            );
+        }
+        if self.coverage.noise == Some(GaussianKind::Float) {
+            list.push(
+                "Rounding of the noise: it is drawn from a cryptographic generator and rounded to \
+                 a public grid; the exact law of floating-point numbers is argued, not proved.",
+            );
+        }
+        if self.coverage.figures == Marking::NonPrivate {
+            list.push(
+                "The records of the validation and test data: every figure computed from them is \
+                 marked NON-PRIVATE.",
+            );
+        }
+        if self.coverage.frozen_weights {
+            list.push("The frozen weights: they are those of the original model.");
+        }
+        list.into_iter().map(String::from).collect()
+    }
+
+    /// How lots were drawn, in words.
+    pub fn sampling_in_words(&self) -> String {
+        let (lot, records) = (self.lot_size.round(), self.records);
+        match self.sampling {
+            Sampling::Poisson => {
+                format!("poisson: each of {records} records with probability {lot}/{records}")
+            }
+            Sampling::Fixed => format!("fixed: {lot} of {records} records, drawn for each step"),
+            Sampling::Shuffled => format!(
+                "shuffled: {lot} records after one another, in an order drawn for each epoch; no \
+                 amplification is claimed"
+            ),
+            Sampling::Full => "full: every record in every step".into(),
+        }
+    }
+}
+
+impl std::fmt::Display for RandomnessSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::OperatingSystem => f.write_str("the operating system"),
+            Self::FixedSeed(seed) => {
+                write!(f, "FIXED SEED {seed}: every reader can remove the noise")
+            }
+        }
+    }
+}
+
+/// ε of a person with several rows.
+fn of_rows(ledger: &Ledger, unit: Unit, delta: f64, rows: u64) -> String {
+    let price = Delta::new(delta)
+        .and_then(|delta| ledger.cost(Unit { rows, ..unit })?.epsilon(Accountant::Best, delta));
+    price.map_or_else(|_| format!("more than {rows} times as large"), |price| up(price.epsilon, 1))
+}

@@ -1,0 +1,153 @@
+//! `result.json` and `samples.json`: figures and texts of a finished run. Unknown fields are
+//! refused.
+
+use crate::Error;
+use crate::evaluate::{GeneratedText, Scores, TextScores};
+use crate::report::{Marking, Number, Statement};
+use crate::run::chain::Chain;
+use crate::run::folder::Folder;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// The file of the figures.
+pub const RESULT: &str = "result.json";
+/// The file of texts that the model generated.
+pub const SAMPLES: &str = "samples.json";
+
+/// The figures of a finished run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunResult {
+    /// ε spent; `private` says whether it is a guarantee.
+    pub epsilon: Number,
+    /// δ of that ε.
+    pub delta: Option<f64>,
+    /// The noise multiplier.
+    pub sigma: Option<f64>,
+    /// Steps whose result is in the model.
+    pub steps: u64,
+    /// Places of the data set.
+    pub records: usize,
+    /// The public lot size.
+    pub lot_size: f64,
+    /// The optimizer.
+    pub optimizer: String,
+    /// The folder of the run.
+    pub out: PathBuf,
+    /// Figures on evaluation data.
+    pub metrics: Metrics,
+    /// Whether there is a guarantee.
+    pub private: bool,
+    /// The id of the run.
+    pub run_id: String,
+    /// Processes that worked on the run.
+    pub sessions: usize,
+    /// The head of the ledger's hash chain, after its closing.
+    pub ledger_head: String,
+    /// SHA-256 of each file of weights.
+    pub weights_sha256: Vec<(String, String)>,
+    /// SHA-256 of the privacy statement.
+    pub statement_sha256: Option<String>,
+    /// Whether the metrics are public.
+    pub figures: Marking,
+}
+
+/// Figures on evaluation data; those that were not measured are left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Metrics {
+    /// Mean negative log-likelihood of a target, in nats.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nll: Option<f64>,
+    /// e^NLL.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub perplexity: Option<f64>,
+    /// The share of targets predicted correctly.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accuracy: Option<f64>,
+    /// Targets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    /// Examples.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub examples: Option<u64>,
+    /// BLEU of generated texts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bleu: Option<f64>,
+    /// ROUGE-L of generated texts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rouge_l: Option<f64>,
+}
+
+impl Metrics {
+    /// From the figures of an evaluation.
+    pub fn new(scores: Option<Scores>, texts: Option<TextScores>) -> Self {
+        Self {
+            nll: scores.map(|scores| scores.nll),
+            perplexity: scores.map(|scores| scores.perplexity()),
+            accuracy: scores.map(|scores| scores.accuracy),
+            tokens: scores.map(|scores| scores.tokens),
+            examples: scores.map(|scores| scores.examples),
+            bleu: texts.map(|texts| texts.bleu),
+            rouge_l: texts.map(|texts| texts.rouge_l),
+        }
+    }
+}
+
+impl RunResult {
+    /// What follows from a statement and the closed ledger, with these metrics.
+    pub(crate) fn new(
+        statement: &Statement,
+        chain: &Chain,
+        optimizer: &str,
+        out: PathBuf,
+        metrics: Metrics,
+    ) -> Self {
+        Self {
+            epsilon: statement.epsilon.unwrap_or(f64::INFINITY).into(),
+            delta: statement.delta,
+            sigma: statement.noise_multiplier,
+            steps: statement.steps,
+            records: statement.records,
+            lot_size: statement.lot_size,
+            optimizer: optimizer.into(),
+            out,
+            metrics,
+            private: statement.private,
+            run_id: statement.run_id.clone(),
+            sessions: statement.sessions.len(),
+            ledger_head: chain.head(),
+            weights_sha256: statement.weights_sha256.clone(),
+            statement_sha256: chain.closing().map(|closing| closing.statement_sha256.clone()),
+            figures: statement.coverage.figures,
+        }
+    }
+
+    /// Reads `result.json`; none if the run is not finished.
+    ///
+    /// # Errors
+    /// If it is damaged.
+    pub fn read(folder: &Folder) -> Result<Option<Self>, Error> {
+        read(folder, RESULT)
+    }
+}
+
+/// Reads `samples.json`; empty if there is none.
+///
+/// # Errors
+/// If it is damaged.
+pub fn samples(folder: &Folder) -> Result<Vec<GeneratedText>, Error> {
+    Ok(read(folder, SAMPLES)?.unwrap_or_default())
+}
+
+fn read<T: DeserializeOwned>(folder: &Folder, name: &str) -> Result<Option<T>, Error> {
+    let Some(text) = folder.read(name)? else { return Ok(None) };
+    serde_json::from_str(&text).map(Some).map_err(Error::json(&folder.join(name)))
+}
+
+/// Writes a document of a run as one line of JSON.
+pub(crate) fn write(folder: &Folder, name: &str, document: &impl Serialize) -> Result<(), Error> {
+    let text = serde_json::to_string(document).map_err(Error::Encoding)?;
+    folder.write(name, &(text + "\n"))
+}
