@@ -266,7 +266,7 @@ put("ledger", "mixed.json", json.dumps(ledger))
 put("ledger", "empty.json", json.dumps({"version": 1, "events": []}))
 put("ledger", "kinds.json", json.dumps({"version": 1, "events": [
     [{"gaussian": {"lots": "full", "release": [[2.0, 3], [1.0, 1]]}}, 2], [{"gaussian": {"lots": {"fixed-size": {"dataset": 10, "lot": 2}}, "release": [[1.0, 1]]}}, 5],
-    [{"gaussian": {"lots": "shuffled-epoch", "release": [[0.8, 49]]}}, 1]]}))
+    [{"gaussian": {"lots": {"shuffled": {"dataset": 10, "lot": 4}}, "release": [[0.8, 49]]}}, 1]]}))
 put("ledger", "plain.json", json.dumps({"version": 1, "events": [[poisson, 1000]]}))
 
 

@@ -5,7 +5,8 @@
 //! sum by C or by 2C is the business of the [`Adjacency`], never of the event.
 
 use crate::error::{Error, Result};
-use crate::number::{Rate, Sigma};
+use crate::number::{SamplingRate, Sigma};
+use crate::sampling::Sampling;
 use serde::{Deserialize, Serialize};
 
 /// Which data sets count as neighbours. Part of every figure this crate hands out.
@@ -35,63 +36,6 @@ impl std::fmt::Display for Adjacency {
             Self::AddRemove => "add-remove",
             Self::ReplaceOne => "replace-one",
         })
-    }
-}
-
-/// How the lot of one event is drawn.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Lots {
-    /// Every example, every time.
-    Full,
-    /// Every example independently with this probability.
-    Poisson {
-        /// The probability.
-        rate: Rate,
-    },
-    /// Exactly `lot` of `dataset` examples, uniformly without replacement.
-    FixedSize {
-        /// How many examples there are.
-        dataset: u64,
-        /// How many are drawn.
-        lot: u64,
-    },
-    /// A whole epoch of lots in which each example stands in at most one. Its place is drawn
-    /// without looking at any record, and stays empty if the example is removed: nobody else moves
-    /// up, so that only one lot changes. No amplification is claimed: the epoch costs what one
-    /// release on all the data costs.
-    ShuffledEpoch,
-}
-
-impl Lots {
-    /// Fixed-size lots, checked: 1 ≤ lot ≤ dataset.
-    pub fn fixed_size(dataset: u64, lot: u64) -> Result<Self> {
-        let lots = Self::FixedSize { dataset, lot };
-        lots.check()?;
-        Ok(lots)
-    }
-
-    /// The probability that a given example is in a given lot (for an epoch: in one of its lots).
-    pub fn rate(&self) -> f64 {
-        match *self {
-            Self::Full | Self::ShuffledEpoch => 1.0,
-            Self::Poisson { rate } => rate.get(),
-            Self::FixedSize { dataset, lot } => lot as f64 / dataset as f64,
-        }
-    }
-
-    /// Whether the numbers make sense together; asked again whenever a price is.
-    pub(crate) fn check(&self) -> Result<()> {
-        match *self {
-            Self::FixedSize { dataset, lot } if !(lot >= 1 && lot <= dataset) => {
-                Err(Error::OutOfRange {
-                    name: "the lot size",
-                    expected: "at least 1 and at most the dataset size",
-                    got: format!("{lot} of {dataset}"),
-                })
-            }
-            _ => Ok(()),
-        }
     }
 }
 
@@ -193,7 +137,7 @@ pub enum Event {
     /// A lot was drawn and Gaussian releases were made from it.
     Gaussian {
         /// How the lot was drawn.
-        lots: Lots,
+        lots: Sampling,
         /// What was released.
         release: Release,
     },
@@ -201,13 +145,13 @@ pub enum Event {
 
 impl Event {
     /// One Gaussian release from a lot.
-    pub fn gaussian(lots: Lots, sigma: Sigma) -> Self {
+    pub fn gaussian(lots: Sampling, sigma: Sigma) -> Self {
         Self::Gaussian { lots, release: Release::gaussian(sigma) }
     }
 
     /// The everyday case: a Poisson lot and one multiplier.
-    pub fn poisson(rate: Rate, sigma: Sigma) -> Self {
-        Self::gaussian(Lots::Poisson { rate }, sigma)
+    pub fn poisson(rate: SamplingRate, sigma: Sigma) -> Self {
+        Self::gaussian(Sampling::Poisson { rate }, sigma)
     }
 }
 
@@ -216,7 +160,7 @@ impl Event {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 enum RawEvent {
     NonPrivate,
-    Gaussian { lots: Lots, release: Release },
+    Gaussian { lots: Sampling, release: Release },
 }
 
 impl TryFrom<RawEvent> for Event {
@@ -237,12 +181,7 @@ impl std::fmt::Display for Event {
         let Self::Gaussian { lots, release } = self else {
             return f.write_str("a non-private event");
         };
-        match lots {
-            Lots::Full => write!(f, "full-batch")?,
-            Lots::Poisson { rate } => write!(f, "Poisson-sampled (q = {rate})")?,
-            Lots::FixedSize { dataset, lot } => write!(f, "fixed-size ({lot} of {dataset})")?,
-            Lots::ShuffledEpoch => write!(f, "shuffled-epoch")?,
-        }
+        lots.fmt(f)?;
         match release.blocks() {
             [(sigma, 1)] => write!(f, " Gaussian (σ = {sigma})"),
             blocks => write!(
@@ -327,12 +266,12 @@ impl Composition {
         let mut less = self.clone();
         for (event, _) in &mut less.runs {
             if let (
-                Event::Gaussian { lots: lots @ Lots::FixedSize { .. }, .. },
+                Event::Gaussian { lots: lots @ Sampling::FixedSize { .. }, .. },
                 Adjacency::AddRemove,
             ) = (event, unit.adjacency)
-                && let Lots::FixedSize { dataset, lot } = *lots
+                && let Sampling::FixedSize { dataset, lot } = *lots
             {
-                *lots = Lots::fixed_size(dataset.saturating_sub(unit.rows - 1), lot)?;
+                *lots = Sampling::fixed_size(dataset.saturating_sub(unit.rows - 1), lot)?;
             }
         }
         Ok(less)
@@ -381,7 +320,7 @@ mod tests {
 
     #[test]
     fn runs_are_coded_and_counts_cannot_wrap() {
-        let step = Event::poisson(Rate::new(0.1).unwrap(), sigma(1.0));
+        let step = Event::poisson(SamplingRate::new(0.1).unwrap(), sigma(1.0));
         let mut all = Composition::new();
         for _ in 0..1000 {
             all.push(step.clone(), 1).unwrap();
@@ -403,10 +342,10 @@ mod tests {
         assert!(serde_json::from_str::<Event>(fixed).unwrap_err().to_string().contains("lot size"));
         for good in [
             Event::NonPrivate,
-            Event::gaussian(Lots::Full, sigma(2.0)),
-            Event::gaussian(Lots::fixed_size(10, 10).unwrap(), sigma(2.0)),
+            Event::gaussian(Sampling::Full, sigma(2.0)),
+            Event::gaussian(Sampling::fixed_size(10, 10).unwrap(), sigma(2.0)),
             Event::Gaussian {
-                lots: Lots::ShuffledEpoch,
+                lots: Sampling::shuffled(10, 4).unwrap(),
                 release: Release::joint([(sigma(1.0), 2)]).unwrap(),
             },
         ] {

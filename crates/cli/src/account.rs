@@ -6,7 +6,8 @@ use super::output::{fields, json_number, print, print_json, short, table, up, wa
 use super::repeat::Repeated;
 use super::run::RunArgs;
 use accounting::{
-    Accountant, Composition, Cost, Delta, Epsilon, Event, Guarantee, Lots, Rate, Sigma, Unit,
+    Accountant, Composition, Cost, Delta, Epsilon, Event, Guarantee, Sampling, SamplingRate, Sigma,
+    Unit,
 };
 use clap::Args;
 use serde_json::{Value, json};
@@ -136,7 +137,7 @@ impl Account {
             "noise_multiplier": sigma.get(),
             "noise_multiplier_effective": json_number(self.run.effective(sigma)),
             "blocks": self.run.blocks,
-            "sampling_rate": self.run.rate().ok().map(Rate::get),
+            "sampling_rate": self.run.rate().ok().map(SamplingRate::get),
             "steps": steps,
         });
         if let Some(order) = g.order {
@@ -215,11 +216,11 @@ impl Account {
 
 /// Every block of every step as a Poisson-sampled release of its own. Not what happened.
 fn independent(
-    rate: Rate,
+    rate: SamplingRate,
     sigma: Sigma,
     steps: u64,
     blocks: u64,
 ) -> accounting::Result<Composition> {
-    let lots = if rate.get() == 1.0 { Lots::Full } else { Lots::Poisson { rate } };
+    let lots = if rate.get() == 1.0 { Sampling::Full } else { Sampling::Poisson { rate } };
     Composition::repeated(Event::gaussian(lots, sigma), steps).times(blocks)
 }

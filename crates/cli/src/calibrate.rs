@@ -3,9 +3,9 @@
 use super::Failure;
 use super::number::{count, real};
 use super::output::{fields, json_number, print, print_json, short, up};
-use super::run::{RunArgs, Sampling};
+use super::run::RunArgs;
 use accounting::calibrate::{self, Target};
-use accounting::{Delta, Epsilon, Guarantee, Sigma};
+use accounting::{Delta, Epsilon, Guarantee, SamplingMethod, Sigma};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
@@ -94,7 +94,7 @@ impl Calibrate {
                     ..self.run.clone()
                 };
                 with(1).steps()?;
-                if self.run.sampling == Sampling::Full {
+                if self.run.sampling == SamplingMethod::Full {
                     return Err(Failure::Input("full batches have no lot size".into()));
                 }
                 let most = self.most.unwrap_or(n).min(n);
@@ -130,7 +130,7 @@ impl Calibrate {
                 "adjacency": price.unit.adjacency.to_string(),
                 "rows_per_person": price.unit.rows,
                 "blocks": self.run.blocks,
-                "sampling_rate": self.run.rate().ok().map(accounting::Rate::get),
+                "sampling_rate": self.run.rate().ok().map(accounting::SamplingRate::get),
                 "steps": steps,
             });
             if let Some(lot) = lot {

@@ -4,9 +4,9 @@ use super::Failure;
 use super::number::real;
 use super::output::{json_number, print, print_json, short, table, up, warn};
 use super::repeat::Repeated;
-use super::run::{RunArgs, Sampling};
+use super::run::RunArgs;
 use accounting::calibrate::{self, Target};
-use accounting::{Delta, Epsilon, Guarantee, Sigma};
+use accounting::{Delta, Epsilon, Guarantee, SamplingMethod, Sigma};
 use clap::Args;
 use muffle::report::chart::{Panel, svg};
 use serde_json::{Value, json};
@@ -58,7 +58,7 @@ impl Plan {
             Some(n) if n > 0 => n,
             _ => return Err(Failure::Input("give --dataset-size, at least 1".into())),
         };
-        let lot = if self.run.sampling == Sampling::Full {
+        let lot = if self.run.sampling == SamplingMethod::Full {
             n
         } else {
             self.run.lot_size.unwrap_or((n / 50).max(1))
@@ -87,7 +87,7 @@ impl Plan {
             })
         };
         let mut settings: Vec<_> = sweep("steps", (1, u64::MAX / 2), steps).collect();
-        if self.run.sampling != Sampling::Full {
+        if self.run.sampling != SamplingMethod::Full {
             settings.extend(sweep("lot_size", (1, n), lot));
             settings.extend(sweep("dataset_size", (lot, u64::MAX / 2), n));
         }
@@ -160,7 +160,7 @@ impl Plan {
             mark: Some(x(own) as f64),
         };
         let mut panels = vec![panel("steps", "steps", |row| row.steps)];
-        if self.run.sampling != Sampling::Full {
+        if self.run.sampling != SamplingMethod::Full {
             panels.push(panel("lot_size", "lot size", |row| row.lot));
             panels.push(panel("dataset_size", "dataset size", |row| row.dataset));
         }

@@ -4,7 +4,7 @@
 //! | to find | look in |
 //! |---|---|
 //! | what is held, and that it does not come out | [`records`](Records), [`spill`](Collector), [`private`](Private) |
-//! | who is in a lot, and what that means for the price | [`sampler`](Sampling) |
+//! | who is in a lot, and what that means for the price | [`sampler`](lot_event) |
 //! | how a gradient is clipped and summed | `sums` |
 //! | the one function that adds noise | `noise` |
 //! | the one function that charges | [`door`](Door) |
@@ -42,6 +42,7 @@ mod float_noise;
 #[cfg(test)]
 mod mutants;
 
+pub use accounting::Sampling;
 pub use answers::{Curator, Keeper};
 pub use door::{Door, Journal};
 pub use exact::Exact;
@@ -49,6 +50,6 @@ pub use noise::Noise;
 pub use private::Private;
 pub use randomness::{Origin, Randomness};
 pub use records::Records;
-pub use sampler::Sampling;
+pub use sampler::lot_event;
 pub use sealed::Sealed;
 pub use spill::Collector;

@@ -4,7 +4,7 @@
 //! is the code that runs; nothing of it is left when it is built for use.
 
 use crate::{Curator, Door, Randomness, Records, Sampling};
-use accounting::{Adjacency, Composition, Delta, Rate};
+use accounting::{Adjacency, Composition, Delta, SamplingRate};
 use audit::{Claim, Mechanism, Twins};
 use model::hf::{Architecture, Gpt2Config};
 use model::{Engine, Error, Example, Network, Observed, Sum, Weights};
@@ -110,7 +110,7 @@ fn mechanism_passes(kind: Kind, which: usize, rate: f64) -> bool {
     asking.bounds =
         asking.bounds.iter().map(|bound| Bound::new(bound.clip.get(), 2.0).unwrap()).collect();
     let sampling = if rate < 1.0 {
-        Sampling::Poisson { rate: Rate::new(rate).unwrap() }
+        Sampling::Poisson { rate: SamplingRate::new(rate).unwrap() }
     } else {
         Sampling::Full
     };
@@ -156,7 +156,7 @@ fn replay_passes<E: Engine>(
             let mut places: Vec<Option<Example>> =
                 (0..6).map(|seed| Some(record(kind, seed, 1.0))).collect();
             places.push(last);
-            let sampling = Sampling::Poisson { rate: Rate::new(0.4).unwrap() };
+            let sampling = Sampling::Poisson { rate: SamplingRate::new(0.4).unwrap() };
             let mut curator = Curator::new(
                 make(),
                 Records::with_vacancies(places),

@@ -5,7 +5,7 @@
 mod support;
 
 use accounting::{Accountant, Adjacency, Budget, Delta, Epsilon, Event};
-use curator::{Curator, Door, Exact, Origin, Randomness, Records, Sampling};
+use curator::{Curator, Door, Exact, Origin, Randomness, Records, Sampling, lot_event};
 use model::{Engine, Example, Memory, NormMethod};
 use protocol::{
     Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, LossQuery, Oracle, Params,
@@ -313,7 +313,7 @@ fn a_refused_draw_leaves_no_lot() {
     let (network, at) = network(Kind::Mlp);
     let asking = &askings(Kind::Mlp, &network, &at, 1.0, 2.0)[0];
     let announced = Announcement::gradient(&asking.bounds);
-    let plan = accounting::Composition::repeated(Sampling::Full.event(5, &announced).unwrap(), 1);
+    let plan = accounting::Composition::repeated(lot_event(Sampling::Full, &announced).unwrap(), 1);
     let door = Door::planned(budget, &plan).unwrap();
     let mut curator = Curator::new(
         network,

@@ -5,8 +5,8 @@
 
 mod support;
 
-use accounting::{Composition, Rate};
-use curator::{Curator, Door, Exact, Randomness, Records, Sampling};
+use accounting::{Composition, SamplingRate};
+use curator::{Curator, Door, Exact, Randomness, Records, Sampling, lot_event};
 use model::activation::Activation;
 use model::{Builder, Engine, Example, Lora, Network};
 use optim::Optimizer;
@@ -20,7 +20,7 @@ use support::{ALL, Setting, make, needs_pairs, tensors};
 const PEOPLE: u64 = 40;
 
 fn poisson(rate: f64) -> Sampling {
-    Sampling::Poisson { rate: Rate::new(rate).unwrap() }
+    Sampling::Poisson { rate: SamplingRate::new(rate).unwrap() }
 }
 
 /// An optimizer, its curator and its parameters.
@@ -300,9 +300,7 @@ fn the_ledger_holds_what_was_declared() {
         let mut declared = Composition::new();
         for step in 0..7 {
             for announced in run.optimizer.lots(step) {
-                declared
-                    .push(setup.sampling.event(setup.people.len(), &announced).unwrap(), 1)
-                    .unwrap();
+                declared.push(lot_event(setup.sampling, &announced).unwrap(), 1).unwrap();
             }
         }
         run.steps(7);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use accounting::Accountant;
+use curator::lot_event;
 use muffle::config::Config;
 use muffle::config::optimizers::{self, ALL, Setting};
 use muffle::plan::{Plan, Unplanned};
@@ -62,7 +63,7 @@ fn a_plan_has_the_lots_of_every_step() {
             optimizers::build(&Config::parse(&text).unwrap(), plan.sigma, setting).unwrap();
         let asked = (0..steps)
             .flat_map(|step| optimizer.lots(step))
-            .map(|announced| plan.sampling.event(100, &announced).unwrap());
+            .map(|announced| lot_event(plan.sampling, &announced).unwrap());
         let mut asked: Vec<String> = asked.map(|event| event.to_string()).collect();
         let planned = plan
             .events

@@ -76,7 +76,7 @@ pub(crate) const LEDGER: &[&str] = &[
     "\"lots\":",
     "\"full\"",
     "{\"poisson\":{\"rate\":0.5}}",
-    "\"shuffled-epoch\"",
+    "{\"shuffled\":{\"dataset\":10,\"lot\":4}}",
     "{\"fixed-size\":{\"dataset\":10,\"lot\":2}}",
     "\"release\":",
     "[[1.0,1]]",

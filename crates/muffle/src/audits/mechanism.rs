@@ -5,7 +5,7 @@ use super::{Said, Verdict, trade_off};
 use crate::Failed;
 use crate::report::digits::short;
 use crate::report::plot::{Line, Series};
-use accounting::{Adjacency, Composition, Delta, Rate, Sigma};
+use accounting::{Adjacency, Composition, Delta, SamplingRate, Sigma};
 use audit::Claim;
 use curator::{Curator, Door, Randomness, Records, Sampling};
 use model::activation::Activation;
@@ -39,7 +39,7 @@ impl Mechanism {
     /// # Errors
     /// If a number makes no sense.
     pub fn run(&self, said: Said<'_>) -> Result<Verdict, Failed> {
-        let (rate, delta) = (Rate::new(self.rate)?, Delta::new(self.delta)?);
+        let (rate, delta) = (SamplingRate::new(self.rate)?, Delta::new(self.delta)?);
         let sampling = if self.rate < 1.0 { Sampling::Poisson { rate } } else { Sampling::Full };
         let graph =
             Mlp { input: 4, hidden: vec![6], classes: 3, activation: Activation::Tanh }.graph();

@@ -9,7 +9,7 @@ use super::{Said, Verdict, adversarial, canaries};
 use crate::Failed;
 use crate::Plan;
 use crate::config::optimizers::{self, Setting};
-use crate::config::{Auto, Config, Sampling};
+use crate::config::{Auto, Config};
 use crate::load::data;
 use crate::load::model::{Circumstances, Subject};
 use crate::report::plot::{Axis, Line, Mark, Plot, Scale, Series};
@@ -172,7 +172,7 @@ impl Replay {
         let mut config = config.clone();
         config.training.steps = Auto::Value(self.steps.min(ADVERSARIAL_STEPS));
         config.training.epochs = Auto::Auto;
-        config.privacy.sampling = Sampling::Full;
+        config.privacy.sampling = accounting::SamplingMethod::Full;
         let mut rounds = Vec::new();
         for lot in adversarial::lots(network, params, self.seed, ADVERSARIAL_PLACES - 1) {
             config.training.lot_size = Auto::Value(lot.others.len() as u64 + 1);

@@ -17,6 +17,7 @@ pub use optimizer::{
 };
 
 use crate::Failed;
+use accounting::SamplingMethod;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -192,7 +193,7 @@ pub struct Privacy {
     /// Which data sets count as neighbours.
     pub adjacency: accounting::Adjacency,
     /// How lots are drawn.
-    pub sampling: Sampling,
+    pub sampling: SamplingMethod,
     /// Who does the sums.
     pub accountant: String,
     /// What numbers the noise is made of: "grid" (exact, in integers) or "float".
@@ -208,26 +209,12 @@ impl Default for Privacy {
             delta: Auto::Auto,
             sigma: Auto::Auto,
             adjacency: accounting::Adjacency::AddRemove,
-            sampling: Sampling::Poisson,
+            sampling: SamplingMethod::Poisson,
             accountant: "best".into(),
             noise: curator::Noise::Grid,
             seed: None,
         }
     }
-}
-
-/// How lots are drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Sampling {
-    /// Every record independently.
-    Poisson,
-    /// Exactly so many, drawn anew each time.
-    Fixed,
-    /// In a random order, epoch after epoch; no amplification by sampling is claimed.
-    Shuffled,
-    /// All of them.
-    Full,
 }
 
 /// How long, and in which portions.

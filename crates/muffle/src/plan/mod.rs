@@ -3,11 +3,12 @@
 
 use crate::Failed;
 use crate::config::optimizers::{self, Multipliers, Name, Setting};
-use crate::config::{self, Auto, Config, Rate};
+use crate::config::{Auto, Config, Rate};
 use accounting::{
-    Accountant, Budget, Composition, Delta, Epsilon, Guarantee, Ledger, Sigma, Unit, calibrate,
+    Accountant, Budget, Composition, Delta, Epsilon, Guarantee, Ledger, Sampling, Sigma, Unit,
+    calibrate,
 };
-use curator::Sampling;
+use curator::lot_event;
 use protocol::{Params, Refused, Trainable};
 
 /// The numbers of a run.
@@ -136,10 +137,10 @@ impl Plan {
         let name = Name::of(&config.optimizer.name).map_err(Unplanned::Input)?;
         let lot = lot_size(config, records)?;
         let steps = steps(config, records, lot)?;
-        let sampling = sampling(config, records, lot)?;
+        let sampling = config.privacy.sampling.with(records as u64, lot)?;
         let setting = Setting { tensors, params, lot_size: sampling.lot_size(records), steps };
         let probing = matches!(config.optimizer.learning_rate, Auto::Value(Rate::Found(_)));
-        let events = |sigma: Multipliers| events(config, sigma, setting, sampling, records);
+        let events = |sigma: Multipliers| events(config, sigma, setting, sampling);
         if !name.private {
             let sigma = Multipliers { gradient: 1.0, probe: 1.0 };
             return Ok(Self {
@@ -233,16 +234,14 @@ fn events(
     sigma: Multipliers,
     setting: Setting<'_>,
     sampling: Sampling,
-    records: usize,
 ) -> Result<Composition, Refused> {
     // What is asked does not depend on the parameters: none are needed to tell.
     let optimizer =
         optimizers::build(config, sigma, Setting { params: &Params::default(), ..setting })?;
     let failed = |error: accounting::Error| Refused::Query(error.to_string());
     let mut all = Composition::new();
-    if let Sampling::Shuffled { lot } = sampling {
+    if let Sampling::Shuffled { .. } = sampling {
         // An epoch is charged as a whole, when its first lot is drawn.
-        let lots = records.div_ceil(lot) as u64;
         let announced = optimizer.lots(0);
         let probing = matches!(config.optimizer.learning_rate, Auto::Value(Rate::Found(_)));
         if probing || announced.len() != 1 {
@@ -252,8 +251,11 @@ fn events(
                     .into(),
             ));
         }
-        all.push(sampling.event(records, &announced[0])?, setting.steps.div_ceil(lots))
-            .map_err(failed)?;
+        all.push(
+            lot_event(sampling, &announced[0])?,
+            setting.steps.div_ceil(sampling.lots_per_event()),
+        )
+        .map_err(failed)?;
         return Ok(all);
     }
     // Two steps stand for all, however many there are: one without probes and the last of a round,
@@ -271,7 +273,7 @@ fn events(
         .filter(|(_, times)| *times > 0)
     {
         for announced in optimizer.lots(step) {
-            let event = sampling.event(records, &announced)?;
+            let event = lot_event(sampling, &announced)?;
             match counts.iter_mut().find(|(known, _)| *known == event) {
                 Some((_, count)) => *count += times,
                 None => counts.push((event, times)),
@@ -313,19 +315,6 @@ fn steps(config: &Config, records: usize, lot: u64) -> Result<u64, Unplanned> {
             }
         }
     }
-}
-
-fn sampling(config: &Config, records: usize, lot: u64) -> Result<Sampling, Unplanned> {
-    let size = usize::try_from(lot)
-        .map_err(|_| Unplanned::Input("training.lot_size: too large".into()))?;
-    Ok(match config.privacy.sampling {
-        config::Sampling::Poisson => {
-            Sampling::Poisson { rate: accounting::Rate::new(lot as f64 / records as f64)? }
-        }
-        config::Sampling::Fixed => Sampling::FixedSize { lot: size },
-        config::Sampling::Shuffled => Sampling::Shuffled { lot: size },
-        config::Sampling::Full => Sampling::Full,
-    })
 }
 
 fn accountant(name: &str) -> Result<Accountant, Unplanned> {

@@ -258,7 +258,7 @@ fn sections(config: &Config, statement: &Statement, result: &Value) -> Vec<Secti
             "accountant",
             statement.accountant.map_or_else(String::new, |accountant| accountant.to_string()),
         ));
-        let what = if config.privacy.sampling == crate::config::Sampling::Shuffled {
+        let what = if config.privacy.sampling == accounting::SamplingMethod::Shuffled {
             "epochs charged"
         } else {
             "lots charged"

@@ -8,7 +8,7 @@ use crate::config::{Config, DroppedRows, Publicity};
 use crate::report::digits::{up, up_e};
 use crate::run::chain::{Chain, Closing, SessionEntry};
 use crate::run::snapshot;
-use accounting::{Accountant, Delta, Ledger, Rate, Unit};
+use accounting::{Accountant, Delta, Ledger, SamplingRate, Unit};
 use curator::{Noise, Sampling};
 use model::Isolation;
 use serde::{Deserialize, Serialize};
@@ -289,15 +289,16 @@ impl Statement {
     pub(crate) fn lots(&self) -> Option<Sampling> {
         let number = |before: &str| self.sampling.strip_prefix(before)?.split(' ').next();
         let lot = |before: &str| number(before)?.parse().ok();
+        let dataset = self.records as u64;
         let poisson = || {
-            Rate::new(
+            SamplingRate::new(
                 number("poisson: every record independently with probability ")?.parse().ok()?,
             )
             .ok()
         };
         let found = (poisson().map(|rate| Sampling::Poisson { rate }))
-            .or_else(|| lot("fixed: ").map(|lot| Sampling::FixedSize { lot }))
-            .or_else(|| lot("shuffled: ").map(|lot| Sampling::Shuffled { lot }))
+            .or_else(|| lot("fixed: ").map(|lot| Sampling::FixedSize { dataset, lot }))
+            .or_else(|| lot("shuffled: ").map(|lot| Sampling::Shuffled { dataset, lot }))
             .unwrap_or(Sampling::Full);
         (sampling(found) == self.sampling).then_some(found)
     }
@@ -400,8 +401,10 @@ fn sampling(sampling: Sampling) -> String {
         Sampling::Poisson { rate } => {
             format!("poisson: every record independently with probability {}", rate.get())
         }
-        Sampling::FixedSize { lot } => format!("fixed: {lot} records, drawn anew for each step"),
-        Sampling::Shuffled { lot } => {
+        Sampling::FixedSize { lot, .. } => {
+            format!("fixed: {lot} records, drawn anew for each step")
+        }
+        Sampling::Shuffled { lot, .. } => {
             format!(
                 "shuffled: {lot} records after one another from an order drawn for each epoch; no \
                  amplification is claimed"

@@ -285,7 +285,7 @@ pub(crate) fn keeps(config: &Config) -> bool {
     let private = Name::of(&config.optimizer.name).is_ok_and(|name| name.private);
     private
         && (config.privacy.seed.is_some()
-            || config.privacy.sampling == crate::config::Sampling::Shuffled)
+            || config.privacy.sampling == accounting::SamplingMethod::Shuffled)
 }
 
 /// Writes the ledger after each charge and, where a resumed process would need it, the sampler

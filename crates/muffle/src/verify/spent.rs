@@ -86,12 +86,15 @@ pub(crate) fn read(path: &Path) -> Result<Ledger, Failed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use accounting::{Adjacency, Event, Rate, Sigma};
+    use accounting::{Adjacency, Event, SamplingRate, Sigma};
 
     fn spent(steps: u64, unit: Unit, delta: f64) -> Spent {
         let mut ledger = Ledger::new();
         ledger
-            .charge(Event::poisson(Rate::new(0.01).unwrap(), Sigma::new(1.0).unwrap()), steps)
+            .charge(
+                Event::poisson(SamplingRate::new(0.01).unwrap(), Sigma::new(1.0).unwrap()),
+                steps,
+            )
             .unwrap();
         Spent { ledger, promise: Some((unit, delta)) }
     }
