@@ -1,27 +1,27 @@
-//! What happened, as data. An event says how the lot was drawn and what was released from it;
-//! accountants interpret it.
+//! Privacy events, as data: how a lot was drawn and what was released from it. Accountants
+//! interpret them.
 //!
 //! All multipliers are relative to the clip bound C of their block. Whether one example can move a
-//! sum by C or by 2C is the business of the [`Adjacency`], never of the event.
+//! sum by C or by 2C depends on the [`Adjacency`], never on the event.
 
 use crate::error::{Error, Result};
 use crate::number::{SamplingRate, Sigma};
 use crate::sampling::Sampling;
 use serde::{Deserialize, Serialize};
 
-/// Which data sets count as neighbours. Part of every figure this crate hands out.
+/// Which data sets count as neighbours. It is part of every guarantee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Adjacency {
-    /// One example is there or not. A clipped sum moves by at most C.
+    /// One example is added or removed. A clipped sum moves by at most C.
     #[default]
     AddRemove,
-    /// One example is exchanged for another. A clipped sum moves by at most 2C.
+    /// One example is replaced by another. A clipped sum moves by at most 2C.
     ReplaceOne,
 }
 
 impl Adjacency {
-    /// How far one example can move a sum clipped at 1.
+    /// The sensitivity of a sum that is clipped at 1.
     pub fn sensitivity(self) -> f64 {
         match self {
             Self::AddRemove => 1.0,
@@ -128,17 +128,17 @@ impl From<Release> for Vec<(Sigma, u64)> {
     }
 }
 
-/// One thing that happened to the data.
+/// One access to the data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", try_from = "RawEvent")]
 pub enum Event {
-    /// Something without a guarantee: ε = ∞.
+    /// An access without a guarantee: ε = ∞.
     NonPrivate,
-    /// A lot was drawn and Gaussian releases were made from it.
+    /// Gaussian releases from a lot, or from all lots of a shuffled epoch.
     Gaussian {
-        /// How the lot was drawn.
+        /// How lots are drawn.
         lots: Sampling,
-        /// What was released.
+        /// What is released from each lot.
         release: Release,
     },
 }
@@ -149,13 +149,13 @@ impl Event {
         Self::Gaussian { lots, release: Release::gaussian(sigma) }
     }
 
-    /// The everyday case: a Poisson lot and one multiplier.
+    /// One Gaussian release from a Poisson-sampled lot.
     pub fn poisson(rate: SamplingRate, sigma: Sigma) -> Self {
         Self::gaussian(Sampling::Poisson { rate }, sigma)
     }
 }
 
-/// An event as it stands in a file, before its lots are checked.
+/// An event as read from a file, before its sampling is checked.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 enum RawEvent {
@@ -194,8 +194,8 @@ impl std::fmt::Display for Event {
     }
 }
 
-/// Events one after the other, each adaptive on what came before; equal neighbours are stored once
-/// with a count.
+/// A sequence of events, each adaptive on those before; runs of equal events are stored once, with
+/// a count.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(Event, u64)>", into = "Vec<(Event, u64)>")]
 pub struct Composition {
@@ -203,7 +203,7 @@ pub struct Composition {
 }
 
 impl Composition {
-    /// Nothing yet.
+    /// An empty sequence.
     pub fn new() -> Self {
         Self::default()
     }
@@ -226,42 +226,41 @@ impl Composition {
         Ok(())
     }
 
-    /// Appends all of another.
+    /// Appends another sequence.
     pub fn extend(&mut self, other: &Self) -> Result<()> {
         other.runs.iter().try_for_each(|(event, count)| self.push(event.clone(), *count))
     }
 
-    /// The whole of it `times` times over.
+    /// The sequence repeated `times` times.
     pub fn times(&self, times: u64) -> Result<Self> {
         self.len().checked_mul(times).ok_or(Error::TooMany)?;
         if times == 0 {
             return Ok(Self::new());
         }
-        // The price does not depend on the order, so the runs stay as they are and only their
-        // counts grow.
+        // The cost does not depend on the order, so only the counts grow.
         Ok(Self {
             runs: self.runs.iter().map(|(event, count)| (event.clone(), count * times)).collect(),
         })
     }
 
-    /// The runs: event and how often in a row.
+    /// The runs: an event and its count.
     pub fn runs(&self) -> &[(Event, u64)] {
         &self.runs
     }
 
-    /// How many events in all.
+    /// Number of events.
     pub fn len(&self) -> u64 {
         self.runs.iter().map(|r| r.1).sum()
     }
 
-    /// Whether nothing has happened.
+    /// Whether there are no events.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// The events as they are when all but one of a person's rows are gone: under add/remove, lots
-    /// of a fixed size then come from fewer rows, which each link of a chain of neighbours must
-    /// allow for.
+    /// The events after all but one of a person's rows are removed: under add/remove, lots of a
+    /// fixed size then come from fewer rows, which each link of a chain of neighbours must allow
+    /// for.
     pub(crate) fn without(&self, unit: crate::Unit) -> Result<Self> {
         let mut less = self.clone();
         for (event, _) in &mut less.runs {
@@ -277,7 +276,7 @@ impl Composition {
         Ok(less)
     }
 
-    /// Whether anything in it has no guarantee at all.
+    /// Whether any event has no guarantee.
     pub fn has_non_private(&self) -> bool {
         self.runs.iter().any(|(event, _)| *event == Event::NonPrivate)
     }

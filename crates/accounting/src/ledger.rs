@@ -19,7 +19,8 @@ pub type Budget = Target;
 ///
 /// # Examples
 /// ```
-/// use accounting::{Accountant, Adjacency, Budget, Delta, Epsilon, Event, Ledger, SamplingRate, Sigma};
+/// use accounting::{Accountant, Adjacency, Budget, Delta, Epsilon, Event, Ledger};
+/// use accounting::{SamplingRate, Sigma};
 ///
 /// let budget = Budget {
 ///     epsilon: Epsilon::new(2.0)?,

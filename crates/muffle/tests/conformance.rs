@@ -15,7 +15,7 @@ use protocol::{
 };
 use ranks::Ranks;
 use support::quadratic::Quadratic;
-use support::{ALL, Setting, make, needs_pairs, tensors};
+use support::{Setting, cases, make, needs_pairs, tensors};
 
 const PEOPLE: u64 = 40;
 
@@ -100,7 +100,7 @@ fn finite(params: &Params) -> bool {
 
 #[test]
 fn a_state_put_away_and_taken_out_goes_on_the_same() {
-    for name in ALL {
+    for name in cases() {
         let setup = Setup::new(name);
         let mut straight = setup.run();
         straight.steps(7);
@@ -113,7 +113,7 @@ fn a_state_put_away_and_taken_out_goes_on_the_same() {
         broken.steps(3);
         assert_eq!(broken.params, straight.params, "{name}");
         // And the state of another optimizer is refused.
-        let other = if name.contains("sgd") { "adam" } else { "sgd" };
+        let other = if name.contains("sgd") { "dp-adam" } else { "dp-sgd" };
         let foreign = Setup::new(other).run().optimizer.save();
         assert!(setup.run().optimizer.load(foreign).is_err(), "{name}");
     }
@@ -123,7 +123,7 @@ fn a_state_put_away_and_taken_out_goes_on_the_same() {
 /// others, and all of them get to where one gets, but for rounding.
 #[test]
 fn several_processes_get_to_the_same_place() {
-    for name in ALL {
+    for name in cases() {
         let mut setup = Setup::new(name);
         setup.people = engine(name).examples(200, 1.0, 0.3).into_iter().map(Some).collect();
         let mut alone = setup.run();
@@ -196,7 +196,7 @@ fn several_processes_get_to_the_same_place() {
 
 #[test]
 fn empty_lots_and_no_people_are_no_trouble() {
-    for name in ALL {
+    for name in cases() {
         // 0.08 people are expected: nearly every lot is empty.
         let empty = Setup { sampling: poisson(2e-3), ..Setup::new(name) };
         assert!(finite(empty.run().steps(6)), "{name}: empty lots");
@@ -209,7 +209,7 @@ fn empty_lots_and_no_people_are_no_trouble() {
 /// No gradient and no noise: nothing moves, and nothing is divided by zero.
 #[test]
 fn a_zero_gradient_moves_nothing() {
-    for name in ALL {
+    for name in cases() {
         let setup = Setup::new(name);
         let quadratic = engine(name);
         let start = quadratic.start(5);
@@ -220,7 +220,7 @@ fn a_zero_gradient_moves_nothing() {
         for _ in 0..6 {
             optimizer.step(&mut params, &mut exact).unwrap();
         }
-        if needs_pairs(name) || name == "adamw" {
+        if needs_pairs(name) || name == "dp-adamw" {
             // Factors are balanced, weights decay: the model does not move far.
             assert!(finite(&params), "{name}");
         } else {
@@ -231,7 +231,7 @@ fn a_zero_gradient_moves_nothing() {
 
 #[test]
 fn a_poisoned_record_changes_nothing() {
-    for name in ALL {
+    for name in cases() {
         let setup = Setup { sampling: Sampling::Full, ..Setup::new(name) };
         let numbers = engine(name).numbers();
         let end = |extra: Option<Example>| {
@@ -257,7 +257,7 @@ fn a_poisoned_record_changes_nothing() {
 
 #[test]
 fn huge_and_tiny_scales_stay_finite() {
-    for name in ALL {
+    for name in cases() {
         for scale in [1e-8f32, 1e6] {
             let mut setup = Setup { clip: f64::from(scale), ..Setup::new(name) };
             setup.people =
@@ -269,7 +269,7 @@ fn huge_and_tiny_scales_stay_finite() {
 
 #[test]
 fn micro_batches_and_threads_do_not_matter() {
-    for name in ALL {
+    for name in cases() {
         let end = |micro: usize, threads: usize| {
             let mut run = Setup::new(name).run();
             run.curator.set_micro_batch(micro);
@@ -294,7 +294,7 @@ fn micro_batches_and_threads_do_not_matter() {
 
 #[test]
 fn the_ledger_holds_what_was_declared() {
-    for name in ALL {
+    for name in cases() {
         let setup = Setup::new(name);
         let mut run = setup.run();
         let mut declared = Composition::new();
@@ -354,7 +354,7 @@ impl Oracle for Twins {
 
 #[test]
 fn neighbours_are_within_the_declared_sensitivity() {
-    for name in ALL {
+    for name in cases() {
         let mut most = 0.0f64;
         for (victim, scale) in [(0usize, 1.0f32), (3, 1e4), (7, 1e-4), (11, 1e30)] {
             let mut setup = Setup { sigma: 0.05, ..Setup::new(name) };
@@ -380,7 +380,7 @@ fn neighbours_are_within_the_declared_sensitivity() {
 
 #[test]
 fn every_one_descends_through_noise() {
-    for name in ALL {
+    for name in cases() {
         // Far from the optimum, and with noise that a single record would drown in.
         let mut setup =
             Setup { clip: 2.0, sigma: 1.0, rate: 0.03, sampling: poisson(0.8), ..Setup::new(name) };
@@ -404,7 +404,7 @@ fn every_one_descends_through_noise() {
 /// The same optimizers without privacy, and saying so.
 #[test]
 fn twins_without_privacy_descend_further() {
-    for name in ALL {
+    for name in cases() {
         let setup = Setup { clip: 2.0, sigma: 1.0, rate: 0.03, ..Setup::new(name) };
         let quadratic = engine(name);
         let people = quadratic.examples(100, 1.0, 0.2);
@@ -470,7 +470,7 @@ fn every_one_learns_to_classify() {
         Example::numbers(numbers, class as u32)
     };
     let people: Vec<Example> = (0..600).map(person).collect();
-    for name in ALL {
+    for name in cases() {
         let (network, mut params) = perceptron(needs_pairs(name));
         let (tensors, sampling) = (network.trainable(), poisson(0.2));
         let setting = Setting {

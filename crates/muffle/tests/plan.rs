@@ -5,8 +5,8 @@
 use accounting::Accountant;
 use curator::lot_event;
 use muffle::config::Config;
-use muffle::config::optimizers::{self, ALL, Setting};
 use muffle::plan::{Plan, Unplanned};
+use optim::registry;
 use protocol::{Params, Role, Trainable};
 use tensor::Array;
 
@@ -31,11 +31,9 @@ fn tensors(pairs: bool) -> Vec<Trainable> {
 }
 
 fn plan(text: &str, records: usize) -> Result<Plan, Unplanned> {
-    let config = Config::parse(text).unwrap();
-    let tensors = tensors(config.optimizer.name == "dp-prism");
-    let params =
-        Params::new(tensors.iter().map(|tensor| Array::zeros(tensor.shape.clone())).collect());
-    Plan::new(&config, records, &tensors, &params)
+    let config = Config::parse(text).map_err(Unplanned::Input)?;
+    let tensors = tensors(config.optimizer.entry().needs_pairs);
+    Plan::new(&config, records, &tensors)
 }
 
 /// What is priced is what the optimizer will ask for, step by step; and many steps are as quickly
@@ -57,10 +55,7 @@ fn a_plan_has_the_lots_of_every_step() {
         );
         let plan = plan(&text, 100).unwrap();
         let (tensors, params) = (tensors(false), Params::default());
-        let setting =
-            Setting { tensors: &tensors, params: &params, lot_size: plan.lot_size(), steps };
-        let optimizer =
-            optimizers::build(&Config::parse(&text).unwrap(), plan.sigma, setting).unwrap();
+        let optimizer = plan.optimizer(&Config::parse(&text).unwrap(), &tensors, &params).unwrap();
         let asked = (0..steps)
             .flat_map(|step| optimizer.lots(step))
             .map(|announced| lot_event(plan.sampling, &announced).unwrap());
@@ -174,7 +169,10 @@ fn nonsense_is_refused_with_its_key() {
         ("[optimizer]\nname = \"dp-moun\"", "dp-muon"),
         ("[optimizer]\nclip = 0", "optimizer.clip"),
         ("[optimizer]\nmomentum = 1.0", "optimizer.momentum"),
-        ("[optimizer]\nname = \"dp-adam\"\nweight_decay = 0.1", "dp-adam has none"),
+        (
+            "[optimizer]\nname = \"dp-adam\"\nweight_decay = 0.1",
+            "weight_decay: not read by dp-adam",
+        ),
         ("[optimizer]\nname = \"dp-adamw\"\nweight_decay = -0.1", "optimizer.weight_decay"),
         ("[optimizer]\nlearning_rate = -0.1", "optimizer.learning_rate"),
         ("[optimizer]\nnewton_schulz_degree = 0", "newton_schulz_degree"),
@@ -201,21 +199,16 @@ fn nonsense_is_refused_with_its_key() {
 
 #[test]
 fn every_optimizer_can_be_named() {
-    for name in ALL {
-        let config = Config::parse(&format!("[optimizer]\nname = {:?}", name.name)).unwrap();
-        let tensors = tensors(name.needs_pairs());
+    for entry in registry::ALL {
+        let config = Config::parse(&format!("[optimizer]\nname = {:?}", entry.name)).unwrap();
+        let tensors = tensors(entry.needs_pairs);
         let params =
             Params::new(tensors.iter().map(|tensor| Array::zeros(tensor.shape.clone())).collect());
-        let plan = Plan::new(&config, 1000, &tensors, &params).unwrap();
-        assert_eq!(plan.budget.is_some(), name.private);
-        let optimizer = optimizers::build(
-            &config,
-            plan.sigma,
-            Setting { tensors: &tensors, params: &params, lot_size: 10.0, steps: 5 },
-        )
-        .unwrap();
+        let plan = Plan::new(&config, 1000, &tensors).unwrap();
+        assert_eq!(plan.budget.is_some(), entry.private);
+        let optimizer = plan.optimizer(&config, &tensors, &params).unwrap();
         assert_eq!(optimizer.lots(0).len(), 1);
-        assert_eq!(name.name.starts_with("dp-"), name.private);
+        assert_eq!(entry.name.starts_with("dp-"), entry.private);
     }
     assert_ne!(plan("", 100).unwrap().price.unwrap().accountant, Accountant::Gdp);
 }

@@ -1,11 +1,10 @@
-//! Chance that is not secret: probes and fresh starts. It has nothing to do with the noise that
-//! keeps a promise.
+//! Public randomness: probes and new directions. It is unrelated to the noise of releases.
 
 use tensor::normal::Key;
 
 type Given = Box<dyn Fn(u64, usize, usize, &mut [f32]) + Send + Sync>;
 
-/// Where public normal numbers come from.
+/// A source of public normal numbers.
 pub struct Probes(Source);
 
 enum Source {
@@ -14,13 +13,12 @@ enum Source {
 }
 
 impl Probes {
-    /// From a seed that may be known to everybody.
+    /// Numbers from a public seed.
     pub fn from_seed(seed: u64) -> Self {
         Self(Source::Key(Key::for_purpose("public probes", seed)))
     }
 
-    /// Given numbers, by step, tensor and number of the probe: for comparing with another
-    /// implementation.
+    /// Given numbers, by step, tensor and probe: to compare with another implementation.
     pub fn given(numbers: impl Fn(u64, usize, usize, &mut [f32]) + Send + Sync + 'static) -> Self {
         Self(Source::Given(Box::new(numbers)))
     }

@@ -7,8 +7,8 @@ use crate::output::{fields, print, print_json};
 use clap::Args;
 use muffle::model::{Engine, Network, Preset};
 use muffle::optim::newton_schulz::{Polynomial, operations};
-use muffle::optim::{Descent, Muon, Probes, muon, newton_schulz};
-use muffle::protocol::{Clipping, Noisy, Params, Positive};
+use muffle::optim::{Descent, GradientNoise, Muon, Probes, muon};
+use muffle::protocol::{Bound, Clipping, Noisy, Params, Refused};
 use serde_json::json;
 use std::time::Instant;
 use tensor::normal::Key;
@@ -57,29 +57,21 @@ impl BenchMuon {
         let values = graph.init(0)?;
         let (network, params) = Network::new(graph, values, |_| true)?;
         let config = muon::Config {
-            iteration: newton_schulz::Config {
-                polynomial: Polynomial::Newton { degree: self.degree as usize },
-                steps: self.steps as usize,
-                ..newton_schulz::Config::default()
-            },
-            probes: self.probes as usize,
+            newton_schulz_degree: Polynomial::Newton { degree: self.degree as usize },
+            newton_schulz_steps: self.steps as usize,
             ..muon::Config::default()
         };
-        let one =
-            |what| Positive::new(what, 1.0).map_err(|refused| Failure::Input(refused.to_string()));
-        let noise = muon::Noise {
-            clip: one("the clip bound")?,
-            sigma: one("the noise multiplier")?,
-            clipping: Clipping::Cut,
-        };
-        let tensors = network.trainable();
-        let mut muon = Muon::new(config.clone(), noise, &tensors, Probes::from_seed(0))
-            .map_err(|refused| Failure::Input(refused.to_string()))?;
+        let refuse = |refused: Refused| Failure::Input(refused.to_string());
+        let bound = Bound::new(1.0, 1.0).map_err(refuse)?;
+        let noise = GradientNoise { bound, clipping: Clipping::Cut };
+        let (tensors, pairs) = (network.trainable(), self.probes as usize);
+        let mut muon =
+            Muon::new(config, pairs, noise, &tensors, Probes::from_seed(0)).map_err(refuse)?;
         let matrices: Vec<usize> = muon.matrices().to_vec();
         let evaluations = (1 + 2 * self.probes) as f64;
         let nominal: f64 = matrices
             .iter()
-            .map(|&k| operations(&config.iteration, params[k].rows(), params[k].cols()))
+            .map(|&k| operations(&config.iteration(), params[k].rows(), params[k].cols()))
             .sum::<f64>()
             * evaluations;
         let release = released(&params);

@@ -5,7 +5,7 @@ use crate::Failure;
 use crate::number::count;
 use crate::output::{fields, print, print_json};
 use clap::Args;
-use muffle::config::optimizers::Name;
+use muffle::config::OptimizerConfig;
 use muffle::curator::{Curator, Door, Noise, Randomness, Records, Sampling};
 use muffle::model::{Example, Network, Preset};
 use muffle::protocol::{Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, Oracle};
@@ -138,7 +138,7 @@ impl BenchNoise {
         let refused = |refused: muffle::protocol::Refused| Failure::Input(refused.to_string());
         let mut curator = Curator::new(network, records, Sampling::Full, Door::unlimited(), secret)
             .map_err(refused)?;
-        let clip = Name::of("dp-adam").map_err(Failure::Input)?.usual_clip();
+        let clip = OptimizerConfig::named("dp-adam").map_err(Failure::Input)?.clip();
         let bounds = [Bound::new(clip, 1.0).map_err(refused)?];
         let (blocks, geometry) = (Blocks::flat(at.len()), Geometry::Identity);
         let query = GradientQuery {

@@ -8,7 +8,6 @@
 use super::{Said, Verdict, adversarial, canaries};
 use crate::Failed;
 use crate::Plan;
-use crate::config::optimizers::{self, Setting};
 use crate::config::{Auto, Config};
 use crate::load::data;
 use crate::load::model::{Circumstances, Subject};
@@ -220,11 +219,11 @@ impl Replay {
         seen: &mut Seen,
     ) -> Result<(), Failed> {
         let tensors = network.trainable();
-        let plan = Plan::new(config, neighbours.sides[0].len(), &tensors, params)?;
+        let plan = Plan::new(config, neighbours.sides[0].len(), &tensors)?;
         let Some(budget) = plan.budget else {
             return Err(Failed::Input(format!(
                 "{} promises nothing: there is nothing to be replayed",
-                config.optimizer.name
+                config.optimizer.name()
             )));
         };
         let make = |places: Vec<Option<Example>>| -> Result<Curator<Network>, Failed> {
@@ -239,9 +238,7 @@ impl Replay {
         };
         let [one, other] = neighbours.sides;
         let (mut one, mut other) = (make(one)?, make(other)?);
-        let setting =
-            Setting { tensors: &tensors, params, lot_size: plan.lot_size(), steps: plan.steps };
-        let mut optimizer = optimizers::build(config, plan.sigma, setting)?;
+        let mut optimizer = plan.optimizer(config, &tensors, params)?;
         let mut params = params.clone();
         let mut twins = Twins::new(&mut one, &mut other, sensitivity(config));
         for step in 0..plan.steps {
@@ -322,7 +319,7 @@ impl Seen {
             ),
         };
         let details = vec![
-            ("optimizer".into(), config.optimizer.name.clone()),
+            ("optimizer".into(), config.optimizer.name().into()),
             ("records".into(), records.into()),
             (
                 "compared".into(),

@@ -6,7 +6,7 @@
 
 use crate::Failed;
 use crate::Plan;
-use crate::config::{Auto, Config, FoundBy, Publicity, Rate};
+use crate::config::{Auto, Config, LearningRate, Publicity};
 use crate::report::digits::{up, up_e};
 use crate::report::plot::{Axis, Line, Plot, Scale, Series};
 use crate::run::folder::{self, Folder};
@@ -117,9 +117,9 @@ impl Comparison {
     /// The configuration of one optimizer.
     fn of(&self, name: &str) -> Result<Config, Failed> {
         let (base, found) = name.strip_suffix("+hyfree").map_or((name, false), |base| (base, true));
-        let mut config = self.config.with_optimizer(base);
+        let mut config = self.config.with_optimizer(base).map_err(Failed::Input)?;
         if found {
-            config.optimizer.learning_rate = Auto::Value(Rate::Found(FoundBy::Hyfree));
+            config.optimizer.learning_rate = Auto::Value(LearningRate::HyFree);
         }
         for (_, change) in self.changes.iter().filter(|(whose, _)| whose == name) {
             config = config.with(change).map_err(Failed::Input)?;

@@ -1,7 +1,6 @@
 //! What is trained or looked at: a model with its tokenizer, from a preset, a folder or the hub.
 
 use crate::Failed;
-use crate::config::optimizers::Name;
 use crate::config::{Auto, Config, LoraInit};
 use crate::hub;
 use crate::load::corpus;
@@ -57,12 +56,10 @@ impl Subject {
         said: &mut dyn FnMut(&str),
     ) -> Result<Self, Failed> {
         let options = &config.model;
-        if Name::of(&config.optimizer.name).map_err(Failed::Input)?.needs_pairs()
-            && options.lora_rank == 0
-        {
+        if config.optimizer.entry().needs_pairs && options.lora_rank == 0 {
             return Err(Failed::Input(format!(
                 "{} trains low-rank additions: set model.lora_rank, for example to 8",
-                config.optimizer.name
+                config.optimizer.name()
             )));
         }
         if options.lora_rank == 0 && !options.also_train.is_empty() {

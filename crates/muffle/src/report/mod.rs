@@ -8,7 +8,6 @@ pub mod statement;
 
 use crate::Failed;
 use crate::Statement;
-use crate::config::optimizers::Name;
 use crate::config::{Config, Publicity};
 use crate::report::digits::{short, up, up_e};
 use crate::report::page::{Figure, Headline, Page, Panel, Sample, Section};
@@ -55,7 +54,7 @@ pub fn page(folder: &Folder) -> Result<Page, Failed> {
     };
     let data = config.data.train.rsplit(['/', '\\']).next().unwrap_or_default();
     Ok(Page {
-        title: format!("{} on {data}", config.optimizer.name),
+        title: format!("{} on {data}", config.optimizer.name()),
         headline: headline(&statement),
         words: statement.words(),
         covered: statement.covered.clone(),
@@ -252,8 +251,7 @@ fn sections(config: &Config, statement: &Statement, result: &Value) -> Vec<Secti
     ];
     if let Some(sigma) = statement.noise_multiplier {
         privacy.push(row("noise multiplier σ", short(sigma)));
-        let usual = Name::of(&config.optimizer.name).map_or(f64::NAN, Name::usual_clip);
-        privacy.push(row("clip bound of each block", short(config.optimizer.clip.or(usual))));
+        privacy.push(row("clip bound of each block", short(config.optimizer.clip())));
         privacy.push(row(
             "accountant",
             statement.accountant.map_or_else(String::new, |accountant| accountant.to_string()),
@@ -270,7 +268,7 @@ fn sections(config: &Config, statement: &Statement, result: &Value) -> Vec<Secti
     privacy.push(row("sessions", statement.sessions.len().to_string()));
     privacy.push(row("ledger, head of its hash chain", statement.ledger_head.clone()));
     let training = vec![
-        row("optimizer", config.optimizer.name.clone()),
+        row("optimizer", config.optimizer.name().into()),
         row("model", config.model.source.clone()),
         row(
             "low-rank additions",

@@ -3,7 +3,6 @@
 
 use crate::Failed;
 use crate::Plan;
-use crate::config::optimizers::Name;
 use crate::config::{Config, DroppedRows, Publicity};
 use crate::report::digits::{up, up_e};
 use crate::run::chain::{Chain, Closing, SessionEntry};
@@ -110,11 +109,8 @@ impl Circumstances {
             seed: config.privacy.seed,
             evaluation: config.data.publicity(),
             dropped_rows: config.data.dropped_rows,
-            noise: Name::of(&config.optimizer.name)
-                .is_ok_and(|name| name.private)
-                .then_some(config.privacy.noise),
-            frozen: Name::of(&config.optimizer.name).is_ok_and(|name| name.needs_pairs())
-                || config.model.lora_rank > 0,
+            noise: config.optimizer.is_private().then_some(config.privacy.noise),
+            frozen: config.optimizer.entry().needs_pairs || config.model.lora_rank > 0,
         }
     }
 

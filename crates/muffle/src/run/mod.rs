@@ -25,7 +25,6 @@ pub mod together;
 use crate::Failed;
 use crate::Outcome;
 use crate::Plan;
-use crate::config::optimizers::Name;
 use crate::config::{Config, Publicity};
 use crate::evaluate;
 use crate::load::data::{self, Which};
@@ -282,8 +281,7 @@ fn session(
 
 /// Whether a resumed process needs to know what was drawn.
 pub(crate) fn keeps(config: &Config) -> bool {
-    let private = Name::of(&config.optimizer.name).is_ok_and(|name| name.private);
-    private
+    config.optimizer.is_private()
         && (config.privacy.seed.is_some()
             || config.privacy.sampling == accounting::SamplingMethod::Shuffled)
 }

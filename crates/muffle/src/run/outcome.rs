@@ -145,7 +145,7 @@ pub(crate) fn finish(
         samples,
         publicity: run.publicity(),
         folder: folder.path().into(),
-        optimizer: run.config.optimizer.name.clone(),
+        optimizer: run.config.optimizer.name().into(),
     };
     let samples: Vec<Value> = outcome
         .samples

@@ -5,7 +5,6 @@ use super::{Found, Verdict, close, gradient_blocks};
 use crate::Plan;
 use crate::Statement;
 use crate::Subject;
-use crate::config::optimizers::Name;
 use crate::config::{Config, Publicity};
 use crate::report;
 use crate::run::chain::Chain;
@@ -95,10 +94,7 @@ fn plan(config: &Config, statement: &Statement) -> Result<Plan, String> {
         return Err(format!("config.toml: {steps} steps are more than any run has"));
     }
     let tensors = stand_ins(config, statement)?;
-    let params = Params::new(
-        tensors.iter().map(|tensor| tensor::Array::zeros(tensor.shape.clone())).collect(),
-    );
-    Plan::new(config, statement.records, &tensors, &params)
+    Plan::new(config, statement.records, &tensors)
         .map_err(|unplanned| format!("config.toml: {unplanned}"))
 }
 
@@ -114,7 +110,7 @@ fn stand_ins(config: &Config, statement: &Statement) -> Result<Vec<Trainable>, S
         return Err(format!("{blocks} blocks are more than any model has"));
     }
     let tensor = |role| Trainable { name: String::new(), shape: vec![1, 1], role };
-    Ok(match Name::of(&config.optimizer.name)?.needs_pairs() {
+    Ok(match config.optimizer.entry().needs_pairs {
         true => vec![tensor(Role::Left(1)), tensor(Role::Right(0))],
         false => (0..blocks).map(|_| tensor(Role::Hidden)).collect(),
     })
@@ -271,7 +267,7 @@ fn result(folder: &Folder, config: &Config, statement: &Statement) -> Found {
         "steps": statement.steps,
         "records": statement.records,
         "lot_size": statement.lot_size,
-        "optimizer": config.optimizer.name,
+        "optimizer": config.optimizer.name(),
         "private": statement.private,
         "run_id": statement.run_id,
         "sessions": statement.sessions.len(),

@@ -2,7 +2,6 @@
 
 use crate::Failed;
 use crate::config::Config;
-use crate::config::optimizers::Name;
 use crate::run::chain::Chain;
 use crate::run::folder::Folder;
 use crate::run::ledger_file::LEDGER;
@@ -70,8 +69,7 @@ pub fn joint(all: &[Spent]) -> Result<Option<Guarantee>, Failed> {
 
 /// Who a run of this configuration protects, and at which δ; none if it has no guarantee.
 pub(crate) fn promise(config: &Config, places: usize) -> Option<(Unit, f64)> {
-    let private = Name::of(&config.optimizer.name).is_ok_and(|name| name.private)
-        && config.privacy.seed.is_none();
+    let private = config.optimizer.is_private() && config.privacy.seed.is_none();
     private.then(|| (config.unit(), config.privacy.delta.or(0.1 / places as f64)))
 }
 
