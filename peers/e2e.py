@@ -78,7 +78,7 @@ def toml(options, validation, changes):
         "data.dropped_rows": '"public"',
         "privacy.epsilon": float(options.epsilon), "optimizer.name": '"dp-adam"',
         "optimizer.learning_rate": options.rate, "optimizer.clip": options.clip, "optimizer.betas": [0.9, 0.999],
-        "optimizer.weight_decay": 0.0, "training.lot_size": options.lot, "training.steps": options.steps,
+        "training.lot_size": options.lot, "training.steps": options.steps,
         "training.threads": options.threads, "training.checkpoint_every": options.steps,
         "evaluation.every": options.steps, "evaluation.examples": options.examples, "evaluation.samples": 0,
         "evaluation.score": "false",

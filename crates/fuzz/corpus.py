@@ -182,7 +182,7 @@ put("run-toml", "probing.toml", '[privacy]\nsampling = "fixed"\nseed = 1\n[optim
 put("run-toml", "prism.toml", '[model]\nlora_rank = 8\nlora_alpha = 16.0\nlora_on = ["attn"]\nlora_init = "spectral"\n[privacy]\nsigma = 1.0\naccountant = "rdp"\n[optimizer]\nname = "dp-prism"\nridge = 1.0\n')
 put("run-toml", "macadam.toml", '[privacy]\nsampling = "shuffled"\nadjacency = "replace-one"\n[optimizer]\nname = "dp-macadam"\nclips = [0.1, 10]\ndeviation = "literal"\nvariance_scale = 4.0\n')
 put("run-toml", "groups.toml", '[data]\ntrain = "x.csv"\nformat = "csv"\ngroup = "user"\nrows_per_person = 3\ntext_column = "review"\nlabel_column = "2"\n[optimizer]\nname = "adamw"\nweight_decay = 0.01\n')
-put("run-toml", "muon.toml", '[optimizer]\nname = "muon"\nnormaliser = "max1"\nshape_scale = "larger-side"\nmuon_group = "all"\nnewton_schulz_steps = 3\nclipping = "automatic"\n[training]\nsteps = 3\n')
+put("run-toml", "muon.toml", '[optimizer]\nname = "dp-muon"\nnormaliser = "max1"\nshape_scale = "larger-side"\nmuon_group = "all"\nnewton_schulz_steps = 3\nclipping = "automatic"\n[training]\nsteps = 3\n')
 for name, change in [
     ("steps", "training.steps=50"), ("name", "optimizer.name=dp-adam"), ("quoted", 'data.train="x y.txt"'), ("list", "data.labels=[\"a\", \"b\"]"), ("auto", "privacy.epsilon=auto"),
     ("inner", "optimizer.hyfree.every=7"), ("pair", "optimizer.betas=[0.5, 0.5]"), ("unknown", "training.stepz=1"),
@@ -266,7 +266,7 @@ put("ledger", "mixed.json", json.dumps(ledger))
 put("ledger", "empty.json", json.dumps({"version": 1, "events": []}))
 put("ledger", "kinds.json", json.dumps({"version": 1, "events": [
     [{"gaussian": {"lots": "full", "release": [[2.0, 3], [1.0, 1]]}}, 2], [{"gaussian": {"lots": {"fixed-size": {"dataset": 10, "lot": 2}}, "release": [[1.0, 1]]}}, 5],
-    [{"gaussian": {"lots": "shuffled-epoch", "release": [[0.8, 49]]}}, 1]]}))
+    [{"gaussian": {"lots": {"shuffled": {"dataset": 10, "lot": 4}}, "release": [[0.8, 49]]}}, 1]]}))
 put("ledger", "plain.json", json.dumps({"version": 1, "events": [[poisson, 1000]]}))
 
 

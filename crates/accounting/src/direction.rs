@@ -3,8 +3,9 @@
 
 use crate::cost::Unit;
 use crate::error::{Error, Result};
-use crate::event::{Adjacency, Composition, Event, Lots};
+use crate::event::{Adjacency, Composition, Event};
 use crate::pair::{Moments, Pair, Shape};
+use crate::sampling::Sampling;
 
 /// The most rows a person may have for the direct analysis; beyond, the general group bound is
 /// used.
@@ -116,20 +117,22 @@ fn pair(event: &Event, Unit { adjacency, rows }: Unit) -> Result<Pair> {
     lots.check()?;
     let (shift, rate) = (1.0 / release.effective_sigma(), lots.rate());
     Ok(match (lots, adjacency) {
-        (Lots::Full | Lots::ShuffledEpoch, _) => {
+        (Sampling::Full | Sampling::Shuffled { .. }, _) => {
             Pair::gaussian(adjacency.sensitivity() * rows as f64 * shift)
         }
-        (Lots::Poisson { .. }, _) if rate == 1.0 => {
+        (Sampling::Poisson { .. }, _) if rate == 1.0 => {
             Pair::gaussian(adjacency.sensitivity() * rows as f64 * shift)
         }
-        (Lots::Poisson { .. }, Adjacency::AddRemove) if rows <= MOST_ROWS => {
+        (Sampling::Poisson { .. }, Adjacency::AddRemove) if rows <= MOST_ROWS => {
             Pair::new(Shape::Remove, shift, rate, rows)
         }
-        (Lots::Poisson { .. }, Adjacency::ReplaceOne) if rows == 1 => {
+        (Sampling::Poisson { .. }, Adjacency::ReplaceOne) if rows == 1 => {
             Pair::new(Shape::Swap, shift, rate, 1)
         }
-        (Lots::FixedSize { .. }, _) if rows == 1 && rate == 1.0 => Pair::gaussian(2.0 * shift),
-        (Lots::FixedSize { .. }, _) if rows == 1 => Pair::new(Shape::Kinked, 2.0 * shift, rate, 1),
+        (Sampling::FixedSize { .. }, _) if rows == 1 && rate == 1.0 => Pair::gaussian(2.0 * shift),
+        (Sampling::FixedSize { .. }, _) if rows == 1 => {
+            Pair::new(Shape::Kinked, 2.0 * shift, rate, 1)
+        }
         _ => return Err(refused()),
     })
 }
@@ -137,7 +140,7 @@ fn pair(event: &Event, Unit { adjacency, rows }: Unit) -> Result<Pair> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::number::{Rate, Sigma};
+    use crate::number::{SamplingRate, Sigma};
 
     /// Removing a row and adding one are different questions for Poisson lots, and both are asked;
     /// replacing one is the same both ways.
@@ -145,7 +148,7 @@ mod tests {
     fn both_sides_are_looked_at() {
         let events =
             |lots| Composition::repeated(Event::gaussian(lots, Sigma::new(0.7).unwrap()), 3);
-        let poisson = events(Lots::Poisson { rate: Rate::new(0.1).unwrap() });
+        let poisson = events(Sampling::Poisson { rate: SamplingRate::new(0.1).unwrap() });
         let sides = directions(&poisson, Adjacency::AddRemove.into()).unwrap();
         assert_eq!(sides.len(), 2);
         // The second side is the first one swapped: E_P e^{θL} of (P, Q) is that of (Q, P) at −1 −
@@ -158,7 +161,7 @@ mod tests {
                 "θ = {theta}: {there} != {back}"
             );
         }
-        let fixed = events(Lots::fixed_size(100, 10).unwrap());
+        let fixed = events(Sampling::fixed_size(100, 10).unwrap());
         for (events, adjacency) in [
             (&poisson, Adjacency::ReplaceOne),
             (&fixed, Adjacency::ReplaceOne),
@@ -166,7 +169,7 @@ mod tests {
         ] {
             assert_eq!(directions(events, adjacency.into()).unwrap().len(), 1);
         }
-        let full = directions(&events(Lots::Full), Adjacency::AddRemove.into()).unwrap();
+        let full = directions(&events(Sampling::Full), Adjacency::AddRemove.into()).unwrap();
         assert!(
             full.len() == 1
                 && (full[0].as_gaussian().unwrap() - 3.0_f64.sqrt() / 0.7).abs() < 1e-12

@@ -1,26 +1,27 @@
-//! What happened, as data. An event says how the lot was drawn and what was released from it;
-//! accountants interpret it.
+//! Privacy events, as data: how a lot was drawn and what was released from it. Accountants
+//! interpret them.
 //!
 //! All multipliers are relative to the clip bound C of their block. Whether one example can move a
-//! sum by C or by 2C is the business of the [`Adjacency`], never of the event.
+//! sum by C or by 2C depends on the [`Adjacency`], never on the event.
 
 use crate::error::{Error, Result};
-use crate::number::{Rate, Sigma};
+use crate::number::{SamplingRate, Sigma};
+use crate::sampling::Sampling;
 use serde::{Deserialize, Serialize};
 
-/// Which data sets count as neighbours. Part of every figure this crate hands out.
+/// Which data sets count as neighbours. It is part of every guarantee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Adjacency {
-    /// One example is there or not. A clipped sum moves by at most C.
+    /// One example is added or removed. A clipped sum moves by at most C.
     #[default]
     AddRemove,
-    /// One example is exchanged for another. A clipped sum moves by at most 2C.
+    /// One example is replaced by another. A clipped sum moves by at most 2C.
     ReplaceOne,
 }
 
 impl Adjacency {
-    /// How far one example can move a sum clipped at 1.
+    /// The sensitivity of a sum that is clipped at 1.
     pub fn sensitivity(self) -> f64 {
         match self {
             Self::AddRemove => 1.0,
@@ -35,63 +36,6 @@ impl std::fmt::Display for Adjacency {
             Self::AddRemove => "add-remove",
             Self::ReplaceOne => "replace-one",
         })
-    }
-}
-
-/// How the lot of one event is drawn.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Lots {
-    /// Every example, every time.
-    Full,
-    /// Every example independently with this probability.
-    Poisson {
-        /// The probability.
-        rate: Rate,
-    },
-    /// Exactly `lot` of `dataset` examples, uniformly without replacement.
-    FixedSize {
-        /// How many examples there are.
-        dataset: u64,
-        /// How many are drawn.
-        lot: u64,
-    },
-    /// A whole epoch of lots in which each example stands in at most one. Its place is drawn
-    /// without looking at any record, and stays empty if the example is removed: nobody else moves
-    /// up, so that only one lot changes. No amplification is claimed: the epoch costs what one
-    /// release on all the data costs.
-    ShuffledEpoch,
-}
-
-impl Lots {
-    /// Fixed-size lots, checked: 1 ≤ lot ≤ dataset.
-    pub fn fixed_size(dataset: u64, lot: u64) -> Result<Self> {
-        let lots = Self::FixedSize { dataset, lot };
-        lots.check()?;
-        Ok(lots)
-    }
-
-    /// The probability that a given example is in a given lot (for an epoch: in one of its lots).
-    pub fn rate(&self) -> f64 {
-        match *self {
-            Self::Full | Self::ShuffledEpoch => 1.0,
-            Self::Poisson { rate } => rate.get(),
-            Self::FixedSize { dataset, lot } => lot as f64 / dataset as f64,
-        }
-    }
-
-    /// Whether the numbers make sense together; asked again whenever a price is.
-    pub(crate) fn check(&self) -> Result<()> {
-        match *self {
-            Self::FixedSize { dataset, lot } if !(lot >= 1 && lot <= dataset) => {
-                Err(Error::OutOfRange {
-                    name: "the lot size",
-                    expected: "at least 1 and at most the dataset size",
-                    got: format!("{lot} of {dataset}"),
-                })
-            }
-            _ => Ok(()),
-        }
     }
 }
 
@@ -184,39 +128,39 @@ impl From<Release> for Vec<(Sigma, u64)> {
     }
 }
 
-/// One thing that happened to the data.
+/// One access to the data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", try_from = "RawEvent")]
 pub enum Event {
-    /// Something without a guarantee: ε = ∞.
+    /// An access without a guarantee: ε = ∞.
     NonPrivate,
-    /// A lot was drawn and Gaussian releases were made from it.
+    /// Gaussian releases from a lot, or from all lots of a shuffled epoch.
     Gaussian {
-        /// How the lot was drawn.
-        lots: Lots,
-        /// What was released.
+        /// How lots are drawn.
+        lots: Sampling,
+        /// What is released from each lot.
         release: Release,
     },
 }
 
 impl Event {
     /// One Gaussian release from a lot.
-    pub fn gaussian(lots: Lots, sigma: Sigma) -> Self {
+    pub fn gaussian(lots: Sampling, sigma: Sigma) -> Self {
         Self::Gaussian { lots, release: Release::gaussian(sigma) }
     }
 
-    /// The everyday case: a Poisson lot and one multiplier.
-    pub fn poisson(rate: Rate, sigma: Sigma) -> Self {
-        Self::gaussian(Lots::Poisson { rate }, sigma)
+    /// One Gaussian release from a Poisson-sampled lot.
+    pub fn poisson(rate: SamplingRate, sigma: Sigma) -> Self {
+        Self::gaussian(Sampling::Poisson { rate }, sigma)
     }
 }
 
-/// An event as it stands in a file, before its lots are checked.
+/// An event as read from a file, before its sampling is checked.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 enum RawEvent {
     NonPrivate,
-    Gaussian { lots: Lots, release: Release },
+    Gaussian { lots: Sampling, release: Release },
 }
 
 impl TryFrom<RawEvent> for Event {
@@ -237,12 +181,7 @@ impl std::fmt::Display for Event {
         let Self::Gaussian { lots, release } = self else {
             return f.write_str("a non-private event");
         };
-        match lots {
-            Lots::Full => write!(f, "full-batch")?,
-            Lots::Poisson { rate } => write!(f, "Poisson-sampled (q = {rate})")?,
-            Lots::FixedSize { dataset, lot } => write!(f, "fixed-size ({lot} of {dataset})")?,
-            Lots::ShuffledEpoch => write!(f, "shuffled-epoch")?,
-        }
+        lots.fmt(f)?;
         match release.blocks() {
             [(sigma, 1)] => write!(f, " Gaussian (σ = {sigma})"),
             blocks => write!(
@@ -255,8 +194,8 @@ impl std::fmt::Display for Event {
     }
 }
 
-/// Events one after the other, each adaptive on what came before; equal neighbours are stored once
-/// with a count.
+/// A sequence of events, each adaptive on those before; runs of equal events are stored once, with
+/// a count.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(Event, u64)>", into = "Vec<(Event, u64)>")]
 pub struct Composition {
@@ -264,7 +203,7 @@ pub struct Composition {
 }
 
 impl Composition {
-    /// Nothing yet.
+    /// An empty sequence.
     pub fn new() -> Self {
         Self::default()
     }
@@ -287,58 +226,57 @@ impl Composition {
         Ok(())
     }
 
-    /// Appends all of another.
+    /// Appends another sequence.
     pub fn extend(&mut self, other: &Self) -> Result<()> {
         other.runs.iter().try_for_each(|(event, count)| self.push(event.clone(), *count))
     }
 
-    /// The whole of it `times` times over.
+    /// The sequence repeated `times` times.
     pub fn times(&self, times: u64) -> Result<Self> {
         self.len().checked_mul(times).ok_or(Error::TooMany)?;
         if times == 0 {
             return Ok(Self::new());
         }
-        // The price does not depend on the order, so the runs stay as they are and only their
-        // counts grow.
+        // The cost does not depend on the order, so only the counts grow.
         Ok(Self {
             runs: self.runs.iter().map(|(event, count)| (event.clone(), count * times)).collect(),
         })
     }
 
-    /// The runs: event and how often in a row.
+    /// The runs: an event and its count.
     pub fn runs(&self) -> &[(Event, u64)] {
         &self.runs
     }
 
-    /// How many events in all.
+    /// Number of events.
     pub fn len(&self) -> u64 {
         self.runs.iter().map(|r| r.1).sum()
     }
 
-    /// Whether nothing has happened.
+    /// Whether there are no events.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// The events as they are when all but one of a person's rows are gone: under add/remove, lots
-    /// of a fixed size then come from fewer rows, which each link of a chain of neighbours must
-    /// allow for.
+    /// The events after all but one of a person's rows are removed: under add/remove, lots of a
+    /// fixed size then come from fewer rows, which each link of a chain of neighbours must allow
+    /// for.
     pub(crate) fn without(&self, unit: crate::Unit) -> Result<Self> {
         let mut less = self.clone();
         for (event, _) in &mut less.runs {
             if let (
-                Event::Gaussian { lots: lots @ Lots::FixedSize { .. }, .. },
+                Event::Gaussian { lots: lots @ Sampling::FixedSize { .. }, .. },
                 Adjacency::AddRemove,
             ) = (event, unit.adjacency)
-                && let Lots::FixedSize { dataset, lot } = *lots
+                && let Sampling::FixedSize { dataset, lot } = *lots
             {
-                *lots = Lots::fixed_size(dataset.saturating_sub(unit.rows - 1), lot)?;
+                *lots = Sampling::fixed_size(dataset.saturating_sub(unit.rows - 1), lot)?;
             }
         }
         Ok(less)
     }
 
-    /// Whether anything in it has no guarantee at all.
+    /// Whether any event has no guarantee.
     pub fn has_non_private(&self) -> bool {
         self.runs.iter().any(|(event, _)| *event == Event::NonPrivate)
     }
@@ -381,7 +319,7 @@ mod tests {
 
     #[test]
     fn runs_are_coded_and_counts_cannot_wrap() {
-        let step = Event::poisson(Rate::new(0.1).unwrap(), sigma(1.0));
+        let step = Event::poisson(SamplingRate::new(0.1).unwrap(), sigma(1.0));
         let mut all = Composition::new();
         for _ in 0..1000 {
             all.push(step.clone(), 1).unwrap();
@@ -403,10 +341,10 @@ mod tests {
         assert!(serde_json::from_str::<Event>(fixed).unwrap_err().to_string().contains("lot size"));
         for good in [
             Event::NonPrivate,
-            Event::gaussian(Lots::Full, sigma(2.0)),
-            Event::gaussian(Lots::fixed_size(10, 10).unwrap(), sigma(2.0)),
+            Event::gaussian(Sampling::Full, sigma(2.0)),
+            Event::gaussian(Sampling::fixed_size(10, 10).unwrap(), sigma(2.0)),
             Event::Gaussian {
-                lots: Lots::ShuffledEpoch,
+                lots: Sampling::shuffled(10, 4).unwrap(),
                 release: Release::joint([(sigma(1.0), 2)]).unwrap(),
             },
         ] {

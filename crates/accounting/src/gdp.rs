@@ -3,7 +3,8 @@
 
 use crate::cost::Unit;
 use crate::error::{Error, Result};
-use crate::event::{Adjacency, Composition, Event, Lots};
+use crate::event::{Adjacency, Composition, Event};
+use crate::sampling::Sampling;
 
 /// The μ whose Gaussian mechanism the composition tends to: μ² is the sum of the χ²-divergences of
 /// the dominating pairs to their middle, q²(e^{1/σ²} − 1) for Poisson lots under add/remove.
@@ -16,9 +17,9 @@ pub(crate) fn mu(events: &Composition, unit: Unit) -> Result<f64> {
         let s2 = release.effective_sigma().powi(-2);
         let wide = unit.adjacency.sensitivity() * unit.rows as f64;
         let one = match lots {
-            Lots::Full | Lots::ShuffledEpoch => wide * wide * s2,
-            Lots::Poisson { rate } if rate.get() == 1.0 => wide * wide * s2,
-            Lots::Poisson { rate } if unit.rows == 1 => {
+            Sampling::Full | Sampling::Shuffled { .. } => wide * wide * s2,
+            Sampling::Poisson { rate } if rate.get() == 1.0 => wide * wide * s2,
+            Sampling::Poisson { rate } if unit.rows == 1 => {
                 let q2 = rate.get() * rate.get();
                 match unit.adjacency {
                     Adjacency::AddRemove => q2 * s2.exp_m1(),

@@ -19,7 +19,8 @@ pub type Budget = Target;
 ///
 /// # Examples
 /// ```
-/// use accounting::{Accountant, Adjacency, Budget, Delta, Epsilon, Event, Ledger, Rate, Sigma};
+/// use accounting::{Accountant, Adjacency, Budget, Delta, Epsilon, Event, Ledger};
+/// use accounting::{SamplingRate, Sigma};
 ///
 /// let budget = Budget {
 ///     epsilon: Epsilon::new(2.0)?,
@@ -27,7 +28,7 @@ pub type Budget = Target;
 ///     unit: Adjacency::AddRemove.into(),
 ///     accountant: Accountant::Best,
 /// };
-/// let step = Event::poisson(Rate::new(0.01)?, Sigma::new(1.0)?);
+/// let step = Event::poisson(SamplingRate::new(0.01)?, Sigma::new(1.0)?);
 /// let mut ledger = Ledger::new();
 /// ledger.charge_within(&budget, step.clone(), 1000)?; // ε = 1.83
 /// assert_eq!(ledger.steps_left(&budget, &step)?, 202);
@@ -136,10 +137,10 @@ impl TryFrom<Written> for Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::number::{Rate, Sigma};
+    use crate::number::{SamplingRate, Sigma};
 
     fn step() -> Event {
-        Event::poisson(Rate::new(0.01).unwrap(), Sigma::new(1.0).unwrap())
+        Event::poisson(SamplingRate::new(0.01).unwrap(), Sigma::new(1.0).unwrap())
     }
 
     #[test]

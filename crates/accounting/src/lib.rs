@@ -1,9 +1,9 @@
 //! What a differentially private run has cost, and what it may cost.
 //!
 //! ```
-//! use accounting::{Accountant, Adjacency, Composition, Cost, Delta, Event, Rate, Sigma};
+//! use accounting::{Accountant, Adjacency, Composition, Cost, Delta, Event, SamplingRate, Sigma};
 //!
-//! let step = Event::poisson(Rate::new(256.0 / 60_000.0)?, Sigma::new(1.1)?);
+//! let step = Event::poisson(SamplingRate::new(256.0 / 60_000.0)?, Sigma::new(1.1)?);
 //! let run = Composition::repeated(step, 14_040);
 //! let cost = Cost::new(&run, Adjacency::AddRemove)?;
 //! let guarantee = cost.epsilon(Accountant::Best, Delta::new(1e-5)?)?;
@@ -13,6 +13,7 @@
 //!
 //! | to find | look in |
 //! |---|---|
+//! | how lots are drawn | [`sampling`] |
 //! | what can happen to data | [`event`] |
 //! | the worst pair of neighbours for each event, and why | [`pair`](crate) (private; proofs in its documentation) |
 //! | ε and δ | [`cost`], by [`rdp`](crate) or [`pld`](crate) |
@@ -38,12 +39,14 @@ pub mod number;
 mod pair;
 mod pld;
 mod rdp;
+pub mod sampling;
 mod special;
 pub mod tuning;
 
 pub use cost::{Accountant, Cost, Guarantee, Unit};
 pub use curve::TradeOff;
 pub use error::{Error, Result};
-pub use event::{Adjacency, Composition, Event, Lots, Release};
+pub use event::{Adjacency, Composition, Event, Release};
 pub use ledger::{Budget, Ledger};
-pub use number::{Delta, Epsilon, Rate, Sigma};
+pub use number::{Delta, Epsilon, SamplingRate, Sigma};
+pub use sampling::{Sampling, SamplingMethod};

@@ -42,7 +42,7 @@ checked!(
 );
 checked!(
     /// A probability with which one example enters a lot.
-    Rate, "the sampling rate", "greater than 0 and at most 1", |x| x > 0.0 && x <= 1.0
+    SamplingRate, "the sampling rate", "greater than 0 and at most 1", |x| x > 0.0 && x <= 1.0
 );
 checked!(
     /// The δ of (ε, δ). Zero is not offered: Gaussian noise gives no pure guarantee.
@@ -61,24 +61,31 @@ mod tests {
     fn nonsense_is_refused_everywhere() {
         for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, -0.0001] {
             assert!(Sigma::new(bad).is_err());
-            assert!(Rate::new(bad).is_err());
+            assert!(SamplingRate::new(bad).is_err());
             assert!(Delta::new(bad).is_err());
             assert!(Epsilon::new(bad).is_err());
         }
         for zero in [0.0, -0.0] {
             assert!(
-                Sigma::new(zero).is_err() && Rate::new(zero).is_err() && Delta::new(zero).is_err()
+                Sigma::new(zero).is_err()
+                    && SamplingRate::new(zero).is_err()
+                    && Delta::new(zero).is_err()
             );
             assert!(Epsilon::new(zero).is_ok());
         }
         assert!(
-            Rate::new(1.0).is_ok() && Rate::new(1.0 + 1e-15).is_err() && Delta::new(1.0).is_err()
+            SamplingRate::new(1.0).is_ok()
+                && SamplingRate::new(1.0 + 1e-15).is_err()
+                && Delta::new(1.0).is_err()
         );
     }
 
     #[test]
     fn reading_checks_too() {
-        assert!(serde_json::from_str::<Rate>("1.5").is_err());
-        assert_eq!(serde_json::from_str::<Rate>("0.5").unwrap(), Rate::new(0.5).unwrap());
+        assert!(serde_json::from_str::<SamplingRate>("1.5").is_err());
+        assert_eq!(
+            serde_json::from_str::<SamplingRate>("0.5").unwrap(),
+            SamplingRate::new(0.5).unwrap()
+        );
     }
 }

@@ -4,8 +4,8 @@
 use accounting::calibrate::{self, Target};
 use accounting::tuning::{self, Repetition};
 use accounting::{
-    Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Error, Event, Lots, Rate, Release,
-    Sigma,
+    Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Error, Event, Release, Sampling,
+    SamplingRate, Sigma,
 };
 use proptest::prelude::*;
 
@@ -21,7 +21,7 @@ fn target(epsilon: f64, delta: f64, accountant: Accountant) -> Target {
 }
 
 fn poisson(q: f64, steps: u64) -> impl Fn(Sigma) -> accounting::Result<Composition> {
-    move |sigma| Ok(Composition::repeated(Event::poisson(Rate::new(q)?, sigma), steps))
+    move |sigma| Ok(Composition::repeated(Event::poisson(SamplingRate::new(q)?, sigma), steps))
 }
 
 proptest! {
@@ -45,7 +45,7 @@ proptest! {
     #[test]
     fn steps_are_the_most(epsilon in -1.0..3.0_f64, q in -3.0..-0.5_f64, sigma in 0.6..4.0_f64) {
         let target = target(epsilon.exp(), 1e-5, Accountant::Rdp);
-        let event = Event::poisson(Rate::new(10_f64.powf(q)).unwrap(), Sigma::new(sigma).unwrap());
+        let event = Event::poisson(SamplingRate::new(10_f64.powf(q)).unwrap(), Sigma::new(sigma).unwrap());
         let (steps, price) = calibrate::steps(target, &Composition::new(), &event).unwrap();
         prop_assert!(price.epsilon <= target.epsilon.get());
         let more = Composition::repeated(event, steps + 1);
@@ -65,7 +65,7 @@ fn the_paper_s_runs() {
         assert!((found.get() / sigma - 1.0).abs() < 2e-3, "{found} != {sigma}");
         let joint = |sigma: Sigma| {
             let event = Event::Gaussian {
-                lots: Lots::Poisson { rate: Rate::new(q)? },
+                lots: Sampling::Poisson { rate: SamplingRate::new(q)? },
                 release: Release::joint([(sigma, 49)])?,
             };
             Ok(Composition::repeated(event, steps))
@@ -80,7 +80,7 @@ fn the_paper_s_runs() {
 /// and 5.6 were published beside the algorithm.
 #[test]
 fn loss_probes_get_what_the_gradients_leave() {
-    let (rate, steps, probes) = (Rate::new(1000.0 / 50_000.0).unwrap(), 250, 50);
+    let (rate, steps, probes) = (SamplingRate::new(1000.0 / 50_000.0).unwrap(), 250, 50);
     for (accountant, fresh_sigma, same_sigma) in
         [(Accountant::Rdp, 1.97, 5.63), (Accountant::Best, 1.88, 5.08)]
     {
@@ -91,7 +91,7 @@ fn loss_probes_get_what_the_gradients_leave() {
             let mut events = Composition::repeated(Event::poisson(rate, gradient), steps);
             events.push(
                 Event::Gaussian {
-                    lots: Lots::Poisson { rate },
+                    lots: Sampling::Poisson { rate },
                     release: Release::joint([(sigma, 3)])?,
                 },
                 probes,
@@ -101,7 +101,7 @@ fn loss_probes_get_what_the_gradients_leave() {
         let same = |sigma: Sigma| {
             let mut events = Composition::repeated(Event::poisson(rate, gradient), steps - probes);
             let release = Release::joint([(gradient, 1), (sigma, 3)])?;
-            events.push(Event::Gaussian { lots: Lots::Poisson { rate }, release }, probes)?;
+            events.push(Event::Gaussian { lots: Sampling::Poisson { rate }, release }, probes)?;
             Ok(events)
         };
         let (fresh, price) = calibrate::sigma(target, fresh).unwrap();
@@ -116,7 +116,10 @@ fn lots_are_the_largest() {
     let (target, n, sigma) =
         (target(3.0, 1e-5, Accountant::Best), 50_000, Sigma::new(1.0).unwrap());
     let events = |lot: u64| {
-        Ok(Composition::repeated(Event::poisson(Rate::new(lot as f64 / n as f64)?, sigma), 1000))
+        Ok(Composition::repeated(
+            Event::poisson(SamplingRate::new(lot as f64 / n as f64)?, sigma),
+            1000,
+        ))
     };
     let (lot, price) = calibrate::lot_size(target, n, events).unwrap();
     assert!(
@@ -128,14 +131,14 @@ fn lots_are_the_largest() {
 #[test]
 fn promises_that_cannot_be_kept_are_refused() {
     let tight = target(0.5, 1e-5, Accountant::Best);
-    let spent = Composition::repeated(Event::gaussian(Lots::Full, Sigma::new(1.0).unwrap()), 1);
+    let spent = Composition::repeated(Event::gaussian(Sampling::Full, Sigma::new(1.0).unwrap()), 1);
     let more = |sigma: Sigma| {
         let mut events = spent.clone();
-        events.push(Event::gaussian(Lots::Full, sigma), 1)?;
+        events.push(Event::gaussian(Sampling::Full, sigma), 1)?;
         Ok(events)
     };
     assert!(matches!(calibrate::sigma(tight, more), Err(Error::Unreachable { .. })));
-    let step = Event::gaussian(Lots::Full, Sigma::new(1.0).unwrap());
+    let step = Event::gaussian(Sampling::Full, Sigma::new(1.0).unwrap());
     assert!(matches!(calibrate::steps(tight, &spent, &step), Err(Error::Unreachable { .. })));
     assert_eq!(calibrate::steps(tight, &Composition::new(), &step).unwrap().0, 0);
     assert!(matches!(
@@ -155,7 +158,7 @@ fn promises_that_cannot_be_kept_are_refused() {
 #[test]
 fn the_price_of_choosing_the_best() {
     let run = Composition::repeated(
-        Event::poisson(Rate::new(0.01).unwrap(), Sigma::new(1.0).unwrap()),
+        Event::poisson(SamplingRate::new(0.01).unwrap(), Sigma::new(1.0).unwrap()),
         1000,
     );
     let delta = Delta::new(1e-6).unwrap();
@@ -190,7 +193,7 @@ fn the_price_of_choosing_the_best() {
 #[test]
 fn the_price_of_choosing_by_hand() {
     let sigma = Sigma::new((1.0 / 0.2_f64).sqrt()).unwrap();
-    let run = Composition::repeated(Event::gaussian(Lots::Full, sigma), 1);
+    let run = Composition::repeated(Event::gaussian(Sampling::Full, sigma), 1);
     let (rho, delta, mean): (f64, f64, f64) = (0.1, 1e-6, 10.0);
     let ours = tuning::epsilon(
         &run,

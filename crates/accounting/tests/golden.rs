@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use accounting::{
-    Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Event, Rate, Sigma, Unit,
+    Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Event, SamplingRate, Sigma, Unit,
 };
 use serde::Deserialize;
 
@@ -74,7 +74,10 @@ fn golden() -> Golden {
 }
 
 fn poisson(sigma: f64, q: f64, steps: u64) -> Composition {
-    Composition::repeated(Event::poisson(Rate::new(q).unwrap(), Sigma::new(sigma).unwrap()), steps)
+    Composition::repeated(
+        Event::poisson(SamplingRate::new(q).unwrap(), Sigma::new(sigma).unwrap()),
+        steps,
+    )
 }
 
 fn epsilon(events: &Composition, unit: impl Into<Unit>, accountant: Accountant, delta: f64) -> f64 {

@@ -3,7 +3,8 @@
 
 use Adjacency::{AddRemove, ReplaceOne};
 use accounting::{
-    Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Event, Lots, Rate, Sigma, Unit,
+    Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Event, Sampling, SamplingRate, Sigma,
+    Unit,
 };
 
 /// σ, dataset, lot, adjacency, rows, ε, δ(ε), ε(1e-5): one step.
@@ -40,7 +41,7 @@ const UNSAMPLED: [(f64, u64, Adjacency, u64, f64); 10] = [
     (5.0, 1, ReplaceOne, 2, 3.38693318616),
 ];
 
-fn cost(lots: Lots, sigma: f64, steps: u64, adjacency: Adjacency, rows: u64) -> Cost {
+fn cost(lots: Sampling, sigma: f64, steps: u64, adjacency: Adjacency, rows: u64) -> Cost {
     let events = Composition::repeated(Event::gaussian(lots, Sigma::new(sigma).unwrap()), steps);
     Cost::new(&events, Unit { adjacency, rows }).unwrap()
 }
@@ -72,7 +73,7 @@ fn check(cost: &Cost, epsilon: f64, delta: f64, at_small_delta: f64, slack: f64)
 #[test]
 fn groups_in_lots_of_a_fixed_size() {
     for (sigma, dataset, lot, adjacency, rows, epsilon, delta, at_small_delta) in FIXED_SIZE {
-        let lots = Lots::fixed_size(dataset, lot).unwrap();
+        let lots = Sampling::fixed_size(dataset, lot).unwrap();
         check(&cost(lots, sigma, 1, adjacency, rows), epsilon, delta, at_small_delta, 2e-3);
     }
 }
@@ -80,16 +81,16 @@ fn groups_in_lots_of_a_fixed_size() {
 #[test]
 fn groups_in_poisson_lots_under_replacement() {
     for (sigma, q, rows, epsilon, delta, at_small_delta) in POISSON {
-        let lots = Lots::Poisson { rate: Rate::new(q).unwrap() };
+        let lots = Sampling::Poisson { rate: SamplingRate::new(q).unwrap() };
         check(&cost(lots, sigma, 1, ReplaceOne, rows), epsilon, delta, at_small_delta, 2e-3);
     }
 }
 
 #[test]
 fn groups_without_sampling() {
-    let every_row = Lots::Poisson { rate: Rate::new(1.0).unwrap() };
+    let every_row = Sampling::Poisson { rate: SamplingRate::new(1.0).unwrap() };
     for (sigma, epochs, adjacency, rows, at_small_delta) in UNSAMPLED {
-        for lots in [Lots::ShuffledEpoch, Lots::Full, every_row] {
+        for lots in [Sampling::Shuffled { dataset: 100, lot: 10 }, Sampling::Full, every_row] {
             let cost = cost(lots, sigma, epochs, adjacency, rows);
             let ours = cost.epsilon(Accountant::Pld, Delta::new(1e-5).unwrap()).unwrap().epsilon;
             assert!(
@@ -107,7 +108,7 @@ fn groups_without_sampling() {
 /// Up to 256 rows are analysed directly, more by the general bound: more rows always cost more.
 #[test]
 fn very_many_rows_cost_more() {
-    let lots = Lots::Poisson { rate: Rate::new(0.02).unwrap() };
+    let lots = Sampling::Poisson { rate: SamplingRate::new(0.02).unwrap() };
     let of = |rows| {
         cost(lots, 400.0, 10, AddRemove, rows)
             .epsilon(Accountant::Rdp, Delta::new(1e-5).unwrap())

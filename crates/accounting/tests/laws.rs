@@ -3,15 +3,15 @@
 #![allow(clippy::unwrap_used)]
 
 use accounting::{
-    Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Event, Lots, Rate, Release, Sigma,
-    Unit,
+    Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Event, Release, Sampling,
+    SamplingRate, Sigma, Unit,
 };
 use proptest::prelude::*;
 
 mod chance;
 
 fn step(sigma: f64, q: f64) -> Event {
-    Event::poisson(Rate::new(q).unwrap(), Sigma::new(sigma).unwrap())
+    Event::poisson(SamplingRate::new(q).unwrap(), Sigma::new(sigma).unwrap())
 }
 
 fn epsilon(events: &Composition, unit: impl Into<Unit>, accountant: Accountant, delta: f64) -> f64 {
@@ -69,10 +69,10 @@ proptest! {
     fn runs_compose((sigma, q, steps, delta) in runs(), part in 0.0..1.0_f64) {
         let first = (steps as f64 * part) as u64;
         let mut parts = Composition::repeated(step(sigma, q), first);
-        parts.push(Event::gaussian(Lots::Full, Sigma::new(50.0).unwrap()), 1).unwrap();
+        parts.push(Event::gaussian(Sampling::Full, Sigma::new(50.0).unwrap()), 1).unwrap();
         parts.push(step(sigma, q), steps - first).unwrap();
         let mut whole = Composition::repeated(step(sigma, q), steps);
-        whole.push(Event::gaussian(Lots::Full, Sigma::new(50.0).unwrap()), 1).unwrap();
+        whole.push(Event::gaussian(Sampling::Full, Sigma::new(50.0).unwrap()), 1).unwrap();
         for accountant in [Accountant::Pld, Accountant::Rdp] {
             prop_assert_eq!(epsilon(&parts, Adjacency::AddRemove, accountant, delta), epsilon(&whole, Adjacency::AddRemove, accountant, delta));
         }
@@ -98,7 +98,7 @@ proptest! {
     #[test]
     fn fixed_size_lots_cost_more_than_poisson_ones((sigma, q, steps, delta) in runs()) {
         let lot = ((q * 1e5) as u64).max(1);
-        let fixed = Composition::repeated(Event::gaussian(Lots::fixed_size(100_000, lot).unwrap(), Sigma::new(sigma).unwrap()), steps.min(2000));
+        let fixed = Composition::repeated(Event::gaussian(Sampling::fixed_size(100_000, lot).unwrap(), Sigma::new(sigma).unwrap()), steps.min(2000));
         let poisson = Composition::repeated(step(sigma, lot as f64 / 1e5), steps.min(2000));
         for accountant in [Accountant::Best, Accountant::Rdp] {
             let price = |events, adjacency| epsilon(events, adjacency, accountant, delta);
@@ -152,14 +152,15 @@ fn odd_runs_have_a_price() {
 /// Lots that do not exist have no price, even if they were put together by hand.
 #[test]
 fn impossible_lots_are_refused() {
-    for lots in [Lots::FixedSize { dataset: 10, lot: 11 }, Lots::FixedSize { dataset: 10, lot: 0 }]
+    for lots in
+        [Sampling::FixedSize { dataset: 10, lot: 11 }, Sampling::FixedSize { dataset: 10, lot: 0 }]
     {
         let events = Composition::repeated(Event::gaussian(lots, Sigma::new(1.0).unwrap()), 10);
         assert!(Cost::new(&events, Adjacency::ReplaceOne).is_err());
     }
     // A person's rows cannot all be removed if no full lot is left.
     let events = Composition::repeated(
-        Event::gaussian(Lots::fixed_size(10, 8).unwrap(), Sigma::new(1.0).unwrap()),
+        Event::gaussian(Sampling::fixed_size(10, 8).unwrap(), Sigma::new(1.0).unwrap()),
         10,
     );
     assert!(Cost::new(&events, Unit { adjacency: Adjacency::AddRemove, rows: 3 }).is_ok());
@@ -175,7 +176,8 @@ fn no_privacy_is_no_small_mu() {
         .trade_off(Delta::new(1e-3).unwrap())
         .unwrap();
     assert_eq!(curve.gdp_mu(1e-3), f64::INFINITY);
-    let sharp = Composition::repeated(Event::gaussian(Lots::Full, Sigma::new(0.05).unwrap()), 1);
+    let sharp =
+        Composition::repeated(Event::gaussian(Sampling::Full, Sigma::new(0.05).unwrap()), 1);
     let curve = Cost::new(&sharp, Adjacency::AddRemove)
         .unwrap()
         .trade_off(Delta::new(1e-3).unwrap())
@@ -197,9 +199,11 @@ fn without_sampling_it_is_the_closed_form() {
     ] {
         for steps in [1_u64, 100, 10_000] {
             let sigma = (steps as f64).sqrt() / mu;
-            for lots in
-                [Lots::Full, Lots::Poisson { rate: Rate::new(1.0).unwrap() }, Lots::ShuffledEpoch]
-            {
+            for lots in [
+                Sampling::Full,
+                Sampling::Poisson { rate: SamplingRate::new(1.0).unwrap() },
+                Sampling::Shuffled { dataset: 100, lot: 10 },
+            ] {
                 let events =
                     Composition::repeated(Event::gaussian(lots, Sigma::new(sigma).unwrap()), steps);
                 let got = epsilon(&events, Adjacency::AddRemove, Accountant::Pld, delta);
@@ -228,7 +232,7 @@ fn sampling_fades_out_continuously() {
 
 #[test]
 fn joint_blocks_cost_what_their_sum_costs() {
-    let lots = Lots::Poisson { rate: Rate::new(1024.0 / 42043.0).unwrap() };
+    let lots = Sampling::Poisson { rate: SamplingRate::new(1024.0 / 42043.0).unwrap() };
     let joint = Release::joint([(Sigma::new(2.3395).unwrap(), 49)]).unwrap();
     let events = Composition::repeated(Event::Gaussian { lots, release: joint }, 410);
     let one = run(2.3395 / 7.0, 1024.0 / 42043.0, 410, 8e-6, Accountant::Pld);
@@ -273,7 +277,7 @@ fn an_estimate_says_so_and_others_refuse() {
         "{estimate:?}"
     );
     let fixed = Composition::repeated(
-        Event::gaussian(Lots::fixed_size(100, 10).unwrap(), Sigma::new(1.0).unwrap()),
+        Event::gaussian(Sampling::fixed_size(100, 10).unwrap(), Sigma::new(1.0).unwrap()),
         10,
     );
     assert!(
@@ -310,7 +314,7 @@ fn trade_off_is_the_same_promise() {
         assert!(gap > -1e-6 && gap < 1e-4, "ε = {epsilon}: {gap}");
     }
     let gaussian = Cost::new(
-        &Composition::repeated(Event::gaussian(Lots::Full, Sigma::new(2.0).unwrap()), 4),
+        &Composition::repeated(Event::gaussian(Sampling::Full, Sigma::new(2.0).unwrap()), 4),
         Adjacency::AddRemove,
     )
     .unwrap();

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use accounting::{
-    Accountant, Adjacency, Budget, Composition, Delta, Epsilon, Event, Ledger, Lots, Rate, Sigma,
-    Unit,
+    Accountant, Adjacency, Budget, Composition, Delta, Epsilon, Event, Ledger, Sampling,
+    SamplingRate, Sigma, Unit,
 };
 
 fn budget(epsilon: f64, accountant: Accountant, rows: u64) -> Budget {
@@ -16,7 +16,7 @@ fn budget(epsilon: f64, accountant: Accountant, rows: u64) -> Budget {
 }
 
 fn step(sigma: f64) -> Event {
-    Event::poisson(Rate::new(0.01).unwrap(), Sigma::new(sigma).unwrap())
+    Event::poisson(SamplingRate::new(0.01).unwrap(), Sigma::new(sigma).unwrap())
 }
 
 /// An estimate may lie below the truth: it is within no budget, however small it is.
@@ -38,7 +38,7 @@ fn all_that_was_charged_counts() {
         let budget = budget(4.0, Accountant::Rdp, rows);
         let mut ledger = Ledger::new();
         ledger
-            .charge(Event::gaussian(Lots::Full, Sigma::new(4.0 * rows as f64).unwrap()), 2)
+            .charge(Event::gaussian(Sampling::Full, Sigma::new(4.0 * rows as f64).unwrap()), 2)
             .unwrap();
         ledger.charge(step(2.0), 100).unwrap();
         let left = ledger.steps_left(&budget, &step(1.5)).unwrap();

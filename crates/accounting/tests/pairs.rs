@@ -2,7 +2,9 @@
 //! contributions, in the plane, by quadrature.
 #![allow(clippy::unwrap_used)]
 
-use accounting::{Accountant, Adjacency, Composition, Cost, Epsilon, Event, Lots, Rate, Sigma};
+use accounting::{
+    Accountant, Adjacency, Composition, Cost, Epsilon, Event, Sampling, SamplingRate, Sigma,
+};
 use proptest::prelude::*;
 
 mod chance;
@@ -40,7 +42,7 @@ fn minus(a: Point, b: Point) -> Point {
     [a[0] - b[0], a[1] - b[1]]
 }
 
-fn claimed(lots: Lots, sigma: f64, adjacency: Adjacency, epsilon: f64) -> f64 {
+fn claimed(lots: Sampling, sigma: f64, adjacency: Adjacency, epsilon: f64) -> f64 {
     let events = Composition::repeated(Event::gaussian(lots, Sigma::new(sigma).unwrap()), 1);
     Cost::new(&events, adjacency)
         .unwrap()
@@ -62,7 +64,7 @@ proptest! {
         let (x, y) = (clipped(x.0, x.1, 1.0 / sigma), clipped(y.0, y.1, 1.0 / sigma));
         let with = |v: Point| vec![(1.0 - q, [0.0, 0.0]), (q, v)];
         let nothing = vec![(1.0, [0.0, 0.0])];
-        let (alpha, lots) = (epsilon.exp(), Lots::Poisson { rate: Rate::new(q).unwrap() });
+        let (alpha, lots) = (epsilon.exp(), Sampling::Poisson { rate: SamplingRate::new(q).unwrap() });
         let add_remove = claimed(lots, sigma, Adjacency::AddRemove, epsilon);
         for (p, q) in [(with(x), nothing.clone()), (nothing, with(x))] {
             let seen = hockey_stick(&p, &q, alpha);
@@ -89,10 +91,10 @@ proptest! {
         let with = |row: Point| lots_of(&[others, &[row]].concat());
         // The data set with the row has others + 1 rows.
         let size = others.len() as u64 + 1;
-        let replace = claimed(Lots::fixed_size(size, 2).unwrap(), sigma, Adjacency::ReplaceOne, epsilon);
+        let replace = claimed(Sampling::fixed_size(size, 2).unwrap(), sigma, Adjacency::ReplaceOne, epsilon);
         let seen = hockey_stick(&with(*extra), &with(*replacement), alpha);
         prop_assert!(seen <= replace + 1e-4, "replace-one: {seen} > {replace}");
-        let add_remove = claimed(Lots::fixed_size(size, 2).unwrap(), sigma, Adjacency::AddRemove, epsilon);
+        let add_remove = claimed(Sampling::fixed_size(size, 2).unwrap(), sigma, Adjacency::AddRemove, epsilon);
         let without = lots_of(others);
         for (p, q) in [(with(*extra), without.clone()), (without.clone(), with(*extra))] {
             let seen = hockey_stick(&p, &q, alpha);
@@ -106,7 +108,7 @@ proptest! {
 #[test]
 fn the_worst_pairs_exist() {
     let (q, sigma, epsilon) = (0.3, 1.0, 0.4_f64);
-    let lots = Lots::Poisson { rate: Rate::new(q).unwrap() };
+    let lots = Sampling::Poisson { rate: SamplingRate::new(q).unwrap() };
     let at = |x: f64| vec![(1.0 - q, [0.0, 0.0]), (q, [x, 0.0])];
     let remove = hockey_stick(&at(1.0), &vec![(1.0, [0.0, 0.0])], epsilon.exp());
     assert!((claimed(lots, sigma, Adjacency::AddRemove, epsilon) - remove).abs() < 2e-4);
@@ -114,7 +116,8 @@ fn the_worst_pairs_exist() {
     assert!((claimed(lots, sigma, Adjacency::ReplaceOne, epsilon) - replace).abs() < 2e-4);
     let fixed = hockey_stick(&at(2.0), &vec![(1.0, [0.0, 0.0])], epsilon.exp());
     assert!(
-        (claimed(Lots::fixed_size(10, 3).unwrap(), sigma, Adjacency::ReplaceOne, epsilon) - fixed)
+        (claimed(Sampling::fixed_size(10, 3).unwrap(), sigma, Adjacency::ReplaceOne, epsilon)
+            - fixed)
             .abs()
             < 2e-4
     );

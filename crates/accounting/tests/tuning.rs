@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used)]
 
 use accounting::tuning::{self, Repetition};
-use accounting::{Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Event, Lots, Sigma};
+use accounting::{
+    Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Event, Sampling, Sigma,
+};
 
 /// ρ of one run: its Rényi divergence of order λ is ρλ.
 const RHO: f64 = 0.1;
@@ -11,7 +13,7 @@ const DELTA: f64 = 1e-6;
 
 fn run() -> Composition {
     let sigma = Sigma::new((1.0 / (2.0 * RHO)).sqrt()).unwrap();
-    Composition::repeated(Event::gaussian(Lots::Full, sigma), 1)
+    Composition::repeated(Event::gaussian(Sampling::Full, sigma), 1)
 }
 
 fn ours(repetition: Repetition) -> f64 {

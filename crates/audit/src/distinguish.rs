@@ -255,7 +255,7 @@ fn noise_at_most(claim: &Claim, tests: &[Test]) -> Result<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use accounting::{Adjacency, Lots, Rate};
+    use accounting::{Adjacency, Sampling, SamplingRate};
     use noise::PublicRandom;
 
     fn claim(events: Composition) -> Claim {
@@ -263,7 +263,7 @@ mod tests {
     }
 
     fn gaussian(sigma: f64) -> Claim {
-        claim(Composition::repeated(Event::gaussian(Lots::Full, Sigma::new(sigma).unwrap()), 1))
+        claim(Composition::repeated(Event::gaussian(Sampling::Full, Sigma::new(sigma).unwrap()), 1))
     }
 
     fn normals(seed: u64, count: usize, mean: f64, std: f64) -> Vec<f64> {
@@ -333,7 +333,7 @@ mod tests {
     fn sampled_claims_are_bounded_by_their_own_curve() {
         let (rate, count) = (0.3, 100_000);
         let events = Composition::repeated(
-            Event::poisson(Rate::new(rate).unwrap(), Sigma::new(0.8).unwrap()),
+            Event::poisson(SamplingRate::new(rate).unwrap(), Sigma::new(0.8).unwrap()),
             1,
         );
         let claim = claim(events);

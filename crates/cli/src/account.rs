@@ -6,7 +6,8 @@ use super::output::{Number, fields, print, print_json, short, table, up, warn};
 use super::repeat::{self, Repeated};
 use super::run::{PricedRun, RunArgs};
 use accounting::{
-    Accountant, Composition, Cost, Delta, Epsilon, Event, Guarantee, Lots, Rate, Sigma, Unit,
+    Accountant, Composition, Cost, Delta, Epsilon, Event, Guarantee, Sampling, SamplingRate, Sigma,
+    Unit,
 };
 use clap::Args;
 use serde::Serialize;
@@ -224,11 +225,11 @@ impl Account {
 
 /// Every block of every step as a Poisson-sampled release of its own. Not what happened.
 fn independent(
-    rate: Rate,
+    rate: SamplingRate,
     sigma: Sigma,
     steps: u64,
     blocks: u64,
 ) -> accounting::Result<Composition> {
-    let lots = if rate.get() == 1.0 { Lots::Full } else { Lots::Poisson { rate } };
+    let lots = if rate.get() == 1.0 { Sampling::Full } else { Sampling::Poisson { rate } };
     Composition::repeated(Event::gaussian(lots, sigma), steps).times(blocks)
 }

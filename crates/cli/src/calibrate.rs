@@ -3,9 +3,9 @@
 use super::error::Error;
 use super::number::{count, real};
 use super::output::{fields, print, print_json, short, up};
-use super::run::{PricedRun, RunArgs, Sampling};
+use super::run::{PricedRun, RunArgs};
 use accounting::calibrate::{self, Target};
-use accounting::{Delta, Epsilon, Guarantee, Sigma};
+use accounting::{Delta, Epsilon, Guarantee, SamplingMethod, Sigma};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -103,7 +103,7 @@ impl Calibrate {
                     ..self.run.clone()
                 };
                 with(1).steps()?;
-                if self.run.sampling == Sampling::Full {
+                if self.run.sampling == SamplingMethod::Full {
                     return Err(Error::usage("full batches have no lot size"));
                 }
                 let most = self.most.unwrap_or(n).min(n);

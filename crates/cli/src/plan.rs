@@ -4,9 +4,9 @@ use super::error::Error;
 use super::number::real;
 use super::output::{Number, print, print_json, short, table, up, warn};
 use super::repeat::{self, Repeated};
-use super::run::{RunArgs, Sampling};
+use super::run::RunArgs;
 use accounting::calibrate::{self, Target};
-use accounting::{Adjacency, Delta, Epsilon, Guarantee, Sigma};
+use accounting::{Adjacency, Delta, Epsilon, Guarantee, SamplingMethod, Sigma};
 use clap::Args;
 use muffle::chart::{Axis, Chart, Series, side_by_side};
 use serde::Serialize;
@@ -55,7 +55,7 @@ struct Output {
     repeated: Vec<repeat::Output>,
     delta: f64,
     estimate: bool,
-    sampling: Sampling,
+    sampling: SamplingMethod,
     adjacency: Adjacency,
     rows_per_person: u64,
     blocks: u64,
@@ -110,7 +110,7 @@ impl Plan {
             Some(n) if n > 0 => n,
             _ => return Err(Error::usage("give --dataset-size, at least 1")),
         };
-        let lot = if self.run.sampling == Sampling::Full {
+        let lot = if self.run.sampling == SamplingMethod::Full {
             n
         } else {
             self.run.lot_size.unwrap_or((n / 50).max(1))
@@ -139,7 +139,7 @@ impl Plan {
             })
         };
         let mut settings: Vec<_> = sweep("steps", (1, u64::MAX / 2), steps).collect();
-        if self.run.sampling != Sampling::Full {
+        if self.run.sampling != SamplingMethod::Full {
             settings.extend(sweep("lot_size", (1, n), lot));
             settings.extend(sweep("dataset_size", (lot, u64::MAX / 2), n));
         }
@@ -211,7 +211,7 @@ impl Plan {
             }
         };
         let mut charts = vec![chart("steps", "steps", |row| row.steps)];
-        if self.run.sampling != Sampling::Full {
+        if self.run.sampling != SamplingMethod::Full {
             charts.push(chart("lot_size", "lot size", |row| row.lot));
             charts.push(chart("dataset_size", "dataset size", |row| row.dataset));
         }

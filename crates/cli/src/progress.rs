@@ -143,7 +143,7 @@ impl Watch for Terminal {
         }
         self.line(&format!(
             "training   {}, {} steps, lots of {}, {} records at a time{}",
-            begun.config.optimizer.name,
+            begun.config.optimizer.name(),
             plan.steps,
             short(plan.lot_size()),
             begun.micro_batch,

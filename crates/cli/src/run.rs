@@ -4,35 +4,29 @@ use super::error::Error;
 use super::number::{count, real};
 use super::output::{Number, warn};
 use accounting::{
-    Accountant, Adjacency, Composition, Delta, Event, Guarantee, Lots, Rate, Release, Sigma, Unit,
+    Accountant, Adjacency, Composition, Delta, Event, Guarantee, Release, Sampling, SamplingMethod,
+    SamplingRate, Sigma, Unit,
 };
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-/// How lots are drawn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Sampling {
-    /// Each example independently with the sampling rate
-    #[default]
-    Poisson,
-    /// Exactly the lot size, without replacement; needs --dataset-size and --lot-size
-    Fixed,
-    /// A shuffled pass over the data: each example once an epoch, no amplification claimed
-    Shuffled,
-    /// All examples in every step
-    Full,
-}
-
-impl Sampling {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Poisson => "poisson",
-            Self::Fixed => "fixed",
-            Self::Shuffled => "shuffled",
-            Self::Full => "full",
-        }
-    }
+/// The values of `--sampling`, with their descriptions.
+fn sampling_methods() -> impl TypedValueParser<Value = SamplingMethod> {
+    let value = |method: SamplingMethod| {
+        PossibleValue::new(method.name()).help(match method {
+            SamplingMethod::Poisson => "Each example independently with the sampling rate",
+            SamplingMethod::FixedSize => {
+                "Exactly the lot size, without replacement; needs --dataset-size and --lot-size"
+            }
+            SamplingMethod::Shuffled => {
+                "A shuffled pass over the data: each example once an epoch, no amplification claimed"
+            }
+            SamplingMethod::Full => "All examples in every step",
+        })
+    };
+    PossibleValuesParser::new(SamplingMethod::ALL.map(value))
+        .try_map(|name| name.parse::<SamplingMethod>())
 }
 
 /// The accountant.
@@ -77,7 +71,7 @@ pub(crate) struct PricedRun {
     delta: Number,
     accountant: &'static str,
     estimate: bool,
-    sampling: Sampling,
+    sampling: SamplingMethod,
     adjacency: Adjacency,
     rows_per_person: u64,
     noise_multiplier: f64,
@@ -91,8 +85,8 @@ pub(crate) struct PricedRun {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RunArgs {
     /// How lots are drawn
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) sampling: Sampling,
+    #[arg(long, value_parser = sampling_methods(), default_value_t)]
+    pub(crate) sampling: SamplingMethod,
     /// Probability of an example to be in a lot [default: lot size / dataset size]
     #[arg(long, short = 'q', value_name = "Q", value_parser = real, allow_hyphen_values = true)]
     pub(crate) sampling_rate: Option<f64>,
@@ -135,13 +129,13 @@ impl RunArgs {
     }
 
     /// The sampling rate, given or derived.
-    pub(crate) fn rate(&self) -> Result<Rate, Error> {
-        if self.sampling == Sampling::Full {
-            return Ok(Rate::new(1.0)?);
+    pub(crate) fn rate(&self) -> Result<SamplingRate, Error> {
+        if self.sampling == SamplingMethod::Full {
+            return Ok(SamplingRate::new(1.0)?);
         }
         match (self.sampling_rate, self.lot_size, self.dataset_size) {
-            (Some(q), _, _) => Ok(Rate::new(q)?),
-            (None, Some(b), Some(n)) => Ok(Rate::new(b as f64 / n as f64)?),
+            (Some(q), _, _) => Ok(SamplingRate::new(q)?),
+            (None, Some(b), Some(n)) => Ok(SamplingRate::new(b as f64 / n as f64)?),
             _ => Err(Error::usage("give --sampling-rate, or --dataset-size with --lot-size")),
         }
     }
@@ -165,24 +159,25 @@ impl RunArgs {
     /// The events of the run at a multiplier.
     pub(crate) fn events(&self, sigma: Sigma, steps: u64) -> Result<Composition, Error> {
         let release = Release::joint([(sigma, self.blocks)])?;
-        let (lots, count) = match self.sampling {
-            Sampling::Full => (Lots::Full, steps),
-            Sampling::Poisson => (Lots::Poisson { rate: self.rate()? }, steps),
-            Sampling::Fixed => match (self.dataset_size, self.lot_size) {
-                (Some(n), Some(b)) => (Lots::fixed_size(n, b)?, steps),
+        let lots = match self.sampling {
+            SamplingMethod::Full => Sampling::Full,
+            SamplingMethod::Poisson => Sampling::Poisson { rate: self.rate()? },
+            SamplingMethod::FixedSize => match (self.dataset_size, self.lot_size) {
+                (Some(n), Some(b)) => Sampling::fixed_size(n, b)?,
                 _ => {
                     return Err(Error::usage(
                         "fixed-size sampling needs --dataset-size and --lot-size",
                     ));
                 }
             },
-            Sampling::Shuffled => {
-                // Rounded down, an epoch may drop a last short lot; this counts enough epochs for
-                // either habit.
+            SamplingMethod::Shuffled => {
+                // Only the number of lots in an epoch matters. Rounded down, an epoch may drop a
+                // last short lot; this counts enough epochs for either habit.
                 let lots_per_epoch = (1.0 / self.rate()?.get() + 1e-9).floor().max(1.0);
-                (Lots::ShuffledEpoch, (steps as f64 / lots_per_epoch).ceil() as u64)
+                Sampling::shuffled(lots_per_epoch as u64, 1)?
             }
         };
+        let count = steps.div_ceil(lots.lots_per_event());
         Ok(Composition::repeated(Event::Gaussian { lots, release }, count))
     }
 
@@ -217,7 +212,7 @@ impl RunArgs {
             noise_multiplier: sigma.get(),
             noise_multiplier_effective: self.effective(sigma).into(),
             blocks: self.blocks,
-            sampling_rate: self.rate().ok().map(Rate::get),
+            sampling_rate: self.rate().ok().map(SamplingRate::get),
             steps,
         }
     }
@@ -247,7 +242,7 @@ impl RunArgs {
                  guarantee",
             );
         }
-        if self.sampling == Sampling::Shuffled {
+        if self.sampling == SamplingMethod::Shuffled {
             warn(
                 "shuffled lots get no amplification by sampling: every epoch counts as one release \
                  on all the data",
@@ -255,7 +250,7 @@ impl RunArgs {
         }
         if let (Some(q), Some(b), Some(n)) = (self.sampling_rate, self.lot_size, self.dataset_size)
             && (q * n as f64 - b as f64).abs() > 1e-6 * b as f64
-            && self.sampling != Sampling::Fixed
+            && self.sampling != SamplingMethod::FixedSize
         {
             warn(&format!(
                 "--sampling-rate {q} is used; lot size / dataset size would be {}",

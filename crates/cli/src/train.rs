@@ -6,7 +6,8 @@ use super::output::{fields, print, print_json, up, up_e};
 use super::progress::Terminal;
 use clap::Args;
 use muffle::Outcome;
-use muffle::config::{Auto, Config, FoundBy, Publicity, Rate};
+use muffle::config::{Auto, Config, LearningRate, Publicity};
+use muffle::optim::registry;
 use muffle::ranks::Ranks;
 use muffle::run::{self, Silent, Watch};
 use std::path::{Path, PathBuf};
@@ -47,10 +48,7 @@ pub(crate) struct Train {
 /// Changes to the RUN.toml from the command line.
 #[derive(Args)]
 pub(crate) struct Changes {
-    /// The optimizer; another one than the RUN.toml's does not use its learning rate, clip bound
-    /// and momentum: sgd adam adamw muon (not private), dp-sgd dp-adam dp-adamw dp-adam-bc dp-muon
-    /// dp-muon-bc dp-macadam dp-prism
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help = optimizer_help())]
     pub(crate) optimizer: Option<String>,
     /// A number, or hyfree
     #[arg(long, value_name = "X|hyfree")]
@@ -78,6 +76,20 @@ pub(crate) struct Changes {
     set: Vec<String>,
 }
 
+/// The help of `--optimizer`, with the names of the registry.
+fn optimizer_help() -> String {
+    let names = |private: bool| {
+        let names = registry::ALL.iter().filter(|entry| entry.private == private);
+        names.map(|entry| entry.name).collect::<Vec<_>>().join(" ")
+    };
+    format!(
+        "Replaces the RUN.toml's optimizer; its learning rate, clip bound and momentum, and keys \
+         that the other does not read, are then not used: {} (not private), {}",
+        names(false),
+        names(true)
+    )
+}
+
 impl Changes {
     /// The configuration of a file, or the embedded one, with these changes.
     pub(crate) fn apply(&self, file: Option<&Path>) -> Result<Config, Error> {
@@ -86,15 +98,15 @@ impl Changes {
             None => Config::embedded(),
         };
         if let Some(name) = &self.optimizer {
-            config = config.with_optimizer(name);
+            config = config.with_optimizer(name).map_err(Error::usage)?;
         }
         for change in &self.set {
             config = config.with(change)?;
         }
         if let Some(rate) = &self.learning_rate {
             config.optimizer.learning_rate = Auto::Value(match rate.as_str() {
-                "hyfree" => Rate::Found(FoundBy::Hyfree),
-                number => Rate::Fixed(real(number).map_err(Error::usage)?),
+                "hyfree" => LearningRate::HyFree,
+                number => LearningRate::Fixed(real(number).map_err(Error::usage)?),
             });
         }
         if let Some(epsilon) = self.epsilon {

@@ -160,7 +160,7 @@ fn refusal(error: accounting::Error) -> Refused {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use accounting::{Accountant, Adjacency, Delta, Epsilon, Rate, Sigma};
+    use accounting::{Accountant, Adjacency, Delta, Epsilon, SamplingRate, Sigma};
     use std::sync::{Arc, Mutex};
 
     fn budget() -> Budget {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     fn event(sigma: f64) -> Event {
-        Event::poisson(Rate::new(0.05).unwrap(), Sigma::new(sigma).unwrap())
+        Event::poisson(SamplingRate::new(0.05).unwrap(), Sigma::new(sigma).unwrap())
     }
 
     fn charges_until_refused(door: &mut Door, sigma: f64) -> u64 {

@@ -3,7 +3,7 @@
 //! | to find | look in |
 //! |---|---|
 //! | the records, and the type that keeps values private | [`records`](Records), [`spill`](Collector), [`private`](Private) |
-//! | how lots are drawn, and what that is charged as | [`sampler`](Sampling) |
+//! | how lots are drawn, and what that is charged as | [`sampler`](lot_event) |
 //! | how a gradient is clipped and summed | `sums` |
 //! | the one function that releases sums, with noise | `release` |
 //! | the one function that charges | [`door`](Door) |
@@ -32,13 +32,14 @@ mod secret;
 mod spill;
 mod sums;
 
+pub use accounting::Sampling;
 pub use answers::{Curator, Keeper};
 pub use door::{Door, Journal};
 pub use exact::Exact;
 pub use noise::{Origin, Randomness};
 pub use private::Private;
 pub use records::Records;
-pub use sampler::Sampling;
+pub use sampler::lot_event;
 pub use sealed::Sealed;
 pub use secret::shared_randomness;
 pub use spill::Collector;

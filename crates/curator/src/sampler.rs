@@ -3,63 +3,24 @@
 
 use crate::Private;
 use crate::sealed::SealedEpoch;
-use accounting::{Event, Lots, Rate, Release, Sigma};
+use accounting::{Event, Release, Sampling, Sigma};
 use noise::{Key, Rng};
 use protocol::{Announcement, Refused};
 
-/// How lots are drawn.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Sampling {
-    /// Each place independently with this probability; empty lots are treated like any other.
-    Poisson {
-        /// The probability.
-        rate: Rate,
-    },
-    /// A fixed number of places, drawn without replacement, anew for each lot.
-    FixedSize {
-        /// Number of places in a lot.
-        lot: usize,
-    },
-    /// Consecutive lots of a fixed number of places, in an order that is drawn for each epoch. No
-    /// amplification by sampling is claimed.
-    Shuffled {
-        /// Number of places in a lot.
-        lot: usize,
-    },
-    /// All places in every lot.
-    Full,
+/// The event that a lot with this announcement is charged as; if shuffled, all lots of its epoch.
+///
+/// # Errors
+/// If a lot is larger than the data, or nothing is announced.
+pub fn lot_event(sampling: Sampling, announced: &Announcement) -> Result<Event, Refused> {
+    sampling.check().map_err(refuse)?;
+    let sigmas =
+        announced.sigmas().iter().map(|&(sigma, count)| Ok((Sigma::new(sigma.get())?, count)));
+    let release = sigmas.collect::<Result<Vec<_>, _>>().and_then(Release::joint).map_err(refuse)?;
+    Ok(Event::Gaussian { lots: sampling, release })
 }
 
-impl Sampling {
-    /// Returns the public lot size by which sums are divided: the expected, not the realised one.
-    pub fn lot_size(&self, places: usize) -> f64 {
-        match *self {
-            Self::Poisson { rate } => rate.get() * places as f64,
-            Self::FixedSize { lot } | Self::Shuffled { lot } => lot as f64,
-            Self::Full => places as f64,
-        }
-    }
-
-    /// Returns the event of the releases from one lot; for shuffled lots, from all of an epoch.
-    ///
-    /// # Errors
-    /// If lots are larger than the data, or nothing is announced.
-    pub fn event(&self, places: usize, announced: &Announcement) -> Result<Event, Refused> {
-        let refuse = |error: accounting::Error| Refused::Query(error.to_string());
-        let sigmas =
-            announced.sigmas().iter().map(|&(sigma, count)| Ok((Sigma::new(sigma.get())?, count)));
-        let release =
-            sigmas.collect::<Result<Vec<_>, _>>().and_then(Release::joint).map_err(refuse)?;
-        let lots = match *self {
-            Self::Poisson { rate } => Lots::Poisson { rate },
-            Self::FixedSize { lot } => {
-                Lots::fixed_size(places as u64, lot as u64).map_err(refuse)?
-            }
-            Self::Shuffled { .. } => Lots::ShuffledEpoch,
-            Self::Full => Lots::Full,
-        };
-        Ok(Event::Gaussian { lots, release })
-    }
+fn refuse(error: accounting::Error) -> Refused {
+    Refused::Query(error.to_string())
 }
 
 /// Draws lots.
@@ -83,14 +44,16 @@ struct Epoch {
 
 impl Sampler {
     pub(crate) fn new(sampling: Sampling, places: usize) -> Result<Self, Refused> {
-        let most = match sampling {
-            Sampling::FixedSize { lot } | Sampling::Shuffled { lot } => lot,
-            Sampling::Poisson { .. } | Sampling::Full => places,
-        };
-        if !(1..=places).contains(&most) {
+        if let Some(dataset) = sampling.dataset()
+            && dataset != places as u64
+        {
             return Err(Refused::Query(format!(
-                "lots of {most} from {places} records: at least 1 and at most all of them expected"
+                "sampling: {sampling}: expected lots of the {places} records, got {dataset}"
             )));
+        }
+        sampling.check().map_err(refuse)?;
+        if places == 0 {
+            return Err(Refused::Query("records: expected at least 1, got 0".into()));
         }
         Ok(Self { sampling, places, epoch: None })
     }
@@ -116,7 +79,7 @@ impl Sampler {
         if self.continues_epoch(announced) {
             Ok(None)
         } else {
-            self.sampling.event(self.places, charged).map(Some)
+            lot_event(self.sampling, charged).map(Some)
         }
     }
 
@@ -137,12 +100,12 @@ impl Sampler {
                 let threshold = (rate.get() * 2f64.powi(64)) as u128;
                 (0..self.places).filter(|_| u128::from(words.next_u64()) < threshold).collect()
             }
-            Sampling::FixedSize { lot } => {
-                let mut lot = shuffled(self.places, lot, &mut words);
+            Sampling::FixedSize { lot, .. } => {
+                let mut lot = shuffled(self.places, lot as usize, &mut words);
                 lot.sort_unstable();
                 lot
             }
-            Sampling::Shuffled { lot } => {
+            Sampling::Shuffled { lot, .. } => {
                 if !self.continues_epoch(announced) {
                     let order = Private::new(shuffled(self.places, self.places, &mut words));
                     self.epoch =
@@ -150,7 +113,7 @@ impl Sampler {
                 }
                 let mut places = Vec::new();
                 if let Some(epoch) = &mut self.epoch {
-                    let end = (epoch.done + lot).min(self.places);
+                    let end = epoch.done.saturating_add(lot as usize).min(self.places);
                     places.extend(&epoch.order.within()[epoch.done..end]);
                     epoch.done = end;
                 }
@@ -165,10 +128,7 @@ impl Sampler {
 impl Sampler {
     /// Returns the largest number of lots that so many charges pay for.
     pub(crate) fn most_draws(&self, charges: u64) -> u64 {
-        match self.sampling {
-            Sampling::Shuffled { lot } => charges.saturating_mul(self.places.div_ceil(lot) as u64),
-            _ => charges,
-        }
+        charges.saturating_mul(self.sampling.lots_per_event())
     }
 
     /// Returns the unfinished epoch, to be saved.
@@ -217,6 +177,7 @@ fn below(n: u64, words: &mut impl Rng) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use accounting::{Accountant, Adjacency, Composition, Cost, Delta, SamplingRate};
     use protocol::Positive;
 
     fn announced(sigma: f64) -> Announcement {
@@ -237,9 +198,12 @@ mod tests {
     #[test]
     fn impossible_lots_are_refused() {
         for (sampling, places) in [
-            (Sampling::FixedSize { lot: 0 }, 5),
-            (Sampling::FixedSize { lot: 6 }, 5),
-            (Sampling::Shuffled { lot: 6 }, 5),
+            (Sampling::FixedSize { dataset: 5, lot: 0 }, 5),
+            (Sampling::FixedSize { dataset: 5, lot: 6 }, 5),
+            (Sampling::Shuffled { dataset: 5, lot: 6 }, 5),
+            (Sampling::FixedSize { dataset: 4, lot: 2 }, 5),
+            (Sampling::Shuffled { dataset: 6, lot: 2 }, 5),
+            (Sampling::Poisson { rate: SamplingRate::new(0.5).unwrap() }, 0),
             (Sampling::Full, 0),
         ] {
             assert!(Sampler::new(sampling, places).is_err());
@@ -252,7 +216,8 @@ mod tests {
     fn poisson_lots_are_independent() {
         let rate = 0.3;
         let (places, count) = (40, 20_000);
-        let drawn = lots(Sampling::Poisson { rate: Rate::new(rate).unwrap() }, places, count);
+        let drawn =
+            lots(Sampling::Poisson { rate: SamplingRate::new(rate).unwrap() }, places, count);
         let share = |f: &dyn Fn(&Vec<usize>) -> bool| {
             drawn.iter().filter(|lot| f(lot)).count() as f64 / count as f64
         };
@@ -274,12 +239,12 @@ mod tests {
             sizes.windows(2).map(|w| (w[0] - mean) * (w[1] - mean)).sum::<f64>() / count as f64;
         assert!((along / variance).abs() < 5.5 / (count as f64).sqrt());
         assert!(
-            lots(Sampling::Poisson { rate: Rate::new(1.0).unwrap() }, 7, 3)
+            lots(Sampling::Poisson { rate: SamplingRate::new(1.0).unwrap() }, 7, 3)
                 .iter()
                 .all(|lot| *lot == [0, 1, 2, 3, 4, 5, 6])
         );
         assert!(
-            lots(Sampling::Poisson { rate: Rate::new(1e-9).unwrap() }, 7, 100)
+            lots(Sampling::Poisson { rate: SamplingRate::new(1e-9).unwrap() }, 7, 100)
                 .iter()
                 .all(Vec::is_empty)
         );
@@ -292,7 +257,8 @@ mod tests {
     fn the_rate_is_the_one_that_is_charged() {
         let (places, count) = (400, 20_000);
         for rate in [0.25, 0.3, 0.9] {
-            let drawn = lots(Sampling::Poisson { rate: Rate::new(rate).unwrap() }, places, count);
+            let drawn =
+                lots(Sampling::Poisson { rate: SamplingRate::new(rate).unwrap() }, places, count);
             let trials = places as f64 * count as f64;
             let share = drawn.iter().map(Vec::len).sum::<usize>() as f64 / trials;
             let error = (rate * (1.0 - rate) / trials).sqrt();
@@ -306,7 +272,8 @@ mod tests {
     #[test]
     fn consecutive_lots_are_independent() {
         let (places, count, rate) = (40usize, 20_000, 0.3);
-        let drawn = lots(Sampling::Poisson { rate: Rate::new(rate).unwrap() }, places, count);
+        let drawn =
+            lots(Sampling::Poisson { rate: SamplingRate::new(rate).unwrap() }, places, count);
         let product = |lots: &[Vec<usize>]| {
             let both = lots[0].iter().filter(|place| lots[1].contains(place)).count() as f64;
             both - rate * (lots[0].len() + lots[1].len()) as f64 + rate * rate * places as f64
@@ -319,7 +286,7 @@ mod tests {
     #[test]
     fn fixed_lots_are_uniform() {
         let (places, lot, count) = (10, 3, 20_000);
-        let drawn = lots(Sampling::FixedSize { lot }, places, count);
+        let drawn = lots(Sampling::fixed_size(places as u64, lot).unwrap(), places, count);
         assert!(
             drawn.iter().all(|lot| lot.len() == 3
                 && lot.windows(2).all(|w| w[0] < w[1])
@@ -338,7 +305,8 @@ mod tests {
     #[test]
     fn an_epoch_has_every_place_once_and_is_charged_once() {
         let (places, lot) = (10, 4);
-        let drawn = lots(Sampling::Shuffled { lot }, places, 6);
+        let sampling = Sampling::shuffled(places as u64, lot).unwrap();
+        let drawn = lots(sampling, places, 6);
         assert_eq!(drawn.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4, 2, 4, 4, 2]);
         for epoch in drawn.chunks(3) {
             let mut all = epoch.concat();
@@ -346,7 +314,7 @@ mod tests {
             assert_eq!(all, (0..places).collect::<Vec<_>>());
         }
         assert_ne!(drawn[..3], drawn[3..]);
-        let mut sampler = sampler(Sampling::Shuffled { lot }, places);
+        let mut sampler = sampler(sampling, places);
         let root = Key::from_seed(5);
         for draw in 0..7 {
             let due = |sigma| sampler.due(&announced(sigma), &announced(sigma)).unwrap();
@@ -364,22 +332,24 @@ mod tests {
 
     #[test]
     fn every_way_has_its_own_price() {
-        let rate = Rate::new(0.1).unwrap();
-        let lots = |sampling: Sampling| match sampling.event(100, &announced(1.5)).unwrap() {
-            Event::Gaussian { lots, release } => {
-                assert_eq!(release.effective_sigma(), 1.5);
-                lots
-            }
-            Event::NonPrivate => unreachable!(),
+        let rate = SamplingRate::new(0.1).unwrap();
+        let price = |sampling: Sampling| {
+            let event = lot_event(sampling, &announced(1.5)).unwrap();
+            let Event::Gaussian { lots, release } = &event else { unreachable!() };
+            assert_eq!((*lots, release.effective_sigma()), (sampling, 1.5));
+            let run = Composition::repeated(event, 10);
+            let cost = Cost::new(&run, Adjacency::ReplaceOne).unwrap();
+            cost.epsilon(Accountant::Rdp, Delta::new(1e-5).unwrap()).unwrap().epsilon
         };
-        assert_eq!(lots(Sampling::Poisson { rate }), Lots::Poisson { rate });
-        assert_eq!(
-            lots(Sampling::FixedSize { lot: 10 }),
-            Lots::FixedSize { dataset: 100, lot: 10 }
-        );
-        assert_eq!(lots(Sampling::Shuffled { lot: 10 }), Lots::ShuffledEpoch);
-        assert_eq!(lots(Sampling::Full), Lots::Full);
-        assert!(Sampling::Full.event(100, &Announcement::default()).is_err());
+        let poisson = price(Sampling::Poisson { rate });
+        let fixed = price(Sampling::fixed_size(100, 10).unwrap());
+        let (shuffled, full) = (price(Sampling::shuffled(100, 10).unwrap()), price(Sampling::Full));
+        // Shuffled lots get no amplification: an epoch costs one release on all the data.
+        assert!(poisson != fixed && poisson < full && fixed < full, "{poisson} {fixed} {full}");
+        assert_eq!(shuffled, full);
+        assert!(lot_event(Sampling::Full, &Announcement::default()).is_err());
+        let impossible = Sampling::FixedSize { dataset: 10, lot: 11 };
+        assert!(lot_event(impossible, &announced(1.5)).is_err());
         assert_eq!(Sampling::Poisson { rate }.lot_size(100), 10.0);
     }
 

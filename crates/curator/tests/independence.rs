@@ -75,7 +75,9 @@ fn overlap(lots: &[u32], places: usize, rate: f64, lag: usize) -> f64 {
 #[test]
 fn one_lot_says_nothing_of_the_next() {
     let (count, draws) = (12, 8000);
-    for (sampling, rate) in [(poisson(0.25), 0.25), (Sampling::FixedSize { lot: 3 }, 0.25)] {
+    for (sampling, rate) in
+        [(poisson(0.25), 0.25), (Sampling::FixedSize { dataset: 12, lot: 3 }, 0.25)]
+    {
         let lots = lots(sampling, count, draws);
         for lag in 1..=8 {
             let apart = overlap(&lots, count, rate, lag);
@@ -117,8 +119,8 @@ fn noise_does_not_depend_on_the_realised_lot() {
     for (sampling, records, most) in [
         (poisson(0.5), places(4, |_| false), 4),
         (poisson(0.5), places(8, is_odd), 4),
-        (Sampling::FixedSize { lot: 3 }, places(6, is_odd), 3),
-        (Sampling::Shuffled { lot: 3 }, places(6, is_odd), 3),
+        (Sampling::FixedSize { dataset: 6, lot: 3 }, places(6, is_odd), 3),
+        (Sampling::Shuffled { dataset: 6, lot: 3 }, places(6, is_odd), 3),
     ] {
         let (mut curator, at) = curator(&[40, 24], records, sampling, 4);
         let lot_size = curator.lot_size();

@@ -57,7 +57,7 @@ fn summed(releases: &[Noisy<Params>], lot: f64) -> Vec<f64> {
 #[test]
 fn an_interrupted_epoch_goes_on() {
     let (asking, at) = asking();
-    let sampling = Sampling::Shuffled { lot: 4 };
+    let sampling = Sampling::Shuffled { dataset: 10, lot: 4 };
     let (mut first, kept) = curator(sampling, Randomness::from_system().unwrap(), None);
     let mut releases: Vec<_> = (0..2).map(|_| asking.ask(&mut first, &at).unwrap()).collect();
     assert_eq!(first.ledger().events().len(), 1);
@@ -138,7 +138,8 @@ fn what_cannot_be_put_away_is_not_computed() {
 #[test]
 fn a_damaged_seal_is_refused_without_being_shown() {
     let (asking, at) = asking();
-    let (mut shuffled, kept) = curator(Sampling::Shuffled { lot: 4 }, Randomness::fixed(3), None);
+    let (mut shuffled, kept) =
+        curator(Sampling::Shuffled { dataset: 10, lot: 4 }, Randomness::fixed(3), None);
     asking.ask(&mut shuffled, &at).unwrap();
     let text = kept.lock().unwrap().clone();
     assert_eq!(Sealed::from_text(&text).unwrap(), shuffled.seal());

@@ -54,7 +54,7 @@ fn the_noise_has_the_declared_law() {
         let (network, at) = network(kind);
         for asking in askings(kind, &network, &at, 0.7, 1.3) {
             // Enough numbers in the smallest block to tell σ from ⅔σ: 5.5 √(2/n) < 0.3.
-            for sampling in [poisson(0.5), Sampling::FixedSize { lot: 5 }] {
+            for sampling in [poisson(0.5), Sampling::FixedSize { dataset: 20, lot: 5 }] {
                 let (numbers, std) = noise(kind, &asking, 400, sampling);
                 // The center of an affine encoding is taken off nobody: no record, no center.
                 for ((block, numbers), &std) in numbers.iter().enumerate().zip(&std) {

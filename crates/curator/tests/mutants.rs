@@ -6,7 +6,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use accounting::{Adjacency, Composition, Delta, Ledger, Rate};
+use accounting::{Adjacency, Composition, Delta, Ledger, SamplingRate};
 use audit::{Claim, Twins};
 use cpu::Network;
 use curator::{Curator, Door, Randomness, Records, Sampling};
@@ -265,7 +265,7 @@ fn mechanism_passes(mutant: Option<Mutant>, kind: Kind, which: usize, rate: f64)
     asking.bounds =
         asking.bounds.iter().map(|bound| Bound::new(bound.clip.get(), 2.0).unwrap()).collect();
     let sampling = if rate < 1.0 {
-        Sampling::Poisson { rate: Rate::new(rate).unwrap() }
+        Sampling::Poisson { rate: SamplingRate::new(rate).unwrap() }
     } else {
         Sampling::Full
     };
@@ -304,7 +304,7 @@ fn replay_passes<E: Engine>(
             let mut places: Vec<Option<Example>> =
                 (0..6).map(|seed| Some(record(kind, seed, 1.0))).collect();
             places.push(last);
-            let sampling = Sampling::Poisson { rate: Rate::new(0.4).unwrap() };
+            let sampling = Sampling::Poisson { rate: SamplingRate::new(0.4).unwrap() };
             MutantCurator::new(mutant, asking.blocks.count(), make(), places, sampling, seed)
                 .with_micro_batch(2)
         };

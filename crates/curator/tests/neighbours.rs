@@ -28,7 +28,12 @@ fn people(kind: Kind) -> Vec<Example> {
 }
 
 fn samplings() -> [Sampling; 4] {
-    [poisson(0.6), Sampling::FixedSize { lot: 5 }, Sampling::Shuffled { lot: 4 }, Sampling::Full]
+    [
+        poisson(0.6),
+        Sampling::FixedSize { dataset: 9, lot: 5 },
+        Sampling::Shuffled { dataset: 9, lot: 4 },
+        Sampling::Full,
+    ]
 }
 
 /// The largest share of the sensitivity that was seen.

@@ -6,7 +6,7 @@ mod support;
 
 use accounting::{Accountant, Adjacency, Budget, Delta, Epsilon, Event};
 use cpu::NormMethod;
-use curator::{Curator, Door, Exact, Origin, Randomness, Records, Sampling};
+use curator::{Curator, Door, Exact, Origin, Randomness, Records, Sampling, lot_event};
 use engine::{Engine, Example};
 use model::Activations;
 use protocol::{
@@ -322,7 +322,7 @@ fn a_refused_draw_leaves_no_lot() {
     let (network, at) = network(Kind::Mlp);
     let asking = &askings(Kind::Mlp, &network, &at, 1.0, 2.0)[0];
     let announced = Announcement::gradient(&asking.bounds);
-    let plan = accounting::Composition::repeated(Sampling::Full.event(5, &announced).unwrap(), 1);
+    let plan = accounting::Composition::repeated(lot_event(Sampling::Full, &announced).unwrap(), 1);
     let door = Door::planned(budget, &plan).unwrap();
     let mut curator = Curator::new(
         network,

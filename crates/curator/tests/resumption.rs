@@ -8,7 +8,7 @@ mod support;
 mod transparent;
 
 use accounting::{Accountant, Adjacency, Budget, Composition, Delta, Epsilon, Ledger};
-use curator::{Curator, Door, Randomness, Sampling};
+use curator::{Curator, Door, Randomness, Sampling, lot_event};
 use protocol::{
     Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, Oracle, Params, Refused,
 };
@@ -50,9 +50,9 @@ fn budget() -> Budget {
 #[test]
 fn no_noise_of_a_shuffled_epoch_is_repeated_where_the_seal_is_lost() {
     for lot in [3, 4, 10] {
-        let sampling = Sampling::Shuffled { lot };
+        let sampling = Sampling::shuffled(10, lot).unwrap();
         let (mut first, at) = curator(sampling, Door::unlimited());
-        let lots = 10usize.div_ceil(lot);
+        let lots = 10u64.div_ceil(lot);
         let before: Vec<_> = (0..2 * lots).map(|_| release(&mut first, &at)).collect();
         assert_eq!(first.ledger().events().len(), 2);
         let plan = Composition::repeated(first.ledger().events().runs()[0].0.clone(), 9);
@@ -69,7 +69,7 @@ fn no_noise_of_a_shuffled_epoch_is_repeated_where_the_seal_is_lost() {
 fn what_was_spent_in_turn_counts() {
     let announced =
         [1.0, 2.0].map(|sigma| Announcement::gradient(&[Bound::new(1.0, sigma).unwrap()]));
-    let event = |kind: usize| Sampling::Full.event(10, &announced[kind]).unwrap();
+    let event = |kind: usize| lot_event(Sampling::Full, &announced[kind]).unwrap();
     let mut plan = Composition::repeated(event(0), 5);
     plan.push(event(1), 3).unwrap();
     let draws = |spent: Ledger, order: &[usize]| {

@@ -24,4 +24,4 @@ mod png;
 mod safetensors;
 mod targets;
 
-pub use targets::runs::tensors;
+pub use targets::runs::{build, tensors};

@@ -4,8 +4,7 @@
 
 use fuzz::structure::{FILES, pack};
 use fuzz::target::ALL;
-use fuzz::tensors;
-use muffle::config::optimizers::{self, Multipliers, Setting};
+use fuzz::{build, tensors};
 use muffle::run::chain::Mark;
 use muffle::run::snapshot::{Belongs, Snapshot};
 use std::fs;
@@ -27,12 +26,11 @@ fn snapshots_of_every_optimizer() {
     ] {
         let config = muffle::Config::embedded()
             .with_optimizer(name)
+            .unwrap()
             .with(&format!("optimizer.learning_rate={rate}"))
             .unwrap();
         let (tensors, params) = tensors(name == "dp-prism");
-        let setting = Setting { tensors: &tensors, params: &params, lot_size: 4.0, steps: 10 };
-        let optimizer =
-            optimizers::build(&config, Multipliers { gradient: 1.0, probe: 1.0 }, setting).unwrap();
+        let optimizer = build(&config, &tensors, &params).unwrap();
         let ledger = Mark { run_id: "0".repeat(32), entries: 2, charges: 1, head: "0".repeat(64) };
         let belongs = Belongs { config: "x".into(), frozen: 7, ledger, draws: 2 };
         let folder = tempfile::tempdir().unwrap();

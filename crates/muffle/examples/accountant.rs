@@ -7,11 +7,11 @@
 
 use muffle::accounting::calibrate::{self, Target};
 use muffle::accounting::{
-    Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Event, Rate, Sigma,
+    Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Event, SamplingRate, Sigma,
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (rate, steps, delta) = (Rate::new(1024.0 / 42_043.0)?, 410, Delta::new(8e-6)?);
+    let (rate, steps, delta) = (SamplingRate::new(1024.0 / 42_043.0)?, 410, Delta::new(8e-6)?);
     let run = |sigma: Sigma| Ok(Composition::repeated(Event::poisson(rate, sigma), steps));
     let target = Target {
         epsilon: Epsilon::new(8.0)?,

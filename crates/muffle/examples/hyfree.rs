@@ -5,7 +5,7 @@
 #![allow(clippy::print_stdout)]
 
 use muffle::Config;
-use muffle::config::{Auto, FoundBy, Rate};
+use muffle::config::{Auto, LearningRate};
 use muffle::run;
 use muffle::run::{Begun, Progress, Watch};
 
@@ -38,8 +38,8 @@ impl Watch for Rates {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut config = Config::embedded().with_optimizer("dp-adam");
-    config.optimizer.learning_rate = Auto::Value(Rate::Found(FoundBy::Hyfree));
+    let mut config = Config::embedded().with_optimizer("dp-adam")?;
+    config.optimizer.learning_rate = Auto::Value(LearningRate::HyFree);
     config.training.steps = Auto::Value(20);
     let out = std::env::temp_dir().join(format!("muffle-hyfree-{}", std::process::id()));
     let outcome = run::train(&config, &out, &mut Rates)?;

@@ -12,14 +12,12 @@ use muffle::config::Auto;
 use muffle::run;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut config = Config::embedded();
+    let mut config = Config::embedded().with_optimizer("dp-prism")?;
     if let Some(model) = std::env::args().nth(1) {
         config.model.source = model;
     }
     config.model.lora_rank = 4;
     config.model.also_train = vec!["wte".into(), "lm_head".into(), "embed_tokens".into()];
-    config.optimizer.name = "dp-prism".into();
-    config.optimizer.learning_rate = Auto::Auto;
     config.training.steps = Auto::Value(10);
     let out = std::env::temp_dir().join(format!("muffle-lora-{}", std::process::id()));
     let outcome = run::train(&config, &out, &mut Silent)?;

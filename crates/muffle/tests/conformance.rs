@@ -5,9 +5,9 @@
 
 mod support;
 
-use accounting::{Composition, Rate};
+use accounting::{Composition, SamplingRate};
 use cpu::Network;
-use curator::{Curator, Door, Exact, Randomness, Records, Sampling};
+use curator::{Curator, Door, Exact, Randomness, Records, Sampling, lot_event};
 use engine::{Engine, Example};
 use model::activation::Activation;
 use model::{Builder, Linear, Lora};
@@ -17,12 +17,12 @@ use protocol::{
 };
 use ranks::Ranks;
 use support::quadratic::Quadratic;
-use support::{ALL, Setting, make, needs_pairs, tensors};
+use support::{Setting, cases, make, needs_pairs, tensors};
 
 const PEOPLE: u64 = 40;
 
 fn poisson(rate: f64) -> Sampling {
-    Sampling::Poisson { rate: Rate::new(rate).unwrap() }
+    Sampling::Poisson { rate: SamplingRate::new(rate).unwrap() }
 }
 
 /// An optimizer, its curator and its parameters.
@@ -102,7 +102,7 @@ fn finite(params: &Params) -> bool {
 
 #[test]
 fn a_state_put_away_and_taken_out_goes_on_the_same() {
-    for name in ALL {
+    for name in cases() {
         let setup = Setup::new(name);
         let mut straight = setup.run();
         straight.steps(7);
@@ -115,7 +115,7 @@ fn a_state_put_away_and_taken_out_goes_on_the_same() {
         broken.steps(3);
         assert_eq!(broken.params, straight.params, "{name}");
         // And the state of another optimizer is refused.
-        let other = if name.contains("sgd") { "adam" } else { "sgd" };
+        let other = if name.contains("sgd") { "dp-adam" } else { "dp-sgd" };
         let foreign = Setup::new(other).run().optimizer.save();
         assert!(setup.run().optimizer.load(foreign).is_err(), "{name}");
     }
@@ -125,7 +125,7 @@ fn a_state_put_away_and_taken_out_goes_on_the_same() {
 /// others, and all of them get to where one gets, but for rounding.
 #[test]
 fn several_processes_get_to_the_same_place() {
-    for name in ALL {
+    for name in cases() {
         let mut setup = Setup::new(name);
         setup.people = engine(name).examples(200, 1.0, 0.3).into_iter().map(Some).collect();
         let mut alone = setup.run();
@@ -198,7 +198,7 @@ fn several_processes_get_to_the_same_place() {
 
 #[test]
 fn empty_lots_and_no_people_are_no_trouble() {
-    for name in ALL {
+    for name in cases() {
         // 0.08 people are expected: nearly every lot is empty.
         let empty = Setup { sampling: poisson(2e-3), ..Setup::new(name) };
         assert!(finite(empty.run().steps(6)), "{name}: empty lots");
@@ -211,7 +211,7 @@ fn empty_lots_and_no_people_are_no_trouble() {
 /// No gradient and no noise: nothing moves, and nothing is divided by zero.
 #[test]
 fn a_zero_gradient_moves_nothing() {
-    for name in ALL {
+    for name in cases() {
         let setup = Setup::new(name);
         let quadratic = engine(name);
         let start = quadratic.start(5);
@@ -222,7 +222,7 @@ fn a_zero_gradient_moves_nothing() {
         for _ in 0..6 {
             optimizer.step(&mut params, &mut exact).unwrap();
         }
-        if needs_pairs(name) || name == "adamw" {
+        if needs_pairs(name) || name == "dp-adamw" {
             // Factors are balanced, weights decay: the model does not move far.
             assert!(finite(&params), "{name}");
         } else {
@@ -233,7 +233,7 @@ fn a_zero_gradient_moves_nothing() {
 
 #[test]
 fn a_poisoned_record_changes_nothing() {
-    for name in ALL {
+    for name in cases() {
         let setup = Setup { sampling: Sampling::Full, ..Setup::new(name) };
         let numbers = engine(name).numbers();
         let end = |extra: Option<Example>| {
@@ -259,7 +259,7 @@ fn a_poisoned_record_changes_nothing() {
 
 #[test]
 fn huge_and_tiny_scales_stay_finite() {
-    for name in ALL {
+    for name in cases() {
         for scale in [1e-8f32, 1e6] {
             let mut setup = Setup { clip: f64::from(scale), ..Setup::new(name) };
             setup.people =
@@ -271,7 +271,7 @@ fn huge_and_tiny_scales_stay_finite() {
 
 #[test]
 fn micro_batches_and_threads_do_not_matter() {
-    for name in ALL {
+    for name in cases() {
         let end = |micro: usize, threads: usize| {
             let mut run = Setup::new(name).run();
             run.curator.set_micro_batch(micro);
@@ -296,15 +296,13 @@ fn micro_batches_and_threads_do_not_matter() {
 
 #[test]
 fn the_ledger_holds_what_was_declared() {
-    for name in ALL {
+    for name in cases() {
         let setup = Setup::new(name);
         let mut run = setup.run();
         let mut declared = Composition::new();
         for step in 0..7 {
             for announced in run.optimizer.lots(step) {
-                declared
-                    .push(setup.sampling.event(setup.people.len(), &announced).unwrap(), 1)
-                    .unwrap();
+                declared.push(lot_event(setup.sampling, &announced).unwrap(), 1).unwrap();
             }
         }
         run.steps(7);
@@ -358,7 +356,7 @@ impl Oracle for Twins {
 
 #[test]
 fn neighbours_are_within_the_declared_sensitivity() {
-    for name in ALL {
+    for name in cases() {
         let mut most = 0.0f64;
         for (victim, scale) in [(0usize, 1.0f32), (3, 1e4), (7, 1e-4), (11, 1e30)] {
             let mut setup = Setup { sigma: 0.05, ..Setup::new(name) };
@@ -384,7 +382,7 @@ fn neighbours_are_within_the_declared_sensitivity() {
 
 #[test]
 fn every_one_descends_through_noise() {
-    for name in ALL {
+    for name in cases() {
         // Far from the optimum, and with noise that a single record would drown in.
         let mut setup =
             Setup { clip: 2.0, sigma: 1.0, rate: 0.03, sampling: poisson(0.8), ..Setup::new(name) };
@@ -408,7 +406,7 @@ fn every_one_descends_through_noise() {
 /// The same optimizers without privacy, and saying so.
 #[test]
 fn twins_without_privacy_descend_further() {
-    for name in ALL {
+    for name in cases() {
         let setup = Setup { clip: 2.0, sigma: 1.0, rate: 0.03, ..Setup::new(name) };
         let quadratic = engine(name);
         let people = quadratic.examples(100, 1.0, 0.2);
@@ -476,7 +474,7 @@ fn every_one_learns_to_classify() {
         Example::numbers(numbers, class as u32)
     };
     let people: Vec<Example> = (0..600).map(person).collect();
-    for name in ALL {
+    for name in cases() {
         let (network, mut params) = perceptron(needs_pairs(name));
         let (tensors, sampling) = (network.trainable(), poisson(0.2));
         let setting = Setting {

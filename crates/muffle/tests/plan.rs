@@ -3,10 +3,11 @@
 #![allow(clippy::unwrap_used)]
 
 use accounting::Accountant;
+use curator::lot_event;
 use muffle::Error;
 use muffle::config::Config;
-use muffle::config::optimizers::{self, ALL, Setting};
 use muffle::plan::Plan;
+use optim::registry;
 use protocol::{Params, Role, Trainable};
 use tensor::Array;
 
@@ -31,11 +32,9 @@ fn tensors(pairs: bool) -> Vec<Trainable> {
 }
 
 fn plan(text: &str, records: usize) -> Result<Plan, Error> {
-    let config = Config::parse(text).unwrap();
-    let tensors = tensors(config.optimizer.name == "dp-prism");
-    let params =
-        Params::new(tensors.iter().map(|tensor| Array::zeros(tensor.shape.clone())).collect());
-    Plan::new(&config, records, &tensors, &params)
+    let config = Config::parse(text)?;
+    let tensors = tensors(config.optimizer.entry().needs_pairs);
+    Plan::new(&config, records, &tensors)
 }
 
 /// What is priced is what the optimizer will ask for, step by step; and many steps are as quickly
@@ -57,13 +56,10 @@ fn a_plan_has_the_lots_of_every_step() {
         );
         let plan = plan(&text, 100).unwrap();
         let (tensors, params) = (tensors(false), Params::default());
-        let setting =
-            Setting { tensors: &tensors, params: &params, lot_size: plan.lot_size(), steps };
-        let optimizer =
-            optimizers::build(&Config::parse(&text).unwrap(), plan.sigma, setting).unwrap();
+        let optimizer = plan.optimizer(&Config::parse(&text).unwrap(), &tensors, &params).unwrap();
         let asked = (0..steps)
             .flat_map(|step| optimizer.lots(step))
-            .map(|announced| plan.sampling.event(100, &announced).unwrap());
+            .map(|announced| lot_event(plan.sampling, &announced).unwrap());
         let mut asked: Vec<String> = asked.map(|event| event.to_string()).collect();
         let planned = plan
             .events
@@ -174,7 +170,10 @@ fn nonsense_is_refused_with_its_key() {
         ("[optimizer]\nname = \"dp-moun\"", "dp-muon"),
         ("[optimizer]\nclip = 0", "optimizer.clip"),
         ("[optimizer]\nmomentum = 1.0", "optimizer.momentum"),
-        ("[optimizer]\nname = \"dp-adam\"\nweight_decay = 0.1", "dp-adam has none"),
+        (
+            "[optimizer]\nname = \"dp-adam\"\nweight_decay = 0.1",
+            "weight_decay: not read by dp-adam",
+        ),
         ("[optimizer]\nname = \"dp-adamw\"\nweight_decay = -0.1", "optimizer.weight_decay"),
         ("[optimizer]\nlearning_rate = -0.1", "optimizer.learning_rate"),
         ("[optimizer]\nnewton_schulz_degree = 0", "newton_schulz_degree"),
@@ -201,21 +200,16 @@ fn nonsense_is_refused_with_its_key() {
 
 #[test]
 fn every_optimizer_can_be_named() {
-    for name in ALL {
-        let config = Config::parse(&format!("[optimizer]\nname = {:?}", name.name)).unwrap();
-        let tensors = tensors(name.needs_pairs());
+    for entry in registry::ALL {
+        let config = Config::parse(&format!("[optimizer]\nname = {:?}", entry.name)).unwrap();
+        let tensors = tensors(entry.needs_pairs);
         let params =
             Params::new(tensors.iter().map(|tensor| Array::zeros(tensor.shape.clone())).collect());
-        let plan = Plan::new(&config, 1000, &tensors, &params).unwrap();
-        assert_eq!(plan.budget.is_some(), name.private);
-        let optimizer = optimizers::build(
-            &config,
-            plan.sigma,
-            Setting { tensors: &tensors, params: &params, lot_size: 10.0, steps: 5 },
-        )
-        .unwrap();
+        let plan = Plan::new(&config, 1000, &tensors).unwrap();
+        assert_eq!(plan.budget.is_some(), entry.private);
+        let optimizer = plan.optimizer(&config, &tensors, &params).unwrap();
         assert_eq!(optimizer.lots(0).len(), 1);
-        assert_eq!(name.name.starts_with("dp-"), name.private);
+        assert_eq!(entry.name.starts_with("dp-"), entry.private);
     }
     assert_ne!(plan("", 100).unwrap().price.unwrap().accountant, Accountant::Gdp);
 }

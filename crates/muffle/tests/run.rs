@@ -520,7 +520,7 @@ fn bad_input_is_one_line_and_leaves_nothing() {
     for (changes, part) in [
         (format!("data.train={empty}"), "no records"),
         (format!("data.train={binary}\ndata.format=e2e"), "expected UTF-8"),
-        (format!("data.train={few}"), "training.lot_size: at least 1 and at most the 2 records"),
+        (format!("data.train={few}"), "training.lot_size: expected at least 1 and at most the 2 records"),
         ("data.train=/nowhere/x.txt".into(), "/nowhere/x.txt"),
         ("data.max_length=2".into(), "data.max_length: at least 3 expected, got 2"),
         ("data.max_length=4".into(), "data.validation: every row is empty or has 4 tokens"),
@@ -528,7 +528,6 @@ fn bad_input_is_one_line_and_leaves_nothing() {
             every row is empty or has 4 tokens"),
         ("data.max_length=5000".into(), "at most 129 expected"),
         ("data.format=dart".into(), "line 1"),
-        ("optimizer.name=dp-moun".into(), "dp-muon"),
         ("optimizer.name=dp-prism".into(), "model.lora_rank"),
         ("model.source=preset:gpt3".into(), "no preset"),
         ("model.source=/nowhere/at all".into(), "/nowhere/at all"),

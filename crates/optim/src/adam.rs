@@ -5,20 +5,116 @@
 //! which in private training is often most of it; DP-AdamBC (Tang, Shpilevskiy, Lécuyer 2024) takes
 //! it off again: m̂/√max(v̂ − s², floor), s the known standard deviation of the noise.
 
+use crate::config::{Hyperparameters, Setting};
 use crate::descent::{Gather, forget};
-use crate::flat::Asking;
-use crate::{Descent, Flat, Note, State, elementwise, within};
+use crate::gradient_noise::QueryTemplate;
+use crate::{Auto, Descent, GradientNoise, Note, State, elementwise, within};
 use protocol::{Bound, Geometry, GradientQuery, Noisy, Params, Refused};
+use serde::{Deserialize, Serialize};
 use tensor::Array;
 
-/// Its numbers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Config {
-    /// How slowly the averages of the gradient and of its square move.
+/// Hyperparameters of DP-Adam.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdamConfig {
+    /// β₁ and β₂: decay of the averages of the gradient and of its square.
     pub betas: (f64, f64),
-    /// Decoupled weight decay; 0 for none. With it the optimizer is AdamW.
+    /// ε: added to √v̂.
+    pub epsilon: f64,
+}
+
+/// Hyperparameters of DP-AdamW.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdamWConfig {
+    /// β₁ and β₂: decay of the averages of the gradient and of its square.
+    pub betas: (f64, f64),
+    /// ε: added to √v̂.
+    pub epsilon: f64,
+    /// Decoupled weight decay; 0.01 by default.
+    pub weight_decay: Auto<f64>,
+}
+
+/// Hyperparameters of DP-AdamBC.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdamBcConfig {
+    /// β₁ and β₂: decay of the averages of the gradient and of its square.
+    pub betas: (f64, f64),
+    /// The least variance that is divided by.
+    pub variance_floor: f64,
+    /// Decoupled weight decay; 0 by default.
+    pub weight_decay: Auto<f64>,
+}
+
+impl Default for AdamConfig {
+    fn default() -> Self {
+        Self { betas: BETAS, epsilon: EPSILON }
+    }
+}
+
+impl Default for AdamWConfig {
+    fn default() -> Self {
+        Self { betas: BETAS, epsilon: EPSILON, weight_decay: Auto::Auto }
+    }
+}
+
+impl Default for AdamBcConfig {
+    fn default() -> Self {
+        Self { betas: BETAS, variance_floor: 1e-8, weight_decay: Auto::Auto }
+    }
+}
+
+impl Hyperparameters for AdamConfig {
+    fn build(
+        &self,
+        noise: GradientNoise,
+        setting: &Setting<'_>,
+    ) -> Result<Box<dyn Descent>, Refused> {
+        Rule::plain(self.betas, self.epsilon).build(noise, setting)
+    }
+}
+
+impl Hyperparameters for AdamWConfig {
+    fn build(
+        &self,
+        noise: GradientNoise,
+        setting: &Setting<'_>,
+    ) -> Result<Box<dyn Descent>, Refused> {
+        let plain = Rule::plain(self.betas, self.epsilon);
+        Rule { weight_decay: self.weight_decay.or(0.01), ..plain }.build(noise, setting)
+    }
+}
+
+impl Hyperparameters for AdamBcConfig {
+    fn build(
+        &self,
+        noise: GradientNoise,
+        setting: &Setting<'_>,
+    ) -> Result<Box<dyn Descent>, Refused> {
+        let rule = Rule {
+            betas: self.betas,
+            weight_decay: self.weight_decay.or(0.0),
+            denominator: Denominator::Corrected { floor: self.variance_floor },
+        };
+        rule.build(noise, setting)
+    }
+}
+
+/// β₁ and β₂ by default.
+pub(crate) const BETAS: (f64, f64) = (0.9, 0.999);
+
+/// ε by default.
+pub(crate) const EPSILON: f64 = 1e-8;
+
+/// The update rule of Adam's family, of which each optimizer sets a part.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rule {
+    /// β₁ and β₂: decay of the averages of the gradient and of its square.
+    pub betas: (f64, f64),
+    /// Decoupled weight decay; 0 for none.
     pub weight_decay: f64,
-    /// What is done about the noise in v̂.
+    /// What the averaged gradient is divided by.
     pub denominator: Denominator,
 }
 
@@ -37,47 +133,55 @@ pub enum Denominator {
     },
 }
 
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            betas: (0.9, 0.999),
-            weight_decay: 0.0,
-            denominator: Denominator::Plain { epsilon: 1e-8 },
-        }
+impl Rule {
+    /// Adam without weight decay.
+    pub fn plain(betas: (f64, f64), epsilon: f64) -> Self {
+        Self { betas, weight_decay: 0.0, denominator: Denominator::Plain { epsilon } }
     }
-}
 
-impl Config {
+    /// Refuses values out of range.
     pub(crate) fn check(&self) -> Result<(), Refused> {
-        within("β₁", self.betas.0, 0.0, 1.0)?;
-        within("β₂", self.betas.1, 0.0, 1.0)?;
-        within("the weight decay", self.weight_decay, 0.0, f64::INFINITY)?;
+        within("optimizer.betas", self.betas.0, 0.0, 1.0)?;
+        within("optimizer.betas", self.betas.1, 0.0, 1.0)?;
+        within("optimizer.weight_decay", self.weight_decay, 0.0, f64::INFINITY)?;
         match self.denominator {
-            Denominator::Plain { epsilon } => within("ε", epsilon, 0.0, f64::INFINITY),
-            Denominator::Corrected { floor } => {
-                within("the least variance", floor, f64::from(f32::MIN_POSITIVE), f64::INFINITY)
+            Denominator::Plain { epsilon } => {
+                within("optimizer.epsilon", epsilon, 0.0, f64::INFINITY)?
             }
-        }
+            Denominator::Corrected { floor } => {
+                let least = f64::from(f32::MIN_POSITIVE);
+                within("optimizer.variance_floor", floor, least, f64::INFINITY)?
+            }
+        };
+        Ok(())
+    }
+
+    fn build(
+        self,
+        noise: GradientNoise,
+        setting: &Setting<'_>,
+    ) -> Result<Box<dyn Descent>, Refused> {
+        Ok(Box::new(Adam::new(self, noise, setting.params)?))
     }
 }
 
-/// The moments of some tensors.
+/// First and second moments of some tensors.
 #[derive(Clone, Debug)]
 pub(crate) struct Moments {
-    config: Config,
+    rule: Rule,
     first: Vec<Array>,
     second: Vec<Array>,
     steps: u64,
 }
 
 impl Moments {
-    pub(crate) fn new<'a>(config: Config, tensors: impl Iterator<Item = &'a Array>) -> Self {
+    pub(crate) fn new<'a>(rule: Rule, tensors: impl Iterator<Item = &'a Array>) -> Self {
         let first: Vec<Array> = tensors.map(|tensor| Array::zeros(tensor.shape())).collect();
-        Self { config, second: first.clone(), first, steps: 0 }
+        Self { rule, second: first.clone(), first, steps: 0 }
     }
 
-    /// Takes released gradients with noise of the standard deviation `std` in, and leaves `scale`
-    /// times the directions in their places.
+    /// Updates the moments with released gradients, whose noise has the standard deviation `std`,
+    /// and replaces them by `scale` times the directions.
     pub(crate) fn advance<'a>(
         &mut self,
         gradients: impl Iterator<Item = &'a mut Array>,
@@ -85,11 +189,11 @@ impl Moments {
         scale: f64,
     ) {
         self.steps += 1;
-        let (b1, b2) = self.config.betas;
+        let (b1, b2) = self.rule.betas;
         let correction = |beta: f64| 1.0 - beta.powi(self.steps.min(i32::MAX as u64) as i32);
         let (c1, c2) = ((scale / correction(b1)) as f32, (1.0 / correction(b2)) as f32);
         let (b1, n1, b2, n2) = (b1 as f32, (1.0 - b1) as f32, b2 as f32, (1.0 - b2) as f32);
-        let denominator = self.config.denominator;
+        let denominator = self.rule.denominator;
         for ((first, second), gradient) in
             self.first.iter_mut().zip(&mut self.second).zip(gradients)
         {
@@ -116,7 +220,7 @@ impl Moments {
         }
     }
 
-    /// Remembers nothing of tensors that are not its own; its i-th tensor is tensor `of(i)`.
+    /// Clears the moments of tensors of other processes; the i-th tensor is tensor `of(i)`.
     pub(crate) fn keep(&mut self, of: impl Fn(usize) -> usize, own: &dyn Fn(usize) -> bool) {
         forget(self.first.iter_mut(), &of, own);
         forget(self.second.iter_mut(), &of, own);
@@ -140,31 +244,31 @@ impl Moments {
 
 /// Adam on released gradients.
 pub struct Adam {
-    asking: Asking,
+    template: QueryTemplate,
     moments: Moments,
 }
 
 impl Adam {
-    /// For parameters of these shapes.
+    /// Creates the optimizer for parameters of these shapes.
     ///
     /// # Errors
-    /// If a number makes no sense.
-    pub fn new(config: Config, flat: Flat, params: &Params) -> Result<Self, Refused> {
-        config.check()?;
+    /// If a hyperparameter is out of range.
+    pub fn new(rule: Rule, noise: GradientNoise, params: &Params) -> Result<Self, Refused> {
+        rule.check()?;
         Ok(Self {
-            asking: Asking::flat(flat, params),
-            moments: Moments::new(config, params.iter()),
+            template: QueryTemplate::one_block(noise, params.len()),
+            moments: Moments::new(rule, params.iter()),
         })
     }
 }
 
 impl Descent for Adam {
     fn bounds(&self) -> &[Bound] {
-        &self.asking.bounds
+        &self.template.bounds
     }
 
     fn query<'a>(&'a mut self, at: &'a Params) -> Result<GradientQuery<'a>, Refused> {
-        Ok(self.asking.query(at, &Geometry::Identity))
+        Ok(self.template.query(at, &Geometry::Identity))
     }
 
     fn direction(
@@ -188,7 +292,7 @@ impl Descent for Adam {
         direction: &Params,
         rate: f64,
     ) -> Result<Vec<Note>, Refused> {
-        elementwise::step(params, direction, rate, self.moments.config.weight_decay);
+        elementwise::step(params, direction, rate, self.moments.rule.weight_decay);
         Ok(Vec::new())
     }
 

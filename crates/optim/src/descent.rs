@@ -1,30 +1,30 @@
-//! Which way to go.
+//! The direction of a step.
 
 use crate::State;
 use protocol::{Bound, GradientQuery, Noisy, Params, Refused};
 use tensor::Array;
 
-/// Makes whole what several processes have each a part of.
+/// Gathers the parts of tensors that several processes hold.
 pub type Gather<'a> = &'a mut dyn FnMut(&mut Params) -> Result<(), Refused>;
 
-/// Asks for a gradient and makes a direction of the answer.
+/// Asks for a gradient and turns the answer into a direction.
 pub trait Descent: Send {
-    /// The clip bound and multiplier of each block: what every query of a run costs.
+    /// The clip bound and multiplier of each block, which decide the cost of a query.
     fn bounds(&self) -> &[Bound];
 
-    /// What to ask at these parameters.
+    /// The query at these parameters.
     ///
     /// # Errors
-    /// If there is no sensible question, such as at factors that have lost their rank.
+    /// If there is none, such as at factors that have lost their rank.
     fn query<'a>(&'a mut self, at: &'a Params) -> Result<GradientQuery<'a>, Refused>;
 
-    /// Makes a direction d of the answer: the step will be θ − rate · d. Called once for each
+    /// Turns the answer into a direction d: the step will be θ − rate · d. Called once for each
     /// answer. Where the answer is empty, so is the direction.
     ///
-    /// What the next question needs of all tensors goes through `gather`.
+    /// What the next query needs of all tensors goes through `gather`.
     ///
     /// # Errors
-    /// If the answer does not fit.
+    /// If the answer does not fit the query.
     fn direction(
         &mut self,
         at: &Params,
@@ -32,20 +32,20 @@ pub trait Descent: Send {
         gather: Gather<'_>,
     ) -> Result<Params, Refused>;
 
-    /// What a tensor costs in [`direction`](Self::direction), in any unit: by it, tensors are
-    /// divided among processes.
+    /// The work for a tensor in [`direction`](Self::direction), in any unit: tensors are divided
+    /// among processes by it.
     fn work(&self, tensor: usize, at: &Params) -> f64 {
         at[tensor].len() as f64
     }
 
-    /// Works on these tensors only, and remembers nothing of the others: other processes do. Called
+    /// Restricts the work and the state to these tensors; other processes have the others. Called
     /// once, before anything else.
     fn keep(&mut self, own: &dyn Fn(usize) -> bool);
 
-    /// Goes this far along a direction. At rate 0 the model does not change.
+    /// Takes a step of this rate along a direction. At rate 0 the model does not change.
     ///
     /// # Errors
-    /// If the step leads nowhere, such as to numbers that are not finite.
+    /// If the result is unusable, such as parameters that are not finite.
     fn apply(
         &self,
         params: &mut Params,
@@ -53,17 +53,17 @@ pub trait Descent: Send {
         rate: f64,
     ) -> Result<Vec<Note>, Refused>;
 
-    /// Everything it remembers.
+    /// The state to be saved.
     fn save(&self) -> State;
 
-    /// Remembers it again.
+    /// Restores a saved state.
     ///
     /// # Errors
-    /// If it is the state of something else.
+    /// If the state is that of another optimizer.
     fn load(&mut self, state: State) -> Result<(), Refused>;
 }
 
-/// Forgets what belongs to tensors that are not its own: `tensors[i]` belongs to tensor `of(i)`.
+/// Clears the state of tensors of other processes: `tensors[i]` belongs to tensor `of(i)`.
 pub(crate) fn forget<'a>(
     tensors: impl Iterator<Item = &'a mut Array>,
     of: impl Fn(usize) -> usize,
@@ -75,7 +75,7 @@ pub(crate) fn forget<'a>(
         .for_each(|(_, tensor)| *tensor = Array::default());
 }
 
-/// Something the user should know. It is made of public values.
+/// A message to the user, made of public values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note(pub String);
 

@@ -1,4 +1,4 @@
-//! Number by number, with all threads.
+//! Elementwise updates of tensors, in parallel.
 
 use protocol::Params;
 use rayon::prelude::*;

@@ -1,60 +1,58 @@
-//! HyFreeDP: a learning rate that finds itself (Bu and Liu 2025).
+//! HyFreeDP: a learning rate found by probing the loss (Bu and Liu 2025).
 //!
 //! Every few steps the loss is probed privately at a few points along the direction, and a parabola
-//! L(0) − b x + a x²/2 is fitted: its lowest point b/a is the Newton step. Any descent can be
-//! searched along.
+//! L(0) − b x + a x²/2 is fitted: its minimum b/a is the Newton step. It works with any descent.
 //!
-//! Three things differ from the paper. A fit is believed only if slope and curvature stand out from
-//! the known noise by `gate` standard deviations; without that, the rate drifts down by orders of
-//! magnitude where the probes resolve nothing. The clip bound of the losses follows 3·L̃(0), not
-//! L̃(0): clipped losses are at most the bound, so the latter can only fall, to 0. And the probes
-//! may have a lot of their own, which is far cheaper than asking the gradient's lot again.
+//! Three things differ from the paper. A fit is used only if slope and curvature exceed the known
+//! noise by `gate` standard deviations; without that, the rate drifts down by orders of magnitude
+//! where the probes resolve nothing. The clip bound of the losses follows 3·L̃(0), not L̃(0):
+//! clipped losses are at most the bound, so the latter could only fall, to 0. And the probes may
+//! have a lot of their own, which costs far less than asking the gradient's lot again.
 
-use crate::{Found, Note, Search, State};
+use crate::{FoundRate, Note, Search, State, within};
 use protocol::{Announcement, Bound, LossQuery, Oracle, Params, Positive, Refused};
+use serde::{Deserialize, Serialize};
 
-/// Its numbers.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Hyperparameters of HyFreeDP.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The rate before the first probe.
-    pub start: Positive,
+    /// The learning rate before the first probe.
+    pub start: f64,
     /// Probes are made in every step whose number, counted from 1, is a multiple of this.
     pub every: u64,
-    /// Where the loss is probed.
+    /// Number of points at which the loss is probed: 3 or 5.
     pub points: Points,
-    /// Which lot is asked.
+    /// The lot that is probed: fresh or same.
     pub lot: ProbeLot,
-    /// The multiplier of each probe's noise.
-    pub sigma: Positive,
-    /// The clip bound of the losses before the first probe.
-    pub clip: Positive,
-    /// The lowest clip bound.
-    pub lowest_clip: Positive,
-    /// How many standard deviations slope and curvature must stand out by; 0 for the paper's rule.
+    /// Factor by which the gradients get more noise, to pay for the probes.
+    pub gradient_factor: f64,
+    /// Standard deviations by which a fit must stand out; 0 for the paper's rule.
     pub gate: f64,
+    /// The clip bound of the losses before the first probe.
+    pub loss_clip: f64,
+    /// The least clip bound of the losses.
+    pub lowest_loss_clip: f64,
 }
 
-impl Config {
-    /// The customary numbers, and this multiplier.
-    ///
-    /// # Errors
-    /// If the multiplier is not a finite number greater than 0.
-    pub fn new(sigma: f64) -> Result<Self, Refused> {
-        Ok(Self {
-            start: Positive::new("the learning rate", 1e-4)?,
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            start: 1e-4,
             every: 5,
             points: Points::Three,
             lot: ProbeLot::Fresh,
-            sigma: Positive::new("the multiplier of the probes", sigma)?,
-            clip: Positive::new("the clip bound of the losses", 10.0)?,
-            lowest_clip: Positive::new("the lowest clip bound of the losses", 0.1)?,
+            gradient_factor: 1.01,
             gate: 2.0,
-        })
+            loss_clip: 10.0,
+            lowest_loss_clip: 0.1,
+        }
     }
 }
 
-/// Where the loss is probed, in units of the present rate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Where the loss is probed, in units of the present learning rate. In text: 3 or 5.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "u64", into = "u64")]
 pub enum Points {
     /// 0, 1, −1
     Three,
@@ -70,38 +68,58 @@ impl Points {
         }
     }
 
-    /// How many releases a probe is.
+    /// Number of releases of one probe.
     pub fn count(self) -> u64 {
         self.all().len() as u64
     }
 }
 
-/// Which lot is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+impl TryFrom<u64> for Points {
+    type Error = String;
+    fn try_from(count: u64) -> Result<Self, String> {
+        match count {
+            3 => Ok(Self::Three),
+            5 => Ok(Self::Five),
+            other => Err(format!("expected 3 or 5, got {other}")),
+        }
+    }
+}
+
+impl From<Points> for u64 {
+    fn from(points: Points) -> Self {
+        points.count()
+    }
+}
+
+/// The lot that is probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ProbeLot {
-    /// The gradient's: paid for together with it.
+    /// The gradient's: charged together with it.
     Same,
     /// One of its own.
     Fresh,
 }
 
-/// Finds the rate by probing.
+/// Finds the learning rate by probing the loss.
 pub struct HyFree {
     config: Config,
+    /// The noise multiplier of each probe.
+    sigma: Positive,
     rate: f64,
     clip: f64,
 }
 
-/// A parabola through noisy points, and how sure it is.
+/// A parabola fitted to noisy points, with its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fit {
     /// b: how steeply the loss falls at 0.
     pub slope: f64,
-    /// a
+    /// a: the curvature.
     pub curvature: f64,
-    /// The standard deviations that noise of the given size leaves in them.
+    /// The standard deviation of the slope.
     pub slope_deviation: f64,
-    /// The same for the curvature.
+    /// The standard deviation of the curvature.
     pub curvature_deviation: f64,
 }
 
@@ -126,26 +144,49 @@ impl Fit {
 }
 
 impl HyFree {
-    /// Starts at the configured rate.
-    pub fn new(config: Config) -> Self {
-        Self { config, rate: config.start.get(), clip: config.clip.get() }
+    /// Starts at the configured learning rate; `sigma` is the noise multiplier of each probe.
+    ///
+    /// # Errors
+    /// If a hyperparameter is out of range.
+    pub fn new(config: &Config, sigma: Positive) -> Result<Self, Refused> {
+        Positive::new("optimizer.hyfree.lowest_loss_clip", config.lowest_loss_clip)?;
+        within("optimizer.hyfree.gate", config.gate, 0.0, f64::INFINITY)?;
+        Ok(Self {
+            rate: Positive::new("optimizer.hyfree.start", config.start)?.get(),
+            clip: Positive::new("optimizer.hyfree.loss_clip", config.loss_clip)?.get(),
+            config: Config { every: config.every.max(1), ..*config },
+            sigma,
+        })
     }
 
+    /// Whether a step, counted from 0, probes.
     fn probes(&self, step: u64) -> bool {
-        (step + 1).is_multiple_of(self.config.every)
+        (step % self.config.every) + 1 == self.config.every
     }
 }
 
 impl Search for HyFree {
+    fn asks(&self) -> bool {
+        true
+    }
+
+    fn kinds(&self, steps: u64) -> Vec<(u64, u64)> {
+        let every = self.config.every;
+        let probing = steps / every;
+        // Step 0 stands for those that do not probe; if every step probes, there are none.
+        let kinds = [(0, steps - probing), (every - 1, probing)];
+        kinds.into_iter().filter(|(_, count)| *count > 0).collect()
+    }
+
     fn same_lot(&self, step: u64) -> Option<(Positive, u64)> {
         (self.config.lot == ProbeLot::Same && self.probes(step))
-            .then_some((self.config.sigma, self.config.points.count()))
+            .then_some((self.sigma, self.config.points.count()))
     }
 
     fn fresh_lot(&self, step: u64) -> Option<Announcement> {
         let count = self.config.points.count();
         (self.config.lot == ProbeLot::Fresh && self.probes(step))
-            .then(|| Announcement::default().and(self.config.sigma, count))
+            .then(|| Announcement::default().and(self.sigma, count))
     }
 
     fn rate(
@@ -153,7 +194,7 @@ impl Search for HyFree {
         step: u64,
         trial: &mut dyn FnMut(f64) -> Result<Params, Refused>,
         oracle: &mut dyn Oracle,
-    ) -> Result<Found, Refused> {
+    ) -> Result<FoundRate, Refused> {
         let mut notes = Vec::new();
         if self.probes(step) {
             if let Some(announced) = self.fresh_lot(step) {
@@ -161,7 +202,7 @@ impl Search for HyFree {
             }
             let bound = Bound {
                 clip: Positive::new("the clip bound of the losses", self.clip)?,
-                sigma: self.config.sigma,
+                sigma: self.sigma,
             };
             let points: Vec<f64> = self.config.points.all().iter().map(|x| x * self.rate).collect();
             let mut deviation = 0.0;
@@ -181,10 +222,10 @@ impl Search for HyFree {
             } else {
                 notes.push(unresolved(&fit, self.rate));
             }
-            // Within what a curator takes, whatever was released.
-            self.clip = self.config.lowest_clip.get().max(3.0 * losses[0]).min(1e12);
+            // Within what a curator accepts, whatever was released.
+            self.clip = self.config.lowest_loss_clip.max(3.0 * losses[0]).min(1e12);
         }
-        Ok(Found { rate: self.rate, notes })
+        Ok(FoundRate { rate: self.rate, notes })
     }
 
     fn save(&self) -> State {
@@ -206,8 +247,8 @@ impl Search for HyFree {
 fn unresolved(fit: &Fit, rate: f64) -> Note {
     Note(format!(
         "the probes do not resolve the loss at a learning rate of {rate:.3e}: slope {:.2e} ± \
-         {:.1e}, curvature {:.2e} ± {:.1e}; it is kept. \
-         Larger lots, a larger first rate or less noise on the probes would help",
+         {:.1e}, curvature {:.2e} ± {:.1e}; the rate is kept. \
+         Larger lots, a larger optimizer.hyfree.start or less noise on the probes would help",
         fit.slope, fit.slope_deviation, fit.curvature, fit.curvature_deviation
     ))
 }
@@ -224,6 +265,26 @@ mod tests {
             let losses: Vec<f64> = xs.iter().map(|x| 5.0 - 0.7 * x + 0.5 * 2.5 * x * x).collect();
             let fit = Fit::new(&xs, &losses, 0.0);
             assert!((fit.slope - 0.7).abs() < 1e-12 && (fit.curvature - 2.5).abs() < 1e-12);
+        }
+    }
+
+    /// The kinds of steps count what the steps themselves announce.
+    #[test]
+    fn kinds_cover_every_step() {
+        let sigma = Positive::new("σ", 1.0).unwrap();
+        for (every, steps) in [(0, 4), (1, 7), (3, 10), (3, 2), (5, 20), (u64::MAX, 9)] {
+            for lot in [ProbeLot::Same, ProbeLot::Fresh] {
+                let config = Config { every, lot, ..Config::default() };
+                let search = HyFree::new(&config, sigma).unwrap();
+                let asked = |step| (search.same_lot(step), search.fresh_lot(step));
+                let mut counted = 0;
+                for (step, count) in search.kinds(steps) {
+                    let same = (0..steps).filter(|&other| asked(other) == asked(step)).count();
+                    assert_eq!(same as u64, count, "every {every} of {steps}");
+                    counted += count;
+                }
+                assert_eq!(counted, steps);
+            }
         }
     }
 

@@ -1,9 +1,9 @@
-//! The analyst: turns answers into the next parameters.
+//! Optimizers: the analyst, which turns answers into the next parameters.
 //!
-//! An [`Optimizer`] is a [`Descent`] (what to ask, and which way to go) and a [`Search`] (how far).
-//! It sees the [`Oracle`](protocol::Oracle)'s answers and nothing else: whatever it does with them
-//! is post-processing. It cannot reach a record, because this crate does not depend on those that
-//! hold them:
+//! An [`Optimizer`] is a [`Descent`] (what to ask, and the direction) and a [`Search`] (the step
+//! size). It sees the [`Oracle`](protocol::Oracle)'s answers and nothing else: whatever it does
+//! with them is post-processing. It cannot reach a record, because this crate does not depend on
+//! those that hold them:
 //!
 //! ```compile_fail,E0432
 //! use model::Example;
@@ -16,37 +16,42 @@
 //! |---|---|---|---|
 //! | DP-SGD | [`sgd`] | identity | 1 |
 //! | DP-Adam, DP-AdamW, DP-AdamBC | [`adam`] | identity | 1 |
-//! | DP-Muon, DP-MuonBC | [`muon`] on [`newton_schulz`] | identity | one for each matrix, and the rest |
+//! | DP-Muon, DP-MuonBC | [`muon`] on [`newton_schulz`] | identity | one for each matrix, one for the rest |
 //! | DP-MacAdam | [`macadam`] | affine, from its own moments | 1 |
 //! | PRISM | [`prism`] | tangent, from the low-rank factors | 1 |
 //! | HyFreeDP | [`hyfree`], a search for any of them | | |
 //!
 //! Without privacy they are the same optimizers against an oracle that is exact. To add one: a file
-//! with a [`Descent`], and a row here.
+//! with its [`Config`](sgd::Config) and [`Descent`], and a row in [`registry`].
 
 #![forbid(unsafe_code)]
 
 pub mod adam;
+pub mod config;
 pub mod hyfree;
 pub mod macadam;
 pub mod muon;
 pub mod newton_schulz;
 pub mod prism;
+pub mod registry;
 pub mod schedule;
 pub mod sgd;
 pub mod theory;
 
+mod auto;
 mod descent;
 mod elementwise;
-mod flat;
+mod gradient_noise;
 mod optimizer;
 mod public;
 mod search;
 mod state;
 
 pub use adam::Adam;
+pub use auto::Auto;
+pub use config::{LearningRate, Multipliers, OptimizerConfig, Setting};
 pub use descent::{Descent, Gather, Note};
-pub use flat::Flat;
+pub use gradient_noise::GradientNoise;
 pub use hyfree::HyFree;
 pub use macadam::MacAdam;
 pub use muon::Muon;
@@ -54,16 +59,16 @@ pub use optimizer::{Optimizer, Step};
 pub use prism::Prism;
 pub use public::Probes;
 pub use schedule::Schedule;
-pub use search::{Found, Search};
+pub use search::{FoundRate, Search};
 pub use sgd::Sgd;
 pub use state::State;
 
-/// Refuses a number that is not at least `low` and less than `high`. Asks for the good case, so
-/// that NaN is refused.
-fn within(what: &str, value: f64, low: f64, high: f64) -> Result<(), protocol::Refused> {
+/// Returns `value` if it is at least `low` and less than `high`; `key` names it in the error.
+fn within(key: &str, value: f64, low: f64, high: f64) -> Result<f64, protocol::Refused> {
+    // Asks for the good case, so that NaN is refused.
     if value >= low && value < high {
-        return Ok(());
+        return Ok(value);
     }
     let upper = if high.is_finite() { format!(" and less than {high}") } else { String::new() };
-    Err(protocol::Refused::Query(format!("{what}: at least {low}{upper} expected, got {value}")))
+    Err(protocol::Refused::Query(format!("{key}: expected at least {low}{upper}, got {value}")))
 }

@@ -12,32 +12,64 @@
 //! c_s = B repairs that. The clamps are given as clip bounds: h = C²/d makes b = C in every number
 //! when all of them are clamped.
 
+use crate::adam::{BETAS, EPSILON};
+use crate::config::{Hyperparameters, Setting};
 use crate::descent::{Gather, forget};
-use crate::flat::Asking;
-use crate::{Descent, Flat, Note, State, elementwise, within};
+use crate::gradient_noise::QueryTemplate;
+use crate::{Auto, Descent, GradientNoise, Note, State, elementwise, within};
 use protocol::{Bound, Clipping, Geometry, GradientQuery, Noisy, Params, Positive, Refused};
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use tensor::Array;
 
-/// Its numbers.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Hyperparameters of DP-MacAdam.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Config {
+    /// C₀: the scale b of the first steps.
+    pub clip: Auto<f64>,
+    /// The least and the largest b, as clip bounds.
+    pub clips: (f64, f64),
     /// β₁ and β₂
     pub betas: (f64, f64),
     /// γ: added to √v̂.
     pub epsilon: f64,
-    /// C₀: the scale b before anything is known.
-    pub start: Positive,
-    /// The least and the most that b can mean as a clip bound.
-    pub clips: (Positive, Positive),
-    /// How deviations are squared.
+    /// How deviations are squared: exact or literal.
     pub deviation: Deviation,
-    /// c_s: 1 in the paper, the lot size to repair it.
-    pub variance_scale: Positive,
+    /// c_s: 1 in the paper; the lot size by default, which repairs it.
+    pub variance_scale: Auto<f64>,
 }
 
-/// What u is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            clip: Auto::Auto,
+            clips: (0.01, 10.0),
+            betas: BETAS,
+            epsilon: EPSILON,
+            deviation: Deviation::Exact,
+            variance_scale: Auto::Auto,
+        }
+    }
+}
+
+impl Hyperparameters for Config {
+    fn clip(&self) -> Auto<f64> {
+        self.clip
+    }
+
+    fn build(
+        &self,
+        noise: GradientNoise,
+        setting: &Setting<'_>,
+    ) -> Result<Box<dyn Descent>, Refused> {
+        Ok(Box::new(MacAdam::new(*self, noise.bound, setting.lot_size, setting.params)?))
+    }
+}
+
+/// How the deviation u is squared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Deviation {
     /// (g̃ − m̂_t)², to the letter of the paper.
     Literal,
@@ -48,7 +80,9 @@ pub enum Deviation {
 /// Adam with clipping around its own mean.
 pub struct MacAdam {
     config: Config,
-    asking: Asking,
+    /// c_s
+    variance_scale: f64,
+    template: QueryTemplate,
     first: Params,
     second: Params,
     spread: Params,
@@ -58,38 +92,52 @@ pub struct MacAdam {
 }
 
 impl MacAdam {
-    /// For parameters of these shapes.
+    /// Creates the optimizer for parameters of these shapes. `bound` has the first scale C₀ and the
+    /// noise multiplier.
     ///
     /// # Errors
-    /// If a number makes no sense.
-    pub fn new(config: Config, sigma: Positive, params: &Params) -> Result<Self, Refused> {
-        if !(config.clips.0 <= config.clips.1) {
+    /// If a hyperparameter is out of range.
+    pub fn new(
+        config: Config,
+        bound: Bound,
+        lot_size: f64,
+        params: &Params,
+    ) -> Result<Self, Refused> {
+        let (least, most) = (
+            Positive::new("optimizer.clips", config.clips.0)?.get(),
+            Positive::new("optimizer.clips", config.clips.1)?.get(),
+        );
+        if !(least <= most) {
             return Err(Refused::Query(format!(
-                "the least clip bound {} is larger than the largest {}",
-                config.clips.0, config.clips.1
+                "optimizer.clips: the least clip bound {least} is larger than the largest {most}"
             )));
         }
         // β₁ = 0 would make κ_t zero.
-        within("β₁", config.betas.0, f64::MIN_POSITIVE, 1.0)?;
-        within("β₂", config.betas.1, 0.0, 1.0)?;
-        within("γ", config.epsilon, 0.0, f64::INFINITY)?;
-        let numbers = params.numbers().max(1) as f64;
+        within("optimizer.betas", config.betas.0, f64::MIN_POSITIVE, 1.0)?;
+        within("optimizer.betas", config.betas.1, 0.0, 1.0)?;
+        within("optimizer.epsilon", config.epsilon, 0.0, f64::INFINITY)?;
+        let variance_scale =
+            Positive::new("optimizer.variance_scale", config.variance_scale.or(lot_size))?.get();
+        let start = bound.clip.get();
+        let elements = params.numbers().max(1) as f64;
         for (what, value) in [
-            ("the first scale", config.start.get()),
+            ("optimizer.clip", start),
             (
-                "the least clip bound, squared, over the number of parameters",
-                config.clips.0.get().powi(2) / numbers,
+                "optimizer.clips: the least, squared, over the number of parameters",
+                least.powi(2) / elements,
             ),
-            ("the largest clip bound, squared", config.clips.1.get().powi(2)),
+            ("optimizer.clips: the largest, squared", most.powi(2)),
         ] {
             within(what, value, 1e-30, 1e30)?;
         }
         let mut scale = params.zeros_like();
-        scale.fill(config.start.get() as f32);
-        let bound = Bound { clip: Positive::new("the clip bound", 1.0)?, sigma };
+        scale.fill(start as f32);
+        let bound = Bound { clip: Positive::new("the clip bound", 1.0)?, sigma: bound.sigma };
+        let noise = GradientNoise { bound, clipping: Clipping::Cut };
         Ok(Self {
             config,
-            asking: Asking::flat(Flat { bound, clipping: Clipping::Cut }, params),
+            variance_scale,
+            template: QueryTemplate::one_block(noise, params.len()),
             first: params.zeros_like(),
             second: params.zeros_like(),
             spread: params.zeros_like(),
@@ -98,9 +146,9 @@ impl MacAdam {
         })
     }
 
-    /// A center that lies many scales away cannot be taken off exactly enough, and would be
-    /// refused: it is moved towards 0, which is as good a center as any. Only where lots are tiny
-    /// does noise carry it so far.
+    /// Moves a center that is many scales away towards 0. It could not be subtracted exactly enough
+    /// and would be refused; 0 is as valid a center as any. Noise moves it so far only if lots are
+    /// tiny.
     fn draw_center_in(&mut self) {
         const FAR: f64 = 900.0;
         let Geometry::Affine { center, scale } = &mut self.geometry else { return };
@@ -124,8 +172,8 @@ impl MacAdam {
         }
     }
 
-    /// Takes one tensor's release in; leaves the direction in its place, and √ŝ in the scale's if
-    /// there is to be a new one.
+    /// Updates the moments with one tensor's release and replaces it by the direction. If the scale
+    /// is to change, √ŝ is written to it.
     fn advance(&mut self, k: usize, release: &mut Array, noise: f64, limits: (f32, f32)) {
         let Geometry::Affine { center, scale } = &mut self.geometry else { return };
         let (b1, b2) = self.config.betas;
@@ -135,7 +183,7 @@ impl MacAdam {
             ((1.0 / (1.0 - b1.powi(steps))) as f32, (1.0 / (1.0 - b2.powi(steps))) as f32);
         let (b1, n1, b2, n2) = (b1 as f32, (1.0 - b1) as f32, b2 as f32, (1.0 - b2) as f32);
         let (epsilon, deviation) = (self.config.epsilon as f32, self.config.deviation);
-        let (factor, noise) = (self.config.variance_scale.get() as f32, (noise * noise) as f32);
+        let (factor, noise) = (self.variance_scale as f32, (noise * noise) as f32);
         let (by_kappa, rescales) = ((1.0 / kappa) as f32, self.steps >= 2);
         const PIECE: usize = 1 << 14;
         let pieces = release.data_mut().par_chunks_mut(PIECE);
@@ -183,11 +231,11 @@ fn total(tensor: &Array) -> f64 {
 
 impl Descent for MacAdam {
     fn bounds(&self) -> &[Bound] {
-        &self.asking.bounds
+        &self.template.bounds
     }
 
     fn query<'a>(&'a mut self, at: &'a Params) -> Result<GradientQuery<'a>, Refused> {
-        Ok(self.asking.query(at, &self.geometry))
+        Ok(self.template.query(at, &self.geometry))
     }
 
     fn direction(
@@ -199,12 +247,12 @@ impl Descent for MacAdam {
         self.steps += 1;
         let mut direction = answer.value;
         let numbers = at.numbers() as f64;
-        let limit = |clip: Positive| (clip.get().powi(2) / numbers) as f32;
+        let limit = |clip: f64| (clip.powi(2) / numbers) as f32;
         let limits = (limit(self.config.clips.0), limit(self.config.clips.1));
         (0..direction.len())
             .for_each(|k| self.advance(k, &mut direction[k], answer.std[0], limits));
         if let Geometry::Affine { center, scale } = &mut self.geometry {
-            // The next question is about all tensors.
+            // The next query is about all tensors.
             gather(center)?;
             if self.steps >= 2 {
                 gather(scale)?;
@@ -218,7 +266,7 @@ impl Descent for MacAdam {
         Ok(direction)
     }
 
-    /// The center and the scale of all tensors are needed to ask; the moments are not.
+    /// The query needs center and scale of all tensors, but not the moments.
     fn keep(&mut self, own: &dyn Fn(usize) -> bool) {
         for moments in [&mut self.first, &mut self.second, &mut self.spread] {
             forget(moments.iter_mut(), |k| k, own);

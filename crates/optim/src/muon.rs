@@ -1,6 +1,6 @@
 //! DP-Muon and DP-MuonBC (Kim and Fan 2026).
 //!
-//! Each matrix has a clip block of its own; everything else is one block and is updated by Adam.
+//! Each matrix has its own clip block; all other tensors are one block and are updated by Adam.
 //! The released gradient of a matrix feeds a heavy-ball momentum M ← μ M + G̃, and the direction is
 //! M after the Newton–Schulz iteration Q. All blocks come from one lot and are paid for together:
 //! from one total multiplier σ they get σ_W = σ √(Σ w)/√w_W.
@@ -12,56 +12,115 @@
 //! it keeps both terms on one scale. r² ← μ² r² + ν² follows the noise that was actually added.
 
 use crate::adam::{self, Moments};
+use crate::config::{Hyperparameters, Setting};
 use crate::descent::{Gather, forget};
-use crate::flat::Asking;
-use crate::newton_schulz::{self, Scratch, orthogonalise};
-use crate::{Descent, Note, Probes, State, elementwise, within};
+use crate::gradient_noise::QueryTemplate;
+use crate::newton_schulz::{self, Normaliser, Polynomial, Scratch, orthogonalise};
+use crate::{Auto, Descent, GradientNoise, Note, Probes, State, elementwise, within};
 use protocol::{
-    Blocks, Bound, Clipping, Geometry, GradientQuery, Noisy, Params, Positive, Refused, Role,
-    Trainable,
+    Blocks, Bound, Geometry, GradientQuery, Noisy, Params, Positive, Refused, Role, Trainable,
 };
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use tensor::Array;
 use tensor::matmul::Threads;
 
-/// Its numbers.
-#[derive(Clone, Debug, PartialEq)]
+/// Hyperparameters of DP-Muon.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// μ
-    pub momentum: f64,
-    /// Q
-    pub iteration: newton_schulz::Config,
-    /// J: pairs of probes of the bias correction; 0 for DP-Muon without it.
-    pub probes: usize,
-    /// What a direction is multiplied by.
-    pub scale: ShapeScale,
-    /// Decoupled weight decay of the matrices; 0 for none.
-    pub weight_decay: f64,
-    /// Which tensors are orthogonalised.
-    pub group: Group,
-    /// What updates the others.
-    pub auxiliary: adam::Config,
-    /// The others' rate, relative to the matrices'.
-    pub auxiliary_ratio: f64,
+    /// μ: momentum of the matrices; 0.95 by default.
+    pub momentum: Auto<f64>,
+    /// Steps of the Newton–Schulz iteration Q.
+    pub newton_schulz_steps: usize,
+    /// Degree of its polynomial, or "quintic".
+    pub newton_schulz_degree: Polynomial,
+    /// What the momentum is divided by before the iteration: frobenius or max1.
+    pub normaliser: Normaliser,
+    /// What a direction is multiplied by: none, rows-over-cols or larger-side.
+    pub shape_scale: ShapeScale,
+    /// Which tensors are orthogonalised: hidden or all.
+    pub muon_group: Group,
+    /// Decoupled weight decay of the matrices; 0 by default.
+    pub weight_decay: Auto<f64>,
+    /// β₁ and β₂ of Adam, which updates the other tensors.
+    pub betas: (f64, f64),
+    /// ε of Adam.
+    pub epsilon: f64,
+    /// The learning rate of the other tensors, relative to the matrices'; 2/3 by default.
+    pub auxiliary_ratio: Auto<f64>,
 }
 
 impl Default for Config {
     fn default() -> Self {
+        let newton_schulz::Config { polynomial, steps, normaliser } = Default::default();
         Self {
-            momentum: 0.95,
-            iteration: newton_schulz::Config::default(),
-            probes: 0,
-            scale: ShapeScale::None,
-            weight_decay: 0.0,
-            group: Group::Hidden,
-            auxiliary: adam::Config::default(),
-            auxiliary_ratio: 2.0 / 3.0,
+            momentum: Auto::Auto,
+            newton_schulz_steps: steps,
+            newton_schulz_degree: polynomial,
+            normaliser,
+            shape_scale: ShapeScale::None,
+            muon_group: Group::Hidden,
+            weight_decay: Auto::Auto,
+            betas: adam::BETAS,
+            epsilon: adam::EPSILON,
+            auxiliary_ratio: Auto::Auto,
         }
     }
 }
 
-/// What a direction is multiplied by, from the sides of its matrix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+impl Config {
+    /// The Newton–Schulz iteration Q.
+    pub fn iteration(&self) -> newton_schulz::Config {
+        newton_schulz::Config {
+            polynomial: self.newton_schulz_degree,
+            steps: self.newton_schulz_steps,
+            normaliser: self.normaliser,
+        }
+    }
+}
+
+impl Hyperparameters for Config {
+    fn build(
+        &self,
+        noise: GradientNoise,
+        setting: &Setting<'_>,
+    ) -> Result<Box<dyn Descent>, Refused> {
+        Ok(Box::new(Muon::new(*self, 0, noise, setting.tensors, setting.probes())?))
+    }
+}
+
+/// Hyperparameters of DP-MuonBC.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CorrectedConfig {
+    /// Hyperparameters of DP-Muon.
+    #[serde(flatten)]
+    pub muon: Config,
+    /// J: pairs of probes of the bias correction.
+    pub probes: usize,
+}
+
+impl Default for CorrectedConfig {
+    fn default() -> Self {
+        Self { muon: Config::default(), probes: 1 }
+    }
+}
+
+impl Hyperparameters for CorrectedConfig {
+    fn build(
+        &self,
+        noise: GradientNoise,
+        setting: &Setting<'_>,
+    ) -> Result<Box<dyn Descent>, Refused> {
+        let (tensors, probes) = (setting.tensors, setting.probes());
+        Ok(Box::new(Muon::new(self.muon, self.probes, noise, tensors, probes)?))
+    }
+}
+
+/// What a direction is multiplied by, from the shape of its matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ShapeScale {
     /// 1, as in the paper.
     None,
@@ -82,11 +141,13 @@ impl ShapeScale {
 }
 
 /// Which tensors are orthogonalised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Group {
     /// Weights between hidden values, kernels of convolutions as matrices (out, in·height·width).
     Hidden,
-    /// Everything of two or more dimensions, tables and head too.
+    /// Every tensor of two or more dimensions, embedding tables and head included.
+    #[serde(rename = "all")]
     AllMatrices,
 }
 
@@ -99,28 +160,23 @@ impl Group {
     }
 }
 
-/// How each block is clipped and noised.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Noise {
-    /// The clip bound of each block.
-    pub clip: Positive,
-    /// What all blocks together cost: that of one release with this multiplier.
-    pub sigma: Positive,
-    /// How gradients are clipped.
-    pub clipping: Clipping,
-}
-
-/// Momentum, orthogonalised.
+/// Descent along orthogonalised momentum.
 pub struct Muon {
-    config: Config,
-    asking: Asking,
-    /// The matrices, by their places among the tensors; each is its own block, numbered in this
-    /// order.
+    iteration: newton_schulz::Config,
+    shape_scale: ShapeScale,
+    /// μ
+    decay: f64,
+    weight_decay: f64,
+    auxiliary_ratio: f64,
+    /// J
+    pairs: usize,
+    template: QueryTemplate,
+    /// The indices of the matrices among the tensors; each is its own block, in this order.
     matrices: Vec<usize>,
     momentum: Vec<Array>,
     /// The variance of the noise in each momentum.
     variance: Vec<f64>,
-    /// The other tensors.
+    /// The indices of the other tensors.
     others: Vec<usize>,
     moments: Moments,
     probes: Probes,
@@ -128,42 +184,57 @@ pub struct Muon {
 }
 
 impl Muon {
-    /// For these tensors, with equal shares of the privacy for all blocks.
+    /// Creates the optimizer for these tensors, with equal shares of the privacy for all blocks.
+    /// `pairs` is the number of pairs of probes of the bias correction; 0 for none.
     ///
     /// # Errors
-    /// If there is no matrix among them, or a number makes no sense.
+    /// If none of the tensors is a matrix, or a hyperparameter is out of range.
     pub fn new(
         config: Config,
-        noise: Noise,
+        pairs: usize,
+        noise: GradientNoise,
         tensors: &[Trainable],
         probes: Probes,
     ) -> Result<Self, Refused> {
-        within("the momentum", config.momentum, 0.0, 1.0)?;
-        within("the weight decay", config.weight_decay, 0.0, f64::INFINITY)?;
-        within("the auxiliary ratio", config.auxiliary_ratio, 0.0, f64::INFINITY)?;
-        config.auxiliary.check()?;
+        let decay = within("optimizer.momentum", config.momentum.or(0.95), 0.0, 1.0)?;
+        let weight_decay =
+            within("optimizer.weight_decay", config.weight_decay.or(0.0), 0.0, f64::INFINITY)?;
+        let ratio = config.auxiliary_ratio.or(2.0 / 3.0);
+        let auxiliary_ratio = within("optimizer.auxiliary_ratio", ratio, 0.0, f64::INFINITY)?;
+        let auxiliary = adam::Rule::plain(config.betas, config.epsilon);
+        auxiliary.check()?;
+        if config.newton_schulz_degree == (Polynomial::Newton { degree: 0 }) {
+            return Err(Refused::Query(
+                "optimizer.newton_schulz_degree: expected at least 1, got 0".into(),
+            ));
+        }
         let (matrices, others): (Vec<usize>, Vec<usize>) =
-            (0..tensors.len()).partition(|&k| config.group.takes(&tensors[k]));
+            (0..tensors.len()).partition(|&k| config.muon_group.takes(&tensors[k]));
         if matrices.is_empty() {
             return Err(Refused::Query(
-                "Muon needs a matrix to orthogonalise, and none of the trained tensors is one"
-                    .into(),
+                "Muon orthogonalises matrices, and none of the trained tensors is a matrix".into(),
             ));
         }
         let mut of = vec![matrices.len(); tensors.len()];
         matrices.iter().enumerate().for_each(|(block, &k)| of[k] = block);
         let blocks = Blocks::new(of).ok_or_else(|| Refused::Query("blocks with gaps".into()))?;
         let equal = Positive::new("the weight of a block", 1.0)?;
-        let bounds = Bound::shared(noise.sigma, &vec![(noise.clip, equal); blocks.count()])?;
+        let bounds =
+            Bound::shared(noise.bound.sigma, &vec![(noise.bound.clip, equal); blocks.count()])?;
         let zeros = |list: &[usize]| {
             list.iter().map(|&k| Array::zeros(tensors[k].shape.clone())).collect::<Vec<_>>()
         };
         Ok(Self {
-            asking: Asking { blocks, bounds, clipping: noise.clipping },
+            iteration: config.iteration(),
+            shape_scale: config.shape_scale,
+            decay,
+            weight_decay,
+            auxiliary_ratio,
+            pairs,
+            template: QueryTemplate { blocks, bounds, clipping: noise.clipping },
             momentum: zeros(&matrices),
             variance: vec![0.0; matrices.len()],
-            moments: Moments::new(config.auxiliary, zeros(&others).iter()),
-            config,
+            moments: Moments::new(auxiliary, zeros(&others).iter()),
             matrices,
             others,
             probes,
@@ -171,7 +242,7 @@ impl Muon {
         })
     }
 
-    /// The places of the matrices among the tensors.
+    /// The indices of the matrices among the tensors.
     pub fn matrices(&self) -> &[usize] {
         &self.matrices
     }
@@ -186,12 +257,12 @@ impl Muon {
         let momentum = &self.momentum[index];
         let (rows, cols) = (momentum.rows(), momentum.cols());
         let (buffers, work, probe) = scratch;
-        let scale = self.config.scale.of(rows, cols);
-        let pairs = if self.variance[index] > 0.0 { self.config.probes } else { 0 };
+        let scale = self.shape_scale.of(rows, cols);
+        let pairs = if self.variance[index] > 0.0 { self.pairs } else { 0 };
         let deviation = self.variance[index].sqrt() as f32;
         let mut out = Array::zeros(momentum.shape());
         let mut add = |point: &mut Vec<f32>, weight: f64| {
-            orthogonalise(&self.config.iteration, point, rows, cols, buffers, threads);
+            orthogonalise(&self.iteration, point, rows, cols, buffers, threads);
             let weight = (weight * scale) as f32;
             out.data_mut()
                 .iter_mut()
@@ -218,11 +289,11 @@ impl Muon {
 
 impl Descent for Muon {
     fn bounds(&self) -> &[Bound] {
-        &self.asking.bounds
+        &self.template.bounds
     }
 
     fn query<'a>(&'a mut self, at: &'a Params) -> Result<GradientQuery<'a>, Refused> {
-        Ok(self.asking.query(at, &Geometry::Identity))
+        Ok(self.template.query(at, &Geometry::Identity))
     }
 
     fn direction(
@@ -232,7 +303,7 @@ impl Descent for Muon {
         _: Gather<'_>,
     ) -> Result<Params, Refused> {
         let mut direction = answer.value;
-        let momentum = self.config.momentum;
+        let momentum = self.decay;
         for (index, &k) in self.matrices.iter().enumerate() {
             elementwise::update(&mut self.momentum[index], &direction[k], |m, g| {
                 (momentum as f32).mul_add(m, g)
@@ -271,19 +342,19 @@ impl Descent for Muon {
         let mut others: Vec<Array> =
             self.others.iter().map(|&k| std::mem::take(&mut direction[k])).collect();
         if let Some(&std) = answer.std.get(self.matrices.len()) {
-            self.moments.advance(others.iter_mut(), std, self.config.auxiliary_ratio);
+            self.moments.advance(others.iter_mut(), std, self.auxiliary_ratio);
         }
         self.others.iter().zip(others).for_each(|(&k, array)| direction[k] = array);
         self.steps += 1;
         Ok(direction)
     }
 
-    /// In billionths of a second, roughly: noise and updates take some ten a number, and a product
-    /// of the iteration one or two for each of the shorter side's.
+    /// In nanoseconds, roughly: noise and updates take about 10 for each element, and a product of
+    /// the iteration 1 or 2 for each element and row of the shorter side.
     fn work(&self, tensor: usize, at: &Params) -> f64 {
         let matrix = &at[tensor];
         let products = if self.matrices.contains(&tensor) {
-            matrix.rows().min(matrix.cols()) * (1 + 2 * self.config.probes)
+            matrix.rows().min(matrix.cols()) * (1 + 2 * self.pairs)
         } else {
             0
         };
@@ -301,10 +372,7 @@ impl Descent for Muon {
         direction: &Params,
         rate: f64,
     ) -> Result<Vec<Note>, Refused> {
-        let decays = [
-            (&self.matrices, self.config.weight_decay),
-            (&self.others, self.config.auxiliary.weight_decay * self.config.auxiliary_ratio),
-        ];
+        let decays = [(&self.matrices, self.weight_decay), (&self.others, 0.0)];
         for (tensors, decay) in decays {
             tensors.iter().for_each(|&k| {
                 elementwise::step_tensor(&mut params[k], &direction[k], rate, decay)

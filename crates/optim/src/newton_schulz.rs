@@ -13,6 +13,8 @@
 //! stretch ends before that passes 1000; then S is computed afresh. For a matrix four times as wide
 //! as high, five steps in one stretch take half the operations.
 
+use crate::auto::NumberOrName;
+use serde::{Deserialize, Serialize};
 use tensor::matmul::{Onto, Threads, View, ViewMut, matmul};
 use tensor::symmetric::symmetric_product;
 
@@ -37,8 +39,9 @@ impl Default for Config {
     }
 }
 
-/// The polynomial that is applied to Y Yᵀ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The polynomial that is applied to Y Yᵀ. In text it is its degree κ, or "quintic".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "NumberOrName<usize>", into = "NumberOrName<usize>")]
 pub enum Polynomial {
     /// p_κ: converges.
     Newton {
@@ -50,13 +53,40 @@ pub enum Polynomial {
     Quintic,
 }
 
+impl TryFrom<NumberOrName<usize>> for Polynomial {
+    type Error = String;
+    fn try_from(raw: NumberOrName<usize>) -> Result<Self, String> {
+        match raw {
+            NumberOrName::Number(degree) if degree >= 1 => Ok(Self::Newton { degree }),
+            NumberOrName::Name(name) if name == "quintic" => Ok(Self::Quintic),
+            NumberOrName::Number(degree) => {
+                Err(format!("expected a degree of at least 1 or \"quintic\", got {degree}"))
+            }
+            NumberOrName::Name(name) => {
+                Err(format!("expected a degree of at least 1 or \"quintic\", got {name:?}"))
+            }
+        }
+    }
+}
+
+impl From<Polynomial> for NumberOrName<usize> {
+    fn from(polynomial: Polynomial) -> Self {
+        match polynomial {
+            Polynomial::Newton { degree } => Self::Number(degree),
+            Polynomial::Quintic => Self::Name("quintic".into()),
+        }
+    }
+}
+
 /// What a matrix is divided by before the iteration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Normaliser {
     /// ‖X‖_F: the result does not depend on the scale of X. The zero matrix stays zero.
     Frobenius,
     /// max(1, ‖X‖_F), to the letter of the paper: a matrix of norm below 1, where private training
     /// often is, stays small, and the step with it.
+    #[serde(rename = "max1")]
     AtLeastOne,
 }
 

@@ -3,7 +3,7 @@
 use crate::{Descent, Note, Search, State};
 use protocol::{Announcement, Oracle, Params, Refused};
 
-/// Which way, and how far.
+/// A descent (the direction of a step) and a search (its size).
 pub struct Optimizer {
     descent: Box<dyn Descent>,
     search: Box<dyn Search>,
@@ -13,20 +13,45 @@ pub struct Optimizer {
 /// What a step did. All of it is public.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// How far it went.
+    /// The learning rate.
     pub rate: f64,
-    /// What the user should know.
+    /// Messages to the user.
     pub notes: Vec<Note>,
 }
 
 impl Optimizer {
-    /// Puts the two together.
+    /// Combines a descent and a search.
     pub fn new(descent: impl Descent + 'static, search: impl Search + 'static) -> Self {
-        Self { descent: Box::new(descent), search: Box::new(search), steps: 0 }
+        Self::boxed(Box::new(descent), Box::new(search))
     }
 
-    /// The lots that a step (counted from 0) draws, and what it asks of each: known before anything
-    /// is computed, and the same for any data.
+    /// Combines a descent and a search whose types are not known.
+    pub(crate) fn boxed(descent: Box<dyn Descent>, search: Box<dyn Search>) -> Self {
+        Self { descent, search, steps: 0 }
+    }
+
+    /// Whether any step probes the loss, beside asking for a gradient.
+    pub fn probes(&self) -> bool {
+        self.search.asks()
+    }
+
+    /// What the first `steps` steps ask: every announcement once, with the number of lots of that
+    /// kind. In any order, since a price does not depend on it.
+    pub fn schedule(&self, steps: u64) -> Vec<(Announcement, u64)> {
+        let mut schedule: Vec<(Announcement, u64)> = Vec::new();
+        for (step, count) in self.search.kinds(steps) {
+            for lot in self.lots(step) {
+                match schedule.iter_mut().find(|(known, _)| *known == lot) {
+                    Some((_, total)) => *total += count,
+                    None => schedule.push((lot, count)),
+                }
+            }
+        }
+        schedule
+    }
+
+    /// The lots that a step, counted from 0, draws, and what it asks of each. It is known before
+    /// anything is computed and does not depend on the data.
     pub fn lots(&self, step: u64) -> Vec<Announcement> {
         let own = Announcement::gradient(self.descent.bounds());
         let own = match self.search.same_lot(step) {
@@ -36,27 +61,27 @@ impl Optimizer {
         std::iter::once(own).chain(self.search.fresh_lot(step)).collect()
     }
 
-    /// What each tensor costs, in any unit: by it, tensors are divided among processes.
+    /// The work for each tensor, in any unit: tensors are divided among processes by it.
     pub fn work(&self, params: &Params) -> Vec<f64> {
         (0..params.len()).map(|tensor| self.descent.work(tensor, params)).collect()
     }
 
-    /// Works on these tensors only: other processes work on the others, and the oracle answers and
-    /// gathers accordingly. Called before anything else.
+    /// Restricts the work to these tensors: other processes work on the others, and the oracle
+    /// answers and gathers accordingly. Called before anything else.
     pub fn keep(&mut self, own: &dyn Fn(usize) -> bool) {
         self.descent.keep(own);
     }
 
-    /// How many steps it has made.
+    /// Number of steps taken.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// One step.
+    /// Takes one step.
     ///
     /// # Errors
-    /// If the oracle refuses. The parameters are then what they were; what the optimizer remembers
-    /// may have moved on, so go on from a state that was put away.
+    /// If the oracle refuses. The parameters are then unchanged, but the optimizer's state may not
+    /// be: continue from a saved state.
     pub fn step(&mut self, params: &mut Params, oracle: &mut dyn Oracle) -> Result<Step, Refused> {
         let lots = self.lots(self.steps);
         let query = self.descent.query(params)?;
@@ -77,7 +102,7 @@ impl Optimizer {
         Ok(Step { rate: found.rate, notes })
     }
 
-    /// Everything it remembers.
+    /// The state to be saved.
     pub fn save(&self) -> State {
         let mut state = State::new("optimizer");
         state.set_number("steps", self.steps as f64);
@@ -86,11 +111,10 @@ impl Optimizer {
         state
     }
 
-    /// Remembers it again.
+    /// Restores a saved state.
     ///
     /// # Errors
-    /// If it is the state of something else. The optimizer may then have forgotten its own, and
-    /// must not be used.
+    /// If the state is that of another optimizer. This one must then not be used any more.
     pub fn load(&mut self, mut state: State) -> Result<(), Refused> {
         state.is_of("optimizer")?;
         let steps = state.count("steps")?;

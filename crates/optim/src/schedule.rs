@@ -1,36 +1,35 @@
-//! Rates that are known beforehand.
+//! Learning rates that are known beforehand.
 
-use crate::{Found, Search, State};
+use crate::{FoundRate, Search, State};
 use protocol::{Oracle, Params, Positive, Refused};
+use serde::{Deserialize, Serialize};
 
-/// A rate for each step.
+/// A learning rate for each step, known beforehand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedule {
     /// The highest rate.
     pub peak: Positive,
     /// How it falls after the warm-up.
     pub shape: Shape,
-    /// In how many steps it rises to the highest.
+    /// The fraction of the peak at the end, unless it is constant.
+    pub end: f64,
+    /// Number of steps in which it rises to the peak.
     pub warm_up: u64,
-    /// How many steps there are.
+    /// Number of steps.
     pub steps: u64,
 }
 
-/// How a rate falls.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// How a learning rate falls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Shape {
-    /// Not at all.
+    /// It does not.
+    #[default]
     Constant,
     /// In a straight line.
-    Linear {
-        /// The share of the highest rate that is left at the end.
-        end: f64,
-    },
+    Linear,
     /// Along half a cosine.
-    Cosine {
-        /// The share of the highest rate that is left at the end.
-        end: f64,
-    },
+    Cosine,
 }
 
 impl Schedule {
@@ -42,6 +41,7 @@ impl Schedule {
         Ok(Self {
             peak: Positive::new("the learning rate", rate)?,
             shape: Shape::Constant,
+            end: 0.0,
             warm_up: 0,
             steps: 0,
         })
@@ -55,10 +55,11 @@ impl Schedule {
         }
         let (done, all) = (step - self.warm_up, self.steps.saturating_sub(self.warm_up));
         let progress = if all == 0 { 0.0 } else { (done as f64 / all as f64).min(1.0) };
+        let end = self.end;
         match self.shape {
             Shape::Constant => peak,
-            Shape::Linear { end } => peak * (1.0 - (1.0 - end) * progress),
-            Shape::Cosine { end } => {
+            Shape::Linear => peak * (1.0 - (1.0 - end) * progress),
+            Shape::Cosine => {
                 peak * (end + (1.0 - end) * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos()))
             }
         }
@@ -71,8 +72,8 @@ impl Search for Schedule {
         step: u64,
         _: &mut dyn FnMut(f64) -> Result<Params, Refused>,
         _: &mut dyn Oracle,
-    ) -> Result<Found, Refused> {
-        Ok(Found { rate: self.at(step), notes: Vec::new() })
+    ) -> Result<FoundRate, Refused> {
+        Ok(FoundRate { rate: self.at(step), notes: Vec::new() })
     }
 
     fn save(&self) -> State {
@@ -91,17 +92,18 @@ mod tests {
     #[test]
     fn they_rise_and_fall() {
         let constant = Schedule::constant(0.1).unwrap();
-        let of =
-            |shape, warm_up, step| Schedule { shape, warm_up, steps: 100, ..constant }.at(step);
+        let of = |(shape, end), warm_up, step| {
+            Schedule { shape, end, warm_up, steps: 100, ..constant }.at(step)
+        };
         assert_eq!(constant.at(12345), 0.1);
-        assert!((of(Shape::Linear { end: 0.0 }, 0, 50) - 0.05).abs() < 1e-12);
-        assert!((of(Shape::Linear { end: 0.5 }, 0, 100) - 0.05).abs() < 1e-12);
-        assert!((of(Shape::Cosine { end: 0.0 }, 0, 50) - 0.05).abs() < 1e-12);
+        assert!((of((Shape::Linear, 0.0), 0, 50) - 0.05).abs() < 1e-12);
+        assert!((of((Shape::Linear, 0.5), 0, 100) - 0.05).abs() < 1e-12);
+        assert!((of((Shape::Cosine, 0.0), 0, 50) - 0.05).abs() < 1e-12);
         assert!(
-            of(Shape::Cosine { end: 0.1 }, 0, 99) > 0.01
-                && (of(Shape::Cosine { end: 0.1 }, 0, 200) - 0.01).abs() < 1e-12
+            of((Shape::Cosine, 0.1), 0, 99) > 0.01
+                && (of((Shape::Cosine, 0.1), 0, 200) - 0.01).abs() < 1e-12
         );
-        for shape in [Shape::Constant, Shape::Linear { end: 0.0 }, Shape::Cosine { end: 0.0 }] {
+        for shape in [(Shape::Constant, 0.0), (Shape::Linear, 0.0), (Shape::Cosine, 0.0)] {
             assert!(
                 (of(shape, 10, 4) - 0.05).abs() < 1e-12
                     && of(shape, 10, 9) == 0.1

@@ -1,24 +1,35 @@
-//! How far to go.
+//! The step size.
 
 use crate::{Note, State};
 use protocol::{Announcement, Oracle, Params, Positive, Refused};
 
-/// Finds the rate of a step.
+/// Finds the learning rate of each step.
 pub trait Search: Send {
-    /// What it will ask in step `step` (counted from 0) of the gradient's own lot: a multiplier and
-    /// how many releases.
+    /// Whether it asks queries of its own in any step.
+    fn asks(&self) -> bool {
+        false
+    }
+
+    /// The kinds of steps among the first `steps`: one step of each kind, and how many there are.
+    /// Steps of one kind ask the same.
+    fn kinds(&self, steps: u64) -> Vec<(u64, u64)> {
+        vec![(0, steps)]
+    }
+
+    /// What it asks of the gradient's own lot in step `step`, counted from 0: the multiplier and
+    /// the number of releases.
     fn same_lot(&self, step: u64) -> Option<(Positive, u64)> {
         let _ = step;
         None
     }
 
-    /// What it will ask in step `step` of a lot of its own.
+    /// What it asks of a lot of its own in step `step`.
     fn fresh_lot(&self, step: u64) -> Option<Announcement> {
         let _ = step;
         None
     }
 
-    /// The rate of step `step`. `trial(x)` is where a rate of x would lead.
+    /// The learning rate of step `step`. `trial(x)` returns the parameters after a step of rate x.
     ///
     /// # Errors
     /// If the oracle refuses.
@@ -27,50 +38,23 @@ pub trait Search: Send {
         step: u64,
         trial: &mut dyn FnMut(f64) -> Result<Params, Refused>,
         oracle: &mut dyn Oracle,
-    ) -> Result<Found, Refused>;
+    ) -> Result<FoundRate, Refused>;
 
-    /// Everything it remembers.
+    /// The state to be saved.
     fn save(&self) -> State;
 
-    /// Remembers it again.
+    /// Restores a saved state.
     ///
     /// # Errors
-    /// If it is the state of something else.
+    /// If the state is that of another search.
     fn load(&mut self, state: State) -> Result<(), Refused>;
 }
 
-/// A rate, and what there is to say about it.
+/// A learning rate, and what the user should know about it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
-    /// The rate.
+pub struct FoundRate {
+    /// The learning rate.
     pub rate: f64,
-    /// What the user should know.
+    /// Messages to the user.
     pub notes: Vec<Note>,
-}
-
-impl Search for Box<dyn Search> {
-    fn same_lot(&self, step: u64) -> Option<(Positive, u64)> {
-        (**self).same_lot(step)
-    }
-
-    fn fresh_lot(&self, step: u64) -> Option<Announcement> {
-        (**self).fresh_lot(step)
-    }
-
-    fn rate(
-        &mut self,
-        step: u64,
-        trial: &mut dyn FnMut(f64) -> Result<Params, Refused>,
-        oracle: &mut dyn Oracle,
-    ) -> Result<Found, Refused> {
-        (**self).rate(step, trial, oracle)
-    }
-
-    fn save(&self) -> State {
-        (**self).save()
-    }
-
-    fn load(&mut self, state: State) -> Result<(), Refused> {
-        (**self).load(state)
-    }
 }

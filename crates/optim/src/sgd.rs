@@ -1,51 +1,63 @@
 //! DP-SGD with momentum (Abadi et al. 2016): v ← μ v + g, θ ← (1 − η λ) θ − η v.
 
+use crate::config::{Hyperparameters, Setting};
 use crate::descent::{Gather, forget};
-use crate::flat::Asking;
-use crate::{Descent, Flat, Note, State, elementwise, within};
+use crate::gradient_noise::QueryTemplate;
+use crate::{Auto, Descent, GradientNoise, Note, State, elementwise, within};
 use protocol::{Bound, Geometry, GradientQuery, Noisy, Params, Refused};
+use serde::{Deserialize, Serialize};
 
-/// Its numbers.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Hyperparameters of DP-SGD.
+#[derive(Clone, Copy, Debug, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// μ; 0 for none.
-    pub momentum: f64,
-    /// λ: decoupled weight decay; 0 for none.
-    pub weight_decay: f64,
+    /// μ; 0 for none, 0.9 by default.
+    pub momentum: Auto<f64>,
+    /// λ: decoupled weight decay; 0 by default.
+    pub weight_decay: Auto<f64>,
 }
 
-impl Default for Config {
-    fn default() -> Self {
-        Self { momentum: 0.9, weight_decay: 0.0 }
+impl Hyperparameters for Config {
+    fn build(
+        &self,
+        noise: GradientNoise,
+        setting: &Setting<'_>,
+    ) -> Result<Box<dyn Descent>, Refused> {
+        Ok(Box::new(Sgd::new(*self, noise, setting.params)?))
     }
 }
 
-/// Gradient descent with a heavy ball.
+/// Gradient descent with heavy-ball momentum.
 pub struct Sgd {
-    config: Config,
-    asking: Asking,
+    momentum: f64,
+    weight_decay: f64,
+    template: QueryTemplate,
     velocity: Params,
 }
 
 impl Sgd {
-    /// For parameters of these shapes.
+    /// Creates the optimizer for parameters of these shapes.
     ///
     /// # Errors
-    /// If a number makes no sense.
-    pub fn new(config: Config, flat: Flat, params: &Params) -> Result<Self, Refused> {
-        within("the momentum", config.momentum, 0.0, 1.0)?;
-        within("the weight decay", config.weight_decay, 0.0, f64::INFINITY)?;
-        Ok(Self { config, asking: Asking::flat(flat, params), velocity: params.zeros_like() })
+    /// If a hyperparameter is out of range.
+    pub fn new(config: Config, noise: GradientNoise, params: &Params) -> Result<Self, Refused> {
+        let decay = config.weight_decay.or(0.0);
+        Ok(Self {
+            momentum: within("optimizer.momentum", config.momentum.or(0.9), 0.0, 1.0)?,
+            weight_decay: within("optimizer.weight_decay", decay, 0.0, f64::INFINITY)?,
+            template: QueryTemplate::one_block(noise, params.len()),
+            velocity: params.zeros_like(),
+        })
     }
 }
 
 impl Descent for Sgd {
     fn bounds(&self) -> &[Bound] {
-        &self.asking.bounds
+        &self.template.bounds
     }
 
     fn query<'a>(&'a mut self, at: &'a Params) -> Result<GradientQuery<'a>, Refused> {
-        Ok(self.asking.query(at, &Geometry::Identity))
+        Ok(self.template.query(at, &Geometry::Identity))
     }
 
     fn direction(
@@ -54,7 +66,7 @@ impl Descent for Sgd {
         answer: Noisy<Params>,
         _: Gather<'_>,
     ) -> Result<Params, Refused> {
-        let momentum = self.config.momentum as f32;
+        let momentum = self.momentum as f32;
         for (velocity, gradient) in self.velocity.iter_mut().zip(answer.value.iter()) {
             elementwise::update(velocity, gradient, |v, g| momentum.mul_add(v, g));
         }
@@ -71,7 +83,7 @@ impl Descent for Sgd {
         direction: &Params,
         rate: f64,
     ) -> Result<Vec<Note>, Refused> {
-        elementwise::step(params, direction, rate, self.config.weight_decay);
+        elementwise::step(params, direction, rate, self.weight_decay);
         Ok(Vec::new())
     }
 

@@ -1,13 +1,13 @@
-//! What an optimizer remembers between steps, as data. It is made of released values: public.
+//! The state of an optimizer, as data. It is made of released values: public.
 
 use protocol::{Params, Refused};
 use std::collections::BTreeMap;
 use tensor::Array;
 
-/// Numbers and tensors by name, and the states of parts.
+/// The state of an optimizer: numbers and tensors by name, and the states of its parts.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct State {
-    /// Whose state it is.
+    /// The kind of optimizer or part.
     pub kind: String,
     /// Single numbers.
     pub numbers: BTreeMap<String, f64>,
@@ -18,7 +18,7 @@ pub struct State {
 }
 
 impl State {
-    /// Nothing yet.
+    /// An empty state.
     pub fn new(kind: &str) -> Self {
         Self { kind: kind.into(), ..Self::default() }
     }
@@ -45,12 +45,12 @@ impl State {
         own.chain(self.parts.values_mut().flat_map(Self::arrays_mut)).collect()
     }
 
-    /// Refuses the state of something else.
+    /// Refuses a state of another kind.
     pub(crate) fn is_of(&self, kind: &str) -> Result<(), Refused> {
         if self.kind == kind {
             Ok(())
         } else {
-            Err(Refused::Query(format!("the state of {kind} expected, got that of {}", self.kind)))
+            Err(Refused::Query(format!("expected the state of {kind}, got that of {}", self.kind)))
         }
     }
 
@@ -58,28 +58,28 @@ impl State {
         self.numbers.get(name).copied().ok_or_else(|| self.missing(name))
     }
 
-    /// A number of steps.
+    /// A count.
     pub(crate) fn count(&self, name: &str) -> Result<u64, Refused> {
         let number = self.number(name)?;
         if (0.0..9e15).contains(&number) && number.fract() == 0.0 {
             return Ok(number as u64);
         }
         Err(Refused::Query(format!(
-            "the state of {}: {name} must be a count, got {number}",
+            "the state of {}: {name}: expected a count, got {number}",
             self.kind
         )))
     }
 
-    /// Takes tensors out and puts them where others of the same shapes are.
+    /// Moves tensors of the state into `into`, which has the same shapes.
     pub(crate) fn tensors_into(&mut self, name: &str, into: &mut [Array]) -> Result<(), Refused> {
         let tensors = self.tensors.remove(name).ok_or_else(|| self.missing(name))?;
-        // What is empty belongs to another process.
+        // Empty tensors belong to other processes.
         let own = |into: &Array| !into.is_empty();
         if tensors.len() != into.len()
             || tensors.iter().zip(into.iter()).any(|(a, b)| a.shape() != b.shape() && own(b))
         {
             return Err(Refused::Query(format!(
-                "the state of {}: {name} has other shapes than the parameters",
+                "the state of {}: {name}: shapes differ from those of the parameters",
                 self.kind
             )));
         }

@@ -6,7 +6,9 @@ use noise::PublicRandom;
 use optim::hyfree::{self, Points, ProbeLot};
 use optim::macadam::{self, Deviation};
 use optim::newton_schulz::{Config, Scratch, orthogonalise};
-use optim::{Descent, Flat, HyFree, MacAdam, Muon, Optimizer, Probes, Sgd, muon, sgd, theory};
+use optim::{
+    Auto, Descent, GradientNoise, HyFree, MacAdam, Muon, Optimizer, Probes, Sgd, muon, sgd, theory,
+};
 use protocol::{
     Announcement, Blocks, Bound, Clipping, Frame, Geometry, GradientQuery, LossQuery, Noisy,
     Oracle, Params, Positive, Refused, Role, Trainable,
@@ -103,14 +105,13 @@ fn the_correction_takes_most_of_the_bias_off() {
 #[test]
 fn the_momentum_carries_the_noise_that_is_declared() {
     let tensors = [Trainable { name: "w".into(), shape: vec![100, 100], role: Role::Hidden }];
-    let noise = muon::Noise { clip: positive(1.0), sigma: positive(1.0), clipping: Clipping::Cut };
+    let noise = GradientNoise { bound: Bound::new(1.0, 1.0).unwrap(), clipping: Clipping::Cut };
     let config = muon::Config {
-        momentum: 0.8,
-        probes: 1,
-        iteration: Config { steps: 1, ..Config::default() },
+        momentum: Auto::Value(0.8),
+        newton_schulz_steps: 1,
         ..muon::Config::default()
     };
-    let mut muon = Muon::new(config, noise, &tensors, Probes::from_seed(1)).unwrap();
+    let mut muon = Muon::new(config, 1, noise, &tensors, Probes::from_seed(1)).unwrap();
     let params = Params::new(vec![Array::zeros([100, 100])]);
     let nu = 0.3;
     for t in 1..=12u64 {
@@ -293,17 +294,18 @@ fn hyfree_finds_the_exact_rate_of_a_quadratic() {
         let mut oracle = Quadratic { curvature: vec![4.0; 6], left: Announcement::default() };
         let params = Params::new(vec![Array::from_fn([6], |i| 50.0 + i as f32)]);
         let config = hyfree::Config {
-            start: positive(0.2),
+            start: 0.2,
             every: 1,
             points,
             lot,
             gate: 2.0,
-            ..hyfree::Config::new(1.0).unwrap()
+            ..hyfree::Config::default()
         };
-        let flat = Flat { bound: Bound::new(1.0, 1.0).unwrap(), clipping: Clipping::Cut };
-        let descent =
-            Sgd::new(sgd::Config { momentum: 0.0, weight_decay: 0.0 }, flat, &params).unwrap();
-        let mut optimizer = Optimizer::new(descent, HyFree::new(config));
+        let noise = GradientNoise { bound: Bound::new(1.0, 1.0).unwrap(), clipping: Clipping::Cut };
+        let plain = sgd::Config { momentum: Auto::Value(0.0), ..sgd::Config::default() };
+        let descent = Sgd::new(plain, noise, &params).unwrap();
+        let search = HyFree::new(&config, positive(1.0)).unwrap();
+        let mut optimizer = Optimizer::new(descent, search);
         // The rate moves a tenth of the way each time: 0.25 − 0.05 · 0.9^t. Each step takes a fresh
         // start, so that there is always a slope.
         for t in 1..=60 {
@@ -321,14 +323,13 @@ fn spread_of_macadam(deviation: Deviation, steps: u64) -> f64 {
     let count = 40_000;
     let params = Params::new(vec![Array::zeros([count])]);
     let config = macadam::Config {
-        betas: (0.9, 0.999),
-        epsilon: 1e-8,
-        start: positive(1.0),
-        clips: (positive(1e-3), positive(1e6)),
+        clips: (1e-3, 1e6),
         deviation,
-        variance_scale: positive(1.0),
+        variance_scale: Auto::Value(1.0),
+        ..macadam::Config::default()
     };
-    let mut macadam = MacAdam::new(config, positive(1.0), &params).unwrap();
+    let bound = Bound::new(1.0, 1.0).unwrap();
+    let mut macadam = MacAdam::new(config, bound, f64::NAN, &params).unwrap();
     for step in 0..steps {
         let mut value = Array::zeros([count]);
         PublicRandom::from_seed(step).fill_normals(value.data_mut());
@@ -373,13 +374,13 @@ fn macadams_scale_has_the_right_fixed_point() {
         let params = Params::new(vec![Array::zeros([count])]);
         let config = macadam::Config {
             betas: (0.99, 0.999),
-            epsilon: 1e-8,
-            start: positive(20.0),
-            clips: (positive(1e-3), positive(1e9)),
+            clips: (1e-3, 1e9),
             deviation: Deviation::Exact,
-            variance_scale: positive(factor),
+            variance_scale: Auto::Value(factor),
+            ..macadam::Config::default()
         };
-        let mut macadam = MacAdam::new(config, positive(sigma), &params).unwrap();
+        let bound = Bound::new(20.0, sigma).unwrap();
+        let mut macadam = MacAdam::new(config, bound, f64::NAN, &params).unwrap();
         for step in 0..1500u64 {
             // The mean of a lot of unclipped gradients around 0, and the noise of the release in
             // the encoded numbers.

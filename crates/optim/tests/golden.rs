@@ -9,9 +9,10 @@ use optim::macadam::Deviation;
 use optim::muon::{Group, ShapeScale};
 use optim::newton_schulz::{Normaliser, Polynomial};
 use optim::{
-    Adam, Descent, Flat, Found, HyFree, MacAdam, Muon, Optimizer, Prism, Probes, Search, Sgd, State,
+    Adam, Auto, Descent, FoundRate, GradientNoise, HyFree, MacAdam, Muon, Optimizer, Prism, Probes,
+    Search, Sgd, State,
 };
-use optim::{adam, macadam, muon, newton_schulz, prism, sgd};
+use optim::{adam, macadam, muon, prism, sgd};
 use protocol::{
     Announcement, Bound, Clipping, GradientQuery, LossQuery, Noisy, Oracle, Params, Positive,
     Refused, Role, Trainable,
@@ -92,24 +93,24 @@ impl Case {
         Params::new(self.tensors().into_iter().zip(list(of)).map(tensor).collect())
     }
 
-    fn flat(&self) -> Flat {
+    fn noise(&self) -> GradientNoise {
         let clipping = match self.text("clipping") {
             "flat" => Clipping::Cut,
             "automatic" => Clipping::Automatic { gamma: self.positive("automatic_gamma") },
             other => panic!("{other}"),
         };
-        Flat {
+        GradientNoise {
             bound: Bound { clip: self.positive("clip"), sigma: self.positive("sigma") },
             clipping,
         }
     }
 
-    fn adam(&self) -> adam::Config {
+    fn adam(&self) -> adam::Rule {
         let denominator = match self.all["config"].get("floor") {
             Some(floor) => Denominator::Corrected { floor: floor.as_f64().unwrap() },
             None => Denominator::Plain { epsilon: self.number("eps") },
         };
-        adam::Config {
+        adam::Rule {
             betas: (self.number("beta1"), self.number("beta2")),
             weight_decay: self.number("weight_decay"),
             denominator,
@@ -118,14 +119,14 @@ impl Case {
 
     fn sgd(&self) -> Sgd {
         let config = sgd::Config {
-            momentum: self.number("momentum"),
-            weight_decay: self.number("weight_decay"),
+            momentum: Auto::Value(self.number("momentum")),
+            weight_decay: Auto::Value(self.number("weight_decay")),
         };
-        Sgd::new(config, self.flat(), &self.params(&self.all["initial"])).unwrap()
+        Sgd::new(config, self.noise(), &self.params(&self.all["initial"])).unwrap()
     }
 
     fn muon(&self) -> Muon {
-        let polynomial = match self.text("polynomial") {
+        let newton_schulz_degree = match self.text("polynomial") {
             "kappa" => Polynomial::Newton { degree: self.number("kappa") as usize },
             "quintic" => Polynomial::Quintic,
             other => panic!("{other}"),
@@ -136,31 +137,27 @@ impl Case {
             other => panic!("{other}"),
         };
         let config = muon::Config {
-            momentum: self.number("momentum"),
-            iteration: newton_schulz::Config {
-                polynomial,
-                steps: self.number("iterations") as usize,
-                normaliser,
-            },
-            probes: self.number("probes") as usize,
-            scale: match self.text("shape_scale") {
+            momentum: Auto::Value(self.number("momentum")),
+            newton_schulz_steps: self.number("iterations") as usize,
+            newton_schulz_degree,
+            normaliser,
+            shape_scale: match self.text("shape_scale") {
                 "none" => ShapeScale::None,
                 "rows-over-cols" => ShapeScale::RowsOverCols,
                 "larger-side" => ShapeScale::LargerSide,
                 other => panic!("{other}"),
             },
-            weight_decay: self.number("weight_decay"),
-            group: if self.text("group") == "all" { Group::AllMatrices } else { Group::Hidden },
-            auxiliary: adam::Config {
-                betas: (self.number("aux_beta1"), self.number("aux_beta2")),
-                weight_decay: self.number("aux_weight_decay"),
-                denominator: Denominator::Plain { epsilon: self.number("aux_eps") },
+            weight_decay: Auto::Value(self.number("weight_decay")),
+            muon_group: match self.text("group") {
+                "all" => Group::AllMatrices,
+                _ => Group::Hidden,
             },
-            auxiliary_ratio: self.number("aux_ratio"),
+            betas: (self.number("aux_beta1"), self.number("aux_beta2")),
+            epsilon: self.number("aux_eps"),
+            auxiliary_ratio: Auto::Value(self.number("aux_ratio")),
         };
-        let flat = self.flat();
-        let noise =
-            muon::Noise { clip: flat.bound.clip, sigma: flat.bound.sigma, clipping: flat.clipping };
+        assert_eq!(self.number("aux_weight_decay"), 0.0);
+        let pairs = self.number("probes") as usize;
         let given = self.all["probes"].clone();
         let matrices = places(&self.all["debug"]["matrices"]);
         let probes = Probes::given(move |step, tensor, probe, out| {
@@ -168,46 +165,48 @@ impl Case {
             let numbers = floats(&given[step as usize][matrix][probe]);
             out.iter_mut().zip(numbers).for_each(|(out, x)| *out = x as f32);
         });
-        Muon::new(config, noise, &self.tensors(), probes).unwrap()
+        Muon::new(config, pairs, self.noise(), &self.tensors(), probes).unwrap()
     }
 
     fn macadam(&self) -> MacAdam {
         let config = macadam::Config {
             betas: (self.number("beta1"), self.number("beta2")),
             epsilon: self.number("gamma"),
-            start: self.positive("clip_initial"),
-            clips: (self.positive("clip_min"), self.positive("clip_max")),
+            clip: Auto::Auto,
+            clips: (self.number("clip_min"), self.number("clip_max")),
             deviation: if self.text("variance") == "exact" {
                 Deviation::Exact
             } else {
                 Deviation::Literal
             },
-            variance_scale: self.positive("variance_scale"),
+            variance_scale: Auto::Value(self.number("variance_scale")),
         };
-        MacAdam::new(config, self.positive("sigma"), &self.params(&self.all["initial"])).unwrap()
+        let bound = Bound { clip: self.positive("clip_initial"), sigma: self.positive("sigma") };
+        MacAdam::new(config, bound, f64::NAN, &self.params(&self.all["initial"])).unwrap()
     }
 
     fn prism(&self) -> Prism {
         let config = prism::Config {
             betas: (self.number("beta1"), self.number("beta2")),
             ridge: self.number("ridge"),
-            head_ratio: self.number("head_ratio"),
-            head_epsilon: self.number("head_eps"),
+            auxiliary_ratio: Auto::Value(self.number("head_ratio")),
+            epsilon: self.number("head_eps"),
         };
-        Prism::new(config, self.flat(), &self.tensors(), Probes::from_seed(0)).unwrap()
+        Prism::new(config, self.noise(), &self.tensors(), Probes::from_seed(0)).unwrap()
     }
 
     fn hyfree(&self) -> HyFree {
-        HyFree::new(hyfree::Config {
-            start: self.positive("rate"),
+        let config = hyfree::Config {
+            start: self.number("rate"),
             every: self.number("every") as u64,
             points: if self.number("points") == 3.0 { Points::Three } else { Points::Five },
             lot: if self.text("probe") == "same-lot" { ProbeLot::Same } else { ProbeLot::Fresh },
-            sigma: self.positive("loss_sigma"),
-            clip: self.positive("loss_clip"),
-            lowest_clip: self.positive("loss_clip_min"),
+            gradient_factor: 1.01,
             gate: self.number("gate"),
-        })
+            loss_clip: self.number("loss_clip"),
+            lowest_loss_clip: self.number("loss_clip_min"),
+        };
+        HyFree::new(&config, self.positive("loss_sigma")).unwrap()
     }
 
     fn given_rates(&self) -> Given {
@@ -268,8 +267,8 @@ impl Search for Given {
         step: u64,
         _: &mut dyn FnMut(f64) -> Result<Params, Refused>,
         _: &mut dyn Oracle,
-    ) -> Result<Found, Refused> {
-        Ok(Found { rate: self.0[step as usize], notes: Vec::new() })
+    ) -> Result<FoundRate, Refused> {
+        Ok(FoundRate { rate: self.0[step as usize], notes: Vec::new() })
     }
 
     fn save(&self) -> State {
@@ -440,7 +439,7 @@ fn with_rates<D: Descent + 'static>(make: impl Fn(&Case) -> D) -> impl Fn(&Case)
 }
 
 fn adam_of(case: &Case) -> Adam {
-    Adam::new(case.adam(), case.flat(), &case.params(&case.all["initial"])).unwrap()
+    Adam::new(case.adam(), case.noise(), &case.params(&case.all["initial"])).unwrap()
 }
 
 #[test]

@@ -8,8 +8,8 @@ use clap::Args;
 use muffle::device::device;
 use muffle::model::Preset;
 use muffle::optim::newton_schulz::{Polynomial, operations};
-use muffle::optim::{Descent, Muon, Probes, muon, newton_schulz};
-use muffle::protocol::{Clipping, Noisy, Params, Positive};
+use muffle::optim::{Descent, GradientNoise, Muon, Probes, muon};
+use muffle::protocol::{Bound, Clipping, Noisy, Params};
 use noise::PublicRandom;
 use serde::Serialize;
 use std::time::Instant;
@@ -70,27 +70,18 @@ impl BenchMuon {
         let values = graph.init(0)?;
         let (network, params) = device().network(graph, values, &|_| true)?;
         let config = muon::Config {
-            iteration: newton_schulz::Config {
-                polynomial: Polynomial::Newton { degree: self.degree as usize },
-                steps: self.steps as usize,
-                ..newton_schulz::Config::default()
-            },
-            probes: self.probes as usize,
+            newton_schulz_degree: Polynomial::Newton { degree: self.degree as usize },
+            newton_schulz_steps: self.steps as usize,
             ..muon::Config::default()
         };
-        let one = |what| Positive::new(what, 1.0);
-        let noise = muon::Noise {
-            clip: one("the clip bound")?,
-            sigma: one("the noise multiplier")?,
-            clipping: Clipping::Cut,
-        };
-        let tensors = network.trainable();
-        let mut muon = Muon::new(config.clone(), noise, &tensors, Probes::from_seed(0))?;
+        let noise = GradientNoise { bound: Bound::new(1.0, 1.0)?, clipping: Clipping::Cut };
+        let (tensors, pairs) = (network.trainable(), self.probes as usize);
+        let mut muon = Muon::new(config, pairs, noise, &tensors, Probes::from_seed(0))?;
         let matrices: Vec<usize> = muon.matrices().to_vec();
         let evaluations = (1 + 2 * self.probes) as f64;
         let nominal: f64 = matrices
             .iter()
-            .map(|&k| operations(&config.iteration, params[k].rows(), params[k].cols()))
+            .map(|&k| operations(&config.iteration(), params[k].rows(), params[k].cols()))
             .sum::<f64>()
             * evaluations;
         let release = released(&params);

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::number::count;
 use crate::output::{fields, print, print_json};
 use clap::Args;
-use muffle::config::optimizers::Name;
+use muffle::config::OptimizerConfig;
 use muffle::curator::{Curator, Door, Randomness, Records, Sampling};
 use muffle::device::device;
 use muffle::engine::Example;
@@ -157,7 +157,7 @@ impl BenchNoise {
         let secret = Randomness::from_system()?;
         let mut curator =
             Curator::new(network, records, Sampling::Full, Door::unlimited(), secret)?;
-        let clip = Name::of("dp-adam").map_err(Error::usage)?.usual_clip();
+        let clip = OptimizerConfig::named("dp-adam").map_err(Error::usage)?.clip();
         let bounds = [Bound::new(clip, 1.0)?];
         let (blocks, geometry) = (Blocks::flat(at.len()), Geometry::Identity);
         let query = GradientQuery {

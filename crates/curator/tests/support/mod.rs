@@ -2,7 +2,7 @@
 
 #![allow(dead_code, clippy::unwrap_used)]
 
-use accounting::Rate;
+use accounting::SamplingRate;
 use cpu::Network;
 use curator::{Curator, Door, Randomness, Records, Sampling};
 use engine::Example;
@@ -95,7 +95,7 @@ pub(crate) fn curator(
 }
 
 pub(crate) fn poisson(rate: f64) -> Sampling {
-    Sampling::Poisson { rate: Rate::new(rate).unwrap() }
+    Sampling::Poisson { rate: SamplingRate::new(rate).unwrap() }
 }
 
 pub(crate) fn positive(x: f64) -> Positive {

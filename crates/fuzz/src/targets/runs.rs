@@ -11,9 +11,9 @@ use muffle::Plan;
 use muffle::Statement;
 use muffle::accounting::{Accountant, Adjacency, Delta, Ledger, Unit};
 use muffle::config::Auto;
-use muffle::config::optimizers::{self, Multipliers, Name, Setting};
 use muffle::curator::Sealed;
-use muffle::protocol::{Params, Role, Trainable};
+use muffle::optim::{Multipliers, Optimizer, Setting, registry};
+use muffle::protocol::{Params, Refused, Role, Trainable};
 use muffle::report;
 use muffle::run::chain::Chain;
 use muffle::run::folder::Folder;
@@ -75,7 +75,7 @@ pub(crate) const LEDGER: &[&str] = &[
     "\"lots\":",
     "\"full\"",
     "{\"poisson\":{\"rate\":0.5}}",
-    "\"shuffled-epoch\"",
+    "{\"shuffled\":{\"dataset\":10,\"lot\":4}}",
     "{\"fixed-size\":{\"dataset\":10,\"lot\":2}}",
     "\"release\":",
     "[[1.0,1]]",
@@ -220,12 +220,29 @@ pub fn tensors(pairs: bool) -> (Vec<Trainable>, Params) {
     (list, Params::new(values))
 }
 
+/// Builds the optimizer of a configuration for these tensors, with unit noise.
+///
+/// # Errors
+/// If a hyperparameter is out of range, or the tensors do not fit the optimizer.
+pub fn build(
+    config: &Config,
+    tensors: &[Trainable],
+    params: &Params,
+) -> Result<Optimizer, Refused> {
+    config.optimizer.build(&Setting {
+        tensors,
+        params,
+        lot_size: 4.0,
+        steps: 10,
+        sigma: Multipliers { gradient: 1.0, probe: 1.0 },
+        seed: config.model.seed,
+    })
+}
+
 /// The optimizer that a configuration asks for.
-pub(crate) fn optimizer(config: &Config) -> Result<muffle::optim::Optimizer, String> {
-    let (tensors, params) = tensors(Name::of(&config.optimizer.name).is_ok_and(Name::needs_pairs));
-    let setting = Setting { tensors: &tensors, params: &params, lot_size: 4.0, steps: 10 };
-    optimizers::build(config, Multipliers { gradient: 1.0, probe: 1.0 }, setting)
-        .map_err(|refused| refused.to_string())
+pub(crate) fn optimizer(config: &Config) -> Result<Optimizer, String> {
+    let (tensors, params) = tensors(config.optimizer.entry().needs_pairs);
+    build(config, &tensors, &params).map_err(|refused| refused.to_string())
 }
 
 /// An error as the program prints it.
@@ -280,8 +297,8 @@ fn consequences(config: &Config, exact: bool) -> String {
         config.privacy.epsilon = Auto::Auto;
         config.privacy.sigma = Auto::Value(config.privacy.sigma.or(1.0));
     }
-    let (tensors, params) = tensors(Name::of(&config.optimizer.name).is_ok_and(Name::needs_pairs));
-    Plan::new(&config, 50, &tensors, &params)
+    let (tensors, _) = tensors(config.optimizer.entry().needs_pairs);
+    Plan::new(&config, 50, &tensors)
         .map_or_else(|unplanned| shape(&unplanned.to_string()), |_| "planned".into())
 }
 
@@ -390,12 +407,8 @@ pub(crate) fn snapshot(scratch: &Scratch, input: &[u8]) -> Seen {
     };
     let kind =
         snapshot.optimizer.parts.get("descent").map(|part| part.kind.clone()).unwrap_or_default();
-    let mut config = Config::embedded();
-    config.optimizer.name = optimizers::ALL
-        .iter()
-        .find(|name| name.name.contains(&kind))
-        .map_or("dp-sgd", |name| name.name)
-        .into();
+    let name = registry::names().find(|name| name.contains(&kind)).unwrap_or("dp-sgd");
+    let mut config = done(Config::embedded().with(&format!("optimizer.name={name}")));
     if snapshot.optimizer.parts.get("search").is_some_and(|part| part.kind.contains("hyfree")) {
         config = done(config.with("optimizer.learning_rate=hyfree"));
     }

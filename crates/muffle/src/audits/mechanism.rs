@@ -6,7 +6,7 @@ use crate::Error;
 use crate::chart::Series;
 use crate::device::device;
 use crate::report::digits::short;
-use accounting::{Adjacency, Composition, Delta, Rate, Sigma};
+use accounting::{Adjacency, Composition, Delta, SamplingRate, Sigma};
 use audit::Claim;
 use curator::{Curator, Door, Randomness, Records, Sampling};
 use engine::Example;
@@ -42,7 +42,7 @@ impl Mechanism {
     /// # Errors
     /// If a number makes no sense.
     pub fn run(&self, progress: AuditProgress<'_>) -> Result<Verdict, Error> {
-        let (rate, delta) = (Rate::new(self.rate)?, Delta::new(self.delta)?);
+        let (rate, delta) = (SamplingRate::new(self.rate)?, Delta::new(self.delta)?);
         let sampling = if self.rate < 1.0 { Sampling::Poisson { rate } } else { Sampling::Full };
         let graph =
             Mlp { input: 4, hidden: vec![6], classes: 3, activation: Activation::Tanh }.graph();

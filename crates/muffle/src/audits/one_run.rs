@@ -159,7 +159,7 @@ impl OneRun {
             confidence: self.confidence,
             violations: Vec::new(),
             details: vec![
-                ("optimizer".into(), config.optimizer.name.clone()),
+                ("optimizer".into(), config.optimizer.name().into()),
                 (
                     "canaries".into(),
                     format!(

@@ -9,8 +9,7 @@ use super::{AuditProgress, Verdict, adversarial, canaries};
 use crate::Error;
 use crate::Plan;
 use crate::chart::{Axis, Chart, Mark, Series};
-use crate::config::optimizers::{self, Setting};
-use crate::config::{Auto, Config, Sampling};
+use crate::config::{Auto, Config};
 use crate::load::data;
 use crate::load::model::{Circumstances, Subject};
 use accounting::Adjacency;
@@ -179,7 +178,7 @@ impl Replay {
         let mut config = config.clone();
         config.training.steps = Auto::Value(self.steps.min(ADVERSARIAL_STEPS));
         config.training.epochs = Auto::Auto;
-        config.privacy.sampling = Sampling::Full;
+        config.privacy.sampling = accounting::SamplingMethod::Full;
         let mut rounds = Vec::new();
         for lot in adversarial::lots(network, params, self.seed, ADVERSARIAL_PLACES - 1) {
             config.training.lot_size = Auto::Value(lot.others.len() as u64 + 1);
@@ -227,11 +226,11 @@ impl Replay {
         seen: &mut Seen,
     ) -> Result<(), Error> {
         let tensors = network.trainable();
-        let plan = Plan::new(config, neighbours.sides[0].len(), &tensors, params)?;
+        let plan = Plan::new(config, neighbours.sides[0].len(), &tensors)?;
         let Some(budget) = plan.budget else {
             return Err(Error::Audit(format!(
                 "{} is not private; choose a private optimizer to replay",
-                config.optimizer.name
+                config.optimizer.name()
             )));
         };
         let make = |places: Vec<Option<Example>>| -> Result<Curator<Box<dyn Network>>, Error> {
@@ -246,9 +245,7 @@ impl Replay {
         };
         let [one, other] = neighbours.sides;
         let (mut one, mut other) = (make(one)?, make(other)?);
-        let setting =
-            Setting { tensors: &tensors, params, lot_size: plan.lot_size(), steps: plan.steps };
-        let mut optimizer = optimizers::build(config, plan.sigma, setting)?;
+        let mut optimizer = plan.optimizer(config, &tensors, params)?;
         let mut params = params.clone();
         let mut twins = Twins::new(&mut one, &mut other, sensitivity(config));
         for step in 0..plan.steps {
@@ -329,7 +326,7 @@ impl Seen {
             ),
         };
         let details = vec![
-            ("optimizer".into(), config.optimizer.name.clone()),
+            ("optimizer".into(), config.optimizer.name().into()),
             ("records".into(), records.into()),
             (
                 "compared".into(),

@@ -8,7 +8,7 @@ use crate::Error;
 use crate::Plan;
 use crate::Statement;
 use crate::chart::{Axis, Chart, Series};
-use crate::config::{Auto, Config, FoundBy, Rate};
+use crate::config::{Auto, Config, LearningRate};
 use crate::report::Marking;
 use crate::report::digits::{up, up_e};
 use crate::run::folder::{self, Folder};
@@ -174,9 +174,9 @@ impl Comparison {
     /// The configuration of one optimizer.
     fn of(&self, name: &str) -> Result<Config, Error> {
         let (base, found) = name.strip_suffix("+hyfree").map_or((name, false), |base| (base, true));
-        let mut config = self.config.with_optimizer(base);
+        let mut config = self.config.with_optimizer(base).map_err(Error::config)?;
         if found {
-            config.optimizer.learning_rate = Auto::Value(Rate::Found(FoundBy::Hyfree));
+            config.optimizer.learning_rate = Auto::Value(LearningRate::HyFree);
         }
         for (_, change) in self.changes.iter().filter(|(whose, _)| whose == name) {
             config = config.with(change)?;

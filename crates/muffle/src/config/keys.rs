@@ -1,12 +1,34 @@
-//! Which keys there are, and which one was meant.
+//! The keys of a configuration: which exist, which one was meant, and whose value is wrong.
 
 use super::Config;
+use optim::{OptimizerConfig, registry};
+use serde::Deserialize;
 use toml::{Table, Value};
 
-/// Refuses keys that do not exist, with the nearest one that does.
-pub(super) fn check(table: &Table) -> Result<(), String> {
-    // The keys are those of a configuration in which nothing is left out.
-    let mut complete = Config::default();
+/// Reads a configuration from a table. Every key must exist and be read.
+pub(super) fn read(mut table: Table) -> Result<Config, String> {
+    let name = match table.get("optimizer").and_then(|section| section.get("name")) {
+        None => OptimizerConfig::default().name(),
+        Some(Value::String(name)) => {
+            registry::find(name).map_err(|what| format!("optimizer.name: {what}"))?.name
+        }
+        Some(other) => {
+            return Err(format!("optimizer.name: expected a string, got {}", other.type_str()));
+        }
+    };
+    compare(&table, &known(name)?, "", name)?;
+    if let Some(Value::Table(section)) = table.get_mut("optimizer") {
+        section.insert("name".into(), name.into());
+    }
+    Config::deserialize(table.clone()).map_err(|error| {
+        invalid(&table, &mut Vec::new(), name).unwrap_or_else(|| one_line(&error.to_string()))
+    })
+}
+
+/// The keys of a configuration with this optimizer: those of one in which nothing is left out.
+fn known(optimizer: &str) -> Result<Table, String> {
+    let mut complete =
+        Config { optimizer: OptimizerConfig::named(optimizer)?, ..Config::default() };
     complete.data.validation = Some(Default::default());
     complete.data.test = Some(Default::default());
     for option in
@@ -15,34 +37,57 @@ pub(super) fn check(table: &Table) -> Result<(), String> {
         *option = Some(String::new());
     }
     complete.privacy.seed = Some(0);
-    let known = Table::try_from(&complete).map_err(|error| error.to_string())?;
-    compare(table, &known, "")
+    Table::try_from(&complete).map_err(|error| error.to_string())
 }
 
-fn compare(table: &Table, known: &Table, within: &str) -> Result<(), String> {
+/// The keys of `[optimizer]` that an optimizer reads.
+pub(super) fn of_optimizer(name: &str) -> Result<Table, String> {
+    Table::try_from(OptimizerConfig::named(name)?).map_err(|error| error.to_string())
+}
+
+/// Refuses keys that do not exist, and suggests one that does.
+fn compare(table: &Table, known: &Table, section: &str, optimizer: &str) -> Result<(), String> {
     for (key, value) in table {
+        let path = join(section, key);
         let Some(expected) = known.get(key) else {
-            let near = known.keys().max_by(|a, b| {
-                strsim::jaro_winkler(key, a).total_cmp(&strsim::jaro_winkler(key, b))
-            });
-            let elsewhere = if within.is_empty() { section_of(key, known) } else { None };
-            let hint = match (elsewhere, near) {
-                (Some(section), _) => format!("it belongs into [{section}]"),
-                (None, Some(near)) if strsim::jaro_winkler(key, near) > 0.75 => {
-                    format!("did you mean {near:?}?")
+            let elsewhere = if section.is_empty() { section_of(key, known) } else { None };
+            let hint = elsewhere.map_or_else(
+                || similar(key, known),
+                |section| format!("it belongs in [{section}]"),
+            );
+            return Err(match readers(key) {
+                _ if section != "optimizer" => format!("{path}: unknown key; {hint}"),
+                names if names.is_empty() => format!("{path}: not a key of {optimizer}; {hint}"),
+                names => {
+                    format!("{path}: not read by {optimizer}, only by {}; {hint}", names.join(", "))
                 }
-                _ => format!(
-                    "there are {}",
-                    known.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
-                ),
-            };
-            return Err(format!("there is no key {:?}: {hint}", join(within, key)));
+            });
         };
         if let (Value::Table(inner), Value::Table(known)) = (value, expected) {
-            compare(inner, known, &join(within, key))?;
+            compare(inner, known, &path, optimizer)?;
         }
     }
     Ok(())
+}
+
+/// The most similar key, or all keys if none is similar.
+fn similar(key: &str, known: &Table) -> String {
+    let similarity = |other: &str| strsim::jaro_winkler(key, other);
+    let nearest = known.keys().max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
+    match nearest {
+        Some(nearest) if similarity(nearest) > 0.75 => format!("did you mean {nearest:?}?"),
+        _ => format!(
+            "expected one of {}",
+            known.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
+        ),
+    }
+}
+
+/// The optimizers that read a key of `[optimizer]`.
+fn readers(key: &str) -> Vec<&'static str> {
+    registry::names()
+        .filter(|name| of_optimizer(name).is_ok_and(|keys| keys.contains_key(key)))
+        .collect()
 }
 
 /// The section in which a key would be known.
@@ -53,11 +98,42 @@ fn section_of<'a>(key: &str, known: &'a Table) -> Option<&'a str> {
         .map(|(name, _)| name.as_str())
 }
 
-fn join(within: &str, key: &str) -> String {
-    if within.is_empty() { key.into() } else { format!("{within}.{key}") }
+/// Finds the key whose value alone is an error, and says what is wrong with it.
+///
+/// The error of the whole table would name its section only: the hyperparameters of an optimizer
+/// are read after its name, without their keys.
+fn invalid(table: &Table, path: &mut Vec<String>, optimizer: &str) -> Option<String> {
+    for (key, value) in table {
+        path.push(key.clone());
+        let found = match value {
+            Value::Table(inner) => invalid(inner, path, optimizer),
+            value => {
+                let mut alone = value.clone();
+                for key in path.iter().rev() {
+                    let mut around = Table::new();
+                    around.insert(key.clone(), alone);
+                    alone = Value::Table(around);
+                }
+                if let Some(Value::Table(section)) = alone.get_mut("optimizer") {
+                    section.insert("name".into(), optimizer.into());
+                }
+                let read = Config::deserialize(alone);
+                read.err().map(|error| format!("{}: {}", path.join("."), one_line(error.message())))
+            }
+        };
+        if found.is_some() {
+            return found;
+        }
+        path.pop();
+    }
+    None
 }
 
-/// An error of several lines, with the place it points at, on one.
+fn join(section: &str, key: &str) -> String {
+    if section.is_empty() { key.into() } else { format!("{section}.{key}") }
+}
+
+/// Joins the lines of an error, without the excerpt of the file.
 pub(super) fn one_line(message: &str) -> String {
     let lines: Vec<&str> = message
         .lines()
@@ -70,35 +146,112 @@ pub(super) fn one_line(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Auto, LearningRate};
+
+    fn refused(text: &str) -> String {
+        let refused = Config::parse(text).unwrap_err().to_string();
+        assert_eq!(refused.lines().count(), 1, "{refused}");
+        refused
+    }
 
     #[test]
     fn unknown_keys_are_errors_with_a_suggestion() {
-        let refused = |text: &str| Config::parse(text).unwrap_err().to_string();
-        assert!(
-            refused("[privacy]\nepsilom = 8.0").contains("did you mean \"epsilon\""),
-            "{}",
-            refused("[privacy]\nepsilom = 8.0")
-        );
-        assert!(refused("lot_size = 5").contains("belongs into [training]"));
-        assert!(refused("[optimizer.hyfree]\nevry = 5").contains("did you mean \"every\""));
-        assert!(refused("[nonsense]\nx = 1").contains("there are data, evaluation"));
-        assert!(refused("[privacy]\nepsilon = \"eight\"").contains("epsilon"));
-        assert!(refused("[optimizer]\nschedule = \"cosin\"").contains("cosine"));
+        for (text, part) in [
+            ("[privacy]\nepsilom = 8.0", "privacy.epsilom: unknown key; did you mean \"epsilon\"?"),
+            ("lot_size = 5", "it belongs in [training]"),
+            ("[optimizer.hyfree]\nevry = 5", "did you mean \"every\""),
+            ("[nonsense]\nx = 1", "expected one of data, evaluation"),
+        ] {
+            assert!(refused(text).contains(part), "{}", refused(text));
+        }
         for text in ["[privacy", "[privacy]\nepsilon = ", "a = 1\na = 2"] {
-            assert_eq!(refused(text).lines().count(), 1, "{}", refused(text));
+            refused(text);
+        }
+    }
+
+    #[test]
+    fn keys_that_the_optimizer_does_not_read_are_errors() {
+        for (text, parts) in [
+            (
+                "[optimizer]\nname = \"dp-adam\"\nprobes = 1",
+                ["optimizer.probes: not read by dp-adam", "only by dp-muon-bc", "epsilon"],
+            ),
+            (
+                "[optimizer]\nname = \"dp-muon\"\nmomentun = 0.9",
+                ["optimizer.momentun", "not a key of dp-muon", "did you mean \"momentum\"?"],
+            ),
+            (
+                "[optimizer]\nname = \"sgd\"\nclip = 0.9",
+                ["optimizer.clip: not read by sgd", "dp-sgd", "momentum"],
+            ),
+            (
+                "[optimizer]\nname = \"dp-adam-bc\"\nepsilon = 0.9",
+                ["optimizer.epsilon: not read by dp-adam-bc", "dp-adamw", "variance_floor"],
+            ),
+        ] {
+            for part in parts {
+                assert!(refused(text).contains(part), "{}", refused(text));
+            }
+        }
+        assert!(refused("[optimizer]\nname = \"dp-moun\"").contains("did you mean \"dp-muon\"?"));
+        assert!(refused("[optimizer]\nname = 5").contains("optimizer.name: expected a string"));
+    }
+
+    #[test]
+    fn values_of_another_type_are_errors_with_their_key() {
+        for (text, part) in [
+            ("[privacy]\nepsilon = \"eight\"", "privacy.epsilon: invalid type"),
+            ("[privacy]\nsampling = \"poison\"", "privacy.sampling: unknown variant"),
+            ("[optimizer]\nschedule = \"cosin\"", "optimizer.schedule: unknown variant"),
+            ("[optimizer]\nlearning_rate = \"hyfre\"", "optimizer.learning_rate: expected"),
+            ("[optimizer]\nclip = \"small\"", "optimizer.clip: invalid type"),
+            ("[optimizer]\nmomentum = true", "optimizer.momentum: invalid type"),
+            ("[optimizer]\nprobes = -1", "optimizer.probes: invalid value"),
+            ("[optimizer]\nmuon_group = \"al\"", "optimizer.muon_group: unknown variant"),
+            ("[optimizer]\nnewton_schulz_degree = 0", "optimizer.newton_schulz_degree: expected"),
+            ("[optimizer.hyfree]\npoints = 4", "optimizer.hyfree.points: expected 3 or 5, got 4"),
+            ("optimizer = 5", "optimizer: invalid type"),
+        ] {
+            assert!(refused(text).starts_with(part), "{}", refused(text));
         }
     }
 
     #[test]
     fn the_printed_configuration_is_read_as_itself() {
-        let config = Config::default();
-        assert_eq!(Config::parse(&config.print()).unwrap(), config);
+        for name in registry::names() {
+            let config = Config::default().with_optimizer(name).unwrap();
+            assert_eq!(Config::parse(&config.print()).unwrap(), config);
+        }
         let config = Config::parse(
             "[privacy]\nepsilon = 8\ndelta = 1e-5\n[optimizer]\nlearning_rate \
              = \"hyfree\"\nnewton_schulz_degree = \"quintic\"",
         )
         .unwrap();
-        assert_eq!(config.privacy.epsilon, crate::config::Auto::Value(8.0));
+        assert_eq!(config.privacy.epsilon, Auto::Value(8.0));
+        assert_eq!(config.optimizer.learning_rate, Auto::Value(LearningRate::HyFree));
         assert_eq!(Config::parse(&config.print()).unwrap(), config);
+    }
+
+    #[test]
+    fn another_optimizer_keeps_the_keys_that_it_reads() {
+        let config = Config::parse(
+            "[optimizer]\nname = \"dp-muon-bc\"\nlearning_rate = 0.5\nclip = 0.7\nmomentum = \
+             0.3\nbetas = [0.5, 0.6]\nprobes = 3\nclipping = \"automatic\"\nwarm_up = 7",
+        )
+        .unwrap();
+        // Named in place of the file's: rate, clip bound and momentum were meant for the other.
+        let other = config.with_optimizer("dp-adam").unwrap();
+        assert_eq!((other.optimizer.clip(), other.optimizer.warm_up), (0.1, 7));
+        assert_eq!(other.optimizer.learning_rate, Auto::Auto);
+        assert!(other.print().contains("clipping = \"automatic\""), "{}", other.print());
+        // Set as a key: everything that it reads stays.
+        let other = config.with("optimizer.name=dp-muon").unwrap();
+        assert_eq!(other.optimizer.learning_rate, Auto::Value(LearningRate::Fixed(0.5)));
+        assert_eq!(other.optimizer.clip(), 0.7);
+        assert!(!other.print().contains("probes"), "{}", other.print());
+        assert_eq!(config.with_optimizer("dp-muon-bc").unwrap(), config);
+        let found = config.with("optimizer.learning_rate=hyfree").unwrap();
+        assert!(found.with_optimizer("adamw").unwrap().optimizer.finds_rate());
+        assert!(config.with_optimizer("dp-moun").unwrap_err().contains("dp-muon"));
     }
 }

@@ -1,71 +1,62 @@
-//! What a run is, as a user writes it: a `RUN.toml`, parsed into structs that say everything and
-//! default to something sensible.
+//! The configuration of a run: a `RUN.toml`, parsed into structs with a default for every key.
 //!
-//! Parse, then build: nothing here has been checked against the data or the model; [`crate::plan`]
-//! does that. Keys that are unknown are errors with a suggestion.
+//! Nothing here is checked against the data or the model; [`crate::plan`] does that. Unknown keys,
+//! and keys that the chosen optimizer does not read, are errors with a suggestion.
 
-pub mod optimizers;
-
-mod auto;
 mod keys;
-mod optimizer;
 
-pub use auto::Auto;
-pub use optimizer::{
-    ClippingName, Degree, DegreeName, DeviationName, FoundBy, HyFree, MuonGroup, NormaliserName,
-    Optimizer, ProbeLotName, Rate, Schedule, ShapeScaleName,
-};
+pub use optim::{Auto, LearningRate, OptimizerConfig};
 
 use crate::Error;
+use accounting::SamplingMethod;
 use noise::GaussianKind;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// A whole run.
+/// The configuration of a run.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// What is trained.
+    /// The model.
     pub model: Model,
-    /// On what.
+    /// Training, validation and test data.
     pub data: Data,
-    /// What is promised to the people in the data.
+    /// The privacy guarantee.
     pub privacy: Privacy,
-    /// How answers become parameters.
-    pub optimizer: Optimizer,
-    /// How long, and in which portions.
+    /// The optimizer and its hyperparameters.
+    pub optimizer: OptimizerConfig,
+    /// Steps, lot size, performance.
     pub training: Training,
-    /// What is looked at on the way.
+    /// Evaluation during and after training.
     pub evaluation: Evaluation,
 }
 
-/// What is trained.
+/// The section `[model]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Model {
-    /// A preset that starts anew (tiny, gpt2-s, cnn, preset:gpt2), a directory in the Hugging Face
-    /// layout, or a name on the hub (gpt2, HuggingFaceTB/SmolLM2-135M).
+    /// A preset with new parameters (tiny, gpt2-s, cnn, preset:gpt2), a directory in the Hugging
+    /// Face layout, or a name on the hub (gpt2, HuggingFaceTB/SmolLM2-135M).
     pub source: String,
     /// A `tokenizer.json`; by default the model's own.
     pub tokenizer: Auto<PathBuf>,
-    /// Rank of low-rank additions; 0 trains everything.
+    /// Rank of low-rank adapters; 0 trains all parameters.
     pub lora_rank: usize,
-    /// Their scale is alpha/rank.
+    /// α: adapters are scaled by α/rank.
     pub lora_alpha: f64,
-    /// Parts of the names of the maps that get one; none means all.
+    /// Substrings of the names of the weights that get an adapter; all weights if empty.
     pub lora_on: Vec<String>,
-    /// How they start.
+    /// Initialization of adapters.
     pub lora_init: LoraInit,
-    /// Parts of names of further tensors that are trained beside low-rank additions, such as a
-    /// head.
+    /// Substrings of the names of further tensors that are trained beside adapters, such as a head.
     pub also_train: Vec<String>,
-    /// Give a model whose head is its token table a head of its own.
+    /// Whether a head that is tied to the token table becomes a parameter of its own.
     pub own_head: bool,
-    /// Add a token to the vocabulary, whose rows are the means of the others.
+    /// Whether a token is added to the vocabulary; its rows are the means of the others.
     pub add_pad: bool,
-    /// Make activations again to save memory.
+    /// Whether activations are recomputed, to save memory.
     pub recompute: bool,
-    /// Where new parameters come from. Public.
+    /// Public seed of new parameters.
     pub seed: u64,
 }
 
@@ -87,46 +78,46 @@ impl Default for Model {
     }
 }
 
-/// How low-rank additions start.
+/// Initialization of low-rank adapters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LoraInit {
-    /// Small orthonormal factors, and a frozen weight moved so that the model is unchanged.
+    /// Small orthonormal factors; the frozen weight is changed so that the model is not.
     Balanced,
     /// The largest singular values of the weight move into the factors.
     Spectral,
 }
 
-/// On what.
+/// The section `[data]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Data {
-    /// People's records. "embedded" is a corpus made by a grammar.
+    /// The training data: a file, or "embedded" for a corpus made by a grammar.
     pub train: String,
-    /// The format of all files; by default told from each file.
+    /// The format of all files; by default detected for each file.
     pub format: Auto<String>,
-    /// What the model is looked at with while it trains; none to look at nothing.
+    /// Validation data, evaluated during training.
     pub validation: Option<PathBuf>,
-    /// What it is judged by at the end.
+    /// Test data, evaluated at the end.
     pub test: Option<PathBuf>,
-    /// Whether validation and test data are public, or people outside the guarantee; files count as
-    /// people's unless they are declared public.
+    /// Whether validation and test data are public, or private and outside the guarantee; files
+    /// count as private unless they are declared public.
     pub evaluation_data: Auto<Publicity>,
-    /// The column that says whose a row is. The person is then what is protected.
+    /// The column that names the person of a row. The unit of protection is then the person.
     pub group: Option<String>,
-    /// The most rows of one person; further ones are vacant places.
+    /// The maximum number of rows of one person; further rows are vacant places.
     pub rows_per_person: u64,
-    /// An example must have fewer tokens than this; what becomes of longer ones, `dropped_rows`
-    /// says.
+    /// An example must have fewer tokens than this; `dropped_rows` says what happens to longer
+    /// ones.
     pub max_length: Auto<usize>,
-    /// What becomes of rows that are too long or empty.
+    /// What happens to rows that are too long or empty.
     pub dropped_rows: DroppedRows,
-    /// Columns of text and label, where the format has columns.
+    /// The column of the text, where the format has columns.
     pub text_column: Option<String>,
     /// The column of the label.
     pub label_column: Option<String>,
     /// The names of the classes: public. By default those of public validation data; images have
-    /// ten.
+    /// ten classes.
     pub labels: Vec<String>,
 }
 
@@ -157,30 +148,31 @@ impl Data {
     }
 }
 
-/// What becomes of rows that are too long or empty. (Rows beyond `rows_per_person` are vacant
-/// places whatever is declared here.)
+/// What happens to rows that are too long or empty.
+///
+/// Rows beyond `rows_per_person` are vacant places whatever is declared here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DroppedRows {
     /// They keep their places, with no record in them: the number of records N is the number of
-    /// rows, whatever they say.
+    /// rows, whatever their content.
     Vacant,
-    /// It is declared that which rows are too long or empty is public. They are removed, and N is
-    /// the number of those left.
+    /// Which rows are too long or empty is declared public. They are removed, and N is the number
+    /// of the other rows.
     Public,
 }
 
-/// Whose data it is.
+/// Whether data are public.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Publicity {
-    /// Nobody's: figures on it may be shown.
+    /// Public: figures on the data may be shown.
     Public,
-    /// People's who are not covered by the guarantee: every figure on it is marked so.
+    /// Private and not covered by the guarantee: every figure on the data is marked so.
     Private,
 }
 
-/// What is promised.
+/// The section `[privacy]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Privacy {
@@ -188,17 +180,17 @@ pub struct Privacy {
     pub epsilon: Auto<f64>,
     /// The promised δ; 1/(10 N) by default.
     pub delta: Auto<f64>,
-    /// The noise multiplier; found from ε by default.
+    /// The noise multiplier; calibrated to ε by default.
     pub sigma: Auto<f64>,
     /// Which data sets count as neighbours.
     pub adjacency: accounting::Adjacency,
-    /// How lots are drawn.
-    pub sampling: Sampling,
-    /// Who does the sums.
+    /// The sampling method of lots: poisson, fixed, shuffled or full.
+    pub sampling: SamplingMethod,
+    /// The accountant: best, pld or rdp.
     pub accountant: String,
-    /// What numbers the noise is made of: "grid" (exact, in integers) or "float".
+    /// The noise: "grid" (exact, in integers) or "float".
     pub noise: GaussianKind,
-    /// A fixed seed of lots and noise. **Whoever knows it can take the noise off.** For tests only.
+    /// A fixed seed of lots and noise, for tests only. **The noise can be removed with it.**
     pub seed: Option<u64>,
 }
 
@@ -209,7 +201,7 @@ impl Default for Privacy {
             delta: Auto::Auto,
             sigma: Auto::Auto,
             adjacency: accounting::Adjacency::AddRemove,
-            sampling: Sampling::Poisson,
+            sampling: SamplingMethod::Poisson,
             accountant: "best".into(),
             noise: GaussianKind::Grid,
             seed: None,
@@ -217,33 +209,19 @@ impl Default for Privacy {
     }
 }
 
-/// How lots are drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Sampling {
-    /// Every record independently.
-    Poisson,
-    /// Exactly so many, drawn anew each time.
-    Fixed,
-    /// In a random order, epoch after epoch; no amplification by sampling is claimed.
-    Shuffled,
-    /// All of them.
-    Full,
-}
-
-/// How long, and in which portions.
+/// The section `[training]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Training {
-    /// How often every record is expected to be seen; steps follow from it.
+    /// The expected number of times that a record is used; steps follow from it.
     pub epochs: Auto<f64>,
     /// Steps, instead of epochs.
     pub steps: Auto<u64>,
     /// The expected number of records in a lot.
     pub lot_size: Auto<u64>,
-    /// Records that are computed on at a time; from the memory by default.
+    /// The micro-batch size; from the available memory by default.
     pub micro_batch: Auto<usize>,
-    /// Threads; one for each core by default.
+    /// Number of threads; one for each core by default.
     pub threads: Auto<usize>,
     /// Steps between checkpoints.
     pub checkpoint_every: u64,
@@ -262,25 +240,25 @@ impl Default for Training {
     }
 }
 
-/// What is looked at on the way.
+/// The section `[evaluation]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Evaluation {
-    /// Steps between looks at the validation data.
+    /// Steps between evaluations on the validation data.
     pub every: Auto<u64>,
-    /// The most examples that are looked at on the way; the end looks at all.
+    /// The maximum number of examples of an evaluation during training; the last one uses all.
     pub examples: u64,
-    /// Sentences that are generated at the end.
+    /// Number of texts that are generated at the end.
     pub samples: u64,
-    /// Whether generation tasks are generated for and scored at the end.
+    /// Whether texts are generated for the test data and scored at the end.
     pub score: bool,
-    /// Beams of the generation.
+    /// Number of beams.
     pub beams: usize,
-    /// The most tokens that are generated.
+    /// The maximum number of generated tokens.
     pub max_new_tokens: usize,
-    /// The fewest.
+    /// The minimum number of generated tokens.
     pub min_new_tokens: usize,
-    /// The exponent of the length in a beam's score.
+    /// The exponent of the length in the score of a beam.
     pub length_penalty: f64,
 }
 
@@ -323,17 +301,16 @@ impl Config {
     fn from_text(text: &str) -> Result<Self, String> {
         let table: toml::Table =
             text.parse().map_err(|error: toml::de::Error| keys::one_line(&error.to_string()))?;
-        keys::check(&table)?;
-        Self::deserialize(table).map_err(|error| keys::one_line(&error.to_string()))
+        keys::read(table)
     }
 
-    /// What `muffle train` does by itself: a small model, a corpus made by a grammar, ε = 8, about
-    /// two minutes.
+    /// The default of `muffle train`: a small model, a corpus made by a grammar, ε = 8, about two
+    /// minutes.
     pub fn embedded() -> Self {
         let mut config = Self::default();
         config.privacy.epsilon = Auto::Value(8.0);
-        config.optimizer.learning_rate = Auto::Value(Rate::Fixed(0.05));
-        config.optimizer.schedule = Schedule::Linear;
+        config.optimizer.learning_rate = Auto::Value(LearningRate::Fixed(0.05));
+        config.optimizer.schedule = optim::schedule::Shape::Linear;
         config.training.lot_size = Auto::Value(512);
         config.training.steps = Auto::Value(140);
         config.evaluation.examples = 200;
@@ -341,24 +318,42 @@ impl Config {
         config
     }
 
-    /// With another optimizer. Learning rate, clip bound and momentum that were meant for the first
-    /// one are not carried over; a rate that is found is.
-    #[must_use]
-    pub fn with_optimizer(&self, name: &str) -> Self {
-        let mut config = self.clone();
-        if name != config.optimizer.name {
-            let found = matches!(config.optimizer.learning_rate, Auto::Value(Rate::Found(_)));
-            (config.optimizer.clip, config.optimizer.momentum) = (Auto::Auto, Auto::Auto);
-            if !found {
-                config.optimizer.learning_rate = Auto::Auto;
-            }
+    /// Replaces the optimizer.
+    ///
+    /// Keys that the new one does not read are dropped, and so are learning rate, clip bound and
+    /// momentum, which were meant for the old one; "hyfree" is kept.
+    ///
+    /// # Errors
+    /// If no optimizer has this name; the error suggests one.
+    pub fn with_optimizer(&self, name: &str) -> Result<Self, String> {
+        if name == self.optimizer.name() {
+            return Ok(self.clone());
         }
-        config.optimizer.name = name.into();
-        config
+        let mut config = self.renamed(name, &["clip", "momentum"])?;
+        if !config.optimizer.finds_rate() {
+            config.optimizer.learning_rate = Auto::Auto;
+        }
+        Ok(config)
     }
 
-    /// With one key changed: `section.key=value`, the value as in TOML; quotation marks may be left
-    /// out.
+    /// Replaces the name of the optimizer. Keys that the new one does not read and those of
+    /// `dropped` are not carried over.
+    fn renamed(&self, name: &str, dropped: &[&str]) -> Result<Self, String> {
+        let known = keys::of_optimizer(name).map_err(|what| format!("optimizer.name: {what}"))?;
+        let mut table = self.table()?;
+        if let Some(toml::Value::Table(section)) = table.get_mut("optimizer") {
+            section.retain(|key, _| known.contains_key(key) && !dropped.contains(&key));
+            section.insert("name".into(), name.into());
+        }
+        keys::read(table)
+    }
+
+    fn table(&self) -> Result<toml::Table, String> {
+        toml::Table::try_from(self).map_err(|error| keys::one_line(&error.to_string()))
+    }
+
+    /// Changes one key: `section.key=value`, the value as in TOML; quotation marks may be left out.
+    /// Another `optimizer.name` keeps the keys that the new optimizer reads.
     ///
     /// # Errors
     /// One line that names the key.
@@ -368,39 +363,41 @@ impl Config {
 
     fn changed(&self, change: &str) -> Result<Self, String> {
         let Some((key, value)) = change.split_once('=') else {
-            return Err(format!("KEY=VALUE expected, got {change:?}"));
+            return Err(format!("expected KEY=VALUE, got {change:?}"));
         };
-        let value = value.trim();
+        let (key, value) = (key.trim(), value.trim());
         let parsed = format!("x = {value}")
             .parse::<toml::Table>()
             .or_else(|_| format!("x = {}", toml::Value::from(value)).parse::<toml::Table>());
         let value = parsed
             .ok()
             .and_then(|mut table| table.remove("x"))
-            .ok_or_else(|| format!("{key}: {value} is no value"))?;
-        let mut table =
-            toml::Table::try_from(self).map_err(|error| keys::one_line(&error.to_string()))?;
+            .ok_or_else(|| format!("{key}: expected a TOML value, got {value}"))?;
+        if let ("optimizer.name", Some(name)) = (key, value.as_str()) {
+            return self.renamed(name, &[]);
+        }
+        let mut table = self.table()?;
         let mut within = &mut table;
-        let path: Vec<&str> = key.trim().split('.').collect();
+        let path: Vec<&str> = key.split('.').collect();
         let (last, sections) =
-            path.split_last().ok_or_else(|| format!("KEY=VALUE expected, got {change:?}"))?;
+            path.split_last().ok_or_else(|| format!("expected KEY=VALUE, got {change:?}"))?;
         for section in sections {
             let entry =
                 within.entry(*section).or_insert_with(|| toml::Value::Table(toml::Table::new()));
-            within = entry.as_table_mut().ok_or_else(|| format!("{section} is no section"))?;
+            within = entry
+                .as_table_mut()
+                .ok_or_else(|| format!("{key}: {section:?} is not a section"))?;
         }
         within.insert((*last).into(), value);
-        keys::check(&table)?;
-        Self::deserialize(table).map_err(|error| keys::one_line(&error.to_string()))
+        keys::read(table)
     }
 
-    /// The complete configuration: every key there is, with its value.
+    /// The complete configuration: every key that is read, with its value.
     pub fn print(&self) -> String {
         toml::to_string_pretty(self).unwrap_or_else(|error| format!("# {error}\n"))
     }
 
-    /// SHA-256 of all that decides what is trained and charged: everything but performance and
-    /// evaluation.
+    /// SHA-256 of everything that affects training and charges: all but performance and evaluation.
     pub(crate) fn digest(&self) -> String {
         let mut config = self.clone();
         config.evaluation = Evaluation::default();
@@ -410,13 +407,16 @@ impl Config {
         crate::run::snapshot::digest(config.print().as_bytes())
     }
 
-    /// Who is protected: a row, or a person with as many as may take part.
+    /// The unit of protection: a row, or a person with at most `rows_per_person` rows.
     pub fn unit(&self) -> accounting::Unit {
         let rows = if self.data.group.is_some() { self.data.rows_per_person } else { 1 };
         accounting::Unit { adjacency: self.privacy.adjacency, rows }
     }
 
-    /// With paths that mean the same wherever it is read.
+    /// Makes paths absolute.
+    ///
+    /// # Errors
+    /// If the working directory is unknown.
     pub fn absolute(mut self) -> Result<Self, Error> {
         let here = std::env::current_dir().map_err(Error::io(Path::new(".")))?;
         self.relative_to(&here);

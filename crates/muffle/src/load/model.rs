@@ -1,7 +1,6 @@
 //! What is trained or looked at: a model with its tokenizer, from a preset, a folder or the hub.
 
 use crate::Error;
-use crate::config::optimizers::Name;
 use crate::config::{Auto, Config, LoraInit};
 use crate::device::device;
 use crate::hub;
@@ -59,12 +58,10 @@ impl Subject {
         said: &mut dyn FnMut(&str),
     ) -> Result<Self, Error> {
         let options = &config.model;
-        if Name::of(&config.optimizer.name).map_err(Error::config)?.needs_pairs()
-            && options.lora_rank == 0
-        {
+        if config.optimizer.entry().needs_pairs && options.lora_rank == 0 {
             return Err(Error::config(format!(
                 "{} trains low-rank additions: set model.lora_rank, for example to 8",
-                config.optimizer.name
+                config.optimizer.name()
             )));
         }
         if options.lora_rank == 0 && !options.also_train.is_empty() {

@@ -1,58 +1,60 @@
-//! From a configuration and the number of records (places, taken or vacant) to the numbers of a
-//! run: steps, lot size, δ, σ. The same numbers calibrate and run: steps are integers throughout.
+//! The plan of a run: steps, lot size, δ and σ from a configuration and the number of places.
+//!
+//! Calibration and training use the same numbers: steps are integers throughout. What a run asks,
+//! and so what it costs, is announced by the optimizer.
 
 use crate::Error;
-use crate::config::optimizers::{self, Multipliers, Name, Setting};
-use crate::config::{self, Auto, Config, Rate};
+use crate::config::{Auto, Config};
 use accounting::{
-    Accountant, Budget, Composition, Delta, Epsilon, Guarantee, Ledger, Sigma, Unit, calibrate,
+    Accountant, Budget, Composition, Delta, Epsilon, Guarantee, Ledger, Sampling, SamplingMethod,
+    Sigma, Unit, calibrate,
 };
-use curator::Sampling;
+use curator::lot_event;
+use optim::{Multipliers, Optimizer, Setting};
 use protocol::{Params, Refused, Trainable};
 
-/// The numbers of a run.
+/// Steps, noise and cost of a run, before it starts.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Places of the data set, whether they hold a record or not. Public.
+    /// Number of places of the data set, vacant or not. Public.
     pub records: usize,
-    /// Steps.
+    /// Number of steps.
     pub steps: u64,
     /// How lots are drawn.
     pub sampling: Sampling,
-    /// The noise.
+    /// Noise multipliers.
     pub sigma: Multipliers,
-    /// What the run is held to, if it is private.
+    /// The budget, if the run is private.
     pub budget: Option<Budget>,
     /// Everything that will be charged.
     pub events: Composition,
-    /// What that comes to.
+    /// The cost of all events, if the run is private.
     pub price: Option<Guarantee>,
 }
 
-/// The ε of a private run for which nothing is asked.
+/// The default ε of a private run.
 pub const EPSILON: f64 = 8.0;
 
 impl Plan {
-    /// Whether a configuration makes sense as far as that can be told without data.
+    /// Checks what can be checked of a configuration without data.
     ///
     /// # Errors
-    /// If not.
+    /// If it is invalid.
     pub fn check(config: &Config) -> Result<(), Error> {
-        Name::of(&config.optimizer.name).map_err(Error::config)?;
         accountant(&config.privacy.accountant)?;
         if config.privacy.epsilon.given().and(config.privacy.sigma.given()).is_some() {
-            return Err(Error::config("privacy: epsilon or sigma, not both"));
+            return Err(Error::config("privacy: expected epsilon or sigma, not both"));
         }
         if config.data.group.is_some() && config.data.rows_per_person == 0 {
-            return Err(Error::config("data.rows_per_person: at least 1 expected, got 0"));
+            return Err(Error::config("data.rows_per_person: expected at least 1, got 0"));
         }
         Ok(())
     }
 
-    /// The price of a part of it. Without privacy ε is infinite.
+    /// The cost of the part of the plan in a ledger. Without privacy ε is infinite.
     ///
-    /// The plan is fixed beforehand and a part of it tells no more than all of it: where the figure
-    /// for a part came out above that for the whole, the latter is given.
+    /// The plan is fixed beforehand and a part of it reveals no more than the whole: if the figure
+    /// of the part is above that of the whole, the latter is returned.
     ///
     /// # Errors
     /// If it cannot be computed.
@@ -90,44 +92,42 @@ impl Plan {
         })
     }
 
-    /// Works it out.
+    /// Plans a run on `records` places.
     ///
     /// # Errors
-    /// If something makes no sense, or the promise cannot be kept.
-    pub fn new(
-        config: &Config,
-        records: usize,
-        tensors: &[Trainable],
-        params: &Params,
-    ) -> Result<Self, Error> {
-        let name = Name::of(&config.optimizer.name).map_err(Error::config)?;
+    /// If the configuration is invalid, or the promise cannot be kept.
+    pub fn new(config: &Config, records: usize, tensors: &[Trainable]) -> Result<Self, Error> {
         let lot = lot_size(config, records)?;
         let steps = steps(config, records, lot)?;
-        let sampling = sampling(config, records, lot)?;
-        let setting = Setting { tensors, params, lot_size: sampling.lot_size(records), steps };
-        let probing = matches!(config.optimizer.learning_rate, Auto::Value(Rate::Found(_)));
-        let events = |sigma: Multipliers| events(config, sigma, setting, sampling, records);
-        if !name.private {
-            let sigma = Multipliers { gradient: 1.0, probe: 1.0 };
+        let sampling = config.privacy.sampling.with(records as u64, lot)?;
+        let unit_noise = Multipliers { gradient: 1.0, probe: 1.0 };
+        if !config.optimizer.is_private() {
             return Ok(Self {
                 records,
                 steps,
                 sampling,
-                sigma,
+                sigma: unit_noise,
                 budget: None,
                 events: Composition::repeated(accounting::Event::NonPrivate, steps),
                 price: None,
             });
         }
+        let lot_size = sampling.lot_size(records);
+        let optimizer = |sigma: Multipliers| {
+            // What is asked does not depend on the parameters: none are needed.
+            let (params, seed) = (&Params::default(), config.model.seed);
+            config.optimizer.build(&Setting { tensors, params, lot_size, steps, sigma, seed })
+        };
+        let events = |sigma: Multipliers| events(&optimizer(sigma)?, steps, sampling);
         let delta = Delta::new(config.privacy.delta.or(0.1 / records as f64))?;
         let unit = config.unit();
         let accountant = accountant(&config.privacy.accountant)?;
         let (sigma, budget) = match (config.privacy.sigma, config.privacy.epsilon) {
             (Auto::Value(_), Auto::Value(_)) => {
-                return Err(Error::config("privacy: epsilon or sigma, not both"));
+                return Err(Error::config("privacy: expected epsilon or sigma, not both"));
             }
             (Auto::Value(sigma), Auto::Auto) => {
-                // The noise is given: the promise is what it comes to.
+                // The noise is given: the promise is what it costs.
                 let sigma = Multipliers { gradient: Sigma::new(sigma)?.get(), probe: sigma };
                 let open = Budget { epsilon: Epsilon::new(f64::MAX)?, delta, unit, accountant };
                 let price = open.price(&events(sigma)?)?;
@@ -136,10 +136,10 @@ impl Plan {
             (Auto::Auto, epsilon) => {
                 let budget =
                     Budget { epsilon: Epsilon::new(epsilon.or(EPSILON))?, delta, unit, accountant };
-                (
-                    calibrated(budget, probing, config.optimizer.hyfree.gradient_factor, &events)?,
-                    budget,
-                )
+                let factor = optimizer(unit_noise)?
+                    .probes()
+                    .then_some(config.optimizer.hyfree.gradient_factor);
+                (calibrated(budget, factor, &events)?, budget)
             }
         };
         let events = events(sigma)?;
@@ -159,14 +159,35 @@ impl Plan {
     pub fn lot_size(&self) -> f64 {
         self.sampling.lot_size(self.records)
     }
+
+    /// Builds the optimizer of this plan.
+    ///
+    /// # Errors
+    /// If a hyperparameter is out of range, or the model does not fit the optimizer.
+    pub fn optimizer(
+        &self,
+        config: &Config,
+        tensors: &[Trainable],
+        params: &Params,
+    ) -> Result<Optimizer, Refused> {
+        config.optimizer.build(&Setting {
+            tensors,
+            params,
+            lot_size: self.lot_size(),
+            steps: self.steps,
+            sigma: self.sigma,
+            seed: config.model.seed,
+        })
+    }
 }
 
-/// The least noise that keeps the promise. With probes, the gradients get a little more than they
-/// would need alone, and the probes what is left.
+/// Finds the least noise that keeps the promise.
+///
+/// With probes, the gradients get `factor` times the noise that they would need alone, and the
+/// probes the rest of the budget.
 fn calibrated(
     budget: Budget,
-    probing: bool,
-    factor: f64,
+    factor: Option<f64>,
     events: &dyn Fn(Multipliers) -> Result<Composition, Refused>,
 ) -> Result<Multipliers, Error> {
     let made = |sigma: Multipliers| {
@@ -175,17 +196,17 @@ fn calibrated(
             event: refused.to_string(),
         })
     };
-    // Probes that cost nothing.
+    // Probes that cost almost nothing.
     let silent = 1e7;
     let (alone, _) = calibrate::sigma(budget, |sigma| {
         made(Multipliers { gradient: sigma.get(), probe: silent })
     })?;
-    if !probing {
+    let Some(factor) = factor else {
         return Ok(Multipliers { gradient: alone.get(), probe: silent });
-    }
+    };
     if !(factor > 1.0 && factor < 100.0) {
         return Err(Error::config(format!(
-            "optimizer.hyfree.gradient_factor: greater than 1 expected, got {factor}"
+            "optimizer.hyfree.gradient_factor: expected more than 1 and less than 100, got {factor}"
         )));
     }
     let gradient = alone.get() * factor;
@@ -194,79 +215,44 @@ fn calibrated(
     Ok(Multipliers { gradient, probe: probe.get() })
 }
 
-/// Everything that the run will charge.
-fn events(
-    config: &Config,
-    sigma: Multipliers,
-    setting: Setting<'_>,
-    sampling: Sampling,
-    records: usize,
-) -> Result<Composition, Refused> {
-    // What is asked does not depend on the parameters: none are needed to tell.
-    let optimizer =
-        optimizers::build(config, sigma, Setting { params: &Params::default(), ..setting })?;
+/// Everything that a run of this optimizer will charge.
+fn events(optimizer: &Optimizer, steps: u64, sampling: Sampling) -> Result<Composition, Refused> {
     let failed = |error: accounting::Error| Refused::Query(error.to_string());
-    let mut all = Composition::new();
-    if let Sampling::Shuffled { lot } = sampling {
-        // An epoch is charged as a whole, when its first lot is drawn.
-        let lots = records.div_ceil(lot) as u64;
-        let announced = optimizer.lots(0);
-        let probing = matches!(config.optimizer.learning_rate, Auto::Value(Rate::Found(_)));
-        if probing || announced.len() != 1 {
-            return Err(Refused::Query(
-                "probes of the loss need lots that are drawn anew: set \
-                privacy.sampling to \"poisson\""
-                    .into(),
-            ));
-        }
-        all.push(sampling.event(records, &announced[0])?, setting.steps.div_ceil(lots))
-            .map_err(failed)?;
-        return Ok(all);
-    }
-    // Two steps stand for all, however many there are: one without probes and the last of a round,
-    // which probes.
-    let every = config.optimizer.hyfree.every.max(1);
-    let probes = if matches!(config.optimizer.learning_rate, Auto::Value(Rate::Found(_))) {
-        setting.steps / every
-    } else {
-        0
-    };
-    // Equal events are counted together: a price does not depend on their order.
-    let mut counts: Vec<(accounting::Event, u64)> = Vec::new();
-    for (step, times) in [(0, setting.steps - probes), (every - 1, probes)]
-        .into_iter()
-        .filter(|(_, times)| *times > 0)
+    let schedule = optimizer.schedule(steps);
+    if sampling.method() == SamplingMethod::Shuffled && (optimizer.probes() || schedule.len() != 1)
     {
-        for announced in optimizer.lots(step) {
-            let event = sampling.event(records, &announced)?;
-            match counts.iter_mut().find(|(known, _)| *known == event) {
-                Some((_, count)) => *count += times,
-                None => counts.push((event, times)),
-            }
-        }
+        return Err(Refused::Query(
+            "probes of the loss need lots that are drawn anew: set privacy.sampling to \"poisson\""
+                .into(),
+        ));
     }
-    counts.into_iter().try_for_each(|(event, count)| all.push(event, count)).map_err(failed)?;
+    let mut all = Composition::new();
+    for (announced, lots) in schedule {
+        // An epoch of shuffled lots is charged as a whole, when its first lot is drawn.
+        let count = lots.div_ceil(sampling.lots_per_event());
+        all.push(lot_event(sampling, &announced)?, count).map_err(failed)?;
+    }
     Ok(all)
 }
 
 fn lot_size(config: &Config, records: usize) -> Result<u64, Error> {
-    // About as many steps an epoch as there are records in a lot, within what is customary.
+    // 2 √N, at most 1024.
     let usual = ((records as f64).sqrt() * 2.0).round().clamp(1.0, 1024.0) as u64;
     let lot = config.training.lot_size.or(usual.min(records as u64));
     if lot >= 1 && lot <= records as u64 {
         return Ok(lot);
     }
     Err(Error::config(format!(
-        "training.lot_size: at least 1 and at most the {records} records expected, got {lot}"
+        "training.lot_size: expected at least 1 and at most the {records} records, got {lot}"
     )))
 }
 
 fn steps(config: &Config, records: usize, lot: u64) -> Result<u64, Error> {
     match (config.training.steps, config.training.epochs) {
         (Auto::Value(_), Auto::Value(_)) => {
-            Err(Error::config("training: steps or epochs, not both"))
+            Err(Error::config("training: expected steps or epochs, not both"))
         }
-        (Auto::Value(0), _) => Err(Error::config("training.steps: at least 1 expected, got 0")),
+        (Auto::Value(0), _) => Err(Error::config("training.steps: expected at least 1, got 0")),
         (Auto::Value(steps), _) => Ok(steps),
         (Auto::Auto, epochs) => {
             let epochs = epochs.or(3.0);
@@ -274,22 +260,12 @@ fn steps(config: &Config, records: usize, lot: u64) -> Result<u64, Error> {
             if (1.0..1e12).contains(&steps) {
                 Ok(steps as u64)
             } else {
-                Err(Error::config(format!("training.epochs: {epochs} makes {steps} steps")))
+                Err(Error::config(format!(
+                    "training.epochs: expected 1 to 1e12 steps, got {steps} from {epochs} epochs"
+                )))
             }
         }
     }
-}
-
-fn sampling(config: &Config, records: usize, lot: u64) -> Result<Sampling, Error> {
-    let size = usize::try_from(lot).map_err(|_| Error::config("training.lot_size: too large"))?;
-    Ok(match config.privacy.sampling {
-        config::Sampling::Poisson => {
-            Sampling::Poisson { rate: accounting::Rate::new(lot as f64 / records as f64)? }
-        }
-        config::Sampling::Fixed => Sampling::FixedSize { lot: size },
-        config::Sampling::Shuffled => Sampling::Shuffled { lot: size },
-        config::Sampling::Full => Sampling::Full,
-    })
 }
 
 fn accountant(name: &str) -> Result<Accountant, Error> {
@@ -298,7 +274,7 @@ fn accountant(name: &str) -> Result<Accountant, Error> {
         "pld" => Ok(Accountant::Pld),
         "rdp" => Ok(Accountant::Rdp),
         other => Err(Error::config(format!(
-            "privacy.accountant: best, pld or rdp expected, got {other:?}"
+            "privacy.accountant: expected best, pld or rdp, got {other:?}"
         ))),
     }
 }

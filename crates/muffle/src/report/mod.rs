@@ -12,7 +12,6 @@ pub use statement::Statement;
 
 use crate::Error;
 use crate::chart::{Axis, Chart, Mark, Series};
-use crate::config::optimizers::Name;
 use crate::config::{Config, Publicity};
 use crate::evaluate::GeneratedText;
 use crate::report::digits::{short, up, up_e};
@@ -87,7 +86,7 @@ pub fn page(folder: &Folder) -> Result<Page, Error> {
     let marking = config.data.publicity().into();
     let data = config.data.train.rsplit(['/', '\\']).next().unwrap_or_default();
     Ok(Page {
-        title: format!("{} on {data}", config.optimizer.name),
+        title: format!("{} on {data}", config.optimizer.name()),
         headline: headline(&statement),
         words: statement.words(),
         covered: statement.covered(),
@@ -264,13 +263,12 @@ fn sections(config: &Config, statement: &Statement, metrics: &Metrics) -> Vec<Se
     ];
     if let Some(sigma) = statement.noise_multiplier {
         privacy.push(row("noise multiplier σ", short(sigma)));
-        let usual = Name::of(&config.optimizer.name).map_or(f64::NAN, Name::usual_clip);
-        privacy.push(row("clip bound of each block", short(config.optimizer.clip.or(usual))));
+        privacy.push(row("clip bound of each block", short(config.optimizer.clip())));
         privacy.push(row(
             "accountant",
             statement.accountant.map_or_else(String::new, |accountant| accountant.to_string()),
         ));
-        let what = if statement.sampling == crate::config::Sampling::Shuffled {
+        let what = if statement.sampling == accounting::SamplingMethod::Shuffled {
             "epochs charged"
         } else {
             "lots charged"
@@ -282,7 +280,7 @@ fn sections(config: &Config, statement: &Statement, metrics: &Metrics) -> Vec<Se
     privacy.push(row("sessions", statement.sessions.len().to_string()));
     privacy.push(row("ledger, head of its hash chain", statement.ledger_head.clone()));
     let training = vec![
-        row("optimizer", config.optimizer.name.clone()),
+        row("optimizer", config.optimizer.name().into()),
         row("model", config.model.source.clone()),
         row(
             "low-rank additions",

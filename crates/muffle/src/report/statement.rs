@@ -5,12 +5,11 @@
 
 use crate::Error;
 use crate::Plan;
-use crate::config::optimizers::Name;
-use crate::config::{self, Config, DroppedRows};
+use crate::config::{Config, DroppedRows};
 use crate::report::Marking;
 use crate::run::chain::{Chain, Closing, SessionEntry};
 use crate::run::snapshot;
-use accounting::{Accountant, Ledger, Rate, Unit};
+use accounting::{Accountant, Ledger, Sampling, SamplingMethod, SamplingRate, Unit};
 use engine::Isolation;
 use noise::GaussianKind;
 use serde::{Deserialize, Serialize};
@@ -42,7 +41,7 @@ pub struct Statement {
     /// The accountant whose figure ε is.
     pub accountant: Option<Accountant>,
     /// How lots were drawn.
-    pub sampling: config::Sampling,
+    pub sampling: SamplingMethod,
     /// Places of the data set, with or without a record: rows of the file, or those left if
     /// `dropped_rows` is public. Public by assumption.
     pub records: usize,
@@ -122,7 +121,6 @@ impl Statement {
         let open = Chain::rebuild(chain.run_id(), ledger.events(), chain.sessions())
             .map_err(Error::Ledger)?;
         let spent = plan.budget.map(|_| plan.spent(ledger)).transpose()?;
-        let optimizer = Name::of(&config.optimizer.name).map_err(Error::config)?;
         let randomness = match config.privacy.seed {
             None => RandomnessSource::OperatingSystem,
             Some(seed) => RandomnessSource::FixedSeed(seed),
@@ -147,10 +145,10 @@ impl Statement {
             randomness,
             coverage: Coverage {
                 isolation,
-                noise: optimizer.private.then_some(config.privacy.noise),
+                noise: config.optimizer.is_private().then_some(config.privacy.noise),
                 figures: config.data.publicity().into(),
                 dropped_rows: config.data.dropped_rows,
-                frozen_weights: optimizer.needs_pairs() || config.model.lora_rank > 0,
+                frozen_weights: config.optimizer.entry().needs_pairs || config.model.lora_rank > 0,
             },
             sessions: chain.sessions().to_vec(),
             ledger: ledger.clone(),
@@ -238,16 +236,17 @@ impl Statement {
     ///
     /// # Errors
     /// If the stated size is none that lots of so many records can have.
-    pub(crate) fn lots(&self) -> Result<curator::Sampling, accounting::Error> {
-        let lot = self.lot_size.round();
-        Ok(match self.sampling {
-            config::Sampling::Poisson => {
-                curator::Sampling::Poisson { rate: Rate::new(lot / self.records as f64)? }
+    pub(crate) fn lots(&self) -> Result<Sampling, accounting::Error> {
+        let (dataset, lot) = (self.records as u64, self.lot_size.round());
+        match self.sampling {
+            SamplingMethod::Poisson => {
+                let rate = SamplingRate::new(lot / self.records as f64)?;
+                Ok(Sampling::Poisson { rate })
             }
-            config::Sampling::Fixed => curator::Sampling::FixedSize { lot: lot as usize },
-            config::Sampling::Shuffled => curator::Sampling::Shuffled { lot: lot as usize },
-            config::Sampling::Full => curator::Sampling::Full,
-        })
+            SamplingMethod::FixedSize => Sampling::fixed_size(dataset, lot as u64),
+            SamplingMethod::Shuffled => Sampling::shuffled(dataset, lot as u64),
+            SamplingMethod::Full => Ok(Sampling::Full),
+        }
     }
 }
 
@@ -282,8 +281,8 @@ mod tests {
 
     fn statement() -> Statement {
         let mut config = Config::embedded();
-        config.optimizer.name = "sgd".into();
-        let plan = Plan::new(&config, 1000, &[], &protocol::Params::default()).unwrap();
+        config.optimizer = crate::config::OptimizerConfig::named("sgd").unwrap();
+        let plan = Plan::new(&config, 1000, &[]).unwrap();
         let mut chain = Chain::new().unwrap();
         chain.charge(&accounting::Event::NonPrivate).unwrap();
         Statement::new(&config, &plan, &chain, 1, Isolation::Exact, Vec::new()).unwrap()

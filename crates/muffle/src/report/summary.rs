@@ -1,10 +1,10 @@
 //! The sentences of a privacy statement, rendered from its typed fields.
 
-use crate::config::{DroppedRows, Sampling};
+use crate::config::DroppedRows;
 use crate::report::Marking;
 use crate::report::digits::{up, up_e};
 use crate::report::statement::{RandomnessSource, Statement};
-use accounting::{Accountant, Adjacency, Delta, Ledger, Unit};
+use accounting::{Accountant, Adjacency, Delta, Ledger, SamplingMethod, Unit};
 use engine::Isolation;
 use noise::GaussianKind;
 
@@ -82,7 +82,7 @@ impl Statement {
                 of_rows(&self.ledger, unit, delta, 10)
             ),
         };
-        let what = if self.sampling == Sampling::Shuffled { "epochs" } else { "lots" };
+        let what = if self.sampling == SamplingMethod::Shuffled { "epochs" } else { "lots" };
         let sessions = match self.sessions.len() {
             1 => "1 session".into(),
             sessions => format!("{sessions} sessions (the run was resumed)"),
@@ -154,15 +154,17 @@ impl Statement {
     pub fn sampling_in_words(&self) -> String {
         let (lot, records) = (self.lot_size.round(), self.records);
         match self.sampling {
-            Sampling::Poisson => {
+            SamplingMethod::Poisson => {
                 format!("poisson: each of {records} records with probability {lot}/{records}")
             }
-            Sampling::Fixed => format!("fixed: {lot} of {records} records, drawn for each step"),
-            Sampling::Shuffled => format!(
+            SamplingMethod::FixedSize => {
+                format!("fixed: {lot} of {records} records, drawn for each step")
+            }
+            SamplingMethod::Shuffled => format!(
                 "shuffled: {lot} records after one another, in an order drawn for each epoch; no \
                  amplification is claimed"
             ),
-            Sampling::Full => "full: every record in every step".into(),
+            SamplingMethod::Full => "full: every record in every step".into(),
         }
     }
 }

@@ -427,11 +427,11 @@ fn check_id(name: &str, id: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use accounting::{Rate, Sigma};
+    use accounting::{SamplingRate, Sigma};
     use serde_json::{Value, json};
 
     fn event(sigma: f64) -> Event {
-        Event::poisson(Rate::new(0.25).unwrap(), Sigma::new(sigma).unwrap())
+        Event::poisson(SamplingRate::new(0.25).unwrap(), Sigma::new(sigma).unwrap())
     }
 
     fn closing() -> Closing {

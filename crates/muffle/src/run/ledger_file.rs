@@ -194,10 +194,10 @@ impl LedgerFile {
 mod tests {
     use super::*;
     use crate::run::disk::fault;
-    use accounting::{Rate, Sigma};
+    use accounting::{SamplingRate, Sigma};
 
     fn event() -> Event {
-        Event::poisson(Rate::new(0.25).unwrap(), Sigma::new(1.0).unwrap())
+        Event::poisson(SamplingRate::new(0.25).unwrap(), Sigma::new(1.0).unwrap())
     }
 
     fn run() -> (tempfile::TempDir, Folder, LedgerFile) {

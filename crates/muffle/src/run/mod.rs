@@ -26,7 +26,6 @@ pub mod together;
 use crate::Error;
 use crate::Outcome;
 use crate::Plan;
-use crate::config::optimizers::Name;
 use crate::config::{Config, Publicity};
 use crate::evaluate;
 use crate::load::data::{self, Split};
@@ -287,10 +286,9 @@ fn session(
 
 /// Whether a resumed process needs to know what was drawn.
 pub(crate) fn keeps(config: &Config) -> bool {
-    let private = Name::of(&config.optimizer.name).is_ok_and(|name| name.private);
-    private
+    config.optimizer.is_private()
         && (config.privacy.seed.is_some()
-            || config.privacy.sampling == crate::config::Sampling::Shuffled)
+            || config.privacy.sampling == accounting::SamplingMethod::Shuffled)
 }
 
 /// Writes the ledger after each charge and, where a resumed process would need it, the sampler

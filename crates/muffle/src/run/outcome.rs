@@ -116,7 +116,7 @@ pub(crate) fn finish(
         samples,
         publicity: run.publicity(),
         folder: folder.path().into(),
-        optimizer: run.config.optimizer.name.clone(),
+        optimizer: run.config.optimizer.name().into(),
     };
     result::write(folder, SAMPLES, &outcome.samples)?;
     result::write(folder, RESULT, &outcome.result())?;

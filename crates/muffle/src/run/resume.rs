@@ -4,7 +4,6 @@
 use crate::Error;
 use crate::Outcome;
 use crate::config::Config;
-use crate::config::optimizers::Name;
 use crate::load::data;
 use crate::load::model::{Circumstances, Subject};
 use crate::run::folder::Folder;
@@ -188,7 +187,7 @@ fn without_privacy(
     ledger: Ledger,
     snapshot: Option<&Snapshot>,
 ) -> Result<Ledger, Error> {
-    if Name::of(&config.optimizer.name).is_ok_and(|name| name.private) {
+    if config.optimizer.is_private() {
         return Ok(ledger);
     }
     let mut ledger = Ledger::new();

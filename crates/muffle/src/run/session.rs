@@ -4,7 +4,6 @@
 use crate::Error;
 use crate::Plan;
 use crate::config::Config;
-use crate::config::optimizers::{self, Setting};
 use crate::run::together;
 use accounting::{Guarantee, Ledger};
 use curator::{Curator, Door, Exact, Randomness, Records, Sealed};
@@ -114,20 +113,14 @@ impl<E: Engine> Session<E> {
         from: Option<Interrupted>,
     ) -> Result<Self, Error> {
         let tensors = engine.trainable();
-        let plan = Plan::new(config, records.places(), &tensors, &params)?;
+        let plan = Plan::new(config, records.places(), &tensors)?;
         match from {
             None => engine::probe(&mut engine, &params)?,
             // Where a run stands now, gradients may be anything.
             Some(_) => engine::probe_isolation(&mut engine, &params)?,
         }
         let resumed = from.is_some();
-        let setting = Setting {
-            tensors: &tensors,
-            params: &params,
-            lot_size: plan.lot_size(),
-            steps: plan.steps,
-        };
-        let mut optimizer = optimizers::build(config, plan.sigma, setting)?;
+        let mut optimizer = plan.optimizer(config, &tensors, &params)?;
         // Each process works on tensors of its own.
         let owners = ranks::share(&groups(&tensors), &optimizer.work(&params), ranks.count());
         optimizer.keep(&|tensor| owners[tensor] == ranks.rank());

@@ -20,8 +20,7 @@ use crate::report::statement::{self, RandomnessSource};
 use crate::run::folder::Folder;
 use crate::run::snapshot;
 use crate::verify::signature::PublicKey;
-use accounting::{Accountant, Composition, Delta, Epsilon, Event, Guarantee, Lots, Release};
-use curator::Sampling;
+use accounting::{Accountant, Composition, Delta, Epsilon, Event, Guarantee, Release};
 use std::path::{Path, PathBuf};
 use verdict::{Finding, OUT_OF_REACH};
 
@@ -278,17 +277,13 @@ fn sampling(statement: &Statement) -> Finding {
             statement.records, statement.lot_size
         ));
     }
-    let expected = match sampling {
-        Sampling::Poisson { rate } => Lots::Poisson { rate },
-        Sampling::FixedSize { lot } => {
-            Lots::FixedSize { dataset: statement.records as u64, lot: lot as u64 }
-        }
-        Sampling::Shuffled { .. } => Lots::ShuffledEpoch,
-        Sampling::Full => Lots::Full,
-    };
+    // A rate is a whole number over the records.
+    if !((lot - lot.round()).abs() <= 1e-9 * lot) {
+        return Err(format!("{lot} of {} records: a whole number expected", statement.records));
+    }
     for (event, _) in statement.ledger.events().runs() {
         match event {
-            Event::Gaussian { lots, .. } if *lots != expected => {
+            Event::Gaussian { lots, .. } if *lots != sampling => {
                 return Err(format!(
                     "{event} was charged, which is not {}",
                     statement.sampling_in_words()
@@ -372,13 +367,10 @@ fn noise(statement: &Statement) -> Finding {
 
 /// Steps that were charged.
 fn paid(statement: &Statement) -> u64 {
-    match (statement.noise_multiplier, statement.lots()) {
-        (Some(sigma), Ok(Sampling::Shuffled { lot })) => {
-            gradients(statement.ledger.events(), sigma)
-                .saturating_mul(statement.records.div_ceil(lot.max(1)) as u64)
-        }
-        (Some(sigma), _) => gradients(statement.ledger.events(), sigma),
-        (None, _) => statement.ledger.events().len(),
+    let lots = statement.lots().map_or(1, |sampling| sampling.lots_per_event());
+    match statement.noise_multiplier {
+        Some(sigma) => gradients(statement.ledger.events(), sigma).saturating_mul(lots),
+        None => statement.ledger.events().len(),
     }
 }
 

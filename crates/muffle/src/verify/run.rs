@@ -5,7 +5,6 @@ use crate::Plan;
 use crate::Statement;
 use crate::Subject;
 use crate::config::Config;
-use crate::config::optimizers::Name;
 use crate::report;
 use crate::report::Marking;
 use crate::run::chain::Chain;
@@ -96,10 +95,7 @@ fn plan(config: &Config, statement: &Statement) -> Result<Plan, String> {
         return Err(format!("config.toml: {steps} steps are more than any run has"));
     }
     let tensors = placeholders(config, statement)?;
-    let params = Params::new(
-        tensors.iter().map(|tensor| tensor::Array::zeros(tensor.shape.clone())).collect(),
-    );
-    Plan::new(config, statement.records, &tensors, &params)
+    Plan::new(config, statement.records, &tensors)
         .map_err(|unplanned| format!("config.toml: {unplanned}"))
 }
 
@@ -115,7 +111,7 @@ fn placeholders(config: &Config, statement: &Statement) -> Result<Vec<Trainable>
         return Err(format!("{blocks} blocks are more than any model has"));
     }
     let tensor = |role| Trainable { name: String::new(), shape: vec![1, 1], role };
-    Ok(match Name::of(&config.optimizer.name)?.needs_pairs() {
+    Ok(match config.optimizer.entry().needs_pairs {
         true => vec![tensor(Role::Left(1)), tensor(Role::Right(0))],
         false => (0..blocks).map(|_| tensor(Role::Hidden)).collect(),
     })
@@ -270,7 +266,7 @@ fn result(folder: &Folder, config: &Config, statement: &Statement) -> Finding {
         ..RunResult::new(
             statement,
             &chain,
-            &config.optimizer.name,
+            config.optimizer.name(),
             result.out.clone(),
             result.metrics,
         )

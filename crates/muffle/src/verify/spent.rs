@@ -3,7 +3,6 @@
 use crate::Error;
 use crate::Statement;
 use crate::config::Config;
-use crate::config::optimizers::Name;
 use crate::run::chain::Chain;
 use crate::run::folder::Folder;
 use crate::run::ledger_file::LEDGER;
@@ -69,8 +68,7 @@ pub fn joint(all: &[Spent]) -> Result<Option<Guarantee>, Error> {
 
 /// What a run of this configuration protects, and at which δ; none without a guarantee.
 pub(crate) fn promise(config: &Config, places: usize) -> Option<(Unit, f64)> {
-    let private = Name::of(&config.optimizer.name).is_ok_and(|name| name.private)
-        && config.privacy.seed.is_none();
+    let private = config.optimizer.is_private() && config.privacy.seed.is_none();
     private.then(|| (config.unit(), config.privacy.delta.or(0.1 / places as f64)))
 }
 
@@ -85,12 +83,15 @@ pub(crate) fn read(path: &Path) -> Result<Ledger, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use accounting::{Adjacency, Event, Rate, Sigma};
+    use accounting::{Adjacency, Event, SamplingRate, Sigma};
 
     fn spent(steps: u64, unit: Unit, delta: f64) -> Spent {
         let mut ledger = Ledger::new();
         ledger
-            .charge(Event::poisson(Rate::new(0.01).unwrap(), Sigma::new(1.0).unwrap()), steps)
+            .charge(
+                Event::poisson(SamplingRate::new(0.01).unwrap(), Sigma::new(1.0).unwrap()),
+                steps,
+            )
             .unwrap();
         Spent { ledger, promise: Some((unit, delta)) }
     }

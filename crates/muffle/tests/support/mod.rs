@@ -4,15 +4,9 @@
 
 pub(crate) mod quadratic;
 
-use optim::hyfree::{self, ProbeLot};
-use optim::macadam::Deviation;
-use optim::{Adam, Flat, HyFree, MacAdam, Muon, Optimizer, Prism, Probes, Schedule, Search, Sgd};
-use optim::{adam, macadam, muon, prism, sgd};
-use protocol::{Bound, Clipping, Params, Positive, Role, Trainable};
-
-pub(crate) fn positive(x: f64) -> Positive {
-    Positive::new("test", x).unwrap()
-}
+use optim::{Multipliers, Optimizer, OptimizerConfig, registry};
+use protocol::{Params, Role, Trainable};
+use toml::{Table, Value};
 
 /// What an optimizer is made for.
 pub(crate) struct Setting<'a> {
@@ -25,115 +19,84 @@ pub(crate) struct Setting<'a> {
     pub(crate) rate: f64,
 }
 
-/// The names of all optimizers. A new one gets a row here and in `make`.
-pub(crate) const ALL: [&str; 17] = [
-    "sgd",
-    "sgd-automatic",
-    "adam",
-    "adamw",
-    "adam-bc",
-    "muon",
-    "muon-bc",
-    "muon-max1",
-    "muon-all",
-    "macadam",
-    "macadam-literal",
-    "prism",
-    "prism-automatic",
-    "hyfree-sgd",
-    "hyfree-adam-same-lot",
-    "hyfree-muon-bc",
-    "hyfree-prism",
+/// Variants of private optimizers: the name of the case, the optimizer, and further keys.
+const VARIANTS: [(&str, &str, &str); 9] = [
+    ("sgd-automatic", "dp-sgd", "clipping = 'automatic'\nmomentum = 0.0"),
+    ("muon-max1", "dp-muon-bc", "normaliser = 'max1'\nprobes = 2"),
+    ("muon-all", "dp-muon-bc", "muon_group = 'all'"),
+    ("macadam-literal", "dp-macadam", "deviation = 'literal'\nvariance_scale = 1.0"),
+    ("prism-automatic", "dp-prism", "clipping = 'automatic'"),
+    ("hyfree-sgd", "dp-sgd", "learning_rate = 'hyfree'"),
+    ("hyfree-adam-same-lot", "dp-adam", "learning_rate = 'hyfree'\nhyfree.lot = 'same'"),
+    ("hyfree-muon-bc", "dp-muon-bc", "learning_rate = 'hyfree'"),
+    ("hyfree-prism", "dp-prism", "learning_rate = 'hyfree'"),
 ];
 
+/// The names of all cases: every private optimizer of the registry, and variants.
+pub(crate) fn cases() -> impl Iterator<Item = &'static str> {
+    let private = registry::ALL.iter().filter(|entry| entry.private).map(|entry| entry.name);
+    private.chain(VARIANTS.iter().map(|(case, _, _)| *case))
+}
+
+/// The optimizer of a case, and its further keys.
+fn optimizer_of(case: &str) -> (&str, &'static str) {
+    let variant = VARIANTS.iter().find(|(name, _, _)| *name == case);
+    variant.map_or((case, ""), |(_, optimizer, keys)| (*optimizer, *keys))
+}
+
 /// Whether it trains low-rank pairs.
-pub(crate) fn needs_pairs(name: &str) -> bool {
-    name.contains("prism")
+pub(crate) fn needs_pairs(case: &str) -> bool {
+    registry::find(optimizer_of(case).0).unwrap().needs_pairs
 }
 
-/// The steps of this one have the size of the gradient, the others that of the rate.
-fn is_sgd(name: &str) -> bool {
-    name.contains("sgd")
+/// Keys that suit the small problems of the suite better than the defaults.
+fn tuned(optimizer: &str, clip: f64) -> String {
+    match optimizer {
+        "dp-sgd" => "momentum = 0.5".into(),
+        "dp-muon" | "dp-muon-bc" => "momentum = 0.9".into(),
+        "dp-adam-bc" => "variance_floor = 1e-4".into(),
+        "dp-macadam" => format!("clips = [{:?}, {:?}]", clip / 10.0, clip * 10.0),
+        _ => String::new(),
+    }
 }
 
-pub(crate) fn make(name: &str, setting: &Setting<'_>) -> Optimizer {
+pub(crate) fn make(case: &str, setting: &Setting<'_>) -> Optimizer {
     let &Setting { tensors, params, clip, sigma, lot_size, rate } = setting;
-    let automatic = Clipping::Automatic { gamma: positive(0.01 * clip) };
-    let flat = |clipping| Flat { bound: Bound::new(clip, sigma).unwrap(), clipping };
-    let base = name.strip_prefix("hyfree-").unwrap_or(name).trim_end_matches("-same-lot");
-    let start = if is_sgd(name) { rate * 5.0 } else { rate };
-    let adam = |weight_decay, denominator| {
-        Adam::new(
-            adam::Config { weight_decay, denominator, ..adam::Config::default() },
-            flat(Clipping::Cut),
+    let (optimizer, further) = optimizer_of(case);
+    // The steps of SGD have the size of the gradient, the others that of the rate.
+    let start = if optimizer == "dp-sgd" { rate * 5.0 } else { rate };
+    let mut keys: Table = format!(
+        "name = {optimizer:?}\nlearning_rate = {start:?}\nclip = {clip:?}\n\
+         hyfree = {{ start = {start:?}, every = 2, loss_clip = 20.0 }}"
+    )
+    .parse()
+    .unwrap();
+    if further.contains("automatic") {
+        keys.insert("automatic_gamma".into(), Value::Float(0.01 * clip));
+    }
+    for more in [&tuned(optimizer, clip), further] {
+        merge(&mut keys, more.parse().unwrap());
+    }
+    let config: OptimizerConfig = Value::Table(keys).try_into().unwrap();
+    config
+        .build(&optim::Setting {
+            tensors,
             params,
-        )
+            lot_size,
+            steps: 0,
+            sigma: Multipliers { gradient: sigma, probe: sigma * 2.0 },
+            seed: 1,
+        })
         .unwrap()
-    };
-    let plain = adam::Denominator::Plain { epsilon: 1e-8 };
-    let muon = |probes, normaliser, group| {
-        let iteration =
-            optim::newton_schulz::Config { normaliser, ..optim::newton_schulz::Config::default() };
-        let config =
-            muon::Config { momentum: 0.9, probes, iteration, group, ..muon::Config::default() };
-        let noise =
-            muon::Noise { clip: positive(clip), sigma: positive(sigma), clipping: Clipping::Cut };
-        Muon::new(config, noise, tensors, Probes::from_seed(1)).unwrap()
-    };
-    let macadam = |deviation, variance_scale| {
-        let config = macadam::Config {
-            betas: (0.9, 0.999),
-            epsilon: 1e-8,
-            start: positive(clip),
-            clips: (positive(clip / 10.0), positive(clip * 10.0)),
-            deviation,
-            variance_scale: positive(variance_scale),
-        };
-        MacAdam::new(config, positive(sigma), params).unwrap()
-    };
-    let prism = |clipping| {
-        Prism::new(prism::Config::default(), flat(clipping), tensors, Probes::from_seed(2)).unwrap()
-    };
-    let search: Box<dyn Search> = if name.starts_with("hyfree") {
-        let lot = if name.ends_with("same-lot") { ProbeLot::Same } else { ProbeLot::Fresh };
-        let config = hyfree::Config {
-            start: positive(start),
-            lot,
-            every: 2,
-            clip: positive(20.0),
-            ..hyfree::Config::new(sigma * 2.0).unwrap()
-        };
-        Box::new(HyFree::new(config))
-    } else {
-        Box::new(Schedule::constant(start).unwrap())
-    };
-    use optim::muon::Group::{AllMatrices, Hidden};
-    use optim::newton_schulz::Normaliser::{AtLeastOne, Frobenius};
-    match base {
-        "sgd" => Optimizer::new(
-            Sgd::new(sgd::Config { momentum: 0.5, weight_decay: 0.0 }, flat(Clipping::Cut), params)
-                .unwrap(),
-            search,
-        ),
-        "sgd-automatic" => Optimizer::new(
-            Sgd::new(sgd::Config { momentum: 0.0, weight_decay: 0.0 }, flat(automatic), params)
-                .unwrap(),
-            search,
-        ),
-        "adam" => Optimizer::new(adam(0.0, plain), search),
-        "adamw" => Optimizer::new(adam(0.01, plain), search),
-        "adam-bc" => {
-            Optimizer::new(adam(0.0, adam::Denominator::Corrected { floor: 1e-4 }), search)
+}
+
+/// Adds keys to a table; keys of a table within it are added to that.
+fn merge(table: &mut Table, more: Table) {
+    for (key, value) in more {
+        match (table.get_mut(&key), value) {
+            (Some(Value::Table(inner)), Value::Table(more)) => merge(inner, more),
+            (_, value) => drop(table.insert(key, value)),
         }
-        "muon" => Optimizer::new(muon(0, Frobenius, Hidden), search),
-        "muon-bc" => Optimizer::new(muon(1, Frobenius, Hidden), search),
-        "muon-max1" => Optimizer::new(muon(2, AtLeastOne, Hidden), search),
-        "muon-all" => Optimizer::new(muon(1, Frobenius, AllMatrices), search),
-        "macadam" => Optimizer::new(macadam(Deviation::Exact, lot_size), search),
-        "macadam-literal" => Optimizer::new(macadam(Deviation::Literal, 1.0), search),
-        "prism" => Optimizer::new(prism(Clipping::Cut), search),
-        "prism-automatic" => Optimizer::new(prism(automatic), search),
-        other => panic!("{other}"),
     }
 }
 

@@ -1,5 +1,5 @@
-//! PRISM: private training of low-rank additions that does not depend on how they are factored
-//! (Wang and Zhang 2026).
+//! PRISM: private training of low-rank adapters, independent of their factorization (Wang and Zhang
+//! 2026).
 //!
 //! Z = A Bᵀ can be written with many factors, and noise on the factors means something else for
 //! each. PRISM clips and releases gradients in coordinates of the tangent space at Z
@@ -16,33 +16,46 @@ pub mod retraction;
 
 use self::coordinates::{Tangent, lift, transport};
 use crate::adam::{self, Moments};
+use crate::config::{Hyperparameters, Setting};
 use crate::descent::Gather;
-use crate::flat::Asking;
-use crate::{Descent, Flat, Note, Probes, State, elementwise, within};
+use crate::gradient_noise::QueryTemplate;
+use crate::{Auto, Descent, GradientNoise, Note, Probes, State, elementwise, within};
 use protocol::{Bound, Frame, Geometry, GradientQuery, Noisy, Params, Refused, Role, Trainable};
+use serde::{Deserialize, Serialize};
 use tensor::matmul::product;
 use tensor::{Array, linalg};
 
-/// Its numbers.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Hyperparameters of PRISM.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// β₁ and β₂
     pub betas: (f64, f64),
-    /// c₀: how many times the level of the noise the ridge is.
+    /// c₀: the ridge, as a multiple of the noise.
     pub ridge: f64,
-    /// The rate of the other tensors, relative to that of the pairs.
-    pub head_ratio: f64,
-    /// ε of the other tensors' Adam.
-    pub head_epsilon: f64,
+    /// The learning rate of the other tensors, relative to the pairs'; 1 by default.
+    pub auxiliary_ratio: Auto<f64>,
+    /// ε of Adam, which updates the other tensors.
+    pub epsilon: f64,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { betas: (0.9, 0.999), ridge: 1.0, head_ratio: 1.0, head_epsilon: 1e-8 }
+        Self { betas: adam::BETAS, ridge: 1.0, auxiliary_ratio: Auto::Auto, epsilon: adam::EPSILON }
     }
 }
 
-/// A pair of factors and what is remembered of it.
+impl Hyperparameters for Config {
+    fn build(
+        &self,
+        noise: GradientNoise,
+        setting: &Setting<'_>,
+    ) -> Result<Box<dyn Descent>, Refused> {
+        Ok(Box::new(Prism::new(*self, noise, setting.tensors, setting.probes())?))
+    }
+}
+
+/// A pair of factors and its state.
 struct Pair {
     left: usize,
     right: usize,
@@ -58,10 +71,11 @@ impl Pair {
     }
 }
 
-/// Descent along matrices of fixed rank.
+/// Descent on the manifold of matrices of fixed rank.
 pub struct Prism {
     config: Config,
-    asking: Asking,
+    auxiliary_ratio: f64,
+    template: QueryTemplate,
     pairs: Vec<Pair>,
     /// The tangent spaces of the last query, in the order of the pairs.
     geometry: Geometry,
@@ -72,21 +86,22 @@ pub struct Prism {
 }
 
 impl Prism {
-    /// For these tensors; the pairs are those that say so. `fresh` is where new directions come
-    /// from if a pair loses its rank.
+    /// Creates the optimizer for these tensors; their roles name the pairs. New directions come
+    /// from `fresh` if a pair loses its rank.
     ///
     /// # Errors
-    /// If there is no pair among them, or a number makes no sense.
+    /// If none of the tensors is half of a pair, or a hyperparameter is out of range.
     pub fn new(
         config: Config,
-        flat: Flat,
+        noise: GradientNoise,
         tensors: &[Trainable],
         fresh: Probes,
     ) -> Result<Self, Refused> {
-        within("β₁", config.betas.0, 0.0, 1.0)?;
-        within("β₂", config.betas.1, 0.0, 1.0)?;
-        within("the ridge", config.ridge, 0.0, f64::INFINITY)?;
-        within("the head's ratio", config.head_ratio, 0.0, f64::INFINITY)?;
+        let head = adam::Rule::plain(config.betas, config.epsilon);
+        head.check()?;
+        within("optimizer.ridge", config.ridge, 0.0, f64::INFINITY)?;
+        let ratio = config.auxiliary_ratio.or(1.0);
+        let auxiliary_ratio = within("optimizer.auxiliary_ratio", ratio, 0.0, f64::INFINITY)?;
         let zeros = |k: usize| Array::zeros(tensors[k].shape.clone());
         let mut pairs = Vec::new();
         let mut heads = Vec::new();
@@ -108,17 +123,14 @@ impl Prism {
         }
         if pairs.is_empty() {
             return Err(Refused::Query(
-                "PRISM trains low-rank additions, and the model has none: add them with a rank"
-                    .into(),
+                "PRISM trains low-rank pairs, and the model has none: set model.lora_rank".into(),
             ));
         }
-        let denominator = adam::Denominator::Plain { epsilon: config.head_epsilon };
-        let head = adam::Config { betas: config.betas, weight_decay: 0.0, denominator };
         let shapes: Vec<Array> = heads.iter().map(|&k| zeros(k)).collect();
-        let params = Params::new((0..tensors.len()).map(zeros).collect());
         Ok(Self {
             config,
-            asking: Asking::flat(flat, &params),
+            auxiliary_ratio,
+            template: QueryTemplate::one_block(noise, tensors.len()),
             pairs,
             geometry: Geometry::Tangent { frames: Vec::new() },
             heads,
@@ -138,7 +150,7 @@ impl Prism {
 
 impl Descent for Prism {
     fn bounds(&self) -> &[Bound] {
-        &self.asking.bounds
+        &self.template.bounds
     }
 
     fn query<'a>(&'a mut self, at: &'a Params) -> Result<GradientQuery<'a>, Refused> {
@@ -157,7 +169,7 @@ impl Descent for Prism {
                 pair.moment = transport(before, now, &pair.moment);
             }
         }
-        Ok(self.asking.query(at, &self.geometry))
+        Ok(self.template.query(at, &self.geometry))
     }
 
     fn direction(
@@ -212,7 +224,7 @@ impl Descent for Prism {
         }
         let mut heads: Vec<Array> =
             self.heads.iter().map(|&k| std::mem::take(&mut direction[k])).collect();
-        self.moments.advance(heads.iter_mut(), answer.std[0], self.config.head_ratio);
+        self.moments.advance(heads.iter_mut(), answer.std[0], self.auxiliary_ratio);
         self.heads.iter().zip(heads).for_each(|(&k, array)| direction[k] = array);
         Ok(direction)
     }
@@ -245,8 +257,8 @@ impl Descent for Prism {
             )?;
             if inflated > 0 {
                 notes.push(Note(format!(
-                    "pair {left}/{right}: {inflated} of {} directions had died away and were \
-                     started afresh",
+                    "pair {left}/{right}: {inflated} of {} directions had vanished and were \
+                     replaced by new ones",
                     a.cols()
                 )));
             }

@@ -1,0 +1,267 @@
+//! The section `[optimizer]` of a configuration, and how an optimizer is built from it.
+//!
+//! Each optimizer declares its own hyperparameters beside its formulas; [`registry`] lists them by
+//! name. This file has what they share: the step size and the clip bound.
+
+use crate::auto::NumberOrName;
+use crate::registry::{Entry, Method};
+use crate::schedule::Shape;
+use crate::{
+    Auto, Descent, GradientNoise, HyFree, Optimizer, Probes, Schedule, Search, hyfree, registry,
+    within,
+};
+use protocol::{Bound, Clipping, Params, Positive, Refused, Trainable};
+use serde::{Deserialize, Serialize};
+
+/// The section `[optimizer]`: the method with its hyperparameters, and the step size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OptimizerConfig {
+    /// The method: its name (see [`registry`](crate::registry::ALL)) and its own hyperparameters.
+    #[serde(flatten)]
+    pub method: Method,
+    /// A number, or "hyfree"; by default that of the method, for fine-tuning.
+    #[serde(default)]
+    pub learning_rate: Auto<LearningRate>,
+    /// How the learning rate falls: constant, linear or cosine.
+    #[serde(default)]
+    pub schedule: Shape,
+    /// Steps in which the learning rate rises to its peak.
+    #[serde(default)]
+    pub warm_up: u64,
+    /// The fraction of the peak at the end of a falling schedule.
+    #[serde(default)]
+    pub end: f64,
+    /// Hyperparameters of HyFreeDP, used if the learning rate is "hyfree".
+    #[serde(default)]
+    pub hyfree: hyfree::Config,
+}
+
+/// A learning rate, or how it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "NumberOrName<f64>", into = "NumberOrName<f64>")]
+pub enum LearningRate {
+    /// The peak of a schedule.
+    Fixed(f64),
+    /// Found by HyFreeDP.
+    HyFree,
+}
+
+impl TryFrom<NumberOrName<f64>> for LearningRate {
+    type Error = String;
+    fn try_from(raw: NumberOrName<f64>) -> Result<Self, String> {
+        match raw {
+            NumberOrName::Number(rate) => Ok(Self::Fixed(rate)),
+            NumberOrName::Name(name) if name == "hyfree" => Ok(Self::HyFree),
+            NumberOrName::Name(name) => {
+                Err(format!("expected a number, \"hyfree\" or \"auto\", got {name:?}"))
+            }
+        }
+    }
+}
+
+impl From<LearningRate> for NumberOrName<f64> {
+    fn from(rate: LearningRate) -> Self {
+        match rate {
+            LearningRate::Fixed(rate) => Self::Number(rate),
+            LearningRate::HyFree => Self::Name("hyfree".into()),
+        }
+    }
+}
+
+/// What an optimizer is built for.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting<'a> {
+    /// The trained tensors.
+    pub tensors: &'a [Trainable],
+    /// Their values.
+    pub params: &'a Params,
+    /// The public lot size.
+    pub lot_size: f64,
+    /// Number of steps.
+    pub steps: u64,
+    /// Noise multipliers.
+    pub sigma: Multipliers,
+    /// Seed of public randomness.
+    pub seed: u64,
+}
+
+impl Setting<'_> {
+    /// Public randomness of this run.
+    pub(crate) fn probes(&self) -> Probes {
+        Probes::from_seed(self.seed ^ 0x4d55_4646)
+    }
+}
+
+/// The noise multipliers of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Multipliers {
+    /// Joint multiplier of all blocks of a gradient.
+    pub gradient: f64,
+    /// Multiplier of each loss that is probed.
+    pub probe: f64,
+}
+
+impl Default for OptimizerConfig {
+    fn default() -> Self {
+        Self::new(Method::DpMuonBc(Default::default()))
+    }
+}
+
+impl OptimizerConfig {
+    /// The defaults of a method.
+    pub fn new(method: Method) -> Self {
+        Self {
+            method,
+            learning_rate: Auto::Auto,
+            schedule: Shape::Constant,
+            warm_up: 0,
+            end: 0.0,
+            hyfree: hyfree::Config::default(),
+        }
+    }
+
+    /// The defaults of the method of this name.
+    ///
+    /// # Errors
+    /// If no optimizer has this name; the error suggests one.
+    pub fn named(name: &str) -> Result<Self, String> {
+        Ok(Self::new((registry::find(name)?.defaults)()))
+    }
+
+    /// The registry entry of the method.
+    pub fn entry(&self) -> &'static Entry {
+        self.method.entry()
+    }
+
+    /// The name of the method.
+    pub fn name(&self) -> &'static str {
+        self.entry().name
+    }
+
+    /// Whether gradients are clipped and noised.
+    pub fn is_private(&self) -> bool {
+        self.entry().private
+    }
+
+    /// Whether the learning rate is found by probing the loss.
+    pub fn finds_rate(&self) -> bool {
+        self.learning_rate == Auto::Value(LearningRate::HyFree)
+    }
+
+    /// The clip bound of each block.
+    pub fn clip(&self) -> f64 {
+        self.method.hyperparameters().clip().or(self.entry().clip)
+    }
+
+    /// Builds the optimizer.
+    ///
+    /// # Errors
+    /// If a hyperparameter is out of range, or the model does not fit the method.
+    pub fn build(&self, setting: &Setting<'_>) -> Result<Optimizer, Refused> {
+        let bound = Bound {
+            clip: Positive::new("optimizer.clip", self.clip())?,
+            sigma: Positive::new("the noise multiplier", setting.sigma.gradient)?,
+        };
+        let noise = GradientNoise { bound, clipping: Clipping::Cut };
+        let search = self.search(setting)?;
+        Ok(Optimizer::boxed(self.method.hyperparameters().build(noise, setting)?, search))
+    }
+
+    fn search(&self, setting: &Setting<'_>) -> Result<Box<dyn Search>, Refused> {
+        let rate = match self.learning_rate {
+            Auto::Value(LearningRate::HyFree) => {
+                let sigma =
+                    Positive::new("the noise multiplier of the probes", setting.sigma.probe)?;
+                return Ok(Box::new(HyFree::new(&self.hyfree, sigma)?));
+            }
+            Auto::Value(LearningRate::Fixed(rate)) => rate,
+            Auto::Auto => self.entry().learning_rate,
+        };
+        Ok(Box::new(Schedule {
+            peak: Positive::new("optimizer.learning_rate", rate)?,
+            shape: self.schedule,
+            end: within("optimizer.end", self.end, 0.0, f64::INFINITY)?,
+            warm_up: self.warm_up,
+            steps: setting.steps,
+        }))
+    }
+}
+
+/// Hyperparameters of one method, as the registry needs them.
+pub trait Hyperparameters {
+    /// The clip bound, for methods that have the key `clip`.
+    fn clip(&self) -> Auto<f64> {
+        Auto::Auto
+    }
+
+    /// Builds the method. `noise` has the clip bound and cuts gradients at it.
+    ///
+    /// # Errors
+    /// If a hyperparameter is out of range, or the model does not fit the method.
+    fn build(
+        &self,
+        noise: GradientNoise,
+        setting: &Setting<'_>,
+    ) -> Result<Box<dyn Descent>, Refused>;
+}
+
+/// Hyperparameters `H` of a private method, with the clip bound and the clipping rule.
+#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Clipped<H> {
+    /// The clip bound.
+    #[serde(flatten)]
+    pub clip: ClipConfig,
+    /// The method's own hyperparameters.
+    #[serde(flatten)]
+    pub own: H,
+}
+
+/// How per-example gradients are clipped.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClipConfig {
+    /// The clip bound C of each block.
+    pub clip: Auto<f64>,
+    /// The clipping rule: flat or automatic.
+    pub clipping: ClippingRule,
+    /// γ of automatic clipping.
+    pub automatic_gamma: f64,
+}
+
+/// A clipping rule by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClippingRule {
+    /// min(1, C/‖g‖)
+    #[default]
+    Flat,
+    /// C/(‖g‖ + γ): every gradient is scaled to about the bound.
+    Automatic,
+}
+
+impl Default for ClipConfig {
+    fn default() -> Self {
+        Self { clip: Auto::Auto, clipping: ClippingRule::Flat, automatic_gamma: 0.01 }
+    }
+}
+
+impl<H: Hyperparameters> Hyperparameters for Clipped<H> {
+    fn clip(&self) -> Auto<f64> {
+        self.clip.clip
+    }
+
+    fn build(
+        &self,
+        noise: GradientNoise,
+        setting: &Setting<'_>,
+    ) -> Result<Box<dyn Descent>, Refused> {
+        let clipping = match self.clip.clipping {
+            ClippingRule::Flat => Clipping::Cut,
+            ClippingRule::Automatic => Clipping::Automatic {
+                gamma: Positive::new("optimizer.automatic_gamma", self.clip.automatic_gamma)?,
+            },
+        };
+        self.own.build(GradientNoise { clipping, ..noise }, setting)
+    }
+}

@@ -1,0 +1,184 @@
+//! The optimizers by name: one row each.
+//!
+//! A row has the variant of [`Method`] with the type of its hyperparameters, the name that users
+//! write, and the default learning rate and clip bound. To add an optimizer: a file with its
+//! formulas and hyperparameters, and a row here.
+
+use crate::adam::{AdamBcConfig, AdamConfig, AdamWConfig};
+use crate::config::{Clipped, Hyperparameters};
+use crate::{macadam, muon, prism, sgd};
+use serde::{Deserialize, Serialize};
+
+/// One row of the registry.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// The name that users write.
+    pub name: &'static str,
+    /// Whether gradients are clipped and noised.
+    pub private: bool,
+    /// Whether it trains low-rank pairs and requires a model that has them.
+    pub needs_pairs: bool,
+    /// The learning rate if none is given: for fine-tuning.
+    pub learning_rate: f64,
+    /// The clip bound if none is given.
+    pub clip: f64,
+    /// Makes the method with the defaults of its hyperparameters.
+    pub defaults: fn() -> Method,
+}
+
+macro_rules! row {
+    ($variant:ident $name:literal $($field:ident: $value:expr),+) => {
+        Entry {
+            name: $name,
+            defaults: || Method::$variant(Default::default()),
+            $($field: $value,)+
+            ..ROW
+        }
+    };
+}
+
+macro_rules! registry {
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident($config:ty) = $name:literal { $($field:ident: $value:expr),+ $(,)? }
+    )+) => {
+        /// A method with its hyperparameters, tagged by its name.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(tag = "name")]
+        pub enum Method {
+            $($(#[$doc])* #[serde(rename = $name)] $variant($config)),+
+        }
+
+        /// All optimizers.
+        pub const ALL: &[Entry] = &[$(row!($variant $name $($field: $value),+)),+];
+
+        impl Method {
+            /// The row of this method.
+            pub fn entry(&self) -> &'static Entry {
+                match self {
+                    $(Self::$variant(_) => const { &row!($variant $name $($field: $value),+) }),+
+                }
+            }
+
+            /// The hyperparameters, whatever the method.
+            pub(crate) fn hyperparameters(&self) -> &dyn Hyperparameters {
+                match self {
+                    $(Self::$variant(config) => config),+
+                }
+            }
+        }
+    };
+}
+
+/// What a row does not say: private, no needs.
+const ROW: Entry = Entry {
+    name: "",
+    private: true,
+    needs_pairs: false,
+    learning_rate: 1e-3,
+    clip: 1.0,
+    defaults: || Method::Sgd(Default::default()),
+};
+
+registry! {
+    /// SGD with momentum, without privacy.
+    Sgd(sgd::Config) = "sgd" { private: false, learning_rate: 0.05 }
+    /// Adam without privacy.
+    Adam(AdamConfig) = "adam" { private: false, learning_rate: 5e-4 }
+    /// AdamW without privacy.
+    AdamW(AdamWConfig) = "adamw" { private: false, learning_rate: 5e-4 }
+    /// Muon without privacy.
+    Muon(muon::Config) = "muon" { private: false, learning_rate: 3e-3, clip: 0.1 }
+    /// DP-SGD.
+    DpSgd(Clipped<sgd::Config>) = "dp-sgd" { learning_rate: 0.3, clip: 0.1 }
+    /// DP-Adam.
+    DpAdam(Clipped<AdamConfig>) = "dp-adam" { learning_rate: 2e-3, clip: 0.1 }
+    /// DP-AdamW.
+    DpAdamW(Clipped<AdamWConfig>) = "dp-adamw" { learning_rate: 2e-3, clip: 0.1 }
+    /// DP-AdamBC.
+    DpAdamBc(Clipped<AdamBcConfig>) = "dp-adam-bc" { learning_rate: 1e-3, clip: 0.1 }
+    /// DP-Muon.
+    DpMuon(Clipped<muon::Config>) = "dp-muon" { learning_rate: 3e-3, clip: 0.1 }
+    /// DP-MuonBC.
+    DpMuonBc(Clipped<muon::CorrectedConfig>) = "dp-muon-bc" { learning_rate: 3e-3, clip: 0.1 }
+    /// DP-MacAdam.
+    DpMacAdam(macadam::Config) = "dp-macadam" { learning_rate: 1e-3, clip: 1.0 }
+    /// PRISM.
+    DpPrism(Clipped<prism::Config>) = "dp-prism" {
+        learning_rate: 1e-3, clip: 1.0, needs_pairs: true
+    }
+}
+
+/// The names of all optimizers, in the order of the registry.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|entry| entry.name)
+}
+
+/// The optimizer of this name.
+///
+/// # Errors
+/// If there is none; the error suggests the most similar name and lists all.
+pub fn find(name: &str) -> Result<&'static Entry, String> {
+    ALL.iter().find(|entry| entry.name == name).ok_or_else(|| {
+        let similar = names()
+            .max_by(|a, b| strsim::jaro_winkler(name, a).total_cmp(&strsim::jaro_winkler(name, b)));
+        format!(
+            "unknown optimizer {name:?}: did you mean {:?}? expected one of {}",
+            similar.unwrap_or_default(),
+            names().collect::<Vec<_>>().join(", ")
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::OptimizerConfig;
+    use toml::Table;
+
+    #[test]
+    fn every_optimizer_is_read_as_it_is_written() {
+        for entry in ALL {
+            let config = OptimizerConfig::named(entry.name).unwrap();
+            assert_eq!(config.name(), entry.name);
+            assert_eq!(config.entry().learning_rate, entry.learning_rate);
+            assert_eq!(entry.name.starts_with("dp-"), entry.private);
+            let text = toml::to_string(&config).unwrap();
+            assert_eq!(toml::from_str::<OptimizerConfig>(&text).unwrap(), config, "{text}");
+            // The name alone means the defaults.
+            let alone = format!("name = {:?}", entry.name);
+            assert_eq!(toml::from_str::<OptimizerConfig>(&alone).unwrap(), config);
+        }
+    }
+
+    #[test]
+    fn keys_of_other_optimizers_are_not_written() {
+        let has = |name: &str, key: &str| {
+            Table::try_from(OptimizerConfig::named(name).unwrap()).unwrap().contains_key(key)
+        };
+        assert!(has("dp-adamw", "weight_decay") && !has("dp-adam", "weight_decay"));
+        assert!(has("dp-muon-bc", "probes") && !has("dp-muon", "probes"));
+        assert!(has("dp-sgd", "clip") && !has("sgd", "clip") && has("dp-macadam", "clip"));
+        assert!(has("dp-prism", "clipping") && !has("dp-macadam", "clipping"));
+    }
+
+    #[test]
+    fn values_and_integers_are_read() {
+        let text = "name = \"dp-muon-bc\"\nclip = 1\nmomentum = \"auto\"\nbetas = [0, 0.5]\n\
+                    newton_schulz_degree = \"quintic\"\nlearning_rate = \"hyfree\"\n\
+                    [hyfree]\npoints = 5\nlot = \"same\"";
+        let config: OptimizerConfig = toml::from_str(text).unwrap();
+        assert!(config.finds_rate() && config.clip() == 1.0);
+        assert_eq!(u64::from(config.hyfree.points), 5);
+        let Method::DpMuonBc(muon) = &config.method else { panic!("{config:?}") };
+        assert_eq!(muon.own.muon.betas, (0.0, 0.5));
+        assert_eq!(muon.own.probes, 1);
+    }
+
+    #[test]
+    fn unknown_names_get_a_suggestion() {
+        let refused = find("dp-moun").unwrap_err();
+        assert!(refused.contains("did you mean \"dp-muon\"?"), "{refused}");
+        assert!(refused.contains("dp-prism"), "{refused}");
+    }
+}
