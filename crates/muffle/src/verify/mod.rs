@@ -177,12 +177,6 @@ fn well_formed(statement: &Statement) -> Result<(), String> {
         .delta
         .map_or(Ok(()), |delta| Delta::new(delta).map(|_| ()))
         .map_err(|error| error.to_string())?;
-    if let Some(unit) = statement.unit
-        && unit.rows != 1
-        && statement.person_column.is_none()
-    {
-        return Err(format!("unit.rows: expected 1 without person_column, got {}", unit.rows));
-    }
     // Tests the good case, so that NaN is refused.
     // A rate times a number of records may be a hair off.
     if !(statement.lot_size >= 1.0 - 1e-9
@@ -241,8 +235,15 @@ fn ledger(statement: &Statement) -> Finding {
     ))
 }
 
-/// A guarantee needs noise in every charge, from a secret source.
+/// A guarantee needs noise in every charge, from a secret source. One for persons with several rows
+/// needs a column that names them.
 fn private(statement: &Statement) -> Finding {
+    if let Some(unit) = statement.unit
+        && unit.rows != 1
+        && statement.person_column.is_none()
+    {
+        return Err(format!("unit.rows: expected 1 without person_column, got {}", unit.rows));
+    }
     let secret = statement.randomness == RandomnessSource::OperatingSystem;
     let events = statement.ledger.events();
     let non_private = events.has_non_private();
