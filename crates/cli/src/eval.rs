@@ -7,9 +7,9 @@ use clap::Args;
 use muffle::Failed;
 use muffle::Subject;
 use muffle::config::{Auto, Config};
+use muffle::data::Format;
 use muffle::evaluate::{self, Writing};
 use muffle::load::data::{self, Which};
-use muffle::tasks::Format;
 use serde_json::json;
 use std::path::PathBuf;
 

@@ -7,8 +7,8 @@ use clap::Args;
 use muffle::Failed;
 use muffle::Subject;
 use muffle::model::Decoder;
-use muffle::tasks::Frame;
-use muffle::tasks::generate::{Options, Search, Stopping, generate};
+use muffle::text::Frame;
+use muffle::text::generate::{Options, Search, Stopping, generate};
 use serde_json::json;
 
 /// Go on with texts

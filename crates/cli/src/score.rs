@@ -3,7 +3,7 @@
 use super::Failure;
 use super::output::{fields, print, print_json};
 use clap::Args;
-use muffle::tasks::{bleu, rouge};
+use muffle::text::{bleu, rouge};
 use serde_json::json;
 use std::fs::File;
 use std::io::{BufRead, BufReader};

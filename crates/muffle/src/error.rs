@@ -70,7 +70,7 @@ macro_rules! input {
         })+
     };
 }
-input!(model::Error, tasks::Error, tasks::Failed);
+input!(model::Error, data::Error, text::Failed);
 
 #[cfg(test)]
 mod tests {

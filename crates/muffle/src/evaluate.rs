@@ -3,10 +3,11 @@
 use crate::Failed;
 use crate::Subject;
 use crate::load::data::Rows;
+use data::{Content, Preparation, Prepared, Reader, by_source};
 use model::{Decoder, Example, Network, Target};
 use protocol::Params;
-use tasks::generate::{Options, Search, Stopping, generate};
-use tasks::{Content, Preparation, Prepared, Reader, bleu, by_source, rouge};
+use text::generate::{Options, Search, Stopping, generate};
+use text::{bleu, rouge};
 
 /// Figures on a data set.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -265,7 +266,7 @@ pub fn write(
         max_new_tokens: writing.max_new_tokens,
         min_new_tokens: writing.min_new_tokens,
         stop: subject.ends(),
-        banned: subject.tokenizer.as_ref().map(tasks::Tokenizer::with_newline).unwrap_or_default(),
+        banned: subject.tokenizer.as_ref().map(text::Tokenizer::with_newline).unwrap_or_default(),
         search: match writing.beams {
             0 | 1 => Search::Greedy,
             beams => Search::Beam {

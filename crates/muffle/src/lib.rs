@@ -54,4 +54,4 @@ pub use run::outcome::Outcome;
 pub use run::session::Session;
 pub use run::{Silent, Watch};
 
-pub use {accounting, audit, curator, model, optim, protocol, ranks, tasks};
+pub use {accounting, audit, curator, data, model, optim, protocol, ranks, text};

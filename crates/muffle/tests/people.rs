@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+use data::{Preparation, Reader};
 use muffle::Config;
 use muffle::load::data::{People, people};
-use tasks::{Preparation, Reader, Tokenizer};
+use text::Tokenizer;
 
 /// The records of a table of (sentence, label, who).
 fn read(rows: &[(String, &str, String)], most: u64) -> People {

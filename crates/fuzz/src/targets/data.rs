@@ -4,7 +4,7 @@
 use super::done;
 use crate::scratch::Scratch;
 use crate::target::Seen;
-use muffle::tasks::{Content, Format, Options, by_source};
+use muffle::data::{Content, Format, Options, by_source};
 use std::io::{self, Cursor};
 use std::path::Path;
 

@@ -7,7 +7,7 @@ use crate::target::Seen;
 use muffle::hub::{Hub, Network};
 use muffle::model::Checkpoint;
 use muffle::model::hf::{self, Architecture, Dtype, Weights};
-use muffle::tasks::{Frame, Tokenizer};
+use muffle::text::{Frame, Tokenizer};
 use std::fs;
 use std::io;
 

@@ -3,7 +3,8 @@
 use super::text;
 use crate::scratch::Scratch;
 use crate::target::Seen;
-use muffle::tasks::{Format, Options, Preparation, Prepared, Reader, Tokenizer, bleu, rouge};
+use muffle::data::{Format, Options, Preparation, Prepared, Reader};
+use muffle::text::{Tokenizer, bleu, rouge};
 use std::io::Cursor;
 use std::sync::OnceLock;
 

@@ -13,16 +13,16 @@ use crate::config::{self, Auto, Config, DroppedRows};
 use crate::load::corpus::{self, Part};
 use crate::run::snapshot;
 use curator::{Collector, Records};
+use data::{Content, Format, Options, Preparation, Prepared, Record};
 use model::patches::Grid;
 use model::{Example, Input, Target};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
-use tasks::{Content, Format, Options, Preparation, Prepared, Record};
 
 /// Rows of a file, or of the embedded corpus.
-pub type Rows = Box<dyn Iterator<Item = tasks::Result<Record>> + Send>;
+pub type Rows = Box<dyn Iterator<Item = data::Result<Record>> + Send>;
 
 /// Which rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -247,7 +247,7 @@ fn places(
     let mut left_out = LeftOut::default();
     let mut persons: HashMap<Box<str>, u64> = HashMap::new();
     while rows.peek().is_some() {
-        let some = rows.by_ref().take(AT_ONCE).collect::<tasks::Result<Vec<Record>>>()?;
+        let some = rows.by_ref().take(AT_ONCE).collect::<data::Result<Vec<Record>>>()?;
         let prepared: Vec<_> =
             some.par_iter().map(|record| example(preparation, record, &data.train)).collect();
         for (record, prepared) in some.iter().zip(prepared) {
@@ -365,7 +365,8 @@ fn example(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tasks::{Reader, Tokenizer};
+    use data::Reader;
+    use text::Tokenizer;
 
     /// Of each place of a file, the tokens of its record.
     fn of_file(rows: &str, data: &str) -> (Vec<Option<Vec<u32>>>, LeftOut) {

@@ -5,13 +5,14 @@ use crate::config::optimizers::Name;
 use crate::config::{Auto, Config, LoraInit};
 use crate::hub;
 use crate::load::corpus;
+use data::{Preparation, Reader};
 use model::hf::{self, Architecture};
 use model::patches::Grid;
 use model::{Checkpoint, Cnn, Intake, Lora, Network, Preset};
 use protocol::Params;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use tasks::{Preparation, Reader, Tokenizer};
+use text::Tokenizer;
 
 /// A model, and what makes tokens for it.
 #[derive(Debug)]

@@ -39,13 +39,13 @@ pub use crate::run::resume::{resume, resume_among};
 use crate::run::session::{Interrupted, Session};
 use crate::run::snapshot::{Belongs, Snapshot};
 use crate::run::together::COMPARED_EVERY;
+use ::data::{Preparation, Prepared};
 use curator::Records;
 use model::{Engine, Example, Network};
 use protocol::Params;
 use ranks::Ranks;
 use std::path::Path;
 use std::sync::Arc;
-use tasks::Prepared;
 
 /// SHA-256 of the training data: sealed, for it tells of them.
 pub(crate) const FINGERPRINT: &str = "sealed/data.sha256";
@@ -305,7 +305,7 @@ fn keep(config: &Config, files: &Files<'_>, session: &mut Session<Network>) {
 
 /// Whether the test data can be read, and is what the model reads: better known now than after the
 /// last step.
-fn first_row(config: &Config, preparation: &tasks::Preparation<'_>) -> Result<(), Failed> {
+fn first_row(config: &Config, preparation: &Preparation<'_>) -> Result<(), Failed> {
     let Some(row) = data::rows(&config.data, Which::Test)?.and_then(|mut rows| rows.next()) else {
         return Ok(());
     };
@@ -321,10 +321,7 @@ fn first_row(config: &Config, preparation: &tasks::Preparation<'_>) -> Result<()
 }
 
 /// What the model is looked at with on the way.
-fn validation(
-    config: &Config,
-    preparation: &tasks::Preparation<'_>,
-) -> Result<Vec<Example>, Failed> {
+fn validation(config: &Config, preparation: &Preparation<'_>) -> Result<Vec<Example>, Failed> {
     let (mut examples, mut unusable) = (Vec::new(), false);
     for row in data::rows(&config.data, Which::Validation)?.into_iter().flatten() {
         if examples.len() as u64 >= config.evaluation.examples {

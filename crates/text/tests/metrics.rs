@@ -6,11 +6,11 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::Value;
-use tasks::bleu::{
+use text::bleu::{
     self, Error, Options, Order, Pseudocount, Smoothing, Statistics, corpus_bleu, sentence_bleu,
 };
-use tasks::rouge::{self, Mean, Score, Words, corpus_rouge_l, rouge_l};
-use tasks::stem::stem;
+use text::rouge::{self, Mean, Score, Words, corpus_rouge_l, rouge_l};
+use text::stem::stem;
 
 const TOLERANCE: f64 = 1e-9;
 

@@ -26,7 +26,8 @@ pub struct Failed {
 }
 
 impl Failed {
-    pub(crate) fn new(what: &str, why: &str) -> Self {
+    /// What is wrong with what.
+    pub fn new(what: &str, why: &str) -> Self {
         Self { path: PathBuf::from(what), what: why.into() }
     }
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::path::PathBuf;
-use tasks::{Frame, Tokenizer};
+use text::{Frame, Tokenizer};
 
 /// The data beside the project, if it is there.
 fn shared(path: &str) -> Option<PathBuf> {

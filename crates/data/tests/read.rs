@@ -2,6 +2,7 @@
 //! real data sets.
 #![allow(clippy::unwrap_used)]
 
+use data::{Content, Error, Format, Options, Record, by_source};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use proptest::prelude::*;
@@ -9,7 +10,6 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Cursor, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use tasks::{Content, Error, Format, Options, Record, by_source};
 
 // ── Tools ──
 

@@ -7,9 +7,9 @@
 //! source is its own tokens, all but the first of which are predicted. A labelled text is either
 //! classified, or, by a model that goes on with texts, answered with its label.
 
-use crate::tokenizer::{Failed, Frame, Tokenizer};
 use crate::{Content, Record};
 use model::Example;
+use text::{Failed, Frame, Tokenizer};
 
 /// How records become examples.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@
 use model::{Checkpoint, Decoder};
 use serde_json::Value;
 use std::path::PathBuf;
-use tasks::generate::{Options, Search, Stopping, generate};
+use text::generate::{Options, Search, Stopping, generate};
 
 fn open(name: &str) -> Checkpoint {
     let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../model/tests/golden").join(name);

@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+use data::{Content, Format, Options, Preparation, Prepared, Reader, Record};
 use model::{Input, Target};
 use std::path::{Path, PathBuf};
-use tasks::{Content, Format, Frame, Options, Preparation, Prepared, Reader, Record, Tokenizer};
+use text::{Frame, Tokenizer};
 
 fn tokenizer() -> Tokenizer {
     let texts = ["name : The Eagle", "The Eagle is near ."];

@@ -1,0 +1,20 @@
+//! Tokenizers, text generation, and metrics of generated texts.
+//!
+//! | to find | look in |
+//! |---|---|
+//! | tokens of a text, and back | [`Tokenizer`] |
+//! | greedy search, sampling, beam search | [`generate`] |
+//! | BLEU | [`bleu`] |
+//! | ROUGE-L, and the stemmer it uses | [`rouge`], [`stem`] |
+
+#![forbid(unsafe_code)]
+
+pub mod bleu;
+pub mod generate;
+pub mod rouge;
+pub mod stem;
+
+mod guarded;
+mod tokenizer;
+
+pub use tokenizer::{Failed, Frame, Tokenizer};
