@@ -1,26 +1,26 @@
-//! What happened, as data. An event says how the lot was drawn and what was released from it;
-//! accountants interpret it.
+//! Events as data: how a lot was drawn, and what was released from it.
 //!
-//! All multipliers are relative to the clip bound C of their block. Whether one example can move a
-//! sum by C or by 2C is the business of the [`Adjacency`], never of the event.
+//! Accountants interpret them. All multipliers are relative to the clip bound C of their block.
+//! Whether one example can change a sum by C or by 2C is part of the [`Adjacency`], never of the
+//! event.
 
 use crate::error::{Error, Result};
 use crate::number::{Rate, Sigma};
 use serde::{Deserialize, Serialize};
 
-/// Which data sets count as neighbours. Part of every figure this crate hands out.
+/// Which data sets are neighbours. Part of every guarantee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Adjacency {
-    /// One example is there or not. A clipped sum moves by at most C.
+    /// One example is added or removed. A clipped sum changes by at most C.
     #[default]
     AddRemove,
-    /// One example is exchanged for another. A clipped sum moves by at most 2C.
+    /// One example is replaced by another. A clipped sum changes by at most 2C.
     ReplaceOne,
 }
 
 impl Adjacency {
-    /// How far one example can move a sum clipped at 1.
+    /// The sensitivity of a sum of examples clipped at 1.
     pub fn sensitivity(self) -> f64 {
         match self {
             Self::AddRemove => 1.0,
@@ -56,10 +56,11 @@ pub enum Lots {
         /// How many are drawn.
         lot: u64,
     },
-    /// A whole epoch of lots in which each example stands in at most one. Its place is drawn
-    /// without looking at any record, and stays empty if the example is removed: nobody else moves
-    /// up, so that only one lot changes. No amplification is claimed: the epoch costs what one
-    /// release on all the data costs.
+    /// A whole epoch of lots in which each example is in at most one.
+    ///
+    /// Its place is drawn independently of the records, and stays vacant if the example is removed:
+    /// no other example moves, so that only one lot changes. No amplification is claimed: the epoch
+    /// costs as much as one release on all the data.
     ShuffledEpoch,
 }
 
@@ -80,7 +81,7 @@ impl Lots {
         }
     }
 
-    /// Whether the numbers make sense together; asked again whenever a price is.
+    /// Validates the parameters; called again whenever a cost is computed.
     pub(crate) fn check(&self) -> Result<()> {
         match *self {
             Self::FixedSize { dataset, lot } if !(lot >= 1 && lot <= dataset) => {
@@ -154,8 +155,9 @@ impl Release {
         &self.blocks
     }
 
-    /// The multiplier of the one Gaussian that all blocks together amount to. Zero if it is too
-    /// small for a float.
+    /// The multiplier of the one Gaussian that is equivalent to all blocks together.
+    ///
+    /// Zero if it underflows.
     pub fn effective_sigma(&self) -> f64 {
         match self.blocks[..] {
             [(sigma, 1)] => sigma.get(),
@@ -184,11 +186,11 @@ impl From<Release> for Vec<(Sigma, u64)> {
     }
 }
 
-/// One thing that happened to the data.
+/// One access to the data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", try_from = "RawEvent")]
 pub enum Event {
-    /// Something without a guarantee: ε = ∞.
+    /// An access without a guarantee: ε = ∞.
     NonPrivate,
     /// A lot was drawn and Gaussian releases were made from it.
     Gaussian {
@@ -205,13 +207,13 @@ impl Event {
         Self::Gaussian { lots, release: Release::gaussian(sigma) }
     }
 
-    /// The everyday case: a Poisson lot and one multiplier.
+    /// One Gaussian release from a Poisson lot.
     pub fn poisson(rate: Rate, sigma: Sigma) -> Self {
         Self::gaussian(Lots::Poisson { rate }, sigma)
     }
 }
 
-/// An event as it stands in a file, before its lots are checked.
+/// The serialized form of an event, before its lots are validated.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 enum RawEvent {
@@ -255,8 +257,7 @@ impl std::fmt::Display for Event {
     }
 }
 
-/// Events one after the other, each adaptive on what came before; equal neighbours are stored once
-/// with a count.
+/// An adaptive composition of events, run-length coded.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(Event, u64)>", into = "Vec<(Event, u64)>")]
 pub struct Composition {
@@ -264,7 +265,7 @@ pub struct Composition {
 }
 
 impl Composition {
-    /// Nothing yet.
+    /// The empty composition.
     pub fn new() -> Self {
         Self::default()
     }
@@ -287,42 +288,42 @@ impl Composition {
         Ok(())
     }
 
-    /// Appends all of another.
+    /// Appends all events of another composition.
     pub fn extend(&mut self, other: &Self) -> Result<()> {
         other.runs.iter().try_for_each(|(event, count)| self.push(event.clone(), *count))
     }
 
-    /// The whole of it `times` times over.
+    /// All events `times` times over.
     pub fn times(&self, times: u64) -> Result<Self> {
         self.len().checked_mul(times).ok_or(Error::TooMany)?;
         if times == 0 {
             return Ok(Self::new());
         }
-        // The price does not depend on the order, so the runs stay as they are and only their
-        // counts grow.
+        // The cost does not depend on the order, so it is enough to multiply the counts.
         Ok(Self {
             runs: self.runs.iter().map(|(event, count)| (event.clone(), count * times)).collect(),
         })
     }
 
-    /// The runs: event and how often in a row.
+    /// The events with their counts, run-length coded.
     pub fn runs(&self) -> &[(Event, u64)] {
         &self.runs
     }
 
-    /// How many events in all.
+    /// The total number of events.
     pub fn len(&self) -> u64 {
         self.runs.iter().map(|r| r.1).sum()
     }
 
-    /// Whether nothing has happened.
+    /// Whether there are no events.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// The events as they are when all but one of a person's rows are gone: under add/remove, lots
-    /// of a fixed size then come from fewer rows, which each link of a chain of neighbours must
-    /// allow for.
+    /// The events on the data set without all but one of a unit's rows.
+    ///
+    /// Under add/remove, lots of a fixed size are then drawn from fewer rows, which every pair of
+    /// neighbours in the chain must allow for.
     pub(crate) fn without(&self, unit: crate::Unit) -> Result<Self> {
         let mut less = self.clone();
         for (event, _) in &mut less.runs {
@@ -338,7 +339,7 @@ impl Composition {
         Ok(less)
     }
 
-    /// Whether anything in it has no guarantee at all.
+    /// Whether any event has no guarantee.
     pub fn has_non_private(&self) -> bool {
         self.runs.iter().any(|(event, _)| *event == Event::NonPrivate)
     }

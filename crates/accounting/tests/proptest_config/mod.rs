@@ -1,8 +1,9 @@
-//! How property tests draw their cases.
+//! The configuration of property tests.
 
 use proptest::test_runner::{Config, RngSeed};
 
-/// `cases` cases from a fixed seed, so that a run is judged by the code and not by luck.
+/// `cases` cases from a fixed seed, so that test results are reproducible.
+///
 /// `MUFFLE_CASES=20` draws twenty times as many, new ones each time: run it after a change to the
 /// mathematics.
 pub(crate) fn config(cases: u32) -> Config {
