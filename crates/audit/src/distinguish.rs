@@ -15,7 +15,7 @@
 //! Thresholds are chosen by looking at one part of the trials; the rates are measured on the
 //! others, with Clopper and Pearson's bounds, all of which hold together with the given confidence.
 
-use crate::rate::at_most;
+use crate::rate::clopper_pearson_upper;
 use accounting::{
     Accountant, Composition, Cost, Delta, Error, Event, Release, Result, Sigma, TradeOff, Unit,
 };
@@ -82,7 +82,7 @@ pub struct Scores {
 
 /// A test, and how often it errs at most.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Test {
+pub struct ThresholdTest {
     /// *There* is said above it.
     pub threshold: f64,
     /// How often *there* was said wrongly.
@@ -97,7 +97,7 @@ pub struct Test {
 
 /// What the scores say about ε.
 #[derive(Clone, Debug)]
-pub struct Finding {
+pub struct EpsilonBounds {
     /// ε is at least this, whatever the mechanism is.
     pub epsilon_any: f64,
     /// ε is at least this if it is the claimed mechanism with more or less noise.
@@ -106,10 +106,10 @@ pub struct Finding {
     /// possible.
     pub noise_at_most: f64,
     /// The tests that were made.
-    pub tests: Vec<Test>,
+    pub tests: Vec<ThresholdTest>,
 }
 
-impl Finding {
+impl EpsilonBounds {
     /// The larger bound.
     pub fn epsilon_lower(&self) -> f64 {
         self.epsilon_any.max(self.epsilon_family)
@@ -127,7 +127,7 @@ impl Scores {
     ///
     /// # Errors
     /// If there are too few trials, the confidence is no probability, or the claim has no price.
-    pub fn bound(&self, claim: &Claim, confidence: f64) -> Result<Finding> {
+    pub fn bound(&self, claim: &Claim, confidence: f64) -> Result<EpsilonBounds> {
         let least = 10 * CHOOSING;
         if self.without.len() < least || self.with.len() < least {
             let got = format!("{} and {}", self.without.len(), self.with.len());
@@ -153,7 +153,7 @@ impl Scores {
             [&without, &with].map(|scores| scores.split_at(scores.len() / CHOOSING));
         let alpha = (1.0 - confidence) / 6.0;
         let thresholds = choose(look_without, look_with, claim.delta.get(), alpha);
-        let tests: Vec<Test> =
+        let tests: Vec<ThresholdTest> =
             thresholds.into_iter().map(|threshold| test(without, with, threshold, alpha)).collect();
         let epsilon_any =
             tests.iter().map(|test| test.epsilon(claim.delta.get())).fold(0.0, f64::max);
@@ -163,11 +163,11 @@ impl Scores {
         } else {
             0.0
         };
-        Ok(Finding { epsilon_any, epsilon_family, noise_at_most, tests })
+        Ok(EpsilonBounds { epsilon_any, epsilon_family, noise_at_most, tests })
     }
 }
 
-impl Test {
+impl ThresholdTest {
     /// (ε, δ)-privacy of any kind, in both directions.
     fn epsilon(&self, delta: f64) -> f64 {
         let bound = |right: f64, wrong: f64| {
@@ -190,16 +190,16 @@ impl Test {
 }
 
 /// Counts, on trials that were not looked at before.
-fn test(without: &[f64], with: &[f64], threshold: f64, alpha: f64) -> Test {
+fn test(without: &[f64], with: &[f64], threshold: f64, alpha: f64) -> ThresholdTest {
     let above = |scores: &[f64]| scores.iter().filter(|&&score| score > threshold).count() as u64;
     let (wrong, right) = (above(without), above(with));
     let (negatives, positives) = (without.len() as u64, with.len() as u64);
-    Test {
+    ThresholdTest {
         threshold,
         false_positives: wrong as f64 / negatives as f64,
         true_positives: right as f64 / positives as f64,
-        false_positives_at_most: at_most(wrong, negatives, alpha),
-        true_positives_at_least: 1.0 - at_most(positives - right, positives, alpha),
+        false_positives_at_most: clopper_pearson_upper(wrong, negatives, alpha),
+        true_positives_at_least: 1.0 - clopper_pearson_upper(positives - right, positives, alpha),
     }
 }
 
@@ -216,24 +216,24 @@ fn choose(without: &[f64], with: &[f64], delta: f64, alpha: f64) -> Vec<f64> {
     }));
     places.sort_unstable();
     places.dedup();
-    let tests: Vec<Test> =
+    let tests: Vec<ThresholdTest> =
         places.into_iter().map(|place| test(without, with, all[place], alpha)).collect();
-    let best = |value: &dyn Fn(&Test) -> f64| {
+    let best = |value: &dyn Fn(&ThresholdTest) -> f64| {
         tests.iter().max_by(|a, b| value(a).total_cmp(&value(b))).map(|test| test.threshold)
     };
-    let there = |test: &Test| {
+    let there = |test: &ThresholdTest| {
         ((test.true_positives_at_least - delta).max(0.0) / test.false_positives_at_most).ln()
     };
-    let not_there = |test: &Test| {
+    let not_there = |test: &ThresholdTest| {
         ((1.0 - test.false_positives_at_most - delta).max(0.0)
             / (1.0 - test.true_positives_at_least))
             .ln()
     };
-    [best(&there), best(&not_there), best(&Test::mu)].into_iter().flatten().collect()
+    [best(&there), best(&not_there), best(&ThresholdTest::mu)].into_iter().flatten().collect()
 }
 
 /// The smallest factor by which the noise of the claim can be multiplied and the tests refute it.
-fn noise_at_most(claim: &Claim, tests: &[Test]) -> Result<f64> {
+fn noise_at_most(claim: &Claim, tests: &[ThresholdTest]) -> Result<f64> {
     let refuted = |factor: f64| -> Result<bool> {
         let curve = claim.with_noise_times(factor)?.trade_off()?;
         Ok(tests.iter().any(|test| test.refutes(&curve)))

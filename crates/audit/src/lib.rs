@@ -21,7 +21,7 @@ pub mod one_run;
 pub mod rate;
 pub mod replay;
 
-pub use distinguish::{Claim, Finding, Scores, Test};
-pub use mechanism::{Mechanism, Observed};
+pub use distinguish::{Claim, EpsilonBounds, Scores, ThresholdTest};
+pub use mechanism::{MechanismAudit, MechanismScores};
 pub use one_run::OneRun;
-pub use replay::Twins;
+pub use replay::PairedOracles;

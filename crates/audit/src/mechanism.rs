@@ -5,14 +5,14 @@
 //! because the data is made up. Then each side is asked the same question again and again, by one
 //! oracle, so that noise which repeats itself is seen too.
 
-use crate::distinguish::{Claim, Finding, Scores};
+use crate::distinguish::{Claim, EpsilonBounds, Scores};
 use accounting::Result;
 use protocol::{Announcement, Bound, GradientQuery, Oracle, Params, Refused};
 use std::collections::HashSet;
 
 /// What is asked, how often, and of what kind of lot.
 #[derive(Clone, Copy, Debug)]
-pub struct Mechanism<'a> {
+pub struct MechanismAudit<'a> {
     /// The question.
     pub query: GradientQuery<'a>,
     /// The probability that a record is in a lot.
@@ -25,7 +25,7 @@ pub struct Mechanism<'a> {
 
 /// What was seen.
 #[derive(Clone, Debug)]
-pub struct Observed {
+pub struct MechanismScores {
     /// The scores of each view of the releases: all of them together, then tensor by tensor.
     pub views: Vec<(String, Scores)>,
     /// What is wrong with the noise by itself.
@@ -33,12 +33,12 @@ pub struct Observed {
 }
 
 /// The noise of the answers from which the direction is learned, relative to the clip bound.
-const HARDLY_ANY: f64 = 1e-5;
+const PROBE_SIGMA: f64 = 1e-5;
 
 /// How many standard errors a variance may be low. There may be thousands of numbers.
-const ERRORS: f64 = 7.0;
+const MAX_STANDARD_ERRORS: f64 = 7.0;
 
-impl Mechanism<'_> {
+impl MechanismAudit<'_> {
     /// Asks both. `seen` is called with the number of trials that are done, on both sides together.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ impl Mechanism<'_> {
         with: &mut dyn Oracle,
         without: &mut dyn Oracle,
         mut seen: impl FnMut(u64),
-    ) -> std::result::Result<Observed, Refused> {
+    ) -> std::result::Result<MechanismScores, Refused> {
         let direction = self.direction(with, without)?;
         let tensors: Vec<usize> = (0..direction.len())
             .filter(|&k| direction[k].data().iter().any(|&x| x != 0.0))
@@ -67,12 +67,12 @@ impl Mechanism<'_> {
         let mut done = 0;
         for there in [false, true] {
             let oracle: &mut dyn Oracle = if there { &mut *with } else { &mut *without };
-            let mut watch = Watch::new(&direction);
+            let mut check = NoiseCheck::new(&direction);
             for _ in 0..self.trials {
                 let mut sums = vec![0.0; views.len()];
                 for _ in 0..self.steps {
                     let answer = self.ask(oracle, self.query.bounds)?;
-                    watch.see(&answer.value);
+                    check.see(&answer.value);
                     let likelihoods: Vec<f64> = (0..direction.len())
                         .map(|k| {
                             let std = answer.std[self.query.blocks.of(k)];
@@ -100,10 +100,10 @@ impl Mechanism<'_> {
                 seen(done);
             }
             let std = self.ask(oracle, self.query.bounds)?.std;
-            noise.extend(watch.complaints(&self.query, &std));
+            noise.extend(check.complaints(&self.query, &std));
             // The record itself moves tensors together; without it only noise does, if nobody else
             // is there.
-            if let Some((a, b)) = watch.shared(&self.query, &std).filter(|_| !there) {
+            if let Some((a, b)) = check.shared(&self.query, &std).filter(|_| !there) {
                 noise.push(format!("tensors {a} and {b} do not have noise of their own"));
             }
         }
@@ -111,7 +111,7 @@ impl Mechanism<'_> {
             [k] if tensors.len() > 1 => format!("tensor {k}"),
             _ => "everything".into(),
         };
-        Ok(Observed { views: views.iter().map(name).zip(scores).collect(), noise })
+        Ok(MechanismScores { views: views.iter().map(name).zip(scores).collect(), noise })
     }
 
     fn ask(
@@ -130,7 +130,7 @@ impl Mechanism<'_> {
         with: &mut dyn Oracle,
         without: &mut dyn Oracle,
     ) -> std::result::Result<Params, Refused> {
-        let quiet = self.query.bounds.iter().map(|bound| Bound::new(bound.clip.get(), HARDLY_ANY));
+        let quiet = self.query.bounds.iter().map(|bound| Bound::new(bound.clip.get(), PROBE_SIGMA));
         let quiet = quiet.collect::<std::result::Result<Vec<_>, _>>()?;
         let lots = if self.rate < 1.0 { (20.0 / self.rate).ceil() as u64 } else { 1 };
         let mut best = (0.0, Params::default());
@@ -155,15 +155,15 @@ impl Mechanism<'_> {
     }
 }
 
-impl Observed {
+impl MechanismScores {
     /// The strongest of the bounds from all views, which hold together with the given confidence,
     /// and the name of the view it comes from.
     ///
     /// # Errors
     /// As [`Scores::bound`].
-    pub fn bound(&self, claim: &Claim, confidence: f64) -> Result<(String, Finding)> {
+    pub fn bound(&self, claim: &Claim, confidence: f64) -> Result<(String, EpsilonBounds)> {
         let each = 1.0 - (1.0 - confidence) / self.views.len() as f64;
-        let mut best: Option<(String, Finding)> = None;
+        let mut best: Option<(String, EpsilonBounds)> = None;
         for (name, scores) in &self.views {
             let found = scores.bound(claim, each)?;
             if best.as_ref().is_none_or(|(_, best)| found.epsilon_lower() > best.epsilon_lower()) {
@@ -180,7 +180,7 @@ impl Observed {
 
 /// Looks at the noise by itself: whether every number has as much as is declared, and whether it
 /// comes twice.
-struct Watch {
+struct NoiseCheck {
     /// The release before.
     before: Option<Vec<f64>>,
     /// Σ of squared differences of one release and the next, by number, of every other pair.
@@ -194,7 +194,7 @@ struct Watch {
     releases: u64,
 }
 
-impl Watch {
+impl NoiseCheck {
     fn new(like: &Params) -> Self {
         let tensors =
             like.iter().enumerate().flat_map(|(k, tensor)| vec![k; tensor.len()]).collect();
@@ -248,7 +248,7 @@ impl Watch {
             let mean = self.together[a * tensors + b]
                 / n
                 / (std[query.blocks.of(a)] * std[query.blocks.of(b)]);
-            mean.abs() > ERRORS / n.sqrt()
+            mean.abs() > MAX_STANDARD_ERRORS / n.sqrt()
         })
     }
 
@@ -259,7 +259,7 @@ impl Watch {
         if self.repeated {
             list.push("two releases are the same: the noise repeats itself".to_string());
         }
-        let least = 1.0 - ERRORS * (2.0 / self.pairs.max(1) as f64).sqrt();
+        let least = 1.0 - MAX_STANDARD_ERRORS * (2.0 / self.pairs.max(1) as f64).sqrt();
         let share = |(number, sum): (usize, &f64)| {
             let tensor = self.tensors[number];
             (tensor, sum / self.pairs.max(1) as f64 / 2.0 / std[query.blocks.of(tensor)].powi(2))

@@ -2,12 +2,12 @@
 //!
 //! After the run, guesses are made: the canaries with the highest scores were in, those with the
 //! lowest were not, of the others nothing is said. If the run is (ε, δ)-private, the number of
-//! right guesses among r is not much larger than that of r coins which fall right with probability
+//! correct guesses among r is not much larger than that of r coins which fall correct with probability
 //! e^ε/(1 + e^ε): with W the number of such coins,
 //!
-//! P(right ≥ v) ≤ P(W ≥ v) + 2 m δ · max_{1 ≤ i ≤ v} P(v > W ≥ v − i)/i
+//! P(correct ≥ v) ≤ P(W ≥ v) + 2 m δ · max_{1 ≤ i ≤ v} P(v > W ≥ v − i)/i
 //!
-//! for m canaries (their Theorem 5.2). An ε for which the right-hand side is below 1 − confidence
+//! for m canaries (their Theorem 5.2). An ε for which the correct-hand side is below 1 − confidence
 //! is refuted, and with it all below, because what is private at a smaller ε is so at a larger one.
 //! One run shows little of a large ε, and needs no assumption about the run at all.
 
@@ -18,18 +18,18 @@ use accounting::{Error, Result};
 #[derive(Clone, Debug, Default)]
 pub struct OneRun {
     /// Whether each was put in.
-    pub put_in: Vec<bool>,
+    pub included: Vec<bool>,
     /// Higher where one seems to be in.
     pub scores: Vec<f64>,
 }
 
 /// What the guesses say.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Guessed {
+pub struct OneRunBound {
     /// Guesses that were made.
     pub guesses: u64,
     /// Right ones.
-    pub right: u64,
+    pub correct: u64,
     /// ε is at least this.
     pub epsilon_lower: f64,
 }
@@ -43,9 +43,9 @@ impl OneRun {
     ///
     /// # Errors
     /// If there are no canaries, or not as many scores.
-    pub fn bound(&self, delta: f64, confidence: f64) -> Result<Guessed> {
+    pub fn bound(&self, delta: f64, confidence: f64) -> Result<OneRunBound> {
         let canaries = self.scores.len();
-        if canaries < 2 || canaries != self.put_in.len() {
+        if canaries < 2 || canaries != self.included.len() {
             return Err(Error::OutOfRange {
                 name: "the canaries",
                 expected: "at least 2, each with a score",
@@ -68,13 +68,13 @@ impl OneRun {
         let alpha = (1.0 - confidence) / SHARES.len() as f64;
         let of = |share: f64| {
             let half = ((share * canaries as f64 / 2.0).round() as usize).clamp(1, canaries / 2);
-            let right = order[..half].iter().filter(|&&canary| self.put_in[canary]).count()
-                + order[canaries - half..].iter().filter(|&&canary| !self.put_in[canary]).count();
-            let (guesses, right) = (2 * half as u64, right as u64);
-            Guessed {
+            let correct = order[..half].iter().filter(|&&canary| self.included[canary]).count()
+                + order[canaries - half..].iter().filter(|&&canary| !self.included[canary]).count();
+            let (guesses, correct) = (2 * half as u64, correct as u64);
+            OneRunBound {
                 guesses,
-                right,
-                epsilon_lower: epsilon_lower(canaries as u64, guesses, right, delta, alpha),
+                correct,
+                epsilon_lower: epsilon_lower(canaries as u64, guesses, correct, delta, alpha),
             }
         };
         let all = SHARES.map(of);
@@ -84,9 +84,9 @@ impl OneRun {
     }
 }
 
-/// The largest ε that is refuted by `right` of `guesses` right guesses about some of `canaries`.
-pub fn epsilon_lower(canaries: u64, guesses: u64, right: u64, delta: f64, alpha: f64) -> f64 {
-    let refuted = |epsilon: f64| p_value(canaries, guesses, right, epsilon, delta) < alpha;
+/// The largest ε that is refuted by `correct` of `guesses` correct guesses about some of `canaries`.
+pub fn epsilon_lower(canaries: u64, guesses: u64, correct: u64, delta: f64, alpha: f64) -> f64 {
+    let refuted = |epsilon: f64| p_value(canaries, guesses, correct, epsilon, delta) < alpha;
     if !refuted(0.0) {
         return 0.0;
     }
@@ -98,13 +98,13 @@ pub fn epsilon_lower(canaries: u64, guesses: u64, right: u64, delta: f64, alpha:
     low
 }
 
-/// How likely so many right guesses are at most.
-fn p_value(canaries: u64, guesses: u64, right: u64, epsilon: f64, delta: f64) -> f64 {
+/// How likely so many correct guesses are at most.
+fn p_value(canaries: u64, guesses: u64, correct: u64, epsilon: f64, delta: f64) -> f64 {
     let coin = 1.0 / (1.0 + (-epsilon).exp());
-    let at_least: f64 = (right..=guesses).map(|k| binomial(k, guesses, coin)).sum();
+    let at_least: f64 = (correct..=guesses).map(|k| binomial(k, guesses, coin)).sum();
     let (mut below, mut worst) = (0.0, 0.0f64);
-    for i in 1..=right {
-        below += binomial(right - i, guesses, coin);
+    for i in 1..=correct {
+        below += binomial(correct - i, guesses, coin);
         worst = worst.max(below / i as f64);
     }
     (at_least + 2.0 * canaries as f64 * delta * worst).min(1.0)
@@ -127,8 +127,8 @@ mod tests {
                 let truth = uniform() < 1.0 / (1.0 + (-epsilon).exp());
                 (coin, f64::from(u8::from(coin == truth)))
             });
-            let (put_in, scores): (Vec<bool>, Vec<f64>) = run.unzip();
-            let found = OneRun { put_in, scores }.bound(1e-5, 0.99).unwrap();
+            let (included, scores): (Vec<bool>, Vec<f64>) = run.unzip();
+            let found = OneRun { included, scores }.bound(1e-5, 0.99).unwrap();
             assert!(
                 found.epsilon_lower <= epsilon && found.epsilon_lower > 0.8 * epsilon,
                 "{epsilon}: {found:?}"
@@ -139,23 +139,26 @@ mod tests {
     #[test]
     fn guesses_by_chance_show_nothing() {
         let mut words = Key::from_seed(7).words();
-        let put_in: Vec<bool> = (0..2000).map(|_| words.next_u32().is_multiple_of(2)).collect();
+        let included: Vec<bool> = (0..2000).map(|_| words.next_u32().is_multiple_of(2)).collect();
         for scores in [
             vec![0.0; 2000],
             vec![f64::NAN; 2000],
             (0..2000).map(|_| f64::from(words.next_u32())).collect(),
         ] {
             assert_eq!(
-                OneRun { put_in: put_in.clone(), scores }.bound(1e-5, 0.95).unwrap().epsilon_lower,
+                OneRun { included: included.clone(), scores }
+                    .bound(1e-5, 0.95)
+                    .unwrap()
+                    .epsilon_lower,
                 0.0
             );
         }
         // Told outright, 2000 canaries show so much and no more.
-        let scores = put_in.iter().map(|&there| f64::from(u8::from(there))).collect();
-        let told = OneRun { put_in, scores }.bound(1e-5, 0.95).unwrap();
-        assert!(told.right == told.guesses && told.epsilon_lower > 5.5, "{told:?}");
+        let scores = included.iter().map(|&there| f64::from(u8::from(there))).collect();
+        let told = OneRun { included, scores }.bound(1e-5, 0.95).unwrap();
+        assert!(told.correct == told.guesses && told.epsilon_lower > 5.5, "{told:?}");
         assert!(OneRun::default().bound(1e-5, 0.95).is_err());
-        let two = OneRun { put_in: vec![true, false], scores: vec![1.0, 0.0] };
+        let two = OneRun { included: vec![true, false], scores: vec![1.0, 0.0] };
         assert!(
             two.bound(1e-5, 0.95).is_ok()
                 && two.bound(1e-5, -5.0).is_err()

@@ -2,7 +2,7 @@
 
 /// The largest probability with which `seen` or fewer of `trials` still happen with probability
 /// `alpha`: an upper bound that fails with probability `alpha` at most.
-pub fn at_most(seen: u64, trials: u64, alpha: f64) -> f64 {
+pub fn clopper_pearson_upper(seen: u64, trials: u64, alpha: f64) -> f64 {
     if seen >= trials {
         return 1.0;
     }
@@ -73,9 +73,15 @@ mod tests {
         // Nothing seen: 1 − α^{1/n}.
         for (trials, alpha) in [(10u64, 0.05f64), (100_000, 0.01)] {
             let truth = 1.0 - alpha.powf(1.0 / trials as f64);
-            assert!((at_most(0, trials, alpha) / truth - 1.0).abs() < 1e-9, "{trials} {alpha}");
+            assert!(
+                (clopper_pearson_upper(0, trials, alpha) / truth - 1.0).abs() < 1e-9,
+                "{trials} {alpha}"
+            );
         }
-        assert_eq!((at_most(7, 7, 0.05), at_most(0, 0, 0.05)), (1.0, 1.0));
+        assert_eq!(
+            (clopper_pearson_upper(7, 7, 0.05), clopper_pearson_upper(0, 0, 0.05)),
+            (1.0, 1.0)
+        );
         // By summing the binomial law: what is returned is where the lower tail is α.
         for (seen, trials, alpha) in [
             (3u64, 50u64, 0.025f64),
@@ -84,7 +90,7 @@ mod tests {
             (31_000, 100_000, 0.001),
             (2, 100_000, 0.01),
         ] {
-            let p = at_most(seen, trials, alpha);
+            let p = clopper_pearson_upper(seen, trials, alpha);
             let tail: f64 = (0..=seen).map(|k| binomial(k, trials, p)).sum();
             assert!((tail / alpha - 1.0).abs() < 1e-6, "{seen} of {trials}: {p} {tail}");
         }

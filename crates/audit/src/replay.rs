@@ -5,24 +5,24 @@ use protocol::{Announcement, GradientQuery, LossQuery, Noisy, Oracle, Params, Re
 
 /// Two oracles that draw from the same secret and hold neighbouring data. The analyst is answered
 /// by the first; the second is asked the same, and the answers are compared.
-pub struct Twins<'a> {
+pub struct PairedOracles<'a> {
     one: &'a mut dyn Oracle,
     other: &'a mut dyn Oracle,
     /// How far a sum may be moved, in units of the clip bound: 1 for add/remove, 2 for replace-one.
     sensitivity: f64,
-    seen: Replayed,
+    seen: ReplayReport,
 }
 
 /// What was seen.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Replayed {
+pub struct ReplayReport {
     /// Answers that were compared.
     pub releases: u64,
     /// The largest distance of two answers, as a share of the declared sensitivity.
-    pub farthest: f64,
+    pub max_distance: f64,
     /// The largest Σ_k (distance_k/(σ_k·C_k))² of one lot, as a share of what was announced: the
     /// price of all blocks together.
-    pub farthest_together: f64,
+    pub max_joint_distance: f64,
     /// What must not be, one line each.
     pub violations: Vec<String>,
     /// What was announced for the present lot, and how much of it was used.
@@ -33,14 +33,14 @@ pub struct Replayed {
 /// The most lines that are kept.
 const LINES: usize = 20;
 
-impl<'a> Twins<'a> {
+impl<'a> PairedOracles<'a> {
     /// Neither has been asked anything.
     pub fn new(one: &'a mut dyn Oracle, other: &'a mut dyn Oracle, sensitivity: f64) -> Self {
-        Self { one, other, sensitivity, seen: Replayed::default() }
+        Self { one, other, sensitivity, seen: ReplayReport::default() }
     }
 
     /// What was seen.
-    pub fn replayed(&self) -> &Replayed {
+    pub fn report(&self) -> &ReplayReport {
         &self.seen
     }
 
@@ -91,7 +91,7 @@ impl<'a> Twins<'a> {
         let apart = (apart - 1.2e-7 * size).max(0.0);
         let share = apart / (self.sensitivity * unit);
         self.seen.releases += 1;
-        self.seen.farthest = self.seen.farthest.max(share);
+        self.seen.max_distance = self.seen.max_distance.max(share);
         self.seen.used += (apart / unit / sigma).powi(2);
         // Asks for the good case.
         if !(share <= 1.0) {
@@ -100,7 +100,7 @@ impl<'a> Twins<'a> {
             ));
         }
         let together = self.seen.used / (self.sensitivity.powi(2) * self.seen.announced);
-        self.seen.farthest_together = self.seen.farthest_together.max(together);
+        self.seen.max_joint_distance = self.seen.max_joint_distance.max(together);
         if !(together <= 1.0 + 1e-9) {
             self.violation(format!(
                 "{what}: the releases of one lot come to {together:.4} of what was announced for it"
@@ -115,7 +115,7 @@ impl<'a> Twins<'a> {
     }
 }
 
-impl Oracle for Twins<'_> {
+impl Oracle for PairedOracles<'_> {
     fn draw(&mut self, announced: &Announcement) -> Result<(), Refused> {
         (self.seen.announced, self.seen.used) = (
             announced

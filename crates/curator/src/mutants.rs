@@ -5,7 +5,7 @@
 
 use crate::{Curator, Door, Randomness, Records, Sampling};
 use accounting::{Adjacency, Composition, Delta, Rate};
-use audit::{Claim, Mechanism, Twins};
+use audit::{Claim, MechanismAudit, PairedOracles};
 use model::hf::{Architecture, Gpt2Config};
 use model::{Engine, Error, Example, Network, Observed, Sum, Weights};
 use protocol::{
@@ -131,7 +131,7 @@ fn mechanism_passes(kind: Kind, which: usize, rate: f64) -> bool {
         curator
     };
     let (mut there, mut away) = (curator(Some(record(kind, 4, 1.0))), curator(None));
-    let mechanism = Mechanism { query: asking.query(&at), rate, steps: 1, trials: TRIALS };
+    let mechanism = MechanismAudit { query: asking.query(&at), rate, steps: 1, trials: TRIALS };
     let observed = mechanism.observe(&mut there, &mut away, |_| ()).unwrap();
     let (event, _) = there.ledger().events().runs().last().unwrap();
     let claim = Claim {
@@ -169,7 +169,7 @@ fn replay_passes<E: Engine>(
             curator
         };
         let (mut one, mut other) = (curator(Some(record(kind, 20 + seed, 30.0))), curator(None));
-        let mut twins = Twins::new(&mut one, &mut other, 1.0);
+        let mut twins = PairedOracles::new(&mut one, &mut other, 1.0);
         for _ in 0..5 {
             let announced = Announcement::gradient(&asking.bounds).and(support::positive(1.0), 1);
             if twins.draw(&announced).is_err() || twins.gradient(&asking.query(at)).is_err() {
@@ -177,7 +177,7 @@ fn replay_passes<E: Engine>(
             }
             let _ = twins.loss(&LossQuery { at, bound: Bound::new(1.0, 1.0).unwrap() });
         }
-        passes &= twins.replayed().violations.is_empty();
+        passes &= twins.report().violations.is_empty();
         passes &= one.ledger() == other.ledger();
     }
     passes
@@ -289,9 +289,9 @@ fn a_refusal_that_depends_on_the_lot_is_found() {
                 .unwrap()
             };
             let (mut one, mut other) = (curator(Some(record(Kind::Mlp, 1, 1.0))), curator(None));
-            let mut twins = Twins::new(&mut one, &mut other, 1.0);
+            let mut twins = PairedOracles::new(&mut one, &mut other, 1.0);
             let _ = asking.ask(&mut twins, &at);
-            !twins.replayed().violations.is_empty()
+            !twins.report().violations.is_empty()
         })
     };
     assert!(!refuses(None) && refuses(Some(Mutant::EmptyRefused)));

@@ -10,7 +10,7 @@
 
 mod support;
 
-use audit::Twins;
+use audit::PairedOracles;
 use curator::{Curator, Door, Randomness, Records, Sampling};
 use model::activation::Activation;
 use model::patches::Grid;
@@ -69,7 +69,7 @@ fn farthest(
         curator
     };
     let (mut one, mut other) = (curator(Some(target.clone())), curator(None));
-    let mut twins = Twins::new(&mut one, &mut other, 1.0);
+    let mut twins = PairedOracles::new(&mut one, &mut other, 1.0);
     let blocks = Blocks::flat(at.len());
     let bounds = [Bound::new(1.0, 1e-3).unwrap()];
     let query = GradientQuery {
@@ -83,8 +83,8 @@ fn farthest(
         twins.draw(&Announcement::gradient(&bounds)).unwrap();
         twins.gradient(&query).unwrap();
     }
-    assert!(twins.replayed().violations.is_empty() || twins.replayed().farthest > 1.0);
-    twins.replayed().farthest
+    assert!(twins.report().violations.is_empty() || twins.report().max_distance > 1.0);
+    twins.report().max_distance
 }
 
 /// Many shapes around the sides at which libraries choose another product: 16 × 16 elements, 64

@@ -14,7 +14,7 @@ use crate::load::data;
 use crate::load::model::{Circumstances, Subject};
 use crate::report::plot::{Axis, Line, Mark, Plot, Scale, Series};
 use accounting::Adjacency;
-use audit::Twins;
+use audit::PairedOracles;
 use curator::{Curator, Door, Randomness, Records};
 use model::{Engine, Example, Network};
 use protocol::Params;
@@ -243,25 +243,25 @@ impl Replay {
             Setting { tensors: &tensors, params, lot_size: plan.lot_size(), steps: plan.steps };
         let mut optimizer = optimizers::build(config, plan.sigma, setting)?;
         let mut params = params.clone();
-        let mut twins = Twins::new(&mut one, &mut other, sensitivity(config));
+        let mut twins = PairedOracles::new(&mut one, &mut other, sensitivity(config));
         for step in 0..plan.steps {
             // A refusal is compared as well; it ends the round.
             if optimizer.step(&mut params, &mut twins).is_err()
-                && twins.replayed().violations.is_empty()
+                && twins.report().violations.is_empty()
             {
                 return Err(Failed::Input(format!("step {step} was refused on both sides alike")));
             }
-            seen.farthest.push(twins.replayed().farthest);
-            if !twins.replayed().violations.is_empty() {
+            seen.farthest.push(twins.report().max_distance);
+            if !twins.report().violations.is_empty() {
                 break;
             }
         }
-        let replayed = twins.replayed().clone();
+        let replayed = twins.report().clone();
         seen.releases += replayed.releases;
-        seen.together = seen.together.max(replayed.farthest_together);
+        seen.together = seen.together.max(replayed.max_joint_distance);
         match seen.lots.iter_mut().find(|(name, _)| *name == neighbours.name) {
-            Some((_, farthest)) => *farthest = farthest.max(replayed.farthest),
-            None => seen.lots.push((neighbours.name, replayed.farthest)),
+            Some((_, farthest)) => *farthest = farthest.max(replayed.max_distance),
+            None => seen.lots.push((neighbours.name, replayed.max_distance)),
         }
         seen.violations.extend(
             replayed.violations.into_iter().map(|line| format!("{}: {line}", neighbours.name)),
