@@ -72,6 +72,16 @@ macro_rules! input {
 }
 input!(model::Error, data::Error, text::Failed);
 
+impl From<audit::Error> for Failed {
+    fn from(error: audit::Error) -> Self {
+        match error {
+            audit::Error::Accounting(error) => error.into(),
+            audit::Error::Refused(refused) => refused.into(),
+            other => Self::Input(other.to_string()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
