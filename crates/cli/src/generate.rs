@@ -7,8 +7,8 @@ use clap::Args;
 use muffle::Failed;
 use muffle::Subject;
 use muffle::model::Decoder;
-use muffle::text::Frame;
-use muffle::text::generate::{Options, Search, Stopping, generate};
+use muffle::text::SpecialTokens;
+use muffle::text::generate::{GenerateOptions, Search, Stopping, generate};
 use serde_json::json;
 
 /// Go on with texts
@@ -69,7 +69,7 @@ impl Generate {
             return Err(Failure::Input("the model does not read texts".into()));
         };
         let encode = |text: &String| {
-            let tokens = tokenizer.encode(text, Frame::Model).map_err(Failed::from)?;
+            let tokens = tokenizer.encode(text, SpecialTokens::Add).map_err(Failed::from)?;
             if tokens.is_empty() {
                 Err(Failure::Input(
                     "a prompt is empty, and the model puts nothing before it".into(),
@@ -83,13 +83,13 @@ impl Generate {
         for source in &self.source {
             prompts.push(preparation.prompt(source).map_err(Failed::from)?);
         }
-        let options = Options {
+        let options = GenerateOptions {
             max_new_tokens: self.max_new_tokens as usize,
             min_new_tokens: self.min_new_tokens as usize,
             stop: subject.ends(),
-            banned: if self.one_line { tokenizer.with_newline() } else { Vec::new() },
+            banned: if self.one_line { tokenizer.tokens_with_newline() } else { Vec::new() },
             search: self.search(),
-            ..Options::default()
+            ..GenerateOptions::default()
         };
         let mut network = subject.network.twin();
         let mut decoder = Decoder::new(&mut network, &subject.params)?;
@@ -122,7 +122,7 @@ impl Generate {
 
     fn search(&self) -> Search {
         match (self.temperature, self.beam) {
-            (Some(temperature), _) => Search::Draw {
+            (Some(temperature), _) => Search::Sample {
                 temperature,
                 top_k: self.top_k as usize,
                 top_p: self.top_p,

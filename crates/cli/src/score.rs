@@ -57,8 +57,10 @@ impl Score {
         if statistics.items() == 0 {
             return Err(Failure::Input(format!("{}: no texts", self.hypotheses.display())));
         }
-        let bleu = statistics
-            .bleu(bleu::Options { order: bleu::Order::Effective, ..bleu::Options::default() });
+        let bleu = statistics.bleu(bleu::BleuOptions {
+            order: bleu::Order::Effective,
+            ..bleu::BleuOptions::default()
+        });
         let rouge = mean.score().percent();
         if self.json {
             print_json(&json!({

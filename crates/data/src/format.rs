@@ -63,13 +63,13 @@ impl Format {
 
     /// The format of a file, from its name and its first bytes. What could be several is refused,
     /// with the candidates.
-    pub fn sniff(path: impl AsRef<Path>) -> Result<Self> {
+    pub fn detect(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        Self::guess(path, &read::head(path, HEAD)?)
+        Self::detect_from_bytes(path, &read::head(path, HEAD)?)
     }
 
     /// The same from bytes that were read already and are not compressed any more.
-    pub fn guess(path: &Path, head: &[u8]) -> Result<Self> {
+    pub fn detect_from_bytes(path: &Path, head: &[u8]) -> Result<Self> {
         if head.starts_with(b"\x89PNG\r\n\x1a\n") {
             return Ok(Self::PngStrip);
         }

@@ -17,6 +17,6 @@ mod record;
 
 pub use error::{Error, Result};
 pub use format::Format;
-pub use prepare::{Preparation, Prepared, Reader};
-pub use read::{Options, Records};
-pub use record::{BySource, Content, Record, by_source};
+pub use prepare::{ModelInput, Preparation, Prepared};
+pub use read::{ReadOptions, RecordIter};
+pub use record::{Content, MergeBySource, Record, merge_by_source};

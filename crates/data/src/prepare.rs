@@ -9,13 +9,13 @@
 
 use crate::{Content, Record};
 use model::Example;
-use text::{Failed, Frame, Tokenizer};
+use text::{Failed, SpecialTokens, Tokenizer};
 
 /// How records become examples.
 #[derive(Clone, Copy, Debug)]
 pub struct Preparation<'a> {
     /// What kind of model they are for.
-    pub reader: Reader<'a>,
+    pub input: ModelInput<'a>,
     /// The public names of the classes; none if records have no labels.
     pub labels: &'a [String],
     /// Texts must be shorter than this many tokens.
@@ -24,7 +24,7 @@ pub struct Preparation<'a> {
 
 /// What kind of model reads the examples.
 #[derive(Clone, Copy, Debug)]
-pub enum Reader<'a> {
+pub enum ModelInput<'a> {
     /// One that goes on with texts.
     Causal {
         /// Makes tokens.
@@ -39,10 +39,10 @@ pub enum Reader<'a> {
         /// Makes tokens.
         tokenizer: &'a Tokenizer,
     },
-    /// One that classifies images of this many numbers.
+    /// One that classifies images of this many elements.
     Images {
         /// Rows times columns times channels.
-        numbers: usize,
+        elements: usize,
     },
 }
 
@@ -58,7 +58,7 @@ pub enum Prepared {
     /// Its label is not among the public ones.
     UnknownLabel,
     /// It is not what the model reads: this is what was expected.
-    Unfit(&'static str),
+    WrongKind(&'static str),
 }
 
 impl Preparation<'_> {
@@ -67,10 +67,10 @@ impl Preparation<'_> {
     /// # Errors
     /// If the model does not go on with texts, or the text has no tokens in this tokenizer.
     pub fn prompt(&self, source: &str) -> Result<Vec<u32>, Failed> {
-        let Reader::Causal { tokenizer, begin, .. } = self.reader else {
+        let ModelInput::Causal { tokenizer, begin, .. } = self.input else {
             return Err(Failed::new("the model", "it does not write texts"));
         };
-        let mut tokens = tokenizer.encode(&format!(" {source} "), Frame::Bare)?;
+        let mut tokens = tokenizer.encode(&format!(" {source} "), SpecialTokens::Omit)?;
         tokens.push(begin);
         Ok(tokens)
     }
@@ -80,19 +80,21 @@ impl Preparation<'_> {
     /// # Errors
     /// If the text has no tokens in this tokenizer.
     pub fn example(&self, record: &Record) -> Result<Prepared, Failed> {
-        match (&record.content, self.reader) {
-            (Content::Text { source: Some(source), target, .. }, Reader::Causal { .. }) => {
+        match (&record.content, self.input) {
+            (Content::Text { source: Some(source), target, .. }, ModelInput::Causal { .. }) => {
                 self.answer(source, target)
             }
-            (Content::Text { source: None, target, .. }, Reader::Causal { tokenizer, .. }) => {
-                Ok(self.continuation(tokenizer.encode(target, Frame::Bare)?, 1))
+            (Content::Text { source: None, target, .. }, ModelInput::Causal { tokenizer, .. }) => {
+                Ok(self.continuation(tokenizer.encode(target, SpecialTokens::Omit)?, 1))
             }
             (Content::Labelled { label, .. }, _) if self.class(label).is_none() => {
                 Ok(Prepared::UnknownLabel)
             }
-            (Content::Labelled { text, label }, Reader::Causal { .. }) => self.answer(text, label),
-            (Content::Labelled { text, label }, Reader::Classifier { tokenizer }) => {
-                let tokens = tokenizer.encode(text, Frame::Model)?;
+            (Content::Labelled { text, label }, ModelInput::Causal { .. }) => {
+                self.answer(text, label)
+            }
+            (Content::Labelled { text, label }, ModelInput::Classifier { tokenizer }) => {
+                let tokens = tokenizer.encode(text, SpecialTokens::Add)?;
                 Ok(match (tokens.len(), self.class(label)) {
                     (0, _) => Prepared::Empty,
                     (length, _) if length >= self.limit => Prepared::TooLong,
@@ -100,18 +102,18 @@ impl Preparation<'_> {
                     (_, Some(class)) => Prepared::Example(Example::labelled(tokens, class)),
                 })
             }
-            (Content::Image { pixels, label, .. }, Reader::Images { numbers }) => {
-                Ok(if pixels.len() != numbers {
-                    Prepared::Unfit("an image of the size that the model takes")
+            (Content::Image { pixels, label, .. }, ModelInput::Images { elements }) => {
+                Ok(if pixels.len() != elements {
+                    Prepared::WrongKind("an image of the size that the model takes")
                 } else if *label as usize >= self.labels.len() {
                     Prepared::UnknownLabel
                 } else {
                     Prepared::Example(Example::numbers(pixels.clone(), *label))
                 })
             }
-            (_, Reader::Causal { .. }) => Ok(Prepared::Unfit("a text")),
-            (_, Reader::Classifier { .. }) => Ok(Prepared::Unfit("a text with a label")),
-            (_, Reader::Images { .. }) => Ok(Prepared::Unfit("an image")),
+            (_, ModelInput::Causal { .. }) => Ok(Prepared::WrongKind("a text")),
+            (_, ModelInput::Classifier { .. }) => Ok(Prepared::WrongKind("a text with a label")),
+            (_, ModelInput::Images { .. }) => Ok(Prepared::WrongKind("an image")),
         }
     }
 
@@ -142,8 +144,8 @@ impl Preparation<'_> {
     fn answer(&self, source: &str, target: &str) -> Result<Prepared, Failed> {
         let mut tokens = self.prompt(source)?;
         let first = tokens.len();
-        if let Reader::Causal { tokenizer, end, .. } = self.reader {
-            tokens.extend(tokenizer.encode(&format!(" {target} "), Frame::Bare)?);
+        if let ModelInput::Causal { tokenizer, end, .. } = self.input {
+            tokens.extend(tokenizer.encode(&format!(" {target} "), SpecialTokens::Omit)?);
             tokens.push(end);
         }
         Ok(self.continuation(tokens, first))

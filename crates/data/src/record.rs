@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use std::fmt;
 
-/// The most bytes of references that [`by_source`] holds for one source.
+/// The most bytes of references that [`merge_by_source`] holds for one source.
 const MOST_REFERENCES: usize = 16 << 20;
 
 /// One row.
@@ -27,7 +27,7 @@ pub enum Content {
         source: Option<String>,
         /// What is to be predicted. It can be empty: DART has such a text.
         target: String,
-        /// All good answers, if the data were put together with [`by_source`]; otherwise none, and
+        /// All good answers, if the data were put together with [`merge_by_source`]; otherwise none, and
         /// the target is the only one.
         references: Vec<String>,
     },
@@ -59,18 +59,18 @@ pub enum Content {
 /// E2E has several texts for a meaning representation, DART several annotations for a set of
 /// triples; a generated text is compared with all of them. What has no source is never put
 /// together. Not for training: there every row stays a record of its own.
-pub fn by_source<I: Iterator<Item = Result<Record>>>(records: I) -> BySource<I> {
-    BySource { records, ahead: None }
+pub fn merge_by_source<I: Iterator<Item = Result<Record>>>(records: I) -> MergeBySource<I> {
+    MergeBySource { records, ahead: None }
 }
 
-/// See [`by_source`].
-pub struct BySource<I> {
+/// See [`merge_by_source`].
+pub struct MergeBySource<I> {
     records: I,
     /// What was read beyond the last record of a source.
     ahead: Option<Result<Record>>,
 }
 
-impl<I: Iterator<Item = Result<Record>>> Iterator for BySource<I> {
+impl<I: Iterator<Item = Result<Record>>> Iterator for MergeBySource<I> {
     type Item = Result<Record>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -118,9 +118,9 @@ impl<I: Iterator<Item = Result<Record>>> Iterator for BySource<I> {
     }
 }
 
-impl<I> fmt::Debug for BySource<I> {
+impl<I> fmt::Debug for MergeBySource<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("BySource(…)")
+        f.write_str("MergeBySource(…)")
     }
 }
 
@@ -152,7 +152,7 @@ mod tests {
     }
 
     fn shape(records: Vec<Result<Record>>) -> Vec<(u64, String, Vec<String>)> {
-        by_source(records.into_iter())
+        merge_by_source(records.into_iter())
             .map(|record| {
                 let Record { content: Content::Text { target, references, .. }, line, .. } =
                     record.unwrap()
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn a_refusal_comes_after_the_records_before_it() {
         let refused = || Err(Error::UnknownFormat { got: String::new() });
-        let mut merged = by_source(vec![row(Some("a"), "1", None, 1), refused()].into_iter());
+        let mut merged = merge_by_source(vec![row(Some("a"), "1", None, 1), refused()].into_iter());
         assert!(matches!(
             (merged.next(), merged.next(), merged.next()),
             (Some(Ok(_)), Some(Err(_)), None)
@@ -203,7 +203,10 @@ mod tests {
     fn references_are_bounded() {
         let text = "x".repeat(1 << 20);
         let endless = std::iter::repeat_with(|| row(Some("a"), &text, None, 1));
-        assert!(matches!(by_source(endless).next(), Some(Err(Error::References { line: 1, .. }))));
+        assert!(matches!(
+            merge_by_source(endless).next(),
+            Some(Err(Error::References { line: 1, .. }))
+        ));
     }
 
     #[test]

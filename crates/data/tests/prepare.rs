@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-use data::{Content, Format, Options, Preparation, Prepared, Reader, Record};
+use data::{Content, Format, ModelInput, Preparation, Prepared, ReadOptions, Record};
 use model::{Input, Target};
 use std::path::{Path, PathBuf};
-use text::{Frame, Tokenizer};
+use text::{SpecialTokens, Tokenizer};
 
 fn tokenizer() -> Tokenizer {
     let texts = ["name : The Eagle", "The Eagle is near ."];
@@ -13,7 +13,7 @@ fn tokenizer() -> Tokenizer {
 }
 
 fn causal(tokenizer: &Tokenizer, limit: usize) -> Preparation<'_> {
-    Preparation { reader: Reader::Causal { tokenizer, begin: 0, end: 1 }, labels: &[], limit }
+    Preparation { input: ModelInput::Causal { tokenizer, begin: 0, end: 1 }, labels: &[], limit }
 }
 
 fn text(source: Option<&str>, target: &str) -> Record {
@@ -56,7 +56,7 @@ fn only_the_target_is_predicted() {
 fn a_text_alone_is_its_own_tokens() {
     let tokenizer = tokenizer();
     let preparation = causal(&tokenizer, 30);
-    let tokens = tokenizer.encode("The Eagle is", Frame::Bare).unwrap();
+    let tokens = tokenizer.encode("The Eagle is", SpecialTokens::Omit).unwrap();
     let Prepared::Example(example) = preparation.example(&text(None, "The Eagle is")).unwrap()
     else {
         panic!("an example")
@@ -79,7 +79,7 @@ fn a_text_alone_is_its_own_tokens() {
     let image = Content::Image { pixels: vec![0.0; 4], height: 2, width: 2, channels: 1, label: 1 };
     assert!(matches!(
         preparation.example(&Record { content: image, group: None, line: 1 }).unwrap(),
-        Prepared::Unfit(_)
+        Prepared::WrongKind(_)
     ));
     // The limit itself is too long.
     let limit = tokens.len();
@@ -115,16 +115,18 @@ fn a_label_is_a_class_or_an_answer() {
     assert!(answer.input == expected.input);
     let choices = answers.choices("The Eagle").unwrap().unwrap();
     assert!(choices.len() == 2 && choices[1].input == answer.input);
-    let classes = Preparation { reader: Reader::Classifier { tokenizer: &tokenizer }, ..answers };
+    let classes =
+        Preparation { input: ModelInput::Classifier { tokenizer: &tokenizer }, ..answers };
     let Prepared::Example(class) = classes.example(&row("far")).unwrap() else {
         panic!("an example")
     };
     assert!(
         class.target == Target::Class(1)
-            && class.input == Input::Tokens(tokenizer.encode("The Eagle", Frame::Model).unwrap())
+            && class.input
+                == Input::Tokens(tokenizer.encode("The Eagle", SpecialTokens::Add).unwrap())
     );
     assert!(matches!(classes.example(&row("else")).unwrap(), Prepared::UnknownLabel));
-    assert!(matches!(classes.example(&text(None, "The Eagle")).unwrap(), Prepared::Unfit(_)));
+    assert!(matches!(classes.example(&text(None, "The Eagle")).unwrap(), Prepared::WrongKind(_)));
     assert!(matches!(
         Preparation { limit: 1, ..classes }.example(&row("far")).unwrap(),
         Prepared::TooLong
@@ -141,13 +143,13 @@ fn a_label_is_a_class_or_an_answer() {
         group: None,
         line: 1,
     };
-    let images = Preparation { reader: Reader::Images { numbers: 4 }, ..answers };
+    let images = Preparation { input: ModelInput::Images { elements: 4 }, ..answers };
     let Prepared::Example(example) = images.example(&image(2, 1)).unwrap() else {
         panic!("an example")
     };
     assert!(example == model::Example::numbers(vec![0.5; 4], 1));
     assert!(matches!(images.example(&image(2, 2)).unwrap(), Prepared::UnknownLabel));
-    assert!(matches!(images.example(&image(3, 0)).unwrap(), Prepared::Unfit(_)));
+    assert!(matches!(images.example(&image(3, 0)).unwrap(), Prepared::WrongKind(_)));
 }
 
 fn shared() -> Option<PathBuf> {
@@ -161,19 +163,19 @@ fn shared() -> Option<PathBuf> {
     root.exists().then_some(root)
 }
 
-/// The numbers of records in Table 3 of the DP-Muon paper.
+/// The elements of records in Table 3 of the DP-Muon paper.
 #[test]
 fn as_many_records_are_left_as_in_the_paper() {
     let Some(root) = shared() else { return };
     let tokenizer = Tokenizer::open(&root.join("gpt2-tokenizer")).unwrap();
-    let end = tokenizer.id("<|endoftext|>").unwrap();
+    let end = tokenizer.token_id("<|endoftext|>").unwrap();
     let left = |path: &Path, format: Format, limit: usize| {
         let preparation = Preparation {
-            reader: Reader::Causal { tokenizer: &tokenizer, begin: end, end },
+            input: ModelInput::Causal { tokenizer: &tokenizer, begin: end, end },
             labels: &[],
             limit,
         };
-        let records = format.read(path, &Options::default()).unwrap();
+        let records = format.read(path, &ReadOptions::default()).unwrap();
         records
             .filter(|record| {
                 matches!(

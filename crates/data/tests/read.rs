@@ -2,7 +2,7 @@
 //! real data sets.
 #![allow(clippy::unwrap_used)]
 
-use data::{Content, Error, Format, Options, Record, by_source};
+use data::{Content, Error, Format, ReadOptions, Record, merge_by_source};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use proptest::prelude::*;
@@ -39,17 +39,21 @@ impl Drop for Scratch {
     }
 }
 
-fn read(format: Format, bytes: impl AsRef<[u8]>, options: &Options) -> Result<Vec<Record>, Error> {
+fn read(
+    format: Format,
+    bytes: impl AsRef<[u8]>,
+    options: &ReadOptions,
+) -> Result<Vec<Record>, Error> {
     format.read_from(Cursor::new(bytes.as_ref().to_vec()), "data", options)?.collect()
 }
 
-fn refusal(format: Format, bytes: impl AsRef<[u8]>, options: &Options) -> String {
+fn refusal(format: Format, bytes: impl AsRef<[u8]>, options: &ReadOptions) -> String {
     read(format, bytes, options).unwrap_err().to_string()
 }
 
 /// Source, target and line of each record.
 fn texts(format: Format, bytes: impl AsRef<[u8]>) -> Vec<(Option<String>, String, u64)> {
-    read(format, bytes, &Options::default()).unwrap().into_iter().map(text).collect()
+    read(format, bytes, &ReadOptions::default()).unwrap().into_iter().map(text).collect()
 }
 
 fn text(record: Record) -> (Option<String>, String, u64) {
@@ -69,7 +73,7 @@ fn given(source: &str, target: &str, line: u64) -> (Option<String>, String, u64)
 fn labelled(
     format: Format,
     bytes: impl AsRef<[u8]>,
-    options: &Options,
+    options: &ReadOptions,
 ) -> Vec<(String, String, String, u64)> {
     let of = |record: Record| match record.content {
         Content::Labelled { text, label } => {
@@ -84,17 +88,17 @@ fn row(text: &str, label: &str, group: &str, line: u64) -> (String, String, Stri
     (text.into(), label.into(), group.into(), line)
 }
 
-fn options(text: Option<&str>, label: Option<&str>, group: Option<&str>) -> Options {
-    Options {
+fn options(text: Option<&str>, label: Option<&str>, group: Option<&str>) -> ReadOptions {
+    ReadOptions {
         text: text.map(Into::into),
         label: label.map(Into::into),
         group: group.map(Into::into),
-        ..Options::default()
+        ..ReadOptions::default()
     }
 }
 
-fn short(longest: usize) -> Options {
-    Options { longest, ..Options::default() }
+fn short(max_row_bytes: usize) -> ReadOptions {
+    ReadOptions { max_row_bytes, ..ReadOptions::default() }
 }
 
 fn gz(bytes: impl AsRef<[u8]>) -> Vec<u8> {
@@ -197,7 +201,7 @@ fn e2e_table() {
 
 #[test]
 fn e2e_refusals() {
-    let none = Options::default();
+    let none = ReadOptions::default();
     assert_eq!(
         refusal(Format::E2e, "a||b\n\nsecret\n", &none),
         "data, line 3: expected `||` between what is given and the text, got none"
@@ -244,10 +248,11 @@ fn dart_entries() {
     ];
     assert_eq!(texts(Format::Dart, &array), expected);
     assert_eq!(texts(Format::Dart, gz(&array)), expected);
-    let merged: Vec<_> =
-        by_source(Format::Dart.read_from(Cursor::new(array), "", &Options::default()).unwrap())
-            .map(Result::unwrap)
-            .collect();
+    let merged: Vec<_> = merge_by_source(
+        Format::Dart.read_from(Cursor::new(array), "", &ReadOptions::default()).unwrap(),
+    )
+    .map(Result::unwrap)
+    .collect();
     let [Record { content: Content::Text { target, references, .. }, line: 2, .. }] = &merged[..]
     else {
         panic!("one source")
@@ -302,11 +307,11 @@ fn dart_refusals() {
         ),
     ];
     for (bytes, expected) in cases {
-        assert_eq!(refusal(Format::Dart, bytes, &Options::default()), expected, "{bytes}");
+        assert_eq!(refusal(Format::Dart, bytes, &ReadOptions::default()), expected, "{bytes}");
     }
     let after = |end: &str| {
         let mut rows = Format::Dart
-            .read_from(Cursor::new(format!("[{ENTRY}{end}")), "data", &Options::default())
+            .read_from(Cursor::new(format!("[{ENTRY}{end}")), "data", &ReadOptions::default())
             .unwrap();
         assert!(rows.next().unwrap().is_ok() && rows.next().unwrap().is_ok());
         let message = rows.next().unwrap().unwrap_err().to_string();
@@ -325,7 +330,7 @@ fn dart_refusals() {
     );
     assert_eq!(after(",]"), place(2) + "expected an object, got something else");
     assert_eq!(after("],"), place(2) + "expected nothing after the array, got more");
-    let message = refusal(Format::Dart, b"[\n{\"a\": \"\xff\"}]", &Options::default());
+    let message = refusal(Format::Dart, b"[\n{\"a\": \"\xff\"}]", &ReadOptions::default());
     assert_eq!(message, "data, line 2: expected UTF-8, got something else at byte 7 of the row");
     assert_eq!(
         refusal(Format::Dart, format!("[{ENTRY}]"), &short(64)),
@@ -333,7 +338,7 @@ fn dart_refusals() {
     );
     // Nested deeper than anyone needs.
     let deep = format!("[{{\"tripleset\": {}1{}}}]", "[".repeat(100_000), "]".repeat(100_000));
-    assert!(read(Format::Dart, deep, &Options::default()).is_err());
+    assert!(read(Format::Dart, deep, &ReadOptions::default()).is_err());
 }
 
 // ── Lines ──
@@ -347,10 +352,10 @@ fn lines_stand_as_they_are() {
     assert_eq!(texts(Format::Lines, "\u{feff} a\tb \r\n\r\n \t\r\nc\r\n"), expected);
     assert_eq!(texts(Format::Lines, " \r\n\t"), [blank(1), blank(2)]);
     for empty in ["", "\u{feff}"] {
-        assert_eq!(refusal(Format::Lines, empty, &Options::default()), "data: no records");
+        assert_eq!(refusal(Format::Lines, empty, &ReadOptions::default()), "data: no records");
     }
     assert_eq!(
-        refusal(Format::Lines, b"\n\xfe\xff", &Options::default()),
+        refusal(Format::Lines, b"\n\xfe\xff", &ReadOptions::default()),
         "data, line 2: expected UTF-8, got something else at byte 0 of the row"
     );
 }
@@ -466,7 +471,11 @@ fn instructions_refusals() {
         ("", "data: no records"),
     ];
     for (bytes, expected) in cases {
-        assert_eq!(refusal(Format::Instructions, bytes, &Options::default()), expected, "{bytes}");
+        assert_eq!(
+            refusal(Format::Instructions, bytes, &ReadOptions::default()),
+            expected,
+            "{bytes}"
+        );
     }
     let group = options(None, None, Some("user"));
     let cases = [
@@ -492,7 +501,7 @@ fn instructions_refusals() {
 
 #[test]
 fn tables_with_a_header() {
-    let none = Options::default();
+    let none = ReadOptions::default();
     let tsv = "sentence\tlabel\nit 's \"a\" , good \t1\n\n\t0\nx\tpos\n";
     let expected =
         [row("it 's \"a\" , good", "1", "", 2), row("", "0", "", 4), row("x", "pos", "", 5)];
@@ -530,7 +539,7 @@ fn tables_with_a_header() {
 
 #[test]
 fn tables_without_a_header() {
-    let none = Options::default();
+    let none = ReadOptions::default();
     assert_eq!(
         labelled(Format::Tsv, "good\t1\nbad\t0", &none),
         [row("good", "1", "", 1), row("bad", "0", "", 2)]
@@ -550,7 +559,7 @@ fn tables_without_a_header() {
 
 #[test]
 fn tables_refusals() {
-    let none = Options::default();
+    let none = ReadOptions::default();
     let text = "data: expected a column \"sentence\" or \"text\" or \"content\" for the text, got \
         none: give its name, or its number counted from 1";
     let label = "data: expected a column \"label\" or \"class\" or \"target\" for the label, got \
@@ -606,7 +615,7 @@ fn tables_refusals() {
 
 #[test]
 fn labelled_objects() {
-    let none = Options::default();
+    let none = ReadOptions::default();
     let rows = "{\"text\": \" a \", \"label\": 1, \"user\": \"ann\"}\r\n\r\n{\"label\": true, \"text\": \"\\u00e9\", \"user\": 2}\n{\"text\": \"\", \"label\": \"pos\", \"user\": \"b\"}";
     let expected = [row("a", "1", "", 1), row("é", "true", "", 3), row("", "pos", "", 4)];
     assert_eq!(labelled(Format::Jsonl, rows, &none), expected);
@@ -690,7 +699,7 @@ fn labelled_objects_refusals() {
     for (bytes, expected) in cases {
         let bytes: String = bytes;
         let expected: String = expected;
-        assert_eq!(refusal(Format::Jsonl, &bytes, &Options::default()), expected, "{bytes}");
+        assert_eq!(refusal(Format::Jsonl, &bytes, &ReadOptions::default()), expected, "{bytes}");
     }
 }
 
@@ -712,9 +721,9 @@ fn idx_images() {
         } else {
             scratch.file("a-labels-idx1-ubyte.gz", gz(&labels))
         };
-        let format = Format::sniff(&images).unwrap();
+        let format = Format::detect(&images).unwrap();
         let records: Vec<_> =
-            format.read(&images, &Options::default()).unwrap().map(Result::unwrap).collect();
+            format.read(&images, &ReadOptions::default()).unwrap().map(Result::unwrap).collect();
         assert_eq!((format, records.len(), records[1].line), (Format::Idx, 2, 2));
         let expected = Content::Image {
             pixels: vec![0.0, 0.2, 1.0],
@@ -725,7 +734,8 @@ fn idx_images() {
         };
         assert!(records[0].content == expected);
     }
-    let labels = Options { labels: Some(scratch.file("other", &labels)), ..Options::default() };
+    let labels =
+        ReadOptions { labels: Some(scratch.file("other", &labels)), ..ReadOptions::default() };
     assert_eq!(read(Format::Idx, &images, &labels).unwrap().len(), 2);
     // The labels themselves are no images.
     assert!(
@@ -737,9 +747,9 @@ fn idx_images() {
 #[test]
 fn idx_refusals() {
     let scratch = Scratch::new();
-    let with = |name: &str, bytes: Vec<u8>| Options {
+    let with = |name: &str, bytes: Vec<u8>| ReadOptions {
         labels: Some(scratch.file(name, bytes)),
-        ..Options::default()
+        ..ReadOptions::default()
     };
     let two = with("two", idx(&[2], &[7, 0]));
     let cases = [
@@ -778,11 +788,11 @@ fn idx_refusals() {
             "images: the magic number must be 0x00000801, got 0x00000803",
         ),
         (
-            Options { labels: Some(scratch.0.join("nowhere")), ..Options::default() },
+            ReadOptions { labels: Some(scratch.0.join("nowhere")), ..ReadOptions::default() },
             "cannot be read",
         ),
         (
-            Options::default(),
+            ReadOptions::default(),
             "data: expected a file of labels beside it (its name has no \"images\" in it), got \
              none: name one",
         ),
@@ -792,7 +802,7 @@ fn idx_refusals() {
         assert!(message.contains(expected), "{message}");
     }
     let path = scratch.file("b-images-idx3-ubyte", &images);
-    let message = Format::Idx.read(path, &Options::default()).err().unwrap().to_string();
+    let message = Format::Idx.read(path, &ReadOptions::default()).err().unwrap().to_string();
     assert!(message.contains("(b-labels-idx1-ubyte or b-labels-idx1-ubyte.gz)"), "{message}");
     assert_eq!(
         refusal(Format::Idx, idx(&[0, 1, 1], &[]), &with("none", idx(&[0], &[]))),
@@ -809,9 +819,9 @@ fn png_strips() {
     let rgb = strip(4, 2, png::ColorType::Rgb, png::BitDepth::Eight);
     let labels = |name: &str| -> Vec<u32> {
         let path = scratch.file(name, &rgb);
-        assert_eq!(Format::sniff(&path).unwrap(), Format::PngStrip);
+        assert_eq!(Format::detect(&path).unwrap(), Format::PngStrip);
         let records =
-            Format::PngStrip.read(&path, &Options::default()).unwrap().map(Result::unwrap);
+            Format::PngStrip.read(&path, &ReadOptions::default()).unwrap().map(Result::unwrap);
         records
             .map(|record| {
                 if let Content::Image { label, .. } = record.content {
@@ -827,7 +837,7 @@ fn png_strips() {
     assert_eq!(labels("test_batch.png"), [9, 8]);
     let message = |name: &str| {
         Format::PngStrip
-            .read(scratch.file(name, &rgb), &Options::default())
+            .read(scratch.file(name, &rgb), &ReadOptions::default())
             .err()
             .unwrap()
             .to_string()
@@ -841,7 +851,7 @@ fn png_strips() {
     ));
 
     let options =
-        Options { labels: Some(scratch.0.join("test_labels.json")), ..Options::default() };
+        ReadOptions { labels: Some(scratch.0.join("test_labels.json")), ..ReadOptions::default() };
     let records = read(Format::PngStrip, &rgb, &options).unwrap();
     let pixels = (12..24).map(|value| value as f32 / 255.0).collect();
     assert!(
@@ -860,8 +870,10 @@ fn png_strips() {
 #[test]
 fn png_refusals() {
     let scratch = Scratch::new();
-    let with =
-        |bytes: &str| Options { labels: Some(scratch.file("labels", bytes)), ..Options::default() };
+    let with = |bytes: &str| ReadOptions {
+        labels: Some(scratch.file("labels", bytes)),
+        ..ReadOptions::default()
+    };
     let (rgb, eight) = (png::ColorType::Rgb, png::BitDepth::Eight);
     let good = strip(4, 2, rgb, eight);
     let message = |bytes: &[u8]| refusal(Format::PngStrip, bytes, &with("[1, 2]"));
@@ -916,10 +928,10 @@ fn png_refusals() {
     );
     assert!(message("").contains("not JSON: EOF while parsing a value"));
     let mut options = with(&format!("[1,{}2]", " ".repeat(2000)));
-    options.longest = 1000;
+    options.max_row_bytes = 1000;
     assert!(refusal(Format::PngStrip, &good, &options).contains("at most 1000 bytes"));
     let path = scratch.file("x.png", &good);
-    let message = Format::PngStrip.read(&path, &Options::default()).err().unwrap().to_string();
+    let message = Format::PngStrip.read(&path, &ReadOptions::default()).err().unwrap().to_string();
     assert!(message.contains("(train_lables.json or train_labels.json)"), "{message}");
 }
 
@@ -961,15 +973,18 @@ fn formats_are_told_apart() {
     ];
     for (name, head, expected) in cases {
         assert_eq!(
-            Format::guess(Path::new(name), head.as_bytes()).unwrap().name(),
+            Format::detect_from_bytes(Path::new(name), head.as_bytes()).unwrap().name(),
             expected,
             "{name}: {head}"
         );
     }
-    assert_eq!(Format::guess(Path::new("x"), b"\x89PNG\r\n\x1a\n").unwrap(), Format::PngStrip);
-    assert_eq!(Format::guess(Path::new("x.txt"), &[0, 0, 8, 1]).unwrap(), Format::Idx);
+    assert_eq!(
+        Format::detect_from_bytes(Path::new("x"), b"\x89PNG\r\n\x1a\n").unwrap(),
+        Format::PngStrip
+    );
+    assert_eq!(Format::detect_from_bytes(Path::new("x.txt"), &[0, 0, 8, 1]).unwrap(), Format::Idx);
     // Latin-1 is for the reader to refuse, which knows the line.
-    assert_eq!(Format::guess(Path::new("x.txt"), b"caf\xe9\n").unwrap(), Format::Lines);
+    assert_eq!(Format::detect_from_bytes(Path::new("x.txt"), b"caf\xe9\n").unwrap(), Format::Lines);
 }
 
 #[test]
@@ -1003,7 +1018,7 @@ fn what_could_be_several_is_refused() {
         ),
     ];
     for (name, head, expected) in cases {
-        let message = Format::guess(Path::new(name), head).unwrap_err().to_string();
+        let message = Format::detect_from_bytes(Path::new(name), head).unwrap_err().to_string();
         assert_eq!(
             message,
             format!("{name}: cannot tell its format, {expected}: say which with --format")
@@ -1011,7 +1026,9 @@ fn what_could_be_several_is_refused() {
     }
     for empty in ["", " \n"] {
         assert_eq!(
-            Format::guess(Path::new("x.txt"), empty.as_bytes()).unwrap_err().to_string(),
+            Format::detect_from_bytes(Path::new("x.txt"), empty.as_bytes())
+                .unwrap_err()
+                .to_string(),
             "x.txt: no records"
         );
     }
@@ -1021,23 +1038,23 @@ fn what_could_be_several_is_refused() {
 fn files_are_opened() {
     let scratch = Scratch::new();
     let path = scratch.file("x.txt.gz", gz("\u{feff}a||b\n"));
-    assert_eq!(Format::sniff(&path).unwrap(), Format::E2e);
-    assert_eq!(Format::E2e.read(&path, &Options::default()).unwrap().count(), 1);
+    assert_eq!(Format::detect(&path).unwrap(), Format::E2e);
+    assert_eq!(Format::E2e.read(&path, &ReadOptions::default()).unwrap().count(), 1);
     // Larger than what is looked at, and cut within a row.
     let path = scratch.file("y.txt", "a||b\n".repeat(20_000));
-    assert_eq!(Format::sniff(&path).unwrap(), Format::E2e);
-    assert!(matches!(Format::sniff(scratch.0.join("none")), Err(Error::Io { .. })));
+    assert_eq!(Format::detect(&path).unwrap(), Format::E2e);
+    assert!(matches!(Format::detect(scratch.0.join("none")), Err(Error::Io { .. })));
     assert!(matches!(
-        Format::Lines.read(scratch.0.join("none"), &Options::default()),
+        Format::Lines.read(scratch.0.join("none"), &ReadOptions::default()),
         Err(Error::Io { .. })
     ));
     assert!(
-        matches!(Format::Lines.read(&scratch.0, &Options::default()), Err(Error::Io { .. })),
+        matches!(Format::Lines.read(&scratch.0, &ReadOptions::default()), Err(Error::Io { .. })),
         "a directory"
     );
     let cut = gz("a||b\n".repeat(1000));
     assert!(matches!(
-        read(Format::E2e, &cut[..cut.len() - 3], &Options::default()),
+        read(Format::E2e, &cut[..cut.len() - 3], &ReadOptions::default()),
         Err(Error::Io { .. })
     ));
 }
@@ -1045,10 +1062,10 @@ fn files_are_opened() {
 #[test]
 fn options_that_mean_nothing_are_refused() {
     let column = |format| !matches!(format, Format::Tsv | Format::Csv | Format::Jsonl);
-    let labels = Options { labels: Some("x".into()), ..Options::default() };
+    let labels = ReadOptions { labels: Some("x".into()), ..ReadOptions::default() };
     for format in Format::ALL {
         let refused =
-            |options: &Options| matches!(read(format, "", options), Err(Error::Option { .. }));
+            |options: &ReadOptions| matches!(read(format, "", options), Err(Error::Option { .. }));
         assert_eq!(refused(&options(Some("a"), None, None)), column(format));
         assert_eq!(refused(&options(None, Some("a"), None)), column(format));
         assert_eq!(
@@ -1068,7 +1085,7 @@ fn options_that_mean_nothing_are_refused() {
 fn peak(
     format: Format,
     bytes: impl Read + Send + 'static,
-    options: &Options,
+    options: &ReadOptions,
 ) -> (u64, u64, Option<String>) {
     let (mut count, mut refused) = (0, None);
     let seen = allocation_counter::measure(|| match format.read_from(bytes, "data", options) {
@@ -1103,7 +1120,7 @@ fn endless_rows_are_refused() {
         );
         assert!(peak < 4 << 20, "{format}: {peak}");
     }
-    let (peak, _, refused) = peak(Format::Lines, io::repeat(b'a'), &Options::default());
+    let (peak, _, refused) = peak(Format::Lines, io::repeat(b'a'), &ReadOptions::default());
     assert!(
         refused.is_some_and(|message| message.contains("at most 16777216 bytes"))
             && peak < 64 << 20,
@@ -1143,7 +1160,7 @@ fn a_row_takes_no_more_than_its_share() {
         (Format::Tsv, "\t".repeat(long)),
     ];
     for (format, bytes) in cases {
-        let (peak, ..) = peak(format, Cursor::new(bytes.clone()), &Options::default());
+        let (peak, ..) = peak(format, Cursor::new(bytes.clone()), &ReadOptions::default());
         assert!(peak < 16 * long as u64, "{format}: {peak}, {}", &bytes[..40]);
     }
 }
@@ -1239,9 +1256,9 @@ fn any_damage() -> impl Strategy<Value = (usize, Damage)> {
 
 /// Every reader on these bytes: no panic, no end of time, little memory, and no word of a record in
 /// a message.
-fn survives(bytes: &[u8], images: &[Options; 2]) -> Result<(), TestCaseError> {
+fn survives(bytes: &[u8], images: &[ReadOptions; 2]) -> Result<(), TestCaseError> {
     for name in ["x.txt", "x.csv", "x.json", "x"] {
-        if let Err(error) = Format::guess(Path::new(name), bytes) {
+        if let Err(error) = Format::detect_from_bytes(Path::new(name), bytes) {
             let message = format!("{error} {error:?}");
             prop_assert!(!message.contains(SECRET));
         }
@@ -1267,11 +1284,11 @@ fn survives(bytes: &[u8], images: &[Options; 2]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn image_options(scratch: &Scratch) -> [Options; 2] {
-    let with = |name: &str, bytes: &[u8]| Options {
+fn image_options(scratch: &Scratch) -> [ReadOptions; 2] {
+    let with = |name: &str, bytes: &[u8]| ReadOptions {
         labels: Some(scratch.file(name, bytes)),
-        longest: 4096,
-        ..Options::default()
+        max_row_bytes: 4096,
+        ..ReadOptions::default()
     };
     [with("idx", &idx(&[2], &[0, 1])), with("json", b"[0, 1]")]
 }
@@ -1339,9 +1356,9 @@ fn data() -> Option<PathBuf> {
 
 /// Records and distinct consecutive sources; the format must be found by itself.
 fn counted(path: &Path, format: Format) -> (usize, usize) {
-    assert_eq!(Format::sniff(path).unwrap(), format, "{}", path.display());
-    let read = || format.read(path, &Options::default()).unwrap();
-    (read().map(Result::unwrap).count(), by_source(read()).map(Result::unwrap).count())
+    assert_eq!(Format::detect(path).unwrap(), format, "{}", path.display());
+    let read = || format.read(path, &ReadOptions::default()).unwrap();
+    (read().map(Result::unwrap).count(), merge_by_source(read()).map(Result::unwrap).count())
 }
 
 #[test]
@@ -1354,7 +1371,7 @@ fn e2e_is_read() {
     assert_eq!(count("devset.csv"), (4_672, 547));
     assert_eq!(count("testset_w_refs.csv"), (4_693, 630));
     let first = Format::E2e
-        .read(data.join("e2e/src1_test.txt"), &Options::default())
+        .read(data.join("e2e/src1_test.txt"), &ReadOptions::default())
         .unwrap()
         .next()
         .unwrap()
@@ -1376,13 +1393,13 @@ fn dart_is_read() {
     assert_eq!(count("dart-v1.1.1-full-test.latest-5097.json"), (12_552, 5_092));
     let path = data.join("dart/dart-v1.1.1-full-train.rebuilt.json");
     let mut lines: Vec<u64> = Format::Dart
-        .read(&path, &Options::default())
+        .read(&path, &ReadOptions::default())
         .unwrap()
         .map(|record| record.unwrap().line)
         .collect();
     lines.dedup();
     assert_eq!(lines.len(), 30_525);
-    let first = Format::Dart.read(path, &Options::default()).unwrap().next().unwrap().unwrap();
+    let first = Format::Dart.read(path, &ReadOptions::default()).unwrap().next().unwrap().unwrap();
     let source = "First Clearing : location : On NYS 52 1 Mi. Youngsville | On NYS 52 1 Mi. \
         Youngsville : city_or_town : Callicoon, New York";
     let target =
@@ -1395,8 +1412,8 @@ fn sst2_is_read() {
     let Some(data) = data() else { return };
     for (name, count) in [("train.tsv", 67_349), ("dev.tsv", 872), ("test-labeled.tsv", 1_821)] {
         let path = data.join("sst2").join(name);
-        assert_eq!(Format::sniff(&path).unwrap(), Format::Tsv);
-        let rows = labelled(Format::Tsv, fs::read(&path).unwrap(), &Options::default());
+        assert_eq!(Format::detect(&path).unwrap(), Format::Tsv);
+        let rows = labelled(Format::Tsv, fs::read(&path).unwrap(), &ReadOptions::default());
         assert_eq!(rows.len(), count);
         assert!(rows.iter().all(|(text, label, ..)| matches!(label.as_str(), "0" | "1")
             && !text.is_empty()

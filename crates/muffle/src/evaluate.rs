@@ -3,10 +3,10 @@
 use crate::Failed;
 use crate::Subject;
 use crate::load::data::Rows;
-use data::{Content, Preparation, Prepared, Reader, by_source};
+use data::{Content, ModelInput, Preparation, Prepared, merge_by_source};
 use model::{Decoder, Example, Network, Target};
 use protocol::Params;
-use text::generate::{Options, Search, Stopping, generate};
+use text::generate::{GenerateOptions, Search, Stopping, generate};
 use text::{bleu, rouge};
 
 /// Figures on a data set.
@@ -124,12 +124,12 @@ pub fn rows(
                 continue;
             }
             Prepared::UnknownLabel => return refuse("a label that the model does not know"),
-            Prepared::Unfit(expected) => {
+            Prepared::WrongKind(expected) => {
                 return refuse(&format!("expected {expected}, which is what the model reads"));
             }
         };
-        let choice = match (&row.content, preparation.reader) {
-            (Content::Labelled { text, label }, Reader::Causal { .. }) => {
+        let choice = match (&row.content, preparation.input) {
+            (Content::Labelled { text, label }, ModelInput::Causal { .. }) => {
                 preparation.choices(text)?.zip(preparation.class(label))
             }
             _ => None,
@@ -262,11 +262,15 @@ pub fn write(
     if !subject.writes() {
         return Ok(None);
     }
-    let options = Options {
+    let options = GenerateOptions {
         max_new_tokens: writing.max_new_tokens,
         min_new_tokens: writing.min_new_tokens,
         stop: subject.ends(),
-        banned: subject.tokenizer.as_ref().map(text::Tokenizer::with_newline).unwrap_or_default(),
+        banned: subject
+            .tokenizer
+            .as_ref()
+            .map(text::Tokenizer::tokens_with_newline)
+            .unwrap_or_default(),
         search: match writing.beams {
             0 | 1 => Search::Greedy,
             beams => Search::Beam {
@@ -275,16 +279,16 @@ pub fn write(
                 stopping: Stopping::Early,
             },
         },
-        ..Options::default()
+        ..GenerateOptions::default()
     };
     let (mut statistics, mut mean) = (bleu::Statistics::default(), rouge::Mean::default());
     let mut network = subject.network.twin();
     let preparation = subject.preparation(&[], usize::MAX);
-    let mut sources = by_source(rows).take(most);
+    let mut sources = merge_by_source(rows).take(most);
     let mut left_out = 0;
     loop {
         let (mut batch, mut rows) = (Vec::new(), 0);
-        for row in sources.by_ref().take((options.at_once / writing.beams.max(1)).max(1)) {
+        for row in sources.by_ref().take((options.batch_size / writing.beams.max(1)).max(1)) {
             rows += 1;
             if let Content::Text { source: Some(source), references, .. } = row?.content {
                 let prompt = preparation.prompt(&source)?;
@@ -318,7 +322,7 @@ pub fn write(
         return Ok(None);
     }
     let bleu = statistics
-        .bleu(bleu::Options { order: bleu::Order::Effective, ..bleu::Options::default() })
+        .bleu(bleu::BleuOptions { order: bleu::Order::Effective, ..bleu::BleuOptions::default() })
         .score;
     Ok(Some(TextScores {
         bleu,

@@ -70,14 +70,14 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// How a score is made of the statistics. The default is sacrebleu's for a corpus.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Options {
+pub struct BleuOptions {
     /// What stands in for a precision of 0.
     pub smoothing: Smoothing,
     /// Over how many orders the mean goes.
     pub order: Order,
 }
 
-impl Options {
+impl BleuOptions {
     /// What sacrebleu takes for single sentences.
     pub const SENTENCE: Self = Self { smoothing: Smoothing::Exponential, order: Order::Effective };
 }
@@ -213,7 +213,7 @@ impl Statistics {
     }
 
     /// The score of all items so far; 0 before the first.
-    pub fn bleu(&self, options: Options) -> Bleu {
+    pub fn bleu(&self, options: BleuOptions) -> Bleu {
         let (c, r) = (self.hypothesis_length, self.reference_length);
         let brevity_penalty = match (c, r) {
             _ if c >= r => 1.0,
@@ -266,7 +266,7 @@ impl Statistics {
 pub fn corpus_bleu(
     hypotheses: &[impl AsRef<str>],
     references: &[Vec<impl AsRef<str>>],
-    options: Options,
+    options: BleuOptions,
 ) -> Result<Bleu> {
     paired(hypotheses.len(), references.len())?;
     let mut statistics = Statistics::default();
@@ -276,11 +276,11 @@ pub fn corpus_bleu(
     Ok(statistics.bleu(options))
 }
 
-/// BLEU of one sentence, usually with [`Options::SENTENCE`].
+/// BLEU of one sentence, usually with [`BleuOptions::SENTENCE`].
 pub fn sentence_bleu(
     hypothesis: &str,
     references: &[impl AsRef<str>],
-    options: Options,
+    options: BleuOptions,
 ) -> Result<Bleu> {
     let mut statistics = Statistics::default();
     statistics.add(hypothesis, references)?;
@@ -395,7 +395,7 @@ mod tests {
     #[test]
     fn the_closest_reference_gives_the_length_and_ties_go_to_the_shorter() {
         let length = |references: &[&str]| {
-            sentence_bleu("a b c d", references, Options::default()).unwrap().reference_length
+            sentence_bleu("a b c d", references, BleuOptions::default()).unwrap().reference_length
         };
         assert_eq!(length(&["a b c d e f", "a b", "a"]), 2);
         assert_eq!(length(&["a b c d e", "a b"]), 5);
@@ -408,7 +408,7 @@ mod tests {
         let bleu = sentence_bleu(
             "the the the the the the the",
             &["the cat is on the mat", "there is a cat on the mat"],
-            Options::default(),
+            BleuOptions::default(),
         );
         assert_eq!(bleu.unwrap().precisions[0], 200.0 / 7.0);
     }

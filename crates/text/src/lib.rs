@@ -17,4 +17,4 @@ pub mod stem;
 mod guarded;
 mod tokenizer;
 
-pub use tokenizer::{Failed, Frame, Tokenizer};
+pub use tokenizer::{Failed, SpecialTokens, Tokenizer};

@@ -13,7 +13,7 @@ pub struct Tokenizer {
 
 impl std::fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Tokenizer({} tokens)", self.size())
+        write!(f, "Tokenizer({} tokens)", self.vocab_size())
     }
 }
 
@@ -34,11 +34,11 @@ impl Failed {
 
 /// Whether the tokens that a model wants around a text are put there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Frame {
+pub enum SpecialTokens {
     /// The text alone.
-    Bare,
+    Omit,
     /// As the model's own tokenizer does it.
-    Model,
+    Add,
 }
 
 impl Tokenizer {
@@ -121,9 +121,9 @@ impl Tokenizer {
     ///
     /// # Errors
     /// If it has none in this tokenizer. The message does not show the text.
-    pub fn encode(&self, text: &str, frame: Frame) -> Result<Vec<u32>, Failed> {
-        let encoded =
-            guarded(|| self.inner.encode_fast(text, frame == Frame::Model)).and_then(Result::ok);
+    pub fn encode(&self, text: &str, frame: SpecialTokens) -> Result<Vec<u32>, Failed> {
+        let encoded = guarded(|| self.inner.encode_fast(text, frame == SpecialTokens::Add))
+            .and_then(Result::ok);
         encoded.map(|encoding| encoding.get_ids().to_vec()).ok_or_else(|| Failed {
             path: PathBuf::from("a text"),
             what: "it has no tokens in this tokenizer".into(),
@@ -142,19 +142,19 @@ impl Tokenizer {
     }
 
     /// How many tokens there are.
-    pub fn size(&self) -> usize {
+    pub fn vocab_size(&self) -> usize {
         self.inner.get_vocab_size(true)
     }
 
     /// A token by its name.
-    pub fn id(&self, token: &str) -> Option<u32> {
+    pub fn token_id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
     }
 
     /// The tokens whose text has a newline in it.
-    pub fn with_newline(&self) -> Vec<u32> {
+    pub fn tokens_with_newline(&self) -> Vec<u32> {
         let text = |token: u32| guarded(|| self.inner.decode(&[token], false)).and_then(Result::ok);
         let has = |&token: &u32| text(token).is_some_and(|text| text.contains('\n'));
-        (0..self.size() as u32).filter(has).collect()
+        (0..self.vocab_size() as u32).filter(has).collect()
     }
 }

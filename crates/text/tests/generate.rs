@@ -6,7 +6,7 @@
 use model::{Checkpoint, Decoder};
 use serde_json::Value;
 use std::path::PathBuf;
-use text::generate::{Options, Search, Stopping, generate};
+use text::generate::{GenerateOptions, Search, Stopping, generate};
 
 fn open(name: &str) -> Checkpoint {
     let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../model/tests/golden").join(name);
@@ -33,34 +33,37 @@ fn texts_are_those_of_transformers() {
             .collect();
         let prompts: Vec<&[u32]> = prompts.iter().map(Vec::as_slice).collect();
         let beams = case["beams"].as_u64().unwrap() as usize;
-        let stopping =
-            if case["early"].as_bool().unwrap() { Stopping::Early } else { Stopping::Hopeless };
+        let stopping = if case["early"].as_bool().unwrap() {
+            Stopping::Early
+        } else {
+            Stopping::NoImprovement
+        };
         let search = Search::Beam {
             beams,
             length_penalty: case["length_penalty"].as_f64().unwrap(),
             stopping,
         };
-        let options = Options {
+        let options = GenerateOptions {
             max_new_tokens: case["max"].as_u64().unwrap() as usize,
             min_new_tokens: case["min"].as_u64().unwrap() as usize,
             stop: numbers(&case["stop"]),
             banned: numbers(&case["banned"]),
             search: if beams == 1 { Search::Greedy } else { search },
-            at_once: 64,
+            batch_size: 64,
         };
         let expected: Vec<Vec<u32>> =
             case["outputs"].as_array().unwrap().iter().map(numbers).collect();
         let shown = format!("{} {:?} {}", case["model"], options, case["stop"]);
         assert_eq!(generate(&mut decoder, &prompts, &options).unwrap(), expected, "{shown}");
         // Whoever is worked on together.
-        let one_by_one = Options { at_once: 1, ..options.clone() };
+        let one_by_one = GenerateOptions { batch_size: 1, ..options.clone() };
         assert_eq!(
             generate(&mut decoder, &prompts, &one_by_one).unwrap(),
             expected,
             "{shown}, one by one"
         );
         if beams == 1 {
-            let beam = Options { search, ..options };
+            let beam = GenerateOptions { search, ..options };
             assert_eq!(
                 generate(&mut decoder, &prompts, &beam).unwrap(),
                 expected,
@@ -75,12 +78,18 @@ fn what_is_drawn_follows_the_seed_and_the_rules() {
     let (_, mut network, at) = open("gpt2-untied").network(|_| true).unwrap();
     let mut decoder = Decoder::new(&mut network, &at).unwrap();
     let prompts: [&[u32]; 3] = [&[1, 2], &[3], &[1, 2]];
-    let mut draw = |temperature, top_k, top_p, seed, at_once| {
-        let search = Search::Draw { temperature, top_k, top_p, seed };
+    let mut draw = |temperature, top_k, top_p, seed, batch_size| {
+        let search = Search::Sample { temperature, top_k, top_p, seed };
         generate(
             &mut decoder,
             &prompts,
-            &Options { max_new_tokens: 8, banned: vec![4], search, at_once, ..Options::default() },
+            &GenerateOptions {
+                max_new_tokens: 8,
+                banned: vec![4],
+                search,
+                batch_size,
+                ..GenerateOptions::default()
+            },
         )
         .unwrap()
     };
@@ -105,11 +114,11 @@ fn draws_have_the_models_law() {
     let total: f64 = logits.iter().map(|&x| f64::from(x).exp()).sum();
     let count = 4000;
     let prompts = vec![&[1u32, 2][..]; count];
-    let search = Search::Draw { temperature: 1.0, top_k: 0, top_p: 1.0, seed: 3 };
+    let search = Search::Sample { temperature: 1.0, top_k: 0, top_p: 1.0, seed: 3 };
     let texts = generate(
         &mut decoder,
         &prompts,
-        &Options { max_new_tokens: 1, search, ..Options::default() },
+        &GenerateOptions { max_new_tokens: 1, search, ..GenerateOptions::default() },
     )
     .unwrap();
     for (token, &logit) in logits.iter().enumerate() {
@@ -133,23 +142,31 @@ fn limits_are_kept() {
     for search in
         [Search::Greedy, Search::Beam { beams: 3, length_penalty: 1.0, stopping: Stopping::Early }]
     {
-        let options = Options { search, ..Options::default() };
+        let options = GenerateOptions { search, ..GenerateOptions::default() };
         assert_eq!(
             generate(&mut decoder, &[&prompt], &options).unwrap()[0].len(),
             3,
             "no further than the model goes"
         );
         assert!(
-            generate(&mut decoder, &[&prompt], &Options { max_new_tokens: 0, ..options.clone() })
-                .unwrap()[0]
+            generate(
+                &mut decoder,
+                &[&prompt],
+                &GenerateOptions { max_new_tokens: 0, ..options.clone() }
+            )
+            .unwrap()[0]
                 .is_empty()
         );
         assert!(
-            generate(&mut decoder, &[&[1]], &Options { stop: all.clone(), ..options.clone() })
-                .unwrap()[0]
+            generate(
+                &mut decoder,
+                &[&[1]],
+                &GenerateOptions { stop: all.clone(), ..options.clone() }
+            )
+            .unwrap()[0]
                 .is_empty()
         );
-        let patient = Options {
+        let patient = GenerateOptions {
             stop: all[1..].to_vec(),
             min_new_tokens: 4,
             max_new_tokens: 9,
@@ -162,11 +179,16 @@ fn limits_are_kept() {
     for search in [
         Search::Beam { beams: 0, length_penalty: 1.0, stopping: Stopping::Early },
         Search::Beam { beams: 2, length_penalty: f64::NAN, stopping: Stopping::Early },
-        Search::Draw { temperature: 0.0, top_k: 0, top_p: 1.0, seed: 0 },
-        Search::Draw { temperature: 1.0, top_k: 0, top_p: f64::NAN, seed: 0 },
+        Search::Sample { temperature: 0.0, top_k: 0, top_p: 1.0, seed: 0 },
+        Search::Sample { temperature: 1.0, top_k: 0, top_p: f64::NAN, seed: 0 },
     ] {
         assert!(
-            generate(&mut decoder, &[&[1]], &Options { search, ..Options::default() }).is_err(),
+            generate(
+                &mut decoder,
+                &[&[1]],
+                &GenerateOptions { search, ..GenerateOptions::default() }
+            )
+            .is_err(),
             "{search:?}"
         );
     }

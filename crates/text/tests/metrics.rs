@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::Value;
 use text::bleu::{
-    self, Error, Options, Order, Pseudocount, Smoothing, Statistics, corpus_bleu, sentence_bleu,
+    self, BleuOptions, Error, Order, Pseudocount, Smoothing, Statistics, corpus_bleu, sentence_bleu,
 };
 use text::rouge::{self, Mean, Score, Words, corpus_rouge_l, rouge_l};
 use text::stem::stem;
@@ -31,7 +31,7 @@ fn texts(value: &Value) -> Vec<&str> {
     list(value).iter().map(text).collect()
 }
 
-fn options(value: &Value) -> Options {
+fn options(value: &Value) -> BleuOptions {
     let k = |usual| value["value"].as_f64().map_or(usual, |k| Pseudocount::new(k).unwrap());
     let smoothing = match text(&value["smoothing"]) {
         "exp" => Smoothing::Exponential,
@@ -40,7 +40,7 @@ fn options(value: &Value) -> Options {
         "none" => Smoothing::None,
         other => panic!("no smoothing {other}"),
     };
-    Options {
+    BleuOptions {
         smoothing,
         order: if value["effective"].as_bool().unwrap() { Order::Effective } else { Order::Full },
     }
@@ -145,21 +145,24 @@ fn stems_are_nltks() {
 fn what_cannot_be_scored_is_refused() {
     let none: [&str; 0] = [];
     let no_lists: [Vec<&str>; 0] = [];
-    assert_eq!(corpus_bleu(&none, &no_lists, Options::default()), Err(Error::Empty));
+    assert_eq!(corpus_bleu(&none, &no_lists, BleuOptions::default()), Err(Error::Empty));
     assert_eq!(corpus_rouge_l(&none, &no_lists, Words::Plain), Err(Error::Empty));
     let lengths = |hypotheses, references| Error::Lengths { hypotheses, references };
-    assert_eq!(corpus_bleu(&["a", "b"], &[vec!["a"]], Options::default()), Err(lengths(2, 1)));
-    assert_eq!(corpus_bleu(&none, &[vec!["a"]], Options::default()), Err(lengths(0, 1)));
+    assert_eq!(corpus_bleu(&["a", "b"], &[vec!["a"]], BleuOptions::default()), Err(lengths(2, 1)));
+    assert_eq!(corpus_bleu(&none, &[vec!["a"]], BleuOptions::default()), Err(lengths(0, 1)));
     assert_eq!(corpus_rouge_l(&["a"], &no_lists, Words::Plain), Err(lengths(1, 0)));
     assert_eq!(
-        corpus_bleu(&["a", ""], &[vec!["a"], vec![]], Options::default()),
+        corpus_bleu(&["a", ""], &[vec!["a"], vec![]], BleuOptions::default()),
         Err(Error::NoReference { item: 2 })
     );
     assert_eq!(
         corpus_rouge_l(&["a", ""], &[vec!["a"], vec![]], Words::Plain),
         Err(Error::NoReference { item: 2 })
     );
-    assert_eq!(sentence_bleu("a", &none, Options::SENTENCE), Err(Error::NoReference { item: 1 }));
+    assert_eq!(
+        sentence_bleu("a", &none, BleuOptions::SENTENCE),
+        Err(Error::NoReference { item: 1 })
+    );
     assert_eq!(
         Error::NoReference { item: 2 }.to_string(),
         "expected at least one reference for item 2, got none"
@@ -168,7 +171,7 @@ fn what_cannot_be_scored_is_refused() {
 
 #[test]
 fn nothing_scores_nothing() {
-    assert_eq!(Statistics::default().bleu(Options::default()).score, 0.0);
+    assert_eq!(Statistics::default().bleu(BleuOptions::default()).score, 0.0);
     assert_eq!(Mean::default().score().percent(), Score::default());
 }
 
@@ -195,7 +198,7 @@ fn any_corpus() -> impl Strategy<Value = (Vec<String>, Vec<Vec<String>>)> {
     (vec(any_text(), 0..5), vec(vec(any_text(), 0..4), 0..5))
 }
 
-fn any_options() -> impl Strategy<Value = Options> {
+fn any_options() -> impl Strategy<Value = BleuOptions> {
     let k = || (0.0..=1.0).prop_map(|k| Pseudocount::new(k).unwrap());
     let smoothing = prop_oneof![
         Just(Smoothing::None),
@@ -204,7 +207,7 @@ fn any_options() -> impl Strategy<Value = Options> {
         k().prop_map(Smoothing::AddK)
     ];
     (smoothing, prop_oneof![Just(Order::Full), Just(Order::Effective)])
-        .prop_map(|(smoothing, order)| Options { smoothing, order })
+        .prop_map(|(smoothing, order)| BleuOptions { smoothing, order })
 }
 
 /// The table of the definition, in full.
@@ -265,7 +268,7 @@ proptest! {
     fn the_order_of_references_and_doubled_ones_change_nothing(hypothesis in any_text(), mut references in vec(any_text(), 1..4)) {
         let score = |references: &[String]| {
             let rouge = BOTH.map(|(_, words)| rouge_l(&hypothesis, references, words).unwrap().f1);
-            (sentence_bleu(&hypothesis, references, Options::SENTENCE).unwrap(), rouge)
+            (sentence_bleu(&hypothesis, references, BleuOptions::SENTENCE).unwrap(), rouge)
         };
         let before = score(&references);
         references.reverse();
@@ -276,7 +279,7 @@ proptest! {
     #[test]
     fn a_text_agrees_with_itself(hypothesis in any_text(), other in any_text()) {
         let want = if bleu::tokens(&hypothesis).is_empty() { 0.0 } else { 100.0 };
-        let bleu = sentence_bleu(&hypothesis, &[&other, &hypothesis], Options::SENTENCE).unwrap().score;
+        let bleu = sentence_bleu(&hypothesis, &[&other, &hypothesis], BleuOptions::SENTENCE).unwrap().score;
         prop_assert!((bleu - want).abs() <= TOLERANCE);
         for (_, words) in BOTH {
             let some = !rouge::tokens(&hypothesis, words).is_empty();

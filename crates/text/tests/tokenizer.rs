@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::path::PathBuf;
-use text::{Frame, Tokenizer};
+use text::{SpecialTokens, Tokenizer};
 
 /// The data beside the project, if it is there.
 fn shared(path: &str) -> Option<PathBuf> {
@@ -30,19 +30,23 @@ const TEXTS: [&str; 5] = [
 fn a_new_tokenizer_gives_every_text_back() {
     let many: Vec<&str> = TEXTS.iter().copied().cycle().take(100).collect();
     let tokenizer = Tokenizer::train(many.into_iter(), 400, &["<bos>", "<eos>"]).unwrap();
-    assert!(tokenizer.size() <= 400 && tokenizer.size() > 260, "{tokenizer:?}");
+    assert!(tokenizer.vocab_size() <= 400 && tokenizer.vocab_size() > 260, "{tokenizer:?}");
     assert_eq!(
-        (tokenizer.id("<bos>"), tokenizer.id("<eos>"), tokenizer.id("nonsense of this kind")),
+        (
+            tokenizer.token_id("<bos>"),
+            tokenizer.token_id("<eos>"),
+            tokenizer.token_id("nonsense of this kind")
+        ),
         (Some(0), Some(1), None)
     );
     for text in TEXTS.into_iter().chain(["", "ünï©ödé 😀\n\t\u{0}", "UPPER lower  two spaces "])
     {
-        let tokens = tokenizer.encode(text, Frame::Bare).unwrap();
+        let tokens = tokenizer.encode(text, SpecialTokens::Omit).unwrap();
         assert_eq!(tokenizer.decode(&tokens).unwrap(), text);
         assert!(tokens.len() <= text.len());
     }
     assert!(
-        tokenizer.encode(TEXTS[4], Frame::Bare).unwrap().len() < 16,
+        tokenizer.encode(TEXTS[4], SpecialTokens::Omit).unwrap().len() < 16,
         "words have become tokens"
     );
     // The same texts make the same tokenizer, and it survives being written.
@@ -56,18 +60,18 @@ fn a_new_tokenizer_gives_every_text_back() {
     )
     .unwrap();
     for text in TEXTS {
-        let tokens = tokenizer.encode(text, Frame::Bare).unwrap();
-        assert_eq!(again.encode(text, Frame::Bare).unwrap(), tokens);
-        assert_eq!(other.encode(text, Frame::Bare).unwrap(), tokens);
+        let tokens = tokenizer.encode(text, SpecialTokens::Omit).unwrap();
+        assert_eq!(again.encode(text, SpecialTokens::Omit).unwrap(), tokens);
+        assert_eq!(other.encode(text, SpecialTokens::Omit).unwrap(), tokens);
     }
     std::fs::remove_file(&path).unwrap();
     assert!(
         tokenizer
-            .with_newline()
+            .tokens_with_newline()
             .iter()
             .all(|&token| tokenizer.decode(&[token]).unwrap().contains('\n'))
     );
-    assert!(!tokenizer.with_newline().is_empty());
+    assert!(!tokenizer.tokens_with_newline().is_empty());
     assert!(Tokenizer::train(TEXTS.into_iter(), 100, &[]).is_err());
 }
 
@@ -95,11 +99,11 @@ fn what_is_not_a_tokenizer_is_refused() {
 fn gpt2s_tokens_are_known() {
     let Some(path) = shared("gpt2-tokenizer/tokenizer.json") else { return };
     let tokenizer = Tokenizer::open(&path).unwrap();
-    assert_eq!(tokenizer.size(), 50257);
-    assert_eq!(tokenizer.id("<|endoftext|>"), Some(50256));
-    assert_eq!(tokenizer.encode("Hello world", Frame::Bare).unwrap(), [15496, 995]);
+    assert_eq!(tokenizer.vocab_size(), 50257);
+    assert_eq!(tokenizer.token_id("<|endoftext|>"), Some(50256));
+    assert_eq!(tokenizer.encode("Hello world", SpecialTokens::Omit).unwrap(), [15496, 995]);
     assert_eq!(tokenizer.decode(&[15496, 995, 50256]).unwrap(), "Hello world");
-    assert!(tokenizer.with_newline().contains(&198));
+    assert!(tokenizer.tokens_with_newline().contains(&198));
 }
 
 /// The library panics on these: on the first two as it reads, on the others when a text is taken.
@@ -120,11 +124,11 @@ fn damaged_files_are_refused_and_do_not_panic() {
     let template = r#""post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"?","type_id":0}}],"pair":[],"special_tokens":{}},"#;
     let tokenizer = open(template).unwrap();
     assert!(
-        tokenizer.encode("secret", Frame::Model).is_err()
-            && tokenizer.encode("a", Frame::Bare).is_ok()
+        tokenizer.encode("secret", SpecialTokens::Add).is_err()
+            && tokenizer.encode("a", SpecialTokens::Omit).is_ok()
     );
     let tokenizer =
         open(r#""decoder":{"type":"Strip","content":"a","start":0,"stop":9},"#).unwrap();
-    assert!(tokenizer.decode(&[0]).is_err() && tokenizer.with_newline().is_empty());
+    assert!(tokenizer.decode(&[0]).is_err() && tokenizer.tokens_with_newline().is_empty());
     std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -4,7 +4,7 @@
 //! Each annotation is a record. Its source is the triples as "subject : relation : object | …" with
 //! the relation in small letters (the DP-Muon paper, Appendix D); subjects and objects stand as
 //! they are. The text loses its outer white space. An entry without annotations gives no record.
-//! The records of an entry follow each other: [`by_source`](crate::record::by_source) puts them
+//! The records of an entry follow each other: [`merge_by_source`](crate::record::merge_by_source) puts them
 //! together.
 //!
 //! The array is cut into entries by counting brackets outside of strings, so that one entry at a
@@ -166,7 +166,7 @@ impl Dart {
             if used == 0 {
                 return Err(self.refused("expected the end of an object, got the end of the file"));
             }
-            if self.entry.len() > self.input.longest() {
+            if self.entry.len() > self.input.max_row_bytes() {
                 return Err(self.input.too_long(start.line));
             }
             if depth == 0 {

@@ -7,7 +7,7 @@
 //!   commas, doubled quotation marks and ends of lines.
 //!
 //! Every row is a record. The rows of one meaning representation follow each other in the
-//! validation and test sets: [`by_source`](crate::record::by_source) puts them together.
+//! validation and test sets: [`merge_by_source`](crate::record::merge_by_source) puts them together.
 
 use super::Rows;
 use super::input::{Input, Row};

@@ -18,7 +18,7 @@
 //! `train_labels.json`, `test_…` if the name of the strip begins with `test`.
 
 use super::input::Input;
-use super::{Options, Rows, open};
+use super::{ReadOptions, Rows, open};
 use crate::error::{Error, Result};
 use crate::record::{Content, Record};
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
@@ -36,12 +36,14 @@ pub(super) struct Idx {
 }
 
 impl Idx {
-    pub(super) fn new(mut images: Input, options: &Options) -> Result<Self> {
+    pub(super) fn new(mut images: Input, options: &ReadOptions) -> Result<Self> {
         let [count, height, width] = header(&mut images)?;
         let [height, width] = [height, width].map(|side| side as usize);
-        if !height.checked_mul(width).is_some_and(|pixels| (1..=images.longest()).contains(&pixels))
+        if !height
+            .checked_mul(width)
+            .is_some_and(|pixels| (1..=images.max_row_bytes()).contains(&pixels))
         {
-            let expected = format!("from 1 to {} pixels", images.longest());
+            let expected = format!("from 1 to {} pixels", images.max_row_bytes());
             return Err(malformed(
                 &images.path(),
                 "the size of an image",
@@ -50,7 +52,7 @@ impl Idx {
             ));
         }
         let path = labels_beside(&images.path(), options, idx_labels)?;
-        let mut labels = Input::new(open(&path)?, &path, images.longest())?;
+        let mut labels = Input::new(open(&path)?, &path, images.max_row_bytes())?;
         let [labelled] = header(&mut labels)?;
         if labelled != count {
             return Err(malformed(
@@ -144,11 +146,11 @@ pub(super) struct PngStrip {
 }
 
 impl PngStrip {
-    pub(super) fn new(input: Input, options: &Options) -> Result<Self> {
-        let (path, longest) = (input.path(), input.longest());
+    pub(super) fn new(input: Input, options: &ReadOptions) -> Result<Self> {
+        let (path, max_row_bytes) = (input.path(), input.max_row_bytes());
         let refused = |error| undecodable(&path, 1, error);
         // What the decoder needs beyond a row is no more than a few buffers.
-        let limits = png::Limits { bytes: longest.saturating_add(1 << 20) };
+        let limits = png::Limits { bytes: max_row_bytes.saturating_add(1 << 20) };
         let mut decoder = png::Decoder::new_with_limits(Forward(input.into_bytes()), limits);
         decoder.set_ignore_text_chunk(true);
         decoder.set_ignore_iccp_chunk(true);
@@ -163,11 +165,11 @@ impl PngStrip {
                 return Err(malformed(&path, "a pixel", "8-bit grey or RGB".into(), got));
             }
         };
-        if side * side != width || width.saturating_mul(channels) > longest {
+        if side * side != width || width.saturating_mul(channels) > max_row_bytes {
             return Err(malformed(
                 &path,
                 "the width",
-                format!("a square of at most {longest} bytes, such as 1024 for 32 × 32"),
+                format!("a square of at most {max_row_bytes} bytes, such as 1024 for 32 × 32"),
                 width,
             ));
         }
@@ -183,9 +185,13 @@ impl PngStrip {
         if strip.info().animation_control.is_some() || strip.info().frame_control.is_some() {
             return Err(malformed(&path, "the strip", "a single picture".into(), "an animation"));
         }
-        let labels =
-            strip_labels(&labels_beside(&path, options, strip_names)?, &path, height, longest)?
-                .into_iter();
+        let labels = strip_labels(
+            &labels_beside(&path, options, strip_names)?,
+            &path,
+            height,
+            max_row_bytes,
+        )?
+        .into_iter();
         Ok(Self { strip, path, labels, side, channels, done: 0 })
     }
 }
@@ -204,11 +210,16 @@ impl Rows for PngStrip {
 
 /// The labels of one strip: its part of the array, if its name says that it is one of several, or
 /// else all of it.
-fn strip_labels(labels: &Path, strip: &Path, height: usize, longest: usize) -> Result<Vec<u32>> {
-    let mut input = Input::new(open(labels)?, labels, longest)?;
+fn strip_labels(
+    labels: &Path,
+    strip: &Path,
+    height: usize,
+    max_row_bytes: usize,
+) -> Result<Vec<u32>> {
+    let mut input = Input::new(open(labels)?, labels, max_row_bytes)?;
     let mut bytes = Vec::new();
-    input.up_to(longest.saturating_add(1), &mut bytes)?;
-    if bytes.len() > longest {
+    input.up_to(max_row_bytes.saturating_add(1), &mut bytes)?;
+    if bytes.len() > max_row_bytes {
         return Err(input.too_long(1));
     }
     let mut all: Vec<u32> = serde_json::from_slice(&bytes)
@@ -244,7 +255,7 @@ fn strip_names(strip: &str) -> Vec<String> {
 /// The file of labels: the one that was named, or the first there is beside the images.
 fn labels_beside(
     images: &Path,
-    options: &Options,
+    options: &ReadOptions,
     names: fn(&str) -> Vec<String>,
 ) -> Result<PathBuf> {
     if let Some(labels) = &options.labels {

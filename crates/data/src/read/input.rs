@@ -14,7 +14,7 @@ pub(super) struct Input {
     path: PathBuf,
     /// The last line that was begun, counted from 1.
     line: u64,
-    longest: usize,
+    max_row_bytes: usize,
 }
 
 /// One row, which can be several lines.
@@ -31,7 +31,7 @@ impl Input {
     pub(super) fn new(
         bytes: impl Read + Send + 'static,
         path: &Path,
-        longest: usize,
+        max_row_bytes: usize,
     ) -> Result<Self> {
         let refused = |source| Error::Io { path: path.into(), source };
         let (start, bytes) = begin::<2>(Box::new(Patient(bytes))).map_err(refused)?;
@@ -48,7 +48,7 @@ impl Input {
             bytes: Box::new(BufReader::with_capacity(BUFFER, bytes)),
             path: path.into(),
             line: 0,
-            longest,
+            max_row_bytes,
         })
     }
 
@@ -56,8 +56,8 @@ impl Input {
         self.path.clone()
     }
 
-    pub(super) fn longest(&self) -> usize {
-        self.longest
+    pub(super) fn max_row_bytes(&self) -> usize {
+        self.max_row_bytes
     }
 
     /// The next line that is not blank, in place of what the row held; `false` at the end.
@@ -81,10 +81,10 @@ impl Input {
 
     /// One more line at the end of the row; `false` at the end of the file.
     pub(super) fn append_line(&mut self, row: &mut Row) -> Result<bool> {
-        let room = self.longest.saturating_sub(row.bytes.len()).saturating_add(1);
+        let room = self.max_row_bytes.saturating_sub(row.bytes.len()).saturating_add(1);
         let read = (&mut self.bytes).take(room as u64).read_until(b'\n', &mut row.bytes);
         let read = read.map_err(|source| self.refused(source))?;
-        if row.bytes.len() > self.longest {
+        if row.bytes.len() > self.max_row_bytes {
             return Err(self.too_long(row.line));
         }
         self.line += u64::from(read > 0);
@@ -129,7 +129,7 @@ impl Input {
     }
 
     pub(super) fn too_long(&self, line: u64) -> Error {
-        Error::TooLong { path: self.path(), line, limit: self.longest }
+        Error::TooLong { path: self.path(), line, limit: self.max_row_bytes }
     }
 
     fn refused(&self, source: io::Error) -> Error {

@@ -12,7 +12,7 @@
 
 use super::input::{Input, Row};
 use super::json::{self, Picked, Value};
-use super::{Options, Rows};
+use super::{ReadOptions, Rows};
 use crate::error::{Error, Result};
 use crate::record::{Content, Record};
 use serde::Deserialize;
@@ -40,7 +40,7 @@ pub(super) struct Instructions {
 }
 
 impl Instructions {
-    pub(super) fn new(input: Input, options: &Options) -> Self {
+    pub(super) fn new(input: Input, options: &ReadOptions) -> Self {
         let keys = KEYS.iter().map(|key| (*key).to_owned()).chain(options.group.clone()).collect();
         Self { path: input.path(), input, row: Row::default(), keys, group: options.group.clone() }
     }

@@ -14,7 +14,7 @@
 use super::input::{Input, Row};
 use super::json::{self, Picked};
 use super::table::{self, Separator};
-use super::{Options, Rows};
+use super::{ReadOptions, Rows};
 use crate::error::{Error, Result};
 use crate::record::{Content, Record};
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ fn is(cell: &str, name: &str) -> bool {
 pub(super) struct Table {
     input: Input,
     table: table::Table,
-    options: Options,
+    options: ReadOptions,
     columns: Option<Columns>,
 }
 
@@ -58,7 +58,7 @@ struct Found {
 }
 
 impl Table {
-    pub(super) fn new(input: Input, separator: Separator, options: &Options) -> Self {
+    pub(super) fn new(input: Input, separator: Separator, options: &ReadOptions) -> Self {
         Self { input, table: table::Table::new(separator), options: options.clone(), columns: None }
     }
 
@@ -156,8 +156,8 @@ pub(super) struct Jsonl {
 }
 
 impl Jsonl {
-    pub(super) fn new(input: Input, options: &Options) -> Self {
-        let Options { text, label, group, .. } = options.clone();
+    pub(super) fn new(input: Input, options: &ReadOptions) -> Self {
+        let ReadOptions { text, label, group, .. } = options.clone();
         Self { path: input.path(), input, row: Row::default(), text, label, group }
     }
 

@@ -1,7 +1,7 @@
 //! The readers: from the bytes of a file to its records, one by one.
 //!
 //! A reader holds one row in memory, whatever the size of the file; a row beyond
-//! [`Options::longest`] is refused before it is read to its end. No bytes make a reader panic or go
+//! [`ReadOptions::max_row_bytes`] is refused before it is read to its end. No bytes make a reader panic or go
 //! on for ever. After a refusal a reader ends: half a data set is no data set.
 //!
 //! All text is UTF-8. A byte order mark at the beginning, lines that end in CR LF and a last line
@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 
 /// What is to be known about a file beyond its format.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct ReadOptions {
     /// The column or key of the text: a name, or for a table its number counted from 1. By itself
     /// it is found as `sentence`, `text` or `content`. For tsv, csv and jsonl.
     pub text: Option<String>,
@@ -46,24 +46,24 @@ pub struct Options {
     /// png-strip.
     pub labels: Option<PathBuf>,
     /// A row with more bytes than this is refused.
-    pub longest: usize,
+    pub max_row_bytes: usize,
 }
 
-impl Default for Options {
+impl Default for ReadOptions {
     fn default() -> Self {
-        Self { text: None, label: None, group: None, labels: None, longest: 16 << 20 }
+        Self { text: None, label: None, group: None, labels: None, max_row_bytes: 16 << 20 }
     }
 }
 
-/// Records in the order of the file. It ends after the first refusal.
-pub type Records = Box<dyn Iterator<Item = Result<Record>> + Send>;
+/// RecordIter in the order of the file. It ends after the first refusal.
+pub type RecordIter = Box<dyn Iterator<Item = Result<Record>> + Send>;
 
 impl Format {
     /// The records of a file.
     ///
     /// What is wrong with the file as a whole is refused here, what is wrong with a row when the
     /// row is reached. A file without a single record gives [`Error::Empty`].
-    pub fn read(self, path: impl AsRef<Path>, options: &Options) -> Result<Records> {
+    pub fn read(self, path: impl AsRef<Path>, options: &ReadOptions) -> Result<RecordIter> {
         let path = path.as_ref();
         self.read_from(open(path)?, path, options)
     }
@@ -74,11 +74,11 @@ impl Format {
         self,
         bytes: impl Read + Send + 'static,
         path: impl AsRef<Path>,
-        options: &Options,
-    ) -> Result<Records> {
+        options: &ReadOptions,
+    ) -> Result<RecordIter> {
         self.check(options)?;
         let path = path.as_ref();
-        let input = Input::new(bytes, path, options.longest)?;
+        let input = Input::new(bytes, path, options.max_row_bytes)?;
         Ok(match self {
             Self::E2e => checked(e2e::E2e::new(input), path),
             Self::Dart => checked(dart::Dart::new(input), path),
@@ -95,7 +95,7 @@ impl Format {
     }
 
     /// Every option that was given must mean something.
-    fn check(self, options: &Options) -> Result<()> {
+    fn check(self, options: &ReadOptions) -> Result<()> {
         let columns = matches!(self, Self::Tsv | Self::Csv | Self::Jsonl);
         let refused = [
             ("text", options.text.is_some() && !columns),
@@ -137,7 +137,7 @@ trait Rows: Send {
     fn next(&mut self) -> Result<Option<Record>>;
 }
 
-fn checked(rows: impl Rows + 'static, path: &Path) -> Records {
+fn checked(rows: impl Rows + 'static, path: &Path) -> RecordIter {
     Box::new(Checked { rows: Some(rows), path: path.into(), any: false })
 }
 

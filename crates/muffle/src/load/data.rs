@@ -13,7 +13,7 @@ use crate::config::{self, Auto, Config, DroppedRows};
 use crate::load::corpus::{self, Part};
 use crate::run::snapshot;
 use curator::{Collector, Records};
-use data::{Content, Format, Options, Preparation, Prepared, Record};
+use data::{Content, Format, Preparation, Prepared, ReadOptions, Record};
 use model::patches::Grid;
 use model::{Example, Input, Target};
 use rayon::prelude::*;
@@ -65,11 +65,11 @@ pub fn rows(config: &config::Data, which: Which) -> Result<Option<Rows>, Failed>
         Which::Test => config.test.as_deref(),
     };
     let Some(path) = path else { return Ok(None) };
-    let options = Options {
+    let options = ReadOptions {
         text: config.text_column.clone(),
         label: config.label_column.clone(),
         group: config.group.clone().filter(|_| which == Which::Train),
-        ..Options::default()
+        ..ReadOptions::default()
     };
     Ok(Some(Box::new(format(config, path)?.read(path, &options)?)))
 }
@@ -81,7 +81,7 @@ pub fn rows(config: &config::Data, which: Which) -> Result<Option<Rows>, Failed>
 pub fn format(config: &config::Data, path: &Path) -> Result<Format, Failed> {
     match &config.format {
         Auto::Value(name) => Ok(name.parse()?),
-        Auto::Auto => Ok(Format::sniff(path)?),
+        Auto::Auto => Ok(Format::detect(path)?),
     }
 }
 
@@ -356,7 +356,7 @@ fn example(
         Prepared::TooLong => Ok(Err(Without::TooLong)),
         Prepared::Empty => Ok(Err(Without::Empty)),
         Prepared::UnknownLabel => refuse("a label that is not among data.labels"),
-        Prepared::Unfit(expected) => {
+        Prepared::WrongKind(expected) => {
             refuse(&format!("expected {expected}, which is what the model reads"))
         }
     }
@@ -365,7 +365,7 @@ fn example(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use data::Reader;
+    use data::ModelInput;
     use text::Tokenizer;
 
     /// Of each place of a file, the tokens of its record.
@@ -378,7 +378,7 @@ mod tests {
         config.data.train = path.to_string_lossy().into_owned();
         let tokenizer = Tokenizer::train(["a b c"].into_iter(), 258, &["<bos>", "<eos>"]).unwrap();
         let preparation = Preparation {
-            reader: Reader::Causal { tokenizer: &tokenizer, begin: 0, end: 1 },
+            input: ModelInput::Causal { tokenizer: &tokenizer, begin: 0, end: 1 },
             labels: &[],
             limit: 30,
         };

@@ -5,7 +5,7 @@ use crate::config::optimizers::Name;
 use crate::config::{Auto, Config, LoraInit};
 use crate::hub;
 use crate::load::corpus;
-use data::{Preparation, Reader};
+use data::{ModelInput, Preparation};
 use model::hf::{self, Architecture};
 use model::patches::Grid;
 use model::{Checkpoint, Cnn, Intake, Lora, Network, Preset};
@@ -174,11 +174,11 @@ impl Subject {
         let kind = kind(&hf, &network, tokenizer.as_ref())?;
         if let (Some(tokenizer), Intake::Tokens { vocab, .. }) =
             (&tokenizer, network.graph().intake())
-            && tokenizer.size() > vocab
+            && tokenizer.vocab_size() > vocab
         {
             return Err(Failed::Input(format!(
                 "the tokenizer has {} tokens, the model only {vocab}: they do not belong together",
-                tokenizer.size()
+                tokenizer.vocab_size()
             )));
         }
         Ok(Self { config: hf, network, params, tokenizer, tokenizer_folder, kind })
@@ -186,16 +186,16 @@ impl Subject {
 
     /// How records become examples of this model. Texts must be shorter than `limit`.
     pub fn preparation<'a>(&'a self, labels: &'a [String], limit: usize) -> Preparation<'a> {
-        let reader = match (self.kind, &self.tokenizer) {
+        let input = match (self.kind, &self.tokenizer) {
             (Kind::Causal { begin, end }, Some(tokenizer)) => {
-                Reader::Causal { tokenizer, begin, end }
+                ModelInput::Causal { tokenizer, begin, end }
             }
-            (Kind::Classifier, Some(tokenizer)) => Reader::Classifier { tokenizer },
-            (Kind::Images { numbers }, _) => Reader::Images { numbers },
+            (Kind::Classifier, Some(tokenizer)) => ModelInput::Classifier { tokenizer },
+            (Kind::Images { numbers }, _) => ModelInput::Images { elements: numbers },
             // Texts without a tokenizer are refused when a subject is made.
-            (_, None) => Reader::Images { numbers: 0 },
+            (_, None) => ModelInput::Images { elements: 0 },
         };
-        Preparation { reader, labels, limit }
+        Preparation { input, labels, limit }
     }
 
     /// The most tokens of a text.
@@ -279,14 +279,14 @@ fn fresh(
 ) -> Result<Checkpoint, Failed> {
     let mut architecture = preset.architecture();
     if let Architecture::Gpt2(config) = &mut architecture {
-        config.vocab = tokenizer.size();
+        config.vocab = tokenizer.vocab_size();
     }
     let mut config = hf::Config::new(architecture);
     for (key, names) in [
         ("bos_token_id", ["<bos>", "<s>", "<|endoftext|>"]),
         ("eos_token_id", ["<eos>", "</s>", "<|endoftext|>"]),
     ] {
-        if let Some(id) = names.iter().find_map(|name| tokenizer.id(name)) {
+        if let Some(id) = names.iter().find_map(|name| tokenizer.token_id(name)) {
             config.others.insert(key.into(), id.into());
         }
     }
@@ -352,7 +352,7 @@ fn kind(
         ids(config, key)
             .first()
             .copied()
-            .or_else(|| names.iter().find_map(|name| tokenizer.id(name)))
+            .or_else(|| names.iter().find_map(|name| tokenizer.token_id(name)))
     };
     let end = first("eos_token_id", &["</s>", "<eos>", "<|endoftext|>"]);
     let begin = first("bos_token_id", &["<s>", "<bos>", "<|endoftext|>"]).or(end);

@@ -313,7 +313,7 @@ fn first_row(config: &Config, preparation: &Preparation<'_>) -> Result<(), Faile
         Prepared::UnknownLabel => {
             Err(Failed::Input("data.test: a label that is not among data.labels".into()))
         }
-        Prepared::Unfit(expected) => Err(Failed::Input(format!(
+        Prepared::WrongKind(expected) => Err(Failed::Input(format!(
             "data.test: expected {expected}, which is what the model reads"
         ))),
         _ => Ok(()),
@@ -335,7 +335,7 @@ fn validation(config: &Config, preparation: &Preparation<'_>) -> Result<Vec<Exam
                     "data.validation: a label that is not among data.labels".into(),
                 ));
             }
-            Prepared::Unfit(expected) => {
+            Prepared::WrongKind(expected) => {
                 return Err(Failed::Input(format!(
                     "data.validation: expected {expected}, which is what the model reads"
                 )));

@@ -2,7 +2,7 @@
 //! not leave a beam without a successor, and only candidates that would have been beams may end. In
 //! the last step all of them do.
 
-use super::{Options, Stopping, log_probabilities, room};
+use super::{GenerateOptions, Stopping, log_probabilities, room};
 use model::Decoder;
 
 /// A text that is still growing.
@@ -28,7 +28,7 @@ struct Hunt {
 pub(super) fn run(
     decoder: &mut Decoder<'_>,
     prompts: &[&[u32]],
-    options: &Options,
+    options: &GenerateOptions,
     width: usize,
     length_penalty: f64,
     stopping: Stopping,
@@ -71,7 +71,7 @@ pub(super) fn run(
             let content = hunt.done.len() >= width
                 && match stopping {
                     Stopping::Early => true,
-                    Stopping::Hopeless => {
+                    Stopping::NoImprovement => {
                         hunt.done.last().is_some_and(|(worst, _)| *worst >= scored(best, step + 1))
                     }
                 };
@@ -104,7 +104,7 @@ fn candidates(
     hunt: &Hunt,
     logits: &[f32],
     vocab: usize,
-    options: &Options,
+    options: &GenerateOptions,
     step: usize,
     count: usize,
 ) -> Vec<(f64, usize, u32)> {

@@ -1,6 +1,6 @@
 //! One token after the other: the likeliest, or by chance.
 
-use super::{Options, log_probabilities, room};
+use super::{GenerateOptions, log_probabilities, room};
 use model::Decoder;
 use tensor::normal::{Key, Rng};
 
@@ -8,7 +8,7 @@ use tensor::normal::{Key, Rng};
 pub(super) fn run(
     decoder: &mut Decoder<'_>,
     prompts: &[&[u32]],
-    options: &Options,
+    options: &GenerateOptions,
     choose: impl Fn(usize, usize, &[f64]) -> u32,
 ) -> Result<Vec<Vec<u32>>, model::Error> {
     let vocab = decoder.vocab();

@@ -8,7 +8,7 @@ use model::Decoder;
 
 /// How far, and which tokens never.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Options {
+pub struct GenerateOptions {
     /// The most tokens that are added.
     pub max_new_tokens: usize,
     /// No text ends before it has this many new tokens.
@@ -20,10 +20,10 @@ pub struct Options {
     /// How tokens are chosen.
     pub search: Search,
     /// Texts that are worked on at a time, beams counted.
-    pub at_once: usize,
+    pub batch_size: usize,
 }
 
-impl Default for Options {
+impl Default for GenerateOptions {
     fn default() -> Self {
         Self {
             max_new_tokens: 100,
@@ -31,7 +31,7 @@ impl Default for Options {
             stop: Vec::new(),
             banned: Vec::new(),
             search: Search::Greedy,
-            at_once: 64,
+            batch_size: 64,
         }
     }
 }
@@ -42,7 +42,7 @@ pub enum Search {
     /// Always the likeliest.
     Greedy,
     /// By chance.
-    Draw {
+    Sample {
         /// Below 1 likelier tokens become likelier still.
         temperature: f64,
         /// Only among so many of the likeliest; 0 for all.
@@ -69,7 +69,7 @@ pub enum Stopping {
     /// When there are as many finished texts as beams.
     Early,
     /// When no beam can still win, at its present length.
-    Hopeless,
+    NoImprovement,
 }
 
 /// The new tokens of each text.
@@ -79,12 +79,12 @@ pub enum Stopping {
 pub fn generate(
     decoder: &mut Decoder<'_>,
     prompts: &[&[u32]],
-    options: &Options,
+    options: &GenerateOptions,
 ) -> Result<Vec<Vec<u32>>, model::Error> {
     let refuse = |what: &str| Err(model::Error::Model(what.into()));
     let width = match options.search {
         Search::Greedy => 1,
-        Search::Draw { temperature, top_p, .. } => {
+        Search::Sample { temperature, top_p, .. } => {
             if !(temperature > 0.0 && temperature.is_finite() && top_p > 0.0) {
                 return refuse("temperature and top_p must be greater than 0");
             }
@@ -98,11 +98,11 @@ pub fn generate(
         }
     };
     let mut all = Vec::with_capacity(prompts.len());
-    for (index, prompts) in prompts.chunks((options.at_once / width).max(1)).enumerate() {
+    for (index, prompts) in prompts.chunks((options.batch_size / width).max(1)).enumerate() {
         all.extend(match options.search {
             Search::Greedy => draw::run(decoder, prompts, options, |_, _, scores| best(scores))?,
-            Search::Draw { temperature, top_k, top_p, seed } => {
-                let first = index * (options.at_once / width).max(1);
+            Search::Sample { temperature, top_k, top_p, seed } => {
+                let first = index * (options.batch_size / width).max(1);
                 let chance = draw::Chance { temperature, top_k, top_p, seed };
                 draw::run(decoder, prompts, options, |text, step, scores| {
                     chance.draw(first + text, step, scores)
@@ -117,7 +117,7 @@ pub fn generate(
 }
 
 /// ln p of each token; what may not come has −∞.
-fn log_probabilities(logits: &[f32], options: &Options, new_tokens: usize) -> Vec<f64> {
+fn log_probabilities(logits: &[f32], options: &GenerateOptions, new_tokens: usize) -> Vec<f64> {
     let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum = logits.iter().map(|&x| f64::from(x - top).exp()).sum::<f64>().ln() + f64::from(top);
     let mut scores: Vec<f64> = logits.iter().map(|&x| f64::from(x) - sum).collect();
@@ -142,6 +142,6 @@ fn best(scores: &[f64]) -> u32 {
 }
 
 /// How many tokens a text of this length may still get.
-fn room(decoder: &Decoder<'_>, length: usize, options: &Options) -> usize {
+fn room(decoder: &Decoder<'_>, length: usize, options: &GenerateOptions) -> usize {
     options.max_new_tokens.min(decoder.longest().saturating_sub(length))
 }
