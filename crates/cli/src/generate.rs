@@ -97,7 +97,8 @@ impl Generate {
             &mut decoder,
             &prompts.iter().map(Vec::as_slice).collect::<Vec<_>>(),
             &options,
-        )?;
+        )
+        .map_err(Failed::from)?;
         let decode = |tokens: &[u32]| tokenizer.decode(tokens).map_err(Failed::from);
         if self.json {
             let outputs =

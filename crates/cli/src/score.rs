@@ -3,7 +3,7 @@
 use super::Failure;
 use super::output::{fields, print, print_json};
 use clap::Args;
-use muffle::text::{bleu, rouge};
+use muffle::text::{Error, bleu, rouge};
 use serde_json::json;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -48,7 +48,7 @@ impl Score {
             if of.is_empty() {
                 of.push("");
             }
-            let here = |error: bleu::Error| {
+            let here = |error: Error| {
                 Failure::Input(format!("{}:{row}: {error}", self.references.display()))
             };
             statistics.add(&hypothesis, &of).map_err(here)?;

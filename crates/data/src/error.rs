@@ -1,59 +1,60 @@
-//! What can be wrong with a data file. A message names the file, the line and what was expected; it
-//! never shows what a row says, for rows are private.
+//! Errors of data files.
+//!
+//! A message names the file, the line and what was expected. It never shows the content of a row,
+//! because rows are private; for the same reason errors of decoders are not kept as sources.
 
 use crate::format::Format;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a data file was refused.
+/// An error in a data file or in the options of its reader.
 ///
 /// A `line` is the line of the file on which the row begins, counted from 1.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The system refused, or a compressed file is damaged.
+    /// The file cannot be read, or its compression is damaged.
     #[error("{}: cannot be read: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system or of the decompressor.
         source: io::Error,
     },
-    /// Nothing is in the file but white space and headers.
+    /// The file has no records.
     #[error("{}: no records", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
     },
-    /// A row is not text.
-    #[error("{}, line {line}: expected UTF-8, got something else at byte {offset} of the \
+    /// A row is not valid UTF-8.
+    #[error("{}, line {line}: expected UTF-8, got an invalid byte at offset {offset} of the \
         row", path.display())]
     NotUtf8 {
         /// The file.
         path: PathBuf,
-        /// Where the row begins.
+        /// The first line of the row.
         line: u64,
-        /// How many bytes of the row are good.
+        /// The number of valid bytes before the error.
         offset: usize,
     },
-    /// A row is longer than anyone should have to hold in memory.
+    /// A row exceeds the limit [`max_row_bytes`](crate::ReadOptions::max_row_bytes).
     #[error("{}, line {line}: expected a row of at most {limit} bytes, got a longer \
         one", path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
-        /// Where the row begins.
+        /// The first line of the row.
         line: u64,
-        /// The most that is read.
+        /// The largest number of bytes allowed.
         limit: usize,
     },
     /// A row of E2E has no separator.
-    #[error("{}, line {line}: expected `||` between what is given and the text, got \
-        none", path.display())]
+    #[error("{}, line {line}: expected `||` between source and text, got none", path.display())]
     Separator {
         /// The file.
         path: PathBuf,
-        /// Where the row begins.
+        /// The first line of the row.
         line: u64,
     },
     /// A row has more or fewer columns than the first.
@@ -61,93 +62,103 @@ pub enum Error {
     Columns {
         /// The file.
         path: PathBuf,
-        /// Where the row begins.
+        /// The first line of the row.
         line: u64,
-        /// As many as the first row has, or the most that are read.
+        /// The number of columns of the first row, or the largest number allowed.
         expected: usize,
-        /// As many as this one has.
+        /// The number of columns of this row.
         got: usize,
     },
-    /// Quotation marks in a CSV file do not match.
+    /// Quotation marks in a CSV row do not match.
     #[error("{}, line {line}: {what}", path.display())]
     Quotes {
         /// The file.
         path: PathBuf,
-        /// Where the row begins.
+        /// The first line of the row.
         line: u64,
-        /// What was expected and what was found.
+        /// What was expected, and what was found.
         what: &'static str,
     },
-    /// Not JSON, or not of the right shape.
+    /// Invalid JSON, or JSON of another structure.
     #[error("{}, line {line}, column {column}: {what}", path.display())]
     Json {
         /// The file.
         path: PathBuf,
-        /// The line of the fault.
+        /// The line of the error.
         line: u64,
         /// The byte in that line, counted from 1.
         column: u64,
-        /// What is wrong, without a word of the row.
+        /// The error, without content of the row.
         what: String,
     },
-    /// A row of JSON says nothing, or something of the wrong kind, under a key.
+    /// A JSON row has none of the keys that are needed.
+    #[error("{}, line {line}: expected a key {expected}, got none", path.display())]
+    MissingKey {
+        /// The file.
+        path: PathBuf,
+        /// The first line of the row.
+        line: u64,
+        /// The keys, one of which is needed.
+        expected: String,
+    },
+    /// The value of a key in a JSON row is missing or has the wrong type.
     #[error("{}, line {line}: {key:?} must be {expected}, got {got}", path.display())]
     Key {
         /// The file.
         path: PathBuf,
-        /// Where the row begins.
+        /// The first line of the row.
         line: u64,
-        /// The key, or the keys of which one is needed.
+        /// The key.
         key: String,
-        /// What would have a meaning.
+        /// The expected type.
         expected: &'static str,
-        /// The kind of what is there.
+        /// The type found.
         got: &'static str,
     },
-    /// It is not clear which column holds what is needed.
-    #[error("{}: expected a column {expected} for the {role}, got none: give its name, or its \
+    /// The column for a role cannot be determined.
+    #[error("{}: expected a column {expected} for the {role}, got none; give its name, or its \
         number counted from 1", path.display())]
     NoColumn {
         /// The file.
         path: PathBuf,
-        /// What the column is needed for: "text", "label", "group".
+        /// The role: "text", "label", "group".
         role: &'static str,
-        /// The names that were looked for.
+        /// The names tried.
         expected: String,
     },
-    /// A row has an empty cell where there must be something.
+    /// A required cell is empty.
     #[error("{}, line {line}: expected a {role}, got an empty cell", path.display())]
     EmptyCell {
         /// The file.
         path: PathBuf,
-        /// Where the row begins.
+        /// The first line of the row.
         line: u64,
-        /// What the cell should hold: "label", "group".
+        /// The role of the cell: "label", "group".
         role: &'static str,
     },
-    /// A file of images or of their labels ends too early.
-    #[error("{}: {part} must have {expected} bytes, got {got}: the file is cut \
-        off", path.display())]
+    /// A file of images or labels is truncated.
+    #[error("{}: {part} must have {expected} bytes, got {got}; the file is \
+        truncated", path.display())]
     Truncated {
         /// The file.
         path: PathBuf,
         /// "the header", "image 7", "label 7".
         part: String,
-        /// As many as it should have.
+        /// The number of bytes expected.
         expected: usize,
-        /// As many as there are.
+        /// The number of bytes found.
         got: usize,
     },
-    /// A file of images or of their labels is not what it should be.
+    /// A property of a file of images or labels is invalid.
     #[error("{}: {part} must be {expected}, got {got}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
         /// "the width", "the number of labels".
         part: &'static str,
-        /// What would have a meaning.
+        /// The valid values.
         expected: String,
-        /// What is there.
+        /// The value found.
         got: String,
     },
     /// A PNG file cannot be decoded.
@@ -155,62 +166,63 @@ pub enum Error {
     Png {
         /// The file.
         path: PathBuf,
-        /// The image that was to be read, counted from 1.
+        /// The image, counted from 1.
         image: u64,
-        /// What the decoder said.
+        /// The error of the decoder, without content of the file.
         what: String,
     },
-    /// Images without labels.
-    #[error("{}: expected a file of labels beside it ({tried}), got none: name \
-        one", path.display())]
+    /// The file of labels for images is not found.
+    #[error("{}: expected a file of labels beside it ({tried}), got none; give \
+        its path", path.display())]
     NoLabels {
         /// The file of images.
         path: PathBuf,
-        /// What was looked for.
+        /// The names tried.
         tried: String,
     },
-    /// The file could be of several formats, or of none.
-    #[error("{}: cannot tell its format, {}: say which with \
-        --format", path.display(), candidates_in_words(candidates))]
+    /// The format of the file cannot be detected.
+    #[error("{}: cannot detect the format, {}; choose one with \
+        --format", path.display(), describe(candidates))]
     Ambiguous {
         /// The file.
         path: PathBuf,
-        /// What it could be.
+        /// The formats that match.
         candidates: Vec<Format>,
     },
-    /// There is no format of this name.
+    /// The name of a format is unknown.
     #[error("a format must be one of {}, got {got:?}", names(&Format::ALL))]
     UnknownFormat {
-        /// What was asked for.
+        /// The name given.
         got: String,
     },
-    /// An option was given that says nothing about this format. It is refused rather than ignored:
-    /// whoever names a group counts on it.
-    #[error("the option \"{option}\" means nothing for the format {format}")]
+    /// An option does not apply to the format.
+    ///
+    /// It is refused rather than ignored, because the guarantee may depend on it (groups).
+    #[error("the option \"{option}\" does not apply to the format {format}; remove it")]
     Option {
         /// The option.
         option: &'static str,
         /// The format.
         format: Format,
     },
-    /// One source has more references than anyone should have to hold in memory.
+    /// The references of one source exceed the limit.
     #[error("line {line}: expected at most {limit} bytes of references for one source, got more")]
     References {
-        /// Where the first row with this source begins.
+        /// The first line of the first row with this source.
         line: u64,
-        /// The most that are held.
+        /// The largest number of bytes allowed.
         limit: usize,
     },
 }
 
-/// The crate's result.
+/// The result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 fn names(formats: &[Format]) -> String {
     formats.iter().map(Format::name).collect::<Vec<_>>().join(", ")
 }
 
-fn candidates_in_words(candidates: &[Format]) -> String {
+fn describe(candidates: &[Format]) -> String {
     match candidates {
         [] => format!("it looks like none of {}", names(&Format::ALL)),
         [only] => format!("it could be {only}"),

@@ -1,4 +1,4 @@
-//! The formats by name, and how to tell them from a file's name and its first bytes.
+//! Data formats, and their detection from a file's name and first bytes.
 
 use crate::error::{Error, Result};
 use crate::read;
@@ -6,34 +6,34 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-/// As many bytes of a file are looked at.
+/// Number of bytes that detection reads.
 const HEAD: usize = 64 << 10;
 
-/// How a data file is written. What each looks like stands in the files of the folder `read`.
+/// The format of a data file. Each is described in its reader in `read/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
     /// `MR||text` on each line, or CSV with the header `mr,ref`.
     E2e,
     /// A JSON array of sets of triples with their annotations.
     Dart,
-    /// An example on each line.
+    /// One example per line.
     Lines,
-    /// An object on each line: instruction and output, prompt and completion, or messages.
+    /// One JSON object per line: instruction and output, prompt and completion, or messages.
     Instructions,
-    /// Text and label between tabs; nothing is quoted.
+    /// Text and label in tab-separated columns, without quoting.
     Tsv,
-    /// Text and label between commas.
+    /// Text and label in comma-separated columns.
     Csv,
-    /// Text and label in an object on each line.
+    /// Text and label in one JSON object per line.
     Jsonl,
-    /// Grey images as MNIST has them, with a file of labels.
+    /// Grey images in the IDX format of MNIST, with a file of labels.
     Idx,
-    /// A PNG of which each row of pixels is an image, with a file of labels.
+    /// A PNG in which each row of pixels is an image, with a file of labels.
     PngStrip,
 }
 
 impl Format {
-    /// All there are.
+    /// All formats.
     pub const ALL: [Self; 9] = [
         Self::E2e,
         Self::Dart,
@@ -61,28 +61,30 @@ impl Format {
         }
     }
 
-    /// The format of a file, from its name and its first bytes. What could be several is refused,
-    /// with the candidates.
+    /// Detects the format of a file from its name and its first bytes.
+    ///
+    /// # Errors
+    /// If no format or several formats match; the error lists them.
     pub fn detect(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         Self::detect_from_bytes(path, &read::head(path, HEAD)?)
     }
 
-    /// The same from bytes that were read already and are not compressed any more.
+    /// Detects the format from a file's name and its first bytes, decompressed.
     pub fn detect_from_bytes(path: &Path, head: &[u8]) -> Result<Self> {
         if head.starts_with(b"\x89PNG\r\n\x1a\n") {
             return Ok(Self::PngStrip);
         }
-        // Two zeros, then the type of the numbers: 8 is unsigned bytes. A file of labels is let
-        // through: its reader says what is wrong.
+        // Two zeros, then the element type: 8 is unsigned bytes. A file of labels passes here; its
+        // reader reports the error.
         if head.starts_with(&[0, 0, 8]) {
             return Ok(Self::Idx);
         }
-        let text = start_of_text(head);
+        let text = valid_text(head);
         if text.trim().is_empty() && text.len() == head.len() {
             return Err(Error::Empty { path: path.into() });
         }
-        of_text(&extension(path), text, head.len() >= HEAD)
+        detect_text(&extension(path), text, head.len() >= HEAD)
             .map_err(|candidates| Error::Ambiguous { path: path.into(), candidates })
     }
 }
@@ -103,15 +105,15 @@ impl FromStr for Format {
     }
 }
 
-/// The end of the file's name, in small letters, without what says that it is compressed.
+/// The file's extension in lower case, without `.gz`.
 fn extension(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     let name = name.strip_suffix(".gz").unwrap_or(&name);
     name.rsplit_once('.').map(|(_, extension)| extension.to_owned()).unwrap_or_default()
 }
 
-/// As far as it is UTF-8. What comes after is for the reader to refuse, with its line.
-fn start_of_text(head: &[u8]) -> &str {
+/// The valid UTF-8 at the start. The reader reports what follows, with its line.
+fn valid_text(head: &[u8]) -> &str {
     let good = match str::from_utf8(head) {
         Ok(text) => return text,
         Err(error) => error.valid_up_to(),
@@ -119,8 +121,8 @@ fn start_of_text(head: &[u8]) -> &str {
     str::from_utf8(&head[..good]).unwrap_or_default()
 }
 
-/// The format, or the candidates.
-fn of_text(extension: &str, text: &str, cut: bool) -> std::result::Result<Format, Vec<Format>> {
+/// The format of a text file, or the candidates.
+fn detect_text(extension: &str, text: &str, cut: bool) -> std::result::Result<Format, Vec<Format>> {
     if text.trim().is_empty() || text.contains('\0') {
         return Err(Vec::new());
     }
@@ -140,7 +142,7 @@ fn of_text(extension: &str, text: &str, cut: bool) -> std::result::Result<Format
     if text.trim_start().starts_with('[') && text.contains("\"tripleset\"") {
         return Ok(Format::Dart);
     }
-    if let Some((instructions, labelled)) = read::json_shapes(first) {
+    if let Some((instructions, labelled)) = read::json_kinds(first) {
         return match (instructions, labelled) {
             (true, false) => Ok(Format::Instructions),
             (false, true) => Ok(Format::Jsonl),
@@ -150,17 +152,17 @@ fn of_text(extension: &str, text: &str, cut: bool) -> std::result::Result<Format
     match extension {
         "json" => Err(vec![Format::Dart, Format::Instructions, Format::Jsonl]),
         "jsonl" | "ndjson" => Err(vec![Format::Instructions, Format::Jsonl]),
-        _ => of_lines(extension, &lines),
+        _ => detect_lines(extension, &lines),
     }
 }
 
-fn of_lines(extension: &str, lines: &[&str]) -> std::result::Result<Format, Vec<Format>> {
+fn detect_lines(extension: &str, lines: &[&str]) -> std::result::Result<Format, Vec<Format>> {
     let first = lines.first().copied().unwrap_or_default();
-    let barred = lines.iter().filter(|line| line.contains("||")).count();
-    if barred == lines.len() {
+    let separated = lines.iter().filter(|line| line.contains("||")).count();
+    if separated == lines.len() {
         return Ok(Format::E2e);
     }
-    if barred > 0 {
+    if separated > 0 {
         return Err(vec![Format::E2e, Format::Lines]);
     }
     if read::is_header(first.split('\t')) {
@@ -173,7 +175,7 @@ fn of_lines(extension: &str, lines: &[&str]) -> std::result::Result<Format, Vec<
     if lines.len() > 1 && tabs(first) > 0 && lines.iter().all(|line| tabs(line) == tabs(first)) {
         return Err(vec![Format::Tsv, Format::Lines]);
     }
-    // Any text could be lines. Only a name that says no more than "text" is taken at its word.
+    // Any text could be lines. They are accepted only with the extension of a text file.
     if matches!(extension, "txt" | "text" | "") {
         Ok(Format::Lines)
     } else {

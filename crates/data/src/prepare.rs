@@ -1,85 +1,85 @@
-//! From records to examples: which tokens a model sees, and what it is asked for.
+//! Preparation of examples from records: tokens and targets.
 //!
-//! A text with a source becomes ` source <bos> target <eos>`, with a space around each part as Li
-//! et al. (2022) and Kim and Fan (2026, App. D) have it; only the target and the end are predicted.
-//! With GPT-2's tokenizer and texts *shorter* than 100 and 120 tokens 42,043 of the 42,061 rows of
-//! E2E and 60,591 of the 62,659 of DART can be used, as in the latter's Table 3. A text without a
+//! A text with a source becomes ` source <bos> target <eos>`, with a space around each part as in
+//! Li et al. (2022) and Kim and Fan (2026, App. D); only the target and the end are predicted. With
+//! GPT-2's tokenizer and texts *shorter* than 100 and 120 tokens, 42,043 of the 42,061 rows of E2E
+//! and 60,591 of the 62,659 of DART can be used, as in the latter's Table 3. A text without a
 //! source is its own tokens, all but the first of which are predicted. A labelled text is either
-//! classified, or, by a model that goes on with texts, answered with its label.
+//! classified, or, by a causal language model, followed by its label as the target.
 
 use crate::{Content, Record};
 use model::Example;
-use text::{Failed, SpecialTokens, Tokenizer};
+use text::{SpecialTokens, Tokenizer};
 
 /// How records become examples.
 #[derive(Clone, Copy, Debug)]
 pub struct Preparation<'a> {
-    /// What kind of model they are for.
+    /// The input of the model.
     pub input: ModelInput<'a>,
-    /// The public names of the classes; none if records have no labels.
+    /// The public names of the classes; empty if records have no labels.
     pub labels: &'a [String],
     /// Texts must be shorter than this many tokens.
     pub limit: usize,
 }
 
-/// What kind of model reads the examples.
+/// The kind of input that a model takes.
 #[derive(Clone, Copy, Debug)]
 pub enum ModelInput<'a> {
-    /// One that goes on with texts.
+    /// Texts, for a causal language model.
     Causal {
-        /// Makes tokens.
+        /// The tokenizer.
         tokenizer: &'a Tokenizer,
-        /// Stands between source and target.
+        /// The token between source and target.
         begin: u32,
-        /// Ends a target.
+        /// The token that ends a target.
         end: u32,
     },
-    /// One that classifies texts.
+    /// Texts, for a classifier.
     Classifier {
-        /// Makes tokens.
+        /// The tokenizer.
         tokenizer: &'a Tokenizer,
     },
-    /// One that classifies images of this many elements.
+    /// Images of a fixed size, for a classifier.
     Images {
-        /// Rows times columns times channels.
+        /// Height × width × channels.
         elements: usize,
     },
 }
 
-/// What became of a record.
+/// The result of preparing one record.
 #[derive(Debug)]
 pub enum Prepared {
     /// An example.
     Example(Example),
-    /// It has the limit's tokens or more: there is no record in its place.
+    /// The record has at least as many tokens as the limit; its place stays vacant.
     TooLong,
-    /// There is nothing in it to predict: there is no record in its place.
+    /// The record has nothing to predict; its place stays vacant.
     Empty,
-    /// Its label is not among the public ones.
+    /// The label is not among the public ones.
     UnknownLabel,
-    /// It is not what the model reads: this is what was expected.
+    /// The model takes another kind of record; this is the expected one.
     WrongKind(&'static str),
 }
 
 impl Preparation<'_> {
-    /// The tokens that come before a target: what a model is given when it is to write one.
+    /// The tokens before a target, as a prompt for generation.
     ///
     /// # Errors
-    /// If the model does not go on with texts, or the text has no tokens in this tokenizer.
-    pub fn prompt(&self, source: &str) -> Result<Vec<u32>, Failed> {
+    /// If the model is not a causal language model, or the tokenizer cannot encode the text.
+    pub fn prompt(&self, source: &str) -> text::Result<Vec<u32>> {
         let ModelInput::Causal { tokenizer, begin, .. } = self.input else {
-            return Err(Failed::new("the model", "it does not write texts"));
+            return Err(text::Error::NotCausal);
         };
         let mut tokens = tokenizer.encode(&format!(" {source} "), SpecialTokens::Omit)?;
         tokens.push(begin);
         Ok(tokens)
     }
 
-    /// A record's example.
+    /// The example of a record.
     ///
     /// # Errors
-    /// If the text has no tokens in this tokenizer.
-    pub fn example(&self, record: &Record) -> Result<Prepared, Failed> {
+    /// If the tokenizer cannot encode the text.
+    pub fn example(&self, record: &Record) -> text::Result<Prepared> {
         match (&record.content, self.input) {
             (Content::Text { source: Some(source), target, .. }, ModelInput::Causal { .. }) => {
                 self.answer(source, target)
@@ -104,7 +104,7 @@ impl Preparation<'_> {
             }
             (Content::Image { pixels, label, .. }, ModelInput::Images { elements }) => {
                 Ok(if pixels.len() != elements {
-                    Prepared::WrongKind("an image of the size that the model takes")
+                    Prepared::WrongKind("an image of the model's input size")
                 } else if *label as usize >= self.labels.len() {
                     Prepared::UnknownLabel
                 } else {
@@ -117,12 +117,14 @@ impl Preparation<'_> {
         }
     }
 
-    /// For each class, the example in which a text is answered with its label: what a model that
-    /// goes on with texts is asked when it is to choose. `None` if the model is of another kind.
+    /// One example per class, with the class label as the target.
+    ///
+    /// A causal language model classifies a text by their losses. `None` if one of them is too long
+    /// or empty.
     ///
     /// # Errors
-    /// If the text has no tokens in this tokenizer.
-    pub fn choices(&self, text: &str) -> Result<Option<Vec<Example>>, Failed> {
+    /// If the tokenizer cannot encode the text.
+    pub fn choices(&self, text: &str) -> text::Result<Option<Vec<Example>>> {
         let mut all = Vec::with_capacity(self.labels.len());
         for label in self.labels {
             match self.answer(text, label)? {
@@ -133,7 +135,7 @@ impl Preparation<'_> {
         Ok(Some(all))
     }
 
-    /// The place of a label among the public ones.
+    /// The index of a label among the public ones.
     pub fn class(&self, label: &str) -> Option<u32> {
         self.labels
             .iter()
@@ -141,7 +143,7 @@ impl Preparation<'_> {
             .and_then(|class| u32::try_from(class).ok())
     }
 
-    fn answer(&self, source: &str, target: &str) -> Result<Prepared, Failed> {
+    fn answer(&self, source: &str, target: &str) -> text::Result<Prepared> {
         let mut tokens = self.prompt(source)?;
         let first = tokens.len();
         if let ModelInput::Causal { tokenizer, end, .. } = self.input {

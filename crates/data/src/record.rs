@@ -1,64 +1,63 @@
-//! What one row of a data file says, before tokenizing.
+//! Records: the content of one row of a data file, before tokenization.
 
 use crate::error::{Error, Result};
 use std::fmt;
 
-/// The most bytes of references that [`merge_by_source`] holds for one source.
-const MOST_REFERENCES: usize = 16 << 20;
+/// Largest number of bytes of references that [`merge_by_source`] holds for one source.
+const MAX_REFERENCE_BYTES: usize = 16 << 20;
 
-/// One row.
+/// One row of a data file.
 #[derive(Clone, PartialEq)]
 pub struct Record {
-    /// What it says.
+    /// The content.
     pub content: Content,
-    /// The person it belongs to, if the data say so. One person can own many rows.
+    /// The group (person) that owns the row, if the data have groups. A group can own many rows.
     pub group: Option<String>,
-    /// The line of the file on which it begins, or the place of an image in its file; both are
-    /// counted from 1.
+    /// The first line of the row, or the index of an image in its file, counted from 1.
     pub line: u64,
 }
 
-/// What a row says.
+/// The content of a row.
 #[derive(Clone, PartialEq)]
 pub enum Content {
-    /// Text to be predicted.
+    /// A text to predict.
     Text {
-        /// What is given, if anything.
+        /// The text given to the model, if any.
         source: Option<String>,
-        /// What is to be predicted. It can be empty: DART has such a text.
+        /// The text to predict. It can be empty: DART has such a row.
         target: String,
-        /// All good answers, if the data were put together with [`merge_by_source`]; otherwise none, and
-        /// the target is the only one.
+        /// All good answers, if the data were put together with [`merge_by_source`]; otherwise
+        /// none, and the target is the only one.
         references: Vec<String>,
     },
-    /// A text of a class.
+    /// A text with a class.
     Labelled {
         /// The text.
         text: String,
         /// The name of the class.
         label: String,
     },
-    /// A picture of a class.
+    /// An image with a class.
     Image {
-        /// From 0 to 1, row after row, channels last.
+        /// Values from 0 to 1, row by row, channels last.
         pixels: Vec<f32>,
-        /// Rows.
+        /// The number of rows.
         height: usize,
-        /// Columns.
+        /// The number of columns.
         width: usize,
-        /// 1 for grey, 3 for red, green and blue.
+        /// 1 for grey, 3 for RGB.
         channels: usize,
-        /// The class.
+        /// The index of the class.
         label: u32,
     },
 }
 
-/// For evaluation: puts consecutive records with the same source (and group) into one, whose
-/// references are all their targets and whose target is the first of them.
+/// Merges consecutive records with the same source and group, for evaluation.
 ///
-/// E2E has several texts for a meaning representation, DART several annotations for a set of
-/// triples; a generated text is compared with all of them. What has no source is never put
-/// together. Not for training: there every row stays a record of its own.
+/// The references of the merged record are all targets, and its target is the first of them. E2E
+/// has several texts for a meaning representation, DART several annotations for a set of triples; a
+/// generated text is compared with all of them. Records without a source are not merged. Not for
+/// training: there every row is a record of its own.
 pub fn merge_by_source<I: Iterator<Item = Result<Record>>>(records: I) -> MergeBySource<I> {
     MergeBySource { records, ahead: None }
 }
@@ -66,7 +65,7 @@ pub fn merge_by_source<I: Iterator<Item = Result<Record>>>(records: I) -> MergeB
 /// See [`merge_by_source`].
 pub struct MergeBySource<I> {
     records: I,
-    /// What was read beyond the last record of a source.
+    /// The record after the last one of a source, already read.
     ahead: Option<Result<Record>>,
 }
 
@@ -76,7 +75,7 @@ impl<I: Iterator<Item = Result<Record>>> Iterator for MergeBySource<I> {
     fn next(&mut self) -> Option<Self::Item> {
         let mut record = match self.ahead.take().or_else(|| self.records.next())? {
             Ok(record) => record,
-            refused => return Some(refused),
+            error => return Some(error),
         };
         let Content::Text { source, target, references } = &mut record.content else {
             return Some(Ok(record));
@@ -97,15 +96,15 @@ impl<I: Iterator<Item = Result<Record>>> Iterator for MergeBySource<I> {
                 })) if next == *source && group == record.group => {
                     let before = references.len();
                     references.extend(if more.is_empty() { vec![target] } else { more });
-                    // A reference takes its own bytes and a place in the list.
+                    // A reference takes its own bytes and an entry of the list.
                     bytes += references[before..]
                         .iter()
                         .map(|text| text.len() + size_of::<String>())
                         .sum::<usize>();
-                    if bytes > MOST_REFERENCES {
+                    if bytes > MAX_REFERENCE_BYTES {
                         return Some(Err(Error::References {
                             line: record.line,
-                            limit: MOST_REFERENCES,
+                            limit: MAX_REFERENCE_BYTES,
                         }));
                     }
                 }
@@ -124,14 +123,14 @@ impl<I> fmt::Debug for MergeBySource<I> {
     }
 }
 
-/// A record is private: it does not print.
+/// Records are private: `Debug` prints no content.
 impl fmt::Debug for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Record(…)")
     }
 }
 
-/// A record is private: it does not print.
+/// Records are private: `Debug` prints no content.
 impl fmt::Debug for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Content(…)")
@@ -151,7 +150,7 @@ mod tests {
         Ok(Record { content, group: group.map(Into::into), line })
     }
 
-    fn shape(records: Vec<Result<Record>>) -> Vec<(u64, String, Vec<String>)> {
+    fn merged(records: Vec<Result<Record>>) -> Vec<(u64, String, Vec<String>)> {
         merge_by_source(records.into_iter())
             .map(|record| {
                 let Record { content: Content::Text { target, references, .. }, line, .. } =
@@ -165,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn consecutive_records_with_one_source_become_one() {
+    fn consecutive_records_with_equal_sources_are_merged() {
         let rows = vec![
             row(Some("a"), "1", None, 1),
             row(Some("a"), "2", None, 2),
@@ -176,25 +175,26 @@ mod tests {
         let expected = expected.map(|(line, target, all)| {
             (line, target.to_owned(), all.into_iter().map(String::from).collect::<Vec<_>>())
         });
-        assert_eq!(shape(rows), expected);
-        assert_eq!(shape(vec![]), []);
+        assert_eq!(merged(rows), expected);
+        assert_eq!(merged(vec![]), []);
     }
 
     #[test]
-    fn no_source_and_other_groups_stay_apart() {
-        assert_eq!(shape(vec![row(None, "1", None, 1), row(None, "2", None, 2)]).len(), 2);
+    fn records_without_source_or_of_different_groups_are_not_merged() {
+        assert_eq!(merged(vec![row(None, "1", None, 1), row(None, "2", None, 2)]).len(), 2);
         assert_eq!(
-            shape(vec![row(Some("a"), "1", Some("x"), 1), row(Some("a"), "2", Some("y"), 2)]).len(),
+            merged(vec![row(Some("a"), "1", Some("x"), 1), row(Some("a"), "2", Some("y"), 2)])
+                .len(),
             2
         );
     }
 
     #[test]
-    fn a_refusal_comes_after_the_records_before_it() {
-        let refused = || Err(Error::UnknownFormat { got: String::new() });
-        let mut merged = merge_by_source(vec![row(Some("a"), "1", None, 1), refused()].into_iter());
+    fn errors_come_after_the_records_before_them() {
+        let error = || Err(Error::UnknownFormat { got: String::new() });
+        let mut iter = merge_by_source(vec![row(Some("a"), "1", None, 1), error()].into_iter());
         assert!(matches!(
-            (merged.next(), merged.next(), merged.next()),
+            (iter.next(), iter.next(), iter.next()),
             (Some(Ok(_)), Some(Err(_)), None)
         ));
     }
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn it_does_not_print() {
+    fn debug_output_has_no_content() {
         let record = row(Some("secret"), "secret", Some("secret"), 7).unwrap();
         assert_eq!(format!("{record:?} {:?}", record.content), "Record(…) Content(…)");
     }

@@ -1,4 +1,4 @@
-//! From records to examples.
+//! Preparation of examples from records.
 
 #![allow(clippy::unwrap_used)]
 
@@ -53,7 +53,7 @@ fn only_the_target_is_predicted() {
 }
 
 #[test]
-fn a_text_alone_is_its_own_tokens() {
+fn texts_without_source_predict_all_but_the_first_token() {
     let tokenizer = tokenizer();
     let preparation = causal(&tokenizer, 30);
     let tokens = tokenizer.encode("The Eagle is", SpecialTokens::Omit).unwrap();
@@ -81,7 +81,7 @@ fn a_text_alone_is_its_own_tokens() {
         preparation.example(&Record { content: image, group: None, line: 1 }).unwrap(),
         Prepared::WrongKind(_)
     ));
-    // The limit itself is too long.
+    // As many tokens as the limit are too many.
     let limit = tokens.len();
     assert!(matches!(
         Preparation { limit, ..preparation }.example(&text(None, "The Eagle is")).unwrap(),
@@ -96,7 +96,7 @@ fn a_text_alone_is_its_own_tokens() {
 }
 
 #[test]
-fn a_label_is_a_class_or_an_answer() {
+fn labels_become_classes_or_targets() {
     let tokenizer = tokenizer();
     let labels = ["near".to_string(), "far".to_string()];
     let row = |label: &str| Record {
@@ -165,7 +165,7 @@ fn shared() -> Option<PathBuf> {
 
 /// The elements of records in Table 3 of the DP-Muon paper.
 #[test]
-fn as_many_records_are_left_as_in_the_paper() {
+fn usable_records_match_the_dp_muon_paper() {
     let Some(root) = shared() else { return };
     let tokenizer = Tokenizer::open(&root.join("gpt2-tokenizer")).unwrap();
     let end = tokenizer.token_id("<|endoftext|>").unwrap();

@@ -1,5 +1,4 @@
-//! The readers on files made by hand, on damaged files, on files too large for memory, and on the
-//! real data sets.
+//! The readers on small files, damaged files, files larger than memory, and the real data sets.
 #![allow(clippy::unwrap_used)]
 
 use data::{Content, Error, Format, ReadOptions, Record, merge_by_source};
@@ -13,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 // ── Tools ──
 
-/// A directory of its own that goes with the test.
+/// A temporary directory that is removed after the test.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -135,7 +134,7 @@ fn strip(width: u32, height: u32, color: png::ColorType, depth: png::BitDepth) -
 // ── Names ──
 
 #[test]
-fn formats_have_names() {
+fn format_names_parse() {
     for format in Format::ALL {
         assert_eq!(format.to_string().parse::<Format>().unwrap(), format);
     }
@@ -150,7 +149,7 @@ fn formats_have_names() {
 // ── E2E ──
 
 #[test]
-fn e2e_lines() {
+fn e2e_lines_are_read() {
     let expected = [
         given("name : A | food : B ", "A is B .", 1),
         given("", "C ‖ d", 3),
@@ -172,7 +171,7 @@ fn e2e_lines() {
 }
 
 #[test]
-fn e2e_table() {
+fn e2e_csv_is_read() {
     let plain = "mr,ref\n\"name[A], food[B]\",\"A, so \"\"B\"\", is\nhere . \"\n\nname[C],C \
         is \"it\"\n\"name[D]\",\"\"\n";
     let expected = |end: &str| {
@@ -200,15 +199,15 @@ fn e2e_table() {
 }
 
 #[test]
-fn e2e_refusals() {
+fn invalid_e2e_rows_are_refused() {
     let none = ReadOptions::default();
     assert_eq!(
         refusal(Format::E2e, "a||b\n\nsecret\n", &none),
-        "data, line 3: expected `||` between what is given and the text, got none"
+        "data, line 3: expected `||` between source and text, got none"
     );
     assert_eq!(
         refusal(Format::E2e, b"a||b\nab\xff||c", &none),
-        "data, line 2: expected UTF-8, got something else at byte 2 of the row"
+        "data, line 2: expected UTF-8, got an invalid byte at offset 2 of the row"
     );
     assert_eq!(
         refusal(Format::E2e, "mr,ref\na,b,c\n", &none),
@@ -225,18 +224,22 @@ fn e2e_refusals() {
     );
     assert_eq!(
         refusal(Format::E2e, "mr,ref\n\"a\"b,c\n", &none),
-        "data, line 2: expected a comma after a quoted cell, got something else"
+        "data, line 2: expected a comma after a quoted cell, got another character"
     );
     assert_eq!(refusal(Format::E2e, "mr,ref\n", &none), "data: no records");
 }
 
 // ── DART ──
 
-const ENTRY: &str = r#"{"tripleset": [["A", "HAS_B", "C ]}"], ["[TABLECONTEXT]", "[TITLE]", "É \"q\\"]],
-  "subtree_was_extended": true, "annotations": [{"source": "x", "text": " One. "}, {"text": "Tw\u00f6."}]}"#;
+const ENTRY: &str = concat!(
+    r#"{"tripleset": [["A", "HAS_B", "C ]}"], ["[TABLECONTEXT]", "[TITLE]", "É \"q\\"]],"#,
+    "\n",
+    r#"  "subtree_was_extended": true, "#,
+    r#""annotations": [{"source": "x", "text": " One. "}, {"text": "Tw\u00f6."}]}"#,
+);
 
 #[test]
-fn dart_entries() {
+fn dart_entries_are_read() {
     let source = "A : has_b : C ]} | [TABLECONTEXT] : [title] : É \"q\\";
     let array =
         format!("\u{feff}\r\n[{ENTRY}\n,{{\"annotations\":[],\"tripleset\":[]}} , {ENTRY}]\n ");
@@ -261,41 +264,41 @@ fn dart_entries() {
 }
 
 #[test]
-fn dart_refusals() {
+fn invalid_dart_entries_are_refused() {
     let cases = [
         ("", "data: no records"),
         (" \n", "data: no records"),
         ("[ ]", "data: no records"),
-        ("\n {}", "data, line 2, column 2: expected an array, got something else"),
-        ("[1]", "data, line 1, column 2: expected an object, got something else"),
+        ("\n {}", "data, line 2, column 2: expected an array, got another character"),
+        ("[1]", "data, line 1, column 2: expected an object, got another character"),
         (
             "[",
             "data, line 1, column 2: expected an object or the end of the array, got the end of \
              the file",
         ),
-        ("[,", "data, line 1, column 2: expected an object, got something else"),
+        ("[,", "data, line 1, column 2: expected an object, got another character"),
         ("[{\"a\": 1}", "data, line 1, column 9: missing field `tripleset`"),
         (
             "[{\"a\"\n:[\"}]",
             "data, line 2, column 6: expected the end of an object, got the end of the file",
         ),
-        ("[{\"a\": \"secret}\",}]", "data, line 1, column 18: not JSON: trailing comma"),
-        ("[{]", "data, line 1, column 3: not JSON: key must be a string"),
+        ("[{\"a\": \"secret}\",}]", "data, line 1, column 18: invalid JSON: trailing comma"),
+        ("[{]", "data, line 1, column 3: invalid JSON: key must be a string"),
         (
             "[{\"tripleset\": \"secret\"}]",
-            "data, line 1, column 23: expected a sequence, got something else",
+            "data, line 1, column 23: expected a sequence, got another value",
         ),
         (
             "[{\"tripleset\": [[\"s\", \"r\"]]}]",
-            "data, line 1, column 26: expected an array of length 3, got something else",
+            "data, line 1, column 26: expected an array of length 3, got another value",
         ),
         (
             "[{\"tripleset\": [[\"s\", \"r\", \", expected secret\", 7]]}]",
-            "data, line 1, column 49: not JSON: trailing characters",
+            "data, line 1, column 49: invalid JSON: trailing characters",
         ),
         (
             "[{\"tripleset\": [[\"s\", \"r\", 7]]}]",
-            "data, line 1, column 28: expected a string, got something else",
+            "data, line 1, column 28: expected a string, got another value",
         ),
         (
             "[{\"tripleset\": [],\n\"tripleset\": []}]",
@@ -303,7 +306,7 @@ fn dart_refusals() {
         ),
         (
             "[{\"tripleset\": [], \"annotations\": [\", expected secret\"]}]",
-            "data, line 1, column 54: expected an annotation with \"text\", got something else",
+            "data, line 1, column 54: expected an annotation with \"text\", got another value",
         ),
     ];
     for (bytes, expected) in cases {
@@ -326,17 +329,17 @@ fn dart_refusals() {
     );
     assert_eq!(
         after(ENTRY),
-        place(1) + "expected a comma or the end of the array, got something else"
+        place(1) + "expected a comma or the end of the array, got another character"
     );
-    assert_eq!(after(",]"), place(2) + "expected an object, got something else");
+    assert_eq!(after(",]"), place(2) + "expected an object, got another character");
     assert_eq!(after("],"), place(2) + "expected nothing after the array, got more");
     let message = refusal(Format::Dart, b"[\n{\"a\": \"\xff\"}]", &ReadOptions::default());
-    assert_eq!(message, "data, line 2: expected UTF-8, got something else at byte 7 of the row");
+    assert_eq!(message, "data, line 2: expected UTF-8, got an invalid byte at offset 7 of the row");
     assert_eq!(
         refusal(Format::Dart, format!("[{ENTRY}]"), &short(64)),
         "data, line 1: expected a row of at most 64 bytes, got a longer one"
     );
-    // Nested deeper than anyone needs.
+    // Deeply nested brackets.
     let deep = format!("[{{\"tripleset\": {}1{}}}]", "[".repeat(100_000), "]".repeat(100_000));
     assert!(read(Format::Dart, deep, &ReadOptions::default()).is_err());
 }
@@ -344,8 +347,8 @@ fn dart_refusals() {
 // ── Lines ──
 
 #[test]
-fn lines_stand_as_they_are() {
-    // A blank line is a row without text: the number of rows does not depend on what they say.
+fn lines_are_read_unchanged() {
+    // A blank line is a row without text: the number of rows does not depend on their content.
     let blank = |line| (None, String::new(), line);
     let expected = [(None, " a\tb ".to_owned(), 1), blank(2), blank(3), (None, "c".to_owned(), 4)];
     assert_eq!(texts(Format::Lines, " a\tb \n\n  \nc"), expected);
@@ -356,22 +359,28 @@ fn lines_stand_as_they_are() {
     }
     assert_eq!(
         refusal(Format::Lines, b"\n\xfe\xff", &ReadOptions::default()),
-        "data, line 2: expected UTF-8, got something else at byte 0 of the row"
+        "data, line 2: expected UTF-8, got an invalid byte at offset 0 of the row"
     );
 }
 
 // ── Instructions ──
 
 #[test]
-fn instructions_in_three_shapes() {
+fn instructions_with_three_sets_of_keys_are_read() {
     let rows = r#"{"instruction": "Do", "input": "", "output": "Done"}
 {"instruction": "Do", "input": "it", "output": "Done\n"}
 
 {"instruction": "Say", "context": "so", "response": "So", "extra": {"a": [1, {"b": null}]}}
 {"instruction": "Say", "output": ""}
 {"prompt": "Once ", "completion": "upon"}
-{"messages": [{"role": "system", "content": "Be"}, {"role": "user", "content": "Hi", "id": 7}, {"role": "assistant", "content": "Ho"}], "prompt": 1}
+MESSAGES
 {"messages": [{"role": "assistant", "content": "Ho"}], "instruction": "ignored"}"#;
+    let messages = concat!(
+        r#"{"messages": [{"role": "system", "content": "Be"}, "#,
+        r#"{"role": "user", "content": "Hi", "id": 7}, "#,
+        r#"{"role": "assistant", "content": "Ho"}], "prompt": 1}"#,
+    );
+    let rows = &rows.replace("MESSAGES", messages);
     let expected = [
         given("Do", "Done", 1),
         given("Do\n\nit", "Done\n", 2),
@@ -387,14 +396,18 @@ fn instructions_in_three_shapes() {
         expected
     );
     let group = options(None, None, Some("user"));
-    let rows = "{\"prompt\": \"\", \"completion\": \"\", \"user\": \" ann \"}\n{\"prompt\": \"\", \"completion\": \"\", \"user\": -7}";
+    let rows = concat!(
+        r#"{"prompt": "", "completion": "", "user": " ann "}"#,
+        "\n",
+        r#"{"prompt": "", "completion": "", "user": -7}"#,
+    );
     let groups: Vec<_> = read(Format::Instructions, rows, &group)
         .unwrap()
         .into_iter()
         .map(|record| record.group.unwrap())
         .collect();
     assert_eq!(groups, ["ann", "-7"]);
-    // One of the other keys can be the group.
+    // The group can be one of the other keys.
     let groups = read(
         Format::Instructions,
         "{\"prompt\": \"p\", \"completion\": \"c\"}",
@@ -405,20 +418,22 @@ fn instructions_in_three_shapes() {
 }
 
 #[test]
-fn instructions_refusals() {
+fn invalid_instructions_are_refused() {
     let cases = [
         (
             "{}",
-            "data, line 1: \"instruction or prompt or messages\" must be one of the keys, got none \
-             of them",
+            "data, line 1: expected a key \"instruction\" or \"prompt\" or \"messages\", got none",
         ),
-        ("\n[]", "data, line 2, column 1: expected an object, got something else"),
-        ("\"secret\"", "data, line 1, column 8: expected an object, got something else"),
+        ("\n[]", "data, line 2, column 1: expected an object, got another value"),
+        ("\"secret\"", "data, line 1, column 8: expected an object, got another value"),
         (
             "{\"prompt\": \"secret\"",
-            "data, line 1, column 19: not JSON: EOF while parsing an object",
+            "data, line 1, column 19: invalid JSON: EOF while parsing an object",
         ),
-        ("{\"prompt\": \"secret\"} x", "data, line 1, column 22: not JSON: trailing characters"),
+        (
+            "{\"prompt\": \"secret\"} x",
+            "data, line 1, column 22: invalid JSON: trailing characters",
+        ),
         ("{\"prompt\": \"secret\"}", "data, line 1: \"completion\" must be a string, got nothing"),
         (
             "{\"prompt\": \"secret\", \"completion\": null}",
@@ -448,12 +463,12 @@ fn instructions_refusals() {
         ),
         (
             "{\"messages\": []}",
-            "data, line 1: \"messages\" must be an array of messages, got an empty one",
+            "data, line 1: \"messages\" must be an array of messages, got an empty array",
         ),
         (
             "{\"messages\": [{\"role\": \"user\", \"content\": \"secret\"}]}",
             "data, line 1: \"messages\" must be an array that ends with the assistant's message, \
-             got one that ends with another's",
+             got another role at the end",
         ),
         (
             "{\"messages\": [{\"role\": \"secret\"}]}",
@@ -462,11 +477,11 @@ fn instructions_refusals() {
         (
             "{\"messages\": [\"secret\"]}",
             "data, line 1, column 22: expected a message with \"role\" and \"content\", got \
-             something else",
+             another value",
         ),
         (
             "{\"messages\": [{\"role\": \"user\", \"content\": [\"secret\"]}]}",
-            "data, line 1, column 42: expected a string, got something else",
+            "data, line 1, column 42: expected a string, got another value",
         ),
         ("", "data: no records"),
     ];
@@ -481,7 +496,7 @@ fn instructions_refusals() {
     let cases = [
         (
             "{\"prompt\": \"\", \"completion\": \"\"}",
-            "data, line 1: \"user\" must be a string, a whole number, true or false, got nothing",
+            "data, line 1: \"user\" must be a string, an integer, true or false, got nothing",
         ),
         (
             "{\"prompt\": \"\", \"completion\": \"\", \"user\": \" \"}",
@@ -489,7 +504,7 @@ fn instructions_refusals() {
         ),
         (
             "{\"prompt\": \"\", \"completion\": \"\", \"user\": [1]}",
-            "data, line 1: \"user\" must be a string, a whole number, true or false, got an array",
+            "data, line 1: \"user\" must be a string, an integer, true or false, got an array",
         ),
     ];
     for (bytes, expected) in cases {
@@ -500,7 +515,7 @@ fn instructions_refusals() {
 // ── Labelled text ──
 
 #[test]
-fn tables_with_a_header() {
+fn tables_with_a_header_are_read() {
     let none = ReadOptions::default();
     let tsv = "sentence\tlabel\nit 's \"a\" , good \t1\n\n\t0\nx\tpos\n";
     let expected =
@@ -524,12 +539,12 @@ fn tables_with_a_header() {
         labelled(Format::Csv, csv, &options(None, Some("1"), Some("Target")))[1],
         row("d", "8", "neg", 4)
     );
-    // In the order of preference, not of the file.
+    // In the order of the default names, not of the file.
     assert_eq!(
         labelled(Format::Csv, "content,text,class,label\na,b,c,d", &none),
         [row("b", "d", "", 2)]
     );
-    // A header that only the options know.
+    // A header with names from the options.
     let named = options(Some("review"), Some("stars"), Some("user id"));
     assert_eq!(
         labelled(Format::Csv, "stars,User ID,review\n5, ann ,fine", &named),
@@ -538,7 +553,7 @@ fn tables_with_a_header() {
 }
 
 #[test]
-fn tables_without_a_header() {
+fn tables_without_a_header_are_read() {
     let none = ReadOptions::default();
     assert_eq!(
         labelled(Format::Tsv, "good\t1\nbad\t0", &none),
@@ -550,7 +565,7 @@ fn tables_without_a_header() {
     );
     let numbered = options(Some("3"), Some("1"), Some("2"));
     assert_eq!(labelled(Format::Csv, "5,ann,fine", &numbered), [row("fine", "5", "ann", 1)]);
-    // Numbers, and a header after all.
+    // Column numbers together with a header.
     assert_eq!(
         labelled(Format::Csv, "label,user,review\n5,ann,fine", &numbered),
         [row("fine", "5", "ann", 2)]
@@ -558,12 +573,12 @@ fn tables_without_a_header() {
 }
 
 #[test]
-fn tables_refusals() {
+fn invalid_tables_are_refused() {
     let none = ReadOptions::default();
     let text = "data: expected a column \"sentence\" or \"text\" or \"content\" for the text, got \
-        none: give its name, or its number counted from 1";
+        none; give its name, or its number counted from 1";
     let label = "data: expected a column \"label\" or \"class\" or \"target\" for the label, got \
-        none: give its name, or its number counted from 1";
+        none; give its name, or its number counted from 1";
     let cases = [
         ("", &none, "data: no records"),
         ("text\tlabel\n", &none, "data: no records"),
@@ -582,7 +597,7 @@ fn tables_refusals() {
     }
     for given in ["user", "0", "4", "-1", ""] {
         let expected = format!(
-            "data: expected a column {given:?} for the group, got none: give its name, or its \
+            "data: expected a column {given:?} for the group, got none; give its name, or its \
              number counted from 1"
         );
         assert_eq!(
@@ -597,7 +612,7 @@ fn tables_refusals() {
     );
     assert_eq!(
         refusal(Format::Csv, "text,label\n\"a\" ,1\n", &none),
-        "data, line 2: expected a comma after a quoted cell, got something else"
+        "data, line 2: expected a comma after a quoted cell, got another character"
     );
     assert_eq!(
         refusal(Format::Csv, ",".repeat(5000), &none),
@@ -605,7 +620,7 @@ fn tables_refusals() {
     );
     assert_eq!(
         refusal(Format::Csv, b"text,label\n\"a\n\xc3\",1", &none),
-        "data, line 2: expected UTF-8, got something else at byte 3 of the row"
+        "data, line 2: expected UTF-8, got an invalid byte at offset 3 of the row"
     );
     assert_eq!(
         refusal(Format::Csv, "text,label\n\"a\nbcdefgh\",1", &short(11)),
@@ -614,9 +629,15 @@ fn tables_refusals() {
 }
 
 #[test]
-fn labelled_objects() {
+fn labelled_objects_are_read() {
     let none = ReadOptions::default();
-    let rows = "{\"text\": \" a \", \"label\": 1, \"user\": \"ann\"}\r\n\r\n{\"label\": true, \"text\": \"\\u00e9\", \"user\": 2}\n{\"text\": \"\", \"label\": \"pos\", \"user\": \"b\"}";
+    let rows = concat!(
+        r#"{"text": " a ", "label": 1, "user": "ann"}"#,
+        "\r\n\r\n",
+        r#"{"label": true, "text": "\u00e9", "user": 2}"#,
+        "\n",
+        r#"{"text": "", "label": "pos", "user": "b"}"#,
+    );
     let expected = [row("a", "1", "", 1), row("é", "true", "", 3), row("", "pos", "", 4)];
     assert_eq!(labelled(Format::Jsonl, rows, &none), expected);
     assert_eq!(labelled(Format::Jsonl, format!("\u{feff}{rows}\n"), &none), expected);
@@ -633,21 +654,17 @@ fn labelled_objects() {
 }
 
 #[test]
-fn labelled_objects_refusals() {
+fn invalid_labelled_objects_are_refused() {
     let good = "{\"text\": \"\", \"label\": 1}\n";
-    let name = "must be a string, a whole number, true or false, got";
+    let name = "must be a string, an integer, true or false, got";
     let cases = [
         (
             "{\"label\": 1}".into(),
-            "data, line 1: \"sentence or text or content\" must be one of \
-            the keys, got none of them"
-                .into(),
+            "data, line 1: expected a key \"sentence\" or \"text\" or \"content\", got none".into(),
         ),
         (
             "{\"text\": \"\"}".into(),
-            "data, line 1: \"label or class or target\" must be one of the \
-            keys, got none of them"
-                .into(),
+            "data, line 1: expected a key \"label\" or \"class\" or \"target\", got none".into(),
         ),
         (
             format!("{good}{{\"content\": \"\", \"label\": 1}}"),
@@ -678,20 +695,20 @@ fn labelled_objects_refusals() {
         ),
         (
             format!("{good}{{\"text\": \"secret\n\""),
-            "data, line 2, column 16: not JSON: EOF while \
+            "data, line 2, column 16: invalid JSON: EOF while \
             parsing a string"
                 .into(),
         ),
         (
             format!("{good}{{\"text\": \"\\ud800\"}}"),
-            "data, line 2, column 17: not JSON: \
+            "data, line 2, column 17: invalid JSON: \
             unexpected end of hex escape"
                 .into(),
         ),
         (
             format!("{good}[1]"),
-            "data, line 2, column 1: expected an object, got something \
-            else"
+            "data, line 2, column 1: expected an object, got another \
+            value"
                 .into(),
         ),
         ("\n\n".into(), "data: no records".into()),
@@ -706,7 +723,7 @@ fn labelled_objects_refusals() {
 // ── Images ──
 
 #[test]
-fn idx_images() {
+fn idx_images_are_read() {
     let scratch = Scratch::new();
     let (images, labels) = (idx(&[2, 1, 3], &[0, 51, 255, 1, 2, 3]), idx(&[2], &[7, 0]));
     for (plain, packed) in [(true, false), (false, true), (true, true)] {
@@ -737,7 +754,7 @@ fn idx_images() {
     let labels =
         ReadOptions { labels: Some(scratch.file("other", &labels)), ..ReadOptions::default() };
     assert_eq!(read(Format::Idx, &images, &labels).unwrap().len(), 2);
-    // The labels themselves are no images.
+    // A file of labels is not a file of images.
     assert!(
         refusal(Format::Idx, idx(&[2], &[0; 20]), &labels)
             .contains("the magic number must be 0x00000803, got 0x00000801")
@@ -745,7 +762,7 @@ fn idx_images() {
 }
 
 #[test]
-fn idx_refusals() {
+fn invalid_idx_files_are_refused() {
     let scratch = Scratch::new();
     let with = |name: &str, bytes: Vec<u8>| ReadOptions {
         labels: Some(scratch.file(name, bytes)),
@@ -753,12 +770,12 @@ fn idx_refusals() {
     };
     let two = with("two", idx(&[2], &[7, 0]));
     let cases = [
-        (vec![], "the header must have 16 bytes, got 0: the file is cut off"),
+        (vec![], "the header must have 16 bytes, got 0; the file is truncated"),
         (
             idx(&[2, 1, 3], &[])[..15].to_vec(),
-            "the header must have 16 bytes, got 15: the file is cut off",
+            "the header must have 16 bytes, got 15; the file is truncated",
         ),
-        (idx(&[2, 1, 3], &[0; 5]), "image 2 must have 3 bytes, got 2: the file is cut off"),
+        (idx(&[2, 1, 3], &[0; 5]), "image 2 must have 3 bytes, got 2; the file is truncated"),
         (idx(&[2, 1, 3], &[0; 7]), "the file must be at its end after 2 images, got more bytes"),
         (idx(&[2, 0, 3], &[]), "the size of an image must be from 1 to 16777216 pixels, got 0 × 3"),
         (
@@ -777,7 +794,7 @@ fn idx_refusals() {
         ),
         (
             with("cut", idx(&[2], &[0])),
-            "cut: label 2 must have 1 bytes, got 0: the file is cut off",
+            "cut: label 2 must have 1 bytes, got 0; the file is truncated",
         ),
         (
             with("more", idx(&[2], &[0; 3])),
@@ -794,7 +811,7 @@ fn idx_refusals() {
         (
             ReadOptions::default(),
             "data: expected a file of labels beside it (its name has no \"images\" in it), got \
-             none: name one",
+             none; give its path",
         ),
     ];
     for (options, expected) in cases {
@@ -812,7 +829,7 @@ fn idx_refusals() {
 }
 
 #[test]
-fn png_strips() {
+fn png_strips_are_read() {
     let scratch = Scratch::new();
     scratch.file("train_lables.json", "[0, 1, 2,3,4, 5]");
     scratch.file("test_labels.json", "[9,8]");
@@ -868,7 +885,7 @@ fn png_strips() {
 }
 
 #[test]
-fn png_refusals() {
+fn invalid_png_strips_are_refused() {
     let scratch = Scratch::new();
     let with = |bytes: &str| ReadOptions {
         labels: Some(scratch.file("labels", bytes)),
@@ -892,29 +909,26 @@ fn png_refusals() {
     );
     assert_eq!(
         message(&patched(&good, 28, 1)),
-        "data: the strip must be not interlaced, got an interlaced one"
+        "data: the strip must be non-interlaced, got interlaced"
     );
     assert!(message(&patched(&good, 16, 0x40)).contains("the width must be a square"));
-    assert_eq!(
-        message(&good[..good.len() - 20]),
-        "data, image 2: expected more bytes, the file is cut off"
-    );
-    assert_eq!(message(&good[..44]), "data, image 1: expected more bytes, the file is cut off");
+    assert_eq!(message(&good[..good.len() - 20]), "data, image 2: the file is truncated");
+    assert_eq!(message(&good[..44]), "data, image 1: the file is truncated");
     assert_eq!(
         message(&[&good[..45], &[7; 40]].concat()),
         "data, image 1: Corrupt deflate stream. DistanceTooFarBack"
     );
     assert_eq!(message(b"secret"), "data, image 1: Invalid PNG signature.");
-    // What stands where the name of a chunk should be may be anybody's pixels.
+    // The name of a damaged chunk may consist of private pixels.
     let hidden = [&good[..8], &4u32.to_be_bytes(), b"SECRsomething"].concat();
-    assert_eq!(message(&hidden), "data, image 1: a chunk is damaged, or not in its place");
-    assert_eq!(message(b""), "data, image 1: expected more bytes, the file is cut off");
+    assert_eq!(message(&hidden), "data, image 1: a chunk is damaged or misplaced");
+    assert_eq!(message(b""), "data, image 1: the file is truncated");
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, 4, 2);
     encoder.set_color(rgb);
     encoder.set_animated(1, 0).unwrap();
     encoder.write_header().unwrap().write_image_data(&[0; 24]).unwrap();
-    assert_eq!(message(&bytes), "data: the strip must be a single picture, got an animation");
+    assert_eq!(message(&bytes), "data: the strip must be a single image, got an animation");
 
     let message = |labels: &str| refusal(Format::PngStrip, &good, &with(labels));
     assert!(
@@ -922,11 +936,11 @@ fn png_refusals() {
             .ends_with("labels: the number of labels must be 2, as there are images, got 1")
     );
     assert!(
-        message("[1, -2]").ends_with("labels, line 1, column 6: expected u32, got something else"),
+        message("[1, -2]").ends_with("labels, line 1, column 6: expected u32, got another value"),
         "{}",
         message("[1, -2]")
     );
-    assert!(message("").contains("not JSON: EOF while parsing a value"));
+    assert!(message("").contains("invalid JSON: EOF while parsing a value"));
     let mut options = with(&format!("[1,{}2]", " ".repeat(2000)));
     options.max_row_bytes = 1000;
     assert!(refusal(Format::PngStrip, &good, &options).contains("at most 1000 bytes"));
@@ -935,7 +949,7 @@ fn png_refusals() {
     assert!(message.contains("(train_lables.json or train_labels.json)"), "{message}");
 }
 
-/// The PNG with another byte in its header, and a checksum to go with it.
+/// The PNG with a changed byte in its header and a valid checksum.
 fn patched(bytes: &[u8], at: usize, byte: u8) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes[at] = byte;
@@ -945,10 +959,10 @@ fn patched(bytes: &[u8], at: usize, byte: u8) -> Vec<u8> {
     bytes
 }
 
-// ── Sniffing, options, files ──
+// ── Detection, options, files ──
 
 #[test]
-fn formats_are_told_apart() {
+fn formats_are_detected() {
     let cases = [
         ("x.txt", "a||b\n\nc||d", "e2e"),
         ("x.src", "a||b", "e2e"),
@@ -983,12 +997,12 @@ fn formats_are_told_apart() {
         Format::PngStrip
     );
     assert_eq!(Format::detect_from_bytes(Path::new("x.txt"), &[0, 0, 8, 1]).unwrap(), Format::Idx);
-    // Latin-1 is for the reader to refuse, which knows the line.
+    // Latin-1 is refused by the reader, which reports the line.
     assert_eq!(Format::detect_from_bytes(Path::new("x.txt"), b"caf\xe9\n").unwrap(), Format::Lines);
 }
 
 #[test]
-fn what_could_be_several_is_refused() {
+fn ambiguous_formats_are_refused() {
     let cases: [(&str, &[u8], &str); 10] = [
         ("x.txt", b"a||b\nc", "it could be any of e2e, lines"),
         ("x.txt", b"a\tb\nc\td", "it could be any of tsv, lines"),
@@ -1021,7 +1035,7 @@ fn what_could_be_several_is_refused() {
         let message = Format::detect_from_bytes(Path::new(name), head).unwrap_err().to_string();
         assert_eq!(
             message,
-            format!("{name}: cannot tell its format, {expected}: say which with --format")
+            format!("{name}: cannot detect the format, {expected}; choose one with --format")
         );
     }
     for empty in ["", " \n"] {
@@ -1035,12 +1049,12 @@ fn what_could_be_several_is_refused() {
 }
 
 #[test]
-fn files_are_opened() {
+fn files_are_read_and_missing_ones_refused() {
     let scratch = Scratch::new();
     let path = scratch.file("x.txt.gz", gz("\u{feff}a||b\n"));
     assert_eq!(Format::detect(&path).unwrap(), Format::E2e);
     assert_eq!(Format::E2e.read(&path, &ReadOptions::default()).unwrap().count(), 1);
-    // Larger than what is looked at, and cut within a row.
+    // Larger than the bytes that detection reads, which end within a row.
     let path = scratch.file("y.txt", "a||b\n".repeat(20_000));
     assert_eq!(Format::detect(&path).unwrap(), Format::E2e);
     assert!(matches!(Format::detect(scratch.0.join("none")), Err(Error::Io { .. })));
@@ -1060,7 +1074,7 @@ fn files_are_opened() {
 }
 
 #[test]
-fn options_that_mean_nothing_are_refused() {
+fn options_that_do_not_apply_are_refused() {
     let column = |format| !matches!(format, Format::Tsv | Format::Csv | Format::Jsonl);
     let labels = ReadOptions { labels: Some("x".into()), ..ReadOptions::default() };
     for format in Format::ALL {
@@ -1075,13 +1089,12 @@ fn options_that_mean_nothing_are_refused() {
         assert_eq!(refused(&labels), !matches!(format, Format::Idx | Format::PngStrip));
     }
     let message = refusal(Format::Lines, "", &options(None, None, Some("user")));
-    assert_eq!(message, "the option \"group\" means nothing for the format lines");
+    assert_eq!(message, "the option \"group\" does not apply to the format lines; remove it");
 }
 
 // ── Bounds ──
 
-/// The most memory that was held at any time while reading, beyond the bytes that were given. The
-/// records are let go one by one.
+/// The peak memory of reading, beyond the input. The records are dropped one by one.
 fn peak(
     format: Format,
     bytes: impl Read + Send + 'static,
@@ -1099,7 +1112,7 @@ fn peak(
 }
 
 #[test]
-fn endless_rows_are_refused() {
+fn rows_beyond_the_limit_are_refused_in_bounded_memory() {
     for (format, start, endless) in [
         (Format::E2e, "", b'a'),
         (Format::E2e, "mr,ref\n\"", b'\n'),
@@ -1129,7 +1142,7 @@ fn endless_rows_are_refused() {
 }
 
 #[test]
-fn a_row_takes_no_more_than_its_share() {
+fn memory_of_a_row_is_bounded() {
     let long = 1 << 20;
     let cases = [
         (
@@ -1166,7 +1179,7 @@ fn a_row_takes_no_more_than_its_share() {
 }
 
 #[test]
-fn a_large_file_streams() {
+fn large_files_are_streamed() {
     let scratch = Scratch::new();
     let path = scratch.0.join("large.jsonl");
     let row = format!(
@@ -1186,21 +1199,35 @@ fn a_large_file_streams() {
     assert!(peak < 1 << 20, "{peak} bytes at once");
 }
 
-/// What stands in every record of the valid files below, and in no message.
+/// A word in every record of the valid files below; no message may contain it.
 const SECRET: &str = "Zq7x";
 
-/// One valid file for each format, in the order of [`Format::ALL`], and more that some of them
-/// read.
+/// One valid file for each format, in the order of [`Format::ALL`], and further ones.
 fn valid() -> Vec<Vec<u8>> {
     let pixels: Vec<u8> = (0..24).collect();
     let files = vec![
         format!("a : {SECRET}||{SECRET} é .\n\nb||{SECRET}\n").into_bytes(),
-        format!("[{{\"tripleset\": [[\"{SECRET}\", \"R\", \"{SECRET}\"]], \"annotations\": [{{\"text\": \"{SECRET}\"}}]}}, {{\"tripleset\": [], \"annotations\": []}}]").into_bytes(),
+        format!(
+            "[{{\"tripleset\": [[\"{SECRET}\", \"R\", \"{SECRET}\"]], \
+             \"annotations\": [{{\"text\": \"{SECRET}\"}}]}}, \
+             {{\"tripleset\": [], \"annotations\": []}}]"
+        )
+        .into_bytes(),
         format!("{SECRET}\n{SECRET} ü\n").into_bytes(),
-        format!("{{\"instruction\": \"{SECRET}\", \"output\": \"{SECRET}\"}}\n{{\"prompt\": \"{SECRET}\", \"completion\": \"\\u00e9\"}}\n{{\"messages\": [{{\"role\": \"user\", \"content\": \"{SECRET}\"}}, {{\"role\": \"assistant\", \"content\": \"{SECRET}\"}}]}}").into_bytes(),
+        format!(
+            "{{\"instruction\": \"{SECRET}\", \"output\": \"{SECRET}\"}}\n\
+             {{\"prompt\": \"{SECRET}\", \"completion\": \"\\u00e9\"}}\n\
+             {{\"messages\": [{{\"role\": \"user\", \"content\": \"{SECRET}\"}}, \
+             {{\"role\": \"assistant\", \"content\": \"{SECRET}\"}}]}}"
+        )
+        .into_bytes(),
         format!("text\tlabel\n{SECRET}\t{SECRET}\n{SECRET}\t0\n").into_bytes(),
         format!("text,label\n\"{SECRET}, \"\"x\"\"\",{SECRET}\n{SECRET},\"0\n1\"\n").into_bytes(),
-        format!("{{\"text\": \"{SECRET}\", \"label\": \"{SECRET}\"}}\n{{\"label\": 1, \"text\": \"{SECRET}\"}}\n").into_bytes(),
+        format!(
+            "{{\"text\": \"{SECRET}\", \"label\": \"{SECRET}\"}}\n\
+             {{\"label\": 1, \"text\": \"{SECRET}\"}}\n"
+        )
+        .into_bytes(),
         idx(&[2, 3, 4], &pixels),
         strip(4, 2, png::ColorType::Rgb, png::BitDepth::Eight),
         format!("mr,ref\n{SECRET},\"{SECRET}\n\"\n").into_bytes(),
@@ -1254,8 +1281,7 @@ fn any_damage() -> impl Strategy<Value = (usize, Damage)> {
     (any::<usize>(), damage)
 }
 
-/// Every reader on these bytes: no panic, no end of time, little memory, and no word of a record in
-/// a message.
+/// Runs every reader on these bytes: no panic, bounded time and memory, no content in messages.
 fn survives(bytes: &[u8], images: &[ReadOptions; 2]) -> Result<(), TestCaseError> {
     for name in ["x.txt", "x.csv", "x.json", "x"] {
         if let Err(error) = Format::detect_from_bytes(Path::new(name), bytes) {
@@ -1293,7 +1319,7 @@ fn image_options(scratch: &Scratch) -> [ReadOptions; 2] {
     [with("idx", &idx(&[2], &[0, 1])), with("json", b"[0, 1]")]
 }
 
-/// Gives one byte at a time, and is interrupted before each.
+/// Returns one byte per read, and is interrupted before each.
 struct Trickle(Cursor<Vec<u8>>, bool);
 
 impl Read for Trickle {
@@ -1328,7 +1354,7 @@ fn valid_files_are_read() {
 }
 
 #[test]
-fn any_bytes_are_survived() {
+fn arbitrary_bytes_do_not_panic() {
     let scratch = Scratch::new();
     let (images, valid) = (image_options(&scratch), valid());
     let config =
@@ -1341,9 +1367,9 @@ fn any_bytes_are_survived() {
     runner.run(&bytes, |bytes| survives(&bytes, &images)).unwrap();
 }
 
-// ── The real data ──
+// ── Real data sets ──
 
-/// The directory with the data sets, or a loud `None`.
+/// The directory with the data sets; prints a notice if it is missing.
 fn data() -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let path = std::env::var_os("MUFFLE_DATA").map_or_else(beside, PathBuf::from);
@@ -1354,7 +1380,7 @@ fn data() -> Option<PathBuf> {
     Some(path)
 }
 
-/// Records and distinct consecutive sources; the format must be found by itself.
+/// The numbers of records and of distinct consecutive sources; the format must be detected.
 fn counted(path: &Path, format: Format) -> (usize, usize) {
     assert_eq!(Format::detect(path).unwrap(), format, "{}", path.display());
     let read = || format.read(path, &ReadOptions::default()).unwrap();

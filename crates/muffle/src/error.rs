@@ -70,7 +70,7 @@ macro_rules! input {
         })+
     };
 }
-input!(model::Error, data::Error, text::Failed);
+input!(model::Error, data::Error, text::Error);
 
 impl From<audit::Error> for Failed {
     fn from(error: audit::Error) -> Self {

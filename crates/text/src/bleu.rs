@@ -1,106 +1,55 @@
-//! BLEU of a corpus and of a sentence (Papineni, Roukos, Ward, Zhu 2002), as sacrebleu 2 computes
-//! it by default (Post 2018): tokenizer 13a, case kept, n-grams up to four, exponential smoothing,
-//! several references.
+//! BLEU of corpora and sentences (Papineni, Roukos, Ward, Zhu 2002), as computed by sacrebleu 2.
+//!
+//! The defaults are those of sacrebleu (Post 2018): tokenizer 13a, case-sensitive, n-grams up to
+//! four, exponential smoothing, several references.
 //!
 //! BLEU = BP · exp(Σ_n ln p_n / N). p_n is the share of the hypotheses' n-grams that occur in a
-//! reference, each counted at most as often as in the one reference that has most of it. BP =
+//! reference, each counted at most as often as in the reference that contains it most often. BP =
 //! min(1, exp(1 − r/c)), c the length of the hypotheses, r that of the references closest to them.
-//! All of it is a function of ten sums, the [`Statistics`].
+//! BLEU is a function of ten sums, the [`Statistics`].
 //!
-//! Two things are refused here that sacrebleu lets pass or fails on: lists of different lengths,
-//! which it cuts to the shorter, and an item without references.
+//! Unlike sacrebleu, lists of different lengths, which it cuts to the shorter, and items without
+//! references are refused.
 
+use crate::error::{Error, Result};
 use std::collections::HashMap;
-use std::fmt;
 
-/// The longest n-grams.
+/// Length of the longest n-grams.
 pub const ORDERS: usize = 4;
 
-/// Why nothing was scored.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Error {
-    /// There is nothing to score.
-    Empty,
-    /// Hypotheses and lists of references are not as many.
-    Lengths {
-        /// How many hypotheses.
-        hypotheses: usize,
-        /// How many lists of references.
-        references: usize,
-    },
-    /// An item has no reference, not even an empty one.
-    NoReference {
-        /// Which, counted from 1.
-        item: u64,
-    },
-    /// A pseudo-count below 0, above 1, or no number.
-    Pseudocount {
-        /// What was given.
-        got: f64,
-    },
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => {
-                write!(f, "expected at least one hypothesis with its references, got none")
-            }
-            Self::Lengths { hypotheses, references } => {
-                write!(
-                    f,
-                    "expected as many hypotheses as lists of references, got {hypotheses} and \
-                     {references}"
-                )
-            }
-            Self::NoReference { item } => {
-                write!(f, "expected at least one reference for item {item}, got none")
-            }
-            Self::Pseudocount { got } => {
-                write!(f, "a pseudo-count must be between 0 and 1, got {got}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for Error {}
-
-/// This module's and ROUGE's result.
-pub type Result<T> = std::result::Result<T, Error>;
-
-/// How a score is made of the statistics. The default is sacrebleu's for a corpus.
+/// Smoothing and order of BLEU. The default is sacrebleu's for a corpus.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct BleuOptions {
-    /// What stands in for a precision of 0.
+    /// The replacement of a precision of 0.
     pub smoothing: Smoothing,
-    /// Over how many orders the mean goes.
+    /// The number of orders in the mean.
     pub order: Order,
 }
 
 impl BleuOptions {
-    /// What sacrebleu takes for single sentences.
+    /// sacrebleu's options for single sentences.
     pub const SENTENCE: Self = Self { smoothing: Smoothing::Exponential, order: Order::Effective };
 }
 
-/// What stands in for a precision of 0 (Chen and Cherry 2014). Where nothing at all matches, the
-/// score is 0 under each.
+/// The replacement of a precision of 0 (Chen and Cherry 2014).
+///
+/// If no n-gram matches, the score is 0 for all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Smoothing {
-    /// Nothing: the score is 0.
+    /// None: the score is 0.
     None,
-    /// The k-th precision of 0 becomes 2^−k over the number of n-grams, as in mteval-v13a. Method
-    /// 3.
+    /// The k-th precision of 0 becomes 2^−k over the number of n-grams (method 3, mteval-v13a).
     #[default]
     Exponential,
-    /// This in place of 0 matches. Method 1.
+    /// 0 matches are replaced by this number (method 1).
     Floor(Pseudocount),
-    /// This more of the matches and of the n-grams, of every order but the first and whether or not
-    /// there are matches. Method 2.
+    /// This number is added to matches and n-grams of every order but the first (method 2).
     AddK(Pseudocount),
 }
 
-/// A number of n-grams that were not seen, from 0 to 1: with more, no match could be worth more
-/// than a match.
+/// A pseudo-count of n-grams, from 0 to 1.
+///
+/// With a larger one, no match could count more than a match.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pseudocount(f64);
 
@@ -110,7 +59,7 @@ impl Pseudocount {
     /// sacrebleu's default for [`Smoothing::AddK`].
     pub const ONE: Self = Self(1.0);
 
-    /// Checks it.
+    /// Validates the value.
     pub fn new(value: f64) -> Result<Self> {
         if (0.0..=1.0).contains(&value) {
             Ok(Self(value))
@@ -120,36 +69,39 @@ impl Pseudocount {
     }
 }
 
-/// Over how many orders the mean of the logarithms goes.
+/// The number of orders in the mean of the logarithms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Order {
-    /// All four. Hypotheses without a single 4-gram score 0.
+    /// All four. Hypotheses without any 4-gram score 0.
     #[default]
     Full,
-    /// As many as the longest n-gram of the hypotheses, but four at most. It is found for the
-    /// corpus as a whole, so that one sentence of four words is enough to make it four; and it asks
-    /// whether there are n-grams, not whether they match.
+    /// Up to the longest n-gram of the hypotheses, at most four.
+    ///
+    /// It is determined for the whole corpus, so that one sentence of four words makes it four; and
+    /// by the n-grams present, not by those that match.
     Effective,
 }
 
-/// A score and what it is made of.
+/// A BLEU score and its components.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bleu {
-    /// 0 to 100
+    /// From 0 to 100.
     pub score: f64,
-    /// 100 p_n after smoothing. 0 from the first order that has no n-grams, and all of them where
-    /// nothing matches.
+    /// 100 p_n after smoothing.
+    ///
+    /// 0 from the first order without n-grams on, and all 0 if nothing matches.
     pub precisions: [f64; ORDERS],
-    /// BP
+    /// BP.
     pub brevity_penalty: f64,
-    /// c, in tokens
+    /// c, in tokens.
     pub hypothesis_length: u64,
-    /// r, in tokens
+    /// r, in tokens.
     pub reference_length: u64,
 }
 
-/// What BLEU needs to know of a corpus. Add items one by one, merge those of several parts, and ask
-/// for the score at any time.
+/// Sufficient statistics of BLEU for a corpus.
+///
+/// Items are added one by one; parts of a corpus are merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistics {
     items: u64,
@@ -160,13 +112,14 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// One more hypothesis with its references, which may be more or fewer than another's. An empty
-    /// reference counts: its length is 0.
+    /// Adds a hypothesis with its references, of which items may have different numbers.
+    ///
+    /// An empty reference counts: its length is 0.
     pub fn add(&mut self, hypothesis: &str, references: &[impl AsRef<str>]) -> Result<()> {
         let hypothesis = tokens(hypothesis);
         let references: Vec<_> =
             references.iter().map(|reference| tokens(reference.as_ref())).collect();
-        // The closest length, of two the shorter.
+        // The closest length; of two equally close ones, the shorter.
         let closest = references
             .iter()
             .map(Vec::len)
@@ -197,7 +150,7 @@ impl Statistics {
         Ok(())
     }
 
-    /// The items of another part of the corpus.
+    /// Adds the items of another part of the corpus.
     pub fn merge(&mut self, other: &Self) {
         let add = |a: &mut u64, b: u64| *a = a.saturating_add(b);
         add(&mut self.items, other.items);
@@ -207,12 +160,12 @@ impl Statistics {
         self.totals.iter_mut().zip(other.totals).for_each(|(a, b)| add(a, b));
     }
 
-    /// How many items there are.
+    /// The number of items.
     pub fn items(&self) -> u64 {
         self.items
     }
 
-    /// The score of all items so far; 0 before the first.
+    /// The score of all items so far; 0 without items.
     pub fn bleu(&self, options: BleuOptions) -> Bleu {
         let (c, r) = (self.hypothesis_length, self.reference_length);
         let brevity_penalty = match (c, r) {
@@ -268,7 +221,7 @@ pub fn corpus_bleu(
     references: &[Vec<impl AsRef<str>>],
     options: BleuOptions,
 ) -> Result<Bleu> {
-    paired(hypotheses.len(), references.len())?;
+    check_lengths(hypotheses.len(), references.len())?;
     let mut statistics = Statistics::default();
     for (hypothesis, references) in hypotheses.iter().zip(references) {
         statistics.add(hypothesis.as_ref(), references)?;
@@ -287,10 +240,11 @@ pub fn sentence_bleu(
     Ok(statistics.bleu(options))
 }
 
-/// The tokens of 13a: mteval-v13a's rules for Western languages, in sacrebleu's order. Entities are
-/// resolved once; ASCII punctuation other than `'`, `-`, `.` and `,` stands alone; `.` and `,`
-/// stand alone unless between digits; `-` stands alone after a digit. Nothing beyond ASCII is
-/// punctuation.
+/// The tokens of the tokenizer 13a: mteval-v13a's rules for Western languages.
+///
+/// The rules are applied in sacrebleu's order. Entities are resolved once; ASCII punctuation other
+/// than `'`, `-`, `.` and `,` is a token; `.` and `,` are tokens unless between digits; `-` is a
+/// token after a digit. Only ASCII is punctuation.
 pub fn tokens(text: &str) -> Vec<String> {
     let mut line = text.trim_end_matches(is_space).to_owned();
     for (from, to) in [
@@ -317,9 +271,9 @@ pub fn tokens(text: &str) -> Vec<String> {
     spaced.push(' ');
 
     let (digit, point) = (|c: char| c.is_ascii_digit(), |c: char| matches!(c, '.' | ','));
-    let spaced = rewritten(&spaced, |a, b| (!digit(a) && point(b)).then_some([a, ' ', b, ' ']));
-    let spaced = rewritten(&spaced, |a, b| (point(a) && !digit(b)).then_some([' ', a, ' ', b]));
-    let spaced = rewritten(&spaced, |a, b| (digit(a) && b == '-').then_some([a, ' ', b, ' ']));
+    let spaced = replace_pairs(&spaced, |a, b| (!digit(a) && point(b)).then_some([a, ' ', b, ' ']));
+    let spaced = replace_pairs(&spaced, |a, b| (point(a) && !digit(b)).then_some([' ', a, ' ', b]));
+    let spaced = replace_pairs(&spaced, |a, b| (digit(a) && b == '-').then_some([a, ' ', b, ' ']));
     spaced
         .split(|&c| is_space(c))
         .filter(|token| !token.is_empty())
@@ -327,23 +281,22 @@ pub fn tokens(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether a corpus has items, and as many hypotheses as lists of references.
-pub(crate) fn paired(hypotheses: usize, references: usize) -> Result<()> {
+/// Checks that a corpus has items, and as many hypotheses as lists of references.
+pub(crate) fn check_lengths(hypotheses: usize, references: usize) -> Result<()> {
     match (hypotheses, references) {
-        (0, 0) => Err(Error::Empty),
+        (0, 0) => Err(Error::EmptyCorpus),
         _ if hypotheses != references => Err(Error::Lengths { hypotheses, references }),
         _ => Ok(()),
     }
 }
 
-/// What Python splits at: Unicode's white space and the four separators of ASCII.
+/// Python's white space: Unicode's, and the four separators of ASCII.
 fn is_space(c: char) -> bool {
     c.is_whitespace() || matches!(c, '\u{1c}'..='\u{1f}')
 }
 
-/// Every two neighbours replaced that the rule applies to, from the left and without overlap, as a
-/// regular expression of two characters does.
-fn rewritten(text: &[char], rule: impl Fn(char, char) -> Option<[char; 4]>) -> Vec<char> {
+/// Replaces pairs of characters by a rule, from the left and without overlap.
+fn replace_pairs(text: &[char], rule: impl Fn(char, char) -> Option<[char; 4]>) -> Vec<char> {
     let mut new = Vec::with_capacity(text.len() + 16);
     let mut rest = text;
     while let [a, tail @ ..] = rest {
@@ -393,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn the_closest_reference_gives_the_length_and_ties_go_to_the_shorter() {
+    fn reference_length_is_the_closest_and_ties_go_to_the_shorter() {
         let length = |references: &[&str]| {
             sentence_bleu("a b c d", references, BleuOptions::default()).unwrap().reference_length
         };
@@ -403,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ngram_counts_as_often_as_in_one_reference() {
+    fn ngram_counts_are_clipped_by_one_reference() {
         // Papineni et al., example 2: 2/7 for the seven times "the".
         let bleu = sentence_bleu(
             "the the the the the the the",
@@ -414,10 +367,10 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_pseudocount_is_refused() {
+    fn invalid_pseudocounts_are_refused() {
         for bad in [-1.0, 1.5, f64::NAN, f64::INFINITY] {
             assert!(Pseudocount::new(bad).is_err());
         }
-        assert_eq!(Pseudocount::new(0.1), Ok(Pseudocount::FLOOR));
+        assert_eq!(Pseudocount::new(0.1).unwrap(), Pseudocount::FLOOR);
     }
 }

@@ -1,5 +1,6 @@
-//! Calls into a library that panics on damaged files: a panic becomes a refusal, and does not
-//! print, for what it prints can be a text.
+//! Calls into a library that panics on damaged files.
+//!
+//! A panic becomes `None`, and its message is not printed, because it can contain a text.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -9,15 +10,16 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What the call gives; `None` if it panics. What it was at must not be used afterwards, unless it
-/// was only looked at.
+/// The result of the call; `None` if it panics.
+///
+/// A value that the call may have modified must not be used after a panic.
 pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Option<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
-        let usual = take_hook();
+        let previous = take_hook();
         set_hook(Box::new(move |info| {
             if !QUIET.get() {
-                usual(info)
+                previous(info)
             }
         }));
     });
@@ -32,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_none_and_others_still_print() {
+    fn a_panic_gives_none_and_other_panics_still_print() {
         assert_eq!(guarded(|| 7), Some(7));
         assert_eq!(
             guarded(|| if QUIET.get() {

@@ -14,7 +14,9 @@ pub mod generate;
 pub mod rouge;
 pub mod stem;
 
+mod error;
 mod guarded;
 mod tokenizer;
 
-pub use tokenizer::{Failed, SpecialTokens, Tokenizer};
+pub use error::{Error, Result};
+pub use tokenizer::{SpecialTokens, Tokenizer};

@@ -1,37 +1,37 @@
-//! ROUGE-L (Lin 2004, §3.1): how much of two texts is a common subsequence of their words, as the
-//! Python package rouge_score computes it.
+//! ROUGE-L (Lin 2004, §3.1), as computed by the Python package rouge_score.
 //!
 //! With L the length of the longest common subsequence, precision is L over the words of the
 //! hypothesis, recall L over those of the reference, and F₁ their harmonic mean. Of several
-//! references the one with the largest F₁ counts. The value of a corpus is the mean over its items:
-//! the package's own aggregator draws bootstrap samples, whose median is near that mean and never
-//! twice the same.
+//! references the one with the largest F₁ counts. The score of a corpus is the mean over its items.
+//! (The package's own aggregator takes the median of bootstrap samples, which is close to the mean
+//! but not reproducible.)
 
-use crate::bleu::{Error, Result, paired};
+use crate::bleu::check_lengths;
+use crate::error::{Error, Result};
 use crate::stem::stem;
 
-/// What is compared: words, or their stems.
+/// Whether words or their stems are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Words {
-    /// Words of more than three letters without their endings: `use_stemmer=True`.
+    /// Stems of words of more than three letters: `use_stemmer=True`.
     Stemmed,
-    /// As they are: `use_stemmer=False`.
+    /// Words: `use_stemmer=False`.
     Plain,
 }
 
-/// From 0 to 1, or from 0 to 100 after [`Score::percent`].
+/// A ROUGE score, from 0 to 1, or from 0 to 100 after [`Score::percent`].
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Score {
-    /// The part of the hypothesis that is common.
+    /// The common share of the hypothesis.
     pub precision: f64,
-    /// The part of the reference that is common.
+    /// The common share of the reference.
     pub recall: f64,
     /// 2 · precision · recall / (precision + recall)
     pub f1: f64,
 }
 
 impl Score {
-    /// A hundred times this.
+    /// The score in percent.
     pub fn percent(self) -> Self {
         self.times(100.0)
     }
@@ -53,7 +53,7 @@ impl Score {
     }
 }
 
-/// The mean over items that come one by one, or in parts that are merged.
+/// The mean score over the items of a corpus, added one by one or merged.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Mean {
     items: u64,
@@ -61,7 +61,7 @@ pub struct Mean {
 }
 
 impl Mean {
-    /// One more hypothesis with its references, which may be more or fewer than another's.
+    /// Adds a hypothesis with its references, of which items may have different numbers.
     pub fn add(
         &mut self,
         hypothesis: &str,
@@ -75,18 +75,18 @@ impl Mean {
         Ok(())
     }
 
-    /// The items of another part of the corpus.
+    /// Adds the items of another part of the corpus.
     pub fn merge(&mut self, other: &Self) {
         self.items = self.items.saturating_add(other.items);
         self.sum = self.sum.plus(other.sum);
     }
 
-    /// How many items there are.
+    /// The number of items.
     pub fn items(&self) -> u64 {
         self.items
     }
 
-    /// The mean of all items so far, from 0 to 1; 0 before the first.
+    /// The mean of all items so far, from 0 to 1; 0 without items.
     pub fn score(&self) -> Score {
         match self.items {
             0 => Score::default(),
@@ -99,13 +99,13 @@ impl Mean {
     }
 }
 
-/// The mean over a corpus, from 0 to 1: `references[i]` are all the references of `hypotheses[i]`.
+/// The mean over a corpus; `references[i]` are all references of `hypotheses[i]`.
 pub fn corpus_rouge_l(
     hypotheses: &[impl AsRef<str>],
     references: &[Vec<impl AsRef<str>>],
     words: Words,
 ) -> Result<Score> {
-    paired(hypotheses.len(), references.len())?;
+    check_lengths(hypotheses.len(), references.len())?;
     let mut mean = Mean::default();
     for (hypothesis, references) in hypotheses.iter().zip(references) {
         mean.add(hypothesis.as_ref(), references, words)?;
@@ -113,19 +113,19 @@ pub fn corpus_rouge_l(
     Ok(mean.score())
 }
 
-/// One hypothesis against the reference with the largest F₁, of equal ones the first.
+/// The score against the reference with the largest F₁; of equal ones, the first.
 pub fn rouge_l(hypothesis: &str, references: &[impl AsRef<str>], words: Words) -> Result<Score> {
     let hypothesis = tokens(hypothesis, words);
-    let scores = references
-        .iter()
-        .map(|reference| compared(&hypothesis, &tokens(reference.as_ref(), words)));
+    let scores =
+        references.iter().map(|reference| score(&hypothesis, &tokens(reference.as_ref(), words)));
     scores
         .reduce(|best, next| if next.f1 > best.f1 { next } else { best })
         .ok_or(Error::NoReference { item: 1 })
 }
 
-/// Runs of a to z and 0 to 9 of the text in lower case. Every other character separates, so that
-/// *café* is *caf* and *don't* is *don* and *t*.
+/// Lower-case words: runs of a to z and 0 to 9.
+///
+/// Every other character separates, so that *café* is *caf* and *don't* is *don* and *t*.
 pub fn tokens(text: &str, words: Words) -> Vec<String> {
     let text: String = text.chars().flat_map(char::to_lowercase).collect();
     let runs =
@@ -136,7 +136,7 @@ pub fn tokens(text: &str, words: Words) -> Vec<String> {
     runs.map(token).filter(|token| !token.is_empty()).collect()
 }
 
-fn compared(hypothesis: &[String], reference: &[String]) -> Score {
+fn score(hypothesis: &[String], reference: &[String]) -> Score {
     let common = longest_common(hypothesis, reference);
     if common == 0 {
         return Score::default();
@@ -146,8 +146,7 @@ fn compared(hypothesis: &[String], reference: &[String]) -> Score {
     Score { precision, recall, f1: 2.0 * precision * recall / (precision + recall) }
 }
 
-/// The length of the longest common subsequence, with one row of the table in memory, over the
-/// shorter of the two.
+/// The length of the longest common subsequence, by one row of the table in memory.
 fn longest_common<T: PartialEq>(a: &[T], b: &[T]) -> usize {
     let (long, short) = if a.len() < b.len() { (b, a) } else { (a, b) };
     let mut row = vec![0; short.len()];
@@ -168,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_of_common_subsequences() {
+    fn longest_common_subsequences() {
         for (a, b, want) in [
             ("", "", 0),
             ("abc", "", 0),
@@ -195,9 +194,10 @@ mod tests {
     }
 
     #[test]
-    fn the_best_reference_counts() {
+    fn the_reference_with_the_largest_f1_counts() {
         let score = rouge_l("a b c d", &["x", "a b", "a b c d e"], Words::Plain).unwrap();
         assert_eq!((score.precision, score.recall), (1.0, 0.8));
-        assert_eq!(rouge_l("a", &[] as &[&str], Words::Plain), Err(Error::NoReference { item: 1 }));
+        let refused = rouge_l("a", &[] as &[&str], Words::Plain);
+        assert!(matches!(refused, Err(Error::NoReference { item: 1 })));
     }
 }

@@ -1,10 +1,9 @@
-//! Porter's stemmer (Porter 1980) as nltk has it by default, in its mode NLTK_EXTENSIONS: what
-//! ROUGE's Python package takes word endings off with.
+//! The Porter stemmer (Porter 1980) as in nltk's mode NLTK_EXTENSIONS, which rouge_score uses.
 //!
-//! A letter is a vowel if it is one of aeiou, or a y after a consonant; digits and whatever else
+//! A letter is a vowel if it is one of aeiou, or a y after a consonant; all other characters
 //! are consonants. With runs of vowels V and of consonants C every word is `[C](VC)^m[V]`, and m is
-//! its measure. A step takes its first rule whose suffix fits; if that rule's condition fails, no
-//! other is tried.
+//! its measure. A step applies the first rule whose suffix matches; if that rule's condition
+//! fails, no other rule is tried.
 
 /// The stem of a word, in lower case.
 pub fn stem(word: &str) -> String {
@@ -27,7 +26,7 @@ pub fn stem(word: &str) -> String {
     last_l(last_e(word))
 }
 
-/// nltk's own list, looked up before any step.
+/// nltk's irregular forms, looked up before any step.
 const IRREGULAR: [(&str, &str); 16] = [
     ("sky", "sky"),
     ("skies", "sky"),
@@ -47,7 +46,7 @@ const IRREGULAR: [(&str, &str); 16] = [
     ("succeed", "succeed"),
 ];
 
-/// Suffixes and what they become, in nltk's order.
+/// Suffixes and their replacements, in nltk's order.
 type Rules<const N: usize> = [(&'static str, &'static str); N];
 
 const STEP_1A: Rules<4> = [("sses", "ss"), ("ies", "i"), ("ss", "ss"), ("s", "")];
@@ -109,7 +108,7 @@ const STEP_4: Rules<19> = [
     ("ize", ""),
 ];
 
-/// Step 1a. nltk's: dies → die, but flies → fli.
+/// Step 1a. In nltk dies → die, but flies → fli.
 fn plural(word: String) -> String {
     match word.strip_suffix("ies") {
         Some(stem) if stem.chars().count() == 1 => format!("{stem}ie"),
@@ -117,7 +116,7 @@ fn plural(word: String) -> String {
     }
 }
 
-/// Step 1b. nltk's: died → die, but spied → spi.
+/// Step 1b. In nltk died → die, but spied → spi.
 fn past(word: String) -> String {
     if let Some(stem) = word.strip_suffix("ied") {
         return format!("{stem}{}", if stem.chars().count() == 1 { "ie" } else { "i" });
@@ -144,7 +143,7 @@ fn past(word: String) -> String {
     stem
 }
 
-/// Step 1c. nltk's: not after a vowel, enjoy → enjoy, nor after the first letter alone, by → by.
+/// Step 1c. In nltk not after a vowel (enjoy → enjoy), nor after the first letter (by → by).
 fn last_y(word: String) -> String {
     match word.strip_suffix('y') {
         Some(stem) if stem.chars().nth(1).is_some() && consonants(stem).last() == Some(true) => {
@@ -154,7 +153,7 @@ fn last_y(word: String) -> String {
     }
 }
 
-/// Step 2. nltk's: alli → al comes first and on its own.
+/// Step 2. In nltk alli → al is applied first.
 fn double_suffix(word: String) -> String {
     let word = replaced(word, &[("alli", "al")], |stem, _| measure(stem) > 0);
     // The l of logi counts with the stem: geologi → geolog.
@@ -181,7 +180,7 @@ fn last_l(mut word: String) -> String {
     word
 }
 
-/// The word by the first rule whose suffix it has, if that rule is allowed.
+/// Applies the first rule whose suffix matches, if its condition holds.
 fn replaced(word: String, rules: &[(&str, &str)], allowed: impl Fn(&str, &str) -> bool) -> String {
     let fitting = rules
         .iter()
@@ -192,7 +191,7 @@ fn replaced(word: String, rules: &[(&str, &str)], allowed: impl Fn(&str, &str) -
     }
 }
 
-/// For each letter whether it is a consonant.
+/// Whether each letter is a consonant.
 fn consonants(word: &str) -> impl Iterator<Item = bool> {
     word.chars().scan(false, |consonant, letter| {
         *consonant = match letter {
@@ -204,7 +203,7 @@ fn consonants(word: &str) -> impl Iterator<Item = bool> {
     })
 }
 
-/// m: how often a consonant follows a vowel.
+/// The measure m: how often a consonant follows a vowel.
 fn measure(word: &str) -> usize {
     let mut before = true;
     consonants(word)
@@ -212,15 +211,16 @@ fn measure(word: &str) -> usize {
         .count()
 }
 
-/// The paper's *d: the word ends with a consonant twice.
+/// The paper's *d: the word ends with a double consonant.
 fn ends_double(word: &str) -> bool {
     let mut letters = word.chars().rev();
     letters.next().is_some_and(|last| letters.next() == Some(last))
         && consonants(word).last() == Some(true)
 }
 
-/// The paper's *o: consonant, vowel, consonant other than w, x and y at the end. nltk's: or the
-/// whole word is vowel, consonant.
+/// The paper's *o: the word ends with consonant, vowel, consonant other than w, x and y.
+///
+/// In nltk also words that are vowel, consonant.
 fn ends_short(word: &str) -> bool {
     match consonants(word).collect::<Vec<_>>().as_slice() {
         [false, true] => true,
@@ -235,7 +235,7 @@ mod tests {
 
     /// From the paper.
     #[test]
-    fn measures() {
+    fn measures_of_the_paper() {
         for (words, m) in [
             ("tr ee tree y by", 0),
             ("trouble oats trees ivy", 1),
@@ -247,7 +247,7 @@ mod tests {
 
     /// Examples of the paper and of nltk's comments.
     #[test]
-    fn stems() {
+    fn stems_of_the_paper_and_of_nltk() {
         let examples = "caresses caress, ponies poni, dies die, died die, spied spi, agreed agre, \
             feed feed, hopping hop, falling fall, filing \
             file, happy happi, enjoy enjoy, geology geolog, relational relat, hopefulness hope, \

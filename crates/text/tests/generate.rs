@@ -1,5 +1,4 @@
-//! Texts as `transformers` goes on with them (`python3 peers/golden_generation.py`), and what must
-//! hold whatever the model says.
+//! Generation against `transformers` (`python3 peers/golden_generation.py`), and its limits.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,16 +12,15 @@ fn open(name: &str) -> Checkpoint {
     Checkpoint::open(dir, None, 0).unwrap()
 }
 
-fn numbers(value: &Value) -> Vec<u32> {
+fn tokens(value: &Value) -> Vec<u32> {
     value.as_array().unwrap().iter().map(|x| x.as_u64().unwrap() as u32).collect()
 }
 
 #[test]
-fn texts_are_those_of_transformers() {
+fn generated_texts_match_transformers() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/generation.json");
     let golden: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let prompts: Vec<Vec<u32>> =
-        golden["prompts"].as_array().unwrap().iter().map(numbers).collect();
+    let prompts: Vec<Vec<u32>> = golden["prompts"].as_array().unwrap().iter().map(tokens).collect();
     for case in golden["cases"].as_array().unwrap() {
         let (_, mut network, at) = open(case["model"].as_str().unwrap()).network(|_| true).unwrap();
         let mut decoder = Decoder::new(&mut network, &at).unwrap();
@@ -46,16 +44,16 @@ fn texts_are_those_of_transformers() {
         let options = GenerateOptions {
             max_new_tokens: case["max"].as_u64().unwrap() as usize,
             min_new_tokens: case["min"].as_u64().unwrap() as usize,
-            stop: numbers(&case["stop"]),
-            banned: numbers(&case["banned"]),
+            stop: tokens(&case["stop"]),
+            banned: tokens(&case["banned"]),
             search: if beams == 1 { Search::Greedy } else { search },
             batch_size: 64,
         };
         let expected: Vec<Vec<u32>> =
-            case["outputs"].as_array().unwrap().iter().map(numbers).collect();
+            case["outputs"].as_array().unwrap().iter().map(tokens).collect();
         let shown = format!("{} {:?} {}", case["model"], options, case["stop"]);
         assert_eq!(generate(&mut decoder, &prompts, &options).unwrap(), expected, "{shown}");
-        // Whoever is worked on together.
+        // Independently of the batch.
         let one_by_one = GenerateOptions { batch_size: 1, ..options.clone() };
         assert_eq!(
             generate(&mut decoder, &prompts, &one_by_one).unwrap(),
@@ -74,11 +72,11 @@ fn texts_are_those_of_transformers() {
 }
 
 #[test]
-fn what_is_drawn_follows_the_seed_and_the_rules() {
+fn samples_depend_on_the_seed_and_the_options() {
     let (_, mut network, at) = open("gpt2-untied").network(|_| true).unwrap();
     let mut decoder = Decoder::new(&mut network, &at).unwrap();
     let prompts: [&[u32]; 3] = [&[1, 2], &[3], &[1, 2]];
-    let mut draw = |temperature, top_k, top_p, seed, batch_size| {
+    let mut sample = |temperature, top_k, top_p, seed, batch_size| {
         let search = Search::Sample { temperature, top_k, top_p, seed };
         generate(
             &mut decoder,
@@ -93,21 +91,21 @@ fn what_is_drawn_follows_the_seed_and_the_rules() {
         )
         .unwrap()
     };
-    let texts = draw(1.0, 0, 1.0, 7, 64);
-    assert_eq!(texts, draw(1.0, 0, 1.0, 7, 1));
-    assert_ne!(texts, draw(1.0, 0, 1.0, 8, 64));
+    let texts = sample(1.0, 0, 1.0, 7, 64);
+    assert_eq!(texts, sample(1.0, 0, 1.0, 7, 1));
+    assert_ne!(texts, sample(1.0, 0, 1.0, 8, 64));
     assert_ne!(texts[0], texts[2], "texts of one seed differ");
     assert!(texts.iter().all(|text| text.len() == 8 && !text.contains(&4)));
-    // Cold, narrow or nearly certain, it is the likeliest.
-    let likeliest = draw(1e-6, 0, 1.0, 7, 64);
-    assert_eq!(likeliest, draw(1.0, 1, 1.0, 9, 64));
-    assert_eq!(likeliest, draw(1.0, 0, 1e-9, 9, 64));
+    // With a low temperature, a small top_k or a small top_p it is the likeliest token.
+    let likeliest = sample(1e-6, 0, 1.0, 7, 64);
+    assert_eq!(likeliest, sample(1.0, 1, 1.0, 9, 64));
+    assert_eq!(likeliest, sample(1.0, 0, 1e-9, 9, 64));
     assert_eq!(likeliest[0], likeliest[2]);
 }
 
-/// The frequencies of a first token are its probabilities.
+/// The frequencies of the first token are its probabilities.
 #[test]
-fn draws_have_the_models_law() {
+fn samples_have_the_models_probabilities() {
     let (_, mut network, at) = open("gpt2-untied").network(|_| true).unwrap();
     let mut decoder = Decoder::new(&mut network, &at).unwrap();
     let logits = decoder.start(&[&[1, 2]]).unwrap();
@@ -133,7 +131,7 @@ fn draws_have_the_models_law() {
 }
 
 #[test]
-fn limits_are_kept() {
+fn limits_of_length_and_options_are_kept() {
     let (_, mut network, at) = open("gpt2-tied").network(|_| true).unwrap();
     let mut decoder = Decoder::new(&mut network, &at).unwrap();
     let longest = decoder.longest();

@@ -1,13 +1,14 @@
-//! BLEU, ROUGE-L and the stemmer against sacrebleu, rouge_score and nltk, by values that `python3
-//! peers/metrics.py` made; and laws for any text.
+//! BLEU, ROUGE-L and the stemmer against sacrebleu, rouge_score and nltk (`python3
+//! peers/metrics.py`), and properties for arbitrary texts.
 
 #![allow(clippy::unwrap_used)]
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::Value;
+use text::Error;
 use text::bleu::{
-    self, BleuOptions, Error, Order, Pseudocount, Smoothing, Statistics, corpus_bleu, sentence_bleu,
+    self, BleuOptions, Order, Pseudocount, Smoothing, Statistics, corpus_bleu, sentence_bleu,
 };
 use text::rouge::{self, Mean, Score, Words, corpus_rouge_l, rouge_l};
 use text::stem::stem;
@@ -62,7 +63,7 @@ fn close_score(got: Score, want: &Value, what: &str) {
 const BOTH: [(&str, Words); 2] = [("stemmed", Words::Stemmed), ("plain", Words::Plain)];
 
 #[test]
-fn items_are_scored_as_by_the_packages() {
+fn scores_of_items_match_the_python_packages() {
     let golden = golden("metrics");
     assert!(list(&golden["items"]).len() >= 60);
     for item in list(&golden["items"]) {
@@ -88,7 +89,7 @@ fn items_are_scored_as_by_the_packages() {
 }
 
 #[test]
-fn corpora_are_scored_as_by_the_packages() {
+fn scores_of_corpora_match_the_python_packages() {
     let golden = golden("metrics");
     for corpus in list(&golden["corpora"]) {
         let name = text(&corpus["name"]);
@@ -127,13 +128,13 @@ fn corpora_are_scored_as_by_the_packages() {
 }
 
 #[test]
-fn stems_are_nltks() {
+fn stems_match_nltk() {
     let golden = golden("stems");
     let stems = golden["stems"].as_object().unwrap();
     assert_eq!(stems.len(), 2000);
     for (word, want) in stems {
         assert_eq!(stem(word), text(want), "{word}");
-        // ROUGE takes no endings off words of up to three letters.
+        // ROUGE does not stem words of up to three letters.
         assert_eq!(
             rouge::tokens(word, Words::Stemmed),
             [if word.len() > 3 { text(want) } else { word }]
@@ -142,27 +143,26 @@ fn stems_are_nltks() {
 }
 
 #[test]
-fn what_cannot_be_scored_is_refused() {
+fn empty_and_unequal_corpora_are_refused() {
     let none: [&str; 0] = [];
     let no_lists: [Vec<&str>; 0] = [];
-    assert_eq!(corpus_bleu(&none, &no_lists, BleuOptions::default()), Err(Error::Empty));
-    assert_eq!(corpus_rouge_l(&none, &no_lists, Words::Plain), Err(Error::Empty));
-    let lengths = |hypotheses, references| Error::Lengths { hypotheses, references };
-    assert_eq!(corpus_bleu(&["a", "b"], &[vec!["a"]], BleuOptions::default()), Err(lengths(2, 1)));
-    assert_eq!(corpus_bleu(&none, &[vec!["a"]], BleuOptions::default()), Err(lengths(0, 1)));
-    assert_eq!(corpus_rouge_l(&["a"], &no_lists, Words::Plain), Err(lengths(1, 0)));
-    assert_eq!(
-        corpus_bleu(&["a", ""], &[vec!["a"], vec![]], BleuOptions::default()),
-        Err(Error::NoReference { item: 2 })
-    );
-    assert_eq!(
-        corpus_rouge_l(&["a", ""], &[vec!["a"], vec![]], Words::Plain),
-        Err(Error::NoReference { item: 2 })
-    );
-    assert_eq!(
-        sentence_bleu("a", &none, BleuOptions::SENTENCE),
-        Err(Error::NoReference { item: 1 })
-    );
+    let bleu = |hypotheses: &[&str], references: &[Vec<&str>]| {
+        corpus_bleu(hypotheses, references, BleuOptions::default()).unwrap_err()
+    };
+    let rouge = |hypotheses: &[&str], references: &[Vec<&str>]| {
+        corpus_rouge_l(hypotheses, references, Words::Plain).unwrap_err()
+    };
+    assert!(matches!(bleu(&none, &no_lists), Error::EmptyCorpus));
+    assert!(matches!(rouge(&none, &no_lists), Error::EmptyCorpus));
+    let one = [vec!["a"]];
+    assert!(matches!(bleu(&["a", "b"], &one), Error::Lengths { hypotheses: 2, references: 1 }));
+    assert!(matches!(bleu(&none, &one), Error::Lengths { hypotheses: 0, references: 1 }));
+    assert!(matches!(rouge(&["a"], &no_lists), Error::Lengths { hypotheses: 1, references: 0 }));
+    let second_has_none = [vec!["a"], vec![]];
+    assert!(matches!(bleu(&["a", ""], &second_has_none), Error::NoReference { item: 2 }));
+    assert!(matches!(rouge(&["a", ""], &second_has_none), Error::NoReference { item: 2 }));
+    let sentence = sentence_bleu("a", &none, BleuOptions::SENTENCE);
+    assert!(matches!(sentence, Err(Error::NoReference { item: 1 })));
     assert_eq!(
         Error::NoReference { item: 2 }.to_string(),
         "expected at least one reference for item 2, got none"
@@ -170,12 +170,12 @@ fn what_cannot_be_scored_is_refused() {
 }
 
 #[test]
-fn nothing_scores_nothing() {
+fn empty_statistics_score_zero() {
     assert_eq!(Statistics::default().bleu(BleuOptions::default()).score, 0.0);
     assert_eq!(Mean::default().score().percent(), Score::default());
 }
 
-/// Few words, so that some match, and characters the tokenizers know.
+/// Sentences of few different words, so that some match, with special characters.
 fn sentence() -> impl Strategy<Value = String> {
     let word = prop::sample::select(vec![
         "a", "the", "Pub", "pubs", ".", ",", "1,0", "5-6", "&amp;", "&lt", "é", "-\n", "\u{1c}",
@@ -210,7 +210,7 @@ fn any_options() -> impl Strategy<Value = BleuOptions> {
         .prop_map(|(smoothing, order)| BleuOptions { smoothing, order })
 }
 
-/// The table of the definition, in full.
+/// The reference implementation, with the whole table.
 fn longest_common(a: &[String], b: &[String]) -> usize {
     let mut table = vec![vec![0; b.len() + 1]; a.len() + 1];
     for (i, x) in a.iter().enumerate() {
@@ -224,8 +224,13 @@ fn longest_common(a: &[String], b: &[String]) -> usize {
 
 proptest! {
     #[test]
-    fn any_text_has_a_score_or_an_error((hypotheses, references) in any_corpus(), options in any_options()) {
-        let fits = !hypotheses.is_empty() && hypotheses.len() == references.len() && references.iter().all(|r| !r.is_empty());
+    fn any_corpus_has_a_score_or_an_error(
+        (hypotheses, references) in any_corpus(),
+        options in any_options(),
+    ) {
+        let fits = !hypotheses.is_empty()
+            && hypotheses.len() == references.len()
+            && references.iter().all(|list| !list.is_empty());
         let bleu = corpus_bleu(&hypotheses, &references, options);
         prop_assert_eq!(bleu.is_ok(), fits);
         if let Ok(bleu) = bleu {
@@ -236,13 +241,18 @@ proptest! {
             let rouge = corpus_rouge_l(&hypotheses, &references, words);
             prop_assert_eq!(rouge.is_ok(), fits);
             if let Ok(Score { precision, recall, f1 }) = rouge {
-                prop_assert!([precision, recall, f1].iter().all(|x| (0.0..=1.0 + TOLERANCE).contains(x)));
+                let range = 0.0..=1.0 + TOLERANCE;
+                prop_assert!([precision, recall, f1].iter().all(|x| range.contains(x)));
             }
         }
     }
 
     #[test]
-    fn parts_of_a_corpus_merge(items in vec((any_text(), vec(any_text(), 1..4)), 0..8), cut in 0..8usize, options in any_options()) {
+    fn merged_parts_equal_the_whole_corpus(
+        items in vec((any_text(), vec(any_text(), 1..4)), 0..8),
+        cut in 0..8usize,
+        options in any_options(),
+    ) {
         let (mut whole, mut mean) = (Statistics::default(), Mean::default());
         let mut parts = [(whole, mean); 2];
         for (i, (hypothesis, references)) in items.iter().enumerate() {
@@ -265,7 +275,10 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_references_and_doubled_ones_change_nothing(hypothesis in any_text(), mut references in vec(any_text(), 1..4)) {
+    fn order_and_duplicates_of_references_do_not_matter(
+        hypothesis in any_text(),
+        mut references in vec(any_text(), 1..4),
+    ) {
         let score = |references: &[String]| {
             let rouge = BOTH.map(|(_, words)| rouge_l(&hypothesis, references, words).unwrap().f1);
             (sentence_bleu(&hypothesis, references, BleuOptions::SENTENCE).unwrap(), rouge)
@@ -277,18 +290,20 @@ proptest! {
     }
 
     #[test]
-    fn a_text_agrees_with_itself(hypothesis in any_text(), other in any_text()) {
+    fn a_text_scores_full_marks_against_itself(hypothesis in any_text(), other in any_text()) {
         let want = if bleu::tokens(&hypothesis).is_empty() { 0.0 } else { 100.0 };
-        let bleu = sentence_bleu(&hypothesis, &[&other, &hypothesis], BleuOptions::SENTENCE).unwrap().score;
-        prop_assert!((bleu - want).abs() <= TOLERANCE);
+        let references = [&other, &hypothesis];
+        let bleu = sentence_bleu(&hypothesis, &references, BleuOptions::SENTENCE).unwrap();
+        prop_assert!((bleu.score - want).abs() <= TOLERANCE);
         for (_, words) in BOTH {
             let some = !rouge::tokens(&hypothesis, words).is_empty();
-            prop_assert_eq!(rouge_l(&hypothesis, &[&other, &hypothesis], words).unwrap().f1, if some { 1.0 } else { 0.0 });
+            let rouge = rouge_l(&hypothesis, &references, words).unwrap();
+            prop_assert_eq!(rouge.f1, if some { 1.0 } else { 0.0 });
         }
     }
 
     #[test]
-    fn one_row_gives_what_the_table_gives(a in any_text(), b in any_text()) {
+    fn one_row_matches_the_whole_table(a in any_text(), b in any_text()) {
         for (_, words) in BOTH {
             let (x, y) = (rouge::tokens(&a, words), rouge::tokens(&b, words));
             let common = longest_common(&x, &y) as f64;
@@ -299,12 +314,13 @@ proptest! {
     }
 
     #[test]
-    fn tokens_have_no_space_and_are_not_empty(text in any_text()) {
+    fn tokens_are_not_empty_and_have_no_space(text in any_text()) {
         for token in bleu::tokens(&text) {
             prop_assert!(!token.is_empty() && !token.contains(char::is_whitespace));
         }
         for token in rouge::tokens(&text, Words::Stemmed) {
-            prop_assert!(!token.is_empty() && token.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit()));
+            let word = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+            prop_assert!(!token.is_empty() && token.bytes().all(word));
         }
     }
 

@@ -1,11 +1,11 @@
-//! Tokenizers that are read, and tokenizers that are made.
+//! Tokenizers loaded from files, and trained ones.
 
 #![allow(clippy::unwrap_used)]
 
 use std::path::PathBuf;
 use text::{SpecialTokens, Tokenizer};
 
-/// The data beside the project, if it is there.
+/// A file of the shared data, if it exists.
 fn shared(path: &str) -> Option<PathBuf> {
     let root = std::env::var_os("MUFFLE_DATA").map_or_else(
         || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
@@ -27,7 +27,7 @@ const TEXTS: [&str; 5] = [
 ];
 
 #[test]
-fn a_new_tokenizer_gives_every_text_back() {
+fn a_trained_tokenizer_reproduces_every_text() {
     let many: Vec<&str> = TEXTS.iter().copied().cycle().take(100).collect();
     let tokenizer = Tokenizer::train(many.into_iter(), 400, &["<bos>", "<eos>"]).unwrap();
     assert!(tokenizer.vocab_size() <= 400 && tokenizer.vocab_size() > 260, "{tokenizer:?}");
@@ -49,7 +49,7 @@ fn a_new_tokenizer_gives_every_text_back() {
         tokenizer.encode(TEXTS[4], SpecialTokens::Omit).unwrap().len() < 16,
         "words have become tokens"
     );
-    // The same texts make the same tokenizer, and it survives being written.
+    // Training is deterministic, and a saved tokenizer loads unchanged.
     let path = std::env::temp_dir().join(format!("muffle-tokenizer-{}.json", std::process::id()));
     tokenizer.save(&path).unwrap();
     let again = Tokenizer::open(&path).unwrap();
@@ -76,7 +76,7 @@ fn a_new_tokenizer_gives_every_text_back() {
 }
 
 #[test]
-fn what_is_not_a_tokenizer_is_refused() {
+fn invalid_tokenizer_files_are_refused() {
     let dir = std::env::temp_dir().join(format!("muffle-no-tokenizer-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     assert!(Tokenizer::open(&dir).unwrap_err().to_string().contains("tokenizer.json"));
@@ -96,7 +96,7 @@ fn what_is_not_a_tokenizer_is_refused() {
 }
 
 #[test]
-fn gpt2s_tokens_are_known() {
+fn gpt2_tokens_match_the_published_ids() {
     let Some(path) = shared("gpt2-tokenizer/tokenizer.json") else { return };
     let tokenizer = Tokenizer::open(&path).unwrap();
     assert_eq!(tokenizer.vocab_size(), 50257);
@@ -106,7 +106,7 @@ fn gpt2s_tokens_are_known() {
     assert!(tokenizer.tokens_with_newline().contains(&198));
 }
 
-/// The library panics on these: on the first two as it reads, on the others when a text is taken.
+/// The library panics on these: on the first two when it reads, on the others when it encodes.
 #[test]
 fn damaged_files_are_refused_and_do_not_panic() {
     let folder = std::env::temp_dir().join(format!("muffle-damaged-{}", std::process::id()));
@@ -121,7 +121,10 @@ fn damaged_files_are_refused_and_do_not_panic() {
     assert!(open(r#""decoder":[[[[}"#).is_err());
     let named = open(r#""version":"\u001b[2J","#).unwrap_err().to_string();
     assert!(named.contains("[2J") && !named.contains('\u{1b}'), "{named:?}");
-    let template = r#""post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"?","type_id":0}}],"pair":[],"special_tokens":{}},"#;
+    let template = concat!(
+        r#""post_processor":{"type":"TemplateProcessing","#,
+        r#""single":[{"SpecialToken":{"id":"?","type_id":0}}],"pair":[],"special_tokens":{}},"#,
+    );
     let tokenizer = open(template).unwrap();
     assert!(
         tokenizer.encode("secret", SpecialTokens::Add).is_err()

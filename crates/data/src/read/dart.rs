@@ -4,8 +4,8 @@
 //! Each annotation is a record. Its source is the triples as "subject : relation : object | …" with
 //! the relation in small letters (the DP-Muon paper, Appendix D); subjects and objects stand as
 //! they are. The text loses its outer white space. An entry without annotations gives no record.
-//! The records of an entry follow each other: [`merge_by_source`](crate::record::merge_by_source) puts them
-//! together.
+//! The records of an entry follow each other: [`merge_by_source`](crate::record::merge_by_source)
+//! puts them together.
 //!
 //! The array is cut into entries by counting brackets outside of strings, so that one entry at a
 //! time is in memory; `serde_json` then reads the entry, and refuses it if the brackets do not
@@ -36,22 +36,22 @@ pub(super) struct Dart {
     stage: Stage,
     at: Position,
     entry: Vec<u8>,
-    /// Of the entry at hand.
+    /// The source of the current entry.
     source: String,
     texts: std::vec::IntoIter<Annotation>,
     line: u64,
 }
 
-/// How much of the array has been read.
+/// The position in the array.
 #[derive(Clone, Copy, PartialEq)]
 enum Stage {
-    Nothing,
+    Start,
     Bracket,
     Entry,
     End,
 }
 
-/// Of the next byte; both are counted from 1.
+/// The position of the next byte, counted from 1.
 #[derive(Clone, Copy)]
 struct Position {
     line: u64,
@@ -59,7 +59,7 @@ struct Position {
 }
 
 impl Position {
-    fn pass(&mut self, byte: u8) {
+    fn advance(&mut self, byte: u8) {
         *self = if byte == b'\n' {
             Self { line: self.line + 1, column: 1 }
         } else {
@@ -73,7 +73,7 @@ impl Dart {
         let at = Position { line: 1, column: 1 };
         Self {
             input,
-            stage: Stage::Nothing,
+            stage: Stage::Start,
             at,
             entry: Vec::new(),
             source: String::new(),
@@ -84,43 +84,42 @@ impl Dart {
 
     /// Reads the next entry; `false` at the end of the array.
     fn next_entry(&mut self) -> Result<bool> {
-        if self.stage == Stage::Nothing {
+        if self.stage == Stage::Start {
             match self.skip_space()? {
                 None => return Ok(false),
                 Some(b'[') => self.stage = Stage::Bracket,
-                Some(_) => return Err(self.refused("expected an array, got something else")),
+                Some(_) => return Err(self.error("expected an array, got another character")),
             }
-            self.pass();
+            self.skip();
         }
         let mut next = self.skip_space()?;
         if next == Some(b',') && self.stage == Stage::Entry {
-            self.pass();
+            self.skip();
             next = self.skip_space()?;
         } else if next == Some(b']') {
-            self.pass();
+            self.skip();
             self.stage = Stage::End;
             return if self.skip_space()?.is_none() {
                 Ok(false)
             } else {
-                Err(self.refused("expected nothing after the array, got more"))
+                Err(self.error("expected nothing after the array, got more"))
             };
         } else if next.is_some() && self.stage == Stage::Entry {
             return Err(
-                self.refused("expected a comma or the end of the array, got something else")
+                self.error("expected a comma or the end of the array, got another character")
             );
         }
         match next {
             Some(b'{') => {}
-            Some(_) => return Err(self.refused("expected an object, got something else")),
+            Some(_) => return Err(self.error("expected an object, got another character")),
             None => {
-                return Err(self.refused(
-                    "expected an object or the end of the array, got the end of the file",
-                ));
+                return Err(self
+                    .error("expected an object or the end of the array, got the end of the file"));
             }
         }
         self.stage = Stage::Entry;
         let start = self.at;
-        self.cut(start)?;
+        self.copy_object(start)?;
         let text = str::from_utf8(&self.entry);
         let text = text.map_err(|error| Error::NotUtf8 {
             path: self.input.path(),
@@ -139,8 +138,8 @@ impl Dart {
         Ok(true)
     }
 
-    /// Cuts out all from an opening bracket to the one that closes it.
-    fn cut(&mut self, start: Position) -> Result<()> {
+    /// Copies an object, from its opening bracket to the matching one.
+    fn copy_object(&mut self, start: Position) -> Result<()> {
         self.entry.clear();
         let (mut depth, mut quoted, mut escaped) = (0_u64, false, false);
         loop {
@@ -148,7 +147,7 @@ impl Dart {
             let mut used = 0;
             for &byte in bytes {
                 used += 1;
-                self.at.pass(byte);
+                self.at.advance(byte);
                 match byte {
                     _ if escaped => escaped = false,
                     b'\\' if quoted => escaped = true,
@@ -164,7 +163,7 @@ impl Dart {
             self.entry.extend_from_slice(&bytes[..used]);
             self.input.consume(used);
             if used == 0 {
-                return Err(self.refused("expected the end of an object, got the end of the file"));
+                return Err(self.error("expected the end of an object, got the end of the file"));
             }
             if self.entry.len() > self.input.max_row_bytes() {
                 return Err(self.input.too_long(start.line));
@@ -175,26 +174,26 @@ impl Dart {
         }
     }
 
-    /// The next byte that is not white space, which is not taken.
+    /// Skips white space and returns the next byte without consuming it.
     fn skip_space(&mut self) -> Result<Option<u8>> {
         loop {
             match self.input.fill()?.first().copied() {
-                Some(b' ' | b'\t' | b'\r' | b'\n') => self.pass(),
+                Some(b' ' | b'\t' | b'\r' | b'\n') => self.skip(),
                 other => return Ok(other),
             }
         }
     }
 
-    /// Takes the byte at hand.
-    fn pass(&mut self) {
+    /// Consumes the next byte.
+    fn skip(&mut self) {
         if let Ok([byte, ..]) = self.input.fill() {
             let byte = *byte;
-            self.at.pass(byte);
+            self.at.advance(byte);
             self.input.consume(1);
         }
     }
 
-    fn refused(&self, what: &str) -> Error {
+    fn error(&self, what: &str) -> Error {
         Error::Json {
             path: self.input.path(),
             line: self.at.line,

@@ -1,13 +1,13 @@
-//! `e2e`: the E2E data set (Novikova, Dušek and Rieser 2017), in the two forms in which it goes
-//! about.
+//! `e2e`: the E2E data set (Novikova, Dušek and Rieser 2017), in its two published forms.
 //!
-//! - Lines `MR||text`, tokenised: everything before the first `||` is the source, as it stands; the
-//!   text loses its outer white space. Blank lines are skipped.
+//! - Lines `MR||text`, tokenised: everything before the first `||` is the source, unchanged; the
+//!   text is trimmed. Blank lines are skipped.
 //! - The organisers' CSV with the header `mr,ref`: fields can be quoted, a quoted field can hold
 //!   commas, doubled quotation marks and ends of lines.
 //!
 //! Every row is a record. The rows of one meaning representation follow each other in the
-//! validation and test sets: [`merge_by_source`](crate::record::merge_by_source) puts them together.
+//! validation and test sets: [`merge_by_source`](crate::record::merge_by_source) puts them
+//! together.
 
 use super::Rows;
 use super::input::{Input, Row};
@@ -18,14 +18,14 @@ use crate::record::{Content, Record};
 pub(super) struct E2e {
     input: Input,
     row: Row,
-    /// There once the header of the CSV form has been seen.
+    /// Present after the header of the CSV form.
     table: Option<Table>,
-    begun: bool,
+    started: bool,
 }
 
 impl E2e {
     pub(super) fn new(input: Input) -> Self {
-        Self { input, row: Row::default(), table: None, begun: false }
+        Self { input, row: Row::default(), table: None, started: false }
     }
 }
 
@@ -41,11 +41,11 @@ impl Rows for E2e {
             return Ok(None);
         }
         let text = self.input.text(&self.row)?;
-        if !self.begun && is_header(text) {
+        if !self.started && is_header(text) {
             self.table = Some(Table::with_columns(Separator::Comma, 2));
             return self.next();
         }
-        self.begun = true;
+        self.started = true;
         let line = self.row.line;
         let (source, target) = text
             .split_once("||")

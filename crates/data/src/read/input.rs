@@ -1,48 +1,48 @@
-//! The bytes of a file, taken out of their gzip, and the rows that are cut from them.
+//! Buffered, decompressed input, and its division into rows.
 
 use crate::error::{Error, Result};
 use flate2::bufread::MultiGzDecoder;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 
-/// Held of the file at any time. Twice, if it is compressed.
+/// Size of a read buffer. Compressed files use two.
 const BUFFER: usize = 64 << 10;
 
-/// A file that is being read.
+/// An open data file.
 pub(super) struct Input {
     bytes: Box<dyn BufRead + Send>,
     path: PathBuf,
-    /// The last line that was begun, counted from 1.
+    /// The current line, counted from 1.
     line: u64,
     max_row_bytes: usize,
 }
 
-/// One row, which can be several lines.
+/// One row, which can have several lines.
 #[derive(Default)]
 pub(super) struct Row {
-    /// With the end of the line.
+    /// The bytes, line ends included.
     pub(super) bytes: Vec<u8>,
-    /// Where it begins.
+    /// The first line.
     pub(super) line: u64,
 }
 
 impl Input {
-    /// Unpacks what begins like gzip and skips a byte order mark.
+    /// Detects gzip compression and skips a byte order mark.
     pub(super) fn new(
         bytes: impl Read + Send + 'static,
         path: &Path,
         max_row_bytes: usize,
     ) -> Result<Self> {
-        let refused = |source| Error::Io { path: path.into(), source };
-        let (start, bytes) = begin::<2>(Box::new(Patient(bytes))).map_err(refused)?;
+        let io_error = |source| Error::Io { path: path.into(), source };
+        let (start, bytes) = peek::<2>(Box::new(RetryInterrupted(bytes))).map_err(io_error)?;
         let bytes: Box<dyn Read + Send> = if start == [0x1f, 0x8b] {
             Box::new(MultiGzDecoder::new(BufReader::with_capacity(BUFFER, bytes)))
         } else {
             bytes
         };
-        let (start, mut bytes) = begin::<3>(bytes).map_err(refused)?;
+        let (start, mut bytes) = peek::<3>(bytes).map_err(io_error)?;
         if start == "\u{feff}".as_bytes() {
-            bytes.read_exact(&mut [0; 3]).map_err(refused)?;
+            bytes.read_exact(&mut [0; 3]).map_err(io_error)?;
         }
         Ok(Self {
             bytes: Box::new(BufReader::with_capacity(BUFFER, bytes)),
@@ -60,7 +60,7 @@ impl Input {
         self.max_row_bytes
     }
 
-    /// The next line that is not blank, in place of what the row held; `false` at the end.
+    /// Replaces the row by the next line that is not blank; `false` at the end.
     pub(super) fn next_line(&mut self, row: &mut Row) -> Result<bool> {
         loop {
             if !self.next_line_or_blank(row)? {
@@ -72,18 +72,18 @@ impl Input {
         }
     }
 
-    /// The next line, blank or not, in place of what the row held; `false` at the end.
+    /// Replaces the row by the next line, blank or not; `false` at the end.
     pub(super) fn next_line_or_blank(&mut self, row: &mut Row) -> Result<bool> {
         row.bytes.clear();
         row.line = self.line + 1;
         self.append_line(row)
     }
 
-    /// One more line at the end of the row; `false` at the end of the file.
+    /// Appends a line to the row; `false` at the end of the file.
     pub(super) fn append_line(&mut self, row: &mut Row) -> Result<bool> {
-        let room = self.max_row_bytes.saturating_sub(row.bytes.len()).saturating_add(1);
-        let read = (&mut self.bytes).take(room as u64).read_until(b'\n', &mut row.bytes);
-        let read = read.map_err(|source| self.refused(source))?;
+        let limit = self.max_row_bytes.saturating_sub(row.bytes.len()).saturating_add(1);
+        let read = (&mut self.bytes).take(limit as u64).read_until(b'\n', &mut row.bytes);
+        let read = read.map_err(|source| self.io_error(source))?;
         if row.bytes.len() > self.max_row_bytes {
             return Err(self.too_long(row.line));
         }
@@ -91,7 +91,7 @@ impl Input {
         Ok(read > 0)
     }
 
-    /// The row as text, without the end of its last line.
+    /// The row as text, without the last line end.
     pub(super) fn text<'r>(&self, row: &'r Row) -> Result<&'r str> {
         let bytes = row.bytes.strip_suffix(b"\n").unwrap_or(&row.bytes);
         let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
@@ -102,28 +102,29 @@ impl Input {
         })
     }
 
-    /// At most so many of the next bytes, in place of what `into` held. Memory grows with what is
-    /// there, not with what is asked for.
+    /// Replaces `into` by at most `bytes` of the next bytes.
+    ///
+    /// Memory grows with the bytes present, not with `bytes`.
     pub(super) fn up_to(&mut self, bytes: usize, into: &mut Vec<u8>) -> Result<()> {
         into.clear();
         (&mut self.bytes)
             .take(bytes as u64)
             .read_to_end(into)
             .map(|_| ())
-            .map_err(|source| self.refused(source))
+            .map_err(|source| self.io_error(source))
     }
 
-    /// What is at hand of the next bytes; nothing at the end.
+    /// The buffered next bytes; empty at the end.
     pub(super) fn fill(&mut self) -> Result<&[u8]> {
         self.bytes.fill_buf().map_err(|source| Error::Io { path: self.path.clone(), source })
     }
 
-    /// Goes on by so many of the bytes that [`Self::fill`] gave.
+    /// Consumes bytes returned by [`Self::fill`].
     pub(super) fn consume(&mut self, bytes: usize) {
         self.bytes.consume(bytes);
     }
 
-    /// The bytes alone, for a decoder.
+    /// The underlying stream, for a decoder.
     pub(super) fn into_bytes(self) -> Box<dyn BufRead + Send> {
         self.bytes
     }
@@ -132,13 +133,13 @@ impl Input {
         Error::TooLong { path: self.path(), line, limit: self.max_row_bytes }
     }
 
-    fn refused(&self, source: io::Error) -> Error {
+    fn io_error(&self, source: io::Error) -> Error {
         Error::Io { path: self.path(), source }
     }
 }
 
-/// The first bytes, as many as there are, and all of the bytes with these in front again.
-fn begin<const N: usize>(
+/// Peeks at the first N bytes; returns them and the whole stream.
+fn peek<const N: usize>(
     mut bytes: Box<dyn Read + Send>,
 ) -> io::Result<(Vec<u8>, Box<dyn Read + Send>)> {
     let mut start = Vec::with_capacity(N);
@@ -146,10 +147,10 @@ fn begin<const N: usize>(
     Ok((start.clone(), Box::new(Cursor::new(start).chain(bytes))))
 }
 
-/// Tries again what a signal has interrupted: not everyone above does.
-struct Patient<R>(R);
+/// Retries reads that were interrupted by a signal.
+struct RetryInterrupted<R>(R);
 
-impl<R: Read> Read for Patient<R> {
+impl<R: Read> Read for RetryInterrupted<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.0.read(into) {

@@ -1,18 +1,21 @@
-//! `instructions`: an object on each line, in one of three shapes. Blank lines are skipped, other
-//! keys are ignored.
+//! `instructions`: one JSON object per line, with one of three sets of keys.
 //!
-//! - `messages`, an array of `{"role": …, "content": …}`. The target is the last, which must be the
-//!   assistant's; the source is all before it, "role: content" on a line each, or none.
-//! - `instruction`, perhaps `input` (or `context`), and `output` (or `response`). The source is the
+//! Blank lines are skipped, other keys are ignored.
+//!
+//! - `messages`, an array of `{"role": …, "content": …}`. The target is the last message, which
+//! must
+//!   be the assistant's; the source is all before it, one line "role: content" each, or none.
+//! - `instruction`, optionally `input` (or `context`), and `output` (or `response`). The source is
+//! the
 //!   instruction, followed by a blank line and the input if there is any; the target is the output.
 //! - `prompt` and `completion`: source and target.
 //!
-//! A row with the keys of several shapes is read as the first of them. Every row is one record,
-//! however many turns it has: it is one person's. Texts stand as they are.
+//! The first set of keys that a row has counts. Every row is one record, however many turns it has.
+//! Texts are unchanged.
 
 use super::input::{Input, Row};
-use super::json::{self, Picked, Value};
-use super::{ReadOptions, Rows};
+use super::json::{self, SelectedKeys, Value};
+use super::{ReadOptions, Rows, quoted};
 use crate::error::{Error, Result};
 use crate::record::{Content, Record};
 use serde::Deserialize;
@@ -20,12 +23,12 @@ use serde::de::{Deserializer, SeqAccess, Visitor};
 use std::fmt;
 use std::path::PathBuf;
 
-/// Every key that is looked at.
+/// All keys that are read.
 pub(super) const KEYS: &[&str] =
     &["messages", "instruction", "input", "context", "output", "response", "prompt", "completion"];
 
-/// Whether an object has one of the three shapes.
-pub(super) fn fits(row: &Picked) -> bool {
+/// Whether an object has one of the three sets of keys.
+pub(super) fn fits(row: &SelectedKeys) -> bool {
     row.has("messages")
         || row.has("instruction") && (row.has("output") || row.has("response"))
         || row.has("prompt") && row.has("completion")
@@ -45,24 +48,24 @@ impl Instructions {
         Self { path: input.path(), input, row: Row::default(), keys, group: options.group.clone() }
     }
 
-    fn content(&self, text: &str, picked: &Picked) -> Result<(Option<String>, String)> {
+    fn content(&self, text: &str, picked: &SelectedKeys) -> Result<(Option<String>, String)> {
         let (path, line) = (&self.path, self.row.line);
         let either = |first: &'static str, second: &'static str| {
             if picked.has(second) && !picked.has(first) { second } else { first }
         };
         if picked.has("messages") {
             if !matches!(picked.get("messages"), Value::List) {
-                return Err(picked.refused("messages", "an array of messages", path, line));
+                return Err(picked.wrong_type("messages", "an array of messages", path, line));
             }
             let Conversation { source, last, role } = serde_json::from_str::<Messages>(text)
                 .map_err(|error| json::malformed(&error, path, line, 1))?
                 .messages;
             return match role.as_str() {
                 "assistant" => Ok((source, last)),
-                "" => Err(self.messages("an array of messages", "an empty one")),
+                "" => Err(self.messages("an array of messages", "an empty array")),
                 _ => Err(self.messages(
                     "an array that ends with the assistant's message",
-                    "one that ends with another's",
+                    "another role at the end",
                 )),
             };
         }
@@ -86,14 +89,8 @@ impl Instructions {
                 picked.text("completion", path, line)?.to_owned(),
             ));
         }
-        let key = "instruction or prompt or messages".to_owned();
-        Err(Error::Key {
-            path: path.clone(),
-            line,
-            key,
-            expected: "one of the keys",
-            got: "none of them",
-        })
+        let expected = quoted(&["instruction", "prompt", "messages"]);
+        Err(Error::MissingKey { path: path.clone(), line, expected })
     }
 
     fn messages(&self, expected: &'static str, got: &'static str) -> Error {
@@ -113,7 +110,7 @@ impl Rows for Instructions {
             return Ok(None);
         }
         let (text, line) = (self.input.text(&self.row)?, self.row.line);
-        let picked = Picked::new(text, &self.keys)
+        let picked = SelectedKeys::new(text, &self.keys)
             .map_err(|error| json::malformed(&error, &self.path, line, 1))?;
         let (source, target) = self.content(text, &picked)?;
         let group =
@@ -138,12 +135,11 @@ struct Message {
     content: String,
 }
 
-/// Messages, put together as they are read: a list of many short ones takes no more memory than the
-/// row.
+/// Messages, joined as they are read, so that memory is bounded by the row.
 struct Conversation {
     source: Option<String>,
     last: String,
-    /// Of the last one; empty if there is none.
+    /// The role of the last message; empty without messages.
     role: String,
 }
 
@@ -153,6 +149,7 @@ impl<'de> Deserialize<'de> for Conversation {
     }
 }
 
+/// Deserializes an array of messages.
 struct Turns;
 
 impl<'de> Visitor<'de> for Turns {

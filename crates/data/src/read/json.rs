@@ -1,30 +1,29 @@
-//! Objects of which only a few keys are kept, and errors that do not show what is in them.
+//! JSON objects of which only selected keys are kept, and errors without their content.
 
 use crate::error::{Error, Result};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use std::path::Path;
 
-/// What an object says under the keys that were asked for. All else in it is read over and takes no
-/// memory.
-pub(super) struct Picked {
+/// The values of selected keys of an object. Other values are skipped and take no memory.
+pub(super) struct SelectedKeys {
     keys: Vec<String>,
     values: Vec<Value>,
 }
 
-/// What an object says under one key.
+/// The value of one key.
 pub(super) enum Value {
     Absent,
     Null,
     Text(String),
-    /// Without a fraction, written out.
-    Whole(String),
+    /// An integer, as text.
+    Integer(String),
     Fraction,
-    Truth(bool),
+    Bool(bool),
     List,
     Object,
-    /// Said more than once.
-    Twice,
+    /// The key occurs more than once.
+    Duplicate,
 }
 
 impl Value {
@@ -33,16 +32,16 @@ impl Value {
             Self::Absent => "nothing",
             Self::Null => "null",
             Self::Text(_) => "a string",
-            Self::Whole(_) | Self::Fraction => "a number",
-            Self::Truth(_) => "true or false",
+            Self::Integer(_) | Self::Fraction => "a number",
+            Self::Bool(_) => "true or false",
             Self::List => "an array",
             Self::Object => "an object",
-            Self::Twice => "two values",
+            Self::Duplicate => "two values",
         }
     }
 }
 
-impl Picked {
+impl SelectedKeys {
     pub(super) fn new<K: AsRef<str>>(text: &str, keys: &[K]) -> serde_json::Result<Self> {
         let keys: Vec<String> = keys.iter().map(|key| key.as_ref().to_owned()).collect();
         let mut row = serde_json::Deserializer::from_str(text);
@@ -59,25 +58,25 @@ impl Picked {
             .unwrap_or(&Value::Absent)
     }
 
-    /// Whether there is anything under the key.
+    /// Whether the key has a value other than null.
     pub(super) fn has(&self, key: &str) -> bool {
         !matches!(self.get(key), Value::Absent | Value::Null)
     }
 
-    /// The string under a key.
+    /// The string of a key.
     pub(super) fn text(&self, key: &str, path: &Path, line: u64) -> Result<&str> {
         match self.get(key) {
             Value::Text(text) => Ok(text),
-            _ => Err(self.refused(key, "a string", path, line)),
+            _ => Err(self.wrong_type(key, "a string", path, line)),
         }
     }
 
-    /// The name under a key, which can also be written as a number or a truth value.
+    /// The name of a key: a string, an integer or a Boolean.
     pub(super) fn name(&self, key: &str, path: &Path, line: u64) -> Result<String> {
         match self.get(key) {
             Value::Text(text) if !text.trim().is_empty() => Ok(text.trim().into()),
-            Value::Whole(number) => Ok(number.clone()),
-            Value::Truth(truth) => Ok(truth.to_string()),
+            Value::Integer(number) => Ok(number.clone()),
+            Value::Bool(value) => Ok(value.to_string()),
             Value::Text(_) => Err(Error::Key {
                 path: path.into(),
                 line,
@@ -85,12 +84,12 @@ impl Picked {
                 expected: "a name",
                 got: "an empty string",
             }),
-            _ => Err(self.refused(key, "a string, a whole number, true or false", path, line)),
+            _ => Err(self.wrong_type(key, "a string, an integer, true or false", path, line)),
         }
     }
 
-    /// What is under the key is of another kind.
-    pub(super) fn refused(
+    /// The error for a value of another type.
+    pub(super) fn wrong_type(
         &self,
         key: &str,
         expected: &'static str,
@@ -101,7 +100,7 @@ impl Picked {
     }
 }
 
-/// The error of a row that begins at this line and column.
+/// The error for a row that begins at this line and column.
 pub(super) fn malformed(error: &serde_json::Error, path: &Path, line: u64, column: u64) -> Error {
     let column = if error.line() <= 1 {
         column + (error.column() as u64).saturating_sub(1)
@@ -112,29 +111,32 @@ pub(super) fn malformed(error: &serde_json::Error, path: &Path, line: u64, colum
         path: path.into(),
         line: line + (error.line() as u64).saturating_sub(1),
         column,
-        what: harmless(error),
+        what: redacted(error),
     }
 }
 
-/// What an error says, without a word of the data.
+/// The message of an error, without content of the data.
 ///
-/// Errors of syntax are fixed texts. Errors of shape can quote the data, but not after the last
-/// "expected", nor where they name a key of ours.
-fn harmless(error: &serde_json::Error) -> String {
-    let said = error.to_string();
-    let said = said.rsplit_once(" at line ").map_or(said.as_str(), |(said, _)| said);
+/// Syntax errors are fixed texts. Type errors can quote the data, but not after the last
+/// "expected", nor where they name a known field.
+fn redacted(error: &serde_json::Error) -> String {
+    let message = error.to_string();
+    let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
     if !error.is_data() {
-        return format!("not JSON: {said}");
+        return format!("invalid JSON: {message}");
     }
-    match said.rsplit_once(", expected ") {
-        Some((_, expected)) => format!("expected {expected}, got something else"),
-        None if said.starts_with("missing field `") || said.starts_with("duplicate field `") => {
-            said.to_owned()
+    match message.rsplit_once(", expected ") {
+        Some((_, expected)) => format!("expected {expected}, got another value"),
+        None if message.starts_with("missing field `")
+            || message.starts_with("duplicate field `") =>
+        {
+            message.to_owned()
         }
-        None => "not of the expected shape".to_owned(),
+        None => "unexpected structure".to_owned(),
     }
 }
 
+/// Deserializes an object, keeping selected keys.
 struct Object<'k>(&'k [String]);
 
 impl<'de> DeserializeSeed<'de> for Object<'_> {
@@ -159,12 +161,12 @@ impl<'de> Visitor<'de> for Object<'_> {
         mut map: A,
     ) -> std::result::Result<Self::Value, A::Error> {
         let mut values: Vec<Value> = self.0.iter().map(|_| Value::Absent).collect();
-        while let Some(at) = map.next_key_seed(Place(self.0))? {
+        while let Some(at) = map.next_key_seed(KeyIndex(self.0))? {
             match at.and_then(|at| values.get_mut(at)) {
-                Some(value @ Value::Absent) => *value = map.next_value_seed(Kept)?,
+                Some(value @ Value::Absent) => *value = map.next_value_seed(SelectedValue)?,
                 Some(value) => {
                     map.next_value::<IgnoredAny>()?;
-                    *value = Value::Twice;
+                    *value = Value::Duplicate;
                 }
                 None => {
                     map.next_value::<IgnoredAny>()?;
@@ -175,10 +177,10 @@ impl<'de> Visitor<'de> for Object<'_> {
     }
 }
 
-/// Which of the keys it is.
-struct Place<'k>(&'k [String]);
+/// Deserializes a key as its index among the selected keys.
+struct KeyIndex<'k>(&'k [String]);
 
-impl<'de> DeserializeSeed<'de> for Place<'_> {
+impl<'de> DeserializeSeed<'de> for KeyIndex<'_> {
     type Value = Option<usize>;
     fn deserialize<D: Deserializer<'de>>(
         self,
@@ -188,7 +190,7 @@ impl<'de> DeserializeSeed<'de> for Place<'_> {
     }
 }
 
-impl Visitor<'_> for Place<'_> {
+impl Visitor<'_> for KeyIndex<'_> {
     type Value = Option<usize>;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a key")
@@ -198,16 +200,17 @@ impl Visitor<'_> for Place<'_> {
     }
 }
 
-struct Kept;
+/// Deserializes the value of a selected key.
+struct SelectedValue;
 
-impl<'de> DeserializeSeed<'de> for Kept {
+impl<'de> DeserializeSeed<'de> for SelectedValue {
     type Value = Value;
     fn deserialize<D: Deserializer<'de>>(self, value: D) -> std::result::Result<Value, D::Error> {
         value.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Kept {
+impl<'de> Visitor<'de> for SelectedValue {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -216,14 +219,14 @@ impl<'de> Visitor<'de> for Kept {
     fn visit_unit<E>(self) -> std::result::Result<Value, E> {
         Ok(Value::Null)
     }
-    fn visit_bool<E>(self, truth: bool) -> std::result::Result<Value, E> {
-        Ok(Value::Truth(truth))
+    fn visit_bool<E>(self, value: bool) -> std::result::Result<Value, E> {
+        Ok(Value::Bool(value))
     }
     fn visit_u64<E>(self, number: u64) -> std::result::Result<Value, E> {
-        Ok(Value::Whole(number.to_string()))
+        Ok(Value::Integer(number.to_string()))
     }
     fn visit_i64<E>(self, number: i64) -> std::result::Result<Value, E> {
-        Ok(Value::Whole(number.to_string()))
+        Ok(Value::Integer(number.to_string()))
     }
     fn visit_f64<E>(self, _: f64) -> std::result::Result<Value, E> {
         Ok(Value::Fraction)

@@ -1,4 +1,4 @@
-//! `tsv`, `csv` and `jsonl`: a text and its label in each row.
+//! `tsv`, `csv` and `jsonl`: one text and its label per row.
 //!
 //! The columns (keys, in `jsonl`) are those named in the options, or else the first of `sentence`,
 //! `text`, `content` and the first of `label`, `class`, `target` that the first row has. In a
@@ -7,35 +7,36 @@
 //! without a header needs no options if just one cell of its first row is a whole number: that is
 //! the label.
 //!
-//! Text, label and group lose their outer white space: SST-2 ends its sentences with a space in the
-//! training set and without one in the test set. A text can be empty, a label or a group cannot.
-//! Labels stay names: which number a name gets is not decided here. Blank lines are skipped.
+//! Text, label and group are trimmed: SST-2 ends its sentences with a space in the training set and
+//! without one in the test set. A text can be empty, a label or a group cannot.
+//! Labels stay names; indices are assigned later. Blank lines are skipped.
 
 use super::input::{Input, Row};
-use super::json::{self, Picked};
+use super::json::{self, SelectedKeys};
 use super::table::{self, Separator};
-use super::{ReadOptions, Rows};
+use super::{ReadOptions, Rows, quoted};
 use crate::error::{Error, Result};
 use crate::record::{Content, Record};
 use std::path::PathBuf;
 
-/// What a column of texts is called.
+/// Names of a column of texts.
 pub(super) const TEXT: &[&str] = &["sentence", "text", "content"];
-/// What a column of labels is called.
+/// Names of a column of labels.
 pub(super) const LABEL: &[&str] = &["label", "class", "target"];
 
 /// Whether a row of cells is a header with a text and a label in it.
 pub(crate) fn is_header<'c>(cells: impl Iterator<Item = &'c str>) -> bool {
     let cells: Vec<&str> = cells.collect();
-    let any = |names: &[&str]| cells.iter().any(|cell| names.iter().any(|name| is(cell, name)));
+    let any =
+        |names: &[&str]| cells.iter().any(|cell| names.iter().any(|name| matches_name(cell, name)));
     any(TEXT) && any(LABEL)
 }
 
-fn is(cell: &str, name: &str) -> bool {
+fn matches_name(cell: &str, name: &str) -> bool {
     cell.trim().eq_ignore_ascii_case(name.trim())
 }
 
-/// Rows of a table.
+/// A reader of labelled tables.
 pub(super) struct Table {
     input: Input,
     table: table::Table,
@@ -50,9 +51,9 @@ struct Columns {
     group: Option<usize>,
 }
 
-/// Where a column is, and whether the first row says so by a name.
+/// The index of a column, and whether the first row names it.
 #[derive(Clone, Copy)]
-struct Found {
+struct ColumnMatch {
     at: usize,
     named: bool,
 }
@@ -75,11 +76,11 @@ impl Table {
                 match [0, 1].map(|at| cells[at].trim().parse::<i64>().is_ok()) {
                     [true, false] => (1, 0),
                     [false, true] => (0, 1),
-                    _ => return Err(self.none("text", TEXT)),
+                    _ => return Err(self.no_column("text", TEXT)),
                 }
             }
-            (None, _) => return Err(self.none("text", TEXT)),
-            (_, None) => return Err(self.none("label", LABEL)),
+            (None, _) => return Err(self.no_column("text", TEXT)),
+            (_, None) => return Err(self.no_column("label", LABEL)),
         };
         Ok((
             Columns { text: columns.0, label: columns.1, group: group.map(|found| found.at) },
@@ -92,27 +93,28 @@ impl Table {
         role: &'static str,
         given: Option<&str>,
         names: &[&str],
-    ) -> Result<Option<Found>> {
+    ) -> Result<Option<ColumnMatch>> {
         let cells = self.table.cells();
         let place = |name: &str| {
-            cells.iter().position(|cell| is(cell, name)).map(|at| Found { at, named: true })
+            cells
+                .iter()
+                .position(|cell| matches_name(cell, name))
+                .map(|at| ColumnMatch { at, named: true })
         };
         let Some(given) = given else { return Ok(names.iter().find_map(|name| place(name))) };
         let numbered = || {
             let at = given.parse::<usize>().ok()?.checked_sub(1)?;
             let cell = cells.get(at)?;
-            Some(Found { at, named: names.iter().any(|name| is(cell, name)) })
+            Some(ColumnMatch { at, named: names.iter().any(|name| matches_name(cell, name)) })
         };
-        place(given).or_else(numbered).map(Some).ok_or_else(|| self.none(role, &[given]))
+        place(given).or_else(numbered).map(Some).ok_or_else(|| self.no_column(role, &[given]))
     }
 
-    fn none(&self, role: &'static str, names: &[&str]) -> Error {
-        let expected =
-            names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(" or ");
-        Error::NoColumn { path: self.input.path(), role, expected }
+    fn no_column(&self, role: &'static str, names: &[&str]) -> Error {
+        Error::NoColumn { path: self.input.path(), role, expected: quoted(names) }
     }
 
-    fn filled(&self, column: usize, role: &'static str) -> Result<String> {
+    fn required_cell(&self, column: usize, role: &'static str) -> Result<String> {
         match self.table.cell(column).trim() {
             "" => Err(Error::EmptyCell { path: self.input.path(), line: self.table.line(), role }),
             cell => Ok(cell.into()),
@@ -138,14 +140,14 @@ impl Rows for Table {
         };
         let content = Content::Labelled {
             text: self.table.cell(columns.text).trim().into(),
-            label: self.filled(columns.label, "label")?,
+            label: self.required_cell(columns.label, "label")?,
         };
-        let group = columns.group.map(|column| self.filled(column, "group")).transpose()?;
+        let group = columns.group.map(|column| self.required_cell(column, "group")).transpose()?;
         Ok(Some(Record { content, group, line: self.table.line() }))
     }
 }
 
-/// An object on each line.
+/// A reader of one JSON object per line.
 pub(super) struct Jsonl {
     input: Input,
     row: Row,
@@ -161,15 +163,13 @@ impl Jsonl {
         Self { path: input.path(), input, row: Row::default(), text, label, group }
     }
 
-    /// The first of the keys that the row has. From the first row on it is the same for all.
-    fn key(&self, given: &Option<String>, names: &[&str], picked: &Picked) -> Result<String> {
+    /// The given key, or the first of `names` in the first row; the same for all rows.
+    fn key(&self, given: &Option<String>, names: &[&str], picked: &SelectedKeys) -> Result<String> {
         let found = || names.iter().find(|name| picked.has(name)).map(|name| (*name).to_owned());
-        given.clone().or_else(found).ok_or_else(|| Error::Key {
+        given.clone().or_else(found).ok_or_else(|| Error::MissingKey {
             path: self.path.clone(),
             line: self.row.line,
-            key: names.join(" or "),
-            expected: "one of the keys",
-            got: "none of them",
+            expected: quoted(names),
         })
     }
 }
@@ -183,7 +183,7 @@ impl Rows for Jsonl {
         let given =
             [&self.text, &self.label, &self.group].into_iter().flatten().map(String::as_str);
         let keys: Vec<&str> = given.chain(TEXT.iter().chain(LABEL).copied()).collect();
-        let picked = Picked::new(row, &keys)
+        let picked = SelectedKeys::new(row, &keys)
             .map_err(|error| json::malformed(&error, &self.path, line, 1))?;
         let text = self.key(&self.text, TEXT, &picked)?;
         let label = self.key(&self.label, LABEL, &picked)?;

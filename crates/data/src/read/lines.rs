@@ -1,5 +1,7 @@
-//! `lines`: each line is an example, as it stands, with nothing given before it. A blank line is an
-//! example without text: how many rows a file has does not depend on what they say.
+//! `lines`: each line is an example without a source, unchanged.
+//!
+//! A blank line is an example without text, so that the number of rows does not depend on their
+//! content.
 
 use super::Rows;
 use super::input::{Input, Row};

@@ -1,13 +1,12 @@
-//! The readers: from the bytes of a file to its records, one by one.
+//! Streaming readers of data files, one for each format.
 //!
 //! A reader holds one row in memory, whatever the size of the file; a row beyond
-//! [`ReadOptions::max_row_bytes`] is refused before it is read to its end. No bytes make a reader panic or go
-//! on for ever. After a refusal a reader ends: half a data set is no data set.
+//! [`ReadOptions::max_row_bytes`] is refused before it is read to its end. No bytes make a reader
+//! panic or go on for ever. After a refusal a reader ends: half a data set is no data set.
 //!
-//! All text is UTF-8. A byte order mark at the beginning, lines that end in CR LF and a last line
-//! without an end are fine, and so is any file compressed with gzip, whatever its name. A blank
-//! line is a row of `lines`, without text; in every other format of lines it is no row: it is
-//! skipped, and counted.
+//! Text is UTF-8. A byte order mark, CR LF line ends, a missing last line end and gzip compression
+//! under any name are accepted. A blank line is a row of the format `lines`, without text; in every
+//! other line-based format it is skipped, and counted in line numbers.
 
 mod dart;
 mod e2e;
@@ -30,22 +29,26 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// What is to be known about a file beyond its format.
+/// Options of a reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// The column or key of the text: a name, or for a table its number counted from 1. By itself
-    /// it is found as `sentence`, `text` or `content`. For tsv, csv and jsonl.
+    /// The column or key of the text: a name or, for tables, a number counted from 1.
+    ///
+    /// The default is the first of `sentence`, `text`, `content`. For tsv, csv and jsonl.
     pub text: Option<String>,
-    /// The column or key of the label. By itself it is found as `label`, `class` or `target`. For
-    /// tsv, csv and jsonl.
+    /// The column or key of the label.
+    ///
+    /// The default is the first of `label`, `class`, `target`. For tsv, csv and jsonl.
     pub label: Option<String>,
-    /// The column or key that holds the person a row belongs to. For tsv, csv, jsonl and
-    /// instructions.
+    /// The column or key of the group (person) that owns a row.
+    ///
+    /// For tsv, csv, jsonl and instructions.
     pub group: Option<String>,
-    /// The file with the labels of the images. By itself it is found beside the images. For idx and
-    /// png-strip.
+    /// The file with the labels of images; by default in the same directory.
+    ///
+    /// For idx and png-strip.
     pub labels: Option<PathBuf>,
-    /// A row with more bytes than this is refused.
+    /// Largest number of bytes of a row.
     pub max_row_bytes: usize,
 }
 
@@ -55,21 +58,23 @@ impl Default for ReadOptions {
     }
 }
 
-/// RecordIter in the order of the file. It ends after the first refusal.
+/// Records in the order of the file. The iterator ends after the first error.
 pub type RecordIter = Box<dyn Iterator<Item = Result<Record>> + Send>;
 
 impl Format {
-    /// The records of a file.
+    /// Reads the records of a file.
     ///
-    /// What is wrong with the file as a whole is refused here, what is wrong with a row when the
-    /// row is reached. A file without a single record gives [`Error::Empty`].
+    /// # Errors
+    /// If the file as a whole is invalid; errors in a row are returned when the row is reached. A
+    /// file without records gives [`Error::Empty`].
     pub fn read(self, path: impl AsRef<Path>, options: &ReadOptions) -> Result<RecordIter> {
         let path = path.as_ref();
         self.read_from(open(path)?, path, options)
     }
 
-    /// The same from any stream of bytes. The path is for messages, and to find the labels of
-    /// images.
+    /// Reads records from a stream of bytes.
+    ///
+    /// The path is used in messages, and to find the labels of images.
     pub fn read_from(
         self,
         bytes: impl Read + Send + 'static,
@@ -80,21 +85,25 @@ impl Format {
         let path = path.as_ref();
         let input = Input::new(bytes, path, options.max_row_bytes)?;
         Ok(match self {
-            Self::E2e => checked(e2e::E2e::new(input), path),
-            Self::Dart => checked(dart::Dart::new(input), path),
-            Self::Lines => checked(lines::Lines::new(input), path),
-            Self::Instructions => checked(instructions::Instructions::new(input, options), path),
-            Self::Tsv => checked(labelled::Table::new(input, table::Separator::Tab, options), path),
-            Self::Csv => {
-                checked(labelled::Table::new(input, table::Separator::Comma, options), path)
+            Self::E2e => until_error(e2e::E2e::new(input), path),
+            Self::Dart => until_error(dart::Dart::new(input), path),
+            Self::Lines => until_error(lines::Lines::new(input), path),
+            Self::Instructions => {
+                until_error(instructions::Instructions::new(input, options), path)
             }
-            Self::Jsonl => checked(labelled::Jsonl::new(input, options), path),
-            Self::Idx => checked(images::Idx::new(input, options)?, path),
-            Self::PngStrip => checked(images::PngStrip::new(input, options)?, path),
+            Self::Tsv => {
+                until_error(labelled::Table::new(input, table::Separator::Tab, options), path)
+            }
+            Self::Csv => {
+                until_error(labelled::Table::new(input, table::Separator::Comma, options), path)
+            }
+            Self::Jsonl => until_error(labelled::Jsonl::new(input, options), path),
+            Self::Idx => until_error(images::Idx::new(input, options)?, path),
+            Self::PngStrip => until_error(images::PngStrip::new(input, options)?, path),
         })
     }
 
-    /// Every option that was given must mean something.
+    /// Checks that every option given applies to the format.
     fn check(self, options: &ReadOptions) -> Result<()> {
         let columns = matches!(self, Self::Tsv | Self::Csv | Self::Jsonl);
         let refused = [
@@ -110,7 +119,7 @@ impl Format {
     }
 }
 
-/// The first bytes of a file, no longer compressed and without a byte order mark.
+/// The first bytes of a file, decompressed and without a byte order mark.
 pub(crate) fn head(path: &Path, bytes: usize) -> Result<Vec<u8>> {
     let mut input = Input::new(open(path)?, path, bytes)?;
     let mut head = Vec::new();
@@ -118,37 +127,45 @@ pub(crate) fn head(path: &Path, bytes: usize) -> Result<Vec<u8>> {
     Ok(head)
 }
 
-/// Whether the first line of a file of JSON objects looks like instructions, and whether like
-/// labelled text. `None` if it is no object.
-pub(crate) fn json_shapes(first: &str) -> Option<(bool, bool)> {
-    let picked =
-        json::Picked::new(first, &[instructions::KEYS, labelled::TEXT, labelled::LABEL].concat())
-            .ok()?;
+/// Whether a JSON object has the keys of instructions, and those of a labelled text.
+///
+/// `None` if the line is not an object.
+pub(crate) fn json_kinds(first: &str) -> Option<(bool, bool)> {
+    let picked = json::SelectedKeys::new(
+        first,
+        &[instructions::KEYS, labelled::TEXT, labelled::LABEL].concat(),
+    )
+    .ok()?;
     let any = |keys: &[&str]| keys.iter().any(|key| picked.has(key));
     Some((instructions::fits(&picked), any(labelled::TEXT) && any(labelled::LABEL)))
+}
+
+/// The names in quotation marks, joined by "or".
+fn quoted(names: &[&str]) -> String {
+    names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(" or ")
 }
 
 fn open(path: &Path) -> Result<File> {
     File::open(path).map_err(|source| Error::Io { path: path.into(), source })
 }
 
-/// One row after another, until there are no more.
+/// A reader of one format: returns one record at a time, `None` at the end.
 trait Rows: Send {
     fn next(&mut self) -> Result<Option<Record>>;
 }
 
-fn checked(rows: impl Rows + 'static, path: &Path) -> RecordIter {
-    Box::new(Checked { rows: Some(rows), path: path.into(), any: false })
+fn until_error(rows: impl Rows + 'static, path: &Path) -> RecordIter {
+    Box::new(UntilError { rows: Some(rows), path: path.into(), any: false })
 }
 
-/// Ends after a refusal, and refuses a file without records.
-struct Checked<R> {
+/// Ends after an error, and refuses a file without records.
+struct UntilError<R> {
     rows: Option<R>,
     path: PathBuf,
     any: bool,
 }
 
-impl<R: Rows> Iterator for Checked<R> {
+impl<R: Rows> Iterator for UntilError<R> {
     type Item = Result<Record>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -1,37 +1,35 @@
-//! Rows of cells between tabs or commas.
+//! Tables: rows of cells separated by tabs or commas.
 //!
-//! Between tabs nothing is quoted, as in the GLUE files: a quotation mark is a character like any
-//! other. Between commas the rules are those of RFC 4180: a cell that begins with a quotation mark
-//! goes to the next single one, whatever lies between; two in a row stand for one. What RFC 4180
-//! does not allow is refused. Written here because a reader must not hold more than one row of a
-//! file in which a quotation mark is never closed, and must say so: the `csv` crate takes all that
-//! follows for one cell.
+//! In TSV nothing is quoted, as in the GLUE files. CSV follows RFC 4180: a cell that begins with a
+//! quotation mark extends to the next single one; two in a row stand for one. Other input is
+//! refused. The `csv` crate is not used because it reads the rest of a file with an unclosed
+//! quotation mark into one cell; this reader holds one row at a time and reports the error.
 
 use super::input::{Input, Row};
 use crate::error::{Error, Result};
 
-/// More columns than this are taken for a damaged file.
-const MOST_COLUMNS: usize = 4096;
+/// Largest number of columns; a row with more is refused as damaged.
+const MAX_COLUMNS: usize = 4096;
 
-/// What lies between two cells.
+/// The separator of cells.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Separator {
     Tab,
     Comma,
 }
 
-/// One row of a table at a time.
+/// A table, read row by row.
 pub(super) struct Table {
     separator: Separator,
-    /// How many there must be, once that is known.
+    /// The number of columns, once it is known.
     columns: Option<usize>,
     row: Row,
     cells: Vec<String>,
 }
 
-/// Where in a cell the reading of a row is.
+/// The state of the CSV parser.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum CsvState {
     Start,
     Bare,
     Quoted,
@@ -40,7 +38,7 @@ enum Place {
 }
 
 impl Table {
-    /// The first row says how many columns there are.
+    /// A table whose first row determines the number of columns.
     pub(super) fn new(separator: Separator) -> Self {
         Self { separator, columns: None, row: Row::default(), cells: Vec::new() }
     }
@@ -49,28 +47,28 @@ impl Table {
         Self { columns: Some(columns), ..Self::new(separator) }
     }
 
-    /// Goes to the next row; `false` at the end.
+    /// Reads the next row; `false` at the end.
     pub(super) fn next(&mut self, input: &mut Input) -> Result<bool> {
         if !input.next_line(&mut self.row)? {
             return Ok(false);
         }
         if self.separator == Separator::Comma {
-            self.close(input)?;
+            self.complete_quotes(input)?;
         }
-        let most = self.columns.unwrap_or(MOST_COLUMNS);
+        let max = self.columns.unwrap_or(MAX_COLUMNS);
         let text = input.text(&self.row)?;
         self.cells.clear();
         let got = match self.separator {
             Separator::Tab => {
-                text.split('\t').inspect(|cell| keep(&mut self.cells, most, cell)).count()
+                text.split('\t').inspect(|cell| push_up_to(&mut self.cells, max, cell)).count()
             }
-            Separator::Comma => split(text, |cell| keep(&mut self.cells, most, &cell)),
+            Separator::Comma => split(text, |cell| push_up_to(&mut self.cells, max, &cell)),
         };
-        if got > most || self.columns.is_some_and(|columns| columns != got) {
+        if got > max || self.columns.is_some_and(|columns| columns != got) {
             return Err(Error::Columns {
                 path: input.path(),
                 line: self.row.line,
-                expected: most,
+                expected: max,
                 got,
             });
         }
@@ -82,7 +80,7 @@ impl Table {
         &self.cells
     }
 
-    /// One of the cells. The caller has seen that there are so many.
+    /// One of the cells; empty if there are fewer.
     pub(super) fn cell(&self, column: usize) -> &str {
         self.cells.get(column).map_or("", String::as_str)
     }
@@ -91,32 +89,32 @@ impl Table {
         self.row.line
     }
 
-    /// Adds lines to the row until all its quotation marks are closed.
-    fn close(&mut self, input: &mut Input) -> Result<()> {
-        let refused =
+    /// Appends lines to the row until all its quotation marks are closed.
+    fn complete_quotes(&mut self, input: &mut Input) -> Result<()> {
+        let error =
             |input: &Input, line, what| Err(Error::Quotes { path: input.path(), line, what });
-        let (mut place, mut read) = (Place::Start, 0);
+        let (mut state, mut read) = (CsvState::Start, 0);
         loop {
             let added = &self.row.bytes[read..];
             let end = added.strip_suffix(b"\n").unwrap_or(added);
             for &byte in end.strip_suffix(b"\r").unwrap_or(end) {
-                place = match step(place, byte) {
-                    Some(place) => place,
+                state = match step(state, byte) {
+                    Some(state) => state,
                     None => {
-                        return refused(
+                        return error(
                             input,
                             self.row.line,
-                            "expected a comma after a quoted cell, got something else",
+                            "expected a comma after a quoted cell, got another character",
                         );
                     }
                 };
             }
-            if place != Place::Quoted {
+            if state != CsvState::Quoted {
                 return Ok(());
             }
             read = self.row.bytes.len();
             if !input.append_line(&mut self.row)? {
-                return refused(
+                return error(
                     input,
                     self.row.line,
                     "expected a quotation mark at the end of a quoted cell, got the end of the \
@@ -127,27 +125,27 @@ impl Table {
     }
 }
 
-/// Where the reading is after one more byte, or `None` if there must be no such byte.
-fn step(place: Place, byte: u8) -> Option<Place> {
-    match (place, byte) {
-        (Place::Quoted, b'"') => Some(Place::Closed),
-        (Place::Quoted, _) => Some(Place::Quoted),
-        (Place::Start | Place::Closed, b'"') => Some(Place::Quoted),
-        (_, b',') => Some(Place::Start),
-        (Place::Closed, _) => None,
-        _ => Some(Place::Bare),
+/// The state after one more byte; `None` if the byte is not allowed.
+fn step(state: CsvState, byte: u8) -> Option<CsvState> {
+    match (state, byte) {
+        (CsvState::Quoted, b'"') => Some(CsvState::Closed),
+        (CsvState::Quoted, _) => Some(CsvState::Quoted),
+        (CsvState::Start | CsvState::Closed, b'"') => Some(CsvState::Quoted),
+        (_, b',') => Some(CsvState::Start),
+        (CsvState::Closed, _) => None,
+        _ => Some(CsvState::Bare),
     }
 }
 
-/// Cuts a row whose quotation marks are known to be right. Returns how many cells there are.
+/// Splits a row with valid quotation marks; returns the number of cells.
 fn split(text: &str, mut cell: impl FnMut(String)) -> usize {
-    let (mut place, mut start, mut count) = (Place::Start, 0, 0);
+    let (mut state, mut start, mut count) = (CsvState::Start, 0, 0);
     for (at, byte) in text.bytes().chain([b',']).enumerate() {
-        if place != Place::Quoted && byte == b',' {
+        if state != CsvState::Quoted && byte == b',' {
             cell(unquoted(&text[start..at]));
             (start, count) = (at + 1, count + 1);
         }
-        place = step(place, byte).unwrap_or(Place::Bare);
+        state = step(state, byte).unwrap_or(CsvState::Bare);
     }
     count
 }
@@ -159,8 +157,8 @@ fn unquoted(cell: &str) -> String {
     }
 }
 
-fn keep(cells: &mut Vec<String>, most: usize, cell: &str) {
-    if cells.len() < most {
+fn push_up_to(cells: &mut Vec<String>, max: usize, cell: &str) {
+    if cells.len() < max {
         cells.push(cell.into());
     }
 }

@@ -1,30 +1,32 @@
-//! Beam search, as `transformers` does it: in each step enough candidates that those which end do
-//! not leave a beam without a successor, and only candidates that would have been beams may end. In
-//! the last step all of them do.
+//! Beam search, as in `transformers`.
+//!
+//! Each step considers enough candidates that finished ones do not leave a beam without a
+//! successor; only candidates among the best `width` may finish. In the last step all of them do.
 
-use super::{GenerateOptions, Stopping, log_probabilities, room};
+use super::{GenerateOptions, Stopping, log_probabilities, max_new_tokens};
+use crate::error::Result;
 use model::Decoder;
 
-/// A text that is still growing.
+/// An unfinished text.
 #[derive(Clone)]
 struct Beam {
-    /// Its place among the decoder's texts.
-    place: usize,
+    /// The decoder's sequence.
+    sequence: usize,
     tokens: Vec<u32>,
     /// Σ ln p
     score: f64,
 }
 
-/// The search for one prompt.
-struct Hunt {
+/// The state of the search for one prompt.
+struct BeamSearch {
     beams: Vec<Beam>,
-    /// Finished texts with their scores, the best first; as many as there are beams at the most.
-    done: Vec<(f64, Vec<u32>)>,
-    /// Nothing more is to be done.
+    /// The best finished texts with their scores, the best first; at most one per beam.
+    finished: Vec<(f64, Vec<u32>)>,
+    /// Whether the search has ended.
     over: bool,
 }
 
-/// The best text for each prompt.
+/// The best text of each prompt.
 pub(super) fn run(
     decoder: &mut Decoder<'_>,
     prompts: &[&[u32]],
@@ -32,58 +34,60 @@ pub(super) fn run(
     width: usize,
     length_penalty: f64,
     stopping: Stopping,
-) -> Result<Vec<Vec<u32>>, model::Error> {
+) -> Result<Vec<Vec<u32>>> {
     let vocab = decoder.vocab();
     let mut logits = decoder.start(prompts)?;
-    let begin = |place: usize| Hunt {
-        beams: vec![Beam { place, tokens: Vec::new(), score: 0.0 }],
-        done: Vec::new(),
+    let begin = |sequence: usize| BeamSearch {
+        beams: vec![Beam { sequence, tokens: Vec::new(), score: 0.0 }],
+        finished: Vec::new(),
         over: false,
     };
-    let mut hunts: Vec<Hunt> = (0..prompts.len()).map(begin).collect();
+    let mut searches: Vec<BeamSearch> = (0..prompts.len()).map(begin).collect();
     let scored = |score: f64, length: usize| score / (length.max(1) as f64).powf(length_penalty);
     for step in 0..options.max_new_tokens {
         let (mut parents, mut tokens) = (Vec::new(), Vec::new());
-        for (hunt, prompt) in hunts.iter_mut().zip(prompts).filter(|(hunt, _)| !hunt.over) {
-            let last = step + 1 >= room(decoder, prompt.len(), options);
-            if step >= room(decoder, prompt.len(), options) {
-                hunt.over = true;
+        for (search, prompt) in searches.iter_mut().zip(prompts).filter(|(search, _)| !search.over)
+        {
+            let last = step + 1 >= max_new_tokens(decoder, prompt.len(), options);
+            if step >= max_new_tokens(decoder, prompt.len(), options) {
+                search.over = true;
                 continue;
             }
             let mut next: Vec<Beam> = Vec::new();
             let count = width * (options.stop.len() + 1).max(2);
             for (rank, (score, from, token)) in
-                candidates(hunt, &logits, vocab, options, step, count).into_iter().enumerate()
+                candidates(search, &logits, vocab, options, step, count).into_iter().enumerate()
             {
-                let text = &hunt.beams[from].tokens;
+                let text = &search.beams[from].tokens;
                 let ends = options.stop.contains(&token);
                 if ends || last {
                     if rank < width {
                         let tokens = text.iter().copied().chain((!ends).then_some(token)).collect();
-                        finish(&mut hunt.done, width, scored(score, step + 1), tokens);
+                        finish(&mut search.finished, width, scored(score, step + 1), tokens);
                     }
                 } else if next.len() < width {
                     let tokens = text.iter().copied().chain([token]).collect();
-                    next.push(Beam { place: hunt.beams[from].place, tokens, score });
+                    next.push(Beam { sequence: search.beams[from].sequence, tokens, score });
                 }
             }
             let best = next.first().map_or(f64::NEG_INFINITY, |beam| beam.score);
-            let content = hunt.done.len() >= width
+            let satisfied = search.finished.len() >= width
                 && match stopping {
                     Stopping::Early => true,
-                    Stopping::NoImprovement => {
-                        hunt.done.last().is_some_and(|(worst, _)| *worst >= scored(best, step + 1))
-                    }
+                    Stopping::NoImprovement => search
+                        .finished
+                        .last()
+                        .is_some_and(|(worst, _)| *worst >= scored(best, step + 1)),
                 };
-            hunt.over = content || last || next.is_empty();
-            hunt.beams = next;
-            if hunt.over {
+            search.over = satisfied || last || next.is_empty();
+            search.beams = next;
+            if search.over {
                 continue;
             }
-            for beam in &mut hunt.beams {
-                parents.push(beam.place);
+            for beam in &mut search.beams {
+                parents.push(beam.sequence);
                 tokens.push(beam.tokens[step]);
-                beam.place = parents.len() - 1;
+                beam.sequence = parents.len() - 1;
             }
         }
         if parents.is_empty() {
@@ -91,17 +95,18 @@ pub(super) fn run(
         }
         logits = decoder.advance(&parents, &tokens)?;
     }
-    // A text that nothing could be added to has nothing new.
-    Ok(hunts
+    // A prompt that is already too long gets no new tokens.
+    Ok(searches
         .into_iter()
-        .map(|hunt| hunt.done.into_iter().next().map(|(_, text)| text).unwrap_or_default())
+        .map(|search| search.finished.into_iter().next().map(|(_, text)| text).unwrap_or_default())
         .collect())
 }
 
-/// The best successors of all beams: (Σ ln p, beam, token), the best first, equal ones in the order
-/// of beams and tokens.
+/// The best successors of all beams as (Σ ln p, beam, token), the best first.
+///
+/// Equal ones are in the order of beams and tokens.
 fn candidates(
-    hunt: &Hunt,
+    search: &BeamSearch,
     logits: &[f32],
     vocab: usize,
     options: &GenerateOptions,
@@ -109,8 +114,8 @@ fn candidates(
     count: usize,
 ) -> Vec<(f64, usize, u32)> {
     let mut all = Vec::new();
-    for (from, beam) in hunt.beams.iter().enumerate() {
-        let scores = log_probabilities(&logits[beam.place * vocab..][..vocab], options, step);
+    for (from, beam) in search.beams.iter().enumerate() {
+        let scores = log_probabilities(&logits[beam.sequence * vocab..][..vocab], options, step);
         let mut own: Vec<(f64, usize, u32)> = (scores.iter().enumerate())
             .filter(|(_, score)| **score > f64::NEG_INFINITY)
             .map(|(token, score)| (beam.score + score, from, token as u32))
@@ -130,9 +135,9 @@ fn order(a: &(f64, usize, u32), b: &(f64, usize, u32)) -> std::cmp::Ordering {
     b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2)))
 }
 
-/// Puts a finished text where it belongs.
-fn finish(done: &mut Vec<(f64, Vec<u32>)>, width: usize, score: f64, text: Vec<u32>) {
-    let place = done.partition_point(|(known, _)| *known >= score);
-    done.insert(place, (score, text));
-    done.truncate(width);
+/// Inserts a finished text by its score.
+fn finish(finished: &mut Vec<(f64, Vec<u32>)>, width: usize, score: f64, text: Vec<u32>) {
+    let index = finished.partition_point(|(known, _)| *known >= score);
+    finished.insert(index, (score, text));
+    finished.truncate(width);
 }

@@ -1,25 +1,26 @@
-//! Going on with texts: greedily, by drawing, or by beams. Several texts at once, and nothing is
-//! computed twice.
+//! Text generation: greedy search, sampling and beam search, in batches with cached keys and
+//! values.
 
 mod beam;
-mod draw;
+mod token_by_token;
 
+use crate::error::{Error, Result};
 use model::Decoder;
 
-/// How far, and which tokens never.
+/// Limits and search strategy of generation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerateOptions {
-    /// The most tokens that are added.
+    /// Largest number of new tokens.
     pub max_new_tokens: usize,
-    /// No text ends before it has this many new tokens.
+    /// Smallest number of new tokens.
     pub min_new_tokens: usize,
-    /// Tokens that end a text. They are not part of it.
+    /// Tokens that end a text and are not part of it.
     pub stop: Vec<u32>,
-    /// Tokens that never come.
+    /// Tokens that are never generated.
     pub banned: Vec<u32>,
-    /// How tokens are chosen.
+    /// The search strategy.
     pub search: Search,
-    /// Texts that are worked on at a time, beams counted.
+    /// Number of sequences decoded in parallel, beams included.
     pub batch_size: usize,
 }
 
@@ -36,29 +37,29 @@ impl Default for GenerateOptions {
     }
 }
 
-/// How tokens are chosen.
+/// The search strategy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Search {
-    /// Always the likeliest.
+    /// The likeliest token.
     Greedy,
-    /// By chance.
+    /// A random token.
     Sample {
-        /// Below 1 likelier tokens become likelier still.
+        /// Divisor of the logits; below 1, likely tokens become likelier.
         temperature: f64,
-        /// Only among so many of the likeliest; 0 for all.
+        /// Number of likeliest tokens to sample from; 0 for all.
         top_k: usize,
-        /// Only among the likeliest that together have this probability.
+        /// Joint probability of the likeliest tokens to sample from.
         top_p: f64,
-        /// Where chance comes from.
+        /// The seed.
         seed: u64,
     },
-    /// The text whose probability as a whole is largest, as far as so many beams see.
+    /// Beam search for the likeliest text.
     Beam {
-        /// How many.
+        /// The number of beams.
         beams: usize,
-        /// A finished text's score is Σ ln p / length^penalty, the end counted.
+        /// The score of a finished text is Σ ln p / length^penalty, the end token included.
         length_penalty: f64,
-        /// When to be content.
+        /// When the search ends.
         stopping: Stopping,
     },
 }
@@ -66,33 +67,40 @@ pub enum Search {
 /// When a beam search ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopping {
-    /// When there are as many finished texts as beams.
+    /// When there are as many finished texts as beams (`early_stopping=True`).
     Early,
-    /// When no beam can still win, at its present length.
+    /// When no beam, at its present length, can improve on them (`early_stopping=False`).
     NoImprovement,
 }
 
-/// The new tokens of each text.
+/// Generates the new tokens of each prompt.
 ///
 /// # Errors
-/// If a text is empty or does not fit the model, or an option makes no sense.
+/// If a prompt is empty or too long for the model, or an option is out of range.
 pub fn generate(
     decoder: &mut Decoder<'_>,
     prompts: &[&[u32]],
     options: &GenerateOptions,
-) -> Result<Vec<Vec<u32>>, model::Error> {
-    let refuse = |what: &str| Err(model::Error::Model(what.into()));
+) -> Result<Vec<Vec<u32>>> {
+    let refuse =
+        |name, expected, got: f64| Err(Error::Generation { name, expected, got: got.to_string() });
     let width = match options.search {
         Search::Greedy => 1,
         Search::Sample { temperature, top_p, .. } => {
-            if !(temperature > 0.0 && temperature.is_finite() && top_p > 0.0) {
-                return refuse("temperature and top_p must be greater than 0");
+            if !(temperature > 0.0 && temperature.is_finite()) {
+                return refuse("the temperature", "finite and greater than 0", temperature);
+            }
+            if !(top_p > 0.0) {
+                return refuse("top_p", "greater than 0", top_p);
             }
             1
         }
         Search::Beam { beams, length_penalty, .. } => {
-            if beams == 0 || !length_penalty.is_finite() {
-                return refuse("a beam search needs at least one beam and a finite length penalty");
+            if beams == 0 {
+                return refuse("the number of beams", "at least 1", 0.0);
+            }
+            if !length_penalty.is_finite() {
+                return refuse("the length penalty", "finite", length_penalty);
             }
             beams
         }
@@ -100,12 +108,14 @@ pub fn generate(
     let mut all = Vec::with_capacity(prompts.len());
     for (index, prompts) in prompts.chunks((options.batch_size / width).max(1)).enumerate() {
         all.extend(match options.search {
-            Search::Greedy => draw::run(decoder, prompts, options, |_, _, scores| best(scores))?,
+            Search::Greedy => {
+                token_by_token::run(decoder, prompts, options, |_, _, scores| best(scores))?
+            }
             Search::Sample { temperature, top_k, top_p, seed } => {
                 let first = index * (options.batch_size / width).max(1);
-                let chance = draw::Chance { temperature, top_k, top_p, seed };
-                draw::run(decoder, prompts, options, |text, step, scores| {
-                    chance.draw(first + text, step, scores)
+                let sampler = token_by_token::Sampler { temperature, top_k, top_p, seed };
+                token_by_token::run(decoder, prompts, options, |text, step, scores| {
+                    sampler.sample(first + text, step, scores)
                 })?
             }
             Search::Beam { beams, length_penalty, stopping } => {
@@ -116,7 +126,7 @@ pub fn generate(
     Ok(all)
 }
 
-/// ln p of each token; what may not come has −∞.
+/// ln p of each token; −∞ for tokens that are not allowed.
 fn log_probabilities(logits: &[f32], options: &GenerateOptions, new_tokens: usize) -> Vec<f64> {
     let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum = logits.iter().map(|&x| f64::from(x - top).exp()).sum::<f64>().ln() + f64::from(top);
@@ -130,7 +140,7 @@ fn log_probabilities(logits: &[f32], options: &GenerateOptions, new_tokens: usiz
     scores
 }
 
-/// The likeliest token; the first of several.
+/// The token with the largest score; of equal ones, the first.
 fn best(scores: &[f64]) -> u32 {
     let mut best = 0;
     for (token, &score) in scores.iter().enumerate() {
@@ -141,7 +151,7 @@ fn best(scores: &[f64]) -> u32 {
     best as u32
 }
 
-/// How many tokens a text of this length may still get.
-fn room(decoder: &Decoder<'_>, length: usize, options: &GenerateOptions) -> usize {
+/// The largest number of new tokens for a prompt of this length.
+fn max_new_tokens(decoder: &Decoder<'_>, length: usize, options: &GenerateOptions) -> usize {
     options.max_new_tokens.min(decoder.longest().saturating_sub(length))
 }

@@ -1,25 +1,28 @@
-//! One token after the other: the likeliest, or by chance.
+//! Greedy search and sampling: one token after another.
 
-use super::{GenerateOptions, log_probabilities, room};
+use super::{GenerateOptions, log_probabilities, max_new_tokens};
+use crate::error::Result;
 use model::Decoder;
 use tensor::normal::{Key, Rng};
 
-/// Goes on with every text until it stops. `choose(text, step, ln p)` picks a token.
+/// Continues every prompt until it ends; `choose(text, step, ln p)` picks a token.
 pub(super) fn run(
     decoder: &mut Decoder<'_>,
     prompts: &[&[u32]],
     options: &GenerateOptions,
     choose: impl Fn(usize, usize, &[f64]) -> u32,
-) -> Result<Vec<Vec<u32>>, model::Error> {
+) -> Result<Vec<Vec<u32>>> {
     let vocab = decoder.vocab();
     let mut out = vec![Vec::new(); prompts.len()];
     let mut logits = decoder.start(prompts)?;
-    // The texts that go on, in the decoder's order.
-    let mut live: Vec<usize> = (0..prompts.len()).collect();
+    // The unfinished texts, in the decoder's order.
+    let mut unfinished: Vec<usize> = (0..prompts.len()).collect();
     for step in 0..options.max_new_tokens {
         let (mut parents, mut tokens, mut next) = (Vec::new(), Vec::new(), Vec::new());
-        for (place, (&text, logits)) in live.iter().zip(logits.chunks_exact(vocab)).enumerate() {
-            if step >= room(decoder, prompts[text].len(), options) {
+        for (sequence, (&text, logits)) in
+            unfinished.iter().zip(logits.chunks_exact(vocab)).enumerate()
+        {
+            if step >= max_new_tokens(decoder, prompts[text].len(), options) {
                 continue;
             }
             let token = choose(text, step, &log_probabilities(logits, options, step));
@@ -28,8 +31,8 @@ pub(super) fn run(
             }
             out[text].push(token);
             // The last token needs no successor.
-            if step + 1 < room(decoder, prompts[text].len(), options) {
-                parents.push(place);
+            if step + 1 < max_new_tokens(decoder, prompts[text].len(), options) {
+                parents.push(sequence);
                 tokens.push(token);
                 next.push(text);
             }
@@ -38,23 +41,22 @@ pub(super) fn run(
             break;
         }
         logits = decoder.advance(&parents, &tokens)?;
-        live = next;
+        unfinished = next;
     }
     Ok(out)
 }
 
-/// How a token is drawn.
-pub(super) struct Chance {
+/// Temperature, top-k and top-p sampling.
+pub(super) struct Sampler {
     pub(super) temperature: f64,
     pub(super) top_k: usize,
     pub(super) top_p: f64,
     pub(super) seed: u64,
 }
 
-impl Chance {
-    /// What is drawn depends on the seed, the text and the step, not on which texts are worked on
-    /// together.
-    pub(super) fn draw(&self, text: usize, step: usize, scores: &[f64]) -> u32 {
+impl Sampler {
+    /// Samples a token. It depends on the seed, the text and the step, not on the batch.
+    pub(super) fn sample(&self, text: usize, step: usize, scores: &[f64]) -> u32 {
         let mut order: Vec<usize> =
             (0..scores.len()).filter(|&token| scores[token] > f64::NEG_INFINITY).collect();
         order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
@@ -67,8 +69,7 @@ impl Chance {
             .map(|&token| ((scores[token] - scores[first]) / self.temperature).exp())
             .collect();
         let total: f64 = weights.iter().sum();
-        // The likeliest tokens up to and including the one that completes the probability asked
-        // for.
+        // The likeliest tokens up to and including the one that reaches the probability top_p.
         let (mut kept, mut sum) = (0, 0.0);
         while kept < weights.len() && sum < self.top_p * total {
             sum += weights[kept];
