@@ -13,7 +13,7 @@ mod support;
 use audit::PairedOracles;
 use curator::{Curator, Door, Randomness, Records, Sampling};
 use model::activation::Activation;
-use model::patches::Grid;
+use model::patches::ImageShape;
 use model::{Cnn, Example, Graph, Mlp, Network};
 use protocol::{Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, Oracle, Params};
 use support::poisson;
@@ -146,7 +146,7 @@ fn presence_changes_no_other_record() {
 /// Max-pooling and ReLU on images that are flat, so that every window is a tie up to rounding.
 #[test]
 fn presence_changes_no_other_image() {
-    let image = Grid { height: 8, width: 8, channels: 1 };
+    let image = ImageShape { height: 8, width: 8, channels: 1 };
     let graph = || Cnn { image, stages: vec![4, 6], groups: 2, classes: 3 }.graph();
     for seed in 0..2 {
         let others: Vec<Example> =

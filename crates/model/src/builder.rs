@@ -26,9 +26,9 @@ use std::sync::Arc;
 use tensor::activation::Activation;
 use tensor::attention::Heads;
 use tensor::norm::Norm;
-use tensor::patches::{Grid, Window};
+use tensor::patches::{ImageShape, Window};
 use tensor::pooling::Pool as Pooling;
-use tensor::rope::{Place, Rope};
+use tensor::rope::{HeadColumns, Rope};
 
 /// A graph in the making.
 #[derive(Debug)]
@@ -231,7 +231,7 @@ impl Builder {
     }
 
     /// The numbers of each example as an image, channels last.
-    pub fn image(&mut self, grid: Grid) -> Value {
+    pub fn image(&mut self, grid: ImageShape) -> Value {
         assert_eq!(self.graph.intake, Intake::Numbers(grid.len()), "an image of all numbers");
         let out = self.value(Space::Grid { height: grid.height, width: grid.width }, grid.channels);
         self.push(Reshape { x: None, out });
@@ -320,7 +320,8 @@ impl Builder {
     pub fn rotate(&mut self, rope: &Arc<Rope>, heads: Heads, qkv: Value) -> Value {
         assert_eq!(self.width(qkv), heads.width(), "queries, keys and values");
         assert_eq!(rope.dim(), heads.dim, "an angle for each pair of a head");
-        let place = Place { stride: heads.width(), first: 0, heads: heads.queries + heads.keys };
+        let place =
+            HeadColumns { stride: heads.width(), first: 0, heads: heads.queries + heads.keys };
         let out = self.like(qkv);
         self.push(Rotate { rope: Arc::clone(rope), place, x: qkv, out });
         out
@@ -377,11 +378,11 @@ impl Builder {
         out
     }
 
-    fn grid(&self, x: Value, window: &Window) -> (Grid, Space) {
+    fn grid(&self, x: Value, window: &Window) -> (ImageShape, Space) {
         let Space::Grid { height, width } = self.space(x) else {
             panic!("only an image has windows")
         };
-        let grid = Grid { height, width, channels: self.width(x) };
+        let grid = ImageShape { height, width, channels: self.width(x) };
         let Some((height, width)) = window.output(&grid) else {
             panic!("a window of {:?} on {height}×{width} pixels", window.kernel)
         };

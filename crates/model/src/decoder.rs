@@ -5,17 +5,17 @@ use crate::graph::{Intake, Space};
 use crate::run::Purpose;
 use crate::{Error, Network};
 use protocol::Params;
-use tensor::decoding::Past;
+use tensor::decoding::KeyValueCache;
 
 /// Keys and values, by layer and text.
 #[derive(Default)]
 pub(crate) struct Cache {
-    layers: Vec<Vec<Past>>,
+    layers: Vec<Vec<KeyValueCache>>,
 }
 
 impl Cache {
     /// The pasts of all texts in a layer.
-    pub(crate) fn layer(&mut self, index: usize) -> &mut [Past] {
+    pub(crate) fn layer(&mut self, index: usize) -> &mut [KeyValueCache] {
         &mut self.layers[index]
     }
 }
@@ -71,7 +71,7 @@ impl<'a> Decoder<'a> {
     /// If a text is empty, too long, or has a token that the model does not know.
     pub fn start(&mut self, texts: &[&[u32]]) -> Result<Vec<f32>, Error> {
         self.cache.layers =
-            vec![vec![Past::default(); texts.len()]; self.network.graph.layers.len()];
+            vec![vec![KeyValueCache::default(); texts.len()]; self.network.graph.layers.len()];
         self.lengths = vec![0; texts.len()];
         self.go_on(texts)
     }

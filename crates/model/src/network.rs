@@ -154,7 +154,7 @@ impl Network {
 
     /// How many buffers had to be made so far: it stands still in the steady state.
     pub fn fresh_buffers(&self) -> usize {
-        self.space.fresh()
+        self.space.allocations()
     }
 
     /// The low-rank pairs (left, right) among the trained tensors.

@@ -16,7 +16,7 @@ impl Network {
         let bytes = self.batch.bytes(&self.graph) / if self.memory == Memory::Keep { 1 } else { 4 };
         // What there was room for before is still there, idle.
         if bytes > self.roomy {
-            if !tensor::memory::room(bytes.saturating_sub(self.space.idle_bytes())) {
+            if !tensor::memory::can_allocate(bytes.saturating_sub(self.space.idle_bytes())) {
                 return Err(Error::Memory { examples: self.batch.examples, bytes });
             }
             self.roomy = bytes;

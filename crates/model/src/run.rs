@@ -6,7 +6,7 @@ use crate::gradients::{Gradients, Shared};
 use crate::graph::{Form, Graph, Param, Value};
 use crate::plan::Plan;
 use protocol::Params;
-use tensor::matmul::Onto;
+use tensor::matmul::OutputMode;
 use tensor::{Array, Workspace};
 
 /// Buffers by value, layer and use. They outlive a pass only as empty shells.
@@ -121,14 +121,14 @@ impl<'a> Run<'a> {
     pub(crate) fn contribute(
         &mut self,
         value: Value,
-        add: impl FnOnce(&mut Self, &mut [f32], Onto),
+        add: impl FnOnce(&mut Self, &mut [f32], OutputMode),
     ) {
         if !self.plan.flows(value) {
             return;
         }
         let (mut buffer, onto) = match self.own_gradient(value) {
-            Some(buffer) => (buffer, Onto::Old),
-            None => (self.buffer(value), Onto::Fresh),
+            Some(buffer) => (buffer, OutputMode::Accumulate),
+            None => (self.buffer(value), OutputMode::Overwrite),
         };
         add(self, &mut buffer, onto);
         self.put_gradient(value, buffer);
@@ -141,8 +141,8 @@ impl<'a> Run<'a> {
         write: impl FnOnce(&mut Self, &mut [f32]),
     ) {
         self.contribute(value, |run, buffer, onto| match onto {
-            Onto::Fresh => write(run, buffer),
-            Onto::Old => {
+            OutputMode::Overwrite => write(run, buffer),
+            OutputMode::Accumulate => {
                 let mut part = run.space.take(buffer.len());
                 write(run, &mut part);
                 tensor::activation::add(buffer, &part);
@@ -169,8 +169,8 @@ impl<'a> Run<'a> {
             return self.buffers.gradients.share(to, &source, self.space);
         }
         self.contribute(to, |_, buffer, onto| match onto {
-            Onto::Fresh => buffer.copy_from_slice(&source),
-            Onto::Old => tensor::activation::add(buffer, &source),
+            OutputMode::Overwrite => buffer.copy_from_slice(&source),
+            OutputMode::Accumulate => tensor::activation::add(buffer, &source),
         });
     }
 

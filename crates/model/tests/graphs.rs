@@ -7,13 +7,13 @@
 mod support;
 
 use model::activation::Activation;
-use model::patches::{Grid, Window};
+use model::patches::{ImageShape, Window};
 use model::{Builder, Engine, Example, Graph, Memory, Network, NormMethod, Order, Value};
 use protocol::{Blocks, Geometry, Params};
 use support::{close, difference, gradients, norm, run, zoo};
 use tensor::Array;
 
-const GRID: Grid = Grid { height: 2, width: 2, channels: 4 };
+const GRID: ImageShape = ImageShape { height: 2, width: 2, channels: 4 };
 
 /// A map of four numbers to four.
 fn map(build: &mut Builder, name: &str, x: Value, activation: Option<Activation>) -> Value {

@@ -9,7 +9,7 @@ use model::{Builder, Engine, Example, Init, Network, Sum, Target, Value};
 use protocol::{Blocks, Frame, Geometry};
 use std::sync::Arc;
 use support::zoo::{self, Kind};
-use tensor::attention::{Heads, Sight};
+use tensor::attention::{AttentionMask, Heads};
 use tensor::rope::Rope;
 
 /// A parameter from which nothing reaches the logits would be charged for and never move.
@@ -173,7 +173,7 @@ fn a_builder_refuses_what_does_not_fit() {
         build.positions(table);
     });
     let rope = |pairs: usize| Arc::new(Rope::new(vec![0.1; pairs]));
-    let heads = Heads { queries: 1, keys: 1, dim: 2, sight: Sight::Causal };
+    let heads = Heads { queries: 1, keys: 1, dim: 2, mask: AttentionMask::Causal };
     let texts = |body: &dyn Fn(&mut Builder, Value) -> Value| {
         let mut build = Builder::texts(10, 4);
         let table = build.param("table", [10, 6], Init::Zeros);

@@ -13,7 +13,7 @@
 //! stretch ends before that passes 1000; then S is computed afresh. For a matrix four times as wide
 //! as high, five steps in one stretch take half the operations.
 
-use tensor::matmul::{Onto, Threads, View, ViewMut, matmul};
+use tensor::matmul::{OutputMode, Threads, View, ViewMut, matmul};
 use tensor::symmetric::symmetric_product;
 
 /// How it is run.
@@ -171,7 +171,7 @@ pub fn orthogonalise(
         let (outer, inner) = if rows <= cols { (p, y) } else { (y, p) };
         matmul(
             ViewMut::new(&mut scratch.image, rows, cols),
-            Onto::Fresh,
+            OutputMode::Overwrite,
             1.0,
             outer,
             inner,

@@ -5,7 +5,7 @@
 //! for it. The scores are never stored: the backward pass makes them again from the logarithm of
 //! each row's sum.
 
-use crate::matmul::{Onto, Threads, View, ViewMut, matmul};
+use crate::matmul::{OutputMode, Threads, View, ViewMut, matmul};
 use crate::parallel::{Shared, packed};
 use crate::simd::{dot, exp, softmax, vectorised};
 use rayon::prelude::*;
@@ -21,16 +21,16 @@ pub struct Heads {
     /// Width of a head.
     pub dim: usize,
     /// Who sees whom.
-    pub sight: Sight,
+    pub mask: AttentionMask,
 }
 
 /// Who sees whom inside an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
+pub enum AttentionMask {
     /// Each row sees itself and those before.
     Causal,
     /// Each row sees all.
-    Both,
+    Full,
 }
 
 /// Query rows that are worked on together.
@@ -90,7 +90,7 @@ impl Heads {
     }
 
     fn seen(&self, end: usize, rows: usize) -> usize {
-        if self.sight == Sight::Causal { end } else { rows }
+        if self.mask == AttentionMask::Causal { end } else { rows }
     }
 }
 
@@ -114,7 +114,7 @@ pub fn forward(heads: Heads, offsets: &[usize], qkv: &[f32], out: &mut [f32], su
                 let scores = &mut scores[..(end - start) * seen];
                 matmul(
                     ViewMut::new(scores, end - start, seen),
-                    Onto::Fresh,
+                    OutputMode::Overwrite,
                     heads.scale(),
                     heads.head(qkv, first + start, end - start, head),
                     keys.first_rows(seen).t(),
@@ -135,7 +135,7 @@ pub fn forward(heads: Heads, offsets: &[usize], qkv: &[f32], out: &mut [f32], su
                 let result = &mut result[..(end - start) * dim];
                 matmul(
                     ViewMut::new(result, end - start, dim),
-                    Onto::Fresh,
+                    OutputMode::Overwrite,
                     1.0,
                     View::new(scores, end - start, seen),
                     values.first_rows(seen),
@@ -203,7 +203,7 @@ fn one_backward(
         // heads, its key head and its value head.
         unsafe { shared.part((first + row) * width + column * dim, dim) }.copy_from_slice(from);
     };
-    let mut onto = Onto::Fresh;
+    let mut onto = OutputMode::Overwrite;
     for head in key_head * group..(key_head + 1) * group {
         // The last stretch sees every key, so it can be the one that overwrites.
         for start in (0..rows).step_by(ROWS).rev() {
@@ -217,7 +217,7 @@ fn one_backward(
             let douts = View::columns(&dout[place.clone()], count, stride, head * dim, dim);
             matmul(
                 ViewMut::new(scores, count, seen),
-                Onto::Fresh,
+                OutputMode::Overwrite,
                 heads.scale(),
                 queries,
                 keys.first_rows(seen).t(),
@@ -225,7 +225,7 @@ fn one_backward(
             );
             matmul(
                 ViewMut::new(dscores, count, seen),
-                Onto::Fresh,
+                OutputMode::Overwrite,
                 1.0,
                 douts,
                 values.first_rows(seen).t(),
@@ -257,7 +257,7 @@ fn one_backward(
             let dquery = &mut dquery[..count * dim];
             matmul(
                 ViewMut::new(dquery, count, dim),
-                Onto::Fresh,
+                OutputMode::Overwrite,
                 heads.scale(),
                 dscores,
                 keys.first_rows(seen),
@@ -280,7 +280,7 @@ fn one_backward(
                 douts,
                 Threads::One,
             );
-            onto = Onto::Old;
+            onto = OutputMode::Accumulate;
         }
     }
     dkey.chunks_exact(dim).enumerate().for_each(|(row, from)| write(row, k, from));
@@ -327,7 +327,7 @@ mod tests {
                 for head in 0..heads.queries {
                     let at = |row: usize, column: usize| &qkv[row * width + column * dim..][..dim];
                     let group = head / (heads.queries / heads.keys);
-                    let last = if heads.sight == Sight::Causal { t + 1 } else { pair[1] };
+                    let last = if heads.mask == AttentionMask::Causal { t + 1 } else { pair[1] };
                     let score = |s: usize| {
                         let product: f64 = at(t, head)
                             .iter()
@@ -357,8 +357,8 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(40))]
         #[test]
         fn it_is_attention(lengths in prop::collection::vec(0usize..9, 0..4), long in 0usize..150, keys in 1usize..3, group in 1usize..3, dim in 1usize..9, causal: bool) {
-            let sight = if causal { Sight::Causal } else { Sight::Both };
-            let heads = Heads { queries: keys * group, keys, dim, sight };
+            let mask = if causal { AttentionMask::Causal } else { AttentionMask::Full };
+            let heads = Heads { queries: keys * group, keys, dim, mask };
             let mut offsets = vec![0];
             lengths.iter().chain([&long]).for_each(|l| offsets.push(offsets.last().unwrap() + l));
             let qkv = numbers(offsets.last().unwrap() * heads.width(), 0.7);
@@ -369,8 +369,10 @@ mod tests {
 
     #[test]
     fn gradients_match_differences() {
-        for (sight, keys) in [(Sight::Causal, 1), (Sight::Both, 2), (Sight::Causal, 2)] {
-            let heads = Heads { queries: 2, keys, dim: 3, sight };
+        for (mask, keys) in
+            [(AttentionMask::Causal, 1), (AttentionMask::Full, 2), (AttentionMask::Causal, 2)]
+        {
+            let heads = Heads { queries: 2, keys, dim: 3, mask };
             // One example is longer than a stretch of queries.
             let offsets = [0, 3, 3, 4, 4 + 70];
             let qkv = numbers(74 * heads.width(), 0.7);
@@ -398,7 +400,7 @@ mod tests {
     /// What is written is placed by the offsets: those that fall would place it outside.
     #[test]
     fn offsets_must_rise() {
-        let heads = Heads { queries: 1, keys: 1, dim: 2, sight: Sight::Causal };
+        let heads = Heads { queries: 1, keys: 1, dim: 2, mask: AttentionMask::Causal };
         let refuses = |offsets: &[usize]| {
             let (qkv, out, sums) = (vec![0.0; 12], vec![0.0; 4], vec![0.0; 2]);
             let forward = || forward(heads, offsets, &qkv, &mut out.clone(), &mut sums.clone());
@@ -412,7 +414,7 @@ mod tests {
 
     #[test]
     fn a_poisoned_example_stays_alone() {
-        let heads = Heads { queries: 2, keys: 1, dim: 4, sight: Sight::Both };
+        let heads = Heads { queries: 2, keys: 1, dim: 4, mask: AttentionMask::Full };
         let offsets = [0, 5, 9];
         let mut qkv = numbers(9 * heads.width(), 0.7);
         let (clean, _) = run(heads, &offsets, &qkv);

@@ -2,26 +2,26 @@
 //! without computing anything twice.
 
 use crate::attention::Heads;
-use crate::matmul::{Onto, Threads, View, ViewMut, matmul};
+use crate::matmul::{OutputMode, Threads, View, ViewMut, matmul};
 use crate::parallel::packed;
 use crate::simd::{softmax, vectorised};
 use rayon::prelude::*;
 
 /// The keys and values of a text so far. They tell of the text: they do not print.
 #[derive(Clone, Default)]
-pub struct Past {
+pub struct KeyValueCache {
     rows: usize,
     keys: Vec<f32>,
     values: Vec<f32>,
 }
 
-impl std::fmt::Debug for Past {
+impl std::fmt::Debug for KeyValueCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Past(…)")
+        f.write_str("KeyValueCache(…)")
     }
 }
 
-impl Past {
+impl KeyValueCache {
     /// How many rows it holds.
     pub fn rows(&self) -> usize {
         self.rows
@@ -33,7 +33,13 @@ impl Past {
 ///
 /// # Panics
 /// If there is not one past for each text, or the sides do not fit.
-pub fn extend(heads: Heads, offsets: &[usize], qkv: &[f32], past: &mut [Past], out: &mut [f32]) {
+pub fn extend(
+    heads: Heads,
+    offsets: &[usize],
+    qkv: &[f32],
+    past: &mut [KeyValueCache],
+    out: &mut [f32],
+) {
     let (texts, total) = packed(offsets);
     let (width, wide) = (heads.width(), heads.queries * heads.dim);
     assert!(
@@ -56,7 +62,7 @@ pub fn extend(heads: Heads, offsets: &[usize], qkv: &[f32], past: &mut [Past], o
     each.into_par_iter().for_each(|(qkv, past, out)| one(heads, qkv, past, out));
 }
 
-fn one(heads: Heads, qkv: &[f32], past: &mut Past, out: &mut [f32]) {
+fn one(heads: Heads, qkv: &[f32], past: &mut KeyValueCache, out: &mut [f32]) {
     let (width, wide, dim) = (heads.width(), heads.queries * heads.dim, heads.dim);
     let (rows, key_width, before) = (qkv.len() / width, heads.keys * dim, past.rows);
     for row in qkv.chunks_exact(width) {
@@ -73,7 +79,7 @@ fn one(heads: Heads, qkv: &[f32], past: &mut Past, out: &mut [f32]) {
         let values = View::columns(&past.values, all, key_width, key_head * dim, dim);
         matmul(
             ViewMut::new(&mut scores, rows, all),
-            Onto::Fresh,
+            OutputMode::Overwrite,
             heads.scale(),
             queries,
             keys.t(),
@@ -89,7 +95,7 @@ fn one(heads: Heads, qkv: &[f32], past: &mut Past, out: &mut [f32]) {
         }
         matmul(
             ViewMut::new(&mut result, rows, dim),
-            Onto::Fresh,
+            OutputMode::Overwrite,
             1.0,
             View::new(&scores, rows, all),
             values,
@@ -104,14 +110,14 @@ fn one(heads: Heads, qkv: &[f32], past: &mut Past, out: &mut [f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attention::{self, Sight};
+    use crate::attention::{self, AttentionMask};
     use crate::normal::Key;
 
     /// In whatever pieces a text comes, the outputs are those of the whole.
     #[test]
     fn pieces_are_the_whole() {
         for (queries, keys) in [(1, 1), (4, 4), (4, 2), (6, 1)] {
-            let heads = Heads { queries, keys, dim: 5, sight: Sight::Causal };
+            let heads = Heads { queries, keys, dim: 5, mask: AttentionMask::Causal };
             let lengths = [7usize, 1, 4];
             let offsets: Vec<usize> = std::iter::once(0)
                 .chain(lengths.iter().scan(0, |sum, n| {
@@ -126,7 +132,7 @@ mod tests {
             let (mut whole, mut sums) = (vec![0.0; 12 * queries * 5], vec![0.0; 12 * queries]);
             attention::forward(heads, &offsets, &qkv, &mut whole, &mut sums);
             for piece in [1usize, 2, 3, 10] {
-                let mut past = vec![Past::default(); 3];
+                let mut past = vec![KeyValueCache::default(); 3];
                 let mut done = [0usize; 3];
                 while done.iter().zip(lengths).any(|(done, length)| *done < length) {
                     let take: Vec<usize> = done

@@ -209,7 +209,7 @@ pub fn by_index(
 }
 
 /// Σ a·b
-pub fn product(a: &[f32], b: &[f32]) -> f64 {
+pub fn dot(a: &[f32], b: &[f32]) -> f64 {
     vectorised(
         #[inline(always)]
         || long_dot(a, b),
@@ -217,7 +217,7 @@ pub fn product(a: &[f32], b: &[f32]) -> f64 {
 }
 
 /// Σ x², to a few units in the last place of f32. Squares that f32 cannot hold are made in f64.
-pub fn square(x: &[f32]) -> f64 {
+pub fn squared_norm(x: &[f32]) -> f64 {
     vectorised(
         #[inline(always)]
         || {
@@ -309,9 +309,12 @@ mod tests {
     fn squares_beyond_the_range_of_f32() {
         for (x, n) in [(1e-30f32, 9), (1e-22, 3000), (1e30, 17), (0.5, 1), (1e-44, 4), (0.0, 20)] {
             let expected = n as f64 * f64::from(x) * f64::from(x);
-            assert!((square(&vec![x; n]) - expected).abs() <= 1e-6 * expected, "{x}");
+            assert!((squared_norm(&vec![x; n]) - expected).abs() <= 1e-6 * expected, "{x}");
         }
-        assert!(square(&[1.0, f32::NAN]).is_nan() && square(&[f32::INFINITY]) == f64::INFINITY);
+        assert!(
+            squared_norm(&[1.0, f32::NAN]).is_nan()
+                && squared_norm(&[f32::INFINITY]) == f64::INFINITY
+        );
     }
 
     /// One row more among thousands with the same index: the sum moves by that row, and the

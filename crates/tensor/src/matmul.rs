@@ -175,11 +175,11 @@ impl<'a> ViewMut<'a> {
 
 /// What happens to what the destination held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Onto {
+pub enum OutputMode {
     /// It is overwritten, unread.
-    Fresh,
+    Overwrite,
     /// The product is added to it.
-    Old,
+    Accumulate,
 }
 
 /// Who does the work.
@@ -196,7 +196,7 @@ pub fn product(lhs: View<'_>, rhs: View<'_>) -> Array {
     let mut out = Array::zeros([lhs.rows, rhs.cols]);
     matmul(
         ViewMut::new(out.data_mut(), lhs.rows, rhs.cols),
-        Onto::Fresh,
+        OutputMode::Overwrite,
         1.0,
         lhs,
         rhs,
@@ -211,7 +211,7 @@ const WORTH_SHARING: usize = 1 << 18;
 /// `dst = alpha · lhs · rhs`, or that added to `dst`.
 pub fn matmul(
     dst: ViewMut<'_>,
-    onto: Onto,
+    onto: OutputMode,
     alpha: f32,
     lhs: View<'_>,
     rhs: View<'_>,
@@ -226,7 +226,7 @@ pub fn matmul(
         return;
     }
     if k == 0 {
-        if onto == Onto::Fresh {
+        if onto == OutputMode::Overwrite {
             dst.data.chunks_mut(dst.stride).take(m).for_each(|row| row[..n].fill(0.0));
         }
         return;
@@ -320,7 +320,7 @@ unsafe impl Sync for Source {}
 struct Job {
     to: Shared,
     stride: usize,
-    onto: Onto,
+    onto: OutputMode,
     alpha: f32,
     a: Source,
     a_at: Strides,
@@ -364,7 +364,7 @@ impl Kernel for Part<'_> {
         let direct = job.b_at.col == 1 && rows.1 - rows.0 <= 2 * ROWS;
         for depth in (0..job.k).step_by(DEPTH) {
             let k = DEPTH.min(job.k - depth);
-            let onto = if depth == 0 { job.onto } else { Onto::Old };
+            let onto = if depth == 0 { job.onto } else { OutputMode::Accumulate };
             let panel = |index: usize| {
                 let left = columns.0 + index * width;
                 (
@@ -435,7 +435,7 @@ unsafe fn store_tile<'a, S: Simd, const ROWS: usize>(
     rows: usize,
     b: *const f32,
     stride: usize,
-    onto: Onto,
+    onto: OutputMode,
     alpha: f32,
     to: impl Fn(usize) -> &'a mut [f32],
 ) {
@@ -452,15 +452,19 @@ unsafe fn store_tile<'a, S: Simd, const ROWS: usize>(
                 // SAFETY: a whole vector lies there.
                 unsafe {
                     let new = match onto {
-                        Onto::Fresh => simd.mul_f32s(alpha, sum),
-                        Onto::Old => simd.mul_add_e_f32s(alpha, sum, place.read_unaligned()),
+                        OutputMode::Overwrite => simd.mul_f32s(alpha, sum),
+                        OutputMode::Accumulate => {
+                            simd.mul_add_e_f32s(alpha, sum, place.read_unaligned())
+                        }
                     };
                     place.write_unaligned(new);
                 }
             } else {
                 let new = match onto {
-                    Onto::Fresh => simd.mul_f32s(alpha, sum),
-                    Onto::Old => simd.mul_add_e_f32s(alpha, sum, simd.partial_load_f32s(part)),
+                    OutputMode::Overwrite => simd.mul_f32s(alpha, sum),
+                    OutputMode::Accumulate => {
+                        simd.mul_add_e_f32s(alpha, sum, simd.partial_load_f32s(part))
+                    }
                 };
                 simd.partial_store_f32s(part, new);
             }
@@ -491,7 +495,7 @@ mod tests {
             let rhs = if rt { View::new(&b, n, k).t() } else { View::new(&b, k, n) };
             let at = |v: &View<'_>, i: usize, j: usize| v.data[i * v.row_stride + j * v.col_stride];
             let mut got = c.clone();
-            let onto = if old { Onto::Old } else { Onto::Fresh };
+            let onto = if old { OutputMode::Accumulate } else { OutputMode::Overwrite };
             matmul(ViewMut::columns(&mut got, m, n + 3, 2, n), onto, 0.5, lhs, rhs, if threads { Threads::All } else { Threads::One });
             for i in 0..m {
                 for j in 0..n + 3 {
@@ -531,7 +535,7 @@ mod tests {
             let (a, b, c) = (wild(m * k, 1), wild(k * n, 2), wild(m * n, 3));
             let turned = |x: &[f32], rows: usize, cols: usize| (0..rows * cols).map(|i| x[i % rows * cols + i / rows]).collect::<Vec<_>>();
             let (at, bt) = (turned(&a, m, k), turned(&b, k, n));
-            let onto = if old { Onto::Old } else { Onto::Fresh };
+            let onto = if old { OutputMode::Accumulate } else { OutputMode::Overwrite };
             let threads = if threads { Threads::All } else { Threads::One };
             let lhs = if lt { View::new(&at, k, m).t() } else { View::new(&a, m, k) };
             let rhs = if rt { View::new(&bt, n, k).t() } else { View::new(&b, k, n) };
@@ -576,7 +580,7 @@ mod tests {
             let job = Job {
                 to: Shared::new(&mut got),
                 stride: n,
-                onto: Onto::Fresh,
+                onto: OutputMode::Overwrite,
                 alpha: 1.0,
                 a: Source(a.as_ptr()),
                 a_at: Strides { row: k, col: 1 },
@@ -611,7 +615,7 @@ mod tests {
         let mut c = [0.0; 4];
         matmul(
             ViewMut::new(&mut c, 2, 2),
-            Onto::Fresh,
+            OutputMode::Overwrite,
             1.0,
             View::new(&[0.0; 6], 2, 3),
             View::new(&[0.0; 4], 2, 2),
@@ -647,7 +651,7 @@ mod tests {
         let mut c = [1.0; 4];
         matmul(
             ViewMut::new(&mut c, 2, 2),
-            Onto::Fresh,
+            OutputMode::Overwrite,
             1.0,
             View::new(&[], 2, 0),
             View::new(&[], 0, 2),

@@ -26,7 +26,7 @@ pub fn available() -> Option<u64> {
 
 /// Whether so many bytes can be had now. They are given back at once: that they are still there a
 /// moment later is likely, not certain.
-pub fn room(bytes: usize) -> bool {
+pub fn can_allocate(bytes: usize) -> bool {
     let asked = bytes as u64;
     // Systems promise more than they have: what is free is asked first, then the promise.
     available().is_none_or(|free| asked <= free)
@@ -69,8 +69,8 @@ mod tests {
 
     #[test]
     fn there_is_room_for_little_and_not_for_everything() {
-        assert!(room(1 << 16));
-        assert!(!room(usize::MAX / 2));
-        assert!(!room(usize::MAX));
+        assert!(can_allocate(1 << 16));
+        assert!(!can_allocate(usize::MAX / 2));
+        assert!(!can_allocate(usize::MAX));
     }
 }

@@ -1,6 +1,6 @@
 //! Layer norm and root-mean-square norm: each row by itself.
 
-use crate::matmul::Onto;
+use crate::matmul::OutputMode;
 use crate::parallel::{packed, rows_per_piece};
 use crate::simd::{LANES, dot, fold, sum, sum2, update, vectorised};
 use rayon::prelude::*;
@@ -84,7 +84,7 @@ pub fn backward(
     stats: &[f32],
     gain: &[f32],
     dout: &[f32],
-    onto: Onto,
+    onto: OutputMode,
     dx: &mut [f32],
 ) {
     assert_eq!((x.len(), gain.len(), dout.len()), (dx.len(), width, dx.len()), "sides of a norm");
@@ -114,7 +114,8 @@ pub fn backward(
                             let value = (d[i].mul_add(gain[i], -level)
                                 - (x[i] - mean) * inverse * slope)
                                 * inverse;
-                            dx[i] = if onto == Onto::Old { dx[i] + value } else { value };
+                            dx[i] =
+                                if onto == OutputMode::Accumulate { dx[i] + value } else { value };
                         }
                     }
                 },
@@ -230,7 +231,7 @@ mod tests {
             let (mut stats, mut out) = (vec![0.0; 6], vec![0.0; x.len()]);
             forward(norm, WIDTH, 1e-5, &x, &gain, Some(&bias), &mut stats, &mut out);
             let mut dx = vec![1.0; x.len()];
-            backward(norm, WIDTH, &x, &stats, &gain, &d, Onto::Old, &mut dx);
+            backward(norm, WIDTH, &x, &stats, &gain, &d, OutputMode::Accumulate, &mut dx);
             let offsets = [0, 1, 1, 3];
             let (mut dgain, mut dbias) = (vec![9.0; 3 * WIDTH], vec![9.0; 3 * WIDTH]);
             parameters(&offsets, WIDTH, &x, &stats, &d, &mut dgain, Some(&mut dbias));

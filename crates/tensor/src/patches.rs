@@ -13,7 +13,7 @@ use crate::parallel::rows_per_piece;
 
 /// The sides of one image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grid {
+pub struct ImageShape {
     /// Pixels from top to bottom.
     pub height: usize,
     /// Pixels from left to right.
@@ -22,7 +22,7 @@ pub struct Grid {
     pub channels: usize,
 }
 
-impl Grid {
+impl ImageShape {
     /// Pixels of one image.
     pub fn pixels(&self) -> usize {
         self.height * self.width
@@ -53,7 +53,7 @@ pub struct Window {
 impl Window {
     /// Height and width of the places it can stand on. None if a side or a step is zero, or the
     /// padded image is smaller than the kernel.
-    pub fn output(&self, grid: &Grid) -> Option<(usize, usize)> {
+    pub fn output(&self, grid: &ImageShape) -> Option<(usize, usize)> {
         let along = |axis: usize, len: usize| {
             let padded = self.padding[axis].checked_mul(2)?.checked_add(len)?;
             let kernel = Some(self.kernel[axis]).filter(|&kernel| kernel > 0)?;
@@ -68,7 +68,7 @@ impl Window {
     }
 
     /// [`Window::output`], where a window that does not fit is a mistake of the caller.
-    pub(crate) fn places(&self, grid: &Grid) -> (usize, usize) {
+    pub(crate) fn places(&self, grid: &ImageShape) -> (usize, usize) {
         match self.output(grid) {
             Some(sides) => sides,
             None => panic!("{self:?} does not fit on {grid:?}"),
@@ -88,7 +88,7 @@ impl Window {
 
 /// Patches of `n` images: `[n·h'·w', channels·area]` from `x` `[n·h·w, channels]`. Padding reads as
 /// 0.
-pub fn gather(window: &Window, grid: &Grid, n: usize, x: &[f32], out: &mut [f32]) {
+pub fn gather(window: &Window, grid: &ImageShape, n: usize, x: &[f32], out: &mut [f32]) {
     let (height, width) = window.places(grid);
     let (c, area) = (grid.channels, window.area());
     assert_eq!(x.len(), n * grid.len(), "pixels of {n} images");
@@ -124,7 +124,7 @@ pub fn gather(window: &Window, grid: &Grid, n: usize, x: &[f32], out: &mut [f32]
 
 /// Adds every number of the patches to the pixel it came from: `dx` `[n·h·w, channels]`,
 /// overwritten, from `dpatches` `[n·h'·w', channels·area]`.
-pub fn scatter(window: &Window, grid: &Grid, n: usize, dpatches: &[f32], dx: &mut [f32]) {
+pub fn scatter(window: &Window, grid: &ImageShape, n: usize, dpatches: &[f32], dx: &mut [f32]) {
     let (height, width) = window.places(grid);
     let (c, area) = (grid.channels, window.area());
     assert_eq!(dpatches.len(), n * height * width * c * area, "patches of {n} images");
@@ -199,7 +199,7 @@ fn add_out(patch: &[f32], pixels: &mut [f32], c: usize, area: usize, tap: usize)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::matmul::{Onto, Threads, View, ViewMut, matmul};
+    use crate::matmul::{OutputMode, Threads, View, ViewMut, matmul};
     use proptest::prelude::*;
 
     fn numbers(n: usize, seed: u32) -> Vec<f32> {
@@ -222,10 +222,10 @@ mod tests {
 
     prop_compose! {
         fn cases()(kernel in [1usize..5, 1usize..5], stride in [1usize..4, 1usize..4], padding in [0usize..3, 0usize..3],
-                   room in [0usize..7, 0usize..7], channels in 0usize..5, n in 0usize..4) -> (Window, Grid, usize) {
+                   room in [0usize..7, 0usize..7], channels in 0usize..5, n in 0usize..4) -> (Window, ImageShape, usize) {
             // At least as large as the kernel, with its padding.
             let side = |axis: usize| (kernel[axis] + room[axis]).saturating_sub(2 * padding[axis]);
-            (Window { kernel, stride, padding }, Grid { height: side(0), width: side(1), channels }, n)
+            (Window { kernel, stride, padding }, ImageShape { height: side(0), width: side(1), channels }, n)
         }
     }
 
@@ -233,7 +233,7 @@ mod tests {
     /// c].
     fn convolution(
         window: &Window,
-        grid: &Grid,
+        grid: &ImageShape,
         n: usize,
         x: &[f32],
         kernel: &[f32],
@@ -285,7 +285,7 @@ mod tests {
             gather(&window, &grid, n, &x, &mut patches);
             let mut got = vec![f32::NAN; rows * outputs];
             let kernel_t = View::new(&kernel, outputs, inner).t();
-            matmul(ViewMut::new(&mut got, rows, outputs), Onto::Fresh, 1.0, View::new(&patches, rows, inner), kernel_t, Threads::One);
+            matmul(ViewMut::new(&mut got, rows, outputs), OutputMode::Overwrite, 1.0, View::new(&patches, rows, inner), kernel_t, Threads::One);
             let expected = convolution(&window, &grid, n, &x, &kernel, outputs);
             prop_assert_eq!(got.len(), expected.len());
             for (got, expected) in got.iter().zip(&expected) {
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn places_a_window_can_stand_on() {
-        let grid = Grid { height: 28, width: 7, channels: 3 };
+        let grid = ImageShape { height: 28, width: 7, channels: 3 };
         let window = Window { kernel: [8, 3], stride: [2, 2], padding: [3, 1] };
         assert_eq!(window.output(&grid), Some((14, 4)));
         assert_eq!(Window { kernel: [35, 3], ..window }.output(&grid), None);
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn an_example_and_the_threads_leave_the_others_alone() {
-        let (grid, n) = (Grid { height: 9, width: 11, channels: 5 }, 20);
+        let (grid, n) = (ImageShape { height: 9, width: 11, channels: 5 }, 20);
         let window = Window { kernel: [3, 3], stride: [1, 2], padding: [1, 1] };
         let (height, width) = window.places(&grid);
         let patch = height * width * grid.channels * window.area();
@@ -356,6 +356,6 @@ mod tests {
     #[should_panic(expected = "does not fit")]
     fn a_window_must_fit() {
         let window = Window { kernel: [3, 3], stride: [1, 1], padding: [0, 0] };
-        gather(&window, &Grid { height: 2, width: 3, channels: 1 }, 1, &[0.0; 6], &mut []);
+        gather(&window, &ImageShape { height: 2, width: 3, channels: 1 }, 1, &[0.0; 6], &mut []);
     }
 }

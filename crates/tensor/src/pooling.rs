@@ -7,7 +7,7 @@
 use rayon::prelude::*;
 
 use crate::parallel::{packed, rows_per_piece};
-use crate::patches::{Grid, Window};
+use crate::patches::{ImageShape, Window};
 use crate::simd::{LANES, load, store, vectorised};
 
 /// What becomes of the pixels under a window.
@@ -20,7 +20,7 @@ pub enum Pool {
 }
 
 /// Pools `n` images: `out` `[n·h'·w', channels]` from `x` `[n·h·w, channels]`.
-pub fn pool(pool: Pool, window: &Window, grid: &Grid, n: usize, x: &[f32], out: &mut [f32]) {
+pub fn pool(pool: Pool, window: &Window, grid: &ImageShape, n: usize, x: &[f32], out: &mut [f32]) {
     let (height, width) = places(window, grid, n, out);
     assert_eq!(x.len(), n * grid.len(), "pixels of {n} images");
     if out.is_empty() {
@@ -59,7 +59,7 @@ pub fn pool(pool: Pool, window: &Window, grid: &Grid, n: usize, x: &[f32], out: 
 pub fn pool_backward(
     pool: Pool,
     window: &Window,
-    grid: &Grid,
+    grid: &ImageShape,
     n: usize,
     x: &[f32],
     dout: &[f32],
@@ -173,7 +173,7 @@ pub fn mean_rows_backward(offsets: &[usize], channels: usize, dout: &[f32], dx: 
 }
 
 /// Height and width of the pooled images.
-fn places(window: &Window, grid: &Grid, n: usize, pooled: &[f32]) -> (usize, usize) {
+fn places(window: &Window, grid: &ImageShape, n: usize, pooled: &[f32]) -> (usize, usize) {
     assert_eq!(window.padding, [0, 0], "pooling does not pad");
     let (height, width) = window.places(grid);
     assert_eq!(pooled.len(), n * height * width * grid.channels, "pooled pixels of {n} images");
@@ -182,14 +182,14 @@ fn places(window: &Window, grid: &Grid, n: usize, pooled: &[f32]) -> (usize, usi
 
 /// Where the first pixel under a window begins in its image.
 #[inline(always)]
-fn corner(window: &Window, grid: &Grid, at_y: usize, at_x: usize) -> usize {
+fn corner(window: &Window, grid: &ImageShape, at_y: usize, at_x: usize) -> usize {
     (at_y * window.stride[0] * grid.width + at_x * window.stride[1]) * grid.channels
 }
 
 /// Where the block of channels that begins at `first` in the first pixel under a window begins in
 /// another.
 #[inline(always)]
-fn tap(grid: &Grid, first: usize, ky: usize, kx: usize) -> usize {
+fn tap(grid: &ImageShape, first: usize, ky: usize, kx: usize) -> usize {
     first + (ky * grid.width + kx) * grid.channels
 }
 
@@ -197,7 +197,7 @@ fn tap(grid: &Grid, first: usize, ky: usize, kx: usize) -> usize {
 #[inline(always)]
 fn maxima(
     window: &Window,
-    grid: &Grid,
+    grid: &ImageShape,
     image: &[f32],
     first: usize,
 ) -> ([f32; LANES], [u32; LANES]) {
@@ -219,7 +219,7 @@ fn maxima(
 }
 
 #[inline(always)]
-fn means(window: &Window, grid: &Grid, image: &[f32], first: usize) -> [f32; LANES] {
+fn means(window: &Window, grid: &ImageShape, image: &[f32], first: usize) -> [f32; LANES] {
     let mut sum = [0.0; LANES];
     for ky in 0..window.kernel[0] {
         for kx in 0..window.kernel[1] {
@@ -236,7 +236,7 @@ fn means(window: &Window, grid: &Grid, image: &[f32], first: usize) -> [f32; LAN
 #[inline(always)]
 fn spread_max(
     window: &Window,
-    grid: &Grid,
+    grid: &ImageShape,
     image: &[f32],
     first: usize,
     gradient: &[f32],
@@ -258,7 +258,7 @@ fn spread_max(
 }
 
 #[inline(always)]
-fn spread_mean(window: &Window, grid: &Grid, first: usize, gradient: &[f32], dx: &mut [f32]) {
+fn spread_mean(window: &Window, grid: &ImageShape, first: usize, gradient: &[f32], dx: &mut [f32]) {
     let area = window.area() as f32;
     let (width, share) = (gradient.len(), load(gradient).map(|gradient| gradient / area));
     for ky in 0..window.kernel[0] {
@@ -288,7 +288,7 @@ mod tests {
     }
 
     /// The definition, in f64.
-    fn naive(pool: Pool, window: &Window, grid: &Grid, n: usize, x: &[f64]) -> Vec<f64> {
+    fn naive(pool: Pool, window: &Window, grid: &ImageShape, n: usize, x: &[f64]) -> Vec<f64> {
         let (height, width) = window.places(grid);
         let mut out = Vec::new();
         for b in 0..n {
@@ -313,8 +313,8 @@ mod tests {
 
     prop_compose! {
         fn cases()(kernel in [1usize..4, 1usize..4], stride in [1usize..4, 1usize..4], room in [0usize..5, 0usize..5],
-                   channels in prop::sample::select(vec![0usize, 1, 3, 16, 19, 33]), n in 0usize..3) -> (Window, Grid, usize) {
-            (Window { kernel, stride, padding: [0, 0] }, Grid { height: kernel[0] + room[0], width: kernel[1] + room[1], channels }, n)
+                   channels in prop::sample::select(vec![0usize, 1, 3, 16, 19, 33]), n in 0usize..3) -> (Window, ImageShape, usize) {
+            (Window { kernel, stride, padding: [0, 0] }, ImageShape { height: kernel[0] + room[0], width: kernel[1] + room[1], channels }, n)
         }
     }
 
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn the_first_maximum_gets_the_gradient() {
-        let grid = Grid { height: 2, width: 3, channels: 1 };
+        let grid = ImageShape { height: 2, width: 3, channels: 1 };
         let window = Window { kernel: [2, 2], stride: [1, 1], padding: [0, 0] };
         let mut dx = [9.0; 6];
         pool_backward(
@@ -388,7 +388,7 @@ mod tests {
 
     #[test]
     fn nan_wins_wherever_it_stands() {
-        let grid = Grid { height: 1, width: 3, channels: 1 };
+        let grid = ImageShape { height: 1, width: 3, channels: 1 };
         let window = Window { kernel: [1, 3], stride: [1, 1], padding: [0, 0] };
         for at in 0..3 {
             for other in [-1.0, 7.0, f32::INFINITY, f32::NEG_INFINITY] {
@@ -406,7 +406,7 @@ mod tests {
 
     #[test]
     fn an_example_and_the_threads_leave_the_others_alone() {
-        let (grid, n) = (Grid { height: 9, width: 10, channels: 19 }, 40);
+        let (grid, n) = (ImageShape { height: 9, width: 10, channels: 19 }, 40);
         let window = Window { kernel: [3, 2], stride: [2, 2], padding: [0, 0] };
         let (height, width) = window.places(&grid);
         let (image, small) = (grid.len(), height * width * grid.channels);
@@ -447,7 +447,7 @@ mod tests {
         pool(
             Pool::Max,
             &window,
-            &Grid { height: 1, width: 1, channels: 1 },
+            &ImageShape { height: 1, width: 1, channels: 1 },
             1,
             &[0.0],
             &mut [0.0; 3],

@@ -30,7 +30,7 @@ struct Angles {
 
 /// Which way to turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum Rotation {
     /// As the forward pass does.
     Forward,
     /// Back: the gradient of a rotation.
@@ -39,7 +39,7 @@ pub enum Turn {
 
 /// Where in a row the vectors lie that are turned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct HeadColumns {
     /// Width of a row.
     pub stride: usize,
     /// First column.
@@ -76,8 +76,8 @@ impl Rope {
     }
 
     /// Turns the vectors of each row by its position.
-    pub fn turn(&self, positions: &[u32], place: Place, turn: Turn, data: &mut [f32]) {
-        let Place { stride, first, heads } = place;
+    pub fn rotate(&self, positions: &[u32], place: HeadColumns, turn: Rotation, data: &mut [f32]) {
+        let HeadColumns { stride, first, heads } = place;
         let half = self.frequencies.len();
         assert_eq!(data.len(), positions.len() * stride, "{} rows of {stride}", positions.len());
         assert!(first + 2 * half * heads <= stride, "vectors inside a row");
@@ -101,7 +101,7 @@ impl Rope {
                         {
                             let (a, b) = vector.split_at_mut(half);
                             for i in 0..half {
-                                let s = if turn == Turn::Forward { sin[i] } else { -sin[i] };
+                                let s = if turn == Rotation::Forward { sin[i] } else { -sin[i] };
                                 (a[i], b[i]) = (a[i] * cos[i] - b[i] * s, b[i] * cos[i] + a[i] * s);
                             }
                         }
@@ -120,23 +120,23 @@ mod tests {
     #[test]
     fn the_table_grows_with_the_texts() {
         let rope = Rope::new(vec![1.0, 0.1]);
-        let place = Place { stride: 4, first: 0, heads: 1 };
+        let place = HeadColumns { stride: 4, first: 0, heads: 1 };
         let start: Vec<f32> = (0..400).map(|i| (i as f32).sin()).collect();
         let (mut short, mut long) = (start[..12].to_vec(), start.clone());
-        rope.turn(&[0, 1, 2], place, Turn::Forward, &mut short);
+        rope.rotate(&[0, 1, 2], place, Rotation::Forward, &mut short);
         assert_eq!(rope.angles(0).positions, 4);
-        rope.turn(&(0..100).collect::<Vec<_>>(), place, Turn::Forward, &mut long);
+        rope.rotate(&(0..100).collect::<Vec<_>>(), place, Rotation::Forward, &mut long);
         assert_eq!((rope.angles(0).positions, &long[..12]), (128, &short[..]));
     }
 
     #[test]
     fn it_turns_and_turns_back() {
         let rope = Rope::new(vec![1.0, 0.1]);
-        let place = Place { stride: 10, first: 1, heads: 2 };
+        let place = HeadColumns { stride: 10, first: 1, heads: 2 };
         let start: Vec<f32> = (0..50).map(|i| (i as f32).sin()).collect();
         let mut x = start.clone();
         // Rows 0..3 are one example, 3 and 4 two more (the one between is empty).
-        rope.turn(&[0, 1, 2, 0, 0], place, Turn::Forward, &mut x);
+        rope.rotate(&[0, 1, 2, 0, 0], place, Rotation::Forward, &mut x);
         // Position 0 does not move; outer columns never do.
         for row in [0, 3, 4] {
             assert_eq!(x[row * 10..row * 10 + 10], start[row * 10..row * 10 + 10]);
@@ -146,7 +146,7 @@ mod tests {
         let (a, b) = (start[11], start[13]);
         assert!((x[11] - (a * 1f32.cos() - b * 1f32.sin())).abs() < 1e-6);
         assert!((x[13] - (b * 1f32.cos() + a * 1f32.sin())).abs() < 1e-6);
-        rope.turn(&[0, 1, 2, 0, 0], place, Turn::Backward, &mut x);
+        rope.rotate(&[0, 1, 2, 0, 0], place, Rotation::Backward, &mut x);
         assert!(x.iter().zip(&start).all(|(x, s)| (x - s).abs() < 1e-6));
     }
 }

@@ -1,6 +1,6 @@
 //! Products that are known to be symmetric: the lower half is computed, the upper half copied.
 
-use crate::matmul::{Onto, Threads, View, ViewMut, matmul};
+use crate::matmul::{OutputMode, Threads, View, ViewMut, matmul};
 
 /// Rows that are computed at a time. Fewer waste less beyond the diagonal, more let the product run
 /// at full speed.
@@ -25,7 +25,7 @@ pub fn symmetric_product(
         let stripe = ViewMut::columns(&mut dst[start * n..end * n], end - start, n, 0, end);
         matmul(
             stripe,
-            Onto::Fresh,
+            OutputMode::Overwrite,
             alpha,
             lhs.some_rows(start, end),
             rhs.some_cols(0, end),
@@ -59,7 +59,14 @@ mod tests {
             let a: Vec<f32> = (0..n * k).map(|i| ((i * 7919) % 201) as f32 / 100.0 - 1.0).collect();
             let view = View::new(&a, n, k);
             let (mut whole, mut half) = (vec![0.0; n * n], vec![f32::NAN; n * n]);
-            matmul(ViewMut::new(&mut whole, n, n), Onto::Fresh, -1.0, view, view.t(), Threads::One);
+            matmul(
+                ViewMut::new(&mut whole, n, n),
+                OutputMode::Overwrite,
+                -1.0,
+                view,
+                view.t(),
+                Threads::One,
+            );
             symmetric_product(&mut half, -1.0, view, view.t(), Threads::One);
             assert!(whole.iter().zip(&half).all(|(a, b)| (a - b).abs() < 1e-5), "{n} {k}");
             assert!((0..n).all(|i| (0..n).all(|j| half[i * n + j] == half[j * n + i])));

@@ -8,7 +8,7 @@ pub struct Workspace {
     idle: Vec<Vec<f32>>,
     /// An idle list of places.
     places: Vec<u32>,
-    fresh: usize,
+    allocations: usize,
 }
 
 /// Idle buffers hold what their last users left: they do not print.
@@ -16,7 +16,7 @@ impl std::fmt::Debug for Workspace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Workspace")
             .field("idle", &self.idle.len())
-            .field("fresh", &self.fresh)
+            .field("allocations", &self.allocations)
             .finish()
     }
 }
@@ -51,7 +51,7 @@ impl Workspace {
             }
             return buffer;
         }
-        self.fresh += 1;
+        self.allocations += 1;
         let mut buffer = Vec::with_capacity(class(len));
         buffer.resize(len, 0.0);
         buffer
@@ -73,20 +73,20 @@ impl Workspace {
     }
 
     /// An empty list of places, with whatever room an earlier one had.
-    pub fn take_places(&mut self) -> Vec<u32> {
+    pub fn take_indices(&mut self) -> Vec<u32> {
         let mut places = std::mem::take(&mut self.places);
         places.clear();
         places
     }
 
     /// Takes a list back.
-    pub fn give_places(&mut self, places: Vec<u32>) {
+    pub fn give_indices(&mut self, places: Vec<u32>) {
         self.places = places;
     }
 
     /// How many buffers had to be made so far. It stands still in the steady state.
-    pub fn fresh(&self) -> usize {
-        self.fresh
+    pub fn allocations(&self) -> usize {
+        self.allocations
     }
 
     /// How many bytes the idle buffers hold.
@@ -112,7 +112,7 @@ mod tests {
             assert!(buffer.capacity() >= len && buffer.capacity() <= len + len / 4);
             space.give(buffer);
         }
-        assert_eq!(space.fresh(), 1);
+        assert_eq!(space.allocations(), 1);
     }
 
     #[test]
@@ -129,12 +129,12 @@ mod tests {
         space.give(a);
         space.give(b);
         let again = space.take(90_000);
-        assert_eq!((again.len(), space.fresh()), (90_000, 2));
+        assert_eq!((again.len(), space.allocations()), (90_000, 2));
         // The small one is too small, the large one is out.
         let other = space.take(6000);
-        assert_eq!((other.len(), space.fresh()), (6000, 3));
+        assert_eq!((other.len(), space.allocations()), (6000, 3));
         assert!(space.zeros(4000).iter().all(|&x| x == 0.0));
-        assert_eq!(space.fresh(), 3);
+        assert_eq!(space.allocations(), 3);
         space.give(other);
         assert!(space.idle_bytes() >= 4 * 6000);
         space.clear();

@@ -30,7 +30,7 @@ impl Layer for Attention {
     }
 
     fn is_causal(&self) -> bool {
-        self.heads.sight == attention::Sight::Causal
+        self.heads.mask == attention::AttentionMask::Causal
     }
 
     fn forward(&self, index: usize, run: &mut Run<'_>) {
@@ -75,7 +75,7 @@ impl Layer for Attention {
             .windows(2)
             .map(|pair| (pair[1] - pair[0]).pow(2))
             .sum();
-        let causal = if self.heads.sight == attention::Sight::Causal { 0.5 } else { 1.0 };
+        let causal = if self.heads.mask == attention::AttentionMask::Causal { 0.5 } else { 1.0 };
         causal * 4.0 * pairs as f64 * (self.heads.queries * self.heads.dim) as f64
     }
 }

@@ -7,7 +7,7 @@ use crate::graph::{Graph, Param, Value};
 use crate::rule::Use;
 use crate::run::Run;
 use tensor::activation::{self, Activation};
-use tensor::matmul::{Onto, Threads, View, ViewMut, matmul};
+use tensor::matmul::{OutputMode, Threads, View, ViewMut, matmul};
 use tensor::{Array, norm};
 
 /// How a weight lies in memory.
@@ -111,7 +111,7 @@ impl Layer for Linear {
         for part in &self.parts {
             matmul(
                 part.columns(&mut z, rows, width),
-                Onto::Fresh,
+                OutputMode::Overwrite,
                 1.0,
                 x_view,
                 in_out(run.param(part.weight), part.order),
@@ -121,7 +121,7 @@ impl Layer for Linear {
                 let mut inner = run.buffer(pair.inner);
                 matmul(
                     ViewMut::new(&mut inner, rows, pair.rank),
-                    Onto::Fresh,
+                    OutputMode::Overwrite,
                     pair.scale,
                     x_view,
                     in_out(run.param(pair.right), Order::InOut),
@@ -129,7 +129,7 @@ impl Layer for Linear {
                 );
                 matmul(
                     part.columns(&mut z, rows, width),
-                    Onto::Old,
+                    OutputMode::Accumulate,
                     1.0,
                     View::new(&inner, rows, pair.rank),
                     in_out(run.param(pair.left), Order::OutIn),
@@ -211,7 +211,7 @@ impl Layer for Linear {
                     let inner = View::new(run.buffers.gradients.slice(pair.inner), rows, pair.rank);
                     matmul(
                         ViewMut::new(dx, rows, side),
-                        Onto::Old,
+                        OutputMode::Accumulate,
                         1.0,
                         inner,
                         in_out(run.param(pair.right), Order::InOut).t(),

@@ -3,12 +3,12 @@
 use super::Layer;
 use crate::graph::Value;
 use crate::run::Run;
-use tensor::patches::{self, Grid, Window};
+use tensor::patches::{self, ImageShape, Window};
 
 #[derive(Debug)]
 pub(crate) struct Patches {
     pub(crate) window: Window,
-    pub(crate) grid: Grid,
+    pub(crate) grid: ImageShape,
     pub(crate) x: Value,
     pub(crate) out: Value,
 }

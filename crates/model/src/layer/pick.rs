@@ -4,7 +4,7 @@
 use super::Layer;
 use crate::graph::Value;
 use crate::run::Run;
-use tensor::matmul::Onto;
+use tensor::matmul::OutputMode;
 use tensor::{embedding, pooling};
 
 /// The tokens that carry a target: what comes after costs nothing for the others.
@@ -37,7 +37,7 @@ impl Layer for TargetRows {
     fn backward(&self, _: usize, run: &mut Run<'_>) {
         let Some(d) = run.gradient(self.out) else { return };
         run.contribute(self.x, |run, dx, onto| {
-            if onto == Onto::Fresh {
+            if onto == OutputMode::Overwrite {
                 dx.fill(0.0);
             }
             spread(&run.batch.target_rows, run.form(self.x).width, &d, dx);
@@ -88,7 +88,7 @@ impl Layer for FirstToken {
         let Some(d) = run.gradient(self.out) else { return };
         run.contribute(self.x, |run, dx, onto| {
             let width = run.form(self.x).width;
-            if onto == Onto::Fresh {
+            if onto == OutputMode::Overwrite {
                 dx.fill(0.0);
             }
             for (d, rows) in

@@ -4,14 +4,14 @@ use super::Layer;
 use crate::graph::Value;
 use crate::plan::Plan;
 use crate::run::Run;
-use tensor::patches::{Grid, Window};
+use tensor::patches::{ImageShape, Window};
 use tensor::pooling::{self, Pool as Pooling};
 
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) pooling: Pooling,
     pub(crate) window: Window,
-    pub(crate) grid: Grid,
+    pub(crate) grid: ImageShape,
     pub(crate) x: Value,
     pub(crate) out: Value,
 }

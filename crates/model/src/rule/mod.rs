@@ -30,7 +30,7 @@ use crate::sum::Accumulator;
 use protocol::Geometry;
 use rayon::prelude::*;
 use tensor::gram::Rows;
-use tensor::matmul::{DEPTH, Onto, Threads, View, ViewMut, matmul};
+use tensor::matmul::{DEPTH, OutputMode, Threads, View, ViewMut, matmul};
 use tensor::{Array, Workspace, embedding, outer};
 
 /// A place where a parameter enters, and what its per-example gradient is made of.
@@ -276,14 +276,18 @@ impl<'a> Traces<'a> {
                 Use::Outer { x, gradient, .. } => {
                     let (x, d) = (self.x(x, example), self.d(gradient, example));
                     size += (0..d.rows)
-                        .map(|t| (embedding::square(x.row(t)) * embedding::square(d.row(t))).sqrt())
+                        .map(|t| {
+                            (embedding::squared_norm(x.row(t)) * embedding::squared_norm(d.row(t)))
+                                .sqrt()
+                        })
                         .sum::<f64>();
                     terms +=
                         d.rows.min(outer::LONGEST) + d.rows.min(DEPTH) + d.rows.div_ceil(DEPTH);
                 }
                 Use::Lookup { index, gradient } => {
                     let (_, d) = self.lookups(index, gradient, example);
-                    size += (0..d.rows).map(|t| embedding::square(d.row(t)).sqrt()).sum::<f64>();
+                    size +=
+                        (0..d.rows).map(|t| embedding::squared_norm(d.row(t)).sqrt()).sum::<f64>();
                     // Where the gradient is made for its norm, rows of one index are added up in a
                     // chain.
                     terms += d.rows;
@@ -328,7 +332,7 @@ impl<'a> Traces<'a> {
                     let d = self.buffers.gradients.slice(gradient);
                     if !d.is_empty() {
                         let offsets = self.batch.offsets(self.graph.forms[gradient.0].space);
-                        let mut order = space.take_places();
+                        let mut order = space.take_indices();
                         embedding::scatter_records(
                             cols,
                             index.of(self.batch),
@@ -338,7 +342,7 @@ impl<'a> Traces<'a> {
                             sum.totals(),
                             &mut order,
                         );
-                        space.give_places(order);
+                        space.give_indices(order);
                     }
                 }
                 Use::Outer { x, gradient, order } => {
@@ -371,7 +375,7 @@ impl<'a> Traces<'a> {
                 Use::Lookup { index, gradient } => {
                     let d = self.buffers.gradients.slice(gradient);
                     if !d.is_empty() {
-                        let mut order = space.take_places();
+                        let mut order = space.take_indices();
                         embedding::scatter(
                             cols,
                             index.of(self.batch),
@@ -379,14 +383,14 @@ impl<'a> Traces<'a> {
                             sum.data_mut(),
                             &mut order,
                         );
-                        space.give_places(order);
+                        space.give_indices(order);
                     }
                 }
                 Use::Outer { x, gradient, order } => {
                     if let Some((lhs, rhs)) = self.factors(x, gradient, order) {
                         matmul(
                             ViewMut::new(sum.data_mut(), rows, cols),
-                            Onto::Old,
+                            OutputMode::Accumulate,
                             1.0,
                             lhs.t(),
                             rhs,

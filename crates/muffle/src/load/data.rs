@@ -14,7 +14,7 @@ use crate::load::corpus::{self, Part};
 use crate::run::snapshot;
 use curator::{Collector, Records};
 use data::{Content, Format, Preparation, Prepared, ReadOptions, Record};
-use model::patches::Grid;
+use model::patches::ImageShape;
 use model::{Example, Input, Target};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
@@ -103,7 +103,7 @@ fn embedded(part: Part, count: usize) -> Rows {
 /// # Errors
 /// If the file is no good, or there are labels and nobody said which: reading them off people's
 /// records would tell who is there.
-pub fn survey(config: &config::Data) -> Result<(Vec<String>, Option<Grid>), Failed> {
+pub fn survey(config: &config::Data) -> Result<(Vec<String>, Option<ImageShape>), Failed> {
     let first = match rows(config, Which::Train)?.and_then(|mut rows| rows.next()) {
         Some(record) => record?,
         None => return Ok((config.labels.clone(), None)),
@@ -112,7 +112,7 @@ pub fn survey(config: &config::Data) -> Result<(Vec<String>, Option<Grid>), Fail
         Content::Text { .. } => return Ok((config.labels.clone(), None)),
         Content::Labelled { .. } => (None, public_labels(config)?),
         Content::Image { height, width, channels, .. } => (
-            Some(Grid { height, width, channels }),
+            Some(ImageShape { height, width, channels }),
             (0..10).map(|class| class.to_string()).collect(),
         ),
     };

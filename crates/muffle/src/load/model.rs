@@ -7,7 +7,7 @@ use crate::hub;
 use crate::load::corpus;
 use data::{ModelInput, Preparation};
 use model::hf::{self, Architecture};
-use model::patches::Grid;
+use model::patches::ImageShape;
 use model::{Checkpoint, Cnn, Intake, Lora, Network, Preset};
 use protocol::Params;
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ pub struct Circumstances<'a> {
     /// The public names of the classes.
     pub labels: &'a [String],
     /// The sides of the images.
-    pub image: Option<Grid>,
+    pub image: Option<ImageShape>,
 }
 
 impl Subject {
