@@ -1,11 +1,11 @@
-//! Layer norm and root-mean-square norm: each row by itself.
+//! Layer norm and RMS norm of rows.
 
 use crate::matmul::OutputMode;
 use crate::parallel::{packed, rows_per_piece};
 use crate::simd::{LANES, dot, fold, sum, sum2, update, vectorised};
 use rayon::prelude::*;
 
-/// Which.
+/// The kind of normalisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Norm {
     /// (x − mean)/√(variance + ε)
@@ -14,11 +14,10 @@ pub enum Norm {
     Rms,
 }
 
-/// What the backward pass needs of a row besides the row: its mean (0 for RMS) and the inverse of
-/// its spread.
+/// Number of statistics of a row: its mean (0 for RMS) and the inverse of its spread.
 pub const STATS: usize = 2;
 
-/// `out = x̂ · gain + bias`; `stats` gets [`STATS`] numbers a row.
+/// `out = x̂ · gain + bias`; `stats` gets [`STATS`] values per row.
 #[allow(clippy::too_many_arguments)]
 pub fn forward(
     norm: Norm,
@@ -33,7 +32,7 @@ pub fn forward(
     assert_eq!(
         (x.len(), gain.len(), stats.len() * width),
         (out.len(), width, STATS * out.len()),
-        "sides of a norm"
+        "shapes of a norm"
     );
     if x.is_empty() {
         return;
@@ -75,7 +74,7 @@ pub fn forward(
         });
 }
 
-/// The gradient by `x`, into or onto `dx`.
+/// The gradient with respect to `x`, written or added to `dx`.
 #[allow(clippy::too_many_arguments)]
 pub fn backward(
     norm: Norm,
@@ -87,7 +86,7 @@ pub fn backward(
     onto: OutputMode,
     dx: &mut [f32],
 ) {
-    assert_eq!((x.len(), gain.len(), dout.len()), (dx.len(), width, dx.len()), "sides of a norm");
+    assert_eq!((x.len(), gain.len(), dout.len()), (dx.len(), width, dx.len()), "shapes of a norm");
     if x.is_empty() {
         return;
     }
@@ -142,7 +141,7 @@ fn correlation(d: &[f32], gain: &[f32], x: &[f32], mean: f32) -> f32 {
     fold(lanes)
 }
 
-/// Each example's own gradient by the gain and the bias: rows of `dgain` and `dbias`, overwritten.
+/// Per-example gradients of gain and bias: rows of `dgain` and `dbias`, overwritten.
 pub fn parameters(
     offsets: &[usize],
     width: usize,
@@ -178,8 +177,9 @@ pub fn parameters(
     }
 }
 
-/// Each example's sum of its rows, in the columns `first .. first + width` of rows that are
-/// `stride` wide: the gradient by a bias.
+/// Sums the rows of each example: the per-example gradient of a bias.
+///
+/// It uses the columns `first .. first + width` of rows that are `stride` wide.
 pub fn row_sums(
     offsets: &[usize],
     dout: &[f32],
