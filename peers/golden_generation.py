@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes crates/tasks/tests/golden/generation.json: how Hugging Face transformers goes on with texts.
+"""Makes crates/text/tests/golden/generation.json: how Hugging Face transformers goes on with texts.
 
     python3 peers/golden_generation.py
 
@@ -20,7 +20,7 @@ import transformers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODELS = ROOT / "crates/model/tests/golden"
-OUT = ROOT / "crates/tasks/tests/golden/generation.json"
+OUT = ROOT / "crates/text/tests/golden/generation.json"
 
 PROMPTS = [[1, 2, 3], [7], [11, 4, 4, 20, 9, 30], [5, 40], [33, 2]]
 SETTINGS = [

@@ -6,7 +6,7 @@
 
 Needs sacrebleu, rouge-score and its nltk; where they are missing it makes peers/.venv-metrics and runs itself there.
 
-Without arguments it writes to crates/tasks/tests/golden:
+Without arguments it writes to crates/text/tests/golden:
 * metrics.json  `items`: each with its tokens by sacrebleu's 13a, sentence BLEU under each of `options`, and ROUGE-L
                 [precision, recall, F1] with and without stemmer. `corpora`: some of the items, with at most so many
                 references each, and the same for them as a whole; ROUGE-L there is the mean over the items.
@@ -39,7 +39,7 @@ from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu.metrics import BLEU
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-OUT = ROOT / "crates/tasks/tests/golden"
+OUT = ROOT / "crates/text/tests/golden"
 TOLERANCE = 1e-6
 STEMS = 2000
 

@@ -1,4 +1,4 @@
-//! `cargo xtask check`: everything that must hold before a change lands.
+//! Checks of the project: `cargo xtask check` runs all of them.
 
 mod spdx;
 mod supply;
@@ -9,11 +9,10 @@ use std::process::{Command, ExitCode};
 const USAGE: &str =
     "usage: cargo xtask check [--skip-tests] | cargo xtask tidy | cargo xtask supply
 
-check   format, lints, documentation, tests, supply and tidy; the first failure ends it
-tidy    only what no other tool looks at: the crate graph, file lengths, links, stubs, the list of \
-what the compiler does not check
-supply  what of others is built in: sources, licences, build scripts, versions, how many; \
-cargo-deny if it is there";
+check   format, lints, documentation, tests, supply and tidy; stops at the first failure
+tidy    checks without another tool: crate graph, file lengths, links, stubs, inventory of `unsafe`
+supply  third-party dependencies: sources, licences, build scripts, versions, number; \
+cargo-deny if it is installed";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -62,6 +61,6 @@ fn cargo(name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Result
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(_) => Err(format!("xtask: {name} failed")),
-        Err(error) => Err(format!("xtask: cargo cannot be started: {error}")),
+        Err(error) => Err(format!("xtask: cannot start cargo: {error}")),
     }
 }

@@ -1,17 +1,19 @@
-//! Licence expressions as crates write them: `(MIT OR Apache-2.0) AND Unicode-3.0`, `Apache-2.0
-//! WITH LLVM-exception`, and the old `MIT/Apache-2.0`.
+//! SPDX licence expressions.
+//!
+//! For example `(MIT OR Apache-2.0) AND Unicode-3.0`, `Apache-2.0 WITH LLVM-exception`, and the old
+//! `MIT/Apache-2.0`.
 
-/// Whether an expression can be satisfied by licences that are allowed.
+/// Whether an expression can be satisfied by allowed licences.
 ///
 /// # Errors
-/// If it is no expression.
+/// If it is not a valid expression.
 pub(crate) fn allowed(expression: &str, is_allowed: &dyn Fn(&str) -> bool) -> Result<bool, String> {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     let mut rest = &words[..];
     match (either(&mut rest, is_allowed), rest) {
         (Some(answer), []) => Ok(answer),
-        _ => Err(format!("{expression:?} is no licence expression")),
+        _ => Err(format!("{expression:?} is not a valid licence expression")),
     }
 }
 
@@ -19,13 +21,13 @@ pub(crate) fn allowed(expression: &str, is_allowed: &dyn Fn(&str) -> bool) -> Re
 fn either(rest: &mut &[&str], is_allowed: &dyn Fn(&str) -> bool) -> Option<bool> {
     let mut answer = both(rest, is_allowed)?;
     while take(rest, "OR") {
-        // Both sides are read, whatever the first says.
+        // Both operands are parsed, whatever the first is.
         answer |= both(rest, is_allowed)?;
     }
     Some(answer)
 }
 
-/// `a AND b AND …`, which binds closer.
+/// `a AND b AND …`, with higher precedence.
 fn both(rest: &mut &[&str], is_allowed: &dyn Fn(&str) -> bool) -> Option<bool> {
     let mut answer = one(rest, is_allowed)?;
     while take(rest, "AND") {
@@ -34,7 +36,7 @@ fn both(rest: &mut &[&str], is_allowed: &dyn Fn(&str) -> bool) -> Option<bool> {
     Some(answer)
 }
 
-/// A licence, one with an exception, or an expression in brackets.
+/// A licence, a licence with an exception, or an expression in brackets.
 fn one(rest: &mut &[&str], is_allowed: &dyn Fn(&str) -> bool) -> Option<bool> {
     if take(rest, "(") {
         let answer = either(rest, is_allowed)?;
@@ -42,7 +44,7 @@ fn one(rest: &mut &[&str], is_allowed: &dyn Fn(&str) -> bool) -> Option<bool> {
     }
     let name = word(rest)?;
     match take(rest, "WITH") {
-        // Another licence than the one without, to be allowed by itself.
+        // A licence with an exception must be allowed separately.
         true => Some(is_allowed(&format!("{name} WITH {}", word(rest)?))),
         false => Some(is_allowed(name)),
     }
@@ -70,7 +72,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     #[test]
-    fn expressions_mean_what_they_say() {
+    fn expressions_are_evaluated() {
         let known = |list: &'static [&'static str]| move |name: &str| list.contains(&name);
         let mit = known(&["MIT"]);
         for (expression, expected) in [

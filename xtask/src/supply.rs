@@ -1,9 +1,8 @@
-//! What of others is built into the program: where it comes from, under which licence, what of it
-//! runs at build time, how much there is, what is there twice.
+//! Third-party dependencies: sources, licences, build-time programs, number, duplicates.
 //!
-//! The policy is `deny.toml`, which cargo-deny reads as well. Here it is checked without any other
-//! tool and, but for crates of other platforms that were never downloaded, without a network. What
-//! needs both is the list of known vulnerabilities.
+//! The policy is `deny.toml`, which cargo-deny reads as well. Here it is checked without another
+//! tool and, except for crates of other platforms that were never downloaded, without a network.
+//! Only known vulnerabilities need both.
 
 use crate::spdx;
 use serde_json::Value;
@@ -13,14 +12,15 @@ use std::path::Path;
 use std::process::Command;
 use toml::Table;
 
-/// Crates of others in the default build of `muffle`, those that only run at build time included. A
-/// dependency more is a decision: raise it in the commit that gives the reason.
-const MOST_CRATES: usize = 206;
+/// Largest number of third-party crates in the default build of `muffle`, build-time ones included.
+///
+/// Raise it in the commit that adds a dependency and gives the reason.
+const MAX_CRATES: usize = 206;
 
-/// Counted for this platform, wherever the check runs.
+/// The platform for which crates are counted.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
-/// Macros that are programs: like build scripts, they run on the machine that builds.
+/// Allowed procedural macros: like build scripts, they run at build time.
 const PROC_MACROS: [&str; 18] = [
     "bytemuck_derive",
     "clap_derive",
@@ -44,7 +44,7 @@ const PROC_MACROS: [&str; 18] = [
 
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// Runs all checks, and cargo-deny if it is there.
+/// Runs all checks, and cargo-deny if it is installed.
 pub(crate) fn run() -> Result<(), String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("no workspace")?;
     let read = |name: &str| {
@@ -53,43 +53,43 @@ pub(crate) fn run() -> Result<(), String> {
     let policy = Policy::parse(&read("deny.toml")?)?;
     let lock: Table =
         read("Cargo.lock")?.parse().map_err(|error| format!("Cargo.lock: {error}"))?;
-    let seen = Seen::new()?;
-    let mut complaints = sources(&lock);
-    complaints.extend(seen.licences(&policy));
-    complaints.extend(seen.programs(&policy));
-    complaints.extend(
-        duplicates(&seen.built, &policy)
+    let packages = Packages::new()?;
+    let mut findings = sources(&lock);
+    findings.extend(packages.licences(&policy));
+    findings.extend(packages.programs(&policy));
+    findings.extend(
+        duplicates(&packages.built, &policy)
             .into_iter()
-            .filter(|complaint| seen.all || !complaint.starts_with("deny.toml")),
+            .filter(|finding| packages.all || !finding.starts_with("deny.toml")),
     );
     let count = count()?;
-    if count > MOST_CRATES {
-        complaints.push(format!(
-            "the default build of muffle has {count} crates of others, {MOST_CRATES} \
-                are the most (xtask/src/supply.rs)"
+    if count > MAX_CRATES {
+        findings.push(format!(
+            "the default build of muffle has {count} third-party crates, at most {MAX_CRATES} \
+                are allowed (xtask/src/supply.rs)"
         ));
     }
-    if !complaints.is_empty() {
-        return Err(complaints.join("\n"));
+    if !findings.is_empty() {
+        return Err(findings.join("\n"));
     }
-    let spare = if count < MOST_CRATES {
-        format!("; the most could be {count} instead of {MOST_CRATES}")
+    let spare = if count < MAX_CRATES {
+        format!("; MAX_CRATES could be {count} instead of {MAX_CRATES}")
     } else {
         String::new()
     };
     eprintln!(
-        "xtask: {} crates of others looked at, {count} of them in the default build{spare}",
-        seen.packages.len()
+        "xtask: {} third-party crates checked, {count} of them in the default build{spare}",
+        packages.list.len()
     );
     deny(root)
 }
 
-/// What `deny.toml` says.
+/// The policy in `deny.toml`.
 struct Policy {
     licences: Vec<String>,
-    /// Further ones of single crates.
+    /// Exceptions: further licences of single crates.
     exceptions: BTreeMap<String, Vec<String>>,
-    /// Older versions beside a newer one: name and the beginning of the version.
+    /// Allowed duplicates: name and version prefix of the older version.
     older: Vec<(String, String)>,
     build_scripts: Vec<String>,
 }
@@ -101,13 +101,13 @@ impl Policy {
             let (last, within) = section.split_last().ok_or("no key")?;
             let inner = within.iter().try_fold(&table, |table, key| table.get(*key)?.as_table());
             let found = inner.and_then(|table| table.get(*last)?.as_array()).cloned();
-            found.ok_or_else(|| format!("deny.toml: there is no list {}", section.join(".")))
+            found.ok_or_else(|| format!("deny.toml: missing list {}", section.join(".")))
         };
         let text = |value: &toml::Value| {
             value
                 .as_str()
                 .map(String::from)
-                .ok_or_else(|| format!("deny.toml: a string expected, got {value}"))
+                .ok_or_else(|| format!("deny.toml: expected a string, got {value}"))
         };
         let of = |value: &toml::Value, key: &str| {
             value.get(key).cloned().ok_or_else(|| format!("deny.toml: {value} has no {key}"))
@@ -127,7 +127,7 @@ impl Policy {
             let named = text(&of(&skip, "crate")?)?;
             let (name, version) = named
                 .split_once('@')
-                .ok_or_else(|| format!("deny.toml: {named}: name@version expected"))?;
+                .ok_or_else(|| format!("deny.toml: expected name@version, got {named}"))?;
             text(&of(&skip, "reason")?)?;
             policy.older.push((name.into(), version.into()));
         }
@@ -135,89 +135,88 @@ impl Policy {
     }
 }
 
-/// Whether a version is one of those that begin so: 0.13 is the beginning of 0.13.1, not of 0.131.
-fn begins(version: &str, beginning: &str) -> bool {
-    version.strip_prefix(beginning).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+/// Whether a version has this prefix: 0.13 is a prefix of 0.13.1, not of 0.131.
+fn has_prefix(version: &str, prefix: &str) -> bool {
+    version.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Every package is ours, or from crates.io and pinned to its content.
+/// Checks that every package is ours, or from crates.io with a checksum.
 fn sources(lock: &Table) -> Vec<String> {
-    let mut complaints = Vec::new();
+    let mut findings = Vec::new();
     for package in packages(lock) {
         let of = |key: &str| package.get(key).and_then(toml::Value::as_str).unwrap_or_default();
         let (name, source, sum) = (of("name"), of("source"), of("checksum"));
         let ours = name == "xtask" || name == "muffle" || name.starts_with("muffle-");
         match (source, ours) {
             ("", true) => {}
-            ("", false) => {
-                complaints.push(format!("Cargo.lock: {name} comes from a path, and is not ours"))
-            }
-            (_, true) => complaints.push(format!(
+            ("", false) => findings.push(format!(
+                "Cargo.lock: {name} has a local path, but is not a crate of this workspace"
+            )),
+            (_, true) => findings.push(format!(
                 "Cargo.lock: {name} has the name of one of ours, and comes from {source}"
             )),
             (CRATES_IO, false) if sum.len() == 64 && sum.chars().all(|c| c.is_ascii_hexdigit()) => {
             }
-            (CRATES_IO, false) => complaints.push(format!("Cargo.lock: {name} has no checksum")),
-            (other, false) => complaints
-                .push(format!("Cargo.lock: {name} comes from {other}, not from crates.io")),
+            (CRATES_IO, false) => findings.push(format!("Cargo.lock: {name} has no checksum")),
+            (other, false) => {
+                findings.push(format!("Cargo.lock: {name} comes from {other}, not from crates.io"))
+            }
         }
     }
     if packages(lock).next().is_none() {
-        complaints.push("Cargo.lock: no packages".into());
+        findings.push("Cargo.lock: no packages".into());
     }
-    complaints
+    findings
 }
 
 fn packages(lock: &Table) -> impl Iterator<Item = &toml::Value> {
     lock.get("package").and_then(toml::Value::as_array).into_iter().flatten()
 }
 
-/// Two versions of a crate, unless the older is on the list; and what is on the list for nothing.
+/// Checks that duplicate versions are listed, and that every listed one is a duplicate.
 fn duplicates(built: &BTreeSet<(String, String)>, policy: &Policy) -> Vec<String> {
     let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (name, version) in built {
         versions.entry(name).or_default().push(version);
     }
-    let mut complaints = Vec::new();
+    let mut findings = Vec::new();
     for (name, all) in &versions {
         let skipped = |version: &&&str| {
-            policy
-                .older
-                .iter()
-                .any(|(older, beginning)| older == name && begins(version, beginning))
+            policy.older.iter().any(|(older, prefix)| older == name && has_prefix(version, prefix))
         };
         let kept: Vec<&&str> = all.iter().filter(|version| !skipped(version)).collect();
         if kept.len() > 1 {
             let list = kept.iter().map(|version| **version).collect::<Vec<_>>().join(" and ");
-            complaints.push(format!(
+            findings.push(format!(
                 "{name} is there as {list}: get rid of one, or give the reason \
                 in deny.toml (bans.skip)"
             ));
         }
     }
-    for (name, beginning) in &policy.older {
+    for (name, prefix) in &policy.older {
         let all = versions.get(name.as_str()).map_or(&[][..], Vec::as_slice);
-        if all.len() < 2 || !all.iter().any(|version| begins(version, beginning)) {
-            complaints.push(format!(
-                "deny.toml: {name}@{beginning} is no longer there beside another; take the line out"
+        if all.len() < 2 || !all.iter().any(|version| has_prefix(version, prefix)) {
+            findings.push(format!(
+                "deny.toml: {name}@{prefix} is not a duplicate any more; remove the line"
             ));
         }
     }
-    complaints
+    findings
 }
 
-/// Packages of others, as cargo tells of them.
-struct Seen {
-    packages: Vec<Value>,
-    /// Names and versions of those that are built for something: the lock file has more.
+/// Third-party packages, from `cargo metadata`.
+struct Packages {
+    list: Vec<Value>,
+    /// Names and versions of the packages that are built; the lock file has more.
     built: BTreeSet<(String, String)>,
-    /// Of every platform, or of this one only.
+    /// Whether packages of all platforms are included, or only of this one.
     all: bool,
 }
 
-impl Seen {
-    /// Without a network if all are here; with one if not; without those of other platforms if
-    /// there is none. A lock file that is not up to date is refused by all three.
+impl Packages {
+    /// Reads the packages: offline, then online, then only those of this platform.
+    ///
+    /// All three refuse a lock file that is not up to date.
     fn new() -> Result<Self, String> {
         let ask = |more: &[&str]| {
             let output = cargo(
@@ -245,39 +244,38 @@ impl Seen {
                 packages.len()
             );
         }
-        Ok(Self { packages, built, all })
+        Ok(Self { list: packages, built, all })
     }
 
     fn licences(&self, policy: &Policy) -> Vec<String> {
-        let mut complaints = Vec::new();
+        let mut findings = Vec::new();
         let mut used = BTreeSet::new();
-        for package in &self.packages {
+        for package in &self.list {
             let name = package["name"].as_str().unwrap_or_default();
             let excepted = policy.exceptions.get(name).map_or(&[][..], Vec::as_slice);
             let allowed = |licence: &str| policy.licences.iter().any(|known| known == licence);
             let also =
                 |licence: &str| allowed(licence) || excepted.iter().any(|known| known == licence);
             let Some(expression) = package["license"].as_str() else {
-                complaints.push(format!("{name}: no licence"));
+                findings.push(format!("{name}: no licence"));
                 continue;
             };
             match (spdx::allowed(expression, &allowed), spdx::allowed(expression, &also)) {
                 (Ok(true), _) => {}
                 (_, Ok(true)) => drop(used.insert(name)),
-                (_, Ok(false)) => complaints
+                (_, Ok(false)) => findings
                     .push(format!("{name}: {expression} is not among the licences of deny.toml")),
-                (_, Err(what)) => complaints.push(format!("{name}: {what}")),
+                (_, Err(what)) => findings.push(format!("{name}: {what}")),
             }
         }
         let unused =
             policy.exceptions.keys().filter(|name| self.all && !used.contains(name.as_str()));
-        complaints.extend(
-            unused.map(|name| format!("deny.toml: {name} needs no exception; take it out")),
-        );
-        complaints
+        findings
+            .extend(unused.map(|name| format!("deny.toml: {name} needs no exception; remove it")));
+        findings
     }
 
-    /// Build scripts and macros: those that are listed, and no others.
+    /// Checks that exactly the listed build scripts and procedural macros exist.
     fn programs(&self, policy: &Policy) -> Vec<String> {
         let of = |kind: &str| -> BTreeSet<String> {
             let is = |target: &Value| {
@@ -288,7 +286,7 @@ impl Seen {
             let has = |package: &&Value| {
                 package["targets"].as_array().is_some_and(|targets| targets.iter().any(is))
             };
-            self.packages
+            self.list
                 .iter()
                 .filter(has)
                 .filter_map(|package| Some(package["name"].as_str()?.to_string()))
@@ -297,7 +295,7 @@ impl Seen {
         let listed =
             |list: &[&str]| list.iter().map(ToString::to_string).collect::<BTreeSet<String>>();
         let scripts: Vec<&str> = policy.build_scripts.iter().map(String::as_str).collect();
-        let mut complaints = Vec::new();
+        let mut findings = Vec::new();
         for (what, place, there, expected) in [
             (
                 "build script",
@@ -308,22 +306,22 @@ impl Seen {
             ("procedural macro", "xtask/src/supply.rs", of("proc-macro"), listed(&PROC_MACROS)),
         ] {
             let new = there.difference(&expected);
-            complaints.extend(new.map(|name| {
+            findings.extend(new.map(|name| {
                 format!(
                     "{name} has a {what}, which runs when Muffle is built: look \
                     at it, then list it in {place}"
                 )
             }));
             let gone = expected.difference(&there).filter(|_| self.all);
-            complaints.extend(
-                gone.map(|name| format!("{place}: {name} has no {what} any more; take it out")),
+            findings.extend(
+                gone.map(|name| format!("{place}: {name} has no {what} any more; remove it")),
             );
         }
-        complaints
+        findings
     }
 }
 
-/// How many crates of others are in the default build.
+/// The number of third-party crates in the default build.
 fn count() -> Result<usize, String> {
     let ask = |more: &[&str]| {
         tree(&[&["-p", "muffle", "-e", "normal,build", "--target", PLATFORM], more].concat())
@@ -331,14 +329,14 @@ fn count() -> Result<usize, String> {
     Ok(ask(&["--offline"]).or_else(|_| ask(&[]))?.len())
 }
 
-/// Names and versions of crates of others.
+/// Names and versions of third-party crates, from `cargo tree`.
 fn tree(more: &[&str]) -> Result<BTreeSet<(String, String)>, String> {
     let output =
         cargo(&[&["tree", "--locked", "--prefix", "none", "--format", "{p}"], more].concat())?;
     let parse = |line: &str| {
         let mut words = line.split(' ');
         let (name, version) = (words.next()?, words.next()?.strip_prefix('v')?);
-        // Ours come with the path they are at.
+        // Our crates are printed with their path.
         let place =
             words.find(|word| word.starts_with('(') && !["(proc-macro)", "(*)"].contains(word));
         place.is_none().then(|| (name.to_string(), version.to_string()))
@@ -346,23 +344,23 @@ fn tree(more: &[&str]) -> Result<BTreeSet<(String, String)>, String> {
     Ok(output.lines().filter_map(parse).collect())
 }
 
-/// This platform.
+/// The host platform.
 fn host() -> Result<String, String> {
     let output = cargo(&["-vV"])?;
     output
         .lines()
         .find_map(|line| line.strip_prefix("host: "))
         .map(String::from)
-        .ok_or_else(|| "cargo -vV names no host".into())
+        .ok_or_else(|| "cargo -vV prints no host".into())
 }
 
-/// What cargo prints; an error if it fails.
+/// The output of cargo; an error if it fails.
 fn cargo(arguments: &[&str]) -> Result<String, String> {
     let program = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let output = Command::new(program)
         .args(arguments)
         .output()
-        .map_err(|error| format!("cargo cannot be started: {error}"))?;
+        .map_err(|error| format!("cannot start cargo: {error}"))?;
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         false => Err(format!(
@@ -373,11 +371,11 @@ fn cargo(arguments: &[&str]) -> Result<String, String> {
     }
 }
 
-/// cargo-deny, if it is installed: the same policy by another hand, and known vulnerabilities.
+/// Runs cargo-deny, if it is installed: the same policy, and known vulnerabilities.
 fn deny(root: &Path) -> Result<(), String> {
     if cargo(&["deny", "--version"]).is_err() {
         eprintln!(
-            "xtask: ADVISORIES WERE NOT LOOKED UP: cargo-deny is not installed (cargo install \
+            "xtask: ADVISORIES WERE NOT CHECKED: cargo-deny is not installed (cargo install \
              --locked cargo-deny)"
         );
         return Ok(());
@@ -398,10 +396,10 @@ fn deny(root: &Path) -> Result<(), String> {
         other => other.map(|_| ""),
     };
     match found {
-        Ok(which) => eprintln!("xtask: cargo-deny agrees, and knows of no advisory{which}"),
-        // A list that is not there is no finding.
+        Ok(which) => eprintln!("xtask: cargo-deny passed, without advisories{which}"),
+        // A list that cannot be fetched is not a failure.
         Err(what) if what.contains("FETCH_HEAD") => {
-            eprintln!("xtask: ADVISORIES WERE NOT LOOKED UP: cargo-deny cannot fetch them")
+            eprintln!("xtask: ADVISORIES WERE NOT CHECKED: cargo-deny cannot fetch them")
         }
         Err(what) => return Err(what),
     }
@@ -425,19 +423,20 @@ mod tests {
         allow-build-scripts = ["scripted"]
     "#;
 
-    fn seen(packages: Vec<Value>, all: bool) -> Seen {
-        Seen { packages, built: BTreeSet::new(), all }
+    fn packages_of(packages: Vec<Value>, all: bool) -> Packages {
+        Packages { list: packages, built: BTreeSet::new(), all }
     }
 
     fn package(name: &str, licence: Value, kind: &str) -> Value {
-        json!({ "name": name, "license": licence, "targets": [{ "kind": ["lib"] }, { "kind": [kind] }] })
+        let targets = json!([{ "kind": ["lib"] }, { "kind": [kind] }]);
+        json!({ "name": name, "license": licence, "targets": targets })
     }
 
     #[test]
-    fn licences_are_those_of_the_list() {
+    fn only_listed_licences_pass() {
         let policy = Policy::parse(POLICY).unwrap();
         let of = |name: &str, licence: Value| {
-            seen(vec![package(name, licence, "lib")], false).licences(&policy).len()
+            packages_of(vec![package(name, licence, "lib")], false).licences(&policy).len()
         };
         assert_eq!((of("a", json!("MIT OR GPL-3.0-only")), of("odd", json!("MPL-2.0"))), (0, 0));
         assert_eq!(
@@ -449,18 +448,18 @@ mod tests {
             ),
             (1, 1, 1, 1)
         );
-        // An exception that nobody needs, if everything was looked at.
+        // An unused exception is reported only if all platforms are included.
         assert_eq!(
-            seen(vec![package("odd", json!("MIT"), "lib")], true).licences(&policy).len(),
+            packages_of(vec![package("odd", json!("MIT"), "lib")], true).licences(&policy).len(),
             1
         );
     }
 
     #[test]
-    fn programs_of_others_are_those_of_the_list() {
+    fn only_listed_build_time_programs_pass() {
         let policy = Policy::parse(POLICY).unwrap();
         let of = |name: &str, kind: &str| {
-            seen(vec![package(name, json!("MIT"), kind)], false).programs(&policy).len()
+            packages_of(vec![package(name, json!("MIT"), kind)], false).programs(&policy).len()
         };
         assert_eq!(
             (of("scripted", "custom-build"), of("serde_derive", "proc-macro"), of("other", "lib")),
@@ -470,12 +469,12 @@ mod tests {
             (of("other", "custom-build"), of("other", "proc-macro"), of("scripted", "proc-macro")),
             (1, 1, 1)
         );
-        let gone = seen(vec![], true).programs(&policy);
+        let gone = packages_of(vec![], true).programs(&policy);
         assert_eq!(gone.len(), 1 + PROC_MACROS.len());
     }
 
     #[test]
-    fn sources_are_crates_io_with_checksums() {
+    fn only_crates_io_with_checksums_passes() {
         let sum = "a".repeat(64);
         let of = |lines: &str| sources(&format!("[[package]]\n{lines}").parse().unwrap()).len();
         assert_eq!(of(&format!("name = \"a\"\nsource = \"{CRATES_IO}\"\nchecksum = \"{sum}\"")), 0);
@@ -496,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_there_twice_without_a_reason() {
+    fn unlisted_duplicates_are_reported() {
         let policy = Policy::parse(POLICY).unwrap();
         let of = |list: &[(&str, &str)]| {
             duplicates(
@@ -509,7 +508,7 @@ mod tests {
             .len()
         };
         assert_eq!(of(&[("two", "0.1.5"), ("two", "0.2.0"), ("one", "1.0.0")]), 0);
-        // Another one, one that the list does not mean, and a line that is not needed.
+        // Another duplicate, another version, and an unused line.
         assert_eq!(of(&[("two", "0.1.5"), ("two", "0.2.0"), ("two", "0.3.0")]), 1);
         assert_eq!(of(&[("two", "0.11.5"), ("two", "0.2.0")]), 2);
         assert_eq!(of(&[("two", "0.1.5")]), 1);
@@ -520,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_is_complete() {
+    fn incomplete_policies_are_refused() {
         for key in
             ["allow = [\"MIT\"]", "exceptions", "skip", "allow-build-scripts", ", reason = \"x\""]
         {

@@ -1,19 +1,18 @@
-//! What no other tool looks at. Each check is a function that returns its complaints.
+//! Checks that no other tool makes. Each is a function that returns its findings.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Who may depend on whom. A crate that is not listed is a complaint: the graph is a decision, not
-/// an accident.
+/// The allowed dependencies between our crates. Every crate must be listed.
 ///
 /// Name, dependencies, and further dependencies for tests; without the prefix `muffle-`.
-const GRAPH: [(&str, &str, &str); 16] = [
+const GRAPH: [(&str, &str, &str); 17] = [
     ("accounting", "", ""),
     ("tensor", "", ""),
     // Keys, samples and mechanisms. It holds no records: sums come in, noisy values come out.
     ("noise", "", ""),
-    // Bytes and numbers between processes; it does not know what they mean.
+    // Transports bytes and arrays between processes, without their meaning.
     ("ranks", "", ""),
     ("protocol", "tensor", ""),
     // The seam to whatever computes gradients.
@@ -25,41 +24,43 @@ const GRAPH: [(&str, &str, &str); 16] = [
     // The analyst. It must reach neither the curator nor the model nor the data.
     // Of `noise`, which holds no records, it uses public randomness.
     ("optim", "tensor noise protocol", ""),
-    ("tasks", "tensor noise engine model", "cpu"),
+    ("text", "noise engine model", "cpu"),
+    // Preparation turns records into tokens, so it needs the tokenizer.
+    ("data", "engine text", "model"),
     // It sees what is released, and nothing else.
     ("audit", "accounting tensor protocol", "noise"),
     (
         "muffle",
-        "accounting tensor noise ranks protocol engine model cpu curator optim tasks audit",
+        "accounting tensor noise ranks protocol engine model cpu curator optim data text audit",
         "",
     ),
-    ("cli", "muffle accounting tensor noise", "cpu engine model tasks"),
+    ("cli", "muffle accounting tensor noise", "cpu engine model text"),
     ("fuzz", "tensor noise muffle", ""),
     ("xtask", "", ""),
 ];
 
-/// Lines of a source file before its tests. One idea a file.
-const LONGEST: usize = 550;
+/// Largest number of lines of a source file before its tests.
+const MAX_LINES: usize = 550;
 
 /// Runs all checks.
 pub(crate) fn run() -> Result<(), String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("no workspace")?;
     let files = tracked(root)?;
-    let mut complaints = graph()?;
-    complaints.extend(sources(root, &files));
-    complaints.extend(links(root, &files));
-    complaints.extend(promises(root, &files));
-    complaints.extend(unchecked(root, &files));
-    if complaints.is_empty() { Ok(()) } else { Err(complaints.join("\n")) }
+    let mut findings = graph()?;
+    findings.extend(sources(root, &files));
+    findings.extend(links(root, &files));
+    findings.extend(named_tests(root, &files));
+    findings.extend(unsafe_code(root, &files));
+    if findings.is_empty() { Ok(()) } else { Err(findings.join("\n")) }
 }
 
-/// The files of the project: those that git knows or would take.
+/// The files of the project: tracked by git, or untracked and not ignored.
 fn tracked(root: &Path) -> Result<Vec<PathBuf>, String> {
     let output = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
         .current_dir(root)
         .output()
-        .map_err(|error| format!("git cannot be started: {error}"))?;
+        .map_err(|error| format!("cannot start git: {error}"))?;
     Ok(String::from_utf8_lossy(&output.stdout)
         .lines()
         .map(PathBuf::from)
@@ -67,22 +68,22 @@ fn tracked(root: &Path) -> Result<Vec<PathBuf>, String> {
         .collect())
 }
 
-/// Dependencies between our own crates, dependencies for tests and builds included.
+/// Checks dependencies between our crates, dev- and build-dependencies included.
 fn graph() -> Result<Vec<String>, String> {
     let program = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let output = Command::new(program)
         .args(["metadata", "--no-deps", "--format-version", "1"])
         .output()
-        .map_err(|error| format!("cargo cannot be started: {error}"))?;
+        .map_err(|error| format!("cannot start cargo: {error}"))?;
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)
         .map_err(|error| format!("cargo metadata: {error}"))?;
     let empty = Vec::new();
-    let mut complaints = Vec::new();
+    let mut findings = Vec::new();
     let short = |name: &str| name.strip_prefix("muffle-").unwrap_or(name).to_string();
     for package in metadata["packages"].as_array().unwrap_or(&empty) {
         let name = short(package["name"].as_str().unwrap_or_default());
         let Some((_, normal, tests)) = GRAPH.iter().find(|(known, ..)| *known == name) else {
-            complaints.push(format!("{name}: not in the crate graph of xtask/src/tidy.rs"));
+            findings.push(format!("{name}: not in the crate graph of xtask/src/tidy.rs"));
             continue;
         };
         for dependency in package["dependencies"].as_array().unwrap_or(&empty) {
@@ -91,23 +92,24 @@ fn graph() -> Result<Vec<String>, String> {
             let allowed = normal.split(' ').any(|allowed| allowed == target)
                 || dependency["kind"] == "dev" && tests.split(' ').any(|allowed| allowed == target);
             if ours && !allowed {
-                complaints.push(format!("{name} must not depend on {target}"));
+                findings.push(format!("{name} must not depend on {target}"));
             }
         }
     }
-    Ok(complaints)
+    Ok(findings)
 }
 
+/// Checks file lengths, stubs, wall-clock use and module comments.
 fn sources(root: &Path, files: &[PathBuf]) -> Vec<String> {
-    let mut complaints = Vec::new();
-    // Written apart, so that this file does not complain about itself.
+    let mut findings = Vec::new();
+    // Split, so that this file does not match itself.
     let stubs = [
         concat!("to", "do!("),
         concat!("unimple", "mented!("),
         concat!("FIX", "ME"),
         concat!("X", "XX"),
     ];
-    // Clocks jump: nothing may depend on the time of day.
+    // The wall clock can jump: no code may depend on it.
     let clock = concat!("System", "Time");
     for path in files.iter().filter(|path| path.extension().is_some_and(|e| e == "rs")) {
         let Ok(text) = fs::read_to_string(root.join(path)) else { continue };
@@ -115,45 +117,47 @@ fn sources(root: &Path, files: &[PathBuf]) -> Vec<String> {
         let length = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).count();
         if path.starts_with("crates")
             && path.components().any(|c| c.as_os_str() == "src")
-            && length > LONGEST
+            && length > MAX_LINES
         {
-            complaints
-                .push(format!("{shown}: {length} lines before the tests, {LONGEST} are the most"));
+            findings.push(format!(
+                "{shown}: {length} lines before the tests, at most {MAX_LINES} are allowed"
+            ));
         }
         let code = path.components().any(|c| c.as_os_str() == "src");
         for (number, line) in text.lines().enumerate() {
             if let Some(word) =
                 stubs.iter().chain(code.then_some(&clock)).find(|word| line.contains(**word))
             {
-                complaints.push(format!("{shown}:{}: {word}", number + 1));
+                findings.push(format!("{shown}:{}: {word}", number + 1));
             }
         }
         if !text.starts_with("//!") {
-            complaints.push(format!("{shown}: does not say what it is (//!)"));
+            findings.push(format!("{shown}: must start with a module comment (//!)"));
         }
     }
-    complaints
+    findings
 }
 
-/// Relative links in Markdown lead somewhere.
+/// Checks that relative links in Markdown lead to existing files.
 fn links(root: &Path, files: &[PathBuf]) -> Vec<String> {
-    let mut complaints = Vec::new();
+    let mut findings = Vec::new();
     for path in files.iter().filter(|path| path.extension().is_some_and(|e| e == "md")) {
         let Ok(text) = fs::read_to_string(root.join(path)) else { continue };
         let folder = root.join(path).parent().map(Path::to_path_buf).unwrap_or_default();
         for part in text.split("](").skip(1) {
             let target = part.split([')', '#', ' ']).next().unwrap_or_default();
             if !target.is_empty() && !target.contains("://") && !folder.join(target).exists() {
-                complaints.push(format!("{}: the link to {target} leads nowhere", path.display()));
+                findings.push(format!("{}: broken link to {target}", path.display()));
             }
         }
     }
-    complaints
+    findings
 }
 
-/// Tests that a claim names as its check are there: in Markdown after "**Checked by:**", in the
-/// documentation of code after "# Checked by".
-fn promises(root: &Path, files: &[PathBuf]) -> Vec<String> {
+/// Checks that the tests named by claims exist.
+///
+/// They are named in Markdown after "**Checked by:**", in doc comments after "# Checked by".
+fn named_tests(root: &Path, files: &[PathBuf]) -> Vec<String> {
     let read = |kind: &str| {
         let of_kind = files.iter().filter(|path| path.extension().is_some_and(|e| e == kind));
         of_kind
@@ -163,20 +167,20 @@ fn promises(root: &Path, files: &[PathBuf]) -> Vec<String> {
             .collect::<Vec<_>>()
     };
     let (sources, pages) = (read("rs"), read("md"));
-    let mut complaints = Vec::new();
+    let mut findings = Vec::new();
     let in_code = sources.iter().flat_map(|(path, text)| {
         passages(text, "/// # Checked by", "///").map(move |passage| (path, passage))
     });
     let in_pages = pages.iter().flat_map(|(path, text)| {
         passages(text, "**Checked by:**", "").map(move |passage| (path, passage))
     });
-    // The page of pitfalls names a test in nearly every row.
+    // pitfalls.md names tests in its table.
     let in_table = pages
         .iter()
         .filter(|(path, _)| path.ends_with("pitfalls.md"))
         .map(|(path, text)| (path, text.clone()));
     for (path, passage) in in_code.chain(in_pages).chain(in_table) {
-        // Names of tests have several words; other names in a passage do not.
+        // Names of tests have several words, other names in a passage have fewer.
         let names = passage
             .split('`')
             .skip(1)
@@ -185,14 +189,13 @@ fn promises(root: &Path, files: &[PathBuf]) -> Vec<String> {
         for name in names
             .filter(|name| !sources.iter().any(|(_, text)| text.contains(&format!("fn {name}("))))
         {
-            complaints.push(format!("{path}: no test is called {name}"));
+            findings.push(format!("{path}: there is no test {name}"));
         }
     }
-    complaints
+    findings
 }
 
-/// What follows a heading, up to the next line that is empty (after `prefix`) or begins another
-/// heading.
+/// The text after each heading, up to the next empty line (after `prefix`) or heading.
 fn passages<'a>(
     text: &'a str,
     heading: &'a str,
@@ -210,37 +213,35 @@ fn passages<'a>(
     })
 }
 
-/// The page that says of every place why it is sound.
+/// The page that lists every use of unsafe code with its reason.
 const INVENTORY: &str = "docs/supply-chain.md";
 
-/// Code that the compiler takes on trust: every file that has some is in the inventory, with as
-/// many places as it has.
-fn unchecked(root: &Path, files: &[PathBuf]) -> Vec<String> {
+/// Checks that the inventory lists every file with unsafe code, and how often it is used.
+fn unsafe_code(root: &Path, files: &[PathBuf]) -> Vec<String> {
     let page = fs::read_to_string(root.join(INVENTORY)).unwrap_or_default();
     let listed = inventory(&page);
-    let mut complaints = Vec::new();
+    let mut findings = Vec::new();
     let mut seen = Vec::new();
     for path in files.iter().filter(|path| path.extension().is_some_and(|e| e == "rs")) {
         let (shown, text) =
             (path.display().to_string(), fs::read_to_string(root.join(path)).unwrap_or_default());
         let (there, explained) = (
-            places(&text),
+            count_unsafe(&text),
             listed.iter().find(|(name, _)| *name == shown).map_or(0, |(_, count)| *count),
         );
         if there != explained {
-            complaints.push(format!(
-                "{shown}: {there} places that the compiler does not check, \
-                    {explained} of them explained in {INVENTORY}"
+            findings.push(format!(
+                "{shown}: {there} uses of `unsafe`, {explained} of them listed in {INVENTORY}"
             ));
         }
         seen.push(shown);
     }
     let gone = listed.iter().filter(|(name, _)| !seen.contains(name));
-    complaints.extend(gone.map(|(name, _)| format!("{INVENTORY}: {name} is not there")));
-    complaints
+    findings.extend(gone.map(|(name, _)| format!("{INVENTORY}: {name} does not exist")));
+    findings
 }
 
-/// Rows of a table that begin with the name of a source file and a number.
+/// The rows of the inventory: source file and number of uses.
 fn inventory(page: &str) -> Vec<(String, usize)> {
     let row = |line: &str| {
         let mut cells = line.strip_prefix("| `")?.split('|');
@@ -250,10 +251,9 @@ fn inventory(page: &str) -> Vec<(String, usize)> {
     page.lines().filter_map(row).collect()
 }
 
-/// How often the keyword stands in code: before a block, a function, an implementation or in an
-/// attribute.
-fn places(text: &str) -> usize {
-    // Written apart, so that this file does not find itself.
+/// Counts the keyword in code: before a block, a function, an implementation or in an attribute.
+fn count_unsafe(text: &str) -> usize {
+    // Split, so that this file does not match itself.
     let word = concat!("un", "safe");
     let code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
     let count = |line: &str| {
@@ -273,8 +273,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_that_are_not_checked_are_counted() {
-        let count = |text: &str| places(&text.replace('@', concat!("un", "safe")));
+    fn uses_of_unsafe_code_are_counted() {
+        let count = |text: &str| count_unsafe(&text.replace('@', concat!("un", "safe")));
         assert_eq!(
             count("let x = @ { y };\n@ impl Send for X {}\npub @ fn f() {}\n#[@(no_mangle)]"),
             4
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inventory_is_a_table() {
+    fn the_inventory_is_parsed() {
         let page = "| file | places |\n|---|---|\n| `a/b.rs` | 3 | because |\n| `c.md` | 1 | x \
             |\n| `d.rs` | many | x |";
         assert_eq!(inventory(page), [("a/b.rs".to_string(), 3)]);

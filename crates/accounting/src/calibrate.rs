@@ -1,62 +1,62 @@
-//! The other way round: from a promise to the noise, the steps or the lot size that keep it.
+//! Calibration: the noise multiplier, the number of steps or the lot size that keep a target (ε,
+//! δ).
 //!
-//! Whatever comes back has been priced by the same accountant that will price the run, and the
-//! price is at most the promise.
+//! Every result has been checked by the accountant of the target: its ε is at most the target's.
 
 use crate::cost::{Accountant, Cost, Guarantee, Unit};
 use crate::error::{Error, Result};
 use crate::event::{Composition, Event};
 use crate::number::{Delta, Epsilon, Sigma};
 
-/// The noise multipliers that are considered.
+/// Range in which noise multipliers are searched.
 const SIGMA: (f64, f64) = (1e-3, 1e8);
 
-/// The most steps that are considered.
-const MOST_STEPS: u64 = 1 << 40;
+/// Largest number of steps that is considered.
+const MAX_STEPS: u64 = 1 << 40;
 
-/// A multiplier is found to this relative precision, and then it is the upper end.
+/// Relative precision of a multiplier; the upper end of the final bracket is returned.
 const PRECISION: f64 = 1e-6;
 
-/// The precision of the searches that only show where to begin.
+/// Precision of the searches that provide a starting point.
 const ROUGH: f64 = 1e-3;
 
-/// How fast ln ε falls with ln σ where nothing better is known.
+/// Initial guess for −d ln ε / d ln σ.
 const USUAL_SLOPE: f64 = 1.7;
 
-/// A promise: (ε, δ) to whom, by which accountant.
+/// A target guarantee: (ε, δ), the unit of privacy, and the accountant.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Target {
-    /// The promised ε.
+    /// The largest ε allowed.
     pub epsilon: Epsilon,
-    /// The promised δ.
+    /// δ.
     pub delta: Delta,
-    /// Who is protected.
+    /// The unit of privacy.
     pub unit: Unit,
-    /// Who does the sums.
+    /// The accountant that computes ε.
     pub accountant: Accountant,
 }
 
 impl Target {
-    /// The price of these events as this promise counts it.
+    /// The guarantee of these events for this δ, unit and accountant.
     pub fn price(&self, events: &Composition) -> Result<Guarantee> {
         Cost::new(events, self.unit)?.epsilon(self.accountant, self.delta)
     }
 
-    /// How far above the promise the events are, as ln of a ratio: positive is too much. The pinch
-    /// on both sides lets a promise of ε = 0 be compared.
+    /// ln of the ratio of the events' ε to the target's: positive if the target is exceeded.
+    ///
+    /// An offset on both sides makes a target of ε = 0 comparable.
     fn overrun(&self, cost: &Cost) -> Result<(f64, Guarantee)> {
         let price = match cost.epsilon(self.accountant, self.delta) {
-            // Noise too small for a grid is a price too high to be written down, not the end of a
-            // search.
-            Err(Error::Unsupported { accountant: "pld", .. }) => {
+            // Noise too small for a grid exceeds the target; the search goes on.
+            Err(Error::NoiseTooSmall) => {
                 Guarantee { epsilon: f64::INFINITY, ..cost.epsilon(Accountant::Rdp, self.delta)? }
             }
             price => price?,
         };
-        let pinch = 1e-6;
-        let over = ((price.epsilon + pinch) / (self.epsilon.get() + pinch)).ln();
-        // The sign decides what is kept, so it comes from the comparison itself; what is not
-        // comparable is too much.
+        let offset = 1e-6;
+        let over = ((price.epsilon + offset) / (self.epsilon.get() + offset)).ln();
+        // The sign decides which end of a bracket is kept, so it comes from the comparison itself;
+        // NaN exceeds the target.
         let over = if price.epsilon <= self.epsilon.get() {
             over.min(0.0)
         } else {
@@ -65,7 +65,8 @@ impl Target {
         Ok((over, price))
     }
 
-    fn quick(&self) -> Self {
+    /// The same target with an accountant that is fast enough for a first search.
+    fn with_fast_accountant(&self) -> Self {
         let accountant =
             if self.accountant == Accountant::Gdp { Accountant::Gdp } else { Accountant::Rdp };
         Self { accountant, ..*self }
@@ -81,25 +82,28 @@ impl Target {
     }
 }
 
-/// The smallest σ for which the events keep the promise, with the price they then have.
+/// The smallest σ for which the events keep the target, and their guarantee.
 ///
-/// `events` makes the composition from a multiplier. It may contain more than depends on σ: so the
-/// noise of loss probes is found from what the noise of the gradients leaves.
+/// `events` makes the composition from a multiplier. It may contain events that do not depend on σ:
+/// the noise of loss probes is calibrated to the budget that the gradients leave.
 pub fn sigma(
     target: Target,
     events: impl Fn(Sigma) -> Result<Composition>,
 ) -> Result<(Sigma, Guarantee)> {
     let cost = |x: f64| Cost::new(&events(Sigma::new(x.exp())?)?, target.unit);
     let (lowest, highest) = (SIGMA.0.ln(), SIGMA.1.ln());
-    // RDP is quick and close; then PLD on a coarse grid; then the accountant asked for, which has
-    // little left to do.
-    let mut found = Found { x: 0.0, slope: USUAL_SLOPE };
-    found = descend(found, (lowest, highest), ROUGH, |x| target.quick().overrun(&cost(x)?))?
-        .map_or(Found { x: highest, ..found }, |f| f.0);
+    // RDP is fast and close; then PLD on a coarse grid; then the target's accountant, which starts
+    // close to the solution.
+    let mut found = SearchPoint { x: 0.0, slope: USUAL_SLOPE };
+    found = descend(found, (lowest, highest), ROUGH, |x| {
+        target.with_fast_accountant().overrun(&cost(x)?)
+    })?
+    .map_or(SearchPoint { x: highest, ..found }, |f| f.0);
     if matches!(target.accountant, Accountant::Best | Accountant::Pld) {
-        found =
-            descend(found, (lowest, highest), 0.1 * ROUGH, |x| target.overrun(&cost(x)?.rough()))?
-                .map_or(found, |f| f.0);
+        found = descend(found, (lowest, highest), 0.1 * ROUGH, |x| {
+            target.overrun(&cost(x)?.with_rough_precision())
+        })?
+        .map_or(found, |f| f.0);
     }
     match descend(found, (lowest, highest), PRECISION, |x| target.overrun(&cost(x)?))? {
         Some((found, price)) => Ok((Sigma::new(found.x.exp())?, price)),
@@ -107,27 +111,28 @@ pub fn sigma(
             let least = target.overrun(&cost(highest)?)?.1.epsilon;
             Err(target.unreachable(
                 "noise multiplier",
-                format!("with σ = {:e} it is still {least:.6}", SIGMA.1),
+                format!("even σ = {:e} gives ε = {least:.6}", SIGMA.1),
             ))
         }
     }
 }
 
-/// Where a search ended, and how fast the function fell there.
+/// The result of a search: the point, and the function's negative slope there.
 #[derive(Clone, Copy)]
-struct Found {
+struct SearchPoint {
     x: f64,
     slope: f64,
 }
 
-/// The smallest x between the limits with f(x) ≤ 0 for a falling f, to within `precision` and on
-/// the safe side; `None` if there is none.
+/// The smallest x between the limits with f(x) ≤ 0 for a decreasing f; `None` if there is none.
+///
+/// The result is within `precision` of it, on the side where f(x) ≤ 0.
 fn descend(
-    start: Found,
+    start: SearchPoint,
     (lowest, highest): (f64, f64),
     precision: f64,
     f: impl Fn(f64) -> Result<(f64, Guarantee)>,
-) -> Result<Option<(Found, Guarantee)>> {
+) -> Result<Option<(SearchPoint, Guarantee)>> {
     let mut slope = start.slope;
     let x = start.x.clamp(lowest, highest);
     let (over, price) = f(x)?;
@@ -137,7 +142,7 @@ fn descend(
     } else {
         high = Some((x, over, price))
     }
-    // A first guess of the other end from the slope, a little beyond; then wider.
+    // The slope gives a first guess of the other end; then the bracket is widened.
     let mut stride =
         if over.is_finite() { (1.1 * over.abs() / slope + 0.3 * precision).min(2.0) } else { 2.0 };
     while low.is_none() || high.is_none() {
@@ -145,7 +150,7 @@ fn descend(
             (Some((x, _)), _) if x >= highest => return Ok(None),
             (Some((x, _)), _) => (x + stride).min(highest),
             (_, Some((x, _, price))) if x <= lowest => {
-                return Ok(Some((Found { x, slope }, price)));
+                return Ok(Some((SearchPoint { x, slope }, price)));
             }
             (_, Some((x, ..))) => (x - stride).max(lowest),
             _ => x,
@@ -161,18 +166,18 @@ fn descend(
     let (Some((mut a, mut fa)), Some((mut b, mut fb, mut price))) = (low, high) else {
         return Ok(None);
     };
-    // Regula falsi (Illinois), each guess moved a little towards the safe side so that the bracket
-    // closes from both.
+    // Regula falsi (Illinois). Each guess is moved a little towards the safe side, so that the
+    // bracket shrinks from both ends.
     let (mut side, mut under) = (0, fb);
     loop {
         let fall = (fa - fb) / (b - a);
         if side == 0 && fall.is_finite() && fall > 0.1 {
             slope = fall;
         }
-        // At a price of 0 the function is flat and says nothing of the distance.
+        // At ε = 0 the function is flat: its value does not tell the distance.
         let flat = price.epsilon == 0.0;
         if b - a <= precision || (under >= -0.3 * precision * slope && !flat) {
-            return Ok(Some((Found { x: b, slope }, price)));
+            return Ok(Some((SearchPoint { x: b, slope }, price)));
         }
         let guess =
             if fall.is_finite() && fall > 0.0 && !flat { a + fa / fall } else { 0.5 * (a + b) };
@@ -195,8 +200,9 @@ fn descend(
     }
 }
 
-/// The largest number of steps, each `event`, that keeps the promise after what was `spent` before;
-/// with the price of all of it.
+/// The largest number of steps, each `event`, that keeps the target after `spent`.
+///
+/// Returned with the guarantee of all events together.
 pub fn steps(target: Target, spent: &Composition, event: &Event) -> Result<(u64, Guarantee)> {
     largest_count(target, |count| {
         let mut events = spent.clone();
@@ -205,17 +211,17 @@ pub fn steps(target: Target, spent: &Composition, event: &Event) -> Result<(u64,
     })
 }
 
-/// The largest number of steps that keeps the promise, where `events` makes the composition from
-/// it.
+/// The largest number of steps that keeps the target; `events` makes the composition.
 pub fn largest_count(
     target: Target,
     events: impl Fn(u64) -> Result<Composition>,
 ) -> Result<(u64, Guarantee)> {
-    largest(target, "number of steps", 0, MOST_STEPS, events)
+    largest(target, "number of steps", 0, MAX_STEPS, events)
 }
 
-/// The largest lot of up to `dataset` examples that keeps the promise; `events` makes the
-/// composition from a lot size.
+/// The largest lot of up to `dataset` examples that keeps the target.
+///
+/// `events` makes the composition from a lot size.
 pub fn lot_size(
     target: Target,
     dataset: u64,
@@ -224,8 +230,7 @@ pub fn lot_size(
     largest(target, "lot size", 1, dataset, events)
 }
 
-/// The largest whole number in [least, most] whose events keep the promise, for a price that rises
-/// with it.
+/// The largest integer in [least, most] whose events keep the target, for an ε increasing in it.
 fn largest(
     target: Target,
     name: &'static str,
@@ -240,13 +245,13 @@ fn largest(
     let (mut under, mut kept) = at(target, least)?;
     if under > 0.0 {
         return Err(
-            target.unreachable(name, format!("with {least} it is already {:.6}", kept.epsilon))
+            target.unreachable(name, format!("{least} already gives ε = {:.6}", kept.epsilon))
         );
     }
     let mut low = least;
-    // Doubling with the quick accountant, which overruns first, then with the one asked.
+    // Doubling with the fast accountant, which exceeds the target first, then with the target's.
     let (mut high, mut over) = (least.max(1), 0.0);
-    while high < most && at(target.quick(), high)?.0 <= 0.0 {
+    while high < most && at(target.with_fast_accountant(), high)?.0 <= 0.0 {
         high = high.saturating_mul(2).min(most);
     }
     loop {
@@ -261,8 +266,7 @@ fn largest(
         }
         high = high.saturating_mul(2).min(most);
     }
-    // Secant in ln n against ln ε, with halving as a safeguard; exact at the end, as both ends are
-    // whole numbers.
+    // Secant in ln n against ln ε, with bisection as a safeguard; exact, as both ends are integers.
     let mut round = 0;
     while high - low > 1 {
         round += 1;

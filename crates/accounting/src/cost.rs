@@ -1,4 +1,4 @@
-//! The price of a composition: the one door through which ε and δ are asked for.
+//! The privacy cost of a composition: the one interface that computes ε and δ.
 
 use crate::curve::TradeOff;
 use crate::direction::{Direction, directions};
@@ -8,12 +8,12 @@ use crate::number::{Delta, Epsilon};
 use crate::{gdp, pld, rdp};
 use serde::{Deserialize, Serialize};
 
-/// Who is protected: which data sets are neighbours, and how many rows one person may have.
+/// The unit of privacy: which data sets are neighbours, and how many rows they differ in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unit {
-    /// What may happen to a row.
+    /// How neighbouring data sets differ in a row.
     pub adjacency: Adjacency,
-    /// To how many rows at once; 1 protects a row, k protects a person with up to k rows.
+    /// In how many rows they differ: 1 protects a row, k protects a person with up to k rows.
     pub rows: u64,
 }
 
@@ -33,24 +33,24 @@ impl std::fmt::Display for Unit {
     }
 }
 
-/// How the price is found.
+/// The method by which ε and δ are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Accountant {
-    /// The smaller of PLD and RDP. Both are upper bounds, so the smaller is one.
+    /// The smaller of PLD and RDP. Both are upper bounds, so the smaller is one, too.
     #[default]
     Best,
     /// Privacy loss distributions: tight to within a hundredth of a percent in ordinary runs. Where
     /// the grid would be too long, the Rényi bound.
     Pld,
-    /// Rényi divergences: a few percent above PLD, and there for every event.
+    /// Rényi divergences: a few percent above PLD, available for every event.
     Rdp,
-    /// The central limit. An **estimate** that can lie below the truth; never part of a guarantee.
+    /// The central limit. An **estimate** that can be below the exact ε; never a guarantee.
     Gdp,
 }
 
 impl Accountant {
-    /// Its name as printed.
+    /// The name, as printed.
     pub fn name(self) -> &'static str {
         match self {
             Self::Best => "best",
@@ -67,43 +67,44 @@ impl std::fmt::Display for Accountant {
     }
 }
 
-/// (ε, δ) with everything that must be known to understand it.
+/// (ε, δ) with its unit of privacy and the accountant that computed it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Guarantee {
     /// ε; infinite if there is no guarantee.
     pub epsilon: f64,
     /// δ.
     pub delta: f64,
-    /// Who is protected.
+    /// The unit of privacy.
     pub unit: Unit,
-    /// Which accountant's figure this is; never [`Accountant::Best`].
+    /// The accountant that computed it; never [`Accountant::Best`].
     pub accountant: Accountant,
-    /// The Rényi order at which the figure was found, if it comes from RDP.
+    /// The Rényi order that gave the bound, if it comes from RDP.
     pub order: Option<f64>,
     /// Whether this is an estimate instead of an upper bound.
     pub estimate: bool,
 }
 
-/// A composition as one unit of privacy sees it, ready to be priced.
+/// A composition analysed for one unit of privacy; computes ε and δ.
 #[derive(Debug, Clone)]
 pub struct Cost {
     unit: Unit,
-    sides: Sides,
+    analysis: Analysis,
     events: Composition,
     precision: pld::Precision,
 }
 
+/// How the composition is analysed.
 #[derive(Debug, Clone)]
-enum Sides {
-    /// Something in it has no guarantee.
-    Infinite,
-    /// Dominating pairs for the unit itself.
+enum Analysis {
+    /// An event has no guarantee.
+    NoGuarantee,
+    /// By dominating pairs for the unit itself.
     Direct(Vec<Direction>),
-    /// The price for one row; a person with k rows is reached over k − 1 other data sets.
+    /// By the cost for one row and group privacy: k rows are a chain of k neighbours.
     Group(Box<Cost>),
 }
 
-/// What is asked of both sides: the larger answer counts.
+/// What is computed for each direction; the larger value counts.
 #[derive(Clone, Copy)]
 enum Question {
     Epsilon(Delta),
@@ -111,54 +112,61 @@ enum Question {
 }
 
 impl Cost {
-    /// Prepares the price of these events.
+    /// Analyses these events.
+    ///
+    /// # Errors
+    /// If the unit has no rows, or an event is invalid or unsupported for this unit.
     pub fn new(events: &Composition, unit: impl Into<Unit>) -> Result<Self> {
         let unit = unit.into();
         if unit.rows == 0 {
             return Err(Error::OutOfRange {
-                name: "the rows of a person",
+                name: "the number of rows per unit",
                 expected: "at least 1",
                 got: "0".into(),
             });
         }
-        let sides = if events.has_non_private() {
-            Sides::Infinite
+        let analysis = if events.has_non_private() {
+            Analysis::NoGuarantee
         } else {
             match directions(events, unit) {
-                Ok(sides) => Sides::Direct(sides),
+                Ok(directions) => Analysis::Direct(directions),
                 Err(_) if unit.rows > 1 => {
-                    Sides::Group(Box::new(Self::new(&events.without(unit)?, unit.adjacency)?))
+                    Analysis::Group(Box::new(Self::new(&events.without(unit)?, unit.adjacency)?))
                 }
-                Err(refusal) => return Err(refusal),
+                Err(error) => return Err(error),
             }
         };
-        Ok(Self { unit, sides, events: events.clone(), precision: pld::Precision::Fine })
+        Ok(Self { unit, analysis, events: events.clone(), precision: pld::Precision::Fine })
     }
 
-    /// The same with PLD figures that are quicker and somewhat higher: for searches.
-    pub(crate) fn rough(self) -> Self {
+    /// The same with a coarser PLD grid: faster and somewhat higher bounds, for searches.
+    pub(crate) fn with_rough_precision(self) -> Self {
         Self { precision: pld::Precision::Rough, ..self }
     }
 
-    /// Who is protected.
+    /// The unit of privacy.
     pub fn unit(&self) -> Unit {
         self.unit
     }
 
-    /// The smallest ε that the accountant can promise at this δ.
+    /// The smallest ε that the accountant guarantees at this δ.
     pub fn epsilon(&self, accountant: Accountant, delta: Delta) -> Result<Guarantee> {
-        match &self.sides {
-            Sides::Infinite => Ok(self.guarantee(accountant, f64::INFINITY, delta.get(), None)),
-            Sides::Group(row) => self.group_epsilon(row, accountant, delta),
-            Sides::Direct(sides) => self.ask(sides, accountant, Question::Epsilon(delta)),
+        match &self.analysis {
+            Analysis::NoGuarantee => {
+                Ok(self.guarantee(accountant, f64::INFINITY, delta.get(), None))
+            }
+            Analysis::Group(row) => self.group_epsilon(row, accountant, delta),
+            Analysis::Direct(directions) => {
+                self.compute(directions, accountant, Question::Epsilon(delta))
+            }
         }
     }
 
-    /// The smallest δ that the accountant can promise at this ε.
+    /// The smallest δ that the accountant guarantees at this ε.
     pub fn delta(&self, accountant: Accountant, epsilon: Epsilon) -> Result<Guarantee> {
-        match &self.sides {
-            Sides::Infinite => Ok(self.guarantee(accountant, epsilon.get(), 1.0, None)),
-            Sides::Group(row) => {
+        match &self.analysis {
+            Analysis::NoGuarantee => Ok(self.guarantee(accountant, epsilon.get(), 1.0, None)),
+            Analysis::Group(row) => {
                 // (ε/k, δ) for one row is (ε, δ·(e^ε − 1)/(e^{ε/k} − 1)) for k rows.
                 let part = Epsilon::new(epsilon.get() / self.unit.rows as f64)?;
                 let row = row.delta(accountant, part)?;
@@ -170,66 +178,66 @@ impl Cost {
                     ..row
                 })
             }
-            Sides::Direct(sides) => self.ask(sides, accountant, Question::Delta(epsilon)),
+            Analysis::Direct(directions) => {
+                self.compute(directions, accountant, Question::Delta(epsilon))
+            }
         }
     }
 
-    /// The Rényi divergence of this order (any real number above 1), in the worse direction; an
-    /// upper bound.
+    /// Upper bound on the Rényi divergence of this order (above 1), in the worse direction.
     pub fn renyi(&self, order: f64) -> Result<f64> {
         let theta = order - 1.0;
         if !(theta > 0.0 && theta < f64::INFINITY) {
             return Err(Error::OutOfRange {
-                name: "the order",
+                name: "the Rényi order",
                 expected: "greater than 1",
                 got: order.to_string(),
             });
         }
-        match &self.sides {
-            Sides::Infinite => Ok(f64::INFINITY),
-            Sides::Direct(_) => self.ln_mgf(theta).map_or(Ok(f64::INFINITY), |k| Ok(k / theta)),
-            Sides::Group(_) => Err(Error::Unsupported {
+        match &self.analysis {
+            Analysis::NoGuarantee => Ok(f64::INFINITY),
+            Analysis::Direct(_) => self.ln_mgf(theta).map_or(Ok(f64::INFINITY), |k| Ok(k / theta)),
+            Analysis::Group(_) => Err(Error::Unsupported {
                 accountant: "rdp",
                 event: format!("these lots for {}", self.unit),
             }),
         }
     }
 
-    /// ln E e^{θL} of the privacy loss, in the worse direction: θ times the Rényi divergence of
-    /// order 1 + θ. `None` where there is no direct analysis.
+    /// ln E e^{θL} of the privacy loss L in the worse direction; `None` without a direct analysis.
+    ///
+    /// It is θ times the Rényi divergence of order 1 + θ.
     pub(crate) fn ln_mgf(&self, theta: f64) -> Option<f64> {
-        let Sides::Direct(sides) = &self.sides else { return None };
-        // What is not a number is infinite: `f64::max` would pass it over.
+        let Analysis::Direct(directions) = &self.analysis else { return None };
+        // NaN counts as infinite: `f64::max` would ignore it.
         let careful = |k: f64| if k.is_nan() { f64::INFINITY } else { k };
-        Some(sides.iter().map(|side| careful(rdp::ln_mgf(side, theta))).fold(0.0, f64::max))
+        let of = |direction| careful(rdp::ln_mgf(direction, theta));
+        Some(directions.iter().map(of).fold(0.0, f64::max))
     }
 
-    /// What an attacker can gain: the best true-positive rate at each false-positive rate, an upper
-    /// bound. Figures are meaningful down to rates of about `delta`.
+    /// Upper bound on the true-positive rate of an attack at each false-positive rate.
+    ///
+    /// Rates below about `delta` are not resolved.
     pub fn trade_off(&self, delta: Delta) -> Result<TradeOff> {
-        match &self.sides {
-            Sides::Infinite => Ok(TradeOff::hopeless()),
-            Sides::Direct(sides) => Ok(pld::trade_off(sides, delta.get())),
-            Sides::Group(_) => Err(Error::Unsupported {
+        match &self.analysis {
+            Analysis::NoGuarantee => Ok(TradeOff::no_protection()),
+            Analysis::Direct(directions) => Ok(pld::trade_off(directions, delta.get())),
+            Analysis::Group(_) => Err(Error::Unsupported {
                 accountant: "trade-off",
                 event: format!("these lots for {}", self.unit),
             }),
         }
     }
 
-    fn ask(
+    fn compute(
         &self,
-        sides: &[Direction],
+        directions: &[Direction],
         accountant: Accountant,
         question: Question,
     ) -> Result<Guarantee> {
         match accountant {
-            Accountant::Rdp => Ok(self.rdp(sides, question)),
-            Accountant::Pld => self.pld(sides, question).ok_or_else(|| Error::Unsupported {
-                accountant: "pld",
-                event: "noise this small against the clip bound (σ below 1/60 of it); rdp does"
-                    .into(),
-            }),
+            Accountant::Rdp => Ok(self.rdp(directions, question)),
+            Accountant::Pld => self.pld(directions, question).ok_or(Error::NoiseTooSmall),
             Accountant::Gdp => {
                 let mu = gdp::mu(&self.events, self.unit)?;
                 let (epsilon, delta) = match question {
@@ -246,26 +254,26 @@ impl Cost {
                 })
             }
             Accountant::Best => {
-                let rdp = self.rdp(sides, question);
+                let rdp = self.rdp(directions, question);
                 let better = |pld: &Guarantee| pld.epsilon <= rdp.epsilon && pld.delta <= rdp.delta;
-                Ok(self.pld(sides, question).filter(better).unwrap_or(rdp))
+                Ok(self.pld(directions, question).filter(better).unwrap_or(rdp))
             }
         }
     }
 
-    fn rdp(&self, sides: &[Direction], question: Question) -> Guarantee {
+    fn rdp(&self, directions: &[Direction], question: Question) -> Guarantee {
         let mut worst = self.guarantee(Accountant::Rdp, 0.0, 0.0, None);
-        for side in sides {
+        for direction in directions {
             match question {
                 Question::Epsilon(delta) => {
-                    let bound = rdp::epsilon(side, delta.get());
+                    let bound = rdp::epsilon(direction, delta.get());
                     worst.delta = delta.get();
                     if !(bound.value < worst.epsilon) {
                         (worst.epsilon, worst.order) = (bound.value, Some(1.0 + bound.theta));
                     }
                 }
                 Question::Delta(epsilon) => {
-                    let bound = rdp::ln_delta(side, epsilon.get());
+                    let bound = rdp::ln_delta(direction, epsilon.get());
                     worst.epsilon = epsilon.get();
                     let delta = at_most_one(bound.value.exp());
                     if !(delta < worst.delta) {
@@ -277,24 +285,26 @@ impl Cost {
         worst
     }
 
-    fn pld(&self, sides: &[Direction], question: Question) -> Option<Guarantee> {
+    /// `None` where the noise is too small for a grid.
+    fn pld(&self, directions: &[Direction], question: Question) -> Option<Guarantee> {
         let (mut epsilon, mut delta): (f64, f64) = (0.0, 0.0);
-        for side in sides {
+        for direction in directions {
             match question {
                 Question::Epsilon(target) => {
                     delta = target.get();
-                    let bound = rdp::epsilon(side, delta);
-                    // A side whose Rényi bound is below what is already found cannot change the
-                    // larger of the two.
+                    let bound = rdp::epsilon(direction, delta);
+                    // A direction whose Rényi bound is below the ε of the other one cannot change
+                    // the maximum.
                     if !(bound.value <= epsilon) {
-                        epsilon = epsilon.max(pld::epsilon(side, delta, bound, self.precision)?);
+                        epsilon =
+                            epsilon.max(pld::epsilon(direction, delta, bound, self.precision)?);
                     }
                 }
                 Question::Delta(target) => {
                     epsilon = target.get();
-                    let bound = rdp::ln_delta(side, epsilon);
+                    let bound = rdp::ln_delta(direction, epsilon);
                     if !(bound.value.exp() <= delta) {
-                        delta = delta.max(pld::delta(side, epsilon, bound)?);
+                        delta = delta.max(pld::delta(direction, epsilon, bound)?);
                     }
                 }
             }
@@ -302,9 +312,10 @@ impl Cost {
         Some(self.guarantee(Accountant::Pld, epsilon, delta, None))
     }
 
-    /// ε for k rows where only one row has a direct analysis: (ε, δ′) for one row is (kε,
-    /// δ′·(e^{kε} − 1)/(e^ε − 1)) for k (Vadhan 2017, Lemma 2.2); the largest δ′ that leaves δ is
-    /// searched.
+    /// ε for k rows by group privacy, where only one row has a direct analysis.
+    ///
+    /// (ε, δ′) for one row is (kε, δ′·(e^{kε} − 1)/(e^ε − 1)) for k (Vadhan 2017, Lemma 2.2); the
+    /// largest δ′ that leaves δ is searched.
     fn group_epsilon(&self, row: &Self, accountant: Accountant, delta: Delta) -> Result<Guarantee> {
         let k = self.unit.rows as f64;
         let at = |ln_delta: f64| -> Result<(Guarantee, bool)> {
@@ -315,7 +326,7 @@ impl Cost {
                 kept,
             ))
         };
-        // Down from δ in growing steps until the promise is kept, then back by halves.
+        // Down from δ in growing steps until the bound holds, then bisection.
         let (mut high, mut step) = (delta.get().ln() - k.ln(), 1.0);
         let mut low = high;
         let mut found = loop {
@@ -363,7 +374,7 @@ fn group_factor(epsilon: f64, rows: u64) -> f64 {
     if epsilon == 0.0 { k } else { (k * epsilon).exp_m1() / epsilon.exp_m1() }
 }
 
-/// δ is a probability; what cannot be computed is 1, never less.
+/// Clamps δ to a probability; NaN becomes 1.
 fn at_most_one(delta: f64) -> f64 {
     if delta < 1.0 { delta } else { 1.0 }
 }

@@ -1,24 +1,24 @@
-//! What an attacker can gain: the trade-off between false and true positives when guessing whether
-//! somebody was in the data.
+//! Trade-off curves: bounds on true- and false-positive rates of membership inference.
 
 use crate::gaussian;
 use crate::special::{ndtr, ndtri};
 
-/// The best true-positive rate at each false-positive rate that any test can have, an upper bound
-/// over both directions of the neighbour relation.
+/// Upper bound on the true-positive rate of any membership test at each false-positive rate.
+///
+/// It covers both directions of the neighbour relation.
 #[derive(Debug, Clone)]
 pub struct TradeOff {
-    sides: Vec<Curve>,
+    directions: Vec<Curve>,
 }
 
 impl TradeOff {
-    pub(crate) fn new(sides: Vec<Curve>) -> Self {
-        Self { sides }
+    pub(crate) fn new(directions: Vec<Curve>) -> Self {
+        Self { directions }
     }
 
-    /// No protection at all.
-    pub(crate) fn hopeless() -> Self {
-        Self::new(vec![Curve::hopeless()])
+    /// The trivial bound: every test may succeed.
+    pub(crate) fn no_protection() -> Self {
+        Self::new(vec![Curve::no_protection()])
     }
 
     /// The largest true-positive rate of a test whose false-positive rate is `fpr`.
@@ -26,24 +26,23 @@ impl TradeOff {
         if !(0.0..=1.0).contains(&fpr) {
             return 1.0;
         }
-        self.sides.iter().map(|side| side.tpr(fpr)).fold(fpr, f64::max).min(1.0)
+        self.directions.iter().map(|curve| curve.tpr(fpr)).fold(fpr, f64::max).min(1.0)
     }
 
-    /// The smallest μ such that no test with both error rates of at least `least` does better here
-    /// than in telling N(μ, 1) from N(0, 1): the Gaussian mechanism that is equivalent for all such
-    /// attackers (Gaussian differential privacy, Dong, Roth, Su 2019).
+    /// The smallest μ-GDP guarantee that holds for tests with error rates of at least `least`.
     ///
-    /// An upper bound; infinite where no test has such error rates, or `least` is not between 0 and
-    /// ½.
+    /// No such test does better here than at telling N(μ, 1) from N(0, 1) (Gaussian differential
+    /// privacy; Dong, Roth, Su 2019). An upper bound; infinite where no test has such error rates,
+    /// or `least` is not between 0 and ½.
     pub fn gdp_mu(&self, least: f64) -> f64 {
         if !(least > 0.0 && least < 0.5) {
             return f64::INFINITY;
         }
-        self.sides.iter().map(|side| side.mu(least)).fold(0.0, f64::max)
+        self.directions.iter().map(|curve| curve.mu(least)).fold(0.0, f64::max)
     }
 }
 
-/// One direction's curve.
+/// The trade-off curve of one direction.
 #[derive(Debug, Clone)]
 pub(crate) enum Curve {
     /// N(μ, 1) against N(0, 1).
@@ -53,14 +52,16 @@ pub(crate) enum Curve {
 }
 
 impl Curve {
-    pub(crate) fn hopeless() -> Self {
+    pub(crate) fn no_protection() -> Self {
         Self::Points(vec![(0.0, 1.0), (1.0, 1.0)])
     }
 
-    /// Neyman and Pearson: the best tests reject at the largest losses. `losses` come in falling
-    /// order with their P-masses; `lost` is what cannot be excluded beyond them.
-    pub(crate) fn of(losses: impl Iterator<Item = (f64, f64)>, lost: f64) -> Self {
-        let (mut fpr, mut tpr) = (0.0, lost);
+    /// The curve of a discrete privacy loss, by the Neyman–Pearson lemma.
+    ///
+    /// The best tests reject at the largest losses. `losses` come in decreasing order with their
+    /// P-masses; `infinite` is the P-mass that may have loss ∞.
+    pub(crate) fn of(losses: impl Iterator<Item = (f64, f64)>, infinite: f64) -> Self {
+        let (mut fpr, mut tpr) = (0.0, infinite);
         let mut points = vec![(fpr, tpr)];
         for (loss, mass) in losses {
             fpr += mass * (-loss).exp();
@@ -73,14 +74,13 @@ impl Curve {
         Self::Points(points)
     }
 
-    /// The μ of this side alone.
+    /// The μ of this direction alone.
     fn mu(&self, least: f64) -> f64 {
         if let Self::Gaussian(mu) = self {
             return *mu;
         }
-        // Evenly in the logit, so that both ends are looked at closely. A rate is paired with the
-        // next one's true positives: between two rates the curve is above the one and below the
-        // other.
+        // A uniform grid in the logit resolves both ends. Each rate is paired with the
+        // true-positive rate of the next one, an upper bound between the two.
         let (points, far) = (20_000, ((1.0 - least) / least).ln());
         let rate =
             |i: i32| 1.0 / (1.0 + (far - 2.0 * far * f64::from(i) / f64::from(points)).exp());
@@ -107,14 +107,14 @@ impl Curve {
     }
 }
 
-/// The μ of the Gaussian mechanism that has this ε at this δ: a common scale for guarantees stated
-/// at different δ.
+/// The μ of the Gaussian mechanism with this ε at this δ, to compare guarantees at different δ.
 pub fn gdp_mu_at(epsilon: f64, delta: f64) -> f64 {
     gaussian::mu_at(epsilon, delta)
 }
 
-/// The μ of the Gaussian mechanism on whose trade-off curve a test with these rates lies: Φ⁻¹(TPR)
-/// − Φ⁻¹(FPR).
+/// The μ of the Gaussian mechanism whose trade-off curve passes through these rates.
+///
+/// It is Φ⁻¹(TPR) − Φ⁻¹(FPR).
 pub fn gdp_mu_of(fpr: f64, tpr: f64) -> f64 {
     ndtri(tpr) - ndtri(fpr)
 }

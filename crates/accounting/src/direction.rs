@@ -1,34 +1,35 @@
-//! A composition seen from one side: the dominating pairs of its events, from the data set with the
-//! row to the one without, or back.
+//! The dominating pairs of a composition in one direction: from a data set to its neighbour, or
+//! back.
 
 use crate::cost::Unit;
 use crate::error::{Error, Result};
 use crate::event::{Adjacency, Composition, Event};
-use crate::pair::{Moments, Pair, Shape};
+use crate::pair::{DominatingPair, Moments, PairKind};
 use crate::sampling::Sampling;
 
-/// The most rows a person may have for the direct analysis; beyond, the general group bound is
-/// used.
-const MOST_ROWS: u64 = 256;
+/// Largest number of rows per unit with a direct analysis; beyond, the general group bound is used.
+const MAX_ROWS: u64 = 256;
 
-/// Pairs with their counts. Equal pairs are merged, and all unsampled Gaussians are one.
+/// Dominating pairs with their counts.
+///
+/// Equal pairs are merged, and all unsampled Gaussians are one pair.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Direction {
-    pairs: Vec<(Pair, u64)>,
+    pairs: Vec<(DominatingPair, u64)>,
 }
 
 impl Direction {
     /// The pairs and how often each occurs.
-    pub(crate) fn pairs(&self) -> &[(Pair, u64)] {
+    pub(crate) fn pairs(&self) -> &[(DominatingPair, u64)] {
         &self.pairs
     }
 
-    /// How many releases the numerical methods see.
+    /// The number of releases that the numerical methods compose.
     pub(crate) fn len(&self) -> f64 {
         self.pairs.iter().map(|p| p.1 as f64).sum()
     }
 
-    /// The sensitivity over noise, if all of it is one unsampled Gaussian (0 for nothing at all).
+    /// Sensitivity over noise, if the composition is one unsampled Gaussian (0 if it is empty).
     pub(crate) fn as_gaussian(&self) -> Option<f64> {
         match &self.pairs[..] {
             [] => Some(0.0),
@@ -37,23 +38,22 @@ impl Direction {
         }
     }
 
-    /// Whether any pair is beyond the reach of a grid.
+    /// Whether any pair has too large a shift for a grid.
     pub(crate) fn is_sharp(&self) -> bool {
         self.pairs.iter().any(|(pair, _)| pair.is_sharp())
     }
 
-    /// Every pair without its largest losses, and the P-mass that was left out in all: at most
-    /// e^`ln_mass`.
+    /// Every pair without its largest losses, and the truncated P-mass: at most e^`ln_mass`.
     pub(crate) fn truncated(&self, ln_mass: f64) -> (Self, f64) {
-        let mut left_out = 0.0;
+        let mut truncated_mass = 0.0;
         let share = ln_mass - (self.pairs.len() as f64).ln();
-        let cut = |(pair, count): &(Pair, u64)| {
+        let cut = |(pair, count): &(DominatingPair, u64)| {
             let (pair, mass) = pair.truncated(share - (*count as f64).ln());
-            left_out += *count as f64 * mass;
+            truncated_mass += *count as f64 * mass;
             (pair, *count)
         };
         let pairs = self.pairs.iter().map(cut).collect();
-        (Self { pairs }, left_out)
+        (Self { pairs }, truncated_mass)
     }
 
     /// How fast the likelihood ratio can change, over all pairs.
@@ -79,15 +79,16 @@ impl Direction {
     }
 }
 
-/// Both sides of a composition; one, where they are alike. The composition must not contain
-/// [`Event::NonPrivate`].
+/// Both directions of a composition; one, where they are equal.
+///
+/// The composition must not contain [`Event::NonPrivate`].
 pub(crate) fn directions(events: &Composition, unit: Unit) -> Result<Vec<Direction>> {
-    let mut pairs: Vec<(Pair, u64)> = Vec::new();
+    let mut pairs: Vec<(DominatingPair, u64)> = Vec::new();
     let mut gaussian: f64 = 0.0;
     for (event, count) in events.runs() {
         let pair = pair(event, unit)?;
         if let Some(mu) = pair.as_gaussian() {
-            // Not as a sum of squares, which would lose a small μ altogether.
+            // Not a sum of squares, in which a small μ would underflow.
             gaussian = gaussian.hypot((*count as f64).sqrt() * mu);
         } else if let Some((_, n)) = pairs.iter_mut().find(|(known, _)| *known == pair) {
             *n += count;
@@ -96,44 +97,46 @@ pub(crate) fn directions(events: &Composition, unit: Unit) -> Result<Vec<Directi
         }
     }
     if gaussian > 0.0 {
-        pairs.push((Pair::gaussian(gaussian), 1));
+        pairs.push((DominatingPair::gaussian(gaussian), 1));
     }
     let swapped: Vec<_> = pairs.iter().map(|(pair, count)| (pair.swapped(), *count)).collect();
-    let alike = swapped == pairs;
+    let equal = swapped == pairs;
     let mut both = vec![Direction { pairs }];
-    if !alike {
+    if !equal {
         both.push(Direction { pairs: swapped });
     }
     Ok(both)
 }
 
 /// The pair of one event in the direction of removing. The claims are proved in [`crate::pair`].
-fn pair(event: &Event, Unit { adjacency, rows }: Unit) -> Result<Pair> {
-    let refused = || Error::Unsupported {
+fn pair(event: &Event, Unit { adjacency, rows }: Unit) -> Result<DominatingPair> {
+    let unsupported = || Error::Unsupported {
         accountant: "direct",
-        event: format!("{event} under {adjacency} for a person with {rows} rows"),
+        event: format!("{event} under {adjacency} for a unit of {rows} rows"),
     };
-    let Event::Gaussian { lots, release } = event else { return Err(refused()) };
+    let Event::Gaussian { lots, release } = event else { return Err(unsupported()) };
     lots.check()?;
     let (shift, rate) = (1.0 / release.effective_sigma(), lots.rate());
     Ok(match (lots, adjacency) {
         (Sampling::Full | Sampling::Shuffled { .. }, _) => {
-            Pair::gaussian(adjacency.sensitivity() * rows as f64 * shift)
+            DominatingPair::gaussian(adjacency.sensitivity() * rows as f64 * shift)
         }
         (Sampling::Poisson { .. }, _) if rate == 1.0 => {
-            Pair::gaussian(adjacency.sensitivity() * rows as f64 * shift)
+            DominatingPair::gaussian(adjacency.sensitivity() * rows as f64 * shift)
         }
-        (Sampling::Poisson { .. }, Adjacency::AddRemove) if rows <= MOST_ROWS => {
-            Pair::new(Shape::Remove, shift, rate, rows)
+        (Sampling::Poisson { .. }, Adjacency::AddRemove) if rows <= MAX_ROWS => {
+            DominatingPair::new(PairKind::Remove, shift, rate, rows)
         }
         (Sampling::Poisson { .. }, Adjacency::ReplaceOne) if rows == 1 => {
-            Pair::new(Shape::Swap, shift, rate, 1)
+            DominatingPair::new(PairKind::Replace, shift, rate, 1)
         }
-        (Sampling::FixedSize { .. }, _) if rows == 1 && rate == 1.0 => Pair::gaussian(2.0 * shift),
+        (Sampling::FixedSize { .. }, _) if rows == 1 && rate == 1.0 => {
+            DominatingPair::gaussian(2.0 * shift)
+        }
         (Sampling::FixedSize { .. }, _) if rows == 1 => {
-            Pair::new(Shape::Kinked, 2.0 * shift, rate, 1)
+            DominatingPair::new(PairKind::Kinked, 2.0 * shift, rate, 1)
         }
-        _ => return Err(refused()),
+        _ => return Err(unsupported()),
     })
 }
 
@@ -142,20 +145,20 @@ mod tests {
     use super::*;
     use crate::number::{SamplingRate, Sigma};
 
-    /// Removing a row and adding one are different questions for Poisson lots, and both are asked;
-    /// replacing one is the same both ways.
+    /// Removing and adding a row differ for Poisson lots, and both are analysed; replacing is
+    /// symmetric.
     #[test]
-    fn both_sides_are_looked_at() {
+    fn both_directions_are_analysed() {
         let events =
             |lots| Composition::repeated(Event::gaussian(lots, Sigma::new(0.7).unwrap()), 3);
         let poisson = events(Sampling::Poisson { rate: SamplingRate::new(0.1).unwrap() });
-        let sides = directions(&poisson, Adjacency::AddRemove.into()).unwrap();
-        assert_eq!(sides.len(), 2);
-        // The second side is the first one swapped: E_P e^{θL} of (P, Q) is that of (Q, P) at −1 −
-        // θ.
+        let both = directions(&poisson, Adjacency::AddRemove.into()).unwrap();
+        assert_eq!(both.len(), 2);
+        // The second direction is the first one swapped: E_P e^{θL} of (P, Q) is that of (Q, P) at
+        // −1 − θ.
         for theta in [0.3, 2.0, 7.0] {
             let (there, back) =
-                (sides[0].moments(theta).ln_mgf, sides[1].moments(-1.0 - theta).ln_mgf);
+                (both[0].moments(theta).ln_mgf, both[1].moments(-1.0 - theta).ln_mgf);
             assert!(
                 (there - back).abs() < 1e-10 * (1.0 + there.abs()),
                 "θ = {theta}: {there} != {back}"

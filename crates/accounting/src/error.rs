@@ -1,43 +1,45 @@
-//! What can go wrong: a number outside its range, an event an accountant does not know, a promise
-//! nobody can keep.
+//! Errors: arguments out of range, unsupported events, unreachable targets.
 
-/// Why a figure was refused.
+/// An error of the accountants or of calibration.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// An argument is outside the range in which it has a meaning.
+    /// An argument is outside its range.
     #[error("{name} must be {expected}, got {got}")]
     OutOfRange {
         /// The argument.
         name: &'static str,
-        /// The range in words.
+        /// The valid range.
         expected: &'static str,
-        /// What was given.
+        /// The value given.
         got: String,
     },
-    /// The accountant has no valid bound for this event and refuses to guess.
+    /// The accountant has no valid bound for this event.
     #[error("the {accountant} accountant does not support {event}")]
     Unsupported {
-        /// The accountant that refuses.
+        /// The accountant.
         accountant: &'static str,
-        /// The event, in words.
+        /// A description of the event.
         event: String,
     },
-    /// Calibration: no value of the free parameter keeps the promise.
+    /// The noise is too small for the grid of the PLD accountant.
+    #[error("the pld accountant needs a noise multiplier of at least 1/60 per row; use rdp")]
+    NoiseTooSmall,
+    /// No value of the free parameter of a calibration reaches the target.
     #[error("no {parameter} keeps ε ≤ {epsilon} at δ = {delta}: {reason}")]
     Unreachable {
         /// The free parameter.
         parameter: &'static str,
-        /// The promised ε.
+        /// The target ε.
         epsilon: f64,
-        /// The promised δ.
+        /// The target δ.
         delta: f64,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// A count went beyond what 64 bits hold.
-    #[error("more than 2^64 releases in one ledger")]
+    /// A count of releases does not fit into 64 bits.
+    #[error("the number of releases must be below 2^64")]
     TooMany,
 }
 
-/// The crate's result.
+/// The result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

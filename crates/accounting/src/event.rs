@@ -1,27 +1,27 @@
-//! Privacy events, as data: how a lot was drawn and what was released from it. Accountants
-//! interpret them.
+//! Events as data: how a lot was drawn, and what was released from it.
 //!
-//! All multipliers are relative to the clip bound C of their block. Whether one example can move a
-//! sum by C or by 2C depends on the [`Adjacency`], never on the event.
+//! Accountants interpret them. All multipliers are relative to the clip bound C of their block.
+//! Whether one example can change a sum by C or by 2C is part of the [`Adjacency`], never of the
+//! event.
 
 use crate::error::{Error, Result};
 use crate::number::{SamplingRate, Sigma};
 use crate::sampling::Sampling;
 use serde::{Deserialize, Serialize};
 
-/// Which data sets count as neighbours. It is part of every guarantee.
+/// Which data sets are neighbours. Part of every guarantee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Adjacency {
-    /// One example is added or removed. A clipped sum moves by at most C.
+    /// One example is added or removed. A clipped sum changes by at most C.
     #[default]
     AddRemove,
-    /// One example is replaced by another. A clipped sum moves by at most 2C.
+    /// One example is replaced by another. A clipped sum changes by at most 2C.
     ReplaceOne,
 }
 
 impl Adjacency {
-    /// The sensitivity of a sum that is clipped at 1.
+    /// The sensitivity of a sum of examples clipped at 1.
     pub fn sensitivity(self) -> f64 {
         match self {
             Self::AddRemove => 1.0,
@@ -98,8 +98,9 @@ impl Release {
         &self.blocks
     }
 
-    /// The multiplier of the one Gaussian that all blocks together amount to. Zero if it is too
-    /// small for a float.
+    /// The multiplier of the one Gaussian that is equivalent to all blocks together.
+    ///
+    /// Zero if it underflows.
     pub fn effective_sigma(&self) -> f64 {
         match self.blocks[..] {
             [(sigma, 1)] => sigma.get(),
@@ -194,8 +195,7 @@ impl std::fmt::Display for Event {
     }
 }
 
-/// A sequence of events, each adaptive on those before; runs of equal events are stored once, with
-/// a count.
+/// An adaptive composition of events, run-length coded.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(Event, u64)>", into = "Vec<(Event, u64)>")]
 pub struct Composition {
@@ -203,7 +203,7 @@ pub struct Composition {
 }
 
 impl Composition {
-    /// An empty sequence.
+    /// The empty composition.
     pub fn new() -> Self {
         Self::default()
     }
@@ -226,29 +226,29 @@ impl Composition {
         Ok(())
     }
 
-    /// Appends another sequence.
+    /// Appends all events of another composition.
     pub fn extend(&mut self, other: &Self) -> Result<()> {
         other.runs.iter().try_for_each(|(event, count)| self.push(event.clone(), *count))
     }
 
-    /// The sequence repeated `times` times.
+    /// All events `times` times over.
     pub fn times(&self, times: u64) -> Result<Self> {
         self.len().checked_mul(times).ok_or(Error::TooMany)?;
         if times == 0 {
             return Ok(Self::new());
         }
-        // The cost does not depend on the order, so only the counts grow.
+        // The cost does not depend on the order, so it is enough to multiply the counts.
         Ok(Self {
             runs: self.runs.iter().map(|(event, count)| (event.clone(), count * times)).collect(),
         })
     }
 
-    /// The runs: an event and its count.
+    /// The events with their counts, run-length coded.
     pub fn runs(&self) -> &[(Event, u64)] {
         &self.runs
     }
 
-    /// Number of events.
+    /// The total number of events.
     pub fn len(&self) -> u64 {
         self.runs.iter().map(|r| r.1).sum()
     }
@@ -258,9 +258,10 @@ impl Composition {
         self.runs.is_empty()
     }
 
-    /// The events after all but one of a person's rows are removed: under add/remove, lots of a
-    /// fixed size then come from fewer rows, which each link of a chain of neighbours must allow
-    /// for.
+    /// The events on the data set without all but one of a unit's rows.
+    ///
+    /// Under add/remove, lots of a fixed size are then drawn from fewer rows, which every pair of
+    /// neighbours in the chain must allow for.
     pub(crate) fn without(&self, unit: crate::Unit) -> Result<Self> {
         let mut less = self.clone();
         for (event, _) in &mut less.runs {

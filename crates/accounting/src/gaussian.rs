@@ -1,8 +1,8 @@
-//! The unsampled Gaussian in closed form (Balle and Wang 2018): N(μ, 1) against N(0, 1).
+//! The unsampled Gaussian mechanism in closed form (Balle and Wang 2018): N(μ, 1) against N(0, 1).
 
 use crate::special::{GAUSS_8, LN_SQRT_2PI, mills, ndtr, ndtri};
 
-/// What rounding may have taken from δ, relative to it.
+/// Bound on the relative rounding error of δ; added, so that δ is an upper bound.
 const SLACK: f64 = 1e-12;
 
 /// δ(ε) = Φ(−a) − e^ε Φ(−b) with a = ε/μ − μ/2, b = ε/μ + μ/2.
@@ -15,7 +15,7 @@ pub(crate) fn delta(mu: f64, epsilon: f64) -> f64 {
     }
     let (a, b) = (epsilon / mu - 0.5 * mu, epsilon / mu + 0.5 * mu);
     if !(mu.is_finite() && a.is_finite() && b.is_finite()) {
-        // Beyond floats: a promise of ε = ∞ costs nothing, everything else is given up.
+        // Overflow: δ(∞) is 0; everything else gets the trivial bound 1.
         return if mu.is_finite() && a == f64::INFINITY { 0.0 } else { 1.0 };
     }
     let density = (-0.5 * a * a - LN_SQRT_2PI).exp();
@@ -35,7 +35,7 @@ pub(crate) fn delta(mu: f64, epsilon: f64) -> f64 {
     (value * (1.0 + SLACK)).clamp(0.0, 1.0)
 }
 
-/// The smallest ε ≥ 0 with δ(ε) ≤ `delta`; infinite if there is none within reach.
+/// The smallest ε ≥ 0 with δ(ε) ≤ `target`; infinite if it overflows.
 pub(crate) fn epsilon(mu: f64, target: f64) -> f64 {
     if delta(mu, 0.0) <= target {
         return 0.0;
@@ -59,7 +59,7 @@ pub(crate) fn epsilon(mu: f64, target: f64) -> f64 {
     high
 }
 
-/// The μ for which δ(ε) is `target`: the Gaussian that makes the same promise at this one point.
+/// The μ for which δ(ε) is `target`: the Gaussian mechanism with the same guarantee at this ε.
 pub(crate) fn mu_at(eps: f64, target: f64) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
     while delta(high, eps) < target && high < 1e9 {
@@ -81,7 +81,7 @@ mod tests {
 
     /// Reference: the golden table (σ = 10, T = 100, so μ = 1) and mpmath at 30 digits.
     #[test]
-    fn closed_form() {
+    fn epsilon_and_delta_match_mpmath() {
         assert!(
             (epsilon(1.0, 1e-5) - 4.377_178_095_681_225).abs() < 1e-9,
             "{}",
@@ -104,7 +104,7 @@ mod tests {
     ];
 
     #[test]
-    fn close_to_and_not_below_the_truth() {
+    fn epsilon_is_close_to_and_not_below_the_exact_value() {
         for (mu, delta, want) in GOLDEN {
             let got = epsilon(mu, delta);
             assert!(
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn extremes_never_shrink() {
+    fn extreme_arguments_give_upper_bounds() {
         assert_eq!(epsilon(f64::INFINITY, 1e-5), f64::INFINITY);
         assert_eq!(epsilon(0.0, 1e-5), 0.0);
         assert!(epsilon(1e150, 1e-5) >= 1e299);

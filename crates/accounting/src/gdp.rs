@@ -1,24 +1,27 @@
-//! The central limit of many sampled Gaussians (Bu, Dong, Long, Su 2020). An estimate: for finitely
-//! many steps the truth can be above it.
+//! The central limit of many sampled Gaussians (Bu, Dong, Long, Su 2020).
+//!
+//! An estimate: for finitely many steps the exact ε can be larger.
 
 use crate::cost::Unit;
 use crate::error::{Error, Result};
 use crate::event::{Adjacency, Composition, Event};
 use crate::sampling::Sampling;
 
-/// The μ whose Gaussian mechanism the composition tends to: μ² is the sum of the χ²-divergences of
-/// the dominating pairs to their middle, q²(e^{1/σ²} − 1) for Poisson lots under add/remove.
+/// The μ of the Gaussian mechanism to which the composition converges.
+///
+/// μ² is the sum of the χ²-divergences of the
+/// dominating pairs to their middle, q²(e^{1/σ²} − 1) for Poisson lots under add/remove.
 pub(crate) fn mu(events: &Composition, unit: Unit) -> Result<f64> {
     let mut sum = 0.0;
     for (event, count) in events.runs() {
-        let refused =
+        let unsupported =
             || Error::Unsupported { accountant: "gdp", event: format!("{event} for {unit}") };
         let Event::Gaussian { lots, release } = event else { return Ok(f64::INFINITY) };
         let s2 = release.effective_sigma().powi(-2);
-        let wide = unit.adjacency.sensitivity() * unit.rows as f64;
+        let sensitivity = unit.adjacency.sensitivity() * unit.rows as f64;
         let one = match lots {
-            Sampling::Full | Sampling::Shuffled { .. } => wide * wide * s2,
-            Sampling::Poisson { rate } if rate.get() == 1.0 => wide * wide * s2,
+            Sampling::Full | Sampling::Shuffled { .. } => sensitivity * sensitivity * s2,
+            Sampling::Poisson { rate } if rate.get() == 1.0 => sensitivity * sensitivity * s2,
             Sampling::Poisson { rate } if unit.rows == 1 => {
                 let q2 = rate.get() * rate.get();
                 match unit.adjacency {
@@ -27,7 +30,7 @@ pub(crate) fn mu(events: &Composition, unit: Unit) -> Result<f64> {
                     Adjacency::ReplaceOne => 4.0 * q2 * s2.sinh(),
                 }
             }
-            _ => return Err(refused()),
+            _ => return Err(unsupported()),
         };
         sum += *count as f64 * one;
     }

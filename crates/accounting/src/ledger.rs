@@ -1,4 +1,4 @@
-//! What a run has spent so far: an append-only list of events, written down before they happen.
+//! The ledger of a run: an append-only list of events, charged before they happen.
 
 use crate::calibrate::{self, Target};
 use crate::cost::{Cost, Guarantee};
@@ -6,16 +6,15 @@ use crate::error::{Error, Result};
 use crate::event::{Composition, Event};
 use serde::{Deserialize, Serialize};
 
-/// The version of the written form. A reader that does not know a version refuses it.
+/// Version of the file format. Other versions are refused.
 const VERSION: u32 = 1;
 
-/// A promise that a ledger is held to.
+/// The guarantee that the charges of a ledger must keep.
 pub type Budget = Target;
 
 /// Events in the order in which they were charged, run-length coded.
 ///
-/// There is no way to take an event back: a charge stands even if the step it was made for never
-/// finished.
+/// Events cannot be removed: a charge stands even if its step never finished.
 ///
 /// # Examples
 /// ```
@@ -37,7 +36,7 @@ pub type Budget = Target;
 /// # Ok::<(), accounting::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(try_from = "Written", into = "Written")]
+#[serde(try_from = "LedgerFile", into = "LedgerFile")]
 pub struct Ledger {
     events: Composition,
 }
@@ -58,8 +57,9 @@ impl Ledger {
         self.events.push(event, count)
     }
 
-    /// Charges only if the budget allows it; otherwise nothing is charged and the refusal says what
-    /// it would have come to.
+    /// Charges `count` times the same event if the budget allows it.
+    ///
+    /// Otherwise nothing is charged, and the error tells the ε that would have been reached.
     pub fn charge_within(
         &mut self,
         budget: &Budget,
@@ -69,7 +69,7 @@ impl Ledger {
         let mut after = self.events.clone();
         after.push(event, count)?;
         let price = budget.price(&after)?;
-        // Written for the good case, so that NaN is refused.
+        // Tests the good case, so that NaN is refused.
         if price.epsilon <= budget.epsilon.get() && !price.estimate {
             self.events = after;
             return Ok(price);
@@ -79,24 +79,24 @@ impl Ledger {
             epsilon: budget.epsilon.get(),
             delta: budget.delta.get(),
             reason: if price.estimate {
-                "an estimate is no guarantee".into()
+                "the gdp accountant gives an estimate, not an upper bound".into()
             } else {
-                format!("it would come to {:.6}", price.epsilon)
+                format!("it would reach ε = {:.6}", price.epsilon)
             },
         })
     }
 
-    /// Appends all of another ledger: two runs on the same people.
+    /// Appends all events of another ledger: two runs on the same data.
     pub fn merge(&mut self, other: &Self) -> Result<()> {
         self.events.extend(&other.events)
     }
 
-    /// The price of everything so far, to be asked for any δ, unit and accountant.
+    /// The cost of all events so far, for any δ and accountant.
     pub fn cost(&self, unit: impl Into<crate::Unit>) -> Result<Cost> {
         Cost::new(&self.events, unit)
     }
 
-    /// How many more of this event the budget allows.
+    /// The number of further events of this kind that the budget allows.
     pub fn steps_left(&self, budget: &Budget, event: &Event) -> Result<u64> {
         match calibrate::steps(*budget, &self.events, event) {
             Ok((steps, _)) => Ok(steps),
@@ -106,31 +106,31 @@ impl Ledger {
     }
 }
 
-/// The written form.
+/// The serialized form of a ledger.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct LedgerFile {
     version: u32,
     events: Composition,
 }
 
-impl From<Ledger> for Written {
+impl From<Ledger> for LedgerFile {
     fn from(ledger: Ledger) -> Self {
         Self { version: VERSION, events: ledger.events }
     }
 }
 
-impl TryFrom<Written> for Ledger {
+impl TryFrom<LedgerFile> for Ledger {
     type Error = Error;
-    fn try_from(written: Written) -> Result<Self> {
-        if written.version != VERSION {
+    fn try_from(file: LedgerFile) -> Result<Self> {
+        if file.version != VERSION {
             return Err(Error::OutOfRange {
                 name: "the ledger's version",
                 expected: "1",
-                got: written.version.to_string(),
+                got: file.version.to_string(),
             });
         }
-        Ok(Self { events: written.events })
+        Ok(Self { events: file.events })
     }
 }
 
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn written_and_read_it_is_the_same() {
+    fn ledgers_survive_serialization_and_bad_files_are_refused() {
         let mut ledger = Ledger::new();
         ledger.charge(step(), 10).unwrap();
         ledger.charge(Event::NonPrivate, 1).unwrap();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn merging_adds() {
+    fn merging_appends_events() {
         let (mut a, mut b) = (Ledger::new(), Ledger::new());
         a.charge(step(), 400).unwrap();
         b.charge(step(), 600).unwrap();

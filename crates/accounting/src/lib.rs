@@ -1,4 +1,4 @@
-//! What a differentially private run has cost, and what it may cost.
+//! Privacy accounting: the cost of a differentially private run, and calibration.
 //!
 //! ```
 //! use accounting::{Accountant, Adjacency, Composition, Cost, Delta, Event, SamplingRate, Sigma};
@@ -14,15 +14,15 @@
 //! | to find | look in |
 //! |---|---|
 //! | how lots are drawn | [`sampling`] |
-//! | what can happen to data | [`event`] |
-//! | the worst pair of neighbours for each event, and why | [`pair`](crate) (private; proofs in its documentation) |
-//! | ε and δ | [`cost`], by [`rdp`](crate) or [`pld`](crate) |
+//! | accesses to data: sampling and releases | [`event`] |
+//! | the dominating pair of each event, with proofs | `pair` (private) |
+//! | ε and δ | [`cost`], by `rdp` or `pld` (private) |
 //! | σ, steps or lot size from ε | [`calibrate`] |
-//! | what an attacker can gain | [`curve`] |
-//! | the price of trying several times | [`tuning`] |
-//! | what a run has spent so far | [`ledger`] |
+//! | trade-off curves of membership inference | [`curve`] |
+//! | the cost of hyperparameter tuning | [`tuning`] |
+//! | the events charged to a run | [`ledger`] |
 //!
-//! Every figure is an upper bound, except those of [`Accountant::Gdp`], which say that they are
+//! Every bound is an upper bound, except those of [`Accountant::Gdp`], which are marked as
 //! estimates. What cannot be computed is ε = ∞ or an error, never a smaller number.
 
 pub mod calibrate;

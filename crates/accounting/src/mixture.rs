@@ -1,5 +1,6 @@
-//! The likelihood ratio of a normal mixture, Σ w_j N(j s, 1), to N(0, 1): what sampling makes of
-//! one person's rows.
+//! The likelihood ratio of a normal mixture, Σ w_j N(j s, 1), to N(0, 1).
+//!
+//! Under sampling, j is the number of a unit's rows that are in the lot.
 
 use crate::special::ln_choose;
 
@@ -8,7 +9,7 @@ use crate::special::ln_choose;
 pub(crate) struct Mixture {
     /// s, in units of the noise.
     pub(crate) shift: f64,
-    /// The chance of one row to be in the lot.
+    /// The probability that a given row is in the lot.
     pub(crate) rate: f64,
     /// ln of the weight of each number of rows; empty for a single row, which has closed forms.
     pub(crate) ln_weights: Vec<f64>,
@@ -29,12 +30,12 @@ impl Mixture {
         Self { shift, rate, ln_weights }
     }
 
-    /// The largest slope of ln_ratio: the furthest shift.
+    /// The largest slope of ln_ratio, which is the largest shift.
     pub(crate) fn steepness(&self) -> f64 {
         self.rows() * self.shift
     }
 
-    /// The most rows that can be in.
+    /// The largest number of rows that can be in the lot.
     pub(crate) fn rows(&self) -> f64 {
         self.ln_weights.len().saturating_sub(1).max(1) as f64
     }

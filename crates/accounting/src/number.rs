@@ -1,6 +1,6 @@
-//! Checked numbers: a value of these types has been looked at once and needs no second look.
+//! Numbers that are validated when they are constructed.
 //!
-//! Every test asks for the good case (`x > 0.0`), which is false for NaN.
+//! Every check tests the good case (`x > 0.0`), which is false for NaN.
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -13,13 +13,14 @@ macro_rules! checked {
         pub struct $name(f64);
 
         impl $name {
-            /// Checks the value.
+            /// Validates the value.
             pub fn new($x: f64) -> Result<Self> {
                 if $good { Ok(Self($x)) } else {
-                    Err(Error::OutOfRange { name: $label, expected: $expected, got: $x.to_string() })
+                    let got = $x.to_string();
+                    Err(Error::OutOfRange { name: $label, expected: $expected, got })
                 }
             }
-            /// The number itself.
+            /// The value.
             pub fn get(self) -> f64 { self.0 }
         }
         impl TryFrom<f64> for $name {
@@ -37,20 +38,19 @@ macro_rules! checked {
 
 checked!(
     /// A noise multiplier: the noise's standard deviation divided by the clip bound C.
-    Sigma, "the noise multiplier", "a finite number greater than \
-        0", |x| x > 0.0 && x < f64::INFINITY
+    Sigma, "the noise multiplier", "finite and greater than 0", |x| x > 0.0 && x < f64::INFINITY
 );
 checked!(
-    /// A probability with which one example enters a lot.
+    /// The probability that a given example is in a lot.
     SamplingRate, "the sampling rate", "greater than 0 and at most 1", |x| x > 0.0 && x <= 1.0
 );
 checked!(
-    /// The δ of (ε, δ). Zero is not offered: Gaussian noise gives no pure guarantee.
+    /// The δ of (ε, δ). Zero is excluded: Gaussian noise gives no pure guarantee.
     Delta, "delta", "greater than 0 and less than 1", |x| x > 0.0 && x < 1.0
 );
 checked!(
     /// The ε of (ε, δ), as a target; a computed ε may be infinite and is an `f64`.
-    Epsilon, "epsilon", "a finite number, 0 or greater", |x| (0.0..f64::INFINITY).contains(&x)
+    Epsilon, "epsilon", "finite and at least 0", |x| (0.0..f64::INFINITY).contains(&x)
 );
 
 #[cfg(test)]
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nonsense_is_refused_everywhere() {
+    fn invalid_numbers_are_refused() {
         for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, -0.0001] {
             assert!(Sigma::new(bad).is_err());
             assert!(SamplingRate::new(bad).is_err());
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_checks_too() {
+    fn deserialization_validates() {
         assert!(serde_json::from_str::<SamplingRate>("1.5").is_err());
         assert_eq!(
             serde_json::from_str::<SamplingRate>("0.5").unwrap(),

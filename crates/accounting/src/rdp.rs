@@ -1,5 +1,4 @@
-//! Rényi differential privacy: moments of the privacy loss, added up over the run and converted
-//! once.
+//! Rényi differential privacy: moments of the privacy loss, summed over the run, converted once.
 //!
 //! Orders are α = 1 + θ, any real number above 1: the moments come from quadrature of the exact
 //! dominating pair (Mironov, Talwar, Zhang 2019 treat the Poisson case by series; the integral is
@@ -9,14 +8,15 @@
 use crate::direction::Direction;
 use crate::pair::Moments;
 
-/// What rounding and quadrature may have taken from ln E e^{θL} of one release; added back for
-/// each, so that the bound stays above the truth.
+/// Bound on the error of rounding and quadrature in ln E e^{θL} of one release.
+///
+/// It is added for each release, so that the result is an upper bound.
 const SLACK: f64 = 1e-14;
 
-/// Orders are searched between these values of θ = α − 1. Any order gives a valid bound.
+/// Range of θ = α − 1 in which orders are searched. Any order gives a valid bound.
 const THETA: (f64, f64) = (1e-9, 1e6);
 
-/// A bound and the θ = α − 1 at which it was found.
+/// A bound and the θ = α − 1 that gives it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Bound {
     pub(crate) value: f64,
@@ -32,7 +32,7 @@ fn slack(direction: &Direction) -> f64 {
     if direction.as_gaussian().is_some() { 0.0 } else { SLACK * direction.len() }
 }
 
-/// The ε that order 1 + θ promises at δ = e^`ln_delta`.
+/// The ε that order 1 + θ gives at δ = e^`ln_delta`.
 fn epsilon_at(ln_mgf: f64, theta: f64, ln_delta: f64) -> f64 {
     let value = (ln_mgf - theta * (1.0 / theta).ln_1p() - theta.ln_1p() - ln_delta) / theta;
     if value.is_nan() { f64::INFINITY } else { value.max(0.0) }
@@ -78,10 +78,11 @@ pub(crate) fn ln_delta(direction: &Direction, epsilon: f64) -> Bound {
     best
 }
 
-/// The smallest l with P(L ≥ l) ≤ e^`ln_tail` by Chernoff's inequality at the best tilt, (K(t) −
-/// ln_tail)/t, for a law given by its moments. Stationary where tK′ − K + ln_tail = 0. The search
-/// goes from `start` to `most`; it need not be exact, as any tilt gives a valid bound. Returns l
-/// and the tilt.
+/// The smallest l with P(L ≥ l) ≤ e^`ln_tail` by Chernoff's inequality, and the tilt.
+///
+/// For a distribution given by its moments, l = (K(t) − ln_tail)/t at the best tilt t, which is
+/// stationary where tK′ − K + ln_tail = 0. The search goes from `start` to `most`; it need not be
+/// exact, as any tilt gives a valid bound.
 pub(crate) fn tail(
     moments: impl Fn(f64) -> Moments,
     ln_tail: f64,
@@ -104,22 +105,22 @@ fn stationary(direction: &Direction, mut slope: impl FnMut(f64, Moments) -> (f64
     root(1.0, THETA.1, 1e-5, |theta| slope(theta, direction.moments(theta)));
 }
 
-/// Follows the root of an increasing function of x = ln θ, given as (value, derivative in x), until
-/// x is known to `tolerance`.
+/// Searches the root of an increasing function of x = ln θ until x is known to `tolerance`.
+///
+/// The function returns its value and its derivative in x.
 fn root(start: f64, most: f64, tolerance: f64, mut function: impl FnMut(f64) -> (f64, f64)) {
     let (lowest, highest) = (THETA.0.ln(), most.ln());
     let (mut low, mut high) = (f64::NEG_INFINITY, f64::INFINITY);
     let mut x = start.ln().clamp(lowest, highest);
     for _ in 0..100 {
         let (value, derivative) = function(x.exp());
-        // Not a number means that the moments overflowed: the root, if any, lies at smaller orders.
+        // NaN means that the moments overflowed: the root, if any, is at smaller orders.
         if value < 0.0 {
             low = x
         } else {
             high = x
         }
-        // Large orders are dear to integrate, so the search goes up in small steps and down in
-        // larger ones.
+        // Large orders are expensive to integrate, so steps up are smaller than steps down.
         let mut next = (x - value / derivative).clamp(x - 4.0, x + 1.4);
         if !(next > low && next < high) {
             next = match (low.is_finite(), high.is_finite()) {
@@ -130,9 +131,8 @@ fn root(start: f64, most: f64, tolerance: f64, mut function: impl FnMut(f64) -> 
         }
         next = next.clamp(lowest, highest);
         if (next - x).abs() < tolerance {
-            // Where the moments change their nature, the function all but jumps and Newton's steps
-            // are tiny on one side of it: only a root that is seen from both sides is one (or there
-            // is none between the limits).
+            // Near a steep change of the function Newton's steps are tiny on one side of it. So a
+            // root is accepted only if it is bracketed from both sides, or lies at a limit.
             let beyond = if value < 0.0 { x + 10.0 * tolerance } else { x - 10.0 * tolerance };
             if high - low <= 20.0 * tolerance || !(beyond > lowest && beyond < highest) {
                 break;

@@ -1,4 +1,4 @@
-//! The few special functions of the normal law, accurate in relative terms far into the tails.
+//! Special functions of the normal distribution, with small relative error far into the tails.
 
 use std::f64::consts::{PI, SQRT_2};
 
@@ -10,8 +10,7 @@ pub(crate) fn ndtr(x: f64) -> f64 {
     0.5 * libm::erfc(-x / SQRT_2)
 }
 
-/// ln Φ(x), for any x: beyond −30 by the asymptotic series of Mills' ratio, which there is exact to
-/// rounding.
+/// ln Φ(x) for any x; below −30 by the asymptotic series of Mills' ratio, exact to rounding there.
 pub(crate) fn ln_ndtr(x: f64) -> f64 {
     if x > 6.0 {
         (-ndtr(-x)).ln_1p()

@@ -1,10 +1,10 @@
-//! The price of trying several times and keeping the best (Papernot and Steinke, "Hyperparameter
-//! Tuning with Rényi Differential Privacy", 2022).
+//! The privacy cost of hyperparameter tuning (Papernot and Steinke, "Hyperparameter Tuning with
+//! Rényi Differential Privacy", 2022).
 //!
-//! Tuning on private data is not free. If all k runs are looked at, they compose. If only the best
-//! is released *and the number of runs is drawn at random* from a public law, it costs far less:
-//! the selection itself is a private mechanism. The law must be drawn afresh and kept secret;
-//! deciding the number by hand brings back the price of composition.
+//! If all k runs are released, they compose. If only the best is released *and the number of runs
+//! is drawn at random* from a public distribution, the cost is far smaller: the selection itself is
+//! a private mechanism. The number must be drawn once and kept secret; a number chosen by hand
+//! costs as much as the composition.
 
 use crate::cost::{Accountant, Cost, Guarantee, Unit};
 use crate::error::{Error, Result};
@@ -16,19 +16,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Repetition {
-    /// Exactly this many, all of them paid for in full.
+    /// Exactly this many; all of them compose.
     Fixed(u64),
     /// Geometric with this mean: Theorem 2 of the paper with η = 1.
     Geometric(f64),
-    /// Logarithmic with this mean: Theorem 2 with η = 0. Cheaper, with a heavier tail of very many
-    /// runs.
+    /// Logarithmic with this mean: Theorem 2 with η = 0. Cheaper, with a heavier tail.
     Logarithmic(f64),
-    /// Poisson with this mean: Theorem 6. With some probability nothing is run at all.
+    /// Poisson with this mean: Theorem 6. The number of runs can be 0.
     Poisson(f64),
 }
 
 impl Repetition {
-    /// Its name as printed.
+    /// The name, as printed.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fixed(_) => "fixed",
@@ -39,7 +38,7 @@ impl Repetition {
     }
 }
 
-/// ε at `delta` of repeating `run` and keeping the best.
+/// ε at `delta` of repeating `run` and releasing the best.
 pub fn epsilon(
     run: &Composition,
     unit: impl Into<Unit>,
@@ -68,9 +67,9 @@ pub fn epsilon(
     {
         return Ok(once);
     }
-    let refused =
+    let unsupported =
         || Error::Unsupported { accountant: "tuning", event: format!("these lots for {unit}") };
-    let ln_mgf = |theta: f64| cost.ln_mgf(theta).ok_or_else(refused);
+    let ln_mgf = |theta: f64| cost.ln_mgf(theta).ok_or_else(unsupported);
     // Orders 1 + θ on a fine geometric grid; each gives a valid bound.
     let orders: Vec<f64> = (0..160).map(|i| 1e-2 * 1.07_f64.powi(i)).collect();
     let mut curve = Vec::with_capacity(orders.len());
@@ -92,7 +91,7 @@ pub fn epsilon(
                 mean * hat + mean.ln() / theta
             }
             _ => {
-                let (eta, gamma) = law(repetition, mean);
+                let (eta, gamma) = negative_binomial(repetition, mean);
                 let free =
                     |&(t, k): &(f64, f64)| (1.0 + eta) * (k / (1.0 + t) - gamma.ln() / (1.0 + t));
                 curve.iter().map(free).fold(f64::INFINITY, f64::min) + mean.ln() / theta
@@ -108,14 +107,15 @@ pub fn epsilon(
     Ok(Guarantee { epsilon: best, accountant: Accountant::Rdp, order: Some(order), ..once })
 }
 
-/// η and γ of the truncated negative binomial with this mean: 1/γ for η = 1, (1/γ − 1)/ln(1/γ) for
-/// η = 0.
-fn law(repetition: Repetition, mean: f64) -> (f64, f64) {
+/// η and γ of the truncated negative binomial distribution with this mean.
+///
+/// The mean is 1/γ for η = 1 and (1/γ − 1)/ln(1/γ) for η = 0.
+fn negative_binomial(repetition: Repetition, mean: f64) -> (f64, f64) {
     if let Repetition::Geometric(_) = repetition {
         return (1.0, 1.0 / mean);
     }
-    // The mean falls in γ; the lower end, whose mean is at least the one asked, is the safe one:
-    // ln(1/γ) is larger.
+    // The mean decreases in γ. The lower end is safe: its mean is at least the one asked for, and
+    // its ln(1/γ) is larger.
     let (mut low, mut high) = (f64::MIN_POSITIVE.ln(), 0.0);
     for _ in 0..200 {
         let middle: f64 = 0.5 * (low + high);

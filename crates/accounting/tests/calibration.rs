@@ -1,4 +1,4 @@
-//! Calibration keeps its promise and wastes nothing; the price of tuning.
+//! Calibration keeps its target and is tight; the cost of hyperparameter tuning.
 #![allow(clippy::unwrap_used)]
 
 use accounting::calibrate::{self, Target};
@@ -9,7 +9,7 @@ use accounting::{
 };
 use proptest::prelude::*;
 
-mod chance;
+mod proptest_config;
 
 fn target(epsilon: f64, delta: f64, accountant: Accountant) -> Target {
     Target {
@@ -24,13 +24,21 @@ fn poisson(q: f64, steps: u64) -> impl Fn(Sigma) -> accounting::Result<Compositi
     move |sigma| Ok(Composition::repeated(Event::poisson(SamplingRate::new(q)?, sigma), steps))
 }
 
+/// The accountants that give upper bounds.
+fn accountants() -> impl Strategy<Value = Accountant> {
+    prop_oneof![Just(Accountant::Best), Just(Accountant::Rdp), Just(Accountant::Pld)]
+}
+
 proptest! {
-    #![proptest_config(chance::config(24))]
+    #![proptest_config(proptest_config::config(24))]
 
     #[test]
-    fn sigma_is_enough_and_not_more(
-        epsilon in -2.0..4.0_f64, q in -3.0..0.0_f64, steps in 1..5000_u64, delta in -9.0..-3.0_f64,
-        accountant in prop_oneof![Just(Accountant::Best), Just(Accountant::Rdp), Just(Accountant::Pld)],
+    fn sigma_keeps_the_target_and_a_smaller_one_does_not(
+        epsilon in -2.0..4.0_f64,
+        q in -3.0..0.0_f64,
+        steps in 1..5000_u64,
+        delta in -9.0..-3.0_f64,
+        accountant in accountants(),
     ) {
         let (target, q) = (target(epsilon.exp(), 10_f64.powf(delta), accountant), 10_f64.powf(q));
         let (sigma, price) = calibrate::sigma(target, poisson(q, steps)).unwrap();
@@ -38,12 +46,17 @@ proptest! {
         prop_assert_eq!(target.price(&poisson(q, steps)(sigma).unwrap()).unwrap(), price);
         let less = Sigma::new(sigma.get() * (1.0 - 1e-4)).unwrap();
         if less.get() > 1e-3 {
-            prop_assert!(target.price(&poisson(q, steps)(less).unwrap()).unwrap().epsilon > target.epsilon.get());
+            let more = target.price(&poisson(q, steps)(less).unwrap()).unwrap();
+            prop_assert!(more.epsilon > target.epsilon.get());
         }
     }
 
     #[test]
-    fn steps_are_the_most(epsilon in -1.0..3.0_f64, q in -3.0..-0.5_f64, sigma in 0.6..4.0_f64) {
+    fn steps_keep_the_target_and_one_more_does_not(
+        epsilon in -1.0..3.0_f64,
+        q in -3.0..-0.5_f64,
+        sigma in 0.6..4.0_f64,
+    ) {
         let target = target(epsilon.exp(), 1e-5, Accountant::Rdp);
         let event = Event::poisson(SamplingRate::new(10_f64.powf(q)).unwrap(), Sigma::new(sigma).unwrap());
         let (steps, price) = calibrate::steps(target, &Composition::new(), &event).unwrap();
@@ -56,7 +69,7 @@ proptest! {
 /// The multipliers of the DP-Muon paper's Table 3, found from their ε: 49 blocks on one lot need 7
 /// times the noise of one.
 #[test]
-fn the_paper_s_runs() {
+fn sigmas_of_the_dp_muon_paper() {
     for (q, steps, delta, sigma) in
         [(1024.0 / 42043.0, 410, 8e-6, 0.7189), (1024.0 / 60591.0, 885, 1e-5, 0.7094)]
     {
@@ -75,11 +88,12 @@ fn the_paper_s_runs() {
     }
 }
 
-/// HyFreeDP: σ_g is 1.01 times what the gradients alone would need; the loss probes' σ_l comes from
-/// what that leaves. On fresh lots it is far smaller than on the gradient's own lots. By RDP 1.97
-/// and 5.6 were published beside the algorithm.
+/// HyFreeDP: σ_g is 1.01 times what the gradients alone need, and σ_l uses the budget that is left.
+///
+/// On fresh lots σ_l is far smaller than on the gradient's own lots. The published values, by RDP,
+/// are 1.97 and 5.6.
 #[test]
-fn loss_probes_get_what_the_gradients_leave() {
+fn loss_probes_use_the_budget_that_gradients_leave() {
     let (rate, steps, probes) = (SamplingRate::new(1000.0 / 50_000.0).unwrap(), 250, 50);
     for (accountant, fresh_sigma, same_sigma) in
         [(Accountant::Rdp, 1.97, 5.63), (Accountant::Best, 1.88, 5.08)]
@@ -112,7 +126,7 @@ fn loss_probes_get_what_the_gradients_leave() {
 }
 
 #[test]
-fn lots_are_the_largest() {
+fn lot_size_keeps_the_target_and_a_larger_one_does_not() {
     let (target, n, sigma) =
         (target(3.0, 1e-5, Accountant::Best), 50_000, Sigma::new(1.0).unwrap());
     let events = |lot: u64| {
@@ -129,7 +143,7 @@ fn lots_are_the_largest() {
 }
 
 #[test]
-fn promises_that_cannot_be_kept_are_refused() {
+fn unreachable_targets_are_refused() {
     let tight = target(0.5, 1e-5, Accountant::Best);
     let spent = Composition::repeated(Event::gaussian(Sampling::Full, Sigma::new(1.0).unwrap()), 1);
     let more = |sigma: Sigma| {
@@ -147,16 +161,15 @@ fn promises_that_cannot_be_kept_are_refused() {
     ));
     let never = |_: Sigma| Ok(Composition::repeated(Event::NonPrivate, 1));
     assert!(calibrate::sigma(tight, never).is_err());
-    // ε = 0 can be promised: with δ it leaves room for noise so large that nothing shows.
+    // ε = 0 is reachable with δ > 0, by very large noise.
     let (sigma, price) =
         calibrate::sigma(target(0.0, 1e-3, Accountant::Best), poisson(0.1, 10)).unwrap();
     assert!(price.epsilon == 0.0 && sigma.get() > 10.0, "{sigma}");
 }
 
-/// Random repetition: dearer than one run, far cheaper than looking at all of them, rising with the
-/// mean.
+/// Random repetition costs more than one run, far less than all runs, and increases with the mean.
 #[test]
-fn the_price_of_choosing_the_best() {
+fn tuning_costs_more_than_one_run_and_less_than_all() {
     let run = Composition::repeated(
         Event::poisson(SamplingRate::new(0.01).unwrap(), Sigma::new(1.0).unwrap()),
         1000,
@@ -189,9 +202,9 @@ fn the_price_of_choosing_the_best() {
 
 /// Theorem 2 of Papernot and Steinke for a Gaussian run with ρ = 0.1 (μ² = 0.2), by hand: at order
 /// 1 + θ and free order 1 + t the selection is ρ(1+θ) + (1+η)(ρt + ln(1/γ)/(1+t)) + ln(mean)/θ;
-/// here the smallest over a fine grid, by a script of its own (see the comment).
+/// the smallest value over a fine grid of θ and t.
 #[test]
-fn the_price_of_choosing_by_hand() {
+fn geometric_tuning_matches_theorem_2() {
     let sigma = Sigma::new((1.0 / 0.2_f64).sqrt()).unwrap();
     let run = Composition::repeated(Event::gaussian(Sampling::Full, sigma), 1);
     let (rho, delta, mean): (f64, f64, f64) = (0.1, 1e-6, 10.0);

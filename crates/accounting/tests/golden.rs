@@ -1,5 +1,4 @@
-//! Values from elsewhere: public accountants, and brute-force quadrature. All made by
-//! `peers/golden_accounting.py`.
+//! Reference values from public accountants and from quadrature (`peers/golden_accounting.py`).
 #![allow(clippy::unwrap_used)]
 
 use accounting::{
@@ -88,10 +87,9 @@ fn epsilon(events: &Composition, unit: impl Into<Unit>, accountant: Accountant, 
         .epsilon
 }
 
-/// The public PLD accountant's grid is coarse for long runs, so ours may be well below it; never
-/// more than a hair above.
+/// The public PLD accountant's grid is coarse for long runs, so ours may be well below it.
 #[test]
-fn public_pld_values() {
+fn pld_matches_the_public_accountant() {
     for row in golden().public {
         let events = poisson(row.sigma, row.q, row.steps);
         let ours = epsilon(&events, row.adjacency, Accountant::Pld, row.delta);
@@ -108,10 +106,10 @@ fn public_pld_values() {
     }
 }
 
-/// Searching all orders can only improve on a grid of orders: by little where that grid is dense,
-/// by a third where it has no small ones.
+/// Searching all orders improves on a grid: little where it is dense, by a third without small
+/// ones.
 #[test]
-fn public_rdp_values() {
+fn rdp_matches_the_public_accountant() {
     for row in golden().public {
         let Some(public) = row.rdp else { continue };
         let ours = epsilon(
@@ -133,7 +131,7 @@ fn public_rdp_values() {
 }
 
 #[test]
-fn public_heterogeneous_values() {
+fn heterogeneous_runs_match_the_public_accountant() {
     for row in golden().public_heterogeneous {
         let mut events = Composition::new();
         for step in &row.events {
@@ -147,7 +145,7 @@ fn public_heterogeneous_values() {
 
 /// The table of the specification, as printed there.
 #[test]
-fn golden_table() {
+fn pld_and_rdp_match_the_specification() {
     for (sigma, q, steps, delta, pld, rdp) in [
         (1.0, 0.01, 1000, 1e-5, 1.828244, 2.101367),
         (1.5, 0.04, 2250, 1e-5, 6.768787, 7.329335),
@@ -174,10 +172,9 @@ fn golden_table() {
     }
 }
 
-/// δ(ε) of a few steps by quadrature, one direction at a time: ours, the larger of both, is never
-/// below either.
+/// δ(ε) of a few steps, one direction at a time: ours, the larger of both, is never below either.
 #[test]
-fn never_below_brute_force() {
+fn delta_is_never_below_quadrature() {
     for row in golden().truth {
         let cost = Cost::new(&poisson(row.sigma, row.q, row.steps), row.adjacency).unwrap();
         let ours = cost.delta(Accountant::Pld, Epsilon::new(row.epsilon).unwrap()).unwrap().delta;
@@ -203,9 +200,9 @@ fn never_below_brute_force() {
     }
 }
 
-/// Where the quadrature's direction is the worse one, ours is also close to it.
+/// Where quadrature covers the worse direction, ours is close to it.
 #[test]
-fn close_to_brute_force() {
+fn delta_is_close_to_quadrature() {
     let mut close = 0;
     for row in golden().truth {
         let cost = Cost::new(&poisson(row.sigma, row.q, row.steps), row.adjacency).unwrap();
@@ -216,7 +213,7 @@ fn close_to_brute_force() {
 }
 
 #[test]
-fn groups_by_quadrature() {
+fn groups_match_quadrature() {
     for row in golden().group_truth {
         let unit = Unit { adjacency: Adjacency::AddRemove, rows: row.rows };
         let cost = Cost::new(&poisson(row.sigma, row.q, 1), unit).unwrap();
@@ -236,7 +233,7 @@ fn groups_by_quadrature() {
 /// Rényi divergences of integer and fractional orders against 40-digit quadrature, σ down to 0.2
 /// and q up to 0.99.
 #[test]
-fn renyi_by_quadrature() {
+fn renyi_divergences_match_quadrature() {
     let golden = golden();
     let rows = golden.rdp_truth.iter().map(|row| (Adjacency::AddRemove, row));
     for (adjacency, row) in

@@ -1,4 +1,4 @@
-//! Prices for persons with several rows, against values that `peers/golden_groups.py` printed.
+//! Costs for units of several rows, against values computed by `peers/golden_groups.py`.
 #![allow(clippy::unwrap_used)]
 
 use Adjacency::{AddRemove, ReplaceOne};
@@ -46,7 +46,7 @@ fn cost(lots: Sampling, sigma: f64, steps: u64, adjacency: Adjacency, rows: u64)
     Cost::new(&events, Unit { adjacency, rows }).unwrap()
 }
 
-/// Never below the truth, and close to it: δ to 2e-4 of itself, ε to `slack` of itself.
+/// Asserts upper bounds close to the exact values: δ within 2e-4, ε within `slack`, relative.
 fn check(cost: &Cost, epsilon: f64, delta: f64, at_small_delta: f64, slack: f64) {
     let ours = cost.delta(Accountant::Pld, Epsilon::new(epsilon).unwrap()).unwrap();
     let ratio = ours.delta / delta;
@@ -71,7 +71,7 @@ fn check(cost: &Cost, epsilon: f64, delta: f64, at_small_delta: f64, slack: f64)
 }
 
 #[test]
-fn groups_in_lots_of_a_fixed_size() {
+fn groups_under_fixed_size_sampling() {
     for (sigma, dataset, lot, adjacency, rows, epsilon, delta, at_small_delta) in FIXED_SIZE {
         let lots = Sampling::fixed_size(dataset, lot).unwrap();
         check(&cost(lots, sigma, 1, adjacency, rows), epsilon, delta, at_small_delta, 2e-3);
@@ -79,7 +79,7 @@ fn groups_in_lots_of_a_fixed_size() {
 }
 
 #[test]
-fn groups_in_poisson_lots_under_replacement() {
+fn groups_under_poisson_sampling_and_replace_one() {
     for (sigma, q, rows, epsilon, delta, at_small_delta) in POISSON {
         let lots = Sampling::Poisson { rate: SamplingRate::new(q).unwrap() };
         check(&cost(lots, sigma, 1, ReplaceOne, rows), epsilon, delta, at_small_delta, 2e-3);
@@ -105,9 +105,9 @@ fn groups_without_sampling() {
     }
 }
 
-/// Up to 256 rows are analysed directly, more by the general bound: more rows always cost more.
+/// ε increases in the number of rows across the switch from direct analysis to the group bound.
 #[test]
-fn very_many_rows_cost_more() {
+fn more_rows_cost_more_beyond_the_direct_analysis() {
     let lots = Sampling::Poisson { rate: SamplingRate::new(0.02).unwrap() };
     let of = |rows| {
         cost(lots, 400.0, 10, AddRemove, rows)

@@ -1,5 +1,5 @@
-//! What must hold for every run: monotonicity, composition, the order of the accountants, the
-//! closed form without sampling.
+//! Properties of all runs: monotonicity, composition, the order of the accountants, the closed form
+//! without sampling.
 #![allow(clippy::unwrap_used)]
 
 use accounting::{
@@ -8,7 +8,7 @@ use accounting::{
 };
 use proptest::prelude::*;
 
-mod chance;
+mod proptest_config;
 
 fn step(sigma: f64, q: f64) -> Event {
     Event::poisson(SamplingRate::new(q).unwrap(), Sigma::new(sigma).unwrap())
@@ -26,23 +26,32 @@ fn run(sigma: f64, q: f64, steps: u64, delta: f64, accountant: Accountant) -> f6
     epsilon(&Composition::repeated(step(sigma, q), steps), Adjacency::AddRemove, accountant, delta)
 }
 
-/// Runs from sensible to odd: (σ, q, T, δ).
+/// Ordinary and extreme runs: (σ, q, T, δ).
 fn runs() -> impl Strategy<Value = (f64, f64, u64, f64)> {
     (-1.6..3.0_f64, -4.0..0.0_f64, 0.0..4.5_f64, -12.0..-2.0_f64)
         .prop_map(|(s, q, t, d)| (s.exp(), 10_f64.powf(q), 10_f64.powf(t) as u64, 10_f64.powf(d)))
 }
 
+/// The two accountants that give upper bounds.
+fn accountants() -> impl Strategy<Value = Accountant> {
+    prop_oneof![Just(Accountant::Pld), Just(Accountant::Rdp)]
+}
+
 proptest! {
-    #![proptest_config(chance::config(48))]
+    #![proptest_config(proptest_config::config(48))]
 
     #[test]
-    fn more_noise_costs_less((sigma, q, steps, delta) in runs(), accountant in prop_oneof![Just(Accountant::Pld), Just(Accountant::Rdp)]) {
-        let (less, more) = (run(sigma, q, steps, delta, accountant), run(1.05 * sigma, q, steps, delta, accountant));
-        prop_assert!(more <= less, "{more} > {less}");
+    fn more_noise_costs_less((sigma, q, steps, delta) in runs(), accountant in accountants()) {
+        let base = run(sigma, q, steps, delta, accountant);
+        let noisier = run(1.05 * sigma, q, steps, delta, accountant);
+        prop_assert!(noisier <= base, "{noisier} > {base}");
     }
 
     #[test]
-    fn larger_lots_and_longer_runs_cost_more((sigma, q, steps, delta) in runs(), accountant in prop_oneof![Just(Accountant::Pld), Just(Accountant::Rdp)]) {
+    fn larger_lots_and_longer_runs_cost_more(
+        (sigma, q, steps, delta) in runs(),
+        accountant in accountants(),
+    ) {
         let base = run(sigma, q, steps, delta, accountant);
         let larger = run(sigma, (1.1 * q).min(1.0), steps, delta, accountant);
         let longer = run(sigma, q, steps + steps / 10 + 1, delta, accountant);
@@ -52,21 +61,28 @@ proptest! {
 
     #[test]
     fn pld_is_never_above_rdp_and_best_is_the_smaller((sigma, q, steps, delta) in runs()) {
-        let (pld, rdp) = (run(sigma, q, steps, delta, Accountant::Pld), run(sigma, q, steps, delta, Accountant::Rdp));
+        let pld = run(sigma, q, steps, delta, Accountant::Pld);
+        let rdp = run(sigma, q, steps, delta, Accountant::Rdp);
         prop_assert!(pld <= rdp, "{pld} > {rdp}");
         prop_assert_eq!(run(sigma, q, steps, delta, Accountant::Best), pld);
     }
 
     #[test]
-    fn replacing_costs_more_than_removing((sigma, q, steps, delta) in runs(), accountant in prop_oneof![Just(Accountant::Pld), Just(Accountant::Rdp)]) {
+    fn replacing_costs_more_than_removing(
+        (sigma, q, steps, delta) in runs(),
+        accountant in accountants(),
+    ) {
         let events = Composition::repeated(step(sigma, q), steps);
-        let (remove, replace) =
-            (epsilon(&events, Adjacency::AddRemove, accountant, delta), epsilon(&events, Adjacency::ReplaceOne, accountant, delta));
+        let remove = epsilon(&events, Adjacency::AddRemove, accountant, delta);
+        let replace = epsilon(&events, Adjacency::ReplaceOne, accountant, delta);
         prop_assert!(replace >= remove * (1.0 - 1e-4), "{replace} < {remove}");
     }
 
     #[test]
-    fn runs_compose((sigma, q, steps, delta) in runs(), part in 0.0..1.0_f64) {
+    fn the_order_of_events_does_not_matter(
+        (sigma, q, steps, delta) in runs(),
+        part in 0.0..1.0_f64,
+    ) {
         let first = (steps as f64 * part) as u64;
         let mut parts = Composition::repeated(step(sigma, q), first);
         parts.push(Event::gaussian(Sampling::Full, Sigma::new(50.0).unwrap()), 1).unwrap();
@@ -74,13 +90,15 @@ proptest! {
         let mut whole = Composition::repeated(step(sigma, q), steps);
         whole.push(Event::gaussian(Sampling::Full, Sigma::new(50.0).unwrap()), 1).unwrap();
         for accountant in [Accountant::Pld, Accountant::Rdp] {
-            prop_assert_eq!(epsilon(&parts, Adjacency::AddRemove, accountant, delta), epsilon(&whole, Adjacency::AddRemove, accountant, delta));
+            let of = |events| epsilon(events, Adjacency::AddRemove, accountant, delta);
+            prop_assert_eq!(of(&parts), of(&whole));
         }
     }
 
     #[test]
     fn epsilon_and_delta_invert_each_other((sigma, q, steps, delta) in runs()) {
-        let cost = Cost::new(&Composition::repeated(step(sigma, q), steps), Adjacency::AddRemove).unwrap();
+        let events = Composition::repeated(step(sigma, q), steps);
+        let cost = Cost::new(&events, Adjacency::AddRemove).unwrap();
         let epsilon = cost.epsilon(Accountant::Pld, Delta::new(delta).unwrap()).unwrap().epsilon;
         prop_assume!(epsilon > 1e-3 && epsilon < 500.0);
         let back = cost.delta(Accountant::Pld, Epsilon::new(epsilon).unwrap()).unwrap().delta;
@@ -88,7 +106,10 @@ proptest! {
     }
 
     #[test]
-    fn a_person_with_more_rows_pays_more((sigma, q, steps, delta) in runs(), adjacency in prop_oneof![Just(Adjacency::AddRemove), Just(Adjacency::ReplaceOne)]) {
+    fn more_rows_per_unit_cost_more(
+        (sigma, q, steps, delta) in runs(),
+        adjacency in prop_oneof![Just(Adjacency::AddRemove), Just(Adjacency::ReplaceOne)],
+    ) {
         let events = Composition::repeated(step(sigma.max(0.5), q), steps.min(1000));
         let of = |rows| epsilon(&events, Unit { adjacency, rows }, Accountant::Rdp, delta);
         let (one, three) = (of(1), of(3));
@@ -98,37 +119,44 @@ proptest! {
     #[test]
     fn fixed_size_lots_cost_more_than_poisson_ones((sigma, q, steps, delta) in runs()) {
         let lot = ((q * 1e5) as u64).max(1);
-        let fixed = Composition::repeated(Event::gaussian(Sampling::fixed_size(100_000, lot).unwrap(), Sigma::new(sigma).unwrap()), steps.min(2000));
+        let lots = Sampling::fixed_size(100_000, lot).unwrap();
+        let event = Event::gaussian(lots, Sigma::new(sigma).unwrap());
+        let fixed = Composition::repeated(event, steps.min(2000));
         let poisson = Composition::repeated(step(sigma, lot as f64 / 1e5), steps.min(2000));
         for accountant in [Accountant::Best, Accountant::Rdp] {
-            let price = |events, adjacency| epsilon(events, adjacency, accountant, delta);
-            let (add, replace) = (price(&fixed, Adjacency::AddRemove), price(&fixed, Adjacency::ReplaceOne));
-            prop_assert!(add >= price(&poisson, Adjacency::AddRemove) * (1.0 - 1e-4));
-            prop_assert!(replace >= price(&poisson, Adjacency::ReplaceOne) * (1.0 - 1e-4));
+            let of = |events, adjacency| epsilon(events, adjacency, accountant, delta);
+            let add = of(&fixed, Adjacency::AddRemove);
+            let replace = of(&fixed, Adjacency::ReplaceOne);
+            prop_assert!(add >= of(&poisson, Adjacency::AddRemove) * (1.0 - 1e-4));
+            prop_assert!(replace >= of(&poisson, Adjacency::ReplaceOne) * (1.0 - 1e-4));
             prop_assert!(replace >= add * (1.0 - 1e-4), "{replace} < {add}");
         }
     }
 
-    /// Nothing that can be written down panics or comes out small; what is beyond reach is infinite
-    /// or refused.
+    /// Extreme arguments do not panic and do not give a small ε.
     #[test]
-    fn extremes_are_infinite_or_large(sigma in -300.0..-1.0_f64, q in -300.0..0.0_f64, steps in prop_oneof![Just(1_u64), Just(u64::MAX), 1..10_u64], delta in -300.0..-0.1_f64) {
+    fn extremes_are_infinite_or_large(
+        sigma in -300.0..-1.0_f64,
+        q in -300.0..0.0_f64,
+        steps in prop_oneof![Just(1_u64), Just(u64::MAX), 1..10_u64],
+        delta in -300.0..-0.1_f64,
+    ) {
         let (sigma, q, delta) = (10_f64.powf(sigma), 10_f64.powf(q), 10_f64.powf(delta));
         let events = Composition::repeated(step(sigma, q), steps);
         let cost = Cost::new(&events, Adjacency::AddRemove).unwrap();
         let price = cost.epsilon(Accountant::Best, Delta::new(delta).unwrap()).unwrap().epsilon;
         prop_assert!(!price.is_nan());
-        // One sampled release at least shows the example when it is in: δ(ε) ≥ q·P(N(1/σ, 1) beyond
-        // where the ratio is e^ε).
+        // One sampled release reveals the example when it is in the lot: δ(ε) ≥ q·P(N(1/σ, 1)
+        // beyond where the ratio is e^ε).
         if q > 2.0 * delta && sigma < 0.02 {
             prop_assert!(price > 100.0, "σ = {sigma}, q = {q}: {price}");
         }
     }
 }
 
-/// Runs that once asked for more memory than there is, or for minutes: (σ, q, T, δ, between).
+/// Extreme runs give a finite ε in bounded time and memory: (σ, q, T, δ, between).
 #[test]
-fn odd_runs_have_a_price() {
+fn extreme_runs_have_a_finite_epsilon() {
     for (adjacency, sigma, q, steps, delta, low, high) in [
         (Adjacency::AddRemove, 2.0, 1e-6, 1, 1e-8, 1e-6, 2e-6),
         (Adjacency::ReplaceOne, 1.0, 1e-5, 1, 1e-8, 2e-4, 3e-4),
@@ -149,7 +177,7 @@ fn odd_runs_have_a_price() {
     }
 }
 
-/// Lots that do not exist have no price, even if they were put together by hand.
+/// Invalid lots are refused, even if they were constructed without validation.
 #[test]
 fn impossible_lots_are_refused() {
     for lots in
@@ -158,7 +186,7 @@ fn impossible_lots_are_refused() {
         let events = Composition::repeated(Event::gaussian(lots, Sigma::new(1.0).unwrap()), 10);
         assert!(Cost::new(&events, Adjacency::ReplaceOne).is_err());
     }
-    // A person's rows cannot all be removed if no full lot is left.
+    // The rows of a unit cannot all be removed if fewer than a lot would be left.
     let events = Composition::repeated(
         Event::gaussian(Sampling::fixed_size(10, 8).unwrap(), Sigma::new(1.0).unwrap()),
         10,
@@ -167,9 +195,9 @@ fn impossible_lots_are_refused() {
     assert!(Cost::new(&events, Unit { adjacency: Adjacency::AddRemove, rows: 4 }).is_err());
 }
 
-/// Where nothing hides anybody, no Gaussian is equivalent.
+/// Without privacy there is no equivalent Gaussian mechanism.
 #[test]
-fn no_privacy_is_no_small_mu() {
+fn gdp_mu_is_infinite_without_privacy() {
     let events = Composition::repeated(step(0.3, 0.5), 1000);
     let curve = Cost::new(&events, Adjacency::AddRemove)
         .unwrap()
@@ -188,9 +216,9 @@ fn no_privacy_is_no_small_mu() {
     }
 }
 
-/// σ = 1 … in closed form (mpmath, 30 digits): T steps without sampling are one with σ/√T.
+/// T steps without sampling are one with σ/√T, in closed form (mpmath, 30 digits).
 #[test]
-fn without_sampling_it_is_the_closed_form() {
+fn epsilon_without_sampling_is_the_closed_form() {
     for (mu, delta, want) in [
         (1.0, 1e-5, 4.377_178_095_681_225),
         (0.1, 1e-6, 0.396_857_377_644_083_6),
@@ -222,31 +250,31 @@ fn without_sampling_it_is_the_closed_form() {
     }
 }
 
-/// Nearly full lots tend to full ones, from below.
+/// The bound is continuous as the sampling rate tends to 1.
 #[test]
-fn sampling_fades_out_continuously() {
+fn epsilon_is_continuous_at_rate_one() {
     let full = run(2.0, 1.0, 50, 1e-5, Accountant::Pld);
     let nearly = run(2.0, 1.0 - 1e-9, 50, 1e-5, Accountant::Pld);
     assert!(nearly <= full * (1.0 + 1e-5) && nearly > full * (1.0 - 1e-5), "{nearly} vs {full}");
 }
 
 #[test]
-fn joint_blocks_cost_what_their_sum_costs() {
+fn joint_blocks_cost_as_much_as_one_equivalent_release() {
     let lots = Sampling::Poisson { rate: SamplingRate::new(1024.0 / 42043.0).unwrap() };
     let joint = Release::joint([(Sigma::new(2.3395).unwrap(), 49)]).unwrap();
     let events = Composition::repeated(Event::Gaussian { lots, release: joint }, 410);
     let one = run(2.3395 / 7.0, 1024.0 / 42043.0, 410, 8e-6, Accountant::Pld);
     let got = epsilon(&events, Adjacency::AddRemove, Accountant::Pld, 8e-6);
     assert!((got / one - 1.0).abs() < 1e-9, "{got} != {one}");
-    // What the paper's count comes to, by RDP: 49 times as many independently sampled steps. It is
-    // not a guarantee.
+    // The paper counts 49 times as many independently sampled steps. By RDP that gives a smaller ε,
+    // which is not a guarantee.
     let independent = run(2.3395, 1024.0 / 42043.0, 410 * 49, 8e-6, Accountant::Rdp);
     assert!((independent - 7.985).abs() < 5e-4, "{independent}");
     assert!(got > 7.0 * independent);
 }
 
 #[test]
-fn what_has_no_guarantee_has_none() {
+fn non_private_events_have_infinite_epsilon() {
     let mut events = Composition::repeated(step(10.0, 0.01), 10);
     events.push(Event::NonPrivate, 1).unwrap();
     for accountant in [Accountant::Best, Accountant::Pld, Accountant::Rdp, Accountant::Gdp] {
@@ -259,14 +287,14 @@ fn what_has_no_guarantee_has_none() {
 }
 
 #[test]
-fn nothing_costs_nothing() {
+fn the_empty_composition_has_zero_epsilon() {
     for accountant in [Accountant::Best, Accountant::Pld, Accountant::Rdp] {
         assert_eq!(epsilon(&Composition::new(), Adjacency::AddRemove, accountant, 1e-5), 0.0);
     }
 }
 
 #[test]
-fn an_estimate_says_so_and_others_refuse() {
+fn estimates_are_marked_and_unsupported_events_are_refused() {
     let events = Composition::repeated(step(1.0, 0.01), 1000);
     let delta = Delta::new(1e-5).unwrap();
     let estimate =
@@ -290,10 +318,9 @@ fn an_estimate_says_so_and_others_refuse() {
     assert!(Cost::new(&events, Unit { adjacency: Adjacency::AddRemove, rows: 0 }).is_err());
 }
 
-/// The trade-off curve agrees with (ε, δ): TPR ≤ e^ε·FPR + δ, touching it somewhere, and lies above
-/// the diagonal.
+/// TPR ≤ e^ε·FPR + δ, with equality somewhere, and the curve is above the diagonal.
 #[test]
-fn trade_off_is_the_same_promise() {
+fn trade_off_agrees_with_epsilon_and_delta() {
     let cost =
         Cost::new(&Composition::repeated(step(1.0, 0.01), 1000), Adjacency::AddRemove).unwrap();
     let curve = cost.trade_off(Delta::new(1e-6).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! What a ledger is charged with, and within which budget.
+//! Charges to a ledger within a budget.
 #![allow(clippy::unwrap_used)]
 
 use accounting::{
@@ -19,9 +19,9 @@ fn step(sigma: f64) -> Event {
     Event::poisson(SamplingRate::new(0.01).unwrap(), Sigma::new(sigma).unwrap())
 }
 
-/// An estimate may lie below the truth: it is within no budget, however small it is.
+/// An estimate may be below the exact ε, so it is never within a budget.
 #[test]
-fn an_estimate_is_not_charged() {
+fn estimates_are_refused_by_budgets() {
     let mut ledger = Ledger::new();
     let refused =
         ledger.charge_within(&budget(100.0, Accountant::Gdp, 1), step(1.0), 10).unwrap_err();
@@ -30,10 +30,9 @@ fn an_estimate_is_not_charged() {
     assert!(ledger.charge_within(&budget(100.0, Accountant::Best, 1), step(1.0), 10).is_ok());
 }
 
-/// Everything in the ledger counts, of every kind and for all rows of a person; a refusal leaves it
-/// as it was.
+/// All charges count, of every kind and for all rows of a unit; a refusal changes nothing.
 #[test]
-fn all_that_was_charged_counts() {
+fn budgets_cover_all_charges() {
     for rows in [1, 3] {
         let budget = budget(4.0, Accountant::Rdp, rows);
         let mut ledger = Ledger::new();

@@ -1,5 +1,5 @@
-//! No pair of neighbours does worse than the dominating pairs claim: lots with random
-//! contributions, in the plane, by quadrature.
+//! No pair of neighbours exceeds its dominating pair: random contributions in the plane, by
+//! quadrature.
 #![allow(clippy::unwrap_used)]
 
 use accounting::{
@@ -7,7 +7,7 @@ use accounting::{
 };
 use proptest::prelude::*;
 
-mod chance;
+mod proptest_config;
 
 type Point = [f64; 2];
 
@@ -38,8 +38,8 @@ fn clipped(angle: f64, length: f64, bound: f64) -> Point {
     [bound * length * angle.cos(), bound * length * angle.sin()]
 }
 
-fn minus(a: Point, b: Point) -> Point {
-    [a[0] - b[0], a[1] - b[1]]
+fn plus(a: Point, b: Point) -> Point {
+    [a[0] + b[0], a[1] + b[1]]
 }
 
 fn claimed(lots: Sampling, sigma: f64, adjacency: Adjacency, epsilon: f64) -> f64 {
@@ -51,16 +51,22 @@ fn claimed(lots: Sampling, sigma: f64, adjacency: Adjacency, epsilon: f64) -> f6
         .delta
 }
 
-/// Lengths pile up at the clip bound, where the worst cases are.
+/// An angle and a norm. Many norms are the clip bound, where the worst cases are.
 fn contribution() -> impl Strategy<Value = (f64, f64)> {
     (0.0..std::f64::consts::TAU, prop_oneof![Just(1.0), 0.0..1.0_f64])
 }
 
 proptest! {
-    #![proptest_config(chance::config(40))]
+    #![proptest_config(proptest_config::config(40))]
 
     #[test]
-    fn poisson_lots(x in contribution(), y in contribution(), q in 0.01..0.99_f64, sigma in 0.5..3.0_f64, epsilon in 0.0..2.0_f64) {
+    fn random_neighbours_under_poisson_sampling_stay_below_the_bound(
+        x in contribution(),
+        y in contribution(),
+        q in 0.01..0.99_f64,
+        sigma in 0.5..3.0_f64,
+        epsilon in 0.0..2.0_f64,
+    ) {
         let (x, y) = (clipped(x.0, x.1, 1.0 / sigma), clipped(y.0, y.1, 1.0 / sigma));
         let with = |v: Point| vec![(1.0 - q, [0.0, 0.0]), (q, v)];
         let nothing = vec![(1.0, [0.0, 0.0])];
@@ -75,15 +81,21 @@ proptest! {
         prop_assert!(seen <= replace + 1e-4, "{seen} > {replace}");
     }
 
-    /// Lots of 2 out of 3 or 4 rows, all of them enumerated: nothing of the proof is used.
+    /// Lots of 2 out of 3 or 4 rows, all of them enumerated, independently of the proof.
     #[test]
-    fn fixed_size_lots(rows in prop::collection::vec(contribution(), 4..=5), sigma in 0.7..3.0_f64, epsilon in 0.0..2.0_f64) {
+    fn random_neighbours_under_fixed_size_sampling_stay_below_the_bound(
+        rows in prop::collection::vec(contribution(), 4..=5),
+        sigma in 0.7..3.0_f64,
+        epsilon in 0.0..2.0_f64,
+    ) {
         let rows: Vec<Point> = rows.iter().map(|r| clipped(r.0, r.1, 1.0 / sigma)).collect();
         let lots_of = |rows: &[Point]| -> Mixture {
-            let pairs: Vec<Point> = (0..rows.len()).flat_map(|i| (0..i).map(move |j| (i, j))).map(|(i, j)| minus(rows[i], [-rows[j][0], -rows[j][1]])).collect();
-            // Centred, so that the grid holds everything.
-            let n = pairs.len() as f64;
-            pairs.into_iter().map(|c| (1.0 / n, c)).collect()
+            let sums: Vec<Point> = (0..rows.len())
+                .flat_map(|i| (0..i).map(move |j| (i, j)))
+                .map(|(i, j)| plus(rows[i], rows[j]))
+                .collect();
+            let n = sums.len() as f64;
+            sums.into_iter().map(|centre| (1.0 / n, centre)).collect()
         };
         let alpha = epsilon.exp();
         let (extra, others) = rows.split_last().unwrap();
@@ -91,10 +103,11 @@ proptest! {
         let with = |row: Point| lots_of(&[others, &[row]].concat());
         // The data set with the row has others + 1 rows.
         let size = others.len() as u64 + 1;
-        let replace = claimed(Sampling::fixed_size(size, 2).unwrap(), sigma, Adjacency::ReplaceOne, epsilon);
+        let lots = Sampling::fixed_size(size, 2).unwrap();
+        let replace = claimed(lots, sigma, Adjacency::ReplaceOne, epsilon);
         let seen = hockey_stick(&with(*extra), &with(*replacement), alpha);
         prop_assert!(seen <= replace + 1e-4, "replace-one: {seen} > {replace}");
-        let add_remove = claimed(Sampling::fixed_size(size, 2).unwrap(), sigma, Adjacency::AddRemove, epsilon);
+        let add_remove = claimed(lots, sigma, Adjacency::AddRemove, epsilon);
         let without = lots_of(others);
         for (p, q) in [(with(*extra), without.clone()), (without.clone(), with(*extra))] {
             let seen = hockey_stick(&p, &q, alpha);
@@ -103,10 +116,9 @@ proptest! {
     }
 }
 
-/// The claims are attained: where the worst pair is a real one, the figure is its divergence and
-/// not just above it.
+/// The bounds are tight: where the dominating pair is attained, δ is its divergence.
 #[test]
-fn the_worst_pairs_exist() {
+fn bounds_are_attained_by_the_worst_pairs() {
     let (q, sigma, epsilon) = (0.3, 1.0, 0.4_f64);
     let lots = Sampling::Poisson { rate: SamplingRate::new(q).unwrap() };
     let at = |x: f64| vec![(1.0 - q, [0.0, 0.0]), (q, [x, 0.0])];

@@ -1,5 +1,4 @@
-//! The price of repeating a run a random number of times, by hand for a Gaussian run (Papernot and
-//! Steinke 2022).
+//! The cost of a random number of runs, against the formulas of Papernot and Steinke (2022).
 #![allow(clippy::unwrap_used)]
 
 use accounting::tuning::{self, Repetition};
@@ -41,7 +40,7 @@ fn smallest(of: impl Fn(f64) -> f64) -> f64 {
 /// (ε̂, δ̂)-private with e^ε̂ = 1 + 1/θ. With the true δ̂ it is at most ours, which has an upper
 /// bound of it.
 #[test]
-fn a_poisson_number_of_runs() {
+fn poisson_tuning_matches_theorem_6() {
     let cost = Cost::new(&run(), Adjacency::AddRemove).unwrap();
     for mean in [2.0, 10.0, 100.0] {
         let by_hand = smallest(|theta| {
@@ -59,7 +58,7 @@ fn a_poisson_number_of_runs() {
 /// Theorem 2 with η = 0: a logarithmic number of runs adds ρt + ln(1/γ)/(1 + t) + ln(mean)/θ for
 /// any t > 0, where (1/γ − 1)/ln(1/γ) is the mean.
 #[test]
-fn a_logarithmic_number_of_runs() {
+fn logarithmic_tuning_matches_theorem_2() {
     for mean in [2.0, 10.0, 100.0] {
         // ln(1/γ), by Newton's method from above: (e^x − 1)/x = mean.
         let mut x: f64 = 20.0;

@@ -1,46 +1,44 @@
-//! ε from scores on data with and without somebody.
+//! Lower bounds on ε from scores on data with and without a record.
 //!
-//! Whoever guesses from a score errs at some rates α (says *there* of somebody who is not) and β
-//! (says *not there* of somebody who is). Two things follow:
+//! A membership test on a score has a false-positive rate α and a false-negative rate β. Two bounds
+//! follow:
 //!
 //! - If the mechanism is (ε, δ)-private, 1 − β ≤ e^ε α + δ and 1 − α ≤ e^ε β + δ. That bounds ε
-//!   whatever the mechanism is, but it needs rare events: with n trials no more than about ln n can
-//!   be shown.
-//! - If the mechanism is what it claims to be, (α, β) lies on or above the trade-off curve of the
-//!   claim (Dong, Roth, Su 2022; Nasr et al. 2023). The claim is a list of events; with its noise
-//!   multiplied by m it is the claim of a weaker or stronger mechanism. The smallest m that is
-//!   refuted is how much noise there is at most, and ε of that claim is the bound. It uses the
-//!   common errors, so it is tight.
+//!   for any mechanism, but it needs rare events: n trials show an ε of at most about ln n.
+//! - If the claim is true, (α, β) lies on or above the claim's trade-off curve (Dong, Roth, Su
+//! 2022;
+//!   Nasr et al. 2023). The claim is a list of events; with its noise multiplied by m it is the
+//!   claim of a weaker or stronger mechanism. The smallest refuted m bounds the actual noise from
+//!   above, and ε of that claim is the bound. It uses frequent errors, so it is tight.
 //!
-//! Thresholds are chosen by looking at one part of the trials; the rates are measured on the
-//! others, with Clopper and Pearson's bounds, all of which hold together with the given confidence.
+//! Thresholds are chosen on one part of the trials; the rates are measured on the rest, with
+//! Clopper–Pearson bounds that hold jointly at the given confidence.
 
-use crate::rate::at_most;
-use accounting::{
-    Accountant, Composition, Cost, Delta, Error, Event, Release, Result, Sigma, TradeOff, Unit,
-};
+use crate::error::{Error, Result, check_confidence};
+use crate::rate::clopper_pearson_upper;
+use accounting::{Accountant, Composition, Cost, Delta, Event, Release, Sigma, TradeOff, Unit};
 
-/// What is claimed.
+/// A claimed guarantee.
 #[derive(Clone, Debug)]
 pub struct Claim {
-    /// What was charged.
+    /// The events that were charged.
     pub events: Composition,
-    /// Who is protected.
+    /// The unit of privacy.
     pub unit: Unit,
     /// δ of the guarantee.
     pub delta: Delta,
 }
 
 impl Claim {
-    /// The ε that is claimed.
+    /// The claimed ε.
     ///
     /// # Errors
-    /// If the events have no price.
+    /// If the accountant does not support the events.
     pub fn epsilon(&self) -> Result<f64> {
         Ok(Cost::new(&self.events, self.unit)?.epsilon(Accountant::Best, self.delta)?.epsilon)
     }
 
-    /// What would be claimed with all noise multiplied by a number.
+    /// The claim with all noise multiplied by `factor`.
     fn with_noise_times(&self, factor: f64) -> Result<Self> {
         let mut events = Composition::new();
         for (event, count) in self.events.runs() {
@@ -62,98 +60,88 @@ impl Claim {
         Ok(Self { events, ..*self })
     }
 
-    /// What an attacker can gain if it is true.
+    /// The trade-off curve that holds if the claim is true.
     ///
     /// # Errors
     /// If there is no such analysis of these events.
     pub fn trade_off(&self) -> Result<TradeOff> {
-        Cost::new(&self.events, self.unit)?.trade_off(self.delta)
+        Ok(Cost::new(&self.events, self.unit)?.trade_off(self.delta)?)
     }
 }
 
-/// Scores of trials: higher where somebody seems to be there.
+/// Scores of trials: higher where the record seems to be present.
 #[derive(Clone, Debug, Default)]
 pub struct Scores {
-    /// Of data without them.
+    /// Scores on data without the record.
     pub without: Vec<f64>,
-    /// Of data with them.
+    /// Scores on data with the record.
     pub with: Vec<f64>,
 }
 
-/// A test, and how often it errs at most.
+/// A test by a threshold on the score, with its error rates.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Test {
-    /// *There* is said above it.
+pub struct ThresholdTest {
+    /// Scores above it count as positive.
     pub threshold: f64,
-    /// How often *there* was said wrongly.
+    /// The observed false-positive rate.
     pub false_positives: f64,
-    /// How often *there* was said rightly.
+    /// The observed true-positive rate.
     pub true_positives: f64,
-    /// An upper bound on how often *there* is said wrongly.
+    /// Upper bound on the false-positive rate.
     pub false_positives_at_most: f64,
-    /// A lower bound on how often *there* is said rightly.
+    /// Lower bound on the true-positive rate.
     pub true_positives_at_least: f64,
 }
 
-/// What the scores say about ε.
+/// Lower bounds on ε.
 #[derive(Clone, Debug)]
-pub struct Finding {
-    /// ε is at least this, whatever the mechanism is.
+pub struct EpsilonBounds {
+    /// Lower bound on ε for any mechanism.
     pub epsilon_any: f64,
-    /// ε is at least this if it is the claimed mechanism with more or less noise.
+    /// Lower bound on ε for the claimed mechanism with more or less noise.
     pub epsilon_family: f64,
-    /// By how much the noise of the claim can be multiplied at most, so that what was seen is still
-    /// possible.
+    /// Upper bound on the actual noise, as a multiple of the claimed noise.
     pub noise_at_most: f64,
-    /// The tests that were made.
-    pub tests: Vec<Test>,
+    /// The tests.
+    pub tests: Vec<ThresholdTest>,
 }
 
-impl Finding {
+impl EpsilonBounds {
     /// The larger bound.
     pub fn epsilon_lower(&self) -> f64 {
         self.epsilon_any.max(self.epsilon_family)
     }
 }
 
-/// Of so many trials one is used to choose thresholds.
-const CHOOSING: usize = 5;
+/// One of so many trials is used to choose thresholds.
+const SELECTION_SHARE: usize = 5;
 
-/// The largest and smallest factor of the noise that is looked at.
+/// Range of noise factors that are tested.
 const FACTORS: [f64; 2] = [1.0 / 32.0, 1024.0];
 
 impl Scores {
-    /// Lower bounds on ε at the claim's δ. All of it holds with the given confidence.
+    /// Lower bounds on ε at the claim's δ, which hold jointly at the given confidence.
     ///
     /// # Errors
-    /// If there are too few trials, the confidence is no probability, or the claim has no price.
-    pub fn bound(&self, claim: &Claim, confidence: f64) -> Result<Finding> {
-        let least = 10 * CHOOSING;
+    /// If there are too few trials, the confidence is not a probability, or the claim cannot be
+    /// evaluated.
+    pub fn bound(&self, claim: &Claim, confidence: f64) -> Result<EpsilonBounds> {
+        let least = 10 * SELECTION_SHARE;
         if self.without.len() < least || self.with.len() < least {
-            let got = format!("{} and {}", self.without.len(), self.with.len());
-            return Err(Error::OutOfRange {
-                name: "the number of trials",
-                expected: "at least 50 on each side",
-                got,
-            });
+            let (with, without) = (self.with.len(), self.without.len());
+            return Err(Error::TooFewTrials { least, with, without });
         }
-        if !(confidence > 0.0 && confidence < 1.0) {
-            return Err(Error::OutOfRange {
-                name: "the confidence",
-                expected: "between 0 and 1",
-                got: confidence.to_string(),
-            });
-        }
-        // A score that is not a number says nothing.
+        check_confidence(confidence)?;
+        // NaN counts as a neutral score.
         let clean = |scores: &[f64]| -> Vec<f64> {
             scores.iter().map(|&x| if x.is_nan() { 0.0 } else { x }).collect()
         };
         let (without, with) = (clean(&self.without), clean(&self.with));
-        let [(look_without, without), (look_with, with)] =
-            [&without, &with].map(|scores| scores.split_at(scores.len() / CHOOSING));
+        let [(chosen_without, without), (chosen_with, with)] =
+            [&without, &with].map(|scores| scores.split_at(scores.len() / SELECTION_SHARE));
         let alpha = (1.0 - confidence) / 6.0;
-        let thresholds = choose(look_without, look_with, claim.delta.get(), alpha);
-        let tests: Vec<Test> =
+        let thresholds = choose(chosen_without, chosen_with, claim.delta.get(), alpha);
+        let tests: Vec<ThresholdTest> =
             thresholds.into_iter().map(|threshold| test(without, with, threshold, alpha)).collect();
         let epsilon_any =
             tests.iter().map(|test| test.epsilon(claim.delta.get())).fold(0.0, f64::max);
@@ -163,77 +151,78 @@ impl Scores {
         } else {
             0.0
         };
-        Ok(Finding { epsilon_any, epsilon_family, noise_at_most, tests })
+        Ok(EpsilonBounds { epsilon_any, epsilon_family, noise_at_most, tests })
     }
 }
 
-impl Test {
-    /// (ε, δ)-privacy of any kind, in both directions.
+impl ThresholdTest {
+    /// The ε that these rates refute for any (ε, δ)-private mechanism, in both directions.
     fn epsilon(&self, delta: f64) -> f64 {
-        let bound = |right: f64, wrong: f64| {
-            if right > delta { ((right - delta) / wrong).ln().max(0.0) } else { 0.0 }
+        let bound = |power: f64, error: f64| {
+            if power > delta { ((power - delta) / error).ln().max(0.0) } else { 0.0 }
         };
-        let there = bound(self.true_positives_at_least, self.false_positives_at_most);
-        there.max(bound(1.0 - self.false_positives_at_most, 1.0 - self.true_positives_at_least))
+        let positive = bound(self.true_positives_at_least, self.false_positives_at_most);
+        positive.max(bound(1.0 - self.false_positives_at_most, 1.0 - self.true_positives_at_least))
     }
 
-    /// The Gaussian that these rates need at least.
+    /// The smallest μ of a Gaussian mechanism that allows these rates.
     fn mu(&self) -> f64 {
         accounting::curve::gdp_mu_of(self.false_positives_at_most, self.true_positives_at_least)
     }
 
-    /// Whether no mechanism with this trade-off can be what was seen.
+    /// Whether these rates contradict this trade-off curve.
     fn refutes(&self, curve: &TradeOff) -> bool {
-        let (wrong, right) = (self.false_positives_at_most, self.true_positives_at_least);
-        right > curve.tpr(wrong) || 1.0 - wrong > curve.tpr(1.0 - right)
+        let (fpr, tpr) = (self.false_positives_at_most, self.true_positives_at_least);
+        tpr > curve.tpr(fpr) || 1.0 - fpr > curve.tpr(1.0 - tpr)
     }
 }
 
-/// Counts, on trials that were not looked at before.
-fn test(without: &[f64], with: &[f64], threshold: f64, alpha: f64) -> Test {
+/// Measures the error rates of a threshold.
+fn test(without: &[f64], with: &[f64], threshold: f64, alpha: f64) -> ThresholdTest {
     let above = |scores: &[f64]| scores.iter().filter(|&&score| score > threshold).count() as u64;
-    let (wrong, right) = (above(without), above(with));
+    let (false_positives, true_positives) = (above(without), above(with));
     let (negatives, positives) = (without.len() as u64, with.len() as u64);
-    Test {
+    ThresholdTest {
         threshold,
-        false_positives: wrong as f64 / negatives as f64,
-        true_positives: right as f64 / positives as f64,
-        false_positives_at_most: at_most(wrong, negatives, alpha),
-        true_positives_at_least: 1.0 - at_most(positives - right, positives, alpha),
+        false_positives: false_positives as f64 / negatives as f64,
+        true_positives: true_positives as f64 / positives as f64,
+        false_positives_at_most: clopper_pearson_upper(false_positives, negatives, alpha),
+        true_positives_at_least: 1.0
+            - clopper_pearson_upper(positives - true_positives, positives, alpha),
     }
 }
 
-/// The thresholds that promise most: for either direction of (ε, δ), and for the trade-off.
+/// The most promising thresholds: for either direction of (ε, δ), and for the trade-off curve.
 fn choose(without: &[f64], with: &[f64], delta: f64, alpha: f64) -> Vec<f64> {
     let mut all: Vec<f64> = without.iter().chain(with).copied().collect();
     all.sort_by(f64::total_cmp);
-    // Some in the middle and more towards the ends, where rare events are.
+    // Quantiles, denser towards both ends, where rare events are.
     let last = all.len() - 1;
-    let mut places: Vec<usize> = (0..=60).map(|i| i * last / 60).collect();
-    places.extend((0..30).flat_map(|i| {
+    let mut indices: Vec<usize> = (0..=60).map(|i| i * last / 60).collect();
+    indices.extend((0..30).flat_map(|i| {
         let from_end = (1.35f64.powi(i) as usize).min(last);
         [from_end, last - from_end]
     }));
-    places.sort_unstable();
-    places.dedup();
-    let tests: Vec<Test> =
-        places.into_iter().map(|place| test(without, with, all[place], alpha)).collect();
-    let best = |value: &dyn Fn(&Test) -> f64| {
+    indices.sort_unstable();
+    indices.dedup();
+    let tests: Vec<ThresholdTest> =
+        indices.into_iter().map(|index| test(without, with, all[index], alpha)).collect();
+    let best = |value: &dyn Fn(&ThresholdTest) -> f64| {
         tests.iter().max_by(|a, b| value(a).total_cmp(&value(b))).map(|test| test.threshold)
     };
-    let there = |test: &Test| {
+    let positive = |test: &ThresholdTest| {
         ((test.true_positives_at_least - delta).max(0.0) / test.false_positives_at_most).ln()
     };
-    let not_there = |test: &Test| {
+    let negative = |test: &ThresholdTest| {
         ((1.0 - test.false_positives_at_most - delta).max(0.0)
             / (1.0 - test.true_positives_at_least))
             .ln()
     };
-    [best(&there), best(&not_there), best(&Test::mu)].into_iter().flatten().collect()
+    [best(&positive), best(&negative), best(&ThresholdTest::mu)].into_iter().flatten().collect()
 }
 
-/// The smallest factor by which the noise of the claim can be multiplied and the tests refute it.
-fn noise_at_most(claim: &Claim, tests: &[Test]) -> Result<f64> {
+/// The smallest noise factor at which the tests refute the claim.
+fn noise_at_most(claim: &Claim, tests: &[ThresholdTest]) -> Result<f64> {
     let refuted = |factor: f64| -> Result<bool> {
         let curve = claim.with_noise_times(factor)?.trade_off()?;
         Ok(tests.iter().any(|test| test.refutes(&curve)))
@@ -267,14 +256,14 @@ mod tests {
     }
 
     fn normals(seed: u64, count: usize, mean: f64, std: f64) -> Vec<f64> {
-        let mut numbers = vec![0.0f32; count];
-        PublicRandom::from_seed(seed).fill_normals(&mut numbers);
-        numbers.into_iter().map(|z| mean + std * f64::from(z)).collect()
+        let mut values = vec![0.0f32; count];
+        PublicRandom::from_seed(seed).fill_normals(&mut values);
+        values.into_iter().map(|z| mean + std * f64::from(z)).collect()
     }
 
     /// N(1, 1) against N(0, 1): ε = 4.377 at δ = 1e-5.
     #[test]
-    fn the_bound_is_near_the_truth_and_not_above_it() {
+    fn bounds_are_close_to_and_not_above_the_exact_epsilon() {
         for seed in 0..5 {
             let scores = Scores {
                 without: normals(2 * seed, 100_000, 0.0, 1.0),
@@ -293,9 +282,9 @@ mod tests {
         }
     }
 
-    /// The claim is about another mechanism than the one that is there.
+    /// The claim is about another mechanism than the actual one.
     #[test]
-    fn what_is_claimed_too_low_is_found() {
+    fn claims_with_too_small_an_epsilon_are_refuted() {
         for (std, wrong) in [(0.95, true), (0.7, true), (1.0, false), (1.1, false)] {
             let scores = Scores {
                 without: normals(1, 100_000, 0.0, std),
@@ -308,16 +297,16 @@ mod tests {
         }
     }
 
-    /// Somebody who is never noised: shown without any assumption.
+    /// A release without noise is detected without assumptions on the mechanism.
     #[test]
-    fn perfect_separation_is_found_by_any_bound() {
+    fn perfect_separation_gives_a_large_bound() {
         let scores = Scores { without: vec![0.0; 100_000], with: vec![1.0; 100_000] };
         let found = scores.bound(&gaussian(1.0), 0.99).unwrap();
         assert!(found.epsilon_any > 9.0, "{}", found.epsilon_any);
         assert!(found.noise_at_most < 0.2, "{}", found.noise_at_most);
-        // And scores that say nothing show nothing, as do those that are not numbers.
-        for nothing in [0.0, f64::NAN] {
-            let scores = Scores { without: vec![nothing; 100], with: vec![nothing; 100] };
+        // Constant scores and NaN give no bound.
+        for constant in [0.0, f64::NAN] {
+            let scores = Scores { without: vec![constant; 100], with: vec![constant; 100] };
             assert_eq!(scores.bound(&gaussian(1.0), 0.99).unwrap().epsilon_lower(), 0.0);
         }
         assert!(
@@ -327,10 +316,9 @@ mod tests {
         );
     }
 
-    /// Lots that are drawn: the curve of the claim is not a Gaussian's, and the bound is still near
-    /// it.
+    /// With sampling the claim's curve is not Gaussian, and the bound is still close.
     #[test]
-    fn sampled_claims_are_bounded_by_their_own_curve() {
+    fn bounds_of_sampled_mechanisms_use_their_own_curve() {
         let (rate, count) = (0.3, 100_000);
         let events = Composition::repeated(
             Event::poisson(SamplingRate::new(rate).unwrap(), Sigma::new(0.8).unwrap()),

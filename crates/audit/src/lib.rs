@@ -1,27 +1,29 @@
-//! Attacks a mechanism from outside, and says how large its ε is at least.
+//! Privacy audits: lower bounds on the ε of a mechanism, from its releases.
 //!
-//! An accountant says that ε is *at most* so much, for a mechanism as it is meant. An audit looks
-//! at the mechanism as it is. It sees what an analyst sees, the answers of a [`protocol::Oracle`],
-//! and may choose the data. What it finds is a lower bound: if that is above what is claimed, the
-//! claim is false; if it is below, nothing is proved.
+//! An accountant gives an upper bound on ε for the mechanism as designed. An audit attacks the
+//! mechanism as implemented. It sees what an analyst sees, the answers of a [`protocol::Oracle`],
+//! and may choose the data. Its result is a lower bound: if it exceeds the claimed ε, the claim is
+//! false; otherwise nothing is proved.
 //!
 //! | to find | look in |
 //! |---|---|
-//! | how often a test errs, at most | [`rate`] |
-//! | ε from a score on data with and without somebody | [`distinguish`] |
-//! | many releases with and without one record | [`mechanism`] |
+//! | Clopper–Pearson bounds on error rates | [`rate`] |
+//! | ε from scores on data with and without a record | [`distinguish`] |
+//! | many releases with and without a record | [`mechanism`] |
 //! | one run with many canaries (Steinke, Nasr, Jagielski 2023) | [`one_run`] |
-//! | the same randomness on neighbouring data: how far apart every release is | [`replay`] |
+//! | the same randomness on neighbouring data: the distance of each pair of releases | [`replay`] |
 
 #![forbid(unsafe_code)]
 
 pub mod distinguish;
+mod error;
 pub mod mechanism;
 pub mod one_run;
 pub mod rate;
 pub mod replay;
 
-pub use distinguish::{Claim, Finding, Scores, Test};
-pub use mechanism::{Mechanism, Observed};
+pub use distinguish::{Claim, EpsilonBounds, Scores, ThresholdTest};
+pub use error::{Error, Result};
+pub use mechanism::{MechanismAudit, MechanismScores};
 pub use one_run::OneRun;
-pub use replay::Twins;
+pub use replay::PairedOracles;

@@ -1,62 +1,60 @@
-//! Many releases on data with and without one record.
+//! Audit of a mechanism by many releases on data with and without one record.
 //!
-//! The two oracles hold neighbouring data; the more one record stands out, the more is seen. Where
-//! it points is learned first, from answers with hardly any noise, which an auditor may ask for
-//! because the data is made up. Then each side is asked the same question again and again, by one
-//! oracle, so that noise which repeats itself is seen too.
+//! The two oracles hold neighbouring data; the more the record stands out, the larger the bound.
+//! The direction of its contribution is measured first, from answers with very little noise, which
+//! is allowed because the data is synthetic. Then the same query is asked of each oracle many
+//! times, so that repeated noise is detected, too.
 
-use crate::distinguish::{Claim, Finding, Scores};
-use accounting::Result;
+use crate::distinguish::{Claim, EpsilonBounds, Scores};
+use crate::error::{Error, Result};
 use protocol::{Announcement, Bound, GradientQuery, Oracle, Params, Refused};
 use std::collections::HashSet;
 
-/// What is asked, how often, and of what kind of lot.
+/// The query, the lots and the number of trials of an audit.
 #[derive(Clone, Copy, Debug)]
-pub struct Mechanism<'a> {
-    /// The question.
+pub struct MechanismAudit<'a> {
+    /// The query.
     pub query: GradientQuery<'a>,
     /// The probability that a record is in a lot.
     pub rate: f64,
-    /// Lots of one trial.
+    /// Lots per trial.
     pub steps: u64,
-    /// Trials on each side.
+    /// Trials with the record, and as many without.
     pub trials: u64,
 }
 
-/// What was seen.
+/// The scores of all trials, and violations of the declared noise.
 #[derive(Clone, Debug)]
-pub struct Observed {
-    /// The scores of each view of the releases: all of them together, then tensor by tensor.
+pub struct MechanismScores {
+    /// Scores of each view of the releases: all tensors together, then each tensor.
     pub views: Vec<(String, Scores)>,
-    /// What is wrong with the noise by itself.
+    /// Violations of the declared noise, one line each.
     pub noise: Vec<String>,
 }
 
-/// The noise of the answers from which the direction is learned, relative to the clip bound.
-const HARDLY_ANY: f64 = 1e-5;
+/// Noise multiplier of the answers from which the direction is measured.
+const PROBE_SIGMA: f64 = 1e-5;
 
-/// How many standard errors a variance may be low. There may be thousands of numbers.
-const ERRORS: f64 = 7.0;
+/// Standard errors by which a statistic may deviate, given thousands of elements.
+const MAX_STANDARD_ERRORS: f64 = 7.0;
 
-impl Mechanism<'_> {
-    /// Asks both. `seen` is called with the number of trials that are done, on both sides together.
+impl MechanismAudit<'_> {
+    /// Runs all trials. `progress` is called with the number of trials done.
     ///
     /// # Errors
-    /// If an oracle refuses, or the record moves nothing.
+    /// If an oracle refuses, or no release depends on the record.
     pub fn observe(
         &self,
         with: &mut dyn Oracle,
         without: &mut dyn Oracle,
-        mut seen: impl FnMut(u64),
-    ) -> std::result::Result<Observed, Refused> {
+        mut progress: impl FnMut(u64),
+    ) -> Result<MechanismScores> {
         let direction = self.direction(with, without)?;
         let tensors: Vec<usize> = (0..direction.len())
             .filter(|&k| direction[k].data().iter().any(|&x| x != 0.0))
             .collect();
         if tensors.is_empty() {
-            return Err(Refused::Query(
-                "the record moves nothing: there is nothing to be seen".into(),
-            ));
+            return Err(Error::NoEffect);
         }
         let mut views: Vec<Vec<usize>> = vec![tensors.clone()];
         if tensors.len() > 1 {
@@ -65,14 +63,14 @@ impl Mechanism<'_> {
         let mut scores = vec![Scores::default(); views.len()];
         let mut noise = Vec::new();
         let mut done = 0;
-        for there in [false, true] {
-            let oracle: &mut dyn Oracle = if there { &mut *with } else { &mut *without };
-            let mut watch = Watch::new(&direction);
+        for present in [false, true] {
+            let oracle: &mut dyn Oracle = if present { &mut *with } else { &mut *without };
+            let mut check = NoiseCheck::new(&direction);
             for _ in 0..self.trials {
                 let mut sums = vec![0.0; views.len()];
                 for _ in 0..self.steps {
                     let answer = self.ask(oracle, self.query.bounds)?;
-                    watch.see(&answer.value);
+                    check.record(&answer.value);
                     let likelihoods: Vec<f64> = (0..direction.len())
                         .map(|k| {
                             let std = answer.std[self.query.blocks.of(k)];
@@ -94,24 +92,24 @@ impl Mechanism<'_> {
                     }
                 }
                 for (scores, sum) in scores.iter_mut().zip(sums) {
-                    if there { scores.with.push(sum) } else { scores.without.push(sum) }
+                    if present { scores.with.push(sum) } else { scores.without.push(sum) }
                 }
                 done += 1;
-                seen(done);
+                progress(done);
             }
             let std = self.ask(oracle, self.query.bounds)?.std;
-            noise.extend(watch.complaints(&self.query, &std));
-            // The record itself moves tensors together; without it only noise does, if nobody else
-            // is there.
-            if let Some((a, b)) = watch.shared(&self.query, &std).filter(|_| !there) {
-                noise.push(format!("tensors {a} and {b} do not have noise of their own"));
+            noise.extend(check.violations(&self.query, &std));
+            // The record itself correlates tensors; without it, and without other records, only
+            // shared noise does.
+            if let Some((a, b)) = check.correlated(&self.query, &std).filter(|_| !present) {
+                noise.push(format!("the noise of tensors {a} and {b} is correlated"));
             }
         }
         let name = |view: &Vec<usize>| match view[..] {
             [k] if tensors.len() > 1 => format!("tensor {k}"),
-            _ => "everything".into(),
+            _ => "all tensors".into(),
         };
-        Ok(Observed { views: views.iter().map(name).zip(scores).collect(), noise })
+        Ok(MechanismScores { views: views.iter().map(name).zip(scores).collect(), noise })
     }
 
     fn ask(
@@ -123,14 +121,15 @@ impl Mechanism<'_> {
         oracle.gradient(&GradientQuery { bounds, ..self.query })
     }
 
-    /// By how much the record moves a release: the largest difference in a few lots, in one of
-    /// which it will be.
+    /// The record's contribution to a release: the largest difference over several lots.
+    ///
+    /// There are enough lots for the record to be in one of them with near certainty.
     fn direction(
         &self,
         with: &mut dyn Oracle,
         without: &mut dyn Oracle,
     ) -> std::result::Result<Params, Refused> {
-        let quiet = self.query.bounds.iter().map(|bound| Bound::new(bound.clip.get(), HARDLY_ANY));
+        let quiet = self.query.bounds.iter().map(|bound| Bound::new(bound.clip.get(), PROBE_SIGMA));
         let quiet = quiet.collect::<std::result::Result<Vec<_>, _>>()?;
         let lots = if self.rate < 1.0 { (20.0 / self.rate).ceil() as u64 } else { 1 };
         let mut best = (0.0, Params::default());
@@ -139,7 +138,7 @@ impl Mechanism<'_> {
             let mut apart = one.value;
             let mut size = 0.0f64;
             for (k, (a, b)) in apart.iter_mut().zip(other.value.iter()).enumerate() {
-                // What is not clearly more than the noise is none.
+                // Differences within the noise count as zero.
                 let least = 20.0 * one.std[self.query.blocks.of(k)] as f32;
                 for (a, &b) in a.data_mut().iter_mut().zip(b.data()) {
                     *a -= b;
@@ -155,46 +154,42 @@ impl Mechanism<'_> {
     }
 }
 
-impl Observed {
-    /// The strongest of the bounds from all views, which hold together with the given confidence,
-    /// and the name of the view it comes from.
+impl MechanismScores {
+    /// The largest bound of all views, jointly at the given confidence, and the view's name.
     ///
     /// # Errors
     /// As [`Scores::bound`].
-    pub fn bound(&self, claim: &Claim, confidence: f64) -> Result<(String, Finding)> {
+    pub fn bound(&self, claim: &Claim, confidence: f64) -> Result<(String, EpsilonBounds)> {
         let each = 1.0 - (1.0 - confidence) / self.views.len() as f64;
-        let mut best: Option<(String, Finding)> = None;
+        let mut best: Option<(String, EpsilonBounds)> = None;
         for (name, scores) in &self.views {
             let found = scores.bound(claim, each)?;
             if best.as_ref().is_none_or(|(_, best)| found.epsilon_lower() > best.epsilon_lower()) {
                 best = Some((name.clone(), found));
             }
         }
-        best.ok_or(accounting::Error::OutOfRange {
-            name: "the views",
-            expected: "at least 1",
-            got: "0".into(),
-        })
+        best.ok_or(Error::NoEffect)
     }
 }
 
-/// Looks at the noise by itself: whether every number has as much as is declared, and whether it
-/// comes twice.
-struct Watch {
-    /// The release before.
+/// Checks the noise itself: variance per element, repetition, and correlation between tensors.
+struct NoiseCheck {
+    /// The previous release, if it is not yet paired.
     before: Option<Vec<f64>>,
-    /// Σ of squared differences of one release and the next, by number, of every other pair.
+    /// Sums of squared differences of pairs of releases, per element.
     squares: Vec<f64>,
     pairs: u64,
+    /// The tensor of each element.
     tensors: Vec<usize>,
+    /// Bits of the first elements of all releases.
     seen: HashSet<[u32; 4]>,
     repeated: bool,
-    /// Σ of products of the first numbers of each two tensors, by pair, and how often.
+    /// Sums of products of the first elements of each two tensors.
     together: Vec<f64>,
     releases: u64,
 }
 
-impl Watch {
+impl NoiseCheck {
     fn new(like: &Params) -> Self {
         let tensors =
             like.iter().enumerate().flat_map(|(k, tensor)| vec![k; tensor.len()]).collect();
@@ -211,10 +206,10 @@ impl Watch {
         }
     }
 
-    fn see(&mut self, release: &Params) {
-        let mut numbers = release.iter().flat_map(|tensor| tensor.data());
-        let first = [(); 4].map(|()| numbers.next().map_or(0, |x| x.to_bits()));
-        // Two numbers have 48 bits: nobody sees the same ones twice.
+    fn record(&mut self, release: &Params) {
+        let mut elements = release.iter().flat_map(|tensor| tensor.data());
+        let first = [(); 4].map(|()| elements.next().map_or(0, |x| x.to_bits()));
+        // Two elements have 48 bits: equal ones mean repeated noise.
         self.repeated |= !self.seen.insert(first) && self.squares.len() > 1;
         self.releases += 1;
         let firsts: Vec<f64> = release
@@ -238,9 +233,10 @@ impl Watch {
         }
     }
 
-    /// Two tensors whose first numbers go together: of independent ones the product is 0 on the
-    /// average, and off by 1/√n.
-    fn shared(&self, query: &GradientQuery<'_>, std: &[f64]) -> Option<(usize, usize)> {
+    /// Two tensors with correlated first elements, if any.
+    ///
+    /// Of independent ones the mean product is 0 with a standard error of 1/√n.
+    fn correlated(&self, query: &GradientQuery<'_>, std: &[f64]) -> Option<(usize, usize)> {
         let tensors = query.blocks.tensors();
         let n = self.releases.max(1) as f64;
         let pairs = (0..tensors).flat_map(|a| (a + 1..tensors).map(move |b| (a, b)));
@@ -248,26 +244,28 @@ impl Watch {
             let mean = self.together[a * tensors + b]
                 / n
                 / (std[query.blocks.of(a)] * std[query.blocks.of(b)]);
-            mean.abs() > ERRORS / n.sqrt()
+            mean.abs() > MAX_STANDARD_ERRORS / n.sqrt()
         })
     }
 
-    /// Var(x − x′)/2 is the variance of the noise where nothing else varies, and more where lots
+    /// Violations of the declared noise.
+    ///
+    /// Var(x − x′)/2 is the variance of the noise where nothing else varies, and larger where lots
     /// do.
-    fn complaints(&self, query: &GradientQuery<'_>, std: &[f64]) -> Vec<String> {
+    fn violations(&self, query: &GradientQuery<'_>, std: &[f64]) -> Vec<String> {
         let mut list = Vec::new();
         if self.repeated {
-            list.push("two releases are the same: the noise repeats itself".to_string());
+            list.push("two releases are equal: the noise is repeated".to_string());
         }
-        let least = 1.0 - ERRORS * (2.0 / self.pairs.max(1) as f64).sqrt();
-        let share = |(number, sum): (usize, &f64)| {
-            let tensor = self.tensors[number];
+        let least = 1.0 - MAX_STANDARD_ERRORS * (2.0 / self.pairs.max(1) as f64).sqrt();
+        let share = |(element, sum): (usize, &f64)| {
+            let tensor = self.tensors[element];
             (tensor, sum / self.pairs.max(1) as f64 / 2.0 / std[query.blocks.of(tensor)].powi(2))
         };
         let worst = self.squares.iter().enumerate().map(share).min_by(|a, b| a.1.total_cmp(&b.1));
         if let Some((tensor, share)) = worst.filter(|(_, share)| !(*share >= least)) {
             list.push(format!(
-                "a number of tensor {tensor} has {:.3} of the noise that is declared",
+                "an element of tensor {tensor} has {:.3} of the declared noise",
                 share.sqrt()
             ));
         }

@@ -1,80 +1,72 @@
-//! One run with many canaries, each put in or not by a coin (Steinke, Nasr, Jagielski 2023).
+//! Audit of one run with canaries, each included by a fair coin (Steinke, Nasr, Jagielski 2023).
 //!
-//! After the run, guesses are made: the canaries with the highest scores were in, those with the
-//! lowest were not, of the others nothing is said. If the run is (ε, δ)-private, the number of
-//! right guesses among r is not much larger than that of r coins which fall right with probability
-//! e^ε/(1 + e^ε): with W the number of such coins,
+//! After the run, the canaries with the highest scores are guessed to be included, those with the
+//! lowest to be excluded; about the others no guess is made. If the run is (ε, δ)-private, the
+//! number of correct guesses among r is not much larger than that of r coins which fall correct
+//! with probability e^ε/(1 + e^ε): with W the number of such coins,
 //!
-//! P(right ≥ v) ≤ P(W ≥ v) + 2 m δ · max_{1 ≤ i ≤ v} P(v > W ≥ v − i)/i
+//! P(correct ≥ v) ≤ P(W ≥ v) + 2 m δ · max_{1 ≤ i ≤ v} P(v > W ≥ v − i)/i
 //!
-//! for m canaries (their Theorem 5.2). An ε for which the right-hand side is below 1 − confidence
+//! for m canaries (their Theorem 5.2). An ε for which the correct-hand side is below 1 − confidence
 //! is refuted, and with it all below, because what is private at a smaller ε is so at a larger one.
 //! One run shows little of a large ε, and needs no assumption about the run at all.
 
+use crate::error::{Error, Result, check_confidence};
 use crate::rate::binomial;
-use accounting::{Error, Result};
 
-/// Canaries, what was tossed for each, and how it scored.
+/// The canaries of a run: whether each was included, and its score.
 #[derive(Clone, Debug, Default)]
 pub struct OneRun {
-    /// Whether each was put in.
-    pub put_in: Vec<bool>,
-    /// Higher where one seems to be in.
+    /// Whether each was included.
+    pub included: Vec<bool>,
+    /// One score each, higher where the canary seems to be included.
     pub scores: Vec<f64>,
 }
 
-/// What the guesses say.
+/// A lower bound on ε from guesses.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Guessed {
-    /// Guesses that were made.
+pub struct OneRunBound {
+    /// The number of guesses.
     pub guesses: u64,
     /// Right ones.
-    pub right: u64,
-    /// ε is at least this.
+    pub correct: u64,
+    /// Lower bound on ε.
     pub epsilon_lower: f64,
 }
 
-/// The shares of all canaries of which something is guessed. They are fixed beforehand, and the
-/// confidence is divided among them.
+/// Shares of the canaries about which guesses are made.
+///
+/// They are fixed in advance, and the confidence is divided among them.
 const SHARES: [f64; 5] = [0.02, 0.1, 0.25, 0.5, 0.9];
 
 impl OneRun {
-    /// The best of the bounds, which hold together with the given confidence.
+    /// The largest of the bounds, which hold jointly at the given confidence.
     ///
     /// # Errors
-    /// If there are no canaries, or not as many scores.
-    pub fn bound(&self, delta: f64, confidence: f64) -> Result<Guessed> {
+    /// If there are fewer than 2 canaries, or not one score for each, or the confidence is not a
+    /// probability.
+    pub fn bound(&self, delta: f64, confidence: f64) -> Result<OneRunBound> {
         let canaries = self.scores.len();
-        if canaries < 2 || canaries != self.put_in.len() {
-            return Err(Error::OutOfRange {
-                name: "the canaries",
-                expected: "at least 2, each with a score",
-                got: canaries.to_string(),
-            });
+        if canaries < 2 || canaries != self.included.len() {
+            return Err(Error::Canaries { canaries: self.included.len(), scores: canaries });
         }
-        if !(confidence > 0.0 && confidence < 1.0) {
-            return Err(Error::OutOfRange {
-                name: "the confidence",
-                expected: "between 0 and 1",
-                got: confidence.to_string(),
-            });
-        }
+        check_confidence(confidence)?;
         let mut order: Vec<usize> = (0..canaries).collect();
-        // What is not a number counts as nothing; among equals the order is that of the canaries,
-        // which does not depend on the coins.
+        // NaN counts as 0; among equal scores the order is that of the canaries, which does not
+        // depend on the coins.
         let score =
             |canary: usize| if self.scores[canary].is_nan() { 0.0 } else { self.scores[canary] };
         order.sort_by(|&a, &b| score(b).total_cmp(&score(a)));
         let alpha = (1.0 - confidence) / SHARES.len() as f64;
         let of = |share: f64| {
             let half = ((share * canaries as f64 / 2.0).round() as usize).clamp(1, canaries / 2);
-            let right = order[..half].iter().filter(|&&canary| self.put_in[canary]).count()
-                + order[canaries - half..].iter().filter(|&&canary| !self.put_in[canary]).count();
-            let (guesses, right) = (2 * half as u64, right as u64);
-            Guessed {
+            let correct = order[..half].iter().filter(|&&canary| self.included[canary]).count()
+                + order[canaries - half..].iter().filter(|&&canary| !self.included[canary]).count();
+            let (guesses, correct) = (2 * half as u64, correct as u64);
+            OneRunBound {
                 guesses,
-                right,
-                epsilon_lower: epsilon_lower(canaries as u64, guesses, right, delta, alpha),
+                correct,
+                epsilon_lower: epsilon_lower(canaries as u64, guesses, correct, delta, alpha),
             }
         };
         let all = SHARES.map(of);
@@ -84,9 +76,10 @@ impl OneRun {
     }
 }
 
-/// The largest ε that is refuted by `right` of `guesses` right guesses about some of `canaries`.
-pub fn epsilon_lower(canaries: u64, guesses: u64, right: u64, delta: f64, alpha: f64) -> f64 {
-    let refuted = |epsilon: f64| p_value(canaries, guesses, right, epsilon, delta) < alpha;
+/// The largest ε that is refuted by `correct` of `guesses` correct guesses about some of
+/// `canaries`.
+pub fn epsilon_lower(canaries: u64, guesses: u64, correct: u64, delta: f64, alpha: f64) -> f64 {
+    let refuted = |epsilon: f64| p_value(canaries, guesses, correct, epsilon, delta) < alpha;
     if !refuted(0.0) {
         return 0.0;
     }
@@ -98,13 +91,13 @@ pub fn epsilon_lower(canaries: u64, guesses: u64, right: u64, delta: f64, alpha:
     low
 }
 
-/// How likely so many right guesses are at most.
-fn p_value(canaries: u64, guesses: u64, right: u64, epsilon: f64, delta: f64) -> f64 {
+/// Upper bound on the probability of so many correct guesses.
+fn p_value(canaries: u64, guesses: u64, correct: u64, epsilon: f64, delta: f64) -> f64 {
     let coin = 1.0 / (1.0 + (-epsilon).exp());
-    let at_least: f64 = (right..=guesses).map(|k| binomial(k, guesses, coin)).sum();
+    let at_least: f64 = (correct..=guesses).map(|k| binomial(k, guesses, coin)).sum();
     let (mut below, mut worst) = (0.0, 0.0f64);
-    for i in 1..=right {
-        below += binomial(right - i, guesses, coin);
+    for i in 1..=correct {
+        below += binomial(correct - i, guesses, coin);
         worst = worst.max(below / i as f64);
     }
     (at_least + 2.0 * canaries as f64 * delta * worst).min(1.0)
@@ -118,7 +111,7 @@ mod tests {
     /// Randomised response at ε: each canary tells its coin with probability e^ε/(1 + e^ε). The
     /// bound is below ε and near it.
     #[test]
-    fn randomised_response_is_measured() {
+    fn bounds_of_randomised_response_are_close() {
         for (epsilon, seed) in [(0.5f64, 1), (1.0, 2), (2.0, 3), (4.0, 4)] {
             let mut words = PublicRandom::from_seed(seed).words();
             let mut uniform = || f64::from(words.next_u32()) / 2f64.powi(32);
@@ -127,8 +120,8 @@ mod tests {
                 let truth = uniform() < 1.0 / (1.0 + (-epsilon).exp());
                 (coin, f64::from(u8::from(coin == truth)))
             });
-            let (put_in, scores): (Vec<bool>, Vec<f64>) = run.unzip();
-            let found = OneRun { put_in, scores }.bound(1e-5, 0.99).unwrap();
+            let (included, scores): (Vec<bool>, Vec<f64>) = run.unzip();
+            let found = OneRun { included, scores }.bound(1e-5, 0.99).unwrap();
             assert!(
                 found.epsilon_lower <= epsilon && found.epsilon_lower > 0.8 * epsilon,
                 "{epsilon}: {found:?}"
@@ -137,25 +130,28 @@ mod tests {
     }
 
     #[test]
-    fn guesses_by_chance_show_nothing() {
+    fn random_guesses_give_no_bound() {
         let mut words = PublicRandom::from_seed(7).words();
-        let put_in: Vec<bool> = (0..2000).map(|_| words.next_u32().is_multiple_of(2)).collect();
+        let included: Vec<bool> = (0..2000).map(|_| words.next_u32().is_multiple_of(2)).collect();
         for scores in [
             vec![0.0; 2000],
             vec![f64::NAN; 2000],
             (0..2000).map(|_| f64::from(words.next_u32())).collect(),
         ] {
             assert_eq!(
-                OneRun { put_in: put_in.clone(), scores }.bound(1e-5, 0.95).unwrap().epsilon_lower,
+                OneRun { included: included.clone(), scores }
+                    .bound(1e-5, 0.95)
+                    .unwrap()
+                    .epsilon_lower,
                 0.0
             );
         }
-        // Told outright, 2000 canaries show so much and no more.
-        let scores = put_in.iter().map(|&there| f64::from(u8::from(there))).collect();
-        let told = OneRun { put_in, scores }.bound(1e-5, 0.95).unwrap();
-        assert!(told.right == told.guesses && told.epsilon_lower > 5.5, "{told:?}");
+        // Perfect guesses about 2000 canaries give a bound above 5.5.
+        let scores = included.iter().map(|&there| f64::from(u8::from(there))).collect();
+        let told = OneRun { included, scores }.bound(1e-5, 0.95).unwrap();
+        assert!(told.correct == told.guesses && told.epsilon_lower > 5.5, "{told:?}");
         assert!(OneRun::default().bound(1e-5, 0.95).is_err());
-        let two = OneRun { put_in: vec![true, false], scores: vec![1.0, 0.0] };
+        let two = OneRun { included: vec![true, false], scores: vec![1.0, 0.0] };
         assert!(
             two.bound(1e-5, 0.95).is_ok()
                 && two.bound(1e-5, -5.0).is_err()
@@ -165,7 +161,7 @@ mod tests {
 
     /// Without δ: where the binomial tail is α. With it the bound is smaller.
     #[test]
-    fn the_bound_is_where_the_tail_is() {
+    fn the_bound_inverts_the_binomial_tail() {
         let epsilon = epsilon_lower(1000, 100, 90, 0.0, 0.05);
         let coin = 1.0 / (1.0 + (-epsilon).exp());
         let tail: f64 = (90..=100).map(|k| binomial(k, 100, coin)).sum();

@@ -1,8 +1,9 @@
-//! How often something happens at most, from how often it was seen: Clopper and Pearson's bounds.
+//! Clopper–Pearson bounds on probabilities.
 
-/// The largest probability with which `seen` or fewer of `trials` still happen with probability
-/// `alpha`: an upper bound that fails with probability `alpha` at most.
-pub fn at_most(seen: u64, trials: u64, alpha: f64) -> f64 {
+/// Upper Clopper–Pearson bound on a probability after `seen` successes in `trials`.
+///
+/// It fails with probability at most `alpha`.
+pub fn clopper_pearson_upper(seen: u64, trials: u64, alpha: f64) -> f64 {
     if seen >= trials {
         return 1.0;
     }
@@ -27,7 +28,7 @@ fn beta(x: f64, a: f64, b: f64) -> f64 {
     if !(x < 1.0) {
         return 1.0;
     }
-    // The fraction converges quickly below the mean.
+    // The continued fraction converges quickly below the mean.
     if x > (a + 1.0) / (a + b + 2.0) {
         return 1.0 - beta(1.0 - x, b, a);
     }
@@ -35,18 +36,18 @@ fn beta(x: f64, a: f64, b: f64) -> f64 {
         (a * x.ln() + b * (-x).ln_1p() + libm::lgamma(a + b) - libm::lgamma(a) - libm::lgamma(b))
             .exp()
             / a;
-    let away = |y: f64| if y.abs() < 1e-300 { 1e-300 } else { y };
-    let mut d = 1.0 / away(1.0 - (a + b) * x / (a + 1.0));
+    let nonzero = |y: f64| if y.abs() < 1e-300 { 1e-300 } else { y };
+    let mut d = 1.0 / nonzero(1.0 - (a + b) * x / (a + 1.0));
     let (mut c, mut value) = (1.0, d);
     for m in 1..20_000 {
         let m = f64::from(m);
         let even = m * (b - m) * x / ((a + 2.0 * m - 1.0) * (a + 2.0 * m));
-        d = 1.0 / away(1.0 + even * d);
-        c = away(1.0 + even / c);
+        d = 1.0 / nonzero(1.0 + even * d);
+        c = nonzero(1.0 + even / c);
         value *= d * c;
         let odd = -(a + m) * (a + b + m) * x / ((a + 2.0 * m) * (a + 2.0 * m + 1.0));
-        d = 1.0 / away(1.0 + odd * d);
-        c = away(1.0 + odd / c);
+        d = 1.0 / nonzero(1.0 + odd * d);
+        c = nonzero(1.0 + odd / c);
         value *= d * c;
         if (d * c - 1.0).abs() < 1e-15 {
             break;
@@ -69,14 +70,20 @@ mod tests {
 
     /// Reference: mpmath 1.3, `betainc(a, b, 0, x, regularized=True)` and its inverse.
     #[test]
-    fn bounds_are_those_of_clopper_and_pearson() {
+    fn upper_bounds_invert_the_binomial_tail() {
         // Nothing seen: 1 − α^{1/n}.
         for (trials, alpha) in [(10u64, 0.05f64), (100_000, 0.01)] {
             let truth = 1.0 - alpha.powf(1.0 / trials as f64);
-            assert!((at_most(0, trials, alpha) / truth - 1.0).abs() < 1e-9, "{trials} {alpha}");
+            assert!(
+                (clopper_pearson_upper(0, trials, alpha) / truth - 1.0).abs() < 1e-9,
+                "{trials} {alpha}"
+            );
         }
-        assert_eq!((at_most(7, 7, 0.05), at_most(0, 0, 0.05)), (1.0, 1.0));
-        // By summing the binomial law: what is returned is where the lower tail is α.
+        assert_eq!(
+            (clopper_pearson_upper(7, 7, 0.05), clopper_pearson_upper(0, 0, 0.05)),
+            (1.0, 1.0)
+        );
+        // At the bound the lower binomial tail is α.
         for (seen, trials, alpha) in [
             (3u64, 50u64, 0.025f64),
             (40, 50, 0.001),
@@ -84,14 +91,14 @@ mod tests {
             (31_000, 100_000, 0.001),
             (2, 100_000, 0.01),
         ] {
-            let p = at_most(seen, trials, alpha);
+            let p = clopper_pearson_upper(seen, trials, alpha);
             let tail: f64 = (0..=seen).map(|k| binomial(k, trials, p)).sum();
             assert!((tail / alpha - 1.0).abs() < 1e-6, "{seen} of {trials}: {p} {tail}");
         }
     }
 
     #[test]
-    fn a_law_adds_up() {
+    fn binomial_probabilities_sum_to_one() {
         for p in [0.0, 1e-9, 0.3, 1.0] {
             let sum: f64 = (0..=40).map(|k| binomial(k, 40, p)).sum();
             assert!((sum - 1.0).abs() < 1e-12, "{p}: {sum}");

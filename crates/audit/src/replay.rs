@@ -1,56 +1,60 @@
-//! The same randomness on neighbouring data. Noise and lots are the same then, so what is left of
-//! the difference of two answers is what one record did.
+//! Replay: the same randomness on neighbouring data.
+//!
+//! Noise and lots are equal then, so the difference of two answers is the effect of one record.
 
 use protocol::{Announcement, GradientQuery, LossQuery, Noisy, Oracle, Params, Refused};
 
-/// Two oracles that draw from the same secret and hold neighbouring data. The analyst is answered
-/// by the first; the second is asked the same, and the answers are compared.
-pub struct Twins<'a> {
+/// Two oracles with the same secret and neighbouring data, queried in parallel and compared.
+///
+/// The analyst gets the answers of the first.
+pub struct PairedOracles<'a> {
     one: &'a mut dyn Oracle,
     other: &'a mut dyn Oracle,
-    /// How far a sum may be moved, in units of the clip bound: 1 for add/remove, 2 for replace-one.
+    /// Sensitivity of a sum in units of the clip bound: 1 for add/remove, 2 for replace-one.
     sensitivity: f64,
-    seen: Replayed,
+    report: ReplayReport,
 }
 
-/// What was seen.
+/// Distances and violations found by a replay.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Replayed {
-    /// Answers that were compared.
+pub struct ReplayReport {
+    /// The number of answers compared.
     pub releases: u64,
-    /// The largest distance of two answers, as a share of the declared sensitivity.
-    pub farthest: f64,
-    /// The largest Σ_k (distance_k/(σ_k·C_k))² of one lot, as a share of what was announced: the
-    /// price of all blocks together.
-    pub farthest_together: f64,
-    /// What must not be, one line each.
+    /// The largest distance of two answers, relative to the declared sensitivity.
+    pub max_distance: f64,
+    /// The largest Σ_k (distance_k/(σ_k·C_k))² of one lot, relative to its announcement.
+    ///
+    /// It is the joint cost of all blocks.
+    pub max_joint_distance: f64,
+    /// Violations, one line each.
     pub violations: Vec<String>,
-    /// What was announced for the present lot, and how much of it was used.
+    /// Σ 1/σ² announced for the current lot.
     announced: f64,
+    /// Σ (distance/(σ·C))² of the current lot.
     used: f64,
 }
 
-/// The most lines that are kept.
-const LINES: usize = 20;
+/// Largest number of violations that are recorded.
+const MAX_VIOLATIONS: usize = 20;
 
-impl<'a> Twins<'a> {
-    /// Neither has been asked anything.
+impl<'a> PairedOracles<'a> {
+    /// Pairs two oracles that have not answered any query.
     pub fn new(one: &'a mut dyn Oracle, other: &'a mut dyn Oracle, sensitivity: f64) -> Self {
-        Self { one, other, sensitivity, seen: Replayed::default() }
+        Self { one, other, sensitivity, report: ReplayReport::default() }
     }
 
-    /// What was seen.
-    pub fn replayed(&self) -> &Replayed {
-        &self.seen
+    /// Distances and violations found by a replay.
+    pub fn report(&self) -> &ReplayReport {
+        &self.report
     }
 
     fn violation(&mut self, what: String) {
-        if self.seen.violations.len() < LINES {
-            self.seen.violations.push(what);
+        if self.report.violations.len() < MAX_VIOLATIONS {
+            self.report.violations.push(what);
         }
     }
 
-    /// Whether both were answered, or both refused with the same words.
+    /// Both answers; a violation if one is refused or the refusals differ.
     fn same<T>(
         &mut self,
         what: &str,
@@ -61,49 +65,42 @@ impl<'a> Twins<'a> {
             (Ok(one), Ok(other)) => Ok(Some((one, other))),
             (Err(one), Err(other)) => {
                 if one != other {
-                    self.violation(format!(
-                        "{what} was refused in different words: {one:?} and {other:?}"
-                    ));
+                    self.violation(format!("{what}: the refusals differ: {one:?} and {other:?}"));
                 }
                 Err(one)
             }
             (Ok(_), Err(refused)) => {
-                self.violation(format!(
-                    "{what} was answered with the record and refused without, \
-                    or the other way round: {refused}"
-                ));
+                self.violation(format!("{what}: only the second oracle refused: {refused}"));
                 Err(refused)
             }
             (Err(refused), Ok(_)) => {
-                self.violation(format!(
-                    "{what} was refused with the record and answered without, \
-                    or the other way round: {refused}"
-                ));
+                self.violation(format!("{what}: only the first oracle refused: {refused}"));
                 Err(refused)
             }
         }
     }
 
-    /// `apart` is the distance of two answers and `size` the length of what was rounded; `unit` is
-    /// what one record may move them by.
-    fn compare(&mut self, what: &str, apart: f64, size: f64, unit: f64, sigma: f64) {
-        // Released numbers are f32: each of the two is rounded.
-        let apart = (apart - 1.2e-7 * size).max(0.0);
-        let share = apart / (self.sensitivity * unit);
-        self.seen.releases += 1;
-        self.seen.farthest = self.seen.farthest.max(share);
-        self.seen.used += (apart / unit / sigma).powi(2);
-        // Asks for the good case.
+    /// Records the distance of two answers, and a violation if it exceeds the sensitivity.
+    ///
+    /// `size` bounds the norm of the rounded answers; `unit` is the clip bound in released units.
+    fn compare(&mut self, what: &str, distance: f64, size: f64, unit: f64, sigma: f64) {
+        // Released values are f32: each of the two is rounded.
+        let distance = (distance - 1.2e-7 * size).max(0.0);
+        let share = distance / (self.sensitivity * unit);
+        self.report.releases += 1;
+        self.report.max_distance = self.report.max_distance.max(share);
+        self.report.used += (distance / unit / sigma).powi(2);
+        // Tests the good case, so that NaN is a violation.
         if !(share <= 1.0) {
             self.violation(format!(
-                "{what}: one record moved it by {share:.4} of what is declared"
+                "{what}: one record changed it by {share:.4} of the declared sensitivity"
             ));
         }
-        let together = self.seen.used / (self.sensitivity.powi(2) * self.seen.announced);
-        self.seen.farthest_together = self.seen.farthest_together.max(together);
-        if !(together <= 1.0 + 1e-9) {
+        let joint = self.report.used / (self.sensitivity.powi(2) * self.report.announced);
+        self.report.max_joint_distance = self.report.max_joint_distance.max(joint);
+        if !(joint <= 1.0 + 1e-9) {
             self.violation(format!(
-                "{what}: the releases of one lot come to {together:.4} of what was announced for it"
+                "{what}: the releases of one lot cost {joint:.4} of its announcement"
             ));
         }
     }
@@ -115,9 +112,9 @@ impl<'a> Twins<'a> {
     }
 }
 
-impl Oracle for Twins<'_> {
+impl Oracle for PairedOracles<'_> {
     fn draw(&mut self, announced: &Announcement) -> Result<(), Refused> {
-        (self.seen.announced, self.seen.used) = (
+        (self.report.announced, self.report.used) = (
             announced
                 .sigmas()
                 .iter()
@@ -145,14 +142,14 @@ impl Oracle for Twins<'_> {
                     .collect()
             };
             let (a, b) = (of_block(&one.value), of_block(&other.value));
-            let apart = a.iter().zip(&b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
+            let distance = a.iter().zip(&b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
             let size =
                 a.iter().zip(&b).map(|(a, b)| a.abs().max(b.abs()).powi(2)).sum::<f64>().sqrt();
-            // The declared noise is σ·C/B: one record may move a release by C/B.
+            // The declared noise is σ·C/B: one record may change a release by C/B.
             let unit = one.std[block] / bound.sigma.get();
             self.compare(
                 &format!("block {block} of a gradient"),
-                apart,
+                distance,
                 size,
                 unit,
                 bound.sigma.get(),

@@ -2,7 +2,7 @@
 
 use muffle::protocol::Refused;
 use muffle::ranks::Lost;
-use muffle::{Category, engine, model, tasks};
+use muffle::{Category, engine, model, text};
 use std::path::{Path, PathBuf};
 
 /// The exit code of faults of the program or the machine.
@@ -57,7 +57,7 @@ through_the_library!(
     noise::Error,
     Refused,
     Lost,
-    tasks::Failed,
+    text::Error,
     rayon::ThreadPoolBuildError
 );
 

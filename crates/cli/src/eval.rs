@@ -6,10 +6,10 @@ use super::output::{fields, print, print_json, warn};
 use clap::Args;
 use muffle::Subject;
 use muffle::config::{Auto, Config};
+use muffle::data::Format;
 use muffle::evaluate::{self, Writing};
 use muffle::load::data::{self, Split};
 use muffle::run::result::Metrics;
-use muffle::tasks::Format;
 use serde::Serialize;
 use std::path::PathBuf;
 

@@ -5,8 +5,8 @@ use super::number::{count, real};
 use super::output::{print, print_json};
 use clap::Args;
 use muffle::Subject;
-use muffle::tasks::Frame;
-use muffle::tasks::generate::{Options, Search, Stopping, generate};
+use muffle::text::SpecialTokens;
+use muffle::text::generate::{GenerateOptions, Search, Stopping, generate};
 use serde::Serialize;
 
 /// Generate texts
@@ -74,7 +74,7 @@ impl Generate {
             return Err(Error::usage("the model has no tokenizer, so it cannot read texts"));
         };
         let encode = |text: &String| {
-            let tokens = tokenizer.encode(text, Frame::Model)?;
+            let tokens = tokenizer.encode(text, SpecialTokens::Add)?;
             if tokens.is_empty() {
                 Err(Error::usage("a prompt is empty, and the model puts nothing before it"))
             } else {
@@ -86,13 +86,13 @@ impl Generate {
         for source in &self.source {
             prompts.push(preparation.prompt(source)?);
         }
-        let options = Options {
+        let options = GenerateOptions {
             max_new_tokens: self.max_new_tokens as usize,
             min_new_tokens: self.min_new_tokens as usize,
             stop: subject.ends(),
-            banned: if self.one_line { tokenizer.with_newline() } else { Vec::new() },
+            banned: if self.one_line { tokenizer.tokens_with_newline() } else { Vec::new() },
             search: self.search(),
-            ..Options::default()
+            ..GenerateOptions::default()
         };
         let mut network = subject.network.new_instance();
         let mut decoder = network.decoder(&subject.params)?;
@@ -124,7 +124,7 @@ impl Generate {
 
     fn search(&self) -> Search {
         match (self.temperature, self.beam) {
-            (Some(temperature), _) => Search::Draw {
+            (Some(temperature), _) => Search::Sample {
                 temperature,
                 top_k: self.top_k as usize,
                 top_p: self.top_p,

@@ -3,7 +3,7 @@
 use super::error::Error;
 use super::output::{fields, print, print_json};
 use clap::Args;
-use muffle::tasks::{bleu, rouge};
+use muffle::text::{self, bleu, rouge};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -60,15 +60,17 @@ impl Score {
             if of.is_empty() {
                 of.push("");
             }
-            let here = |error: bleu::Error| Error::line(&self.references, row, error);
+            let here = |error: text::Error| Error::line(&self.references, row, error);
             statistics.add(&hypothesis, &of).map_err(here)?;
             mean.add(&hypothesis, &of, rouge::Words::Stemmed).map_err(here)?;
         }
         if statistics.items() == 0 {
             return Err(Error::usage(format!("{}: no texts", self.hypotheses.display())));
         }
-        let bleu = statistics
-            .bleu(bleu::Options { order: bleu::Order::Effective, ..bleu::Options::default() });
+        let bleu = statistics.bleu(bleu::BleuOptions {
+            order: bleu::Order::Effective,
+            ..bleu::BleuOptions::default()
+        });
         let rouge = mean.score().percent();
         if self.json {
             return print_json(&Output {

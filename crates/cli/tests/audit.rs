@@ -189,7 +189,7 @@ fn run_toml(place: &std::path::Path) {
     std::fs::write(place.join("people.txt"), texts(muffle::load::corpus::Part::Train, 100))
         .unwrap();
     let words = texts(muffle::load::corpus::Part::Validation, 200);
-    tasks::Tokenizer::train(words.lines(), 300, &["<bos>", "<eos>"])
+    text::Tokenizer::train(words.lines(), 300, &["<bos>", "<eos>"])
         .unwrap()
         .save(&place.join("tokenizer.json"))
         .unwrap();

@@ -476,7 +476,7 @@ fn models_go_on_with_texts() {
         model::Checkpoint::new(config, None, 1).unwrap().network(&cpu::Cpu, |_| true).unwrap();
     model::Checkpoint::save(&dir, &config, &network, &at, &model::hf::SaveOptions::default())
         .unwrap();
-    tasks::Tokenizer::train(
+    text::Tokenizer::train(
         ["the river runs", "the river sleeps"].into_iter().cycle().take(20),
         300,
         &["<eos>"],

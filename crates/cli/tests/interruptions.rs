@@ -10,7 +10,7 @@ mod folders;
 
 use folders::copy;
 use model::hf::{self, Architecture, SaveOptions};
-use model::patches::Grid;
+use model::patches::ImageShape;
 use model::{Checkpoint, Cnn};
 use muffle::Config;
 use muffle::Error;
@@ -28,7 +28,7 @@ const SIGABRT: i32 = 6;
 /// A small run on images of 8 × 8 pixels, with a checkpoint and a look after each step.
 fn run_toml(place: &Path, way: &Way) -> PathBuf {
     let cnn = Cnn {
-        image: Grid { channels: 1, height: 8, width: 8 },
+        image: ImageShape { channels: 1, height: 8, width: 8 },
         stages: vec![2],
         groups: 1,
         classes: 2,

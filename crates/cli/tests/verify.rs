@@ -50,7 +50,7 @@ static FILES: LazyLock<TempDir> = LazyLock::new(|| {
             .into_iter()
             .map(|pair| pair.source + &pair.target)
             .collect();
-    tasks::Tokenizer::train(texts.iter().map(String::as_str), 300, &["<bos>", "<eos>"])
+    text::Tokenizer::train(texts.iter().map(String::as_str), 300, &["<bos>", "<eos>"])
         .unwrap()
         .save(&place.path().join("tokenizer.json"))
         .unwrap();

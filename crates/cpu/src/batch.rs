@@ -2,7 +2,7 @@
 
 use engine::Error;
 use engine::{Example, Input, Target};
-use model::{Graph, ModelInput, Reduction, Space};
+use model::{Graph, InputShape, Reduction, Space};
 
 /// Examples, packed.
 #[derive(Default)]
@@ -78,7 +78,7 @@ impl Batch {
     ) -> Result<(), Error> {
         self.clear();
         self.examples = texts.len();
-        let ModelInput::Tokens { vocab, longest } = graph.input() else {
+        let InputShape::Tokens { vocab, longest } = graph.input() else {
             return Err(Error::Params("the model takes features, not tokens".into()));
         };
         for (index, (text, &past)) in texts.iter().zip(past).enumerate() {
@@ -134,7 +134,7 @@ impl Batch {
     ) -> Result<(), String> {
         let first = self.ids.len();
         match (&example.input, graph.input()) {
-            (Input::Tokens(tokens), ModelInput::Tokens { vocab, longest }) => {
+            (Input::Tokens(tokens), InputShape::Tokens { vocab, longest }) => {
                 if tokens.len() > longest {
                     return Err(format!(
                         "{} tokens, the model takes at most {longest}",
@@ -149,16 +149,16 @@ impl Batch {
                 self.positions.extend(0..tokens.len() as u32);
                 self.firsts.resize(self.ids.len(), 0);
             }
-            (Input::Numbers(numbers), ModelInput::Features(count)) => {
+            (Input::Numbers(numbers), InputShape::Features(count)) => {
                 if numbers.len() != count {
                     return Err(format!("{} numbers, the model takes {count}", numbers.len()));
                 }
                 self.numbers.extend(numbers);
             }
-            (Input::Tokens(_), ModelInput::Features(_)) => {
+            (Input::Tokens(_), InputShape::Features(_)) => {
                 return Err("a text, the model takes numbers".into());
             }
-            (Input::Numbers(_), ModelInput::Tokens { .. }) => {
+            (Input::Numbers(_), InputShape::Tokens { .. }) => {
                 return Err("numbers, the model takes a text".into());
             }
         }

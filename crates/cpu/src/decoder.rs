@@ -4,19 +4,19 @@
 use crate::network::Network;
 use crate::pass::Mode;
 use engine::Error;
-use model::{ModelInput, Space};
+use model::{InputShape, Space};
 use protocol::Params;
-use tensor::decoding::Past;
+use tensor::decoding::KeyValueCache;
 
 /// Keys and values, by layer and text.
 #[derive(Default)]
 pub(crate) struct Cache {
-    layers: Vec<Vec<Past>>,
+    layers: Vec<Vec<KeyValueCache>>,
 }
 
 impl Cache {
     /// Keys and values of all texts in a layer.
-    pub(crate) fn layer(&mut self, index: usize) -> &mut [Past] {
+    pub(crate) fn layer(&mut self, index: usize) -> &mut [KeyValueCache] {
         &mut self.layers[index]
     }
 }
@@ -37,7 +37,7 @@ impl<'a> Decoder<'a> {
     pub fn new(network: &'a mut Network, at: &'a Params) -> Result<Self, Error> {
         network.check(at)?;
         let graph = &network.graph;
-        let causal = matches!(graph.input(), ModelInput::Tokens { .. })
+        let causal = matches!(graph.input(), InputShape::Tokens { .. })
             && graph.shape(graph.logits()).space == Space::Targets
             && graph.ops().iter().all(|op| op.operation().is_causal());
         if causal {
@@ -75,8 +75,8 @@ impl model::Decoder for Decoder<'_> {
 
     fn longest(&self) -> usize {
         match self.network.graph.input() {
-            ModelInput::Tokens { longest, .. } => longest,
-            ModelInput::Features(_) => 0,
+            InputShape::Tokens { longest, .. } => longest,
+            InputShape::Features(_) => 0,
         }
     }
 
@@ -86,7 +86,7 @@ impl model::Decoder for Decoder<'_> {
 
     fn start(&mut self, texts: &[&[u32]]) -> Result<Vec<f32>, Error> {
         self.cache.layers =
-            vec![vec![Past::default(); texts.len()]; self.network.graph.ops().len()];
+            vec![vec![KeyValueCache::default(); texts.len()]; self.network.graph.ops().len()];
         self.lengths = vec![0; texts.len()];
         self.extend(texts)
     }

@@ -6,7 +6,7 @@ use crate::pass::Mode;
 use crate::probe_examples;
 use crate::rule::GradientForm;
 use engine::{CheckedQuery, Engine, Error, Example, Observed, Sum, SumPrecision, Weights};
-use model::{Activations, Graph, ModelInput, Space};
+use model::{Activations, Graph, InputShape, Space};
 use protocol::{Blocks, Frame, Geometry, Params, Trainable};
 use std::borrow::Cow;
 use tensor::Array;
@@ -82,8 +82,8 @@ impl Engine for Network {
         let classes =
             (graph.shape(graph.logits()).space == Space::Examples).then(|| graph.classes());
         match graph.input() {
-            ModelInput::Tokens { vocab, longest } => probe_examples::texts(vocab, longest, classes),
-            ModelInput::Features(count) => probe_examples::features(count, graph.classes()),
+            InputShape::Tokens { vocab, longest } => probe_examples::texts(vocab, longest, classes),
+            InputShape::Features(count) => probe_examples::features(count, graph.classes()),
         }
     }
 

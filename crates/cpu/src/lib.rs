@@ -31,4 +31,4 @@ pub use layer::{BatchShape, Layer, custom};
 pub use network::{Cpu, Network};
 pub use pass::Pass;
 pub use rule::{GradientForm, NormMethod};
-pub use tensor::matmul::Onto;
+pub use tensor::matmul::OutputMode;

@@ -173,7 +173,7 @@ impl Network {
 
     /// Number of buffers allocated so far: constant in the steady state.
     pub fn fresh_buffers(&self) -> usize {
-        self.workspace.fresh()
+        self.workspace.allocations()
     }
 
     /// The low-rank pairs (left, right) among the trained tensors.

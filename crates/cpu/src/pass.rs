@@ -8,7 +8,7 @@ use crate::plan::BackwardPlan;
 use model::{Graph, Param, Value, ValueShape};
 use protocol::Params;
 use std::sync::Arc;
-use tensor::matmul::Onto;
+use tensor::matmul::OutputMode;
 use tensor::{Array, Workspace};
 
 /// Buffers by value, layer and parameter. Between passes they are empty.
@@ -177,14 +177,18 @@ impl<'a> Pass<'a> {
     }
 
     /// Adds to the gradient by a value. `add` gets a buffer and is told whether to overwrite it
-    /// ([`Onto::Fresh`]) or to add to it ([`Onto::Old`]).
-    pub fn add_gradient(&mut self, value: Value, add: impl FnOnce(&mut Self, &mut [f32], Onto)) {
+    /// ([`OutputMode::Overwrite`]) or to add to it ([`OutputMode::Accumulate`]).
+    pub fn add_gradient(
+        &mut self,
+        value: Value,
+        add: impl FnOnce(&mut Self, &mut [f32], OutputMode),
+    ) {
         if !self.plan.flows(value) {
             return;
         }
         let (mut buffer, onto) = match self.take_gradient(value) {
-            Some(buffer) => (buffer, Onto::Old),
-            None => (self.alloc(value), Onto::Fresh),
+            Some(buffer) => (buffer, OutputMode::Accumulate),
+            None => (self.alloc(value), OutputMode::Overwrite),
         };
         add(self, &mut buffer, onto);
         self.set_gradient(value, buffer);
@@ -193,8 +197,8 @@ impl<'a> Pass<'a> {
     /// Adds what `write` writes into a buffer to the gradient by a value.
     pub fn write_gradient(&mut self, value: Value, write: impl FnOnce(&mut Self, &mut [f32])) {
         self.add_gradient(value, |pass, buffer, onto| match onto {
-            Onto::Fresh => write(pass, buffer),
-            Onto::Old => {
+            OutputMode::Overwrite => write(pass, buffer),
+            OutputMode::Accumulate => {
                 let mut part = pass.workspace.take(buffer.len());
                 write(pass, &mut part);
                 tensor::activation::add(buffer, &part);
@@ -227,8 +231,8 @@ impl<'a> Pass<'a> {
             return self.buffers.gradients.share(to, &source, self.workspace);
         }
         self.add_gradient(to, |_, buffer, onto| match onto {
-            Onto::Fresh => buffer.copy_from_slice(&source),
-            Onto::Old => tensor::activation::add(buffer, &source),
+            OutputMode::Overwrite => buffer.copy_from_slice(&source),
+            OutputMode::Accumulate => tensor::activation::add(buffer, &source),
         });
     }
 

@@ -19,7 +19,7 @@ impl Network {
         let bytes = self.batch.bytes(&self.graph) / share;
         // Memory found before is still held by the workspace.
         if bytes > self.reserved_bytes {
-            if !tensor::memory::room(bytes.saturating_sub(self.workspace.idle_bytes())) {
+            if !tensor::memory::can_allocate(bytes.saturating_sub(self.workspace.idle_bytes())) {
                 return Err(Error::OutOfMemory { examples: self.batch.examples, bytes });
             }
             self.reserved_bytes = bytes;

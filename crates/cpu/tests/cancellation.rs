@@ -10,13 +10,13 @@ use cpu::{Network, NormMethod};
 use engine::Example;
 use model::activation::Activation;
 use model::hf::{Architecture, Gpt2Config};
-use model::patches::{Grid, Window};
+use model::patches::{ImageShape, Window};
 use model::{Builder, Graph, Linear};
 use protocol::{Blocks, Geometry, Params};
 use support::{run, zoo};
 use tensor::Array;
 
-const GRID: Grid = Grid { height: 6, width: 6, channels: 3 };
+const GRID: ImageShape = ImageShape { height: 6, width: 6, channels: 3 };
 const METHODS: [NormMethod; 3] = [NormMethod::Ghost, NormMethod::Direct, NormMethod::Cheapest];
 
 fn network(graph: Graph, scale: impl Fn(&str) -> f32) -> (Network, Params) {

@@ -9,13 +9,13 @@ mod support;
 use cpu::{Network, NormMethod};
 use engine::{Engine, Example};
 use model::activation::Activation;
-use model::patches::{Grid, Window};
+use model::patches::{ImageShape, Window};
 use model::{Activations, Builder, Graph, Linear, Value};
 use protocol::{Blocks, Geometry, Params};
 use support::{close, difference, gradients, norm, run, zoo};
 use tensor::Array;
 
-const GRID: Grid = Grid { height: 2, width: 2, channels: 4 };
+const GRID: ImageShape = ImageShape { height: 2, width: 2, channels: 4 };
 
 /// A map of four numbers to four.
 fn map(build: &mut Builder, name: &str, x: Value, activation: Option<Activation>) -> Value {
@@ -146,7 +146,7 @@ fn network(graph: Graph) -> (Network, Params) {
 }
 
 fn example(network: &Network, seed: u64) -> Example {
-    let model::ModelInput::Features(count) = network.graph().input() else { unreachable!() };
+    let model::InputShape::Features(count) = network.graph().input() else { unreachable!() };
     Example::numbers((0..count).map(|i| zoo::noise(seed, i)).collect(), (seed % 3) as u32)
 }
 

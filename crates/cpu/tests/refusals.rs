@@ -12,7 +12,7 @@ use model::{Builder, Error, Graph, Init, Linear, Value};
 use protocol::{Blocks, Frame, Geometry};
 use std::sync::Arc;
 use support::zoo::{self, Kind};
-use tensor::attention::{Heads, Sight};
+use tensor::attention::{AttentionMask, Heads};
 use tensor::rope::Rope;
 
 /// A parameter from which nothing reaches the logits would be charged for and never move.
@@ -172,7 +172,7 @@ fn a_builder_refuses_what_does_not_fit() {
     });
 }
 
-const HEADS: Heads = Heads { queries: 1, keys: 1, dim: 2, sight: Sight::Causal };
+const HEADS: Heads = Heads { queries: 1, keys: 1, dim: 2, mask: AttentionMask::Causal };
 
 fn rope(pairs: usize) -> Arc<Rope> {
     Arc::new(Rope::new(vec![0.1; pairs]))

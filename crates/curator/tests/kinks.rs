@@ -10,12 +10,12 @@
 
 mod support;
 
-use audit::Twins;
+use audit::PairedOracles;
 use cpu::Network;
 use curator::{Curator, Door, Randomness, Records, Sampling};
 use engine::Example;
 use model::activation::Activation;
-use model::patches::Grid;
+use model::patches::ImageShape;
 use model::{Cnn, Graph, Mlp};
 use noise::PublicRandom;
 use protocol::{Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, Oracle, Params};
@@ -71,7 +71,7 @@ fn farthest(
         curator
     };
     let (mut one, mut other) = (curator(Some(target.clone())), curator(None));
-    let mut twins = Twins::new(&mut one, &mut other, 1.0);
+    let mut twins = PairedOracles::new(&mut one, &mut other, 1.0);
     let blocks = Blocks::flat(at.len());
     let bounds = [Bound::new(1.0, 1e-3).unwrap()];
     let query = GradientQuery {
@@ -85,8 +85,8 @@ fn farthest(
         twins.draw(&Announcement::gradient(&bounds)).unwrap();
         twins.gradient(&query).unwrap();
     }
-    assert!(twins.replayed().violations.is_empty() || twins.replayed().farthest > 1.0);
-    twins.replayed().farthest
+    assert!(twins.report().violations.is_empty() || twins.report().max_distance > 1.0);
+    twins.report().max_distance
 }
 
 /// Many shapes around the sides at which libraries choose another product: 16 × 16 elements, 64
@@ -148,7 +148,7 @@ fn presence_changes_no_other_record() {
 /// Max-pooling and ReLU on images that are flat, so that every window is a tie up to rounding.
 #[test]
 fn presence_changes_no_other_image() {
-    let image = Grid { height: 8, width: 8, channels: 1 };
+    let image = ImageShape { height: 8, width: 8, channels: 1 };
     let graph = || Cnn { image, stages: vec![4, 6], groups: 2, classes: 3 }.graph();
     for seed in 0..2 {
         let others: Vec<Example> =

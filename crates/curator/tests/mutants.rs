@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used)]
 
 use accounting::{Adjacency, Composition, Delta, Ledger, SamplingRate};
-use audit::{Claim, Twins};
+use audit::{Claim, PairedOracles};
 use cpu::Network;
 use curator::{Curator, Door, Randomness, Records, Sampling};
 use engine::{
@@ -278,7 +278,7 @@ fn mechanism_passes(mutant: Option<Mutant>, kind: Kind, which: usize, rate: f64)
             .with_micro_batch(1)
     };
     let (mut with, mut without) = (curator(Some(record(kind, 4, 1.0))), curator(None));
-    let audit = audit::Mechanism { query: asking.query(&at), rate, steps: 1, trials: TRIALS };
+    let audit = audit::MechanismAudit { query: asking.query(&at), rate, steps: 1, trials: TRIALS };
     let observed = audit.observe(&mut with, &mut without, |_| ()).unwrap();
     let (event, _) = with.ledger().events().runs().last().unwrap();
     let claim = Claim {
@@ -309,7 +309,7 @@ fn replay_passes<E: Engine>(
                 .with_micro_batch(2)
         };
         let (mut one, mut other) = (curator(Some(record(kind, 20 + seed, 30.0))), curator(None));
-        let mut twins = Twins::new(&mut one, &mut other, 1.0);
+        let mut twins = PairedOracles::new(&mut one, &mut other, 1.0);
         for _ in 0..5 {
             let announced = Announcement::gradient(&asking.bounds).and(support::positive(1.0), 1);
             if twins.draw(&announced).is_err() || twins.gradient(&asking.query(at)).is_err() {
@@ -317,7 +317,7 @@ fn replay_passes<E: Engine>(
             }
             let _ = twins.loss(&LossQuery { at, bound: Bound::new(1.0, 1.0).unwrap() });
         }
-        passes &= twins.replayed().violations.is_empty();
+        passes &= twins.report().violations.is_empty();
         passes &= one.ledger() == other.ledger();
     }
     passes
@@ -417,9 +417,9 @@ fn a_refusal_that_depends_on_the_lot_is_found() {
             MutantCurator::new(mutant, 1, network, vec![last], Sampling::Full, 1)
         };
         let (mut one, mut other) = (curator(Some(record(Kind::Mlp, 1, 1.0))), curator(None));
-        let mut twins = Twins::new(&mut one, &mut other, 1.0);
+        let mut twins = PairedOracles::new(&mut one, &mut other, 1.0);
         let _ = asking.ask(&mut twins, &at);
-        !twins.replayed().violations.is_empty()
+        !twins.report().violations.is_empty()
     };
     assert!(!found(None) && found(Some(Mutant::RefuseEmptyLot)));
 }

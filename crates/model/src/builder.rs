@@ -13,7 +13,7 @@
 //! assert_eq!(graph.params().len(), 4);
 //! ```
 
-use crate::graph::{Graph, Init, ModelInput, Param, ParamSpec, Space, Value, ValueShape};
+use crate::graph::{Graph, Init, InputShape, Param, ParamSpec, Space, Value, ValueShape};
 use crate::lora::LowRankPair;
 use crate::op::{
     AddOp, AttentionOp, EmbeddingOp, FirstTokenOp, GroupNormOp, Index, LinearOp, LinearPart,
@@ -24,9 +24,9 @@ use std::sync::Arc;
 use tensor::activation::Activation;
 use tensor::attention::Heads;
 use tensor::norm::Norm;
-use tensor::patches::{Grid, Window};
+use tensor::patches::{ImageShape, Window};
 use tensor::pooling::Pool as Pooling;
-use tensor::rope::{Place, Rope};
+use tensor::rope::{HeadColumns, Rope};
 
 /// Builds a [`Graph`].
 #[derive(Debug)]
@@ -119,7 +119,7 @@ pub struct LinearLayer {
 const ADAPTER_SCALE: f32 = 0.02;
 
 impl Builder {
-    fn new(input: ModelInput) -> Self {
+    fn new(input: InputShape) -> Self {
         let graph = Graph {
             params: Vec::new(),
             values: Vec::new(),
@@ -135,12 +135,12 @@ impl Builder {
 
     /// Starts a model that takes texts of at most `longest` tokens below `vocab`.
     pub fn tokens(vocab: usize, longest: usize) -> Self {
-        Self::new(ModelInput::Tokens { vocab, longest })
+        Self::new(InputShape::Tokens { vocab, longest })
     }
 
     /// Starts a model that takes this many features per example.
     pub fn features(count: usize) -> Self {
-        Self::new(ModelInput::Features(count))
+        Self::new(InputShape::Features(count))
     }
 
     /// Gives every linear map that is declared from here on a low-rank adapter, if `lora` selects
@@ -238,7 +238,7 @@ impl Builder {
     }
 
     fn embedding(&mut self, table: Param, index: Index) -> Value {
-        let ModelInput::Tokens { vocab, longest } = self.graph.input else {
+        let InputShape::Tokens { vocab, longest } = self.graph.input else {
             panic!("a model of features has no tokens")
         };
         let (rows, width) = self.table(table);
@@ -274,7 +274,7 @@ impl Builder {
 
     /// The features of each example.
     pub fn input(&mut self) -> Value {
-        let ModelInput::Features(count) = self.graph.input else {
+        let InputShape::Features(count) = self.graph.input else {
             panic!("a model of tokens has no features")
         };
         let out = self.value(Space::Examples, count);
@@ -283,8 +283,8 @@ impl Builder {
     }
 
     /// The features of each example as an image, channels last.
-    pub fn image(&mut self, grid: Grid) -> Value {
-        assert_eq!(self.graph.input, ModelInput::Features(grid.len()), "pixels of the image");
+    pub fn image(&mut self, grid: ImageShape) -> Value {
+        assert_eq!(self.graph.input, InputShape::Features(grid.len()), "pixels of the image");
         let out = self.value(Space::Grid { height: grid.height, width: grid.width }, grid.channels);
         self.push(Op::Reshape(ReshapeOp { x: None, out }));
         out
@@ -385,7 +385,8 @@ impl Builder {
     pub fn rope(&mut self, rope: &Arc<Rope>, heads: Heads, qkv: Value) -> Value {
         assert_eq!(self.width(qkv), heads.width(), "queries, keys and values");
         assert_eq!(rope.dim(), heads.dim, "an angle for each pair of a head");
-        let place = Place { stride: heads.width(), first: 0, heads: heads.queries + heads.keys };
+        let place =
+            HeadColumns { stride: heads.width(), first: 0, heads: heads.queries + heads.keys };
         let out = self.like(qkv);
         self.push(Op::Rope(RopeOp { rope: Arc::clone(rope), place, x: qkv, out }));
         out
@@ -442,11 +443,11 @@ impl Builder {
         out
     }
 
-    fn grid(&self, x: Value, window: &Window) -> (Grid, Space) {
+    fn grid(&self, x: Value, window: &Window) -> (ImageShape, Space) {
         let Space::Grid { height, width } = self.space(x) else {
             panic!("only an image has windows")
         };
-        let grid = Grid { height, width, channels: self.width(x) };
+        let grid = ImageShape { height, width, channels: self.width(x) };
         let Some((height, width)) = window.output(&grid) else {
             panic!("a window of {:?} on {height}×{width} pixels", window.kernel)
         };

@@ -76,7 +76,7 @@ pub struct ValueShape {
 
 /// What a model takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ModelInput {
+pub enum InputShape {
     /// Tokens below `vocab`, at most `longest` of them.
     Tokens {
         /// Size of the vocabulary.
@@ -105,7 +105,7 @@ pub struct Graph {
     pub(crate) values: Vec<ValueShape>,
     pub(crate) ops: Vec<Op>,
     pub(crate) segments: Vec<usize>,
-    pub(crate) input: ModelInput,
+    pub(crate) input: InputShape,
     pub(crate) logits: Value,
     pub(crate) pairs: Vec<LowRankPair>,
     pub(crate) lora: Option<Lora>,
@@ -159,7 +159,7 @@ impl Graph {
     }
 
     /// What it takes.
-    pub fn input(&self) -> ModelInput {
+    pub fn input(&self) -> InputShape {
         self.input
     }
 

@@ -28,7 +28,7 @@ pub use arch::{Cnn, Mlp};
 pub use builder::{Builder, Linear, LinearLayer, Lora};
 pub use checkpoint::Checkpoint;
 pub use error::Error;
-pub use graph::{Graph, Init, ModelInput, Param, ParamSpec, Reduction, Space, Value, ValueShape};
+pub use graph::{Graph, Init, InputShape, Param, ParamSpec, Reduction, Space, Value, ValueShape};
 pub use lora::LowRankPair;
 pub use network::{Activations, Decoder, Device, Network};
 pub use op::Order;

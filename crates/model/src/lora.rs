@@ -4,7 +4,7 @@
 use crate::Error;
 use crate::graph::{Graph, Param};
 use crate::op::Order;
-use tensor::matmul::{Onto, Threads, View, ViewMut, matmul};
+use tensor::matmul::{OutputMode, Threads, View, ViewMut, matmul};
 use tensor::{Array, linalg};
 
 /// A low-rank adapter: `weight` gains `scale` · A Bᵀ.
@@ -71,7 +71,7 @@ impl Graph {
             let (rows, cols) = (weight.rows(), weight.cols());
             matmul(
                 ViewMut::new(weight.data_mut(), rows, cols),
-                Onto::Old,
+                OutputMode::Accumulate,
                 sign * pair.scale,
                 a,
                 b.t(),

@@ -6,11 +6,11 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
 use tensor::activation::Activation;
-use tensor::attention::{Heads, Sight};
+use tensor::attention::{AttentionMask, Heads};
 use tensor::norm::Norm;
-use tensor::patches::{Grid, Window};
+use tensor::patches::{ImageShape, Window};
 use tensor::pooling::Pool;
-use tensor::rope::{Place, Rope};
+use tensor::rope::{HeadColumns, Rope};
 
 /// What is known of every operation, whatever computes it.
 pub trait Operation: Any + Debug + Send + Sync {
@@ -267,7 +267,7 @@ pub struct PatchesOp {
     /// Kernel, stride and padding.
     pub window: Window,
     /// The image.
-    pub grid: Grid,
+    pub grid: ImageShape,
     /// Input.
     pub x: Value,
     /// Result.
@@ -282,7 +282,7 @@ pub struct PoolOp {
     /// Kernel, stride and padding.
     pub window: Window,
     /// The image.
-    pub grid: Grid,
+    pub grid: ImageShape,
     /// Input.
     pub x: Value,
     /// Result.
@@ -304,7 +304,7 @@ pub struct RopeOp {
     /// Angles.
     pub rope: Arc<Rope>,
     /// The heads that are rotated.
-    pub place: Place,
+    pub place: HeadColumns,
     /// Input, which is overwritten.
     pub x: Value,
     /// Result.
@@ -349,7 +349,7 @@ impl Operation for AttentionOp {
     }
 
     fn is_causal(&self) -> bool {
-        self.heads.sight == Sight::Causal
+        self.heads.mask == AttentionMask::Causal
     }
 }
 

@@ -57,7 +57,7 @@ pub enum Error {
     },
     /// A data file was refused.
     #[error("{}", printable(.0))]
-    Data(#[from] tasks::Error),
+    Data(#[from] data::Error),
     /// Rows of a data file do not fit the configuration or the model.
     #[error("{}: {}", printable(place), printable(message))]
     Rows {
@@ -66,12 +66,9 @@ pub enum Error {
         /// What was expected. Rows are not shown.
         message: String,
     },
-    /// A tokenizer was refused, or refused a text.
+    /// A tokenizer was refused, or texts cannot be encoded, generated or scored.
     #[error("{}", printable(.0))]
-    Tokenizer(#[from] tasks::Failed),
-    /// Texts cannot be scored.
-    #[error("{}", printable(.0))]
-    Score(#[from] tasks::bleu::Error),
+    Text(#[from] text::Error),
     /// A model, its files or an example was refused.
     #[error("{}", printable(.0))]
     Model(#[from] model::Error),
@@ -93,6 +90,9 @@ pub enum Error {
     /// The curator or the optimizer refused a query.
     #[error("{}", printable(.0))]
     Refused(#[from] Refused),
+    /// An audit was refused.
+    #[error("{}", printable(.0))]
+    Auditing(#[source] audit::Error),
     /// An audit cannot be run with these settings.
     #[error("{}", printable(.0))]
     Audit(String),
@@ -161,7 +161,7 @@ impl Error {
             Self::Stopped => Category::Stopped,
             Self::Promise(_) | Self::Refused(Refused::Budget(_)) => Category::Promise,
             Self::Io { source, .. }
-            | Self::Data(tasks::Error::Io { source, .. })
+            | Self::Data(data::Error::Io { source, .. })
             | Self::Model(model::Error::Io { source, .. }) => of_io(source),
             Self::Hub(error) => error.reason.category(),
             Self::Refused(Refused::Failed(_))
@@ -184,13 +184,13 @@ impl Error {
             | Self::Folder { .. }
             | Self::Data(_)
             | Self::Rows { .. }
-            | Self::Tokenizer(_)
-            | Self::Score(_)
+            | Self::Text(_)
             | Self::Model(_)
             | Self::Engine(_)
             | Self::Accounting(_)
             | Self::Refused(Refused::Query(_))
             | Self::Audit(_)
+            | Self::Auditing(_)
             | Self::Key { .. }
             | Self::RanksDiffer { .. } => Category::Input,
         }
@@ -229,6 +229,16 @@ impl From<accounting::Error> for Error {
         match error {
             accounting::Error::Unreachable { .. } => Self::Promise(error),
             other => Self::Accounting(other),
+        }
+    }
+}
+
+impl From<audit::Error> for Error {
+    fn from(error: audit::Error) -> Self {
+        match error {
+            audit::Error::Accounting(error) => error.into(),
+            audit::Error::Refused(refused) => refused.into(),
+            other => Self::Auditing(other),
         }
     }
 }

@@ -3,12 +3,13 @@
 use crate::Error;
 use crate::Subject;
 use crate::load::data::Rows;
+use data::{Content, ModelInput, Preparation, Prepared, merge_by_source};
 use engine::{Example, Target};
 use model::Network;
 use protocol::Params;
 use serde::{Deserialize, Serialize};
-use tasks::generate::{Options, Search, Stopping, generate};
-use tasks::{Content, Preparation, Prepared, Reader, bleu, by_source, rouge};
+use text::generate::{GenerateOptions, Search, Stopping, generate};
+use text::{bleu, rouge};
 
 /// Figures on a data set.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -125,12 +126,12 @@ pub fn rows(
                 continue;
             }
             Prepared::UnknownLabel => return refuse("a label that the model does not know"),
-            Prepared::Unfit(expected) => {
+            Prepared::WrongKind(expected) => {
                 return refuse(&format!("expected {expected}, which is what the model reads"));
             }
         };
-        let choice = match (&row.content, preparation.reader) {
-            (Content::Labelled { text, label }, Reader::Causal { .. }) => {
+        let choice = match (&row.content, preparation.input) {
+            (Content::Labelled { text, label }, ModelInput::Causal { .. }) => {
                 preparation.choices(text)?.zip(preparation.class(label))
             }
             _ => None,
@@ -264,11 +265,15 @@ pub fn write(
     if !subject.writes() {
         return Ok(None);
     }
-    let options = Options {
+    let options = GenerateOptions {
         max_new_tokens: writing.max_new_tokens,
         min_new_tokens: writing.min_new_tokens,
         stop: subject.ends(),
-        banned: subject.tokenizer.as_ref().map(tasks::Tokenizer::with_newline).unwrap_or_default(),
+        banned: subject
+            .tokenizer
+            .as_ref()
+            .map(text::Tokenizer::tokens_with_newline)
+            .unwrap_or_default(),
         search: match writing.beams {
             0 | 1 => Search::Greedy,
             beams => Search::Beam {
@@ -277,16 +282,16 @@ pub fn write(
                 stopping: Stopping::Early,
             },
         },
-        ..Options::default()
+        ..GenerateOptions::default()
     };
     let (mut statistics, mut mean) = (bleu::Statistics::default(), rouge::Mean::default());
     let mut network = subject.network.new_instance();
     let preparation = subject.preparation(&[], usize::MAX);
-    let mut sources = by_source(rows).take(most);
+    let mut sources = merge_by_source(rows).take(most);
     let mut left_out = 0;
     loop {
         let (mut batch, mut rows) = (Vec::new(), 0);
-        for row in sources.by_ref().take((options.at_once / writing.beams.max(1)).max(1)) {
+        for row in sources.by_ref().take((options.batch_size / writing.beams.max(1)).max(1)) {
             rows += 1;
             if let Content::Text { source: Some(source), references, .. } = row?.content {
                 let prompt = preparation.prompt(&source)?;
@@ -319,7 +324,7 @@ pub fn write(
         return Ok(None);
     }
     let bleu = statistics
-        .bleu(bleu::Options { order: bleu::Order::Effective, ..bleu::Options::default() })
+        .bleu(bleu::BleuOptions { order: bleu::Order::Effective, ..bleu::BleuOptions::default() })
         .score;
     Ok(Some(TextScores {
         bleu,

@@ -57,4 +57,6 @@ pub use run::outcome::Outcome;
 pub use run::session::Session;
 pub use run::{Silent, Watch};
 
-pub use {accounting, audit, cpu, curator, engine, model, noise, optim, protocol, ranks, tasks};
+pub use {
+    accounting, audit, cpu, curator, data, engine, model, noise, optim, protocol, ranks, text,
+};

@@ -316,14 +316,14 @@ fn the_ledger_holds_what_was_declared() {
 }
 
 /// Two curators with neighbouring data and the same randomness; the optimizer follows the first.
-struct Twins {
+struct PairedOracles {
     one: Curator<Quadratic>,
     other: Curator<Quadratic>,
     /// The largest share of the declared sensitivity seen.
     farthest: f64,
 }
 
-impl Oracle for Twins {
+impl Oracle for PairedOracles {
     fn draw(&mut self, announced: &Announcement) -> Result<(), Refused> {
         self.other.draw(announced)?;
         self.one.draw(announced)
@@ -366,7 +366,8 @@ fn neighbours_are_within_the_declared_sensitivity() {
                 Some(Example::numbers(point.iter().map(|z| scale * z).collect(), 0));
             let mut removed = setup.clone();
             removed.people[victim] = None;
-            let mut twins = Twins { one: setup.curator(), other: removed.curator(), farthest: 0.0 };
+            let mut twins =
+                PairedOracles { one: setup.curator(), other: removed.curator(), farthest: 0.0 };
             let mut params = engine(name).start(5);
             let mut optimizer = setup.optimizer(&params);
             for _ in 0..8 {

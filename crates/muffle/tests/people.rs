@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+use data::{ModelInput, Preparation};
 use muffle::Config;
 use muffle::load::data::{People, people};
-use tasks::{Preparation, Reader, Tokenizer};
+use text::Tokenizer;
 
 /// The records of a table of (sentence, label, who).
 fn read(rows: &[(String, &str, String)], most: u64) -> People {
@@ -24,7 +25,7 @@ fn read(rows: &[(String, &str, String)], most: u64) -> People {
     .unwrap();
     let labels = ["good".to_string(), "bad".to_string()];
     let preparation = Preparation {
-        reader: Reader::Classifier { tokenizer: &tokenizer },
+        input: ModelInput::Classifier { tokenizer: &tokenizer },
         labels: &labels,
         limit: 100,
     };

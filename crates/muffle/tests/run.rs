@@ -57,7 +57,7 @@ fn tokenizer() -> PathBuf {
                 .map(|pair| pair.source + &pair.target)
                 .collect();
         let made =
-            tasks::Tokenizer::train(texts.iter().map(String::as_str), 400, &["<bos>", "<eos>"])
+            text::Tokenizer::train(texts.iter().map(String::as_str), 400, &["<bos>", "<eos>"])
                 .unwrap();
         let beside = path.with_extension(format!("{:?}", std::thread::current().id()));
         made.save(&beside).unwrap();

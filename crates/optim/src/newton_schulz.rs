@@ -15,7 +15,7 @@
 
 use crate::auto::NumberOrName;
 use serde::{Deserialize, Serialize};
-use tensor::matmul::{Onto, Threads, View, ViewMut, matmul};
+use tensor::matmul::{OutputMode, Threads, View, ViewMut, matmul};
 use tensor::symmetric::symmetric_product;
 
 /// How it is run.
@@ -201,7 +201,7 @@ pub fn orthogonalise(
         let (outer, inner) = if rows <= cols { (p, y) } else { (y, p) };
         matmul(
             ViewMut::new(&mut scratch.image, rows, cols),
-            Onto::Fresh,
+            OutputMode::Overwrite,
             1.0,
             outer,
             inner,

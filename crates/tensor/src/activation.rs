@@ -1,18 +1,19 @@
-//! Activations, fused with the bias before them. The forward pass leaves the derivative behind, so
-//! the backward pass is one multiplication.
+//! Activations, fused with the preceding bias.
+//!
+//! The forward pass stores the derivative, so the backward pass is one multiplication.
 
 use crate::parallel::rows_per_piece;
 use crate::simd::{erf_and_gauss, exp, sigmoid, update, vectorised};
 use rayon::prelude::*;
 
-/// A function applied to each number.
+/// An element-wise activation function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
     /// max(0, x)
     Relu,
-    /// The tanh form of x·Φ(x), GPT-2's.
+    /// GELU in its tanh approximation, as in GPT-2.
     GeluTanh,
-    /// x·Φ(x) by the error function, BERT's.
+    /// GELU, x·Φ(x), by the error function, as in BERT.
     GeluErf,
     /// x/(1 + e^−x)
     Silu,
@@ -41,14 +42,14 @@ impl Activation {
                 let square = near * near;
                 let s = sigmoid(2.0 * ROOT * near * square.mul_add(0.044_715, 1.0));
                 let slope = 2.0 * ROOT * square.mul_add(3.0 * 0.044_715, 1.0);
-                bent(x, far, s, (near * s * (1.0 - s)).mul_add(slope, s))
+                with_limits(x, far, s, (near * s * (1.0 - s)).mul_add(slope, s))
             }
             Self::GeluErf => {
                 let far = 14.0;
                 let near = near(x, far);
                 let (erf, gauss) = erf_and_gauss(near * std::f32::consts::FRAC_1_SQRT_2);
                 let phi = 0.5 + 0.5 * erf;
-                bent(x, far, phi, (near * DENSITY).mul_add(gauss, phi))
+                with_limits(x, far, phi, (near * DENSITY).mul_add(gauss, phi))
             }
             Self::Silu => silu(x),
             Self::Tanh => {
@@ -59,18 +60,19 @@ impl Activation {
     }
 }
 
-/// The nearest number in −far..far; NaN stays.
+/// Clamps x to −far..far; NaN stays NaN.
 #[inline(always)]
 fn near(x: f32, far: f32) -> f32 {
     let x = if x < -far { -far } else { x };
     if x > far { far } else { x }
 }
 
-/// x times `share`, and `slope`, which both are 1 from `far` on; nothing below −far. There the
-/// formulas are no good: our exponential stops at 1e-38 instead of 0, and what it is multiplied by
+/// `x · share` and `slope`, replaced by their limits beyond ±far: x and 1, or 0 and 0.
+///
+/// There the formulas are inaccurate: our exponential stops at 1e-38 instead of 0, and its factor
 /// grows with x.
 #[inline(always)]
-fn bent(x: f32, far: f32, share: f32, slope: f32) -> (f32, f32) {
+fn with_limits(x: f32, far: f32, share: f32, slope: f32) -> (f32, f32) {
     if x < -far { (0.0, 0.0) } else { (x * share, slope) }
 }
 
@@ -79,7 +81,7 @@ fn silu(x: f32) -> (f32, f32) {
     let far = 80.0;
     let near = near(x, far);
     let s = sigmoid(near);
-    bent(x, far, s, (near * s).mul_add(1.0 - s, s))
+    with_limits(x, far, s, (near * s).mul_add(1.0 - s, s))
 }
 
 #[inline(always)]
@@ -120,11 +122,14 @@ pub fn forward(
     }
     let piece = width * rows_per_piece(z.len() / width, width);
     z.par_chunks_mut(piece).zip(out.par_chunks_mut(piece)).for_each(|(z, out)| {
-        // A constant in each arm, so that the branch is outside the loop.
+        // A constant in each arm keeps the branch outside the loop.
         macro_rules! each {
             ($($name:ident)*) => {
                 match activation {
-                    $(Activation::$name => vectorised(#[inline(always)] || apply(Activation::$name, bias, width, z, out)),)*
+                    $(Activation::$name => vectorised(
+                        #[inline(always)]
+                        || apply(Activation::$name, bias, width, z, out),
+                    ),)*
                 }
             };
         }
@@ -216,7 +221,7 @@ pub fn swiglu(width: usize, x: &[f32], out: &mut [f32]) {
     });
 }
 
-/// The gradient of [`swiglu`] by its rows, into `dx`.
+/// The gradient of [`swiglu`] with respect to `x`, into `dx`.
 pub fn swiglu_backward(width: usize, x: &[f32], dout: &[f32], dx: &mut [f32]) {
     assert_eq!((x.len(), dx.len()), (2 * dout.len(), 2 * dout.len()), "gates and values");
     if dout.is_empty() {
@@ -262,7 +267,7 @@ mod tests {
 
     /// x → f(x) at 1, from the definitions.
     #[test]
-    fn values() {
+    fn values_match_the_definitions() {
         let expected = [1.0, 0.841_192, 0.841_344_7, 0.731_058_6, 0.761_594_2];
         for (f, y) in ALL.into_iter().zip(expected) {
             let (mut z, mut out) = (vec![0.25, 0.25], vec![0.0; 2]);
@@ -288,9 +293,9 @@ mod tests {
         }
     }
 
-    /// Far out an activation is 0, 1 or x, and its slope 0 or 1.
+    /// For large |x| an activation is 0, 1 or x, and its slope 0 or 1.
     #[test]
-    fn far_out_they_are_straight() {
+    fn limits_for_large_arguments_are_exact() {
         for f in ALL {
             for x in [100.0, 1e3, 1e7, 1e14, 1e19, 1e30, f32::MAX] {
                 let (top, bottom) = if f == Activation::Tanh { (1.0, -1.0) } else { (x, 0.0) };

@@ -1,9 +1,9 @@
-//! An array: a shape and its numbers, row after row, in host memory.
+//! Arrays of f32 in host memory, in row-major order.
 
 use crate::Error;
 use crate::matmul::View;
 
-/// Numbers with a shape, the last dimension running fastest.
+/// A dense array in row-major order.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Array {
     shape: Vec<usize>,
@@ -11,79 +11,80 @@ pub struct Array {
 }
 
 impl Array {
-    /// Takes the numbers as they are.
+    /// Makes an array of a shape and its elements.
     ///
     /// # Errors
-    /// If there are not as many numbers as the shape asks for.
+    /// If the number of elements does not match the shape.
     pub fn new(shape: impl Into<Vec<usize>>, data: Vec<f32>) -> Result<Self, Error> {
         let shape = shape.into();
-        match shape.iter().try_fold(1usize, |product, &side| product.checked_mul(side)) {
+        match shape.iter().try_fold(1usize, |product, &size| product.checked_mul(size)) {
             Some(expected) if expected == data.len() => Ok(Self { shape, data }),
             expected => Err(Error::Shape { shape, expected, got: data.len() }),
         }
     }
 
-    /// All zeros.
+    /// An array of zeros.
     pub fn zeros(shape: impl Into<Vec<usize>>) -> Self {
         let shape = shape.into();
         let data = vec![0.0; shape.iter().product()];
         Self { shape, data }
     }
 
-    /// Each number from its index.
+    /// Makes each element from its index.
     pub fn from_fn(shape: impl Into<Vec<usize>>, f: impl FnMut(usize) -> f32) -> Self {
         let shape = shape.into();
         let data = (0..shape.iter().product()).map(f).collect();
         Self { shape, data }
     }
 
-    /// The sides.
+    /// The shape.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// How many numbers.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.data.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.data.is_empty()
     }
 
-    /// The first side; 1 for a single number.
+    /// The first dimension; 1 for a scalar.
     pub fn rows(&self) -> usize {
         self.shape.first().copied().unwrap_or(1)
     }
 
-    /// The product of the other sides: a kernel of a convolution is a matrix (out,
-    /// in·height·width).
+    /// The product of the other dimensions.
+    ///
+    /// A convolution kernel is a matrix (out, in·height·width).
     pub fn cols(&self) -> usize {
         self.shape.iter().skip(1).product()
     }
 
-    /// The numbers.
+    /// The elements.
     pub fn data(&self) -> &[f32] {
         &self.data
     }
 
-    /// As a matrix of [`rows`](Self::rows) × [`cols`](Self::cols).
+    /// A view as a matrix of [`rows`](Self::rows) × [`cols`](Self::cols).
     pub fn view(&self) -> View<'_> {
         View::new(&self.data, self.rows(), self.cols())
     }
 
-    /// The numbers, to be changed.
+    /// The elements, mutable.
     pub fn data_mut(&mut self) -> &mut [f32] {
         &mut self.data
     }
 
-    /// The numbers alone.
+    /// The elements, without the shape.
     pub fn into_data(self) -> Vec<f32> {
         self.data
     }
 
-    /// Sets every number.
+    /// Sets every element.
     pub fn fill(&mut self, value: f32) {
         self.data.fill(value);
     }
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shape_must_fit() {
+    fn shapes_that_do_not_match_are_refused() {
         assert!(Array::new([2, 3], vec![0.0; 6]).is_ok());
         assert!(Array::new([2, 3], vec![0.0; 5]).is_err());
         assert!(Array::new([usize::MAX, 3], vec![0.0; 5]).is_err());

@@ -1,17 +1,16 @@
 //! Attention within each example: causal or in both directions, with grouped queries.
 //!
 //! Queries, keys and values are columns of one packed matrix: `[q heads | k heads | v heads]`, each
-//! head `dim` wide. An example attends to its own rows alone, so there is no padding and no mask
-//! for it. The scores are never stored: the backward pass makes them again from the logarithm of
-//! each row's sum.
+//! head `dim` wide. An example attends to its own rows alone, so there is no padding. The scores
+//! are not stored: the backward pass recomputes them from the logarithm of each row's sum.
 
-use crate::matmul::{Onto, Threads, View, ViewMut, matmul};
+use crate::matmul::{OutputMode, Threads, View, ViewMut, matmul};
 use crate::parallel::{Shared, packed};
 use crate::simd::{dot, exp, softmax, vectorised};
 use rayon::prelude::*;
 use std::cell::RefCell;
 
-/// The sides of an attention.
+/// The shape of an attention layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Heads {
     /// Query heads.
@@ -20,24 +19,24 @@ pub struct Heads {
     pub keys: usize,
     /// Width of a head.
     pub dim: usize,
-    /// Who sees whom.
-    pub sight: Sight,
+    /// The mask.
+    pub mask: AttentionMask,
 }
 
-/// Who sees whom inside an example.
+/// The attention mask inside an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
-    /// Each row sees itself and those before.
+pub enum AttentionMask {
+    /// Each row attends to itself and to earlier rows.
     Causal,
-    /// Each row sees all.
-    Both,
+    /// Each row attends to all rows.
+    Full,
 }
 
-/// Query rows that are worked on together.
+/// Number of query rows in a block.
 const ROWS: usize = 64;
 
 thread_local! {
-    /// Scores and the like of one head of one example: kept between calls.
+    /// Scratch memory for one head of one example, reused between calls.
     static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -47,7 +46,7 @@ impl Heads {
         (self.queries + 2 * self.keys) * self.dim
     }
 
-    /// What a score is multiplied by.
+    /// The factor of the scores, 1/√dim.
     pub(crate) fn scale(&self) -> f32 {
         1.0 / (self.dim as f32).sqrt()
     }
@@ -59,7 +58,7 @@ impl Heads {
             self.queries,
             self.keys
         );
-        // What is written below is placed by these sides, so their products must not wrap.
+        // Writes below are placed by this shape, so its products must not overflow.
         let product = |a: usize, b: usize| a.checked_mul(b);
         let heads = self.keys.checked_mul(2).and_then(|keys| keys.checked_add(self.queries));
         let width = heads.and_then(|heads| product(heads, self.dim));
@@ -90,7 +89,7 @@ impl Heads {
     }
 
     fn seen(&self, end: usize, rows: usize) -> usize {
-        if self.sight == Sight::Causal { end } else { rows }
+        if self.mask == AttentionMask::Causal { end } else { rows }
     }
 }
 
@@ -114,7 +113,7 @@ pub fn forward(heads: Heads, offsets: &[usize], qkv: &[f32], out: &mut [f32], su
                 let scores = &mut scores[..(end - start) * seen];
                 matmul(
                     ViewMut::new(scores, end - start, seen),
-                    Onto::Fresh,
+                    OutputMode::Overwrite,
                     heads.scale(),
                     heads.head(qkv, first + start, end - start, head),
                     keys.first_rows(seen).t(),
@@ -127,7 +126,7 @@ pub fn forward(heads: Heads, offsets: &[usize], qkv: &[f32], out: &mut [f32], su
                         || softmax(&mut row[..sees]),
                     );
                     row[sees..].fill(0.0);
-                    // SAFETY: the number of this example, row and head belongs to this task.
+                    // SAFETY: the element of this example, row and head belongs to this task.
                     unsafe {
                         shared_sums.part((first + start + i) * heads.queries + head, 1)[0] = sum
                     };
@@ -135,7 +134,7 @@ pub fn forward(heads: Heads, offsets: &[usize], qkv: &[f32], out: &mut [f32], su
                 let result = &mut result[..(end - start) * dim];
                 matmul(
                     ViewMut::new(result, end - start, dim),
-                    Onto::Fresh,
+                    OutputMode::Overwrite,
                     1.0,
                     View::new(scores, end - start, seen),
                     values.first_rows(seen),
@@ -154,7 +153,7 @@ pub fn forward(heads: Heads, offsets: &[usize], qkv: &[f32], out: &mut [f32], su
     });
 }
 
-/// The gradient by queries, keys and values, into `dqkv`.
+/// The gradient with respect to queries, keys and values, into `dqkv`.
 pub fn backward(
     heads: Heads,
     offsets: &[usize],
@@ -179,7 +178,7 @@ pub fn backward(
     });
 }
 
-/// All query heads of one key head of one example.
+/// The backward pass of all query heads of one key head of one example.
 #[allow(clippy::too_many_arguments)]
 fn one_backward(
     heads: Heads,
@@ -203,9 +202,9 @@ fn one_backward(
         // heads, its key head and its value head.
         unsafe { shared.part((first + row) * width + column * dim, dim) }.copy_from_slice(from);
     };
-    let mut onto = Onto::Fresh;
+    let mut onto = OutputMode::Overwrite;
     for head in key_head * group..(key_head + 1) * group {
-        // The last stretch sees every key, so it can be the one that overwrites.
+        // The last block attends to every key, so it can overwrite.
         for start in (0..rows).step_by(ROWS).rev() {
             let end = (start + ROWS).min(rows);
             let (count, seen) = (end - start, heads.seen(end, rows));
@@ -217,7 +216,7 @@ fn one_backward(
             let douts = View::columns(&dout[place.clone()], count, stride, head * dim, dim);
             matmul(
                 ViewMut::new(scores, count, seen),
-                Onto::Fresh,
+                OutputMode::Overwrite,
                 heads.scale(),
                 queries,
                 keys.first_rows(seen).t(),
@@ -225,7 +224,7 @@ fn one_backward(
             );
             matmul(
                 ViewMut::new(dscores, count, seen),
-                Onto::Fresh,
+                OutputMode::Overwrite,
                 1.0,
                 douts,
                 values.first_rows(seen).t(),
@@ -257,7 +256,7 @@ fn one_backward(
             let dquery = &mut dquery[..count * dim];
             matmul(
                 ViewMut::new(dquery, count, dim),
-                Onto::Fresh,
+                OutputMode::Overwrite,
                 heads.scale(),
                 dscores,
                 keys.first_rows(seen),
@@ -280,14 +279,14 @@ fn one_backward(
                 douts,
                 Threads::One,
             );
-            onto = Onto::Old;
+            onto = OutputMode::Accumulate;
         }
     }
     dkey.chunks_exact(dim).enumerate().for_each(|(row, from)| write(row, k, from));
     dvalue.chunks_exact(dim).enumerate().for_each(|(row, from)| write(row, v, from));
 }
 
-/// Cuts scratch memory.
+/// Splits scratch memory into parts of these lengths.
 fn parts<const N: usize>(scratch: &mut Vec<f32>, lengths: [usize; N]) -> [&mut [f32]; N] {
     let total: usize = lengths.iter().sum();
     if scratch.len() < total {
@@ -318,7 +317,7 @@ mod tests {
         (out, sums)
     }
 
-    /// From the definition, in f64.
+    /// The reference implementation, in f64.
     fn naive(heads: Heads, offsets: &[usize], qkv: &[f32]) -> Vec<f64> {
         let (width, dim) = (heads.width(), heads.dim);
         let mut out = Vec::new();
@@ -327,7 +326,7 @@ mod tests {
                 for head in 0..heads.queries {
                     let at = |row: usize, column: usize| &qkv[row * width + column * dim..][..dim];
                     let group = head / (heads.queries / heads.keys);
-                    let last = if heads.sight == Sight::Causal { t + 1 } else { pair[1] };
+                    let last = if heads.mask == AttentionMask::Causal { t + 1 } else { pair[1] };
                     let score = |s: usize| {
                         let product: f64 = at(t, head)
                             .iter()
@@ -356,22 +355,35 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(40))]
         #[test]
-        fn it_is_attention(lengths in prop::collection::vec(0usize..9, 0..4), long in 0usize..150, keys in 1usize..3, group in 1usize..3, dim in 1usize..9, causal: bool) {
-            let sight = if causal { Sight::Causal } else { Sight::Both };
-            let heads = Heads { queries: keys * group, keys, dim, sight };
+        fn forward_matches_the_definition(
+            lengths in prop::collection::vec(0usize..9, 0..4),
+            long in 0usize..150,
+            keys in 1usize..3,
+            group in 1usize..3,
+            dim in 1usize..9,
+            causal: bool,
+        ) {
+            let mask = if causal { AttentionMask::Causal } else { AttentionMask::Full };
+            let heads = Heads { queries: keys * group, keys, dim, mask };
             let mut offsets = vec![0];
             lengths.iter().chain([&long]).for_each(|l| offsets.push(offsets.last().unwrap() + l));
             let qkv = numbers(offsets.last().unwrap() * heads.width(), 0.7);
             let (out, _) = run(heads, &offsets, &qkv);
-            prop_assert!(out.iter().zip(naive(heads, &offsets, &qkv)).all(|(a, b)| (f64::from(*a) - b).abs() < 1e-5));
+            prop_assert!(
+                out.iter()
+                    .zip(naive(heads, &offsets, &qkv))
+                    .all(|(a, b)| (f64::from(*a) - b).abs() < 1e-5)
+            );
         }
     }
 
     #[test]
     fn gradients_match_differences() {
-        for (sight, keys) in [(Sight::Causal, 1), (Sight::Both, 2), (Sight::Causal, 2)] {
-            let heads = Heads { queries: 2, keys, dim: 3, sight };
-            // One example is longer than a stretch of queries.
+        for (mask, keys) in
+            [(AttentionMask::Causal, 1), (AttentionMask::Full, 2), (AttentionMask::Causal, 2)]
+        {
+            let heads = Heads { queries: 2, keys, dim: 3, mask };
+            // One example is longer than a block of queries.
             let offsets = [0, 3, 3, 4, 4 + 70];
             let qkv = numbers(74 * heads.width(), 0.7);
             let d = numbers(74 * 6, 0.3);
@@ -395,10 +407,10 @@ mod tests {
         }
     }
 
-    /// What is written is placed by the offsets: those that fall would place it outside.
+    /// Writes are placed by the offsets: decreasing ones would place them outside.
     #[test]
-    fn offsets_must_rise() {
-        let heads = Heads { queries: 1, keys: 1, dim: 2, sight: Sight::Causal };
+    fn decreasing_offsets_are_refused() {
+        let heads = Heads { queries: 1, keys: 1, dim: 2, mask: AttentionMask::Causal };
         let refuses = |offsets: &[usize]| {
             let (qkv, out, sums) = (vec![0.0; 12], vec![0.0; 4], vec![0.0; 2]);
             let forward = || forward(heads, offsets, &qkv, &mut out.clone(), &mut sums.clone());
@@ -411,8 +423,8 @@ mod tests {
     }
 
     #[test]
-    fn a_poisoned_example_stays_alone() {
-        let heads = Heads { queries: 2, keys: 1, dim: 4, sight: Sight::Both };
+    fn nan_in_one_example_does_not_reach_others() {
+        let heads = Heads { queries: 2, keys: 1, dim: 4, mask: AttentionMask::Full };
         let offsets = [0, 5, 9];
         let mut qkv = numbers(9 * heads.width(), 0.7);
         let (clean, _) = run(heads, &offsets, &qkv);

@@ -1,15 +1,16 @@
-//! Softmax cross-entropy over a large vocabulary, in place: the logits become their own gradient.
+//! Softmax cross-entropy over a large vocabulary; the gradient overwrites the logits.
 
 use crate::simd::{LANES, exp, fold, max, scale, vectorised};
 use rayon::prelude::*;
 
-/// Columns whose exponentials are summed in f32 before they join a sum in f64.
+/// Number of columns summed in f32 before they are added to a sum in f64.
 const STRETCH: usize = 4096;
 
 /// Turns each row of `logits` into `weight · (softmax − target)` and writes −ln p(target) to
 /// `losses`.
 ///
-/// A target outside the vocabulary is the caller's mistake and panics.
+/// # Panics
+/// If a target is outside the vocabulary.
 pub fn backward(
     vocab: usize,
     logits: &mut [f32],
@@ -120,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn losses_and_gradients() {
+    fn losses_and_gradients_match_the_definition() {
         for vocab in [1, 3, 17, 40, 5000] {
             let logits: Vec<f32> = (0..3 * vocab).map(|i| (i as f32 * 1.7).sin() * 4.0).collect();
             let targets = [0, vocab as u32 - 1, vocab as u32 / 2];
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_poisoned_row_stays_alone() {
+    fn nan_in_one_row_does_not_reach_others() {
         for poison in [f32::NAN, f32::INFINITY] {
             let mut logits = vec![0.5; 12];
             logits[5] = poison;

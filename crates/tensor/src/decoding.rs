@@ -1,39 +1,45 @@
-//! Attention of new rows to themselves and to what came before them: text that grows token by token
-//! without computing anything twice.
+//! Attention with a key-value cache, for generation token by token.
 
 use crate::attention::Heads;
-use crate::matmul::{Onto, Threads, View, ViewMut, matmul};
+use crate::matmul::{OutputMode, Threads, View, ViewMut, matmul};
 use crate::parallel::packed;
 use crate::simd::{softmax, vectorised};
 use rayon::prelude::*;
 
-/// The keys and values of a text so far. They tell of the text: they do not print.
+/// The keys and values of a text so far. `Debug` does not print them.
 #[derive(Clone, Default)]
-pub struct Past {
+pub struct KeyValueCache {
     rows: usize,
     keys: Vec<f32>,
     values: Vec<f32>,
 }
 
-impl std::fmt::Debug for Past {
+impl std::fmt::Debug for KeyValueCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Past(…)")
+        f.write_str("KeyValueCache(…)")
     }
 }
 
-impl Past {
-    /// How many rows it holds.
+impl KeyValueCache {
+    /// The number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 }
 
-/// Causal attention of the rows `offsets[i]..offsets[i + 1]` of text i to its past and to each
-/// other; the past grows by them.
+/// Causal attention of new rows to the cache and to each other; they are added to the cache.
+///
+/// Text i has the new rows `offsets[i]..offsets[i + 1]`.
 ///
 /// # Panics
-/// If there is not one past for each text, or the sides do not fit.
-pub fn extend(heads: Heads, offsets: &[usize], qkv: &[f32], past: &mut [Past], out: &mut [f32]) {
+/// If there is not one cache for each text, or the shapes do not match.
+pub fn extend(
+    heads: Heads,
+    offsets: &[usize],
+    qkv: &[f32],
+    cache: &mut [KeyValueCache],
+    out: &mut [f32],
+) {
     let (texts, total) = packed(offsets);
     let (width, wide) = (heads.width(), heads.queries * heads.dim);
     assert!(
@@ -43,37 +49,37 @@ pub fn extend(heads: Heads, offsets: &[usize], qkv: &[f32], past: &mut [Past], o
         heads.keys
     );
     assert_eq!(
-        (past.len(), qkv.len(), out.len()),
+        (cache.len(), qkv.len(), out.len()),
         (texts, total * width, total * wide),
         "texts, rows and outputs"
     );
     let (mut rest, mut each) = (out, Vec::with_capacity(texts));
-    for (pair, past) in offsets.windows(2).zip(past) {
+    for (pair, cache) in offsets.windows(2).zip(cache) {
         let (mine, others) = rest.split_at_mut((pair[1] - pair[0]) * wide);
-        each.push((&qkv[pair[0] * width..pair[1] * width], past, mine));
+        each.push((&qkv[pair[0] * width..pair[1] * width], cache, mine));
         rest = others;
     }
-    each.into_par_iter().for_each(|(qkv, past, out)| one(heads, qkv, past, out));
+    each.into_par_iter().for_each(|(qkv, cache, out)| one(heads, qkv, cache, out));
 }
 
-fn one(heads: Heads, qkv: &[f32], past: &mut Past, out: &mut [f32]) {
+fn one(heads: Heads, qkv: &[f32], cache: &mut KeyValueCache, out: &mut [f32]) {
     let (width, wide, dim) = (heads.width(), heads.queries * heads.dim, heads.dim);
-    let (rows, key_width, before) = (qkv.len() / width, heads.keys * dim, past.rows);
+    let (rows, key_width, before) = (qkv.len() / width, heads.keys * dim, cache.rows);
     for row in qkv.chunks_exact(width) {
-        past.keys.extend_from_slice(&row[wide..wide + key_width]);
-        past.values.extend_from_slice(&row[wide + key_width..]);
+        cache.keys.extend_from_slice(&row[wide..wide + key_width]);
+        cache.values.extend_from_slice(&row[wide + key_width..]);
     }
-    past.rows += rows;
-    let all = past.rows;
+    cache.rows += rows;
+    let all = cache.rows;
     let (mut scores, mut result) = (vec![0.0; rows * all], vec![0.0; rows * dim]);
     for head in 0..heads.queries {
         let key_head = head / (heads.queries / heads.keys);
         let queries = View::columns(qkv, rows, width, head * dim, dim);
-        let keys = View::columns(&past.keys, all, key_width, key_head * dim, dim);
-        let values = View::columns(&past.values, all, key_width, key_head * dim, dim);
+        let keys = View::columns(&cache.keys, all, key_width, key_head * dim, dim);
+        let values = View::columns(&cache.values, all, key_width, key_head * dim, dim);
         matmul(
             ViewMut::new(&mut scores, rows, all),
-            Onto::Fresh,
+            OutputMode::Overwrite,
             heads.scale(),
             queries,
             keys.t(),
@@ -89,7 +95,7 @@ fn one(heads: Heads, qkv: &[f32], past: &mut Past, out: &mut [f32]) {
         }
         matmul(
             ViewMut::new(&mut result, rows, dim),
-            Onto::Fresh,
+            OutputMode::Overwrite,
             1.0,
             View::new(&scores, rows, all),
             values,
@@ -104,13 +110,13 @@ fn one(heads: Heads, qkv: &[f32], past: &mut Past, out: &mut [f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attention::{self, Sight};
+    use crate::attention::{self, AttentionMask};
 
-    /// In whatever pieces a text comes, the outputs are those of the whole.
+    /// The outputs do not depend on the pieces in which a text comes.
     #[test]
-    fn pieces_are_the_whole() {
+    fn pieces_match_the_whole_text() {
         for (queries, keys) in [(1, 1), (4, 4), (4, 2), (6, 1)] {
-            let heads = Heads { queries, keys, dim: 5, sight: Sight::Causal };
+            let heads = Heads { queries, keys, dim: 5, mask: AttentionMask::Causal };
             let lengths = [7usize, 1, 4];
             let offsets: Vec<usize> = std::iter::once(0)
                 .chain(lengths.iter().scan(0, |sum, n| {
@@ -125,7 +131,7 @@ mod tests {
             let (mut whole, mut sums) = (vec![0.0; 12 * queries * 5], vec![0.0; 12 * queries]);
             attention::forward(heads, &offsets, &qkv, &mut whole, &mut sums);
             for piece in [1usize, 2, 3, 10] {
-                let mut past = vec![Past::default(); 3];
+                let mut cache = vec![KeyValueCache::default(); 3];
                 let mut done = [0usize; 3];
                 while done.iter().zip(lengths).any(|(done, length)| *done < length) {
                     let take: Vec<usize> = done
@@ -142,7 +148,7 @@ mod tests {
                         ends.push(ends[i] + take[i]);
                     }
                     let mut out = vec![0.0; ends[3] * queries * 5];
-                    extend(heads, &ends, &part, &mut past, &mut out);
+                    extend(heads, &ends, &part, &mut cache, &mut out);
                     for i in 0..3 {
                         let start = offsets[i] + done[i];
                         let expected = &whole[start * queries * 5..(start + take[i]) * queries * 5];
@@ -152,7 +158,7 @@ mod tests {
                             "{queries} {keys} {piece}"
                         );
                         done[i] += take[i];
-                        assert_eq!(past[i].rows(), done[i]);
+                        assert_eq!(cache[i].rows(), done[i]);
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! Rows of a table by index, and their gradients.
+//! Embedding lookup and its gradients.
 
 use crate::outer::{Scale, Totals, to_steps};
 use crate::parallel::{Shared, packed, rows_per_piece};
@@ -19,14 +19,14 @@ pub fn gather(table: &[f32], width: usize, ids: &[u32], out: &mut [f32]) {
     });
 }
 
-/// `dtable[ids[t]] += d[t]`, with the rows of one index added up in f64 first. `order` is scratch.
+/// `dtable[ids[t]] += d[t]`; the rows of one index are summed in f64 first. `order` is scratch.
 pub fn scatter(width: usize, ids: &[u32], d: &[f32], dtable: &mut [f32], order: &mut Vec<u32>) {
     let by_index = sorted(width, ids, d, dtable.len(), |_| true, order);
     let table = Shared::new(dtable);
     by_columns(width, |first, last| {
         for same in by_index.chunk_by(|&a, &b| ids[a as usize] == ids[b as usize]) {
             let sums = sum_rows(width, same, d, first, last);
-            // SAFETY: inside the table, as `sorted` has seen, and no other task touches these
+            // SAFETY: inside the table, as `sorted` asserts, and no other task touches these
             // columns.
             let row =
                 unsafe { table.part(ids[same[0] as usize] as usize * width + first, last - first) };
@@ -69,9 +69,9 @@ pub fn scatter_records(
             if let Scale::Each(scales) = scale {
                 assert_eq!(scales.len(), totals.len(), "a scale for each element");
             }
-            Place::Steps(totals.as_mut_ptr(), *scale)
+            TotalsPtr::Steps(totals.as_mut_ptr(), *scale)
         }
-        Totals::Float(totals) => Place::Float(totals.as_mut_ptr()),
+        Totals::Float(totals) => TotalsPtr::Float(totals.as_mut_ptr()),
     };
     by_columns(width, |first, last| {
         for same in
@@ -80,38 +80,38 @@ pub fn scatter_records(
             let sums = sum_rows(width, same, d, first, last);
             let weight = f64::from(weights[record(same[0])]);
             let at = ids[same[0] as usize] as usize * width + first;
-            // SAFETY: inside the totals, as `sorted` has seen, and no other task touches these
+            // SAFETY: inside the totals, as `sorted` asserts, and no other task touches these
             // columns.
             unsafe { place.add(at, last - first, weight, &sums) };
         }
     });
 }
 
-/// Where totals lie.
+/// A pointer to the totals.
 #[derive(Clone, Copy)]
-enum Place<'a> {
+enum TotalsPtr<'a> {
     Steps(*mut i64, Scale<'a>),
     Float(*mut f64),
 }
 
-// SAFETY: by itself it does nothing; `add` says who may write where.
-unsafe impl Send for Place<'_> {}
+// SAFETY: by itself it does nothing; `add` states which elements may be written.
+unsafe impl Send for TotalsPtr<'_> {}
 // SAFETY: as above.
-unsafe impl Sync for Place<'_> {}
+unsafe impl Sync for TotalsPtr<'_> {}
 
-impl Place<'_> {
+impl TotalsPtr<'_> {
     /// # Safety
     /// The elements `at .. at + len` lie inside the totals, which are borrowed, and no other task
     /// uses them meanwhile.
     unsafe fn add(self, at: usize, len: usize, weight: f64, sums: &[f64; COLUMNS]) {
         match self {
             Self::Float(to) => {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 let row = unsafe { std::slice::from_raw_parts_mut(to.add(at), len) };
                 row.iter_mut().zip(sums).for_each(|(row, &sum)| *row += weight * sum);
             }
             Self::Steps(to, scale) => {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 let row = unsafe { std::slice::from_raw_parts_mut(to.add(at), len) };
                 for (i, (row, &sum)) in row.iter_mut().zip(sums).enumerate() {
                     let scale = match scale {
@@ -125,7 +125,8 @@ impl Place<'_> {
     }
 }
 
-/// The rows that are wanted, by index and then by place, so that the order of additions is fixed.
+/// The selected rows, sorted by index and position, so that the order of additions is fixed.
+///
 /// Asserts that the table has all indices.
 fn sorted<'a>(
     width: usize,
@@ -144,7 +145,7 @@ fn sorted<'a>(
     order
 }
 
-/// Calls `work(first, last)` for stretches of columns, each in a task of its own.
+/// Calls `work(first, last)` for blocks of columns, each in its own task.
 fn by_columns(width: usize, work: impl Fn(usize, usize) + Sync) {
     (0..width.div_ceil(COLUMNS)).into_par_iter().for_each(|task| {
         vectorised(
@@ -165,14 +166,14 @@ fn sum_rows(width: usize, rows: &[u32], d: &[f32], first: usize, last: usize) ->
     sums
 }
 
-/// Columns of a task.
+/// Number of columns of a task.
 const COLUMNS: usize = 64;
 
 /// Sums the rows of `d` that share an index: calls `each(index, sum)` once for each index that
 /// occurs, in rising order.
 ///
-/// Sums are made in f64 and rounded once: they are off by 2⁻²⁴ of what is left, however much
-/// cancels and however often an index occurs. `order` and `row` are scratch.
+/// Sums are computed in f64 and rounded once: the relative error of the result is 2⁻²⁴, however
+/// much cancels and however often an index occurs. `order` and `row` are scratch.
 pub fn by_index(
     width: usize,
     ids: &[u32],
@@ -183,7 +184,7 @@ pub fn by_index(
 ) {
     order.clear();
     order.extend(0..ids.len() as u32);
-    // The place breaks ties, so that the order of additions is fixed.
+    // The position breaks ties, so that the order of additions is fixed.
     order.sort_unstable_by_key(|&t| (ids[t as usize], t));
     let mut start = 0;
     while start < order.len() {
@@ -209,20 +210,20 @@ pub fn by_index(
 }
 
 /// Σ a·b
-pub fn product(a: &[f32], b: &[f32]) -> f64 {
+pub fn dot(a: &[f32], b: &[f32]) -> f64 {
     vectorised(
         #[inline(always)]
         || long_dot(a, b),
     )
 }
 
-/// Σ x², to a few units in the last place of f32. Squares that f32 cannot hold are made in f64.
-pub fn square(x: &[f32]) -> f64 {
+/// Σ x², to a few units in the last place of f32. Squares beyond the range of f32 use f64.
+pub fn squared_norm(x: &[f32]) -> f64 {
     vectorised(
         #[inline(always)]
         || {
             let square = long_dot(x, x);
-            // Each of up to 2³⁰ numbers lost less than 1e-45.
+            // Each of up to 2³⁰ elements lost less than 1e-45.
             if square > 1e-30 && square < f64::INFINITY { square } else { wide_square(x) }
         },
     )
@@ -250,7 +251,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn scatter_is_the_adjoint_of_gather(rows in 1usize..9, width in 1usize..80, ids in prop::collection::vec(0u32..9, 0..20)) {
+        fn scatter_is_the_adjoint_of_gather(
+            rows in 1usize..9,
+            width in 1usize..80,
+            ids in prop::collection::vec(0u32..9, 0..20),
+        ) {
             let ids: Vec<u32> = ids.into_iter().map(|id| id % rows as u32).collect();
             let table: Vec<f32> = (0..rows * width).map(|i| (i as f32).sin()).collect();
             let d: Vec<f32> = (0..ids.len() * width).map(|i| (i as f32 * 0.3).cos()).collect();
@@ -262,21 +267,30 @@ mod tests {
             prop_assert!((left - right).abs() < 1e-3);
 
             // The sums by index are the rows of the table's gradient.
-            let (mut order, mut row, mut rebuilt) = (Vec::new(), Vec::new(), vec![0.0; table.len()]);
-            by_index(width, &ids, &d, &mut order, &mut row, |id, sum| rebuilt[id as usize * width..][..width].copy_from_slice(sum));
+            let (mut order, mut row, mut rebuilt) =
+                (Vec::new(), Vec::new(), vec![0.0; table.len()]);
+            by_index(width, &ids, &d, &mut order, &mut row, |id, sum| {
+                rebuilt[id as usize * width..][..width].copy_from_slice(sum)
+            });
             prop_assert!(rebuilt.iter().zip(&dtable).all(|(a, b)| (a - b).abs() < 1e-5));
         }
 
-        /// What one record adds is the same integers alone and among others; a record of weight 0
-        /// is not read.
+        /// A record adds the same integers alone and among others; weight 0 is not read.
         #[test]
-        fn records_do_not_reach_each_other(width in 1usize..80, lengths in prop::collection::vec(0usize..7, 1..6), seed in 0u32..99, each: bool) {
+        fn records_do_not_reach_each_other(
+            width in 1usize..80,
+            lengths in prop::collection::vec(0usize..7, 1..6),
+            seed in 0u32..99,
+            each: bool,
+        ) {
             let mut offsets = vec![0];
             lengths.iter().for_each(|length| offsets.push(offsets.last().unwrap() + length));
             let total = *offsets.last().unwrap();
             let ids: Vec<u32> = (0..total as u32).map(|t| (t * 7 + seed) % 5).collect();
-            let mut d: Vec<f32> = (0..total * width).map(|i| ((i as f32 + seed as f32) * 0.7).sin() * 3.0).collect();
-            let weights: Vec<f32> = (0..lengths.len()).map(|r| if r == 1 { 0.0 } else { 0.3 + r as f32 }).collect();
+            let mut d: Vec<f32> =
+                (0..total * width).map(|i| ((i as f32 + seed as f32) * 0.7).sin() * 3.0).collect();
+            let weights: Vec<f32> =
+                (0..lengths.len()).map(|r| if r == 1 { 0.0 } else { 0.3 + r as f32 }).collect();
             if lengths.len() > 1 {
                 d[offsets[1] * width..offsets[2] * width].fill(f32::NAN);
             }
@@ -285,9 +299,18 @@ mod tests {
             let sum = |from: usize, to: usize| {
                 let mut totals = vec![0i64; 5 * width];
                 let (first, last) = (offsets[from], offsets[to]);
-                let own: Vec<usize> = offsets[from..=to].iter().map(|offset| offset - first).collect();
+                let own: Vec<usize> =
+                    offsets[from..=to].iter().map(|offset| offset - first).collect();
                 let d = &d[first * width..last * width];
-                scatter_records(width, &ids[first..last], &own, &weights[from..to], d, Totals::Steps(&mut totals, scale), &mut Vec::new());
+                scatter_records(
+                    width,
+                    &ids[first..last],
+                    &own,
+                    &weights[from..to],
+                    d,
+                    Totals::Steps(&mut totals, scale),
+                    &mut Vec::new(),
+                );
                 totals
             };
             let all = sum(0, lengths.len());
@@ -297,10 +320,20 @@ mod tests {
             }
             prop_assert_eq!(&all, &parts);
             let mut float = vec![0.0; all.len()];
-            scatter_records(width, &ids, &offsets, &weights, &d, Totals::Float(&mut float), &mut Vec::new());
+            scatter_records(
+                width,
+                &ids,
+                &offsets,
+                &weights,
+                &d,
+                Totals::Float(&mut float),
+                &mut Vec::new(),
+            );
             for (i, (&steps, &float)) in all.iter().zip(&float).enumerate() {
                 let scale = if each { f64::from(scales[i]) } else { 1024.0 };
-                prop_assert!((steps as f64 - float * scale).abs() <= 0.5 * lengths.len() as f64 + 1e-6);
+                prop_assert!(
+                    (steps as f64 - float * scale).abs() <= 0.5 * lengths.len() as f64 + 1e-6
+                );
             }
         }
     }
@@ -309,16 +342,18 @@ mod tests {
     fn squares_beyond_the_range_of_f32() {
         for (x, n) in [(1e-30f32, 9), (1e-22, 3000), (1e30, 17), (0.5, 1), (1e-44, 4), (0.0, 20)] {
             let expected = n as f64 * f64::from(x) * f64::from(x);
-            assert!((square(&vec![x; n]) - expected).abs() <= 1e-6 * expected, "{x}");
+            assert!((squared_norm(&vec![x; n]) - expected).abs() <= 1e-6 * expected, "{x}");
         }
-        assert!(square(&[1.0, f32::NAN]).is_nan() && square(&[f32::INFINITY]) == f64::INFINITY);
+        assert!(
+            squared_norm(&[1.0, f32::NAN]).is_nan()
+                && squared_norm(&[f32::INFINITY]) == f64::INFINITY
+        );
     }
 
-    /// One row more among thousands with the same index: the sum moves by that row, and the
-    /// rounding of the others does not add up.
+    /// One more row among thousands with the same index changes the sum by that row only.
     #[test]
     fn many_rows_of_one_index_are_rounded_once() {
-        // Numbers that are all rounded the same way once the sum has passed a power of two.
+        // Values that are all rounded the same way once the sum has passed a power of two.
         let row = 1.0 - 3.0 * 2f32.powi(-24) * 4096.0;
         let sum = |count: usize| {
             let mut table = [0.0f32];

@@ -1,17 +1,17 @@
-//! What can be wrong with an array or a decomposition.
+//! Errors of arrays and decompositions.
 
-/// Why an operation was refused.
+/// An error of an array or a decomposition.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// Numbers and shape do not fit.
-    #[error("shape {shape:?} needs {} numbers, got {got}", expected.map_or("more than there can \
-        be".into(), |n| n.to_string()))]
+    /// The number of elements does not match the shape.
+    #[error("shape {shape:?} needs {} elements, got {got}", expected.map_or("more than usize::MAX"
+        .into(), |n| n.to_string()))]
     Shape {
         /// The shape.
         shape: Vec<usize>,
-        /// How many numbers it has, if that many can exist.
+        /// The number of elements of the shape; `None` if it overflows.
         expected: Option<usize>,
-        /// How many came.
+        /// The number of elements given.
         got: usize,
     },
     /// A decomposition did not converge, or its input is not finite.
@@ -20,15 +20,15 @@ pub enum Error {
          not converge"
     )]
     Decomposition {
-        /// Which.
+        /// The decomposition.
         what: &'static str,
         /// Rows of the matrix.
         rows: usize,
         /// Columns of the matrix.
         cols: usize,
     },
-    /// The columns of a matrix are not, or hardly, independent.
-    #[error("a {rows}×{cols} matrix has not full column rank, or nearly not")]
+    /// The columns of a matrix are linearly dependent, or nearly so.
+    #[error("a {rows}×{cols} matrix must have full column rank; its columns are nearly dependent")]
     Rank {
         /// Rows of the matrix.
         rows: usize,

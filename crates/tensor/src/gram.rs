@@ -1,8 +1,8 @@
-//! Gram matrices of a few rows: the inner products of all pairs of an example's tokens.
+//! Gram matrices: inner products of all pairs of an example's rows.
 //!
 //! The squared norm of an example's weight gradient Σ_t d_t ⊗ x_t is Σ_{s,t} (x_s·x_t)(d_s·d_t)
-//! (Goodfellow 2015; Li et al. 2022), so it needs no gradient, only two Gram matrices. They are
-//! symmetric: only the upper half is computed, which no product of the usual kind does.
+//! (Goodfellow 2015; Li et al. 2022), so it needs no gradient, only two Gram matrices. Only their
+//! upper halves are computed, unlike in a general matrix product.
 
 use crate::simd::vectorised;
 use crate::tile::Instructions;
@@ -12,20 +12,20 @@ use std::cell::RefCell;
 /// Rows of a matrix whose rows are `stride` apart: the columns `first .. first + width`.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
-    /// The numbers, from the first row on.
+    /// The elements, from the first row on.
     pub data: &'a [f32],
-    /// How many rows.
+    /// The number of rows.
     pub rows: usize,
     /// Width of a row of the matrix.
     pub stride: usize,
     /// First column.
     pub first: usize,
-    /// How many columns.
+    /// The number of columns.
     pub width: usize,
 }
 
 impl Rows<'_> {
-    /// Whether no number differs from zero.
+    /// Whether all elements are zero.
     pub fn all_zero(&self) -> bool {
         (0..self.rows).all(|row| self.part(row, 0, self.width).iter().all(|&x| x == 0.0))
     }
@@ -41,13 +41,14 @@ impl Rows<'_> {
     }
 }
 
-/// Columns that are worked through for all pairs of rows before the next ones. They are copied
-/// together first: rows that lie a power of two apart would crowd each other out of the caches.
-/// They are also what is summed in f32; the sums of stretches are f64. So, with 64 columns for each
-/// lane, no product passes more than 64 + 3 roundings, and an entry is off by at most 4.1e-6 of
-/// √(x_s·x_s · x_t·x_t); errors of both signs leave a tenth of that. Shorter stretches were
-/// measured: half as long takes a fifth more time.
-fn stretch() -> usize {
+/// Number of columns in a block, which is processed for all pairs of rows before the next one.
+///
+/// A block is copied first, because rows a power of two apart would evict each other from the
+/// caches. Within a block sums are f32; sums of blocks are f64. So, with 64 columns for each lane,
+/// no product passes more than 64 + 3 roundings, and an entry is off by at most 4.1e-6 of
+/// √(x_s·x_s · x_t·x_t); errors of both signs leave a tenth of that. Blocks
+/// half as long take a fifth more time.
+fn block_width() -> usize {
     64 * match Instructions::best() {
         // The kernel uses eight lanes on either.
         Instructions::Avx512 | Instructions::Avx2 => 8,
@@ -56,26 +57,27 @@ fn stretch() -> usize {
     }
 }
 
-/// Numbers between the copies of two rows' ends and beginnings, for the same reason.
+/// Padding between the copies of two rows, for the same reason.
 const GAP: usize = 16;
 
 thread_local! {
-    /// The copied columns: kept between calls.
+    /// The copied columns, reused between calls.
     static COLUMNS: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Rows and columns of a tile: twelve sums, three numbers of one side and one of the other fill the
-/// sixteen registers of AVX2.
+/// Rows of a tile. Twelve sums and four operands fill the sixteen registers of AVX2.
 const TALL: usize = 3;
+/// Columns of a tile.
 const WIDE: usize = 4;
 
-/// `out[s, t] = x_s · x_t` for s ≤ t; what lies below the diagonal is unspecified. `out` is `rows`
-/// × `rows`.
+/// `out[s, t] = x_s · x_t` for s ≤ t; the rest of `out` is unspecified.
+///
+/// `out` is `rows` × `rows`.
 pub fn gram(x: Rows<'_>, out: &mut [f64]) {
     assert_eq!(out.len(), x.rows * x.rows, "a square");
     out.fill(0.0);
     COLUMNS.with_borrow_mut(|columns| {
-        let stretch = stretch();
+        let stretch = block_width();
         for from in (0..x.width).step_by(stretch) {
             let width = stretch.min(x.width - from);
             let stride = width.next_multiple_of(GAP) + GAP;
@@ -102,7 +104,7 @@ fn dispatch(upper: Upper<'_>) {
     pulp::Arch::new().dispatch(upper);
 }
 
-/// By pairs: half the instructions of four sums one by one.
+/// Four horizontal sums by pairs, with half the instructions of separate sums.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn four_by_halves(simd: pulp::x86::V3, [a, b, c, d]: [pulp::f32x8; 4]) -> [f32; 4] {
@@ -157,24 +159,35 @@ impl Upper<'_> {
     }
 }
 
-/// A tile of products. Its sums are variables, not an array: the compiler keeps them in registers
-/// only then.
+/// A tile of products. Its sums are variables instead of an array, to stay in registers.
 macro_rules! tile {
-    ($name:ident, $wide:literal, [$($right:ident $j:literal [$($own:ident $of:ident)*])*], [$($left:ident $i:literal [$($sum:ident $by:ident)*])*]) => {
+    (
+        $name:ident,
+        $wide:literal,
+        [$($right:ident $j:literal [$($own:ident $of:ident)*])*],
+        [$($left:ident $i:literal [$($sum:ident $by:ident)*])*]
+    ) => {
         #[inline(always)]
-        fn $name<S: Simd>(simd: S, x: Rows<'_>, s: usize, t: usize, four: impl Fn(S, [S::f32s; 4]) -> [f32; 4], out: &mut [f64]) {
+        fn $name<S: Simd>(
+            simd: S,
+            x: Rows<'_>,
+            s: usize,
+            t: usize,
+            four: impl Fn(S, [S::f32s; 4]) -> [f32; 4],
+            out: &mut [f64],
+        ) {
             $(let $left = S::as_simd_f32s(x.part(s + $i, 0, x.width));)*
             $(let $right = S::as_simd_f32s(x.part(t + $j, 0, x.width));)*
             let zero = simd.splat_f32s(0.0);
             $($(let mut $sum = zero;)*)*
             {
                 let count = x.width / S::F32_LANES;
-                // All are as long: said once here, so that no index is checked in the loop.
+                // Equal lengths, asserted here to remove bounds checks from the loop.
                 $(let $left = &$left.0[..count];)*
                 $(let $right = &$right.0[..count];)*
                 for k in 0..count {
-                    // Three of one side at hand, the other side one by one: with the sums, as many
-                    // as there are registers.
+                    // Three operands of one side and one of the other, with the sums, fill all
+                    // registers.
                     $(let $left = $left[k];)*
                     $(
                         let $right = $right[k];
@@ -212,7 +225,7 @@ tile!(three_by_one, 1, [p 0 [ap a bp b cp c]], [a 0 [ap p] b 1 [bp p] c 2 [cp p]
 tile!(one_by_four, 4, [p 0 [ap a] q 1 [aq a] r 2 [ar a] u 3 [au a]], [a 0 [ap p aq q ar r au u]]);
 tile!(one_by_one, 1, [p 0 [ap a]], [a 0 [ap p]]);
 
-/// `Σ a[s, t] · b[s, t]` of two symmetric matrices of which the upper halves are given.
+/// `Σ a[s, t] · b[s, t]` of two symmetric matrices, given by their upper halves.
 pub fn contract(a: &[f64], b: &[f64], rows: usize) -> f64 {
     vectorised(
         #[inline(always)]
@@ -247,7 +260,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_upper_half_of_the_products(rows in 0usize..14, width in 0usize..1700, first in 0usize..3) {
+        fn gram_matches_the_definition(
+            rows in 0usize..14,
+            width in 0usize..1700,
+            first in 0usize..3,
+        ) {
             let stride = first + width + 1;
             let data: Vec<f32> = (0..rows * stride).map(|i| (i as f32 * 0.77).sin()).collect();
             let x = Rows { data: &data, rows, stride, first, width };
@@ -255,15 +272,28 @@ mod tests {
             gram(x, &mut out);
             for s in 0..rows {
                 for t in s..rows {
-                    let expected: f64 = x.part(s, 0, width).iter().zip(x.part(t, 0, width)).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
-                    prop_assert!((expected - out[s * rows + t]).abs() < 1e-3, "{s} {t}: {expected} \
-                        {}", out[s * rows + t]);
+                    let expected: f64 = x
+                        .part(s, 0, width)
+                        .iter()
+                        .zip(x.part(t, 0, width))
+                        .map(|(a, b)| f64::from(*a) * f64::from(*b))
+                        .sum();
+                    prop_assert!(
+                        (expected - out[s * rows + t]).abs() < 1e-3,
+                        "{s} {t}: {expected} \
+                        {}",
+                        out[s * rows + t]
+                    );
                 }
             }
         }
 
         #[test]
-        fn contraction_is_the_norm_of_the_outer_product(rows in 0usize..9, a in 1usize..20, b in 1usize..20) {
+        fn contraction_is_the_norm_of_the_outer_product(
+            rows in 0usize..9,
+            a in 1usize..20,
+            b in 1usize..20,
+        ) {
             let x: Vec<f32> = (0..rows * a).map(|i| (i as f32 * 0.77).sin()).collect();
             let d: Vec<f32> = (0..rows * b).map(|i| (i as f32 * 0.31).cos()).collect();
             let (mut gx, mut gd) = (vec![0.0; rows * rows], vec![0.0; rows * rows]);
@@ -272,7 +302,8 @@ mod tests {
             let mut expected = 0.0;
             for i in 0..a {
                 for j in 0..b {
-                    let g: f64 = (0..rows).map(|t| f64::from(x[t * a + i]) * f64::from(d[t * b + j])).sum();
+                    let g: f64 =
+                        (0..rows).map(|t| f64::from(x[t * a + i]) * f64::from(d[t * b + j])).sum();
                     expected += g * g;
                 }
             }

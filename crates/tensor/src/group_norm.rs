@@ -1,34 +1,36 @@
-//! Group normalisation: each example's groups of channels get mean 0 and variance 1 over all its
-//! pixels, then a gain and a bias per channel.
+//! Group normalisation (Wu and He 2018).
+//!
+//! Each group of channels of an example gets mean 0 and variance 1 over its pixels, then a gain and
+//! a bias per channel.
 //!
 //! y = (x − μ)·ρ·gain + bias with ρ = 1/√(σ² + ε), μ and σ² those of the example and group (Wu and
 //! He 2018, equations 1 to 6). With x̂ = (x − μ)·ρ and g the gradient at y, the backward pass is dx
-//! = ρ·(g·gain − mean(g·gain) − x̂·mean(g·gain·x̂)), the means being those of the group. No example
-//! sees another, unlike in batch normalisation, so each example has a gradient of its own.
+//! = ρ·(g·gain − mean(g·gain) − x̂·mean(g·gain·x̂)), the means being those of the group. Unlike in
+//! batch normalisation, examples are independent, so each has its own gradient.
 //!
-//! Sums over pixels run in f64, in the order of the pixels. An example is one task.
+//! Sums over pixels are computed in f64, in the order of the pixels. An example is one task.
 
 use rayon::prelude::*;
 
 use crate::parallel::rows_per_piece;
 use crate::simd::{LANES, load, store, vectorised};
 
-/// The sides of a batch `[examples·pixels, channels]`, and ε.
+/// The shape of a batch `[examples·pixels, channels]`, and ε.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupNorm {
     /// Examples of the batch.
     pub examples: usize,
     /// Pixels of an example.
     pub pixels: usize,
-    /// Numbers per pixel.
+    /// Channels of a pixel.
     pub channels: usize,
-    /// Into how many groups the channels fall, all of the same size.
+    /// The number of groups of channels, all of the same size.
     pub groups: usize,
     /// ε, added to the variance.
     pub epsilon: f32,
 }
 
-/// Gradients by gain and bias, as [`GroupNorm::parameters`] makes them.
+/// Per-example gradients of gain and bias, computed by [`GroupNorm::parameters`].
 #[derive(Clone, Copy, Debug)]
 pub struct Affine<'a> {
     /// `[examples, channels]`: each example's gradient of the gain.
@@ -38,8 +40,9 @@ pub struct Affine<'a> {
 }
 
 impl GroupNorm {
-    /// Writes `out` as large as `x`, and `mean` and `rstd` (ρ) `[examples, groups]`, which the
-    /// backward pass asks for.
+    /// The forward pass: writes `out`, and `mean` and `rstd` (ρ) for the backward pass.
+    ///
+    /// `out` has the shape of `x`; `mean` and `rstd` are `[examples, groups]`.
     pub fn forward(
         &self,
         x: &[f32],
@@ -51,7 +54,7 @@ impl GroupNorm {
     ) {
         self.check(x, gain, mean, rstd);
         assert_eq!(bias.len(), self.channels, "one bias per channel");
-        assert_eq!(out.len(), x.len(), "as many numbers out as in");
+        assert_eq!(out.len(), x.len(), "length of the output");
         let image = self.image();
         if image == 0 {
             mean.fill(0.0);
@@ -90,8 +93,7 @@ impl GroupNorm {
         );
     }
 
-    /// Each example's own gradient by the gain and the bias, from `dout`, with the `mean` and
-    /// `rstd` that the forward pass wrote.
+    /// Per-example gradients of gain and bias, from `dout` and the forward pass's `mean`, `rstd`.
     pub fn parameters(
         &self,
         x: &[f32],
@@ -105,7 +107,7 @@ impl GroupNorm {
         assert_eq!(
             (x.len(), dout.len()),
             (self.examples * image, self.examples * image),
-            "as many gradients as numbers"
+            "length of the gradients"
         );
         assert_eq!(
             (dgain.len(), dbias.len()),
@@ -130,7 +132,7 @@ impl GroupNorm {
         });
     }
 
-    /// The gradient by `x`, into `dx`, from `dout` and what [`GroupNorm::parameters`] made of it.
+    /// The gradient with respect to `x`, from `dout` and the result of [`GroupNorm::parameters`].
     #[allow(clippy::too_many_arguments)]
     pub fn backward(
         &self,
@@ -145,7 +147,7 @@ impl GroupNorm {
         let Affine { dgain, dbias } = affine;
         let (image, c) = (self.image(), self.channels);
         self.check(x, gain, mean, rstd);
-        assert_eq!((dout.len(), dx.len()), (x.len(), x.len()), "as many gradients as numbers");
+        assert_eq!((dout.len(), dx.len()), (x.len(), x.len()), "length of the gradients");
         assert_eq!(
             (dgain.len(), dbias.len()),
             (self.examples * c, self.examples * c),
@@ -167,7 +169,7 @@ impl GroupNorm {
         });
     }
 
-    /// Numbers of one example.
+    /// The number of elements of one example.
     fn image(&self) -> usize {
         self.pixels * self.channels
     }
@@ -191,7 +193,7 @@ impl GroupNorm {
         );
     }
 
-    /// Σ term(x, centre of the group) of every group of one example, handed to `done`.
+    /// Calls `done` with Σ term(x, centre of the group) of every group of one example.
     #[inline(always)]
     fn sums(
         &self,
@@ -278,8 +280,7 @@ impl GroupNorm {
         }
     }
 
-    /// dx of one example, whose dgain and dbias are known: mean(g·gain) and mean(g·gain·x̂) are
-    /// made of them.
+    /// dx of one example; mean(g·gain) and mean(g·gain·x̂) follow from its dgain and dbias.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     fn input_gradient(
@@ -330,7 +331,7 @@ impl GroupNorm {
         }
     }
 
-    /// A number for each channel of the block that begins at `from`; 0 beyond the last.
+    /// One value for each channel of the block from `from` on; 0 beyond the last channel.
     #[inline(always)]
     fn lanes(&self, from: usize, number: impl Fn(usize) -> f32) -> [f32; LANES] {
         std::array::from_fn(|l| if from + l < self.channels { number(from + l) } else { 0.0 })
@@ -360,7 +361,7 @@ mod tests {
         numbers.iter().map(|&x| f64::from(x)).collect()
     }
 
-    /// The definition, in f64, for one example.
+    /// The reference implementation for one example, in f64.
     fn naive(norm: &GroupNorm, x: &[f64], gain: &[f64], bias: &[f64]) -> Vec<f64> {
         let (c, size) = (norm.channels, norm.channels / norm.groups);
         let mut out = vec![0.0; x.len()];
@@ -408,8 +409,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_definition_and_its_gradient(examples in 0usize..3, pixels in 0usize..12, size in 1usize..20, groups in 1usize..6, shift in -3.0f32..3.0) {
-            let norm = GroupNorm { examples, pixels, channels: size * groups, groups, epsilon: 1e-2 };
+        fn forward_and_backward_match_the_definition(
+            examples in 0usize..3,
+            pixels in 0usize..12,
+            size in 1usize..20,
+            groups in 1usize..6,
+            shift in -3.0f32..3.0,
+        ) {
+            let norm =
+                GroupNorm { examples, pixels, channels: size * groups, groups, epsilon: 1e-2 };
             let (image, c) = (norm.image(), norm.channels);
             let x: Vec<f32> = numbers(examples * image, 1).iter().map(|x| x + shift).collect();
             let (gain, bias, dout) = (numbers(c, 2), numbers(c, 3), numbers(x.len(), 4));
@@ -418,23 +426,40 @@ mod tests {
                 let this = example * image..(example + 1) * image;
                 let parts = [widen(&x[this.clone()]), widen(&gain), widen(&bias)];
                 let dout = widen(&dout[this.clone()]);
-                for (got, expected) in got.out[this.clone()].iter().zip(naive(&norm, &parts[0], &parts[1], &parts[2])) {
+                for (got, expected) in
+                    got.out[this.clone()].iter().zip(naive(&norm, &parts[0], &parts[1], &parts[2]))
+                {
                     prop_assert!((f64::from(*got) - expected).abs() < 1e-5, "{} {}", got, expected);
                 }
                 let channels = example * c..(example + 1) * c;
-                for (part, gradient) in [&got.dx[this], &got.dgain[channels.clone()], &got.dbias[channels]].into_iter().enumerate() {
+                for (part, gradient) in
+                    [&got.dx[this], &got.dgain[channels.clone()], &got.dbias[channels]]
+                        .into_iter()
+                        .enumerate()
+                {
                     prop_assert_eq!(gradient.len(), parts[part].len());
-                    // Some forty numbers of each.
+                    // About forty elements of each.
                     for i in (0..gradient.len()).step_by(gradient.len() / 40 + 1) {
                         let loss = |step: f64| -> f64 {
                             let mut moved = parts.clone();
                             moved[part][i] += step;
-                            naive(&norm, &moved[0], &moved[1], &moved[2]).iter().zip(&dout).map(|(y, d)| y * d).sum()
+                            naive(&norm, &moved[0], &moved[1], &moved[2])
+                                .iter()
+                                .zip(&dout)
+                                .map(|(y, d)| y * d)
+                                .sum()
                         };
                         let slope = (loss(1e-5) - loss(-1e-5)) / 2e-5;
                         let error = (f64::from(gradient[i]) - slope).abs();
-                        prop_assert!(error < 2e-5 * (1.0 + slope.abs()), "part {} number {}: {} \
-                            {}", part, i, gradient[i], slope);
+                        prop_assert!(
+                            error < 2e-5 * (1.0 + slope.abs()),
+                            "part {} number {}: {} \
+                            {}",
+                            part,
+                            i,
+                            gradient[i],
+                            slope
+                        );
                     }
                 }
             }
@@ -455,20 +480,20 @@ mod tests {
     }
 
     #[test]
-    fn numbers_at_the_edge_of_f32_stay_finite() {
+    fn values_at_the_limits_of_f32_stay_finite() {
         let norm = GroupNorm { examples: 1, pixels: 8, channels: 3, groups: 1, epsilon: 1e-5 };
         let x: Vec<f32> = numbers(24, 1).iter().map(|x| x * 1e30).collect();
         let got = run(&norm, &x, &[1.0; 3], &[0.0; 3], &numbers(24, 2));
         assert!(got.out.iter().chain(&got.dx).chain(&got.dgain).all(|x| x.is_finite()));
         assert!(got.out.iter().any(|x| x.abs() > 1.0));
-        // No variance at all: the bias comes out, and ε alone scales the gradient.
+        // Zero variance: the output is the bias, and ε alone scales the gradient.
         let flat = run(&norm, &[0.1; 24], &[2.0; 3], &[0.5; 3], &numbers(24, 2));
         assert!(flat.out.iter().all(|&y| y == 0.5));
         assert!(flat.dx.iter().all(|d| d.is_finite()) && flat.dgain.iter().all(|&d| d == 0.0));
     }
 
     #[test]
-    fn an_example_and_the_threads_leave_the_others_alone() {
+    fn results_do_not_depend_on_other_examples_or_threads() {
         let norm = GroupNorm { examples: 30, pixels: 35, channels: 18, groups: 3, epsilon: 1e-5 };
         let (mut x, mut dout) = (numbers(30 * norm.image(), 1), numbers(30 * norm.image(), 2));
         let (gain, bias) = (numbers(18, 3), numbers(18, 4));
@@ -492,7 +517,7 @@ mod tests {
                 assert_eq!(bits(&before[i * each..][..each]), bits(&after[i * each..][..each]));
             }
         }
-        // The group of the pixel is lost, and nothing else of its example.
+        // Only the group of the pixel is NaN.
         let group = 7 / 6;
         for (i, y) in after[0][norm.image()..2 * norm.image()].iter().enumerate() {
             assert_eq!(y.is_nan(), i % 18 / 6 == group);
@@ -502,7 +527,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "do not fall into")]
-    fn groups_divide_the_channels() {
+    fn groups_must_divide_the_channels() {
         let norm = GroupNorm { examples: 0, pixels: 1, channels: 5, groups: 2, epsilon: 1e-5 };
         norm.forward(&[], &[1.0; 5], &[0.0; 5], &mut [], &mut [], &mut []);
     }

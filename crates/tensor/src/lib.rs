@@ -1,11 +1,11 @@
-//! Arrays of f32 in host memory, and the kernels of neural networks with their backward passes.
+//! Arrays of f32 in host memory, and neural-network kernels with their backward passes.
 //!
-//! Kernels work on slices, row after row, and write into buffers they are given; [`Workspace`]
-//! keeps those between steps. A batch is *packed*: the rows of all examples lie end to end, and
-//! `offsets` says where each example begins. No kernel lets one example's numbers reach another's.
+//! Kernels work on row-major slices and write into buffers of the caller; [`Workspace`] reuses
+//! those between steps. A batch is *packed*: the rows of all examples are contiguous, and `offsets`
+//! holds the first row of each example. No kernel mixes elements of different examples.
 //!
-//! Sides that do not fit are a programmer's mistake and panic. Numbers never panic: NaN goes in,
-//! NaN comes out, in its own example only.
+//! Shapes that do not match are programming errors and panic. Values never panic: NaN propagates,
+//! within its own example only.
 
 pub mod activation;
 pub mod attention;

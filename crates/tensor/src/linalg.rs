@@ -1,8 +1,8 @@
 //! Decompositions of small matrices, on the `faer` crate.
 //!
-//! They run in f64 and on one thread: these matrices have a side of a few hundred at the most, and
-//! what is built on them must be accurate and must not depend on the number of threads. Only the
-//! results are rounded to f32. An array is taken as a matrix of `rows()` × `cols()`.
+//! They run in f64 on one thread: the matrices have at most a few hundred rows or columns, and the
+//! results must be accurate and independent of the number of threads. Only the results are rounded
+//! to f32. An array is used as a matrix of `rows()` × `cols()`.
 
 use faer::diag::DiagRef;
 use faer::linalg::triangular_inverse::invert_upper_triangular;
@@ -10,11 +10,12 @@ use faer::{Mat, MatRef, Par, Side};
 
 use crate::{Array, Error};
 
-/// `(Q, R)` of an m×n matrix with m ≥ n: Q is m×n with orthonormal columns, R is n×n, upper
-/// triangular, with a diagonal ≥ 0.
+/// The thin QR decomposition `(Q, R)` of an m×n matrix with m ≥ n.
+///
+/// Q is m×n with orthonormal columns, R is n×n, upper triangular, with a diagonal ≥ 0.
 ///
 /// # Errors
-/// If a number is not finite, or a result is too large for f32.
+/// If an element is not finite, or a result is too large for f32.
 ///
 /// # Panics
 /// If there are more columns than rows.
@@ -37,12 +38,13 @@ pub fn thin_qr(a: &Array) -> Result<(Array, Array), Error> {
     Ok((narrow(what, a, q.as_ref())?, narrow(what, a, r.as_ref())?))
 }
 
-/// `(U, s, V)` of an m×n matrix, so that it is U·diag(s)·Vᵀ: U is m×k, V is n×k, k = min(m, n),
-/// both with orthonormal columns; s falls. The signs of the columns are arbitrary, but the same for
-/// the same numbers.
+/// The singular value decomposition `(U, s, V)` of an m×n matrix U·diag(s)·Vᵀ.
+///
+/// U is m×k, V is n×k, k = min(m, n), both with orthonormal columns; s decreases. The signs of the
+/// columns are arbitrary, but the same for equal inputs.
 ///
 /// # Errors
-/// If a number is not finite, the iteration does not converge, or a result is too large for f32.
+/// If an element is not finite, the iteration does not converge, or a result is too large for f32.
 pub fn svd(a: &Array) -> Result<(Array, Vec<f32>, Array), Error> {
     let what = "the singular value decomposition";
     let (m, n) = (a.rows(), a.cols());
@@ -50,8 +52,8 @@ pub fn svd(a: &Array) -> Result<(Array, Vec<f32>, Array), Error> {
     if m.min(n) == 0 {
         return Ok((Array::zeros([m, 0]), Vec::new(), Array::zeros([n, 0])));
     }
-    let svd = matrix.thin_svd().map_err(|_| refusal(what, a))?;
-    let mut order = rising(svd.S());
+    let svd = matrix.thin_svd().map_err(|_| failed(what, a))?;
+    let mut order = ascending(svd.S());
     order.reverse();
     let s = Mat::from_fn(order.len(), 1, |i, _| svd.S()[order[i]]);
     let [u, v] = [svd.U(), svd.V()].map(|vectors| columns(vectors, &order));
@@ -62,12 +64,13 @@ pub fn svd(a: &Array) -> Result<(Array, Vec<f32>, Array), Error> {
     ))
 }
 
-/// `(values, vectors)` of a symmetric matrix: the values rise, the vectors are the columns and
-/// orthonormal, their signs as in [`svd`]. Rounding may have made the two triangles differ a
-/// little; their mean is decomposed.
+/// The eigendecomposition `(values, vectors)` of a symmetric matrix.
+///
+/// The values increase; the vectors are orthonormal columns, with signs as in [`svd`]. Rounding may
+/// have made the two triangles differ a little; their mean is decomposed.
 ///
 /// # Errors
-/// If a number is not finite, the iteration does not converge, or a result is too large for f32.
+/// If an element is not finite, the iteration does not converge, or a result is too large for f32.
 ///
 /// # Panics
 /// If the matrix is not square.
@@ -79,8 +82,8 @@ pub fn symmetric_eigen(a: &Array) -> Result<(Vec<f32>, Array), Error> {
         return Ok((Vec::new(), Array::zeros([0, 0])));
     }
     let mean = Mat::from_fn(n, n, |i, j| 0.5 * (matrix[(i, j)] + matrix[(j, i)]));
-    let eigen = mean.self_adjoint_eigen(Side::Lower).map_err(|_| refusal(what, a))?;
-    let order = rising(eigen.S());
+    let eigen = mean.self_adjoint_eigen(Side::Lower).map_err(|_| failed(what, a))?;
+    let order = ascending(eigen.S());
     let values = Mat::from_fn(n, 1, |i, _| eigen.S()[order[i]]);
     Ok((
         narrow(what, a, values.as_ref())?.into_data(),
@@ -88,11 +91,12 @@ pub fn symmetric_eigen(a: &Array) -> Result<(Vec<f32>, Array), Error> {
     ))
 }
 
-/// The inverse of an upper triangular matrix, upper triangular too. What lies below the diagonal is
-/// taken as zero, if it is finite.
+/// The inverse of an upper triangular matrix.
+///
+/// Finite elements below the diagonal are ignored.
 ///
 /// # Errors
-/// If a number is not finite, the matrix is singular, or a result is too large for f32.
+/// If an element is not finite, the matrix is singular, or a result is too large for f32.
 ///
 /// # Panics
 /// If the matrix is not square.
@@ -104,16 +108,17 @@ pub fn inverse_upper(r: &Array) -> Result<Array, Error> {
         return Ok(Array::zeros([0, 0]));
     }
     if (0..n).any(|i| matrix[(i, i)] == 0.0) {
-        return Err(refusal(what, r));
+        return Err(failed(what, r));
     }
     let mut inverse = Mat::zeros(n, n);
     invert_upper_triangular(inverse.as_mut(), matrix.as_ref(), Par::Seq);
     narrow(what, r, inverse.as_ref())
 }
 
-/// The places of the numbers in rising order. The library orders them too, except for those that
-/// are nothing but rounding.
-fn rising(values: DiagRef<'_, f64>) -> Vec<usize> {
+/// The indices of the values in increasing order.
+///
+/// The library sorts them, too, except for those that are rounding errors.
+fn ascending(values: DiagRef<'_, f64>) -> Vec<usize> {
     let mut order: Vec<usize> = (0..values.dim()).collect();
     order.sort_by(|&i, &j| values[i].total_cmp(&values[j]));
     order
@@ -129,24 +134,24 @@ fn square(a: &Array) -> usize {
     n
 }
 
-fn refusal(what: &'static str, a: &Array) -> Error {
+fn failed(what: &'static str, a: &Array) -> Error {
     Error::Decomposition { what, rows: a.rows(), cols: a.cols() }
 }
 
-/// Into f64. Refuses what is not finite before an iteration can get lost in it.
+/// Converts to f64; refuses elements that are not finite, on which iterations may not converge.
 fn widen(what: &'static str, a: &Array) -> Result<Mat<f64>, Error> {
     if !a.data().iter().all(|x| x.is_finite()) {
-        return Err(refusal(what, a));
+        return Err(failed(what, a));
     }
     let n = a.cols();
     Ok(Mat::from_fn(a.rows(), n, |i, j| f64::from(a.data()[i * n + j])))
 }
 
-/// Back into f32. Refuses what is not finite there.
+/// Converts to f32; refuses elements that are not finite there.
 fn narrow(what: &'static str, a: &Array, result: MatRef<'_, f64>) -> Result<Array, Error> {
     let n = result.ncols();
     let array = Array::from_fn([result.nrows(), n], |i| result[(i / n, i % n)] as f32);
-    if array.data().iter().all(|x| x.is_finite()) { Ok(array) } else { Err(refusal(what, a)) }
+    if array.data().iter().all(|x| x.is_finite()) { Ok(array) } else { Err(failed(what, a)) }
 }
 
 #[cfg(test)]
@@ -196,7 +201,7 @@ mod tests {
         assert_close(&product(&transpose(q), q), &diagonal(&vec![1.0; q.cols()]), 1e-6);
     }
 
-    /// Largest magnitude, at least 1e-30: what errors are measured by.
+    /// The largest magnitude, at least 1e-30, to measure errors by.
     fn scale(a: &Array) -> f32 {
         a.data().iter().fold(1e-30, |max, x| max.max(x.abs()))
     }
@@ -233,7 +238,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decompositions_multiply_to_what_they_are_of(m in 0usize..20, n in 0usize..20, seed in 0u32..1000) {
+        fn factors_multiply_to_the_matrix(
+            m in 0usize..20,
+            n in 0usize..20,
+            seed in 0u32..1000,
+        ) {
             check_svd(&matrix(m, n, seed));
             check_qr(&matrix(m.max(n), n, seed));
             let a = matrix(n, n, seed);
@@ -241,7 +250,12 @@ mod tests {
         }
 
         #[test]
-        fn low_rank_is_no_trouble(m in 1usize..30, n in 1usize..30, rank in 0usize..5, seed in 0u32..1000) {
+        fn low_rank_matrices_are_decomposed(
+            m in 1usize..30,
+            n in 1usize..30,
+            rank in 0usize..5,
+            seed in 0u32..1000,
+        ) {
             let a = product(&matrix(m, rank, seed), &matrix(rank, n, seed + 1));
             check_svd(&a);
             check_eigen(&product(&a, &transpose(&a)));
@@ -249,19 +263,25 @@ mod tests {
         }
 
         #[test]
-        fn an_inverse_undoes(n in 0usize..40, seed in 0u32..1000) {
-            // Below the diagonal stands what must not be read.
+        fn inverse_times_matrix_is_identity(n in 0usize..40, seed in 0u32..1000) {
+            // Elements below the diagonal must not be read.
             let noise = matrix(n, n, seed);
-            let r = Array::from_fn([n, n], |i| if i / n == i % n { 2.0 + noise.data()[i] } else { noise.data()[i] });
+            let r = Array::from_fn([n, n], |i| {
+                if i / n == i % n { 2.0 + noise.data()[i] } else { noise.data()[i] }
+            });
             let upper = Array::from_fn([n, n], |i| if i / n > i % n { 0.0 } else { r.data()[i] });
             let inverse = inverse_upper(&r).unwrap();
             prop_assert!((0..n * n).all(|i| i / n <= i % n || inverse.data()[i] == 0.0));
-            assert_close(&product(&upper, &inverse), &diagonal(&vec![1.0; n]), 1e-5 * scale(&inverse));
+            assert_close(
+                &product(&upper, &inverse),
+                &diagonal(&vec![1.0; n]),
+                1e-5 * scale(&inverse),
+            );
         }
     }
 
     #[test]
-    fn larger_ones_and_those_with_equal_values() {
+    fn large_matrices_and_equal_values_are_decomposed() {
         for (m, n) in [(700, 8), (8, 700), (150, 150), (1, 1), (1, 9), (9, 1)] {
             check_svd(&matrix(m, n, 5));
         }
@@ -283,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn known_values() {
+    fn decompositions_match_known_values() {
         let a = Array::new([2, 2], vec![2.0, 1.0, 1.0, 2.0]).unwrap();
         let (values, _) = symmetric_eigen(&a).unwrap();
         assert_close(
@@ -294,7 +314,7 @@ mod tests {
         let (_, s, _) =
             svd(&Array::new([2, 3], vec![0.0, 3.0, 0.0, -4.0, 0.0, 0.0]).unwrap()).unwrap();
         assert_close(&Array::new([2], s).unwrap(), &Array::new([2], vec![4.0, 3.0]).unwrap(), 1e-6);
-        // One number is its own size.
+        // A 1×1 matrix.
         let one = Array::new([1, 1], vec![-5.0]).unwrap();
         assert_eq!(
             thin_qr(&one).unwrap(),
@@ -313,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn the_triangle_is_unique() {
+    fn triangular_factor_is_unique() {
         let (q, _) = thin_qr(&matrix(30, 12, 1)).unwrap();
         let noise = matrix(12, 12, 2);
         let r = Array::from_fn([12, 12], |i| match i / 12 {
@@ -327,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn scales_at_the_edge_of_f32() {
+    fn values_at_the_limits_of_f32_are_decomposed() {
         for scale in [1e-44, 1e-30, 1e30] {
             let a = Array::from_fn([6, 6], |i| matrix(6, 6, 3).data()[i] * scale);
             let (u, s, v) = svd(&a).unwrap();
@@ -340,20 +360,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_is_refused() {
+    fn elements_that_are_not_finite_are_refused() {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut a = matrix(5, 5, 1);
             a.data_mut()[13] = bad;
-            let refused = |what: &str, e: Error| matches!(e, Error::Decomposition { what: got, rows: 5, cols: 5 } if got.contains(what));
+            let refused = |what: &str, error: Error| {
+                let Error::Decomposition { what: got, rows: 5, cols: 5 } = error else {
+                    return false;
+                };
+                got.contains(what)
+            };
             assert!(refused("QR", thin_qr(&a).unwrap_err()));
             assert!(refused("singular", svd(&a).unwrap_err()));
             assert!(refused("eigen", symmetric_eigen(&a).unwrap_err()));
             assert!(refused("inverse", inverse_upper(&a).unwrap_err()));
-            // 1/∞ would be finite, and what lies below the diagonal has no part in the result.
+            // 1/∞ would be finite, and elements below the diagonal do not affect the result.
             assert!(inverse_upper(&diagonal(&[1.0, bad])).is_err());
             assert!(inverse_upper(&Array::new([2, 2], vec![1.0, 0.0, bad, 1.0]).unwrap()).is_err());
         }
-        // Finite, but the results are not: norms beyond f32, and inverses of nothing.
+        // Finite inputs with results beyond f32: large norms, and inverses of 0.
         let huge = Array::from_fn([3, 3], |_| 3e38);
         assert!(svd(&huge).is_err() && thin_qr(&huge).is_err() && symmetric_eigen(&huge).is_err());
         for d in [0.0, -0.0, 1e-44] {
@@ -362,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn none_at_all() {
+    fn empty_matrices_are_decomposed() {
         let (q, r) = thin_qr(&Array::zeros([4, 0])).unwrap();
         assert_eq!((q.shape(), r.shape()), (&[4, 0][..], &[0, 0][..]));
         let (u, s, v) = svd(&Array::zeros([0, 3])).unwrap();
@@ -373,7 +398,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "tall")]
-    fn a_wide_matrix_has_no_thin_qr() {
+    fn thin_qr_of_a_wide_matrix_panics() {
         let _ = thin_qr(&Array::zeros([2, 3]));
     }
 }

@@ -11,8 +11,8 @@
 //! decides when an element is computed, not how.
 //!
 //! Libraries choose their kernel, and with it the order of a sum, by the number of rows, so that
-//! whether a record is present changes how others' activations are rounded. That is why this one is
-//! our own.
+//! the presence of a record changes how other records' activations are rounded. Hence this
+//! implementation.
 //! # Checked by
 //! `tests::a_row_does_not_depend_on_the_others`, `tests::threads_do_not_matter`,
 //! `tests::an_element_is_a_sum_over_stretches_of_chains`
@@ -22,7 +22,7 @@
 
 use crate::Array;
 use crate::parallel::Shared;
-use crate::tile::{self, Instructions, Kernel, MOST_COLUMNS, Strides, VECTORS, dispatch};
+use crate::tile::{self, Instructions, Kernel, MAX_COLUMNS, Strides, VECTORS, dispatch};
 use pulp::Simd;
 use rayon::prelude::*;
 use std::cell::RefCell;
@@ -38,7 +38,7 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// The whole slice, row after row.
+    /// The whole slice, in row-major order.
     pub fn new(data: &'a [f32], rows: usize, cols: usize) -> Self {
         assert_eq!(Some(data.len()), rows.checked_mul(cols), "a {rows}×{cols} matrix");
         Self { data, rows, cols, row_stride: cols, col_stride: 1 }
@@ -52,7 +52,7 @@ impl<'a> View<'a> {
         );
         assert!(
             rows.checked_mul(stride).is_some_and(|end| end <= data.len()),
-            "{rows} rows of {stride} in {} numbers",
+            "{rows} rows of {stride} in {} elements",
             data.len()
         );
         Self {
@@ -64,7 +64,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Rows for columns.
+    /// The transpose.
     pub fn t(self) -> Self {
         Self {
             rows: self.cols,
@@ -96,17 +96,17 @@ impl<'a> View<'a> {
         self.t().some_rows(start, end).t()
     }
 
-    /// Rows.
+    /// The number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Columns.
+    /// The number of columns.
     pub fn cols(&self) -> usize {
         self.cols
     }
 
-    /// The first element and how far apart the others are, for kernels of this crate.
+    /// The first element and the strides, for kernels of this crate.
     pub(crate) fn raw(&self) -> (*const f32, Strides) {
         assert!(self.fits(), "a view inside its data");
         (self.data.as_ptr(), Strides { row: self.row_stride, col: self.col_stride })
@@ -117,9 +117,9 @@ impl<'a> View<'a> {
     }
 }
 
-/// Whether the last element of a matrix, given how many (rows, columns) there are and how far apart
-/// they lie, is one of `len` numbers. Sides whose product no machine can hold do not pass: nothing
-/// here wraps.
+/// Whether a matrix of this shape and these strides fits into `len` elements.
+///
+/// Shapes whose product overflows do not pass.
 fn lies_inside(
     (rows, row_stride): (usize, usize),
     (cols, col_stride): (usize, usize),
@@ -135,8 +135,9 @@ fn lies_inside(
     last.is_some_and(|last| last < len)
 }
 
-/// A matrix inside a slice, to be written. Rows are contiguous, so no two of its elements share a
-/// place.
+/// A mutable matrix inside a slice.
+///
+/// Rows are contiguous, so no two elements alias.
 #[derive(Debug)]
 pub struct ViewMut<'a> {
     data: &'a mut [f32],
@@ -146,7 +147,7 @@ pub struct ViewMut<'a> {
 }
 
 impl<'a> ViewMut<'a> {
-    /// The whole slice, row after row.
+    /// The whole slice, in row-major order.
     pub fn new(data: &'a mut [f32], rows: usize, cols: usize) -> Self {
         assert_eq!(Some(data.len()), rows.checked_mul(cols), "a {rows}×{cols} matrix");
         Self { data, rows, cols, stride: cols }
@@ -166,28 +167,28 @@ impl<'a> ViewMut<'a> {
         );
         assert!(
             rows.checked_mul(stride).is_some_and(|end| end <= data.len()),
-            "{rows} rows of {stride} in {} numbers",
+            "{rows} rows of {stride} in {} elements",
             data.len()
         );
         Self { data: data.get_mut(first..).unwrap_or(&mut []), rows, cols, stride }
     }
 }
 
-/// What happens to what the destination held.
+/// Whether a product overwrites its destination or is added to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Onto {
-    /// It is overwritten, unread.
-    Fresh,
-    /// The product is added to it.
-    Old,
+pub enum OutputMode {
+    /// The destination is overwritten and not read.
+    Overwrite,
+    /// The product is added to the destination.
+    Accumulate,
 }
 
-/// Who does the work.
+/// The threads that compute a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threads {
     /// All threads of the pool.
     All,
-    /// The calling one: for products inside a task that is parallel already.
+    /// The calling thread, for products inside a parallel task.
     One,
 }
 
@@ -196,7 +197,7 @@ pub fn product(lhs: View<'_>, rhs: View<'_>) -> Array {
     let mut out = Array::zeros([lhs.rows, rhs.cols]);
     matmul(
         ViewMut::new(out.data_mut(), lhs.rows, rhs.cols),
-        Onto::Fresh,
+        OutputMode::Overwrite,
         1.0,
         lhs,
         rhs,
@@ -205,20 +206,20 @@ pub fn product(lhs: View<'_>, rhs: View<'_>) -> Array {
     out
 }
 
-/// Products smaller than this many multiplications are not worth waking another thread for.
+/// Smallest number of multiplications that is worth several threads.
 const WORTH_SHARING: usize = 1 << 18;
 
 /// `dst = alpha · lhs · rhs`, or that added to `dst`.
 pub fn matmul(
     dst: ViewMut<'_>,
-    onto: Onto,
+    onto: OutputMode,
     alpha: f32,
     lhs: View<'_>,
     rhs: View<'_>,
     threads: Threads,
 ) {
     let (m, n, k) = (dst.rows, dst.cols, lhs.cols);
-    assert_eq!((lhs.rows, rhs.rows, rhs.cols), (m, k, n), "the sides of a product");
+    assert_eq!((lhs.rows, rhs.rows, rhs.cols), (m, k, n), "shapes of a product");
     assert!(lhs.fits() && rhs.fits(), "operands inside their data");
     assert!(lies_inside((m, dst.stride), (n, 1), dst.data.len()), "destination inside its data");
     assert!(dst.stride >= n, "rows of the destination apart");
@@ -226,7 +227,7 @@ pub fn matmul(
         return;
     }
     if k == 0 {
-        if onto == Onto::Fresh {
+        if onto == OutputMode::Overwrite {
             dst.data.chunks_mut(dst.stride).take(m).for_each(|row| row[..n].fill(0.0));
         }
         return;
@@ -252,46 +253,49 @@ pub fn matmul(
         }
         return;
     }
-    let cut = Cut::new(m, n, rayon::current_num_threads());
-    (0..cut.tasks()).into_par_iter().with_max_len(1).for_each(|task| {
-        let (rows, columns) = cut.task(task);
+    let tasks = Tasks::new(m, n, rayon::current_num_threads());
+    (0..tasks.count()).into_par_iter().with_max_len(1).for_each(|task| {
+        let (rows, columns) = tasks.task(task);
         job.compute(instructions, rows, columns);
     });
 }
 
-/// Terms of a sum that are added up in one chain. They are also what is copied together of the
-/// right side: a tile's share of it stays in the first-level cache.
+/// Number of terms of a sum that are added up in one chain.
+///
+/// So many rows of the right side are also copied together: a tile's share of them stays in the
+/// first-level cache.
 pub const DEPTH: usize = 256;
 
-/// Columns of the right side that are copied together: with [`DEPTH`] rows they stay in the
-/// second-level cache while the rows of the left side pass by.
+/// Number of columns of the right side that are copied together.
+///
+/// With [`DEPTH`] rows they stay in the second-level cache while all rows of the left side are
+/// processed.
 const GROUP: usize = 128;
 
-/// How the result is cut for the threads.
-struct Cut {
+/// Division of the result into tasks.
+struct Tasks {
     rows: usize,
     columns: usize,
     m: usize,
     n: usize,
 }
 
-impl Cut {
-    /// A few tasks for each thread. Columns are cut first: a task that has some rows of a column
-    /// copies the whole column.
+impl Tasks {
+    /// A few tasks for each thread. Columns are divided first, because a task with some rows of a
+    /// column copies the whole column.
     fn new(m: usize, n: usize, threads: usize) -> Self {
         let wanted = 3 * threads;
         let columns = if n >= GROUP * wanted {
             GROUP
         } else {
-            n.div_ceil(wanted).next_multiple_of(MOST_COLUMNS).clamp(MOST_COLUMNS, GROUP)
+            n.div_ceil(wanted).next_multiple_of(MAX_COLUMNS).clamp(MAX_COLUMNS, GROUP)
         };
         let across = n.div_ceil(columns);
-        let rows =
-            m.div_ceil(wanted.div_ceil(across)).max(LEAST_ROWS).next_multiple_of(LEAST_ROWS / 2);
+        let rows = m.div_ceil(wanted.div_ceil(across)).max(MIN_ROWS).next_multiple_of(MIN_ROWS / 2);
         Self { rows, columns, m, n }
     }
 
-    fn tasks(&self) -> usize {
+    fn count(&self) -> usize {
         self.m.div_ceil(self.rows) * self.n.div_ceil(self.columns)
     }
 
@@ -302,10 +306,12 @@ impl Cut {
     }
 }
 
-/// Rows for which copying the right side is worth while. A multiple of the heights of all tiles.
-const LEAST_ROWS: usize = 48;
+/// Smallest number of rows for which copying the right side is worthwhile.
+///
+/// A multiple of the heights of all tiles.
+const MIN_ROWS: usize = 48;
 
-/// What tasks read.
+/// A pointer to an operand, shared between tasks.
 #[derive(Clone, Copy)]
 struct Source(*const f32);
 
@@ -315,12 +321,12 @@ unsafe impl Send for Source {}
 // SAFETY: as above.
 unsafe impl Sync for Source {}
 
-/// A product: its sides have been checked.
+/// A product whose shapes have been checked.
 #[derive(Clone, Copy)]
 struct Job {
     to: Shared,
     stride: usize,
-    onto: Onto,
+    onto: OutputMode,
     alpha: f32,
     a: Source,
     a_at: Strides,
@@ -330,16 +336,16 @@ struct Job {
 }
 
 thread_local! {
-    /// The copied part of the right side: kept between calls.
+    /// The copied part of the right side, reused between calls.
     static COPY: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Job {
-    /// Computes some rows and at most [`GROUP`] columns. No other task computes them.
+    /// Computes some rows and at most [`GROUP`] columns, which belong to this task.
     fn compute(self, instructions: Instructions, rows: (usize, usize), columns: (usize, usize)) {
         COPY.with_borrow_mut(|copy| {
-            if copy.len() < DEPTH * (GROUP + MOST_COLUMNS) {
-                copy.resize(DEPTH * (GROUP + MOST_COLUMNS), 0.0);
+            if copy.len() < DEPTH * (GROUP + MAX_COLUMNS) {
+                copy.resize(DEPTH * (GROUP + MAX_COLUMNS), 0.0);
             }
             dispatch(instructions, Part { job: self, rows, columns, copy });
         });
@@ -360,11 +366,11 @@ impl Kernel for Part<'_> {
         let Self { job, rows, columns, copy } = self;
         let width = VECTORS * S::F32_LANES;
         let panels = (columns.1 - columns.0).div_ceil(width);
-        // With few rows, each column of the right side is used a few times only.
+        // With few rows, each column of the right side is used only a few times.
         let direct = job.b_at.col == 1 && rows.1 - rows.0 <= 2 * ROWS;
         for depth in (0..job.k).step_by(DEPTH) {
             let k = DEPTH.min(job.k - depth);
-            let onto = if depth == 0 { job.onto } else { Onto::Old };
+            let onto = if depth == 0 { job.onto } else { OutputMode::Accumulate };
             let panel = |index: usize| {
                 let left = columns.0 + index * width;
                 (
@@ -421,7 +427,7 @@ impl Kernel for Part<'_> {
     }
 }
 
-/// One tile of a product: computed, multiplied by `alpha`, and stored or added to the rows `to(i)`.
+/// Computes a tile of a product, times `alpha`, and stores it or adds it to the rows `to(i)`.
 ///
 /// # Safety
 /// As [`tile::product`]; `to(i)` is row i of the tile for i < rows.
@@ -435,11 +441,11 @@ unsafe fn store_tile<'a, S: Simd, const ROWS: usize>(
     rows: usize,
     b: *const f32,
     stride: usize,
-    onto: Onto,
+    onto: OutputMode,
     alpha: f32,
     to: impl Fn(usize) -> &'a mut [f32],
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let sums = unsafe { tile::product::<S, ROWS, VECTORS>(simd, k, a, at, rows, b, stride) };
     let alpha = simd.splat_f32s(alpha);
     for (i, sums) in sums.iter().enumerate().take(rows) {
@@ -452,15 +458,19 @@ unsafe fn store_tile<'a, S: Simd, const ROWS: usize>(
                 // SAFETY: a whole vector lies there.
                 unsafe {
                     let new = match onto {
-                        Onto::Fresh => simd.mul_f32s(alpha, sum),
-                        Onto::Old => simd.mul_add_e_f32s(alpha, sum, place.read_unaligned()),
+                        OutputMode::Overwrite => simd.mul_f32s(alpha, sum),
+                        OutputMode::Accumulate => {
+                            simd.mul_add_e_f32s(alpha, sum, place.read_unaligned())
+                        }
                     };
                     place.write_unaligned(new);
                 }
             } else {
                 let new = match onto {
-                    Onto::Fresh => simd.mul_f32s(alpha, sum),
-                    Onto::Old => simd.mul_add_e_f32s(alpha, sum, simd.partial_load_f32s(part)),
+                    OutputMode::Overwrite => simd.mul_f32s(alpha, sum),
+                    OutputMode::Accumulate => {
+                        simd.mul_add_e_f32s(alpha, sum, simd.partial_load_f32s(part))
+                    }
                 };
                 simd.partial_store_f32s(part, new);
             }
@@ -485,19 +495,35 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_product(m in 0usize..40, n in 0usize..40, k in 0usize..40, lt: bool, rt: bool, old: bool, threads: bool) {
+        fn matmul_matches_the_definition(
+            m in 0usize..40,
+            n in 0usize..40,
+            k in 0usize..40,
+            lt: bool,
+            rt: bool,
+            old: bool,
+            threads: bool,
+        ) {
             let (a, b, c) = (numbers(m * k, 1), numbers(k * n, 2), numbers(m * (n + 3), 3));
             let lhs = if lt { View::new(&a, k, m).t() } else { View::new(&a, m, k) };
             let rhs = if rt { View::new(&b, n, k).t() } else { View::new(&b, k, n) };
             let at = |v: &View<'_>, i: usize, j: usize| v.data[i * v.row_stride + j * v.col_stride];
             let mut got = c.clone();
-            let onto = if old { Onto::Old } else { Onto::Fresh };
-            matmul(ViewMut::columns(&mut got, m, n + 3, 2, n), onto, 0.5, lhs, rhs, if threads { Threads::All } else { Threads::One });
+            let onto = if old { OutputMode::Accumulate } else { OutputMode::Overwrite };
+            matmul(
+                ViewMut::columns(&mut got, m, n + 3, 2, n),
+                onto,
+                0.5,
+                lhs,
+                rhs,
+                if threads { Threads::All } else { Threads::One },
+            );
             for i in 0..m {
                 for j in 0..n + 3 {
                     let kept = c[i * (n + 3) + j];
                     let expected = if (2..n + 2).contains(&j) {
-                        let product: f32 = (0..k).map(|l| at(&lhs, i, l) * at(&rhs, l, j - 2)).sum();
+                        let product: f32 =
+                            (0..k).map(|l| at(&lhs, i, l) * at(&rhs, l, j - 2)).sum();
                         0.5 * product + if old { kept } else { 0.0 }
                     } else {
                         kept
@@ -512,7 +538,7 @@ mod tests {
         x.iter().map(|x| x.to_bits()).collect()
     }
 
-    /// Numbers of very different sizes, so that another order of additions would show.
+    /// Values of very different magnitudes, which reveal another order of additions.
     fn wild(n: usize, seed: u32) -> Vec<f32> {
         numbers(n, seed)
             .iter()
@@ -526,25 +552,53 @@ mod tests {
         /// A row of a product is the same bits alone, among any number of other rows, in any place,
         /// and in whichever layout the operands are.
         #[test]
-        fn a_row_does_not_depend_on_the_others(m in 1usize..150, n in 1usize..150, k in 1usize..700, lt: bool, rt: bool, old: bool, threads: bool, place in 0usize..150) {
+        fn a_row_does_not_depend_on_the_others(
+            m in 1usize..150,
+            n in 1usize..150,
+            k in 1usize..700,
+            lt: bool,
+            rt: bool,
+            old: bool,
+            threads: bool,
+            place in 0usize..150,
+        ) {
             let place = place % m;
             let (a, b, c) = (wild(m * k, 1), wild(k * n, 2), wild(m * n, 3));
-            let turned = |x: &[f32], rows: usize, cols: usize| (0..rows * cols).map(|i| x[i % rows * cols + i / rows]).collect::<Vec<_>>();
+            let turned = |x: &[f32], rows: usize, cols: usize| {
+                (0..rows * cols).map(|i| x[i % rows * cols + i / rows]).collect::<Vec<_>>()
+            };
             let (at, bt) = (turned(&a, m, k), turned(&b, k, n));
-            let onto = if old { Onto::Old } else { Onto::Fresh };
+            let onto = if old { OutputMode::Accumulate } else { OutputMode::Overwrite };
             let threads = if threads { Threads::All } else { Threads::One };
             let lhs = if lt { View::new(&at, k, m).t() } else { View::new(&a, m, k) };
             let rhs = if rt { View::new(&bt, n, k).t() } else { View::new(&b, k, n) };
             let mut all = c.clone();
             matmul(ViewMut::new(&mut all, m, n), onto, 0.7, lhs, rhs, threads);
             let mut alone = c[place * n..][..n].to_vec();
-            matmul(ViewMut::new(&mut alone, 1, n), onto, 0.7, View::new(&a[place * k..][..k], 1, k), View::new(&b, k, n), Threads::One);
+            matmul(
+                ViewMut::new(&mut alone, 1, n),
+                onto,
+                0.7,
+                View::new(&a[place * k..][..k], 1, k),
+                View::new(&b, k, n),
+                Threads::One,
+            );
             prop_assert_eq!(bits(&all[place * n..][..n]), bits(&alone));
             // And so is a column.
             let column = place % n;
             let mut narrow: Vec<f32> = (0..m).map(|i| c[i * n + column]).collect();
-            matmul(ViewMut::new(&mut narrow, m, 1), onto, 0.7, lhs, rhs.some_cols(column, column + 1), Threads::One);
-            prop_assert_eq!(bits(&narrow), bits(&(0..m).map(|i| all[i * n + column]).collect::<Vec<_>>()));
+            matmul(
+                ViewMut::new(&mut narrow, m, 1),
+                onto,
+                0.7,
+                lhs,
+                rhs.some_cols(column, column + 1),
+                Threads::One,
+            );
+            prop_assert_eq!(
+                bits(&narrow),
+                bits(&(0..m).map(|i| all[i * n + column]).collect::<Vec<_>>())
+            );
         }
     }
 
@@ -561,7 +615,7 @@ mod tests {
         assert!(products.windows(2).all(|pair| pair[0] == pair[1]));
     }
 
-    /// What is written down, in the order that is claimed.
+    /// The claimed order of operations, spelled out.
     #[test]
     fn an_element_is_a_sum_over_stretches_of_chains() {
         let (m, n, k) = (9, 70, 2 * DEPTH + 77);
@@ -576,7 +630,7 @@ mod tests {
             let job = Job {
                 to: Shared::new(&mut got),
                 stride: n,
-                onto: Onto::Fresh,
+                onto: OutputMode::Overwrite,
                 alpha: 1.0,
                 a: Source(a.as_ptr()),
                 a_at: Strides { row: k, col: 1 },
@@ -606,12 +660,12 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "the sides of a product")]
-    fn sides_must_agree() {
+    #[should_panic(expected = "shapes of a product")]
+    fn shapes_must_match() {
         let mut c = [0.0; 4];
         matmul(
             ViewMut::new(&mut c, 2, 2),
-            Onto::Fresh,
+            OutputMode::Overwrite,
             1.0,
             View::new(&[0.0; 6], 2, 3),
             View::new(&[0.0; 4], 2, 2),
@@ -619,11 +673,10 @@ mod tests {
         );
     }
 
-    /// Sides whose product wraps around to the length of the data must not pass.
+    /// Shapes whose product overflows to the length of the data must be refused.
     #[test]
-    fn sides_do_not_wrap() {
-        // Arithmetic that overflows panics under test, but not in a release: the refusal must be
-        // ours.
+    fn overflowing_shapes_are_refused() {
+        // Overflow panics in tests, but not in a release build: the check must be explicit.
         let refuses = |view: &dyn Fn() -> usize| {
             let refusal = std::panic::catch_unwind(std::panic::AssertUnwindSafe(view)).unwrap_err();
             !refusal
@@ -643,11 +696,11 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_inner_side_gives_zero() {
+    fn an_empty_inner_dimension_gives_zero() {
         let mut c = [1.0; 4];
         matmul(
             ViewMut::new(&mut c, 2, 2),
-            Onto::Fresh,
+            OutputMode::Overwrite,
             1.0,
             View::new(&[], 2, 0),
             View::new(&[], 0, 2),

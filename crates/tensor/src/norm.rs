@@ -1,11 +1,11 @@
-//! Layer norm and root-mean-square norm: each row by itself.
+//! Layer norm and RMS norm of rows.
 
-use crate::matmul::Onto;
+use crate::matmul::OutputMode;
 use crate::parallel::{packed, rows_per_piece};
 use crate::simd::{LANES, dot, fold, sum, sum2, update, vectorised};
 use rayon::prelude::*;
 
-/// Which.
+/// The kind of normalisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Norm {
     /// (x − mean)/√(variance + ε)
@@ -14,11 +14,10 @@ pub enum Norm {
     Rms,
 }
 
-/// What the backward pass needs of a row besides the row: its mean (0 for RMS) and the inverse of
-/// its spread.
+/// Number of statistics of a row: its mean (0 for RMS) and the inverse of its spread.
 pub const STATS: usize = 2;
 
-/// `out = x̂ · gain + bias`; `stats` gets [`STATS`] numbers a row.
+/// `out = x̂ · gain + bias`; `stats` gets [`STATS`] values per row.
 #[allow(clippy::too_many_arguments)]
 pub fn forward(
     norm: Norm,
@@ -33,7 +32,7 @@ pub fn forward(
     assert_eq!(
         (x.len(), gain.len(), stats.len() * width),
         (out.len(), width, STATS * out.len()),
-        "sides of a norm"
+        "shapes of a norm"
     );
     if x.is_empty() {
         return;
@@ -75,7 +74,7 @@ pub fn forward(
         });
 }
 
-/// The gradient by `x`, into or onto `dx`.
+/// The gradient with respect to `x`, written or added to `dx`.
 #[allow(clippy::too_many_arguments)]
 pub fn backward(
     norm: Norm,
@@ -84,10 +83,10 @@ pub fn backward(
     stats: &[f32],
     gain: &[f32],
     dout: &[f32],
-    onto: Onto,
+    onto: OutputMode,
     dx: &mut [f32],
 ) {
-    assert_eq!((x.len(), gain.len(), dout.len()), (dx.len(), width, dx.len()), "sides of a norm");
+    assert_eq!((x.len(), gain.len(), dout.len()), (dx.len(), width, dx.len()), "shapes of a norm");
     if x.is_empty() {
         return;
     }
@@ -114,7 +113,8 @@ pub fn backward(
                             let value = (d[i].mul_add(gain[i], -level)
                                 - (x[i] - mean) * inverse * slope)
                                 * inverse;
-                            dx[i] = if onto == Onto::Old { dx[i] + value } else { value };
+                            dx[i] =
+                                if onto == OutputMode::Accumulate { dx[i] + value } else { value };
                         }
                     }
                 },
@@ -141,7 +141,7 @@ fn correlation(d: &[f32], gain: &[f32], x: &[f32], mean: f32) -> f32 {
     fold(lanes)
 }
 
-/// Each example's own gradient by the gain and the bias: rows of `dgain` and `dbias`, overwritten.
+/// Per-example gradients of gain and bias: rows of `dgain` and `dbias`, overwritten.
 pub fn parameters(
     offsets: &[usize],
     width: usize,
@@ -177,8 +177,9 @@ pub fn parameters(
     }
 }
 
-/// Each example's sum of its rows, in the columns `first .. first + width` of rows that are
-/// `stride` wide: the gradient by a bias.
+/// Sums the rows of each example: the per-example gradient of a bias.
+///
+/// It uses the columns `first .. first + width` of rows that are `stride` wide.
 pub fn row_sums(
     offsets: &[usize],
     dout: &[f32],
@@ -230,7 +231,7 @@ mod tests {
             let (mut stats, mut out) = (vec![0.0; 6], vec![0.0; x.len()]);
             forward(norm, WIDTH, 1e-5, &x, &gain, Some(&bias), &mut stats, &mut out);
             let mut dx = vec![1.0; x.len()];
-            backward(norm, WIDTH, &x, &stats, &gain, &d, Onto::Old, &mut dx);
+            backward(norm, WIDTH, &x, &stats, &gain, &d, OutputMode::Accumulate, &mut dx);
             let offsets = [0, 1, 1, 3];
             let (mut dgain, mut dbias) = (vec![9.0; 3 * WIDTH], vec![9.0; 3 * WIDTH]);
             parameters(&offsets, WIDTH, &x, &stats, &d, &mut dgain, Some(&mut dbias));

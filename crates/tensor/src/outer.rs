@@ -1,5 +1,4 @@
-//! Weighted sums of per-record outer products: Σ_r w_r · Σ_{t ∈ r} x_t ⊗ d_t, where every record's
-//! term is made by itself.
+//! Weighted sums of per-record outer products, Σ_r w_r · Σ_{t ∈ r} x_t ⊗ d_t.
 //!
 //! # Claim
 //! In whole steps of a grid the result is *exactly* the sum over the records of terms each of which
@@ -18,51 +17,53 @@
 #![allow(clippy::needless_range_loop)]
 
 use crate::matmul::View;
-use crate::tile::{self, Instructions, Kernel, MOST_COLUMNS, Strides, VECTORS, dispatch};
+use crate::tile::{self, Instructions, Kernel, MAX_COLUMNS, Strides, VECTORS, dispatch};
 use pulp::Simd;
 use rayon::prelude::*;
 use std::cell::RefCell;
 
-/// Rows of one record that are added up in one chain of f32 operations. Rounding of a record's
-/// gradient is at most this many units of 2⁻²⁴ of Σ_t ‖x_t‖‖d_t‖.
+/// Number of rows of one record that are added up in one chain of f32 operations.
+///
+/// The rounding error of a record's gradient is at most this many units of 2⁻²⁴ of Σ_t ‖x_t‖‖d_t‖.
 pub const LONGEST: usize = 512;
 
-/// Terms of fewer steps than this are rounded through 32-bit integers, of which so many records are
-/// added up before they are widened; larger ones in f64.
+/// Terms of fewer steps than this are rounded to 32-bit integers; larger ones in f64.
 pub const NARROW: f64 = (1u32 << 26) as f64;
+/// Number of records whose 32-bit steps are added up before they are widened.
 const NARROW_RECORDS: usize = 31;
 
-/// Where the sum is added up: a matrix, row after row.
+/// The destination of the sum: a row-major matrix.
 pub enum Totals<'a> {
-    /// In whole steps.
+    /// Integer steps.
     Steps(&'a mut [i64], Scale<'a>),
-    /// In floating point: no claim is made for it.
+    /// Floating point, for which the claim does not hold.
     Float(&'a mut [f64]),
 }
 
-/// How many steps a unit has.
+/// The number of steps per unit.
 #[derive(Clone, Copy, Debug)]
 pub enum Scale<'a> {
-    /// So many, for terms that usually have fewer than [`NARROW`] steps: the fastest.
+    /// One scale, for terms that usually have fewer than [`NARROW`] steps: the fastest.
     Narrow(f32),
-    /// So many.
+    /// One scale, for terms of any size.
     Wide(f32),
-    /// Each element has its own.
+    /// One scale for each element.
     Each(&'a [f32]),
 }
 
-/// The nearest integer, ties to even. What has more than 2⁵⁰ steps stops there, and what is not
-/// finite is 0.
+/// Rounds to the nearest integer, ties to even.
+///
+/// The result is clamped to ±2⁵⁰; values that are not finite give 0.
 #[inline(always)]
 pub fn to_steps(x: f64) -> i64 {
-    const MOST: f64 = (1u64 << 50) as f64;
+    const MAX_STEPS: f64 = (1u64 << 50) as f64;
     // 1.5 · 2⁵²: added to a smaller number, it leaves no bits for a fraction, and the integer in
-    // the low bits. Written so that compilers make vectors of it.
+    // the low bits. Compilers vectorise this form.
     const MAGIC: f64 = 6_755_399_441_055_744.0;
-    // Asks for the good case, so that NaN is 0 as well.
+    // Tests the good case, so that NaN gives 0.
     let x = if x.abs() <= f64::MAX { x } else { 0.0 };
-    let x = if x > MOST { MOST } else { x };
-    let x = if x < -MOST { -MOST } else { x };
+    let x = if x > MAX_STEPS { MAX_STEPS } else { x };
+    let x = if x < -MAX_STEPS { -MAX_STEPS } else { x };
     ((x + MAGIC).to_bits() as i64).wrapping_sub(MAGIC.to_bits() as i64)
 }
 
@@ -72,7 +73,7 @@ pub fn to_steps(x: f64) -> i64 {
 /// Record r has the rows `offsets[r] .. offsets[r + 1]` and the weight `weights[r]`.
 ///
 /// # Panics
-/// If the sides do not fit.
+/// If the shapes do not match.
 pub fn add_outer(totals: Totals<'_>, x: View<'_>, d: View<'_>, offsets: &[usize], weights: &[f32]) {
     add_outer_with(Instructions::best(), totals, x, d, offsets, weights);
 }
@@ -98,9 +99,9 @@ fn add_outer_with(
             if let Scale::Each(each) = scale {
                 assert_eq!(each.len(), totals.len(), "a scale for each element");
             }
-            (To::Steps(totals.as_mut_ptr()), Some(scale), totals.len())
+            (TotalsPtr::Steps(totals.as_mut_ptr()), Some(scale), totals.len())
         }
-        Totals::Float(totals) => (To::Float(totals.as_mut_ptr()), None, totals.len()),
+        Totals::Float(totals) => (TotalsPtr::Float(totals.as_mut_ptr()), None, totals.len()),
     };
     assert_eq!(elements, Some(len), "a total for each element");
     if len == 0 {
@@ -109,13 +110,13 @@ fn add_outer_with(
     let threads = rayon::current_num_threads();
     let across = wide.div_ceil(GROUP);
     let rows_of_task =
-        tall.div_ceil((3 * threads).div_ceil(across)).max(LEAST).next_multiple_of(LEAST);
+        tall.div_ceil((3 * threads).div_ceil(across)).max(MIN_ROWS).next_multiple_of(MIN_ROWS);
     let down = tall.div_ceil(rows_of_task);
-    // A few records at a time, so that their rows stay near. Which ones does not matter.
+    // A few records at a time, so that their rows stay in the cache. The division is arbitrary.
     let mut first = 0;
     while first < records {
         let mut last = first + 1;
-        while last < records && offsets[last + 1] - offsets[first] <= ROWS_AT_ONCE {
+        while last < records && offsets[last + 1] - offsets[first] <= BATCH_ROWS {
             last += 1;
         }
         let job = Job {
@@ -144,31 +145,31 @@ fn add_outer_with(
     }
 }
 
-/// Columns of a task.
+/// Number of columns of a task.
 const GROUP: usize = 128;
-/// The fewest rows of a task: a multiple of the heights of all tiles.
-const LEAST: usize = 48;
-/// Rows of records that are worked on together.
-const ROWS_AT_ONCE: usize = 1024;
-/// Sums of fewer multiplications are not worth waking another thread for.
+/// Smallest number of rows of a task: a multiple of the heights of all tiles.
+const MIN_ROWS: usize = 48;
+/// Number of rows of records that are processed together.
+const BATCH_ROWS: usize = 1024;
+/// Smallest number of multiplications that is worth several threads.
 const WORTH_SHARING: usize = 1 << 18;
 
 thread_local! {
-    /// Copies of some columns of both sides: kept between calls.
+    /// Copies of some columns of both operands, reused between calls.
     static SCRATCH: RefCell<[Vec<f32>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
 }
 
-/// Where the totals lie.
+/// A pointer to the totals.
 #[derive(Clone, Copy)]
-enum To {
+enum TotalsPtr {
     Steps(*mut i64),
     Float(*mut f64),
 }
 
-/// Some records' share of a sum.
+/// The contribution of some records to a sum.
 #[derive(Clone, Copy)]
 struct Job<'a> {
-    to: To,
+    to: TotalsPtr,
     scale: Option<Scale<'a>>,
     stride: usize,
     x: View<'a>,
@@ -183,7 +184,7 @@ unsafe impl Send for Job<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Job<'_> {}
 
-/// Some rows and columns of it.
+/// Some rows and columns of a job.
 struct Part<'a> {
     job: Job<'a>,
     rows: (usize, usize),
@@ -241,7 +242,7 @@ impl Kernel for Part<'_> {
     }
 }
 
-/// Copies the columns `from .. from + count` of some rows to rows of `width` numbers.
+/// Copies the columns `from .. from + count` of some rows to rows of `width` elements.
 #[inline(always)]
 fn copy_columns(
     view: View<'_>,
@@ -256,15 +257,16 @@ fn copy_columns(
     unsafe { tile::pack(data, at, last - first, count, width, to) };
 }
 
-/// The lanes of a tile's vectors, row after row. A small loop that is unrolled as a whole: an array
-/// that is indexed otherwise does not stay in registers while it is computed.
+/// The lanes of a tile's vectors, in row-major order.
+///
+/// The small loop is unrolled as a whole, so that the array stays in registers.
 #[inline(always)]
 fn spread<V: pulp::bytemuck::Pod, T: pulp::bytemuck::Pod, const ROWS: usize>(
     tile: [[V; VECTORS]; ROWS],
-) -> [[T; MOST_COLUMNS]; ROWS] {
+) -> [[T; MAX_COLUMNS]; ROWS] {
     let length = size_of::<V>() / size_of::<T>();
-    assert!(VECTORS * length <= MOST_COLUMNS);
-    let mut lanes = [[T::zeroed(); MOST_COLUMNS]; ROWS];
+    assert!(VECTORS * length <= MAX_COLUMNS);
+    let mut lanes = [[T::zeroed(); MAX_COLUMNS]; ROWS];
     for i in 0..ROWS {
         for v in 0..VECTORS {
             // SAFETY: so many lanes of this size are a vector, and by the assertion they are inside
@@ -310,7 +312,7 @@ impl Tile<'_> {
         let (left, right) =
             (&self.left[from * ROWS..to * ROWS], &self.right[from * width..to * width]);
         let at = Strides { row: 1, col: ROWS };
-        // SAFETY: both copies have these rows, of `ROWS` and of `width` numbers.
+        // SAFETY: both copies have these rows, of `ROWS` and of `width` elements.
         unsafe {
             tile::product::<S, ROWS, VECTORS>(
                 simd,
@@ -324,8 +326,8 @@ impl Tile<'_> {
         }
     }
 
-    /// The weight of a record and its rows, counted from the first of the job; no rows if it does
-    /// not count.
+    /// The weight of a record and its rows, counted from the first of the job; no rows for weight
+    /// 0.
     #[inline(always)]
     fn record(&self, index: usize) -> (f32, usize, usize) {
         let (weight, offsets) = (self.job.weights[index], self.job.offsets);
@@ -344,7 +346,7 @@ impl Tile<'_> {
         unsafe { std::slice::from_raw_parts_mut(to.add(self.at(i)), self.sides.1) }
     }
 
-    /// Where row i of the tile begins in the totals.
+    /// The index of row i of the tile in the totals.
     #[inline(always)]
     fn at(&self, i: usize) -> usize {
         (self.place.0 + i) * self.job.stride + self.place.1
@@ -368,8 +370,8 @@ impl Tile<'_> {
             } else if to > from {
                 let mut terms = self.product::<S, ROWS>(simd, from, to);
                 let factor = simd.splat_f32s(weight * scale);
-                // As integers, the bits of sizes are in their order, and what is not finite is
-                // above all else.
+                // The bits of magnitudes, as integers, have the same order, and values that are not
+                // finite are larger than all others.
                 let (size, mut largest) = (simd.splat_u32s(0x7fff_ffff), simd.splat_u32s(0));
                 for i in 0..ROWS {
                     for v in 0..VECTORS {
@@ -381,9 +383,8 @@ impl Tile<'_> {
                     }
                 }
                 if !all_below(largest, (NARROW as f32).to_bits()) {
-                    // One of several uses of a tensor may be large by itself, and what is not
-                    // finite adds nothing: both are seen to in f64. It depends on this record
-                    // alone.
+                    // A large term of a tensor with several uses, or a term that is not finite
+                    // (which adds nothing), is handled in f64. That depends on this record alone.
                     self.long::<S, ROWS>(simd, weight, from, to);
                     continue;
                 }
@@ -408,12 +409,12 @@ impl Tile<'_> {
     /// Adds 32-bit steps to the totals.
     #[inline(always)]
     fn widen<V: pulp::bytemuck::Pod, const ROWS: usize>(&self, steps: [[V; VECTORS]; ROWS]) {
-        let To::Steps(to) = self.job.to else { return };
-        let steps: [[i32; MOST_COLUMNS]; ROWS] = spread(steps);
+        let TotalsPtr::Steps(to) = self.job.to else { return };
+        let steps: [[i32; MAX_COLUMNS]; ROWS] = spread(steps);
         for i in 0..ROWS.min(self.sides.0) {
             // SAFETY: the totals of this job; one slice at a time.
             let row = unsafe { self.row(to, i) };
-            for j in 0..row.len().min(MOST_COLUMNS) {
+            for j in 0..row.len().min(MAX_COLUMNS) {
                 row[j] = row[j].wrapping_add(i64::from(steps[i][j]));
             }
         }
@@ -428,17 +429,17 @@ impl Tile<'_> {
         }
     }
 
-    /// One record, in f64 from stretch to stretch.
+    /// One record, in f64 from chain to chain.
     #[inline(always)]
     fn long<S: Simd, const ROWS: usize>(&self, simd: S, weight: f32, from: usize, to: usize) {
-        let mut total = [[0.0f64; MOST_COLUMNS]; ROWS];
+        let mut total = [[0.0f64; MAX_COLUMNS]; ROWS];
         let mut start = from;
         while start < to {
             let end = (start + LONGEST).min(to);
-            let sums: [[f32; MOST_COLUMNS]; ROWS] =
+            let sums: [[f32; MAX_COLUMNS]; ROWS] =
                 spread(self.product::<S, ROWS>(simd, start, end));
             for i in 0..ROWS {
-                for j in 0..MOST_COLUMNS {
+                for j in 0..MAX_COLUMNS {
                     total[i][j] += f64::from(sums[i][j]);
                 }
             }
@@ -452,34 +453,34 @@ impl Tile<'_> {
         }
     }
 
-    /// Adds a row of a record's term to the totals, rounded to steps if they are such.
+    /// Adds a row of a record's term to the totals, rounded to steps if they are integers.
     #[inline(always)]
-    fn add(&self, i: usize, weight: f64, term: &[f64; MOST_COLUMNS]) {
+    fn add(&self, i: usize, weight: f64, term: &[f64; MAX_COLUMNS]) {
         match (self.job.to, self.job.scale) {
-            (To::Float(to), _) => {
+            (TotalsPtr::Float(to), _) => {
                 // SAFETY: the totals of this job; one slice at a time.
                 let row = unsafe { self.row(to, i) };
-                for j in 0..row.len().min(MOST_COLUMNS) {
+                for j in 0..row.len().min(MAX_COLUMNS) {
                     row[j] += weight * term[j];
                 }
             }
-            (To::Steps(to), Some(Scale::Narrow(scale) | Scale::Wide(scale))) => {
+            (TotalsPtr::Steps(to), Some(Scale::Narrow(scale) | Scale::Wide(scale))) => {
                 // SAFETY: the totals of this job; one slice at a time.
                 let row = unsafe { self.row(to, i) };
                 let weight = weight * f64::from(scale);
-                for j in 0..row.len().min(MOST_COLUMNS) {
+                for j in 0..row.len().min(MAX_COLUMNS) {
                     row[j] = row[j].wrapping_add(to_steps(weight * term[j]));
                 }
             }
-            (To::Steps(to), Some(Scale::Each(each))) => {
+            (TotalsPtr::Steps(to), Some(Scale::Each(each))) => {
                 // SAFETY: the totals of this job; one slice at a time.
                 let row = unsafe { self.row(to, i) };
                 let each = &each[self.at(i)..][..row.len()];
-                for j in 0..row.len().min(MOST_COLUMNS) {
+                for j in 0..row.len().min(MAX_COLUMNS) {
                     row[j] = row[j].wrapping_add(to_steps(weight * term[j] * f64::from(each[j])));
                 }
             }
-            (To::Steps(_), None) => {}
+            (TotalsPtr::Steps(_), None) => {}
         }
     }
 }
@@ -506,7 +507,7 @@ mod tests {
             .collect()
     }
 
-    /// Some records' steps.
+    /// The steps of some records.
     fn steps(
         instructions: Instructions,
         x: View<'_>,
@@ -522,25 +523,43 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(40))]
-        /// What one record adds is the same integers alone and among others, and one of weight 0 is
-        /// not read.
+        /// A record adds the same integers alone and among others; weight 0 is not read.
         #[test]
-        fn records_do_not_reach_each_other(a in 1usize..70, b in 1usize..150, lengths in prop::collection::vec(0usize..40, 1..50), long in 500usize..1100, seed in 0u32..99) {
+        fn records_do_not_reach_each_other(
+            a in 1usize..70,
+            b in 1usize..150,
+            lengths in prop::collection::vec(0usize..40, 1..50),
+            long in 500usize..1100,
+            seed in 0u32..99,
+        ) {
             let mut lengths = lengths;
             lengths.push(long);
             let offsets = offsets(&lengths);
             let rows = *offsets.last().unwrap();
             let (mut x, d) = (numbers(rows * a, seed), numbers(rows * b, seed + 1));
-            let weights: Vec<f32> = (0..lengths.len()).map(|r| if r == 1 { 0.0 } else { 0.1 + (r % 5) as f32 }).collect();
+            let weights: Vec<f32> = (0..lengths.len())
+                .map(|r| if r == 1 { 0.0 } else { 0.1 + (r % 5) as f32 })
+                .collect();
             x[offsets[1] * a..offsets[2] * a].fill(f32::NAN);
             let each: Vec<f32> = (0..a * b).map(|i| 1000.0 + i as f32).collect();
             for scale in [Scale::Narrow(4096.0), Scale::Wide(1e6), Scale::Each(&each)] {
-                let all = steps(Instructions::best(), View::new(&x, rows, a), View::new(&d, rows, b), &offsets, &weights, scale);
+                let all = steps(
+                    Instructions::best(),
+                    View::new(&x, rows, a),
+                    View::new(&d, rows, b),
+                    &offsets,
+                    &weights,
+                    scale,
+                );
                 let mut parts = vec![0; a * b];
                 for (r, &length) in lengths.iter().enumerate() {
                     let (from, to) = (offsets[r], offsets[r + 1]);
-                    let (x, d) = (View::new(&x[from * a..to * a], length, a), View::new(&d[from * b..to * b], length, b));
-                    let part = steps(Instructions::best(), x, d, &[0, length], &weights[r..=r], scale);
+                    let (x, d) = (
+                        View::new(&x[from * a..to * a], length, a),
+                        View::new(&d[from * b..to * b], length, b),
+                    );
+                    let part =
+                        steps(Instructions::best(), x, d, &[0, length], &weights[r..=r], scale);
                     parts.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
                 }
                 prop_assert_eq!(&all, &parts);
@@ -548,7 +567,12 @@ mod tests {
         }
 
         #[test]
-        fn it_is_the_sum(a in 1usize..40, b in 1usize..70, lengths in prop::collection::vec(0usize..9, 1..40), seed in 0u32..99) {
+        fn it_is_the_sum(
+            a in 1usize..40,
+            b in 1usize..70,
+            lengths in prop::collection::vec(0usize..9, 1..40),
+            seed in 0u32..99,
+        ) {
             let offsets = offsets(&lengths);
             let rows = *offsets.last().unwrap();
             let (x, d) = (numbers(rows * a, seed), numbers(rows * b, seed + 1));
@@ -557,18 +581,24 @@ mod tests {
             let mut float = vec![0.0; a * b];
             add_outer(Totals::Float(&mut float), xv, dv, &offsets, &weights);
             let (narrow, wide) = (Scale::Narrow(4096.0), Scale::Wide(4096.0));
-            let [narrow, wide] = [narrow, wide].map(|scale| steps(Instructions::best(), xv, dv, &offsets, &weights, scale));
+            let [narrow, wide] = [narrow, wide]
+                .map(|scale| steps(Instructions::best(), xv, dv, &offsets, &weights, scale));
             for i in 0..a {
                 for j in 0..b {
                     let mut expected = 0.0;
                     for r in 0..lengths.len() {
                         for t in offsets[r]..offsets[r + 1] {
-                            expected += f64::from(weights[r]) * f64::from(x[t * a + i]) * f64::from(d[t * b + j]);
+                            expected += f64::from(weights[r])
+                                * f64::from(x[t * a + i])
+                                * f64::from(d[t * b + j]);
                         }
                     }
                     prop_assert!((float[i * b + j] - expected).abs() < 1e-4);
                     for steps in [&narrow, &wide] {
-                        prop_assert!((steps[i * b + j] as f64 - expected * 4096.0).abs() <= 0.51 * lengths.len() as f64 + 0.5);
+                        prop_assert!(
+                            (steps[i * b + j] as f64 - expected * 4096.0).abs()
+                                <= 0.51 * lengths.len() as f64 + 0.5
+                        );
                     }
                 }
             }
@@ -609,10 +639,9 @@ mod tests {
         }
     }
 
-    /// As many large terms as there may be, of one sign: 32 bits hold what is added up in them.
-    /// Larger ones go another way.
+    /// The largest possible 32-bit sums do not overflow; larger terms use f64.
     #[test]
-    fn sums_stay_within_their_integers() {
+    fn sums_of_large_terms_do_not_overflow() {
         for (x, records) in [(8191.0f32, 100), (8192.0, 100), (1e6, 70), (-8191.0, 200)] {
             let offsets: Vec<usize> = (0..=records).collect();
             let (xs, d) = (vec![x; records], vec![8192.0; records]);
@@ -626,7 +655,7 @@ mod tests {
             );
             assert_eq!(totals, [records as i64 * (f64::from(x) * 8192.0) as i64], "{x}");
         }
-        // What is not finite adds nothing.
+        // Terms that are not finite add nothing.
         let totals = steps(
             Instructions::best(),
             View::new(&[1e30], 1, 1),
@@ -638,9 +667,9 @@ mod tests {
         assert_eq!(totals, [0]);
     }
 
-    /// 2²⁴ and then ones: what follows in the same chain is lost, what begins another is not.
+    /// 2²⁴ and then ones: ones in the same chain are lost, those in the next chain are not.
     #[test]
-    fn chains_end_after_so_many_rows_of_a_record() {
+    fn chains_have_a_fixed_number_of_rows() {
         for before in [0, 5] {
             let rows = 2000;
             let mut x = vec![1.0f32; before + rows];
@@ -659,7 +688,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_are_the_nearest() {
+    fn to_steps_rounds_to_the_nearest_integer() {
         for (x, expected) in [
             (0.4, 0),
             (0.5, 0),

@@ -1,7 +1,8 @@
-//! How work is cut for the threads. No result depends on the cut: every reduction stays inside one
-//! piece.
+//! Division of work among threads.
+//!
+//! No result depends on it: every reduction stays inside one piece.
 
-/// Numbers a thread should have at least, to be worth waking.
+/// Smallest number of elements that is worth a task.
 const GRAIN: usize = 1 << 13;
 
 /// Rows in a piece of a `rows` × `width` matrix.
@@ -10,17 +11,18 @@ pub(crate) fn rows_per_piece(rows: usize, width: usize) -> usize {
     fair.max(GRAIN.div_ceil(width.max(1))).max(1)
 }
 
-/// How many examples and rows, by the offsets of a packed batch. Whoever writes by offsets asks
-/// here first.
+/// The numbers of examples and rows of a packed batch.
+///
+/// It validates the offsets: code that writes by offsets calls it first.
 pub(crate) fn packed(offsets: &[usize]) -> (usize, usize) {
     assert!(
         offsets.first() == Some(&0) && offsets.is_sorted(),
-        "offsets begin at 0 and do not fall"
+        "offsets must begin at 0 and not decrease"
     );
     (offsets.len() - 1, offsets[offsets.len() - 1])
 }
 
-/// A pointer that tasks may share. Each task touches its own part only; whoever makes one says why.
+/// A pointer shared between tasks, each of which accesses only its own part.
 #[derive(Clone, Copy)]
 pub(crate) struct Shared(*mut f32);
 
@@ -35,13 +37,13 @@ impl Shared {
         Self(data.as_mut_ptr())
     }
 
-    /// The numbers `at .. at + len`.
+    /// The elements `at .. at + len`.
     ///
     /// # Safety
-    /// They lie inside the slice this was made from, which is still borrowed, and nobody else uses
-    /// them meanwhile.
+    /// They are inside the slice this was made from, which is still borrowed, and no other
+    /// reference to them exists.
     pub(crate) unsafe fn part<'a>(self, at: usize, len: usize) -> &'a mut [f32] {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { std::slice::from_raw_parts_mut(self.0.add(at), len) }
     }
 }

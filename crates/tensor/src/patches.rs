@@ -1,6 +1,6 @@
-//! Convolution as a matrix product: every place a kernel stands on becomes a row of its own.
+//! Convolution as a matrix product (im2col): every kernel position becomes a row.
 //!
-//! Images are channels-last: `n` of them are `n·height·width` rows of `channels` numbers.
+//! Images are channels-last: `n` of them are `n·height·width` rows of `channels` elements.
 //! [`gather`] copies each patch into a row whose inner order is (channel, y, x), the order of a
 //! kernel `[out, in, height, width]`. A convolution is then `patches · kernelᵀ`. [`scatter`] is the
 //! adjoint of `gather`.
@@ -11,49 +11,50 @@ use rayon::prelude::*;
 
 use crate::parallel::rows_per_piece;
 
-/// The sides of one image.
+/// The shape of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grid {
-    /// Pixels from top to bottom.
+pub struct ImageShape {
+    /// The number of rows.
     pub height: usize,
-    /// Pixels from left to right.
+    /// The number of columns.
     pub width: usize,
-    /// Numbers per pixel.
+    /// Channels of a pixel.
     pub channels: usize,
 }
 
-impl Grid {
-    /// Pixels of one image.
+impl ImageShape {
+    /// The number of pixels.
     pub fn pixels(&self) -> usize {
         self.height * self.width
     }
 
-    /// Numbers of one image.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.pixels() * self.channels
     }
 
-    /// Whether an image has no numbers.
+    /// Whether an image has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// What slides over an image. The sides are [y, x].
+/// A sliding window: kernel size, stride and padding as [y, x].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// How many pixels it covers.
+    /// The kernel size in pixels.
     pub kernel: [usize; 2],
-    /// How far it moves.
+    /// The stride in pixels.
     pub stride: [usize; 2],
-    /// How many zeros lie before and after the image.
+    /// The number of zeros before and after the image.
     pub padding: [usize; 2],
 }
 
 impl Window {
-    /// Height and width of the places it can stand on. None if a side or a step is zero, or the
-    /// padded image is smaller than the kernel.
-    pub fn output(&self, grid: &Grid) -> Option<(usize, usize)> {
+    /// Height and width of the output.
+    ///
+    /// `None` if the kernel or the stride is zero, or the padded image is smaller than the kernel.
+    pub fn output(&self, grid: &ImageShape) -> Option<(usize, usize)> {
         let along = |axis: usize, len: usize| {
             let padded = self.padding[axis].checked_mul(2)?.checked_add(len)?;
             let kernel = Some(self.kernel[axis]).filter(|&kernel| kernel > 0)?;
@@ -62,21 +63,20 @@ impl Window {
         Some((along(0, grid.height)?, along(1, grid.width)?))
     }
 
-    /// Pixels under the kernel.
+    /// The number of pixels under the kernel.
     pub fn area(&self) -> usize {
         self.kernel[0] * self.kernel[1]
     }
 
-    /// [`Window::output`], where a window that does not fit is a mistake of the caller.
-    pub(crate) fn places(&self, grid: &Grid) -> (usize, usize) {
+    /// [`Window::output`]; panics if the window does not fit.
+    pub(crate) fn places(&self, grid: &ImageShape) -> (usize, usize) {
         match self.output(grid) {
             Some(sides) => sides,
             None => panic!("{self:?} does not fit on {grid:?}"),
         }
     }
 
-    /// Which pixels of the kernel at `place` lie inside an image of this length, and where the
-    /// first of them lands.
+    /// The part of the kernel at `place` that is inside the image, and its first pixel there.
     fn inside(&self, axis: usize, place: usize, len: usize) -> (Range<usize>, usize) {
         let (start, kernel, padding) =
             (place * self.stride[axis], self.kernel[axis], self.padding[axis]);
@@ -86,9 +86,10 @@ impl Window {
     }
 }
 
-/// Patches of `n` images: `[n·h'·w', channels·area]` from `x` `[n·h·w, channels]`. Padding reads as
-/// 0.
-pub fn gather(window: &Window, grid: &Grid, n: usize, x: &[f32], out: &mut [f32]) {
+/// Copies the patches of `n` images: `[n·h'·w', channels·area]` from `x` `[n·h·w, channels]`.
+///
+/// Padding is 0.
+pub fn gather(window: &Window, grid: &ImageShape, n: usize, x: &[f32], out: &mut [f32]) {
     let (height, width) = window.places(grid);
     let (c, area) = (grid.channels, window.area());
     assert_eq!(x.len(), n * grid.len(), "pixels of {n} images");
@@ -122,9 +123,10 @@ pub fn gather(window: &Window, grid: &Grid, n: usize, x: &[f32], out: &mut [f32]
     });
 }
 
-/// Adds every number of the patches to the pixel it came from: `dx` `[n·h·w, channels]`,
-/// overwritten, from `dpatches` `[n·h'·w', channels·area]`.
-pub fn scatter(window: &Window, grid: &Grid, n: usize, dpatches: &[f32], dx: &mut [f32]) {
+/// Adds every element of the patches to its pixel: the adjoint of [`gather`].
+///
+/// `dx` `[n·h·w, channels]` is overwritten, from `dpatches` `[n·h'·w', channels·area]`.
+pub fn scatter(window: &Window, grid: &ImageShape, n: usize, dpatches: &[f32], dx: &mut [f32]) {
     let (height, width) = window.places(grid);
     let (c, area) = (grid.channels, window.area());
     assert_eq!(dpatches.len(), n * height * width * c * area, "patches of {n} images");
@@ -134,15 +136,15 @@ pub fn scatter(window: &Window, grid: &Grid, n: usize, dpatches: &[f32], dx: &mu
     }
     let line = grid.width * c;
     let lines = rows_per_piece(n * grid.height, line * area);
-    // A task owns whole lines of the images and fetches what belongs there, so the order of every
-    // sum is fixed.
+    // A task owns whole lines of the images and gathers their terms, so the order of every sum is
+    // fixed.
     dx.par_chunks_mut(lines * line).enumerate().for_each(|(piece, dx)| {
         for (i, dx) in dx.chunks_exact_mut(line).enumerate() {
             let (example, y) =
                 ((piece * lines + i) / grid.height, (piece * lines + i) % grid.height);
             dx.fill(0.0);
             for ky in 0..window.kernel[0] {
-                // The places whose line `ky` lies on line y.
+                // The kernel positions whose line `ky` is on line y.
                 let Some(start) = (y + window.padding[0])
                     .checked_sub(ky)
                     .filter(|start| start % window.stride[0] == 0)
@@ -166,7 +168,7 @@ pub fn scatter(window: &Window, grid: &Grid, n: usize, dpatches: &[f32], dx: &mu
     });
 }
 
-/// Writes neighbouring pixels of one line into a patch, the first at `tap`.
+/// Copies adjacent pixels of one line into a patch, the first at `tap`.
 #[inline(always)]
 fn copy_in(patch: &mut [f32], pixels: &[f32], c: usize, area: usize, tap: usize) {
     // With one channel or one tap, both orders are the same.
@@ -180,7 +182,7 @@ fn copy_in(patch: &mut [f32], pixels: &[f32], c: usize, area: usize, tap: usize)
     }
 }
 
-/// Adds what lies in a patch from `tap` on to neighbouring pixels of one line.
+/// Adds the elements of a patch from `tap` on to adjacent pixels of one line.
 #[inline(always)]
 fn add_out(patch: &[f32], pixels: &mut [f32], c: usize, area: usize, tap: usize) {
     if c == 1 || area == 1 {
@@ -199,7 +201,7 @@ fn add_out(patch: &[f32], pixels: &mut [f32], c: usize, area: usize, tap: usize)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::matmul::{Onto, Threads, View, ViewMut, matmul};
+    use crate::matmul::{OutputMode, Threads, View, ViewMut, matmul};
     use proptest::prelude::*;
 
     fn numbers(n: usize, seed: u32) -> Vec<f32> {
@@ -221,11 +223,18 @@ mod tests {
     }
 
     prop_compose! {
-        fn cases()(kernel in [1usize..5, 1usize..5], stride in [1usize..4, 1usize..4], padding in [0usize..3, 0usize..3],
-                   room in [0usize..7, 0usize..7], channels in 0usize..5, n in 0usize..4) -> (Window, Grid, usize) {
+        fn cases()(
+            kernel in [1usize..5, 1usize..5],
+            stride in [1usize..4, 1usize..4],
+            padding in [0usize..3, 0usize..3],
+            extra in [0usize..7, 0usize..7],
+            channels in 0usize..5,
+            n in 0usize..4,
+        ) -> (Window, ImageShape, usize) {
             // At least as large as the kernel, with its padding.
-            let side = |axis: usize| (kernel[axis] + room[axis]).saturating_sub(2 * padding[axis]);
-            (Window { kernel, stride, padding }, Grid { height: side(0), width: side(1), channels }, n)
+            let size = |axis: usize| (kernel[axis] + extra[axis]).saturating_sub(2 * padding[axis]);
+            let shape = ImageShape { height: size(0), width: size(1), channels };
+            (Window { kernel, stride, padding }, shape, n)
         }
     }
 
@@ -233,7 +242,7 @@ mod tests {
     /// c].
     fn convolution(
         window: &Window,
-        grid: &Grid,
+        grid: &ImageShape,
         n: usize,
         x: &[f32],
         kernel: &[f32],
@@ -277,7 +286,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn patches_times_a_kernel_are_its_convolution((window, grid, n) in cases(), outputs in 1usize..4) {
+        fn patches_times_kernel_match_the_convolution(
+            (window, grid, n) in cases(),
+            outputs in 1usize..4,
+        ) {
             let (height, width) = window.places(&grid);
             let (rows, inner) = (n * height * width, grid.channels * window.area());
             let (x, kernel) = (numbers(n * grid.len(), 1), numbers(outputs * inner, 2));
@@ -285,7 +297,14 @@ mod tests {
             gather(&window, &grid, n, &x, &mut patches);
             let mut got = vec![f32::NAN; rows * outputs];
             let kernel_t = View::new(&kernel, outputs, inner).t();
-            matmul(ViewMut::new(&mut got, rows, outputs), Onto::Fresh, 1.0, View::new(&patches, rows, inner), kernel_t, Threads::One);
+            matmul(
+                ViewMut::new(&mut got, rows, outputs),
+                OutputMode::Overwrite,
+                1.0,
+                View::new(&patches, rows, inner),
+                kernel_t,
+                Threads::One,
+            );
             let expected = convolution(&window, &grid, n, &x, &kernel, outputs);
             prop_assert_eq!(got.len(), expected.len());
             for (got, expected) in got.iter().zip(&expected) {
@@ -306,8 +325,8 @@ mod tests {
     }
 
     #[test]
-    fn places_a_window_can_stand_on() {
-        let grid = Grid { height: 28, width: 7, channels: 3 };
+    fn output_shapes_of_windows() {
+        let grid = ImageShape { height: 28, width: 7, channels: 3 };
         let window = Window { kernel: [8, 3], stride: [2, 2], padding: [3, 1] };
         assert_eq!(window.output(&grid), Some((14, 4)));
         assert_eq!(Window { kernel: [35, 3], ..window }.output(&grid), None);
@@ -318,8 +337,8 @@ mod tests {
     }
 
     #[test]
-    fn an_example_and_the_threads_leave_the_others_alone() {
-        let (grid, n) = (Grid { height: 9, width: 11, channels: 5 }, 20);
+    fn results_do_not_depend_on_other_examples_or_threads() {
+        let (grid, n) = (ImageShape { height: 9, width: 11, channels: 5 }, 20);
         let window = Window { kernel: [3, 3], stride: [1, 2], padding: [1, 1] };
         let (height, width) = window.places(&grid);
         let patch = height * width * grid.channels * window.area();
@@ -354,8 +373,8 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "does not fit")]
-    fn a_window_must_fit() {
+    fn windows_that_do_not_fit_are_refused() {
         let window = Window { kernel: [3, 3], stride: [1, 1], padding: [0, 0] };
-        gather(&window, &Grid { height: 2, width: 3, channels: 1 }, 1, &[0.0; 6], &mut []);
+        gather(&window, &ImageShape { height: 2, width: 3, channels: 1 }, 1, &[0.0; 6], &mut []);
     }
 }

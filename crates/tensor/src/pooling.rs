@@ -1,26 +1,25 @@
-//! Pooling: the maximum or the mean of each channel, under a window that slides over an image or
-//! over all rows of an example.
+//! Max and mean pooling of images, and the mean over the rows of an example.
 //!
-//! Images lie as in [`crate::patches`]. Windows are not padded, and what is left over at the far
-//! edges is not read.
+//! Images have the layout of [`crate::patches`]. Windows are not padded, and incomplete windows at
+//! the far edges are skipped.
 
 use rayon::prelude::*;
 
 use crate::parallel::{packed, rows_per_piece};
-use crate::patches::{Grid, Window};
+use crate::patches::{ImageShape, Window};
 use crate::simd::{LANES, load, store, vectorised};
 
-/// What becomes of the pixels under a window.
+/// The kind of pooling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pool {
-    /// The largest number of each channel; NaN if there is one.
+    /// The maximum of each channel; NaN if there is one.
     Max,
     /// The mean of each channel.
     Mean,
 }
 
 /// Pools `n` images: `out` `[n·h'·w', channels]` from `x` `[n·h·w, channels]`.
-pub fn pool(pool: Pool, window: &Window, grid: &Grid, n: usize, x: &[f32], out: &mut [f32]) {
+pub fn pool(pool: Pool, window: &Window, grid: &ImageShape, n: usize, x: &[f32], out: &mut [f32]) {
     let (height, width) = places(window, grid, n, out);
     assert_eq!(x.len(), n * grid.len(), "pixels of {n} images");
     if out.is_empty() {
@@ -53,13 +52,14 @@ pub fn pool(pool: Pool, window: &Window, grid: &Grid, n: usize, x: &[f32], out: 
     });
 }
 
-/// `dx`, overwritten, from `dout`. A maximum passes its gradient to the pixel it came from, the
-/// first one if several are as large; a mean passes equal parts to all. Only the maximum reads `x`;
-/// the mean may be given an empty one.
+/// The gradient with respect to `x`: overwrites `dx`, from `dout`.
+///
+/// A maximum passes its gradient to the first pixel with the maximum; a mean passes equal parts to
+/// all. Only max pooling reads `x`; for the mean it may be empty.
 pub fn pool_backward(
     pool: Pool,
     window: &Window,
-    grid: &Grid,
+    grid: &ImageShape,
     n: usize,
     x: &[f32],
     dout: &[f32],
@@ -106,8 +106,9 @@ pub fn pool_backward(
     });
 }
 
-/// The mean of each example's rows: `out` `[n, channels]` from `x` `[rows, channels]`. Example i
-/// has the rows `offsets[i]..offsets[i + 1]`; the mean of no rows is 0.
+/// The mean of each example's rows: `out` `[n, channels]` from `x` `[rows, channels]`.
+///
+/// Example i has the rows `offsets[i]..offsets[i + 1]`; the mean of no rows is 0.
 pub fn mean_rows(offsets: &[usize], channels: usize, x: &[f32], out: &mut [f32]) {
     let (n, rows) = packed(offsets);
     assert_eq!(x.len(), rows * channels, "{rows} rows of {channels}");
@@ -143,7 +144,7 @@ pub fn mean_rows(offsets: &[usize], channels: usize, x: &[f32], out: &mut [f32])
     });
 }
 
-/// `dx` `[rows, channels]`, overwritten, from `dout` `[n, channels]`.
+/// The gradient of [`mean_rows`]: overwrites `dx` `[rows, channels]`, from `dout` `[n, channels]`.
 pub fn mean_rows_backward(offsets: &[usize], channels: usize, dout: &[f32], dx: &mut [f32]) {
     let (n, rows) = packed(offsets);
     assert_eq!(dout.len(), n * channels, "means of {n} examples");
@@ -156,7 +157,7 @@ pub fn mean_rows_backward(offsets: &[usize], channels: usize, dout: &[f32], dx: 
         vectorised(
             #[inline(always)]
             || {
-                // The last example that begins at or before the row, so empty ones are passed over.
+                // The last example that begins at or before the row, which skips empty examples.
                 let mut example = offsets.partition_point(|&start| start <= piece * lines) - 1;
                 for (row, dx) in (piece * lines..).zip(dx.chunks_exact_mut(channels)) {
                     while offsets[example + 1] <= row {
@@ -173,31 +174,32 @@ pub fn mean_rows_backward(offsets: &[usize], channels: usize, dout: &[f32], dx: 
 }
 
 /// Height and width of the pooled images.
-fn places(window: &Window, grid: &Grid, n: usize, pooled: &[f32]) -> (usize, usize) {
+fn places(window: &Window, grid: &ImageShape, n: usize, pooled: &[f32]) -> (usize, usize) {
     assert_eq!(window.padding, [0, 0], "pooling does not pad");
     let (height, width) = window.places(grid);
     assert_eq!(pooled.len(), n * height * width * grid.channels, "pooled pixels of {n} images");
     (height, width)
 }
 
-/// Where the first pixel under a window begins in its image.
+/// The index of the first pixel under a window in its image.
 #[inline(always)]
-fn corner(window: &Window, grid: &Grid, at_y: usize, at_x: usize) -> usize {
+fn corner(window: &Window, grid: &ImageShape, at_y: usize, at_x: usize) -> usize {
     (at_y * window.stride[0] * grid.width + at_x * window.stride[1]) * grid.channels
 }
 
-/// Where the block of channels that begins at `first` in the first pixel under a window begins in
-/// another.
+/// The index of a block of channels in another pixel under the window.
+///
+/// `first` is its index in the first pixel.
 #[inline(always)]
-fn tap(grid: &Grid, first: usize, ky: usize, kx: usize) -> usize {
+fn tap(grid: &ImageShape, first: usize, ky: usize, kx: usize) -> usize {
     first + (ky * grid.width + kx) * grid.channels
 }
 
-/// The maxima of a block of channels under a window, and which of its pixels they come from.
+/// The maxima of a block of channels under a window, and their pixels.
 #[inline(always)]
 fn maxima(
     window: &Window,
-    grid: &Grid,
+    grid: &ImageShape,
     image: &[f32],
     first: usize,
 ) -> ([f32; LANES], [u32; LANES]) {
@@ -206,8 +208,8 @@ fn maxima(
         for kx in 0..window.kernel[1] {
             let x = load(&image[tap(grid, first, ky, kx)..]);
             for l in 0..LANES {
-                // NaN beats every number, and nothing beats NaN. Without a branch, so that the
-                // lanes can go together.
+                // NaN replaces every value and is never replaced. Without a branch, so that the
+                // loop is vectorised.
                 let better = !(x[l] <= max[l]) & !max[l].is_nan();
                 max[l] = if better { x[l] } else { max[l] };
                 winner[l] = if better { number } else { winner[l] };
@@ -219,7 +221,7 @@ fn maxima(
 }
 
 #[inline(always)]
-fn means(window: &Window, grid: &Grid, image: &[f32], first: usize) -> [f32; LANES] {
+fn means(window: &Window, grid: &ImageShape, image: &[f32], first: usize) -> [f32; LANES] {
     let mut sum = [0.0; LANES];
     for ky in 0..window.kernel[0] {
         for kx in 0..window.kernel[1] {
@@ -236,7 +238,7 @@ fn means(window: &Window, grid: &Grid, image: &[f32], first: usize) -> [f32; LAN
 #[inline(always)]
 fn spread_max(
     window: &Window,
-    grid: &Grid,
+    grid: &ImageShape,
     image: &[f32],
     first: usize,
     gradient: &[f32],
@@ -258,7 +260,7 @@ fn spread_max(
 }
 
 #[inline(always)]
-fn spread_mean(window: &Window, grid: &Grid, first: usize, gradient: &[f32], dx: &mut [f32]) {
+fn spread_mean(window: &Window, grid: &ImageShape, first: usize, gradient: &[f32], dx: &mut [f32]) {
     let area = window.area() as f32;
     let (width, share) = (gradient.len(), load(gradient).map(|gradient| gradient / area));
     for ky in 0..window.kernel[0] {
@@ -278,7 +280,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Numbers in no order, no two the same up to 4099 of them.
+    /// Values in pseudo-random order, all different up to 4099 of them.
     fn numbers(n: usize, seed: usize) -> Vec<f32> {
         (0..n).map(|i| ((i * 617 + seed * 101) % 4099) as f32 / 2048.0 - 1.0).collect()
     }
@@ -287,8 +289,8 @@ mod tests {
         numbers.iter().map(|x| x.to_bits()).collect()
     }
 
-    /// The definition, in f64.
-    fn naive(pool: Pool, window: &Window, grid: &Grid, n: usize, x: &[f64]) -> Vec<f64> {
+    /// The reference implementation, in f64.
+    fn naive(pool: Pool, window: &Window, grid: &ImageShape, n: usize, x: &[f64]) -> Vec<f64> {
         let (height, width) = window.places(grid);
         let mut out = Vec::new();
         for b in 0..n {
@@ -312,15 +314,25 @@ mod tests {
     }
 
     prop_compose! {
-        fn cases()(kernel in [1usize..4, 1usize..4], stride in [1usize..4, 1usize..4], room in [0usize..5, 0usize..5],
-                   channels in prop::sample::select(vec![0usize, 1, 3, 16, 19, 33]), n in 0usize..3) -> (Window, Grid, usize) {
-            (Window { kernel, stride, padding: [0, 0] }, Grid { height: kernel[0] + room[0], width: kernel[1] + room[1], channels }, n)
+        fn cases()(
+            kernel in [1usize..4, 1usize..4],
+            stride in [1usize..4, 1usize..4],
+            extra in [0usize..5, 0usize..5],
+            channels in prop::sample::select(vec![0usize, 1, 3, 16, 19, 33]),
+            n in 0usize..3,
+        ) -> (Window, ImageShape, usize) {
+            let (height, width) = (kernel[0] + extra[0], kernel[1] + extra[1]);
+            let window = Window { kernel, stride, padding: [0, 0] };
+            (window, ImageShape { height, width, channels }, n)
         }
     }
 
     proptest! {
         #[test]
-        fn pooling_and_its_gradient(pool in prop::sample::select(vec![Pool::Max, Pool::Mean]), (window, grid, n) in cases()) {
+        fn pooling_and_its_gradient_match_the_definition(
+            pool in prop::sample::select(vec![Pool::Max, Pool::Mean]),
+            (window, grid, n) in cases(),
+        ) {
             let x = numbers(n * grid.len(), 1);
             let exact: Vec<f64> = x.iter().map(|&x| f64::from(x)).collect();
             let expected = naive(pool, &window, &grid, n, &exact);
@@ -333,23 +345,34 @@ mod tests {
             let dout = numbers(out.len(), 2);
             let mut dx = vec![f32::NAN; x.len()];
             pool_backward(pool, &window, &grid, n, &x, &dout, &mut dx);
-            // Some hundred of them.
+            // About a hundred elements.
             for i in (0..x.len()).step_by(x.len() / 100 + 1) {
                 let loss = |step: f64| -> f64 {
                     let mut moved = exact.clone();
                     moved[i] += step;
-                    naive(pool, &window, &grid, n, &moved).iter().zip(&dout).map(|(y, &d)| y * f64::from(d)).sum()
+                    naive(pool, &window, &grid, n, &moved)
+                        .iter()
+                        .zip(&dout)
+                        .map(|(y, &d)| y * f64::from(d))
+                        .sum()
                 };
-                // Smaller than half the distance of any two numbers, so no other becomes the
-                // maximum.
+                // Smaller than half the distance of any two values, so the maximum stays the same.
                 let slope = (loss(1e-4) - loss(-1e-4)) / 2e-4;
                 prop_assert!((f64::from(dx[i]) - slope).abs() < 1e-5, "{} {}", dx[i], slope);
             }
         }
 
         #[test]
-        fn means_of_rows_and_their_gradient(counts in prop::collection::vec(0usize..6, 0..6), channels in 0usize..40) {
-            let offsets: Vec<usize> = std::iter::once(0).chain(counts.iter().scan(0, |at, n| { *at += n; Some(*at) })).collect();
+        fn means_of_rows_and_their_gradient_match_the_definition(
+            counts in prop::collection::vec(0usize..6, 0..6),
+            channels in 0usize..40,
+        ) {
+            let offsets: Vec<usize> = std::iter::once(0)
+                .chain(counts.iter().scan(0, |at, n| {
+                    *at += n;
+                    Some(*at)
+                }))
+                .collect();
             let (n, rows) = (counts.len(), offsets[counts.len()]);
             let (x, dout) = (numbers(rows * channels, 1), numbers(n * channels, 2));
             let (mut out, mut dx) = (vec![f32::NAN; n * channels], vec![f32::NAN; rows * channels]);
@@ -357,10 +380,17 @@ mod tests {
             mean_rows_backward(&offsets, channels, &dout, &mut dx);
             for (i, &count) in counts.iter().enumerate() {
                 for c in 0..channels {
-                    let sum: f64 = (offsets[i]..offsets[i + 1]).map(|row| f64::from(x[row * channels + c])).sum();
-                    prop_assert!((f64::from(out[i * channels + c]) - sum / count.max(1) as f64).abs() < 1e-6);
+                    let sum: f64 = (offsets[i]..offsets[i + 1])
+                        .map(|row| f64::from(x[row * channels + c]))
+                        .sum();
+                    prop_assert!(
+                        (f64::from(out[i * channels + c]) - sum / count.max(1) as f64).abs() < 1e-6
+                    );
                     for row in offsets[i]..offsets[i + 1] {
-                        prop_assert_eq!(dx[row * channels + c], dout[i * channels + c] / count as f32);
+                        prop_assert_eq!(
+                            dx[row * channels + c],
+                            dout[i * channels + c] / count as f32
+                        );
                     }
                 }
             }
@@ -369,7 +399,7 @@ mod tests {
 
     #[test]
     fn the_first_maximum_gets_the_gradient() {
-        let grid = Grid { height: 2, width: 3, channels: 1 };
+        let grid = ImageShape { height: 2, width: 3, channels: 1 };
         let window = Window { kernel: [2, 2], stride: [1, 1], padding: [0, 0] };
         let mut dx = [9.0; 6];
         pool_backward(
@@ -387,8 +417,8 @@ mod tests {
     }
 
     #[test]
-    fn nan_wins_wherever_it_stands() {
-        let grid = Grid { height: 1, width: 3, channels: 1 };
+    fn the_maximum_with_nan_is_nan() {
+        let grid = ImageShape { height: 1, width: 3, channels: 1 };
         let window = Window { kernel: [1, 3], stride: [1, 1], padding: [0, 0] };
         for at in 0..3 {
             for other in [-1.0, 7.0, f32::INFINITY, f32::NEG_INFINITY] {
@@ -405,8 +435,8 @@ mod tests {
     }
 
     #[test]
-    fn an_example_and_the_threads_leave_the_others_alone() {
-        let (grid, n) = (Grid { height: 9, width: 10, channels: 19 }, 40);
+    fn results_do_not_depend_on_other_examples_or_threads() {
+        let (grid, n) = (ImageShape { height: 9, width: 10, channels: 19 }, 40);
         let window = Window { kernel: [3, 2], stride: [2, 2], padding: [0, 0] };
         let (height, width) = window.places(&grid);
         let (image, small) = (grid.len(), height * width * grid.channels);
@@ -447,7 +477,7 @@ mod tests {
         pool(
             Pool::Max,
             &window,
-            &Grid { height: 1, width: 1, channels: 1 },
+            &ImageShape { height: 1, width: 1, channels: 1 },
             1,
             &[0.0],
             &mut [0.0; 3],

@@ -1,26 +1,25 @@
-//! Rotary positions (Su et al. 2021), in the halves convention of Llama: element `i` turns with
+//! Rotary position embedding (Su et al. 2021) in Llama's convention: element `i` is paired with
 //! element `i + dim/2`.
 
 use crate::simd::vectorised;
 use rayon::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A frequency (radians a position) for each pair of a vector, and the angles of the positions that
-/// have come so far.
+/// Rotary position embedding: frequencies, and a table of angles that grows as needed.
 pub struct Rope {
     frequencies: Vec<f64>,
-    /// A model may take far longer texts than it is given: the table grows with them.
+    /// The table grows with the texts, which are usually shorter than the model's limit.
     angles: Mutex<Arc<Angles>>,
 }
 
-/// Its table tells how long texts were: it does not print.
+/// The size of the table depends on private texts: `Debug` does not print it.
 impl std::fmt::Debug for Rope {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Rope").field("frequencies", &self.frequencies).finish_non_exhaustive()
     }
 }
 
-/// Position after position, a number for each pair.
+/// Cosines and sines, one for each position and pair.
 #[derive(Default)]
 struct Angles {
     positions: usize,
@@ -28,40 +27,40 @@ struct Angles {
     sin: Vec<f32>,
 }
 
-/// Which way to turn.
+/// The direction of a rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
-    /// As the forward pass does.
+pub enum Rotation {
+    /// The forward pass.
     Forward,
-    /// Back: the gradient of a rotation.
+    /// The inverse rotation, which is the backward pass.
     Backward,
 }
 
-/// Where in a row the vectors lie that are turned.
+/// The columns of a row that are rotated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct HeadColumns {
     /// Width of a row.
     pub stride: usize,
     /// First column.
     pub first: usize,
-    /// How many vectors, one after another.
+    /// The number of vectors, which are contiguous.
     pub heads: usize,
 }
 
 impl Rope {
-    /// One frequency (radians a position) for each pair.
+    /// Makes an embedding from one frequency (radians per position) for each pair.
     pub fn new(frequencies: Vec<f64>) -> Self {
         Self { frequencies, angles: Mutex::default() }
     }
 
-    /// The width of a vector that is turned.
+    /// The width of a vector.
     pub fn dim(&self) -> usize {
         2 * self.frequencies.len()
     }
 
     /// Angles for at least this many positions.
     fn angles(&self, positions: usize) -> Arc<Angles> {
-        // A table that somebody panicked over is whole: it is replaced at once or not at all.
+        // A poisoned table is still valid: it is replaced as a whole or not at all.
         let mut angles = self.angles.lock().unwrap_or_else(PoisonError::into_inner);
         if angles.positions < positions {
             let positions = positions.next_power_of_two();
@@ -75,9 +74,15 @@ impl Rope {
         Arc::clone(&angles)
     }
 
-    /// Turns the vectors of each row by its position.
-    pub fn turn(&self, positions: &[u32], place: Place, turn: Turn, data: &mut [f32]) {
-        let Place { stride, first, heads } = place;
+    /// Rotates the vectors of each row by its position.
+    pub fn rotate(
+        &self,
+        positions: &[u32],
+        columns: HeadColumns,
+        rotation: Rotation,
+        data: &mut [f32],
+    ) {
+        let HeadColumns { stride, first, heads } = columns;
         let half = self.frequencies.len();
         assert_eq!(data.len(), positions.len() * stride, "{} rows of {stride}", positions.len());
         assert!(first + 2 * half * heads <= stride, "vectors inside a row");
@@ -101,7 +106,8 @@ impl Rope {
                         {
                             let (a, b) = vector.split_at_mut(half);
                             for i in 0..half {
-                                let s = if turn == Turn::Forward { sin[i] } else { -sin[i] };
+                                let s =
+                                    if rotation == Rotation::Forward { sin[i] } else { -sin[i] };
                                 (a[i], b[i]) = (a[i] * cos[i] - b[i] * s, b[i] * cos[i] + a[i] * s);
                             }
                         }
@@ -116,28 +122,28 @@ impl Rope {
 mod tests {
     use super::*;
 
-    /// A longer text makes a longer table, and the angles of a position are the same in both.
+    /// A longer text extends the table without changing its angles.
     #[test]
     fn the_table_grows_with_the_texts() {
         let rope = Rope::new(vec![1.0, 0.1]);
-        let place = Place { stride: 4, first: 0, heads: 1 };
+        let columns = HeadColumns { stride: 4, first: 0, heads: 1 };
         let start: Vec<f32> = (0..400).map(|i| (i as f32).sin()).collect();
         let (mut short, mut long) = (start[..12].to_vec(), start.clone());
-        rope.turn(&[0, 1, 2], place, Turn::Forward, &mut short);
+        rope.rotate(&[0, 1, 2], columns, Rotation::Forward, &mut short);
         assert_eq!(rope.angles(0).positions, 4);
-        rope.turn(&(0..100).collect::<Vec<_>>(), place, Turn::Forward, &mut long);
+        rope.rotate(&(0..100).collect::<Vec<_>>(), columns, Rotation::Forward, &mut long);
         assert_eq!((rope.angles(0).positions, &long[..12]), (128, &short[..]));
     }
 
     #[test]
-    fn it_turns_and_turns_back() {
+    fn backward_inverts_forward() {
         let rope = Rope::new(vec![1.0, 0.1]);
-        let place = Place { stride: 10, first: 1, heads: 2 };
+        let columns = HeadColumns { stride: 10, first: 1, heads: 2 };
         let start: Vec<f32> = (0..50).map(|i| (i as f32).sin()).collect();
         let mut x = start.clone();
         // Rows 0..3 are one example, 3 and 4 two more (the one between is empty).
-        rope.turn(&[0, 1, 2, 0, 0], place, Turn::Forward, &mut x);
-        // Position 0 does not move; outer columns never do.
+        rope.rotate(&[0, 1, 2, 0, 0], columns, Rotation::Forward, &mut x);
+        // Position 0 is not rotated; other columns are unchanged.
         for row in [0, 3, 4] {
             assert_eq!(x[row * 10..row * 10 + 10], start[row * 10..row * 10 + 10]);
         }
@@ -146,7 +152,7 @@ mod tests {
         let (a, b) = (start[11], start[13]);
         assert!((x[11] - (a * 1f32.cos() - b * 1f32.sin())).abs() < 1e-6);
         assert!((x[13] - (b * 1f32.cos() + a * 1f32.sin())).abs() < 1e-6);
-        rope.turn(&[0, 1, 2, 0, 0], place, Turn::Backward, &mut x);
+        rope.rotate(&[0, 1, 2, 0, 0], columns, Rotation::Backward, &mut x);
         assert!(x.iter().zip(&start).all(|(x, s)| (x - s).abs() < 1e-6));
     }
 }

@@ -1,13 +1,13 @@
-//! Loops compiled for the processor that runs them, and the elementary functions they are made of.
+//! Loops compiled for several instruction sets, and vectorised elementary functions.
 //!
 //! `vectorised` compiles its body several times and picks at run time. The bodies are plain loops
 //! over lanes that the compiler turns into vector instructions; sums keep `LANES` partial sums, so
 //! their order does not depend on the processor, nor on the number of threads.
 
-/// Partial sums of a reduction.
+/// Number of partial sums of a reduction.
 pub(crate) const LANES: usize = 16;
 
-/// Runs `body`, compiled for the best instruction set that is there.
+/// Runs `body`, compiled for the best available instruction set.
 ///
 /// Write `vectorised(#[inline(always)] || …)`: the body is called from several places, one for each
 /// instruction set, and unless it is inlined into all of them it is compiled once, without vectors,
@@ -30,26 +30,28 @@ pub(crate) fn fold(lanes: [f32; LANES]) -> f32 {
     lanes[0]
 }
 
-/// The first `LANES` numbers, or all and zeros. A block of channels may be narrower: the lanes
-/// beyond it then hold the next numbers of the same example, and whoever stores leaves them out.
+/// Loads the first `LANES` elements, padded with zeros.
+///
+/// A block of channels may be narrower: the other lanes then hold the next elements of the same
+/// example, which the caller must not store.
 #[inline(always)]
-pub(crate) fn load(numbers: &[f32]) -> [f32; LANES] {
-    if let Some(all) = numbers.first_chunk() {
+pub(crate) fn load(values: &[f32]) -> [f32; LANES] {
+    if let Some(all) = values.first_chunk() {
         return *all;
     }
     let mut lanes = [0.0; LANES];
-    for (lane, &number) in lanes.iter_mut().zip(numbers) {
+    for (lane, &number) in lanes.iter_mut().zip(values) {
         *lane = number;
     }
     lanes
 }
 
-/// As many lanes as there is room for.
+/// Stores as many lanes as fit.
 #[inline(always)]
-pub(crate) fn store(lanes: [f32; LANES], numbers: &mut [f32]) {
-    match numbers.first_chunk_mut() {
+pub(crate) fn store(lanes: [f32; LANES], values: &mut [f32]) {
+    match values.first_chunk_mut() {
         Some(all) => *all = lanes,
-        None => numbers.iter_mut().zip(lanes).for_each(|(number, lane)| *number = lane),
+        None => values.iter_mut().zip(lanes).for_each(|(number, lane)| *number = lane),
     }
 }
 
@@ -72,8 +74,10 @@ pub(crate) fn sum2(a: &[f32], b: &[f32], f: impl Fn(f32, f32, f32) -> f32) -> f3
     fold(lanes)
 }
 
-/// `y ← f(y, x)`, number by number. Loops are spelled out: an adaptor such as `for_each` may be
-/// compiled apart, without vectors.
+/// `y ← f(y, x)`, element by element.
+///
+/// Loops are spelled out: an adaptor such as `for_each` may be compiled separately, without
+/// vectors.
 #[inline(always)]
 pub(crate) fn update(y: &mut [f32], x: &[f32], f: impl Fn(f32, f32) -> f32) {
     let n = y.len().min(x.len());
@@ -91,14 +95,14 @@ pub(crate) fn scale(y: &mut [f32], factor: f32) {
     }
 }
 
-/// Σ a·b, stretch by stretch in f64.
+/// Σ a·b, summed in blocks of f32 and in f64 between them.
 #[inline(always)]
 pub(crate) fn long_dot(a: &[f32], b: &[f32]) -> f64 {
-    const STRETCH: usize = 1024;
+    const BLOCK: usize = 1024;
     let n = a.len().min(b.len());
     let (mut total, mut start) = (0.0, 0);
     while start < n {
-        let end = (start + STRETCH).min(n);
+        let end = (start + BLOCK).min(n);
         total += f64::from(dot(&a[start..end], &b[start..end]));
         start = end;
     }
@@ -117,7 +121,7 @@ pub(crate) fn sum(a: &[f32]) -> f32 {
     sum2(a, a, |x, _, sum| sum + x)
 }
 
-/// The largest; NaN if there is one.
+/// The maximum; NaN if there is one.
 #[inline(always)]
 pub(crate) fn max(a: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
@@ -139,7 +143,7 @@ pub(crate) fn max(a: &[f32]) -> f32 {
 /// e^x to about one unit in the last place; 1e-38 below −87, finite up to 88, NaN for NaN.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
-    // Comparisons are written so that NaN falls through.
+    // Comparisons let NaN through.
     let x = if x < -87.0 { -87.0 } else { x };
     let x = if x > 88.0 { 88.0 } else { x };
     // x = n·ln 2 + r; adding 1.5·2²³ rounds to the integer n and leaves it in the low bits.

@@ -1,5 +1,4 @@
-//! The inner loop of every matrix product: a tile of the result in registers, for the instruction
-//! set at hand.
+//! The inner loop of matrix products: a tile of the result, in registers.
 //!
 //! # Claim
 //! Each element of a tile is `fma(a[k-1], b[k-1], … fma(a[0], b[0], 0))`: one chain of fused
@@ -18,16 +17,18 @@
 
 use pulp::Simd;
 
-/// Vectors side by side in a tile.
+/// Number of vectors in a row of a tile.
 pub(crate) const VECTORS: usize = 2;
 
-/// The most columns of a tile on any instruction set.
-pub(crate) const MOST_COLUMNS: usize = 32;
+/// Largest number of columns of a tile on any instruction set.
+pub(crate) const MAX_COLUMNS: usize = 32;
 
-/// What is compiled for each instruction set.
+/// A kernel that is compiled for each instruction set.
 pub(crate) trait Kernel {
-    /// `ROWS` is the height of a tile that suits the number of registers. `to_int` rounds to the
-    /// nearest integer, ties to even, numbers of less than 2³¹.
+    /// Runs the kernel.
+    ///
+    /// `ROWS` is the height of a tile that suits the number of registers. `to_int` rounds values
+    /// below 2³¹ to the nearest integer, ties to even.
     ///
     /// Implementations are `#[inline(always)]`: otherwise they are compiled once, without vectors.
     fn run<S: Simd, const ROWS: usize>(
@@ -37,7 +38,7 @@ pub(crate) trait Kernel {
     );
 }
 
-/// Which instructions are used. Results do not depend on it.
+/// The instruction set. Results do not depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(dead_code)] // Each processor has some of them.
 pub(crate) enum Instructions {
@@ -48,7 +49,7 @@ pub(crate) enum Instructions {
 }
 
 impl Instructions {
-    /// The best that the processor has.
+    /// The best instruction set of the processor.
     #[inline]
     pub(crate) fn best() -> Self {
         #[cfg(target_arch = "x86_64")]
@@ -67,7 +68,7 @@ impl Instructions {
         Self::Portable
     }
 
-    /// Whether the processor has them.
+    /// Whether the processor supports it.
     #[cfg(test)]
     pub(crate) fn available(self) -> bool {
         let best = Self::best();
@@ -133,15 +134,14 @@ fn lane_by_lane<S: Simd>(_: S, x: S::f32s) -> S::i32s {
     out
 }
 
-/// Where the elements of A lie: element (i, p) at `i · row + p · col`.
+/// Strides of a matrix: element (i, p) is at `i · row + p · col`.
 #[derive(Clone, Copy)]
 pub(crate) struct Strides {
     pub(crate) row: usize,
     pub(crate) col: usize,
 }
 
-/// `ROWS` × `WIDE` vectors of A·B, summed over `k`: the one place where numbers are multiplied and
-/// added.
+/// `ROWS` × `WIDE` vectors of A·B, summed over `k`: the one place that multiplies and adds.
 ///
 /// Row i of the tile is row min(i, rows − 1) of A: rows beyond are computed twice instead of read
 /// from beyond the end.
@@ -182,8 +182,8 @@ pub(crate) unsafe fn product<S: Simd, const ROWS: usize, const WIDE: usize>(
     sums
 }
 
-/// Copies `k` rows and `columns` columns of B, at these strides, to rows of `width` elements; what
-/// lies beyond is zero.
+/// Copies `k` rows and `columns` columns of B, at these strides, to rows of `width` elements,
+/// padded with zeros.
 ///
 /// # Safety
 /// `b` points to elements (p, j), p < k, j < columns, at these strides.
@@ -197,7 +197,7 @@ pub(crate) unsafe fn pack(
 ) {
     let to = &mut to[..k * width];
     if at.col == 1 && columns == width {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let copied = unsafe {
             match width {
                 32 => copy_rows::<32>(b, at.row, to),
@@ -225,7 +225,7 @@ pub(crate) unsafe fn pack(
     if at.row == 1
         && let Some(simd) = pulp::x86::V3::try_new()
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         return unsafe { pack_transposed(simd, b, at.col, k, columns, width, to) };
     }
     for (p, to) in to.chunks_exact_mut(width).enumerate() {
@@ -236,15 +236,14 @@ pub(crate) unsafe fn pack(
     }
 }
 
-/// Copies whole rows of a length that is known to the compiler: a call for each would take longer
-/// than the copy.
+/// Copies rows of a length known at compile time, which avoids a call for each.
 ///
 /// # Safety
 /// As many rows as `to` has room for can be read, `stride` apart.
 #[inline(always)]
 unsafe fn copy_rows<const WIDTH: usize>(b: *const f32, stride: usize, to: &mut [f32]) -> bool {
     for (p, to) in to.as_chunks_mut::<WIDTH>().0.iter_mut().enumerate() {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         *to = unsafe { b.add(p * stride).cast::<[f32; WIDTH]>().read_unaligned() };
     }
     true
@@ -282,7 +281,7 @@ unsafe fn pack_transposed(
                     to = to.wrapping_add(4 * width);
                 }
             }
-            // What is left over.
+            // The remaining elements.
             for p in 0..k {
                 for j in if p < whole.0 { whole.1 } else { 0 }..width {
                     to[p * width + j] = if j < columns {
@@ -297,8 +296,7 @@ unsafe fn pack_transposed(
     );
 }
 
-/// Writes four numbers, from `p` on, of each of eight columns as four rows of `to`, which are
-/// `width` apart.
+/// Transposes four elements, from `p` on, of eight columns into four rows of `to`, `width` apart.
 ///
 /// # Safety
 /// They can be read and written there.
@@ -312,10 +310,10 @@ unsafe fn transpose(
     width: usize,
 ) {
     let avx = simd.avx;
-    // Four numbers of column i, and beside them four of column i + 4: half of the exchange is done
-    // by loading.
+    // Four elements of column i next to four of column i + 4: loading does half of the
+    // transposition.
     let halves = |i: usize| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (low, high) = unsafe {
             (
                 from[i].add(p).cast::<[f32; 4]>().read_unaligned(),
@@ -335,7 +333,7 @@ unsafe fn transpose(
     ];
     for (i, row) in rows.into_iter().enumerate() {
         let row: [f32; 8] = pulp::cast(row);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { to.add(i * width).cast::<[f32; 8]>().write_unaligned(row) };
     }
 }

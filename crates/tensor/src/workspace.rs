@@ -1,43 +1,41 @@
-//! Buffers that are handed out and taken back, so that a training step in its steady state asks the
-//! system for no memory.
+//! Reusable buffers, so that a training step in its steady state allocates no memory.
 
-/// A store of buffers.
+/// A pool of reusable buffers.
 #[derive(Default)]
 pub struct Workspace {
-    /// Idle buffers by rising capacity.
+    /// Idle buffers by increasing capacity.
     idle: Vec<Vec<f32>>,
-    /// An idle list of places.
-    places: Vec<u32>,
-    fresh: usize,
+    /// An idle list of indices.
+    indices: Vec<u32>,
+    allocations: usize,
 }
 
-/// Idle buffers hold what their last users left: they do not print.
+/// Idle buffers hold private values: `Debug` does not print them.
 impl std::fmt::Debug for Workspace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Workspace")
             .field("idle", &self.idle.len())
-            .field("fresh", &self.fresh)
+            .field("allocations", &self.allocations)
             .finish()
     }
 }
 
-/// The size a new buffer gets: four sizes an octave, so that batches of slightly different lengths
-/// share buffers.
-fn class(len: usize) -> usize {
+/// The capacity of a new buffer: four sizes per power of two, so that similar lengths share
+/// buffers.
+fn capacity_class(len: usize) -> usize {
     len.next_multiple_of((len.max(64).next_power_of_two() / 8).max(1))
 }
 
 impl Workspace {
-    /// An empty one.
+    /// An empty workspace.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A buffer of this length. Its contents are whatever an earlier user left there: the caller
-    /// overwrites all of it.
+    /// Takes a buffer of this length with unspecified contents; the caller overwrites all of it.
     pub fn take(&mut self, len: usize) -> Vec<f32> {
         let at = self.idle.partition_point(|buffer| buffer.capacity() < len);
-        // A buffer far larger than asked for stays for whoever needs it.
+        // A buffer far larger than needed stays idle.
         if self
             .idle
             .get(at)
@@ -46,25 +44,25 @@ impl Workspace {
             let mut buffer = self.idle.remove(at);
             buffer.resize(len, 0.0);
             if cfg!(debug_assertions) {
-                // Whoever reads before writing is found out by the tests.
+                // Tests detect code that reads before it writes.
                 buffer.fill(f32::NAN);
             }
             return buffer;
         }
-        self.fresh += 1;
-        let mut buffer = Vec::with_capacity(class(len));
+        self.allocations += 1;
+        let mut buffer = Vec::with_capacity(capacity_class(len));
         buffer.resize(len, 0.0);
         buffer
     }
 
-    /// A buffer of zeros.
+    /// Takes a buffer of zeros.
     pub fn zeros(&mut self, len: usize) -> Vec<f32> {
         let mut buffer = self.take(len);
         buffer.fill(0.0);
         buffer
     }
 
-    /// Takes a buffer back.
+    /// Returns a buffer.
     pub fn give(&mut self, buffer: Vec<f32>) {
         if buffer.capacity() > 0 {
             let at = self.idle.partition_point(|idle| idle.capacity() < buffer.capacity());
@@ -72,24 +70,24 @@ impl Workspace {
         }
     }
 
-    /// An empty list of places, with whatever room an earlier one had.
-    pub fn take_places(&mut self) -> Vec<u32> {
-        let mut places = std::mem::take(&mut self.places);
-        places.clear();
-        places
+    /// Takes an empty list of indices, with the capacity of an earlier one.
+    pub fn take_indices(&mut self) -> Vec<u32> {
+        let mut indices = std::mem::take(&mut self.indices);
+        indices.clear();
+        indices
     }
 
-    /// Takes a list back.
-    pub fn give_places(&mut self, places: Vec<u32>) {
-        self.places = places;
+    /// Returns a list of indices.
+    pub fn give_indices(&mut self, indices: Vec<u32>) {
+        self.indices = indices;
     }
 
-    /// How many buffers had to be made so far. It stands still in the steady state.
-    pub fn fresh(&self) -> usize {
-        self.fresh
+    /// The number of buffers allocated so far. It is constant in the steady state.
+    pub fn allocations(&self) -> usize {
+        self.allocations
     }
 
-    /// How many bytes the idle buffers hold.
+    /// The number of bytes of the idle buffers.
     pub fn idle_bytes(&self) -> usize {
         self.idle.iter().map(|buffer| size_of::<f32>() * buffer.capacity()).sum()
     }
@@ -112,29 +110,29 @@ mod tests {
             assert!(buffer.capacity() >= len && buffer.capacity() <= len + len / 4);
             space.give(buffer);
         }
-        assert_eq!(space.fresh(), 1);
+        assert_eq!(space.allocations(), 1);
     }
 
     #[test]
-    fn contents_do_not_print() {
+    fn debug_output_has_no_contents() {
         let mut space = Workspace::new();
         space.give(vec![123.5; 7]);
         assert!(!format!("{space:?}").contains("123.5"));
     }
 
     #[test]
-    fn a_returned_buffer_is_used_again() {
+    fn returned_buffers_are_reused() {
         let mut space = Workspace::new();
         let (a, b) = (space.take(5000), space.take(100_000));
         space.give(a);
         space.give(b);
         let again = space.take(90_000);
-        assert_eq!((again.len(), space.fresh()), (90_000, 2));
-        // The small one is too small, the large one is out.
+        assert_eq!((again.len(), space.allocations()), (90_000, 2));
+        // The small buffer is too small, the large one is in use.
         let other = space.take(6000);
-        assert_eq!((other.len(), space.fresh()), (6000, 3));
+        assert_eq!((other.len(), space.allocations()), (6000, 3));
         assert!(space.zeros(4000).iter().all(|&x| x == 0.0));
-        assert_eq!(space.fresh(), 3);
+        assert_eq!(space.allocations(), 3);
         space.give(other);
         assert!(space.idle_bytes() >= 4 * 6000);
         space.clear();

@@ -1,20 +1,21 @@
-//! Many releases: the discrete losses convolved by FFT, tilted towards the losses that decide.
+//! Composition of discrete privacy losses by FFT, tilted towards the losses that decide.
 //!
 //! # Tilting
-//! δ(ε) is decided by losses just above ε, which may be far in the tail, where an FFT of the plain
-//! law has nothing but rounding error. Multiplying every release's masses by e^{θl} (and dividing
-//! by E e^{θL}) commutes with convolution and moves the bulk of the law there; it is undone
-//! afterwards. So δ has small *relative* error however small it is, and the window needs to hold
-//! only a few standard deviations around ε instead of everything down to 0.
+//! δ(ε) is decided by losses just above ε, which may be far in the tail, where an FFT of the
+//! untilted distribution gives nothing but rounding error. Multiplying every release's masses by
+//! e^{θl} (and dividing by E e^{θL}) commutes with convolution and moves the bulk of the
+//! distribution there; it is undone afterwards. So δ has small *relative* error however small it
+//! is, and the window needs to hold only a few standard deviations around ε instead of everything
+//! down to 0.
 //!
 //! # Claim
-//! The figures read off a [`Composed`] are never below those of the composed dominating pairs.
+//! ε and δ computed from a [`Composed`] are never below those of the composed dominating pairs.
 //!
 //! # Why
 //! The discrete pairs dominate ([`super::discrete`]). The circular convolution adds the masses
 //! outside the window to those inside. What comes from the left only adds; P-mass to the right of
 //! the window is bounded by Chernoff's inequality for the very masses that are convolved, and moved
-//! to loss ∞. What the FFT may have rounded off is bounded in the 2-norm and added to δ. Windows
+//! to loss ∞. The rounding error of the FFT is bounded in the 2-norm and added to δ. Windows
 //! and tilts are chosen by estimates; a bad choice makes the result loose, never low.
 //!
 //! # Two stages
@@ -25,54 +26,58 @@
 use super::convolution::Convolution;
 use super::discrete::{Discrete, Grid, discretise};
 use crate::direction::Direction;
-use crate::pair::{Moments, Pair};
+use crate::pair::{DominatingPair, Moments};
 use crate::rdp;
 
-/// ln of the tilted mass that may come in from the left of the window: far less than the tilted
-/// bulk, and it can only add.
+/// ln of the tilted mass that may wrap around from the left of the window.
+///
+/// It is far less than the tilted bulk, and it can only add.
 const LN_LEFT: f64 = -24.0;
 
-/// The same to the right, as far as the tilt and not the plain law asks for it.
+/// ln of the tilted mass that may be to the right of the window.
 const LN_RIGHT: f64 = -18.0;
 
-/// How far windows look for a better tilt, in units of one over the standard deviation…
-const FURTHEST: f64 = 100.0;
+/// Largest change of tilt in the search for a window, in units of 1/standard deviation.
+const MAX_TILT_PER_DEVIATION: f64 = 100.0;
 
-/// …and in units of one over the largest shift: beyond, moments are dear to integrate and show
-/// nothing new.
-const STEEPEST: f64 = 400.0;
+/// Largest change of tilt in the search for a window, in units of 1/largest shift.
+///
+/// Beyond, moments are expensive to integrate and do not improve the window.
+const MAX_TILT_PER_SHIFT: f64 = 400.0;
 
-/// No FFT is longer than this; where more would be wanted the grid is coarser and the bound less
-/// tight, or there is none.
-const LONGEST: f64 = (1_u64 << 21) as f64;
+/// Largest length of an FFT. For longer ones the grid is coarser and the bound less tight, or
+/// absent.
+const MAX_FFT: f64 = (1_u64 << 21) as f64;
 
-/// FFTs longer than this are worth a second stage.
-const SHORT: f64 = (1_u64 << 13) as f64;
+/// Length of an FFT from which on a second stage is worthwhile.
+const TWO_STAGE_FFT: f64 = (1_u64 << 13) as f64;
 
-/// How much coarser the grid may be for single losses that decide alone than for what many releases
-/// add up to: their error is not multiplied by the number of releases.
+/// How much coarser the grid may be for single large losses than for sums of many.
+///
+/// Their error is not multiplied by the number of releases.
 const RARE: f64 = 8.0;
 
-/// Releases in a group of the first stage, in units of the square of the grids' ratio. As many as
-/// the square itself would cost as much tightness as the single releases on the fine grid; larger
-/// groups cost that much less.
+/// Releases in a group of the first stage, in units of the square of the grids' ratio.
+///
+/// With as many as the square itself, the coarse grid would cost as much tightness as the fine one;
+/// larger groups cost proportionally less.
 const GROUP: f64 = 4.0;
 
-/// How tight the result has to be.
+/// Tilt, grid and tail of a composition.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Focus {
+pub(crate) struct ComposeOptions {
     /// The tilt.
     pub(crate) theta: f64,
-    /// The tilt at which the figures to be read are decided.
+    /// The tilt at which ε or δ is decided.
     pub(crate) saddle: f64,
-    /// ln of the P-mass that may be cut off on the right: a small part of the δ around which
-    /// figures will be read.
+    /// ln of the P-mass that may be moved to loss ∞: a small fraction of δ.
     pub(crate) ln_tail: f64,
-    /// The grid's step as wanted.
+    /// The wanted step of the grid.
     pub(crate) step: f64,
-    /// About the ε of interest…
+    /// Approximate ε of interest.
     pub(crate) epsilon: f64,
-    /// …and ln of its δ: losses of this size and rarity decide alone, which the tilts do not show.
+    /// Approximate ln δ of interest: single losses of size ε and probability δ decide the result,
+    /// which the tilts do not account for.
     pub(crate) ln_delta: f64,
 }
 
@@ -91,21 +96,22 @@ pub(crate) struct Composed {
     pub(crate) rounding: f64,
 }
 
-/// Composes all releases of a truncated direction; `None` if that would take too long an FFT, or
-/// did not come out as numbers.
-pub(crate) fn compose(direction: &Direction, focus: Focus) -> Option<Composed> {
-    let Focus { theta, saddle, ln_tail, step: wanted, epsilon, ln_delta } = focus;
+/// Composes all releases of a truncated direction.
+///
+/// `None` if the FFT would be too long, or the result is not finite.
+pub(crate) fn compose(direction: &Direction, options: ComposeOptions) -> Option<Composed> {
+    let ComposeOptions { theta, saddle, ln_tail, step: wanted, epsilon, ln_delta } = options;
     let count = direction.len();
     let total = direction.moments(theta);
-    // Splitting makes ln E e^{tL} larger by up to t(1+t)·step²/8 a law (see `discrete`): `spread`
-    // is the sum of step²/8.
+    // Splitting makes ln E e^{tL} larger by up to t(1+t)·step²/8 a distribution (see `discrete`):
+    // `spread` is the sum of step²/8.
     let window = |spread: f64| {
         Window::of(|t| direction.moments(t), total, spread, theta, direction.steepness(), ln_tail)
     };
     let length = window(count * wanted * wanted / 8.0).length();
-    let fine = wanted.max(length / LONGEST);
+    let fine = wanted.max(length / MAX_FFT);
     let most = direction.pairs().iter().map(|p| p.1).max().unwrap_or(1) as f64;
-    let ratio = (length / fine / SHORT).min((most / (4.0 * GROUP)).sqrt()).floor().max(1.0);
+    let ratio = (length / fine / TWO_STAGE_FFT).min((most / (4.0 * GROUP)).sqrt()).floor().max(1.0);
     let step = ratio * fine;
     let window = window(count * (1.0 + 2.0 / GROUP) * fine * fine / 8.0);
     let mut all = Convolution::new(window.size(step)?, step, theta, window.right);
@@ -123,14 +129,14 @@ pub(crate) fn compose(direction: &Direction, focus: Focus) -> Option<Composed> {
             all.multiply(&one, *count, 0.0);
             continue;
         }
-        // As many equal groups as fit; the few releases that are left over, fewer than there are
-        // groups, go on the coarse grid directly.
+        // Equal groups; the remaining releases, fewer than there are groups, are laid on the coarse
+        // grid directly.
         let times = ((*count as f64 / (GROUP * ratio * ratio)).round() as u64).max(1);
         let ln_tail = ln_tail - (times as f64 * direction.pairs().len() as f64).ln();
         let group = Group { pair, one: &one, size: count / times, ratio: ratio as i64, ln_tail };
         let coarse = group.compose(theta, fine)?;
         infinite += times as f64 * coarse.infinite;
-        all.multiply(&coarse.law, times, coarse.rounding);
+        all.multiply(&coarse.distribution, times, coarse.rounding);
         if count % times > 0 {
             all.multiply(&discretise(pair, grid(step, *count)), count % times, 0.0);
         }
@@ -148,10 +154,9 @@ pub(crate) fn compose(direction: &Direction, focus: Focus) -> Option<Composed> {
     })
 }
 
-/// Equal releases that are composed on the fine grid and then laid on one that is `ratio` times
-/// coarser.
+/// Equal releases, composed on the fine grid and then laid on a grid `ratio` times coarser.
 struct Group<'a> {
-    pair: &'a Pair,
+    pair: &'a DominatingPair,
     one: &'a Discrete,
     size: u64,
     ratio: i64,
@@ -160,7 +165,7 @@ struct Group<'a> {
 
 /// A group on the coarse grid.
 struct Coarse {
-    law: Discrete,
+    distribution: Discrete,
     /// Bound on the 2-norm of the rounding error of its masses.
     rounding: f64,
     /// P-mass at loss ∞.
@@ -177,8 +182,8 @@ impl Group<'_> {
         let (at, spread) = (self.moments(theta), self.size as f64 * fine * fine / 8.0);
         let mut window =
             Window::of(|t| self.moments(t), at, spread, theta, self.pair.steepness(), self.ln_tail);
-        // What comes in from the left appears at the far right, where it would be composed once
-        // more for every group: there it is cut off, and some room is made for it.
+        // Mass that wraps around from the left appears at the far right, where it would be composed
+        // again with every group: the window is extended for it, and the extension is cut off.
         let end = (window.plain / fine).ceil() as i64 + 1;
         window.high += at.variance.sqrt();
         let mut group = Convolution::new(window.size(fine)?, fine, theta, window.right);
@@ -210,25 +215,25 @@ impl Group<'_> {
         // A coarse knot gathers the errors of 2·ratio fine ones.
         let growth = (2.0 * ratio as f64).sqrt() * (theta * ratio as f64 * fine).exp();
         Some(Coarse {
-            law: Discrete { first, masses: coarse },
+            distribution: Discrete { first, masses: coarse },
             rounding: rounding * growth,
             infinite,
         })
     }
 }
 
-/// The stretch of losses that an FFT covers, and the tilt at which what lies to its right is
-/// bounded.
+/// The interval of losses that an FFT covers, and the tilt that bounds the mass to its right.
 struct Window {
     low: f64,
     high: f64,
-    /// Where the plain law's tail is small enough, and the tilt that shows it.
+    /// The loss beyond which the tail of the untilted distribution is small enough.
     plain: f64,
+    /// The tilt of the Chernoff bound of that tail.
     right: f64,
 }
 
 impl Window {
-    /// From where the tilted law begins to where the plain law's tail has about mass e^`ln_tail`.
+    /// From the left end of the tilted distribution to the e^`ln_tail` tail of the untilted one.
     fn of(
         moments: impl Fn(f64) -> Moments,
         at: Moments,
@@ -238,7 +243,7 @@ impl Window {
         ln_tail: f64,
     ) -> Self {
         let away = 1.0 / at.variance.sqrt();
-        let most = (FURTHEST * away).min(STEEPEST / steepness);
+        let most = (MAX_TILT_PER_DEVIATION * away).min(MAX_TILT_PER_SHIFT / steepness);
         let plain = |t: f64| {
             let m = moments(t);
             Moments {
@@ -247,13 +252,13 @@ impl Window {
                 variance: m.variance + 2.0 * spread,
             }
         };
-        // The tilted law mirrored, so that its left tail is to the right.
+        // The tilted distribution mirrored, so that its left tail is to the right.
         let left = |d: f64| {
             let m = moments(theta - d);
             Moments { ln_mgf: m.ln_mgf - at.ln_mgf, mean: -m.mean, variance: m.variance }
         };
-        // And to the right of it: what is left out there comes in at the left, which is harmless
-        // for the plain law but not if it is much.
+        // The right tail of the tilted distribution: it wraps around to the left, which is harmless
+        // only if it is small.
         let right = |d: f64| {
             let m = moments(theta + d);
             Moments { ln_mgf: m.ln_mgf - at.ln_mgf, ..m }
@@ -272,12 +277,11 @@ impl Window {
         (self.low / step).floor() as i64
     }
 
-    /// The number of knots, rounded up to a length that the FFT likes; `None` if there are too
-    /// many.
+    /// The number of knots, rounded up to a fast FFT length; `None` if there are too many.
     fn size(&self, step: f64) -> Option<usize> {
         let knots = (self.length() / step).ceil() + 3.0;
-        // Written for the good case: NaN is no number of knots.
-        if !(knots <= 2.0 * LONGEST && self.low.abs() / step < 1e15) {
+        // Tests the good case, so that NaN gives `None`.
+        if !(knots <= 2.0 * MAX_FFT && self.low.abs() / step < 1e15) {
             return None;
         }
         let least = (knots as usize).max(32);

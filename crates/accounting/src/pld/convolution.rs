@@ -1,5 +1,4 @@
-//! Powers of discrete laws, multiplied as spectra, with everything that is needed to bound what was
-//! lost.
+//! Convolution powers of discrete distributions by FFT, with bounds on rounding and on the tail.
 
 use super::discrete::Discrete;
 use realfft::num_complex::Complex;
@@ -7,11 +6,12 @@ use realfft::{RealFftPlanner, RealToComplex};
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// The FFT's error in units of the machine's precision, per doubling of its length (Higham 2002,
-/// Thm. 24.2 has about 3.5).
+/// Error of the FFT in units of machine precision, per doubling of its length.
+///
+/// Higham (2002, Thm. 24.2) has about 3.5.
 const FFT_ERROR: f64 = 4.0;
 
-/// A circular convolution in the making.
+/// A circular convolution, accumulated as a product of spectra.
 pub(crate) struct Convolution {
     forward: Arc<dyn RealToComplex<f64>>,
     line: Vec<f64>,
@@ -19,26 +19,29 @@ pub(crate) struct Convolution {
     spectrum: Vec<Complex<f64>>,
     step: f64,
     theta: f64,
-    /// The tilt at which the P-mass to the right is bounded, and ln of the product's moment there,
-    /// relative to the moment at `theta`.
+    /// The tilt of the Chernoff bound on the P-mass to the right.
     right: f64,
+    /// ln of the product's moment at `right`, relative to the moment at `theta`.
     ln_right: f64,
-    /// Releases in powers of 64 and more; in smaller powers, times the 2-norm of their law; errors
-    /// that came along; total mass.
+    /// Number of releases in powers of 64 and more.
     long: f64,
+    /// Number of releases in smaller powers, times the 2-norm of their distribution.
     short: f64,
+    /// Sum of the errors of the factors.
     inherited: f64,
+    /// Bound on the total mass of the product.
     growth: f64,
 }
 
 thread_local! {
-    // Plans hold tables of sines; a calibration asks for the same lengths again and again.
+    // Plans hold tables of sines; a calibration needs the same lengths repeatedly.
     static PLANNER: RefCell<RealFftPlanner<f64>> = RefCell::new(RealFftPlanner::new());
 }
 
 impl Convolution {
-    /// An empty product of laws on `size` knots, `step` apart, tilted by θ; `right` is the tilt at
-    /// which the tail will be bounded.
+    /// The empty product on `size` knots, `step` apart, tilted by θ.
+    ///
+    /// `right` is the tilt of the Chernoff bound on the tail.
     pub(crate) fn new(size: usize, step: f64, theta: f64, right: f64) -> Self {
         let forward = PLANNER.with(|planner| planner.borrow_mut().plan_fft_forward(size));
         let scratch = forward.make_scratch_vec();
@@ -58,23 +61,25 @@ impl Convolution {
         }
     }
 
-    /// Multiplies by a law `count` times over, whose masses are off by at most `error` (2-norm).
-    pub(crate) fn multiply(&mut self, law: &Discrete, count: u64, error: f64) {
+    /// Multiplies by the `count`-th power of a distribution.
+    ///
+    /// `error` is a bound on the 2-norm of the error of its masses.
+    pub(crate) fn multiply(&mut self, distribution: &Discrete, count: u64, error: f64) {
         let (size, n) = (self.line.len(), count as f64);
         self.line.fill(0.0);
-        let mut at = law.first.rem_euclid(size as i64) as usize;
-        for mass in &law.masses {
+        let mut at = distribution.first.rem_euclid(size as i64) as usize;
+        for mass in &distribution.masses {
             self.line[at] += mass;
             at = if at + 1 == size { 0 } else { at + 1 };
         }
-        self.ln_right += n * law.ln_moment((self.right - self.theta) * self.step);
+        self.ln_right += n * distribution.ln_moment((self.right - self.theta) * self.step);
         if count >= 64 {
             self.long += n
         } else {
             self.short += n * norm(&self.line)
         }
         self.inherited += n * error;
-        self.growth *= sum(law.masses.iter().copied()).max(1.0).powf(n);
+        self.growth *= sum(distribution.masses.iter().copied()).max(1.0).powf(n);
         let mut output = vec![Complex::default(); size / 2 + 1];
         transform(&*self.forward, &mut self.line, &mut output, &mut self.scratch);
         raise(&mut output, count);
@@ -85,9 +90,11 @@ impl Convolution {
         }
     }
 
-    /// The masses from knot `first` up to and without knot `end`; a bound on the 2-norm of their
-    /// rounding error; and a bound on the P-mass to their right, where `ln_mgf` is ln of the plain
-    /// law's moment at θ. `None` if anything is not a number.
+    /// The masses of the product, a bound on their rounding error, and a bound on the tail.
+    ///
+    /// The masses are those from knot `first` to knot `end`, exclusive; the rounding error is in
+    /// the 2-norm; the tail is the P-mass to their right, where `ln_mgf` is ln of the untilted
+    /// distribution's moment at θ. `None` if a result is not finite.
     pub(crate) fn finish(
         mut self,
         first: i64,
@@ -95,8 +102,8 @@ impl Convolution {
         ln_mgf: f64,
     ) -> Option<(Vec<f64>, f64, f64)> {
         let size = self.line.len();
-        // Back by the same transform: Hartley's, Re − Im of Fourier's, is its own inverse, and half
-        // of all tables need not be made.
+        // The Hartley transform, Re − Im of the Fourier transform, is its own inverse: the same
+        // plan serves both ways.
         hartley(&self.spectrum, &mut self.line);
         transform(&*self.forward, &mut self.line, &mut self.spectrum, &mut self.scratch);
         hartley(&self.spectrum, &mut self.line);
@@ -144,8 +151,8 @@ fn transform(
     output: &mut [Complex<f64>],
     scratch: &mut [Complex<f64>],
 ) {
-    // It reports wrong buffer lengths, and ours come from its own length; should it ever do so,
-    // nothing of the result is used.
+    // The only error is a wrong buffer length, and ours come from the plan; NaN makes the result
+    // unused.
     if plan.process_with_scratch(line, output, scratch).is_err() {
         output.fill(Complex::new(f64::NAN, f64::NAN));
     }
@@ -161,7 +168,7 @@ fn hartley(half: &[Complex<f64>], line: &mut [f64]) {
     down.iter_mut().rev().zip(rest).for_each(|(x, z)| *x = z.re + z.im);
 }
 
-/// Every entry to the n-th power; 0 where that is below anything that matters.
+/// Raises every entry to the n-th power; 0 where the power is negligible.
 fn raise(spectrum: &mut [Complex<f64>], n: u64) {
     if n == 1 {
         return;
@@ -188,7 +195,7 @@ fn norm(line: &[f64]) -> f64 {
     sum(line.iter().map(|m| m * m)).sqrt()
 }
 
-/// A sum in eight lanes: a single one waits for each addition.
+/// Sums in eight independent lanes, for instruction-level parallelism.
 fn sum(values: impl Iterator<Item = f64>) -> f64 {
     let mut lanes = [0.0; 8];
     values.enumerate().for_each(|(i, x)| lanes[i % 8] += x);
@@ -199,21 +206,21 @@ fn sum(values: impl Iterator<Item = f64>) -> f64 {
 mod tests {
     use super::*;
 
-    /// Powers of a small law against convolution by hand, window and bounds included.
+    /// Powers of a small distribution against convolution by hand, window and bounds included.
     #[test]
-    fn powers_are_convolutions() {
-        let law = Discrete { first: -1, masses: vec![0.25, 0.5, 0.25] };
+    fn powers_match_direct_convolution() {
+        let distribution = Discrete { first: -1, masses: vec![0.25, 0.5, 0.25] };
         let mut by_hand = vec![1.0];
         for _ in 0..7 {
             let mut next = vec![0.0; by_hand.len() + 2];
             for (i, x) in by_hand.iter().enumerate() {
-                (0..3).for_each(|j| next[i + j] += x * law.masses[j]);
+                (0..3).for_each(|j| next[i + j] += x * distribution.masses[j]);
             }
             by_hand = next;
         }
         let mut product = Convolution::new(32, 0.1, 0.0, 1.0);
-        product.multiply(&law, 3, 0.0);
-        product.multiply(&law, 4, 0.0);
+        product.multiply(&distribution, 3, 0.0);
+        product.multiply(&distribution, 4, 0.0);
         let (masses, rounding, beyond) = product.finish(-10, 22, 0.0).unwrap();
         let error = (0..15).map(|i| (masses[i + 3] - by_hand[i]).powi(2)).sum::<f64>().sqrt();
         assert!(error <= rounding && rounding < 1e-12, "{error} {rounding}");
@@ -223,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_no_result() {
+    fn results_that_are_not_finite_are_none() {
         let mut product = Convolution::new(32, 0.1, 0.0, 1.0);
         product.multiply(&Discrete { first: 0, masses: vec![f64::NAN] }, 3, 0.0);
         assert!(product.finish(0, 32, 0.0).is_none());

@@ -1,4 +1,4 @@
-//! One release's privacy loss on a grid, never below the truth: "connect the dots" (Doroshenko,
+//! The privacy loss of one release on a grid, an upper bound: "connect the dots" (Doroshenko,
 //! Ghazi, Kamath, Kumar, Manurangsi 2022).
 //!
 //! # Claim
@@ -9,27 +9,28 @@
 //! share of b is w = (1 − e^{−(l−a)})/(1 − e^{−(b−a)}). That is a mean-preserving spread of the
 //! likelihood ratio under Q, and H_α is an expectation of a convex function of it. Mass below the
 //! first knot is moved up to it. (Mass above the last has been moved to loss ∞, see
-//! [`Pair::truncated`].)
+//! [`DominatingPair::truncated`].)
 //!
 //! # What it costs
-//! Splitting multiplies E e^{θL} by at most exp(θ(1+θ)(b−a)²/8): for the two-point law X on {a, b},
-//! g(θ) = ln E e^{θX} − θl has zeros at 0 and −1 and g″ ≤ (b−a)²/4, so g(θ) − θ(θ+1)(b−a)²/8 is
-//! concave with the same zeros, hence ≤ 0 for θ ≥ 0. On average it is a twelfth.
+//! Splitting multiplies E e^{θL} by at most exp(θ(1+θ)(b−a)²/8): for the two-point distribution X
+//! on {a, b}, g(θ) = ln E e^{θX} − θl has zeros at 0 and −1 and g″ ≤ (b−a)²/4, so g(θ) −
+//! θ(θ+1)(b−a)²/8 is concave with the same zeros, hence ≤ 0 for θ ≥ 0. On average it is a twelfth.
 //!
 //! # Checked by
 //! `splitting_keeps_both_masses`, `tests/golden.rs`.
 
-use crate::pair::{Pair, Piece};
+use crate::pair::{DominatingPair, Piece};
 use crate::special::LN_SQRT_2PI;
 
-/// Relative slack for the error of quadrature and rounding in one cell's mass.
+/// Bound on the relative error of quadrature and rounding in the mass of one cell.
 const SLACK: f64 = 1e-12;
 
-/// Where the left tail is cut: its mass, Φ(−9) ≈ 1e-19, moves up to the first knot.
+/// The point at which the left tail is cut: its mass, Φ(−9) ≈ 1e-19, moves up to the first knot.
 const LEFT: f64 = -9.0;
 
-/// Masses at the knots k·step, tilted by e^{θl} and divided by E e^{θL}, so that they add up to 1
-/// and a little.
+/// Masses at the knots k·step, tilted by e^{θl} and divided by E e^{θL}.
+///
+/// They add up to slightly more than 1.
 #[derive(Debug, Clone)]
 pub(crate) struct Discrete {
     /// The index of the first knot.
@@ -38,23 +39,23 @@ pub(crate) struct Discrete {
     pub(crate) masses: Vec<f64>,
 }
 
-/// How to lay the grid.
+/// The tilt and the resolution of a grid.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Grid {
     /// The tilt.
     pub(crate) theta: f64,
-    /// The tilt at which the result is decided; the grid is fine where this one has its mass too.
+    /// The tilt at which the result is decided; the grid is fine where its mass is, too.
     pub(crate) saddle: f64,
     /// The distance between knots.
     pub(crate) step: f64,
-    /// From this loss on a single release may decide the result, whatever the tilts say…
+    /// From this loss on, a single release may decide the result, independently of the tilts.
     pub(crate) decisive: f64,
-    /// …by its P-mass times e to this.
+    /// ln of the weight of the P-mass of such losses.
     pub(crate) ln_rarity: f64,
 }
 
-/// Lays one truncated pair on the grid.
-pub(crate) fn discretise(pair: &Pair, grid: Grid) -> Discrete {
+/// Discretises one truncated pair on the grid.
+pub(crate) fn discretise(pair: &DominatingPair, grid: Grid) -> Discrete {
     let Grid { theta, saddle, step, decisive, ln_rarity } = grid;
     let ln_mgf = pair.moments(theta).ln_mgf;
     let (further, ln_further) = (saddle - theta, pair.moments(saddle).ln_mgf - ln_mgf);
@@ -72,7 +73,7 @@ pub(crate) fn discretise(pair: &Pair, grid: Grid) -> Discrete {
     let range = (last - first).max(1) as f64;
     for span in &spans {
         let z_first = span.piece.at_loss(span.first as f64 * step).max(span.low);
-        // The far left, if the piece goes there.
+        // The left tail, if the piece extends to it.
         if span.piece.low < span.low {
             let at = (span.first + 1).min(span.last);
             masses[(at - first) as usize] += span.piece.mass_before(span.low) * tilt(at).exp();
@@ -88,8 +89,8 @@ pub(crate) fn discretise(pair: &Pair, grid: Grid) -> Discrete {
             };
             let (left, right) = span.split(z, z_end, k as f64 * step, width as f64 * step, tilt(k));
             let right = right * (theta * step * width as f64).exp();
-            // Cells may be wide where there is little tilted mass: all wide cells together cost at
-            // most a quarter of what the grid of single steps costs.
+            // Cells may be wide where there is little tilted mass: all wide cells together add at
+            // most a quarter of the excess of a grid of single steps.
             let loss = step * end as f64;
             let mut weight = (further * loss - ln_further).exp().max(1.0);
             if loss >= decisive {
@@ -112,7 +113,7 @@ pub(crate) fn discretise(pair: &Pair, grid: Grid) -> Discrete {
     Discrete { first, masses }
 }
 
-/// A piece cut to the stretch that is laid on the grid.
+/// A piece restricted to the interval that is laid on the grid.
 struct Span<'a> {
     piece: &'a Piece<'a>,
     low: f64,
@@ -126,7 +127,7 @@ struct Span<'a> {
 impl<'a> Span<'a> {
     fn new(piece: &'a Piece<'a>, step: f64) -> Self {
         let (low, high) = (piece.low.max(LEFT), piece.high);
-        // A pinch of room against rounding in the loss itself.
+        // A margin for the rounding error of the loss.
         let first = (piece.loss(low) / step - 1e-6).floor() as i64;
         let last = (piece.loss(high) / step + 1e-6).ceil() as i64;
         Self { piece, low, high, first, last: last.max(first + 1), tame: piece.is_tame(low, high) }
@@ -187,14 +188,14 @@ const GAUSS_4: [(f64, f64); 4] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pair::Shape;
+    use crate::pair::PairKind;
 
     /// Without tilt, the knots hold P-mass 1 and, weighted by e^{−l}, Q-mass 1.
     #[test]
     fn splitting_keeps_both_masses() {
-        for shape in [Shape::Remove, Shape::Add, Shape::Swap, Shape::Kinked] {
+        for kind in [PairKind::Remove, PairKind::Add, PairKind::Replace, PairKind::Kinked] {
             for (shift, rate) in [(1.0, 0.01), (0.3, 0.2), (3.0, 0.5), (5.0, 0.9), (0.05, 0.999)] {
-                let pair = Pair::new(shape, shift, rate, 1).truncated(-60.0).0;
+                let pair = DominatingPair::new(kind, shift, rate, 1).truncated(-60.0).0;
                 let d = discretise(
                     &pair,
                     Grid { theta: 0.0, saddle: 5.0, step: 1e-3, decisive: 1.0, ln_rarity: 10.0 },
@@ -207,20 +208,21 @@ mod tests {
                     .map(|(i, m)| m * (-1e-3 * (d.first + i as i64) as f64).exp())
                     .sum();
                 assert!((p - 1.0).abs() < 1e-11, "{pair:?}: P-mass {p}");
-                // In the far left P has nothing and Q may have something, which is then left out.
-                let left_out =
-                    if shape == Shape::Remove { 0.0 } else { crate::special::ndtr(shift - 9.0) };
-                assert!(q < 1.0 + 1e-9 && q > 1.0 - left_out - 1e-9, "{pair:?}: Q-mass {q}");
+                // In the left tail P has no mass, but Q may have some, which is truncated.
+                let truncated_mass =
+                    if kind == PairKind::Remove { 0.0 } else { crate::special::ndtr(shift - 9.0) };
+                assert!(q < 1.0 + 1e-9 && q > 1.0 - truncated_mass - 1e-9, "{pair:?}: Q-mass {q}");
             }
         }
     }
 
     /// Tilted masses exceed 1 by what splitting costs, and by no more than the bound.
     #[test]
-    fn the_cost_of_splitting_is_bounded() {
-        for shape in [Shape::Remove, Shape::Add, Shape::Swap, Shape::Kinked] {
+    fn splitting_increases_moments_within_the_bound() {
+        for kind in [PairKind::Remove, PairKind::Add, PairKind::Replace, PairKind::Kinked] {
             for theta in [0.5, 3.0, 20.0] {
-                let (pair, step) = (Pair::new(shape, 1.0, 0.05, 1).truncated(-400.0).0, 2e-3);
+                let (pair, step) =
+                    (DominatingPair::new(kind, 1.0, 0.05, 1).truncated(-400.0).0, 2e-3);
                 let d = discretise(
                     &pair,
                     Grid { theta, saddle: theta, step, decisive: 1.0, ln_rarity: 10.0 },
@@ -229,7 +231,7 @@ mod tests {
                 let bound = theta * (1.0 + theta) * step * step / 8.0;
                 assert!(
                     excess > 0.0 && excess < 1.3 * bound,
-                    "{shape:?} θ={theta}: {excess} vs {bound}"
+                    "{kind:?} θ={theta}: {excess} vs {bound}"
                 );
             }
         }

@@ -1,5 +1,4 @@
-//! Privacy loss distributions: the whole law of the privacy loss, composed numerically, never below
-//! the truth.
+//! Privacy loss distributions, composed numerically; every result is an upper bound.
 
 mod compose;
 mod convolution;
@@ -8,41 +7,47 @@ mod discrete;
 use crate::curve::{Curve, TradeOff};
 use crate::direction::Direction;
 use crate::{gaussian, rdp};
-use compose::{Composed, Focus, compose};
+use compose::{ComposeOptions, Composed, compose};
 
-/// How far ε may lie above the exact value, relative to it, for up to 1000 releases and then in
-/// proportion to their number, up to the second figure: a grid that is not refined as runs grow
-/// from thousands of steps to tens of thousands.
+/// Relative excess of ε over the exact value that the grid may cause, for up to 1000 releases.
+///
+/// Beyond, the excess grows with the number of releases up to [`MAX_EXCESS`], so that the grid is
+/// not refined as runs grow from thousands of steps to tens of thousands.
 const EXCESS: f64 = 2e-6;
-const MOST_EXCESS: f64 = 1e-4;
 
-/// How closely ε is wanted.
+/// Largest relative excess of ε for long runs.
+const MAX_EXCESS: f64 = 1e-4;
+
+/// The precision of ε.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Precision {
-    /// As close as the constants above say.
+    /// Within [`EXCESS`] to [`MAX_EXCESS`].
     Fine,
-    /// To about a thousandth, in a fraction of the time.
+    /// Within about a thousandth, in a fraction of the time.
     Rough,
 }
 
-/// How far a rough ε may lie above the exact value, relative to it.
+/// Relative excess of ε with [`Precision::Rough`].
 const ROUGH_EXCESS: f64 = 3e-4;
 
-/// The tilt, as a part of the one that would move the mean of the loss to ε: it brings the tail
-/// well within reach of floats without making much of losses far beyond.
+/// The tilt, as a fraction of the one that would move the mean of the loss to ε.
+///
+/// It makes the tail representable in floats without overweighting losses far beyond it.
 const TILT: f64 = 0.6;
 
-/// The tilt where rounding still takes more than [`LN_ROUNDING`] of δ.
+/// The tilt that is used if the rounding bound exceeds [`LN_ROUNDING`] of δ.
 const STRONG_TILT: f64 = 0.85;
 
-/// ln of the part of δ that the allowance for rounding may take before a stronger tilt is tried.
+/// ln of the fraction of δ that the rounding bound may take before a stronger tilt is tried.
 const LN_ROUNDING: f64 = -11.5; // 1e-5
 
-/// ln of the part of δ that each kind of tail moved to loss ∞ may take.
+/// ln of the fraction of δ that each kind of tail moved to loss ∞ may take.
 const LN_TAIL: f64 = -14.5; // 5e-7
 
-/// The smallest ε with δ(ε) ≤ `delta` for one direction; `None` where the noise is too small for a
-/// grid. `bound` is the Rényi bound, which shows where to look and is never exceeded.
+/// The smallest ε with δ(ε) ≤ `delta` in one direction; `None` if the noise is too small for a
+/// grid.
+///
+/// `bound` is the Rényi bound: the starting point, which the result never exceeds.
 pub(crate) fn epsilon(
     direction: &Direction,
     delta: f64,
@@ -59,13 +64,13 @@ pub(crate) fn epsilon(
         return Some(bound.value);
     }
     let ln_tail = delta.ln() + LN_TAIL;
-    let (cut, left_out) = direction.truncated(ln_tail);
+    let (cut, truncated_mass) = direction.truncated(ln_tail);
     let saddle = rdp::epsilon(&cut, delta).theta;
-    // The grid follows the Rényi bound; where that is much too high, once more for what was found.
+    // The grid is laid for the Rényi bound; if that is much too high, again for the ε found.
     let mut found = bound.value;
     let mut tilt = TILT;
     for _ in 0..4 {
-        let focus = Focus {
+        let options = ComposeOptions {
             theta: tilt * saddle,
             saddle,
             ln_tail,
@@ -73,8 +78,8 @@ pub(crate) fn epsilon(
             epsilon: found,
             ln_delta: delta.ln(),
         };
-        let Some(composed) = compose(&cut, focus) else { break };
-        let (better, ln_rounding) = composed.epsilon(delta - left_out);
+        let Some(composed) = compose(&cut, options) else { break };
+        let (better, ln_rounding) = composed.epsilon(delta - truncated_mass);
         let settled = better > 0.75 * found;
         found = found.min(better);
         if tilt < STRONG_TILT && ln_rounding > delta.ln() + LN_ROUNDING {
@@ -86,7 +91,7 @@ pub(crate) fn epsilon(
     Some(found)
 }
 
-/// δ(`epsilon`) for one direction, in the same way; `bound` is that of ln δ.
+/// δ(`epsilon`) in one direction, by the same method; `bound` is the Rényi bound of ln δ.
 pub(crate) fn delta(direction: &Direction, epsilon: f64, bound: rdp::Bound) -> Option<f64> {
     if let Some(mu) = direction.as_gaussian() {
         return Some(gaussian::delta(mu, epsilon));
@@ -97,15 +102,14 @@ pub(crate) fn delta(direction: &Direction, epsilon: f64, bound: rdp::Bound) -> O
     let (mut found, mut tilt) = (bound.value, TILT);
     for _ in 0..6 {
         let ln_tail = found + LN_TAIL;
-        let (cut, left_out) = direction.truncated(ln_tail);
+        let (cut, truncated_mass) = direction.truncated(ln_tail);
         if cut.largest_loss() <= epsilon {
-            // All that is left out is all that there is; what that is can be looked at more
-            // closely.
-            found = found.min(left_out.ln());
+            // All losses above ε are truncated: their mass is the bound. Truncate less.
+            found = found.min(truncated_mass.ln());
             continue;
         }
         let saddle = rdp::ln_delta(&cut, epsilon).theta;
-        let focus = Focus {
+        let options = ComposeOptions {
             theta: tilt * saddle,
             saddle,
             ln_tail,
@@ -113,8 +117,8 @@ pub(crate) fn delta(direction: &Direction, epsilon: f64, bound: rdp::Bound) -> O
             epsilon,
             ln_delta: found,
         };
-        let Some(composed) = compose(&cut, focus) else { break };
-        let better = (composed.delta(epsilon) + left_out).ln().min(found);
+        let Some(composed) = compose(&cut, options) else { break };
+        let better = (composed.delta(epsilon) + truncated_mass).ln().min(found);
         let settled = better > found - 3.0;
         found = better;
         if tilt < STRONG_TILT && composed.ln_rounding(epsilon) > found + LN_ROUNDING {
@@ -126,41 +130,43 @@ pub(crate) fn delta(direction: &Direction, epsilon: f64, bound: rdp::Bound) -> O
     Some(found.exp())
 }
 
-/// The trade-off curve of both sides. Rates below `delta` are not resolved.
-pub(crate) fn trade_off(sides: &[Direction], delta: f64) -> TradeOff {
-    let curve = |side: &Direction| {
-        if let Some(mu) = side.as_gaussian() {
+/// The trade-off curve over both directions. Rates below `delta` are not resolved.
+pub(crate) fn trade_off(directions: &[Direction], delta: f64) -> TradeOff {
+    let curve = |direction: &Direction| {
+        if let Some(mu) = direction.as_gaussian() {
             return Curve::Gaussian(mu);
         }
-        let bound = rdp::epsilon(side, delta);
-        if side.is_sharp() || !bound.value.is_finite() {
-            return Curve::hopeless();
+        let bound = rdp::epsilon(direction, delta);
+        if direction.is_sharp() || !bound.value.is_finite() {
+            return Curve::no_protection();
         }
         let ln_tail = delta.ln() + LN_TAIL;
-        let (cut, left_out) = side.truncated(ln_tail);
-        // No tilt: the curve is wanted everywhere, to an absolute error.
-        let focus = Focus {
+        let (cut, truncated_mass) = direction.truncated(ln_tail);
+        // No tilt: the whole curve is needed, to an absolute error.
+        let options = ComposeOptions {
             theta: 0.0,
             saddle: bound.theta,
             ln_tail,
-            step: step(bound.theta, side.len(), bound.value, Precision::Fine),
+            step: step(bound.theta, direction.len(), bound.value, Precision::Fine),
             epsilon: bound.value,
             ln_delta: delta.ln(),
         };
-        let Some(composed) = compose(&cut, focus) else { return Curve::hopeless() };
-        let lost = left_out + composed.infinite + composed.ln_rounding(0.0).exp();
+        let Some(composed) = compose(&cut, options) else { return Curve::no_protection() };
+        let infinite = truncated_mass + composed.infinite + composed.ln_rounding(0.0).exp();
         let losses =
             (0..composed.masses.len()).rev().map(|i| (composed.loss(i), composed.masses[i]));
-        Curve::of(losses, lost)
+        Curve::of(losses, infinite)
     };
-    TradeOff::new(sides.iter().map(curve).collect())
+    TradeOff::new(directions.iter().map(curve).collect())
 }
 
-/// The grid's step: splitting losses on it makes ln E e^{θL} larger by θ(1+θ)h²/12 a release (see
-/// [`discrete`]), hence ε by (1+θ)h²/12 a release at the θ that decides, the saddle point.
+/// The step of the grid for the wanted precision.
+///
+/// Splitting losses on a grid of step h increases ln E e^{θL} by θ(1+θ)h²/12 per release (see
+/// [`discrete`]), hence ε by (1+θ)h²/12 per release at the θ that decides, the saddle point.
 fn step(saddle: f64, releases: f64, epsilon: f64, precision: Precision) -> f64 {
     let excess = match precision {
-        Precision::Fine => (EXCESS * releases / 1000.0).clamp(EXCESS, MOST_EXCESS),
+        Precision::Fine => (EXCESS * releases / 1000.0).clamp(EXCESS, MAX_EXCESS),
         Precision::Rough => ROUGH_EXCESS,
     };
     (12.0 * excess * epsilon.max(1e-3) / ((1.0 + saddle) * releases)).sqrt()
@@ -171,22 +177,23 @@ impl Composed {
         self.step * (self.first + i as i64) as f64
     }
 
-    /// What rounding may have taken from δ(ε): the 2-norm of the error times that of the weights (1
-    /// − e^{ε−l})e^{−θl}, l > ε.
+    /// ln of a bound on the rounding error of δ(ε).
+    ///
+    /// It is the 2-norm of the error times that of the weights (1 − e^{ε−l})e^{−θl}, l > ε.
     fn ln_rounding(&self, epsilon: f64) -> f64 {
         let weights =
             (-1.0 / (-2.0 * self.theta * self.step).exp_m1()).min(self.masses.len() as f64);
         self.rounding.ln() + 0.5 * weights.ln() + self.ln_mgf - self.theta * epsilon
     }
 
-    /// The smallest ε ≥ 0 with δ(ε) ≤ `delta`, and ln of what was allowed for rounding.
+    /// The smallest ε ≥ 0 with δ(ε) ≤ `delta`, and ln of the rounding bound included in it.
     pub(crate) fn epsilon(&self, delta: f64) -> (f64, f64) {
         let first = self.solve(delta - self.infinite);
         if !first.is_finite() {
             return (first, f64::NEG_INFINITY);
         }
-        // The allowance for rounding falls with ε, so that of the first solution serves for the
-        // second, which is larger.
+        // The rounding bound decreases in ε, so that of the first solution holds for the second,
+        // which is larger.
         let ln_rounding = self.ln_rounding(first);
         (self.solve(delta - self.infinite - ln_rounding.exp()), ln_rounding)
     }
@@ -204,13 +211,14 @@ impl Composed {
         sum + self.infinite + self.ln_rounding(epsilon).exp()
     }
 
-    /// The smallest ε ≥ 0 at which the masses alone give `delta`: on each cell δ(ε) = p − e^ε·q
-    /// with p, q the P- and Q-mass above.
+    /// The smallest ε ≥ 0 at which the masses alone give `delta`.
+    ///
+    /// On each cell δ(ε) = p − e^ε·q with p, q the P- and Q-mass above.
     fn solve(&self, delta: f64) -> f64 {
         if !(delta > 0.0) {
             return f64::INFINITY;
         }
-        // p and q times e^{−s}, q also times e^l, with s = ln_mgf − θl at the loss in hand, so that
+        // p and q times e^{−s}, q also times e^l, with s = ln_mgf − θl at the current loss, so that
         // nothing over- or underflows.
         let (mut p, mut q) = (0.0, 0.0);
         let (p_fade, q_fade) =
@@ -218,14 +226,14 @@ impl Composed {
         let scaled = |loss: f64| (delta.ln() - self.ln_mgf + self.theta * loss).exp();
         let mut target = f64::INFINITY;
         for i in (0..self.masses.len()).rev() {
-            // δ·e^{−s}, anew from time to time: it may begin as ∞.
+            // δ·e^{−s}, recomputed from time to time: it may start as ∞.
             target = if i % 64 == 0 || target == f64::INFINITY {
                 scaled(self.loss(i))
             } else {
                 target * p_fade
             };
             if p - q > target || self.first + i as i64 <= 0 {
-                // The crossing is in the cell above, or ε = 0 will do: p − e^{ε−l}·q = δ·e^{−s}.
+                // The solution is in the cell above, or ε = 0 is enough: p − e^{ε−l}·q = δ·e^{−s}.
                 let loss = self.loss(i);
                 let exact = scaled(loss);
                 if p - q <= exact {
@@ -237,7 +245,7 @@ impl Composed {
             p = (p + self.masses[i]) * p_fade;
             q = (q + self.masses[i]) * q_fade;
         }
-        // Everything in the window still promises δ: its lower end is a valid answer.
+        // Every loss in the window keeps δ: its lower end is a valid bound.
         self.loss(0).max(0.0)
     }
 }

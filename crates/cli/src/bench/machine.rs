@@ -3,7 +3,7 @@
 use crate::error::Error;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::time::Instant;
-use tensor::matmul::{Onto, Threads, View, ViewMut, matmul};
+use tensor::matmul::{OutputMode, Threads, View, ViewMut, matmul};
 
 /// So many threads, or one for each core.
 pub(super) fn pool(threads: Option<u64>) -> Result<ThreadPool, Error> {
@@ -31,7 +31,14 @@ pub(super) fn peak_rate() -> f64 {
     let view = View::new(&a, SIDE, SIDE);
     let once = |_| {
         let start = Instant::now();
-        matmul(ViewMut::new(&mut c, SIDE, SIDE), Onto::Fresh, 1.0, view, view, Threads::All);
+        matmul(
+            ViewMut::new(&mut c, SIDE, SIDE),
+            OutputMode::Overwrite,
+            1.0,
+            view,
+            view,
+            Threads::All,
+        );
         start.elapsed().as_secs_f64()
     };
     let least = (0..6).map(once).fold(f64::INFINITY, f64::min);

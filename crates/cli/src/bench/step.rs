@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use muffle::device::device;
 use muffle::engine::{CheckedQuery, Example, StepScale, SumPrecision, Weights};
 use muffle::model::hf::Config;
-use muffle::model::{Activations, Checkpoint, Lora, ModelInput, Network, Preset};
+use muffle::model::{Activations, Checkpoint, InputShape, Lora, Network, Preset};
 use muffle::protocol::{Blocks, Geometry, Params};
 use noise::{PublicRandom, Rng};
 use serde::Serialize;
@@ -229,7 +229,7 @@ impl BenchStep {
 
     /// Micro-batches of random tokens, and how many tokens of each example are its own.
     fn batches(&self, network: &dyn Network) -> Result<Vec<Vec<(Example, usize)>>, Error> {
-        let ModelInput::Tokens { vocab, longest } = network.graph().input() else {
+        let InputShape::Tokens { vocab, longest } = network.graph().input() else {
             return Err(Error::usage(format!("{}: not a model of texts", self.model)));
         };
         let lengths = match &self.lengths {

@@ -21,8 +21,7 @@ pub(crate) fn write_tokenizer(place: &Path) {
             .map(|pair| pair.source + &pair.target)
             .collect();
     let tokenizer =
-        tasks::Tokenizer::train(words.iter().map(String::as_str), 400, &["<bos>", "<eos>"])
-            .unwrap();
+        text::Tokenizer::train(words.iter().map(String::as_str), 400, &["<bos>", "<eos>"]).unwrap();
     tokenizer.save(&place.join("tokenizer.json")).unwrap();
 }
 

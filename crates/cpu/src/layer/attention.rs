@@ -45,7 +45,7 @@ impl Layer for AttentionOp {
     fn operations(&self, batch: &BatchShape<'_>) -> f64 {
         let squares = |pair: &[usize]| (pair[1] - pair[0]).pow(2);
         let pairs: usize = batch.offsets(self.out).windows(2).map(squares).sum();
-        let causal = if self.heads.sight == attention::Sight::Causal { 0.5 } else { 1.0 };
+        let causal = if self.heads.mask == attention::AttentionMask::Causal { 0.5 } else { 1.0 };
         causal * 4.0 * pairs as f64 * (self.heads.queries * self.heads.dim) as f64
     }
 }

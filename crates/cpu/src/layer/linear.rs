@@ -7,7 +7,7 @@ use crate::rule::GradientForm;
 use model::Param;
 use model::op::{LinearOp, LinearPart, Order};
 use tensor::activation;
-use tensor::matmul::{Onto, Threads, View, ViewMut, matmul};
+use tensor::matmul::{OutputMode, Threads, View, ViewMut, matmul};
 use tensor::{Array, norm};
 
 /// The columns of a result that belong to one map.
@@ -58,7 +58,7 @@ impl Layer for LinearOp {
         for part in &self.parts {
             matmul(
                 columns(part, &mut z, rows, width),
-                Onto::Fresh,
+                OutputMode::Overwrite,
                 1.0,
                 x_view,
                 in_out(pass.param(part.weight), part.order),
@@ -68,7 +68,7 @@ impl Layer for LinearOp {
                 let mut inner = pass.alloc(pair.inner);
                 matmul(
                     ViewMut::new(&mut inner, rows, pair.rank),
-                    Onto::Fresh,
+                    OutputMode::Overwrite,
                     pair.scale,
                     x_view,
                     in_out(pass.param(pair.right), Order::InOut),
@@ -76,7 +76,7 @@ impl Layer for LinearOp {
                 );
                 matmul(
                     columns(part, &mut z, rows, width),
-                    Onto::Old,
+                    OutputMode::Accumulate,
                     1.0,
                     View::new(&inner, rows, pair.rank),
                     in_out(pass.param(pair.left), Order::OutIn),
@@ -159,7 +159,7 @@ impl Layer for LinearOp {
                         View::new(pass.buffers.gradients.slice(pair.inner), rows, pair.rank);
                     matmul(
                         ViewMut::new(dx, rows, side),
-                        Onto::Old,
+                        OutputMode::Accumulate,
                         1.0,
                         inner,
                         in_out(pass.param(pair.right), Order::InOut).t(),

@@ -3,19 +3,19 @@
 use super::Layer;
 use crate::pass::Pass;
 use model::op::RopeOp;
-use tensor::rope::Turn;
+use tensor::rope::Rotation;
 
 impl Layer for RopeOp {
     fn forward(&self, _: usize, pass: &mut Pass<'_>) {
         // No other layer reads x: the backward plan refuses such a graph.
         let mut data = pass.take_value(self.x);
-        self.rope.turn(&pass.batch.positions, self.place, Turn::Forward, &mut data);
+        self.rope.rotate(&pass.batch.positions, self.place, Rotation::Forward, &mut data);
         pass.set_value(self.out, data);
     }
 
     fn backward(&self, _: usize, pass: &mut Pass<'_>) {
         let Some(mut d) = pass.take_gradient(self.out) else { return };
-        self.rope.turn(&pass.batch.positions, self.place, Turn::Backward, &mut d);
+        self.rope.rotate(&pass.batch.positions, self.place, Rotation::Backward, &mut d);
         pass.set_gradient(self.x, d);
     }
 }

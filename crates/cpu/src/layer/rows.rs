@@ -4,7 +4,7 @@
 use super::Layer;
 use crate::pass::Pass;
 use model::op::{FirstTokenOp, MeanRowsOp, ReshapeOp, TargetRowsOp};
-use tensor::matmul::Onto;
+use tensor::matmul::OutputMode;
 use tensor::{embedding, pooling};
 
 impl Layer for TargetRowsOp {
@@ -22,7 +22,7 @@ impl Layer for TargetRowsOp {
     fn backward(&self, _: usize, pass: &mut Pass<'_>) {
         let Some(d) = pass.gradient(self.out) else { return };
         pass.add_gradient(self.x, |pass, dx, onto| {
-            if onto == Onto::Fresh {
+            if onto == OutputMode::Overwrite {
                 dx.fill(0.0);
             }
             spread(&pass.batch.target_rows, pass.shape(self.x).width, &d, dx);
@@ -56,7 +56,7 @@ impl Layer for FirstTokenOp {
         let Some(d) = pass.gradient(self.out) else { return };
         pass.add_gradient(self.x, |pass, dx, onto| {
             let width = pass.shape(self.x).width;
-            if onto == Onto::Fresh {
+            if onto == OutputMode::Overwrite {
                 dx.fill(0.0);
             }
             for (d, rows) in d.chunks_exact(width).zip(pass.offsets(self.x).windows(2)) {

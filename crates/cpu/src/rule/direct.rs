@@ -3,7 +3,7 @@
 use super::{GradientForm, Traces};
 use model::op::Order;
 use std::cell::RefCell;
-use tensor::matmul::{Onto, Threads, View, ViewMut, matmul};
+use tensor::matmul::{OutputMode, Threads, View, ViewMut, matmul};
 use tensor::{Array, embedding};
 
 thread_local! {
@@ -61,7 +61,14 @@ fn add(
             let lhs =
                 View::columns(tall.data, tall.rows, tall.stride, tall.first + first, count).t();
             let rhs = View::columns(wide.data, wide.rows, wide.stride, wide.first, wide.width);
-            matmul(ViewMut::new(part, count, cols), Onto::Old, 1.0, lhs, rhs, Threads::One);
+            matmul(
+                ViewMut::new(part, count, cols),
+                OutputMode::Accumulate,
+                1.0,
+                lhs,
+                rhs,
+                Threads::One,
+            );
         }
         GradientForm::Lookup { index, gradient } => {
             let (ids, d) = traces.lookups(index, gradient, example);
@@ -81,7 +88,7 @@ fn add(
 
 /// Σ g², or Σ ((g − center)/scale)², of rows from `first` on.
 pub(crate) fn square(rows: &[f32], first: usize, affine: Option<(&Array, &Array)>) -> f64 {
-    let Some((center, scale)) = affine else { return embedding::square(rows) };
+    let Some((center, scale)) = affine else { return embedding::squared_norm(rows) };
     let start = first * center.cols();
     let pairs = center.data()[start..].iter().zip(&scale.data()[start..]);
     rows.iter().zip(pairs).map(|(g, (c, s))| (f64::from(g - c) / f64::from(*s)).powi(2)).sum()

@@ -21,7 +21,7 @@ pub(crate) fn square(ids: &[u32], d: Rows<'_>, affine: Option<(&Array, &Array)>)
     let mut total = 0.0;
     touched(ids, d, |id, g| {
         total += match affine {
-            None => embedding::square(g),
+            None => embedding::squared_norm(g),
             Some((center, scale)) => {
                 let start = id as usize * d.width;
                 let pairs = center.data()[start..].iter().zip(&scale.data()[start..]);
@@ -47,7 +47,7 @@ pub(crate) fn product_with_outer(ids: &[u32], rows: Rows<'_>, x: Rows<'_>, d: Ro
         for s in 0..d.rows {
             let weight = d.data[s * d.stride + d.first + id as usize];
             let x = &x.data[s * x.stride..][..x.width];
-            total += f64::from(weight) * embedding::product(x, r);
+            total += f64::from(weight) * embedding::dot(x, r);
         }
     });
     total

@@ -33,7 +33,7 @@ use model::{Graph, Value};
 use protocol::Geometry;
 use rayon::prelude::*;
 use tensor::gram::Rows;
-use tensor::matmul::{DEPTH, Onto, Threads, View, ViewMut, matmul};
+use tensor::matmul::{DEPTH, OutputMode, Threads, View, ViewMut, matmul};
 use tensor::{Array, Workspace, embedding, outer};
 
 /// How an example's gradient by a parameter is formed, at one place where the parameter enters.
@@ -284,14 +284,18 @@ impl<'a> Traces<'a> {
                 GradientForm::Outer { x, gradient, .. } => {
                     let (x, d) = (self.x(x, example), self.d(gradient, example));
                     size += (0..d.rows)
-                        .map(|t| (embedding::square(x.row(t)) * embedding::square(d.row(t))).sqrt())
+                        .map(|t| {
+                            (embedding::squared_norm(x.row(t)) * embedding::squared_norm(d.row(t)))
+                                .sqrt()
+                        })
                         .sum::<f64>();
                     terms +=
                         d.rows.min(outer::LONGEST) + d.rows.min(DEPTH) + d.rows.div_ceil(DEPTH);
                 }
                 GradientForm::Lookup { index, gradient } => {
                     let (_, d) = self.lookups(index, gradient, example);
-                    size += (0..d.rows).map(|t| embedding::square(d.row(t)).sqrt()).sum::<f64>();
+                    size +=
+                        (0..d.rows).map(|t| embedding::squared_norm(d.row(t)).sqrt()).sum::<f64>();
                     // Where the gradient is made for its norm, rows of one index are added up in a
                     // chain.
                     terms += d.rows;
@@ -336,7 +340,7 @@ impl<'a> Traces<'a> {
                     let d = self.buffers.gradients.slice(gradient);
                     if !d.is_empty() {
                         let offsets = self.batch.offsets(self.graph.shape(gradient).space);
-                        let mut order = space.take_places();
+                        let mut order = space.take_indices();
                         embedding::scatter_records(
                             cols,
                             selected_rows(index, self.batch),
@@ -346,7 +350,7 @@ impl<'a> Traces<'a> {
                             sum.totals(),
                             &mut order,
                         );
-                        space.give_places(order);
+                        space.give_indices(order);
                     }
                 }
                 GradientForm::Outer { x, gradient, order } => {
@@ -379,7 +383,7 @@ impl<'a> Traces<'a> {
                 GradientForm::Lookup { index, gradient } => {
                     let d = self.buffers.gradients.slice(gradient);
                     if !d.is_empty() {
-                        let mut order = space.take_places();
+                        let mut order = space.take_indices();
                         embedding::scatter(
                             cols,
                             selected_rows(index, self.batch),
@@ -387,14 +391,14 @@ impl<'a> Traces<'a> {
                             sum.data_mut(),
                             &mut order,
                         );
-                        space.give_places(order);
+                        space.give_indices(order);
                     }
                 }
                 GradientForm::Outer { x, gradient, order } => {
                     if let Some((lhs, rhs)) = self.factors(x, gradient, order) {
                         matmul(
                             ViewMut::new(sum.data_mut(), rows, cols),
-                            Onto::Old,
+                            OutputMode::Accumulate,
                             1.0,
                             lhs.t(),
                             rhs,

@@ -8,7 +8,7 @@ use super::{Traces, UNIT, direct, enlarged};
 use protocol::Frame;
 use std::cell::RefCell;
 use tensor::embedding;
-use tensor::matmul::{DEPTH, Onto, Threads, View, ViewMut, matmul};
+use tensor::matmul::{DEPTH, OutputMode, Threads, View, ViewMut, matmul};
 
 thread_local! {
     /// gA, gB, X, Y, Q_Bᵀ Y: kept between calls.
@@ -41,7 +41,7 @@ pub(crate) fn square(traces: &Traces<'_>, frame: &Frame, example: usize) -> f64 
         let (left_inverse, right_inverse) = (frame.left_inverse.data(), frame.right_inverse.data());
         matmul(
             ViewMut::new(x, m, r),
-            Onto::Fresh,
+            OutputMode::Overwrite,
             1.0,
             View::new(left, m, r),
             View::new(right_inverse, r, r),
@@ -49,7 +49,7 @@ pub(crate) fn square(traces: &Traces<'_>, frame: &Frame, example: usize) -> f64 
         );
         matmul(
             ViewMut::new(y, n, r),
-            Onto::Fresh,
+            OutputMode::Overwrite,
             1.0,
             View::new(right, n, r),
             View::new(left_inverse, r, r),
@@ -58,14 +58,21 @@ pub(crate) fn square(traces: &Traces<'_>, frame: &Frame, example: usize) -> f64 
         let basis = View::new(frame.right_basis.data(), n, r);
         matmul(
             ViewMut::new(k, r, r),
-            Onto::Fresh,
+            OutputMode::Overwrite,
             1.0,
             basis.t(),
             View::new(y, n, r),
             Threads::One,
         );
-        matmul(ViewMut::new(y, n, r), Onto::Old, -1.0, basis, View::new(k, r, r), Threads::One);
-        let norm = |x: &[f32]| embedding::square(x).sqrt();
+        matmul(
+            ViewMut::new(y, n, r),
+            OutputMode::Accumulate,
+            -1.0,
+            basis,
+            View::new(k, r, r),
+            Threads::One,
+        );
+        let norm = |x: &[f32]| embedding::squared_norm(x).sqrt();
         // What the factors' gradients are off by, and what the products above round: chains of r
         // terms, and of n terms against a basis of norm √r.
         let factor = |which: usize, gradient: &[f32], inverse: &[f32]| {
@@ -76,7 +83,7 @@ pub(crate) fn square(traces: &Traces<'_>, frame: &Frame, example: usize) -> f64 
         let room = factor(frame.left, left, right_inverse)
             + factor(frame.right, right, left_inverse)
             + project;
-        let square = enlarged(embedding::square(x) + embedding::square(y), room);
+        let square = enlarged(embedding::squared_norm(x) + embedding::squared_norm(y), room);
         // Gradients by the factors belong to one matrix, so neither is much longer than its
         // coordinates. If underflow has made them strangers, the example is not sound.
         let longest = (norm(left) * norm(right_inverse)).max(norm(right) * norm(left_inverse));

@@ -4,7 +4,7 @@ use cpu::Network;
 use engine::{Example, Target};
 use model::activation::Activation;
 use model::hf::{Architecture, BertConfig, Gpt2Config, LlamaConfig, Rope, RopeScaling};
-use model::patches::Grid;
+use model::patches::ImageShape;
 use model::{Cnn, Graph, Lora, Mlp};
 use protocol::Params;
 use tensor::Array;
@@ -37,7 +37,7 @@ pub(crate) const ALL: [Kind; 9] = [
 
 const VOCAB: usize = 13;
 const LONGEST: usize = 24;
-const GRID: Grid = Grid { height: 6, width: 4, channels: 2 };
+const GRID: ImageShape = ImageShape { height: 6, width: 4, channels: 2 };
 
 fn graph(kind: Kind) -> Graph {
     let lora = || Some(Lora { rank: 2, alpha: 3.0, on: Vec::new() });

@@ -4,17 +4,22 @@
 use super::done;
 use crate::scratch::Scratch;
 use crate::target::Seen;
-use muffle::tasks::{Content, Format, Options, by_source};
+use muffle::data::{Content, Format, ReadOptions, merge_by_source};
 use std::io::{self, Cursor};
 use std::path::Path;
 
 /// Reads all records, and says what kinds there are, or why not.
-fn read(format: Format, path: &Path, options: &Options, input: &[u8]) -> Result<String, String> {
+fn read(
+    format: Format,
+    path: &Path,
+    options: &ReadOptions,
+    input: &[u8],
+) -> Result<String, String> {
     let records = format
         .read_from(Cursor::new(input.to_vec()), path, options)
         .map_err(|error| error.to_string())?;
     let (mut count, mut kinds) = (0u32, [false; 5]);
-    for record in by_source(records) {
+    for record in merge_by_source(records) {
         let record = record.map_err(|error| error.to_string())?;
         assert_eq!(format!("{record:?}"), "Record(…)");
         count += 1;
@@ -41,7 +46,7 @@ fn read(format: Format, path: &Path, options: &Options, input: &[u8]) -> Result<
 }
 
 /// With each of the options; it is accepted if the first has it.
-fn with(format: Format, name: &str, options: &[Options], input: &[u8]) -> Seen {
+fn with(format: Format, name: &str, options: &[ReadOptions], input: &[u8]) -> Seen {
     let path = Path::new(name);
     let all: Vec<Result<String, String>> =
         options.iter().map(|options| read(format, path, options, input)).collect();
@@ -57,52 +62,52 @@ fn with(format: Format, name: &str, options: &[Options], input: &[u8]) -> Seen {
 }
 
 /// Rows of at most a few bytes.
-fn short() -> Options {
-    Options { longest: 48, ..Options::default() }
+fn short() -> ReadOptions {
+    ReadOptions { max_row_bytes: 48, ..ReadOptions::default() }
 }
 
-fn columns() -> Options {
-    Options {
+fn columns() -> ReadOptions {
+    ReadOptions {
         text: Some("review".into()),
         label: Some("2".into()),
         group: Some("user".into()),
-        ..Options::default()
+        ..ReadOptions::default()
     }
 }
 
 pub(crate) fn lines(_: &Scratch, input: &[u8]) -> Seen {
-    with(Format::Lines, "data.txt", &[Options::default(), short()], input)
+    with(Format::Lines, "data.txt", &[ReadOptions::default(), short()], input)
 }
 
 pub(crate) fn e2e(_: &Scratch, input: &[u8]) -> Seen {
-    with(Format::E2e, "data.txt", &[Options::default(), short()], input)
+    with(Format::E2e, "data.txt", &[ReadOptions::default(), short()], input)
 }
 
 pub(crate) fn dart(_: &Scratch, input: &[u8]) -> Seen {
     with(
         Format::Dart,
         "data.json",
-        &[Options::default(), Options { longest: 200, ..Options::default() }],
+        &[ReadOptions::default(), ReadOptions { max_row_bytes: 200, ..ReadOptions::default() }],
         input,
     )
 }
 
 pub(crate) fn instructions(_: &Scratch, input: &[u8]) -> Seen {
-    let grouped = Options { group: Some("user".into()), ..Options::default() };
-    with(Format::Instructions, "data.jsonl", &[Options::default(), grouped], input)
+    let grouped = ReadOptions { group: Some("user".into()), ..ReadOptions::default() };
+    with(Format::Instructions, "data.jsonl", &[ReadOptions::default(), grouped], input)
 }
 
 pub(crate) fn tsv(_: &Scratch, input: &[u8]) -> Seen {
-    with(Format::Tsv, "data.tsv", &[Options::default(), columns(), short()], input)
+    with(Format::Tsv, "data.tsv", &[ReadOptions::default(), columns(), short()], input)
 }
 
 pub(crate) fn csv(_: &Scratch, input: &[u8]) -> Seen {
-    with(Format::Csv, "data.csv", &[Options::default(), columns(), short()], input)
+    with(Format::Csv, "data.csv", &[ReadOptions::default(), columns(), short()], input)
 }
 
 pub(crate) fn jsonl(_: &Scratch, input: &[u8]) -> Seen {
-    let keys = Options { label: Some("class".into()), ..columns() };
-    with(Format::Jsonl, "data.jsonl", &[Options::default(), keys], input)
+    let keys = ReadOptions { label: Some("class".into()), ..columns() };
+    with(Format::Jsonl, "data.jsonl", &[ReadOptions::default(), keys], input)
 }
 
 /// As many labels as the images of the seeds have, in both forms.
@@ -115,8 +120,8 @@ pub(crate) fn prepare_labels(scratch: &Scratch) -> io::Result<()> {
     Ok(())
 }
 
-fn labelled(scratch: &Scratch, name: &str) -> Options {
-    Options { labels: Some(scratch.at(name)), ..Options::default() }
+fn labelled(scratch: &Scratch, name: &str) -> ReadOptions {
+    ReadOptions { labels: Some(scratch.at(name)), ..ReadOptions::default() }
 }
 
 fn stripped(scratch: &Scratch, seen: Seen) -> Seen {
@@ -173,12 +178,12 @@ fn told(scratch: &Scratch, names: &[&str], input: &[u8]) -> Seen {
     let mut said = Vec::new();
     for name in names {
         let path = done(scratch.put(name, input));
-        said.push(match Format::sniff(&path) {
+        said.push(match Format::detect(&path) {
             Ok(format) => {
                 let options = match format {
                     Format::Idx => labelled(scratch, "labels-idx1"),
                     Format::PngStrip => labelled(scratch, "labels.json"),
-                    _ => Options::default(),
+                    _ => ReadOptions::default(),
                 };
                 let read = read(format, &path, &options, input);
                 accepted |= read.is_ok();

@@ -7,7 +7,7 @@ use crate::target::Seen;
 use muffle::hub::{Hub, Network};
 use muffle::model::Checkpoint;
 use muffle::model::hf::{self, Architecture, Dtype, Weights};
-use muffle::tasks::{Frame, Tokenizer};
+use muffle::text::{SpecialTokens, Tokenizer};
 use std::fs;
 use std::io;
 
@@ -252,7 +252,7 @@ pub(crate) fn tokenizer(scratch: &Scratch, input: &[u8]) -> Seen {
     let path = done(scratch.put("tokenizer.json", input));
     let opened = Tokenizer::open(&path).map(|tokenizer| {
         let mut said = String::new();
-        for frame in [Frame::Bare, Frame::Model] {
+        for frame in [SpecialTokens::Omit, SpecialTokens::Add] {
             for text in TEXTS {
                 said += match tokenizer.encode(text, frame) {
                     Ok(tokens) if tokenizer.decode(&tokens).is_ok_and(|back| back == text) => "=",
@@ -265,7 +265,11 @@ pub(crate) fn tokenizer(scratch: &Scratch, input: &[u8]) -> Seen {
         for token in [0, 1, 7, u32::MAX] {
             said += if tokenizer.decode(&[token]).is_ok() { "d" } else { "-" };
         }
-        format!("{said} {} {}", tokenizer.id("a").is_some(), !tokenizer.with_newline().is_empty())
+        format!(
+            "{said} {} {}",
+            tokenizer.token_id("a").is_some(),
+            !tokenizer.tokens_with_newline().is_empty()
+        )
     });
     let seen = Seen::of(opened, |said| said);
     Seen { said: strip(scratch, &seen.said), ..seen }

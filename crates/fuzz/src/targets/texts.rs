@@ -3,7 +3,8 @@
 use super::text;
 use crate::scratch::Scratch;
 use crate::target::Seen;
-use muffle::tasks::{Format, Options, Preparation, Prepared, Reader, Tokenizer, bleu, rouge};
+use muffle::data::{Format, ModelInput, Preparation, Prepared, ReadOptions};
+use muffle::text::{Tokenizer, bleu, rouge};
 use std::io::Cursor;
 use std::sync::OnceLock;
 
@@ -83,14 +84,14 @@ pub(crate) fn prepare(_: &Scratch, input: &[u8]) -> Seen {
     };
     let labels = ["good".to_string(), "bad".to_string()];
     let readers = [
-        Reader::Causal { tokenizer, begin: 0, end: 1 },
-        Reader::Classifier { tokenizer },
-        Reader::Images { numbers: 4 },
+        ModelInput::Causal { tokenizer, begin: 0, end: 1 },
+        ModelInput::Classifier { tokenizer },
+        ModelInput::Images { elements: 4 },
     ];
     let (mut accepted, mut said) = (false, Vec::new());
     for format in [Format::E2e, Format::Jsonl, Format::Lines] {
         let records =
-            match format.read_from(Cursor::new(input.to_vec()), "data", &Options::default()) {
+            match format.read_from(Cursor::new(input.to_vec()), "data", &ReadOptions::default()) {
                 Ok(records) => records,
                 Err(error) => {
                     said.push(error.to_string());
@@ -100,7 +101,7 @@ pub(crate) fn prepare(_: &Scratch, input: &[u8]) -> Seen {
         let mut kinds = [0u8; 6];
         for record in records.map_while(Result::ok) {
             for reader in readers {
-                let preparation = Preparation { reader, labels: &labels, limit: 40 };
+                let preparation = Preparation { input: reader, labels: &labels, limit: 40 };
                 let kind = match preparation.example(&record) {
                     Ok(Prepared::Example(example)) => {
                         assert!(example.len() < 40, "longer than the limit");
@@ -110,7 +111,7 @@ pub(crate) fn prepare(_: &Scratch, input: &[u8]) -> Seen {
                     Ok(Prepared::TooLong) => 1,
                     Ok(Prepared::Empty) => 2,
                     Ok(Prepared::UnknownLabel) => 3,
-                    Ok(Prepared::Unfit(_)) => 4,
+                    Ok(Prepared::WrongKind(_)) => 4,
                     Err(error) => {
                         said.push(error.to_string());
                         5
@@ -145,7 +146,7 @@ pub(crate) fn score(_: &Scratch, input: &[u8]) -> Seen {
         }
     }
     let (bleu, rouge) =
-        (statistics.bleu(bleu::Options::default()).score, mean.score().percent().f1);
+        (statistics.bleu(bleu::BleuOptions::default()).score, mean.score().percent().f1);
     assert!(
         (0.0..=100.001).contains(&bleu) && (0.0..=100.001).contains(&rouge),
         "BLEU {bleu}, ROUGE-L {rouge}"

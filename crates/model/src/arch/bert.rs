@@ -5,7 +5,7 @@ use crate::builder::{Builder, Linear, Lora};
 use crate::graph::{Graph, Init};
 use crate::hf::BertConfig;
 use tensor::activation::Activation;
-use tensor::attention::{Heads, Sight};
+use tensor::attention::{AttentionMask, Heads};
 
 const STD: f32 = 0.02;
 
@@ -31,7 +31,7 @@ pub(super) fn graph(config: &BertConfig, lora: Option<Lora>) -> Graph {
         queries: config.heads,
         keys: config.heads,
         dim: width / config.heads,
-        sight: Sight::Both,
+        mask: AttentionMask::Full,
     };
     for layer in 0..config.layers {
         build.segment();

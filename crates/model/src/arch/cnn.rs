@@ -4,14 +4,14 @@
 use crate::builder::{Builder, Linear};
 use crate::graph::Graph;
 use tensor::activation::Activation;
-use tensor::patches::{Grid, Window};
+use tensor::patches::{ImageShape, Window};
 use tensor::pooling::Pool;
 
 /// Its sides.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cnn {
     /// The images.
-    pub image: Grid,
+    pub image: ImageShape,
     /// Channels of each stage; a stage is a 3×3 convolution, group norm and, except after the last,
     /// 2×2 max pooling.
     pub stages: Vec<usize>,

@@ -5,7 +5,7 @@ use crate::builder::{Builder, Linear, Lora};
 use crate::graph::{Graph, Init};
 use crate::hf::Gpt2Config;
 use crate::op::Order;
-use tensor::attention::{Heads, Sight};
+use tensor::attention::{AttentionMask, Heads};
 
 const STD: f32 = 0.02;
 
@@ -22,7 +22,7 @@ pub(super) fn graph(config: &Gpt2Config, lora: Option<Lora>) -> Graph {
         queries: config.heads,
         keys: config.heads,
         dim: width / config.heads,
-        sight: Sight::Causal,
+        mask: AttentionMask::Causal,
     };
     // What ends on the residual stream starts smaller, by the number of its summands.
     let small = STD / (2.0 * config.layers as f32).sqrt();

@@ -6,7 +6,7 @@ use crate::graph::{Graph, Init};
 use crate::hf::{LlamaConfig, Rope, RopeScaling};
 use std::f64::consts::TAU;
 use std::sync::Arc;
-use tensor::attention::{Heads, Sight};
+use tensor::attention::{AttentionMask, Heads};
 
 const STD: f32 = 0.02;
 
@@ -16,8 +16,12 @@ pub(super) fn graph(config: &LlamaConfig, lora: Option<Lora>) -> Graph {
     let table =
         build.param("model.embed_tokens.weight", [config.vocab, width], Init::Normal { std: STD });
     let mut x = build.embed_tokens(table);
-    let heads =
-        Heads { queries: config.heads, keys: config.kv_heads, dim: head_dim, sight: Sight::Causal };
+    let heads = Heads {
+        queries: config.heads,
+        keys: config.kv_heads,
+        dim: head_dim,
+        mask: AttentionMask::Causal,
+    };
     let rope = Arc::new(tensor::rope::Rope::new(frequencies(config.rope, head_dim)));
     for layer in 0..config.layers {
         build.segment();

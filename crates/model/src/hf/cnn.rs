@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
-use tensor::patches::Grid;
+use tensor::patches::ImageShape;
 
 use super::key::{Check, Keys};
 use crate::{Cnn, Error};
@@ -29,7 +29,7 @@ pub(super) fn parse(keys: Keys<'_>) -> Result<Cnn, Error> {
             .ok_or_else(|| keys.wrong("stages", "a list of channels"))
     };
     let cnn = Cnn {
-        image: Grid {
+        image: ImageShape {
             height: keys.count("image_height")?,
             width: keys.count("image_width")?,
             channels: keys.count("image_channels")?,

@@ -128,7 +128,7 @@ fn published_configurations_are_read() {
 #[test]
 fn our_own_network_for_images() {
     let cnn = model::Cnn {
-        image: model::patches::Grid { height: 28, width: 28, channels: 1 },
+        image: model::patches::ImageShape { height: 28, width: 28, channels: 1 },
         stages: vec![16, 32],
         groups: 4,
         classes: 10,

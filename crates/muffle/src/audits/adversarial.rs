@@ -8,7 +8,7 @@
 
 use super::canaries;
 use engine::{Example, Target};
-use model::ModelInput;
+use model::InputShape;
 use model::Network;
 use noise::PublicRandom;
 use protocol::Params;
@@ -40,8 +40,8 @@ pub(super) fn lots(network: &dyn Network, params: &Params, seed: u64, count: usi
     let usual = canaries(network, seed, count + 1);
     let (target, usual) = (usual[count].clone(), &usual[..count]);
     let mut lots = match network.graph().input() {
-        ModelInput::Features(numbers) => of_numbers(network, params, numbers, seed, &target, usual),
-        ModelInput::Tokens { vocab, longest } => of_tokens(vocab, longest, &target, usual),
+        InputShape::Features(numbers) => of_numbers(network, params, numbers, seed, &target, usual),
+        InputShape::Tokens { vocab, longest } => of_tokens(vocab, longest, &target, usual),
     };
     // Some of each.
     let others = (0..count)
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn texts_are_shortest_longest_and_repeated() {
         let (network, params) = text(model::Preset::Tiny);
-        let ModelInput::Tokens { longest, .. } = network.graph().input() else { unreachable!() };
+        let InputShape::Tokens { longest, .. } = network.graph().input() else { unreachable!() };
         let all = lots(&network, &params, 1, 15);
         let of = |name: &str| &all.iter().find(|lot| lot.name == name).unwrap().others;
         assert!(

@@ -72,8 +72,12 @@ impl Mechanism {
             clipping: Clipping::Cut,
         };
         let all = 2 * self.trials;
-        let asking =
-            audit::Mechanism { query, rate: self.rate, steps: self.steps, trials: self.trials };
+        let asking = audit::MechanismAudit {
+            query,
+            rate: self.rate,
+            steps: self.steps,
+            trials: self.trials,
+        };
         // The model is so small that handing work to other threads would take most of the time.
         let alone = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
         let done = std::sync::atomic::AtomicU64::new(0);
@@ -99,7 +103,7 @@ impl Mechanism {
             delta,
         };
         let (view, found) = observed.bound(&claim, self.confidence)?;
-        let tests = |name: &str, of: &dyn Fn(&audit::Test) -> (f64, f64)| {
+        let tests = |name: &str, of: &dyn Fn(&audit::ThresholdTest) -> (f64, f64)| {
             let mut points: Vec<(f64, f64)> = found.tests.iter().map(of).collect();
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
             Series::new(name, points).dashed()

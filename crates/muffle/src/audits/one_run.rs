@@ -146,7 +146,7 @@ impl OneRun {
         // Without privacy there is no δ; any will do.
         let delta = if private { guarantee.delta } else { 1e-5 };
         let chart = histogram(&put_in, &scores);
-        let attacked = audit::OneRun { put_in, scores };
+        let attacked = audit::OneRun { included: put_in, scores };
         let found = attacked.bound(delta, self.confidence)?;
         let spent = Spent {
             ledger: session.ledger().clone(),
@@ -169,7 +169,7 @@ impl OneRun {
                     ),
                 ),
                 ("score".into(), "by how much the run lowered a canary's loss".into()),
-                ("guesses".into(), format!("{} of {} right", found.right, found.guesses)),
+                ("guesses".into(), format!("{} of {} right", found.correct, found.guesses)),
                 ("steps".into(), session.steps().to_string()),
                 (
                     "could be shown at most".into(),

@@ -13,7 +13,7 @@ use crate::config::{Auto, Config};
 use crate::load::data;
 use crate::load::model::{Circumstances, Subject};
 use accounting::Adjacency;
-use audit::Twins;
+use audit::PairedOracles;
 use curator::{Curator, Door, Randomness, Records};
 use engine::Example;
 use model::Network;
@@ -247,25 +247,25 @@ impl Replay {
         let (mut one, mut other) = (make(one)?, make(other)?);
         let mut optimizer = plan.optimizer(config, &tensors, params)?;
         let mut params = params.clone();
-        let mut twins = Twins::new(&mut one, &mut other, sensitivity(config));
+        let mut twins = PairedOracles::new(&mut one, &mut other, sensitivity(config));
         for step in 0..plan.steps {
             // A refusal is compared as well; it ends the round.
             if optimizer.step(&mut params, &mut twins).is_err()
-                && twins.replayed().violations.is_empty()
+                && twins.report().violations.is_empty()
             {
                 return Err(Error::Audit(format!("step {step} was refused on both data sets")));
             }
-            seen.farthest.push(twins.replayed().farthest);
-            if !twins.replayed().violations.is_empty() {
+            seen.farthest.push(twins.report().max_distance);
+            if !twins.report().violations.is_empty() {
                 break;
             }
         }
-        let replayed = twins.replayed().clone();
+        let replayed = twins.report().clone();
         seen.releases += replayed.releases;
-        seen.together = seen.together.max(replayed.farthest_together);
+        seen.together = seen.together.max(replayed.max_joint_distance);
         match seen.lots.iter_mut().find(|(name, _)| *name == neighbours.name) {
-            Some((_, farthest)) => *farthest = farthest.max(replayed.farthest),
-            None => seen.lots.push((neighbours.name, replayed.farthest)),
+            Some((_, farthest)) => *farthest = farthest.max(replayed.max_distance),
+            None => seen.lots.push((neighbours.name, replayed.max_distance)),
         }
         seen.violations.extend(
             replayed.violations.into_iter().map(|line| format!("{}: {line}", neighbours.name)),

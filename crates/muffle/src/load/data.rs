@@ -13,16 +13,16 @@ use crate::config::{self, Auto, Config, DroppedRows};
 use crate::load::corpus::{self, Part};
 use crate::run::snapshot;
 use curator::{Collector, Records};
+use data::{Content, Format, Preparation, Prepared, ReadOptions, Record};
 use engine::{Example, Input, Target};
-use model::patches::Grid;
+use model::patches::ImageShape;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
-use tasks::{Content, Format, Options, Preparation, Prepared, Record};
 
 /// Rows of a file, or of the embedded corpus.
-pub type Rows = Box<dyn Iterator<Item = tasks::Result<Record>> + Send>;
+pub type Rows = Box<dyn Iterator<Item = data::Result<Record>> + Send>;
 
 /// Which part of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,11 +65,11 @@ pub fn rows(config: &config::Data, which: Split) -> Result<Option<Rows>, Error> 
         Split::Test => config.test.as_deref(),
     };
     let Some(path) = path else { return Ok(None) };
-    let options = Options {
+    let options = ReadOptions {
         text: config.text_column.clone(),
         label: config.label_column.clone(),
         group: config.group.clone().filter(|_| which == Split::Train),
-        ..Options::default()
+        ..ReadOptions::default()
     };
     Ok(Some(Box::new(format(config, path)?.read(path, &options)?)))
 }
@@ -81,7 +81,7 @@ pub fn rows(config: &config::Data, which: Split) -> Result<Option<Rows>, Error> 
 pub fn format(config: &config::Data, path: &Path) -> Result<Format, Error> {
     match &config.format {
         Auto::Value(name) => Ok(name.parse()?),
-        Auto::Auto => Ok(Format::sniff(path)?),
+        Auto::Auto => Ok(Format::detect(path)?),
     }
 }
 
@@ -103,7 +103,7 @@ fn embedded(part: Part, count: usize) -> Rows {
 /// # Errors
 /// If the file is invalid, or there are labels and data.labels does not list them: reading them
 /// from private records would reveal the records.
-pub fn survey(config: &config::Data) -> Result<(Vec<String>, Option<Grid>), Error> {
+pub fn survey(config: &config::Data) -> Result<(Vec<String>, Option<ImageShape>), Error> {
     let first = match rows(config, Split::Train)?.and_then(|mut rows| rows.next()) {
         Some(record) => record?,
         None => return Ok((config.labels.clone(), None)),
@@ -112,7 +112,7 @@ pub fn survey(config: &config::Data) -> Result<(Vec<String>, Option<Grid>), Erro
         Content::Text { .. } => return Ok((config.labels.clone(), None)),
         Content::Labelled { .. } => (None, public_labels(config)?),
         Content::Image { height, width, channels, .. } => (
-            Some(Grid { height, width, channels }),
+            Some(ImageShape { height, width, channels }),
             (0..10).map(|class| class.to_string()).collect(),
         ),
     };
@@ -245,7 +245,7 @@ fn places(
     let mut left_out = LeftOut::default();
     let mut persons: HashMap<Box<str>, u64> = HashMap::new();
     while rows.peek().is_some() {
-        let some = rows.by_ref().take(AT_ONCE).collect::<tasks::Result<Vec<Record>>>()?;
+        let some = rows.by_ref().take(AT_ONCE).collect::<data::Result<Vec<Record>>>()?;
         let prepared: Vec<_> =
             some.par_iter().map(|record| example(preparation, record, &data.train)).collect();
         for (record, prepared) in some.iter().zip(prepared) {
@@ -359,7 +359,7 @@ fn example(
         Prepared::TooLong => Ok(Err(Without::TooLong)),
         Prepared::Empty => Ok(Err(Without::Empty)),
         Prepared::UnknownLabel => refuse("a label that is not among data.labels"),
-        Prepared::Unfit(expected) => {
+        Prepared::WrongKind(expected) => {
             refuse(&format!("expected {expected}, which is what the model reads"))
         }
     }
@@ -368,7 +368,8 @@ fn example(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tasks::{Reader, Tokenizer};
+    use data::ModelInput;
+    use text::Tokenizer;
 
     /// Of each place of a file, the tokens of its record.
     fn of_file(rows: &str, data: &str) -> (Vec<Option<Vec<u32>>>, LeftOut) {
@@ -380,7 +381,7 @@ mod tests {
         config.data.train = path.to_string_lossy().into_owned();
         let tokenizer = Tokenizer::train(["a b c"].into_iter(), 258, &["<bos>", "<eos>"]).unwrap();
         let preparation = Preparation {
-            reader: Reader::Causal { tokenizer: &tokenizer, begin: 0, end: 1 },
+            input: ModelInput::Causal { tokenizer: &tokenizer, begin: 0, end: 1 },
             labels: &[],
             limit: 30,
         };

@@ -5,14 +5,15 @@ use crate::config::{Auto, Config, LoraInit};
 use crate::device::device;
 use crate::hub;
 use crate::load::corpus;
+use data::{ModelInput, Preparation};
 use model::Network;
 use model::hf::{self, Architecture};
-use model::patches::Grid;
-use model::{Checkpoint, Cnn, Lora, ModelInput, Preset};
+use model::patches::ImageShape;
+use model::{Checkpoint, Cnn, InputShape, Lora, Preset};
 use protocol::Params;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use tasks::{Preparation, Reader, Tokenizer};
+use text::Tokenizer;
 
 /// A model, and what makes tokens for it.
 #[derive(Debug)]
@@ -44,7 +45,7 @@ pub struct Circumstances<'a> {
     /// The public names of the classes.
     pub labels: &'a [String],
     /// The sides of the images.
-    pub image: Option<Grid>,
+    pub image: Option<ImageShape>,
 }
 
 impl Subject {
@@ -81,9 +82,9 @@ impl Subject {
             }
             Auto::Auto => None,
         };
-        let (mut checkpoint, tokenizer, folder) = match place(&options.source, said)? {
-            Place::Cnn => (images(circumstances, options.seed)?, None, None),
-            Place::Preset(preset) => {
+        let (mut checkpoint, tokenizer, folder) = match locate(&options.source, said)? {
+            ModelLocation::Cnn => (images(circumstances, options.seed)?, None, None),
+            ModelLocation::Preset(preset) => {
                 let (tokenizer, folder) = match given {
                     Some(given) => given,
                     None if config.data.train == "embedded" => (corpus_tokenizer()?, None),
@@ -98,7 +99,7 @@ impl Subject {
                 };
                 (fresh(preset, &tokenizer, lora, options.seed)?, Some(tokenizer), folder)
             }
-            Place::Folder(folder) => {
+            ModelLocation::Folder(folder) => {
                 let checkpoint =
                     Checkpoint::open_for(&folder, lora, options.seed, circumstances.labels.len())?;
                 match given {
@@ -169,13 +170,13 @@ impl Subject {
             network.set_activations(model::Activations::Recompute);
         }
         let kind = kind(&hf, &network, tokenizer.as_ref())?;
-        if let (Some(tokenizer), ModelInput::Tokens { vocab, .. }) =
+        if let (Some(tokenizer), InputShape::Tokens { vocab, .. }) =
             (&tokenizer, network.graph().input())
-            && tokenizer.size() > vocab
+            && tokenizer.vocab_size() > vocab
         {
             return Err(Error::config(format!(
                 "the tokenizer has {} tokens, the model only {vocab}: they do not belong together",
-                tokenizer.size()
+                tokenizer.vocab_size()
             )));
         }
         Ok(Self { config: hf, network, params, tokenizer, tokenizer_folder, kind })
@@ -183,23 +184,23 @@ impl Subject {
 
     /// How records become examples of this model. Texts must be shorter than `limit`.
     pub fn preparation<'a>(&'a self, labels: &'a [String], limit: usize) -> Preparation<'a> {
-        let reader = match (self.kind, &self.tokenizer) {
+        let input = match (self.kind, &self.tokenizer) {
             (Kind::Causal { begin, end }, Some(tokenizer)) => {
-                Reader::Causal { tokenizer, begin, end }
+                ModelInput::Causal { tokenizer, begin, end }
             }
-            (Kind::Classifier, Some(tokenizer)) => Reader::Classifier { tokenizer },
-            (Kind::Images { numbers }, _) => Reader::Images { numbers },
+            (Kind::Classifier, Some(tokenizer)) => ModelInput::Classifier { tokenizer },
+            (Kind::Images { numbers }, _) => ModelInput::Images { elements: numbers },
             // Texts without a tokenizer are refused when a subject is made.
-            (_, None) => Reader::Images { numbers: 0 },
+            (_, None) => ModelInput::Images { elements: 0 },
         };
-        Preparation { reader, labels, limit }
+        Preparation { input, labels, limit }
     }
 
     /// The most tokens of a text.
     pub fn longest(&self) -> usize {
         match self.network.graph().input() {
-            ModelInput::Tokens { longest, .. } => longest,
-            ModelInput::Features(_) => 1,
+            InputShape::Tokens { longest, .. } => longest,
+            InputShape::Features(_) => 1,
         }
     }
 
@@ -236,7 +237,7 @@ impl Subject {
 }
 
 /// Where a model comes from.
-enum Place {
+enum ModelLocation {
     Preset(Preset),
     Cnn,
     Folder(PathBuf),
@@ -244,24 +245,24 @@ enum Place {
 
 /// A folder comes first, then a preset, then the hub. `gpt2` is the hub's: whoever wants a new one
 /// says `preset:gpt2`.
-fn place(source: &str, said: &mut dyn FnMut(&str)) -> Result<Place, Error> {
+fn locate(source: &str, said: &mut dyn FnMut(&str)) -> Result<ModelLocation, Error> {
     if Path::new(source).is_dir() {
-        return Ok(Place::Folder(source.into()));
+        return Ok(ModelLocation::Folder(source.into()));
     }
     if source == "cnn" {
-        return Ok(Place::Cnn);
+        return Ok(ModelLocation::Cnn);
     }
     let (name, forced) =
         source.strip_prefix("preset:").map_or((source, false), |name| (name, true));
     match Preset::named(name) {
-        Some(preset) if forced || preset != Preset::Gpt2 => Ok(Place::Preset(preset)),
+        Some(preset) if forced || preset != Preset::Gpt2 => Ok(ModelLocation::Preset(preset)),
         None if forced => {
             let names = Preset::ALL.map(Preset::name).join(", ");
             Err(Error::config(format!(
                 "model.source: there is no preset {name:?}: there are {names} and cnn"
             )))
         }
-        _ => Ok(Place::Folder(hub::fetch(name, said)?)),
+        _ => Ok(ModelLocation::Folder(hub::fetch(name, said)?)),
     }
 }
 
@@ -274,14 +275,14 @@ fn fresh(
 ) -> Result<Checkpoint, Error> {
     let mut architecture = preset.architecture();
     if let Architecture::Gpt2(config) = &mut architecture {
-        config.vocab = tokenizer.size();
+        config.vocab = tokenizer.vocab_size();
     }
     let mut config = hf::Config::new(architecture);
     for (key, names) in [
         ("bos_token_id", ["<bos>", "<s>", "<|endoftext|>"]),
         ("eos_token_id", ["<eos>", "</s>", "<|endoftext|>"]),
     ] {
-        if let Some(id) = names.iter().find_map(|name| tokenizer.id(name)) {
+        if let Some(id) = names.iter().find_map(|name| tokenizer.token_id(name)) {
             config.others.insert(key.into(), id.into());
         }
     }
@@ -334,8 +335,8 @@ fn kind(
     tokenizer: Option<&Tokenizer>,
 ) -> Result<Kind, Error> {
     let numbers = match network.graph().input() {
-        ModelInput::Features(numbers) => return Ok(Kind::Images { numbers }),
-        ModelInput::Tokens { .. } => tokenizer,
+        InputShape::Features(numbers) => return Ok(Kind::Images { numbers }),
+        InputShape::Tokens { .. } => tokenizer,
     };
     let Some(tokenizer) = numbers else {
         return Err(Error::config("the model has no tokenizer: set model.tokenizer"));
@@ -347,7 +348,7 @@ fn kind(
         ids(config, key)
             .first()
             .copied()
-            .or_else(|| names.iter().find_map(|name| tokenizer.id(name)))
+            .or_else(|| names.iter().find_map(|name| tokenizer.token_id(name)))
     };
     let end = first("eos_token_id", &["</s>", "<eos>", "<|endoftext|>"]);
     let begin = first("bos_token_id", &["<s>", "<bos>", "<|endoftext|>"]).or(end);

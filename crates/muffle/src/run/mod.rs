@@ -39,6 +39,7 @@ pub use crate::run::resume::{resume, resume_among};
 use crate::run::session::{Interrupted, Session};
 use crate::run::snapshot::{Belongs, Snapshot};
 use crate::run::together::COMPARED_EVERY;
+use ::data::Prepared;
 use curator::Records;
 use engine::{Engine, Example};
 use model::Network;
@@ -46,7 +47,6 @@ use protocol::Params;
 use ranks::Ranks;
 use std::path::Path;
 use std::sync::Arc;
-use tasks::Prepared;
 
 /// SHA-256 of the training data: sealed, for it tells of them.
 pub(crate) const FINGERPRINT: &str = "sealed/data.sha256";
@@ -308,13 +308,13 @@ fn keep(config: &Config, files: &Files<'_>, session: &mut Session<Box<dyn Networ
 
 /// Whether the test data can be read, and is what the model reads: better known now than after the
 /// last step.
-fn first_row(config: &Config, preparation: &tasks::Preparation<'_>) -> Result<(), Error> {
+fn first_row(config: &Config, preparation: &::data::Preparation<'_>) -> Result<(), Error> {
     let Some(row) = data::rows(&config.data, Split::Test)?.and_then(|mut rows| rows.next()) else {
         return Ok(());
     };
     match preparation.example(&row?)? {
         Prepared::UnknownLabel => Err(unfit("data.test", UNKNOWN_LABEL)),
-        Prepared::Unfit(expected) => {
+        Prepared::WrongKind(expected) => {
             Err(unfit("data.test", &format!("expected {expected}, which is what the model reads")))
         }
         _ => Ok(()),
@@ -331,7 +331,7 @@ fn unfit(key: &str, message: &str) -> Error {
 /// What the model is looked at with on the way.
 fn validation(
     config: &Config,
-    preparation: &tasks::Preparation<'_>,
+    preparation: &::data::Preparation<'_>,
 ) -> Result<Vec<Example>, Error> {
     let (mut examples, mut unusable) = (Vec::new(), false);
     for row in data::rows(&config.data, Split::Validation)?.into_iter().flatten() {
@@ -344,7 +344,7 @@ fn validation(
             Prepared::UnknownLabel => {
                 return Err(unfit("data.validation", UNKNOWN_LABEL));
             }
-            Prepared::Unfit(expected) => {
+            Prepared::WrongKind(expected) => {
                 let expected = format!("expected {expected}, which is what the model reads");
                 return Err(unfit("data.validation", &expected));
             }

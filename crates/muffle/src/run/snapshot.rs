@@ -93,7 +93,7 @@ impl Snapshot {
     /// # Errors
     /// If the system refuses. What was there is then as it was.
     pub fn save(&self, folder: &Path) -> Result<(), Error> {
-        let same: Vec<Place> =
+        let same: Vec<SnapshotFolder> =
             all(folder)?.into_iter().filter(|place| place.step == self.step).collect();
         if same
             .last()
@@ -214,7 +214,7 @@ impl Snapshot {
 }
 
 /// Where a snapshot is.
-struct Place {
+struct SnapshotFolder {
     path: PathBuf,
     step: u64,
     /// Of several with the same step, the largest is the newest.
@@ -222,7 +222,7 @@ struct Place {
 }
 
 /// The snapshots of a folder, the newest last.
-fn all(folder: &Path) -> Result<Vec<Place>, Error> {
+fn all(folder: &Path) -> Result<Vec<SnapshotFolder>, Error> {
     let parse = |name: &str| {
         let name = name.strip_prefix("step-")?;
         let (step, version) = name.split_once('.').unwrap_or((name, "1"));
@@ -232,7 +232,7 @@ fn all(folder: &Path) -> Result<Vec<Place>, Error> {
     for entry in fs::read_dir(folder).map_err(Error::io(folder))? {
         let path = entry.map_err(Error::io(folder))?.path();
         let numbers = path.file_name().and_then(|name| parse(name.to_str()?));
-        found.extend(numbers.map(|(step, version)| Place { path, step, version }));
+        found.extend(numbers.map(|(step, version)| SnapshotFolder { path, step, version }));
     }
     found.sort_by_key(|place| (place.step, place.version));
     Ok(found)
