@@ -9,10 +9,10 @@ use cpu::Network;
 use engine::Example;
 use model::activation::Activation;
 use model::{Builder, Linear};
-use muffle::Config;
 use muffle::Session;
 use muffle::curator::Records;
 use muffle::evaluate;
+use optim::Method;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut build = Builder::features(2);
@@ -25,11 +25,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let values = graph.init(0)?;
     let (network, params) = Network::new(graph, values, |_| true)?;
     let mut looking = network.new_instance();
-    let config = Config::parse(
-        "[privacy]\nepsilon = 2.0\n[optimizer]\nname = \"dp-adam\"\nlearning_rate = 0.02\nclip = \
-         1.0\n[training]\nsteps = 150\nlot_size = 200",
-    )?;
-    let mut session = Session::new(&config, network, params, Records::new(moons(0, 4000)))?;
+    let mut session = Session::builder(network, params, Records::new(moons(0, 4000)))
+        .epsilon(2.0)
+        .optimizer(Method::DpAdam(Default::default()))
+        .learning_rate(0.02)
+        .steps(150)
+        .lot_size(200)
+        .build()?;
     while session.step()?.is_some() {}
 
     let public = evaluate::examples(&mut looking, session.params(), &moons(1, 1000))?;

@@ -107,6 +107,12 @@ impl Default for OptimizerConfig {
     }
 }
 
+impl From<Method> for OptimizerConfig {
+    fn from(method: Method) -> Self {
+        Self::new(method)
+    }
+}
+
 impl OptimizerConfig {
     /// The defaults of a method.
     pub fn new(method: Method) -> Self {

@@ -58,6 +58,7 @@ pub use muon::Muon;
 pub use optimizer::{Optimizer, Step};
 pub use prism::Prism;
 pub use public::Probes;
+pub use registry::Method;
 pub use schedule::Schedule;
 pub use search::{FoundRate, Search};
 pub use sgd::Sgd;

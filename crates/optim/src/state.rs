@@ -23,19 +23,23 @@ impl State {
         Self { kind: kind.into(), ..Self::default() }
     }
 
-    pub(crate) fn set_number(&mut self, name: &str, number: f64) {
+    /// Sets a number.
+    pub fn set_number(&mut self, name: &str, number: f64) {
         self.numbers.insert(name.into(), number);
     }
 
-    pub(crate) fn set_tensors(&mut self, name: &str, tensors: &[Array]) {
+    /// Sets a list of tensors.
+    pub fn set_tensors(&mut self, name: &str, tensors: &[Array]) {
         self.tensors.insert(name.into(), tensors.to_vec());
     }
 
-    pub(crate) fn set_params(&mut self, name: &str, params: &Params) {
+    /// Sets tensors that have the shapes of the parameters.
+    pub fn set_params(&mut self, name: &str, params: &Params) {
         self.tensors.insert(name.into(), params.iter().cloned().collect());
     }
 
-    pub(crate) fn set_part(&mut self, name: &str, part: Self) {
+    /// Sets the state of a part.
+    pub fn set_part(&mut self, name: &str, part: Self) {
         self.parts.insert(name.into(), part);
     }
 
@@ -46,7 +50,7 @@ impl State {
     }
 
     /// Refuses a state of another kind.
-    pub(crate) fn is_of(&self, kind: &str) -> Result<(), Refused> {
+    pub fn is_of(&self, kind: &str) -> Result<(), Refused> {
         if self.kind == kind {
             Ok(())
         } else {
@@ -54,12 +58,16 @@ impl State {
         }
     }
 
-    pub(crate) fn number(&self, name: &str) -> Result<f64, Refused> {
+    /// A number.
+    ///
+    /// # Errors
+    /// If it is missing.
+    pub fn number(&self, name: &str) -> Result<f64, Refused> {
         self.numbers.get(name).copied().ok_or_else(|| self.missing(name))
     }
 
     /// A count.
-    pub(crate) fn count(&self, name: &str) -> Result<u64, Refused> {
+    pub fn count(&self, name: &str) -> Result<u64, Refused> {
         let number = self.number(name)?;
         if (0.0..9e15).contains(&number) && number.fract() == 0.0 {
             return Ok(number as u64);
@@ -71,7 +79,7 @@ impl State {
     }
 
     /// Moves tensors of the state into `into`, which has the same shapes.
-    pub(crate) fn tensors_into(&mut self, name: &str, into: &mut [Array]) -> Result<(), Refused> {
+    pub fn tensors_into(&mut self, name: &str, into: &mut [Array]) -> Result<(), Refused> {
         let tensors = self.tensors.remove(name).ok_or_else(|| self.missing(name))?;
         // Empty tensors belong to other processes.
         let own = |into: &Array| !into.is_empty();
@@ -90,14 +98,22 @@ impl State {
         Ok(())
     }
 
-    pub(crate) fn params_into(&mut self, name: &str, into: &mut Params) -> Result<(), Refused> {
+    /// Moves tensors of the state into `into`, which has the same shapes.
+    ///
+    /// # Errors
+    /// If they are missing, or have other shapes.
+    pub fn params_into(&mut self, name: &str, into: &mut Params) -> Result<(), Refused> {
         let mut tensors: Vec<Array> = into.iter().cloned().collect();
         self.tensors_into(name, &mut tensors)?;
         *into = Params::new(tensors);
         Ok(())
     }
 
-    pub(crate) fn part(&mut self, name: &str) -> Result<Self, Refused> {
+    /// Takes the state of a part out.
+    ///
+    /// # Errors
+    /// If it is missing.
+    pub fn part(&mut self, name: &str) -> Result<Self, Refused> {
         self.parts.remove(name).ok_or_else(|| self.missing(name))
     }
 

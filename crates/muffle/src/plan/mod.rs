@@ -32,6 +32,9 @@ pub struct Plan {
     pub price: Option<Guarantee>,
 }
 
+/// Builds an optimizer for a setting.
+pub type OptimizerFactory = dyn Fn(&Setting<'_>) -> Result<Optimizer, Refused>;
+
 /// The default ε of a private run.
 pub const EPSILON: f64 = 8.0;
 
@@ -97,11 +100,35 @@ impl Plan {
     /// # Errors
     /// If the configuration is invalid, or the promise cannot be kept.
     pub fn new(config: &Config, records: usize, tensors: &[Trainable]) -> Result<Self, Error> {
+        let build = |setting: &Setting<'_>| config.optimizer.build(setting);
+        Self::plan(config, records, tensors, config.optimizer.is_private(), &build)
+    }
+
+    /// Plans a run with a private optimizer that is not in the registry.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_optimizer(
+        config: &Config,
+        records: usize,
+        tensors: &[Trainable],
+        build: &OptimizerFactory,
+    ) -> Result<Self, Error> {
+        Self::plan(config, records, tensors, true, build)
+    }
+
+    fn plan(
+        config: &Config,
+        records: usize,
+        tensors: &[Trainable],
+        private: bool,
+        build: &dyn Fn(&Setting<'_>) -> Result<Optimizer, Refused>,
+    ) -> Result<Self, Error> {
         let lot = lot_size(config, records)?;
         let steps = steps(config, records, lot)?;
         let sampling = config.privacy.sampling.with(records as u64, lot)?;
         let unit_noise = Multipliers { gradient: 1.0, probe: 1.0 };
-        if !config.optimizer.is_private() {
+        if !private {
             return Ok(Self {
                 records,
                 steps,
@@ -116,7 +143,7 @@ impl Plan {
         let optimizer = |sigma: Multipliers| {
             // What is asked does not depend on the parameters: none are needed.
             let (params, seed) = (&Params::default(), config.model.seed);
-            config.optimizer.build(&Setting { tensors, params, lot_size, steps, sigma, seed })
+            build(&Setting { tensors, params, lot_size, steps, sigma, seed })
         };
         let events = |sigma: Multipliers| events(&optimizer(sigma)?, steps, sampling);
         let delta = Delta::new(config.privacy.delta.or(0.1 / records as f64))?;
@@ -170,14 +197,24 @@ impl Plan {
         tensors: &[Trainable],
         params: &Params,
     ) -> Result<Optimizer, Refused> {
-        config.optimizer.build(&Setting {
+        config.optimizer.build(&self.setting(config, tensors, params))
+    }
+
+    /// What an optimizer of this plan is built for.
+    pub fn setting<'a>(
+        &self,
+        config: &Config,
+        tensors: &'a [Trainable],
+        params: &'a Params,
+    ) -> Setting<'a> {
+        Setting {
             tensors,
             params,
             lot_size: self.lot_size(),
             steps: self.steps,
             sigma: self.sigma,
             seed: config.model.seed,
-        })
+        }
     }
 }
 

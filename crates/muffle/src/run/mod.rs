@@ -7,6 +7,7 @@
 //! since then stays charged and is not done again with the same noise: the run ends that many steps
 //! earlier, within the same budget.
 
+mod builder;
 pub mod chain;
 pub mod folder;
 pub mod history;
@@ -14,6 +15,8 @@ pub mod outcome;
 pub mod result;
 pub mod session;
 pub mod snapshot;
+
+pub use builder::SessionBuilder;
 
 pub(crate) mod disk;
 pub(crate) mod ledger_file;

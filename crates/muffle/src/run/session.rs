@@ -1,9 +1,10 @@
-//! A run in memory: plan, curator, optimizer and parameters. What a library user drives;
-//! [`crate::run`] drives it with a folder around it.
+//! A training run held in memory: plan, curator, optimizer and parameters. A library user steps it;
+//! [`crate::run`] adds a folder on disk.
 
 use crate::Error;
 use crate::Plan;
 use crate::config::Config;
+use crate::run::builder::SessionBuilder;
 use crate::run::together;
 use accounting::{Guarantee, Ledger};
 use curator::{Curator, Door, Exact, Randomness, Records, Sealed};
@@ -13,18 +14,26 @@ use optim::{Optimizer, State};
 use protocol::{Oracle, Params, Refused, Role, Trainable};
 use ranks::Ranks;
 
-/// A run that can be stepped.
+/// A training run held in memory, advanced one step at a time.
 ///
 /// ```
-/// use model::{Example, Mlp, Network, activation::Activation};
-/// use muffle::{Config, Session, curator::Records};
+/// use cpu::Network;
+/// use engine::Example;
+/// use model::{Mlp, activation::Activation};
+/// use muffle::{Session, curator::Records};
+/// use optim::Method;
 ///
-/// let graph = Mlp { input: 2, hidden: vec![8], classes: 2, activation: Activation::Tanh }.graph();
+/// let mlp = Mlp { input: 2, hidden: vec![8], classes: 2, activation: Activation::Tanh };
+/// let graph = mlp.graph();
 /// let values = graph.init(0)?;
-/// let (network, params) = device().network(graph, values, &|_| true)?;
-/// let people = (0..500).map(|i| Example::numbers(vec![i as f32 / 500.0, 1.0], u32::from(i < 250))).collect();
-/// let config = Config::parse("[privacy]\nepsilon = 2.0\n[training]\nsteps = 20\nlot_size = 50")?;
-/// let mut session = Session::new(&config, network, params, Records::new(people))?;
+/// let (network, params) = Network::new(graph, values, |_| true)?;
+/// let example = |i: u32| Example::numbers(vec![i as f32 / 500.0, 1.0], u32::from(i < 250));
+/// let mut session = Session::builder(network, params, Records::new((0..500).map(example).collect()))
+///     .epsilon(2.0)
+///     .optimizer(Method::DpAdam(Default::default()))
+///     .steps(20)
+///     .lot_size(50)
+///     .build()?;
 /// while session.step()?.is_some() {}
 /// println!("ε = {} at δ = {}", session.guarantee()?.epsilon, session.guarantee()?.delta);
 /// # assert!(session.guarantee()?.epsilon <= 2.0 && session.steps() == 20);
@@ -33,25 +42,26 @@ use ranks::Ranks;
 pub struct Session<E> {
     plan: Plan,
     optimizer: Optimizer,
-    oracle: Answering<E>,
+    backend: Backend<E>,
     params: Params,
-    /// Whether it goes on with a run that was interrupted.
+    /// Whether it resumes an interrupted run.
     resumed: bool,
     ranks: Ranks,
 }
 
-enum Answering<E> {
-    Privately(Curator<E>),
-    Exactly(Exact<E>),
+/// What answers the optimizer's queries.
+enum Backend<E> {
+    Private(Curator<E>),
+    NonPrivate(Exact<E>),
 }
 
-/// What a run was when it was interrupted.
+/// The state of an interrupted run.
 pub struct Interrupted {
-    /// What was charged, by all steps that were begun.
+    /// What was charged, for all steps that were started.
     pub ledger: Ledger,
-    /// What the curator remembers.
+    /// The private state of the curator.
     pub sealed: Option<Sealed>,
-    /// What the optimizer remembers; none if it has not begun.
+    /// The state of the optimizer; `None` before its first step.
     pub optimizer: Option<State>,
     /// The parameters.
     pub params: Params,
@@ -67,14 +77,19 @@ impl<E> std::fmt::Debug for Session<E> {
 }
 
 impl<E: Engine> Session<E> {
-    /// Works out the plan, looks whether the model can be trained privately, and takes the records.
+    /// Starts to build a session for an engine, its initial parameters and the records.
+    pub fn builder(engine: E, params: Params, records: Records) -> SessionBuilder<E> {
+        SessionBuilder::new(engine, params, records)
+    }
+
+    /// Plans a run, probes the engine and validates the records.
     ///
-    /// The sections `model` and `data` of the configuration play no part: model and records are
+    /// The sections `model` and `data` of the configuration are not used: model and records are
     /// given.
     ///
     /// # Errors
-    /// If the configuration makes no sense, the promise cannot be kept, one example of the model
-    /// reaches another, or a record does not fit.
+    /// If the configuration is invalid, the promise cannot be kept, the probe refuses the engine,
+    /// or a record does not fit the model.
     pub fn new(
         config: &Config,
         engine: E,
@@ -84,7 +99,7 @@ impl<E: Engine> Session<E> {
         Self::among(&Ranks::alone(), config, engine, params, records, None)
     }
 
-    /// Goes on where a run was interrupted.
+    /// Resumes an interrupted run.
     ///
     /// # Errors
     /// As [`new`](Self::new), or if what is left of the run is not part of the plan.
@@ -98,29 +113,47 @@ impl<E: Engine> Session<E> {
         Self::among(&Ranks::alone(), config, engine, params, records, Some(from))
     }
 
-    /// One of several processes that train one model together: all of them with the same
-    /// configuration, model, records and past. Those of the past that say what was charged and
-    /// drawn must be the same on all.
+    /// Starts or resumes a run on one of several processes, which all have the same configuration,
+    /// model, records and state.
     ///
     /// # Errors
-    /// As [`new`](Self::new), or if a process is gone.
+    /// As [`new`](Self::new), or if a process is lost.
     pub fn among(
         ranks: &Ranks,
         config: &Config,
-        mut engine: E,
+        engine: E,
         params: Params,
         records: Records,
         from: Option<Interrupted>,
     ) -> Result<Self, Error> {
         let tensors = engine.trainable();
         let plan = Plan::new(config, records.places(), &tensors)?;
+        let optimizer = plan.optimizer(config, &tensors, &params)?;
+        Self::with_optimizer(ranks, config, plan, optimizer, engine, params, records, from)
+    }
+
+    /// Starts or resumes a run with an optimizer that was built for the plan.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn with_optimizer(
+        ranks: &Ranks,
+        config: &Config,
+        plan: Plan,
+        mut optimizer: Optimizer,
+        mut engine: E,
+        params: Params,
+        records: Records,
+        from: Option<Interrupted>,
+    ) -> Result<Self, Error> {
+        let tensors = engine.trainable();
         match from {
             None => engine::probe(&mut engine, &params)?,
-            // Where a run stands now, gradients may be anything.
-            Some(_) => engine::probe_isolation(&mut engine, &params)?,
+            // During a run any gradient may be zero.
+            Some(_) => {
+                engine::probe_isolation(&mut engine, &params)?;
+                engine::probe_norms(&mut engine, &params)?;
+            }
         }
         let resumed = from.is_some();
-        let mut optimizer = plan.optimizer(config, &tensors, &params)?;
         // Each process works on tensors of its own.
         let owners = ranks::share(&groups(&tensors), &optimizer.work(&params), ranks.count());
         optimizer.keep(&|tensor| owners[tensor] == ranks.rank());
@@ -135,24 +168,24 @@ impl<E: Engine> Session<E> {
             }
             None => (Ledger::new(), None),
         };
-        let mut oracle = match plan.budget {
+        let mut backend = match plan.budget {
             Some(budget) => {
                 let door = Door::resumed(budget, &plan.events, ledger)?;
                 let mut curator = Curator::new(engine, records, plan.sampling, door, randomness)?;
                 curator.set_mechanism(Box::new(IndependentGaussian::new(config.privacy.noise)));
                 curator.join(ranks.clone(), owners)?;
-                Answering::Privately(curator)
+                Backend::Private(curator)
             }
             None => {
                 let mut exact = Exact::resumed(engine, records, plan.sampling, randomness, ledger)?;
                 exact.join(ranks.clone(), owners)?;
-                Answering::Exactly(exact)
+                Backend::NonPrivate(exact)
             }
         };
-        if let (Answering::Privately(curator), Some(sealed)) = (&mut oracle, sealed) {
+        if let (Backend::Private(curator), Some(sealed)) = (&mut backend, sealed) {
             curator.unseal(sealed)?;
         }
-        Ok(Self { plan, optimizer, oracle, params, resumed, ranks: ranks.clone() })
+        Ok(Self { plan, optimizer, backend, params, resumed, ranks: ranks.clone() })
     }
 
     /// One step; `None` if all steps are done, or what is left of the budget, after an
@@ -164,9 +197,9 @@ impl<E: Engine> Session<E> {
         if self.optimizer.steps() >= self.plan.steps {
             return Ok(None);
         }
-        let oracle: &mut dyn Oracle = match &mut self.oracle {
-            Answering::Privately(curator) => curator,
-            Answering::Exactly(exact) => exact,
+        let oracle: &mut dyn Oracle = match &mut self.backend {
+            Backend::Private(curator) => curator,
+            Backend::NonPrivate(exact) => exact,
         };
         match self.optimizer.step(&mut self.params, oracle) {
             Ok(step) => Ok(Some(step)),
@@ -178,31 +211,31 @@ impl<E: Engine> Session<E> {
 
     /// How many records are computed on at a time: speed and memory, nothing else.
     pub fn set_micro_batch(&mut self, examples: usize) {
-        match &mut self.oracle {
-            Answering::Privately(curator) => curator.set_micro_batch(examples),
-            Answering::Exactly(exact) => exact.set_micro_batch(examples),
+        match &mut self.backend {
+            Backend::Private(curator) => curator.set_micro_batch(examples),
+            Backend::NonPrivate(exact) => exact.set_micro_batch(examples),
         }
     }
 
     /// How many records are computed on at a time now. **Not private** if it is fewer than was
     /// asked for: that there was not enough memory may tell of how long records are.
     pub fn micro_batch(&self) -> usize {
-        match &self.oracle {
-            Answering::Privately(curator) => curator.micro_batch(),
-            Answering::Exactly(exact) => exact.micro_batch(),
+        match &self.backend {
+            Backend::Private(curator) => curator.micro_batch(),
+            Backend::NonPrivate(exact) => exact.micro_batch(),
         }
     }
 
     /// Calls this with the ledger after each charge, before anything is computed.
     pub fn set_journal(&mut self, journal: curator::Journal) {
-        if let Answering::Privately(curator) = &mut self.oracle {
+        if let Backend::Private(curator) = &mut self.backend {
             curator.set_journal(journal);
         }
     }
 
     /// Calls this after each draw, before anything is computed.
     pub fn set_keeper(&mut self, keeper: curator::Keeper) {
-        if let Answering::Privately(curator) = &mut self.oracle {
+        if let Backend::Private(curator) = &mut self.backend {
             curator.set_keeper(keeper);
         }
     }
@@ -224,25 +257,25 @@ impl<E: Engine> Session<E> {
 
     /// What is publicly known of the trained tensors.
     pub fn trainable(&self) -> &[Trainable] {
-        match &self.oracle {
-            Answering::Privately(curator) => curator.trainable(),
-            Answering::Exactly(exact) => exact.trainable(),
+        match &self.backend {
+            Backend::Private(curator) => curator.trainable(),
+            Backend::NonPrivate(exact) => exact.trainable(),
         }
     }
 
     /// How far the engine keeps records apart.
     pub fn isolation(&self) -> Isolation {
-        match &self.oracle {
-            Answering::Privately(curator) => curator.isolation(),
-            Answering::Exactly(exact) => exact.isolation(),
+        match &self.backend {
+            Backend::Private(curator) => curator.isolation(),
+            Backend::NonPrivate(exact) => exact.isolation(),
         }
     }
 
     /// How many lots were drawn, or may have been.
     pub fn draws(&self) -> u64 {
-        match &self.oracle {
-            Answering::Privately(curator) => curator.draws(),
-            Answering::Exactly(exact) => exact.ledger().events().len(),
+        match &self.backend {
+            Backend::Private(curator) => curator.draws(),
+            Backend::NonPrivate(exact) => exact.ledger().events().len(),
         }
     }
 
@@ -257,9 +290,9 @@ impl<E: Engine> Session<E> {
 
     /// What has been charged.
     pub fn ledger(&self) -> &Ledger {
-        match &self.oracle {
-            Answering::Privately(curator) => curator.ledger(),
-            Answering::Exactly(exact) => exact.ledger(),
+        match &self.backend {
+            Backend::Private(curator) => curator.ledger(),
+            Backend::NonPrivate(exact) => exact.ledger(),
         }
     }
 
