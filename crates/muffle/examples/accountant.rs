@@ -1,7 +1,7 @@
 //! The accountant alone: what a run would cost, how much noise a promise needs, and what an
 //! attacker could gain.
 //!
-//! `cargo run --release --example accountant`
+//! `cargo run --release -p muffle --example accountant`
 
 #![allow(clippy::print_stdout)]
 

@@ -1,6 +1,6 @@
 //! No learning rate to choose: HyFreeDP finds it, and the price of looking is part of the promise.
 //!
-//! `cargo run --release --example hyfree`
+//! `cargo run --release -p muffle --example hyfree`
 
 #![allow(clippy::print_stdout)]
 

@@ -1,7 +1,7 @@
 //! Low-rank additions of a transformer, trained privately with PRISM; the frozen weights stay as
 //! they are.
 //!
-//! `cargo run --release --example lora_prism [MODEL]`, where MODEL is a directory in the Hugging
+//! `cargo run --release -p muffle --example lora_prism [MODEL]`, where MODEL is a directory in the Hugging
 //! Face layout; by default a small model that starts anew.
 
 #![allow(clippy::print_stdout)]

@@ -4,7 +4,7 @@
 //! the curator. The probe of the session refuses an engine whose norms are not those of the gradients
 //! it sums, or in which one example changes another's.
 //!
-//! `cargo run --release --example own_engine`
+//! `cargo run --release -p muffle --example own_engine`
 
 #![allow(clippy::print_stdout)]
 

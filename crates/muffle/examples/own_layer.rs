@@ -4,7 +4,7 @@
 //! per-example gradients come ([`Layer`]). The probe of the session checks it before it sees a
 //! record.
 //!
-//! `cargo run --release --example own_layer`
+//! `cargo run --release -p muffle --example own_layer`
 
 #![allow(clippy::print_stdout)]
 

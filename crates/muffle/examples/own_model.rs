@@ -1,7 +1,7 @@
 //! A model of your own, put together from layers, trained privately in memory: two moons told apart
 //! at ε = 2.
 //!
-//! `cargo run --release --example own_model`
+//! `cargo run --release -p muffle --example own_model`
 
 #![allow(clippy::print_stdout)]
 

@@ -3,7 +3,7 @@
 //! It says what it asks ([`Descent::query`]) and makes a direction of the answer. It cannot reach a
 //! record: everything it does is post-processing.
 //!
-//! `cargo run --release --example own_optimizer`
+//! `cargo run --release -p muffle --example own_optimizer`
 
 #![allow(clippy::print_stdout)]
 
