@@ -63,7 +63,7 @@ impl Claim {
     /// The trade-off curve that holds if the claim is true.
     ///
     /// # Errors
-    /// If there is no such analysis of these events.
+    /// If the accountant has no trade-off curve for these events.
     pub fn trade_off(&self) -> Result<TradeOff> {
         Ok(Cost::new(&self.events, self.unit)?.trade_off(self.delta)?)
     }
