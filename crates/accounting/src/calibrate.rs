@@ -47,7 +47,7 @@ impl Target {
     /// An offset on both sides makes a target of ε = 0 comparable.
     fn overrun(&self, cost: &Cost) -> Result<(f64, Guarantee)> {
         let price = match cost.epsilon(self.accountant, self.delta) {
-            // Noise too small for a grid exceeds the target; the search goes on.
+            // Noise too small for a grid exceeds the target; the search continues.
             Err(Error::NoiseTooSmall) => {
                 Guarantee { epsilon: f64::INFINITY, ..cost.epsilon(Accountant::Rdp, self.delta)? }
             }

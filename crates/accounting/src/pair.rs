@@ -112,7 +112,8 @@ pub(crate) struct Piece<'a> {
     pub(crate) high: f64,
 }
 
-/// ln E e^{θL} under P, and mean and variance of the loss L under the law tilted by e^{θL}.
+/// ln E e^{θL} under P, and mean and variance of the loss L under the distribution tilted by
+/// e^{θL}.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Moments {
     pub(crate) ln_mgf: f64,
@@ -180,8 +181,9 @@ impl Piece<'_> {
         z.clamp(self.low, self.high)
     }
 
-    /// For l ≥ 0: with u = e^{sz}, a = 1−q, b = q e^{−s²/2} the loss is l where b u² − a(e^l − 1)u
-    /// − e^l b = 0.
+    /// The point at which the loss of [`PairKind::Replace`] is l ≥ 0.
+    ///
+    /// With u = e^{sz}, a = 1−q, b = q e^{−s²/2} it solves b u² − a(e^l − 1)u − e^l b = 0.
     fn replace_at_loss(&self, l: f64) -> f64 {
         let Mixture { shift: s, rate: q, .. } = *self.mixture;
         if l > 600.0 {

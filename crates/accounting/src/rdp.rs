@@ -62,8 +62,9 @@ pub(crate) fn epsilon(direction: &Direction, delta: f64) -> Bound {
     best
 }
 
-/// The smallest δ over all orders: ln δ = K(θ) − θε + θ ln(θ/(1+θ)) − ln(1+θ), stationary where K′
-/// − ε + ln(θ/(1+θ)) = 0.
+/// ln of the smallest δ over all orders.
+///
+/// ln δ = K(θ) − θε + θ ln(θ/(1+θ)) − ln(1+θ) is stationary where K′ − ε + ln(θ/(1+θ)) = 0.
 pub(crate) fn ln_delta(direction: &Direction, epsilon: f64) -> Bound {
     let mut best = Bound { value: 0.0, theta: 1.0 };
     stationary(direction, |theta, moments| {

@@ -5,11 +5,10 @@
 //!
 //! - If the mechanism is (ε, δ)-private, 1 − β ≤ e^ε α + δ and 1 − α ≤ e^ε β + δ. That bounds ε
 //!   for any mechanism, but it needs rare events: n trials show an ε of at most about ln n.
-//! - If the claim is true, (α, β) lies on or above the claim's trade-off curve (Dong, Roth, Su
-//! 2022;
-//!   Nasr et al. 2023). The claim is a list of events; with its noise multiplied by m it is the
-//!   claim of a weaker or stronger mechanism. The smallest refuted m bounds the actual noise from
-//!   above, and ε of that claim is the bound. It uses frequent errors, so it is tight.
+//! - If the claim is true, (α, β) lies on or above its trade-off curve (Dong, Roth, Su 2022; Nasr et
+//!   al. 2023). The claim is a list of events; with its noise multiplied by m it is the claim of a
+//!   weaker or stronger mechanism. The smallest refuted m bounds the actual noise from above, and ε
+//!   of that claim is the bound. It uses frequent errors, so it is tight.
 //!
 //! Thresholds are chosen on one part of the trials; the rates are measured on the rest, with
 //! Clopper–Pearson bounds that hold jointly at the given confidence.
@@ -63,7 +62,7 @@ impl Claim {
     /// The trade-off curve that holds if the claim is true.
     ///
     /// # Errors
-    /// If there is no such analysis of these events.
+    /// If the accountant has no trade-off curve for these events.
     pub fn trade_off(&self) -> Result<TradeOff> {
         Ok(Cost::new(&self.events, self.unit)?.trade_off(self.delta)?)
     }

@@ -1,24 +1,25 @@
-//! Bad input for everything that reads bytes from outside: damaged files, many of them, none of
-//! which may panic, hang, take much memory or show a record.
+//! Fuzzing of all readers of untrusted input.
+//!
+//! No input may cause a panic, a hang, excessive memory, or a message that shows a record.
 //!
 //! | to find | look in |
 //! |---|---|
-//! | what is fuzzed | [`target`], `targets/` |
-//! | how inputs are damaged | [`mutate()`](mutate::mutate), [`structure`] |
-//! | what is watched | [`watch`] |
-//! | the loop | [`hunt()`](hunt::hunt) |
+//! | the targets | [`target`], `targets/` |
+//! | mutations of inputs | [`mutate()`](mutate::mutate), [`structure`] |
+//! | checks of each input | [`monitor`] |
+//! | the fuzzing loop | [`fuzz_loop()`](fuzz_loop::fuzz_loop) |
 
 #![forbid(unsafe_code)]
 
-pub mod chance;
-pub mod crew;
-pub mod hunt;
+pub mod fuzz_loop;
+pub mod monitor;
 pub mod mutate;
+pub mod random;
+pub mod run_targets;
 pub mod scratch;
 pub mod shape;
 pub mod structure;
 pub mod target;
-pub mod watch;
 
 mod png;
 mod safetensors;

@@ -1,40 +1,40 @@
-//! Fuzzes the readers of everything that comes from outside.
+//! Fuzzes all readers of untrusted input.
 
 use clap::Parser;
-use fuzz::crew::crew;
-use fuzz::hunt::{Effort, Tally, keep};
+use fuzz::fuzz_loop::{Limits, TargetStats, save_input};
+use fuzz::monitor;
+use fuzz::run_targets::run_targets;
 use fuzz::scratch::Scratch;
 use fuzz::target::{ALL, Target, named};
-use fuzz::watch;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-/// Damages inputs, and sees whether anything panics, hangs, takes much memory or shows a record
+/// Mutates inputs and checks for panics, hangs, excessive memory and leaked records
 #[derive(Parser)]
 struct Arguments {
-    /// Only these; all by default
+    /// The targets; all by default
     #[arg(long, value_name = "NAME")]
     target: Vec<String>,
-    /// Inputs for each target
+    /// Number of inputs for each target
     #[arg(long, default_value_t = 100_000, value_name = "N")]
     inputs: u64,
-    /// Where the damage comes from
+    /// Seed of the mutations
     #[arg(long, default_value_t = 1, value_name = "S")]
     seed: u64,
-    /// Seconds for each target at the most
+    /// Time limit for each target in seconds
     #[arg(long, value_name = "T")]
     seconds: Option<u64>,
-    /// Targets at a time
+    /// Number of targets run in parallel
     #[arg(long, default_value_t = 1, value_name = "K")]
     threads: usize,
-    /// Where inputs that do harm are put
+    /// Folder for failing inputs
     #[arg(long, default_value = "target/fuzz-failures", value_name = "FOLDER")]
     failures: PathBuf,
-    /// Only this input, for one target
+    /// Run only this input, for one target
     #[arg(long, value_name = "FILE", requires = "target")]
     replay: Option<PathBuf>,
-    /// Show the shapes of all messages
+    /// Show the kinds of all messages
     #[arg(long)]
     shapes: bool,
     /// List the targets
@@ -42,15 +42,14 @@ struct Arguments {
     list: bool,
 }
 
-/// Address space of the process that does the work, in kilobytes: a length out of a damaged file
-/// must not take down the machine.
+/// Address space of the worker process in kilobytes, which bounds allocations by damaged lengths.
 const SPACE: u64 = 8 << 20;
 
-/// Set in the process that does the work: where it puts what it is at.
+/// Environment variable of the worker process: the folder for the current inputs.
 const INNER: &str = "MUFFLE_FUZZ_INNER";
 
-/// An input that takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time after which an input counts as a hang.
+const TIME_LIMIT: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -82,7 +81,7 @@ fn chosen(arguments: &Arguments) -> Result<Vec<&'static Target>, String> {
     arguments
         .target
         .iter()
-        .map(|name| named(name).ok_or_else(|| format!("there is no target {name:?}: see --list")))
+        .map(|name| named(name).ok_or_else(|| format!("unknown target {name:?}; see --list")))
         .collect()
 }
 
@@ -92,17 +91,17 @@ fn replay(arguments: &Arguments, path: &Path) -> Result<bool, String> {
     for target in chosen(arguments)? {
         let scratch = Scratch::new().map_err(|error| error.to_string())?;
         (target.prepare)(&scratch).map_err(|error| error.to_string())?;
-        let result = watch::run(target, &scratch, &input);
-        good &= result.seen.is_ok();
+        let result = monitor::run(target, &scratch, &input);
+        good &= result.outcome.is_ok();
         eprintln!(
             "{}: {:?}\n{} bytes at a time, {:?}",
-            target.name, result.seen, result.peak, result.time
+            target.name, result.outcome, result.peak, result.time
         );
     }
     Ok(good)
 }
 
-/// Starts the process that does the work, and sees what it was at if it does not survive.
+/// Starts the worker process, and reports its current inputs if it dies.
 fn outer(arguments: &Arguments) -> Result<bool, String> {
     chosen(arguments)?;
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -113,13 +112,13 @@ fn outer(arguments: &Arguments) -> Result<bool, String> {
         .args(std::env::args_os().skip(1))
         .env(INNER, currents.at(""))
         .status()
-        .map_err(|error| format!("sh cannot be started: {error}"))?;
+        .map_err(|error| format!("cannot start sh: {error}"))?;
     if status.code().is_none() {
         eprintln!("muffle-fuzz: the process did not survive ({status}); it was at");
         for entry in std::fs::read_dir(currents.at("")).into_iter().flatten().flatten() {
             let (name, input) =
                 (entry.file_name(), std::fs::read(entry.path()).unwrap_or_default());
-            eprintln!("!! {}", keep(&arguments.failures, &name.to_string_lossy(), &input));
+            eprintln!("!! {}", save_input(&arguments.failures, &name.to_string_lossy(), &input));
         }
     }
     Ok(status.success())
@@ -127,7 +126,7 @@ fn outer(arguments: &Arguments) -> Result<bool, String> {
 
 fn inner(arguments: &Arguments, currents: &Path) -> Result<bool, String> {
     let targets = chosen(arguments)?;
-    let effort = |_: &Target| Effort {
+    let limits = |_: &Target| Limits {
         inputs: arguments.inputs,
         until: arguments.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds)),
         seed: arguments.seed,
@@ -137,33 +136,41 @@ fn inner(arguments: &Arguments, currents: &Path) -> Result<bool, String> {
          failures |\n|---|---|---|---|---|---|---|---|"
     );
     let (mut all, mut failed) = (0, 0);
-    let mut show = |target: &Target, tally: &Tally| {
-        eprintln!("{}", row(target, tally));
-        for (what, place) in &tally.failures {
+    let mut show = |target: &Target, stats: &TargetStats| {
+        eprintln!("{}", row(target, stats));
+        for (what, place) in &stats.failures {
             eprintln!("!! {}: {what}\n!! {}", target.name, place.display());
         }
         if arguments.shapes {
-            tally.shapes.iter().for_each(|shape| eprintln!("   {shape}"));
+            stats.shapes.iter().for_each(|shape| eprintln!("   {shape}"));
         }
-        all += tally.inputs;
-        failed += tally.failures.len();
+        all += stats.inputs;
+        failed += stats.failures.len();
     };
-    crew(&targets, arguments.threads, PATIENCE, &arguments.failures, currents, &effort, &mut show)
-        .map_err(|error| error.to_string())?;
+    run_targets(
+        &targets,
+        arguments.threads,
+        TIME_LIMIT,
+        &arguments.failures,
+        currents,
+        &limits,
+        &mut show,
+    )
+    .map_err(|error| error.to_string())?;
     eprintln!("{all} inputs, {failed} failures");
     Ok(failed == 0)
 }
 
-fn row(target: &Target, tally: &Tally) -> String {
-    let share = 100.0 * tally.accepted as f64 / tally.inputs.max(1) as f64;
+fn row(target: &Target, stats: &TargetStats) -> String {
+    let share = 100.0 * stats.accepted as f64 / stats.inputs.max(1) as f64;
     format!(
         "| {} | {} | {share:.1} % | {} | {:.0} | {:.1} | {} | {} |",
         target.name,
-        tally.inputs,
-        tally.shapes.len(),
-        1e6 * tally.time.as_secs_f64() / tally.inputs.max(1) as f64,
-        1e3 * tally.slowest.as_secs_f64(),
-        tally.peak / 1024,
-        tally.failures.len()
+        stats.inputs,
+        stats.shapes.len(),
+        1e6 * stats.time.as_secs_f64() / stats.inputs.max(1) as f64,
+        1e3 * stats.slowest.as_secs_f64(),
+        stats.peak / 1024,
+        stats.failures.len()
     )
 }

@@ -1,19 +1,19 @@
-//! Damage to bytes that knows nothing of their format.
+//! Format-independent mutations of bytes.
 
-use crate::chance::Chance;
+use crate::random::Random;
 
-/// What a mutation may draw on.
+/// Material for mutations.
 #[derive(Clone, Copy, Debug)]
 pub struct Material<'a> {
     /// Words of the format.
     pub words: &'a [&'a str],
-    /// Another input, to be spliced in.
+    /// Another input, for splicing.
     pub other: &'a [u8],
-    /// No result is longer.
-    pub longest: usize,
+    /// Largest length of the result.
+    pub max_length: usize,
 }
 
-/// What stands in for a number in a text.
+/// Replacements of a number in a text.
 const NUMBERS: [&str; 40] = [
     "0",
     "1",
@@ -57,7 +57,7 @@ const NUMBERS: [&str; 40] = [
     "1_000",
 ];
 
-/// What stands in for a number in a binary file.
+/// Replacements of an integer in a binary file.
 const INTEGERS: [u64; 18] = [
     0,
     1,
@@ -84,7 +84,7 @@ const BYTES: [u8; 20] = [
     0x80, 0xff,
 ];
 
-/// Pieces that are not UTF-8, or that are and surprise.
+/// Invalid UTF-8, and unusual valid UTF-8.
 const PIECES: [&[u8]; 14] = [
     b"\xff",
     b"\xc0\x80",
@@ -105,70 +105,70 @@ const PIECES: [&[u8]; 14] = [
 const NESTS: [(&str, &str); 6] =
     [("[", "]"), ("{\"a\":", "}"), ("[[", "]]"), ("\"", "\""), ("[a.", "]"), ("(", ")")];
 
-/// Changes the bytes in one to eight ways.
-pub fn mutate(chance: &mut Chance, bytes: &mut Vec<u8>, material: Material<'_>) {
-    // Mostly little, so that much of what was right stays so.
-    for _ in 0..chance.one(&[1, 1, 1, 1, 2, 2, 4, 8]).copied().unwrap_or(1) {
-        change(chance, bytes, material);
-        bytes.truncate(material.longest);
+/// Applies one to eight mutations.
+pub fn mutate(random: &mut Random, bytes: &mut Vec<u8>, material: Material<'_>) {
+    // Mostly few, so that most of the input stays valid.
+    for _ in 0..random.one(&[1, 1, 1, 1, 2, 2, 4, 8]).copied().unwrap_or(1) {
+        change(random, bytes, material);
+        bytes.truncate(material.max_length);
     }
 }
 
-fn change(chance: &mut Chance, bytes: &mut Vec<u8>, material: Material<'_>) {
+fn change(random: &mut Random, bytes: &mut Vec<u8>, material: Material<'_>) {
     let length = bytes.len();
-    let at = chance.below(length + 1);
-    match chance.below(20) {
-        0 => edit(bytes, at, |byte| byte ^ (1 << chance.below(8))),
+    let at = random.below(length + 1);
+    match random.below(20) {
+        0 => edit(bytes, at, |byte| byte ^ (1 << random.below(8))),
         1 => {
-            let new = chance.one(&BYTES).copied().unwrap_or_default();
+            let new = random.one(&BYTES).copied().unwrap_or_default();
             edit(bytes, at, |_| new);
         }
         2 => insert(
             bytes,
             at,
-            &vec![chance.one(&BYTES).copied().unwrap_or_default(); 1 + chance.below(32)],
+            &vec![random.one(&BYTES).copied().unwrap_or_default(); 1 + random.below(32)],
         ),
         3 => {
-            let random: Vec<u8> = (0..1 + chance.below(16)).map(|_| chance.bits() as u8).collect();
+            let random: Vec<u8> = (0..1 + random.below(16)).map(|_| random.bits() as u8).collect();
             insert(bytes, at, &random);
         }
-        4 => drop(bytes.drain(chance.range(length, 32))),
-        5 => drop(bytes.drain(chance.range(length, length))),
+        4 => drop(bytes.drain(random.range(length, 32))),
+        5 => drop(bytes.drain(random.range(length, length))),
         6 => {
-            let part = bytes[chance.range(length, 256)].to_vec();
-            let times = 1 << chance.below(5);
+            let part = bytes[random.range(length, 256)].to_vec();
+            let times = 1 << random.below(5);
             insert(bytes, at, &part.repeat(times));
         }
         7 => {
-            let part: Vec<u8> = bytes.drain(chance.range(length, 64)).collect();
-            let at = chance.below(bytes.len() + 1);
+            let part: Vec<u8> = bytes.drain(random.range(length, 64)).collect();
+            let at = random.below(bytes.len() + 1);
             insert(bytes, at, &part);
         }
         8 => bytes.truncate(at),
         9 => {
-            let from = chance.below(material.other.len());
+            let from = random.below(material.other.len());
             bytes.truncate(at);
             bytes.extend_from_slice(&material.other[from..]);
         }
         10 => {
-            let part = &material.other[chance.range(material.other.len(), 128)];
+            let part = &material.other[random.range(material.other.len(), 128)];
             insert(bytes, at, part);
         }
-        11 => insert(bytes, at, word(chance, material)),
+        11 => insert(bytes, at, word(random, material)),
         12 => {
             let range =
                 run_of(bytes, at, |byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
-            bytes.splice(range, word(chance, material).iter().copied());
+            bytes.splice(range, word(random, material).iter().copied());
         }
-        13 | 14 => number(chance, bytes, at),
-        15 => integer(chance, bytes, at),
-        16 => insert(bytes, at, chance.one(&PIECES).copied().unwrap_or_default()),
-        17 => nest(chance, bytes, at),
+        13 | 14 => number(random, bytes, at),
+        15 => integer(random, bytes, at),
+        16 => insert(bytes, at, random.one(&PIECES).copied().unwrap_or_default()),
+        17 => nest(random, bytes, at),
         18 => {
-            // One item of a list less, or once more.
+            // Removes or duplicates an item of a list.
             let range = run_of(bytes, at, |byte| !b",\n{}[]".contains(&byte));
             let item = bytes[range.start..(range.end + 1).min(length)].to_vec();
-            if chance.once_in(2) {
+            if random.once_in(2) {
                 bytes.drain(range.start..range.start + item.len());
             } else {
                 insert(bytes, range.start, &item);
@@ -176,7 +176,7 @@ fn change(chance: &mut Chance, bytes: &mut Vec<u8>, material: Material<'_>) {
         }
         _ => {
             let lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
-            let (one, other) = (chance.below(lines.len()), chance.below(lines.len()));
+            let (one, other) = (random.below(lines.len()), random.below(lines.len()));
             let mut order: Vec<usize> = (0..lines.len()).collect();
             if !order.is_empty() {
                 order.swap(one, other);
@@ -197,11 +197,11 @@ fn insert(bytes: &mut Vec<u8>, at: usize, part: &[u8]) {
     bytes.splice(at..at, part.iter().copied());
 }
 
-fn word<'a>(chance: &mut Chance, material: Material<'a>) -> &'a [u8] {
-    chance.one(material.words).map_or(b"null", |word| word.as_bytes())
+fn word<'a>(random: &mut Random, material: Material<'a>) -> &'a [u8] {
+    random.one(material.words).map_or(b"null", |word| word.as_bytes())
 }
 
-/// The run of such bytes around a place.
+/// The run of matching bytes around a position.
 fn run_of(bytes: &[u8], at: usize, member: impl Fn(u8) -> bool) -> std::ops::Range<usize> {
     let start = bytes[..at.min(bytes.len())]
         .iter()
@@ -214,8 +214,8 @@ fn run_of(bytes: &[u8], at: usize, member: impl Fn(u8) -> bool) -> std::ops::Ran
     start..end
 }
 
-/// Another number in place of the next one in the text.
-fn number(chance: &mut Chance, bytes: &mut Vec<u8>, at: usize) {
+/// Replaces the next number in the text.
+fn number(random: &mut Random, bytes: &mut Vec<u8>, at: usize) {
     let Some(start) = (at..bytes.len()).find(|&place| bytes[place].is_ascii_digit()) else {
         return;
     };
@@ -225,34 +225,34 @@ fn number(chance: &mut Chance, bytes: &mut Vec<u8>, at: usize) {
                 .end
                 .max(start);
     let old = str::from_utf8(&bytes[range.clone()]).ok().and_then(|text| text.parse::<u64>().ok());
-    let new = match (old, chance.below(4)) {
+    let new = match (old, random.below(4)) {
         (Some(old), 0) => old.wrapping_add(1).to_string(),
         (Some(old), 1) => old.wrapping_sub(1).to_string(),
-        _ => chance.one(&NUMBERS).copied().unwrap_or_default().to_string(),
+        _ => random.one(&NUMBERS).copied().unwrap_or_default().to_string(),
     };
     bytes.splice(range, new.bytes());
 }
 
-/// Another integer in place of some bytes, of either order.
-fn integer(chance: &mut Chance, bytes: &mut [u8], at: usize) {
-    let width = chance.one(&[2, 4, 8]).copied().unwrap_or(4);
-    // Headers are at the beginning.
-    let at = if chance.once_in(2) { chance.below(4) * width } else { at };
+/// Replaces some bytes by an integer of either byte order.
+fn integer(random: &mut Random, bytes: &mut [u8], at: usize) {
+    let width = random.one(&[2, 4, 8]).copied().unwrap_or(4);
+    // Preferably at the beginning, where headers are.
+    let at = if random.once_in(2) { random.below(4) * width } else { at };
     let value =
-        chance.one(&INTEGERS).copied().unwrap_or_default().wrapping_add(chance.below(2) as u64);
+        random.one(&INTEGERS).copied().unwrap_or_default().wrapping_add(random.below(2) as u64);
     let (little, big) = (value.to_le_bytes(), value.to_be_bytes());
-    let new = if chance.once_in(2) { &little[..width] } else { &big[8 - width..] };
+    let new = if random.once_in(2) { &little[..width] } else { &big[8 - width..] };
     if let Some(place) = bytes.get_mut(at..at + width) {
         place.copy_from_slice(new);
     }
 }
 
-/// Many brackets, with or without those that close them.
-fn nest(chance: &mut Chance, bytes: &mut Vec<u8>, at: usize) {
-    let (open, close) = chance.one(&NESTS).copied().unwrap_or_default();
-    let depth = chance.one(&[1, 2, 20, 126, 127, 128, 129, 600, 3000]).copied().unwrap_or(1);
-    let inner = if chance.once_in(2) { "1" } else { "" };
-    let closing = if chance.once_in(2) { close.repeat(depth) } else { String::new() };
+/// Inserts many brackets, closed or not.
+fn nest(random: &mut Random, bytes: &mut Vec<u8>, at: usize) {
+    let (open, close) = random.one(&NESTS).copied().unwrap_or_default();
+    let depth = random.one(&[1, 2, 20, 126, 127, 128, 129, 600, 3000]).copied().unwrap_or(1);
+    let inner = if random.once_in(2) { "1" } else { "" };
+    let closing = if random.once_in(2) { close.repeat(depth) } else { String::new() };
     insert(bytes, at, format!("{}{inner}{closing}", open.repeat(depth)).as_bytes());
 }
 
@@ -261,14 +261,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_makes_the_same_input_and_none_is_too_long() {
+    fn mutations_are_deterministic_and_bounded() {
         let material =
-            Material { words: &["word"], other: b"{\"another\": [1, 2, 3]}\n", longest: 400 };
+            Material { words: &["word"], other: b"{\"another\": [1, 2, 3]}\n", max_length: 400 };
         let make = |seed| {
-            let mut chance = Chance::new("test", seed);
+            let mut random = Random::new("test", seed);
             let mut bytes = b"{\"one\": 1,\n \"two\": [2, \"x\"]}".to_vec();
             for _ in 0..20 {
-                mutate(&mut chance, &mut bytes, material);
+                mutate(&mut random, &mut bytes, material);
                 assert!(bytes.len() <= 400);
             }
             bytes
@@ -277,9 +277,9 @@ mod tests {
         assert_eq!(all[7], make(7));
         assert!(all.iter().collect::<std::collections::HashSet<_>>().len() > 400);
         let mut empty = Vec::new();
-        let mut chance = Chance::new("empty", 0);
+        let mut random = Random::new("empty", 0);
         (0..2000).for_each(|_| {
-            mutate(&mut chance, &mut empty, Material { words: &[], other: &[], longest: 9 })
+            mutate(&mut random, &mut empty, Material { words: &[], other: &[], max_length: 9 })
         });
     }
 }

@@ -1,5 +1,4 @@
-//! A PNG as its chunks, with checksums made anew and pixels that are not compressed while they are
-//! changed.
+//! PNG files as chunks: pixels are mutated uncompressed, and checksums are recomputed.
 
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
@@ -7,10 +6,10 @@ use flate2::write::ZlibEncoder;
 use std::io::{Read, Write};
 
 const SIGNATURE: &[u8; 8] = b"\x89PNG\r\n\x1a\n";
-/// The most that is taken out of compressed data.
-const MOST: u64 = 1 << 16;
+/// Largest number of bytes that are decompressed.
+const MAX_DECOMPRESSED: u64 = 1 << 16;
 
-/// The chunks, each with its name in front; pixels in one of them.
+/// The chunks, each preceded by its name; the pixels are in one of them.
 pub(crate) fn open(file: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut rest = file.strip_prefix(SIGNATURE)?;
     let mut chunks: Vec<Vec<u8>> = Vec::new();
@@ -27,13 +26,13 @@ pub(crate) fn open(file: &[u8]) -> Option<Vec<Vec<u8>>> {
     }
     if let Some((place, compressed)) = pixels {
         let mut plain = b"IDAT".to_vec();
-        ZlibDecoder::new(&compressed[..]).take(MOST).read_to_end(&mut plain).ok()?;
+        ZlibDecoder::new(&compressed[..]).take(MAX_DECOMPRESSED).read_to_end(&mut plain).ok()?;
         chunks.insert(place, plain);
     }
     Some(chunks)
 }
 
-/// The file again.
+/// The file of these chunks.
 pub(crate) fn close(chunks: &[Vec<u8>]) -> Vec<u8> {
     let mut file = SIGNATURE.to_vec();
     for chunk in chunks {
@@ -70,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checksums_and_chunks() {
+    fn chunks_round_trip_with_valid_checksums() {
         assert_eq!(checksum(b"123456789"), 0xcbf4_3926);
         let chunks = [b"IHDRxyz".to_vec(), b"IDAT0123456789".to_vec(), b"IEND".to_vec()];
         assert_eq!(open(&close(&chunks)).unwrap(), chunks);

@@ -1,12 +1,12 @@
-//! A safetensors file as header and numbers, and a header whose offsets are right again.
+//! Safetensors files as header and data, with recomputed offsets.
 
-use crate::chance::Chance;
+use crate::random::Random;
 use serde_json::{Map, Value, json};
 
-/// Tensors beyond this are left as they say.
+/// Largest tensor in bytes whose offsets are recomputed.
 const LARGEST: u64 = 4096;
 
-/// Header and numbers.
+/// Header and data.
 pub(crate) fn open(file: &[u8]) -> Option<Vec<Vec<u8>>> {
     let (length, rest) = file.split_first_chunk::<8>()?;
     let (header, numbers) =
@@ -14,37 +14,36 @@ pub(crate) fn open(file: &[u8]) -> Option<Vec<Vec<u8>>> {
     Some(vec![header.to_vec(), numbers.to_vec()])
 }
 
-/// A file whose length is right; every other time its tensors lie one after the other, and end
-/// where it does.
-pub(crate) fn close(chance: &mut Chance, parts: &[Vec<u8>]) -> Vec<u8> {
+/// A file of valid length; every other time its tensors are contiguous and fill it.
+pub(crate) fn close(random: &mut Random, parts: &[Vec<u8>]) -> Vec<u8> {
     let (mut header, mut numbers) =
         (parts.first().cloned().unwrap_or_default(), parts.get(1..).unwrap_or_default().concat());
-    if chance.once_in(2)
+    if random.once_in(2)
         && let Ok(Value::Object(mut tensors)) = serde_json::from_slice(&header)
     {
-        let length = lay(chance, &mut tensors);
+        let length = recompute_offsets(random, &mut tensors);
         numbers.resize(length, 0);
         header = Value::Object(tensors).to_string().into_bytes();
     }
     [&(header.len() as u64).to_le_bytes(), &header[..], &numbers].concat()
 }
 
-/// Perhaps changes a tensor, then gives all of them their places. Returns where the last one ends.
-fn lay(chance: &mut Chance, tensors: &mut Map<String, Value>) -> usize {
+/// May change a tensor, then recomputes all offsets; returns the end of the last tensor.
+fn recompute_offsets(random: &mut Random, tensors: &mut Map<String, Value>) -> usize {
     let names: Vec<String> =
         tensors.keys().filter(|name| *name != "__metadata__").cloned().collect();
-    if chance.once_in(2)
-        && let Some(name) = chance.one(&names)
+    if random.once_in(2)
+        && let Some(name) = random.one(&names)
     {
         let types = ["F32", "F16", "BF16", "F64", "I64", "U8", "BOOL", "F4", "C64", "F8_E4M3"];
-        match (chance.below(4), tensors.get_mut(name)) {
+        match (random.below(4), tensors.get_mut(name)) {
             (1, Some(Value::Object(tensor))) => {
-                drop(tensor.insert("dtype".into(), json!(chance.one(&types))))
+                drop(tensor.insert("dtype".into(), json!(random.one(&types))))
             }
             (2, Some(Value::Object(tensor))) => {
                 drop(tensor.insert(
                     "shape".into(),
-                    (0..chance.below(4)).map(|_| json!(chance.below(9))).collect(),
+                    (0..random.below(4)).map(|_| json!(random.below(9))).collect(),
                 ));
             }
             (3, Some(tensor)) => {
@@ -84,11 +83,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_laid_is_accepted() {
-        let header = br#"{"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,1]},"b":{"dtype":"F16","shape":[],"data_offsets":[7,7]}}"#;
+    fn recomputed_offsets_are_accepted() {
+        let header = br#"{"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,1]},
+"b":{"dtype":"F16","shape":[],"data_offsets":[7,7]}}"#;
         let mut good = 0;
         for seed in 0..100 {
-            let file = close(&mut Chance::new("lay", seed), &[header.to_vec(), vec![0; 5]]);
+            let file = close(&mut Random::new("lay", seed), &[header.to_vec(), vec![0; 5]]);
             assert_eq!(open(&file).unwrap().len(), 2);
             good += usize::from(muffle::model::hf::Weights::from_bytes(file, "x").is_ok());
         }

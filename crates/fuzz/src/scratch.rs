@@ -1,33 +1,33 @@
-//! A folder for one thread, in memory where the system has such: most readers want a path.
+//! A temporary folder for one thread, in memory where possible.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// A folder that goes with it.
+/// A temporary folder that is removed on drop.
 #[derive(Debug)]
 pub struct Scratch {
     folder: TempDir,
 }
 
 impl Scratch {
-    /// A new one.
+    /// Creates a folder.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub fn new() -> io::Result<Self> {
         let memory = Path::new("/dev/shm");
         let place = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
         Ok(Self { folder: tempfile::Builder::new().prefix("muffle-fuzz-").tempdir_in(place)? })
     }
 
-    /// Where something lies.
+    /// The path of a file in the folder.
     pub fn at(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Puts a file there, with the folders it is in.
+    /// Writes a file, with its parent folders.
     ///
     /// # Errors
     /// If it cannot be written.

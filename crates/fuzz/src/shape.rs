@@ -1,15 +1,17 @@
-//! What is left of a message without the particulars of one input: two inputs with one shape have
-//! gone the same way.
+//! The kind of a message: the message without the details of one input.
+//!
+//! Inputs with the same kind of message have taken the same path through a reader.
 
-/// Longer ones are told apart by their beginnings.
-const LONGEST: usize = 300;
+/// Largest length of a kind; longer messages are cut.
+const MAX_LENGTH: usize = 300;
 
-/// Without digits, without anything but ASCII, and without all that lies between the first and the
-/// last quotation mark: what is quoted may have such marks in it. Parts between bars are taken one
-/// by one.
+/// The message without digits, non-ASCII characters and quoted text.
+///
+/// Everything between the first and the last quotation mark is removed, because quoted text may
+/// contain such marks. Parts separated by bars are handled separately.
 pub fn shape(message: &str) -> String {
     let mut shape = message.split(" | ").map(part).collect::<Vec<_>>().join(" | ");
-    shape.truncate(LONGEST);
+    shape.truncate(MAX_LENGTH);
     shape
 }
 
@@ -40,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn particulars_are_left_out() {
+    fn details_of_inputs_are_removed() {
         let one = shape("x.json, line 12: \"a\\\"b 1\" must be one of `p`, `q` at line 3 | 0x0ab1");
         assert_eq!(one, shape("x.json, line 1: \"\" must be one of `q` at line 70 | 0xfff0"));
         assert_ne!(one, shape("x.json, line 1: \"\" must be 2e1"));
@@ -48,6 +50,6 @@ mod tests {
             shape("unknown field `a` b\", expected `c` at line 1"),
             "unknown field \" at line 0"
         );
-        assert!(shape(&"ab ".repeat(1000)).len() <= LONGEST);
+        assert!(shape(&"ab ".repeat(1000)).len() <= MAX_LENGTH);
     }
 }

@@ -1,9 +1,10 @@
-//! What lies around the bytes of a format: lengths, checksums, compression. Damage is done within
-//! and the outside made anew, so that it is reached.
+//! Container structure of formats: lengths, checksums, compression.
+//!
+//! The content is mutated and the container recomputed, so that readers reach the mutated content.
 
-use crate::chance::Chance;
 use crate::mutate::{Material, mutate};
 use crate::png;
+use crate::random::Random;
 use crate::safetensors;
 use flate2::Compression;
 use flate2::read::GzDecoder;
@@ -11,16 +12,16 @@ use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
 use std::io::{Read, Write};
 
-/// How a format is made up.
+/// The container structure of a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Structure {
-    /// Bytes and nothing else.
+    /// Plain bytes.
     Plain,
-    /// A length, a header in JSON, numbers.
+    /// Safetensors: a length, a JSON header, data.
     Safetensors,
-    /// Chunks with checksums, one of which is compressed.
+    /// PNG: chunks with checksums, one of them compressed.
     Png,
-    /// Compressed.
+    /// Gzip.
     Gzip,
     /// Three files, two of them safetensors, with their digests.
     Snapshot,
@@ -29,36 +30,36 @@ pub enum Structure {
 /// The files of a snapshot.
 pub const FILES: [&str; 3] = ["snapshot", "params.safetensors", "optimizer.safetensors"];
 
-/// The most that is taken out of compressed data.
-const MOST: u64 = 1 << 16;
+/// Largest number of bytes that are decompressed.
+const MAX_DECOMPRESSED: u64 = 1 << 16;
 
 impl Structure {
-    /// A damaged version of an input.
-    pub fn damage(self, chance: &mut Chance, input: &[u8], material: Material<'_>) -> Vec<u8> {
-        let within = if chance.once_in(6) { None } else { self.open(input) };
+    /// A mutated version of an input.
+    pub fn mutate(self, random: &mut Random, input: &[u8], material: Material<'_>) -> Vec<u8> {
+        let within = if random.once_in(6) { None } else { self.open(input) };
         let Some(mut parts) = within.filter(|parts| !parts.is_empty()) else {
             let mut bytes = input.to_vec();
-            mutate(chance, &mut bytes, material);
+            mutate(random, &mut bytes, material);
             return bytes;
         };
-        for _ in 0..1 + chance.below(2) {
-            let which = chance.below(parts.len());
-            mutate(chance, &mut parts[which], material);
+        for _ in 0..1 + random.below(2) {
+            let which = random.below(parts.len());
+            mutate(random, &mut parts[which], material);
         }
-        if self == Self::Png && chance.once_in(8) {
-            let (from, to) = (chance.below(parts.len()), chance.below(parts.len()));
+        if self == Self::Png && random.once_in(8) {
+            let (from, to) = (random.below(parts.len()), random.below(parts.len()));
             let part = parts[from].clone();
             parts.insert(to, part);
         }
-        let mut bytes = self.close(chance, parts);
-        if chance.once_in(24) {
-            mutate(chance, &mut bytes, material);
+        let mut bytes = self.close(random, parts);
+        if random.once_in(24) {
+            mutate(random, &mut bytes, material);
         }
-        bytes.truncate(material.longest);
+        bytes.truncate(material.max_length);
         bytes
     }
 
-    /// The parts that can be changed by themselves.
+    /// The parts that can be mutated separately.
     fn open(self, input: &[u8]) -> Option<Vec<Vec<u8>>> {
         match self {
             Self::Plain => None,
@@ -66,7 +67,7 @@ impl Structure {
             Self::Png => png::open(input),
             Self::Gzip => {
                 let mut inner = Vec::new();
-                GzDecoder::new(input).take(MOST).read_to_end(&mut inner).ok()?;
+                GzDecoder::new(input).take(MAX_DECOMPRESSED).read_to_end(&mut inner).ok()?;
                 Some(vec![inner])
             }
             Self::Snapshot => {
@@ -80,24 +81,24 @@ impl Structure {
         }
     }
 
-    fn close(self, chance: &mut Chance, parts: Vec<Vec<u8>>) -> Vec<u8> {
+    fn close(self, random: &mut Random, parts: Vec<Vec<u8>>) -> Vec<u8> {
         match self {
             Self::Plain => parts.concat(),
-            Self::Safetensors => safetensors::close(chance, &parts),
+            Self::Safetensors => safetensors::close(random, &parts),
             Self::Png => png::close(&parts),
             Self::Gzip => gzip(&parts.concat()),
             Self::Snapshot => {
                 let (head, files) = parts.split_at(1.min(parts.len()));
                 let (params, optimizer) = files.split_at(2.min(files.len()));
                 let files =
-                    [safetensors::close(chance, params), safetensors::close(chance, optimizer)];
+                    [safetensors::close(random, params), safetensors::close(random, optimizer)];
                 snapshot(&head.concat(), &files)
             }
         }
     }
 }
 
-/// Compresses, little and fast.
+/// Compresses at the fastest level.
 pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     // Writing to memory does not fail.
@@ -110,7 +111,7 @@ pub fn pack(files: [&[u8]; 3]) -> Vec<u8> {
     files.iter().flat_map(|file| [&(file.len() as u32).to_le_bytes(), *file].concat()).collect()
 }
 
-/// The three files again; whatever is there of them.
+/// The three files, as far as they are present.
 pub fn unpack(bytes: &[u8]) -> [&[u8]; 3] {
     let mut rest = bytes;
     [(); 3].map(|()| {
@@ -121,7 +122,7 @@ pub fn unpack(bytes: &[u8]) -> [&[u8]; 3] {
     })
 }
 
-/// A snapshot with digests that are right, as far as the text still has a place for them.
+/// A snapshot with recomputed digests, as far as the text still has fields for them.
 fn snapshot(text: &[u8], files: &[Vec<u8>; 2]) -> Vec<u8> {
     let mut text = text.to_vec();
     for (name, file) in FILES[1..].iter().zip(files) {
@@ -150,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packed_files_come_back() {
+    fn packed_files_round_trip() {
         let files: [&[u8]; 3] = [b"head", b"", b"optimizer"];
         assert_eq!(unpack(&pack(files)), files);
         for cut in 0..pack(files).len() {
@@ -160,9 +161,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_closed_can_be_opened() {
-        let mut chance = Chance::new("structure", 1);
-        let gz = Structure::Gzip.close(&mut chance, vec![b"some text".to_vec()]);
+    fn structures_round_trip() {
+        let mut random = Random::new("structure", 1);
+        let gz = Structure::Gzip.close(&mut random, vec![b"some text".to_vec()]);
         assert_eq!(Structure::Gzip.open(&gz).unwrap(), [b"some text".to_vec()]);
         let head = br#"{"files":{"params.safetensors":"","x":1}}"#;
         let closed = snapshot(head, &[vec![], vec![]]);

@@ -1,74 +1,72 @@
-//! What is fuzzed: one row a reader.
+//! The fuzz targets: one row for each reader.
 
 use crate::scratch::Scratch;
 use crate::structure::Structure;
 use crate::targets::{data, models, runs, texts};
 use std::io;
 
-/// One thing that reads bytes from outside.
+/// A reader of untrusted input.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name, and that of its folder of seeds.
+    /// The name of the target and of its folder of seeds.
     pub name: &'static str,
     /// What it reads.
     pub about: &'static str,
-    /// No input is longer.
-    pub longest: usize,
-    /// What lies around its bytes.
+    /// Largest length of an input.
+    pub max_length: usize,
+    /// The container structure.
     pub structure: Structure,
-    /// Words of its format.
+    /// Words of the format.
     pub words: &'static [&'static str],
-    /// Whether inputs are people's records, of which no message may show a word.
+    /// Whether inputs are private records, which no message may show.
     pub private: bool,
-    /// Bytes that it may hold at a time, beyond 64 for each byte of the input.
+    /// Memory limit in bytes, beyond 64 for each byte of the input.
     pub memory: u64,
-    /// Makes the files that it needs beside the input.
+    /// Creates the files needed besides the input.
     pub prepare: fn(&Scratch) -> io::Result<()>,
     /// Reads an input.
-    pub run: fn(&Scratch, &[u8]) -> Seen,
-    /// In a thousand inputs, so many are accepted at least.
+    pub run: fn(&Scratch, &[u8]) -> ReadOutcome,
+    /// Smallest number of accepted inputs in a thousand.
     pub accepted: u64,
-    /// In some thousand inputs there are messages of so many shapes at least.
+    /// Smallest number of kinds of messages in some thousand inputs.
     pub shapes: usize,
 }
 
-/// What a reader made of an input.
+/// The result of reading an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// Whether it was accepted.
+pub struct ReadOutcome {
+    /// Whether the input was accepted.
     pub accepted: bool,
-    /// What was said: errors, and a few words about what was accepted, so that inputs can be told
-    /// apart.
-    pub said: String,
+    /// The error, or a short description of what was accepted, to distinguish inputs.
+    pub message: String,
 }
 
-impl Seen {
-    /// From a result.
+impl ReadOutcome {
+    /// Makes an outcome from a result.
     pub fn of<T>(result: Result<T, impl ToString>, about: impl FnOnce(T) -> String) -> Self {
         match result {
-            Ok(value) => Self { accepted: true, said: about(value) },
-            Err(error) => Self { accepted: false, said: error.to_string() },
+            Ok(value) => Self { accepted: true, message: about(value) },
+            Err(error) => Self { accepted: false, message: error.to_string() },
         }
     }
 }
 
-/// The seeds of private formats have this word in their records, and no message may have a half of
-/// it.
+/// A word in the records of private seeds; no message may contain either half.
 pub const MARKER: [&str; 2] = ["QWXZ", "VJKQ"];
 
 const MEGABYTE: u64 = 1 << 20;
 
-/// A plain text that is not private; rows say what is different.
+/// Defaults: a plain, public text.
 const PLAIN: Target = Target {
     name: "",
     about: "",
-    longest: 4096,
+    max_length: 4096,
     structure: Structure::Plain,
     words: &[],
     private: false,
     memory: 64 * MEGABYTE,
     prepare: |_| Ok(()),
-    run: |_, _| Seen { accepted: true, said: String::new() },
+    run: |_, _| ReadOutcome { accepted: true, message: String::new() },
     accepted: 5,
     shapes: 10,
 };
@@ -113,15 +111,15 @@ const DATA: &[&str] = &[
     "1",
 ];
 
-/// A reader of people's records.
+/// Defaults of private records.
 const RECORDS: Target = Target { words: DATA, private: true, ..PLAIN };
 
-/// All of them.
+/// All targets.
 pub const ALL: &[Target] = &[
     Target {
         name: "weights",
         about: "model.safetensors beside a config.json",
-        longest: 16 << 10,
+        max_length: 16 << 10,
         structure: Structure::Safetensors,
         words: models::WEIGHTS,
         prepare: models::prepare,
@@ -148,7 +146,7 @@ pub const ALL: &[Target] = &[
         name: "tokenizer",
         about: "tokenizer.json, and texts through it",
         words: models::TOKENIZER,
-        longest: 8192,
+        max_length: 8192,
         run: models::tokenizer,
         ..PLAIN
     },
@@ -163,7 +161,7 @@ pub const ALL: &[Target] = &[
     Target {
         name: "hub-ref",
         about: "refs/main in the hub's cache",
-        longest: 256,
+        max_length: 256,
         words: models::HUB,
         prepare: models::prepare_hub,
         run: models::hub_ref,
@@ -180,7 +178,7 @@ pub const ALL: &[Target] = &[
     Target {
         name: "set",
         about: "--set KEY=VALUE",
-        longest: 512,
+        max_length: 512,
         words: runs::TOML,
         run: runs::set,
         ..PLAIN
@@ -188,7 +186,7 @@ pub const ALL: &[Target] = &[
     Target {
         name: "number",
         about: "numbers on the command line",
-        longest: 64,
+        max_length: 64,
         words: texts::NUMBERS,
         run: texts::number,
         shapes: 2,
@@ -258,8 +256,8 @@ pub const ALL: &[Target] = &[
     },
     Target {
         name: "prepare",
-        about: "records as examples",
-        longest: 1024,
+        about: "preparation of examples",
+        max_length: 1024,
         run: texts::prepare,
         ..RECORDS
     },
@@ -267,7 +265,7 @@ pub const ALL: &[Target] = &[
         name: "score",
         about: "BLEU and ROUGE-L of texts",
         run: texts::score,
-        longest: 2048,
+        max_length: 2048,
         shapes: 5,
         ..RECORDS
     },
@@ -282,7 +280,7 @@ pub const ALL: &[Target] = &[
     Target {
         name: "keys",
         about: "keys of signatures",
-        longest: 512,
+        max_length: 512,
         words: runs::KEYS,
         prepare: runs::prepare,
         run: runs::keys,
@@ -291,7 +289,7 @@ pub const ALL: &[Target] = &[
     },
     Target {
         name: "ledger",
-        about: "the charges of privacy.json, and their price",
+        about: "the charges of privacy.json, and their cost",
         words: runs::LEDGER,
         run: runs::ledger,
         ..PLAIN
@@ -308,7 +306,7 @@ pub const ALL: &[Target] = &[
     Target {
         name: "snapshot",
         about: "checkpoints/step-…, and the optimizer's state",
-        longest: 16 << 10,
+        max_length: 16 << 10,
         structure: Structure::Snapshot,
         words: runs::SNAPSHOT,
         run: runs::snapshot,

@@ -1,60 +1,66 @@
-//! A little of every target, and everything that ever did harm.
+//! Short runs of every target, and all regressions.
 
 #![allow(clippy::unwrap_used)]
 
-use fuzz::crew::crew;
-use fuzz::hunt::{Effort, Tally, committed};
+use fuzz::fuzz_loop::{Limits, TargetStats, committed};
+use fuzz::monitor;
+use fuzz::run_targets::run_targets;
 use fuzz::scratch::Scratch;
-use fuzz::target::{ALL, MARKER, Seen, Target, named};
-use fuzz::watch;
+use fuzz::target::{ALL, MARKER, ReadOutcome, Target, named};
 use std::time::Duration;
 
-/// Inputs for each target.
+/// Number of inputs for each target.
 const INPUTS: u64 = 1500;
 
-/// Longer than that of the program: this one is not optimised, and other tests run beside it.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Longer than that of the program: tests are not optimised and run in parallel.
+const TIME_LIMIT: Duration = Duration::from_secs(20);
 
-fn run(targets: &[&Target], inputs: u64, seed: u64) -> Vec<(&'static str, Tally)> {
+fn run(targets: &[&Target], inputs: u64, seed: u64) -> Vec<(&'static str, TargetStats)> {
     let folder = tempfile::tempdir().unwrap();
-    let mut tallies = Vec::new();
-    let effort = |_: &Target| Effort { inputs, until: None, seed };
-    crew(targets, 2, PATIENCE, folder.path(), folder.path(), &effort, &mut |target, tally| {
-        tallies.push((target.name, tally.clone()))
-    })
+    let mut all = Vec::new();
+    let limits = |_: &Target| Limits { inputs, until: None, seed };
+    run_targets(
+        targets,
+        2,
+        TIME_LIMIT,
+        folder.path(),
+        folder.path(),
+        &limits,
+        &mut |target, stats| all.push((target.name, stats.clone())),
+    )
     .unwrap();
-    tallies.sort_by_key(|(name, _)| *name);
-    tallies
+    all.sort_by_key(|(name, _)| *name);
+    all
 }
 
 #[test]
-fn no_reader_panics_hangs_takes_much_memory_or_shows_a_record() {
-    let tallies = run(&ALL.iter().collect::<Vec<_>>(), INPUTS, 1);
-    assert_eq!(tallies.len(), ALL.len());
-    for (name, tally) in tallies {
+fn readers_do_not_panic_hang_use_much_memory_or_show_records() {
+    let stats = run(&ALL.iter().collect::<Vec<_>>(), INPUTS, 1);
+    assert_eq!(stats.len(), ALL.len());
+    for (name, stats) in stats {
         let target = named(name).unwrap();
-        assert!(tally.failures.is_empty(), "{name}: {:?}", tally.failures);
-        assert_eq!(tally.inputs, INPUTS);
-        // Deep enough: some get through, and those that do not are refused for many reasons.
+        assert!(stats.failures.is_empty(), "{name}: {:?}", stats.failures);
+        assert_eq!(stats.inputs, INPUTS);
+        // Coverage: some inputs are accepted, and the others are refused for many reasons.
         assert!(
-            tally.accepted * 1000 >= target.accepted * INPUTS,
+            stats.accepted * 1000 >= target.accepted * INPUTS,
             "{name}: {} accepted",
-            tally.accepted
+            stats.accepted
         );
-        assert!(tally.shapes.len() >= target.shapes, "{name}: {:#?}", tally.shapes);
+        assert!(stats.shapes.len() >= target.shapes, "{name}: {:#?}", stats.shapes);
     }
 }
 
 #[test]
-fn what_once_did_harm_does_no_more() {
+fn regressions_stay_fixed() {
     let mut all = 0;
     for target in ALL {
         for kind in ["corpus", "regressions"] {
             let scratch = Scratch::new().unwrap();
             (target.prepare)(&scratch).unwrap();
             for (path, input) in committed(kind, target.name).unwrap() {
-                let result = watch::run(target, &scratch, &input);
-                assert!(result.seen.is_ok(), "{}: {:?}", path.display(), result.seen);
+                let result = monitor::run(target, &scratch, &input);
+                assert!(result.outcome.is_ok(), "{}: {:?}", path.display(), result.outcome);
                 all += usize::from(kind == "regressions");
             }
         }
@@ -63,12 +69,12 @@ fn what_once_did_harm_does_no_more() {
 }
 
 #[test]
-fn runs_are_the_same_whatever_the_threads() {
+fn results_do_not_depend_on_the_number_of_threads() {
     let targets = ["jsonl", "ledger", "number"].map(|name| named(name).unwrap());
-    let count = |tallies: Vec<(&'static str, Tally)>| {
-        tallies
+    let count = |stats: Vec<(&'static str, TargetStats)>| {
+        stats
             .into_iter()
-            .map(|(name, tally)| (name, tally.accepted, tally.shapes))
+            .map(|(name, stats)| (name, stats.accepted, stats.shapes))
             .collect::<Vec<_>>()
     };
     let all = count(run(&targets, 300, 7));
@@ -76,8 +82,8 @@ fn runs_are_the_same_whatever_the_threads() {
     assert_eq!(all, one);
 }
 
-/// A target that does what must be found.
-fn bad(run: fn(&Scratch, &[u8]) -> Seen) -> Target {
+/// A target with a fault that must be detected.
+fn bad(run: fn(&Scratch, &[u8]) -> ReadOutcome) -> Target {
     Target {
         name: "bad",
         structure: fuzz::structure::Structure::Plain,
@@ -88,23 +94,25 @@ fn bad(run: fn(&Scratch, &[u8]) -> Seen) -> Target {
 }
 
 #[test]
-fn harm_is_seen() {
+fn faults_are_detected() {
     let scratch = Scratch::new().unwrap();
-    let seen = |run| watch::run(&bad(run), &scratch, b"input").seen;
-    let fine = || Seen { accepted: true, said: String::new() };
-    assert_eq!(seen(|_, _| Seen { accepted: true, said: String::new() }), Ok(fine()));
-    let panicked =
-        seen(|_, input| Seen { accepted: input[9] == 0, said: String::new() }).unwrap_err();
+    let seen = |run| monitor::run(&bad(run), &scratch, b"input").outcome;
+    let fine = || ReadOutcome { accepted: true, message: String::new() };
+    assert_eq!(seen(|_, _| ReadOutcome { accepted: true, message: String::new() }), Ok(fine()));
+    let panicked = seen(|_, input| ReadOutcome { accepted: input[9] == 0, message: String::new() })
+        .unwrap_err();
     assert!(panicked.contains("panicked at") && panicked.contains("fuzz.rs"), "{panicked}");
-    let large = seen(|_, input| Seen {
+    let large = seen(|_, input| ReadOutcome {
         accepted: vec![0u8; 65 << 20].len() > input.len(),
-        said: String::new(),
+        message: String::new(),
     })
     .unwrap_err();
     assert!(large.starts_with("memory"), "{large}");
     let shown =
-        seen(|_, _| Seen { accepted: false, said: format!("line 1: {}", MARKER[0]) }).unwrap_err();
-    assert!(shown.starts_with("shows a record"), "{shown}");
-    let wordy = seen(|_, _| Seen { accepted: false, said: "x".repeat(1 << 15) }).unwrap_err();
+        seen(|_, _| ReadOutcome { accepted: false, message: format!("line 1: {}", MARKER[0]) })
+            .unwrap_err();
+    assert!(shown.starts_with("message shows a record"), "{shown}");
+    let wordy =
+        seen(|_, _| ReadOutcome { accepted: false, message: "x".repeat(1 << 15) }).unwrap_err();
     assert!(wordy.starts_with("message"), "{wordy}");
 }

@@ -1,4 +1,4 @@
-//! Makes the seeds of snapshots, one for each optimizer; and sees that seeds stay small.
+//! Writes the seeds of snapshots, one for each optimizer, and checks the size of all seeds.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,10 +10,10 @@ use muffle::run::snapshot::{Belongs, Snapshot};
 use std::fs;
 use std::path::Path;
 
-/// To be run by hand when what a snapshot looks like has changed.
+/// To be run by hand when the format of snapshots has changed.
 #[test]
 #[ignore = "writes into the corpus"]
-fn snapshots_of_every_optimizer() {
+fn write_snapshots_of_every_optimizer() {
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/snapshot");
     fs::create_dir_all(&place).unwrap();
     for (name, rate) in [
@@ -46,14 +46,14 @@ fn snapshots_of_every_optimizer() {
 }
 
 #[test]
-fn every_target_has_seeds_and_they_are_small() {
+fn every_target_has_small_seeds() {
     let mut all = 0;
     for target in ALL {
-        let seeds = fuzz::hunt::committed("corpus", target.name).unwrap();
+        let seeds = fuzz::fuzz_loop::committed("corpus", target.name).unwrap();
         assert!(seeds.len() >= 2, "{}", target.name);
         for (path, seed) in seeds {
             assert!(
-                seed.len() <= 4096 && seed.len() <= target.longest,
+                seed.len() <= 4096 && seed.len() <= target.max_length,
                 "{}: {} bytes",
                 path.display(),
                 seed.len()

@@ -35,7 +35,9 @@ pub fn scatter(width: usize, ids: &[u32], d: &[f32], dtable: &mut [f32], order: 
     });
 }
 
-/// Adds Σ_r w_r · Σ_{t ∈ r} e(id_t) ⊗ d_t to `totals`, a table with `width` columns, where record r
+/// Adds the weighted sum of per-record embedding gradients to `totals`.
+///
+/// The sum is Σ_r w_r · Σ_{t ∈ r} e(id_t) ⊗ d_t. `totals` is a table with `width` columns; record r
 /// has the rows `offsets[r] .. offsets[r + 1]`. A record of weight 0 is not read. `order` is
 /// scratch.
 ///
@@ -169,8 +171,7 @@ fn sum_rows(width: usize, rows: &[u32], d: &[f32], first: usize, last: usize) ->
 /// Number of columns of a task.
 const COLUMNS: usize = 64;
 
-/// Sums the rows of `d` that share an index: calls `each(index, sum)` once for each index that
-/// occurs, in rising order.
+/// Sums the rows of `d` by index: calls `each(index, sum)` for each index, in increasing order.
 ///
 /// Sums are computed in f64 and rounded once: the relative error of the result is 2⁻²⁴, however
 /// much cancels and however often an index occurs. `order` and `row` are scratch.

@@ -549,8 +549,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(60))]
-        /// A row of a product is the same bits alone, among any number of other rows, in any place,
-        /// and in whichever layout the operands are.
+        /// A row of a product has the same bits alone and among others, in any layout.
         #[test]
         fn a_row_does_not_depend_on_the_others(
             m in 1usize..150,

@@ -67,10 +67,10 @@ pub fn to_steps(x: f64) -> i64 {
     ((x + MAGIC).to_bits() as i64).wrapping_sub(MAGIC.to_bits() as i64)
 }
 
-/// Adds Σ_r w_r · Σ_{t ∈ r} x_t ⊗ d_t to `totals`, which has a row for each column of `x` and a
-/// column for each column of `d`.
+/// Adds Σ_r w_r · Σ_{t ∈ r} x_t ⊗ d_t to `totals`.
 ///
-/// Record r has the rows `offsets[r] .. offsets[r + 1]` and the weight `weights[r]`.
+/// `totals` has a row for each column of `x` and a column for each column of `d`. Record r has the
+/// rows `offsets[r] .. offsets[r + 1]` and the weight `weights[r]`.
 ///
 /// # Panics
 /// If the shapes do not match.

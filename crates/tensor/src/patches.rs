@@ -238,8 +238,9 @@ mod tests {
         }
     }
 
-    /// The definition: out[b, y, x, o] = Σ kernel[o, c, ky, kx] · x[b, y·s + ky − p, x·s + kx − p,
-    /// c].
+    /// The reference implementation of a convolution.
+    ///
+    /// out[b, y, x, o] = Σ kernel[o, c, ky, kx] · x[b, y·s + ky − p, x·s + kx − p, c].
     fn convolution(
         window: &Window,
         grid: &ImageShape,

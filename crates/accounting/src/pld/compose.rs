@@ -76,8 +76,9 @@ pub(crate) struct ComposeOptions {
     pub(crate) step: f64,
     /// Approximate ε of interest.
     pub(crate) epsilon: f64,
-    /// Approximate ln δ of interest: single losses of size ε and probability δ decide the result,
-    /// which the tilts do not account for.
+    /// Approximate ln δ of interest.
+    ///
+    /// Single losses of size ε and probability δ decide the result, which the tilts do not show.
     pub(crate) ln_delta: f64,
 }
 

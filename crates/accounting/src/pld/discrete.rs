@@ -1,5 +1,6 @@
-//! The privacy loss of one release on a grid, an upper bound: "connect the dots" (Doroshenko,
-//! Ghazi, Kamath, Kumar, Manurangsi 2022).
+//! The privacy loss of one release on a grid, as an upper bound.
+//!
+//! The method is "connect the dots" (Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022).
 //!
 //! # Claim
 //! The discrete pair dominates the continuous one.

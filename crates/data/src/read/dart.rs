@@ -1,15 +1,14 @@
-//! `dart`: the DART data set (Nan et al. 2021), a JSON array of entries `{"tripleset": [[s, r, o],
-//! …], "annotations": [{"text": …}, …]}`.
+//! `dart`: the DART data set (Nan et al. 2021).
+//!
+//! It is a JSON array of entries `{"tripleset": [[s, r, o], …], "annotations": [{"text": …}, …]}`.
 //!
 //! Each annotation is a record. Its source is the triples as "subject : relation : object | …" with
-//! the relation in small letters (the DP-Muon paper, Appendix D); subjects and objects stand as
-//! they are. The text loses its outer white space. An entry without annotations gives no record.
-//! The records of an entry follow each other: [`merge_by_source`](crate::record::merge_by_source)
-//! puts them together.
+//! the relation in lower case (the DP-Muon paper, Appendix D); subjects and objects are unchanged.
+//! The text is trimmed. An entry without annotations gives no record. The records of an entry are
+//! consecutive: [`merge_by_source`](crate::record::merge_by_source) merges them.
 //!
-//! The array is cut into entries by counting brackets outside of strings, so that one entry at a
-//! time is in memory; `serde_json` then reads the entry, and refuses it if the brackets do not
-//! match.
+//! The array is split into entries by counting brackets outside of strings, so that one entry at a
+//! time is in memory; `serde_json` then parses the entry and refuses mismatched brackets.
 
 use super::Rows;
 use super::input::Input;

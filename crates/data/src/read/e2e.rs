@@ -5,9 +5,8 @@
 //! - The organisers' CSV with the header `mr,ref`: fields can be quoted, a quoted field can hold
 //!   commas, doubled quotation marks and ends of lines.
 //!
-//! Every row is a record. The rows of one meaning representation follow each other in the
-//! validation and test sets: [`merge_by_source`](crate::record::merge_by_source) puts them
-//! together.
+//! Every row is a record. The rows of one meaning representation are consecutive in the validation
+//! and test sets: [`merge_by_source`](crate::record::merge_by_source) merges them.
 
 use super::Rows;
 use super::input::{Input, Row};

@@ -3,11 +3,10 @@
 //! Blank lines are skipped, other keys are ignored.
 //!
 //! - `messages`, an array of `{"role": …, "content": …}`. The target is the last message, which
-//! must
-//!   be the assistant's; the source is all before it, one line "role: content" each, or none.
+//!   must be the assistant's; the source is all before it, one line "role: content" each, or none.
 //! - `instruction`, optionally `input` (or `context`), and `output` (or `response`). The source is
-//! the
-//!   instruction, followed by a blank line and the input if there is any; the target is the output.
+//!   the instruction, followed by a blank line and the input if there is any; the target is the
+//!   output.
 //! - `prompt` and `completion`: source and target.
 //!
 //! The first set of keys that a row has counts. Every row is one record, however many turns it has.

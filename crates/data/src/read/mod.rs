@@ -1,8 +1,8 @@
 //! Streaming readers of data files, one for each format.
 //!
 //! A reader holds one row in memory, whatever the size of the file; a row beyond
-//! [`ReadOptions::max_row_bytes`] is refused before it is read to its end. No bytes make a reader
-//! panic or go on for ever. After a refusal a reader ends: half a data set is no data set.
+//! [`ReadOptions::max_row_bytes`] is refused before it is read to its end. No input makes a reader
+//! panic or loop forever. After an error a reader ends: an incomplete data set is not used.
 //!
 //! Text is UTF-8. A byte order mark, CR LF line ends, a missing last line end and gzip compression
 //! under any name are accepted. A blank line is a row of the format `lines`, without text; in every

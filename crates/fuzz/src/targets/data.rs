@@ -1,9 +1,8 @@
-//! People's records: every format, with the options it takes. Whatever is said must not show a
-//! record.
+//! Private records in every format, with its options. No message may show a record.
 
 use super::done;
 use crate::scratch::Scratch;
-use crate::target::Seen;
+use crate::target::ReadOutcome;
 use muffle::data::{Content, Format, ReadOptions, merge_by_source};
 use std::io::{self, Cursor};
 use std::path::Path;
@@ -36,7 +35,7 @@ fn read(
             }
         }
     }
-    // Powers of two, so that not every count is news.
+    // Powers of two, so that not every count is a new kind.
     Ok(format!(
         "{:?} of {}",
         kinds,
@@ -45,15 +44,15 @@ fn read(
     ))
 }
 
-/// With each of the options; it is accepted if the first has it.
-fn with(format: Format, name: &str, options: &[ReadOptions], input: &[u8]) -> Seen {
+/// Reads with each of the options; accepted if the first read succeeds.
+fn with(format: Format, name: &str, options: &[ReadOptions], input: &[u8]) -> ReadOutcome {
     let path = Path::new(name);
     let all: Vec<Result<String, String>> =
         options.iter().map(|options| read(format, path, options, input)).collect();
     let accepted = all.first().is_some_and(Result::is_ok);
-    Seen {
+    ReadOutcome {
         accepted,
-        said: all
+        message: all
             .into_iter()
             .map(|one| one.unwrap_or_else(|error| error))
             .collect::<Vec<_>>()
@@ -75,15 +74,15 @@ fn columns() -> ReadOptions {
     }
 }
 
-pub(crate) fn lines(_: &Scratch, input: &[u8]) -> Seen {
+pub(crate) fn lines(_: &Scratch, input: &[u8]) -> ReadOutcome {
     with(Format::Lines, "data.txt", &[ReadOptions::default(), short()], input)
 }
 
-pub(crate) fn e2e(_: &Scratch, input: &[u8]) -> Seen {
+pub(crate) fn e2e(_: &Scratch, input: &[u8]) -> ReadOutcome {
     with(Format::E2e, "data.txt", &[ReadOptions::default(), short()], input)
 }
 
-pub(crate) fn dart(_: &Scratch, input: &[u8]) -> Seen {
+pub(crate) fn dart(_: &Scratch, input: &[u8]) -> ReadOutcome {
     with(
         Format::Dart,
         "data.json",
@@ -92,25 +91,25 @@ pub(crate) fn dart(_: &Scratch, input: &[u8]) -> Seen {
     )
 }
 
-pub(crate) fn instructions(_: &Scratch, input: &[u8]) -> Seen {
+pub(crate) fn instructions(_: &Scratch, input: &[u8]) -> ReadOutcome {
     let grouped = ReadOptions { group: Some("user".into()), ..ReadOptions::default() };
     with(Format::Instructions, "data.jsonl", &[ReadOptions::default(), grouped], input)
 }
 
-pub(crate) fn tsv(_: &Scratch, input: &[u8]) -> Seen {
+pub(crate) fn tsv(_: &Scratch, input: &[u8]) -> ReadOutcome {
     with(Format::Tsv, "data.tsv", &[ReadOptions::default(), columns(), short()], input)
 }
 
-pub(crate) fn csv(_: &Scratch, input: &[u8]) -> Seen {
+pub(crate) fn csv(_: &Scratch, input: &[u8]) -> ReadOutcome {
     with(Format::Csv, "data.csv", &[ReadOptions::default(), columns(), short()], input)
 }
 
-pub(crate) fn jsonl(_: &Scratch, input: &[u8]) -> Seen {
+pub(crate) fn jsonl(_: &Scratch, input: &[u8]) -> ReadOutcome {
     let keys = ReadOptions { label: Some("class".into()), ..columns() };
     with(Format::Jsonl, "data.jsonl", &[ReadOptions::default(), keys], input)
 }
 
-/// As many labels as the images of the seeds have, in both forms.
+/// Labels for the images of the seeds, in both formats.
 pub(crate) fn prepare_labels(scratch: &Scratch) -> io::Result<()> {
     scratch.put("labels-idx1", &[&[0, 0, 8, 1, 0, 0, 0, 3][..], &[1, 2, 3]].concat())?;
     scratch.put(
@@ -124,23 +123,23 @@ fn labelled(scratch: &Scratch, name: &str) -> ReadOptions {
     ReadOptions { labels: Some(scratch.at(name)), ..ReadOptions::default() }
 }
 
-fn stripped(scratch: &Scratch, seen: Seen) -> Seen {
-    Seen { said: super::models::strip(scratch, &seen.said), ..seen }
+fn stripped(scratch: &Scratch, seen: ReadOutcome) -> ReadOutcome {
+    ReadOutcome { message: super::models::strip(scratch, &seen.message), ..seen }
 }
 
-pub(crate) fn idx(scratch: &Scratch, input: &[u8]) -> Seen {
+pub(crate) fn idx(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
     stripped(scratch, with(Format::Idx, "images-idx3", &[labelled(scratch, "labels-idx1")], input))
 }
 
 /// Labels for three images of 2 × 2.
-pub(crate) fn idx_labels(scratch: &Scratch, input: &[u8]) -> Seen {
+pub(crate) fn idx_labels(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
     let images = [&[0, 0, 8, 3, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 2][..], &[9; 12]].concat();
     done(scratch.put("fuzzed", input));
     stripped(scratch, with(Format::Idx, "images-idx3", &[labelled(scratch, "fuzzed")], &images))
 }
 
-/// A strip that is one of several, so that it may have any number of rows up to that of the labels.
-pub(crate) fn png(scratch: &Scratch, input: &[u8]) -> Seen {
+/// A strip with a number in its name, which may have fewer rows than there are labels.
+pub(crate) fn png(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
     stripped(
         scratch,
         with(Format::PngStrip, "data_batch_1.png", &[labelled(scratch, "labels.json")], input),
@@ -148,7 +147,7 @@ pub(crate) fn png(scratch: &Scratch, input: &[u8]) -> Seen {
 }
 
 /// Labels for a strip of four grey images of one pixel, by itself and as the third of several.
-pub(crate) fn png_labels(scratch: &Scratch, input: &[u8]) -> Seen {
+pub(crate) fn png_labels(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
     let header =
         [&b"IHDR"[..], &1u32.to_be_bytes(), &4u32.to_be_bytes(), &[8, 0, 0, 0, 0]].concat();
     let strip = crate::png::close(&[
@@ -164,21 +163,20 @@ pub(crate) fn png_labels(scratch: &Scratch, input: &[u8]) -> Seen {
     );
     stripped(
         scratch,
-        Seen {
+        ReadOutcome {
             accepted: whole.accepted || part.accepted,
-            said: format!("{} | {}", whole.said, part.said),
+            message: format!("{} | {}", whole.message, part.message),
         },
     )
 }
 
-/// Whatever the name and the first bytes say, and then read as that; through a file, and so through
-/// gzip.
-fn told(scratch: &Scratch, names: &[&str], input: &[u8]) -> Seen {
+/// Detects the format by name and content, then reads the file, including gzip.
+fn detect_and_read(scratch: &Scratch, names: &[&str], input: &[u8]) -> ReadOutcome {
     let mut accepted = false;
-    let mut said = Vec::new();
+    let mut message = Vec::new();
     for name in names {
         let path = done(scratch.put(name, input));
-        said.push(match Format::detect(&path) {
+        message.push(match Format::detect(&path) {
             Ok(format) => {
                 let options = match format {
                     Format::Idx => labelled(scratch, "labels-idx1"),
@@ -192,13 +190,13 @@ fn told(scratch: &Scratch, names: &[&str], input: &[u8]) -> Seen {
             Err(error) => error.to_string(),
         });
     }
-    stripped(scratch, Seen { accepted, said: said.join(" | ") })
+    stripped(scratch, ReadOutcome { accepted, message: message.join(" | ") })
 }
 
-pub(crate) fn sniff(scratch: &Scratch, input: &[u8]) -> Seen {
-    told(scratch, &["data", "data.json", "data.csv"], input)
+pub(crate) fn sniff(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
+    detect_and_read(scratch, &["data", "data.json", "data.csv"], input)
 }
 
-pub(crate) fn gzip(scratch: &Scratch, input: &[u8]) -> Seen {
-    told(scratch, &["data.txt.gz"], input)
+pub(crate) fn gzip(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
+    detect_and_read(scratch, &["data.txt.gz"], input)
 }

@@ -1,9 +1,9 @@
-//! Models as they come from anywhere: weights, index, configuration, tokenizer, the hub's cache.
+//! Models from untrusted sources: weights, index, configuration, tokenizer, the hub's cache.
 
 use super::done;
 use crate::scratch::Scratch;
 use crate::shape::shape;
-use crate::target::Seen;
+use crate::target::ReadOutcome;
 use muffle::hub::{Hub, Network};
 use muffle::model::Checkpoint;
 use muffle::model::hf::{self, Architecture, Dtype, Weights};
@@ -116,20 +116,26 @@ pub(crate) const TOKENIZER: &[&str] = &[
     "\"dropout\":0.5",
 ];
 
-const GPT2: &str = r#"{"model_type":"gpt2","vocab_size":5,"n_positions":4,"n_embd":4,"n_layer":1,"n_head":2,"n_inner":6,
+const GPT2: &str = r#"{"model_type":"gpt2","vocab_size":5,"n_positions":4,"n_embd":4,"n_layer":1,
+"n_head":2,"n_inner":6,
 "activation_function":"gelu_new","layer_norm_epsilon":1e-5}"#;
-const LLAMA: &str = r#"{"model_type":"llama","vocab_size":5,"max_position_embeddings":4,"hidden_size":4,"num_hidden_layers":1,"num_attention_heads":2,
-"num_key_value_heads":1,"intermediate_size":6,"hidden_act":"silu","rms_norm_eps":1e-5,"rope_theta":10000.0,"tie_word_embeddings":true}"#;
-const BERT: &str = r#"{"model_type":"bert","vocab_size":5,"max_position_embeddings":4,"type_vocab_size":2,"hidden_size":4,"num_hidden_layers":1,
-"num_attention_heads":2,"intermediate_size":6,"hidden_act":"gelu","layer_norm_eps":1e-12,"num_labels":2}"#;
-const CNN: &str = r#"{"model_type":"muffle-cnn","image_height":4,"image_width":4,"image_channels":1,"stages":[2,4],"groups":2,"classes":3}"#;
+const LLAMA: &str = r#"{"model_type":"llama","vocab_size":5,"max_position_embeddings":4,
+"hidden_size":4,"num_hidden_layers":1,"num_attention_heads":2,
+"num_key_value_heads":1,"intermediate_size":6,"hidden_act":"silu","rms_norm_eps":1e-5,
+"rope_theta":10000.0,"tie_word_embeddings":true}"#;
+const BERT: &str = r#"{"model_type":"bert","vocab_size":5,"max_position_embeddings":4,
+"type_vocab_size":2,"hidden_size":4,"num_hidden_layers":1,
+"num_attention_heads":2,"intermediate_size":6,"hidden_act":"gelu","layer_norm_eps":1e-12,
+"num_labels":2}"#;
+const CNN: &str = r#"{"model_type":"muffle-cnn","image_height":4,"image_width":4,
+"image_channels":1,"stages":[2,4],"groups":2,"classes":3}"#;
 
 /// A folder for each architecture, with its configuration.
 pub(crate) fn prepare(scratch: &Scratch) -> io::Result<()> {
     for (name, config) in [("gpt2", GPT2), ("llama", LLAMA), ("bert", BERT), ("cnn", CNN)] {
         scratch.put(&format!("{name}/config.json"), config.as_bytes())?;
-        // Weights for the configurations that are fuzzed; none for the others would be an error
-        // before anything is built.
+        // Weights for the configurations that are fuzzed; a missing file would be an error before
+        // the model is built.
         let parsed =
             hf::Config::parse(config.as_bytes(), "config.json").map_err(io::Error::other)?;
         let fresh = Checkpoint::new(parsed, None, 1).map_err(io::Error::other)?;
@@ -142,8 +148,8 @@ pub(crate) fn prepare(scratch: &Scratch) -> io::Result<()> {
     Ok(())
 }
 
-/// `model.safetensors`, through the loader of a whole model and by itself.
-pub(crate) fn weights(scratch: &Scratch, input: &[u8]) -> Seen {
+/// `model.safetensors`, through the loader of a whole model and alone.
+pub(crate) fn weights(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
     let has = |name: &str| input.windows(name.len()).any(|window| window == name.as_bytes());
     let kind = if has("model.layers") {
         "llama"
@@ -161,7 +167,7 @@ pub(crate) fn weights(scratch: &Scratch, input: &[u8]) -> Seen {
                 assert_eq!(array.shape(), shape);
                 assert!(
                     array.data().iter().all(|number| number.is_finite()),
-                    "a number that is not finite was let in"
+                    "a weight that is not finite was accepted"
                 );
             }
         }
@@ -169,7 +175,7 @@ pub(crate) fn weights(scratch: &Scratch, input: &[u8]) -> Seen {
     });
     done(scratch.put(&format!("{kind}/model.safetensors"), input));
     let opened = Checkpoint::open(scratch.at(kind), None, 0);
-    assert!(alone.is_ok() || opened.is_err(), "a model from weights that are none");
+    assert!(alone.is_ok() || opened.is_err(), "a model was loaded from invalid weights");
     match opened {
         Ok(checkpoint) => {
             assert!(
@@ -178,15 +184,18 @@ pub(crate) fn weights(scratch: &Scratch, input: &[u8]) -> Seen {
                     .iter()
                     .all(|value| value.data().iter().all(|number| number.is_finite()))
             );
-            Seen { accepted: true, said: format!("{kind} with fresh {:?}", checkpoint.fresh) }
+            ReadOutcome {
+                accepted: true,
+                message: format!("{kind} with fresh {:?}", checkpoint.fresh),
+            }
         }
-        Err(error) => Seen { accepted: false, said: strip(scratch, &error.to_string()) },
+        Err(error) => ReadOutcome { accepted: false, message: strip(scratch, &error.to_string()) },
     }
 }
 
-/// Without the folder's own name, which differs from run to run.
-pub(super) fn strip(scratch: &Scratch, said: &str) -> String {
-    said.replace(&*scratch.at("").to_string_lossy(), "")
+/// Removes the folder's name, which differs from run to run.
+pub(super) fn strip(scratch: &Scratch, message: &str) -> String {
+    message.replace(&*scratch.at("").to_string_lossy(), "")
 }
 
 fn shard(name: &str) -> Vec<u8> {
@@ -202,27 +211,28 @@ pub(crate) fn prepare_shards(scratch: &Scratch) -> io::Result<()> {
 }
 
 /// `model.safetensors.index.json`, with two shards beside it.
-pub(crate) fn index(scratch: &Scratch, input: &[u8]) -> Seen {
+pub(crate) fn index(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
     done(scratch.put("model.safetensors.index.json", input));
-    let seen = Seen::of(Weights::open(scratch.at("")), |weights| {
+    let seen = ReadOutcome::of(Weights::open(scratch.at("")), |weights| {
         assert!(weights.names().all(|name| weights.load(name, &[2]).is_ok()));
         format!("{} tensors", weights.names().count())
     });
-    // Which shard is missing is no news.
-    let said = seen.said.split_once(": cannot be read").map_or(seen.said.as_str(), |(_, why)| why);
-    assert!(!seen.said.contains(char::is_control), "a name with control characters is shown");
-    Seen { said: strip(scratch, said), ..seen }
+    // The name of a missing shard is not a new kind.
+    let message =
+        seen.message.split_once(": cannot be read").map_or(seen.message.as_str(), |(_, why)| why);
+    assert!(!seen.message.contains(char::is_control), "a name with control characters is shown");
+    ReadOutcome { message: strip(scratch, message), ..seen }
 }
 
-/// `config.json`: what it describes is built, and looked for in weights that fit the seeds.
-pub(crate) fn config(scratch: &Scratch, input: &[u8]) -> Seen {
+/// `config.json`: the model is built, and loaded from weights that fit the seeds.
+pub(crate) fn config(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
     let config = match hf::Config::parse(input, "config.json") {
         Ok(config) => config,
-        Err(error) => return Seen { accepted: false, said: error.to_string() },
+        Err(error) => return ReadOutcome { accepted: false, message: error.to_string() },
     };
     done(config.architecture.check());
     let again = done(hf::Config::parse(config.to_json(Dtype::F32).as_bytes(), "again"));
-    assert_eq!(again.architecture, config.architecture, "written and read it is another model");
+    assert_eq!(again.architecture, config.architecture, "the configuration does not round-trip");
     let place = match config.architecture {
         Architecture::Gpt2(_) => "whole-gpt2",
         Architecture::Llama(_) => "whole-llama",
@@ -231,9 +241,9 @@ pub(crate) fn config(scratch: &Scratch, input: &[u8]) -> Seen {
     };
     done(scratch.put(&format!("{place}/config.json"), input));
     let opened = Checkpoint::open_for(scratch.at(place), None, 0, 3);
-    Seen {
+    ReadOutcome {
         accepted: true,
-        said: opened
+        message: opened
             .map_or_else(|error| shape(&strip(scratch, &error.to_string())), |_| "whole".into()),
     }
 }
@@ -247,32 +257,32 @@ const TEXTS: [&str; 6] = [
     "aaaaaaaaaaaaaaaaaaaaaaaa",
 ];
 
-/// `tokenizer.json`: what is accepted must take any text and any token.
-pub(crate) fn tokenizer(scratch: &Scratch, input: &[u8]) -> Seen {
+/// `tokenizer.json`: an accepted tokenizer must handle any text and any token.
+pub(crate) fn tokenizer(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
     let path = done(scratch.put("tokenizer.json", input));
     let opened = Tokenizer::open(&path).map(|tokenizer| {
-        let mut said = String::new();
+        let mut message = String::new();
         for frame in [SpecialTokens::Omit, SpecialTokens::Add] {
             for text in TEXTS {
-                said += match tokenizer.encode(text, frame) {
+                message += match tokenizer.encode(text, frame) {
                     Ok(tokens) if tokenizer.decode(&tokens).is_ok_and(|back| back == text) => "=",
                     Ok(_) => "~",
                     Err(_) => "!",
                 };
             }
         }
-        // Tokens that it does not have are no more than an error.
+        // Unknown tokens must give an error.
         for token in [0, 1, 7, u32::MAX] {
-            said += if tokenizer.decode(&[token]).is_ok() { "d" } else { "-" };
+            message += if tokenizer.decode(&[token]).is_ok() { "d" } else { "-" };
         }
         format!(
-            "{said} {} {}",
+            "{message} {} {}",
             tokenizer.token_id("a").is_some(),
             !tokenizer.tokens_with_newline().is_empty()
         )
     });
-    let seen = Seen::of(opened, |said| said);
-    Seen { said: strip(scratch, &seen.said), ..seen }
+    let seen = ReadOutcome::of(opened, |message| message);
+    ReadOutcome { message: strip(scratch, &seen.message), ..seen }
 }
 
 const COMMIT: &str = "0123456789012345678901234567890123456789";
@@ -296,21 +306,21 @@ pub(crate) fn prepare_hub(scratch: &Scratch) -> io::Result<()> {
     Ok(())
 }
 
-fn fetch(scratch: &Scratch) -> Seen {
+fn fetch(scratch: &Scratch) -> ReadOutcome {
     let hub = Hub {
         cache: scratch.at(""),
         endpoint: "http://127.0.0.1:9".into(),
         online: Network::Forbidden,
         token: None,
     };
-    let seen = Seen::of(hub.fetch("x/y", &mut |_| ()), |place| {
+    let seen = ReadOutcome::of(hub.fetch("x/y", &mut |_| ()), |place| {
         fs::metadata(place).map_or("nowhere", |_| "there").to_string()
     });
-    Seen { said: strip(scratch, &seen.said), ..seen }
+    ReadOutcome { message: strip(scratch, &seen.message), ..seen }
 }
 
 /// The index of a model in the cache.
-pub(crate) fn hub_index(scratch: &Scratch, input: &[u8]) -> Seen {
+pub(crate) fn hub_index(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
     done(
         scratch
             .put(&format!("models--x--y/snapshots/{COMMIT}/model.safetensors.index.json"), input),
@@ -319,7 +329,7 @@ pub(crate) fn hub_index(scratch: &Scratch, input: &[u8]) -> Seen {
 }
 
 /// The commit of a model in the cache.
-pub(crate) fn hub_ref(scratch: &Scratch, input: &[u8]) -> Seen {
+pub(crate) fn hub_ref(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
     done(scratch.put("models--x--y/refs/main", input));
     fetch(scratch)
 }

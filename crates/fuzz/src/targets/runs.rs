@@ -1,11 +1,11 @@
-//! Runs: their configuration, and what lies in their folders.
+//! Runs: configuration, and the files of their folders.
 
 use super::models::strip;
 use super::{done, text};
 use crate::scratch::Scratch;
 use crate::shape::shape;
 use crate::structure::{FILES, unpack};
-use crate::target::Seen;
+use crate::target::ReadOutcome;
 use muffle::Config;
 use muffle::Plan;
 use muffle::Statement;
@@ -259,7 +259,7 @@ fn chosen(input: &[u8], seldom: u64) -> bool {
 }
 
 /// `RUN.toml`, and what follows from it as far as that is cheap.
-pub(crate) fn config(_: &Scratch, input: &[u8]) -> Seen {
+pub(crate) fn config(_: &Scratch, input: &[u8]) -> ReadOutcome {
     let text = match text(input) {
         Ok(text) => text,
         Err(seen) => return seen,
@@ -267,10 +267,12 @@ pub(crate) fn config(_: &Scratch, input: &[u8]) -> Seen {
     match Config::parse(text) {
         Err(error) => {
             let error = error.to_string();
-            assert!(!error.contains('\n'), "an error of several lines");
-            Seen { accepted: false, said: printed(error) }
+            assert!(!error.contains('\n'), "an error has several lines");
+            ReadOutcome { accepted: false, message: printed(error) }
         }
-        Ok(config) => Seen { accepted: true, said: consequences(&config, chosen(input, 512)) },
+        Ok(config) => {
+            ReadOutcome { accepted: true, message: consequences(&config, chosen(input, 512)) }
+        }
     }
 }
 
@@ -281,7 +283,7 @@ fn consequences(config: &Config, exact: bool) -> String {
     assert_eq!(
         done(Config::parse(&printed)).print(),
         printed,
-        "printed and read it is another configuration"
+        "the configuration does not round-trip"
     );
     if let Err(failed) = Plan::check(config) {
         return shape(&failed.to_string());
@@ -303,35 +305,31 @@ fn consequences(config: &Config, exact: bool) -> String {
 }
 
 /// `--set KEY=VALUE`.
-pub(crate) fn set(_: &Scratch, input: &[u8]) -> Seen {
+pub(crate) fn set(_: &Scratch, input: &[u8]) -> ReadOutcome {
     let change = match text(input) {
         Ok(text) => text,
         Err(seen) => return seen,
     };
-    Seen::of(Config::embedded().with(change).map_err(printed), |config| {
+    ReadOutcome::of(Config::embedded().with(change).map_err(printed), |config| {
         consequences(&config, false)
     })
 }
 
 /// `ledger.json`: all hashes are recomputed.
-pub(crate) fn chain(_: &Scratch, input: &[u8]) -> Seen {
+pub(crate) fn chain(_: &Scratch, input: &[u8]) -> ReadOutcome {
     let text = match text(input) {
         Ok(text) => text,
         Err(seen) => return seen,
     };
-    Seen::of(Chain::parse(text).map_err(printed), |chain| {
-        assert_eq!(
-            done(Chain::parse(&done(chain.to_text()))),
-            chain,
-            "written and read it is another"
-        );
+    ReadOutcome::of(Chain::parse(text).map_err(printed), |chain| {
+        assert_eq!(done(Chain::parse(&done(chain.to_text()))), chain, "it does not round-trip");
         done(chain.check(&chain.mark(), "it"));
         format!("{} {}", chain.sessions().len(), chain.closing().is_some())
     })
 }
 
 /// A public key, a line with its signature, and a secret key, none of which may be shown.
-pub(crate) fn keys(scratch: &Scratch, input: &[u8]) -> Seen {
+pub(crate) fn keys(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
     let text = match text(input) {
         Ok(text) => text,
         Err(seen) => return seen,
@@ -341,22 +339,25 @@ pub(crate) fn keys(scratch: &Scratch, input: &[u8]) -> Seen {
     #[cfg(unix)]
     done(std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)));
     let secret = SecretKey::read(&path).map_err(|failed| strip(scratch, &failed.to_string()));
-    let (public, said) = match (PublicKey::parse(text), secret) {
+    let (public, message) = match (PublicKey::parse(text), secret) {
         (Ok(key), _) => (key, "public".to_string()),
         (_, Ok(key)) => (key.public(), "secret".to_string()),
         (Err(public), Err(secret)) => {
-            return Seen { accepted: false, said: printed(format!("{public}; {secret}")) };
+            return ReadOutcome {
+                accepted: false,
+                message: printed(format!("{public}; {secret}")),
+            };
         }
     };
     let statement: Statement = done(Statement::of_run(&scratch.at("run")));
     let signed = format!("muffle-ed25519-signature {} {text}", public.fingerprint());
-    assert!(public.check(&statement, &signed).is_err(), "a signature out of nowhere");
-    Seen { accepted: true, said }
+    assert!(public.check(&statement, &signed).is_err(), "an invalid signature was accepted");
+    ReadOutcome { accepted: true, message }
 }
 
 /// The charges of a statement; for some of them, what they cost.
-pub(crate) fn ledger(_: &Scratch, input: &[u8]) -> Seen {
-    Seen::of(serde_json::from_slice::<Ledger>(input).map_err(printed), |ledger| {
+pub(crate) fn ledger(_: &Scratch, input: &[u8]) -> ReadOutcome {
+    ReadOutcome::of(serde_json::from_slice::<Ledger>(input).map_err(printed), |ledger| {
         let text = done(serde_json::to_string(&ledger));
         assert_eq!(done(serde_json::from_str::<Ledger>(&text)), ledger);
         let unit = Unit { adjacency: Adjacency::ReplaceOne, rows: 1 };
@@ -381,29 +382,29 @@ pub(crate) fn ledger(_: &Scratch, input: &[u8]) -> Seen {
     })
 }
 
-/// What the curator remembers over an interruption. The message must not show it.
-pub(crate) fn sealed(_: &Scratch, input: &[u8]) -> Seen {
+/// The curator's saved state. The message must not show it.
+pub(crate) fn sealed(_: &Scratch, input: &[u8]) -> ReadOutcome {
     let text = match text(input) {
         Ok(text) => text,
         Err(seen) => return seen,
     };
-    Seen::of(Sealed::from_text(text), |sealed| {
+    ReadOutcome::of(Sealed::from_text(text), |sealed| {
         let again = done(Sealed::from_text(&done(sealed.to_text())));
-        assert!(again == sealed, "written and read it is another");
+        assert!(again == sealed, "it does not round-trip");
         assert_eq!(format!("{sealed:?}"), "Sealed(…)");
         format!("{}", sealed.draws() > 0)
     })
 }
 
-/// A checkpoint, and what the optimizer makes of its part.
-pub(crate) fn snapshot(scratch: &Scratch, input: &[u8]) -> Seen {
+/// A snapshot, and the optimizer's part of it.
+pub(crate) fn snapshot(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
     for (name, file) in FILES.iter().zip(unpack(input)) {
         done(scratch.put(&format!("checkpoints/step-000000001/{name}"), file));
     }
     let mut warnings = String::new();
     let newest = Snapshot::newest(&scratch.at("checkpoints"), &mut |line| warnings += line);
     let Ok(Some(snapshot)) = newest else {
-        return Seen { accepted: false, said: strip(scratch, &warnings) };
+        return ReadOutcome { accepted: false, message: strip(scratch, &warnings) };
     };
     let kind =
         snapshot.optimizer.parts.get("descent").map(|part| part.kind.clone()).unwrap_or_default();
@@ -413,14 +414,14 @@ pub(crate) fn snapshot(scratch: &Scratch, input: &[u8]) -> Seen {
         config = done(config.with("optimizer.learning_rate=hyfree"));
     }
     let mut optimizer = done(optimizer(&config));
-    let said = match optimizer.load(snapshot.optimizer.clone()) {
+    let message = match optimizer.load(snapshot.optimizer.clone()) {
         Ok(()) => {
             optimizer.lots(optimizer.steps());
-            format!("{} goes on", shape(&kind))
+            format!("{} resumes", shape(&kind))
         }
         Err(refused) => shape(&format!("{kind}: {refused}")),
     };
-    Seen { accepted: true, said }
+    ReadOutcome { accepted: true, message }
 }
 
 /// Documents of a run without privacy, which `corpus.py` writes.
@@ -435,7 +436,7 @@ pub(crate) fn prepare(scratch: &Scratch) -> io::Result<()> {
     Ok(())
 }
 
-/// The report of the folder, with this in the place of one of its files.
+/// The report of the folder, with one file replaced.
 fn reported(scratch: &Scratch, name: &str, input: &[u8]) -> Result<usize, String> {
     done(scratch.put(&format!("run/{name}"), input));
     let folder = done(Folder::look_at(&scratch.at("run")));
@@ -443,8 +444,8 @@ fn reported(scratch: &Scratch, name: &str, input: &[u8]) -> Result<usize, String
     Ok(page.html().len())
 }
 
-/// Lines that are none do not count.
-pub(crate) fn history(scratch: &Scratch, input: &[u8]) -> Seen {
+/// `history.jsonl`: invalid lines are ignored.
+pub(crate) fn history(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
     let page = reported(scratch, looks::FILE, input);
     let folder = done(Folder::look_at(&scratch.at("run")));
     let all = looks::read(&folder, u64::MAX).unwrap_or_default();
@@ -454,23 +455,25 @@ pub(crate) fn history(scratch: &Scratch, input: &[u8]) -> Seen {
         all.iter().any(|look| look.epsilon.is_some()),
         all.iter().any(|look| look.step > 1 << 40),
     ];
-    let said = page.map_or_else(|error| error, |_| has.map(some).concat());
-    Seen { accepted: !all.is_empty(), said }
+    let message = page.map_or_else(|error| error, |_| has.map(some).concat());
+    ReadOutcome { accepted: !all.is_empty(), message }
 }
 
-pub(crate) fn result(scratch: &Scratch, input: &[u8]) -> Seen {
-    Seen::of(reported(scratch, result::RESULT, input), |length| format!("{}", length / 4096))
+pub(crate) fn result(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
+    ReadOutcome::of(reported(scratch, result::RESULT, input), |length| format!("{}", length / 4096))
 }
 
-pub(crate) fn samples(scratch: &Scratch, input: &[u8]) -> Seen {
-    Seen::of(reported(scratch, result::SAMPLES, input), |length| format!("{}", length / 4096))
+pub(crate) fn samples(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
+    ReadOutcome::of(reported(scratch, result::SAMPLES, input), |length| {
+        format!("{}", length / 4096)
+    })
 }
 
 /// `privacy.json`; its report where nothing has to be priced.
-pub(crate) fn statement(scratch: &Scratch, input: &[u8]) -> Seen {
+pub(crate) fn statement(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
     done(scratch.put("run/model/privacy.json", input));
     let read: Result<Statement, _> = Statement::of_run(&scratch.at("run"));
-    let seen = Seen::of(read, |statement| {
+    let seen = ReadOutcome::of(read, |statement| {
         let words = statement.words().concat();
         let text = done(serde_json::to_string(&statement));
         let priced = statement.unit.is_some() && statement.delta.is_some();
@@ -484,5 +487,5 @@ pub(crate) fn statement(scratch: &Scratch, input: &[u8]) -> Seen {
             page.map_or_else(|error| shape(&error), |_| "reported".into())
         )
     });
-    Seen { said: strip(scratch, &seen.said), ..seen }
+    ReadOutcome { message: strip(scratch, &seen.message), ..seen }
 }

@@ -1,14 +1,14 @@
-//! Texts: records as examples, scores of texts, numbers on the command line.
+//! Texts: preparation of examples, metrics, numbers on the command line.
 
 use super::text;
 use crate::scratch::Scratch;
-use crate::target::Seen;
+use crate::target::ReadOutcome;
 use muffle::data::{Format, ModelInput, Preparation, Prepared, ReadOptions};
 use muffle::text::{Tokenizer, bleu, rouge};
 use std::io::Cursor;
 use std::sync::OnceLock;
 
-/// The program's own file, for it is not public.
+/// A file of the program, which is not public.
 #[path = "../../../cli/src/number.rs"]
 #[allow(dead_code, reason = "the program may know numbers that are not asked for here")]
 mod written;
@@ -32,13 +32,13 @@ pub(crate) const NUMBERS: &[&str] = &[
 ];
 
 /// `1024/42043` and `1e6`.
-pub(crate) fn number(_: &Scratch, input: &[u8]) -> Seen {
+pub(crate) fn number(_: &Scratch, input: &[u8]) -> ReadOutcome {
     let text = match text(input) {
         Ok(text) => text,
         Err(seen) => return seen,
     };
     let (real, count) = (written::real(text), written::count(text));
-    // A count is a number that is near it.
+    // A count is close to the number.
     if let (Ok(real), Ok(count)) = (&real, &count) {
         assert!(
             (real - *count as f64).abs() <= 1.0 + 1e-9 * real.abs(),
@@ -54,15 +54,15 @@ pub(crate) fn number(_: &Scratch, input: &[u8]) -> Seen {
             "finite"
         }
     };
-    let said = format!(
+    let message = format!(
         "{} {}",
         real.as_ref().map_or_else(|_| "not real", kind),
         if count.is_ok() { "count" } else { "not a count" }
     );
-    Seen { accepted: real.is_ok(), said }
+    ReadOutcome { accepted: real.is_ok(), message }
 }
 
-/// Made once, of public texts.
+/// A tokenizer trained once on public texts.
 fn tokenizer() -> Option<&'static Tokenizer> {
     static MADE: OnceLock<Option<Tokenizer>> = OnceLock::new();
     MADE.get_or_init(|| {
@@ -77,10 +77,10 @@ fn tokenizer() -> Option<&'static Tokenizer> {
     .as_ref()
 }
 
-/// Rows of E2E and of labelled texts, as examples for each kind of model.
-pub(crate) fn prepare(_: &Scratch, input: &[u8]) -> Seen {
+/// Prepares rows of E2E and of labelled texts for each kind of model.
+pub(crate) fn prepare(_: &Scratch, input: &[u8]) -> ReadOutcome {
     let Some(tokenizer) = tokenizer() else {
-        return Seen { accepted: false, said: "no tokenizer".into() };
+        return ReadOutcome { accepted: false, message: "no tokenizer".into() };
     };
     let labels = ["good".to_string(), "bad".to_string()];
     let readers = [
@@ -88,13 +88,13 @@ pub(crate) fn prepare(_: &Scratch, input: &[u8]) -> Seen {
         ModelInput::Classifier { tokenizer },
         ModelInput::Images { elements: 4 },
     ];
-    let (mut accepted, mut said) = (false, Vec::new());
+    let (mut accepted, mut message) = (false, Vec::new());
     for format in [Format::E2e, Format::Jsonl, Format::Lines] {
         let records =
             match format.read_from(Cursor::new(input.to_vec()), "data", &ReadOptions::default()) {
                 Ok(records) => records,
                 Err(error) => {
-                    said.push(error.to_string());
+                    message.push(error.to_string());
                     continue;
                 }
             };
@@ -113,27 +113,27 @@ pub(crate) fn prepare(_: &Scratch, input: &[u8]) -> Seen {
                     Ok(Prepared::UnknownLabel) => 3,
                     Ok(Prepared::WrongKind(_)) => 4,
                     Err(error) => {
-                        said.push(error.to_string());
+                        message.push(error.to_string());
                         5
                     }
                 };
                 kinds[kind] = 1;
             }
         }
-        said.push(kinds.map(|there| if there == 1 { "+" } else { "-" }).concat());
+        message.push(kinds.map(|there| if there == 1 { "+" } else { "-" }).concat());
     }
-    Seen { accepted, said: said.join(" | ") }
+    ReadOutcome { accepted, message: message.join(" | ") }
 }
 
-/// The first line is a text, its references are in the second between tabs, and so on.
-pub(crate) fn score(_: &Scratch, input: &[u8]) -> Seen {
+/// Scores texts: a line with a text, a line with its tab-separated references, and so on.
+pub(crate) fn score(_: &Scratch, input: &[u8]) -> ReadOutcome {
     let text = match text(input) {
         Ok(text) => text,
         Err(seen) => return seen,
     };
     let (mut statistics, mut mean) = (bleu::Statistics::default(), rouge::Mean::default());
     let mut lines = text.lines();
-    let mut said = String::new();
+    let mut message = String::new();
     while let (Some(hypothesis), Some(references)) = (lines.next(), lines.next()) {
         let references: Vec<&str> =
             references.split('\t').filter(|reference| !reference.trim().is_empty()).collect();
@@ -142,7 +142,7 @@ pub(crate) fn score(_: &Scratch, input: &[u8]) -> Seen {
             mean.add(hypothesis, &references, rouge::Words::Stemmed).err(),
         ];
         if let Some(error) = refused.into_iter().flatten().next_back() {
-            said = error.to_string();
+            message = error.to_string();
         }
     }
     let (bleu, rouge) =
@@ -152,8 +152,8 @@ pub(crate) fn score(_: &Scratch, input: &[u8]) -> Seen {
         "BLEU {bleu}, ROUGE-L {rouge}"
     );
     let part = |score: f64| ["none", "low", "half", "high", "all"][(score / 25.0) as usize % 5];
-    Seen {
-        accepted: statistics.items() > 0 && said.is_empty(),
-        said: format!("{said} {} {}", part(bleu), part(rouge)),
+    ReadOutcome {
+        accepted: statistics.items() > 0 && message.is_empty(),
+        message: format!("{message} {} {}", part(bleu), part(rouge)),
     }
 }

@@ -1,14 +1,14 @@
-//! Reproducible random choices for a seed.
+//! A seeded random number generator.
 
 use noise::{PublicRandom, Rng};
 
-/// A source of draws.
-pub struct Chance {
+/// A seeded random number generator.
+pub struct Random {
     words: Box<dyn FnMut() -> u64>,
 }
 
-impl Chance {
-    /// The draws of a seed for one purpose, which are independent of those for another.
+impl Random {
+    /// A generator for one purpose, independent of those for other purposes.
     pub fn new(purpose: &str, seed: u64) -> Self {
         let label = purpose
             .bytes()
@@ -23,22 +23,22 @@ impl Chance {
         (self.words)()
     }
 
-    /// From 0 to `n` − 1; 0 if there is nothing to choose from.
+    /// A number from 0 to `n` − 1; 0 if `n` is 0.
     pub fn below(&mut self, n: usize) -> usize {
         (self.bits() % n.max(1) as u64) as usize
     }
 
-    /// True once in `n` times.
+    /// True with probability 1/n.
     pub fn once_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 
-    /// One of several.
+    /// A random element.
     pub fn one<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
         of.get(self.below(of.len()))
     }
 
-    /// A range within a length, of at most so many.
+    /// A random range within a length, of at most `most`.
     pub fn range(&mut self, length: usize, most: usize) -> std::ops::Range<usize> {
         let start = self.below(length);
         let end = (start + 1 + self.below(most)).min(length);
@@ -46,8 +46,8 @@ impl Chance {
     }
 }
 
-impl std::fmt::Debug for Chance {
+impl std::fmt::Debug for Random {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Chance(…)")
+        f.write_str("Random(…)")
     }
 }
