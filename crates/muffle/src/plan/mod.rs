@@ -101,7 +101,7 @@ impl Plan {
     /// If the configuration is invalid, or the promise cannot be kept.
     pub fn new(config: &Config, records: usize, tensors: &[Trainable]) -> Result<Self, Error> {
         let build = |setting: &Setting<'_>| config.optimizer.build(setting);
-        Self::plan(config, records, tensors, config.optimizer.is_private(), &build)
+        Self::for_optimizer(config, records, tensors, config.optimizer.is_private(), &build)
     }
 
     /// Plans a run with a private optimizer that is not in the registry.
@@ -114,10 +114,10 @@ impl Plan {
         tensors: &[Trainable],
         build: &OptimizerFactory,
     ) -> Result<Self, Error> {
-        Self::plan(config, records, tensors, true, build)
+        Self::for_optimizer(config, records, tensors, true, build)
     }
 
-    fn plan(
+    fn for_optimizer(
         config: &Config,
         records: usize,
         tensors: &[Trainable],

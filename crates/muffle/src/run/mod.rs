@@ -51,6 +51,9 @@ use ranks::Ranks;
 use std::path::Path;
 use std::sync::Arc;
 
+/// A session on a model of any device.
+type ModelSession = Session<Box<dyn Network>>;
+
 /// SHA-256 of the training data: sealed, for it tells of them.
 pub(crate) const FINGERPRINT: &str = "sealed/data.sha256";
 
@@ -157,7 +160,7 @@ pub(crate) struct Run<'a> {
     files: Option<Files<'a>>,
     pub(crate) labels: &'a [String],
     pub(crate) subject: Subject,
-    pub(crate) session: Session<Box<dyn Network>>,
+    pub(crate) session: ModelSession,
     pub(crate) first: Vec<u64>,
     pub(crate) limit: usize,
     config_digest: String,
@@ -253,7 +256,7 @@ fn session(
     records: Records,
     from: Option<Left>,
     frozen: u64,
-) -> Result<(Session<Box<dyn Network>>, Vec<u64>), Error> {
+) -> Result<(ModelSession, Vec<u64>), Error> {
     let network = subject.network.new_instance();
     let Some(left) = from else {
         let session =
@@ -296,7 +299,7 @@ pub(crate) fn keeps(config: &Config) -> bool {
 
 /// Writes the ledger after each charge and, where a resumed process would need it, the sampler
 /// after each draw.
-fn keep(config: &Config, files: &Files<'_>, session: &mut Session<Box<dyn Network>>) {
+fn keep(config: &Config, files: &Files<'_>, session: &mut ModelSession) {
     let ledger = files.ledger.clone();
     session.set_journal(Box::new(move |spent| ledger.follow(spent)));
     if keeps(config) {
