@@ -324,7 +324,7 @@ impl Packages {
 /// The number of third-party crates in the default build.
 fn count() -> Result<usize, String> {
     let ask = |more: &[&str]| {
-        tree(&[&["-p", "muffle", "-e", "normal,build", "--target", PLATFORM], more].concat())
+        tree(&[&["-p", "muffle-cli", "-e", "normal,build", "--target", PLATFORM], more].concat())
     };
     Ok(ask(&["--offline"]).or_else(|_| ask(&[]))?.len())
 }

@@ -272,7 +272,7 @@ fn errors_are_said_once() {
     };
     for (arguments, expected) in [
         (&["train", "--set", "optimizer.clp=1"][..], "did you mean"),
-        (&["resume", "/nowhere"], "no run"),
+        (&["resume", "/nowhere"], "not the folder of a run"),
         (&["train", "--set", "data.train=\"/nowhere.txt\"", "--out", "x"], "/nowhere.txt"),
         (&["verify", "/nowhere"], "only train, resume"),
     ] {

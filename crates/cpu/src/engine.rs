@@ -100,7 +100,7 @@ impl Engine for Network {
     }
 
     fn unload(&mut self) {
-        (self.params, self.observed) = (None, None);
+        (self.params, self.observed, self.sum) = (None, None, None);
         self.buffers.release(&mut self.workspace);
     }
 

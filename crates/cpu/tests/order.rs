@@ -48,8 +48,8 @@ fn nothing_is_computed_without_parameters() {
     each(|mut network, params, examples, blocks| {
         let tensors = network.trainable();
         let query = CheckedQuery::new(params, &Geometry::Identity, blocks, &tensors).unwrap();
-        network.start_sum(&SumPrecision::Float).unwrap();
         for _ in 0..2 {
+            network.start_sum(&SumPrecision::Float).unwrap();
             refused(network.losses(examples), "no parameters");
             refused(network.observe(examples, &query), "no parameters");
             refused(network.accumulate(&ones(2, blocks.count())), "no parameters");
@@ -57,8 +57,8 @@ fn nothing_is_computed_without_parameters() {
             network.load(params).unwrap();
             network.observe(examples, &query).unwrap();
             network.unload();
+            refused(network.take_sum(), "no sum");
         }
-        assert!(is_zero(&network.take_sum().unwrap()));
     });
 }
 

@@ -44,7 +44,7 @@ pub trait Engine {
     /// If they are not of the shapes of the trainable tensors.
     fn load(&mut self, params: &Params) -> Result<(), Error>;
 
-    /// Forgets the loaded parameters and whatever a micro-batch left behind.
+    /// Forgets the loaded parameters, a sum that was not taken, and what a micro-batch left behind.
     fn unload(&mut self);
 
     /// Computes the loss of each example.

@@ -31,6 +31,9 @@ pub trait Operation: Any + Debug + Send + Sync {
     }
 
     /// Whether no row of its outputs depends on a later row of its inputs.
+    ///
+    /// Decoding computes new tokens only and caches what attention needs of earlier ones. So an
+    /// operation from outside that reads any other row of its example must return `false`.
     fn is_causal(&self) -> bool {
         true
     }

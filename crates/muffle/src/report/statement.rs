@@ -1,7 +1,7 @@
 //! `privacy.json`: the privacy statement of a model as typed fields.
 //!
 //! It holds all that is needed to recompute its figures. Sentences are rendered from the fields
-//! ([`crate::report::summary`]) into `summary` and never parsed. Unknown fields are refused.
+//! (`report::summary`) into `summary` and never parsed. Unknown fields are refused.
 
 use crate::Error;
 use crate::Plan;
