@@ -127,8 +127,11 @@ impl<E: Engine> Curator<E> {
 
     /// Replaces the mechanism that adds noise; by default [`IndependentGaussian`] on a grid.
     ///
-    /// To be called before a saved state is restored and before the first draw.
+    /// A lot or an epoch that was charged for the previous mechanism is abandoned: nothing more is
+    /// released from it. So it is called before a saved state is restored.
     pub fn set_mechanism(&mut self, mechanism: Box<dyn Mechanism>) {
+        self.lot = None;
+        self.sampler.abandon_epoch();
         self.mechanism = mechanism;
     }
 

@@ -131,6 +131,11 @@ impl Sampler {
         charges.saturating_mul(self.sampling.lots_per_event())
     }
 
+    /// Abandons the present epoch: the next lot begins another, which is charged again.
+    pub(crate) fn abandon_epoch(&mut self) {
+        self.epoch = None;
+    }
+
     /// Returns the unfinished epoch, to be saved.
     pub(crate) fn seal(&self) -> Option<SealedEpoch> {
         let sealed = |epoch: &Epoch| SealedEpoch {

@@ -100,6 +100,26 @@ fn the_multiplier_of_the_mechanism_is_charged_and_its_deviation_reported() {
     assert_eq!((release.effective_sigma(), *count), (1.0 / SENSITIVITY, 2));
 }
 
+/// A lot is charged by the mechanism that is set when it is drawn: another one releases nothing from
+/// it, and starts an epoch that is charged again.
+#[test]
+fn what_was_charged_for_another_mechanism_is_not_released() {
+    let (network, at) = network(Kind::Mlp);
+    let asking = askings(Kind::Mlp, &network, &at, 0.5, 1.0).swap_remove(0);
+    let announced = Announcement::gradient(&asking.bounds);
+    let (records, sampling) =
+        (Records::new(records(Kind::Mlp, 4)), Sampling::shuffled(4, 1).unwrap());
+    let (door, randomness) = (Door::unlimited(), Randomness::fixed(3));
+    let mut curator = Curator::new(network, records, sampling, door, randomness).unwrap();
+    for charges in 1..3 {
+        curator.draw(&announced).unwrap();
+        assert_eq!(curator.ledger().events().len(), charges);
+        curator.set_mechanism(Box::new(IndependentGaussian::default()));
+        let refused = curator.gradient(&asking.query(&at)).unwrap_err().to_string();
+        assert!(refused.contains("no lot"), "{refused}");
+    }
+}
+
 /// With the same keys, correlated noise is the independent noise minus half of that before it.
 #[test]
 fn the_mechanism_keeps_state_from_release_to_release() {
