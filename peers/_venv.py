@@ -24,7 +24,7 @@ def ensure(packages, name):
     if not python.exists():
         print(f"making {home}", file=sys.stderr)
         venv.create(home, with_pip=True)
-        # The environment is nobody's source: let git overlook it without a rule elsewhere.
+        # The environment is not source: let git overlook it without a rule elsewhere.
         (home / ".gitignore").write_text("*\n")
     if not inside:
         # An environment made for one script may lack what another needs: start over inside, and look again there.

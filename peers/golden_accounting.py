@@ -7,7 +7,7 @@ Needs dp-accounting and mpmath; where they are missing it makes peers/.venv-acco
 
 Two kinds of figures:
 
-* `public*` are what Google's dp-accounting answers: an upper bound on epsilon, as everybody else computes it.
+* `public*` are what Google's dp-accounting answers: an upper bound on epsilon, as other packages compute it.
 * `*truth*` are the quantities themselves, for one to three steps, computed here from the densities by closed forms
   and quadrature, without dp-accounting. A bound below them is wrong; a bound far above them is loose.
 

@@ -51,7 +51,7 @@ LIMIT = 250_000  # bytes of a file
 STEPS = 25
 EXAMPLES = 12
 BATCH = 5
-EMPTY, FULL = 6, 10  # the steps, from 1, whose lots hold nobody and everybody
+EMPTY, FULL = 6, 10  # the steps, from 1, whose lots are empty and full
 
 
 def same(a, b, what, tolerance=1e-9):

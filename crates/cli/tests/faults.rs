@@ -39,7 +39,7 @@ fn statement_holds(out: &Path) {
     );
 }
 
-/// Killed more than fifty times, at moments that nobody chose, while it reads, charges, computes,
+/// Killed more than fifty times, at random moments, while it reads, charges, computes,
 /// writes and ends. The ledger is whole each time and never shrinks, the snapshots never know more
 /// than it does, and at last the run ends with a statement that holds. Lots that are drawn
 /// independently, in shuffled epochs, and with probes of the learning rate.
@@ -162,7 +162,7 @@ fn a_folder_that_is_read_only_is_an_error() {
     assert!(wait_for_charges(&mut child, &out, 1));
     child.kill().unwrap();
     child.wait().unwrap();
-    // Whoever may do anything is made somebody else, who needs to reach the program.
+    // Root is replaced by another user, who needs to reach the program.
     let program = place.path().join("muffle");
     std::fs::copy(env!("CARGO_BIN_EXE_muffle"), &program).unwrap();
     let all = |path: &Path, mode: u32| {

@@ -44,7 +44,7 @@ fn without_ids(text: &str) -> String {
         .collect()
 }
 
-/// Trains on a file and gives everything that anybody may see: what was printed, and every file,
+/// Trains on a file and gives everything that is public: what was printed, and every file,
 /// without the weights, random ids and hashes of either.
 fn public(place: &Path, rows: &str, more: &[&str]) -> BTreeMap<String, String> {
     std::fs::write(place.join("people"), rows).unwrap();

@@ -135,7 +135,7 @@ fn runs_are_compared_once() {
     );
 }
 
-/// Steps that are too small for any number: whoever trains for nothing is told.
+/// Steps that are too small for any number: a run that learns nothing says so.
 #[test]
 fn a_tensor_that_does_not_move_is_named() {
     let place = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Graphs that no shipped model has: values that enter one sum twice, sums that nobody reads,
+//! Graphs that no shipped model has: values that enter one sum twice, sums that are not read,
 //! weights and values that several stretches share. What a builder can build must be differentiated
 //! as it stands.
 
@@ -86,7 +86,7 @@ fn all() -> Vec<(&'static str, Graph)> {
             }),
         ),
         (
-            "a sum that nobody reads",
+            "a sum that is not read",
             vectors(|build, h| {
                 let w = map(build, "w", h, tanh);
                 let y = build.add(h, w);

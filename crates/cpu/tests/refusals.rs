@@ -69,7 +69,7 @@ fn a_frame_that_is_none_of_the_models_is_refused() {
     assert!(refused(vec![Frame::new(&at, late, early).unwrap()]), "strangers");
     let swapped = Frame { left: good.right, right: good.left, ..good.clone() };
     assert!(refused(vec![swapped]), "the wrong way round");
-    assert!(refused(vec![Frame { left: at.len(), ..good.clone() }]), "nobody");
+    assert!(refused(vec![Frame { left: at.len(), ..good.clone() }]), "no such tensor");
     type Spoil = (&'static str, fn(&mut Frame));
     let spoil: [Spoil; 7] = [
         ("another inverse", |frame| frame.left_inverse.data_mut()[0] *= 1.01),

@@ -3,7 +3,7 @@
 //!
 //! Every process knows the secret and so the whole lot; each clips and sums every n-th place of it.
 //! A tensor has one owner, to whom all sums of it go, and who adds noise to them: each number gets
-//! noise once, from the key of its tensor and its place, and is the same whoever adds it.
+//! noise once, from the key of its tensor and its place, and is the same on every process.
 
 use bytemuck::Pod;
 use protocol::{Geometry, Params, Refused};
@@ -79,7 +79,8 @@ impl Team {
         if self.is_alone() {
             return Ok(());
         }
-        let all = self.ranks.everybodys(bytemuck::cast_slice(numbers).to_vec()).map_err(refused)?;
+        let all =
+            self.ranks.all_gather_bytes(bytemuck::cast_slice(numbers).to_vec()).map_err(refused)?;
         numbers.fill(A::zeroed());
         for theirs in all {
             if theirs.len() != size_of_val(numbers) {

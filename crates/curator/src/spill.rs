@@ -1,4 +1,4 @@
-//! More records than should be held in memory, in a file that has no name: nobody else can open it,
+//! More records than should be held in memory, in a file that has no name: no other process can open it,
 //! and it is gone when the process is.
 
 use crate::Records;

@@ -52,7 +52,7 @@ fn summed(releases: &[Noisy<Params>], lot: f64) -> Vec<f64> {
     sum
 }
 
-/// An epoch of three lots, interrupted after the first two: together they have everybody once, and
+/// An epoch of three lots, interrupted after the first two: together they have every record once, and
 /// are charged once.
 #[test]
 fn an_interrupted_epoch_goes_on() {
@@ -66,12 +66,9 @@ fn an_interrupted_epoch_goes_on() {
     releases.push(asking.ask(&mut second, &at).unwrap());
     assert_eq!(second.ledger().events().len(), 0);
     let (mut whole, _) = curator(Sampling::Full, Randomness::fixed(1), None);
-    let everybody = summed(&[asking.ask(&mut whole, &at).unwrap()], 10.0);
+    let all = summed(&[asking.ask(&mut whole, &at).unwrap()], 10.0);
     let together = summed(&releases, 4.0);
-    assert!(
-        together.iter().zip(&everybody).all(|(a, b)| (a - b).abs() < 1e-3),
-        "{together:?} {everybody:?}"
-    );
+    assert!(together.iter().zip(&all).all(|(a, b)| (a - b).abs() < 1e-3), "{together:?} {all:?}");
     // The epoch is over: another one is drawn and paid for.
     asking.ask(&mut second, &at).unwrap();
     assert_eq!(second.ledger().events().len(), 1);

@@ -18,7 +18,7 @@ fn with(kind: Kind, third: Option<Example>) -> Records {
     Records::with_vacancies(places)
 }
 
-/// Records that somebody could have: small, ordinary, huge, and ones whose gradients are not
+/// Records of all kinds: small, ordinary, huge, and ones whose gradients are not
 /// finite.
 fn people(kind: Kind) -> Vec<Example> {
     let scales: &[f32] =

@@ -148,7 +148,7 @@ fn what_was_not_announced_is_refused() {
     assert!(curator.gradient(&asking.query(&at)).is_ok());
 }
 
-/// Asked of data and of nobody at all: what is refused must not depend on who is there.
+/// On data and on vacant places: a refusal must not depend on the records.
 #[test]
 fn nonsense_is_refused() {
     for places in [records(Kind::Mlp, 5).into_iter().map(Some).collect(), vec![None; 5]] {
@@ -228,7 +228,7 @@ fn nonsense_is_refused() {
     }
 }
 
-/// Frames that are not those of the factors are refused, whoever is there: the bound of a sum rests
+/// Frames that are not those of the factors are refused, whatever the records: the bound of a sum rests
 /// on them.
 #[test]
 fn foreign_frames_are_refused() {

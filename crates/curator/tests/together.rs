@@ -74,7 +74,7 @@ fn any_number_of_processes_releases_the_same() {
                             let (own, whole) = &of[release];
                             assert_eq!(whole, &all[0][release].1, "the same on all processes");
                             for (k, tensor) in own.iter().enumerate() {
-                                // Each has its own, and nobody else's.
+                                // Each has its own, and no other's.
                                 assert_eq!(
                                     *tensor,
                                     if k % count == rank {
@@ -132,7 +132,7 @@ fn neighbours_stay_within_the_sensitivity() {
     }
 }
 
-/// Losses are one number, which everybody gets.
+/// Losses are one number, which every process gets.
 #[test]
 fn losses_are_the_same_everywhere() {
     let loss = |ranks: &Ranks| {
@@ -168,7 +168,7 @@ fn processes_that_do_not_do_the_same_are_stopped() {
 #[test]
 fn secrets_that_are_not_shared_are_noticed() {
     let said = on(2, |ranks| {
-        // The same lot whatever the secret: everybody.
+        // The same lot whatever the secret: all records.
         let (mut curator, at) =
             curator(Kind::Mlp, people(Kind::Mlp, 0, None), Sampling::Full, 5 + ranks.rank() as u64);
         curator.join(ranks.clone(), owners(at.len(), 2)).unwrap();

@@ -202,9 +202,9 @@ fn empty_lots_and_no_people_are_no_trouble() {
         // 0.08 people are expected: nearly every lot is empty.
         let empty = Setup { sampling: poisson(2e-3), ..Setup::new(name) };
         assert!(finite(empty.run().steps(6)), "{name}: empty lots");
-        let mut nobody = Setup::new(name);
-        nobody.people.fill(None);
-        assert!(finite(nobody.run().steps(6)), "{name}: nobody");
+        let mut vacant = Setup::new(name);
+        vacant.people.fill(None);
+        assert!(finite(vacant.run().steps(6)), "{name}: no records");
     }
 }
 

@@ -24,7 +24,7 @@ struct World {
     lies: BTreeMap<String, Vec<(String, String)>>,
     /// As many bytes of the body less or more than there are.
     cut: BTreeMap<String, isize>,
-    /// The answer to whoever asks for another model.
+    /// The answer to a request for another model.
     stranger: String,
     /// One line for each request, and with which token.
     requests: Vec<String>,

@@ -171,7 +171,7 @@ fn a_run_leaves_a_model_with_a_statement_that_can_be_computed_again() {
             && html.contains(&outcome.samples[0].source)
             && !html.contains("NON-PRIVATE")
     );
-    // Nobody's row is anywhere in what is handed out.
+    // No row is anywhere in what is handed out.
     let people = std::fs::read_to_string(corpus(muffle::load::corpus::Part::Train, 400)).unwrap();
     for entry in walk(&out) {
         let bytes = std::fs::read(&entry).unwrap();

@@ -55,7 +55,7 @@ pub enum Refused {
     /// It makes no sense, or was not announced.
     #[error("{0}")]
     Query(String),
-    /// Whoever computes could not.
+    /// The computation failed.
     #[error("{0}")]
     Failed(String),
 }

@@ -24,7 +24,7 @@ const BEAT: i32 = 2;
 const EVERY: Duration = Duration::from_secs(1);
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// How long messages are asked for without a pause if somebody waits for them, and the pauses after
+/// How long messages are asked for without a pause if a caller waits for them, and the pauses after
 /// that.
 const EAGER: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_micros(100);
@@ -81,7 +81,7 @@ fn connect(signs: &Arc<Signs>) -> Result<(Launched, String), Lost> {
 
 impl Launched {
     /// Says that it is alive, listens whether the others are, and looks whether all shall end. The
-    /// first process hears everybody, everybody hears the first.
+    /// first process hears all others, and they hear the first.
     fn beat(&mut self) {
         if let Some(code) = self.signs.end() {
             self.world.abort(code.into());
@@ -89,7 +89,7 @@ impl Launched {
         if self.said.elapsed() < EVERY || self.ranks == 1 {
             return;
         }
-        // Whoever was asleep himself has heard nothing in that time.
+        // A process that was suspended has received nothing in that time.
         let asleep = self.said.elapsed() > SILENCE / 2;
         self.said = Instant::now();
         if asleep {
@@ -195,7 +195,7 @@ impl Wire for Launched {
                     since = Instant::now();
                 }
                 self.beat();
-                // Whoever computes in this process needs its core more.
+                // Computing threads of this process need its core more.
                 let eager = self.signs.awaited.load(Ordering::Acquire) && since.elapsed() < EAGER;
                 if eager {
                     std::thread::yield_now();
@@ -210,9 +210,9 @@ impl Wire for Launched {
         self.beat();
     }
 
-    /// Nobody goes before everybody is done: until then the others would take silence for death.
+    /// No process exits before all are done: until then the others would take silence for a loss.
     fn farewell(&mut self) {
-        // If all shall end, nobody says farewell.
+        // If the job is aborted, there is no farewell.
         self.beat();
         let others = || (0..self.ranks).filter(|&other| other != self.rank);
         let mut bytes = vec![0; self.ranks];

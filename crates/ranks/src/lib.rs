@@ -9,9 +9,8 @@
 //! | processes that an MPI launcher started | `launched`, with the feature `mpi` |
 //! | threads that stand for processes, for tests | [`threads`](fn@threads) |
 //!
-//! Numbers and bytes are all it knows. What they mean, and whether anybody may see them, is its
-//! callers' affair: the curator hands it sums without noise, so whoever listens on the network
-//! between the processes must be as trusted as the processes.
+//! It transports numbers and bytes and does not know what they mean. The curator hands it sums
+//! without noise, so the network between the processes must be as trusted as the processes.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! Which process works on which tensor.
 
 /// Gives each group of tensors to a process, so that the most that one has to do is small: the most
-/// expensive group first, each to whoever has least. A group, such as the two factors of a pair,
+/// expensive group first, each to the process that has least. A group, such as the two factors of a pair,
 /// stays together. The same on every process.
 ///
 /// `groups[k]` is the group of tensor k, `work[k]` what it costs.

@@ -3,9 +3,9 @@
 //! All messages of a process go through one thread. It works through its jobs in order, so that
 //! processes which begin the same jobs in the same order understand each other; it goes on while
 //! others compute, which is how sums travel during the next micro-batch; and it says that it is
-//! alive while everybody computes.
+//! alive while all processes compute.
 
-use crate::wire::{Lost, Nobody, Wire};
+use crate::wire::{Alone, Lost, Wire};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
@@ -33,7 +33,7 @@ struct Inner {
 /// What the thread should know at any moment.
 #[derive(Default)]
 pub(crate) struct Signs {
-    /// Somebody waits for the job at hand.
+    /// A caller waits for the current job.
     pub(crate) awaited: AtomicBool,
     /// An exit code plus one, with which all processes shall end.
     end: AtomicU32,
@@ -178,8 +178,8 @@ impl Ranks {
         let (reply, result) = mpsc::sync_channel(1);
         let job = move |wire: &mut dyn Wire| drop(reply.send(job(wire)));
         match &self.0.jobs {
-            None => job(&mut Nobody),
-            // Whoever waits for a job that could not be begun is told then.
+            None => job(&mut Alone),
+            // A caller that waits for a job that could not be started is told then.
             Some(jobs) => drop(jobs.lock().map(|jobs| jobs.send(Box::new(job)))),
         }
         Pending { result, signs: Arc::clone(&self.0.signs) }
@@ -285,7 +285,7 @@ mod tests {
     fn a_standstill_is_told_from_work_that_takes_its_time() {
         let (pace, zero) = (Pace::default(), Instant::now());
         let at = |seconds: u64| zero + Duration::from_secs(seconds);
-        // Nobody works, or nobody knows yet how long it takes.
+        // No process works, or it is not known yet how long it takes.
         assert_eq!(pace.standstill(at(1000)), None);
         pace.tick(at(0), Some(1));
         assert_eq!(pace.standstill(at(1000)), None);

@@ -1,7 +1,7 @@
 //! What processes do together. Each of these must be begun by all of them, in the same order.
 //!
 //! Tensors are divided among the processes. A sum over all processes goes to the one that owns the
-//! tensor, in pieces: while one piece travels, the one before it is added up. Whoever owns a tensor
+//! tensor, in pieces: while one piece travels, the one before it is added up. The owner of a tensor
 //! adds what the others sent in the order of their ranks, so that no sum depends on timing; MPI's
 //! own reductions do not promise an order. What a sum costs is what the best algorithms for long
 //! messages cost, if the owners' shares are equal: every number travels once to its owner and,
@@ -74,7 +74,7 @@ struct Piece {
 }
 
 impl Ranks {
-    /// The sums over all processes, to whoever owns the tensor; the others' are empty then.
+    /// Sums over all processes, sent to the owner of each tensor; other processes get empty sums.
     pub fn sum<A: Number>(&self, parts: &Parts, mut tensors: Vec<Vec<A>>) -> Pending<Vec<Vec<A>>> {
         let parts = parts.clone();
         self.begin(move |wire| {
@@ -184,12 +184,12 @@ impl Ranks {
         })
     }
 
-    /// Everybody's few bytes, by rank.
+    /// A few bytes of every process, by rank.
     ///
     /// # Errors
     /// If a process is gone.
-    pub fn everybodys(&self, own: Vec<u8>) -> Result<Vec<Vec<u8>>, Lost> {
-        self.begin(move |wire| everybodys(wire, own)).wait()
+    pub fn all_gather_bytes(&self, own: Vec<u8>) -> Result<Vec<Vec<u8>>, Lost> {
+        self.begin(move |wire| all_gather_bytes(wire, own)).wait()
     }
 
     /// The first process whose bytes are not those of the first of all, if there is one: on all
@@ -198,7 +198,7 @@ impl Ranks {
     /// # Errors
     /// If a process is gone.
     pub fn differing(&self, own: Vec<u8>) -> Result<Option<usize>, Lost> {
-        let all = self.everybodys(own)?;
+        let all = self.all_gather_bytes(own)?;
         Ok(all.iter().position(|theirs| *theirs != all[0]))
     }
 
@@ -234,7 +234,7 @@ impl Ranks {
         let job = move |wire: &mut dyn Wire| {
             let rank = wire.rank();
             let lengths: Vec<u64> = tensors.iter().map(|tensor| tensor.len() as u64).collect();
-            let known = everybodys(wire, cast_slice(&lengths).to_vec())?;
+            let known = all_gather_bytes(wire, cast_slice(&lengths).to_vec())?;
             let length = |rank: usize, k: usize| {
                 known[rank]
                     .get(8 * k..8 * k + 8)
@@ -334,7 +334,7 @@ fn add<A: Number, N: Copy + Into<A>>(sum: &mut [A], numbers: &[N]) {
     sum.iter_mut().zip(numbers).for_each(|(sum, &number)| *sum += number.into());
 }
 
-fn everybodys(wire: &mut dyn Wire, own: Vec<u8>) -> Result<Vec<Vec<u8>>, Lost> {
+fn all_gather_bytes(wire: &mut dyn Wire, own: Vec<u8>) -> Result<Vec<Vec<u8>>, Lost> {
     let (rank, ranks) = (wire.rank(), wire.ranks());
     let mut lengths = vec![[0; 8]; ranks];
     lengths[rank] = (own.len() as u64).to_le_bytes();
@@ -346,7 +346,7 @@ fn everybodys(wire: &mut dyn Wire, own: Vec<u8>) -> Result<Vec<Vec<u8>>, Lost> {
     Ok(all)
 }
 
-/// Sends everybody this process's bytes and receives theirs.
+/// Sends this process's bytes to all others and receives theirs.
 fn to_all(wire: &mut dyn Wire, all: &mut [impl AsRef<[u8]> + AsMut<[u8]>]) -> Result<(), Lost> {
     let (rank, ranks) = (wire.rank(), wire.ranks());
     let own = all[rank].as_ref().to_vec();
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn words_reach_everybody() {
+    fn messages_reach_all_processes() {
         for count in [1, 2, 4] {
             let long = vec![7; LONGEST + 3];
             let expected = long.clone();
@@ -511,15 +511,15 @@ mod tests {
                     (count > 1).then_some(1)
                 );
                 (
-                    ranks.everybodys(own).unwrap(),
+                    ranks.all_gather_bytes(own).unwrap(),
                     ranks
                         .first_says(if ranks.is_first() { long.clone() } else { vec![1] })
                         .unwrap(),
                 )
             });
-            for (everybody, first) in all {
+            for (gathered, first) in all {
                 assert_eq!(
-                    everybody,
+                    gathered,
                     (0..count).map(|rank| vec![rank as u8; rank]).collect::<Vec<_>>()
                 );
                 assert!(first == expected);
@@ -547,6 +547,6 @@ mod tests {
     fn one_that_is_gone_is_noticed() {
         let mut all = threads(2).unwrap();
         drop(all.pop());
-        assert!(all[0].everybodys(vec![1, 2, 3]).is_err());
+        assert!(all[0].all_gather_bytes(vec![1, 2, 3]).is_err());
     }
 }

@@ -38,10 +38,10 @@ pub(crate) trait Wire {
     fn farewell(&mut self) {}
 }
 
-/// Nobody else is there.
-pub(crate) struct Nobody;
+/// A single process.
+pub(crate) struct Alone;
 
-impl Wire for Nobody {
+impl Wire for Alone {
     fn rank(&self) -> usize {
         0
     }

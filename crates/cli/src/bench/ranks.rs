@@ -187,15 +187,15 @@ fn send(ranks: &Ranks, lengths: &[usize], repeats: u64) -> Result<Option<(f64, f
         let numbers: Vec<Vec<i64>> = lengths.iter().map(|&length| vec![1; length]).collect();
         let few: Vec<Vec<i32>> = lengths.iter().map(|&length| vec![1; length]).collect();
         let parameters: Vec<Vec<f32>> = lengths.iter().map(|&length| vec![1.0; length]).collect();
-        ranks.everybodys(Vec::new())?;
+        ranks.all_gather_bytes(Vec::new())?;
         let start = Instant::now();
         let sums = ranks.sum(&parts, numbers).wait()?;
         wide = wide.min(start.elapsed().as_secs_f64());
-        ranks.everybodys(Vec::new())?;
+        ranks.all_gather_bytes(Vec::new())?;
         let start = Instant::now();
         drop(ranks.sum_onto(&parts, sums, few).wait()?);
         narrow = narrow.min(start.elapsed().as_secs_f64());
-        ranks.everybodys(Vec::new())?;
+        ranks.all_gather_bytes(Vec::new())?;
         let start = Instant::now();
         drop(ranks.gather(&parts, parameters).wait()?);
         whole = whole.min(start.elapsed().as_secs_f64());

@@ -81,7 +81,7 @@ fn add(
                 }
             }
         }
-        // Vectors are there already; nobody asks for them piece by piece.
+        // Vectors are complete already, and are never asked for piece by piece.
         GradientForm::Vector => unreachable!("a vector's gradient is a row"),
     }
 }

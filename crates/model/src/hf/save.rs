@@ -69,7 +69,7 @@ const TOKENIZER: [&str; 10] = [
 /// Everything is written to a directory beside the old model first; only when all of it is on disk
 /// does it take the place of the old one. A new directory appears all at once. In one that exists
 /// already, files are moved one by one: `config.json` is removed first and comes last, so that
-/// whoever reads meanwhile, or after a power failure, finds no model rather than half of each.
+/// a concurrent reader, or one after a power failure, finds no model rather than half of each.
 ///
 /// # Errors
 /// If the configuration makes no sense, if a number is not finite in the type asked for, if two

@@ -243,8 +243,8 @@ enum ModelLocation {
     Folder(PathBuf),
 }
 
-/// A folder comes first, then a preset, then the hub. `gpt2` is the hub's: whoever wants a new one
-/// says `preset:gpt2`.
+/// Locates a model: a folder, then a preset, then the hub. `gpt2` is the hub's model; the preset is
+/// `preset:gpt2`.
 fn locate(source: &str, said: &mut dyn FnMut(&str)) -> Result<ModelLocation, Error> {
     if Path::new(source).is_dir() {
         return Ok(ModelLocation::Folder(source.into()));

@@ -63,7 +63,7 @@ pub(crate) fn complete(ranks: &Ranks, mut state: State) -> Result<State, Error> 
         .collect();
     let text = serde_json::to_vec(&shapes).map_err(Error::Encoding)?;
     let gathered: Vec<Vec<Option<Vec<usize>>>> = ranks
-        .everybodys(text)?
+        .all_gather_bytes(text)?
         .iter()
         .map(|text| serde_json::from_slice(text).map_err(Error::Encoding))
         .collect::<Result<_, _>>()?;
