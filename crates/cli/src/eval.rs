@@ -4,7 +4,7 @@ use super::error::Error;
 use super::number::{count, real};
 use super::output::{fields, print, print_json, warn};
 use clap::Args;
-use muffle::Subject;
+use muffle::LoadedModel;
 use muffle::config::{Auto, Config};
 use muffle::data::Format;
 use muffle::evaluate::{self, Writing};
@@ -76,7 +76,7 @@ struct Output {
 
 impl Eval {
     pub(crate) fn run(self) -> Result<(), Error> {
-        let mut subject = Subject::look_at(&self.model, &mut |line| eprintln!("{line}"))?;
+        let mut subject = LoadedModel::look_at(&self.model, &mut |line| eprintln!("{line}"))?;
         let mut config = Config::default().data;
         config.train = self.data.to_string_lossy().into_owned();
         (config.format, config.text_column, config.label_column) =

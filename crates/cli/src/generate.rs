@@ -4,7 +4,7 @@ use super::error::Error;
 use super::number::{count, real};
 use super::output::{print, print_json};
 use clap::Args;
-use muffle::Subject;
+use muffle::LoadedModel;
 use muffle::text::SpecialTokens;
 use muffle::text::generate::{GenerateOptions, Search, Stopping, generate};
 use serde::Serialize;
@@ -69,7 +69,7 @@ struct Output {
 
 impl Generate {
     pub(crate) fn run(self) -> Result<(), Error> {
-        let subject = Subject::look_at(&self.model, &mut |line| eprintln!("{line}"))?;
+        let subject = LoadedModel::look_at(&self.model, &mut |line| eprintln!("{line}"))?;
         let Some(tokenizer) = &subject.tokenizer else {
             return Err(Error::usage("the model has no tokenizer, so it cannot read texts"));
         };

@@ -3,7 +3,7 @@
 use super::output::{short, up, up_e, warn};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use muffle::config::{DroppedRows, Publicity};
-use muffle::run::{Begun, Progress, Watch};
+use muffle::run::{Progress, RunObserver, RunStart};
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,15 +78,15 @@ impl Terminal {
     }
 }
 
-impl Watch for Terminal {
-    fn said(&mut self, line: &str) {
+impl RunObserver for Terminal {
+    fn message(&mut self, line: &str) {
         match line.strip_prefix("warning: ") {
             Some(warning) => self.bar.suspend(|| warn(warning)),
             None => self.line(line),
         }
     }
 
-    fn begun(&mut self, begun: &Begun<'_>) {
+    fn started(&mut self, begun: &RunStart<'_>) {
         let plan = begun.plan;
         let (trained, all) = begun.parameters;
         self.line(&format!(
@@ -216,7 +216,7 @@ impl Watch for Terminal {
         }
     }
 
-    fn stops(&mut self) -> bool {
+    fn should_stop(&mut self) -> bool {
         let stop = self.stop.load(Ordering::SeqCst);
         if stop {
             self.bar.abandon();

@@ -9,7 +9,7 @@ use muffle::Outcome;
 use muffle::config::{Auto, Config, LearningRate, Publicity};
 use muffle::optim::registry;
 use muffle::ranks::Ranks;
-use muffle::run::{self, Silent, Watch};
+use muffle::run::{self, RunObserver, Silent};
 use std::path::{Path, PathBuf};
 
 /// Train a model privately
@@ -142,7 +142,7 @@ impl Train {
         }
         let out = self.out.unwrap_or_else(|| free("muffle-run"));
         let outcome =
-            run::train_among(ranks, &config, &out, &mut *watch(ranks, self.show_left_out))
+            run::train_among(ranks, &config, &out, &mut *observer(ranks, self.show_left_out))
                 .map_err(|failed| Error::of_run(failed, &out))?;
         outcome.iter().try_for_each(|outcome| print_outcome(outcome, self.json))
     }
@@ -167,14 +167,14 @@ pub(crate) struct Resume {
 
 impl Resume {
     pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Error> {
-        let outcome = run::resume_among(ranks, &self.folder, &mut *watch(ranks, false))
+        let outcome = run::resume_among(ranks, &self.folder, &mut *observer(ranks, false))
             .map_err(|failed| Error::of_run(failed, &self.folder))?;
         outcome.iter().try_for_each(|outcome| print_outcome(outcome, self.json))
     }
 }
 
 /// The first process prints; the others stop when it says so.
-fn watch(ranks: &Ranks, shows_left_out: bool) -> Box<dyn Watch> {
+fn observer(ranks: &Ranks, shows_left_out: bool) -> Box<dyn RunObserver> {
     match ranks.is_first() {
         true if shows_left_out => Box::new(Terminal::new(ranks.count()).showing_left_out()),
         true => Box::new(Terminal::new(ranks.count())),

@@ -17,7 +17,7 @@ use muffle::Error;
 use muffle::run::chain::Chain;
 use muffle::run::history::HistoryEntry;
 use muffle::run::snapshot::Snapshot;
-use muffle::run::{Begun, Progress, Silent, Watch, resume, train};
+use muffle::run::{Progress, RunObserver, RunStart, Silent, resume, train};
 use muffle::verify::{Conclusion, verify};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -191,13 +191,13 @@ fn killed_at_every_write_of_shuffled_epochs() {
 #[test]
 fn killed_at_every_write_of_a_resumed_run() {
     struct Stop(u64, u64);
-    impl Watch for Stop {
-        fn said(&mut self, _: &str) {}
-        fn begun(&mut self, _: &Begun<'_>) {}
+    impl RunObserver for Stop {
+        fn message(&mut self, _: &str) {}
+        fn started(&mut self, _: &RunStart<'_>) {}
         fn stepped(&mut self, progress: &Progress) {
             self.1 = progress.step;
         }
-        fn stops(&mut self) -> bool {
+        fn should_stop(&mut self) -> bool {
             self.0 == self.1
         }
     }

@@ -10,7 +10,7 @@ use accounting::Ledger;
 use folders::copy;
 use muffle::config::{Auto, Config, Publicity};
 use muffle::run::chain::Chain;
-use muffle::run::{Begun, Progress, Silent, Watch, resume, train};
+use muffle::run::{Progress, RunObserver, RunStart, Silent, resume, train};
 use muffle::verify::signature::{self, PublicKey, SecretKey};
 use muffle::verify::{Conclusion, Reason, Verdict, verify, verify_signed};
 use serde_json::{Value, json};
@@ -217,13 +217,13 @@ fn without_privacy_there_is_no_statement_of_it() {
 #[test]
 fn a_run_that_was_interrupted_is_true() {
     struct Stop(u64);
-    impl Watch for Stop {
-        fn said(&mut self, _: &str) {}
-        fn begun(&mut self, _: &Begun<'_>) {}
+    impl RunObserver for Stop {
+        fn message(&mut self, _: &str) {}
+        fn started(&mut self, _: &RunStart<'_>) {}
         fn stepped(&mut self, progress: &Progress) {
             self.0 = progress.step;
         }
-        fn stops(&mut self) -> bool {
+        fn should_stop(&mut self) -> bool {
             self.0 == 3
         }
     }

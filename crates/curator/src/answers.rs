@@ -2,12 +2,12 @@
 //! values.
 
 use crate::grid::{self, WEIGHT_STEPS};
+use crate::private_state::MechanismState;
 use crate::release::{Paid, release};
 use crate::sampler::Sampler;
-use crate::sealed::MechanismState;
 use crate::secret::failed;
 use crate::sums::LotSummer;
-use crate::{Door, Journal, Private, Randomness, Records, Sampling, Sealed};
+use crate::{Door, Journal, Private, PrivateState, Randomness, Records, Sampling};
 use accounting::Ledger;
 use engine::{CheckedQuery, Engine, Isolation, SumPrecision};
 use noise::{DrawKeys, IndependentGaussian, Mechanism, Ratchet, ReleaseKind};
@@ -30,11 +30,11 @@ pub struct Curator<E> {
     lot: Option<Lot>,
     /// Number of lots drawn, from which keys are derived. It only grows.
     draws: u64,
-    keeper: Option<Keeper>,
+    state_sink: Option<StateSink>,
 }
 
 /// Called after a lot is drawn and before anything is computed from it, to save the private state.
-pub type Keeper = Box<dyn FnMut(&Sealed) -> Result<(), String> + Send>;
+pub type StateSink = Box<dyn FnMut(&PrivateState) -> Result<(), String> + Send>;
 
 /// A lot that has been paid for, and the releases that may still be asked of it.
 struct Lot {
@@ -98,7 +98,7 @@ impl<E: Engine> Curator<E> {
             mechanism: Box::new(IndependentGaussian::default()),
             lot: None,
             draws,
-            keeper: None,
+            state_sink: None,
         })
     }
 
@@ -171,8 +171,8 @@ impl<E: Engine> Curator<E> {
     }
 
     /// Sets what is called after each draw, before anything is computed.
-    pub fn set_keeper(&mut self, keeper: Keeper) {
-        self.keeper = Some(keeper);
+    pub fn set_state_sink(&mut self, state_sink: StateSink) {
+        self.state_sink = Some(state_sink);
     }
 
     /// Returns the number of lots that were drawn, or may have been.
@@ -181,11 +181,11 @@ impl<E: Engine> Curator<E> {
     }
 
     /// Returns the private state that an interrupted run needs to resume.
-    pub fn seal(&self) -> Sealed {
+    pub fn private_state(&self) -> PrivateState {
         let state = self.mechanism.save();
         let mechanism = (!state.is_empty())
             .then(|| MechanismState { name: self.mechanism.name().into(), state });
-        Sealed { draws: self.draws, epoch: self.sampler.seal(), mechanism }
+        PrivateState { draws: self.draws, epoch: self.sampler.private_state(), mechanism }
     }
 
     /// Resumes where another process was interrupted.
@@ -194,7 +194,7 @@ impl<E: Engine> Curator<E> {
     ///
     /// # Errors
     /// If the state belongs to another run.
-    pub fn unseal(&mut self, sealed: Sealed) -> Result<(), Refused> {
+    pub fn restore_private_state(&mut self, sealed: PrivateState) -> Result<(), Refused> {
         let state = match &sealed.mechanism {
             Some(saved) if saved.name == self.mechanism.name() => &saved.state[..],
             Some(_) => {
@@ -205,7 +205,7 @@ impl<E: Engine> Curator<E> {
         };
         self.mechanism.restore(state).map_err(invalid)?;
         self.draws = self.draws.max(sealed.draws);
-        sealed.epoch.map_or(Ok(()), |epoch| self.sampler.unseal(epoch))
+        sealed.epoch.map_or(Ok(()), |epoch| self.sampler.restore_private_state(epoch))
     }
 
     /// Returns the announcement with the multipliers that the mechanism asks to charge.
@@ -358,9 +358,9 @@ impl<E: Engine> Oracle for Curator<E> {
         let DrawKeys { lot, tag, releases } = self.randomness.draw(draw).map_err(failed)?;
         self.draws += 1;
         let places = self.sampler.draw(announced, &lot);
-        let sealed = self.seal();
-        if let Some(keeper) = &mut self.keeper {
-            keeper(&sealed).map_err(|what| {
+        let sealed = self.private_state();
+        if let Some(state_sink) = &mut self.state_sink {
+            state_sink(&sealed).map_err(|what| {
                 Refused::Failed(format!("the private state cannot be saved: {what}"))
             })?;
         }

@@ -10,8 +10,8 @@
 //! | keys, and the noise itself | the crate `noise` |
 //! | one secret for several processes | [`secret`](shared_randomness) |
 //! | answers to queries | [`answers`](Curator) |
-//! | the private state that a resumed run needs | [`sealed`](Sealed) |
-//! | exact answers without privacy, reported as such | [`exact`](Exact) |
+//! | the private state that a resumed run needs | [`private_state`](PrivateState) |
+//! | exact answers without privacy, reported as such | [`non_private`](NonPrivateOracle) |
 //! | planted errors, and the audits that find them | `tests/mutants.rs` |
 //!
 //! The numbered claims behind it are in `PROOFS.md`, each with its function and its test.
@@ -20,26 +20,26 @@
 
 mod answers;
 mod door;
-mod exact;
 mod grid;
+mod non_private;
 mod private;
+mod private_state;
 mod records;
 mod reduce;
 mod release;
 mod sampler;
-mod sealed;
 mod secret;
 mod spill;
 mod sums;
 
 pub use accounting::Sampling;
-pub use answers::{Curator, Keeper};
+pub use answers::{Curator, StateSink};
 pub use door::{Door, Journal};
-pub use exact::Exact;
 pub use noise::{Origin, Randomness};
+pub use non_private::NonPrivateOracle;
 pub use private::Private;
+pub use private_state::PrivateState;
 pub use records::Records;
 pub use sampler::lot_event;
-pub use sealed::Sealed;
 pub use secret::shared_randomness;
 pub use spill::Collector;

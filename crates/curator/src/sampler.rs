@@ -2,7 +2,7 @@
 //! charged as another.
 
 use crate::Private;
-use crate::sealed::SealedEpoch;
+use crate::private_state::SealedEpoch;
 use accounting::{Event, Release, Sampling, Sigma};
 use noise::{Key, Rng};
 use protocol::{Announcement, Refused};
@@ -137,7 +137,7 @@ impl Sampler {
     }
 
     /// Returns the unfinished epoch, to be saved.
-    pub(crate) fn seal(&self) -> Option<SealedEpoch> {
+    pub(crate) fn private_state(&self) -> Option<SealedEpoch> {
         let sealed = |epoch: &Epoch| SealedEpoch {
             key: epoch.key.clone(),
             done: epoch.done,
@@ -147,7 +147,7 @@ impl Sampler {
     }
 
     /// Resumes an epoch that was saved.
-    pub(crate) fn unseal(&mut self, sealed: SealedEpoch) -> Result<(), Refused> {
+    pub(crate) fn restore_private_state(&mut self, sealed: SealedEpoch) -> Result<(), Refused> {
         if !matches!(self.sampling, Sampling::Shuffled { .. }) || sealed.done > self.places {
             return Err(Refused::Query("the saved sampler belongs to another run".into()));
         }

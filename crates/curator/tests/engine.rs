@@ -6,7 +6,7 @@
 mod support;
 
 use cpu::Network;
-use curator::{Curator, Door, Exact, Randomness, Records, Sampling};
+use curator::{Curator, Door, NonPrivateOracle, Randomness, Records, Sampling};
 use engine::{CheckedQuery, Engine, Error, Example, Observed, Sum, SumPrecision, Weights};
 use protocol::{Announcement, GeometryKind, Oracle, Params, Refused, Trainable};
 use support::{ALL, Kind, askings, network, record, records, sums};
@@ -194,7 +194,8 @@ fn a_record_that_is_not_finite_does_not_spoil_an_exact_sum() {
             let release = |answer: Answer, record: Option<Example>| {
                 let (engine, records) = (Lying::new(kind, answer), places(kind, record));
                 let mut exact =
-                    Exact::new(engine, records, Sampling::Full, Randomness::fixed(1)).unwrap();
+                    NonPrivateOracle::new(engine, records, Sampling::Full, Randomness::fixed(1))
+                        .unwrap();
                 sums(&asking.ask(&mut exact, &at).unwrap(), 9.0)
             };
             let without = release(Answer::True, None);

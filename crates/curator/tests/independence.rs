@@ -11,7 +11,7 @@ mod support;
 #[path = "support/transparent.rs"]
 mod transparent;
 
-use curator::{Curator, Door, Randomness, Records, Sampling, Sealed};
+use curator::{Curator, Door, PrivateState, Randomness, Records, Sampling};
 use noise::{GaussianKind, IndependentGaussian};
 use protocol::{
     Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, LossQuery, Oracle, Params,
@@ -230,7 +230,7 @@ fn draws_far_apart_do_not_share_lots_or_noise() {
             .map(|draws| {
                 let (mut curator, at) = curator(&[1], places(16, |_| false), poisson(0.5), 7);
                 let sealed = format!(r#"{{"version":1,"draws":{draws},"epoch":null}}"#);
-                curator.unseal(Sealed::from_text(&sealed).unwrap()).unwrap();
+                curator.restore_private_state(PrivateState::from_text(&sealed).unwrap()).unwrap();
                 curator.draw(&announced).unwrap();
                 let lot = taken(&mut curator, &at);
                 let bound = Bound::new(1e6, 1.0).unwrap();

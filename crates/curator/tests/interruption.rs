@@ -5,7 +5,7 @@
 mod support;
 
 use cpu::Network;
-use curator::{Curator, Door, Randomness, Records, Sampling, Sealed};
+use curator::{Curator, Door, PrivateState, Randomness, Records, Sampling};
 use protocol::{Announcement, Noisy, Oracle, Params, Refused};
 use std::sync::{Arc, Mutex};
 use support::{Asking, Kind, askings, network, records};
@@ -26,11 +26,11 @@ fn curator(
     )
     .unwrap();
     if let Some(text) = sealed {
-        curator.unseal(Sealed::from_text(text).unwrap()).unwrap();
+        curator.restore_private_state(PrivateState::from_text(text).unwrap()).unwrap();
     }
     let kept = Arc::new(Mutex::new(String::new()));
     let put = kept.clone();
-    curator.set_keeper(Box::new(move |sealed| {
+    curator.set_state_sink(Box::new(move |sealed| {
         *put.lock().unwrap() = sealed.to_text().map_err(|error| error.to_string())?;
         Ok(())
     }));
@@ -124,7 +124,7 @@ fn a_fixed_seed_does_not_repeat_noise_after_an_interruption() {
 fn what_cannot_be_put_away_is_not_computed() {
     let (asking, at) = asking();
     let (mut curator, _) = curator(Sampling::Full, Randomness::fixed(7), None);
-    curator.set_keeper(Box::new(|_| Err("disk full".into())));
+    curator.set_state_sink(Box::new(|_| Err("disk full".into())));
     assert!(
         matches!(curator.draw(&Announcement::gradient(&asking.bounds)), Err(Refused::Failed(what)) if what.contains("disk full"))
     );
@@ -139,8 +139,8 @@ fn a_damaged_seal_is_refused_without_being_shown() {
         curator(Sampling::Shuffled { dataset: 10, lot: 4 }, Randomness::fixed(3), None);
     asking.ask(&mut shuffled, &at).unwrap();
     let text = kept.lock().unwrap().clone();
-    assert_eq!(Sealed::from_text(&text).unwrap(), shuffled.seal());
-    assert_eq!(format!("{:?}", shuffled.seal()), "Sealed(…)");
+    assert_eq!(PrivateState::from_text(&text).unwrap(), shuffled.private_state());
+    assert_eq!(format!("{:?}", shuffled.private_state()), "PrivateState(…)");
     for bad in [
         "",
         "{}",
@@ -148,10 +148,10 @@ fn a_damaged_seal_is_refused_without_being_shown() {
         &text.replace("\"version\":1", "\"version\":2"),
         &text.replace("draws", "drawn"),
     ] {
-        let refused = Sealed::from_text(bad).unwrap_err().to_string();
+        let refused = PrivateState::from_text(bad).unwrap_err().to_string();
         assert!(refused.contains("sealed part") && !refused.contains("key"), "{refused}");
     }
     // A shuffled epoch is not for a curator that draws otherwise.
     let (mut poisson, _) = curator(support::poisson(0.5), Randomness::fixed(3), None);
-    assert!(poisson.unseal(shuffled.seal()).is_err());
+    assert!(poisson.restore_private_state(shuffled.private_state()).is_err());
 }

@@ -4,7 +4,7 @@
 
 use accounting::Event;
 use cpu::Network;
-use curator::{Curator, Door, Randomness, Records, Sampling, Sealed};
+use curator::{Curator, Door, PrivateState, Randomness, Records, Sampling};
 use noise::{Error, IndependentGaussian, Mechanism, Release, ReleaseKind};
 use protocol::{Announcement, Bound, LossQuery, Oracle, Params};
 
@@ -133,15 +133,15 @@ fn the_mechanism_keeps_state_from_release_to_release() {
     let (mut other, _) = curator(Correlated::default());
     let first = release(&mut other, &at).value;
     let bound = Bound::new(1.0, 1.0).unwrap();
-    let before = other.seal();
+    let before = other.private_state();
     other.draw(&Announcement::default().and(bound.sigma, 1)).unwrap();
     other.loss(&LossQuery { at: &at, bound }).unwrap();
     assert_eq!(first, plain[0]);
-    assert_ne!(before, other.seal(), "the number of draws");
-    assert_eq!(state(&before), state(&other.seal()));
+    assert_ne!(before, other.private_state(), "the number of draws");
+    assert_eq!(state(&before), state(&other.private_state()));
 }
 
-fn state(sealed: &Sealed) -> String {
+fn state(sealed: &PrivateState) -> String {
     let text = sealed.to_text().unwrap();
     text.split_once("\"mechanism\"").unwrap().1.to_string()
 }
@@ -153,12 +153,15 @@ fn the_state_of_the_mechanism_survives_an_interruption() {
     let (mut first, _) = curator(Correlated::default());
     release(&mut whole, &at);
     release(&mut first, &at);
-    let text = first.seal().to_text().unwrap();
+    let text = first.private_state().to_text().unwrap();
     let (mut second, _) = curator(Correlated::default());
-    second.unseal(Sealed::from_text(&text).unwrap()).unwrap();
+    second.restore_private_state(PrivateState::from_text(&text).unwrap()).unwrap();
     assert_eq!(release(&mut second, &at), release(&mut whole, &at));
     let (mut fresh, _) = curator(IndependentGaussian::default());
-    let refused = fresh.unseal(Sealed::from_text(&text).unwrap()).unwrap_err().to_string();
+    let refused = fresh
+        .restore_private_state(PrivateState::from_text(&text).unwrap())
+        .unwrap_err()
+        .to_string();
     assert!(refused.contains("independent-gaussian"), "{refused}");
     assert_eq!(fresh.draws(), 0);
 }
@@ -168,6 +171,6 @@ fn the_state_of_the_mechanism_survives_an_interruption() {
 fn a_mechanism_without_state_is_not_in_the_saved_state() {
     let (mut curator, at) = curator(IndependentGaussian::default());
     release(&mut curator, &at);
-    let text = curator.seal().to_text().unwrap();
+    let text = curator.private_state().to_text().unwrap();
     assert_eq!(text, r#"{"version":1,"draws":1,"epoch":null}"#);
 }

@@ -6,7 +6,7 @@ mod support;
 
 use accounting::{Accountant, Adjacency, Budget, Delta, Epsilon, Event};
 use cpu::NormMethod;
-use curator::{Curator, Door, Exact, Origin, Randomness, Records, Sampling, lot_event};
+use curator::{Curator, Door, NonPrivateOracle, Origin, Randomness, Records, Sampling, lot_event};
 use engine::{Engine, Example};
 use model::Activations;
 use protocol::{
@@ -376,9 +376,13 @@ fn exact_is_exact_and_says_so() {
             &vec![12.0; asking.blocks.count()],
             &mut expected,
         );
-        let mut exact =
-            Exact::new(engine, Records::new(people.clone()), Sampling::Full, Randomness::fixed(1))
-                .unwrap();
+        let mut exact = NonPrivateOracle::new(
+            engine,
+            Records::new(people.clone()),
+            Sampling::Full,
+            Randomness::fixed(1),
+        )
+        .unwrap();
         let answer = asking.ask(&mut exact, &at).unwrap();
         let size = expected.iter().flatten().fold(0.0f64, |most, x| most.max(x.abs()));
         assert!(close(&sums(&answer, 12.0), &expected, 1e-5 * size));

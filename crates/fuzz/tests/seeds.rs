@@ -6,7 +6,7 @@ use fuzz::structure::{FILES, pack};
 use fuzz::target::ALL;
 use fuzz::{build, tensors};
 use muffle::run::chain::Mark;
-use muffle::run::snapshot::{Belongs, Snapshot};
+use muffle::run::snapshot::{RunIdentity, Snapshot};
 use std::fs;
 use std::path::Path;
 
@@ -32,7 +32,7 @@ fn write_snapshots_of_every_optimizer() {
         let (tensors, params) = tensors(name == "dp-prism");
         let optimizer = build(&config, &tensors, &params).unwrap();
         let ledger = Mark { run_id: "0".repeat(32), entries: 2, charges: 1, head: "0".repeat(64) };
-        let belongs = Belongs { config: "x".into(), frozen: 7, ledger, draws: 2 };
+        let belongs = RunIdentity { config: "x".into(), frozen: 7, ledger, draws: 2 };
         let folder = tempfile::tempdir().unwrap();
         Snapshot { step: 1, params, optimizer: optimizer.save(), first: vec![1, 2, 3], belongs }
             .save(folder.path())

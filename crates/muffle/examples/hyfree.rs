@@ -7,16 +7,16 @@
 use muffle::Config;
 use muffle::config::{Auto, LearningRate};
 use muffle::run;
-use muffle::run::{Begun, Progress, Watch};
+use muffle::run::{Progress, RunObserver, RunStart};
 
 /// Shows what is found.
 struct Rates;
 
-impl Watch for Rates {
-    fn said(&mut self, line: &str) {
+impl RunObserver for Rates {
+    fn message(&mut self, line: &str) {
         println!("{line}");
     }
-    fn begun(&mut self, begun: &Begun<'_>) {
+    fn started(&mut self, begun: &RunStart<'_>) {
         println!(
             "σ = {:.4} for gradients, {:.4} for each probe of the loss",
             begun.plan.sigma.gradient, begun.plan.sigma.probe
@@ -32,7 +32,7 @@ impl Watch for Rates {
             );
         }
     }
-    fn stops(&mut self) -> bool {
+    fn should_stop(&mut self) -> bool {
         false
     }
 }

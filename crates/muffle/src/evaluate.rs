@@ -1,7 +1,7 @@
 //! How good a model is: NLL, perplexity, accuracy; BLEU and ROUGE-L of what it writes.
 
 use crate::Error;
-use crate::Subject;
+use crate::LoadedModel;
 use crate::load::data::Rows;
 use data::{Content, ModelInput, Preparation, Prepared, merge_by_source};
 use engine::{Example, Target};
@@ -255,7 +255,7 @@ pub struct Writing {
 /// # Errors
 /// If a row is no good.
 pub fn write(
-    subject: &mut Subject,
+    subject: &mut LoadedModel,
     at: &Params,
     rows: Rows,
     writing: Writing,

@@ -50,12 +50,12 @@ mod error;
 pub use config::Config;
 pub use error::{Category, Error};
 pub use evaluate::Scores;
-pub use load::model::Subject;
+pub use load::model::LoadedModel;
 pub use plan::Plan;
 pub use report::Statement;
 pub use run::outcome::Outcome;
 pub use run::session::Session;
-pub use run::{Silent, Watch};
+pub use run::{RunObserver, Silent};
 
 pub use {
     accounting, audit, cpu, curator, data, engine, model, noise, optim, protocol, ranks, text,

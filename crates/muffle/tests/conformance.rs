@@ -7,7 +7,7 @@ mod support;
 
 use accounting::{Composition, SamplingRate};
 use cpu::Network;
-use curator::{Curator, Door, Exact, Randomness, Records, Sampling, lot_event};
+use curator::{Curator, Door, NonPrivateOracle, Randomness, Records, Sampling, lot_event};
 use engine::{Engine, Example};
 use model::activation::Activation;
 use model::{Builder, Linear, Lora};
@@ -217,7 +217,8 @@ fn a_zero_gradient_moves_nothing() {
         let start = quadratic.start(5);
         let records = Records::with_vacancies(vec![None; 10]);
         let mut exact =
-            Exact::new(quadratic, records, Sampling::Full, Randomness::fixed(1)).unwrap();
+            NonPrivateOracle::new(quadratic, records, Sampling::Full, Randomness::fixed(1))
+                .unwrap();
         let (mut params, mut optimizer) = (start.clone(), setup.optimizer(&start));
         for _ in 0..6 {
             optimizer.step(&mut params, &mut exact).unwrap();
@@ -413,7 +414,7 @@ fn twins_without_privacy_descend_further() {
         let people = quadratic.examples(100, 1.0, 0.2);
         let start = quadratic.start(5);
         let before = quadratic.mean_loss(&start, &people);
-        let mut exact = Exact::new(
+        let mut exact = NonPrivateOracle::new(
             engine(name),
             Records::new(people.clone()),
             Sampling::Full,

@@ -13,7 +13,7 @@ use muffle::config::Config;
 use muffle::report::Marking;
 use muffle::report::statement::RandomnessSource;
 use muffle::run::chain::Chain;
-use muffle::run::{Begun, Progress, Silent, Watch, resume, train};
+use muffle::run::{Progress, RunObserver, RunStart, Silent, resume, train};
 use std::path::{Path, PathBuf};
 
 /// A run of a few steps on the embedded corpus: small enough for tests.
@@ -76,18 +76,18 @@ struct Stopping {
     said: Vec<String>,
 }
 
-impl Watch for Stopping {
-    fn said(&mut self, line: &str) {
+impl RunObserver for Stopping {
+    fn message(&mut self, line: &str) {
         self.said.push(line.into());
     }
-    fn begun(&mut self, begun: &Begun<'_>) {
+    fn started(&mut self, begun: &RunStart<'_>) {
         self.began_at = begun.step;
     }
     fn stepped(&mut self, progress: &Progress) {
         self.seen.push(progress.step);
         self.epsilons.extend(progress.latest.epsilon);
     }
-    fn stops(&mut self) -> bool {
+    fn should_stop(&mut self) -> bool {
         self.seen.last() == Some(&self.after)
     }
 }
@@ -148,7 +148,7 @@ fn a_run_leaves_a_model_with_a_statement_that_can_be_computed_again() {
     // The model is read by anything that reads the layout, and says the same.
     let mut config = Config::default().data;
     config.train = corpus(muffle::load::corpus::Part::Validation, 40);
-    let subject = muffle::Subject::look_at(out.to_str().unwrap(), &mut |_| ()).unwrap();
+    let subject = muffle::LoadedModel::look_at(out.to_str().unwrap(), &mut |_| ()).unwrap();
     let preparation = subject.preparation(&[], subject.longest() + 1);
     let rows =
         muffle::load::data::rows(&config, muffle::load::data::Split::Train).unwrap().unwrap();
@@ -351,15 +351,15 @@ struct Copying {
     to: PathBuf,
 }
 
-impl Watch for Copying {
-    fn said(&mut self, _: &str) {}
-    fn begun(&mut self, _: &Begun<'_>) {}
+impl RunObserver for Copying {
+    fn message(&mut self, _: &str) {}
+    fn started(&mut self, _: &RunStart<'_>) {}
     fn stepped(&mut self, progress: &Progress) {
         if progress.step == 0 {
             copy(&self.from, &self.to);
         }
     }
-    fn stops(&mut self) -> bool {
+    fn should_stop(&mut self) -> bool {
         true
     }
 }
@@ -442,16 +442,16 @@ fn an_older_ledger_is_refused() {
 fn an_older_sampler_is_refused() {
     /// Keeps a copy of a file after the second step, and stops after the third.
     struct Keeping(PathBuf, u64);
-    impl Watch for Keeping {
-        fn said(&mut self, _: &str) {}
-        fn begun(&mut self, _: &Begun<'_>) {}
+    impl RunObserver for Keeping {
+        fn message(&mut self, _: &str) {}
+        fn started(&mut self, _: &RunStart<'_>) {}
         fn stepped(&mut self, progress: &Progress) {
             self.1 = progress.step;
             if progress.step == 2 {
                 std::fs::copy(&self.0, self.0.with_extension("old")).unwrap();
             }
         }
-        fn stops(&mut self) -> bool {
+        fn should_stop(&mut self) -> bool {
             self.1 == 3
         }
     }
@@ -685,7 +685,7 @@ fn labelled_texts_and_images() {
         (0.0..=1.0).contains(&outcome.scores.unwrap().accuracy)
             && outcome.scores.unwrap().examples == 10
     );
-    let subject = muffle::Subject::look_at(at("texts").to_str().unwrap(), &mut |_| ()).unwrap();
+    let subject = muffle::LoadedModel::look_at(at("texts").to_str().unwrap(), &mut |_| ()).unwrap();
     assert_eq!(subject.labels(), ["bad", "good"]);
     let undeclared = texts.clone() + "\ndata.evaluation_data=private";
     let failed = train(&config(&undeclared), &at("x"), &mut Silent).unwrap_err().to_string();
@@ -715,7 +715,7 @@ fn labelled_texts_and_images() {
     let outcome = train(&config(&images), &at("images"), &mut Silent).unwrap();
     assert!(outcome.scores.unwrap().accuracy > 0.9, "{:?}", outcome.scores);
     assert!(
-        muffle::Subject::look_at(at("images").to_str().unwrap(), &mut |_| ())
+        muffle::LoadedModel::look_at(at("images").to_str().unwrap(), &mut |_| ())
             .unwrap()
             .tokenizer
             .is_none()

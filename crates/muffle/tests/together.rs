@@ -10,7 +10,7 @@ use model::{Lora, Mlp};
 use muffle::Config;
 use muffle::Session;
 use muffle::curator::Records;
-use muffle::run::session::Interrupted;
+use muffle::run::session::ResumeState;
 use protocol::Params;
 use ranks::Ranks;
 
@@ -55,7 +55,7 @@ fn model(optimizer: &str) -> (Network, Params, Vec<Example>) {
 
 /// What a run leaves for another to go on with.
 struct Left {
-    past: Interrupted,
+    past: ResumeState,
     params: Params,
 }
 
@@ -72,7 +72,7 @@ fn steps(count: usize, optimizer: &str, steps: u64, from: Option<Left>) -> Left 
         let (params, past) = match &from {
             None => (params, None),
             Some(Left { past, params }) => {
-                let past = Interrupted {
+                let past = ResumeState {
                     ledger: past.ledger.clone(),
                     sealed: None,
                     optimizer: past.optimizer.clone(),
@@ -85,7 +85,7 @@ fn steps(count: usize, optimizer: &str, steps: u64, from: Option<Left>) -> Left 
             Session::among(&ranks, &config, network, params, Records::new(people), past).unwrap();
         (0..steps).for_each(|_| drop(session.step().unwrap().unwrap()));
         let optimizer = session.optimizer().unwrap();
-        let past = Interrupted {
+        let past = ResumeState {
             ledger: session.ledger().clone(),
             sealed: None,
             optimizer: Some(optimizer),
@@ -108,7 +108,7 @@ fn steps(count: usize, optimizer: &str, steps: u64, from: Option<Left>) -> Left 
     all.swap_remove(0)
 }
 
-/// Begun by two, gone on with by three, by one and by four: each begins with all that the optimizer
+/// RunStart by two, gone on with by three, by one and by four: each begins with all that the optimizer
 /// remembered, and comes to where one process comes alone.
 #[test]
 fn any_number_goes_on_with_what_others_left() {
@@ -146,7 +146,7 @@ fn another_past_is_noticed() {
     .unwrap();
     let one = |ranks: Ranks| {
         let (network, params, people) = model("dp-sgd");
-        let past = Interrupted {
+        let past = ResumeState {
             ledger: left.past.ledger.clone(),
             sealed: None,
             optimizer: None,

@@ -11,7 +11,7 @@ use muffle::Plan;
 use muffle::Statement;
 use muffle::accounting::{Accountant, Adjacency, Delta, Ledger, Unit};
 use muffle::config::Auto;
-use muffle::curator::Sealed;
+use muffle::curator::PrivateState;
 use muffle::optim::{Multipliers, Optimizer, Setting, registry};
 use muffle::protocol::{Params, Refused, Role, Trainable};
 use muffle::report;
@@ -388,10 +388,10 @@ pub(crate) fn sealed(_: &Scratch, input: &[u8]) -> ReadOutcome {
         Ok(text) => text,
         Err(seen) => return seen,
     };
-    ReadOutcome::of(Sealed::from_text(text), |sealed| {
-        let again = done(Sealed::from_text(&done(sealed.to_text())));
+    ReadOutcome::of(PrivateState::from_text(text), |sealed| {
+        let again = done(PrivateState::from_text(&done(sealed.to_text())));
         assert!(again == sealed, "it does not round-trip");
-        assert_eq!(format!("{sealed:?}"), "Sealed(…)");
+        assert_eq!(format!("{sealed:?}"), "PrivateState(…)");
         format!("{}", sealed.draws() > 0)
     })
 }

@@ -11,7 +11,7 @@ use crate::Session;
 use crate::chart::{Axis, Chart, Series};
 use crate::config::{Auto, Config};
 use crate::load::data;
-use crate::load::model::{Circumstances, Subject};
+use crate::load::model::{Circumstances, LoadedModel};
 use crate::report::digits::short;
 use crate::run::memory;
 use crate::verify::spent::{self, Spent};
@@ -60,7 +60,8 @@ impl OneRun {
         Plan::check(config)?;
         self.check()?;
         let (labels, image) = data::survey(&config.data)?;
-        let subject = Subject::open(config, Circumstances { labels: &labels, image }, &mut |_| ())?;
+        let subject =
+            LoadedModel::open(config, Circumstances { labels: &labels, image }, &mut |_| ())?;
         let limit = data::limit(&config.data, &subject)?;
         let people =
             data::people(config, &subject.preparation(&labels, limit), folder.path())?.records;

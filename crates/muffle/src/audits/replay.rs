@@ -11,7 +11,7 @@ use crate::Plan;
 use crate::chart::{Axis, Chart, Mark, Series};
 use crate::config::{Auto, Config};
 use crate::load::data;
-use crate::load::model::{Circumstances, Subject};
+use crate::load::model::{Circumstances, LoadedModel};
 use accounting::Adjacency;
 use audit::PairedOracles;
 use curator::{Curator, Door, Randomness, Records};
@@ -91,7 +91,8 @@ impl Replay {
     ) -> Result<Verdict, Error> {
         Plan::check(config)?;
         let (labels, image) = data::survey(&config.data)?;
-        let subject = Subject::open(config, Circumstances { labels: &labels, image }, &mut |_| ())?;
+        let subject =
+            LoadedModel::open(config, Circumstances { labels: &labels, image }, &mut |_| ())?;
         let ordinary = match others {
             Others::MadeUp => canaries(&subject.network, self.seed.wrapping_add(1), PLACES - 1),
             Others::Real => {

@@ -14,7 +14,7 @@ use crate::report::digits::{up, up_e};
 use crate::run::folder::{self, Folder};
 use crate::run::history;
 use crate::run::result::{Metrics, RESULT, RunResult};
-use crate::run::{self, Watch};
+use crate::run::{self, RunObserver};
 use crate::verify::spent::{Spent, joint};
 use accounting::Guarantee;
 use serde::Serialize;
@@ -132,7 +132,7 @@ impl Comparison {
     ///
     /// # Errors
     /// If a run fails, or it was asked to stop.
-    pub fn run(&self, out: &Path, watch: &mut dyn Watch) -> Result<Compared, Error> {
+    pub fn run(&self, out: &Path, observer: &mut dyn RunObserver) -> Result<Compared, Error> {
         if self.config.privacy.seed.is_some() {
             return Err(Error::config(
                 "privacy.seed: expected none, because repeated runs need independent noise",
@@ -146,18 +146,18 @@ impl Comparison {
         for (name, config) in self.optimizers.iter().zip(&configs) {
             for &seed in &self.seeds {
                 let folder = out.join(format!("{name}-{seed}"));
-                watch.said(&format!("── {name}, seed {seed}"));
+                observer.message(&format!("── {name}, seed {seed}"));
                 let mut config = config.clone();
                 config.model.seed = seed;
                 if run::resume::is_complete(&folder) {
                     // Opened, it removes what an interruption at its very end may have left of the
                     // sealed part.
                     Folder::open(&folder)?;
-                    watch.said("already finished");
+                    observer.message("already finished");
                 } else if folder.join("config.toml").is_file() {
-                    run::resume(&folder, watch)?;
+                    run::resume(&folder, observer)?;
                 } else {
-                    run::train(&config, &folder, watch)?;
+                    run::train(&config, &folder, observer)?;
                 }
                 runs.push(Single::read(name, seed, &folder)?);
             }

@@ -8,7 +8,7 @@
 //! named.
 
 use crate::Error;
-use crate::Subject;
+use crate::LoadedModel;
 use crate::config::{self, Auto, Config, DroppedRows};
 use crate::load::corpus::{self, Part};
 use crate::run::snapshot;
@@ -144,7 +144,7 @@ fn public_labels(config: &config::Data) -> Result<Vec<String>, Error> {
 ///
 /// # Errors
 /// If more is asked for than the model takes.
-pub fn limit(config: &config::Data, subject: &Subject) -> Result<usize, Error> {
+pub fn limit(config: &config::Data, subject: &LoadedModel) -> Result<usize, Error> {
     let most = subject.longest() + 1;
     // With fewer no text at all could be used: a text that is continued has a token that is given
     // and one that is predicted.

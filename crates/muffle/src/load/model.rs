@@ -17,7 +17,7 @@ use text::Tokenizer;
 
 /// A model, and what makes tokens for it.
 #[derive(Debug)]
-pub struct Subject {
+pub struct LoadedModel {
     /// Its configuration.
     pub config: hf::Config,
     /// Runs it.
@@ -48,7 +48,7 @@ pub struct Circumstances<'a> {
     pub image: Option<ImageShape>,
 }
 
-impl Subject {
+impl LoadedModel {
     /// What a configuration asks for.
     ///
     /// # Errors

@@ -253,7 +253,7 @@ pub(crate) mod fault {
 mod tests {
     use super::*;
 
-    /// Interrupted at any operation, a file has its old content or the new one.
+    /// ResumeState at any operation, a file has its old content or the new one.
     #[test]
     fn a_file_is_replaced_in_one_step() {
         let place = tempfile::tempdir().unwrap();

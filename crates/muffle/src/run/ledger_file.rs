@@ -266,7 +266,7 @@ mod tests {
         assert!(file.follow(&Ledger::new()).is_err());
     }
 
-    /// Interrupted at any operation of a charge: what is read afterwards has the charge, or it was
+    /// ResumeState at any operation of a charge: what is read afterwards has the charge, or it was
     /// not reported as made.
     #[test]
     fn an_interrupted_charge_resumes_and_is_never_lost() {

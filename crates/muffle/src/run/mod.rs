@@ -32,15 +32,15 @@ use crate::Plan;
 use crate::config::{Config, Publicity};
 use crate::evaluate;
 use crate::load::data::{self, Split};
-use crate::load::model::{Circumstances, Subject};
+use crate::load::model::{Circumstances, LoadedModel};
 use crate::run::folder::Folder;
 use crate::run::history::HistoryEntry;
 use crate::run::ledger_file::LedgerFile;
-pub use crate::run::progress::{Begun, Progress, Silent, Watch};
-use crate::run::resume::{Left, belongs};
+pub use crate::run::progress::{Progress, RunObserver, RunStart, Silent};
+use crate::run::resume::{InterruptedRun, belongs};
 pub use crate::run::resume::{resume, resume_among};
-use crate::run::session::{Interrupted, Session};
-use crate::run::snapshot::{Belongs, Snapshot};
+use crate::run::session::{ResumeState, Session};
+use crate::run::snapshot::{RunIdentity, Snapshot};
 use crate::run::together::COMPARED_EVERY;
 use ::data::Prepared;
 use curator::Records;
@@ -68,12 +68,16 @@ pub(crate) struct Files<'a> {
 ///
 /// # Errors
 /// If something is no good, a promise cannot be kept, or it was asked to stop.
-pub fn train(config: &Config, out: &Path, watch: &mut dyn Watch) -> Result<Outcome, Error> {
-    train_among(&Ranks::alone(), config, out, watch)?.ok_or_else(no_outcome)
+pub fn train(
+    config: &Config,
+    out: &Path,
+    observer: &mut dyn RunObserver,
+) -> Result<Outcome, Error> {
+    train_among(&Ranks::alone(), config, out, observer)?.ok_or_else(no_outcome)
 }
 
 /// The same as one of several processes. The first has the folder and the outcome, and speaks to
-/// `watch`.
+/// `observer`.
 ///
 /// # Errors
 /// As [`train`], or if a process is gone.
@@ -81,15 +85,15 @@ pub fn train_among(
     ranks: &Ranks,
     config: &Config,
     out: &Path,
-    watch: &mut dyn Watch,
+    observer: &mut dyn RunObserver,
 ) -> Result<Option<Outcome>, Error> {
     let config = config.clone().absolute()?;
     // Everything that can be wrong is looked at before a folder is made.
     Plan::check(&config)?;
     let (labels, image) = data::survey(&config.data)?;
     let open = || {
-        Subject::open(&config, Circumstances { labels: &labels, image }, &mut |line| {
-            watch.said(line)
+        LoadedModel::open(&config, Circumstances { labels: &labels, image }, &mut |line| {
+            observer.message(line)
         })
     };
     let subject = together::in_turn(ranks, open)?;
@@ -97,12 +101,12 @@ pub fn train_among(
     not_the_people(&config, &people)?;
     same_beginning(ranks, &config, people.clone())?;
     if !ranks.is_first() {
-        return begin(ranks, &config, None, subject, &labels, None, watch)?.drive(watch);
+        return begin(ranks, &config, None, subject, &labels, None, observer)?.drive(observer);
     }
     let folder = Folder::create(out)?;
     let ready = LedgerFile::new(&folder).and_then(|ledger| {
         let files = Files { folder: &folder, ledger: Arc::new(ledger) };
-        let run = begin(ranks, &config, Some(files.clone()), subject, &labels, None, watch)?;
+        let run = begin(ranks, &config, Some(files.clone()), subject, &labels, None, observer)?;
         folder.write(FINGERPRINT, &people)?;
         files.ledger.write()?;
         // From here on there is a run in the folder.
@@ -110,7 +114,7 @@ pub fn train_among(
         Ok(run)
     });
     match ready {
-        Ok(run) => run.drive(watch),
+        Ok(run) => run.drive(observer),
         Err(failed) => {
             folder.discard();
             Err(failed)
@@ -159,7 +163,7 @@ pub(crate) struct Run<'a> {
     /// The first process's.
     files: Option<Files<'a>>,
     pub(crate) labels: &'a [String],
-    pub(crate) subject: Subject,
+    pub(crate) subject: LoadedModel,
     pub(crate) session: ModelSession,
     pub(crate) first: Vec<u64>,
     pub(crate) limit: usize,
@@ -175,10 +179,10 @@ pub(crate) fn begin<'a>(
     ranks: &Ranks,
     config: &'a Config,
     files: Option<Files<'a>>,
-    mut subject: Subject,
+    mut subject: LoadedModel,
     labels: &'a [String],
-    from: Option<Left>,
-    watch: &mut dyn Watch,
+    from: Option<InterruptedRun>,
+    observer: &mut dyn RunObserver,
 ) -> Result<Run<'a>, Error> {
     together::set_threads(ranks, config);
     let limit = data::limit(&config.data, &subject)?;
@@ -217,7 +221,7 @@ pub(crate) fn begin<'a>(
         subject.network.tensors(&subject.params).into_iter().map(|(_, tensor)| tensor.len()).sum();
     let tokens =
         validation.iter().map(Example::len).sum::<usize>() as f64 / validation.len() as f64;
-    watch.begun(&Begun {
+    observer.started(&RunStart {
         config,
         plan: session.plan(),
         parameters: (subject.params.numbers(), total),
@@ -252,9 +256,9 @@ pub(crate) fn begin<'a>(
 fn session(
     ranks: &Ranks,
     config: &Config,
-    subject: &Subject,
+    subject: &LoadedModel,
     records: Records,
-    from: Option<Left>,
+    from: Option<InterruptedRun>,
     frozen: u64,
 ) -> Result<(ModelSession, Vec<u64>), Error> {
     let network = subject.network.new_instance();
@@ -268,10 +272,10 @@ fn session(
             belongs(config, &snapshot.belongs, left.sealed.as_ref(), frozen)?;
             (snapshot.step, snapshot.params, Some(snapshot.optimizer), snapshot.first)
         }
-        // Interrupted before the first snapshot: what was charged counts all the same.
+        // ResumeState before the first snapshot: what was charged counts all the same.
         None => (0, subject.params.clone(), None, fingerprints(&subject.params)),
     };
-    let past = Interrupted {
+    let past = ResumeState {
         ledger: left.ledger,
         sealed: left.sealed,
         optimizer,
@@ -304,7 +308,7 @@ fn keep(config: &Config, files: &Files<'_>, session: &mut ModelSession) {
     session.set_journal(Box::new(move |spent| ledger.follow(spent)));
     if keeps(config) {
         let (path, ledger) = (files.folder.join(sampler_file::SAMPLER), files.ledger.clone());
-        session.set_keeper(Box::new(move |sealed| {
+        session.set_state_sink(Box::new(move |sealed| {
             let written = sampler_file::write(&path, &ledger.mark(), sealed)
                 .and_then(|()| ledger.drawn(sealed.draws()));
             written.map_err(|failed| failed.to_string())
@@ -368,8 +372,11 @@ fn validation(
 }
 
 impl<'a> Run<'a> {
-    pub(crate) fn drive(mut self, watch: &mut dyn Watch) -> Result<Option<Outcome>, Error> {
-        let mut last = self.past(watch)?;
+    pub(crate) fn drive(
+        mut self,
+        observer: &mut dyn RunObserver,
+    ) -> Result<Option<Outcome>, Error> {
+        let mut last = self.past(observer)?;
         let mut at_once = self.session.micro_batch();
         // A run that was closed makes no further step: only its last files are missing.
         let closed =
@@ -377,7 +384,7 @@ impl<'a> Run<'a> {
         while let Some(step) = if closed { None } else { self.session.step()? } {
             if self.session.micro_batch() < at_once {
                 at_once = self.session.micro_batch();
-                watch.said(&format!(
+                observer.message(&format!(
                     "warning: there was not enough memory; going on with {at_once} records at a \
                      time (NON-PRIVATE, shown here only)"
                 ));
@@ -398,15 +405,15 @@ impl<'a> Run<'a> {
             }
             let notes = step.notes.iter().map(ToString::to_string).collect();
             if let Some(latest) = last {
-                watch.stepped(&Progress { step: done, latest, fresh, notes });
+                observer.stepped(&Progress { step: done, latest, fresh, notes });
             }
-            if !over && self.stops(watch)? {
+            if !over && self.stops(observer)? {
                 self.put_away()?;
                 return Err(Error::Stopped);
             }
         }
         self.put_away()?;
-        self.files.clone().map(|files| outcome::finish(self, &files, watch)).transpose()
+        self.files.clone().map(|files| outcome::finish(self, &files, observer)).transpose()
     }
 
     fn folder(&self) -> Option<&'a Folder> {
@@ -414,7 +421,7 @@ impl<'a> Run<'a> {
     }
 
     /// The last entry of the history, or one before the first step.
-    fn past(&mut self, watch: &mut dyn Watch) -> Result<Option<HistoryEntry>, Error> {
+    fn past(&mut self, observer: &mut dyn RunObserver) -> Result<Option<HistoryEntry>, Error> {
         if self.session.steps() == 0 {
             self.put_away()?;
         }
@@ -425,14 +432,14 @@ impl<'a> Run<'a> {
             folder.write(history::FILE, "")?;
             let latest = self.evaluate(0.0)?;
             latest.append(folder)?;
-            watch.stepped(&Progress { step: 0, latest, fresh: true, notes: Vec::new() });
+            observer.stepped(&Progress { step: 0, latest, fresh: true, notes: Vec::new() });
         }
         Ok(history::read(folder, self.session.steps())?.pop())
     }
 
     /// Whether to stop after this step: as the first process says.
-    fn stops(&self, watch: &mut dyn Watch) -> Result<bool, Error> {
-        let own = watch.stops();
+    fn stops(&self, observer: &mut dyn RunObserver) -> Result<bool, Error> {
+        let own = observer.should_stop();
         Ok(if self.ranks.count() == 1 {
             own
         } else {
@@ -471,7 +478,7 @@ impl<'a> Run<'a> {
             params: self.session.params().clone(),
             optimizer,
             first: self.first.clone(),
-            belongs: Belongs {
+            belongs: RunIdentity {
                 config: self.config_digest.clone(),
                 frozen: self.frozen,
                 ledger: files.ledger.mark(),
@@ -504,7 +511,7 @@ fn fingerprints(params: &Params) -> Vec<u64> {
 }
 
 /// Of the weights that are not trained.
-fn frozen(subject: &Subject) -> u64 {
+fn frozen(subject: &LoadedModel) -> u64 {
     let trained: Vec<String> =
         subject.network.trainable().into_iter().map(|tensor| tensor.name).collect();
     let all = subject.network.tensors(&subject.params);

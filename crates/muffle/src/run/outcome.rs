@@ -11,7 +11,7 @@ use crate::run::disk;
 use crate::run::folder::Folder;
 use crate::run::result::{self, Metrics, RESULT, RunResult, SAMPLES};
 use crate::run::snapshot;
-use crate::run::{Files, Run, Watch};
+use crate::run::{Files, Run, RunObserver};
 use model::Checkpoint;
 use model::hf::{Existing, SaveOptions};
 use std::path::{Path, PathBuf};
@@ -54,12 +54,12 @@ impl Outcome {
 pub(crate) fn finish(
     mut run: Run<'_>,
     files: &Files<'_>,
-    watch: &mut dyn Watch,
+    observer: &mut dyn RunObserver,
 ) -> Result<Outcome, Error> {
     let folder = files.folder;
     let unmoved = run.unmoved();
     if !unmoved.is_empty() {
-        watch.said(&format!(
+        observer.message(&format!(
             "warning: {} did not move in {} steps",
             unmoved.join(", "),
             run.session.steps()
@@ -67,7 +67,7 @@ pub(crate) fn finish(
     }
     let lost = run.session.plan().steps.saturating_sub(run.session.steps());
     if lost > 0 {
-        watch.said(&format!(
+        observer.message(&format!(
             "{lost} steps were charged and lost in an interruption; they are not \
             repeated"
         ));
@@ -95,7 +95,7 @@ pub(crate) fn finish(
     } else {
         Split::Validation
     };
-    watch.said("evaluating the model");
+    observer.message("evaluating the model");
     let params = run.session.params().clone();
     let preparation = run.subject.preparation(run.labels, run.limit);
     let scores = match data::rows(&run.config.data, which)? {

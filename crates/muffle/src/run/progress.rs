@@ -1,59 +1,59 @@
-//! Who is told how a run goes.
+//! Progress of a run, for observers.
 
 use crate::Plan;
 use crate::config::Config;
 use crate::load::data::LeftOut;
 use crate::run::history::HistoryEntry;
 
-/// Who is told how it goes, and may ask it to stop.
-pub trait Watch {
-    /// Something worth a line.
-    fn said(&mut self, line: &str);
-    /// The numbers are worked out and the first step is next.
-    fn begun(&mut self, begun: &Begun<'_>);
-    /// After each step.
+/// Receives the progress of a run and may ask it to stop.
+pub trait RunObserver {
+    /// A message of one line.
+    fn message(&mut self, line: &str);
+    /// The run is planned and the first step follows.
+    fn started(&mut self, start: &RunStart<'_>);
+    /// A step is done.
     fn stepped(&mut self, progress: &Progress);
-    /// Whether to stop after this step. What was done is put away.
-    fn stops(&mut self) -> bool;
+    /// Whether to stop after this step. The run is saved.
+    fn should_stop(&mut self) -> bool;
 }
 
-/// Says nothing, and never stops.
+/// Ignores progress and never stops.
 pub struct Silent;
 
-impl Watch for Silent {
-    fn said(&mut self, _: &str) {}
-    fn begun(&mut self, _: &Begun<'_>) {}
+impl RunObserver for Silent {
+    fn message(&mut self, _: &str) {}
+    fn started(&mut self, _: &RunStart<'_>) {}
     fn stepped(&mut self, _: &Progress) {}
-    fn stops(&mut self) -> bool {
+    fn should_stop(&mut self) -> bool {
         false
     }
 }
 
-/// What a run begins with.
+/// Settings and sizes of a run at its start.
 #[derive(Debug)]
-pub struct Begun<'a> {
+pub struct RunStart<'a> {
     /// The configuration.
     pub config: &'a Config,
-    /// The numbers.
+    /// The plan: steps, noise, cost.
     pub plan: &'a Plan,
-    /// Trained numbers, and all of them.
+    /// Number of trained and of all parameter elements.
     pub parameters: (usize, usize),
-    /// Records that are computed on at a time.
+    /// Micro-batch size.
     pub micro_batch: usize,
-    /// Processes that train together.
+    /// Number of processes.
     pub processes: usize,
-    /// The step it begins at: 0, or more after an interruption.
+    /// The step it starts at: 0, or more if it is resumed.
     pub step: u64,
-    /// Rows without a record. **Not private**: to be shown only where that was asked for.
+    /// Rows without a record. **Not private**: shown only on request.
     pub left_out: LeftOut,
-    /// About how many tokens a lot has, by the public validation data.
+    /// Estimated number of tokens in a lot, from public validation data.
     pub lot_tokens: Option<f64>,
 }
 
 /// How far a run is.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    /// Steps made.
+    /// Number of steps done.
     pub step: u64,
     /// The last entry of the history.
     pub latest: HistoryEntry,

@@ -5,17 +5,17 @@ use crate::Error;
 use crate::Outcome;
 use crate::config::Config;
 use crate::load::data;
-use crate::load::model::{Circumstances, Subject};
+use crate::load::model::{Circumstances, LoadedModel};
 use crate::run::folder::Folder;
 use crate::run::ledger_file::LedgerFile;
-use crate::run::progress::Watch;
+use crate::run::progress::RunObserver;
 use crate::run::result;
 use crate::run::sampler_file;
-use crate::run::snapshot::{self, Belongs, Snapshot};
+use crate::run::snapshot::{self, RunIdentity, Snapshot};
 use crate::run::together;
 use crate::run::{FINGERPRINT, Files, begin, fingerprint, keeps, no_outcome, same_beginning};
 use accounting::{Event, Ledger};
-use curator::Sealed;
+use curator::PrivateState;
 use ranks::Ranks;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -26,8 +26,8 @@ use std::sync::Arc;
 /// # Errors
 /// As [`train`](crate::run::train), or if the folder is damaged or the data are no longer those it
 /// began with.
-pub fn resume(out: &Path, watch: &mut dyn Watch) -> Result<Outcome, Error> {
-    resume_among(&Ranks::alone(), out, watch)?.ok_or_else(no_outcome)
+pub fn resume(out: &Path, observer: &mut dyn RunObserver) -> Result<Outcome, Error> {
+    resume_among(&Ranks::alone(), out, observer)?.ok_or_else(no_outcome)
 }
 
 /// The same as one of several processes, as many as it may be now. The first reads the folder and
@@ -38,10 +38,10 @@ pub fn resume(out: &Path, watch: &mut dyn Watch) -> Result<Outcome, Error> {
 pub fn resume_among(
     ranks: &Ranks,
     out: &Path,
-    watch: &mut dyn Watch,
+    observer: &mut dyn RunObserver,
 ) -> Result<Option<Outcome>, Error> {
     if !ranks.is_first() {
-        return follow(ranks, watch);
+        return follow(ranks, observer);
     }
     let folder = Folder::open(out)?;
     let config = Config::read(&folder.join("config.toml"))?;
@@ -69,8 +69,10 @@ pub fn resume_among(
         }
     }
     let (snapshot, files) =
-        Snapshot::newest_with_files(&folder.join("checkpoints"), &mut |line| watch.said(line))?
-            .unzip();
+        Snapshot::newest_with_files(&folder.join("checkpoints"), &mut |line| {
+            observer.message(line)
+        })?
+        .unzip();
     let ledger_file = LedgerFile::open(&folder)?;
     let chain = ledger_file.chain();
     if let Some(snapshot) = &snapshot {
@@ -81,7 +83,7 @@ pub fn resume_among(
     let sealed = sampler_file::read(&folder, &chain)?;
     let drawn = sealed
         .as_deref()
-        .map_or(Ok(0), |text| Sealed::from_text(text).map(|sealed| sealed.draws()))?;
+        .map_or(Ok(0), |text| PrivateState::from_text(text).map(|sealed| sealed.draws()))?;
     if drawn < ledger_file.draws() {
         return Err(Error::format(
             &folder.join(sampler_file::SAMPLER),
@@ -92,36 +94,39 @@ pub fn resume_among(
         ));
     }
     let ledger = without_privacy(&config, chain.ledger().clone(), snapshot.as_ref())?;
-    Told {
+    ResumeMessage {
         config: config.print(),
         ledger: ledger.clone(),
         sealed: sealed.clone(),
         begun: snapshot.is_some(),
     }
-    .tell(ranks, files)?;
-    let from =
-        Left { snapshot, ledger, sealed: sealed.map(|text| Sealed::from_text(&text)).transpose()? };
+    .send(ranks, files)?;
+    let from = InterruptedRun {
+        snapshot,
+        ledger,
+        sealed: sealed.map(|text| PrivateState::from_text(&text)).transpose()?,
+    };
     go_on(
         ranks,
         &config,
         people,
         Some(Files { folder: &folder, ledger: Arc::new(ledger_file) }),
         from,
-        watch,
+        observer,
     )
 }
 
 /// What the first process reads in the folder of an interrupted run and the others must know.
 #[derive(Serialize, Deserialize)]
-struct Told {
+struct ResumeMessage {
     config: String,
     ledger: Ledger,
     sealed: Option<String>,
     begun: bool,
 }
 
-impl Told {
-    fn tell(&self, ranks: &Ranks, files: Option<snapshot::Files>) -> Result<(), Error> {
+impl ResumeMessage {
+    fn send(&self, ranks: &Ranks, files: Option<snapshot::Files>) -> Result<(), Error> {
         if ranks.count() > 1 {
             ranks.first_says(serde_json::to_vec(self).map_err(Error::Encoding)?)?;
             files.into_iter().flatten().try_for_each(|file| ranks.first_says(file).map(drop))?;
@@ -131,8 +136,8 @@ impl Told {
 }
 
 /// What the other processes do with an interrupted run.
-fn follow(ranks: &Ranks, watch: &mut dyn Watch) -> Result<Option<Outcome>, Error> {
-    let told: Told =
+fn follow(ranks: &Ranks, observer: &mut dyn RunObserver) -> Result<Option<Outcome>, Error> {
+    let told: ResumeMessage =
         serde_json::from_slice(&ranks.first_says(Vec::new())?).map_err(Error::Encoding)?;
     let config = Config::parse(&told.config)?;
     let file = || ranks.first_says(Vec::new());
@@ -143,12 +148,12 @@ fn follow(ranks: &Ranks, watch: &mut dyn Watch) -> Result<Option<Outcome>, Error
     } else {
         None
     };
-    let from = Left {
+    let from = InterruptedRun {
         snapshot,
         ledger: told.ledger,
-        sealed: told.sealed.map(|text| Sealed::from_text(&text)).transpose()?,
+        sealed: told.sealed.map(|text| PrivateState::from_text(&text)).transpose()?,
     };
-    go_on(ranks, &config, fingerprint(&config)?, None, from, watch)
+    go_on(ranks, &config, fingerprint(&config)?, None, from, observer)
 }
 
 fn go_on(
@@ -156,23 +161,23 @@ fn go_on(
     config: &Config,
     people: String,
     files: Option<Files<'_>>,
-    from: Left,
-    watch: &mut dyn Watch,
+    from: InterruptedRun,
+    observer: &mut dyn RunObserver,
 ) -> Result<Option<Outcome>, Error> {
     let (labels, image) = data::survey(&config.data)?;
     let open = || {
-        Subject::open(config, Circumstances { labels: &labels, image }, &mut |line| {
-            watch.said(line)
+        LoadedModel::open(config, Circumstances { labels: &labels, image }, &mut |line| {
+            observer.message(line)
         })
     };
     let subject = together::in_turn(ranks, open)?;
     same_beginning(ranks, config, people)?;
-    let run = begin(ranks, config, files.clone(), subject, &labels, Some(from), watch)?;
+    let run = begin(ranks, config, files.clone(), subject, &labels, Some(from), observer)?;
     // Nothing was found that speaks against it: from here on this process works on the run.
     if let Some(files) = files.filter(|files| files.ledger.chain().closing().is_none()) {
         files.ledger.begin_session()?;
     }
-    run.drive(watch)
+    run.drive(observer)
 }
 
 /// Whether a run is over: its result is there and nothing is sealed any more.
@@ -196,17 +201,17 @@ fn without_privacy(
 }
 
 /// What an interrupted run left.
-pub(crate) struct Left {
+pub(crate) struct InterruptedRun {
     pub(crate) snapshot: Option<Snapshot>,
     pub(crate) ledger: Ledger,
-    pub(crate) sealed: Option<Sealed>,
+    pub(crate) sealed: Option<PrivateState>,
 }
 
 /// Refuses a sampler older than the snapshot, another configuration, or another model.
 pub(crate) fn belongs(
     config: &Config,
-    known: &Belongs,
-    sealed: Option<&Sealed>,
+    known: &RunIdentity,
+    sealed: Option<&PrivateState>,
     frozen: u64,
 ) -> Result<(), Error> {
     if keeps(config) && known.draws > 0 && sealed.is_none_or(|sealed| sealed.draws() < known.draws)

@@ -4,7 +4,7 @@
 use crate::Error;
 use crate::run::chain::{Chain, Mark};
 use crate::run::folder::{self, Folder};
-use curator::Sealed;
+use curator::PrivateState;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -20,13 +20,13 @@ struct Written {
 }
 
 /// Writes it.
-pub(crate) fn write(path: &Path, ledger: &Mark, sealed: &Sealed) -> Result<(), Error> {
+pub(crate) fn write(path: &Path, ledger: &Mark, sealed: &PrivateState) -> Result<(), Error> {
     let written = Written { ledger: ledger.clone(), sampler: sealed.to_text()? };
     let text = serde_json::to_string(&written).map_err(Error::Encoding)?;
     folder::write(path, text.as_bytes())
 }
 
-/// Reads it, if it is there; what [`Sealed::from_text`] reads.
+/// Reads it, if it is there; what [`PrivateState::from_text`] reads.
 ///
 /// # Errors
 /// If it is damaged, which the message does not show, or belongs to another ledger.

@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::run::builder::SessionBuilder;
 use crate::run::together;
 use accounting::{Guarantee, Ledger};
-use curator::{Curator, Door, Exact, Randomness, Records, Sealed};
+use curator::{Curator, Door, NonPrivateOracle, PrivateState, Randomness, Records};
 use engine::{Engine, Isolation};
 use noise::IndependentGaussian;
 use optim::{Optimizer, State};
@@ -52,15 +52,15 @@ pub struct Session<E> {
 /// What answers the optimizer's queries.
 enum Backend<E> {
     Private(Curator<E>),
-    NonPrivate(Exact<E>),
+    NonPrivate(NonPrivateOracle<E>),
 }
 
 /// The state of an interrupted run.
-pub struct Interrupted {
+pub struct ResumeState {
     /// What was charged, for all steps that were started.
     pub ledger: Ledger,
     /// The private state of the curator.
-    pub sealed: Option<Sealed>,
+    pub sealed: Option<PrivateState>,
     /// The state of the optimizer; `None` before its first step.
     pub optimizer: Option<State>,
     /// The parameters.
@@ -107,7 +107,7 @@ impl<E: Engine> Session<E> {
         config: &Config,
         engine: E,
         records: Records,
-        mut from: Interrupted,
+        mut from: ResumeState,
     ) -> Result<Self, Error> {
         let params = std::mem::take(&mut from.params);
         Self::among(&Ranks::alone(), config, engine, params, records, Some(from))
@@ -124,7 +124,7 @@ impl<E: Engine> Session<E> {
         engine: E,
         params: Params,
         records: Records,
-        from: Option<Interrupted>,
+        from: Option<ResumeState>,
     ) -> Result<Self, Error> {
         let tensors = engine.trainable();
         let plan = Plan::new(config, records.places(), &tensors)?;
@@ -142,7 +142,7 @@ impl<E: Engine> Session<E> {
         mut engine: E,
         params: Params,
         records: Records,
-        from: Option<Interrupted>,
+        from: Option<ResumeState>,
     ) -> Result<Self, Error> {
         let tensors = engine.trainable();
         match from {
@@ -177,13 +177,14 @@ impl<E: Engine> Session<E> {
                 Backend::Private(curator)
             }
             None => {
-                let mut exact = Exact::resumed(engine, records, plan.sampling, randomness, ledger)?;
+                let mut exact =
+                    NonPrivateOracle::resumed(engine, records, plan.sampling, randomness, ledger)?;
                 exact.join(ranks.clone(), owners)?;
                 Backend::NonPrivate(exact)
             }
         };
         if let (Backend::Private(curator), Some(sealed)) = (&mut backend, sealed) {
-            curator.unseal(sealed)?;
+            curator.restore_private_state(sealed)?;
         }
         Ok(Self { plan, optimizer, backend, params, resumed, ranks: ranks.clone() })
     }
@@ -234,9 +235,9 @@ impl<E: Engine> Session<E> {
     }
 
     /// Calls this after each draw, before anything is computed.
-    pub fn set_keeper(&mut self, keeper: curator::Keeper) {
+    pub fn set_state_sink(&mut self, keeper: curator::StateSink) {
         if let Backend::Private(curator) = &mut self.backend {
-            curator.set_keeper(keeper);
+            curator.set_state_sink(keeper);
         }
     }
 

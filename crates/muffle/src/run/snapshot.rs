@@ -30,13 +30,13 @@ pub struct Snapshot {
     /// A fingerprint of each tensor as it was before the first step.
     pub first: Vec<u64>,
     /// What it belongs to.
-    pub belongs: Belongs,
+    pub belongs: RunIdentity,
 }
 
 /// What must not have changed, or gone back, when a run goes on from a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Belongs {
+pub struct RunIdentity {
     /// SHA-256 of the configuration, as far as it decides what is trained and charged.
     pub config: String,
     /// A fingerprint of the frozen weights.
@@ -55,7 +55,7 @@ struct Written {
     step: u64,
     optimizer: Skeleton,
     first: Vec<u64>,
-    belongs: Belongs,
+    belongs: RunIdentity,
     /// SHA-256 of each file.
     files: BTreeMap<String, String>,
 }
@@ -378,7 +378,7 @@ mod tests {
             params: Params::new(vec![tensor(&[2, 3]), tensor(&[0]), tensor(&[4])]),
             optimizer,
             first: vec![1, u64::MAX, 3],
-            belongs: Belongs {
+            belongs: RunIdentity {
                 config: "x".into(),
                 frozen: 7,
                 ledger: Mark {
@@ -456,7 +456,7 @@ mod tests {
         }
     }
 
-    /// Interrupted at any operation, by a new step or by the same one written again: there is a
+    /// ResumeState at any operation, by a new step or by the same one written again: there is a
     /// whole snapshot.
     #[test]
     fn at_every_moment_there_is_a_whole_one() {

@@ -1,9 +1,9 @@
 //! Checks of a statement against the other files of its run.
 
 use super::{Finding, Verdict, close, gradient_blocks};
+use crate::LoadedModel;
 use crate::Plan;
 use crate::Statement;
-use crate::Subject;
 use crate::config::Config;
 use crate::report;
 use crate::report::Marking;
@@ -354,7 +354,7 @@ fn checkpoint(folder: &Folder, config: &Config, statement: &Statement) -> Findin
             newest.step
         ));
     }
-    let subject = Subject::look_at(&folder.path().to_string_lossy(), &mut |_| ())
+    let subject = LoadedModel::look_at(&folder.path().to_string_lossy(), &mut |_| ())
         .map_err(|failed| failed.to_string())?;
     let prints = |params: &Params| {
         params

@@ -12,7 +12,7 @@ use ranks::Ranks;
 use tensor::Array;
 
 /// An oracle that neither clips nor adds noise. Its ledger holds non-private events: ε = ∞.
-pub struct Exact<E> {
+pub struct NonPrivateOracle<E> {
     holder: LotSummer<E>,
     sampler: Sampler,
     randomness: Randomness,
@@ -21,13 +21,15 @@ pub struct Exact<E> {
     draws: u64,
 }
 
-impl<E> std::fmt::Debug for Exact<E> {
+impl<E> std::fmt::Debug for NonPrivateOracle<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Exact").field("sampling", &self.sampler.sampling).finish_non_exhaustive()
+        f.debug_struct("NonPrivateOracle")
+            .field("sampling", &self.sampler.sampling)
+            .finish_non_exhaustive()
     }
 }
 
-impl<E: Engine> Exact<E> {
+impl<E: Engine> NonPrivateOracle<E> {
     /// Takes the records. **What it answers is not private.**
     ///
     /// # Errors
@@ -98,7 +100,7 @@ impl<E: Engine> Exact<E> {
     }
 }
 
-impl<E: Engine> Oracle for Exact<E> {
+impl<E: Engine> Oracle for NonPrivateOracle<E> {
     fn draw(&mut self, announced: &Announcement) -> Result<(), Refused> {
         self.ledger
             .charge(Event::NonPrivate, 1)

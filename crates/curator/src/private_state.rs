@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// It does not print. It does not contain the key of the noise: a restarted process takes another.
 #[derive(Clone, PartialEq)]
-pub struct Sealed {
+pub struct PrivateState {
     pub(crate) draws: u64,
     pub(crate) epoch: Option<SealedEpoch>,
     /// None if the mechanism has no state.
@@ -31,9 +31,9 @@ pub(crate) struct SealedEpoch {
     pub(crate) paid: Announcement,
 }
 
-impl std::fmt::Debug for Sealed {
+impl std::fmt::Debug for PrivateState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Sealed(…)")
+        f.write_str("PrivateState(…)")
     }
 }
 
@@ -58,7 +58,7 @@ struct WrittenEpoch {
 
 const VERSION: u32 = 1;
 
-impl Sealed {
+impl PrivateState {
     /// Returns the number of lots drawn.
     pub fn draws(&self) -> u64 {
         self.draws
