@@ -196,7 +196,7 @@ impl NoiseCheck {
         let together = vec![0.0; like.len() * like.len()];
         Self {
             before: None,
-            squares: vec![0.0; like.numbers()],
+            squares: vec![0.0; like.elements()],
             pairs: 0,
             tensors,
             seen: HashSet::new(),

@@ -66,7 +66,7 @@ fn mlp() -> (Network, muffle::protocol::Params) {
 fn people(count: usize) -> Vec<Example> {
     let number = |i: usize, j: usize| ((i * 37 + j * 101) % 97) as f32 / 97.0 - 0.5;
     (0..count)
-        .map(|i| Example::numbers((0..40).map(|j| number(i, j)).collect(), (i % 2) as u32))
+        .map(|i| Example::features((0..40).map(|j| number(i, j)).collect(), (i % 2) as u32))
         .collect()
 }
 

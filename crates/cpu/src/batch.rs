@@ -12,7 +12,7 @@ pub(crate) struct Batch {
     pub(crate) positions: Vec<u32>,
     /// A zero for each token.
     pub(crate) firsts: Vec<u32>,
-    pub(crate) numbers: Vec<f32>,
+    pub(crate) features: Vec<f32>,
     /// Rows of tokens that carry a target.
     pub(crate) target_rows: Vec<u32>,
     pub(crate) targets: Vec<u32>,
@@ -68,7 +68,7 @@ impl Batch {
         graph.bytes(rows)
     }
 
-    /// Packs the tokens with which texts go on that have `past` tokens already. What follows their
+    /// Packs further tokens of texts that have `past` tokens already. What follows their
     /// last ones is asked.
     pub(crate) fn pack_more(
         &mut self,
@@ -84,7 +84,7 @@ impl Batch {
         for (index, (text, &past)) in texts.iter().zip(past).enumerate() {
             let refuse = |reason: String| Err(Error::Example { index, reason });
             if text.is_empty() {
-                return refuse("no tokens to go on from".into());
+                return refuse("the text is empty".into());
             }
             if past + text.len() > longest {
                 return refuse(format!(
@@ -122,7 +122,7 @@ impl Batch {
             list.clear();
             list.push(0);
         }
-        self.numbers.clear();
+        self.features.clear();
         self.target_weights.clear();
     }
 
@@ -149,17 +149,17 @@ impl Batch {
                 self.positions.extend(0..tokens.len() as u32);
                 self.firsts.resize(self.ids.len(), 0);
             }
-            (Input::Numbers(numbers), InputShape::Features(count)) => {
-                if numbers.len() != count {
-                    return Err(format!("{} numbers, the model takes {count}", numbers.len()));
+            (Input::Features(features), InputShape::Features(count)) => {
+                if features.len() != count {
+                    return Err(format!("expected {count} features, got {}", features.len()));
                 }
-                self.numbers.extend(numbers);
+                self.features.extend(features);
             }
             (Input::Tokens(_), InputShape::Features(_)) => {
-                return Err("a text, the model takes numbers".into());
+                return Err("expected features, got a text".into());
             }
-            (Input::Numbers(_), InputShape::Tokens { .. }) => {
-                return Err("numbers, the model takes a text".into());
+            (Input::Features(_), InputShape::Tokens { .. }) => {
+                return Err("expected a text, got features".into());
             }
         }
         let classes = graph.classes();

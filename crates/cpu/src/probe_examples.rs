@@ -24,7 +24,7 @@ pub(crate) fn features(count: usize, classes: usize) -> Vec<Example> {
         let mut numbers = vec![0.0; count];
         PublicRandom::new("stand-ins", which).normals(0, &mut numbers);
         Example {
-            input: Input::Numbers(numbers),
+            input: Input::Features(numbers),
             target: Target::Class((which % classes.max(1) as u64) as u32),
         }
     };

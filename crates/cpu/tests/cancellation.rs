@@ -76,7 +76,7 @@ fn rows_that_cancel() {
         for (method, seed) in
             METHODS.into_iter().flat_map(|method| (0..6).map(move |seed| (method, seed)))
         {
-            let example = Example::numbers(
+            let example = Example::features(
                 (0..GRID.len()).map(|i| offset + zoo::noise(seed, i)).collect(),
                 1,
             );
@@ -92,7 +92,7 @@ fn numbers_whose_squares_leave_the_range() {
         for method in METHODS {
             for gain in [1.0, 0.1, 0.01] {
                 let (mut network, at) = images(gain);
-                let example = Example::numbers(
+                let example = Example::features(
                     (0..GRID.len()).map(|i| scale * zoo::noise(3, i)).collect(),
                     1,
                 );
@@ -102,7 +102,7 @@ fn numbers_whose_squares_leave_the_range() {
             let (mut network, at) = vectors();
             for seed in [3, 4] {
                 let example =
-                    Example::numbers((0..16).map(|i| scale * zoo::noise(seed, i)).collect(), 1);
+                    Example::features((0..16).map(|i| scale * zoo::noise(seed, i)).collect(), 1);
                 let excess = excess(&mut network, &at, &example, method);
                 assert!(excess < 1.002, "vectors {scale} {method:?}: {excess}");
             }
@@ -158,7 +158,7 @@ fn features_far_from_zero() {
         let sign = at[0].data()[0].signum();
         for x in [-1e4, -1e14, -1e30] {
             let mut sum = at.zeros_like();
-            network.plain_sum(&at, &[&Example::numbers(vec![sign * x], 0)], &mut sum).unwrap();
+            network.plain_sum(&at, &[&Example::features(vec![sign * x], 0)], &mut sum).unwrap();
             assert!(sum[0].data()[0].abs() < 1e-3, "{activation:?} at {x}: {:?}", sum[0].data());
         }
     }

@@ -276,7 +276,7 @@ fn examples(kind: Kind) -> Vec<Example> {
     let example = |seed: u64| match kind {
         Kind::Features => {
             let features = (0..WIDTH).map(|i| zoo::noise(seed, i)).collect();
-            Example::numbers(features, (seed % 3) as u32)
+            Example::features(features, (seed % 3) as u32)
         }
         Kind::Texts => {
             let length = 1 + (5 * seed as usize) % 11;

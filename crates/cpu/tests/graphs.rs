@@ -147,7 +147,7 @@ fn network(graph: Graph) -> (Network, Params) {
 
 fn example(network: &Network, seed: u64) -> Example {
     let model::InputShape::Features(count) = network.graph().input() else { unreachable!() };
-    Example::numbers((0..count).map(|i| zoo::noise(seed, i)).collect(), (seed % 3) as u32)
+    Example::features((0..count).map(|i| zoo::noise(seed, i)).collect(), (seed % 3) as u32)
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn the_past_does_not_matter() {
         let mut seen = Vec::new();
         for scale in [1.0, 50.0] {
             let mut past = example(&network, 7);
-            let engine::Input::Numbers(numbers) = &mut past.input else { unreachable!() };
+            let engine::Input::Features(numbers) = &mut past.input else { unreachable!() };
             numbers.iter_mut().for_each(|x| *x *= scale);
             for example in [&past, &target] {
                 seen.push(

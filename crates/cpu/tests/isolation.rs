@@ -35,7 +35,7 @@ fn a_changed_example_changes_no_other() {
                 Input::Tokens(tokens) => {
                     tokens.iter_mut().for_each(|token| *token = (*token + 3) % 13)
                 }
-                Input::Numbers(numbers) => numbers.iter_mut().for_each(|x| *x = 1e3 * *x - 7.0),
+                Input::Features(numbers) => numbers.iter_mut().for_each(|x| *x = 1e3 * *x - 7.0),
             }
             let [a, b] = [&before, &after].map(|all| {
                 run(
@@ -194,7 +194,7 @@ fn a_poisoned_example_contributes_nothing() {
         let blocks = Blocks::flat(at.len());
         let clean = lot(kind);
         let mut poisoned = clean.clone();
-        let Input::Numbers(numbers) = &mut poisoned[1].input else { unreachable!() };
+        let Input::Features(numbers) = &mut poisoned[1].input else { unreachable!() };
         numbers[2] = poison;
         let rest: Vec<&Example> =
             clean.iter().enumerate().filter(|(i, _)| *i != 1).map(|(_, example)| example).collect();

@@ -29,8 +29,8 @@ fn poisoned(kind: Kind, at: &mut Params, tables: &[usize], poison: f32) -> Vec<E
                     tokens[3] = 12;
                 }
             }
-            Input::Numbers(numbers) if i == 1 => numbers[2] = poison,
-            Input::Numbers(_) => {}
+            Input::Features(numbers) if i == 1 => numbers[2] = poison,
+            Input::Features(_) => {}
         }
         if let engine::Target::Next(targets) = &mut example.target {
             targets.iter_mut().filter(|target| **target < 13).for_each(|target| *target %= 12);

@@ -41,7 +41,7 @@ fn a_network_does_not_print_its_buffers() {
     let values = graph.init(0).unwrap();
     let (mut network, at) = Network::new(graph, values, |_| true).unwrap();
     network
-        .plain_sum(&at, &[&Example::numbers(vec![123.5, 0.0], 0)], &mut at.zeros_like())
+        .plain_sum(&at, &[&Example::features(vec![123.5, 0.0], 0)], &mut at.zeros_like())
         .unwrap();
     assert!(!format!("{network:?}").contains("123.5"));
 }

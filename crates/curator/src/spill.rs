@@ -123,7 +123,7 @@ fn bytes(example: &Example) -> usize {
 fn encode(example: &Example) -> Vec<u8> {
     let (inputs, numbers): (Vec<u32>, u32) = match &example.input {
         Input::Tokens(tokens) => (tokens.clone(), 0),
-        Input::Numbers(numbers) => (numbers.iter().map(|x| x.to_bits()).collect(), 1),
+        Input::Features(numbers) => (numbers.iter().map(|x| x.to_bits()).collect(), 1),
     };
     let (targets, class) = match &example.target {
         Target::Next(targets) => (targets.clone(), 0),
@@ -143,7 +143,7 @@ fn decode(encoded: &[u8]) -> Option<Example> {
     let input = if kind & 1 == 0 {
         Input::Tokens(inputs.to_vec())
     } else {
-        Input::Numbers(inputs.iter().map(|&x| f32::from_bits(x)).collect())
+        Input::Features(inputs.iter().map(|&x| f32::from_bits(x)).collect())
     };
     let target = if kind & 2 == 0 {
         Target::Next(targets.to_vec())
@@ -162,7 +162,7 @@ mod tests {
             .map(|i| Example::continuation((0..i % 7).map(|t| t * i).collect(), (i % 3) as usize))
             .collect();
         list.push(Example::labelled(vec![1, 2, 3], 4));
-        list.push(Example::numbers(vec![0.5, -0.0, f32::NAN], 1));
+        list.push(Example::features(vec![0.5, -0.0, f32::NAN], 1));
         list.push(Example::labelled(vec![], 0));
         list
     }
@@ -228,7 +228,8 @@ mod tests {
             target: Target::Next(tokens.iter().rev().copied().collect()),
         };
         let long = Example::labelled((0..70_000).collect(), 3);
-        let all = [class(u32::MAX), class(1 << 16), next, Example::numbers(numbers, 1 << 20), long];
+        let all =
+            [class(u32::MAX), class(1 << 16), next, Example::features(numbers, 1 << 20), long];
         let mut collector = Collector::new(&std::env::temp_dir(), 0);
         all.iter().for_each(|example| collector.push(Some(example.clone())).unwrap());
         let records = collector.finish().unwrap();
@@ -236,7 +237,7 @@ mod tests {
             let back = records.at(place).unwrap().unwrap().into_owned();
             let bits = |example: &Example| match &example.input {
                 Input::Tokens(tokens) => tokens.clone(),
-                Input::Numbers(numbers) => numbers.iter().map(|x| x.to_bits()).collect(),
+                Input::Features(numbers) => numbers.iter().map(|x| x.to_bits()).collect(),
             };
             assert!(bits(&back) == bits(example) && back.target == example.target, "{place}");
         }

@@ -30,7 +30,7 @@ fn on<T: Send>(count: usize, work: impl Fn(&Ranks) -> T + Sync) -> Vec<T> {
 fn losses_do_not_depend_on_the_order_of_ranks() {
     let tiny = 2f32.powi(-60);
     let released = on(3, |ranks| {
-        let people = [1.0, tiny, -1.0].map(|loss| Example::numbers(vec![loss], 0));
+        let people = [1.0, tiny, -1.0].map(|loss| Example::features(vec![loss], 0));
         let engine = Transparent::new(vec![1]);
         let (door, randomness) = (Door::unlimited(), Randomness::fixed(1));
         let mut curator =

@@ -44,7 +44,7 @@ fn asking() -> (Asking, Params) {
 }
 
 fn summed(releases: &[Noisy<Params>], lot: f64) -> Vec<f64> {
-    let mut sum = vec![0.0; releases[0].value.numbers()];
+    let mut sum = vec![0.0; releases[0].value.elements()];
     for release in releases {
         let numbers = release.value.iter().flat_map(|tensor| tensor.data());
         sum.iter_mut().zip(numbers).for_each(|(sum, &x)| *sum += f64::from(x) * lot);

@@ -115,16 +115,16 @@ fn presence_changes_no_other_record() {
                 .unwrap();
             let others: Vec<Example> = (0..count)
                 .map(|i| {
-                    Example::numbers(
+                    Example::features(
                         in_null_space(&weights, 100 * seed + i, 1000.0),
                         (i % 2) as u32,
                     )
                 })
                 .collect();
             let targets = [
-                Example::numbers(vec![0.0; inputs], 0),
-                Example::numbers(in_null_space(&weights, 77, 1000.0), 1),
-                Example::numbers(vec![1.0; inputs], 1),
+                Example::features(vec![0.0; inputs], 0),
+                Example::features(in_null_space(&weights, 77, 1000.0), 1),
+                Example::features(vec![1.0; inputs], 1),
             ];
             for target in &targets {
                 for (micro_batch, sampling) in [
@@ -152,8 +152,9 @@ fn presence_changes_no_other_image() {
     let graph = || Cnn { image, stages: vec![4, 6], groups: 2, classes: 3 }.graph();
     for seed in 0..2 {
         let others: Vec<Example> =
-            (0..9).map(|i| Example::numbers(vec![0.1 * i as f32 - 0.3; 64], i % 3)).collect();
-        for target in [Example::numbers(vec![0.0; 64], 0), Example::numbers(vec![1000.0; 64], 1)] {
+            (0..9).map(|i| Example::features(vec![0.1 * i as f32 - 0.3; 64], i % 3)).collect();
+        for target in [Example::features(vec![0.0; 64], 0), Example::features(vec![1000.0; 64], 1)]
+        {
             for micro_batch in [1, 4, 16] {
                 let share = farthest(&graph, &others, &target, micro_batch, Sampling::Full, seed);
                 assert!(share <= 1.0, "micro-batch {micro_batch}: {share}");

@@ -40,7 +40,7 @@ fn a_step_in_tangent_coordinates_makes_no_matrix() {
     };
     let people = (0..4)
         .map(|seed| {
-            Example::numbers(
+            Example::features(
                 (0..side).map(|i| ((i + seed) % 7) as f32 * 0.1).collect(),
                 seed as u32 % 2,
             )

@@ -113,7 +113,7 @@ fn a_poisoned_record_contributes_nothing() {
         for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut numbers = vec![0.5; support::FEATURES];
             numbers[2] = poison;
-            assert_eq!(release(Some(Example::numbers(numbers, 1))), without);
+            assert_eq!(release(Some(Example::features(numbers, 1))), without);
         }
     }
 }
@@ -269,7 +269,7 @@ fn foreign_frames_are_refused() {
 fn records_that_do_not_fit_are_refused_before_anything_is_computed() {
     let (network, _) = network(Kind::Mlp);
     let mut people = records(Kind::Mlp, 5);
-    people.push(Example::numbers(vec![0.0; 3], 0));
+    people.push(Example::features(vec![0.0; 3], 0));
     let refused = Curator::new(
         network,
         Records::new(people),

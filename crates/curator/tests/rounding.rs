@@ -94,7 +94,7 @@ fn huge_factors_of_a_small_gradient() {
     for class in 0..3 {
         for size in [1e20f32, 1e31, 1e33, 1e35] {
             let moved = Ask::plain(Blocks::flat(2), 1.0)
-                .moved(&lora_on_numbers, &[], &Example::numbers(vec![size; 8], class))
+                .moved(&lora_on_numbers, &[], &Example::features(vec![size; 8], class))
                 .unwrap();
             assert!(moved <= 1.0, "class {class} size {size:e}: {moved}");
         }
@@ -115,7 +115,7 @@ fn steep() -> (Network, Params) {
 fn steep_layers_and_tiny_bounds() {
     for clip in [1e-15, 1e-12, 1e-3] {
         let moved = Ask::plain(Blocks::each(4), clip)
-            .moved(&steep, &[], &Example::numbers(vec![0.0; 8], 0))
+            .moved(&steep, &[], &Example::features(vec![0.0; 8], 0))
             .unwrap();
         assert!(moved <= 1.0, "clip {clip:e}: {moved}");
     }
@@ -183,7 +183,7 @@ fn sums_of_large_weights() {
     let geometry = Geometry::Affine { center: like(1e-8), scale: like(1.0) };
     let clipping = Clipping::Automatic { gamma: support::positive(1e-6) };
     let ask = Ask { blocks: Blocks::flat(1), clip: 1.0, geometry: &geometry, clipping };
-    let record = Example::numbers(vec![0.0], 0);
+    let record = Example::features(vec![0.0], 0);
     assert!(ask.moved(&tiny, &vec![record.clone(); 2000], &record).unwrap() <= 1.0);
     assert!(ask.moved(&tiny, &vec![record.clone(); 2200], &record).is_err());
 }

@@ -238,7 +238,7 @@ fn sums_of_like_records_reach_their_owner_whole() {
     let bound = Bound::new(1.0, 1e-3).unwrap();
     let release = |ranks: &Ranks| {
         let (network, at) = network();
-        let records = Records::new(vec![Example::numbers(vec![1000.0], 0); 800]);
+        let records = Records::new(vec![Example::features(vec![1000.0], 0); 800]);
         let mut curator =
             Curator::new(network, records, Sampling::Full, Door::unlimited(), Randomness::fixed(3))
                 .unwrap();

@@ -108,7 +108,7 @@ impl Preparation<'_> {
                 } else if *label as usize >= self.labels.len() {
                     Prepared::UnknownLabel
                 } else {
-                    Prepared::Example(Example::numbers(pixels.clone(), *label))
+                    Prepared::Example(Example::features(pixels.clone(), *label))
                 })
             }
             (_, ModelInput::Causal { .. }) => Ok(Prepared::WrongKind("a text")),

@@ -14,8 +14,8 @@ pub struct Example {
 pub enum Input {
     /// Tokens of a text.
     Tokens(Vec<u32>),
-    /// Numbers: features, or the pixels of an image, channels last.
-    Numbers(Vec<f32>),
+    /// Features, or the pixels of an image, channels last.
+    Features(Vec<f32>),
 }
 
 /// The target of an example.
@@ -54,15 +54,15 @@ impl Example {
     }
 
     /// Features or pixels of a class.
-    pub fn numbers(numbers: Vec<f32>, class: u32) -> Self {
-        Self { input: Input::Numbers(numbers), target: Target::Class(class) }
+    pub fn features(features: Vec<f32>, class: u32) -> Self {
+        Self { input: Input::Features(features), target: Target::Class(class) }
     }
 
     /// Number of tokens or of features.
     pub fn len(&self) -> usize {
         match &self.input {
             Input::Tokens(tokens) => tokens.len(),
-            Input::Numbers(numbers) => numbers.len(),
+            Input::Features(features) => features.len(),
         }
     }
 

@@ -149,10 +149,10 @@ const COMPANY: usize = 16;
 fn extremes(example: &Example) -> Vec<Example> {
     let with = |input: Input| Example { input, target: example.target.clone() };
     match (&example.input, &example.target) {
-        (Input::Numbers(numbers), _) => {
+        (Input::Features(numbers), _) => {
             vec![
-                with(Input::Numbers(vec![0.0; numbers.len()])),
-                with(Input::Numbers(numbers.iter().map(|x| 1000.0 * x).collect())),
+                with(Input::Features(vec![0.0; numbers.len()])),
+                with(Input::Features(numbers.iter().map(|x| 1000.0 * x).collect())),
             ]
         }
         (Input::Tokens(tokens), Target::Next(_)) => vec![
@@ -339,10 +339,10 @@ fn altered(example: &Example, from: &Example) -> Example {
                 Target::Next(_) => Example::continuation(tokens, 1),
             }
         }
-        (Input::Numbers(numbers), _) => Example {
-            input: Input::Numbers(numbers.iter().map(|x| 1.0 - 3.0 * x).collect()),
+        (Input::Features(numbers), _) => Example {
+            input: Input::Features(numbers.iter().map(|x| 1.0 - 3.0 * x).collect()),
             target: from.target.clone(),
         },
-        (Input::Tokens(_), Input::Numbers(_)) => example.clone(),
+        (Input::Tokens(_), Input::Features(_)) => example.clone(),
     }
 }

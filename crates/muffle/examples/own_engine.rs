@@ -28,7 +28,7 @@ struct LeastSquares {
 
 impl LeastSquares {
     fn residual(&self, example: &Example) -> (f64, Vec<f64>) {
-        let Input::Numbers(features) = &example.input else { return (f64::NAN, Vec::new()) };
+        let Input::Features(features) = &example.input else { return (f64::NAN, Vec::new()) };
         let (x, y) = features.split_at(self.width);
         let x: Vec<f64> = x.iter().map(|&x| f64::from(x)).collect();
         let weights = self.params[0].data().iter().map(|&w| f64::from(w));
@@ -45,7 +45,7 @@ impl Engine for LeastSquares {
     fn probe_examples(&self) -> Vec<Example> {
         let example = |k: usize| {
             let features = (0..=self.width).map(|i| ((i + 3 * k) as f32).sin()).collect();
-            Example::numbers(features, 0)
+            Example::features(features, 0)
         };
         (0..3).map(example).collect()
     }
@@ -117,7 +117,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let params = Params::new(vec![Array::zeros([2])]);
     let example = |i: u32| {
         let (a, b) = ((i as f32 * 0.37).sin(), (i as f32 * 0.91).cos());
-        Example::numbers(vec![a, b, 2.0 * a - b], 0)
+        Example::features(vec![a, b, 2.0 * a - b], 0)
     };
     let records = Records::new((0..5000).map(example).collect());
     let mut session = Session::builder(engine, params, records)

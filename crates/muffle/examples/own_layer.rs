@@ -99,7 +99,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let example = |i: u32| {
         let x = (i % 100) as f32 / 50.0 - 1.0;
-        Example::numbers(vec![x, x * x], u32::from(x > 0.0))
+        Example::features(vec![x, x * x], u32::from(x > 0.0))
     };
     let records = Records::new((0..2000).map(example).collect());
     let mut session = Session::builder(network, params, records)

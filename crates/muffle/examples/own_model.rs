@@ -60,7 +60,7 @@ fn moons(part: u32, count: u32) -> Vec<Example> {
         } else {
             (1.0 - angle.cos(), 0.5 - angle.sin())
         };
-        Example::numbers(vec![x + jitter(1), y + jitter(2)], class)
+        Example::features(vec![x + jitter(1), y + jitter(2)], class)
     };
     (0..count).map(point).collect()
 }

@@ -81,7 +81,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (network, params) = Network::new(graph, values, |_| true)?;
     let example = |i: u32| {
         let (a, b) = ((i as f32 * 0.37).sin(), (i as f32 * 0.91).cos());
-        Example::numbers(vec![a, b], u32::from(a * b > 0.0))
+        Example::features(vec![a, b], u32::from(a * b > 0.0))
     };
     let records = Records::new((0..4000).map(example).collect());
     let mut session = Session::builder(network, params, records)

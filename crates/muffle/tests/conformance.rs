@@ -247,7 +247,7 @@ fn a_poisoned_record_changes_nothing() {
         for poison in [f32::NAN, f32::INFINITY, f32::MAX] {
             let mut point = vec![0.5; numbers];
             point[numbers / 2] = poison;
-            let poisoned = end(Some(Example::numbers(point, 0)));
+            let poisoned = end(Some(Example::features(point, 0)));
             assert!(finite(&poisoned), "{name} {poison}");
             // What is not finite is as if it were not there; what is merely huge is clipped like
             // anything else. A loss that is infinite counts as its clip bound in a probe.
@@ -364,7 +364,7 @@ fn neighbours_are_within_the_declared_sensitivity() {
             let mut point = vec![0.0; engine(name).numbers()];
             noise::PublicRandom::from_seed(victim as u64).normals(0, &mut point);
             setup.people[victim] =
-                Some(Example::numbers(point.iter().map(|z| scale * z).collect(), 0));
+                Some(Example::features(point.iter().map(|z| scale * z).collect(), 0));
             let mut removed = setup.clone();
             removed.people[victim] = None;
             let mut twins =
@@ -473,7 +473,7 @@ fn every_one_learns_to_classify() {
             .iter_mut()
             .enumerate()
             .for_each(|(i, x)| *x = 0.5 * *x + if i == class { 2.0 } else { 0.0 });
-        Example::numbers(numbers, class as u32)
+        Example::features(numbers, class as u32)
     };
     let people: Vec<Example> = (0..600).map(person).collect();
     for name in cases() {

@@ -49,7 +49,7 @@ fn model(optimizer: &str) -> (Network, Params, Vec<Example>) {
     let values = graph.init(0).unwrap();
     let (network, params) = Network::new(graph, values, |_| true).unwrap();
     let point =
-        |i: u32| Example::numbers(vec![(i as f32).sin(), (i as f32 * 0.7).cos(), 1.0], i % 2);
+        |i: u32| Example::features(vec![(i as f32).sin(), (i as f32 * 0.7).cos(), 1.0], i % 2);
     (network, params, (0..120).map(point).collect())
 }
 

@@ -119,7 +119,7 @@ impl MacAdam {
         let variance_scale =
             Positive::new("optimizer.variance_scale", config.variance_scale.or(lot_size))?.get();
         let start = bound.clip.get();
-        let elements = params.numbers().max(1) as f64;
+        let elements = params.elements().max(1) as f64;
         for (what, value) in [
             ("optimizer.clip", start),
             (
@@ -246,7 +246,7 @@ impl Descent for MacAdam {
     ) -> Result<Params, Refused> {
         self.steps += 1;
         let mut direction = answer.value;
-        let numbers = at.numbers() as f64;
+        let numbers = at.elements() as f64;
         let limit = |clip: f64| (clip.powi(2) / numbers) as f32;
         let limits = (limit(self.config.clips.0), limit(self.config.clips.1));
         (0..direction.len())

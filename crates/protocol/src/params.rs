@@ -31,7 +31,7 @@ impl Params {
     }
 
     /// Number of elements of all tensors together.
-    pub fn numbers(&self) -> usize {
+    pub fn elements(&self) -> usize {
         self.iter().map(Array::len).sum()
     }
 

@@ -173,7 +173,7 @@ impl BenchStep {
                 tokens_per_second: rate,
                 threads: rayon::current_num_threads(),
                 repeats: times.len(),
-                parameters: at.numbers(),
+                parameters: at.elements(),
                 plain_ms_min: plain.map(|(least, _)| least),
                 plain_ms_median: plain.map(|(_, median)| median),
                 ratio: plain.map(|(_, plain_median)| median / plain_median),

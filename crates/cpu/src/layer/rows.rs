@@ -88,7 +88,7 @@ impl Layer for MeanRowsOp {
 impl Layer for ReshapeOp {
     fn forward(&self, _: usize, pass: &mut Pass<'_>) {
         let mut out = pass.alloc(self.out);
-        out.copy_from_slice(self.x.map_or(pass.batch.numbers.as_slice(), |x| pass.value(x)));
+        out.copy_from_slice(self.x.map_or(pass.batch.features.as_slice(), |x| pass.value(x)));
         pass.set_value(self.out, out);
     }
 

@@ -128,8 +128,8 @@ pub(crate) fn example(kind: Kind, seed: u64, length: usize, masked: usize) -> Ex
     let class = (token(99) % 3).min(2);
     let numbers = |count: usize| (0..count).map(|i| noise(seed, i)).collect();
     match kind {
-        Kind::Cnn => Example::numbers(numbers(GRID.len()), class),
-        Kind::Mlp => Example::numbers(numbers(7), class),
+        Kind::Cnn => Example::features(numbers(GRID.len()), class),
+        Kind::Mlp => Example::features(numbers(7), class),
         Kind::Bert => Example::labelled((0..length).map(token).collect(), class),
         _ => Example::continuation((0..length).map(token).collect(), masked),
     }

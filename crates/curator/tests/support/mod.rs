@@ -64,7 +64,7 @@ pub(crate) fn record(kind: Kind, seed: u64, scale: f32) -> Example {
     let mut noise = vec![0.0f32; 16];
     PublicRandom::from_seed(seed).derive(7).normals(0, &mut noise);
     match kind {
-        Kind::Mlp => Example::numbers(
+        Kind::Mlp => Example::features(
             noise[..FEATURES].iter().map(|z| z * scale).collect(),
             (seed % 3) as u32,
         ),

@@ -46,7 +46,7 @@ impl Engine for Transparent {
 
     fn losses(&mut self, examples: &[&Example]) -> Result<Vec<f64>, Error> {
         let loss = |example: &&Example| match &example.input {
-            Input::Numbers(numbers) => f64::from(numbers[0]),
+            Input::Features(numbers) => f64::from(numbers[0]),
             Input::Tokens(_) => f64::NAN,
         };
         Ok(examples.iter().map(loss).collect())
@@ -80,6 +80,6 @@ impl Engine for Transparent {
 /// Place i has a record with loss 2^i, unless it is vacant.
 pub(crate) fn places(count: usize, is_vacant: impl Fn(usize) -> bool) -> Records {
     let place =
-        |i: usize| Some(Example::numbers(vec![(1u32 << i) as f32], 0)).filter(|_| !is_vacant(i));
+        |i: usize| Some(Example::features(vec![(1u32 << i) as f32], 0)).filter(|_| !is_vacant(i));
     Records::with_vacancies((0..count).map(place).collect())
 }

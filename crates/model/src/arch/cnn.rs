@@ -7,7 +7,7 @@ use tensor::activation::Activation;
 use tensor::patches::{ImageShape, Window};
 use tensor::pooling::Pool;
 
-/// Its sides.
+/// Shape of a convolutional network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cnn {
     /// The images.

@@ -62,13 +62,13 @@ fn of_numbers(
 ) -> Vec<Lot> {
     let of = |i: usize, value: Vec<f32>| Example {
         target: usual[i % usual.len()].target.clone(),
-        ..Example::numbers(value, 0)
+        ..Example::features(value, 0)
     };
     let all = |make: &dyn Fn(usize) -> Vec<f32>| -> Vec<Example> {
         (0..usual.len()).map(|i| of(i, make(i))).collect()
     };
     let scaled = |i: usize, by: f32| match &usual[i].input {
-        engine::Input::Numbers(own) => own.iter().map(|x| x * by).collect(),
+        engine::Input::Features(own) => own.iter().map(|x| x * by).collect(),
         engine::Input::Tokens(_) => Vec::new(),
     };
     let zero = of(0, vec![0.0; numbers]);
@@ -244,7 +244,7 @@ mod tests {
             ]
         );
         let numbers = |example: &Example| {
-            if let Input::Numbers(numbers) = &example.input { numbers.clone() } else { Vec::new() }
+            if let Input::Features(numbers) = &example.input { numbers.clone() } else { Vec::new() }
         };
         let of = |name: &str| {
             all.iter()

@@ -49,7 +49,7 @@ impl Mechanism {
         let values = graph.init(0)?;
         let (network, at) = device().network(graph, values, &|_| true)?;
         // With a gradient in every tensor, and far beyond the clip bound.
-        let record = Example::numbers(vec![0.9, -0.6, 0.4, 1.2], 1);
+        let record = Example::features(vec![0.9, -0.6, 0.4, 1.2], 1);
         let make = |record: Option<Example>| -> Result<Curator<Box<dyn Network>>, Error> {
             Ok(Curator::new(
                 network.new_instance(),

@@ -153,7 +153,7 @@ fn canaries(engine: &(impl Engine + ?Sized), seed: u64, count: usize) -> Vec<Exa
             Example::labelled((0..longest).map(|_| below(most)).collect(), below(class))
         }
         (None, class) => {
-            Example::numbers(numbers[i * longest..][..longest].to_vec(), below(class.unwrap_or(0)))
+            Example::features(numbers[i * longest..][..longest].to_vec(), below(class.unwrap_or(0)))
         }
     };
     (0..count).map(canary).collect()

@@ -282,7 +282,7 @@ fn digest(sum: &mut Sha256, place: Option<&Example>) {
     };
     match &example.input {
         Input::Tokens(tokens) => numbers(&mut tokens.iter().copied()),
-        Input::Numbers(values) => numbers(&mut values.iter().map(|x| x.to_bits())),
+        Input::Features(values) => numbers(&mut values.iter().map(|x| x.to_bits())),
     }
     match &example.target {
         Target::Next(tokens) => numbers(&mut tokens.iter().copied()),

@@ -224,7 +224,7 @@ pub(crate) fn begin<'a>(
     observer.started(&RunStart {
         config,
         plan: session.plan(),
-        parameters: (subject.params.numbers(), total),
+        parameters: (subject.params.elements(), total),
         micro_batch,
         processes: ranks.count(),
         step: session.steps(),

@@ -27,7 +27,7 @@ use ranks::Ranks;
 /// let graph = mlp.graph();
 /// let values = graph.init(0)?;
 /// let (network, params) = Network::new(graph, values, |_| true)?;
-/// let example = |i: u32| Example::numbers(vec![i as f32 / 500.0, 1.0], u32::from(i < 250));
+/// let example = |i: u32| Example::features(vec![i as f32 / 500.0, 1.0], u32::from(i < 250));
 /// let mut session = Session::builder(network, params, Records::new((0..500).map(example).collect()))
 ///     .epsilon(2.0)
 ///     .optimizer(Method::DpAdam(Default::default()))

@@ -57,7 +57,7 @@ impl Quadratic {
         let one = |seed: u64| {
             let mut own = vec![0.0; center.len()];
             PublicRandom::from_seed(1000 + seed).normals(0, &mut own);
-            Example::numbers(center.iter().zip(own).map(|(c, z)| c + spread * z).collect(), 0)
+            Example::features(center.iter().zip(own).map(|(c, z)| c + spread * z).collect(), 0)
         };
         (0..count).map(one).collect()
     }
@@ -93,7 +93,7 @@ impl Quadratic {
     }
 
     fn example(&self, at: &Params, example: &Example) -> (f64, Vec<Vec<f64>>) {
-        let Input::Numbers(point) = &example.input else { panic!("numbers") };
+        let Input::Features(point) = &example.input else { panic!("numbers") };
         let mut gradient: Vec<Vec<f64>> = at.iter().map(|tensor| vec![0.0; tensor.len()]).collect();
         let (mut loss, mut first) = (0.0, 0);
         for ((k, right, size), z) in self.parts().into_iter().zip(self.point(at)) {
