@@ -12,18 +12,18 @@ const GRAPH: [(&str, &str, &str); 17] = [
     ("tensor", "", ""),
     // Keys, samples and mechanisms. It holds no records: sums come in, noisy values come out.
     ("noise", "", ""),
-    // Transports bytes and arrays between processes, without their meaning.
-    ("ranks", "", ""),
     ("protocol", "tensor", ""),
     // The seam to whatever computes gradients.
     ("engine", "tensor protocol", ""),
     ("model", "tensor noise protocol engine", ""),
     ("cpu", "tensor noise protocol engine model", ""),
-    // It knows engines by their trait only.
-    ("curator", "accounting tensor noise ranks protocol engine", "audit cpu model"),
+    // It knows engines and reducers by their traits only.
+    ("curator", "accounting tensor noise protocol engine", "audit cpu distributed model"),
     // The analyst. It must reach neither the curator nor the model nor the data.
     // Of `noise`, which holds no records, it uses public randomness.
     ("optim", "tensor noise protocol", ""),
+    // Wraps the sums of a lot and the state of an optimizer. It holds no records.
+    ("distributed", "tensor noise protocol engine optim", ""),
     ("text", "noise engine model", "cpu"),
     // Preparation turns records into tokens, so it needs the tokenizer.
     ("data", "engine text", "model"),
@@ -31,7 +31,7 @@ const GRAPH: [(&str, &str, &str); 17] = [
     ("audit", "accounting tensor protocol", "noise"),
     (
         "muffle",
-        "accounting tensor noise ranks protocol engine model cpu curator optim data text audit",
+        "accounting tensor noise protocol engine model cpu curator optim distributed data text audit",
         "",
     ),
     ("cli", "muffle accounting tensor noise", "cpu engine model text"),

@@ -118,7 +118,9 @@ impl MechanismAudit<'_> {
         bounds: &[Bound],
     ) -> std::result::Result<protocol::Noisy<Params>, Refused> {
         oracle.draw(&Announcement::gradient(bounds))?;
-        oracle.gradient(&GradientQuery { bounds, ..self.query })
+        let answer = oracle.gradient(&GradientQuery { bounds, ..self.query })?;
+        let value = answer.value.into_params(self.query.at.len())?;
+        Ok(protocol::Noisy { value, std: answer.std })
     }
 
     /// The record's contribution to a release: the largest difference over several lots.

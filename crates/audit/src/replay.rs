@@ -2,7 +2,7 @@
 //!
 //! Noise and lots are equal then, so the difference of two answers is the effect of one record.
 
-use protocol::{Announcement, GradientQuery, LossQuery, Noisy, Oracle, Params, Refused};
+use protocol::{Announcement, GradientQuery, LossQuery, Noisy, Oracle, Refused, TensorMap};
 
 /// Two oracles with the same secret and neighbouring data, queried in parallel and compared.
 ///
@@ -126,20 +126,22 @@ impl Oracle for PairedOracles<'_> {
         self.same("a lot", one, other).map(|_| ())
     }
 
-    fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<Params>, Refused> {
+    fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<TensorMap>, Refused> {
         let (one, other) = (self.one.gradient(query), self.other.gradient(query));
         let Some((one, other)) = self.same("a gradient", one, other)? else {
             return Err(Refused::Failed("no answer".into()));
         };
         self.same_std("a gradient", &one.std, &other.std);
+        let shapes = |tensors: &TensorMap| -> Vec<(usize, Vec<usize>)> {
+            tensors.iter().map(|(k, tensor)| (k, tensor.shape().to_vec())).collect()
+        };
+        if shapes(&one.value) != shapes(&other.value) {
+            self.violation("a gradient: the tensors that are answered depend on the record".into());
+        }
         for (block, bound) in query.bounds.iter().enumerate() {
-            let of_block = |params: &'_ Params| -> Vec<f64> {
-                let tensors = (0..params.len()).filter(|&k| query.blocks.of(k) == block);
-                tensors
-                    .flat_map(|k| {
-                        params[k].data().iter().map(|&x| f64::from(x)).collect::<Vec<_>>()
-                    })
-                    .collect()
+            let of_block = |tensors: &TensorMap| -> Vec<f64> {
+                let tensors = tensors.iter().filter(|(k, _)| query.blocks.of(*k) == block);
+                tensors.flat_map(|(_, x)| x.data().iter().map(|&x| f64::from(x))).collect()
             };
             let (a, b) = (of_block(&one.value), of_block(&other.value));
             let distance = a.iter().zip(&b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();

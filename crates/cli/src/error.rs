@@ -1,8 +1,7 @@
 //! Errors of the program and their exit codes.
 
 use muffle::protocol::Refused;
-use muffle::ranks::Lost;
-use muffle::{Category, engine, model, text};
+use muffle::{Category, distributed, engine, model, text};
 use std::path::{Path, PathBuf};
 
 /// The exit code of faults of the program or the machine.
@@ -56,7 +55,7 @@ through_the_library!(
     model::Error,
     noise::Error,
     Refused,
-    Lost,
+    distributed::Error,
     text::Error,
     rayon::ThreadPoolBuildError
 );
@@ -116,7 +115,7 @@ mod tests {
         assert_eq!(Error::from(Refused::Budget(line())).code(), 3);
         assert_eq!(Error::Incomplete(line()).code(), 4);
         assert_eq!(Error::from(Refused::Failed(line())).code(), 5);
-        assert_eq!(Error::from(Lost(line())).code(), 5);
+        assert_eq!(Error::from(distributed::Error::Lost { rank: 1 }).code(), 5);
         assert_eq!(Error::Library(muffle::Error::Internal("line")).code(), 5);
         assert_eq!(Error::of_run(muffle::Error::Stopped, Path::new("run")).code(), 130);
         assert_eq!(

@@ -24,7 +24,7 @@ mod verify;
 
 use clap::{Parser, Subcommand};
 use error::Error;
-use muffle::ranks::Ranks;
+use muffle::distributed::Ranks;
 use std::process::ExitCode;
 
 /// Differentially private training of neural networks.
@@ -88,7 +88,7 @@ fn run_command() -> ExitCode {
     let ranks = match launched(together) {
         Ok(ranks) => ranks,
         Err(error) => {
-            if muffle::ranks::launcher().is_none_or(|(rank, _)| rank == 0) {
+            if muffle::distributed::launcher_rank().is_none_or(|(rank, _)| rank == 0) {
                 eprintln!("muffle: {error}");
             } else {
                 // The launcher kills the other ranks as soon as one fails: rank 0 prints first.
@@ -133,7 +133,7 @@ fn run_command() -> ExitCode {
             let rank = if ranks.is_first() { String::new() } else { format!("{}: ", ranks.name()) };
             eprintln!("muffle: {rank}{line}");
             if !matches!(error, Error::Stopped { .. }) {
-                ranks.end(error.code());
+                ranks.abort(error.code());
             }
             ExitCode::from(error.code())
         }
@@ -142,7 +142,8 @@ fn run_command() -> ExitCode {
 
 /// This process among those that an MPI launcher started, or alone.
 fn launched(together: bool) -> Result<Ranks, Error> {
-    let Some((_, count)) = muffle::ranks::launcher().filter(|(_, count)| *count > 1) else {
+    let Some((_, count)) = muffle::distributed::launcher_rank().filter(|(_, count)| *count > 1)
+    else {
         return Ok(Ranks::alone());
     };
     if !together {
@@ -152,7 +153,7 @@ fn launched(together: bool) -> Result<Ranks, Error> {
         )));
     }
     #[cfg(feature = "mpi")]
-    match muffle::ranks::launched()? {
+    match muffle::distributed::connect_mpi()? {
         Some(ranks) if ranks.count() == count => Ok(ranks),
         _ => Err(Error::usage(format!(
             "started as {count} processes that do not find each other, so that each would train by \

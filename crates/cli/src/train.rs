@@ -7,8 +7,8 @@ use super::progress::Terminal;
 use clap::Args;
 use muffle::Outcome;
 use muffle::config::{Auto, Config, LearningRate, Publicity};
+use muffle::distributed::Ranks;
 use muffle::optim::registry;
-use muffle::ranks::Ranks;
 use muffle::run::{self, RunObserver, Silent};
 use std::path::{Path, PathBuf};
 

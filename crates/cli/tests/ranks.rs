@@ -231,7 +231,7 @@ fn a_rank_that_hangs_ends_the_job() {
         let output = ended(child);
         let lines: Vec<String> = said(&output)
             .lines()
-            .filter(|line| line.contains("has not been heard of"))
+            .filter(|line| line.contains("has sent nothing for"))
             .map(String::from)
             .collect();
         assert!(!output.status.success() && lines.len() == 1, "{}", said(&output));

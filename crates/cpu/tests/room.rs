@@ -31,9 +31,8 @@ fn norms(
     };
     let (norm, _) = ask(1.0);
     let (_, sum) = ask(2f32.powi(40 - norm.max(1e-6).log2().ceil() as i32));
-    let mut encoded: Vec<Vec<f64>> =
-        sum.iter().map(|sum| (0..sum.len()).map(|i| sum.value(i)).collect()).collect();
-    geometry.encode_sum(&blocks, &[1.0], &mut encoded);
+    let gradient = sum.iter().map(|sum| (0..sum.len()).map(|i| sum.value(i)).collect()).collect();
+    let encoded = geometry.encode(&blocks, gradient);
     (norm, encoded.iter().flatten().map(|x| x * x).sum::<f64>().sqrt())
 }
 

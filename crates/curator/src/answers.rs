@@ -5,24 +5,22 @@ use crate::grid::{self, WEIGHT_STEPS};
 use crate::private_state::MechanismState;
 use crate::release::{Paid, release};
 use crate::sampler::Sampler;
-use crate::secret::failed;
 use crate::sums::LotSummer;
 use crate::{Door, Journal, Private, PrivateState, Randomness, Records, Sampling};
 use accounting::Ledger;
-use engine::{CheckedQuery, Engine, Isolation, SumPrecision};
+use engine::{CheckedQuery, Engine, Isolation, Reducer, SumPrecision};
 use noise::{DrawKeys, IndependentGaussian, Mechanism, Ratchet, ReleaseKind};
 use protocol::{
     Announcement, Blocks, Clipping, Geometry, GradientQuery, LossQuery, Noisy, Oracle, Params,
-    Positive, Refused, Trainable,
+    Positive, Refused, TensorMap, Trainable,
 };
-use ranks::Ranks;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Holds records, draws lots, and answers with noise what has been paid for.
 ///
 /// Records, lots and sums are accessible through the answers of the [`Oracle`] only.
 pub struct Curator<E> {
-    holder: LotSummer<E>,
+    summer: LotSummer<E>,
     sampler: Sampler,
     door: Door,
     randomness: Randomness,
@@ -91,7 +89,7 @@ impl<E: Engine> Curator<E> {
         // even with a fixed seed.
         let draws = sampler.most_draws(door.ledger().events().len());
         Ok(Self {
-            holder: LotSummer::new(engine, records)?,
+            summer: LotSummer::new(engine, records)?,
             sampler,
             door,
             randomness,
@@ -104,25 +102,23 @@ impl<E: Engine> Curator<E> {
 
     /// Sets the micro-batch size. It changes speed and memory, not what is released.
     pub fn set_micro_batch(&mut self, examples: usize) {
-        self.holder.set_micro_batch(examples);
+        self.summer.set_micro_batch(examples);
     }
 
     /// Returns the micro-batch size, which is smaller than requested after running out of memory.
     ///
     /// **Not private**: it may depend on the records.
     pub fn micro_batch(&self) -> usize {
-        self.holder.micro_batch()
+        self.summer.micro_batch()
     }
 
-    /// Joins several processes that hold the same records and draw from the same secret.
+    /// Sets the reducer, which divides lots among several processes and adds up their sums.
     ///
-    /// Each sums its share of every lot; rank `owners[k]` receives the sums of tensor k and adds
-    /// noise to them. What is released does not depend on the number of processes.
-    ///
-    /// # Errors
-    /// If a tensor has no owner.
-    pub fn join(&mut self, ranks: Ranks, owners: Vec<usize>) -> Result<(), Refused> {
-        self.holder.join(ranks, owners)
+    /// All of them hold the same records and draw from the same secret. The process that owns a
+    /// tensor adds noise to its sums, with a key that depends on the draw and the tensor only. What
+    /// is released does not depend on the number of processes.
+    pub fn set_reducer(&mut self, reducer: Box<dyn Reducer>) {
+        self.summer.set_reducer(reducer);
     }
 
     /// Replaces the mechanism that adds noise; by default [`IndependentGaussian`] on a grid.
@@ -137,7 +133,7 @@ impl<E: Engine> Curator<E> {
 
     /// Returns the public description of the trained tensors.
     pub fn trainable(&self) -> &[Trainable] {
-        self.holder.trainable()
+        self.summer.trainable()
     }
 
     /// Returns what has been charged.
@@ -157,7 +153,7 @@ impl<E: Engine> Curator<E> {
 
     /// Returns how far the engine isolates records, for the privacy statement.
     pub fn isolation(&self) -> Isolation {
-        self.holder.isolation()
+        self.summer.isolation()
     }
 
     /// Returns the public lot size.
@@ -244,7 +240,7 @@ impl<E: Engine> Curator<E> {
         &self,
         query: &GradientQuery<'a>,
     ) -> Result<(CheckedQuery<'a>, SumPrecision), Refused> {
-        let checked = self.holder.check(query)?;
+        let checked = self.summer.check(query)?;
         if query.bounds.len() != query.blocks.count() {
             return Err(Refused::Query(format!(
                 "{} bounds for {} blocks",
@@ -273,13 +269,13 @@ impl<E: Engine> Curator<E> {
                     Clipping::Automatic { gamma } => (bound.clip.get() / gamma.get()).max(1.0),
                 };
                 let sum = query.bounds.iter().map(largest).fold(1.0, f64::max)
-                    * self.holder.places() as f64;
+                    * self.summer.places() as f64;
                 within("largest sum of weights", sum, 0.0..=2f64.powi(61) / WEIGHT_STEPS)?;
                 check_affine(query, center, scale)?
             }
             Geometry::Identity | Geometry::Tangent { .. } => 0.0,
         };
-        let scales = grid::scales(query, &self.holder.roundings(), self.holder.places(), far)?;
+        let scales = grid::scales(query, &self.summer.roundings(), self.summer.places(), far)?;
         Ok((checked, SumPrecision::Steps(scales)))
     }
 }
@@ -317,6 +313,11 @@ fn check_affine(
         farthest = farthest.max(far.sqrt() / unit);
     }
     Ok(farthest)
+}
+
+/// Converts an error of the crate `noise`: none of them depends on records.
+pub(crate) fn failed(error: noise::Error) -> Refused {
+    Refused::Failed(error.to_string())
 }
 
 /// Converts an error about a query or a saved state.
@@ -366,7 +367,7 @@ impl<E: Engine> Oracle for Curator<E> {
         }
         // Before any process computes, all have charged and drawn the same, and rank 0 has written
         // the charge.
-        self.holder.team().agree(|| {
+        self.summer.agree(&|| {
             let mut lot = DefaultHasher::new();
             places.within().hash(&mut lot);
             format!(
@@ -383,9 +384,9 @@ impl<E: Engine> Oracle for Curator<E> {
     /// # Claim
     /// (PROOFS.md, 1–5.) One record moves the sum of block k by at most C_k, and the noise has
     /// standard deviation σ_k C_k.
-    fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<Params>, Refused> {
+    fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<TensorMap>, Refused> {
         let (checked, precision) = self.check(query)?;
-        self.holder.team().agree_on(query.geometry)?;
+        self.summer.agree_on_geometry(query.geometry)?;
         let paid =
             self.spend(ReleaseKind::Gradient, query.bounds.iter().map(|bound| bound.sigma))?;
         let Some(lot) = &self.lot else {
@@ -394,39 +395,35 @@ impl<E: Engine> Oracle for Curator<E> {
         let affine = matches!(query.geometry, Geometry::Affine { .. });
         let (params, bounds) = (query.at, query.bounds);
         let sums =
-            self.holder.gradients(&lot.places, params, &checked, &precision, |norm, block| {
+            self.summer.gradients(&lot.places, params, &checked, &precision, |norm, block| {
                 let factor = query.clipping.factor(norm, bounds[block].clip.get() * ROOM);
                 // Where a center is subtracted, weights are whole multiples of a step, so that
                 // their sum is exact.
                 if affine { (factor * WEIGHT_STEPS).floor() / WEIGHT_STEPS } else { factor }
             })?;
-        let shapes = self.holder.team().own_shapes();
         let (blocks, size) = ((query.blocks, query.bounds), self.sampler.lot_size());
-        release(self.mechanism.as_mut(), &paid, sums, &shapes, blocks, size)
+        let shape = |k: usize| query.at[k].shape().to_vec();
+        release(self.mechanism.as_mut(), &paid, sums, shape, blocks, size)
     }
 
     /// # Claim
     /// (PROOFS.md, 6.) One record moves the sum by at most C, and the noise has standard deviation
     /// σ C.
     fn loss(&mut self, query: &LossQuery<'_>) -> Result<Noisy<f64>, Refused> {
-        self.holder.check_params(query.at)?;
+        self.summer.check_params(query.at)?;
         check_clip(query.bound.clip.get())?;
         self.mechanism.validate(query.bound.sigma.get(), 1).map_err(invalid)?;
         let paid = self.spend(ReleaseKind::Loss, std::iter::once(query.bound.sigma))?;
         let Some(lot) = &self.lot else {
             return Err(Refused::Query("no lot has been drawn".into()));
         };
-        let sums = self.holder.losses(&lot.places, query.at, query.bound.clip.get(), |loss| {
+        let sums = self.summer.losses(&lot.places, query.at, query.bound.clip.get(), |loss| {
             clipped_loss(loss, query.bound.clip.get() * ROOM)
         })?;
         let (blocks, size) = (Blocks::flat(1), self.sampler.lot_size());
         let blocks = (&blocks, &[query.bound][..]);
-        let noisy = release(self.mechanism.as_mut(), &paid, sums, &[vec![1]], blocks, size)?;
+        let noisy = release(self.mechanism.as_mut(), &paid, sums, |_| vec![1], blocks, size)?;
         Ok(Noisy { value: f64::from(noisy.value[0].data()[0]), std: noisy.std })
-    }
-
-    fn gather(&mut self, parts: &mut Params) -> Result<(), Refused> {
-        self.holder.team().gather(parts)
     }
 }
 

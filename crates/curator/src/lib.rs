@@ -8,7 +8,6 @@
 //! | the one function that releases sums, with noise | `release` |
 //! | the one function that charges | [`door`](Door) |
 //! | keys, and the noise itself | the crate `noise` |
-//! | one secret for several processes | [`secret`](shared_randomness) |
 //! | answers to queries | [`answers`](Curator) |
 //! | the private state that a resumed run needs | [`private_state`](PrivateState) |
 //! | exact answers without privacy, reported as such | [`non_private`](NonPrivateOracle) |
@@ -25,10 +24,8 @@ mod non_private;
 mod private;
 mod private_state;
 mod records;
-mod reduce;
 mod release;
 mod sampler;
-mod secret;
 mod spill;
 mod sums;
 
@@ -41,5 +38,4 @@ pub use private::Private;
 pub use private_state::PrivateState;
 pub use records::Records;
 pub use sampler::lot_event;
-pub use secret::shared_randomness;
 pub use spill::Collector;

@@ -1,19 +1,19 @@
-//! The same answers without privacy, and a ledger that says so: what privacy costs can be seen by
-//! comparing.
+//! The same answers without privacy, for comparison. Its ledger says so.
 
+use crate::answers::failed;
 use crate::sampler::Sampler;
-use crate::secret::failed;
 use crate::sums::LotSummer;
 use crate::{Private, Randomness, Records, Sampling};
 use accounting::{Event, Ledger};
-use engine::{Engine, Isolation, SumPrecision};
-use protocol::{Announcement, GradientQuery, LossQuery, Noisy, Oracle, Params, Refused, Trainable};
-use ranks::Ranks;
+use engine::{Engine, Isolation, Reducer, SumPrecision};
+use protocol::{
+    Announcement, GradientQuery, LossQuery, Noisy, Oracle, Refused, TensorMap, Trainable,
+};
 use tensor::Array;
 
 /// An oracle that neither clips nor adds noise. Its ledger holds non-private events: ε = ∞.
 pub struct NonPrivateOracle<E> {
-    holder: LotSummer<E>,
+    summer: LotSummer<E>,
     sampler: Sampler,
     randomness: Randomness,
     ledger: Ledger,
@@ -30,7 +30,7 @@ impl<E> std::fmt::Debug for NonPrivateOracle<E> {
 }
 
 impl<E: Engine> NonPrivateOracle<E> {
-    /// Takes the records. **What it answers is not private.**
+    /// Creates an oracle of an engine and records. **Its answers are not private.**
     ///
     /// # Errors
     /// If a record does not fit the model, or the lots do not fit the data.
@@ -43,7 +43,7 @@ impl<E: Engine> NonPrivateOracle<E> {
         Self::resumed(engine, records, sampling, randomness, Ledger::new())
     }
 
-    /// Goes on with a ledger of non-private events.
+    /// Resumes with a ledger of non-private events.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -57,7 +57,7 @@ impl<E: Engine> NonPrivateOracle<E> {
         let sampler = Sampler::new(sampling, records.places())?;
         let draws = ledger.events().len();
         Ok(Self {
-            holder: LotSummer::new(engine, records)?,
+            summer: LotSummer::new(engine, records)?,
             sampler,
             randomness,
             ledger,
@@ -66,35 +66,32 @@ impl<E: Engine> NonPrivateOracle<E> {
         })
     }
 
-    /// Is one of several processes, as a [`Curator`](crate::Curator) can be.
-    ///
-    /// # Errors
-    /// If a tensor has no owner.
-    pub fn join(&mut self, ranks: Ranks, owners: Vec<usize>) -> Result<(), Refused> {
-        self.holder.join(ranks, owners)
+    /// Sets the reducer, as [`Curator::set_reducer`](crate::Curator::set_reducer) does.
+    pub fn set_reducer(&mut self, reducer: Box<dyn Reducer>) {
+        self.summer.set_reducer(reducer);
     }
 
-    /// How many records are computed on at a time.
+    /// Sets the micro-batch size.
     pub fn set_micro_batch(&mut self, examples: usize) {
-        self.holder.set_micro_batch(examples);
+        self.summer.set_micro_batch(examples);
     }
 
-    /// How many records are computed on at a time now.
+    /// Returns the micro-batch size, which is smaller than requested after running out of memory.
     pub fn micro_batch(&self) -> usize {
-        self.holder.micro_batch()
+        self.summer.micro_batch()
     }
 
-    /// How far the engine keeps records apart.
+    /// Returns how far the engine isolates records.
     pub fn isolation(&self) -> Isolation {
-        self.holder.isolation()
+        self.summer.isolation()
     }
 
-    /// What is publicly known of the trained tensors.
+    /// Returns the public description of the trained tensors.
     pub fn trainable(&self) -> &[Trainable] {
-        self.holder.trainable()
+        self.summer.trainable()
     }
 
-    /// Non-private events.
+    /// Returns what has been charged: non-private events.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
@@ -106,41 +103,35 @@ impl<E: Engine> Oracle for NonPrivateOracle<E> {
             .charge(Event::NonPrivate, 1)
             .map_err(|error| Refused::Failed(error.to_string()))?;
         let keys = self.randomness.draw(self.draws).map_err(failed)?;
-        self.holder
-            .team()
-            .agree(|| format!("{} {announced:?} {:?}", self.draws, keys.tag.bytes()))?;
+        let draws = self.draws;
+        self.summer.agree(&|| format!("{draws} {announced:?} {:?}", keys.tag.bytes()))?;
         self.draws += 1;
         self.lot = Some(self.sampler.draw(announced, &keys.lot));
         Ok(())
     }
 
-    fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<Params>, Refused> {
-        let checked = self.holder.check(query)?;
-        self.holder.team().agree_on(query.geometry)?;
+    fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<TensorMap>, Refused> {
+        let checked = self.summer.check(query)?;
+        self.summer.agree_on_geometry(query.geometry)?;
         let lot = self.lot.take().ok_or_else(|| Refused::Query("no lot has been drawn".into()))?;
         let sums =
-            self.holder.gradients(&lot, query.at, &checked, &SumPrecision::Float, |_, _| 1.0);
+            self.summer.gradients(&lot, query.at, &checked, &SumPrecision::Float, |_, _| 1.0);
         self.lot = Some(lot);
         let size = self.sampler.lot_size();
-        let tensors = sums?.out().tensors.into_iter().zip(self.holder.team().own_shapes());
-        let mean = |(sum, shape): (Vec<f64>, Vec<usize>)| {
-            Array::from_fn(shape, |i| (sum[i] / size) as f32)
+        let mean = |(k, sum): (usize, Vec<f64>)| {
+            (k, Array::from_fn(query.at[k].shape(), |i| (sum[i] / size) as f32))
         };
         Ok(Noisy {
-            value: Params::new(tensors.map(mean).collect()),
+            value: sums?.out().tensors.into_iter().map(mean).collect(),
             std: vec![0.0; query.blocks.count()],
         })
     }
 
     fn loss(&mut self, query: &LossQuery<'_>) -> Result<Noisy<f64>, Refused> {
-        self.holder.check_params(query.at)?;
+        self.summer.check_params(query.at)?;
         let lot = self.lot.take().ok_or_else(|| Refused::Query("no lot has been drawn".into()))?;
-        let sums = self.holder.plain_losses(&lot, query.at);
+        let sums = self.summer.plain_losses(&lot, query.at);
         self.lot = Some(lot);
         Ok(Noisy { value: sums?.out().tensors[0][0] / self.sampler.lot_size(), std: vec![0.0] })
-    }
-
-    fn gather(&mut self, parts: &mut Params) -> Result<(), Refused> {
-        self.holder.team().gather(parts)
     }
 }

@@ -3,7 +3,7 @@
 use crate::Private;
 use crate::sums::Sums;
 use noise::{Key, Mechanism, Release, ReleaseKind, TensorNoise};
-use protocol::{Blocks, Bound, Noisy, Params, Refused};
+use protocol::{Blocks, Bound, Noisy, Refused, TensorMap};
 use tensor::Array;
 
 /// A release that was announced, charged and not yet made.
@@ -28,20 +28,20 @@ pub(crate) fn release(
     mechanism: &mut dyn Mechanism,
     paid: &Paid,
     sums: Private<Sums>,
-    shapes: &[Vec<usize>],
+    shape: impl Fn(usize) -> Vec<usize>,
     (blocks, bounds): (&Blocks, &[Bound]),
     lot_size: f64,
-) -> Result<Noisy<Params>, Refused> {
+) -> Result<Noisy<TensorMap>, Refused> {
     let deviation = |block: usize| bounds[block].sigma.get() * bounds[block].clip.get();
-    let tensors: Vec<TensorNoise> = (0..blocks.tensors())
-        .map(|k| TensorNoise { index: k as u64, deviation: deviation(blocks.of(k)) })
-        .collect();
     let std = (0..blocks.count())
         .map(|block| mechanism.released_deviation(paid.draw, deviation(block)) / lot_size)
         .collect();
+    let (indices, sums): (Vec<usize>, Vec<Vec<f64>>) = sums.out().tensors.into_iter().unzip();
+    let noise_of = |&k: &usize| TensorNoise { index: k as u64, deviation: deviation(blocks.of(k)) };
+    let tensors: Vec<TensorNoise> = indices.iter().map(noise_of).collect();
     let Paid { draw, ref key, kind } = *paid;
     let release = Release { draw, kind, key, tensors: &tensors, lot_size };
-    let values = mechanism.add_noise(&release, sums.out().tensors);
-    let arrays = shapes.iter().zip(values).map(|(shape, values)| Array::new(shape.clone(), values));
-    Ok(Noisy { value: Params::new(arrays.collect::<Result<_, _>>()?), std })
+    let values = indices.into_iter().zip(mechanism.add_noise(&release, sums));
+    let arrays = values.map(|(k, values)| Ok((k, Array::new(shape(k), values)?)));
+    Ok(Noisy { value: arrays.collect::<Result<_, Refused>>()?, std })
 }

@@ -1,19 +1,26 @@
 //! The sum over a lot: records in, private sums out.
 
 use crate::grid::WEIGHT_STEPS;
-use crate::reduce::Team;
 use crate::{Private, Records};
 use engine::{
-    Accumulator, CheckedQuery, Engine, Example, Isolation, StepScale, Sum, SumPrecision, Weights,
+    Accumulator, CheckedQuery, Engine, Example, Isolation, OneProcess, Reducer, Sum, SumPrecision,
+    Weights,
 };
-use protocol::{GradientQuery, Params, Refused, Trainable};
-use ranks::{Number, Ranks};
+use protocol::{Geometry, GradientQuery, Params, Refused, TensorMap, Trainable};
 use rayon::prelude::*;
 use std::borrow::Cow;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Σ c x, the sum of weighted encoded gradients, by tensor.
+/// Σ c x, the sum of weighted encoded gradients, of the tensors that this process owns.
 pub(crate) struct Sums {
-    pub(crate) tensors: Vec<Vec<f64>>,
+    pub(crate) tensors: TensorMap<Vec<f64>>,
+}
+
+impl Sums {
+    /// A sum of one number.
+    fn single(value: f64) -> Self {
+        Self { tensors: [(0, vec![value])].into_iter().collect() }
+    }
 }
 
 /// The sum over some places of a lot.
@@ -30,16 +37,12 @@ pub(crate) struct LotSummer<E> {
     tensors: Vec<Trainable>,
     records: Records,
     micro_batch: usize,
-    team: Team,
+    reducer: Box<dyn Reducer>,
 }
 
 /// How many examples are computed on at a time, unless something else is asked for; and the most.
 const MICRO_BATCH: usize = 16;
 const LARGEST_MICRO_BATCH: usize = 1024;
-
-/// How many records' sums are sent last, when several processes sum: so few that 32 bits hold them
-/// on a narrow grid.
-const LAST_RECORDS: usize = 31;
 
 /// Steps in which clipped losses are added up, in a clip bound: at most 2³⁸.
 const LOSS_BITS: f64 = 38.0;
@@ -59,8 +62,8 @@ impl<E: Engine> LotSummer<E> {
             })?;
         }
         let tensors = engine.trainable();
-        let team = Team::alone(tensors.iter().map(|tensor| tensor.shape.clone()).collect());
-        Ok(Self { engine, tensors, records, micro_batch: MICRO_BATCH, team })
+        let reducer = Box::new(OneProcess::default());
+        Ok(Self { engine, tensors, records, micro_batch: MICRO_BATCH, reducer })
     }
 
     pub(crate) fn trainable(&self) -> &[Trainable] {
@@ -82,14 +85,30 @@ impl<E: Engine> LotSummer<E> {
         self.records.places()
     }
 
-    pub(crate) fn team(&self) -> &Team {
-        &self.team
+    pub(crate) fn set_reducer(&mut self, reducer: Box<dyn Reducer>) {
+        self.reducer = reducer;
     }
 
-    /// One process of several.
-    pub(crate) fn join(&mut self, ranks: Ranks, owners: Vec<usize>) -> Result<(), Refused> {
-        self.team = self.team.with(ranks, owners)?;
-        Ok(())
+    /// Refuses to continue if the state of another process differs.
+    pub(crate) fn agree(&self, state: &dyn Fn() -> String) -> Result<(), Refused> {
+        self.reducer.agree(state)
+    }
+
+    /// Refuses to continue if another process has other coordinates.
+    ///
+    /// Gradients are clipped by one process and noise is added by another, so the coordinates must
+    /// be the same. Each process computes tangent spaces for itself, by factorisations that may
+    /// differ between processors; everything else is computed from the same bits.
+    pub(crate) fn agree_on_geometry(&self, geometry: &Geometry) -> Result<(), Refused> {
+        let Geometry::Tangent { frames } = geometry else { return Ok(()) };
+        self.agree(&|| {
+            let mut hasher = DefaultHasher::new();
+            let arrays = frames.iter().flat_map(|frame| {
+                [&frame.left_basis, &frame.right_basis, &frame.left_inverse, &frame.right_inverse]
+            });
+            arrays.flat_map(|array| array.data()).for_each(|x| x.to_bits().hash(&mut hasher));
+            hasher.finish().to_string()
+        })
     }
 
     pub(crate) fn set_micro_batch(&mut self, examples: usize) {
@@ -157,82 +176,32 @@ impl<E: Engine> LotSummer<E> {
         precision: &SumPrecision,
         factor: impl Fn(f64, usize) -> f64,
     ) -> Result<Private<Sums>, Refused> {
-        let places = self.team.own_places(lot.within());
-        let (mut tensors, mut weights) = match precision {
-            _ if self.team.is_alone() => {
-                let part = self.part(&places, params, query, precision, &factor)?;
-                (part.sum.into_tensors().into_iter().map(values).collect(), part.weights)
-            }
-            SumPrecision::Steps(scales) => {
-                let most = self.team.most_places(lot.within().len());
-                self.exactly_together(&places, most, params, query, scales, &factor)?
-            }
-            SumPrecision::Float => {
-                let part = self.part(&places, params, query, precision, &factor)?;
-                self.team.rest();
-                let tensors =
-                    self.team.begin_sum(part.sum.into_tensors().into_iter().map(values).collect());
-                (tensors.wait().map_err(|lost| Refused::Failed(lost.to_string()))?, part.weights)
-            }
-        };
-        self.team.sum_few(&mut weights)?;
+        let mut weights = vec![0; query.blocks().count()];
+        for places in self.reducer.stages(lot.within()) {
+            let part = self.part(&places, params, query, precision, &factor)?;
+            weights.iter_mut().zip(part.weights).for_each(|(sum, weight)| *sum += weight);
+            self.reducer.add(part.sum)?;
+        }
+        let totals = self.reducer.finish()?;
+        self.check_elements(&totals)?;
+        self.reducer.sum_integers(&mut weights)?;
         let weights: Vec<f64> =
             weights.into_iter().map(|steps| steps as f64 / WEIGHT_STEPS).collect();
+        let mut tensors = totals.into_iter().map(|(k, total)| (k, values(total))).collect();
         query.geometry().encode_sum(query.blocks(), &weights, &mut tensors);
         Ok(Private::new(Sums { tensors }))
     }
 
-    /// The sums over all processes of their places, of which one has `most`: the tensors of this
-    /// process, and this process's Σ c.
-    ///
-    /// The last few records of each process are summed by themselves. While that is done, the sums
-    /// of all before them travel; then those of the few follow, in 32 bits if that holds them.
-    fn exactly_together(
-        &mut self,
-        places: &[usize],
-        most: usize,
-        params: &Params,
-        query: &CheckedQuery<'_>,
-        scales: &[StepScale],
-        factor: &impl Fn(f64, usize) -> f64,
-    ) -> Result<(Vec<Vec<f64>>, Vec<i64>), Refused> {
-        let precision = &SumPrecision::Steps(scales.to_vec());
-        let lost = |lost: ranks::Lost| Refused::Failed(lost.to_string());
-        let (before, last) = places.split_at(places.len().saturating_sub(LAST_RECORDS));
-        let mut weights = vec![0; query.blocks().count()];
-        let mut under_way = None;
-        // Whether any process has more than a few, which all answer alike.
-        if most > LAST_RECORDS {
-            let part = self.part(before, params, query, precision, factor)?;
-            weights = part.weights;
-            under_way = Some(self.team.begin_sum(steps(part.sum)));
+    /// Refuses sums that do not have the elements of the trainable tensors.
+    fn check_elements(&self, totals: &TensorMap<Accumulator>) -> Result<(), Refused> {
+        let fits = |(k, total): (usize, &Accumulator)| {
+            let shape = self.tensors.get(k).map(|tensor| &tensor.shape);
+            shape.is_some_and(|shape| shape.iter().product::<usize>() == total.len())
+        };
+        if totals.iter().all(fits) {
+            return Ok(());
         }
-        let few = self.part(last, params, query, precision, factor)?;
-        // What is left is the others' doing.
-        self.team.rest();
-        weights.iter_mut().zip(few.weights).for_each(|(weight, few)| *weight += few);
-        let onto: Vec<Vec<i64>> =
-            under_way.map_or(Ok(Vec::new()), ranks::Pending::wait).map_err(lost)?;
-        let few = steps(few.sum);
-        let narrow = scales.iter().all(|scale| matches!(scale, StepScale::Narrow(_)));
-        let totals = if narrow {
-            // 31 records of fewer than 2²⁶ steps each.
-            let few = few
-                .iter()
-                .map(|few| {
-                    few.iter()
-                        .map(|&steps| steps.clamp(i32::MIN.into(), i32::MAX.into()) as i32)
-                        .collect()
-                })
-                .collect();
-            self.team.sum_onto::<i64, i32>(onto, few)?
-        } else {
-            self.team.sum_onto::<i64, i64>(onto, few)?
-        };
-        let value = |(totals, scale): (Vec<i64>, &StepScale)| {
-            values(Accumulator::Steps { totals, scale: scale.clone() })
-        };
-        Ok((totals.into_iter().zip(scales).map(value).collect(), weights))
+        Err(Refused::Failed("the reducer returned sums of other shapes".into()))
     }
 
     /// Σ c g over some places.
@@ -265,7 +234,7 @@ impl<E: Engine> LotSummer<E> {
     ) -> Result<(), Failure> {
         let records = records_at(&self.records, places)?;
         let examples: Vec<&Example> = records.iter().map(|example| &**example).collect();
-        self.team.tick(examples.iter().map(|example| example.len()).sum());
+        self.reducer.start_micro_batch(examples.iter().map(|example| example.len()).sum());
         let observed = self.engine.observe(&examples, query)?;
         let blocks = query.blocks().count();
         if observed.examples() != examples.len() || observed.blocks() != blocks {
@@ -279,7 +248,7 @@ impl<E: Engine> LotSummer<E> {
             }
         }
         // Only a center needs the sum of weights. Each is rounded by itself.
-        if matches!(query.geometry(), protocol::Geometry::Affine { .. }) {
+        if matches!(query.geometry(), Geometry::Affine { .. }) {
             for (block, total) in totals.iter_mut().enumerate() {
                 let steps = |&weight: &f32| (f64::from(weight) * WEIGHT_STEPS).round() as i64;
                 *total += weights.block(block).iter().map(steps).sum::<i64>();
@@ -298,9 +267,10 @@ impl<E: Engine> LotSummer<E> {
         clip: impl Fn(f64) -> f64,
     ) -> Result<Private<Sums>, Refused> {
         let steps = (LOSS_BITS - bound.log2()).floor().exp2();
-        let sum =
+        let mut sum =
             self.sum_losses(lot, params, |loss| (clip(loss) * steps).round_ties_even() as i64)?;
-        Ok(Private::new(Sums { tensors: vec![vec![sum as f64 / steps]] }))
+        self.reducer.sum_integers(std::slice::from_mut(&mut sum))?;
+        Ok(Private::new(Sums::single(sum as f64 / steps)))
     }
 
     /// Σ loss over a lot, in floating point: without privacy.
@@ -309,25 +279,27 @@ impl<E: Engine> LotSummer<E> {
         lot: &Private<Vec<usize>>,
         params: &Params,
     ) -> Result<Private<Sums>, Refused> {
-        let sum = self.sum_losses(lot, params, |loss| loss)?;
-        Ok(Private::new(Sums { tensors: vec![vec![sum]] }))
+        let mut sum = self.sum_losses(lot, params, |loss| loss)?;
+        self.reducer.sum_floats(std::slice::from_mut(&mut sum))?;
+        Ok(Private::new(Sums::single(sum)))
     }
 
-    /// The sum over a lot, on all processes, of what is made of each record's loss.
-    fn sum_losses<A: Number>(
+    /// The sum of `term(loss)` over this process's places of a lot.
+    fn sum_losses<A: Copy + Default + std::ops::AddAssign>(
         &mut self,
         lot: &Private<Vec<usize>>,
         params: &Params,
         term: impl Fn(f64) -> A,
     ) -> Result<A, Refused> {
-        let own = self.team.own_places(lot.within());
-        let mut sum = self.with_memory(|summer, micro_batch| {
+        let own = self.reducer.stages(lot.within()).concat();
+        self.with_memory(|summer, micro_batch| {
             summer.engine.load(params)?;
-            let mut sum = A::zeroed();
+            let mut sum = A::default();
             for places in own.chunks(micro_batch) {
                 let records = records_at(&summer.records, places)?;
                 let examples: Vec<&Example> = records.iter().map(|example| &**example).collect();
-                summer.team.tick(examples.iter().map(|example| example.len()).sum());
+                let tokens = examples.iter().map(|example| example.len()).sum();
+                summer.reducer.start_micro_batch(tokens);
                 let losses = summer.engine.losses(&examples)?;
                 if losses.len() != examples.len() {
                     return Err(Refused::Failed("the engine has other losses".into()).into());
@@ -335,14 +307,11 @@ impl<E: Engine> LotSummer<E> {
                 losses.into_iter().for_each(|loss| sum += term(loss));
             }
             Ok(sum)
-        })?;
-        self.team.rest();
-        self.team.sum_few(std::slice::from_mut(&mut sum))?;
-        Ok(sum)
+        })
     }
 }
 
-/// A sum as numbers.
+/// Returns the elements of a sum.
 fn values(sum: Accumulator) -> Vec<f64> {
     match sum {
         Accumulator::Float(totals) => totals,
@@ -360,15 +329,8 @@ fn values(sum: Accumulator) -> Vec<f64> {
     }
 }
 
-/// Numbers of a piece of work.
+/// Elements of a piece of work.
 const CHUNK: usize = 1 << 16;
-
-fn steps(sum: Sum) -> Vec<Vec<i64>> {
-    let totals = |sum: Accumulator| {
-        if let Accumulator::Steps { totals, .. } = sum { totals } else { Vec::new() }
-    };
-    sum.into_tensors().into_iter().map(totals).collect()
-}
 
 /// The records at some places; vacant places are skipped.
 fn records_at<'a>(

@@ -8,9 +8,9 @@ mod support;
 mod transparent;
 
 use curator::{Curator, Door, Randomness, Records, Sampling};
+use distributed::{LotReducer, Ownership, Ranks, threads};
 use engine::Example;
 use protocol::{Announcement, Bound, LossQuery, Oracle, Params};
-use ranks::{Ranks, threads};
 use support::{Kind, askings, curator, network, poisson, records};
 use tensor::Array;
 use transparent::Transparent;
@@ -22,6 +22,11 @@ fn on<T: Send>(count: usize, work: impl Fn(&Ranks) -> T + Sync) -> Vec<T> {
         let all: Vec<_> = all.map(|ranks| scope.spawn(move || work(&ranks))).collect();
         all.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
+}
+
+fn reducer(ranks: &Ranks, owners: Vec<usize>, shapes: &[Vec<usize>]) -> Box<LotReducer> {
+    let ownership = Ownership::new(owners, shapes.to_vec());
+    Box::new(LotReducer::new(ranks.clone(), ownership).unwrap())
 }
 
 /// 1 + 2⁻⁶⁰ − 1 is 0 in one order and 2⁻⁶⁰ in another, and the noise is far smaller. Each loss is
@@ -36,7 +41,7 @@ fn losses_do_not_depend_on_the_order_of_ranks() {
         let mut curator =
             Curator::new(engine, Records::new(people.to_vec()), Sampling::Full, door, randomness)
                 .unwrap();
-        curator.join(ranks.clone(), vec![0]).unwrap();
+        curator.set_reducer(reducer(ranks, vec![0], &[vec![1]]));
         let bound = Bound::new(2.0, 1e-21).unwrap();
         curator.draw(&Announcement::default().and(bound.sigma, 1)).unwrap();
         let at = Params::new(vec![Array::zeros([1])]);
@@ -60,7 +65,8 @@ fn tangent_spaces_that_differ_in_scale_alone_are_noticed() {
     let said = on(2, |ranks| {
         let (mut curator, _) =
             curator(Kind::Lora, Records::new(records(Kind::Lora, 20)), poisson(0.5), 5);
-        curator.join(ranks.clone(), (0..at.len()).map(|k| k % 2).collect()).unwrap();
+        let shapes: Vec<_> = at.iter().map(|tensor| tensor.shape().to_vec()).collect();
+        curator.set_reducer(reducer(ranks, (0..at.len()).map(|k| k % 2).collect(), &shapes));
         let at = scaled(if ranks.is_first() { 1.0 } else { 2.0 });
         let asking = askings(Kind::Lora, &network(Kind::Lora).0, &at, 0.3, 0.5).pop().unwrap();
         asking.ask(&mut curator, &at).unwrap_err().to_string()

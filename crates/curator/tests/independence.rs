@@ -140,7 +140,7 @@ fn noise_does_not_depend_on_the_realised_lot() {
             let size = lot.count_ones() as usize;
             gradients[size].extend(
                 gradient
-                    .iter()
+                    .values()
                     .flat_map(|tensor| tensor.data())
                     .map(|&x| f64::from(x) * lot_size / (0.5 * 1.5)),
             );

@@ -17,7 +17,7 @@ use model::hf::{Architecture, Gpt2Config};
 use noise::{IndependentGaussian, Key, Mechanism, Release, TensorNoise};
 use protocol::{
     Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, LossQuery, Noisy, Oracle,
-    Params, Refused, Trainable,
+    Params, Refused, TensorMap, Trainable,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -232,7 +232,7 @@ impl<E: Engine> Oracle for MutantCurator<E> {
         self.curator.draw(announced)
     }
 
-    fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<Params>, Refused> {
+    fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<TensorMap>, Refused> {
         self.examples.store(0, Ordering::Relaxed);
         let mut answer = self.curator.gradient(query)?;
         let realised = self.examples.load(Ordering::Relaxed);
@@ -242,7 +242,7 @@ impl<E: Engine> Oracle for MutantCurator<E> {
             }
             Some(Mutant::RealisedDivisor) => {
                 let factor = (self.curator.lot_size() / realised.max(1) as f64) as f32;
-                let values = answer.value.iter_mut().flat_map(|tensor| tensor.data_mut());
+                let values = answer.value.iter_mut().flat_map(|(_, tensor)| tensor.data_mut());
                 values.for_each(|value| *value *= factor);
             }
             _ => {}

@@ -11,7 +11,7 @@ use engine::{Engine, Example};
 use model::Activations;
 use protocol::{
     Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, LossQuery, Oracle, Params,
-    Refused,
+    Refused, TensorMap,
 };
 use support::{
     ALL, Asking, Kind, askings, curator, network, poisson, positive, record, records, sums,
@@ -367,15 +367,17 @@ fn exact_is_exact_and_says_so() {
         let (mut engine, at) = network(Kind::Lora);
         let mut sum = at.zeros_like();
         engine.plain_sum(&at, &people.iter().collect::<Vec<_>>(), &mut sum).unwrap();
-        let mut expected: Vec<Vec<f64>> = sum
+        let mut expected: TensorMap<Vec<f64>> = sum
             .iter()
             .map(|tensor| tensor.data().iter().map(|&x| f64::from(x)).collect())
+            .enumerate()
             .collect();
         asking.geometry.encode_sum(
             &asking.blocks,
             &vec![12.0; asking.blocks.count()],
             &mut expected,
         );
+        let expected: Vec<Vec<f64>> = expected.into_iter().map(|(_, x)| x).collect();
         let mut exact = NonPrivateOracle::new(
             engine,
             Records::new(people.clone()),

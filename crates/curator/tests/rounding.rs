@@ -60,7 +60,8 @@ impl Ask<'_> {
             )?;
             curator.set_micro_batch(64);
             curator.draw(&Announcement::gradient(&bounds))?;
-            Ok::<_, Refused>(support::sums(&curator.gradient(&query)?, curator.lot_size()))
+            let answer = curator.gradient(&query)?.value;
+            Ok::<_, Refused>(support::tensor_sums(answer.values(), curator.lot_size()))
         };
         let (with, without) = (release(Some(target.clone()))?, release(None)?);
         let apart = |block: usize| {

@@ -6,11 +6,10 @@
 mod support;
 
 use curator::{Curator, Door, Randomness, Records, Sampling};
+use distributed::{LotReducer, Ownership, Ranks, threads};
 use engine::Example;
-use protocol::{Announcement, Bound, LossQuery, Oracle, Params};
-use ranks::{Ranks, threads};
+use protocol::{Announcement, Bound, LossQuery, Oracle, Params, TensorMap};
 use support::{ALL, Asking, Kind, askings, curator, network, poisson, record, records, sums};
-use tensor::Array;
 
 /// The same work on so many.
 fn on<T: Send>(count: usize, work: impl Fn(&Ranks) -> T + Sync) -> Vec<T> {
@@ -25,8 +24,14 @@ fn on<T: Send>(count: usize, work: impl Fn(&Ranks) -> T + Sync) -> Vec<T> {
     })
 }
 
-fn owners(tensors: usize, count: usize) -> Vec<usize> {
-    (0..tensors).map(|tensor| tensor % count).collect()
+/// Every n-th tensor belongs to a rank.
+fn ownership(at: &Params, count: usize) -> Ownership {
+    let shapes = at.iter().map(|tensor| tensor.shape().to_vec()).collect();
+    Ownership::new((0..at.len()).map(|tensor| tensor % count).collect(), shapes)
+}
+
+fn reducer(ranks: &Ranks, at: &Params) -> Box<LotReducer> {
+    Box::new(LotReducer::new(ranks.clone(), ownership(at, ranks.count())).unwrap())
 }
 
 fn people(kind: Kind, place: usize, who: Option<Example>) -> Records {
@@ -42,13 +47,14 @@ fn released(
     records: Records,
     sampling: Sampling,
     asking: &Asking,
-) -> Vec<(Params, Params)> {
+) -> Vec<(TensorMap, Params)> {
     let (mut curator, at) = curator(kind, records, sampling, 11);
-    curator.join(ranks.clone(), owners(at.len(), ranks.count())).unwrap();
+    curator.set_reducer(reducer(ranks, &at));
     let one = |_| {
-        let own = asking.ask(&mut curator, &at).unwrap().value;
-        let mut whole = own.clone();
-        curator.gather(&mut whole).unwrap();
+        curator.draw(&Announcement::gradient(&asking.bounds)).unwrap();
+        let own = curator.gradient(&asking.query(&at)).unwrap().value;
+        let ownership = ownership(&at, ranks.count());
+        let whole = ranks.all_gather(&ownership, own.clone()).wait().unwrap();
         (own, whole)
     };
     (0..2).map(one).collect()
@@ -73,17 +79,9 @@ fn any_number_of_processes_releases_the_same() {
                         for (rank, of) in all.iter().enumerate() {
                             let (own, whole) = &of[release];
                             assert_eq!(whole, &all[0][release].1, "the same on all processes");
-                            for (k, tensor) in own.iter().enumerate() {
-                                // Each has its own, and no other's.
-                                assert_eq!(
-                                    *tensor,
-                                    if k % count == rank {
-                                        whole[k].clone()
-                                    } else {
-                                        Array::zeros([0])
-                                    }
-                                );
-                            }
+                            // Each rank has the tensors that it owns, and no others.
+                            let owned = (0..whole.len()).filter(|k| k % count == rank);
+                            assert!(own.iter().eq(owned.map(|k| (k, &whole[k]))));
                             assert!(whole == expected, "{kind:?} {count}");
                         }
                     }
@@ -137,7 +135,7 @@ fn neighbours_stay_within_the_sensitivity() {
 fn losses_are_the_same_everywhere() {
     let loss = |ranks: &Ranks| {
         let (mut curator, at) = curator(Kind::Mlp, people(Kind::Mlp, 3, None), poisson(0.5), 5);
-        curator.join(ranks.clone(), owners(at.len(), ranks.count())).unwrap();
+        curator.set_reducer(reducer(ranks, &at));
         let bound = Bound::new(2.0, 0.7).unwrap();
         curator.draw(&Announcement::default().and(bound.sigma, 1)).unwrap();
         curator.loss(&LossQuery { at: &at, bound }).unwrap().value
@@ -154,7 +152,7 @@ fn losses_are_the_same_everywhere() {
 fn processes_that_do_not_do_the_same_are_stopped() {
     let said = on(2, |ranks| {
         let (mut curator, at) = curator(Kind::Mlp, people(Kind::Mlp, 0, None), poisson(0.5), 5);
-        curator.join(ranks.clone(), owners(at.len(), 2)).unwrap();
+        curator.set_reducer(reducer(ranks, &at));
         let bound = Bound::new(1.0, if ranks.is_first() { 1.0 } else { 2.0 }).unwrap();
         curator.draw(&Announcement::default().and(bound.sigma, 1)).unwrap_err().to_string()
     });
@@ -171,7 +169,7 @@ fn secrets_that_are_not_shared_are_noticed() {
         // The same lot whatever the secret: all records.
         let (mut curator, at) =
             curator(Kind::Mlp, people(Kind::Mlp, 0, None), Sampling::Full, 5 + ranks.rank() as u64);
-        curator.join(ranks.clone(), owners(at.len(), 2)).unwrap();
+        curator.set_reducer(reducer(ranks, &at));
         let bound = Bound::new(1.0, 1.0).unwrap();
         curator.draw(&Announcement::default().and(bound.sigma, 1)).unwrap_err().to_string()
     });
@@ -186,7 +184,7 @@ fn secrets_that_are_not_shared_are_noticed() {
 fn tangent_spaces_that_differ_are_noticed() {
     let said = on(2, |ranks| {
         let (mut curator, at) = curator(Kind::Lora, people(Kind::Lora, 0, None), poisson(0.5), 5);
-        curator.join(ranks.clone(), owners(at.len(), 2)).unwrap();
+        curator.set_reducer(reducer(ranks, &at));
         let mut elsewhere = at.clone();
         elsewhere.iter_mut().for_each(|tensor| tensor.data_mut()[0] += 1e-3 * ranks.rank() as f32);
         let (network, _) = network(Kind::Lora);
@@ -204,23 +202,34 @@ fn tangent_spaces_that_differ_are_noticed() {
 fn one_secret_for_all() {
     let drawn = on(3, |ranks| {
         let (network, at) = network(Kind::Mlp);
-        let randomness = curator::shared_randomness(ranks).unwrap();
+        let randomness = distributed::shared_randomness(ranks).unwrap();
         let door = Door::unlimited();
         let mut curator =
             Curator::new(network, people(Kind::Mlp, 0, None), poisson(0.5), door, randomness)
                 .unwrap();
-        curator.join(ranks.clone(), owners(at.len(), 3)).unwrap();
+        curator.set_reducer(reducer(ranks, &at));
         let bound = Bound::new(1.0, 1.0).unwrap();
         curator.draw(&Announcement::default().and(bound.sigma, 1)).unwrap();
         curator.loss(&LossQuery { at: &at, bound }).unwrap().value
     });
     assert!(drawn.iter().all(|loss| *loss == drawn[0]), "{drawn:?}");
-    // Owners that are not there are refused.
+}
+
+/// An owner that is not one of the ranks is refused, and so is a tensor without an owner.
+#[test]
+fn tensors_without_an_owner_are_refused() {
     let (mut curator, at) = curator(Kind::Mlp, people(Kind::Mlp, 0, None), poisson(0.5), 5);
-    assert!(
-        curator.join(Ranks::alone(), owners(at.len(), 2)).is_err()
-            && curator.join(Ranks::alone(), vec![0]).is_err()
-    );
+    assert!(LotReducer::new(Ranks::alone(), ownership(&at, 2)).is_err());
+    let short = Params::new(vec![at[0].clone()]);
+    curator.set_reducer(reducer(&Ranks::alone(), &short));
+    let asking = Asking {
+        geometry: protocol::Geometry::Identity,
+        blocks: protocol::Blocks::flat(at.len()),
+        bounds: vec![Bound::new(1.0, 1.0).unwrap()],
+        clipping: protocol::Clipping::Cut,
+    };
+    let refused = asking.ask(&mut curator, &at).unwrap_err().to_string();
+    assert!(refused.contains("needs an owner"), "{refused}");
 }
 
 /// Many records that point the same way, with all of their bound in a few elements: what is sent in
@@ -242,7 +251,7 @@ fn sums_of_like_records_reach_their_owner_whole() {
         let mut curator =
             Curator::new(network, records, Sampling::Full, Door::unlimited(), Randomness::fixed(3))
                 .unwrap();
-        curator.join(ranks.clone(), vec![0]).unwrap();
+        curator.set_reducer(reducer(ranks, &at));
         let blocks = protocol::Blocks::flat(1);
         let query = protocol::GradientQuery {
             at: &at,
@@ -252,9 +261,8 @@ fn sums_of_like_records_reach_their_owner_whole() {
             clipping: protocol::Clipping::Cut,
         };
         curator.draw(&Announcement::gradient(&[bound])).unwrap();
-        let mut release = curator.gradient(&query).unwrap().value;
-        curator.gather(&mut release).unwrap();
-        release
+        let own = curator.gradient(&query).unwrap().value;
+        ranks.all_gather(&ownership(&at, ranks.count()), own).wait().unwrap()
     };
     let alone = on(1, release).remove(0);
     assert!(

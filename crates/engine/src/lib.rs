@@ -12,6 +12,7 @@
 //! | one record, as an engine sees it | [`Example`] |
 //! | a validated query | [`CheckedQuery`] |
 //! | exact sums on a public grid | [`Sum`], [`StepScale`] |
+//! | sums over several processes | [`Reducer`] |
 //! | the checks an engine must pass before it sees a record | [`probe()`] |
 
 #![forbid(unsafe_code)]
@@ -22,6 +23,7 @@ mod example;
 mod observed;
 mod probe;
 mod query;
+mod reducer;
 mod sum;
 
 pub use engine::{Engine, Isolation, weighted_sum};
@@ -30,4 +32,5 @@ pub use example::{Example, Input, Target};
 pub use observed::{Observed, Weights};
 pub use probe::{probe, probe_isolation, probe_norms};
 pub use query::CheckedQuery;
+pub use reducer::{OneProcess, Reducer};
 pub use sum::{Accumulator, StepScale, Sum, SumPrecision};

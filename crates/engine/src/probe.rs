@@ -245,9 +245,8 @@ impl Outcome {
         let actual: Vec<f64> = if *geometry == Geometry::Identity {
             norms(blocks, elements(&self.gradient)).collect()
         } else {
-            let mut encoded: Vec<Vec<f64>> =
-                elements(&self.gradient).map(Iterator::collect).collect();
-            geometry.encode_sum(blocks, &vec![1.0; blocks.count()], &mut encoded);
+            let gradient = elements(&self.gradient).map(Iterator::collect).collect();
+            let encoded = geometry.encode(blocks, gradient);
             norms(blocks, encoded.into_iter().map(Vec::into_iter)).collect()
         };
         for (block, (actual, &norm)) in actual.into_iter().zip(&self.norms).enumerate() {

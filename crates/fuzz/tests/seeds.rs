@@ -34,7 +34,8 @@ fn write_snapshots_of_every_optimizer() {
         let ledger = Mark { run_id: "0".repeat(32), entries: 2, charges: 1, head: "0".repeat(64) };
         let belongs = RunIdentity { config: "x".into(), frozen: 7, ledger, draws: 2 };
         let folder = tempfile::tempdir().unwrap();
-        Snapshot { step: 1, params, optimizer: optimizer.save(), first: vec![1, 2, 3], belongs }
+        let optimizer = optimizer.save().unwrap();
+        Snapshot { step: 1, params, optimizer, first: vec![1, 2, 3], belongs }
             .save(folder.path())
             .unwrap();
         let files =

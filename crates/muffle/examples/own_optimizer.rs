@@ -13,8 +13,10 @@ use model::Mlp;
 use model::activation::Activation;
 use muffle::Session;
 use muffle::curator::Records;
-use optim::{Descent, Gather, Note, Optimizer, Schedule, State};
-use protocol::{Blocks, Bound, Clipping, Geometry, GradientQuery, Noisy, Params, Refused};
+use optim::{Descent, Note, Optimizer, Schedule, State};
+use protocol::{
+    Blocks, Bound, Clipping, Geometry, GradientQuery, Noisy, Params, Refused, TensorMap,
+};
 
 /// θ ← θ − η sign(g)
 struct SignDescent {
@@ -37,20 +39,13 @@ impl Descent for SignDescent {
         })
     }
 
-    fn direction(
-        &mut self,
-        _: &Params,
-        answer: Noisy<Params>,
-        _: Gather<'_>,
-    ) -> Result<Params, Refused> {
+    fn direction(&mut self, _: &Params, answer: Noisy<TensorMap>) -> Result<TensorMap, Refused> {
         let mut direction = answer.value;
-        for tensor in direction.iter_mut() {
+        for (_, tensor) in direction.iter_mut() {
             tensor.data_mut().iter_mut().for_each(|x| *x = x.signum());
         }
         Ok(direction)
     }
-
-    fn keep(&mut self, _: &dyn Fn(usize) -> bool) {}
 
     fn apply(
         &self,
@@ -65,8 +60,8 @@ impl Descent for SignDescent {
         Ok(Vec::new())
     }
 
-    fn save(&self) -> State {
-        State::new("sign-descent")
+    fn save(&self) -> Result<State, Refused> {
+        Ok(State::new("sign-descent"))
     }
 
     fn load(&mut self, state: State) -> Result<(), Refused> {

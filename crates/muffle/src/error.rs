@@ -123,7 +123,7 @@ pub enum Error {
     },
     /// Another process is gone, or does not answer.
     #[error("{}", printable(.0))]
-    Lost(#[from] ranks::Lost),
+    Distributed(#[from] distributed::Error),
     /// A message between processes, or a document, has no JSON form.
     #[error("a message between processes or a document: {0}")]
     Encoding(#[source] serde_json::Error),
@@ -172,7 +172,7 @@ impl Error {
             )
             | Self::Noise(_)
             | Self::RanksDiverged { .. }
-            | Self::Lost(_)
+            | Self::Distributed(_)
             | Self::Encoding(_)
             | Self::Randomness(_)
             | Self::Threads(_)
@@ -293,7 +293,6 @@ mod tests {
             Error::json(path)(refused),
             Error::io(path)(io::Error::other("x")),
             Error::Refused(Refused::Query("\u{1b}".into())),
-            Error::Lost(ranks::Lost("\u{1b}\n".into())),
         ] {
             assert!(!error.to_string().contains(char::is_control), "{error:?}");
         }
@@ -323,7 +322,7 @@ mod tests {
         assert_eq!(Error::from(Refused::Budget("b".into())).category(), Category::Promise);
         assert_eq!(Error::from(Refused::Query("q".into())).category(), Category::Input);
         assert_eq!(Error::from(Refused::Failed("f".into())).category(), Category::Fault);
-        assert_eq!(Error::from(ranks::Lost("gone".into())).category(), Category::Fault);
+        assert_eq!(Error::from(distributed::Error::Lost { rank: 1 }).category(), Category::Fault);
         assert_eq!(Error::Stopped.category(), Category::Stopped);
     }
 }

@@ -58,5 +58,5 @@ pub use run::session::Session;
 pub use run::{RunObserver, Silent};
 
 pub use {
-    accounting, audit, cpu, curator, data, engine, model, noise, optim, protocol, ranks, text,
+    accounting, audit, cpu, curator, data, distributed, engine, model, noise, optim, protocol, text,
 };

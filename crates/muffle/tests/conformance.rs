@@ -8,16 +8,15 @@ mod support;
 use accounting::{Composition, SamplingRate};
 use cpu::Network;
 use curator::{Curator, Door, NonPrivateOracle, Randomness, Records, Sampling, lot_event};
+use distributed::{LotReducer, Ownership, Ranks, ShardedDescent};
 use engine::{Engine, Example};
 use model::activation::Activation;
 use model::{Builder, Linear, Lora};
-use optim::Optimizer;
-use protocol::{
-    Announcement, GradientQuery, LossQuery, Noisy, Oracle, Params, Refused, Role, Trainable,
-};
-use ranks::Ranks;
+use optim::{Optimizer, State};
+use protocol::{Announcement, GradientQuery, LossQuery, Noisy, Oracle, Params, Refused, TensorMap};
+use std::collections::BTreeSet;
 use support::quadratic::Quadratic;
-use support::{Setting, cases, make, needs_pairs, tensors};
+use support::{Setting, cases, make, needs_pairs, state_tensors, tensors};
 
 const PEOPLE: u64 = 40;
 
@@ -108,16 +107,20 @@ fn a_state_put_away_and_taken_out_goes_on_the_same() {
         straight.steps(7);
         let mut broken = setup.run();
         broken.steps(4);
-        let state = broken.optimizer.save();
+        let state = broken.optimizer.save().unwrap();
         broken.optimizer = setup.optimizer(&broken.params);
         broken.optimizer.load(state.clone()).unwrap();
-        assert_eq!(broken.optimizer.save(), state);
+        assert_eq!(broken.optimizer.save().unwrap(), state);
         broken.steps(3);
         assert_eq!(broken.params, straight.params, "{name}");
         // And the state of another optimizer is refused.
         let other = if name.contains("sgd") { "dp-adam" } else { "dp-sgd" };
-        let foreign = Setup::new(other).run().optimizer.save();
-        assert!(setup.run().optimizer.load(foreign).is_err(), "{name}");
+        for steps in [0, 1] {
+            let mut foreign = Setup::new(other).run();
+            foreign.steps(steps);
+            let foreign = foreign.optimizer.save().unwrap();
+            assert!(setup.run().optimizer.load(foreign).is_err(), "{name}");
+        }
     }
 }
 
@@ -133,27 +136,29 @@ fn several_processes_get_to_the_same_place() {
         for count in [2, 3] {
             let one = |ranks: Ranks| {
                 let mut run = setup.run();
-                let group = |(k, tensor): (usize, &Trainable)| {
-                    if let Role::Right(left) = tensor.role { left } else { k }
-                };
-                let groups: Vec<usize> =
-                    tensors(needs_pairs(name)).iter().enumerate().map(group).collect();
-                let owners = ranks::share(&groups, &run.optimizer.work(&run.params), count);
-                run.optimizer.keep(&|tensor| owners[tensor] == ranks.rank());
-                run.curator.join(ranks, owners).unwrap();
+                let tensors = tensors(needs_pairs(name));
+                let ownership =
+                    Ownership::divide(&tensors, &run.optimizer.work(&run.params), count);
+                let owned = ownership.owned_by(ranks.rank());
+                let reducer = LotReducer::new(ranks.clone(), ownership.clone()).unwrap();
+                run.curator.set_reducer(Box::new(reducer));
+                run.optimizer = run.optimizer.wrap_descent(|descent| {
+                    Box::new(ShardedDescent::new(descent, ranks, ownership))
+                });
                 run.steps(6);
-                run
+                let state = run.optimizer.save().unwrap();
+                (run, owned, state)
             };
-            let mut all: Vec<Run> = std::thread::scope(|scope| {
-                let threads: Vec<_> = ranks::threads(count)
+            let all: Vec<(Run, BTreeSet<usize>, State)> = std::thread::scope(|scope| {
+                let threads: Vec<_> = distributed::threads(count)
                     .unwrap()
                     .into_iter()
                     .map(|ranks| scope.spawn(|| one(ranks)))
                     .collect();
                 threads.into_iter().map(|thread| thread.join().unwrap()).collect()
             });
-            for run in &all {
-                assert_eq!(run.params, all[0].params, "{name}: not the same on all processes");
+            for (run, _, _) in &all {
+                assert_eq!(run.params, all[0].0.params, "{name}: not the same on all processes");
                 assert_eq!(run.curator.ledger(), alone.curator.ledger(), "{name}");
                 for (a, b) in run.params.iter().zip(alone.params.iter()) {
                     let apart = a
@@ -165,29 +170,28 @@ fn several_processes_get_to_the_same_place() {
                     assert!(apart < 1e-4, "{name} on {count}: {apart:e}");
                 }
             }
-            // What is remembered is divided: all of it is there, and what can be divided only once.
-            let mut state = alone.optimizer.save();
-            let mut parts: Vec<_> = all.iter_mut().map(|run| run.optimizer.save()).collect();
-            let mut parts: Vec<Vec<_>> = parts.iter_mut().map(|part| part.arrays_mut()).collect();
-            let shared = |k: usize| parts.iter().filter(|part| !part[k].is_empty()).count();
-            let whole = state.arrays_mut();
-            let single = (0..whole.len()).filter(|&k| shared(k) == 1).count();
-            assert!((0..whole.len()).all(|k| shared(k) >= 1), "{name}: something is lost");
-            assert!(
-                single * 2 > whole.len() || whole.is_empty(),
-                "{name}: {single} of {} are divided",
-                whole.len()
-            );
-            for (k, expected) in whole.iter().enumerate() {
-                for part in parts.iter_mut().filter(|part| !part[k].is_empty()) {
-                    let apart = part[k]
+            // Rank 0 has gathered the state of all tensors; the others have that of their own.
+            let expected = alone.optimizer.save().unwrap();
+            let expected = state_tensors(&expected);
+            for (rank, (_, owned, state)) in all.iter().enumerate() {
+                let tensors = state_tensors(state);
+                let complete = rank == 0;
+                assert!(
+                    tensors
+                        .keys()
+                        .eq(expected.keys().filter(|key| complete || owned.contains(&key.1))),
+                    "{name}: rank {rank} of {count}"
+                );
+                for (key, tensor) in tensors {
+                    let expected = expected[&key];
+                    let apart = tensor
                         .data()
                         .iter()
                         .zip(expected.data())
                         .map(|(a, b)| (a - b).abs() / (1.0 + b.abs()))
                         .fold(0.0, f32::max);
                     assert!(
-                        part[k].shape() == expected.shape() && apart < 1e-3,
+                        tensor.shape() == expected.shape() && apart < 1e-3,
                         "{name} on {count}: {apart:e}"
                     );
                 }
@@ -330,7 +334,7 @@ impl Oracle for PairedOracles {
         self.one.draw(announced)
     }
 
-    fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<Params>, Refused> {
+    fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<TensorMap>, Refused> {
         let (one, other) = (self.one.gradient(query)?, self.other.gradient(query)?);
         assert_eq!(one.std, other.std);
         let size = self.one.lot_size();

@@ -43,7 +43,8 @@ pub trait Mechanism: Send {
 
     /// Adds noise to the sums of the tensors and divides by the public lot size.
     ///
-    /// Sums of tensors that another process owns are empty; their results are empty too.
+    /// `sums[i]` is the sum of the tensor `release.tensors[i]`. In a distributed run these are the
+    /// tensors that this process owns.
     ///
     /// # Panics
     /// If there is not one sum for each tensor.

@@ -6,10 +6,10 @@
 //! it off again: m̂/√max(v̂ − s², floor), s the known standard deviation of the noise.
 
 use crate::config::{Hyperparameters, Setting};
-use crate::descent::{Gather, forget};
 use crate::gradient_noise::QueryTemplate;
+use crate::state::{Shapes, shapes};
 use crate::{Auto, Descent, GradientNoise, Note, State, elementwise, within};
-use protocol::{Bound, Geometry, GradientQuery, Noisy, Params, Refused};
+use protocol::{Bound, Geometry, GradientQuery, Noisy, Params, Refused, TensorMap};
 use serde::{Deserialize, Serialize};
 use tensor::Array;
 
@@ -169,22 +169,22 @@ impl Rule {
 #[derive(Clone, Debug)]
 pub(crate) struct Moments {
     rule: Rule,
-    first: Vec<Array>,
-    second: Vec<Array>,
+    shapes: Shapes,
+    first: TensorMap,
+    second: TensorMap,
     steps: u64,
 }
 
 impl Moments {
-    pub(crate) fn new<'a>(rule: Rule, tensors: impl Iterator<Item = &'a Array>) -> Self {
-        let first: Vec<Array> = tensors.map(|tensor| Array::zeros(tensor.shape())).collect();
-        Self { rule, second: first.clone(), first, steps: 0 }
+    pub(crate) fn new(rule: Rule, shapes: Shapes) -> Self {
+        Self { rule, shapes, first: TensorMap::new(), second: TensorMap::new(), steps: 0 }
     }
 
     /// Updates the moments with released gradients, whose noise has the standard deviation `std`,
     /// and replaces them by `scale` times the directions.
     pub(crate) fn advance<'a>(
         &mut self,
-        gradients: impl Iterator<Item = &'a mut Array>,
+        gradients: impl Iterator<Item = (usize, &'a mut Array)>,
         std: f64,
         scale: f64,
     ) {
@@ -194,9 +194,9 @@ impl Moments {
         let (c1, c2) = ((scale / correction(b1)) as f32, (1.0 / correction(b2)) as f32);
         let (b1, n1, b2, n2) = (b1 as f32, (1.0 - b1) as f32, b2 as f32, (1.0 - b2) as f32);
         let denominator = self.rule.denominator;
-        for ((first, second), gradient) in
-            self.first.iter_mut().zip(&mut self.second).zip(gradients)
-        {
+        for (k, gradient) in gradients {
+            let first = self.first.get_or_zeros(k, gradient.shape());
+            let second = self.second.get_or_zeros(k, gradient.shape());
             let moments = |m: &mut f32, v: &mut f32, g: f32| {
                 *m = b1.mul_add(*m, n1 * g);
                 *v = b2.mul_add(*v, n2 * g * g);
@@ -220,12 +220,6 @@ impl Moments {
         }
     }
 
-    /// Clears the moments of tensors of other processes; the i-th tensor is tensor `of(i)`.
-    pub(crate) fn keep(&mut self, of: impl Fn(usize) -> usize, own: &dyn Fn(usize) -> bool) {
-        forget(self.first.iter_mut(), &of, own);
-        forget(self.second.iter_mut(), &of, own);
-    }
-
     pub(crate) fn save(&self) -> State {
         let mut state = State::new("moments");
         state.set_number("steps", self.steps as f64);
@@ -237,8 +231,9 @@ impl Moments {
     pub(crate) fn load(&mut self, mut state: State) -> Result<(), Refused> {
         state.is_of("moments")?;
         self.steps = state.count("steps")?;
-        state.tensors_into("first", &mut self.first)?;
-        state.tensors_into("second", &mut self.second)
+        self.first = state.take_tensors("first", &self.shapes)?;
+        self.second = state.take_tensors("second", &self.shapes)?;
+        Ok(())
     }
 }
 
@@ -257,7 +252,7 @@ impl Adam {
         rule.check()?;
         Ok(Self {
             template: QueryTemplate::one_block(noise, params.len()),
-            moments: Moments::new(rule, params.iter()),
+            moments: Moments::new(rule, shapes(params.iter())),
         })
     }
 }
@@ -271,19 +266,10 @@ impl Descent for Adam {
         Ok(self.template.query(at, &Geometry::Identity))
     }
 
-    fn direction(
-        &mut self,
-        _: &Params,
-        answer: Noisy<Params>,
-        _: Gather<'_>,
-    ) -> Result<Params, Refused> {
+    fn direction(&mut self, _: &Params, answer: Noisy<TensorMap>) -> Result<TensorMap, Refused> {
         let mut direction = answer.value;
         self.moments.advance(direction.iter_mut(), answer.std[0], 1.0);
         Ok(direction)
-    }
-
-    fn keep(&mut self, own: &dyn Fn(usize) -> bool) {
-        self.moments.keep(|k| k, own);
     }
 
     fn apply(
@@ -296,8 +282,8 @@ impl Descent for Adam {
         Ok(Vec::new())
     }
 
-    fn save(&self) -> State {
-        self.moments.save()
+    fn save(&self) -> Result<State, Refused> {
+        Ok(self.moments.save())
     }
 
     fn load(&mut self, state: State) -> Result<(), Refused> {

@@ -1,46 +1,51 @@
 //! The direction of a step.
 
 use crate::State;
-use protocol::{Bound, GradientQuery, Noisy, Params, Refused};
-use tensor::Array;
+use protocol::{Bound, GradientQuery, Noisy, Params, Refused, TensorMap};
 
-/// Gathers the parts of tensors that several processes hold.
-pub type Gather<'a> = &'a mut dyn FnMut(&mut Params) -> Result<(), Refused>;
+/// Brings values of all tensors up to date, of which some were computed elsewhere.
+pub type Complete<'a> = &'a mut dyn FnMut(&mut Params) -> Result<(), Refused>;
 
 /// Asks for a gradient and turns the answer into a direction.
+///
+/// An answer may have some of the model's tensors only: the caller may divide the tensors among
+/// several descents. So state is created for a tensor when it is first answered, and values that
+/// depend on more than one tensor are computed in [`couple`](Self::couple).
 pub trait Descent: Send {
-    /// The clip bound and multiplier of each block, which decide the cost of a query.
+    /// Returns the clip bound and noise multiplier of each block, which decide the cost of a query.
     fn bounds(&self) -> &[Bound];
 
-    /// The query at these parameters.
+    /// Returns the query at these parameters.
     ///
     /// # Errors
     /// If there is none, such as at factors that have lost their rank.
     fn query<'a>(&'a mut self, at: &'a Params) -> Result<GradientQuery<'a>, Refused>;
 
-    /// Turns the answer into a direction d: the step will be θ − rate · d. Called once for each
-    /// answer. Where the answer is empty, so is the direction.
+    /// Turns the answer into a direction d for each of its tensors: the step will be θ − rate · d.
     ///
-    /// What the next query needs of all tensors goes through `gather`.
+    /// Called once for each answer, always with the same tensors.
     ///
     /// # Errors
     /// If the answer does not fit the query.
-    fn direction(
-        &mut self,
-        at: &Params,
-        answer: Noisy<Params>,
-        gather: Gather<'_>,
-    ) -> Result<Params, Refused>;
+    fn direction(&mut self, at: &Params, answer: Noisy<TensorMap>) -> Result<TensorMap, Refused>;
 
-    /// The work for a tensor in [`direction`](Self::direction), in any unit: tensors are divided
-    /// among processes by it.
+    /// Computes what the next query needs of all tensors together. Called after
+    /// [`direction`](Self::direction).
+    ///
+    /// `complete` replaces the values of tensors that this descent is not answered for by up-to-date
+    /// ones. By default there is nothing to compute.
+    ///
+    /// # Errors
+    /// If the values of other tensors are not available.
+    fn couple(&mut self, complete: Complete<'_>) -> Result<(), Refused> {
+        let _ = complete;
+        Ok(())
+    }
+
+    /// Estimates the work for a tensor in [`direction`](Self::direction), in any unit.
     fn work(&self, tensor: usize, at: &Params) -> f64 {
         at[tensor].len() as f64
     }
-
-    /// Restricts the work and the state to these tensors; other processes have the others. Called
-    /// once, before anything else.
-    fn keep(&mut self, own: &dyn Fn(usize) -> bool);
 
     /// Takes a step of this rate along a direction. At rate 0 the model does not change.
     ///
@@ -53,26 +58,17 @@ pub trait Descent: Send {
         rate: f64,
     ) -> Result<Vec<Note>, Refused>;
 
-    /// The state to be saved.
-    fn save(&self) -> State;
+    /// Returns the state to be saved.
+    ///
+    /// # Errors
+    /// If a part of the state is elsewhere and not available.
+    fn save(&self) -> Result<State, Refused>;
 
-    /// Restores a saved state.
+    /// Restores a state that was saved after at least one step.
     ///
     /// # Errors
     /// If the state is that of another optimizer.
     fn load(&mut self, state: State) -> Result<(), Refused>;
-}
-
-/// Clears the state of tensors of other processes: `tensors[i]` belongs to tensor `of(i)`.
-pub(crate) fn forget<'a>(
-    tensors: impl Iterator<Item = &'a mut Array>,
-    of: impl Fn(usize) -> usize,
-    own: &dyn Fn(usize) -> bool,
-) {
-    tensors
-        .enumerate()
-        .filter(|(i, _)| !own(of(*i)))
-        .for_each(|(_, tensor)| *tensor = Array::default());
 }
 
 /// A message to the user, made of public values.

@@ -50,7 +50,7 @@ mod state;
 pub use adam::Adam;
 pub use auto::Auto;
 pub use config::{LearningRate, Multipliers, OptimizerConfig, Setting};
-pub use descent::{Descent, Gather, Note};
+pub use descent::{Complete, Descent, Note};
 pub use gradient_noise::GradientNoise;
 pub use hyfree::HyFree;
 pub use macadam::MacAdam;
@@ -62,7 +62,7 @@ pub use registry::Method;
 pub use schedule::Schedule;
 pub use search::{FoundRate, Search};
 pub use sgd::Sgd;
-pub use state::State;
+pub use state::{Shapes, State};
 
 /// Returns `value` if it is at least `low` and less than `high`; `key` names it in the error.
 fn within(key: &str, value: f64, low: f64, high: f64) -> Result<f64, protocol::Refused> {

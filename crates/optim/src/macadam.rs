@@ -4,7 +4,7 @@
 //! A gradient is encoded as w = (g − m̂)/b and clipped to norm 1; the release is decoded as g̃ = b
 //! ⊙ w̃ + m̂. m and v are Adam's moments of g̃; s is a moving average of the squared deviations u
 //! from m̂, from which the next b is made: ŝ = clamp(c_s (s/κ_t − b²σ²/B²), h₁, h₂), b = ŝ^¼ (Σ_j
-//! ŝ_j^½)^½, the sum over all numbers of all tensors.
+//! ŝ_j^½)^½, the sum over all elements of all tensors.
 //!
 //! κ_t = 2(β₁ − β₁^t)/(1 + β₁) is the exact factor for u = (g̃ − m̂_t)(g̃ − m̂_{t−1}); for the
 //! paper's u = (g̃ − m̂_t)² it is up to 2 too large early on. ŝ estimates the variance of a mean of
@@ -14,10 +14,13 @@
 
 use crate::adam::{BETAS, EPSILON};
 use crate::config::{Hyperparameters, Setting};
-use crate::descent::{Gather, forget};
+use crate::descent::Complete;
 use crate::gradient_noise::QueryTemplate;
+use crate::state::{Shapes, shapes};
 use crate::{Auto, Descent, GradientNoise, Note, State, elementwise, within};
-use protocol::{Bound, Clipping, Geometry, GradientQuery, Noisy, Params, Positive, Refused};
+use protocol::{
+    Bound, Clipping, Geometry, GradientQuery, Noisy, Params, Positive, Refused, TensorMap,
+};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use tensor::Array;
@@ -83,10 +86,11 @@ pub struct MacAdam {
     /// c_s
     variance_scale: f64,
     template: QueryTemplate,
-    first: Params,
-    second: Params,
-    spread: Params,
-    /// m̂ and b.
+    shapes: Shapes,
+    first: TensorMap,
+    second: TensorMap,
+    spread: TensorMap,
+    /// m̂ and b, of all tensors.
     geometry: Geometry,
     steps: u64,
 }
@@ -138,9 +142,10 @@ impl MacAdam {
             config,
             variance_scale,
             template: QueryTemplate::one_block(noise, params.len()),
-            first: params.zeros_like(),
-            second: params.zeros_like(),
-            spread: params.zeros_like(),
+            shapes: shapes(params.iter()),
+            first: TensorMap::new(),
+            second: TensorMap::new(),
+            spread: TensorMap::new(),
             geometry: Geometry::Affine { center: params.zeros_like(), scale },
             steps: 0,
         })
@@ -186,12 +191,15 @@ impl MacAdam {
         let (factor, noise) = (self.variance_scale as f32, (noise * noise) as f32);
         let (by_kappa, rescales) = ((1.0 / kappa) as f32, self.steps >= 2);
         const PIECE: usize = 1 << 14;
+        let shape = release.shape().to_vec();
+        let [first, second, spread] = [&mut self.first, &mut self.second, &mut self.spread]
+            .map(|moments| moments.get_or_zeros(k, &shape));
         let pieces = release.data_mut().par_chunks_mut(PIECE);
         let pieces = pieces
-            .zip(self.first[k].data_mut().par_chunks_mut(PIECE))
-            .zip(self.second[k].data_mut().par_chunks_mut(PIECE));
+            .zip(first.data_mut().par_chunks_mut(PIECE))
+            .zip(second.data_mut().par_chunks_mut(PIECE));
         let pieces = pieces
-            .zip(self.spread[k].data_mut().par_chunks_mut(PIECE))
+            .zip(spread.data_mut().par_chunks_mut(PIECE))
             .zip(center[k].data_mut().par_chunks_mut(PIECE));
         pieces.zip(scale[k].data_mut().par_chunks_mut(PIECE)).for_each(
             |(((((release, first), second), spread), center), scale)| {
@@ -238,24 +246,24 @@ impl Descent for MacAdam {
         Ok(self.template.query(at, &self.geometry))
     }
 
-    fn direction(
-        &mut self,
-        at: &Params,
-        answer: Noisy<Params>,
-        gather: Gather<'_>,
-    ) -> Result<Params, Refused> {
+    fn direction(&mut self, at: &Params, answer: Noisy<TensorMap>) -> Result<TensorMap, Refused> {
         self.steps += 1;
         let mut direction = answer.value;
-        let numbers = at.elements() as f64;
-        let limit = |clip: f64| (clip.powi(2) / numbers) as f32;
+        let elements = at.elements() as f64;
+        let limit = |clip: f64| (clip.powi(2) / elements) as f32;
         let limits = (limit(self.config.clips.0), limit(self.config.clips.1));
-        (0..direction.len())
-            .for_each(|k| self.advance(k, &mut direction[k], answer.std[0], limits));
+        for (k, release) in direction.iter_mut() {
+            self.advance(k, release, answer.std[0], limits);
+        }
+        Ok(direction)
+    }
+
+    /// The next query has center and scale of all tensors, and each scale depends on all.
+    fn couple(&mut self, complete: Complete<'_>) -> Result<(), Refused> {
         if let Geometry::Affine { center, scale } = &mut self.geometry {
-            // The next query is about all tensors.
-            gather(center)?;
+            complete(center)?;
             if self.steps >= 2 {
-                gather(scale)?;
+                complete(scale)?;
                 let root = scale.iter().map(total).sum::<f64>().sqrt() as f32;
                 scale.iter_mut().for_each(|scale| {
                     scale.data_mut().par_iter_mut().for_each(|b| *b = b.sqrt() * root)
@@ -263,14 +271,7 @@ impl Descent for MacAdam {
             }
         }
         self.draw_center_in();
-        Ok(direction)
-    }
-
-    /// The query needs center and scale of all tensors, but not the moments.
-    fn keep(&mut self, own: &dyn Fn(usize) -> bool) {
-        for moments in [&mut self.first, &mut self.second, &mut self.spread] {
-            forget(moments.iter_mut(), |k| k, own);
-        }
+        Ok(())
     }
 
     fn apply(
@@ -283,19 +284,19 @@ impl Descent for MacAdam {
         Ok(Vec::new())
     }
 
-    fn save(&self) -> State {
+    fn save(&self) -> Result<State, Refused> {
         let mut state = State::new("macadam");
         state.set_number("steps", self.steps as f64);
         for (name, params) in
             [("first", &self.first), ("second", &self.second), ("spread", &self.spread)]
         {
-            state.set_params(name, params);
+            state.set_tensors(name, params);
         }
         if let Geometry::Affine { center, scale } = &self.geometry {
-            state.set_params("center", center);
-            state.set_params("scale", scale);
+            state.set_shared("center", center);
+            state.set_shared("scale", scale);
         }
-        state
+        Ok(state)
     }
 
     fn load(&mut self, mut state: State) -> Result<(), Refused> {
@@ -304,11 +305,11 @@ impl Descent for MacAdam {
         for (name, params) in
             [("first", &mut self.first), ("second", &mut self.second), ("spread", &mut self.spread)]
         {
-            state.params_into(name, params)?;
+            *params = state.take_tensors(name, &self.shapes)?;
         }
         if let Geometry::Affine { center, scale } = &mut self.geometry {
-            state.params_into("center", center)?;
-            state.params_into("scale", scale)?;
+            *center = state.take_shared("center", center)?;
+            *scale = state.take_shared("scale", scale)?;
         }
         Ok(())
     }

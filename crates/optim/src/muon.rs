@@ -13,12 +13,13 @@
 
 use crate::adam::{self, Moments};
 use crate::config::{Hyperparameters, Setting};
-use crate::descent::{Gather, forget};
 use crate::gradient_noise::QueryTemplate;
 use crate::newton_schulz::{self, Normaliser, Polynomial, Scratch, orthogonalise};
+use crate::state::Shapes;
 use crate::{Auto, Descent, GradientNoise, Note, Probes, State, elementwise, within};
 use protocol::{
-    Blocks, Bound, Geometry, GradientQuery, Noisy, Params, Positive, Refused, Role, Trainable,
+    Blocks, Bound, Geometry, GradientQuery, Noisy, Params, Positive, Refused, Role, TensorMap,
+    Trainable,
 };
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -173,8 +174,10 @@ pub struct Muon {
     template: QueryTemplate,
     /// The indices of the matrices among the tensors; each is its own block, in this order.
     matrices: Vec<usize>,
-    momentum: Vec<Array>,
-    /// The variance of the noise in each momentum.
+    /// The shapes of the matrices.
+    shapes: Shapes,
+    momentum: TensorMap,
+    /// The variance of the noise in each momentum, in the order of the matrices.
     variance: Vec<f64>,
     /// The indices of the other tensors.
     others: Vec<usize>,
@@ -221,9 +224,7 @@ impl Muon {
         let equal = Positive::new("the weight of a block", 1.0)?;
         let bounds =
             Bound::shared(noise.bound.sigma, &vec![(noise.bound.clip, equal); blocks.count()])?;
-        let zeros = |list: &[usize]| {
-            list.iter().map(|&k| Array::zeros(tensors[k].shape.clone())).collect::<Vec<_>>()
-        };
+        let shapes = |list: &[usize]| list.iter().map(|&k| (k, tensors[k].shape.clone())).collect();
         Ok(Self {
             iteration: config.iteration(),
             shape_scale: config.shape_scale,
@@ -232,9 +233,10 @@ impl Muon {
             auxiliary_ratio,
             pairs,
             template: QueryTemplate { blocks, bounds, clipping: noise.clipping },
-            momentum: zeros(&matrices),
+            shapes: shapes(&matrices),
+            momentum: TensorMap::new(),
             variance: vec![0.0; matrices.len()],
-            moments: Moments::new(auxiliary, zeros(&others).iter()),
+            moments: Moments::new(auxiliary, shapes(&others)),
             matrices,
             others,
             probes,
@@ -251,10 +253,10 @@ impl Muon {
     fn orthogonalised(
         &self,
         index: usize,
+        momentum: &Array,
         scratch: &mut (Scratch, Vec<f32>, Vec<f32>),
         threads: Threads,
     ) -> Array {
-        let momentum = &self.momentum[index];
         let (rows, cols) = (momentum.rows(), momentum.cols());
         let (buffers, work, probe) = scratch;
         let scale = self.shape_scale.of(rows, cols);
@@ -296,29 +298,26 @@ impl Descent for Muon {
         Ok(self.template.query(at, &Geometry::Identity))
     }
 
-    fn direction(
-        &mut self,
-        _: &Params,
-        answer: Noisy<Params>,
-        _: Gather<'_>,
-    ) -> Result<Params, Refused> {
+    fn direction(&mut self, _: &Params, answer: Noisy<TensorMap>) -> Result<TensorMap, Refused> {
         let mut direction = answer.value;
         let momentum = self.decay;
         for (index, &k) in self.matrices.iter().enumerate() {
-            elementwise::update(&mut self.momentum[index], &direction[k], |m, g| {
-                (momentum as f32).mul_add(m, g)
-            });
             self.variance[index] =
                 momentum * momentum * self.variance[index] + answer.std[index].powi(2);
+            if let Some(gradient) = direction.get(k) {
+                let average = self.momentum.get_or_zeros(k, gradient.shape());
+                elementwise::update(average, gradient, |m, g| (momentum as f32).mul_add(m, g));
+            }
         }
         // The most expensive first, so that no thread is left with one of them at the end.
-        let mut order: Vec<usize> =
-            (0..self.matrices.len()).filter(|&index| !self.momentum[index].is_empty()).collect();
-        order.sort_by_key(|&index| {
-            std::cmp::Reverse(
-                self.momentum[index].len()
-                    * self.momentum[index].rows().min(self.momentum[index].cols()),
-            )
+        let mut order: Vec<(usize, usize, &Array)> = self
+            .matrices
+            .iter()
+            .enumerate()
+            .filter_map(|(index, &k)| Some((index, k, self.momentum.get(k)?)))
+            .collect();
+        order.sort_by_key(|(_, _, momentum)| {
+            std::cmp::Reverse(momentum.len() * momentum.rows().min(momentum.cols()))
         });
         // With few matrices for each thread, the threads share each product instead.
         let threads = if order.len() >= 4 * rayon::current_num_threads() {
@@ -326,8 +325,8 @@ impl Descent for Muon {
         } else {
             Threads::All
         };
-        let one = |scratch: &mut _, &index: &usize| {
-            (self.matrices[index], self.orthogonalised(index, scratch, threads))
+        let one = |scratch: &mut _, &(index, k, momentum): &(usize, usize, &Array)| {
+            (k, self.orthogonalised(index, momentum, scratch, threads))
         };
         let done: Vec<(usize, Array)> = match threads {
             Threads::One => {
@@ -335,16 +334,16 @@ impl Descent for Muon {
             }
             Threads::All => {
                 let mut scratch = Default::default();
-                order.iter().map(|index| one(&mut scratch, index)).collect()
+                order.iter().map(|matrix| one(&mut scratch, matrix)).collect()
             }
         };
-        done.into_iter().for_each(|(k, array)| direction[k] = array);
-        let mut others: Vec<Array> =
-            self.others.iter().map(|&k| std::mem::take(&mut direction[k])).collect();
-        if let Some(&std) = answer.std.get(self.matrices.len()) {
-            self.moments.advance(others.iter_mut(), std, self.auxiliary_ratio);
+        for (k, array) in done {
+            direction.insert(k, array);
         }
-        self.others.iter().zip(others).for_each(|(&k, array)| direction[k] = array);
+        if let Some(&std) = answer.std.get(self.matrices.len()) {
+            let others = direction.iter_mut().filter(|(k, _)| !self.shapes.contains(*k));
+            self.moments.advance(others, std, self.auxiliary_ratio);
+        }
         self.steps += 1;
         Ok(direction)
     }
@@ -359,11 +358,6 @@ impl Descent for Muon {
             0
         };
         matrix.len() as f64 * (10.0 + 0.75 * products as f64)
-    }
-
-    fn keep(&mut self, own: &dyn Fn(usize) -> bool) {
-        forget(self.momentum.iter_mut(), |index| self.matrices[index], own);
-        self.moments.keep(|index| self.others[index], own);
     }
 
     fn apply(
@@ -381,7 +375,7 @@ impl Descent for Muon {
         Ok(Vec::new())
     }
 
-    fn save(&self) -> State {
+    fn save(&self) -> Result<State, Refused> {
         let mut state = State::new("muon");
         state.set_number("steps", self.steps as f64);
         self.variance.iter().enumerate().for_each(|(index, &variance)| {
@@ -389,7 +383,7 @@ impl Descent for Muon {
         });
         state.set_tensors("momentum", &self.momentum);
         state.set_part("others", self.moments.save());
-        state
+        Ok(state)
     }
 
     fn load(&mut self, mut state: State) -> Result<(), Refused> {
@@ -398,7 +392,7 @@ impl Descent for Muon {
         for (index, variance) in self.variance.iter_mut().enumerate() {
             *variance = state.number(&format!("variance {index}"))?;
         }
-        state.tensors_into("momentum", &mut self.momentum)?;
+        self.momentum = state.take_tensors("momentum", &self.shapes)?;
         self.moments.load(state.part("others")?)
     }
 }

@@ -25,6 +25,12 @@ impl Optimizer {
         Self::boxed(Box::new(descent), Box::new(search))
     }
 
+    /// Replaces the descent by a wrapper around it.
+    #[must_use]
+    pub fn wrap_descent(self, wrap: impl FnOnce(Box<dyn Descent>) -> Box<dyn Descent>) -> Self {
+        Self { descent: wrap(self.descent), ..self }
+    }
+
     /// Combines a descent and a search whose types are not known.
     pub(crate) fn boxed(descent: Box<dyn Descent>, search: Box<dyn Search>) -> Self {
         Self { descent, search, steps: 0 }
@@ -61,15 +67,9 @@ impl Optimizer {
         std::iter::once(own).chain(self.search.fresh_lot(step)).collect()
     }
 
-    /// The work for each tensor, in any unit: tensors are divided among processes by it.
+    /// Estimates the work for each tensor, in any unit.
     pub fn work(&self, params: &Params) -> Vec<f64> {
         (0..params.len()).map(|tensor| self.descent.work(tensor, params)).collect()
-    }
-
-    /// Restricts the work to these tensors: other processes work on the others, and the oracle
-    /// answers and gathers accordingly. Called before anything else.
-    pub fn keep(&mut self, own: &dyn Fn(usize) -> bool) {
-        self.descent.keep(own);
     }
 
     /// Number of steps taken.
@@ -87,9 +87,8 @@ impl Optimizer {
         let query = self.descent.query(params)?;
         oracle.draw(&lots[0])?;
         let answer = oracle.gradient(&query)?;
-        let mut direction =
-            self.descent.direction(params, answer, &mut |parts| oracle.gather(parts))?;
-        oracle.gather(&mut direction)?;
+        let direction = self.descent.direction(params, answer)?.into_params(params.len())?;
+        self.descent.couple(&mut |_| Ok(()))?;
         let descent = &self.descent;
         let mut trial = |rate: f64| {
             let mut there = params.clone();
@@ -102,13 +101,16 @@ impl Optimizer {
         Ok(Step { rate: found.rate, notes })
     }
 
-    /// The state to be saved.
-    pub fn save(&self) -> State {
+    /// Returns the state to be saved.
+    ///
+    /// # Errors
+    /// If a part of it is on another process that was lost.
+    pub fn save(&self) -> Result<State, Refused> {
         let mut state = State::new("optimizer");
         state.set_number("steps", self.steps as f64);
-        state.set_part("descent", self.descent.save());
+        state.set_part("descent", self.descent.save()?);
         state.set_part("search", self.search.save());
-        state
+        Ok(state)
     }
 
     /// Restores a saved state.
@@ -118,7 +120,13 @@ impl Optimizer {
     pub fn load(&mut self, mut state: State) -> Result<(), Refused> {
         state.is_of("optimizer")?;
         let steps = state.count("steps")?;
-        self.descent.load(state.part("descent")?)?;
+        let descent = state.part("descent")?;
+        if steps > 0 {
+            self.descent.load(descent)?;
+        } else {
+            // Before the first step there is nothing to restore.
+            descent.is_of(&self.descent.save()?.kind)?;
+        }
         self.search.load(state.part("search")?)?;
         self.steps = steps;
         Ok(())

@@ -1,10 +1,10 @@
 //! DP-SGD with momentum (Abadi et al. 2016): v ← μ v + g, θ ← (1 − η λ) θ − η v.
 
 use crate::config::{Hyperparameters, Setting};
-use crate::descent::{Gather, forget};
 use crate::gradient_noise::QueryTemplate;
+use crate::state::{Shapes, shapes};
 use crate::{Auto, Descent, GradientNoise, Note, State, elementwise, within};
-use protocol::{Bound, Geometry, GradientQuery, Noisy, Params, Refused};
+use protocol::{Bound, Geometry, GradientQuery, Noisy, Params, Refused, TensorMap};
 use serde::{Deserialize, Serialize};
 
 /// Hyperparameters of DP-SGD.
@@ -32,7 +32,8 @@ pub struct Sgd {
     momentum: f64,
     weight_decay: f64,
     template: QueryTemplate,
-    velocity: Params,
+    shapes: Shapes,
+    velocity: TensorMap,
 }
 
 impl Sgd {
@@ -46,7 +47,8 @@ impl Sgd {
             momentum: within("optimizer.momentum", config.momentum.or(0.9), 0.0, 1.0)?,
             weight_decay: within("optimizer.weight_decay", decay, 0.0, f64::INFINITY)?,
             template: QueryTemplate::one_block(noise, params.len()),
-            velocity: params.zeros_like(),
+            shapes: shapes(params.iter()),
+            velocity: TensorMap::new(),
         })
     }
 }
@@ -60,21 +62,13 @@ impl Descent for Sgd {
         Ok(self.template.query(at, &Geometry::Identity))
     }
 
-    fn direction(
-        &mut self,
-        _: &Params,
-        answer: Noisy<Params>,
-        _: Gather<'_>,
-    ) -> Result<Params, Refused> {
+    fn direction(&mut self, _: &Params, answer: Noisy<TensorMap>) -> Result<TensorMap, Refused> {
         let momentum = self.momentum as f32;
-        for (velocity, gradient) in self.velocity.iter_mut().zip(answer.value.iter()) {
+        for (k, gradient) in answer.value.iter() {
+            let velocity = self.velocity.get_or_zeros(k, gradient.shape());
             elementwise::update(velocity, gradient, |v, g| momentum.mul_add(v, g));
         }
         Ok(self.velocity.clone())
-    }
-
-    fn keep(&mut self, own: &dyn Fn(usize) -> bool) {
-        forget(self.velocity.iter_mut(), |k| k, own);
     }
 
     fn apply(
@@ -87,14 +81,15 @@ impl Descent for Sgd {
         Ok(Vec::new())
     }
 
-    fn save(&self) -> State {
+    fn save(&self) -> Result<State, Refused> {
         let mut state = State::new("sgd");
-        state.set_params("velocity", &self.velocity);
-        state
+        state.set_tensors("velocity", &self.velocity);
+        Ok(state)
     }
 
     fn load(&mut self, mut state: State) -> Result<(), Refused> {
         state.is_of("sgd")?;
-        state.params_into("velocity", &mut self.velocity)
+        self.velocity = state.take_tensors("velocity", &self.shapes)?;
+        Ok(())
     }
 }

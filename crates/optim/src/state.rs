@@ -1,24 +1,44 @@
 //! The state of an optimizer, as data. It is made of released values: public.
 
-use protocol::{Params, Refused};
-use std::collections::BTreeMap;
+use protocol::{Params, Refused, TensorMap};
+use std::collections::{BTreeMap, BTreeSet};
 use tensor::Array;
 
+/// The shapes of the tensors that a state must have, by tensor.
+pub type Shapes = TensorMap<Vec<usize>>;
+
 /// The state of an optimizer: numbers and tensors by name, and the states of its parts.
+///
+/// ```
+/// use optim::State;
+/// use protocol::{Params, TensorMap};
+/// use tensor::Array;
+///
+/// let velocity = TensorMap::from(Params::new(vec![Array::zeros([2, 3])]));
+/// let mut state = State::new("sgd");
+/// state.set_tensors("velocity", &velocity);
+/// let shapes = [(0, vec![2, 3])].into_iter().collect();
+/// assert_eq!(state.take_tensors("velocity", &shapes)?, velocity);
+/// # Ok::<(), protocol::Refused>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct State {
     /// The kind of optimizer or part.
     pub kind: String,
     /// Single numbers.
     pub numbers: BTreeMap<String, f64>,
-    /// Tensors, in the order of the parameters they belong to.
-    pub tensors: BTreeMap<String, Vec<Array>>,
+    /// Tensors, by the index of the parameter that they belong to.
+    pub tensors: BTreeMap<String, TensorMap>,
+    /// Tensors that are needed for all parameters, also by a descent that is answered for some.
+    pub shared: BTreeMap<String, Params>,
     /// States of parts.
     pub parts: BTreeMap<String, State>,
+    /// The tensors that it is restricted to; `None` for all.
+    restricted_to: Option<BTreeSet<usize>>,
 }
 
 impl State {
-    /// An empty state.
+    /// Creates an empty state.
     pub fn new(kind: &str) -> Self {
         Self { kind: kind.into(), ..Self::default() }
     }
@@ -28,14 +48,14 @@ impl State {
         self.numbers.insert(name.into(), number);
     }
 
-    /// Sets a list of tensors.
-    pub fn set_tensors(&mut self, name: &str, tensors: &[Array]) {
-        self.tensors.insert(name.into(), tensors.to_vec());
+    /// Sets tensors.
+    pub fn set_tensors(&mut self, name: &str, tensors: &TensorMap) {
+        self.tensors.insert(name.into(), tensors.clone());
     }
 
-    /// Sets tensors that have the shapes of the parameters.
-    pub fn set_params(&mut self, name: &str, params: &Params) {
-        self.tensors.insert(name.into(), params.iter().cloned().collect());
+    /// Sets tensors that are needed for all parameters.
+    pub fn set_shared(&mut self, name: &str, params: &Params) {
+        self.shared.insert(name.into(), params.clone());
     }
 
     /// Sets the state of a part.
@@ -43,13 +63,19 @@ impl State {
         self.parts.insert(name.into(), part);
     }
 
-    /// All tensors, in an order that depends on their names only.
-    pub fn arrays_mut(&mut self) -> Vec<&mut Array> {
-        let own = self.tensors.values_mut().flatten();
-        own.chain(self.parts.values_mut().flat_map(Self::arrays_mut)).collect()
+    /// Drops all tensors except those of some parameters, and shared ones, here and in all parts.
+    pub fn restrict(&mut self, wanted: &BTreeSet<usize>) {
+        for tensors in self.tensors.values_mut() {
+            tensors.retain(|tensor| wanted.contains(&tensor));
+        }
+        self.parts.values_mut().for_each(|part| part.restrict(wanted));
+        self.restricted_to = Some(wanted.clone());
     }
 
     /// Refuses a state of another kind.
+    ///
+    /// # Errors
+    /// If it is one.
     pub fn is_of(&self, kind: &str) -> Result<(), Refused> {
         if self.kind == kind {
             Ok(())
@@ -58,7 +84,7 @@ impl State {
         }
     }
 
-    /// A number.
+    /// Returns a number.
     ///
     /// # Errors
     /// If it is missing.
@@ -66,7 +92,10 @@ impl State {
         self.numbers.get(name).copied().ok_or_else(|| self.missing(name))
     }
 
-    /// A count.
+    /// Returns a count.
+    ///
+    /// # Errors
+    /// If it is missing, or not a count.
     pub fn count(&self, name: &str) -> Result<u64, Refused> {
         let number = self.number(name)?;
         if (0.0..9e15).contains(&number) && number.fract() == 0.0 {
@@ -78,35 +107,32 @@ impl State {
         )))
     }
 
-    /// Moves tensors of the state into `into`, which has the same shapes.
-    pub fn tensors_into(&mut self, name: &str, into: &mut [Array]) -> Result<(), Refused> {
-        let tensors = self.tensors.remove(name).ok_or_else(|| self.missing(name))?;
-        // Empty tensors belong to other processes.
-        let own = |into: &Array| !into.is_empty();
-        if tensors.len() != into.len()
-            || tensors.iter().zip(into.iter()).any(|(a, b)| a.shape() != b.shape() && own(b))
-        {
-            return Err(Refused::Query(format!(
-                "the state of {}: {name}: shapes differ from those of the parameters",
-                self.kind
-            )));
-        }
-        into.iter_mut()
-            .zip(tensors)
-            .filter(|(into, _)| own(into))
-            .for_each(|(into, tensor)| *into = tensor);
-        Ok(())
-    }
-
-    /// Moves tensors of the state into `into`, which has the same shapes.
+    /// Takes tensors of these shapes out of the state.
     ///
     /// # Errors
-    /// If they are missing, or have other shapes.
-    pub fn params_into(&mut self, name: &str, into: &mut Params) -> Result<(), Refused> {
-        let mut tensors: Vec<Array> = into.iter().cloned().collect();
-        self.tensors_into(name, &mut tensors)?;
-        *into = Params::new(tensors);
-        Ok(())
+    /// If one is missing or has another shape, or there are others.
+    pub fn take_tensors(&mut self, name: &str, shapes: &Shapes) -> Result<TensorMap, Refused> {
+        let tensors = self.tensors.remove(name).ok_or_else(|| self.missing(name))?;
+        let wanted =
+            |tensor: &usize| self.restricted_to.as_ref().is_none_or(|only| only.contains(tensor));
+        let expected = shapes.iter().filter(|(tensor, _)| wanted(tensor));
+        let expected = expected.map(|(tensor, shape)| (tensor, &shape[..]));
+        if !tensors.iter().map(|(tensor, array)| (tensor, array.shape())).eq(expected) {
+            return Err(self.differs(name));
+        }
+        Ok(tensors)
+    }
+
+    /// Takes shared tensors out of the state, which have the shapes of these parameters.
+    ///
+    /// # Errors
+    /// If they are missing or have other shapes.
+    pub fn take_shared(&mut self, name: &str, like: &Params) -> Result<Params, Refused> {
+        let shared = self.shared.remove(name).ok_or_else(|| self.missing(name))?;
+        if !shared.iter().map(Array::shape).eq(like.iter().map(Array::shape)) {
+            return Err(self.differs(name));
+        }
+        Ok(shared)
     }
 
     /// Takes the state of a part out.
@@ -117,7 +143,19 @@ impl State {
         self.parts.remove(name).ok_or_else(|| self.missing(name))
     }
 
+    fn differs(&self, name: &str) -> Refused {
+        Refused::Query(format!(
+            "the state of {}: {name}: shapes differ from those of the parameters",
+            self.kind
+        ))
+    }
+
     fn missing(&self, name: &str) -> Refused {
         Refused::Query(format!("the state of {} has no {name}", self.kind))
     }
+}
+
+/// Returns the shape of each parameter.
+pub(crate) fn shapes<'a>(params: impl IntoIterator<Item = &'a Array>) -> Shapes {
+    params.into_iter().map(|tensor| tensor.shape().to_vec()).enumerate().collect()
 }

@@ -11,7 +11,7 @@ use optim::{
 };
 use protocol::{
     Announcement, Blocks, Bound, Clipping, Frame, Geometry, GradientQuery, LossQuery, Noisy,
-    Oracle, Params, Positive, Refused, Role, Trainable,
+    Oracle, Params, Positive, Refused, Role, TensorMap, Trainable,
 };
 use tensor::Array;
 use tensor::matmul::{Threads, product};
@@ -117,13 +117,9 @@ fn the_momentum_carries_the_noise_that_is_declared() {
     for t in 1..=12u64 {
         let mut value = normal(100, 100, &PublicRandom::from_seed(t));
         value.data_mut().iter_mut().for_each(|x| *x *= nu as f32);
-        muon.direction(
-            &params,
-            Noisy { value: Params::new(vec![value]), std: vec![nu] },
-            &mut |_| Ok(()),
-        )
-        .unwrap();
-        let state = muon.save();
+        let value = Params::new(vec![value]).into();
+        muon.direction(&params, Noisy { value, std: vec![nu] }).unwrap();
+        let state = muon.save().unwrap();
         let followed = state.numbers["variance 0"];
         let total = (1.0 - 0.8f64.powi(t as i32)) / 0.2;
         let formula = (total * theory::momentum_noise(nu, 0.8, t).unwrap()).powi(2);
@@ -177,16 +173,13 @@ fn tangent_coordinates_do_not_depend_on_the_factors() {
                 (product(a.view(), r.view()), product(b.view(), inverse.view())),
             ]
             .map(|(a, b)| {
-                let mut sum = vec![
+                let factors = vec![
                     wide(&product(gradient.view(), b.view())),
                     wide(&product(gradient.view().t(), a.view())),
                 ];
                 let frame = Frame::new(&Params::new(vec![a, b]), 0, 1).unwrap();
-                Geometry::Tangent { frames: vec![frame.clone()] }.encode_sum(
-                    &Blocks::flat(2),
-                    &[1.0],
-                    &mut sum,
-                );
+                let geometry = Geometry::Tangent { frames: vec![frame.clone()] };
+                let sum = geometry.encode(&Blocks::flat(2), factors);
                 let narrow = |rows: usize, x: &[f64]| Array::from_fn([rows, rank], |i| x[i] as f32);
                 let length = norm(&sum.concat());
                 (length, dense(&frame, &narrow(m, &sum[0]), &narrow(n, &sum[1])))
@@ -220,8 +213,8 @@ fn the_noise_covers_the_tangent_space_and_nothing_else() {
         let mut covariance = vec![0.0; m * n * m * n];
         for sample in 0..samples {
             let key = PublicRandom::from_seed(100 + sample);
-            let mut release =
-                Params::new(vec![normal(m, rank, &key.derive(0)), normal(n, rank, &key.derive(1))]);
+            let (x, y) = (normal(m, rank, &key.derive(0)), normal(n, rank, &key.derive(1)));
+            let mut release = TensorMap::from(Params::new(vec![x, y]));
             geometry.decode(&mut release);
             let z = wide(&dense(&frame, &release[0], &release[1]));
             for i in 0..m * n {
@@ -268,11 +261,11 @@ impl Oracle for Quadratic {
         Ok(())
     }
 
-    fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<Params>, Refused> {
+    fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<TensorMap>, Refused> {
         let gradient = Array::from_fn([self.curvature.len()], |i| {
             self.curvature[i] * (query.at[0].data()[i] - 1.0)
         });
-        Ok(Noisy { value: Params::new(vec![gradient]), std: vec![0.0] })
+        Ok(Noisy { value: Params::new(vec![gradient]).into(), std: vec![0.0] })
     }
 
     fn loss(&mut self, query: &LossQuery<'_>) -> Result<Noisy<f64>, Refused> {
@@ -339,10 +332,11 @@ fn spread_of_macadam(deviation: Deviation, steps: u64) -> f64 {
         let encode = |((z, m), b): ((&f32, &f32), &f32)| (2.0 + z - m) / b;
         let encoded =
             value.data().iter().zip(center[0].data()).zip(scale[0].data()).map(encode).collect();
-        let value = Params::new(vec![Array::new([count], encoded).unwrap()]);
-        macadam.direction(&params, Noisy { value, std: vec![0.0] }, &mut |_| Ok(())).unwrap();
+        let value = Params::new(vec![Array::new([count], encoded).unwrap()]).into();
+        macadam.direction(&params, Noisy { value, std: vec![0.0] }).unwrap();
+        macadam.couple(&mut |_| Ok(())).unwrap();
     }
-    let spread = &macadam.save().tensors["spread"][0];
+    let spread = &macadam.save().unwrap().tensors["spread"][0];
     spread.data().iter().map(|&x| f64::from(x)).sum::<f64>() / count as f64
 }
 
@@ -395,15 +389,11 @@ fn macadams_scale_has_the_right_fixed_point() {
                 ((mean - f64::from(center[0].data()[i])) / f64::from(scale[0].data()[i])
                     + sigma / lot * f64::from(noise.data()[i])) as f32
             });
-            macadam
-                .direction(
-                    &params,
-                    Noisy { value: Params::new(vec![released]), std: vec![sigma / lot] },
-                    &mut |_| Ok(()),
-                )
-                .unwrap();
+            let value = Params::new(vec![released]).into();
+            macadam.direction(&params, Noisy { value, std: vec![sigma / lot] }).unwrap();
+            macadam.couple(&mut |_| Ok(())).unwrap();
         }
-        let scale = &macadam.save().tensors["scale"][0];
+        let scale = &macadam.save().unwrap().shared["scale"][0];
         for (parity, variance) in [(0, 1.0f64), (1, 9.0)] {
             let seen =
                 scale.data().iter().skip(parity).step_by(2).map(|&b| f64::from(b)).sum::<f64>()

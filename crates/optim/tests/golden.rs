@@ -15,7 +15,7 @@ use optim::{
 use optim::{adam, macadam, muon, prism, sgd};
 use protocol::{
     Announcement, Bound, Clipping, GradientQuery, LossQuery, Noisy, Oracle, Params, Positive,
-    Refused, Role, Trainable,
+    Refused, Role, TensorMap, Trainable,
 };
 use serde_json::Value;
 use tensor::Array;
@@ -229,7 +229,7 @@ impl Case {
         assert_eq!(rates.len(), 25);
         for (step, expected) in list(&self.all["expected"]).iter().enumerate() {
             if step == 12 {
-                let state: State = optimizer.save();
+                let state: State = optimizer.save().unwrap();
                 optimizer = make();
                 optimizer.load(state).unwrap();
             }
@@ -347,15 +347,15 @@ impl Oracle for Given25<'_> {
         Ok(())
     }
 
-    fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<Params>, Refused> {
+    fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<TensorMap>, Refused> {
         self.asked += 1;
         let (blocks, bounds) = (query.blocks, query.bounds);
         assert!(bounds.iter().all(|bound| self.left.take(bound.sigma)), "announced");
         let mut sum: Vec<Vec<f64>> =
             query.at.iter().map(|tensor| vec![0.0; tensor.len()]).collect();
         for &example in &self.lot {
-            let (_, mut encoded) = self.example(query.at, example);
-            query.geometry.encode_sum(blocks, &vec![1.0; blocks.count()], &mut encoded);
+            let (_, gradient) = self.example(query.at, example);
+            let encoded = query.geometry.encode(blocks, gradient);
             for (block, bound) in bounds.iter().enumerate() {
                 let mine = |k: &usize| blocks.of(*k) == block;
                 let norm = (0..encoded.len())
@@ -379,7 +379,7 @@ impl Oracle for Given25<'_> {
                 ((sum[i] + bound.sigma.get() * bound.clip.get() * noise[i]) / batch) as f32
             })
         });
-        let answer = Params::new(tensors.collect());
+        let answer: TensorMap = tensors.enumerate().collect();
         let mut released = answer.clone();
         if matches!(query.geometry, protocol::Geometry::Tangent { .. }) {
             query.geometry.decode(&mut released);

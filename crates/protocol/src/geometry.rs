@@ -4,7 +4,7 @@
 //! bound is the sensitivity whatever the encoding. All encodings here are affine, so the sum of
 //! encoded gradients is the encoding of the sum, and an engine needs only the norms.
 
-use crate::{Blocks, Params};
+use crate::{Blocks, Params, TensorMap};
 use tensor::{Array, Error, linalg};
 
 /// An encoding. It is data, made of public values.
@@ -73,12 +73,13 @@ impl Geometry {
     /// Turns Σ c g, the weighted sum of gradients, into the weighted sum of encoded gradients, Σ c
     /// x. `taken` is Σ c of each block.
     ///
-    /// In f64: an affine encoding subtracts numbers that are nearly equal.
-    pub fn encode_sum(&self, blocks: &Blocks, taken: &[f64], sum: &mut [Vec<f64>]) {
+    /// Each tensor is encoded by itself, so `sums` may have some of them. In f64: an affine encoding
+    /// subtracts values that are nearly equal.
+    pub fn encode_sum(&self, blocks: &Blocks, taken: &[f64], sums: &mut TensorMap<Vec<f64>>) {
         match self {
             Self::Identity => {}
             Self::Affine { center, scale } => {
-                for (k, sum) in sum.iter_mut().enumerate() {
+                for (k, sum) in sums.iter_mut() {
                     let taken = taken[blocks.of(k)];
                     for ((x, &center), &scale) in
                         sum.iter_mut().zip(center[k].data()).zip(scale[k].data())
@@ -89,22 +90,33 @@ impl Geometry {
             }
             Self::Tangent { frames } => {
                 for frame in frames {
-                    times(&mut sum[frame.left], &frame.right_inverse);
-                    times(&mut sum[frame.right], &frame.left_inverse);
-                    off(&mut sum[frame.right], &frame.right_basis);
+                    if let Some(left) = sums.get_mut(frame.left) {
+                        times(left, &frame.right_inverse);
+                    }
+                    if let Some(right) = sums.get_mut(frame.right) {
+                        times(right, &frame.left_inverse);
+                        off(right, &frame.right_basis);
+                    }
                 }
             }
         }
     }
 
+    /// Encodes the gradient of one example, which has all tensors.
+    pub fn encode(&self, blocks: &Blocks, gradient: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
+        let mut encoded: TensorMap<Vec<f64>> = gradient.into_iter().enumerate().collect();
+        self.encode_sum(blocks, &vec![1.0; blocks.count()], &mut encoded);
+        encoded.into_iter().map(|(_, tensor)| tensor).collect()
+    }
+
     /// Turns a release in these coordinates into an estimate of the mean gradient: b ⊙ w + m for an
     /// affine encoding. Coordinates of a tangent space stay what they are, only that noise which
     /// points out of it is taken off.
-    pub fn decode(&self, release: &mut Params) {
+    pub fn decode(&self, release: &mut TensorMap) {
         match self {
             Self::Identity => {}
             Self::Affine { center, scale } => {
-                for (k, release) in release.iter_mut().enumerate() {
+                for (k, release) in release.iter_mut() {
                     for ((x, &center), &scale) in
                         release.data_mut().iter_mut().zip(center[k].data()).zip(scale[k].data())
                     {
@@ -114,14 +126,10 @@ impl Geometry {
             }
             Self::Tangent { frames } => {
                 for frame in frames {
-                    let mut wide: Vec<f64> =
-                        release[frame.right].data().iter().map(|&x| f64::from(x)).collect();
+                    let Some(right) = release.get_mut(frame.right) else { continue };
+                    let mut wide: Vec<f64> = right.data().iter().map(|&x| f64::from(x)).collect();
                     off(&mut wide, &frame.right_basis);
-                    release[frame.right]
-                        .data_mut()
-                        .iter_mut()
-                        .zip(wide)
-                        .for_each(|(x, wide)| *x = wide as f32);
+                    right.data_mut().iter_mut().zip(wide).for_each(|(x, wide)| *x = wide as f32);
                 }
             }
         }

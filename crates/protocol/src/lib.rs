@@ -10,6 +10,7 @@ mod number;
 mod oracle;
 mod params;
 mod query;
+mod tensor_map;
 mod trainable;
 
 pub use blocks::Blocks;
@@ -18,4 +19,5 @@ pub use number::Positive;
 pub use oracle::{Noisy, Oracle, Refused};
 pub use params::Params;
 pub use query::{Announcement, Bound, Clipping, GradientQuery, LossQuery};
+pub use tensor_map::TensorMap;
 pub use trainable::{Role, Trainable};

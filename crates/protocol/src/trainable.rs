@@ -1,26 +1,26 @@
-//! What is publicly known of a tensor that is trained.
+//! The public description of a trainable tensor.
 
-/// Its name, its sides and what it is for.
+/// Name, shape and role of a trainable tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trainable {
-    /// As in a checkpoint.
+    /// The name, as in a checkpoint.
     pub name: String,
-    /// The sides.
+    /// The shape.
     pub shape: Vec<usize>,
-    /// What it is for.
+    /// Its role in the model.
     pub role: Role,
 }
 
-/// What a tensor is for.
+/// The role of a tensor in a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// A weight between two hidden values: a matrix, or the kernel of a convolution.
+    /// A weight between two hidden layers: a matrix, or the kernel of a convolution.
     Hidden,
-    /// A table in which rows are looked up.
+    /// An embedding table.
     Table,
-    /// The weight that makes the logits.
+    /// The weight of the output layer.
     Head,
-    /// Everything of one dimension.
+    /// A tensor of one dimension, such as a bias.
     Vector,
     /// The left factor A of a low-rank pair; the right one is the tensor with this index.
     Left(usize),

@@ -9,7 +9,7 @@ mod step;
 
 use super::error::Error;
 use clap::{Args, Subcommand};
-use muffle::ranks::Ranks;
+use muffle::distributed::Ranks;
 
 /// Measure the speed of this machine
 #[derive(Args)]

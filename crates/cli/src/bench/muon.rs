@@ -87,9 +87,10 @@ impl BenchMuon {
         let release = released(&params);
         let mut times = Vec::new();
         for repeat in 0..=self.repeats.max(1) {
-            let answer = Noisy { value: release.clone(), std: vec![1e-2; muon.bounds().len()] };
+            let answer =
+                Noisy { value: release.clone().into(), std: vec![1e-2; muon.bounds().len()] };
             let start = Instant::now();
-            muon.direction(&params, answer, &mut |_| Ok(()))?;
+            muon.direction(&params, answer)?;
             if repeat > 0 {
                 times.push(start.elapsed().as_secs_f64());
             }

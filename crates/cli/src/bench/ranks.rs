@@ -10,11 +10,13 @@ use muffle::Config;
 use muffle::Session;
 use muffle::curator::Records;
 use muffle::device::device;
-use muffle::engine::Example;
+use muffle::distributed::{Ownership, Ranks};
+use muffle::engine::{Engine, Example};
 use muffle::model::Preset;
-use muffle::ranks::{Parts, Ranks};
+use muffle::protocol::Trainable;
 use serde::Serialize;
 use std::time::Instant;
+use tensor::Array;
 
 /// Whole training steps on one process or, under an MPI launcher, on several
 #[derive(Args)]
@@ -99,7 +101,7 @@ impl BenchRanks {
         };
         let records = Records::new((0..self.lot.max(1)).map(text).collect());
         let (repeats, lot) = (self.repeats.max(1), self.lot.max(1));
-        let lengths: Vec<usize> = params.iter().map(|tensor| tensor.len()).collect();
+        let (tensors, elements) = (network.trainable(), params.elements());
         let config = format!(
             "[optimizer]\nname = {:?}\n[privacy]\nsigma = 1.0\ndelta = 1e-5\nsampling \
              = \"full\"\n[training]\nsteps = {}\nlot_size = {lot}\n",
@@ -118,12 +120,12 @@ impl BenchRanks {
         }
         let memory = peak_memory();
         drop(session);
-        let sent = send(ranks, &lengths, repeats)?;
+        let sent = send(ranks, &tensors, repeats)?;
         if !ranks.is_first() {
             return Ok(());
         }
         let (least, median) = least_and_median(seconds);
-        let (threads, numbers) = (rayon::current_num_threads(), lengths.iter().sum::<usize>());
+        let (threads, numbers) = (rayon::current_num_threads(), elements);
         if self.json {
             return print_json(&Output {
                 model: &self.model,
@@ -173,31 +175,36 @@ impl BenchRanks {
     }
 }
 
-/// The least seconds in which sums of as many numbers as a model has reach their owners, in 64 and
-/// in 32 bits, and in which parts are put together.
-fn send(ranks: &Ranks, lengths: &[usize], repeats: u64) -> Result<Option<(f64, f64, f64)>, Error> {
+/// Returns the least seconds to reduce the tensors of a model, in 64 and in 32 bits, and to gather
+/// them on all ranks.
+fn send(
+    ranks: &Ranks,
+    tensors: &[Trainable],
+    repeats: u64,
+) -> Result<Option<(f64, f64, f64)>, Error> {
     if ranks.count() == 1 {
         return Ok(None);
     }
-    let groups: Vec<usize> = (0..lengths.len()).collect();
+    let lengths: Vec<usize> = tensors.iter().map(|x| x.shape.iter().product()).collect();
     let work: Vec<f64> = lengths.iter().map(|&length| length as f64).collect();
-    let parts = Parts::new(muffle::ranks::share(&groups, &work, ranks.count()), lengths.to_vec());
+    let ownership = Ownership::divide(tensors, &work, ranks.count());
     let (mut wide, mut narrow, mut whole) = (f64::INFINITY, f64::INFINITY, f64::INFINITY);
     for _ in 0..repeats {
         let numbers: Vec<Vec<i64>> = lengths.iter().map(|&length| vec![1; length]).collect();
         let few: Vec<Vec<i32>> = lengths.iter().map(|&length| vec![1; length]).collect();
-        let parameters: Vec<Vec<f32>> = lengths.iter().map(|&length| vec![1.0; length]).collect();
+        let owned = ownership.owned_by(ranks.rank()).into_iter();
+        let parameters = owned.map(|k| (k, Array::from_fn(ownership.shape(k), |_| 1.0))).collect();
         ranks.all_gather_bytes(Vec::new())?;
         let start = Instant::now();
-        let sums = ranks.sum(&parts, numbers).wait()?;
+        let sums = ranks.reduce(&ownership, numbers).wait()?;
         wide = wide.min(start.elapsed().as_secs_f64());
         ranks.all_gather_bytes(Vec::new())?;
         let start = Instant::now();
-        drop(ranks.sum_onto(&parts, sums, few).wait()?);
+        drop(ranks.reduce_onto(&ownership, sums, few).wait()?);
         narrow = narrow.min(start.elapsed().as_secs_f64());
         ranks.all_gather_bytes(Vec::new())?;
         let start = Instant::now();
-        drop(ranks.gather(&parts, parameters).wait()?);
+        drop(ranks.all_gather(&ownership, parameters).wait()?);
         whole = whole.min(start.elapsed().as_secs_f64());
     }
     Ok(Some((wide, narrow, whole)))

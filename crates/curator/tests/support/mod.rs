@@ -117,7 +117,8 @@ impl Asking {
         at: &Params,
     ) -> Result<Noisy<Params>, Refused> {
         curator.draw(&Announcement::gradient(&self.bounds))?;
-        curator.gradient(&self.query(at))
+        let answer = curator.gradient(&self.query(at))?;
+        Ok(Noisy { value: answer.value.into_params(at.len())?, std: answer.std })
     }
 
     pub(crate) fn query<'a>(&'a self, at: &'a Params) -> GradientQuery<'a> {
@@ -215,9 +216,12 @@ pub(crate) fn askings(
 
 /// Released numbers times the lot size, by tensor.
 pub(crate) fn sums(release: &Noisy<Params>, lot_size: f64) -> Vec<Vec<f64>> {
-    release
-        .value
-        .iter()
-        .map(|tensor| tensor.data().iter().map(|&x| f64::from(x) * lot_size).collect())
-        .collect()
+    tensor_sums(release.value.iter(), lot_size)
+}
+
+pub(crate) fn tensor_sums<'a>(
+    release: impl Iterator<Item = &'a Array>,
+    lot_size: f64,
+) -> Vec<Vec<f64>> {
+    release.map(|tensor| tensor.data().iter().map(|&x| f64::from(x) * lot_size).collect()).collect()
 }

@@ -6,10 +6,10 @@ use crate::plan::{OptimizerFactory, Plan};
 use crate::run::session::Session;
 use accounting::{Adjacency, SamplingMethod};
 use curator::Records;
+use distributed::Ranks;
 use engine::Engine;
 use optim::{Optimizer, Setting};
 use protocol::{Params, Refused};
-use ranks::Ranks;
 
 /// Builds a [`Session`]. Every setting has the default of its key in `RUN.toml`.
 #[must_use]

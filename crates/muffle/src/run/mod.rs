@@ -44,10 +44,10 @@ use crate::run::snapshot::{RunIdentity, Snapshot};
 use crate::run::together::COMPARED_EVERY;
 use ::data::Prepared;
 use curator::Records;
+use distributed::Ranks;
 use engine::{Engine, Example};
 use model::Network;
 use protocol::Params;
-use ranks::Ranks;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -443,7 +443,7 @@ impl<'a> Run<'a> {
         Ok(if self.ranks.count() == 1 {
             own
         } else {
-            self.ranks.first_says(vec![own.into()])? == [1]
+            self.ranks.broadcast(vec![own.into()])? == [1]
         })
     }
 

@@ -16,7 +16,7 @@ use crate::run::together;
 use crate::run::{FINGERPRINT, Files, begin, fingerprint, keeps, no_outcome, same_beginning};
 use accounting::{Event, Ledger};
 use curator::PrivateState;
-use ranks::Ranks;
+use distributed::Ranks;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Arc;
@@ -128,8 +128,8 @@ struct ResumeMessage {
 impl ResumeMessage {
     fn send(&self, ranks: &Ranks, files: Option<snapshot::Files>) -> Result<(), Error> {
         if ranks.count() > 1 {
-            ranks.first_says(serde_json::to_vec(self).map_err(Error::Encoding)?)?;
-            files.into_iter().flatten().try_for_each(|file| ranks.first_says(file).map(drop))?;
+            ranks.broadcast(serde_json::to_vec(self).map_err(Error::Encoding)?)?;
+            files.into_iter().flatten().try_for_each(|file| ranks.broadcast(file).map(drop))?;
         }
         Ok(())
     }
@@ -138,9 +138,9 @@ impl ResumeMessage {
 /// What the other processes do with an interrupted run.
 fn follow(ranks: &Ranks, observer: &mut dyn RunObserver) -> Result<Option<Outcome>, Error> {
     let told: ResumeMessage =
-        serde_json::from_slice(&ranks.first_says(Vec::new())?).map_err(Error::Encoding)?;
+        serde_json::from_slice(&ranks.broadcast(Vec::new())?).map_err(Error::Encoding)?;
     let config = Config::parse(&told.config)?;
-    let file = || ranks.first_says(Vec::new());
+    let file = || ranks.broadcast(Vec::new());
     let snapshot = if told.begun {
         let files = [file()?, file()?, file()?];
         let damaged = |_| Error::Internal("the snapshot sent by rank 0 is damaged");

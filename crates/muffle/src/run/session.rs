@@ -5,14 +5,13 @@ use crate::Error;
 use crate::Plan;
 use crate::config::Config;
 use crate::run::builder::SessionBuilder;
-use crate::run::together;
 use accounting::{Guarantee, Ledger};
 use curator::{Curator, Door, NonPrivateOracle, PrivateState, Randomness, Records};
-use engine::{Engine, Isolation};
+use distributed::{LotReducer, Ownership, Ranks, ShardedDescent};
+use engine::{Engine, Isolation, Reducer};
 use noise::IndependentGaussian;
 use optim::{Optimizer, State};
-use protocol::{Oracle, Params, Refused, Role, Trainable};
-use ranks::Ranks;
+use protocol::{Oracle, Params, Refused, Trainable};
 
 /// A training run held in memory, advanced one step at a time.
 ///
@@ -46,7 +45,6 @@ pub struct Session<E> {
     params: Params,
     /// Whether it resumes an interrupted run.
     resumed: bool,
-    ranks: Ranks,
 }
 
 /// What answers the optimizer's queries.
@@ -154,13 +152,19 @@ impl<E: Engine> Session<E> {
             }
         }
         let resumed = from.is_some();
-        // Each process works on tensors of its own.
-        let owners = ranks::share(&groups(&tensors), &optimizer.work(&params), ranks.count());
-        optimizer.keep(&|tensor| owners[tensor] == ranks.rank());
-        let randomness = config.privacy.seed.map_or_else(
-            || curator::shared_randomness(ranks),
-            |seed| Ok(Randomness::fixed(seed)),
-        )?;
+        let mut reducer: Option<Box<dyn Reducer>> = None;
+        if ranks.count() > 1 {
+            let work = optimizer.work(&params);
+            let ownership = Ownership::divide(&tensors, &work, ranks.count());
+            optimizer = optimizer.wrap_descent(|descent| {
+                Box::new(ShardedDescent::new(descent, ranks.clone(), ownership.clone()))
+            });
+            reducer = Some(Box::new(LotReducer::new(ranks.clone(), ownership)?));
+        }
+        let randomness = match config.privacy.seed {
+            Some(seed) => Randomness::fixed(seed),
+            None => distributed::shared_randomness(ranks)?,
+        };
         let (ledger, sealed) = match from {
             Some(from) => {
                 from.optimizer.map_or(Ok(()), |state| optimizer.load(state))?;
@@ -173,20 +177,24 @@ impl<E: Engine> Session<E> {
                 let door = Door::resumed(budget, &plan.events, ledger)?;
                 let mut curator = Curator::new(engine, records, plan.sampling, door, randomness)?;
                 curator.set_mechanism(Box::new(IndependentGaussian::new(config.privacy.noise)));
-                curator.join(ranks.clone(), owners)?;
+                if let Some(reducer) = reducer {
+                    curator.set_reducer(reducer);
+                }
                 Backend::Private(curator)
             }
             None => {
                 let mut exact =
                     NonPrivateOracle::resumed(engine, records, plan.sampling, randomness, ledger)?;
-                exact.join(ranks.clone(), owners)?;
+                if let Some(reducer) = reducer {
+                    exact.set_reducer(reducer);
+                }
                 Backend::NonPrivate(exact)
             }
         };
         if let (Backend::Private(curator), Some(sealed)) = (&mut backend, sealed) {
             curator.restore_private_state(sealed)?;
         }
-        Ok(Self { plan, optimizer, backend, params, resumed, ranks: ranks.clone() })
+        Ok(Self { plan, optimizer, backend, params, resumed })
     }
 
     /// One step; `None` if all steps are done, or what is left of the budget, after an
@@ -280,13 +288,15 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// What the optimizer remembers. Of several processes the first gets all of it; the others must
-    /// ask with it, and get their part.
+    /// Returns the state of the optimizer.
+    ///
+    /// In a distributed run all processes must call this: rank 0 gets the complete state, the others
+    /// that of their tensors.
     ///
     /// # Errors
-    /// If a process is gone.
+    /// If a process is lost.
     pub fn optimizer(&self) -> Result<State, Error> {
-        together::complete(&self.ranks, self.optimizer.save())
+        Ok(self.optimizer.save()?)
     }
 
     /// What has been charged.
@@ -304,12 +314,4 @@ impl<E: Engine> Session<E> {
     pub fn guarantee(&self) -> Result<Guarantee, Error> {
         self.plan.spent(self.ledger())
     }
-}
-
-/// Which tensors must have the same owner: the two factors of a pair.
-fn groups(tensors: &[Trainable]) -> Vec<usize> {
-    let group = |(k, tensor): (usize, &Trainable)| {
-        if let Role::Right(left) = tensor.role { left } else { k }
-    };
-    tensors.iter().enumerate().map(group).collect()
 }

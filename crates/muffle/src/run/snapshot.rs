@@ -67,11 +67,14 @@ struct Skeleton {
     kind: String,
     /// As bits, so that what is not finite has a written form.
     numbers: BTreeMap<String, u64>,
-    tensors: BTreeMap<String, usize>,
+    /// The indices of the tensors of each name.
+    tensors: BTreeMap<String, Vec<usize>>,
+    /// The number of shared tensors of each name.
+    shared: BTreeMap<String, usize>,
     parts: BTreeMap<String, Skeleton>,
 }
 
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// A line with the digest of the rest, which is JSON.
 const HEAD: &str = "snapshot";
 const PARAMS: &str = "params.safetensors";
@@ -322,9 +325,11 @@ fn skeleton<'a>(
     tensors: &mut Vec<(String, &'a Array)>,
 ) -> Skeleton {
     for (name, list) in &state.tensors {
-        tensors.extend(
-            list.iter().enumerate().map(|(k, tensor)| (format!("{within}{name}.{k}"), tensor)),
-        );
+        tensors.extend(list.iter().map(|(k, tensor)| (format!("{within}{name}.{k}"), tensor)));
+    }
+    for (name, params) in &state.shared {
+        let named = |(k, tensor): (usize, &'a Array)| (format!("{within}{name}.{k}"), tensor);
+        tensors.extend(params.iter().enumerate().map(named));
     }
     Skeleton {
         kind: state.kind.clone(),
@@ -333,7 +338,12 @@ fn skeleton<'a>(
             .iter()
             .map(|(name, number)| (name.clone(), number.to_bits()))
             .collect(),
-        tensors: state.tensors.iter().map(|(name, list)| (name.clone(), list.len())).collect(),
+        tensors: state
+            .tensors
+            .iter()
+            .map(|(name, tensors)| (name.clone(), tensors.indices().collect()))
+            .collect(),
+        shared: state.shared.iter().map(|(name, list)| (name.clone(), list.len())).collect(),
         parts: state
             .parts
             .iter()
@@ -348,11 +358,14 @@ fn state(skeleton: &Skeleton, within: &str, tensors: &SafeTensors<'_>) -> Option
     let mut state = State::new(&skeleton.kind);
     state.numbers =
         skeleton.numbers.iter().map(|(name, bits)| (name.clone(), f64::from_bits(*bits))).collect();
-    for (name, count) in &skeleton.tensors {
-        let list = (0..*count)
-            .map(|k| array(tensors, &format!("{within}{name}.{k}")))
-            .collect::<Option<_>>()?;
-        state.tensors.insert(name.clone(), list);
+    let read = |name: &str, k: usize| array(tensors, &format!("{within}{name}.{k}"));
+    for (name, indices) in &skeleton.tensors {
+        let each = |&k: &usize| Some((k, read(name, k)?));
+        state.tensors.insert(name.clone(), indices.iter().map(each).collect::<Option<_>>()?);
+    }
+    for (name, count) in &skeleton.shared {
+        let tensors = (0..*count).map(|k| read(name, k)).collect::<Option<_>>()?;
+        state.shared.insert(name.clone(), Params::new(tensors));
     }
     for (name, part) in &skeleton.parts {
         state.parts.insert(name.clone(), self::state(part, &format!("{within}{name}/"), tensors)?);
@@ -363,6 +376,7 @@ fn state(skeleton: &Skeleton, within: &str, tensors: &SafeTensors<'_>) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
+    use protocol::TensorMap;
 
     fn snapshot(step: u64) -> Snapshot {
         let tensor = |shape: &[usize]| Array::from_fn(shape, |i| i as f32 + step as f32 * 0.5);
@@ -370,8 +384,10 @@ mod tests {
         optimizer.numbers.insert("steps".into(), step as f64);
         optimizer.numbers.insert("rate".into(), f64::INFINITY);
         let mut part = State::new("adam");
-        part.tensors.insert("m".into(), vec![tensor(&[2, 3]), tensor(&[4])]);
-        part.tensors.insert("none".into(), vec![]);
+        let m = [(0, tensor(&[2, 3])), (2, tensor(&[4]))];
+        part.tensors.insert("m".into(), m.into_iter().collect());
+        part.tensors.insert("none".into(), TensorMap::new());
+        part.shared.insert("center".into(), Params::new(vec![tensor(&[2]), tensor(&[0])]));
         optimizer.parts.insert("descent".into(), part);
         Snapshot {
             step,

@@ -4,10 +4,8 @@
 use crate::Error;
 use crate::config::{Auto, Config};
 use crate::run::snapshot;
-use optim::State;
+use distributed::Ranks;
 use protocol::Params;
-use ranks::Ranks;
-use tensor::Array;
 
 /// Steps between comparisons of the parameters.
 pub(crate) const COMPARED_EVERY: u64 = 32;
@@ -19,7 +17,7 @@ pub(crate) fn same(ranks: &Ranks, things: &[(&str, String)]) -> Result<(), Error
         return Ok(());
     }
     for (name, what) in things {
-        if let Some(rank) = ranks.differing(what.clone().into_bytes())? {
+        if let Some(rank) = ranks.first_difference(what.clone().into_bytes())? {
             return Err(Error::RanksDiffer { rank, what: (*name).into() });
         }
     }
@@ -31,7 +29,7 @@ pub(crate) fn same_params(ranks: &Ranks, params: &Params) -> Result<(), Error> {
     if ranks.count() == 1 {
         return Ok(());
     }
-    match ranks.differing(snapshot::fingerprint(params.iter()).to_le_bytes().to_vec())? {
+    match ranks.first_difference(snapshot::fingerprint(params.iter()).to_le_bytes().to_vec())? {
         None => Ok(()),
         Some(rank) => Err(Error::RanksDiverged { rank }),
     }
@@ -44,44 +42,11 @@ pub(crate) fn in_turn<T>(
 ) -> Result<T, Error> {
     if ranks.is_first() {
         let done = work()?;
-        ranks.first_says(Vec::new())?;
+        ranks.broadcast(Vec::new())?;
         return Ok(done);
     }
-    ranks.first_says(Vec::new())?;
+    ranks.broadcast(Vec::new())?;
     work()
-}
-
-/// Puts together, on the first process, what each remembers of its own tensors.
-pub(crate) fn complete(ranks: &Ranks, mut state: State) -> Result<State, Error> {
-    if ranks.count() == 1 {
-        return Ok(state);
-    }
-    let shapes: Vec<Option<Vec<usize>>> = state
-        .arrays_mut()
-        .iter()
-        .map(|array| (!array.is_empty()).then(|| array.shape().to_vec()))
-        .collect();
-    let text = serde_json::to_vec(&shapes).map_err(Error::Encoding)?;
-    let gathered: Vec<Vec<Option<Vec<usize>>>> = ranks
-        .all_gather_bytes(text)?
-        .iter()
-        .map(|text| serde_json::from_slice(text).map_err(Error::Encoding))
-        .collect::<Result<_, _>>()?;
-    let numbers =
-        state.arrays_mut().into_iter().map(|array| std::mem::take(array).into_data()).collect();
-    let numbers = ranks.complete_first(numbers)?;
-    for (k, (array, numbers)) in state.arrays_mut().into_iter().zip(numbers).enumerate() {
-        // What is still empty here is another's, and stays so.
-        let shape = gathered
-            .iter()
-            .filter_map(|shapes| shapes.get(k)?.clone())
-            .next()
-            .filter(|_| !numbers.is_empty());
-        let shape = shape.unwrap_or_else(|| vec![0]);
-        *array = Array::new(shape, numbers)
-            .map_err(|_| Error::Internal("parts of the optimizer's state do not fit together"))?;
-    }
-    Ok(state)
 }
 
 /// As many threads as were asked for, or this process's share of the machine.
@@ -103,7 +68,7 @@ pub fn threads(ranks: &Ranks) -> usize {
     if divided {
         usable
     } else {
-        (usable / ranks::neighbours().unwrap_or_else(|| ranks.count())).max(1)
+        (usable / distributed::local_ranks().unwrap_or_else(|| ranks.count())).max(1)
     }
 }
 
@@ -120,12 +85,13 @@ fn online() -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tensor::Array;
 
     /// The same work on three threads that stand for processes.
     fn on_three<T: Send>(work: impl Fn(&Ranks) -> T + Sync) -> Vec<T> {
         let work = &work;
         std::thread::scope(|scope| {
-            let all: Vec<_> = ranks::threads(3)
+            let all: Vec<_> = distributed::threads(3)
                 .unwrap()
                 .into_iter()
                 .map(|ranks| scope.spawn(move || work(&ranks)))

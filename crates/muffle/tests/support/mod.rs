@@ -4,8 +4,10 @@
 
 pub(crate) mod quadratic;
 
-use optim::{Multipliers, Optimizer, OptimizerConfig, registry};
+use optim::{Multipliers, Optimizer, OptimizerConfig, State, registry};
 use protocol::{Params, Role, Trainable};
+use std::collections::BTreeMap;
+use tensor::Array;
 use toml::{Table, Value};
 
 /// What an optimizer is made for.
@@ -124,4 +126,17 @@ pub(crate) fn tensors(pairs: bool) -> Vec<Trainable> {
             tensor("bias", &[6], Role::Vector),
         ]
     }
+}
+
+/// The tensors of a state and its parts, without shared ones, by the path of their name and index.
+pub(crate) fn state_tensors(state: &State) -> BTreeMap<(String, usize), &Array> {
+    let mut all = BTreeMap::new();
+    for (name, tensors) in &state.tensors {
+        all.extend(tensors.iter().map(|(k, tensor)| ((name.clone(), k), tensor)));
+    }
+    for (part, state) in &state.parts {
+        let inner = state_tensors(state).into_iter();
+        all.extend(inner.map(|((name, k), tensor)| ((format!("{part}/{name}"), k), tensor)));
+    }
+    all
 }

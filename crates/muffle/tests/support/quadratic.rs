@@ -166,8 +166,7 @@ impl Engine for Quadratic {
             examples.iter().map(|example| self.example(&self.params, example)).unzip();
         let mut squares = vec![0.0; losses.len() * count];
         for (i, gradient) in gradients.iter().enumerate() {
-            let mut encoded = gradient.clone();
-            geometry.encode_sum(blocks, &vec![1.0; count], &mut encoded);
+            let encoded = geometry.encode(blocks, gradient.clone());
             encoded.iter().enumerate().for_each(|(k, x)| {
                 squares[i * count + blocks.of(k)] += x.iter().map(|x| x * x).sum::<f64>()
             });

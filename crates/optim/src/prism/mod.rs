@@ -17,10 +17,12 @@ pub mod retraction;
 use self::coordinates::{Tangent, lift, transport};
 use crate::adam::{self, Moments};
 use crate::config::{Hyperparameters, Setting};
-use crate::descent::Gather;
 use crate::gradient_noise::QueryTemplate;
+use crate::state::Shapes;
 use crate::{Auto, Descent, GradientNoise, Note, Probes, State, elementwise, within};
-use protocol::{Bound, Frame, Geometry, GradientQuery, Noisy, Params, Refused, Role, Trainable};
+use protocol::{
+    Bound, Frame, Geometry, GradientQuery, Noisy, Params, Refused, Role, TensorMap, Trainable,
+};
 use serde::{Deserialize, Serialize};
 use tensor::matmul::product;
 use tensor::{Array, linalg};
@@ -55,19 +57,28 @@ impl Hyperparameters for Config {
     }
 }
 
-/// A pair of factors and its state.
+/// A pair of factors A (m×r) and B (n×r).
 struct Pair {
     left: usize,
     right: usize,
+    /// State of the pair, from its first answer on.
+    state: Option<PairState>,
+}
+
+/// The moments of a pair.
+struct PairState {
     moment: Tangent,
     /// V_A and V_B, r×r.
     second: (Array, Array),
 }
 
-impl Pair {
-    /// Whether this process works on it.
-    fn is_own(&self) -> bool {
-        !self.moment.x.is_empty()
+impl PairState {
+    /// Zeros, for an answer of these shapes.
+    fn zeros(release: &Tangent) -> Self {
+        let rank = release.x.cols();
+        let (x, y) = (Array::zeros(release.x.shape()), Array::zeros(release.y.shape()));
+        let second = || Array::zeros([rank, rank]);
+        Self { moment: Tangent { x, y }, second: (second(), second()) }
     }
 }
 
@@ -77,6 +88,7 @@ pub struct Prism {
     auxiliary_ratio: f64,
     template: QueryTemplate,
     pairs: Vec<Pair>,
+    shapes: Vec<Vec<usize>>,
     /// The tangent spaces of the last query, in the order of the pairs.
     geometry: Geometry,
     heads: Vec<usize>,
@@ -102,21 +114,11 @@ impl Prism {
         within("optimizer.ridge", config.ridge, 0.0, f64::INFINITY)?;
         let ratio = config.auxiliary_ratio.or(1.0);
         let auxiliary_ratio = within("optimizer.auxiliary_ratio", ratio, 0.0, f64::INFINITY)?;
-        let zeros = |k: usize| Array::zeros(tensors[k].shape.clone());
         let mut pairs = Vec::new();
         let mut heads = Vec::new();
         for (k, tensor) in tensors.iter().enumerate() {
             match tensor.role {
-                Role::Left(right) => {
-                    let rank = zeros(k).cols();
-                    let small = || Array::zeros([rank, rank]);
-                    pairs.push(Pair {
-                        left: k,
-                        right,
-                        moment: Tangent { x: zeros(k), y: zeros(right) },
-                        second: (small(), small()),
-                    });
-                }
+                Role::Left(right) => pairs.push(Pair { left: k, right, state: None }),
                 Role::Right(_) => {}
                 _ => heads.push(k),
             }
@@ -126,26 +128,32 @@ impl Prism {
                 "PRISM trains low-rank pairs, and the model has none: set model.lora_rank".into(),
             ));
         }
-        let shapes: Vec<Array> = heads.iter().map(|&k| zeros(k)).collect();
+        let head_shapes: Shapes = heads.iter().map(|&k| (k, tensors[k].shape.clone())).collect();
         Ok(Self {
             config,
             auxiliary_ratio,
             template: QueryTemplate::one_block(noise, tensors.len()),
             pairs,
+            shapes: tensors.iter().map(|tensor| tensor.shape.clone()).collect(),
             geometry: Geometry::Tangent { frames: Vec::new() },
             heads,
-            moments: Moments::new(head, shapes.iter()),
+            moments: Moments::new(head, head_shapes),
             fresh,
             steps: 0,
         })
     }
 
-    fn frames(&self) -> &[Frame] {
+    /// The tangent space of a pair at the last query.
+    fn frame_of(&self, pair: &Pair) -> Option<&Frame> {
         match &self.geometry {
-            Geometry::Tangent { frames } => frames,
-            _ => &[],
+            Geometry::Tangent { frames } => frame_at(frames, pair.left),
+            _ => None,
         }
     }
+}
+
+fn frame_at(frames: &[Frame], left: usize) -> Option<&Frame> {
+    frames.iter().find(|frame| frame.left == left)
 }
 
 impl Descent for Prism {
@@ -163,21 +171,17 @@ impl Descent for Prism {
         if let (Geometry::Tangent { frames: before }, Geometry::Tangent { frames: now }) =
             (&before, &self.geometry)
         {
-            for ((pair, before), now) in
-                self.pairs.iter_mut().zip(before).zip(now).filter(|((pair, _), _)| pair.is_own())
-            {
-                pair.moment = transport(before, now, &pair.moment);
+            for (pair, now) in self.pairs.iter_mut().zip(now) {
+                if let (Some(state), Some(before)) = (&mut pair.state, frame_at(before, pair.left))
+                {
+                    state.moment = transport(before, now, &state.moment);
+                }
             }
         }
         Ok(self.template.query(at, &self.geometry))
     }
 
-    fn direction(
-        &mut self,
-        _: &Params,
-        answer: Noisy<Params>,
-        _: Gather<'_>,
-    ) -> Result<Params, Refused> {
+    fn direction(&mut self, _: &Params, answer: Noisy<TensorMap>) -> Result<TensorMap, Refused> {
         self.steps += 1;
         let mut direction = answer.value;
         self.geometry.decode(&mut direction);
@@ -186,28 +190,34 @@ impl Descent for Prism {
         let (c1, c2) = ((1.0 / (1.0 - b1.powi(steps))) as f32, 1.0 / (1.0 - b2.powi(steps)));
         let noise = self.config.ridge * answer.std[0].powi(2);
         let Geometry::Tangent { frames } = &self.geometry else {
-            return Err(Refused::Query("an answer before a question".into()));
+            return Err(Refused::Query("answered before it was asked".into()));
         };
         if frames.len() != self.pairs.len() {
-            return Err(Refused::Query("an answer before a question".into()));
+            return Err(Refused::Query("answered before it was asked".into()));
         }
-        for (pair, frame) in self.pairs.iter_mut().zip(frames).filter(|(pair, _)| pair.is_own()) {
-            let release = Tangent {
-                x: std::mem::take(&mut direction[pair.left]),
-                y: std::mem::take(&mut direction[pair.right]),
+        for (pair, frame) in self.pairs.iter_mut().zip(frames) {
+            let release = match (direction.remove(pair.left), direction.remove(pair.right)) {
+                (Some(x), Some(y)) => Tangent { x, y },
+                (None, None) => continue,
+                _ => {
+                    return Err(Refused::Query(format!(
+                        "expected an answer for both factors {}/{} of a pair, got one",
+                        pair.left, pair.right
+                    )));
+                }
             };
-            for (moment, release) in
-                [(&mut pair.moment.x, &release.x), (&mut pair.moment.y, &release.y)]
-            {
+            let PairState { moment, second } =
+                pair.state.get_or_insert_with(|| PairState::zeros(&release));
+            for (moment, release) in [(&mut moment.x, &release.x), (&mut moment.y, &release.y)] {
                 elementwise::update(moment, release, |m, g| {
                     (b1 as f32).mul_add(m, (1.0 - b1) as f32 * g)
                 });
             }
             let (da, db) = lift(frame, &release);
-            let (ma, mb) = lift(frame, &pair.moment);
+            let (ma, mb) = lift(frame, moment);
             for (at, second, delta, moment, other) in [
-                (pair.left, &mut pair.second.0, da, ma, &frame.right_inverse),
-                (pair.right, &mut pair.second.1, db, mb, &frame.left_inverse),
+                (pair.left, &mut second.0, da, ma, &frame.right_inverse),
+                (pair.right, &mut second.1, db, mb, &frame.left_inverse),
             ] {
                 let (rows, rank) = (delta.rows() as f64, delta.cols() as f64);
                 let square = product(delta.view().t(), delta.view());
@@ -219,23 +229,12 @@ impl Descent for Prism {
                 let ridge = noise * (rows - 0.75 * rank) / rows * trace / rank;
                 let mut moved = product(moment.view(), inverse_root(second, c2, ridge)?.view());
                 moved.data_mut().iter_mut().for_each(|x| *x *= c1);
-                direction[at] = moved;
+                direction.insert(at, moved);
             }
         }
-        let mut heads: Vec<Array> =
-            self.heads.iter().map(|&k| std::mem::take(&mut direction[k])).collect();
-        self.moments.advance(heads.iter_mut(), answer.std[0], self.auxiliary_ratio);
-        self.heads.iter().zip(heads).for_each(|(&k, array)| direction[k] = array);
+        let heads = direction.iter_mut().filter(|(k, _)| self.heads.contains(k));
+        self.moments.advance(heads, answer.std[0], self.auxiliary_ratio);
         Ok(direction)
-    }
-
-    /// Both factors of a pair must be its own, or neither.
-    fn keep(&mut self, own: &dyn Fn(usize) -> bool) {
-        for pair in self.pairs.iter_mut().filter(|pair| !own(pair.left)) {
-            pair.moment = Tangent { x: Array::default(), y: Array::default() };
-            pair.second = Default::default();
-        }
-        self.moments.keep(|index| self.heads[index], own);
     }
 
     fn apply(
@@ -272,69 +271,54 @@ impl Descent for Prism {
         Ok(notes)
     }
 
-    fn save(&self) -> State {
+    fn save(&self) -> Result<State, Refused> {
         let mut state = State::new("prism");
         state.set_number("steps", self.steps as f64);
-        for (name, of) in [("moment", 0), ("second", 1), ("basis", 2), ("inverse", 3)] {
-            let mut tensors = Vec::new();
-            for (index, pair) in self.pairs.iter().enumerate() {
-                let frame = self.frames().get(index);
-                match of {
-                    0 => tensors.extend([pair.moment.x.clone(), pair.moment.y.clone()]),
-                    1 => tensors.extend([pair.second.0.clone(), pair.second.1.clone()]),
-                    2 => tensors.extend(
-                        frame
-                            .into_iter()
-                            .flat_map(|f| [f.left_basis.clone(), f.right_basis.clone()]),
-                    ),
-                    _ => tensors.extend(
-                        frame
-                            .into_iter()
-                            .flat_map(|f| [f.left_inverse.clone(), f.right_inverse.clone()]),
-                    ),
-                }
-            }
-            state.tensors.insert(name.into(), tensors);
-        }
+        let answered: Vec<_> = self
+            .pairs
+            .iter()
+            .filter_map(|pair| Some((pair, self.frame_of(pair)?, pair.state.as_ref()?)))
+            .collect();
+        type Both<'a> = (&'a Array, &'a Array);
+        let mut set = |name: &str, of: &dyn for<'a> Fn(&'a Frame, &'a PairState) -> Both<'a>| {
+            let both = answered.iter().flat_map(|(pair, frame, own)| {
+                let (left, right) = of(frame, own);
+                [(pair.left, left.clone()), (pair.right, right.clone())]
+            });
+            state.set_tensors(name, &both.collect());
+        };
+        set("moment", &|_, own| (&own.moment.x, &own.moment.y));
+        set("second", &|_, own| (&own.second.0, &own.second.1));
+        set("basis", &|frame, _| (&frame.left_basis, &frame.right_basis));
+        set("inverse", &|frame, _| (&frame.left_inverse, &frame.right_inverse));
         state.set_part("heads", self.moments.save());
-        state
+        Ok(state)
     }
 
     fn load(&mut self, mut state: State) -> Result<(), Refused> {
         state.is_of("prism")?;
         self.steps = state.count("steps")?;
-        let started = state.tensors.get("basis").is_some_and(|bases| !bases.is_empty());
-        let both =
-            |f: &dyn Fn(&Pair) -> [Array; 2]| self.pairs.iter().flat_map(f).collect::<Vec<_>>();
-        let mut moments = both(&|pair| [pair.moment.x.clone(), pair.moment.y.clone()]);
-        let mut seconds = both(&|pair| [pair.second.0.clone(), pair.second.1.clone()]);
-        let mut bases = if started { moments.clone() } else { Vec::new() };
-        let mut inverses = if started { seconds.clone() } else { Vec::new() };
-        for (name, into) in [
-            ("moment", &mut moments),
-            ("second", &mut seconds),
-            ("basis", &mut bases),
-            ("inverse", &mut inverses),
-        ] {
-            state.tensors_into(name, into)?;
-        }
+        let factors = || self.pairs.iter().flat_map(|pair| [pair.left, pair.right]);
+        let whole: Shapes = factors().map(|k| (k, self.shapes[k].clone())).collect();
+        let rank = |k: usize| self.shapes[k].last().copied().unwrap_or(1);
+        let small: Shapes = factors().map(|k| (k, vec![rank(k); 2])).collect();
+        let mut moments = state.take_tensors("moment", &whole)?;
+        let mut seconds = state.take_tensors("second", &small)?;
+        let mut bases = state.take_tensors("basis", &whole)?;
+        let mut inverses = state.take_tensors("inverse", &small)?;
         let mut frames = Vec::new();
-        for (index, pair) in self.pairs.iter_mut().enumerate() {
-            let two = |list: &[Array]| (list[2 * index].clone(), list[2 * index + 1].clone());
-            (pair.moment.x, pair.moment.y) = two(&moments);
-            pair.second = two(&seconds);
-            if started {
-                let ((left_basis, right_basis), (left_inverse, right_inverse)) =
-                    (two(&bases), two(&inverses));
-                frames.push(Frame {
-                    left: pair.left,
-                    right: pair.right,
-                    left_basis,
-                    right_basis,
-                    left_inverse,
-                    right_inverse,
-                });
-            }
+        for pair in &mut self.pairs {
+            let (left, right) = (pair.left, pair.right);
+            let both = |map: &mut TensorMap| map.remove(left).zip(map.remove(right));
+            // A restricted state has some of the pairs.
+            pair.state = both(&mut moments)
+                .zip(both(&mut seconds))
+                .map(|((x, y), second)| PairState { moment: Tangent { x, y }, second });
+            let frame = both(&mut bases).zip(both(&mut inverses));
+            frames.extend(frame.map(|((left_basis, right_basis), inverses)| {
+                let (left_inverse, right_inverse) = inverses;
+                Frame { left, right, left_basis, right_basis, left_inverse, right_inverse }
+            }));
         }
         self.geometry = Geometry::Tangent { frames };
         self.moments.load(state.part("heads")?)

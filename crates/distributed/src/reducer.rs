@@ -1,0 +1,197 @@
+//! Sums of a lot over all ranks. It handles sums without noise: its results go to the curator only.
+
+use crate::{Ownership, Pending, Ranks, Summand};
+use engine::{Accumulator, Reducer, StepScale, Sum};
+use protocol::{Refused, TensorMap};
+
+/// Divides the places of a lot among the ranks and sends the sums of each tensor to its owner.
+///
+/// A rank has every n-th place, so all ranks have the same number of them, or one more; vacant
+/// places count, so the division does not depend on the records. The last few places are a stage of
+/// their own: while their sum is computed, the sum of the others is sent. It follows in 32 bits, if
+/// they hold it.
+pub struct LotReducer {
+    ranks: Ranks,
+    ownership: Ownership,
+    /// Stages of the current lot that are still to be added.
+    stages: usize,
+    /// The sum of the first stage, on its way, if there are two.
+    first: Option<Stage>,
+    /// The sum of the last stage.
+    last: Option<Sum>,
+}
+
+/// The reduced sum of a stage.
+enum Stage {
+    Steps(Pending<TensorMap<Vec<i64>>>),
+    Float(Pending<TensorMap<Vec<f64>>>),
+}
+
+/// Most records in the last stage: so few that 32 bits hold their sum on a narrow grid.
+const LAST_RECORDS: usize = 31;
+
+impl LotReducer {
+    /// Creates the reducer of this rank.
+    ///
+    /// # Errors
+    /// If a tensor has an owner that is not one of the ranks.
+    pub fn new(ranks: Ranks, ownership: Ownership) -> Result<Self, Refused> {
+        let missing = |&tensor: &usize| ownership.owner(tensor) >= ranks.count();
+        if let Some(tensor) = (0..ownership.tensors()).find(missing) {
+            return Err(Refused::Query(format!(
+                "tensor {tensor} is owned by rank {} of {}",
+                ownership.owner(tensor),
+                ranks.count()
+            )));
+        }
+        Ok(Self { ranks, ownership, stages: 0, first: None, last: None })
+    }
+
+    /// Refuses a sum of other tensors than those whose owners are known.
+    fn check(&self, sum: &Sum) -> Result<(), Refused> {
+        let elements = (0..self.ownership.tensors()).map(|k| self.ownership.elements(k));
+        if sum.iter().map(Accumulator::len).eq(elements) {
+            return Ok(());
+        }
+        Err(Refused::Query("each tensor needs an owner among the ranks".into()))
+    }
+
+    /// Adds up a few numbers over all ranks, in the order of the ranks.
+    fn sum_few<A: Summand>(&self, values: &mut [A]) -> Result<(), Refused> {
+        self.ranks.end_piece();
+        let all = self.ranks.all_gather_bytes(bytemuck::cast_slice(values).to_vec())?;
+        values.fill(A::zeroed());
+        for (rank, theirs) in all.into_iter().enumerate() {
+            if theirs.len() != size_of_val(values) {
+                let (expected, got) = (size_of_val(values), theirs.len());
+                return Err(crate::Error::Length { rank, expected, got }.into());
+            }
+            let theirs: Vec<A> = bytemuck::pod_collect_to_vec(&theirs);
+            values.iter_mut().zip(theirs).for_each(|(sum, value)| *sum += value);
+        }
+        Ok(())
+    }
+}
+
+impl Reducer for LotReducer {
+    fn stages(&mut self, lot: &[usize]) -> Vec<Vec<usize>> {
+        (self.first, self.last) = (None, None);
+        let (rank, count) = (self.ranks.rank(), self.ranks.count());
+        let mut places: Vec<usize> = lot.iter().copied().skip(rank).step_by(count).collect();
+        // Whether a rank has more than fit into the last stage: the same on all ranks.
+        let stages = if lot.len().div_ceil(count) > LAST_RECORDS {
+            let last = places.split_off(places.len().saturating_sub(LAST_RECORDS));
+            vec![places, last]
+        } else {
+            vec![places]
+        };
+        self.stages = stages.len();
+        stages
+    }
+
+    fn add(&mut self, sum: Sum) -> Result<(), Refused> {
+        self.check(&sum)?;
+        self.stages = self.stages.checked_sub(1).ok_or_else(unexpected)?;
+        if self.stages == 0 {
+            self.last = Some(sum);
+            return Ok(());
+        }
+        self.first = Some(match split(sum)? {
+            (Totals::Steps(totals), _) => Stage::Steps(self.ranks.reduce(&self.ownership, totals)),
+            (Totals::Float(totals), _) => Stage::Float(self.ranks.reduce(&self.ownership, totals)),
+        });
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<TensorMap<Accumulator>, Refused> {
+        // From here on this rank waits for others.
+        self.ranks.end_piece();
+        let (totals, scales) = split(self.last.take().ok_or_else(unexpected)?)?;
+        match (totals, self.first.take()) {
+            (Totals::Steps(last), first @ (None | Some(Stage::Steps(_)))) => {
+                let first = match first {
+                    Some(Stage::Steps(first)) => first.wait()?,
+                    _ => TensorMap::new(),
+                };
+                let narrow = scales.iter().all(|scale| matches!(scale, StepScale::Narrow(_)));
+                let totals = if narrow {
+                    // 31 records of fewer than 2²⁶ steps each.
+                    let short = |steps: i64| steps.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
+                    let last: Vec<Vec<i32>> =
+                        last.into_iter().map(|x| x.into_iter().map(short).collect()).collect();
+                    self.ranks.reduce_onto(&self.ownership, first, last).wait()?
+                } else {
+                    self.ranks.reduce_onto(&self.ownership, first, last).wait()?
+                };
+                let each = |(k, totals): (usize, Vec<i64>)| {
+                    (k, Accumulator::Steps { totals, scale: scales[k].clone() })
+                };
+                Ok(totals.into_iter().map(each).collect())
+            }
+            (Totals::Float(last), first @ (None | Some(Stage::Float(_)))) => {
+                let first = match first {
+                    Some(Stage::Float(first)) => first.wait()?,
+                    _ => TensorMap::new(),
+                };
+                let totals = self.ranks.reduce_onto(&self.ownership, first, last).wait()?;
+                Ok(totals.into_iter().map(|(k, totals)| (k, Accumulator::Float(totals))).collect())
+            }
+            _ => Err(unexpected()),
+        }
+    }
+
+    fn sum_integers(&self, values: &mut [i64]) -> Result<(), Refused> {
+        self.sum_few(values)
+    }
+
+    fn sum_floats(&self, values: &mut [f64]) -> Result<(), Refused> {
+        self.sum_few(values)
+    }
+
+    fn agree(&self, state: &dyn Fn() -> String) -> Result<(), Refused> {
+        match self.ranks.first_difference(state().into_bytes())? {
+            None => Ok(()),
+            Some(rank) => Err(Refused::Failed(format!(
+                "rank {rank} and rank 0 are not doing the same; all processes must be started with \
+                 the same command"
+            ))),
+        }
+    }
+
+    fn start_micro_batch(&self, tokens: usize) {
+        self.ranks.start_piece(tokens as u64);
+    }
+}
+
+/// The totals of all tensors.
+enum Totals {
+    Steps(Vec<Vec<i64>>),
+    Float(Vec<Vec<f64>>),
+}
+
+/// Splits a sum into totals and, if it is in steps, their scales.
+fn split(sum: Sum) -> Result<(Totals, Vec<StepScale>), Refused> {
+    let tensors = sum.into_tensors();
+    let (mut steps, mut floats, mut scales) = (Vec::new(), Vec::new(), Vec::new());
+    let count = tensors.len();
+    for tensor in tensors {
+        match tensor {
+            Accumulator::Steps { totals, scale } => {
+                steps.push(totals);
+                scales.push(scale);
+            }
+            Accumulator::Float(totals) => floats.push(totals),
+        }
+    }
+    if floats.is_empty() && steps.len() == count {
+        Ok((Totals::Steps(steps), scales))
+    } else if steps.is_empty() {
+        Ok((Totals::Float(floats), scales))
+    } else {
+        Err(unexpected())
+    }
+}
+
+fn unexpected() -> Refused {
+    Refused::Failed("the reducer was called out of order or with another kind of sum".into())
+}
