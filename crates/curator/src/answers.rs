@@ -190,9 +190,9 @@ impl<E: Engine> Curator<E> {
     ///
     /// # Errors
     /// If the state belongs to another run.
-    pub fn restore_private_state(&mut self, sealed: PrivateState) -> Result<(), Refused> {
-        let state = match &sealed.mechanism {
-            Some(saved) if saved.name == self.mechanism.name() => &saved.state[..],
+    pub fn restore_private_state(&mut self, saved: PrivateState) -> Result<(), Refused> {
+        let state = match &saved.mechanism {
+            Some(own) if own.name == self.mechanism.name() => &own.state[..],
             Some(_) => {
                 let mechanism = self.mechanism.name();
                 return Err(invalid(noise::Error::State { mechanism }));
@@ -200,8 +200,8 @@ impl<E: Engine> Curator<E> {
             None => &[],
         };
         self.mechanism.restore(state).map_err(invalid)?;
-        self.draws = self.draws.max(sealed.draws);
-        sealed.epoch.map_or(Ok(()), |epoch| self.sampler.restore_private_state(epoch))
+        self.draws = self.draws.max(saved.draws);
+        saved.epoch.map_or(Ok(()), |epoch| self.sampler.restore_private_state(epoch))
     }
 
     /// Returns the announcement with the multipliers that the mechanism asks to charge.
@@ -359,9 +359,9 @@ impl<E: Engine> Oracle for Curator<E> {
         let DrawKeys { lot, tag, releases } = self.randomness.draw(draw).map_err(failed)?;
         self.draws += 1;
         let places = self.sampler.draw(announced, &lot);
-        let sealed = self.private_state();
+        let state = self.private_state();
         if let Some(state_sink) = &mut self.state_sink {
-            state_sink(&sealed).map_err(|what| {
+            state_sink(&state).map_err(|what| {
                 Refused::Failed(format!("the private state cannot be saved: {what}"))
             })?;
         }

@@ -1,18 +1,17 @@
-//! The door: nothing is computed before it is paid for.
+//! Charges: nothing is computed before it is charged within the budget.
 
 use accounting::{Budget, Composition, Event, Ledger};
 use protocol::Refused;
 
-/// What is called with the ledger after each charge and before anything is computed from it: to
-/// write it down.
+/// Called with the ledger after each charge, before anything is computed, to save it.
 pub type Journal = Box<dyn FnMut(&Ledger) -> Result<(), String> + Send>;
 
-/// The ledger, and what it is held to.
+/// Charges events to a ledger and refuses those that the budget does not cover.
 ///
-/// Under a budget, what may be charged is a *plan* that was fixed before the first answer: so many
-/// of this event, so many of that, in any order, and any of them may be left out. Answers may
-/// decide the order and the end, but not the noise: choosing σ by what was seen before and pricing
-/// what was actually chosen is not covered by the accountants' theorems.
+/// Under a budget, events may be charged that belong to a *plan*, fixed before the first answer: a
+/// number of events of each kind, in any order; any of them may be omitted. Answers may decide the
+/// order and the end, but not the noise: choosing σ by earlier answers and pricing the chosen events
+/// is not covered by the accountants' theorems.
 pub struct Door {
     ledger: Ledger,
     limit: Limit,
@@ -20,11 +19,11 @@ pub struct Door {
 }
 
 enum Limit {
-    /// Everything is written down, nothing refused.
+    /// Every event is recorded, and none refused.
     None,
-    /// As many events of one kind, the first that comes, as the budget allows.
+    /// As many events of the first kind that is charged as the budget allows.
     OneKind(Budget),
-    /// What is left of a plan whose whole price is within the budget.
+    /// The rest of a plan whose total price is within the budget.
     Planned { budget: Budget, left: Vec<(Event, u64)> },
 }
 
@@ -38,30 +37,29 @@ impl std::fmt::Debug for Door {
 }
 
 impl Door {
-    /// Every charge must keep the promise; the first one decides what may be charged, and how often
-    /// follows.
+    /// Creates a door for events of one kind: the first charge decides which, and the budget how many.
     pub fn within(budget: Budget) -> Self {
         Self { ledger: Ledger::new(), limit: Limit::OneKind(budget), journal: None }
     }
 
-    /// Only what is planned may be charged, and the plan as a whole must keep the promise.
+    /// Creates a door for a plan, which as a whole must be within the budget.
     ///
     /// # Errors
-    /// If it does not.
+    /// If it is not.
     pub fn planned(budget: Budget, plan: &Composition) -> Result<Self, Refused> {
         Self::resumed(budget, plan, Ledger::new())
     }
 
-    /// Goes on with a plan of which some has been spent.
+    /// Resumes a plan of which a part has been spent.
     ///
     /// # Errors
-    /// If the plan does not keep the promise, or something was spent that is not in it.
+    /// If the plan is not within the budget, or an event was spent that is not in it.
     pub fn resumed(budget: Budget, plan: &Composition, spent: Ledger) -> Result<Self, Refused> {
         let price = budget.price(plan).map_err(refusal)?;
         // Asks for the good case, so that NaN is refused.
         if !(price.epsilon <= budget.epsilon.get()) || price.estimate {
             return Err(Refused::Budget(format!(
-                "the plan would come to ε = {:.6}, the budget is {}",
+                "the plan costs ε = {:.6}; the budget is {}",
                 price.epsilon, budget.epsilon
             )));
         }
@@ -82,22 +80,22 @@ impl Door {
         Ok(Self { ledger: spent, limit: Limit::Planned { budget, left }, journal: None })
     }
 
-    /// Every charge is written down, and none refused.
+    /// Creates a door that records every charge and refuses none.
     pub fn unlimited() -> Self {
         Self { ledger: Ledger::new(), limit: Limit::None, journal: None }
     }
 
-    /// Calls this after each charge, before anything is computed.
+    /// Sets what is called after each charge, before anything is computed.
     pub fn set_journal(&mut self, journal: Journal) {
         self.journal = Some(journal);
     }
 
-    /// What has been charged.
+    /// Returns what has been charged.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// What it is held to.
+    /// Returns the budget, if there is one.
     pub fn budget(&self) -> Option<&Budget> {
         match &self.limit {
             Limit::None => None,
@@ -105,7 +103,7 @@ impl Door {
         }
     }
 
-    /// The one function that charges.
+    /// Charges an event. No other function does.
     ///
     /// # Claim
     /// (PROOFS.md, 7.) When it returns `Ok`, the event is in the ledger, the ledger is written

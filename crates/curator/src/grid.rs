@@ -1,5 +1,5 @@
-//! The public grids on which sums are made, so that they are exact: what a record adds is rounded
-//! to the grid by itself, and integers are added.
+//! The public grids of sums, which make them exact: each record's contribution is rounded to the grid
+//! by itself, and integers are added.
 //!
 //! # Claim
 //! (PROOFS.md, 3.) For one record, rounding to the grid moves the encoded contribution to block k
@@ -11,32 +11,33 @@ use crate::answers::within;
 use engine::StepScale;
 use protocol::{Geometry, GradientQuery, Params, Refused};
 
-/// The most that rounding to the grid may move a contribution, in clip bounds.
+/// The largest change of a contribution by rounding to the grid, in clip bounds.
 pub(crate) const COARSEST: f64 = 1.0 / 2048.0;
 
 /// A clip bound has more than 2²⁴ and at most 2²⁵ steps: the fastest kernels round through 32 bits.
 const NARROW: f64 = 25.0;
 
-/// Where that is too coarse, it has at most 2³⁰.
+/// Where that is too coarse, a clip bound has at most 2³⁰ steps.
 const WIDE: f64 = 30.0;
 
-/// Whole multiples of this are what a record's weight is rounded down to in an affine geometry, so
-/// that the sum of weights is exact too.
+/// Steps per unit to which a record's weight is rounded down in an affine geometry, so that the sum
+/// of weights is exact too.
 pub(crate) const WEIGHT_STEPS: f64 = (1u64 << 30) as f64;
 
-/// The grid of each tensor, from public values alone: the query, how many places the data set has,
-/// in how many places of the model a tensor enters, and how far off the center of an affine
-/// geometry is.
+/// Returns the grid of each tensor, which depends on public values only.
+///
+/// `uses[k]` is how often the engine rounds a contribution to tensor k, `places` the number of places
+/// of the data set, and `far` the distance of the center of an affine geometry in clip bounds.
 ///
 /// # Errors
-/// If rounding to the grid could move a contribution by more than is allowed for.
+/// If rounding to the grid could change a contribution by more than [`COARSEST`].
 pub(crate) fn scales(
     query: &GradientQuery<'_>,
     uses: &[usize],
     places: usize,
     far: f64,
 ) -> Result<Vec<StepScale>, Refused> {
-    // A center that is taken off afterwards is part of what is summed.
+    // The center is subtracted after summing, so sums contain it.
     let range = (1.0 + far).log2().ceil();
     let wide = WIDE.min(61.0 - range - (places.max(1) as f64).log2().ceil());
     let mut scales: Vec<StepScale> = (0..query.at.len()).map(|k| narrow(query, k)).collect();
@@ -113,7 +114,7 @@ fn norm(params: &Params, tensor: usize) -> f64 {
     params[tensor].data().iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt()
 }
 
-/// How far the encoding of a whole sum, in f64, may be off in tangent coordinates, in clip bounds:
+/// Bounds the rounding of the encoding of a whole sum, in f64, in tangent coordinates and clip bounds:
 /// chains of rank and of n terms, on sums of at most `places`·C‖B‖, times ‖R⁻¹‖.
 fn encoding(at: &Params, frame: &protocol::Frame, places: usize) -> f64 {
     let (rows, rank) = (frame.right_basis.rows() as f64, frame.right_basis.cols() as f64);
@@ -126,8 +127,8 @@ fn size(array: &tensor::Array) -> f64 {
     array.data().iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt()
 }
 
-/// How far rounding can move one record's encoded contribution to a block: half a step for each
-/// element, as often as it is rounded, and what the encoding makes of that.
+/// Bounds the change of one record's encoded contribution to a block by rounding: half a step for
+/// each element and rounding, times the gain of the encoding.
 fn rounding(query: &GradientQuery<'_>, scales: &[StepScale], uses: &[usize], block: usize) -> f64 {
     let mut total = 0.0;
     for k in (0..query.at.len()).filter(|&k| query.blocks.of(k) == block) {
@@ -149,7 +150,7 @@ fn rounding(query: &GradientQuery<'_>, scales: &[StepScale], uses: &[usize], blo
     total.sqrt()
 }
 
-/// The most by which an encoding lengthens what is in a tensor.
+/// The largest factor by which an encoding lengthens a tensor.
 fn gain(geometry: &Geometry, tensor: usize) -> f64 {
     let Geometry::Tangent { frames } = geometry else { return 1.0 };
     let of = |frame: &protocol::Frame| {

@@ -1,8 +1,8 @@
-//! A value that must not leave.
+//! The type of values that were computed from records.
 
-/// A value computed from records. It has no way out of this crate but the noise.
+/// A value computed from records, which leaves this crate only with noise.
 ///
-/// It cannot be read, copied, printed or written down outside:
+/// Other crates cannot read, copy, print or serialize it:
 ///
 /// ```compile_fail,E0599
 /// let secret = curator::Private::new(1.0);
@@ -27,7 +27,7 @@
 /// let secret = curator::Private::new(1.0);
 /// let value = secret.within();
 /// ```
-/// And what it prints for a programmer says nothing:
+/// Its debug output does not show the value:
 /// ```
 /// assert_eq!(format!("{:?}", curator::Private::new(1.0)), "Private(…)");
 /// ```
@@ -36,18 +36,17 @@ pub struct Private<T> {
 }
 
 impl<T> Private<T> {
-    /// Puts a value in.
+    /// Wraps a value.
     pub fn new(value: T) -> Self {
         Self { value }
     }
 
-    /// Looks at it, inside this crate.
+    /// Returns a reference, inside this crate.
     pub(crate) fn within(&self) -> &T {
         &self.value
     }
 
-    /// The one exit. It is called where noise is added, and where a run that promises nothing says
-    /// so.
+    /// Unwraps the value. Called where noise is added, and by the non-private oracle.
     pub(crate) fn out(self) -> T {
         self.value
     }

@@ -1,4 +1,4 @@
-//! The private state of a curator that an interrupted run needs to resume: it determines the lots.
+//! The private state that a curator needs to resume an interrupted run. It determines the lots.
 
 use noise::Key;
 use protocol::{Announcement, Positive, Refused};
@@ -6,11 +6,12 @@ use serde::{Deserialize, Serialize};
 
 /// The number of lots drawn, the order of an unfinished epoch, and the state of the mechanism.
 ///
-/// It does not print. It does not contain the key of the noise: a restarted process takes another.
+/// Its debug output does not show it. The key of the noise is not part of it: a resumed process
+/// uses another.
 #[derive(Clone, PartialEq)]
 pub struct PrivateState {
     pub(crate) draws: u64,
-    pub(crate) epoch: Option<SealedEpoch>,
+    pub(crate) epoch: Option<SavedEpoch>,
     /// None if the mechanism has no state.
     pub(crate) mechanism: Option<MechanismState>,
 }
@@ -25,7 +26,7 @@ pub(crate) struct MechanismState {
 
 /// An epoch of shuffled lots.
 #[derive(Clone, PartialEq)]
-pub(crate) struct SealedEpoch {
+pub(crate) struct SavedEpoch {
     pub(crate) key: Key,
     pub(crate) done: usize,
     pub(crate) paid: Announcement,
@@ -40,17 +41,17 @@ impl std::fmt::Debug for PrivateState {
 /// The serialized form.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct Document {
     version: u32,
     draws: u64,
-    epoch: Option<WrittenEpoch>,
+    epoch: Option<EpochDocument>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     mechanism: Option<MechanismState>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenEpoch {
+struct EpochDocument {
     key: [u8; 32],
     done: usize,
     paid: Vec<(f64, u64)>,
@@ -72,13 +73,13 @@ impl PrivateState {
         let paid = |paid: &Announcement| {
             paid.sigmas().iter().map(|&(sigma, count)| (sigma.get(), count)).collect()
         };
-        let epoch = self.epoch.as_ref().map(|epoch| WrittenEpoch {
+        let epoch = self.epoch.as_ref().map(|epoch| EpochDocument {
             key: *epoch.key.bytes(),
             done: epoch.done,
             paid: paid(&epoch.paid),
         });
         let mechanism = self.mechanism.clone();
-        serde_json::to_string(&Written { version: VERSION, draws: self.draws, epoch, mechanism })
+        serde_json::to_string(&Document { version: VERSION, draws: self.draws, epoch, mechanism })
             .map_err(|error| Refused::Failed(error.to_string()))
     }
 
@@ -87,20 +88,20 @@ impl PrivateState {
     /// # Errors
     /// If the text is invalid. The message does not show it.
     pub fn from_text(text: &str) -> Result<Self, Refused> {
-        let refuse = |_| Refused::Query("the sealed part of a checkpoint is damaged".into());
-        let written: Written = serde_json::from_str(text).map_err(refuse)?;
+        let refuse = |_| Refused::Query("the private state of a checkpoint is damaged".into());
+        let written: Document = serde_json::from_str(text).map_err(refuse)?;
         if written.version != VERSION {
             return Err(Refused::Query(format!(
-                "the sealed part of a checkpoint has version {}, {VERSION} expected",
+                "the private state of a checkpoint: expected version {VERSION}, got {}",
                 written.version
             )));
         }
-        let epoch = |epoch: WrittenEpoch| {
+        let epoch = |epoch: EpochDocument| {
             let mut paid = Announcement::default();
             for (sigma, count) in epoch.paid {
                 paid = paid.and(Positive::new("σ", sigma)?, count);
             }
-            Ok::<_, Refused>(SealedEpoch { key: Key::new(epoch.key), done: epoch.done, paid })
+            Ok::<_, Refused>(SavedEpoch { key: Key::new(epoch.key), done: epoch.done, paid })
         };
         Ok(Self {
             draws: written.draws,

@@ -1,11 +1,11 @@
-//! The records, each in a place of its own.
+//! The records of a data set, each in a place of its own.
 
 use crate::spill::Spill;
 use engine::Example;
 use protocol::Refused;
 use std::borrow::Cow;
 
-/// The records of a data set. They go in and do not come out.
+/// The records of a data set. Other crates cannot read them back.
 ///
 /// # Claim
 /// (PROOFS.md, 13.) The number of places is public; whether a place holds a record, and which, is
@@ -21,24 +21,26 @@ use std::borrow::Cow;
 /// `places_come_back_from_the_file_as_they_went_in`.
 pub struct Records {
     places: Places,
-    /// Places after those, in memory.
+    /// Further places, in memory.
     more: Vec<Option<Example>>,
 }
 
 enum Places {
     Memory(Vec<Option<Example>>),
-    /// In a file without a name.
+    /// In a temporary file without a name.
     File(Spill),
 }
 
 impl Records {
-    /// One place for each record.
+    /// Creates one place for each record.
     pub fn new(examples: Vec<Example>) -> Self {
         Self::with_vacancies(examples.into_iter().map(Some).collect())
     }
 
-    /// Some places may be vacant: rows that cannot be used, a neighbouring data set, or a canary
-    /// that was not put in.
+    /// Creates places of which some may be vacant.
+    ///
+    /// A row that cannot be used is a vacant place, and so is a record that a neighbouring data set
+    /// lacks, or a canary that is left out.
     pub fn with_vacancies(places: Vec<Option<Example>>) -> Self {
         Self { places: Places::Memory(places), more: Vec::new() }
     }
@@ -47,14 +49,14 @@ impl Records {
         Self { places: Places::File(spill), more: Vec::new() }
     }
 
-    /// With more places, taken or vacant: for canaries.
+    /// Adds places, taken or vacant, for canaries.
     #[must_use]
     pub fn and_places(mut self, more: Vec<Option<Example>>) -> Self {
         self.more.extend(more);
         self
     }
 
-    /// How many places there are. Public.
+    /// Returns the number of places, which is public.
     pub fn places(&self) -> usize {
         self.first() + self.more.len()
     }
@@ -66,7 +68,7 @@ impl Records {
         }
     }
 
-    /// The record in a place.
+    /// Returns the record in a place; `None` if the place is vacant.
     pub(crate) fn at(&self, place: usize) -> Result<Option<Cow<'_, Example>>, Refused> {
         if let Some(more) = place.checked_sub(self.first()) {
             return Ok(self.more[more].as_ref().map(Cow::Borrowed));

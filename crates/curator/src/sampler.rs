@@ -1,13 +1,12 @@
-//! How lots are drawn. A way of sampling determines its own privacy event, so that it cannot be
-//! charged as another.
+//! Sampling of lots. A sampling method determines its privacy event, so it cannot be charged as another.
 
 use crate::Private;
-use crate::private_state::SealedEpoch;
+use crate::private_state::SavedEpoch;
 use accounting::{Event, Release, Sampling, Sigma};
 use noise::{Key, Rng};
 use protocol::{Announcement, Refused};
 
-/// The event that a lot with this announcement is charged as; if shuffled, all lots of its epoch.
+/// Returns the event that a lot with this announcement is charged as; if shuffled, its epoch.
 ///
 /// # Errors
 /// If a lot is larger than the data, or nothing is announced.
@@ -137,22 +136,22 @@ impl Sampler {
     }
 
     /// Returns the unfinished epoch, to be saved.
-    pub(crate) fn private_state(&self) -> Option<SealedEpoch> {
-        let sealed = |epoch: &Epoch| SealedEpoch {
+    pub(crate) fn private_state(&self) -> Option<SavedEpoch> {
+        let saved = |epoch: &Epoch| SavedEpoch {
             key: epoch.key.clone(),
             done: epoch.done,
             paid: epoch.paid.clone(),
         };
-        self.epoch.as_ref().filter(|epoch| epoch.done < self.places).map(sealed)
+        self.epoch.as_ref().filter(|epoch| epoch.done < self.places).map(saved)
     }
 
     /// Resumes an epoch that was saved.
-    pub(crate) fn restore_private_state(&mut self, sealed: SealedEpoch) -> Result<(), Refused> {
-        if !matches!(self.sampling, Sampling::Shuffled { .. }) || sealed.done > self.places {
+    pub(crate) fn restore_private_state(&mut self, saved: SavedEpoch) -> Result<(), Refused> {
+        if !matches!(self.sampling, Sampling::Shuffled { .. }) || saved.done > self.places {
             return Err(Refused::Query("the saved sampler belongs to another run".into()));
         }
-        let order = Private::new(shuffled(self.places, self.places, &mut sealed.key.words()));
-        self.epoch = Some(Epoch { key: sealed.key, order, done: sealed.done, paid: sealed.paid });
+        let order = Private::new(shuffled(self.places, self.places, &mut saved.key.words()));
+        self.epoch = Some(Epoch { key: saved.key, order, done: saved.done, paid: saved.paid });
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
-//! More records than should be held in memory, in a file that has no name: no other process can open it,
-//! and it is gone when the process is.
+//! Records that do not fit into memory, in a temporary file without a name.
+//!
+//! No other process can open the file, and it is removed when the process ends.
 
 use crate::Records;
 use engine::{Example, Input, Target};
@@ -9,7 +10,7 @@ use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Takes the places of a data set one by one. Beyond so many bytes they go to a file.
+/// Collects the places of a data set one by one, in memory up to a limit and then in a file.
 pub struct Collector {
     folder: PathBuf,
     most: usize,
@@ -25,13 +26,14 @@ struct Writing {
 }
 
 impl Collector {
-    /// Holds `most` bytes in memory; `folder` is where a file would be, on a disk that may hold
-    /// such data.
+    /// Creates a collector that holds at most `most` bytes in memory.
+    ///
+    /// The file is created in `folder`, which must be on a disk that may hold such data.
     pub fn new(folder: &Path, most: usize) -> Self {
         Self { folder: folder.into(), most, memory: Vec::new(), bytes: 0, file: None }
     }
 
-    /// Takes the next place: its record, or none if it is vacant.
+    /// Adds the next place: its record, or `None` if it is vacant.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -44,17 +46,17 @@ impl Collector {
         self.write(place.as_ref())
     }
 
-    /// How many places there are, taken or vacant.
+    /// Returns the number of places, taken or vacant.
     pub fn len(&self) -> usize {
         self.memory.len() + self.file.as_ref().map_or(0, |file| file.ends.len())
     }
 
-    /// Whether there are none.
+    /// Whether there are no places.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All of them.
+    /// Returns the records.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -81,10 +83,10 @@ impl Collector {
     }
 }
 
-/// The file.
+/// A file of records.
 pub(crate) struct Spill {
     file: Mutex<File>,
-    /// Where the record of each place ends; where the one before it does, if the place is vacant.
+    /// The end of each place's record in the file; that of the place before it if it is vacant.
     ends: Vec<u64>,
 }
 
@@ -93,7 +95,7 @@ impl Spill {
         self.ends.len()
     }
 
-    /// The record in a place; none if it is vacant.
+    /// Returns the record in a place; `None` if the place is vacant.
     pub(crate) fn at(&self, place: usize) -> Result<Option<Example>, Refused> {
         let start = if place == 0 { 0 } else { self.ends[place - 1] };
         if self.ends[place] == start {
@@ -104,14 +106,12 @@ impl Spill {
         file.seek(SeekFrom::Start(start))
             .and_then(|_| file.read_exact(&mut encoded))
             .map_err(|error| failed(&error))?;
-        decode(&encoded)
-            .map(Some)
-            .ok_or_else(|| failed(&"the file of records is not what was written"))
+        decode(&encoded).map(Some).ok_or_else(|| failed(&"its content has changed"))
     }
 }
 
 fn failed(error: &dyn std::fmt::Display) -> Refused {
-    Refused::Failed(format!("the file of records that do not fit into memory: {error}"))
+    Refused::Failed(format!("temporary file of records: {error}"))
 }
 
 fn bytes(example: &Example) -> usize {
@@ -119,7 +119,7 @@ fn bytes(example: &Example) -> usize {
     4 * (example.len() + targets)
 }
 
-/// Words: how many inputs, how many targets; the kinds of both; then they.
+/// Encodes an example as 32-bit words: the numbers of inputs and targets, their kinds, the values.
 fn encode(example: &Example) -> Vec<u8> {
     let (inputs, numbers): (Vec<u32>, u32) = match &example.input {
         Input::Tokens(tokens) => (tokens.clone(), 0),

@@ -1,6 +1,6 @@
-//! Which tensors are clipped together.
+//! Clip blocks: which tensors are clipped together.
 
-/// A partition of the trainable tensors. Each block has a norm, and a clip bound, of its own.
+/// A partition of the trainable tensors into blocks, each with its own norm and clip bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocks {
     of: Vec<usize>,
@@ -8,18 +8,19 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// One block of everything: flat clipping.
+    /// Puts all tensors into one block: flat clipping.
     pub fn flat(tensors: usize) -> Self {
         Self { of: vec![0; tensors], count: 1 }
     }
 
-    /// A block for each tensor.
+    /// Puts each tensor into a block of its own.
     pub fn each(tensors: usize) -> Self {
         Self { of: (0..tensors).collect(), count: tensors }
     }
 
-    /// The block of each tensor, by number. Blocks are numbered from 0 without gaps: a block that
-    /// holds nothing would be paid for and tell nothing.
+    /// Takes the block of each tensor; `None` if blocks are not numbered from 0 without gaps.
+    ///
+    /// A block without tensors would be charged and release nothing.
     pub fn new(of: Vec<usize>) -> Option<Self> {
         let count = of.iter().max().map_or(0, |most| most + 1);
         let mut seen = vec![false; count.min(of.len())];
@@ -27,17 +28,17 @@ impl Blocks {
         (seen.len() == count && seen.iter().all(|&seen| seen)).then_some(Self { of, count })
     }
 
-    /// The block a tensor is in.
+    /// Returns the block of a tensor.
     pub fn of(&self, tensor: usize) -> usize {
         self.of[tensor]
     }
 
-    /// How many blocks.
+    /// Returns the number of blocks.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// How many tensors.
+    /// Returns the number of tensors.
     pub fn tensors(&self) -> usize {
         self.of.len()
     }

@@ -7,20 +7,19 @@
 use crate::{Blocks, Params, TensorMap};
 use tensor::{Array, Error, linalg};
 
-/// An encoding. It is data, made of public values.
+/// An encoding of gradients into coordinates, made of public values.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Geometry {
     /// x = g
     Identity,
-    /// x = (g − center)/scale, number by number.
+    /// x = (g − center)/scale, element by element.
     Affine {
-        /// What is taken off.
+        /// The value subtracted.
         center: Params,
-        /// What is divided by; every number is positive.
+        /// The divisor; every element is positive.
         scale: Params,
     },
-    /// Pairs of low-rank factors in the tangent space of their product; all other tensors as they
-    /// are.
+    /// Pairs of low-rank factors in the tangent space of their product; x = g for other tensors.
     Tangent {
         /// The pairs.
         frames: Vec<Frame>,
@@ -46,9 +45,9 @@ pub enum GeometryKind {
 /// change when (A, B) is replaced by (A R, B R⁻ᵀ).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
-    /// Which tensor A is.
+    /// Index of the tensor A.
     pub left: usize,
-    /// Which tensor B is.
+    /// Index of the tensor B.
     pub right: usize,
     /// Q_A, m×r.
     pub left_basis: Array,
@@ -61,7 +60,7 @@ pub struct Frame {
 }
 
 impl Geometry {
-    /// Its kind.
+    /// Returns the kind of the encoding.
     pub fn kind(&self) -> GeometryKind {
         match self {
             Self::Identity => GeometryKind::Identity,
@@ -91,11 +90,11 @@ impl Geometry {
             Self::Tangent { frames } => {
                 for frame in frames {
                     if let Some(left) = sums.get_mut(frame.left) {
-                        times(left, &frame.right_inverse);
+                        multiply(left, &frame.right_inverse);
                     }
                     if let Some(right) = sums.get_mut(frame.right) {
-                        times(right, &frame.left_inverse);
-                        off(right, &frame.right_basis);
+                        multiply(right, &frame.left_inverse);
+                        project_out(right, &frame.right_basis);
                     }
                 }
             }
@@ -110,8 +109,8 @@ impl Geometry {
     }
 
     /// Turns a release in these coordinates into an estimate of the mean gradient: b ⊙ w + m for an
-    /// affine encoding. Coordinates of a tangent space stay what they are, only that noise which
-    /// points out of it is taken off.
+    /// affine encoding. Coordinates of a tangent space remain, without the noise that points out
+    /// of it.
     pub fn decode(&self, release: &mut TensorMap) {
         match self {
             Self::Identity => {}
@@ -128,7 +127,7 @@ impl Geometry {
                 for frame in frames {
                     let Some(right) = release.get_mut(frame.right) else { continue };
                     let mut wide: Vec<f64> = right.data().iter().map(|&x| f64::from(x)).collect();
-                    off(&mut wide, &frame.right_basis);
+                    project_out(&mut wide, &frame.right_basis);
                     right.data_mut().iter_mut().zip(wide).for_each(|(x, wide)| *x = wide as f32);
                 }
             }
@@ -137,7 +136,7 @@ impl Geometry {
 }
 
 /// Y ← Y R, for a small square R.
-fn times(y: &mut [f64], r: &Array) {
+fn multiply(y: &mut [f64], r: &Array) {
     let rank = r.cols();
     let mut row = vec![0.0; rank];
     for y in y.chunks_exact_mut(rank.max(1)) {
@@ -150,7 +149,7 @@ fn times(y: &mut [f64], r: &Array) {
 }
 
 /// Y ← (I − Q Qᵀ) Y
-fn off(y: &mut [f64], q: &Array) {
+fn project_out(y: &mut [f64], q: &Array) {
     let rank = q.cols();
     let mut inner = vec![0.0; rank * rank];
     for (y, q) in y.chunks_exact(rank.max(1)).zip(q.data().chunks_exact(rank.max(1))) {
@@ -165,16 +164,16 @@ fn off(y: &mut [f64], q: &Array) {
     }
 }
 
-/// The least (s_min/s_max)² of a factor's singular values. Below it the inverses are mostly
+/// The least (s_min/s_max)² of a factor's singular values. Below it, inverses are dominated by
 /// rounding.
 const CONDITION: f64 = 1e-6;
 
 impl Frame {
-    /// The frame at the factors `params[left]` and `params[right]`.
+    /// Computes the frame at the factors `params[left]` and `params[right]`.
     ///
     /// # Errors
-    /// If a factor has not full column rank, or nearly not: (s_min/s_max)² ≤ 1e-6 of its singular
-    /// values; or if it is not finite.
+    /// If a factor is not finite, or has no full column rank: (s_min/s_max)² ≤ 1e-6 for its singular
+    /// values.
     pub fn new(params: &Params, left: usize, right: usize) -> Result<Self, Error> {
         let (left_basis, left_inverse) = factorise(&params[left])?;
         let (right_basis, right_inverse) = factorise(&params[right])?;
@@ -205,16 +204,15 @@ fn factorise(factor: &Array) -> Result<(Array, Array), Error> {
 mod tests {
     use super::*;
 
-    fn numbers(shape: [usize; 2], f: impl Fn(f32, f32) -> f32) -> Array {
+    fn array(shape: [usize; 2], f: impl Fn(f32, f32) -> f32) -> Array {
         Array::from_fn(shape, |i| f((i / shape[1]) as f32, (i % shape[1]) as f32))
     }
 
     #[test]
     fn a_frame_needs_full_rank() {
-        let good = || numbers([6, 2], |i, j| (3.0 * i + 7.0 * j + 1.0).sin());
-        let nearly = |apart: f32| {
-            numbers([8, 2], |i, j| (2.0 * i + 1.0).sin() + apart * j * (5.0 * i).cos())
-        };
+        let good = || array([6, 2], |i, j| (3.0 * i + 7.0 * j + 1.0).sin());
+        let nearly =
+            |apart: f32| array([8, 2], |i, j| (2.0 * i + 1.0).sin() + apart * j * (5.0 * i).cos());
         let refused = |bad: Array| {
             let params = Params::new(vec![good(), bad]);
             [Frame::new(&params, 0, 1), Frame::new(&params, 1, 0)]
@@ -227,16 +225,16 @@ mod tests {
             "columns that are nearly the same"
         );
         assert!(
-            refused(numbers([8, 2], |i, j| 1e-4f32.powf(j) * (3.0 * i + 7.0 * j + 1.0).sin())),
+            refused(array([8, 2], |i, j| 1e-4f32.powf(j) * (3.0 * i + 7.0 * j + 1.0).sin())),
             "columns of very different size"
         );
         assert!(refused(Array::zeros([8, 2])));
         assert!(
-            refused(numbers([2, 3], |i, j| (3.0 * i + 7.0 * j + 1.0).sin())),
+            refused(array([2, 3], |i, j| (3.0 * i + 7.0 * j + 1.0).sin())),
             "more columns than rows"
         );
         assert!(
-            Frame::new(&Params::new(vec![good(), numbers([8, 2], |_, _| f32::NAN)]), 0, 1).is_err()
+            Frame::new(&Params::new(vec![good(), array([8, 2], |_, _| f32::NAN)]), 0, 1).is_err()
         );
     }
 }

@@ -4,20 +4,21 @@
 #![forbid(unsafe_code)]
 
 mod blocks;
-mod fit;
+mod check;
 mod geometry;
-mod number;
+
 mod oracle;
 mod params;
+mod positive;
 mod query;
 mod tensor_map;
 mod trainable;
 
 pub use blocks::Blocks;
 pub use geometry::{Frame, Geometry, GeometryKind};
-pub use number::Positive;
 pub use oracle::{Noisy, Oracle, Refused};
 pub use params::Params;
+pub use positive::Positive;
 pub use query::{Announcement, Bound, Clipping, GradientQuery, LossQuery};
 pub use tensor_map::TensorMap;
 pub use trainable::{Role, Trainable};

@@ -1,4 +1,4 @@
-//! Parameters, and what has their shape: gradients, moments, directions.
+//! Parameters, and values of the same shapes: gradients, moments, directions.
 
 use std::sync::Arc;
 use tensor::Array;
@@ -10,12 +10,12 @@ use tensor::Array;
 pub struct Params(Vec<Arc<Array>>);
 
 impl Params {
-    /// Takes the tensors as they are.
+    /// Takes the tensors, in the model's order.
     pub fn new(tensors: Vec<Array>) -> Self {
         Self(tensors.into_iter().map(Arc::new).collect())
     }
 
-    /// Zeros of the same shapes.
+    /// Returns zeros of the same shapes.
     pub fn zeros_like(&self) -> Self {
         Self::new(self.iter().map(|tensor| Array::zeros(tensor.shape())).collect())
     }

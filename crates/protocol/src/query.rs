@@ -1,4 +1,4 @@
-//! What may be asked of private data.
+//! Queries about private data.
 
 use crate::{Blocks, Geometry, Params, Positive, Refused};
 
@@ -12,7 +12,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Checks both.
+    /// Validates both values.
     ///
     /// # Errors
     /// If one of them is not a finite number greater than 0.
@@ -23,11 +23,11 @@ impl Bound {
         })
     }
 
-    /// Bounds of several blocks that together cost what one block with multiplier `sigma` costs:
+    /// Returns bounds of several blocks that together cost as much as one block with `sigma`:
     /// σ_k = σ √(Σ w) / √w_k, so that Σ 1/σ_k² = 1/σ².
     ///
     /// # Errors
-    /// If a share is too small for a number.
+    /// If a share is so small that its multiplier is not finite.
     pub fn shared(sigma: Positive, blocks: &[(Positive, Positive)]) -> Result<Vec<Self>, Refused> {
         let total: f64 = blocks.iter().map(|(_, weight)| weight.get()).sum();
         let of = |&(clip, weight): &(Positive, Positive)| {
@@ -37,7 +37,7 @@ impl Bound {
     }
 }
 
-/// What is done to an encoded gradient x so that its norm stays within the bound C.
+/// How an encoded gradient x is scaled such that its norm is at most the bound C.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub enum Clipping {
     /// x · min(1, C/‖x‖)
@@ -52,8 +52,7 @@ pub enum Clipping {
 }
 
 impl Clipping {
-    /// What an encoded gradient of this norm is multiplied by. Zero if the norm is not a number:
-    /// such an example contributes nothing.
+    /// Returns the factor for an encoded gradient of this norm; zero if the norm is not finite.
     ///
     /// # Claim
     /// factor · norm ≤ clip for every norm ≥ 0.
@@ -63,7 +62,7 @@ impl Clipping {
             Self::Cut => clip / norm,
             Self::Automatic { gamma } => clip / (norm + gamma.get()),
         };
-        // Asks for the good case.
+        // Tests for the good case, so that NaN gives 0.
         if factor >= 0.0 && norm < f64::INFINITY { factor } else { 0.0 }
     }
 }
@@ -94,20 +93,21 @@ pub struct LossQuery<'a> {
     pub bound: Bound,
 }
 
-/// What will be asked of a lot, so that it can be paid for before anything is computed: the
-/// multiplier of every release.
+/// The releases that will be asked of a lot, which are charged before anything is computed.
+///
+/// It has the noise multiplier of every release.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Announcement {
     sigmas: Vec<(Positive, u64)>,
 }
 
 impl Announcement {
-    /// One release for each bound.
+    /// Announces one release for each bound.
     pub fn gradient(bounds: &[Bound]) -> Self {
         bounds.iter().fold(Self::default(), |sum, bound| sum.and(bound.sigma, 1))
     }
 
-    /// And `count` more with this multiplier.
+    /// Adds `count` releases with this multiplier.
     #[must_use]
     pub fn and(mut self, sigma: Positive, count: u64) -> Self {
         match self.sigmas.iter_mut().find(|(known, _)| *known == sigma) {
@@ -118,12 +118,12 @@ impl Announcement {
         self
     }
 
-    /// The multipliers and how often each is announced.
+    /// Returns the multipliers and how often each is announced.
     pub fn sigmas(&self) -> &[(Positive, u64)] {
         &self.sigmas
     }
 
-    /// Takes one release out; false if there is none with this multiplier.
+    /// Removes one release; returns false if there is none with this multiplier.
     #[must_use]
     pub fn take(&mut self, sigma: Positive) -> bool {
         match self.sigmas.iter_mut().find(|(known, count)| *known == sigma && *count > 0) {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_factor_keeps_within_the_bound() {
+    fn clipped_norms_are_within_the_bound() {
         let automatic = Clipping::Automatic { gamma: positive(0.01) };
         for clipping in [Clipping::Cut, automatic] {
             for norm in [0.0, 1e-300, 0.5, 1.0, 1.0 + 1e-15, 7.0, 1e300, f64::MAX] {

@@ -1,4 +1,4 @@
-//! A number that has been looked at once.
+//! Validated numbers.
 
 use crate::Refused;
 
@@ -7,7 +7,7 @@ use crate::Refused;
 pub struct Positive(f64);
 
 impl Positive {
-    /// Checks the value; `what` names it in the refusal.
+    /// Validates a value; `what` names it in the error.
     ///
     /// # Errors
     /// If it is not a finite number greater than 0.
@@ -17,12 +17,12 @@ impl Positive {
             Ok(Self(value))
         } else {
             Err(Refused::Query(format!(
-                "{what}: a finite number greater than 0 expected, got {value}"
+                "{what}: expected a finite number greater than 0, got {value}"
             )))
         }
     }
 
-    /// The number itself.
+    /// Returns the value.
     pub fn get(self) -> f64 {
         self.0
     }
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nonsense_is_refused() {
+    fn other_numbers_are_refused() {
         for bad in [0.0, -0.0, -1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             assert!(Positive::new("x", bad).is_err());
         }

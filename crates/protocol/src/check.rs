@@ -1,19 +1,19 @@
-//! Whether a geometry and a partition into blocks fit the parameters.
+//! Validation of a geometry and its blocks against the parameters.
 
 use crate::{Blocks, Frame, Geometry, Params, Refused};
 use tensor::Array;
 use tensor::matmul::product;
 
-/// How far a frame may be from what its parameters say. Rounding in f32 stays well below it, at the
-/// worst condition that [`Frame::new`] takes.
-const NEAR: f32 = 1e-3;
+/// Largest difference between a frame and its definition. Rounding in f32 stays well below it, even
+/// at the worst condition that [`Frame::new`] accepts.
+const TOLERANCE: f32 = 1e-3;
 
 impl Geometry {
-    /// Refuses what does not fit. `pairs` are the low-rank pairs of the model, the only ones that
+    /// Validates shapes, values and frames. `pairs` are the low-rank pairs of the model; only these
     /// have a tangent space.
     ///
     /// # Errors
-    /// What does not fit.
+    /// Says what is invalid.
     pub fn check(
         &self,
         blocks: &Blocks,
@@ -23,7 +23,7 @@ impl Geometry {
         let refuse = |what: String| Err(Refused::Query(what));
         if blocks.tensors() != at.len() {
             return refuse(format!(
-                "blocks of {} tensors for {} parameters",
+                "blocks: expected {1} tensors, got {0}",
                 blocks.tensors(),
                 at.len()
             ));
@@ -36,17 +36,19 @@ impl Geometry {
                         && other.iter().zip(at.iter()).all(|(a, b)| a.shape() == b.shape())
                 };
                 if !same(center) || !same(scale) {
-                    return refuse("center and scale of other shapes than the parameters".into());
+                    return refuse(
+                        "center and scale: shapes differ from those of the parameters".into(),
+                    );
                 }
                 // Tests for the good case: NaN fails.
                 if !scale
                     .iter()
                     .all(|tensor| tensor.data().iter().all(|&s| s > 0.0 && s.is_finite()))
                 {
-                    return refuse("a scale that is not positive".into());
+                    return refuse("scale: expected finite values greater than 0".into());
                 }
                 if !center.iter().all(|tensor| tensor.data().iter().all(|c| c.is_finite())) {
-                    return refuse("a center that is not finite".into());
+                    return refuse("center: expected finite values".into());
                 }
                 Ok(())
             }
@@ -70,14 +72,14 @@ impl Geometry {
                         && frame.right_inverse.shape() == square;
                     if !fits {
                         return refuse(format!(
-                            "the frame of the pair ({left}, {right}) has other sides"
+                            "the frame of the pair ({left}, {right}) has other shapes"
                         ));
                     }
                     if !belongs(&frame.left_basis, &frame.left_inverse, &at[left])
                         || !belongs(&frame.right_basis, &frame.right_inverse, &at[right])
                     {
                         return refuse(format!(
-                            "the frame of the pair ({left}, {right}) is not that of its factors"
+                            "the frame of the pair ({left}, {right}) does not belong to its factors"
                         ));
                     }
                     if blocks.of(left) != blocks.of(right) {
@@ -89,30 +91,31 @@ impl Geometry {
         }
     }
 
-    /// Refuses frames that are not exactly those of the parameters: what a curator asks, since the
-    /// bound of a sum rests on them.
+    /// Refuses frames that are not exactly those of the parameters.
+    ///
+    /// The sensitivity of a sum depends on them, so the curator computes them again.
     ///
     /// # Errors
-    /// Which one is not.
+    /// Names the pair whose frame differs.
     pub fn check_frames(&self, at: &Params) -> Result<(), Refused> {
         let Self::Tangent { frames } = self else { return Ok(()) };
         frames.iter().try_for_each(|frame| match Frame::new(at, frame.left, frame.right) {
             Ok(own) if own == *frame => Ok(()),
             _ => Err(Refused::Query(format!(
-                "the frame of the pair ({}, {}) is not that of its factors",
+                "the frame of the pair ({}, {}) does not belong to its factors",
                 frame.left, frame.right
             ))),
         })
     }
 }
 
-/// Whether Q has orthonormal columns and is A R⁻¹.
+/// Whether Q has orthonormal columns and is A R⁻¹, up to rounding.
 fn belongs(basis: &Array, inverse: &Array, factor: &Array) -> bool {
     let rank = basis.cols();
     let inner = product(basis.view().t(), basis.view());
     let made = product(factor.view(), inverse.view());
     // Tests for the good case: NaN fails.
-    let near = |a: f32, b: f32| (a - b).abs() < NEAR;
+    let near = |a: f32, b: f32| (a - b).abs() < TOLERANCE;
     inner
         .data()
         .iter()
