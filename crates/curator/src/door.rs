@@ -109,8 +109,8 @@ impl Door {
     /// (PROOFS.md, 7.) When it returns `Ok`, the event is in the ledger, the ledger is written
     /// down, and all that was charged is part of a plan whose price is within the budget.
     /// # Checked by
-    /// `a_door_within_a_budget_allows_what_a_plan_would`, `what_is_not_planned_is_refused`,
-    /// `what_was_spent_before_counts`
+    /// `a_door_within_a_budget_allows_what_a_plan_would`, `unplanned_events_are_refused`,
+    /// `events_spent_before_a_resume_count`
     pub(crate) fn charge(&mut self, event: Event) -> Result<(), Refused> {
         if let Limit::OneKind(budget) = self.limit {
             let most = Ledger::new().steps_left(&budget, &event).map_err(refusal)?;
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_planned_is_refused() {
+    fn unplanned_events_are_refused() {
         let mut mixed = plan(2.0, 3);
         mixed.push(event(4.0), 2).unwrap();
         mixed.push(event(2.0), 1).unwrap();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_spent_before_counts() {
+    fn events_spent_before_a_resume_count() {
         let whole = plan(2.0, 5);
         let mut first = Door::planned(budget(), &whole).unwrap();
         (0..3).for_each(|_| first.charge(event(2.0)).unwrap());

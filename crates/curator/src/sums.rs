@@ -166,7 +166,7 @@ impl<E: Engine> LotSummer<E> {
     /// The engine's claim, for one micro-batch; addition of integers, across micro-batches and
     /// processes.
     /// # Checked by
-    /// `micro_batches_do_not_matter`, `presence_changes_no_other_record`, and the engine's tests of
+    /// `releases_do_not_depend_on_micro_batches`, `presence_changes_no_other_record`, and the engine's tests of
     /// isolation.
     pub(crate) fn gradients(
         &mut self,

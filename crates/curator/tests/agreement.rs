@@ -11,7 +11,7 @@ use curator::{Curator, Door, Randomness, Records, Sampling};
 use distributed::{LotReducer, Ownership, Ranks, threads};
 use engine::Example;
 use protocol::{Announcement, Bound, LossQuery, Oracle, Params};
-use support::{Kind, askings, curator, network, poisson, records};
+use support::{Kind, curator, network, poisson, query_specs, records};
 use tensor::Array;
 use transparent::Transparent;
 
@@ -35,11 +35,11 @@ fn reducer(ranks: &Ranks, owners: Vec<usize>, shapes: &[Vec<usize>]) -> Box<LotR
 fn losses_do_not_depend_on_the_order_of_ranks() {
     let tiny = 2f32.powi(-60);
     let released = on(3, |ranks| {
-        let people = [1.0, tiny, -1.0].map(|loss| Example::features(vec![loss], 0));
+        let examples = [1.0, tiny, -1.0].map(|loss| Example::features(vec![loss], 0));
         let engine = Transparent::new(vec![1]);
         let (door, randomness) = (Door::unlimited(), Randomness::fixed(1));
         let mut curator =
-            Curator::new(engine, Records::new(people.to_vec()), Sampling::Full, door, randomness)
+            Curator::new(engine, Records::new(examples.to_vec()), Sampling::Full, door, randomness)
                 .unwrap();
         curator.set_reducer(reducer(ranks, vec![0], &[vec![1]]));
         let bound = Bound::new(2.0, 1e-21).unwrap();
@@ -53,7 +53,7 @@ fn losses_do_not_depend_on_the_order_of_ranks() {
 
 /// Factors twice as long have the same bases, and other inverses: another tangent encoding.
 #[test]
-fn tangent_spaces_that_differ_in_scale_alone_are_noticed() {
+fn tangent_spaces_of_another_scale_are_refused() {
     let (net, at) = network(Kind::Lora);
     let scaled = |factor: f32| {
         let mut at = at.clone();
@@ -62,17 +62,19 @@ fn tangent_spaces_that_differ_in_scale_alone_are_noticed() {
     };
     let (one, two) = (support::frames(&net, &scaled(1.0)), support::frames(&net, &scaled(2.0)));
     assert!(one[0].left_basis == two[0].left_basis && one[0].left_inverse != two[0].left_inverse);
-    let said = on(2, |ranks| {
+    let messages = on(2, |ranks| {
         let (mut curator, _) =
             curator(Kind::Lora, Records::new(records(Kind::Lora, 20)), poisson(0.5), 5);
         let shapes: Vec<_> = at.iter().map(|tensor| tensor.shape().to_vec()).collect();
         curator.set_reducer(reducer(ranks, (0..at.len()).map(|k| k % 2).collect(), &shapes));
         let at = scaled(if ranks.is_first() { 1.0 } else { 2.0 });
-        let asking = askings(Kind::Lora, &network(Kind::Lora).0, &at, 0.3, 0.5).pop().unwrap();
-        asking.ask(&mut curator, &at).unwrap_err().to_string()
+        let spec = query_specs(Kind::Lora, &network(Kind::Lora).0, &at, 0.3, 0.5).pop().unwrap();
+        spec.ask(&mut curator, &at).unwrap_err().to_string()
     });
     assert!(
-        said.iter().all(|said| said.contains("rank 1 and rank 0 are not doing the same")),
-        "{said:?}"
+        messages
+            .iter()
+            .all(|messages| messages.contains("rank 1 and rank 0 are not doing the same")),
+        "{messages:?}"
     );
 }

@@ -9,7 +9,7 @@ use cpu::Network;
 use curator::{Curator, Door, NonPrivateOracle, Randomness, Records, Sampling};
 use engine::{CheckedQuery, Engine, Error, Example, Observed, Sum, SumPrecision, Weights};
 use protocol::{Announcement, GeometryKind, Oracle, Params, Refused, Trainable};
-use support::{ALL, Kind, askings, network, record, records, sums};
+use support::{ALL, Kind, network, query_specs, record, records, sums};
 
 /// What an engine says that is not so.
 #[derive(Clone, Copy, Debug)]
@@ -141,10 +141,10 @@ const NOT_FINITE: [f64; 3] = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
 fn a_record_without_a_finite_loss_or_norm_contributes_exactly_nothing() {
     for kind in ALL {
         let (net, at) = network(kind);
-        for asking in askings(kind, &net, &at, 0.5, 1e-3) {
+        for spec in query_specs(kind, &net, &at, 0.5, 1e-3) {
             let release = |answer: Answer, record: Option<Example>| {
                 let mut curator = curator(Lying::new(kind, answer), places(kind, record));
-                sums(&asking.ask(&mut curator, &at).unwrap(), curator.lot_size())
+                sums(&spec.ask(&mut curator, &at).unwrap(), curator.lot_size())
             };
             let without = release(Answer::True, None);
             assert!(
@@ -157,8 +157,8 @@ fn a_record_without_a_finite_loss_or_norm_contributes_exactly_nothing() {
                 assert!(
                     release(answer, Some(marked(kind))) == without,
                     "{kind:?} {answer:?} {:?} {:?}",
-                    asking.geometry.kind(),
-                    asking.clipping
+                    spec.geometry.kind(),
+                    spec.clipping
                 );
             }
         }
@@ -170,17 +170,17 @@ fn a_record_without_a_finite_loss_or_norm_contributes_exactly_nothing() {
 fn a_record_that_is_not_finite_contributes_exactly_nothing() {
     let kind = Kind::Mlp;
     let (net, at) = network(kind);
-    for asking in askings(kind, &net, &at, 0.5, 1e-3) {
+    for spec in query_specs(kind, &net, &at, 0.5, 1e-3) {
         let release = |record: Option<Example>| {
             let mut curator = curator(network(kind).0, places(kind, record));
-            sums(&asking.ask(&mut curator, &at).unwrap(), curator.lot_size())
+            sums(&spec.ask(&mut curator, &at).unwrap(), curator.lot_size())
         };
         let without = release(None);
         for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut poisoned = marked(kind);
             let engine::Input::Features(numbers) = &mut poisoned.input else { unreachable!() };
             numbers[2] = poison;
-            assert!(release(Some(poisoned)) == without, "{poison} {:?}", asking.clipping);
+            assert!(release(Some(poisoned)) == without, "{poison} {:?}", spec.clipping);
         }
     }
 }
@@ -190,13 +190,13 @@ fn a_record_that_is_not_finite_contributes_exactly_nothing() {
 fn a_record_that_is_not_finite_does_not_spoil_an_exact_sum() {
     for kind in ALL {
         let (net, at) = network(kind);
-        for asking in askings(kind, &net, &at, 0.5, 1e-3) {
+        for spec in query_specs(kind, &net, &at, 0.5, 1e-3) {
             let release = |answer: Answer, record: Option<Example>| {
                 let (engine, records) = (Lying::new(kind, answer), places(kind, record));
                 let mut exact =
                     NonPrivateOracle::new(engine, records, Sampling::Full, Randomness::fixed(1))
                         .unwrap();
-                sums(&asking.ask(&mut exact, &at).unwrap(), 9.0)
+                sums(&spec.ask(&mut exact, &at).unwrap(), 9.0)
             };
             let without = release(Answer::True, None);
             let size = without.iter().flatten().fold(0.0f64, |most, x| most.max(x.abs()));
@@ -215,10 +215,10 @@ fn an_observation_of_other_examples_is_refused() {
     let kind = Kind::Mlp;
     let (net, at) = network(kind);
     for answer in [Answer::Fewer, Answer::MoreBlocks] {
-        for asking in askings(kind, &net, &at, 0.5, 1e-3) {
+        for spec in query_specs(kind, &net, &at, 0.5, 1e-3) {
             let records = places(kind, Some(marked(kind)));
             let mut curator = curator(Lying::new(kind, answer), records);
-            let refused = asking.ask(&mut curator, &at).unwrap_err();
+            let refused = spec.ask(&mut curator, &at).unwrap_err();
             assert!(matches!(refused, Refused::Failed(_)), "{answer:?}: {refused}");
             // What was begun stays charged.
             assert_eq!(curator.ledger().events().len(), 1);
@@ -233,12 +233,12 @@ fn a_geometry_that_the_engine_does_not_support_is_refused() {
     let (net, at) = network(kind);
     for unsupported in [GeometryKind::Affine, GeometryKind::Tangent] {
         let mut refusals = 0;
-        for asking in askings(kind, &net, &at, 0.5, 1e-3) {
+        for spec in query_specs(kind, &net, &at, 0.5, 1e-3) {
             let engine = Lying { unsupported: Some(unsupported), ..Lying::new(kind, Answer::True) };
             let mut curator = curator(engine, places(kind, None));
-            curator.draw(&Announcement::gradient(&asking.bounds)).unwrap();
-            let answer = curator.gradient(&asking.query(&at));
-            if asking.geometry.kind() == unsupported {
+            curator.draw(&Announcement::gradient(&spec.bounds)).unwrap();
+            let answer = curator.gradient(&spec.query(&at));
+            if spec.geometry.kind() == unsupported {
                 let refused = answer.unwrap_err().to_string();
                 assert!(refused.contains("does not support"), "{refused}");
                 refusals += 1;

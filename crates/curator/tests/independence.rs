@@ -73,7 +73,7 @@ fn overlap(lots: &[u32], places: usize, rate: f64, lag: usize) -> f64 {
 }
 
 #[test]
-fn one_lot_says_nothing_of_the_next() {
+fn consecutive_lots_of_a_curator_are_independent() {
     let (count, draws) = (12, 8000);
     for (sampling, rate) in
         [(poisson(0.25), 0.25), (Sampling::FixedSize { dataset: 12, lot: 3 }, 0.25)]

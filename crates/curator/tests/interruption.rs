@@ -8,7 +8,7 @@ use cpu::Network;
 use curator::{Curator, Door, PrivateState, Randomness, Records, Sampling};
 use protocol::{Announcement, Noisy, Oracle, Params, Refused};
 use std::sync::{Arc, Mutex};
-use support::{Asking, Kind, askings, network, records};
+use support::{Kind, QuerySpec, network, query_specs, records};
 
 /// A curator of one engine, `sealed` before it begins, and what its keeper was last given.
 fn curator(
@@ -37,10 +37,10 @@ fn curator(
     (curator, kept)
 }
 
-fn asking() -> (Asking, Params) {
+fn spec() -> (QuerySpec, Params) {
     let (network, at) = network(Kind::Mlp);
     // So little noise that sums can be told apart.
-    (askings(Kind::Mlp, &network, &at, 1.0, 1e-6).swap_remove(0), at)
+    (query_specs(Kind::Mlp, &network, &at, 1.0, 1e-6).swap_remove(0), at)
 }
 
 fn summed(releases: &[Noisy<Params>], lot: f64) -> Vec<f64> {
@@ -55,35 +55,35 @@ fn summed(releases: &[Noisy<Params>], lot: f64) -> Vec<f64> {
 /// An epoch of three lots, interrupted after the first two: together they have every record once, and
 /// are charged once.
 #[test]
-fn an_interrupted_epoch_goes_on() {
-    let (asking, at) = asking();
+fn an_interrupted_epoch_is_resumed() {
+    let (spec, at) = spec();
     let sampling = Sampling::Shuffled { dataset: 10, lot: 4 };
     let (mut first, kept) = curator(sampling, Randomness::from_system().unwrap(), None);
-    let mut releases: Vec<_> = (0..2).map(|_| asking.ask(&mut first, &at).unwrap()).collect();
+    let mut releases: Vec<_> = (0..2).map(|_| spec.ask(&mut first, &at).unwrap()).collect();
     assert_eq!(first.ledger().events().len(), 1);
     let text = kept.lock().unwrap().clone();
     let (mut second, _) = curator(sampling, Randomness::from_system().unwrap(), Some(&text));
-    releases.push(asking.ask(&mut second, &at).unwrap());
+    releases.push(spec.ask(&mut second, &at).unwrap());
     assert_eq!(second.ledger().events().len(), 0);
     let (mut whole, _) = curator(Sampling::Full, Randomness::fixed(1), None);
-    let all = summed(&[asking.ask(&mut whole, &at).unwrap()], 10.0);
+    let all = summed(&[spec.ask(&mut whole, &at).unwrap()], 10.0);
     let together = summed(&releases, 4.0);
     assert!(together.iter().zip(&all).all(|(a, b)| (a - b).abs() < 1e-3), "{together:?} {all:?}");
     // The epoch is over: another one is drawn and paid for.
-    asking.ask(&mut second, &at).unwrap();
+    spec.ask(&mut second, &at).unwrap();
     assert_eq!(second.ledger().events().len(), 1);
     // Without what was put away, a new epoch begins, and is charged.
     let (mut forgetful, _) = curator(sampling, Randomness::from_system().unwrap(), None);
-    asking.ask(&mut forgetful, &at).unwrap();
+    spec.ask(&mut forgetful, &at).unwrap();
     assert_eq!(forgetful.ledger().events().len(), 1);
 }
 
 /// Charges that were made before count as draws, even if nothing else is known of them.
 #[test]
-fn a_fixed_seed_does_not_repeat_noise_where_the_seal_is_lost() {
-    let (asking, at) = asking();
+fn a_fixed_seed_does_not_repeat_noise_if_the_private_state_is_lost() {
+    let (spec, at) = spec();
     let (mut first, _) = curator(Sampling::Full, Randomness::fixed(7), None);
-    let release = asking.ask(&mut first, &at).unwrap();
+    let release = spec.ask(&mut first, &at).unwrap();
     let plan = accounting::Composition::repeated(first.ledger().events().runs()[0].0.clone(), 2);
     let budget = accounting::Budget {
         epsilon: accounting::Epsilon::new(1e300).unwrap(),
@@ -101,16 +101,16 @@ fn a_fixed_seed_does_not_repeat_noise_where_the_seal_is_lost() {
         Randomness::fixed(7),
     )
     .unwrap();
-    assert_ne!(release, asking.ask(&mut second, &at).unwrap());
+    assert_ne!(release, spec.ask(&mut second, &at).unwrap());
 }
 
 /// Even with a fixed seed a process that goes on does not use noise again.
 #[test]
 fn a_fixed_seed_does_not_repeat_noise_after_an_interruption() {
-    let (asking, at) = asking();
+    let (spec, at) = spec();
     let release = |sealed: Option<&str>| {
         let (mut curator, kept) = curator(Sampling::Full, Randomness::fixed(7), sealed);
-        let release = asking.ask(&mut curator, &at).unwrap();
+        let release = spec.ask(&mut curator, &at).unwrap();
         let text = kept.lock().unwrap().clone();
         (release, text)
     };
@@ -121,23 +121,23 @@ fn a_fixed_seed_does_not_repeat_noise_after_an_interruption() {
 }
 
 #[test]
-fn what_cannot_be_put_away_is_not_computed() {
-    let (asking, at) = asking();
+fn nothing_is_computed_if_the_state_cannot_be_saved() {
+    let (spec, at) = spec();
     let (mut curator, _) = curator(Sampling::Full, Randomness::fixed(7), None);
     curator.set_state_sink(Box::new(|_| Err("disk full".into())));
     assert!(
-        matches!(curator.draw(&Announcement::gradient(&asking.bounds)), Err(Refused::Failed(what)) if what.contains("disk full"))
+        matches!(curator.draw(&Announcement::gradient(&spec.bounds)), Err(Refused::Failed(what)) if what.contains("disk full"))
     );
-    assert!(matches!(curator.gradient(&asking.query(&at)), Err(Refused::Query(_))));
+    assert!(matches!(curator.gradient(&spec.query(&at)), Err(Refused::Query(_))));
     assert_eq!(curator.ledger().events().len(), 1);
 }
 
 #[test]
-fn a_damaged_seal_is_refused_without_being_shown() {
-    let (asking, at) = asking();
+fn a_damaged_private_state_is_refused_and_not_shown() {
+    let (spec, at) = spec();
     let (mut shuffled, kept) =
         curator(Sampling::Shuffled { dataset: 10, lot: 4 }, Randomness::fixed(3), None);
-    asking.ask(&mut shuffled, &at).unwrap();
+    spec.ask(&mut shuffled, &at).unwrap();
     let text = kept.lock().unwrap().clone();
     assert_eq!(PrivateState::from_text(&text).unwrap(), shuffled.private_state());
     assert_eq!(format!("{:?}", shuffled.private_state()), "PrivateState(…)");

@@ -9,7 +9,7 @@ mod support;
 
 use curator::{Records, Sampling};
 use protocol::{Announcement, Bound, LossQuery, Noisy, Oracle, Params};
-use support::{ALL, Asking, Kind, askings, curator, network, poisson, positive, records};
+use support::{ALL, Kind, QuerySpec, curator, network, poisson, positive, query_specs, records};
 
 /// (mean square)/(declared variance) of some numbers, and how far it may be from 1.
 fn spread(numbers: &[f64], std: f64) -> (f64, f64) {
@@ -31,17 +31,17 @@ fn vacant() -> Records {
 /// The released numbers of each block over several releases.
 fn noise(
     kind: Kind,
-    asking: &Asking,
+    spec: &QuerySpec,
     releases: u64,
     sampling: Sampling,
 ) -> (Vec<Vec<f64>>, Vec<f64>) {
     let (mut curator, at) = curator(kind, vacant(), sampling, 21);
-    let mut numbers = vec![Vec::new(); asking.bounds.len()];
+    let mut numbers = vec![Vec::new(); spec.bounds.len()];
     let mut std = Vec::new();
     for _ in 0..releases {
-        let answer = asking.ask(&mut curator, &at).unwrap();
+        let answer = spec.ask(&mut curator, &at).unwrap();
         for (k, tensor) in answer.value.iter().enumerate() {
-            numbers[asking.blocks.of(k)].extend(tensor.data().iter().map(|&x| f64::from(x)));
+            numbers[spec.blocks.of(k)].extend(tensor.data().iter().map(|&x| f64::from(x)));
         }
         std = answer.std;
     }
@@ -52,14 +52,13 @@ fn noise(
 fn the_noise_has_the_declared_law() {
     for kind in ALL {
         let (network, at) = network(kind);
-        for asking in askings(kind, &network, &at, 0.7, 1.3) {
+        for spec in query_specs(kind, &network, &at, 0.7, 1.3) {
             // Enough numbers in the smallest block to tell σ from ⅔σ: 5.5 √(2/n) < 0.3.
             for sampling in [poisson(0.5), Sampling::FixedSize { dataset: 20, lot: 5 }] {
-                let (numbers, std) = noise(kind, &asking, 400, sampling);
+                let (numbers, std) = noise(kind, &spec, 400, sampling);
                 // The center of an affine encoding is not subtracted for vacant places: no record, no center.
                 for ((block, numbers), &std) in numbers.iter().enumerate().zip(&std) {
-                    let declared = asking.bounds[block].sigma.get()
-                        * asking.bounds[block].clip.get()
+                    let declared = spec.bounds[block].sigma.get() * spec.bounds[block].clip.get()
                         / sampling.lot_size(20);
                     assert!((std / declared - 1.0).abs() < 1e-12);
                     assert!(numbers.len() >= 700, "{}", numbers.len());
@@ -109,13 +108,13 @@ fn flat(answer: &Noisy<Params>) -> Vec<Vec<f64>> {
 #[test]
 fn noise_is_independent_of_tensors_and_releases() {
     let (network, at) = network(Kind::Gpt2);
-    let asking = &askings(Kind::Gpt2, &network, &at, 1.0, 1.0)[2];
+    let spec = &query_specs(Kind::Gpt2, &network, &at, 1.0, 1.0)[2];
     let (mut one, _) = curator(Kind::Gpt2, vacant(), poisson(0.5), 5);
     let (mut other, _) = curator(Kind::Gpt2, vacant(), poisson(0.5), 6);
     let answers: Vec<Vec<Vec<f64>>> =
-        (0..60).map(|_| flat(&asking.ask(&mut one, &at).unwrap())).collect();
+        (0..60).map(|_| flat(&spec.ask(&mut one, &at).unwrap())).collect();
     let others: Vec<Vec<Vec<f64>>> =
-        (0..60).map(|_| flat(&asking.ask(&mut other, &at).unwrap())).collect();
+        (0..60).map(|_| flat(&spec.ask(&mut other, &at).unwrap())).collect();
     let series = |answers: &[Vec<Vec<f64>>], k: usize, length: usize| {
         answers.iter().flat_map(|a| a[k][..length].to_vec()).collect::<Vec<_>>()
     };

@@ -9,7 +9,7 @@ use noise::{Error, IndependentGaussian, Mechanism, Release, ReleaseKind};
 use protocol::{Announcement, Bound, LossQuery, Oracle, Params};
 
 mod support;
-use support::{Kind, askings, network, records};
+use support::{Kind, network, query_specs, records};
 
 /// Subtracts half of the noise of the release before, and regenerates that noise from its saved key.
 ///
@@ -83,8 +83,8 @@ fn curator(mechanism: impl Mechanism + 'static) -> (Curator<Network>, Params) {
 
 /// Releases a gradient with C = 0.5 and σ = 1.
 fn release(curator: &mut Curator<Network>, at: &Params) -> protocol::Noisy<Params> {
-    let asking = askings(Kind::Mlp, &network(Kind::Mlp).0, at, 0.5, 1.0).swap_remove(0);
-    asking.ask(curator, at).unwrap()
+    let spec = query_specs(Kind::Mlp, &network(Kind::Mlp).0, at, 0.5, 1.0).swap_remove(0);
+    spec.ask(curator, at).unwrap()
 }
 
 #[test]
@@ -105,8 +105,8 @@ fn the_multiplier_of_the_mechanism_is_charged_and_its_deviation_reported() {
 #[test]
 fn what_was_charged_for_another_mechanism_is_not_released() {
     let (network, at) = network(Kind::Mlp);
-    let asking = askings(Kind::Mlp, &network, &at, 0.5, 1.0).swap_remove(0);
-    let announced = Announcement::gradient(&asking.bounds);
+    let spec = query_specs(Kind::Mlp, &network, &at, 0.5, 1.0).swap_remove(0);
+    let announced = Announcement::gradient(&spec.bounds);
     let (records, sampling) =
         (Records::new(records(Kind::Mlp, 4)), Sampling::shuffled(4, 1).unwrap());
     let (door, randomness) = (Door::unlimited(), Randomness::fixed(3));
@@ -115,7 +115,7 @@ fn what_was_charged_for_another_mechanism_is_not_released() {
         curator.draw(&announced).unwrap();
         assert_eq!(curator.ledger().events().len(), charges);
         curator.set_mechanism(Box::new(IndependentGaussian::default()));
-        let refused = curator.gradient(&asking.query(&at)).unwrap_err().to_string();
+        let refused = curator.gradient(&spec.query(&at)).unwrap_err().to_string();
         assert!(refused.contains("no lot"), "{refused}");
     }
 }

@@ -13,7 +13,7 @@ use model::{Builder, Linear, Lora};
 use protocol::{
     Announcement, Blocks, Bound, Clipping, Geometry, LossQuery, Oracle, Params, Trainable,
 };
-use support::{Asking, Kind, askings, frames, network, poisson, positive, records, sums};
+use support::{Kind, QuerySpec, frames, network, poisson, positive, query_specs, records, sums};
 
 /// A low-rank addition of rank 1 to a matrix of a million numbers: one step in tangent coordinates
 /// allocates less than a twentieth of its bytes in all.
@@ -32,13 +32,13 @@ fn a_step_in_tangent_coordinates_makes_no_matrix() {
     let graph = build.finish(logits);
     let values = graph.init(1).unwrap();
     let (network, at) = Network::new(graph, values, |name| name.contains(".lora_")).unwrap();
-    let asking = Asking {
+    let spec = QuerySpec {
         geometry: Geometry::Tangent { frames: frames(&network, &at) },
         blocks: Blocks::flat(at.len()),
         bounds: vec![Bound::new(1.0, 1.0).unwrap()],
         clipping: Clipping::Cut,
     };
-    let people = (0..4)
+    let examples = (0..4)
         .map(|seed| {
             Example::features(
                 (0..side).map(|i| ((i + seed) % 7) as f32 * 0.1).collect(),
@@ -48,7 +48,7 @@ fn a_step_in_tangent_coordinates_makes_no_matrix() {
         .collect();
     let mut curator = Curator::new(
         network,
-        Records::new(people),
+        Records::new(examples),
         Sampling::Full,
         Door::unlimited(),
         Randomness::fixed(1),
@@ -58,8 +58,8 @@ fn a_step_in_tangent_coordinates_makes_no_matrix() {
     // buffers.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
     let measured = pool.install(|| {
-        asking.ask(&mut curator, &at).unwrap();
-        allocation_counter::measure(|| drop(asking.ask(&mut curator, &at).unwrap()))
+        spec.ask(&mut curator, &at).unwrap();
+        allocation_counter::measure(|| drop(spec.ask(&mut curator, &at).unwrap()))
     });
     assert!(measured.bytes_total > 0);
     let matrix = 4 * (side * side) as u64;
@@ -144,13 +144,13 @@ impl Engine for Narrow {
 fn too_little_memory_halves_the_micro_batch() {
     let kind = Kind::Gpt2;
     let (net, at) = network(kind);
-    for asking in askings(kind, &net, &at, 0.5, 0.1) {
+    for spec in query_specs(kind, &net, &at, 0.5, 0.1) {
         let curator = |most: usize, micro_batch: usize| {
             let (network, _) = network(kind);
-            let (people, door) = (Records::new(records(kind, 23)), Door::unlimited());
+            let (examples, door) = (Records::new(records(kind, 23)), Door::unlimited());
             let mut curator = Curator::new(
                 Narrow { network, most },
-                people,
+                examples,
                 poisson(0.9),
                 door,
                 Randomness::fixed(4),
@@ -160,12 +160,12 @@ fn too_little_memory_halves_the_micro_batch() {
             curator
         };
         let (mut narrow, mut wide) = (curator(3, 16), curator(100, 2));
-        let (a, b) = (asking.ask(&mut narrow, &at).unwrap(), asking.ask(&mut wide, &at).unwrap());
+        let (a, b) = (spec.ask(&mut narrow, &at).unwrap(), spec.ask(&mut wide, &at).unwrap());
         assert_eq!((narrow.micro_batch(), wide.micro_batch()), (2, 2));
         assert_eq!(sums(&a, narrow.lot_size()), sums(&b, wide.lot_size()));
         assert_eq!(narrow.ledger(), wide.ledger());
         let mut none = curator(0, 16);
-        assert!(asking.ask(&mut none, &at).is_err());
+        assert!(spec.ask(&mut none, &at).is_err());
         assert_eq!((none.micro_batch(), none.ledger().events().len()), (1, 1));
         let mut narrow = curator(3, 16);
         narrow.draw(&Announcement::default().and(positive(1.0), 1)).unwrap();
@@ -176,10 +176,10 @@ fn too_little_memory_halves_the_micro_batch() {
 
 /// What was added up before memory ran out is not added up again.
 #[test]
-fn a_lot_that_is_begun_again_counts_once() {
+fn a_restarted_lot_is_summed_once() {
     let kind = Kind::Gpt2;
     let (net, at) = network(kind);
-    let asking = askings(kind, &net, &at, 0.5, 0.1).swap_remove(0);
+    let spec = query_specs(kind, &net, &at, 0.5, 0.1).swap_remove(0);
     // The first micro-batch of four fits, because two of its places are vacant; the second does
     // not.
     let places = || {
@@ -201,7 +201,7 @@ fn a_lot_that_is_begun_again_counts_once() {
         )
         .unwrap();
         curator.set_micro_batch(4);
-        (sums(&asking.ask(&mut curator, &at).unwrap(), curator.lot_size()), curator.micro_batch())
+        (sums(&spec.ask(&mut curator, &at).unwrap(), curator.lot_size()), curator.micro_batch())
     };
     let ((short, two), (enough, four)) = (release(3), release(100));
     assert_eq!((two, four), (2, 4));

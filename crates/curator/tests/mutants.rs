@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 mod support;
-use support::{Asking, Kind, askings, network, record};
+use support::{Kind, QuerySpec, network, query_specs, record};
 
 /// A planted error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -261,9 +261,9 @@ const TRIALS: u64 = 6000;
 fn mechanism_passes(mutant: Option<Mutant>, kind: Kind, which: usize, rate: f64) -> bool {
     let (net, at) = network(kind);
     // Bounds that the record reaches in every block.
-    let mut asking = askings(kind, &net, &at, 0.01, 1.0).swap_remove(which);
-    asking.bounds =
-        asking.bounds.iter().map(|bound| Bound::new(bound.clip.get(), 2.0).unwrap()).collect();
+    let mut spec = query_specs(kind, &net, &at, 0.01, 1.0).swap_remove(which);
+    spec.bounds =
+        spec.bounds.iter().map(|bound| Bound::new(bound.clip.get(), 2.0).unwrap()).collect();
     let sampling = if rate < 1.0 {
         Sampling::Poisson { rate: SamplingRate::new(rate).unwrap() }
     } else {
@@ -274,11 +274,11 @@ fn mechanism_passes(mutant: Option<Mutant>, kind: Kind, which: usize, rate: f64)
         let mut places: Vec<Option<Example>> = vec![None; PLACES];
         places[PLACES - 1] = last;
         let (network, _) = network(kind);
-        MutantCurator::new(mutant, asking.blocks.count(), network, places, sampling, 77)
+        MutantCurator::new(mutant, spec.blocks.count(), network, places, sampling, 77)
             .with_micro_batch(1)
     };
     let (mut with, mut without) = (curator(Some(record(kind, 4, 1.0))), curator(None));
-    let audit = audit::MechanismAudit { query: asking.query(&at), rate, steps: 1, trials: TRIALS };
+    let audit = audit::MechanismAudit { query: spec.query(&at), rate, steps: 1, trials: TRIALS };
     let observed = audit.observe(&mut with, &mut without, |_| ()).unwrap();
     let (event, _) = with.ledger().events().runs().last().unwrap();
     let claim = Claim {
@@ -294,7 +294,7 @@ fn mechanism_passes(mutant: Option<Mutant>, kind: Kind, which: usize, rate: f64)
 fn replay_passes<E: Engine>(
     mutant: Option<Mutant>,
     make: impl Fn() -> E,
-    asking: &Asking,
+    spec: &QuerySpec,
     at: &Params,
     kind: Kind,
 ) -> bool {
@@ -305,14 +305,14 @@ fn replay_passes<E: Engine>(
                 (0..6).map(|seed| Some(record(kind, seed, 1.0))).collect();
             places.push(last);
             let sampling = Sampling::Poisson { rate: SamplingRate::new(0.4).unwrap() };
-            MutantCurator::new(mutant, asking.blocks.count(), make(), places, sampling, seed)
+            MutantCurator::new(mutant, spec.blocks.count(), make(), places, sampling, seed)
                 .with_micro_batch(2)
         };
         let (mut one, mut other) = (curator(Some(record(kind, 20 + seed, 30.0))), curator(None));
         let mut twins = PairedOracles::new(&mut one, &mut other, 1.0);
         for _ in 0..5 {
-            let announced = Announcement::gradient(&asking.bounds).and(support::positive(1.0), 1);
-            if twins.draw(&announced).is_err() || twins.gradient(&asking.query(at)).is_err() {
+            let announced = Announcement::gradient(&spec.bounds).and(support::positive(1.0), 1);
+            if twins.draw(&announced).is_err() || twins.gradient(&spec.query(at)).is_err() {
                 break;
             }
             let _ = twins.loss(&LossQuery { at, bound: Bound::new(1.0, 1.0).unwrap() });
@@ -325,8 +325,8 @@ fn replay_passes<E: Engine>(
 
 fn mlp_replay_passes(mutant: Option<Mutant>, which: usize) -> bool {
     let (net, at) = network(Kind::Mlp);
-    let asking = askings(Kind::Mlp, &net, &at, 0.5, 0.5).swap_remove(which);
-    replay_passes(mutant, || network(Kind::Mlp).0, &asking, &at, Kind::Mlp)
+    let spec = query_specs(Kind::Mlp, &net, &at, 0.5, 0.5).swap_remove(which);
+    replay_passes(mutant, || network(Kind::Mlp).0, &spec, &at, Kind::Mlp)
 }
 
 /// Indices of the queries of `support`: one block, a block for each tensor, tangent coordinates.
@@ -410,7 +410,7 @@ fn a_divisor_that_depends_on_the_lot_is_found() {
 #[test]
 fn a_refusal_that_depends_on_the_lot_is_found() {
     let (net, at) = network(Kind::Mlp);
-    let asking = askings(Kind::Mlp, &net, &at, 0.5, 0.5).swap_remove(FLAT);
+    let spec = query_specs(Kind::Mlp, &net, &at, 0.5, 0.5).swap_remove(FLAT);
     let found = |mutant| {
         let curator = |last| {
             let network = network(Kind::Mlp).0;
@@ -418,7 +418,7 @@ fn a_refusal_that_depends_on_the_lot_is_found() {
         };
         let (mut one, mut other) = (curator(Some(record(Kind::Mlp, 1, 1.0))), curator(None));
         let mut twins = PairedOracles::new(&mut one, &mut other, 1.0);
-        let _ = asking.ask(&mut twins, &at);
+        let _ = spec.ask(&mut twins, &at);
         !twins.report().violations.is_empty()
     };
     assert!(!found(None) && found(Some(Mutant::RefuseEmptyLot)));
@@ -525,13 +525,13 @@ impl Engine for TiedOnce {
 #[test]
 fn tied_weights_that_count_once_are_found() {
     let (_, at) = network(Kind::Gpt2);
-    let asking = Asking {
+    let spec = QuerySpec {
         geometry: Geometry::Identity,
         blocks: Blocks::flat(at.len()),
         bounds: vec![Bound::new(0.1, 0.5).unwrap()],
         clipping: Clipping::Cut,
     };
     let once = || TiedOnce { tied: gpt2(true), untied: gpt2(false), own: Params::default() };
-    assert!(replay_passes(None, || gpt2(true), &asking, &at, Kind::Gpt2));
-    assert!(!replay_passes(None, once, &asking, &at, Kind::Gpt2));
+    assert!(replay_passes(None, || gpt2(true), &spec, &at, Kind::Gpt2));
+    assert!(!replay_passes(None, once, &spec, &at, Kind::Gpt2));
 }

@@ -9,7 +9,7 @@ use cpu::NormMethod;
 use curator::{Curator, Door, Randomness, Records, Sampling};
 use engine::Example;
 use protocol::{Announcement, Bound, LossQuery, Oracle};
-use support::{ALL, Kind, askings, curator, network, poisson, positive, record, records, sums};
+use support::{ALL, Kind, curator, network, poisson, positive, query_specs, record, records, sums};
 
 /// Records of which number 3 is as given.
 fn with(kind: Kind, third: Option<Example>) -> Records {
@@ -20,7 +20,7 @@ fn with(kind: Kind, third: Option<Example>) -> Records {
 
 /// Records of all kinds: small, ordinary, huge, and ones whose gradients are not
 /// finite.
-fn people(kind: Kind) -> Vec<Example> {
+fn data_set(kind: Kind) -> Vec<Example> {
     let scales: &[f32] =
         if kind == Kind::Mlp { &[1e-6, 1.0, 1e4, 1e30, f32::INFINITY, f32::NAN] } else { &[1.0] };
     let seeds = 40..43u64;
@@ -56,11 +56,10 @@ fn farthest_at(
     for sampling in samplings() {
         let (mut a, at) = curator(kind, with(kind, one.cloned()), sampling, 11);
         let (mut b, _) = curator(kind, with(kind, other.cloned()), sampling, 11);
-        for asking in askings(kind, &network, &at, clip, 1e-3) {
+        for spec in query_specs(kind, &network, &at, clip, 1e-3) {
             // A few lots, so that the record is in some of them; shuffled lots in one epoch.
             for _ in 0..3 {
-                let (answer_a, answer_b) = match (asking.ask(&mut a, &at), asking.ask(&mut b, &at))
-                {
+                let (answer_a, answer_b) = match (spec.ask(&mut a, &at), spec.ask(&mut b, &at)) {
                     (Ok(a), Ok(b)) => (a, b),
                     // Centers and automatic clipping do not go with every clip bound; what is
                     // refused is refused to both.
@@ -78,12 +77,12 @@ fn farthest_at(
                     .zip(&sum_b)
                     .map(|(a, b)| a.iter().zip(b).map(|(a, b)| a - b).collect())
                     .collect();
-                for (block, bound) in asking.bounds.iter().enumerate() {
-                    let share = asking.norm(&apart, block) / (declared * bound.clip.get());
+                for (block, bound) in spec.bounds.iter().enumerate() {
+                    let share = spec.norm(&apart, block) / (declared * bound.clip.get());
                     assert!(
                         share <= 1.0,
                         "{kind:?} {sampling:?} clip {clip} block {block} {:?}: {share}",
-                        asking.clipping
+                        spec.clipping
                     );
                     farthest = farthest.max(share);
                 }
@@ -98,7 +97,7 @@ fn farthest_at(
 fn adding_or_removing_a_record_moves_a_sum_by_the_clip_bound_at_most() {
     for kind in ALL {
         let mut farthest_of_all = 0.0f64;
-        for person in people(kind) {
+        for person in data_set(kind) {
             farthest_of_all = farthest_of_all.max(farthest(kind, None, Some(person), 1.0));
         }
         // The bound is tight: some record uses nearly all of it.
@@ -109,8 +108,8 @@ fn adding_or_removing_a_record_moves_a_sum_by_the_clip_bound_at_most() {
 #[test]
 fn replacing_a_record_moves_a_sum_by_twice_the_clip_bound_at_most() {
     for kind in ALL {
-        let people = people(kind);
-        for pair in people.windows(2) {
+        let examples = data_set(kind);
+        for pair in examples.windows(2) {
             farthest(kind, Some(pair[0].clone()), Some(pair[1].clone()), 2.0);
         }
     }
@@ -119,7 +118,7 @@ fn replacing_a_record_moves_a_sum_by_twice_the_clip_bound_at_most() {
 #[test]
 fn losses_move_by_their_clip_bound_at_most() {
     for kind in ALL {
-        for person in people(kind) {
+        for person in data_set(kind) {
             for clip in [1e-3, 0.5, 100.0] {
                 let bound = Bound::new(clip, 1e-3).unwrap();
                 let (mut a, at) = curator(kind, with(kind, None), Sampling::Full, 3);
@@ -159,8 +158,8 @@ fn rows_that_cancel_do_not_hide_a_gradient() {
                         Randomness::fixed(1),
                     )
                     .unwrap();
-                    let asking = &askings(Kind::Gpt2, &net, &at, clip, 1e-4)[2];
-                    (sums(&asking.ask(&mut curator, &at).unwrap(), 1.0), asking.bounds.clone())
+                    let spec = &query_specs(Kind::Gpt2, &net, &at, clip, 1e-4)[2];
+                    (sums(&spec.ask(&mut curator, &at).unwrap(), 1.0), spec.bounds.clone())
                 };
                 let ((with, bounds), (without, _)) =
                     (release(Some(cancelling.clone())), release(None));

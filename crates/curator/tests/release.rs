@@ -14,7 +14,7 @@ use protocol::{
     Refused, TensorMap,
 };
 use support::{
-    ALL, Asking, Kind, askings, curator, network, poisson, positive, record, records, sums,
+    ALL, Kind, QuerySpec, curator, network, poisson, positive, query_specs, record, records, sums,
 };
 
 fn close(a: &[Vec<f64>], b: &[Vec<f64>], tolerance: f64) -> bool {
@@ -22,30 +22,29 @@ fn close(a: &[Vec<f64>], b: &[Vec<f64>], tolerance: f64) -> bool {
 }
 
 #[test]
-fn micro_batches_do_not_matter() {
+fn releases_do_not_depend_on_micro_batches() {
     for kind in ALL {
         let (net, at) = network(kind);
-        for asking in askings(kind, &net, &at, 0.5, 0.1) {
-            let release = |micro: usize,
-                           method: NormMethod,
-                           memory: Activations,
-                           threads: usize| {
-                let (mut network, at) = network(kind);
-                network.set_norm_method(method);
-                network.set_activations(memory);
-                let records = Records::new(records(kind, 23));
-                let mut curator = Curator::new(
-                    network,
-                    records,
-                    poisson(0.7),
-                    Door::unlimited(),
-                    Randomness::fixed(4),
-                )
-                .unwrap();
-                curator.set_micro_batch(micro);
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-                pool.install(|| sums(&asking.ask(&mut curator, &at).unwrap(), curator.lot_size()))
-            };
+        for spec in query_specs(kind, &net, &at, 0.5, 0.1) {
+            let release =
+                |micro: usize, method: NormMethod, memory: Activations, threads: usize| {
+                    let (mut network, at) = network(kind);
+                    network.set_norm_method(method);
+                    network.set_activations(memory);
+                    let records = Records::new(records(kind, 23));
+                    let mut curator = Curator::new(
+                        network,
+                        records,
+                        poisson(0.7),
+                        Door::unlimited(),
+                        Randomness::fixed(4),
+                    )
+                    .unwrap();
+                    curator.set_micro_batch(micro);
+                    let pool =
+                        rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                    pool.install(|| sums(&spec.ask(&mut curator, &at).unwrap(), curator.lot_size()))
+                };
             let whole = release(1000, NormMethod::Cheapest, Activations::Retain, 2);
             let size = whole.iter().flatten().fold(0.0f64, |most, x| most.max(x.abs()));
             // How a lot is divided changes not one bit, and neither does making activations again.
@@ -83,10 +82,10 @@ fn micro_batches_do_not_matter() {
 #[test]
 fn an_empty_lot_takes_the_same_path() {
     let (net, at) = network(Kind::Mlp);
-    for asking in askings(Kind::Mlp, &net, &at, 1.0, 1.0) {
+    for spec in query_specs(Kind::Mlp, &net, &at, 1.0, 1.0) {
         let (mut curator, at) =
             curator(Kind::Mlp, Records::new(records(Kind::Mlp, 20)), poisson(1e-12), 4);
-        let answer = asking.ask(&mut curator, &at).unwrap();
+        let answer = spec.ask(&mut curator, &at).unwrap();
         assert!(
             answer
                 .value
@@ -101,13 +100,13 @@ fn an_empty_lot_takes_the_same_path() {
 #[test]
 fn a_poisoned_record_contributes_nothing() {
     let (net, at) = network(Kind::Mlp);
-    for asking in askings(Kind::Mlp, &net, &at, 1.0, 0.1) {
+    for spec in query_specs(Kind::Mlp, &net, &at, 1.0, 0.1) {
         let healthy = records(Kind::Mlp, 8);
         let release = |extra: Option<Example>| {
             let places = healthy.iter().cloned().map(Some).chain([extra]).collect();
             let (mut curator, at) =
                 curator(Kind::Mlp, Records::with_vacancies(places), Sampling::Full, 9);
-            asking.ask(&mut curator, &at).unwrap()
+            spec.ask(&mut curator, &at).unwrap()
         };
         let without = release(None);
         for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
@@ -119,38 +118,38 @@ fn a_poisoned_record_contributes_nothing() {
 }
 
 #[test]
-fn what_was_not_announced_is_refused() {
+fn unannounced_queries_are_refused() {
     let (net, at) = network(Kind::Mlp);
-    let asking = &askings(Kind::Mlp, &net, &at, 1.0, 1.0)[2];
+    let spec = &query_specs(Kind::Mlp, &net, &at, 1.0, 1.0)[2];
     let (mut curator, at) =
         curator(Kind::Mlp, Records::new(records(Kind::Mlp, 5)), Sampling::Full, 1);
     let probe = |curator: &mut Curator<_>, sigma| {
         curator.loss(&LossQuery { at: &at, bound: Bound::new(1.0, sigma).unwrap() })
     };
-    assert!(matches!(curator.gradient(&asking.query(&at)), Err(Refused::Query(_))), "no lot");
+    assert!(matches!(curator.gradient(&spec.query(&at)), Err(Refused::Query(_))), "no lot");
     assert!(curator.draw(&Announcement::default()).is_err(), "nothing announced");
-    curator.draw(&Announcement::gradient(&asking.bounds).and(positive(5.0), 2)).unwrap();
+    curator.draw(&Announcement::gradient(&spec.bounds).and(positive(5.0), 2)).unwrap();
     assert!(probe(&mut curator, 4.0).is_err());
     assert!(probe(&mut curator, 5.0).is_ok() && probe(&mut curator, 5.0).is_ok());
     assert!(probe(&mut curator, 5.0).is_err(), "only two");
-    assert!(curator.gradient(&asking.query(&at)).is_ok());
-    assert!(curator.gradient(&asking.query(&at)).is_err(), "only once");
+    assert!(curator.gradient(&spec.query(&at)).is_ok());
+    assert!(curator.gradient(&spec.query(&at)).is_err(), "only once");
     assert_eq!(curator.ledger().events().len(), 1, "one lot, one event");
     // A refused query spends nothing of what was announced.
-    curator.draw(&Announcement::gradient(&asking.bounds)).unwrap();
-    let wrong = Asking {
-        bounds: asking.bounds[1..].to_vec(),
+    curator.draw(&Announcement::gradient(&spec.bounds)).unwrap();
+    let wrong = QuerySpec {
+        bounds: spec.bounds[1..].to_vec(),
         geometry: Geometry::Identity,
-        blocks: asking.blocks.clone(),
+        blocks: spec.blocks.clone(),
         clipping: Clipping::Cut,
     };
     assert!(curator.gradient(&wrong.query(&at)).is_err());
-    assert!(curator.gradient(&asking.query(&at)).is_ok());
+    assert!(curator.gradient(&spec.query(&at)).is_ok());
 }
 
 /// On data and on vacant places: a refusal must not depend on the records.
 #[test]
-fn nonsense_is_refused() {
+fn invalid_queries_are_refused() {
     for places in [records(Kind::Mlp, 5).into_iter().map(Some).collect(), vec![None; 5]] {
         let (mut curator, at) =
             curator(Kind::Mlp, Records::with_vacancies(places), Sampling::Full, 1);
@@ -236,15 +235,15 @@ fn foreign_frames_are_refused() {
         let (mut curator, at) =
             curator(Kind::Lora, Records::with_vacancies(places), Sampling::Full, 1);
         let (net, _) = network(Kind::Lora);
-        let asking = &askings(Kind::Lora, &net, &at, 1.0, 1.0)[7];
-        assert!(asking.ask(&mut curator, &at).is_ok());
-        let Geometry::Tangent { frames } = &asking.geometry else { panic!("tangent") };
+        let spec = &query_specs(Kind::Lora, &net, &at, 1.0, 1.0)[7];
+        assert!(spec.ask(&mut curator, &at).is_ok());
+        let Geometry::Tangent { frames } = &spec.geometry else { panic!("tangent") };
         let mut refused = |change: &dyn Fn(&mut protocol::Frame)| {
             let mut frames = frames.clone();
             change(&mut frames[0]);
             let geometry = Geometry::Tangent { frames };
-            let query = GradientQuery { geometry: &geometry, ..asking.query(&at) };
-            curator.draw(&Announcement::gradient(&asking.bounds)).unwrap();
+            let query = GradientQuery { geometry: &geometry, ..spec.query(&at) };
+            curator.draw(&Announcement::gradient(&spec.bounds)).unwrap();
             curator.gradient(&query).is_err()
         };
         assert!(!refused(&|_| ()));
@@ -260,19 +259,19 @@ fn foreign_frames_are_refused() {
         // And those of other factors.
         let mut elsewhere = at.clone();
         elsewhere[frames[0].left].data_mut()[0] += 0.01;
-        curator.draw(&Announcement::gradient(&asking.bounds)).unwrap();
-        assert!(curator.gradient(&asking.query(&elsewhere)).is_err());
+        curator.draw(&Announcement::gradient(&spec.bounds)).unwrap();
+        assert!(curator.gradient(&spec.query(&elsewhere)).is_err());
     }
 }
 
 #[test]
 fn records_that_do_not_fit_are_refused_before_anything_is_computed() {
     let (network, _) = network(Kind::Mlp);
-    let mut people = records(Kind::Mlp, 5);
-    people.push(Example::features(vec![0.0; 3], 0));
+    let mut examples = records(Kind::Mlp, 5);
+    examples.push(Example::features(vec![0.0; 3], 0));
     let refused = Curator::new(
         network,
-        Records::new(people),
+        Records::new(examples),
         Sampling::Full,
         Door::unlimited(),
         Randomness::fixed(0),
@@ -282,7 +281,7 @@ fn records_that_do_not_fit_are_refused_before_anything_is_computed() {
 }
 
 #[test]
-fn the_budget_ends_it_and_nothing_is_computed() {
+fn a_spent_budget_refuses_before_anything_is_computed() {
     let budget = Budget {
         epsilon: Epsilon::new(1.0).unwrap(),
         delta: Delta::new(1e-5).unwrap(),
@@ -290,7 +289,7 @@ fn the_budget_ends_it_and_nothing_is_computed() {
         accountant: Accountant::Best,
     };
     let (network, at) = network(Kind::Mlp);
-    let asking = &askings(Kind::Mlp, &network, &at, 1.0, 6.0)[0];
+    let spec = &query_specs(Kind::Mlp, &network, &at, 1.0, 6.0)[0];
     let mut curator = Curator::new(
         network,
         Records::new(records(Kind::Mlp, 20)),
@@ -299,11 +298,11 @@ fn the_budget_ends_it_and_nothing_is_computed() {
         Randomness::from_system().unwrap(),
     )
     .unwrap();
-    let steps = (0..10_000).take_while(|_| asking.ask(&mut curator, &at).is_ok()).count() as u64;
+    let steps = (0..10_000).take_while(|_| spec.ask(&mut curator, &at).is_ok()).count() as u64;
     assert!(steps > 3 && steps < 1000, "{steps}");
-    assert!(matches!(asking.ask(&mut curator, &at), Err(Refused::Budget(_))));
+    assert!(matches!(spec.ask(&mut curator, &at), Err(Refused::Budget(_))));
     // The lot before the refusal is gone too.
-    assert!(matches!(curator.gradient(&asking.query(&at)), Err(Refused::Query(_))));
+    assert!(matches!(curator.gradient(&spec.query(&at)), Err(Refused::Query(_))));
     assert_eq!(curator.ledger().events().len(), steps);
     assert!(budget.price(curator.ledger().events()).unwrap().epsilon <= 1.0);
     assert_eq!(curator.randomness().origin(), Origin::System);
@@ -320,8 +319,8 @@ fn a_refused_draw_leaves_no_lot() {
         accountant: Accountant::Best,
     };
     let (network, at) = network(Kind::Mlp);
-    let asking = &askings(Kind::Mlp, &network, &at, 1.0, 2.0)[0];
-    let announced = Announcement::gradient(&asking.bounds);
+    let spec = &query_specs(Kind::Mlp, &network, &at, 1.0, 2.0)[0];
+    let announced = Announcement::gradient(&spec.bounds);
     let plan = accounting::Composition::repeated(lot_event(Sampling::Full, &announced).unwrap(), 1);
     let door = Door::planned(budget, &plan).unwrap();
     let mut curator = Curator::new(
@@ -335,14 +334,14 @@ fn a_refused_draw_leaves_no_lot() {
     curator.draw(&announced).unwrap();
     assert!(matches!(curator.draw(&announced), Err(Refused::Budget(_))));
     assert!(
-        matches!(curator.gradient(&asking.query(&at)), Err(Refused::Query(what)) if what.contains("no lot"))
+        matches!(curator.gradient(&spec.query(&at)), Err(Refused::Query(what)) if what.contains("no lot"))
     );
 }
 
 #[test]
-fn the_system_never_gives_the_same_twice() {
+fn system_randomness_does_not_repeat() {
     let (net, at) = network(Kind::Mlp);
-    let asking = &askings(Kind::Mlp, &net, &at, 1.0, 1.0)[0];
+    let spec = &query_specs(Kind::Mlp, &net, &at, 1.0, 1.0)[0];
     let release = || {
         let (network, at) = network(Kind::Mlp);
         let records = Records::with_vacancies(vec![None; 5]);
@@ -354,38 +353,34 @@ fn the_system_never_gives_the_same_twice() {
             Randomness::from_system().unwrap(),
         )
         .unwrap();
-        asking.ask(&mut curator, &at).unwrap()
+        spec.ask(&mut curator, &at).unwrap()
     };
     assert_ne!(release(), release());
 }
 
 #[test]
-fn exact_is_exact_and_says_so() {
+fn the_non_private_oracle_is_exact_and_reports_it() {
     let (net, at) = network(Kind::Lora);
-    let people = records(Kind::Lora, 12);
-    for asking in askings(Kind::Lora, &net, &at, 1e-3, 5.0) {
+    let examples = records(Kind::Lora, 12);
+    for spec in query_specs(Kind::Lora, &net, &at, 1e-3, 5.0) {
         let (mut engine, at) = network(Kind::Lora);
         let mut sum = at.zeros_like();
-        engine.plain_sum(&at, &people.iter().collect::<Vec<_>>(), &mut sum).unwrap();
+        engine.plain_sum(&at, &examples.iter().collect::<Vec<_>>(), &mut sum).unwrap();
         let mut expected: TensorMap<Vec<f64>> = sum
             .iter()
             .map(|tensor| tensor.data().iter().map(|&x| f64::from(x)).collect())
             .enumerate()
             .collect();
-        asking.geometry.encode_sum(
-            &asking.blocks,
-            &vec![12.0; asking.blocks.count()],
-            &mut expected,
-        );
+        spec.geometry.encode_sum(&spec.blocks, &vec![12.0; spec.blocks.count()], &mut expected);
         let expected: Vec<Vec<f64>> = expected.into_iter().map(|(_, x)| x).collect();
         let mut exact = NonPrivateOracle::new(
             engine,
-            Records::new(people.clone()),
+            Records::new(examples.clone()),
             Sampling::Full,
             Randomness::fixed(1),
         )
         .unwrap();
-        let answer = asking.ask(&mut exact, &at).unwrap();
+        let answer = spec.ask(&mut exact, &at).unwrap();
         let size = expected.iter().flatten().fold(0.0f64, |most, x| most.max(x.abs()));
         assert!(close(&sums(&answer, 12.0), &expected, 1e-5 * size));
         assert!(answer.std.iter().all(|&std| std == 0.0));
@@ -395,7 +390,7 @@ fn exact_is_exact_and_says_so() {
             .value;
         let (mut engine, _) = network(Kind::Lora);
         engine.load(&at).unwrap();
-        let losses = engine.losses(&people.iter().collect::<Vec<_>>()).unwrap();
+        let losses = engine.losses(&examples.iter().collect::<Vec<_>>()).unwrap();
         assert!((loss - losses.iter().sum::<f64>() / 12.0).abs() < 1e-6);
         assert_eq!(exact.ledger().events().runs(), [(Event::NonPrivate, 1)]);
         assert!(

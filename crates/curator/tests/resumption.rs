@@ -48,7 +48,7 @@ fn budget() -> Budget {
 /// A charge of a shuffled epoch pays for several lots: with a fixed seed and nothing but the ledger
 /// left, the noise of none of them is used again.
 #[test]
-fn no_noise_of_a_shuffled_epoch_is_repeated_where_the_seal_is_lost() {
+fn noise_of_a_shuffled_epoch_does_not_repeat_if_the_private_state_is_lost() {
     for lot in [3, 4, 10] {
         let sampling = Sampling::shuffled(10, lot).unwrap();
         let (mut first, at) = curator(sampling, Door::unlimited());
@@ -66,7 +66,7 @@ fn no_noise_of_a_shuffled_epoch_is_repeated_where_the_seal_is_lost() {
 /// Events of two kinds in turn: every run of them in the ledger counts, not only the first of its
 /// kind.
 #[test]
-fn what_was_spent_in_turn_counts() {
+fn events_spent_by_two_processes_in_turn_count() {
     let announced =
         [1.0, 2.0].map(|sigma| Announcement::gradient(&[Bound::new(1.0, sigma).unwrap()]));
     let event = |kind: usize| lot_event(Sampling::Full, &announced[kind]).unwrap();

@@ -1084,7 +1084,7 @@ total         ε = 5.0000e-1  χ = 2.0000                  1.5750e1";
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_queries_are_refused() {
         let says = |result: Result<f64, Refused>, what: &str| match result {
             Err(Refused::Query(message)) => {
                 assert!(message.starts_with(what), "{message}: not about {what}")

@@ -102,15 +102,15 @@ pub(crate) fn positive(x: f64) -> Positive {
     Positive::new("test", x).unwrap()
 }
 
-/// A way of asking: everything about a query but where.
-pub(crate) struct Asking {
+/// A way of spec: everything about a query but where.
+pub(crate) struct QuerySpec {
     pub(crate) geometry: Geometry,
     pub(crate) blocks: Blocks,
     pub(crate) bounds: Vec<Bound>,
     pub(crate) clipping: Clipping,
 }
 
-impl Asking {
+impl QuerySpec {
     pub(crate) fn ask(
         &self,
         curator: &mut impl Oracle,
@@ -153,13 +153,13 @@ pub(crate) fn frames(network: &Network, params: &Params) -> Vec<Frame> {
 
 /// Every geometry, partition and way of clipping that makes sense for a model, with small noise so
 /// that sums can be seen through it.
-pub(crate) fn askings(
+pub(crate) fn query_specs(
     kind: Kind,
     network: &Network,
     params: &Params,
     clip: f64,
     sigma: f64,
-) -> Vec<Asking> {
+) -> Vec<QuerySpec> {
     let affine = || {
         let made = |seed: u64, f: &dyn Fn(f32) -> f32| {
             let tensor = |(k, tensor): (usize, &Array)| {
@@ -205,7 +205,7 @@ pub(crate) fn askings(
             .collect()
     };
     list.into_iter()
-        .map(|(geometry, blocks, clipping)| Asking {
+        .map(|(geometry, blocks, clipping)| QuerySpec {
             bounds: bounds(blocks.count()),
             geometry,
             blocks,

@@ -9,7 +9,9 @@ use curator::{Curator, Door, Randomness, Records, Sampling};
 use distributed::{LotReducer, Ownership, Ranks, threads};
 use engine::Example;
 use protocol::{Announcement, Bound, LossQuery, Oracle, Params, TensorMap};
-use support::{ALL, Asking, Kind, askings, curator, network, poisson, record, records, sums};
+use support::{
+    ALL, Kind, QuerySpec, curator, network, poisson, query_specs, record, records, sums,
+};
 
 /// The same work on so many.
 fn on<T: Send>(count: usize, work: impl Fn(&Ranks) -> T + Sync) -> Vec<T> {
@@ -34,7 +36,7 @@ fn reducer(ranks: &Ranks, at: &Params) -> Box<LotReducer> {
     Box::new(LotReducer::new(ranks.clone(), ownership(at, ranks.count())).unwrap())
 }
 
-fn people(kind: Kind, place: usize, who: Option<Example>) -> Records {
+fn data_set(kind: Kind, place: usize, who: Option<Example>) -> Records {
     let mut places: Vec<Option<Example>> = records(kind, 150).into_iter().map(Some).collect();
     places[place] = who;
     Records::with_vacancies(places)
@@ -46,13 +48,13 @@ fn released(
     kind: Kind,
     records: Records,
     sampling: Sampling,
-    asking: &Asking,
+    spec: &QuerySpec,
 ) -> Vec<(TensorMap, Params)> {
     let (mut curator, at) = curator(kind, records, sampling, 11);
     curator.set_reducer(reducer(ranks, &at));
     let one = |_| {
-        curator.draw(&Announcement::gradient(&asking.bounds)).unwrap();
-        let own = curator.gradient(&asking.query(&at)).unwrap().value;
+        curator.draw(&Announcement::gradient(&spec.bounds)).unwrap();
+        let own = curator.gradient(&spec.query(&at)).unwrap().value;
         let ownership = ownership(&at, ranks.count());
         let whole = ranks.all_gather(&ownership, own.clone()).wait().unwrap();
         (own, whole)
@@ -63,17 +65,17 @@ fn released(
 /// With the same randomness 1, 2 and 4 processes release the same, bit for bit. Lots are so large
 /// that some of it travels while the rest is summed, and so small that some are empty.
 #[test]
-fn any_number_of_processes_releases_the_same() {
+fn releases_do_not_depend_on_the_number_of_ranks() {
     for kind in ALL {
         let (network, params) = network(kind);
         for sampling in [poisson(0.9), poisson(0.01)] {
-            for asking in askings(kind, &network, &params, 0.3, 0.5) {
+            for spec in query_specs(kind, &network, &params, 0.3, 0.5) {
                 let alone =
-                    on(1, |ranks| released(ranks, kind, people(kind, 0, None), sampling, &asking))
+                    on(1, |ranks| released(ranks, kind, data_set(kind, 0, None), sampling, &spec))
                         .remove(0);
                 for count in [2, 4] {
                     let all = on(count, |ranks| {
-                        released(ranks, kind, people(kind, 0, None), sampling, &asking)
+                        released(ranks, kind, data_set(kind, 0, None), sampling, &spec)
                     });
                     for (release, (_, expected)) in alone.iter().enumerate() {
                         for (rank, of) in all.iter().enumerate() {
@@ -97,16 +99,16 @@ fn any_number_of_processes_releases_the_same() {
 fn neighbours_stay_within_the_sensitivity() {
     for kind in ALL {
         let (network, params) = network(kind);
-        for asking in askings(kind, &network, &params, 0.3, 1e-3) {
+        for spec in query_specs(kind, &network, &params, 0.3, 1e-3) {
             for place in [0, 1, 70, 148, 149] {
                 let sums = |who: Option<Example>| {
                     let of = |ranks: &Ranks| {
                         released(
                             ranks,
                             kind,
-                            people(kind, place, who.clone()),
+                            data_set(kind, place, who.clone()),
                             Sampling::Full,
-                            &asking,
+                            &spec,
                         )
                     };
                     let whole = on(2, of).remove(0).remove(0).1;
@@ -118,10 +120,10 @@ fn neighbours_stay_within_the_sensitivity() {
                     .zip(&without)
                     .map(|(a, b)| a.iter().zip(b).map(|(a, b)| a - b).collect())
                     .collect();
-                for (block, bound) in asking.bounds.iter().enumerate() {
+                for (block, bound) in spec.bounds.iter().enumerate() {
                     // What is released was rounded to f32.
                     assert!(
-                        asking.norm(&apart, block) <= bound.clip.get() * (1.0 + 1e-4),
+                        spec.norm(&apart, block) <= bound.clip.get() * (1.0 + 1e-4),
                         "{kind:?} {place} {block}"
                     );
                 }
@@ -132,9 +134,9 @@ fn neighbours_stay_within_the_sensitivity() {
 
 /// Losses are one number, which every process gets.
 #[test]
-fn losses_are_the_same_everywhere() {
+fn losses_are_the_same_on_all_ranks() {
     let loss = |ranks: &Ranks| {
-        let (mut curator, at) = curator(Kind::Mlp, people(Kind::Mlp, 3, None), poisson(0.5), 5);
+        let (mut curator, at) = curator(Kind::Mlp, data_set(Kind::Mlp, 3, None), poisson(0.5), 5);
         curator.set_reducer(reducer(ranks, &at));
         let bound = Bound::new(2.0, 0.7).unwrap();
         curator.draw(&Announcement::default().and(bound.sigma, 1)).unwrap();
@@ -149,63 +151,73 @@ fn losses_are_the_same_everywhere() {
 
 /// A process that is at another step is noticed before anything is computed.
 #[test]
-fn processes_that_do_not_do_the_same_are_stopped() {
-    let said = on(2, |ranks| {
-        let (mut curator, at) = curator(Kind::Mlp, people(Kind::Mlp, 0, None), poisson(0.5), 5);
+fn ranks_at_different_steps_are_refused() {
+    let messages = on(2, |ranks| {
+        let (mut curator, at) = curator(Kind::Mlp, data_set(Kind::Mlp, 0, None), poisson(0.5), 5);
         curator.set_reducer(reducer(ranks, &at));
         let bound = Bound::new(1.0, if ranks.is_first() { 1.0 } else { 2.0 }).unwrap();
         curator.draw(&Announcement::default().and(bound.sigma, 1)).unwrap_err().to_string()
     });
     assert!(
-        said.iter().all(|said| said.contains("rank 1 and rank 0 are not doing the same")),
-        "{said:?}"
+        messages
+            .iter()
+            .all(|messages| messages.contains("rank 1 and rank 0 are not doing the same")),
+        "{messages:?}"
     );
 }
 
 /// Each with a secret of its own would draw another lot, and a record could count twice.
 #[test]
-fn secrets_that_are_not_shared_are_noticed() {
-    let said = on(2, |ranks| {
+fn ranks_with_different_secrets_are_refused() {
+    let messages = on(2, |ranks| {
         // The same lot whatever the secret: all records.
-        let (mut curator, at) =
-            curator(Kind::Mlp, people(Kind::Mlp, 0, None), Sampling::Full, 5 + ranks.rank() as u64);
+        let (mut curator, at) = curator(
+            Kind::Mlp,
+            data_set(Kind::Mlp, 0, None),
+            Sampling::Full,
+            5 + ranks.rank() as u64,
+        );
         curator.set_reducer(reducer(ranks, &at));
         let bound = Bound::new(1.0, 1.0).unwrap();
         curator.draw(&Announcement::default().and(bound.sigma, 1)).unwrap_err().to_string()
     });
     assert!(
-        said.iter().all(|said| said.contains("rank 1 and rank 0 are not doing the same")),
-        "{said:?}"
+        messages
+            .iter()
+            .all(|messages| messages.contains("rank 1 and rank 0 are not doing the same")),
+        "{messages:?}"
     );
 }
 
 /// One must not clip in other coordinates than those in which another adds noise.
 #[test]
-fn tangent_spaces_that_differ_are_noticed() {
-    let said = on(2, |ranks| {
-        let (mut curator, at) = curator(Kind::Lora, people(Kind::Lora, 0, None), poisson(0.5), 5);
+fn different_tangent_spaces_are_refused() {
+    let messages = on(2, |ranks| {
+        let (mut curator, at) = curator(Kind::Lora, data_set(Kind::Lora, 0, None), poisson(0.5), 5);
         curator.set_reducer(reducer(ranks, &at));
         let mut elsewhere = at.clone();
         elsewhere.iter_mut().for_each(|tensor| tensor.data_mut()[0] += 1e-3 * ranks.rank() as f32);
         let (network, _) = network(Kind::Lora);
-        let asking = askings(Kind::Lora, &network, &elsewhere, 0.3, 0.5).pop().unwrap();
-        asking.ask(&mut curator, &elsewhere).unwrap_err().to_string()
+        let spec = query_specs(Kind::Lora, &network, &elsewhere, 0.3, 0.5).pop().unwrap();
+        spec.ask(&mut curator, &elsewhere).unwrap_err().to_string()
     });
     assert!(
-        said.iter().all(|said| said.contains("rank 1 and rank 0 are not doing the same")),
-        "{said:?}"
+        messages
+            .iter()
+            .all(|messages| messages.contains("rank 1 and rank 0 are not doing the same")),
+        "{messages:?}"
     );
 }
 
 /// The secret is the first one's.
 #[test]
-fn one_secret_for_all() {
+fn all_ranks_share_one_secret() {
     let drawn = on(3, |ranks| {
         let (network, at) = network(Kind::Mlp);
         let randomness = distributed::shared_randomness(ranks).unwrap();
         let door = Door::unlimited();
         let mut curator =
-            Curator::new(network, people(Kind::Mlp, 0, None), poisson(0.5), door, randomness)
+            Curator::new(network, data_set(Kind::Mlp, 0, None), poisson(0.5), door, randomness)
                 .unwrap();
         curator.set_reducer(reducer(ranks, &at));
         let bound = Bound::new(1.0, 1.0).unwrap();
@@ -218,24 +230,24 @@ fn one_secret_for_all() {
 /// An owner that is not one of the ranks is refused, and so is a tensor without an owner.
 #[test]
 fn tensors_without_an_owner_are_refused() {
-    let (mut curator, at) = curator(Kind::Mlp, people(Kind::Mlp, 0, None), poisson(0.5), 5);
+    let (mut curator, at) = curator(Kind::Mlp, data_set(Kind::Mlp, 0, None), poisson(0.5), 5);
     assert!(LotReducer::new(Ranks::alone(), ownership(&at, 2)).is_err());
     let short = Params::new(vec![at[0].clone()]);
     curator.set_reducer(reducer(&Ranks::alone(), &short));
-    let asking = Asking {
+    let spec = QuerySpec {
         geometry: protocol::Geometry::Identity,
         blocks: protocol::Blocks::flat(at.len()),
         bounds: vec![Bound::new(1.0, 1.0).unwrap()],
         clipping: protocol::Clipping::Cut,
     };
-    let refused = asking.ask(&mut curator, &at).unwrap_err().to_string();
+    let refused = spec.ask(&mut curator, &at).unwrap_err().to_string();
     assert!(refused.contains("needs an owner"), "{refused}");
 }
 
 /// Many records that point the same way, with all of their bound in a few elements: what is sent in
 /// 32 bits holds them.
 #[test]
-fn sums_of_like_records_reach_their_owner_whole() {
+fn sums_in_32_bits_do_not_overflow() {
     let network = || {
         let mut build = model::Builder::features(1);
         let x = build.input();
