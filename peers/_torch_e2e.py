@@ -1,11 +1,11 @@
-"""The PyTorch side of e2e.py: a Llama of Hugging Face trained on E2E plainly, and privately in each mode of Opacus.
+"""The PyTorch side of e2e.py: trains a Hugging Face Llama on E2E, plainly and in each mode of Opacus.
 
-e2e.py starts this file once for each contender, so that the peak memory of each is its own:
+e2e.py starts this file once for each contender, so that each has its own peak memory:
 
     python3 peers/_torch_e2e.py JOB
 
-JOB is JSON: see `main`. It prints one JSON object. `check` compares what Opacus makes of each mode with a loop over
-single examples.
+JOB is JSON: see `main`. The script prints one JSON object. `check` compares the clipped sums of
+each mode of Opacus with a loop over single examples.
 """
 
 import json
@@ -26,7 +26,10 @@ IGNORED = -100
 
 
 class Texts:
-    """Examples ` source <bos> target <eos>`, end to end in one tensor: Python's lists of numbers take ten times more."""
+    """Examples ` source <bos> target <eos>`, contiguous in one tensor.
+
+    Python lists of numbers would take ten times the memory.
+    """
 
     def __init__(self, folder, path, limit, most=None):
         from tokenizers import Tokenizer
@@ -61,8 +64,10 @@ class Texts:
         return self.length(i) - self.firsts[i]
 
     def batch(self, some):
-        """Ids; the positions whose next id is asked for; and these. All filled up on the right to the longest, which
-        under a causal mask no other position sees."""
+        """Returns ids, the positions whose next id is predicted, and these next ids.
+
+        All are padded on the right to the longest; under a causal mask no other position sees it.
+        """
         ids = torch.zeros(len(some), max(map(self.length, some)), dtype=torch.long)
         places = torch.zeros(len(some), max(map(self.targets, some)), dtype=torch.long)
         asked = torch.full_like(places, IGNORED)
@@ -74,14 +79,14 @@ class Texts:
         return ids, places, asked
 
     def portions(self, some, most):
-        """Micro-batches of examples of like length: the sum over a lot does not depend on the order."""
+        """Micro-batches of examples of similar length: the sum over a lot does not depend on the order."""
         some = sorted(some, key=self.length)
         count = math.ceil(len(some) / most)
         return [some[len(some) * k // count:len(some) * (k + 1) // count] for k in range(count)]
 
 
 class Loss:
-    """Each example's mean cross-entropy over its targets. `reduction` is what Opacus wants to see."""
+    """Mean cross-entropy of each example over its targets. Opacus reads `reduction`."""
 
     reduction = "sum"
 
@@ -104,12 +109,12 @@ def untie(model):
 
 
 def logits(model, ids, places):
-    """Only where something is asked: the head is more than half of a small model's work."""
+    """Logits only at predicted positions: the head is more than half of the work of a small model."""
     return model(ids, logits_to_keep=places, use_cache=False).logits
 
 
 def nll(model, texts):
-    """Per target token."""
+    """Negative log-likelihood per target token."""
     model.eval()
     loss, count = 0.0, 0
     with torch.no_grad():
@@ -123,7 +128,10 @@ def nll(model, texts):
 
 
 def rms_norm(layer, activations, backprops):
-    """Opacus has a rule for PyTorch's RMSNorm, and takes functorch for Llama's unless it is told this one."""
+    """Per-example gradients of LlamaRMSNorm.
+
+    Opacus has a rule for PyTorch's RMSNorm only, and would use functorch for Llama's.
+    """
     x = activations[0]
     normal = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + layer.variance_epsilon)
     return {layer.weight: torch.einsum("n...i,n...i->ni", normal, backprops)}
@@ -149,7 +157,7 @@ class Plain:
 
 
 class Opacus:
-    """One mode of Opacus. `loss_reduction` is "sum": sums are divided by the expected size of a lot."""
+    """One mode of Opacus. `loss_reduction` is "sum": sums are divided by the expected lot size."""
 
     def __init__(self, mode, model, make, job):
         from opacus.grad_sample import GradSampleModuleFastGradientClipping, register_grad_sampler
@@ -180,7 +188,7 @@ class Opacus:
             p.grad /= self.lot
 
     def portion(self, ids, places, asked, last):
-        # What Opacus' BatchMemoryManager does; that one would draw the lots with rate 1/ceil(N/lot).
+        # As BatchMemoryManager of Opacus does, which would draw lots with rate 1/ceil(N/lot).
         self.optimizer.signal_skip_step(do_skip=not last)
         loss = self.loss(logits(self.model, ids, places), asked)
         (loss if self.twice else loss.sum()).backward()
@@ -191,7 +199,7 @@ class Opacus:
         return p.summed_grad
 
     def update(self):
-        """The last portion has done it."""
+        """Nothing to do: the last portion has made the update."""
 
 
 MODES = ("hooks", "hooks-functorch-norm", "functorch", "ew", "fast", "ghost")
@@ -202,7 +210,8 @@ def contender(name, model, make, job):
 
 
 def quiet():
-    # Opacus' hooks on layers whose inputs are ids make PyTorch warn at every start; the gradients are checked below.
+    # Hooks of Opacus on layers whose inputs are ids cause a warning of PyTorch at every start. The
+    # gradients are checked below.
     warnings.filterwarnings("ignore", message=".*backward hook.*")
     warnings.filterwarnings("ignore", message=".*autocast.*")
     transformers.utils.logging.set_verbosity_error()
@@ -235,7 +244,7 @@ def main():
         else:
             lot = (torch.rand(len(train)) < job["lot"] / len(train)).nonzero().flatten().tolist()
             if not lot:
-                sys.exit("a lot was empty, and Opacus needs an example: take larger lots")
+                sys.exit("empty lot: Opacus needs at least one example; increase --lot")
         portions = train.portions(lot, job["micro_batch"])
         for k, some in enumerate(portions):
             one.portion(*train.batch(some), last=k + 1 == len(portions))
@@ -254,8 +263,11 @@ def main():
 
 
 def check(folder, path, limit):
-    """Which modes of Opacus do a Llama, with a tied head and with its own, and whether their clipped sums over two
-    portions are those of a loop over single examples. In double precision, with a bound that clips some."""
+    """Checks which modes of Opacus support a Llama, with a tied and with an untied head.
+
+    Their clipped sums over two portions must equal those of a loop over single examples, in double
+    precision, with a bound that clips some examples.
+    """
     quiet()
     texts = Texts(folder, path, limit, most=6)
     made = lambda params: torch.optim.SGD(params, lr=0.0)
@@ -277,7 +289,7 @@ def check(folder, path, limit):
             from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
             for kind in (GradSampleModule, GradSampleModuleFastGradientClipping):
                 kind.GRAD_SAMPLERS.pop(LlamaRMSNorm, None)
-            said = f"{mode}, {'a head of its own' if own_head else 'the head tied'}: "
+            said = f"{mode}, {'untied head' if own_head else 'tied head'}: "
             try:
                 model = load(folder, own_head).double()
                 one = Opacus(mode, model, made, {"sigma": 0.0, "clip": bound, "lot": 1})
@@ -290,9 +302,9 @@ def check(folder, path, limit):
                 continue
             worst = max(float((a - b).norm() / b.norm()) for a, b in zip(got, expected))
             wrong += [said] if not worst < 1e-6 else []
-            print(f"{said}differs from the sum over single examples by {worst:.1e} of its norm at most", flush=True)
+            print(f"{said}differs from the sum over single examples by at most {worst:.1e} of its norm", flush=True)
     if wrong:
-        sys.exit("does not compute what is measured: " + "; ".join(wrong))
+        sys.exit("wrong clipped sums: " + "; ".join(wrong))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""The PyTorch side of step.py: a GPT-2, and one step of it plainly, by Opacus' hooks and by Opacus' ghost clipping.
+"""The PyTorch side of step.py: one step of a GPT-2, plainly, with hooks and with ghost clipping of Opacus.
 
-step.py starts this file once for each contender, so that the peak memory of each is its own:
+step.py starts this file once for each contender, so that each has its own peak memory:
 
     python3 peers/_torch_step.py CONTENDER SHAPE THREADS
 
-SHAPE is JSON. It prints `ready`, then for each line `WARMUP STEPS` on its input does so many steps, and prints the
-milliseconds of the timed ones and the peak memory so far. It ends with its input.
+SHAPE is JSON. The script prints `ready`. For each line `WARMUP STEPS` of its input it makes these
+steps, and prints the milliseconds of the timed ones and the peak memory so far.
 
-A step is forward, backward and, for Opacus, clipping to a summed gradient: no noise and no update.
+A step is forward, backward and, for Opacus, clipping and summing: no noise and no update.
 """
 
 import json
@@ -40,7 +40,7 @@ class Block(nn.Module):
 
 
 class Gpt2(nn.Module):
-    """GPT-2 with a head of its own: Opacus' ghost clipping refuses one tied to the embedding."""
+    """GPT-2 with an untied head: ghost clipping of Opacus refuses a head tied to the embedding."""
 
     def __init__(self, layers, width, heads, inner, vocabulary, positions):
         super().__init__()
@@ -52,8 +52,8 @@ class Gpt2(nn.Module):
                 nn.init.normal_(p, std=0.02)
 
     def forward(self, ids):
-        # Opacus takes the first dimension of every layer's input for the example: so the positions of each example,
-        # and a copy of them, since its ghost clipping cannot read an expanded tensor.
+        # Opacus reads the first dimension of every layer's input as the example. So each example has
+        # its own copy of the positions: ghost clipping cannot read an expanded tensor.
         positions = torch.arange(ids.shape[1]).repeat(ids.shape[0], 1)
         x = self.tokens(ids) + self.positions(positions)
         for block in self.blocks:
@@ -62,12 +62,12 @@ class Gpt2(nn.Module):
 
 
 class Loss:
-    """Each example's mean cross-entropy over its next ids. `reduction` is what Opacus wants to see."""
+    """Mean cross-entropy of each example over its next ids. Opacus reads `reduction`."""
 
     reduction = "sum"
 
     def __call__(self, logits, ids):
-        # The last position has no target. Ignoring it spares a copy of the logits.
+        # The last position has no target. Ignoring it avoids a copy of the logits.
         targets = F.pad(ids[:, 1:], (0, 1), value=IGNORED)
         each = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none", ignore_index=IGNORED)
         return each.view(ids.shape).sum(1) / (ids.shape[1] - 1)
@@ -113,7 +113,7 @@ def ghost(model, bound):
 
     def step(ids):
         optimizer.zero_grad(set_to_none=True)
-        loss(model(ids), ids).backward()  # both of its backward passes: then the clipped sum is in p.grad
+        loss(model(ids), ids).backward()  # runs both backward passes and leaves the clipped sum in p.grad
 
     return step, lambda p: p.grad
 
@@ -122,7 +122,8 @@ CONTENDERS = {"torch": plain, "hooks": hooks, "ghost": ghost}
 
 
 def quiet():
-    # Opacus' hooks on layers whose inputs are ids make PyTorch warn at every start; the gradients are checked below.
+    # Hooks of Opacus on layers whose inputs are ids cause a warning of PyTorch at every start. The
+    # gradients are checked below.
     warnings.filterwarnings("ignore", message=".*backward hook.*")
 
 
@@ -152,7 +153,10 @@ def main():
 
 
 def check():
-    """Both of Opacus' ways against a loop over single examples, in double precision, where the bound clips some."""
+    """Compares both modes of Opacus with a loop over single examples.
+
+    In double precision, with a bound that clips some examples.
+    """
     quiet()
     torch.manual_seed(0)
     shape = {"layers": 2, "width": 16, "heads": 2, "inner": 64, "vocabulary": 29, "positions": 12}
@@ -185,9 +189,9 @@ def check():
             for n, p in model.named_parameters():
                 wanted = (everything if contender == "torch" else expected)[n]
                 worst = max(worst, float((gradient(p) - wanted).norm() / wanted.norm()))
-        print(f"{contender}: differs from the sum over single examples by {worst:.1e} of its norm at most")
+        print(f"{contender}: differs from the sum over single examples by at most {worst:.1e} of its norm")
         if not worst < 1e-6:
-            sys.exit(f"{contender} does not compute what is measured")
+            sys.exit(f"{contender}: wrong sums")
 
 
 if __name__ == "__main__":

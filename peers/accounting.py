@@ -1,24 +1,28 @@
 #!/usr/bin/env python3
-"""Speed and tightness of the accountant beside two public ones, on the same queries in one run.
+"""Compares speed and tightness of the accountant with two public ones, on the same queries in one run.
 
     python3 peers/accounting.py [--repeats N] [--json FILE] [--muffle PROGRAM]
 
 Contenders:
-* dp-accounting (Google): PLDAccountant with its default grid of 1e-4, timed inside this process, imports excluded.
-* prv-accountant (Microsoft): eps_error 0.1 as its documentation suggests, and 0.01, which is the nearer to the others'
-  tightness and gives the certified interval below; delta_error is delta / 1000. Timed inside this process as well.
-* ours: `muffle account`, timed as a whole process, so its figure includes process start and reading the arguments.
-  `cargo build --release` builds it first, unless --muffle names a program.
+* dp-accounting (Google): PLDAccountant with its default grid of 1e-4, timed inside this process,
+  imports excluded.
+* prv-accountant (Microsoft): eps_error 0.1 as its documentation suggests, and 0.01, which is closer
+  to the tightness of the others and gives the certified interval below; delta_error is delta / 1000.
+  Timed inside this process as well.
+* ours: `muffle account`, timed as a whole process, which includes process start and argument
+  parsing; and `muffle bench account`, timed inside one process. `cargo build --release` builds the
+  program first, unless --muffle names one.
 
-The contenders take turns, in an order that rotates, so that a slow moment of the machine hits none in particular.
+The contenders run in turn, in a rotating order, so that a slow moment of the machine affects all.
 
-Exit status 1 if ours is
-* below prv-accountant's lower bound on epsilon (then it promises more privacy than there is). That bound is proven for
-  exact arithmetic, so a relative slack of 1e-9 is left for its rounding. It covers the direction "remove" alone, which
-  only makes it smaller; or
+Exit status 1 if our epsilon is
+* below prv-accountant's lower bound (then it claims too much privacy). That bound is proven for
+  exact arithmetic, so a relative slack of 1e-9 is allowed for its rounding. It covers only the
+  direction "remove", which makes it smaller; or
 * more than 0.2 % above dp-accounting (then it wastes privacy).
-Calibration is held to the same: the noise found must not be refuted by prv-accountant's lower bound, nor be more
-than 0.2 % above what dp-accounting finds, plus the tolerance dp-accounting was given.
+The same holds for calibration: the noise multiplier must not be refuted by prv-accountant's lower
+bound, nor be more than 0.2 % above that of dp-accounting, plus the tolerance given to
+dp-accounting.
 """
 
 import argparse
@@ -43,7 +47,7 @@ from prv_accountant.privacy_random_variables import PoissonSubsampledGaussianMec
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ROUNDING = 1e-9
 LOOSE = 0.002
-CALIBRATION_TOLERANCE = 1e-6  # of the noise multiplier: dp-accounting's default; 1e-3 saves it hardly a step
+CALIBRATION_TOLERANCE = 1e-6  # of the noise multiplier: dp-accounting's default; 1e-3 would save few steps
 
 # noise multiplier, sampling rate, steps, delta
 QUERIES = [
@@ -68,7 +72,7 @@ def by_dp(sigma, q, steps, delta):
 
 def by_prv(eps_error):
     def query(sigma, q, steps, delta):
-        """(lower, estimate, upper), or None where prv-accountant gives up."""
+        """(lower, estimate, upper), or None if prv-accountant fails."""
         prv = PoissonSubsampledGaussianMechanism(noise_multiplier=sigma, sampling_probability=q)
         try:
             accountant = PRVAccountant(prv, eps_error=eps_error, delta_error=delta / 1000, max_self_compositions=steps)
@@ -89,19 +93,19 @@ def muffle(program, command, **options):
 def answer(words, field):
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode != 0:
-        sys.exit(f"{' '.join(words)}\nended with {done.returncode}: {done.stderr}")
+        sys.exit(f"{' '.join(words)}\nexit code {done.returncode}: {done.stderr}")
     return float(json.loads(done.stdout)[field])
 
 
 class Timed:
-    """An answer that brings its own time, measured inside the process that found it."""
+    """An answer with its time, measured inside the process that computed it."""
 
     def __init__(self, seconds):
         self.answer, self.seconds = None, seconds
 
 
 def inside_muffle(program, calibration):
-    """Ours without the start of a process, as the Python contenders are measured: the median of queries in one process."""
+    """Ours without process start, as for the Python contenders: the median of queries in one process."""
     def query(*numbers):
         names = ("epsilon", "delta", "sampling_rate", "steps") if calibration else (
             "noise_multiplier", "sampling_rate", "steps", "delta")
@@ -130,7 +134,7 @@ def muffle_calibration(program):
 
 
 def compare(contenders, queries, repeats):
-    """For each query, each contender's answer and the seconds of its runs."""
+    """Returns for each query the answer of each contender and the seconds of its runs."""
     names = list(contenders)
     rows = [{name: {"seconds": []} for name in names} for _ in queries]
     for turn in range(repeats):
@@ -153,8 +157,8 @@ def compare(contenders, queries, repeats):
 def peak_kilobytes(words):
     """Peak memory of one child.
 
-    A child inherits the high-water mark of the process that starts it, and this process is a large one. So a bare
-    Python stands between; what that costs is seen by measuring a program that does nothing.
+    A child inherits the high-water mark of the process that starts it, and this process is large. So
+    a bare Python process starts the child. Its overhead is that of a program that does nothing.
     """
     script = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL);"
               "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
@@ -177,7 +181,7 @@ def times(slow, fast):
 def main():
     options = argparse.ArgumentParser(description="Compare the accountant with dp-accounting and prv-accountant.")
     options.add_argument("--repeats", type=int, default=5)
-    options.add_argument("--json", metavar="FILE", help="write the figures there")
+    options.add_argument("--json", metavar="FILE", help="write the figures to this file")
     options.add_argument("--muffle", metavar="PROGRAM", help="measure this program instead of building one")
     options = options.parse_args()
     program = options.muffle
@@ -190,8 +194,8 @@ def main():
     rows = compare(
         {"dp": by_dp, "prv 0.1": by_prv(0.1), "prv 0.01": bounds, "ours": by_muffle(program),
          "inside": inside_muffle(program, False)}, QUERIES, options.repeats)
-    print("Times are min / median of", options.repeats, "runs in seconds. Ours is measured as a whole process, start included, "
-          "and inside one process, as the others are.")
+    print("Times are min / median of", options.repeats, "runs in seconds. Ours is measured as a whole process, start "
+          "included, and inside one process, as the others.")
     print(f"Versions: dp-accounting {importlib.metadata.version('dp-accounting')}, "
           f"prv-accountant {importlib.metadata.version('prv-accountant')}; {os.cpu_count()} cores.\n")
     print("| noise, rate, steps, delta | ε dp-accounting | ε prv (certified interval) | ε ours | ours − dp, % "
@@ -200,7 +204,7 @@ def main():
     for query, row in zip(QUERIES, rows):
         dp, coarse, prv, ours, inside = row["dp"], row["prv 0.1"], row["prv 0.01"], row["ours"], row["inside"]
         excess = ours["answer"] / dp["answer"] - 1
-        interval = "gave up"
+        interval = "failed"
         if prv["answer"] is not None:
             low, estimate, high = prv["answer"]
             interval = f"{number(estimate)} ({number(low)} to {number(high)})"

@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""Makes crates/accounting/tests/golden.json, the reference values that the accountant's tests compare with.
+"""Generates crates/accounting/tests/golden.json, the reference values of the accountant's tests.
 
     python3 peers/golden_accounting.py
 
-Needs dp-accounting and mpmath; where they are missing it makes peers/.venv-accounting and runs itself there.
+Needs dp-accounting and mpmath; if they are missing, it creates peers/.venv-accounting and restarts
+there.
 
 Two kinds of figures:
 
-* `public*` are what Google's dp-accounting answers: an upper bound on epsilon, as other packages compute it.
-* `*truth*` are the quantities themselves, for one to three steps, computed here from the densities by closed forms
+* `public*` are results of Google's dp-accounting: an upper bound on epsilon of another package.
+* `*truth*` are exact values for one to three steps, computed here from the densities by closed forms
   and quadrature, without dp-accounting. A bound below them is wrong; a bound far above them is loose.
 
-Every truth is computed twice (another method, or another resolution) and the run fails if the two differ by
-more than 1e-10 of the value.
+Every exact value is computed twice (by another method, or at another resolution), and the run fails
+if the two differ by more than 1e-10 of the value.
 """
 
 import importlib.metadata
@@ -41,13 +42,13 @@ mp.dps = 40
 
 
 def digits(x):
-    """The double nearest to x's first 15 significant digits: what is written is then exactly what was used."""
+    """The double nearest to the first 15 significant digits of x: the file then has the exact input."""
     return float(mpmath.nstr(mpf(x), 15, strip_zeros=True))
 
 
 def agree(a, b, what, tolerance=AGREE):
     if abs(a - b) > tolerance * abs(a):
-        sys.exit(f"two computations of {what} differ: {a} and {b}")
+        sys.exit(f"{what}: two computations differ: {a} and {b}")
     return a
 
 
@@ -70,7 +71,7 @@ def public(sigma, q, steps, delta, adjacency=ADD_REMOVE):
     sigma, q, delta = digits(sigma), digits(q), digits(delta)
     events = [(sigma, q, steps)]
     bound = public_epsilon(pld.PLDAccountant(RELATION[adjacency]), events, delta)
-    # The Renyi accountant of dp-accounting has no replace-one rule for Poisson sampling.
+    # The Rényi accountant of dp-accounting has no replace-one rule for Poisson sampling.
     renyi = public_epsilon(rdp.RdpAccountant(), events, delta) if adjacency == ADD_REMOVE else None
     return dict(sigma=sigma, q=q, steps=steps, delta=delta, adjacency=adjacency, pld=bound, rdp=renyi)
 
@@ -80,7 +81,7 @@ PUBLIC = [
     (1, 0.01, 1000, 1e-5), (1.5, 0.04, 2250, 1e-5), (1.1, 256 / 60000, 14040, 1e-5),
     (0.6, 1024 / 42061, 410, 1 / 84122), (2, 0.1, 500, 1e-6), (0.8, 0.001, 100000, 1e-7),
     (10, 1, 100, 1e-5), (0.5, 0.01, 1000, 1e-5), (5, 0.5, 200, 1e-5),
-    # Published settings, and one where a single block carries a seventh of the joint noise.
+    # Published settings, and one in which a single block has a seventh of the joint noise.
     (0.7189, 1024 / 42043, 410, 8e-6), (0.7094, 1024 / 60591, 885, 1e-5), (2.3395 / 7, 1024 / 42043, 410, 8e-6),
     # One step and few steps.
     (1, 1, 1, 1e-5), (0.3, 0.01, 1, 1e-6), (0.5, 0.2, 1, 1e-4), (3, 0.5, 1, 1e-8), (20, 0.9, 1, 1e-10),
@@ -132,7 +133,10 @@ def public_heterogeneous(delta, events):
 
 
 def gap(eps, q, direction, lib):
-    """In "remove" and "add", how much q exp((2x-1)/(2 sigma^2)) is where the loss is eps; no such x if negative."""
+    """In "remove" and "add", the value of q exp((2x-1)/(2 sigma^2)) where the loss is eps.
+
+    If it is negative there is no such x.
+    """
     return lib.expm1(eps if direction == "remove" else -eps) + q
 
 
@@ -147,7 +151,7 @@ def place(eps, sigma, q, direction, lib):
 
 
 def hockey_exact(eps, sigma, q, direction):
-    """One step, straight from the definition in high precision."""
+    """One step, by the definition, in high precision."""
     alpha, above = mp.exp(eps), lambda t: mp.ncdf(-t / sigma)
     if direction != "replace" and gap(eps, q, direction, mp) <= 0:
         return 1 - alpha if direction == "remove" else mpf(0)
@@ -170,11 +174,11 @@ def density(t):
 def hockey(eps, sigma, q, direction):
     """One step in double precision, for arrays of eps.
 
-    The terms of the definition nearly cancel in the tail. There, the densities being equal at the threshold leaves
-    differences of Mills ratios, all of one sign, which lose only a few bits.
+    The terms of the definition nearly cancel in the tail. The densities are equal at the threshold,
+    which leaves differences of Mills ratios, all of one sign. These lose only a few bits.
     """
     s = 1 / sigma
-    with numpy.errstate(all="ignore"):  # of the two forms, the one that does not apply may overflow
+    with numpy.errstate(all="ignore"):  # the form that does not apply may overflow
         alpha = numpy.exp(eps)
         if direction == "replace":
             # H_alpha(P || Q) = 1 - alpha + alpha H_{1/alpha}(Q || P), and swapping P and Q changes nothing here.
@@ -207,7 +211,7 @@ def first_step(x, sigma, q, direction, lib):
 
 
 def ends(sigma):
-    """P has less than 1e-32 outside, and every delta kept here is above 1e-13."""
+    """Outside, P has less than 1e-32; every delta in the file is above 1e-13."""
     return -12 * sigma, 1 + 12 * sigma
 
 
@@ -231,7 +235,7 @@ def two_steps_exact(eps, sigma, q, direction):
 
 
 def tanh_sinh(h):
-    """Nodes in (0, 1) and weights of the double-exponential rule, which bears any singularity at the two ends."""
+    """Nodes in (0, 1) and weights of the double-exponential rule, which tolerates singular ends."""
     u = numpy.arange(-3.5, 3.5 + h / 2, h)
     node = 1 / (1 + numpy.exp(-math.pi * numpy.sinh(u)))
     return node, h * math.pi * numpy.cosh(u) * node / (1 + numpy.exp(math.pi * numpy.sinh(u)))
@@ -276,7 +280,7 @@ def truth(sigma, q, steps, eps, direction):
 
 
 def epsilon_near(target, steps, sigma, q, direction):
-    """An epsilon of four digits with a delta of about `target`; None where even epsilon = 0 gives less."""
+    """An epsilon of four digits with a delta of about `target`; None if epsilon = 0 gives less."""
     lo, hi = 0.0, 1.0
     if delta_of(lo, steps, sigma, q, direction) < target:
         return None
@@ -289,8 +293,8 @@ def epsilon_near(target, steps, sigma, q, direction):
 
 
 def truths():
-    # Every pair of noise and rate in every direction would be too many rows: take a share of them, the targets
-    # going round, so that each direction meets small and large epsilons at all scales of noise and rate.
+    # All pairs of noise and rate in every direction would be too many rows. A subset is used, with
+    # rotating targets, so that each direction has small and large epsilons at all scales.
     targets = [1e-1, 1e-4, 1e-8, 0.0, 1e-2, 1e-6, 1e-12, 1e-3, 1e-10, 0.05]
     pairs = [(s, q) for s in (0.3, 0.5, 1.0, 2.0, 5.0) for q in (0.001, 0.01, 0.1, 0.5, 0.9)]
     turn = 0
@@ -301,7 +305,7 @@ def truths():
                     continue
                 while True:
                     target, turn = targets[turn % len(targets)], turn + 1
-                    # 0 and 0.05 stand for these epsilons themselves, the others for the delta to be reached.
+                    # 0 and 0.05 are values of epsilon, the others values of delta.
                     eps = target if target in (0.0, 0.05) else epsilon_near(target, steps, sigma, q, direction)
                     if eps is not None and delta_of(eps, steps, sigma, q, direction) > 1e-13:
                         break
@@ -315,7 +319,7 @@ def renyi(sigma, q, order, replace, step):
     """log of the integral of P^order Q^(1-order), over (order - 1), by the trapezoidal rule on a line.
 
     The integrand falls like a Gaussian outside [0, order] (replace-one: [0, 2 order - 1]) and is analytic in a strip,
-    where the rule converges exponentially in 1 / step; `step` is chosen below for some 1e-35.
+    where the rule converges exponentially in 1 / step; `step` is chosen below for about 1e-35.
     """
     sigma, q, order, step = mpf(sigma), mpf(q), mpf(order), mpf(step)
     end = 2 * order - 1 if replace else order
@@ -414,7 +418,7 @@ GROUP = [
 
 
 def main():
-    # dp-accounting tells at length which orders it leaves out of the Renyi bound; the bound stays a bound.
+    # dp-accounting logs which orders it leaves out of the Rényi bound; the bound remains valid.
     logging.getLogger("absl").setLevel(logging.ERROR)
     made = {
         "made_by": "peers/golden_accounting.py",
@@ -435,7 +439,7 @@ def main():
         began = time.time()
         made[name] = make()
         print(f"{name}: {len(made[name])} rows, {time.time() - began:.1f} s", flush=True)
-    # One row a line: short, and a change shows as the rows it touches.
+    # One row per line, so that a diff shows the rows that changed.
     body = []
     for name, value in made.items():
         if isinstance(value, list):

@@ -1,15 +1,20 @@
 #!/usr/bin/env python3
-"""Prints the reference values of crates/accounting/tests/groups.rs: prices for persons with several rows.
+"""Prints the reference values of crates/accounting/tests/groups.rs: costs for units of several rows.
 
     python3 peers/golden_groups.py
 
-Needs mpmath and nothing of ours. Divergences of one step are closed forms:
+Needs mpmath, and no code of Muffle; if it is missing, it creates peers/.venv-accounting and restarts
+there. Divergences of one step are closed forms:
 
 * one row, lots of a fixed size: H_alpha((1-q) N(0) + q N(2s) || N(0)), s = 1/sigma (pair.rs, claim 3);
 * one row, Poisson lots, replace-one: H_alpha((1-q) N(0) + q N(s) || (1-q) N(0) + q N(-s)) (claim 2);
 * k rows from one: (eps, delta) becomes (k eps, delta (e^(k eps) - 1)/(e^eps - 1)) (Vadhan 2017, Lemma 2.2);
 * k rows in full or shuffled lots: N(c k sqrt(T)/sigma) against N(0), c = 1 (add/remove) or 2 (replace-one).
 """
+
+import _venv
+
+_venv.ensure({"mpmath": "mpmath==1.4.1"}, "accounting")
 
 from mpmath import exp, expm1, log, mp, mpf, ncdf, nstr, sqrt
 
@@ -41,7 +46,7 @@ def group(one, k, eps):
 
 
 def solve(curve, delta, low, high):
-    """eps with curve(eps) = delta; the curve falls."""
+    """Returns eps with curve(eps) = delta, for a decreasing curve."""
     low, high = mpf(low), mpf(high)
     for _ in range(200):
         middle = (low + high) / 2

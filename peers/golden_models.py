@@ -1,24 +1,26 @@
 #!/usr/bin/env python3
-"""Makes the tiny models in crates/model/tests/golden, with what Hugging Face transformers computes from them.
+"""Generates the tiny models in crates/model/tests/golden, with values of Hugging Face transformers.
 
     python3 peers/golden_models.py
 
-Each directory holds what save_pretrained writes (config.json and the weights) and golden.safetensors:
-* lengths, ids      four examples of different lengths, end to end; each was run alone, so nothing is padded
-* targets           language models: the id to be predicted at each position, or -100 where none is
-* labels            classifiers: one class an example
-* logits            one row a position (classifiers: an example)
+Each directory has the files of save_pretrained (config.json and the weights) and golden.safetensors:
+* lengths, ids      four examples of different lengths, contiguous; each was run alone, so nothing is
+                    padded
+* targets           language models: the id to be predicted at each position, or -100 for none
+* labels            classifiers: one class per example
+* logits            one row per position (classifiers: per example)
 * losses            the mean cross-entropy of each example over its own targets
-* gradnorm2.I.NAME  the squared norm of the gradient of example I's loss with respect to the saved tensor NAME
-* grad.I.NAME       that gradient itself, for some examples only: a directory stays below 150 kB
-* greedy            language models: the twelve likeliest ids one after the other, after the first two of example 0
+* gradnorm2.I.NAME  the squared norm of the gradient of example I's loss with respect to the saved
+                    tensor NAME
+* grad.I.NAME       that gradient, for some examples only: a directory stays below 150 kB
+* greedy            language models: twelve ids by greedy search, after the first two of example 0
 
-Everything is computed in double precision from the weights as saved, and rounded to float32 at the end. Two checks:
-the gradients against finite differences, which in double precision would show a single step of the model in float32;
-and the logits against the model as transformers runs it, in float32.
+Everything is computed in double precision from the saved weights, and rounded to float32 at the end.
+Two checks: the gradients against finite differences, which in double precision would reveal a single
+operation of the model in float32; and the logits against those of transformers in float32.
 
-The weights are drawn here and not by transformers, so that no gain is 1 and no bias is 0, and the epsilons of the norms
-are large: what a reader forgets or assumes, shows.
+The weights are drawn here and not by transformers, so that no gain is 1 and no bias is 0, and the
+epsilons of the norms are large. A reader that omits or assumes one of them then fails.
 """
 
 import math
@@ -65,11 +67,12 @@ def bert():
         layer_norm_eps=1e-3))
 
 
-# Of head width 6 there are three frequencies: these keep the first, bend the second and divide the third by 8.
+# A head of width 6 has three frequencies: these keep the first, interpolate the second and divide
+# the third by 8.
 ROPE3 = {"rope_type": "llama3", "rope_theta": 50.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
          "original_max_position_embeddings": 32}
 
-# name: seed, the model, the type it is saved in, the size of a shard, the examples whose gradients are kept whole
+# name: seed, model, type of the saved weights, shard size, examples whose gradients are saved
 MODELS = {
     "gpt2-tied": (16, gpt2, torch.float32, None, (0, 2)),
     "gpt2-untied": (9, lambda: gpt2(tie_word_embeddings=False), torch.float32, None, (0, 2)),
@@ -82,7 +85,7 @@ MODELS = {
 
 
 def draw(model, seed):
-    """Weights away from all defaults: matrices around 0, gains around 1, biases around 0 and wide."""
+    """Draws weights away from all defaults: matrices around 0, gains around 1, wide biases around 0."""
     random = torch.Generator().manual_seed(seed)
     for name, p in model.named_parameters():
         gain = p.dim() == 1 and name.endswith("weight")
@@ -109,7 +112,7 @@ def save(model, where, dtype, shard):
 
 
 def frequencies(config):
-    """The rotary frequencies in double precision; transformers keeps them in float32."""
+    """The rotary frequencies in double precision; transformers has them in float32."""
     rope, width = config.rope_parameters, config.hidden_size // config.num_attention_heads
     found = []
     for i in range(0, width, 2):
@@ -124,7 +127,7 @@ def frequencies(config):
 
 
 def widen(model):
-    """Replaces the two parts of Llama that compute in float32 whatever the weights are."""
+    """Replaces the two parts of Llama that always compute in float32."""
     for part in model.modules():
         if isinstance(part, LlamaRMSNorm):
             part.forward = lambda x, part=part: F.rms_norm(x, part.weight.shape, part.weight, part.variance_epsilon)
@@ -144,7 +147,7 @@ def widen(model):
 
 
 def examples(vocabulary, lengths, random):
-    """Ids with repetitions within an example. Never 0, which BERT takes for padding and gives no gradient."""
+    """Ids with repetitions within an example. Never 0: BERT treats it as padding, without a gradient."""
     found = []
     for n in lengths:
         ids = torch.randint(1, vocabulary, (n,), generator=random)
@@ -191,10 +194,10 @@ def greedy(model, ids):
         for _ in range(GREEDY):
             logits = logits_of(model, torch.tensor(found))[-1]
             best, second = logits.topk(2).values
-            assert best - second > 1e-3, "a near tie would not survive float32"
+            assert best - second > 1e-3, "a near tie could change in float32"
             found.append(int(logits.argmax()))
     found = found[len(ids):]
-    assert len(set(found)) > 4, f"{found} says little; choose another seed"
+    assert len(set(found)) > 4, f"too few different ids: {found}; choose another seed"
     return torch.tensor(found)
 
 
@@ -236,7 +239,7 @@ def golden(where, weights, whole, seed):
             if i in whole:
                 made[f"grad.{i}.{name}"] = gradient.float()
     made |= {"logits": torch.cat(rows).float(), "losses": torch.stack(losses).float()}
-    # One entry of metadata: several would be written in an order of their own each time.
+    # One entry of metadata: the order of several would differ from run to run.
     made_by = f"peers/golden_models.py, torch {torch.__version__}, transformers {transformers.__version__}"
     safetensors.torch.save_file(made, where / "golden.safetensors", metadata={"made_by": made_by})
     return losses
@@ -253,7 +256,7 @@ def main():
         weights = save(model, where, dtype, shard)
         losses = golden(where, weights, whole, 100 + seed)
         for file in where.iterdir():
-            file.chmod(0o644)  # safetensors leaves its files closed to others
+            file.chmod(0o644)  # safetensors writes files that only the owner can read
         size = sum(p.stat().st_size for p in where.iterdir())
         assert size < LIMIT, f"{name}: {size} bytes"
         print(f"{name}: {sum(w.numel() for w in weights.values())} parameters, losses "

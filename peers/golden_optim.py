@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Makes crates/optim/tests/golden, trajectories of every optimizer written down a second time in plain numpy.
+"""Generates crates/optim/tests/golden: trajectories of every optimizer, implemented again in plain numpy.
 
     python3 peers/golden_optim.py [CASE ...]
 
-Needs numpy; where it is missing it makes peers/.venv-optim and runs itself there.
+Needs numpy; if it is missing, it creates peers/.venv-optim and restarts there.
 
-The problem. A unit is a tensor, or a pair A (m x r), B (n x r) that stands for A Bᵀ. Example i has the loss
-½ Σ s·(unit − target_i)², so its gradient with respect to a unit is s·(unit − target_i); the twelve gradient norms
-differ by more than ten times. All random numbers are inputs: they are drawn here, rounded to float32 and stored.
+The problem. A unit is a tensor, or a pair A (m x r), B (n x r) that represents A Bᵀ. Example i has
+the loss ½ Σ s·(unit − target_i)², so its gradient with respect to a unit is s·(unit − target_i). The
+twelve gradient norms differ by more than a factor of ten. All random numbers are inputs: they are
+drawn here, rounded to float32 and stored.
 
-A file holds
+A file has
 * script, case, numpy, config (every hyperparameter; nothing is left to a default)
 * tensors      name, shape, role (weight, bias, embedding; factor_a, factor_b, head)
 * units        the indices of the tensors of each unit: one, or those of A and B
@@ -22,17 +23,20 @@ A file holds
 * probes       Muon with correction: of each step, each Muon matrix (in the order of the tensors), each j
 * probe_lots   HyFree: of each probe, the examples whose losses it sums
 * loss_noise   HyFree: of each probe, one standard normal number a point, in the order x = 0, +η, −η, +2η, −2η
-* rates        the learning rate of each step; an input, but for HyFree, whose own it is
-* released     of each step, each tensor: the noisy divided release, in the coordinates in which it is released
+* rates        the learning rate of each step; an input, except for HyFree, which computes it
+* released     of each step, each tensor: the noisy divided release, in its coordinates
 * expected     of each step, each tensor: its value after the step
-* debug        what else may help to find a difference: no promise of completeness
-* float32      the largest difference in `expected` when every release and every value is rounded to float32 at
-               each step: what a correct single-precision implementation may differ by, as an order of magnitude
+* debug        further values that may help to find a difference; incomplete
+* float32      the largest difference in `expected` when every release and every value is rounded to
+               float32 at each step: the order of magnitude by which a correct single-precision
+               implementation may differ
 
-Inputs are written as the shortest numbers that give the float32 back, the rest with nine significant digits.
+Inputs are written as the shortest decimals that round to the same float32, the rest with nine
+significant digits.
 
-Nothing here is clever: dense matrices, loops over examples, no identity used that the text of the algorithm does not
-state. What can be checked cheaply by another route is checked on the way, and the run fails if it does not hold.
+The code is deliberately simple: dense matrices, loops over examples, and no identity that the paper
+of the algorithm does not state. Quantities that can be computed cheaply in another way are compared,
+and the run fails if they differ.
 """
 
 import json
@@ -59,7 +63,7 @@ def same(a, b, what, tolerance=1e-9):
     a, b = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
     worst = np.abs(a - b).max(initial=0.0)
     if a.shape != b.shape or not worst <= tolerance * max(1.0, np.abs(b).max(initial=0.0)):
-        sys.exit(f"two computations of {what} differ by {worst}")
+        sys.exit(f"{what}: two computations differ by {worst}")
 
 
 def f32(x):
@@ -147,7 +151,7 @@ class Problem:
 
 
 class Run:
-    """What one optimizer does to a problem. `single` rounds what it keeps to float32."""
+    """One optimizer on a problem. With `single`, its state is rounded to float32."""
 
     def __init__(self, problem, config, single):
         self.p, self.c, self.single = problem, config, single
@@ -159,7 +163,7 @@ class Run:
         return [f32(x) for x in parts] if self.single else parts
 
     def rate(self, t):
-        """The public schedule: constant, or from the rate down to 0.52 of it, always in few digits."""
+        """The public schedule: constant, or linear from the rate down to 0.52 of it, in few digits."""
         return self.c["rate"] * (1.0 if self.c["schedule"] == "constant" else 1.0 - (t - 1) / 50)
 
     def record(self, theta, rate, released):
@@ -169,7 +173,7 @@ class Run:
         self.released.append(released)
 
     def factor(self, norm, block=0):
-        """What an example's gradient of this norm is multiplied by."""
+        """The clip factor of a gradient with this norm."""
         clip = self.c["clip"]
         self.seen[block] = self.seen.get(block, 0) + 1
         self.clipped[block] = self.clipped.get(block, 0) + (norm > clip)
@@ -287,7 +291,7 @@ def newton_schulz(x, c):
 
 
 def check_newton_schulz(x, found, alpha, c):
-    """The same on the singular values, one by one."""
+    """Checks the iteration on the singular values, one by one."""
     u, singular, v = np.linalg.svd(x, full_matrices=False)
     values = singular / alpha
     for _ in range(c["iterations"]):
@@ -322,7 +326,7 @@ def run_muon(run):
     for t in range(1, STEPS + 1):
         g, eta = run.release(t, blocks, [sigma] * len(blocks)), run.rate(t)
         theta = list(run.theta)
-        # BC: the point at which Q is evaluated and the width of the probes
+        # Bias correction: the point at which Q is evaluated, and the width of the probes.
         s = (1 - mu**t) / (1 - mu)
         rho = math.sqrt(nu**2 * (1 - mu) * (1 + mu**t) / ((1 + mu) * (1 - mu**t)))
         same(s * rho, nu * math.sqrt((1 - mu ** (2 * t)) / (1 - mu**2)), "the noise of the momentum")
@@ -512,7 +516,7 @@ def retract(a, b, ua, ub, eta):
     same(new_a @ new_b.T, u[:, :r] @ np.diag(s[:r]) @ v[:r], "the retraction and the truncated SVD")
     same(new_a.T @ new_a, new_b.T @ new_b, "the balance of the factors")
     rest = s[r] if len(s) > r else 0.0
-    assert s[r - 1] > 0.02 * s[0] and rest < 0.5 * s[r - 1], f"singular values {s}: too close to say which is kept"
+    assert s[r - 1] > 0.02 * s[0] and rest < 0.5 * s[r - 1], f"singular values {s}: too close to decide which is kept"
     return new_a, new_b
 
 
@@ -587,14 +591,17 @@ def offsets(points, eta):
 
 
 def fit(xs, losses, noise):
-    """Slope b and curvature a of −b·x + a·x²/2 through the losses less the first, and their deviations when each
-    loss has the deviation `noise`."""
+    """Fits −b·x + a·x²/2 to the losses minus the first one.
+
+    Returns slope b, curvature a, and their standard deviations if each loss has the standard
+    deviation `noise`.
+    """
     y = [v - losses[0] for v in losses]
     s2, s3, s4 = (sum(x**k for x in xs) for k in (2, 3, 4))
     sxy, sx2y = sum(x * v for x, v in zip(xs, y)), sum(x * x * v for x, v in zip(xs, y))
     det = s3**2 - s2 * s4
     b, a = (sxy * s4 - s3 * sx2y) / det, 2 * (s3 * sxy - s2 * sx2y) / det
-    # Against a solver, in units of the step, so that it has an easy matrix.
+    # Compared with a solver, in units of the step, so that its matrix is well-conditioned.
     h = xs[1]
     design = np.array([[-x / h, (x / h) ** 2 / 2] for x in xs])
     solved = np.linalg.lstsq(design, np.array(y), rcond=None)[0]
@@ -628,7 +635,7 @@ def run_hyfree(run):
             wide = c["gate"] * sd_a < a and c["gate"] * sd_b < b
             report = {"step": t, "rate_before": eta, "loss_bound": bound, "losses": losses, "cut": cut, "slope": b,
                       "slope_sd": sd_b, "curvature": a, "curvature_sd": sd_a, "open": wide}
-            # A decision must not hang on a rounding.
+            # A decision must not depend on rounding.
             assert abs(a - c["gate"] * sd_a) > 0.05 * sd_a and abs(b - c["gate"] * sd_b) > 0.05 * sd_b, report
             if wide:
                 keep = c["rate_smoothing"]
@@ -638,7 +645,7 @@ def run_hyfree(run):
         run.record([x - eta * y for x, y in zip(run.theta, d)], eta, g)
     wide = [r["open"] for r in reports]
     assert any(wide) and not all(wide), wide
-    assert any(r["loss_bound_after"] == c["loss_clip_min"] for r in reports), "the least bound was never needed"
+    assert any(r["loss_bound_after"] == c["loss_clip_min"] for r in reports), "the least bound was never used"
     points = len(reports) * c["points"]
     assert 0 < sum(r["cut"] for r in reports), points
     run.debug = {"probes": reports}
@@ -660,7 +667,7 @@ HYFREE = {"gate": 2.0, "every": 5, "points": 3, "probe": "fresh-lot", "loss_clip
           "rate_smoothing": 0.9, "schedule": "probed"}
 
 # name: the seed, the optimizer, the hyperparameters, the tensors and units
-# An epsilon of 1e-8 shows nowhere, so two cases (adamw, macadam-exact) have a large one.
+# An epsilon of 1e-8 has no visible effect, so two cases (adamw, macadam-exact) have a large one.
 CASES = {
     "sgd": (1, run_first_order, SGD, TENSORS, UNITS),
     "sgd-decay": (2, run_first_order, SGD | {
@@ -716,7 +723,7 @@ def problem_of(seed, c, tensors, units):
 
 
 def inputs(x):
-    """Nested lists of the shortest decimals that give each float32 back."""
+    """Nested lists of the shortest decimals that round to each float32."""
     if isinstance(x, list):
         return [inputs(y) for y in x]
     found = [float(str(v)) for v in np.asarray(x).ravel().astype(np.float32)]
@@ -736,7 +743,7 @@ def digits(x):
 
 
 def write(path, content):
-    """A line a key, and a line an entry of those lists that hold lists."""
+    """Writes one line per key, and one line per entry of a nested list."""
     lines = []
     for key, value in content.items():
         if isinstance(value, list) and value and isinstance(value[0], (list, dict)):

@@ -1,23 +1,26 @@
 #!/usr/bin/env python3
-"""Makes the golden values of BLEU and ROUGE-L, and compares `muffle score` with the Python packages on any files.
+"""Generates golden values of BLEU and ROUGE-L, and compares `muffle score` with the Python packages.
 
     python3 peers/metrics.py
     python3 peers/metrics.py --compare HYPOTHESES REFERENCES [--muffle PROGRAM]
 
-Needs sacrebleu, rouge-score and its nltk; where they are missing it makes peers/.venv-metrics and runs itself there.
+Needs sacrebleu, rouge-score and its nltk; if they are missing, it creates peers/.venv-metrics and
+restarts there.
 
 Without arguments it writes to crates/text/tests/golden:
-* metrics.json  `items`: each with its tokens by sacrebleu's 13a, sentence BLEU under each of `options`, and ROUGE-L
-                [precision, recall, F1] with and without stemmer. `corpora`: some of the items, with at most so many
-                references each, and the same for them as a whole; ROUGE-L there is the mean over the items.
+* metrics.json  `items`: each with its tokens by sacrebleu's 13a, sentence BLEU under each of
+                `options`, and ROUGE-L [precision, recall, F1] with and without stemmer. `corpora`:
+                some of the items, with a limited number of references each, and their corpus scores;
+                ROUGE-L is the mean over the items.
 * stems.json    words and their stems by nltk's PorterStemmer.
-All sentences and words are made up here.
+All sentences and words are synthetic.
 
-With --compare it scores two files: a hypothesis a line, and the references of that item a line, with tabs between. Lines
-end with \\n or \\r\\n. Nothing is left out: an empty line is one empty reference, and so is what stands after a last tab.
-Ours is the answer of `muffle score --hypotheses F --references F --json`: `bleu` as sacrebleu's default, and `rouge_l`,
-a hundred times the mean F1 with stemmer. `cargo build --release` builds the program first, unless --muffle names one.
-Exit status 1 if either differs by more than 1e-6.
+With --compare it scores two files: one hypothesis per line, and the references of the same item per
+line, separated by tabs. Lines end with \\n or \\r\\n. Blank references are ignored; an item without
+others has one empty reference. Ours is the output of
+`muffle score --hypotheses F --references F --json`: `bleu` with sacrebleu's defaults, and `rouge_l`,
+a hundred times the mean F1 with stemmer. `cargo build --release` builds the program first, unless
+--muffle names one. Exit status 1 if either differs by more than 1e-6.
 """
 
 import argparse
@@ -190,7 +193,7 @@ ized izing e ee ll lling lled tt tting bled zzing w x ys yed ying eds ings alli 
 
 
 def words():
-    """WORDS, and as many of the made-up ones that the number is round."""
+    """WORDS, filled up to STEMS words with a sample of synthetic ones."""
     made = sorted({base + suffix for base in BASES for suffix in SUFFIXES} - set(WORDS))
     written = list(dict.fromkeys(WORDS))
     return sorted(written + random.Random(1).sample(made, STEMS - len(written)))
@@ -204,7 +207,7 @@ def metric(smoothing="exp", value=None, effective=False):
 
 
 def streams(references):
-    """Lists of references of any length as sacrebleu wants them: the first of all, the second of all, ... or None."""
+    """Transposes lists of references for sacrebleu: the first of all, the second of all, … or None."""
     return list(itertools.zip_longest(*references))
 
 
@@ -265,7 +268,7 @@ def corpora():
 
 
 def write(path, made):
-    """One row a line: short, and a change shows as the rows it touches."""
+    """Writes one row per line, so that a diff shows the rows that changed."""
     body = []
     for name, value in made.items():
         if name in ("items", "corpora"):
@@ -307,7 +310,7 @@ def compare(hypotheses_path, references_path, program):
     hypotheses = lines(hypotheses_path)
     references = [[text for text in line.split("\t") if text.strip()] or [""] for line in lines(references_path)]
     if len(hypotheses) != len(references) or not hypotheses:
-        sys.exit(f"{len(hypotheses)} hypotheses and references for {len(references)}")
+        sys.exit(f"expected references for {len(hypotheses)} hypotheses, got {len(references)}")
     theirs = {
         "bleu": metric().corpus_score(hypotheses, streams(references)).score,
         "rouge_l": 100 * mean([rouge("stemmed", *pair) for pair in zip(hypotheses, references)])[2],
@@ -315,7 +318,7 @@ def compare(hypotheses_path, references_path, program):
     command = [str(program), "score", "--hypotheses", hypotheses_path, "--references", references_path, "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}\nended with {done.returncode}: {done.stderr}")
+        sys.exit(f"{' '.join(command)}\nexit code {done.returncode}: {done.stderr}")
     ours = json.loads(done.stdout)
     worst = 0.0
     print(f"{len(hypotheses)} items, {sum(map(len, references))} references")
@@ -331,7 +334,7 @@ def main():
     parser.add_argument("--compare", nargs=2, metavar=("HYPOTHESES", "REFERENCES"))
     parser.add_argument("--muffle", metavar="PROGRAM")
     options = parser.parse_args()
-    # sacrebleu recommends the effective order for sentences; here both are wanted.
+    # sacrebleu recommends the effective order for sentences; both are needed here.
     logging.getLogger("sacrebleu").setLevel(logging.ERROR)
     if options.compare:
         compare(*options.compare, options.muffle)

@@ -1,9 +1,12 @@
-// A look at a report in headless Chromium: light and dark, wide and as on a phone.
+// Checks a report in headless Chromium: light and dark, on a wide screen and on a phone.
 //
-//   muffle train && npm install --prefix peers/.node playwright && node peers/report.mjs muffle-run/report.html shots
+//   muffle train
+//   npm install --prefix peers/.node playwright
+//   node peers/report.mjs muffle-run/report.html shots
 //
-// Needs Chromium (Debian: apt-get install chromium), found as /usr/bin/chromium or in $CHROMIUM. Writes four screenshots; exits 1 if a page scrolls sideways, has an error or asks for anything from a
-// network, or if a text has less contrast than 4.5:1.
+// Needs Chromium (Debian: apt-get install chromium), found as /usr/bin/chromium or in $CHROMIUM.
+// Writes four screenshots. Exits with 1 if a page scrolls sideways, has an error or requests anything
+// from a network, or if a text has less contrast than 4.5:1.
 import { createRequire } from 'node:module';
 import { basename, join, resolve } from 'node:path';
 import { mkdirSync } from 'node:fs';
@@ -19,7 +22,7 @@ const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? 
 let failures = 0;
 const fail = (what) => { failures += 1; console.error(`FAIL ${what}`); };
 
-// Every text against the nearest opaque background under it.
+// Compares every text with the nearest opaque background under it.
 const contrast = () => {
   const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
   const rgb = (c) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = c; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
@@ -55,5 +58,5 @@ for (const width of [1200, 360]) {
   }
 }
 await browser.close();
-console.log(failures ? `${failures} failures` : `${name}: fine`);
+console.log(failures ? `${failures} failures` : `${name}: passed`);
 process.exit(failures ? 1 : 0);

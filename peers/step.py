@@ -1,31 +1,35 @@
 #!/usr/bin/env python3
-"""Speed and memory of one training step beside PyTorch and Opacus, on the same model in one run.
+"""Compares speed and memory of one training step with PyTorch and Opacus, on the same model in one run.
 
     python3 peers/step.py [--cases PRESET:BATCHxSEQ ...] [--rounds N] [--steps N] [--warmup N] [--threads N]
                           [--keep] [--skip CONTENDER ...] [--json FILE] [--muffle PROGRAM]
     python3 peers/step.py --check
 
-A step is forward and backward, and for the private contenders clipping each example's gradient to norm 1 and summing:
-no noise, no update of the weights, the same batch each time. The model is GPT-2 in float32 with an untied head, since
-Opacus' ghost clipping refuses tied weights; an example is one sequence, its loss the mean over its next ids.
+A step is forward and backward. The private contenders also clip each example's gradient to norm 1
+and sum. There is no noise and no update of the weights; the batch is the same each time. The model
+is GPT-2 in float32 with an untied head, because ghost clipping of Opacus refuses tied weights. An
+example is one sequence; its loss is the mean over its next ids.
 
 Contenders:
 * torch: PyTorch, eager, not private
-* hooks: Opacus, gradients of single examples by hooks, and DPOptimizer.clip_and_accumulate
+* hooks: Opacus, per-example gradients by hooks, and DPOptimizer.clip_and_accumulate
 * ghost: Opacus, ghost clipping (two backward passes)
-* ours-plain, ours: `muffle bench step`, not private and private; `cargo build --release` builds it first, unless
-  --muffle names a program
+* ours-plain, ours: `muffle bench step`, not private and private; `cargo build --release` builds the
+  program first, unless --muffle names one
 
-They take turns in rounds, in an order that rotates, one at work while the others wait. The Python contenders are
-processes that live through all rounds of a case; ours is started anew in each round and times its own steps, which
-leaves out making the model for all alike. Of a Python contender the minimum and median are over all timed steps; of
-ours, the minimum of its minima and the median of its medians. Peak memory is what the kernel reports of each process,
-libraries and the making of the model included; what an idle PyTorch takes is printed beside it.
+They run in rounds, in a rotating order, one at a time. The Python contenders are processes that live
+through all rounds of a case; ours is restarted in each round and times its own steps. No time
+includes the construction of the model. For a Python contender the minimum and median are over all
+timed steps; for ours, the minimum of the minima and the median of the medians. Peak memory is what
+the kernel reports for each process, including libraries and the construction of the model; the
+memory of an idle PyTorch is printed beside it.
 
-PyTorch gives large tensors back to the system and has their pages zeroed anew in each step, which is a good part of
-its time. --keep sets glibc so that the Python contenders keep freed memory: they are faster then, and larger.
+PyTorch returns large tensors to the system, which zeroes their pages again in each step. This takes
+a considerable part of its time. --keep configures glibc so that the Python contenders keep freed
+memory: they are then faster and larger.
 
---check compares the summed gradients of the Python contenders with a loop over single examples, on a tiny model.
+--check compares the summed gradients of the Python contenders with a loop over single examples, on
+a tiny model.
 """
 
 import argparse
@@ -54,7 +58,9 @@ PYTHON = ["torch", "hooks", "ghost"]
 KEEP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(10**12), "MALLOC_TOP_PAD_": str(64 * 2**20),
         "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 OURS = {"ours-plain": "plain", "ours": "private"}
-QUIET = 0.1  # of the machine: OpenMP's threads wait for each other by spinning, and lose far more than others take
+# Largest share of the machine that other work may take. OpenMP threads wait for each other by
+# spinning, and lose far more time than the other work takes.
+QUIET = 0.1
 RATIOS = [
     ("ours / ours-plain", "ms", "ours", "ours-plain"), ("ours / torch", "ms", "ours", "torch"),
     ("ours-plain / torch", "ms", "ours-plain", "torch"), ("hooks / ours", "ms", "hooks", "ours"),
@@ -72,16 +78,17 @@ def case(text):
         if not (preset in PRESETS and batch > 0 and 1 < seq <= PRESETS[preset]["positions"]):
             raise ValueError
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text} is not PRESET:BATCHxSEQ with a preset of {', '.join(PRESETS)}")
+        raise argparse.ArgumentTypeError(
+            f"expected PRESET:BATCHxSEQ with a preset of {', '.join(PRESETS)}; got {text}")
     return preset, batch, seq
 
 
 def busy():
-    """The share of this machine that others use while no contender is at work, looked at for a second."""
+    """Share of the machine that other work uses while no contender runs, measured for a second."""
     def read():
         with open("/proc/stat") as stat:
             ticks = list(map(int, stat.readline().split()[1:9]))
-        return sum(ticks), ticks[3] + ticks[4]  # all; idle and waiting for a disk
+        return sum(ticks), ticks[3] + ticks[4]  # all; idle and waiting for I/O
     total, idle = read()
     time.sleep(1)
     later, later_idle = read()
@@ -89,7 +96,7 @@ def busy():
 
 
 class Worker:
-    """A Python contender in a process of its own that waits for its turns."""
+    """A Python contender in its own process, which waits for its turns."""
 
     def __init__(self, contender, preset, batch, seq, threads, keep):
         shape = json.dumps({**PRESETS[preset], "batch": batch, "seq": seq})
@@ -103,7 +110,7 @@ class Worker:
     def read(self):
         line = self.process.stdout.readline()
         if not line:
-            sys.exit(f"{self.contender} ended with {self.process.wait()}")
+            sys.exit(f"{self.contender}: exit code {self.process.wait()}")
         return line
 
     def turn(self, warmup, steps):
@@ -125,18 +132,19 @@ class Ours:
     def turn(self, warmup, steps):
         process = subprocess.Popen(self.words, stdout=subprocess.PIPE, text=True)
         answer = process.stdout.read()
-        # The kernel's own count of this process. It starts from this script's, which is small: no PyTorch here.
+        # Peak memory as the kernel reports it. It starts from that of this script, which is small,
+        # because it does not import PyTorch.
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode != 0:
-            sys.exit(f"{' '.join(self.words)}\nended with {process.returncode}")
+            sys.exit(f"{' '.join(self.words)}\nexit code {process.returncode}")
         found = json.loads(answer)
         return {"ms": [], "min": found["ms_min"], "median": found["ms_median"], "peak": usage.ru_maxrss / 1024,
                 "said": found}
 
 
 def measure(preset, batch, seq, options, program):
-    """For each contender its turns and what they come to; and how busy the machine was besides."""
+    """Returns the rounds of each contender with their statistics, and the share of other work."""
     with contextlib.ExitStack() as stack:
         contenders = {}
         for name in PYTHON:
@@ -164,7 +172,7 @@ def measure(preset, batch, seq, options, program):
 
 
 def idle(modules):
-    """Peak memory in MiB of a Python that imports the modules and ends."""
+    """Peak memory in MiB of a Python process that only imports the modules."""
     script = f"import {modules}\nprint(next(l.split()[1] for l in open('/proc/self/status') if l.startswith('VmHWM')))"
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, capture_output=True, text=True)
     return int(done.stdout) / 1024
@@ -193,13 +201,13 @@ def main():
                          default=[("gpt2-s", 16, 64), ("gpt2", 4, 100)])
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--steps", type=int, default=3, help="timed steps of a Python contender in a round")
-    options.add_argument("--warmup", type=int, default=1, help="steps before those")
+    options.add_argument("--warmup", type=int, default=1, help="steps before the timed ones")
     options.add_argument("--threads", type=int, default=2)
     options.add_argument("--keep", action="store_true", help="the Python contenders keep freed memory")
     options.add_argument("--skip", nargs="+", default=[], choices=[*PYTHON, *OURS])
-    options.add_argument("--json", metavar="FILE", help="write the figures there")
+    options.add_argument("--json", metavar="FILE", help="write the figures to this file")
     options.add_argument("--muffle", metavar="PROGRAM", help="measure this program instead of building one")
-    options.add_argument("--check", action="store_true", help="check the Python contenders' gradients and end")
+    options.add_argument("--check", action="store_true", help="check the gradients of the Python contenders and exit")
     options = options.parse_args()
     if options.rounds < 1 or options.steps < 1:
         sys.exit("--rounds and --steps must be at least 1")
@@ -217,7 +225,7 @@ def main():
     print(f"{', '.join(f'{name} {version}' for name, version in versions.items())}; {os.cpu_count()} cores, "
           f"{options.threads} threads; {options.rounds} rounds of {options.warmup} + {options.steps} steps"
           f"{'; freed memory kept' if options.keep else ''}.")
-    print("Peak MiB of a Python that only imports: "
+    print("Peak MiB of a Python process that only imports: "
           f"{'; '.join(f'{modules}: {peak:.0f}' for modules, peak in bare.items())}.\n")
     figures = []
     for preset, batch, seq in options.cases:
@@ -225,7 +233,7 @@ def main():
         found, others = measure(preset, batch, seq, options, program)
         show(found)
         if others > QUIET:
-            print(f"Other work took {100 * others:.0f} % of the machine before some round: these times mean little.\n")
+            print(f"Other work took {100 * others:.0f} % of the machine before a round: these times are unreliable.\n")
         figures.append({"preset": preset, "batch": batch, "seq": seq, "busy": others, "contenders": found})
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(
