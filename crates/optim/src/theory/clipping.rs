@@ -4,7 +4,13 @@ use super::{counted, not_negative, positive};
 use protocol::Refused;
 use std::f64::consts::E;
 
-/// What is known about the norm ‖G‖_F of one example's gradient, at every step.
+/// An assumption about the norm ‖G‖_F of one example's gradient, at every step.
+///
+/// ```
+/// let tail = optim::theory::GradientTail::SecondMoment(1.0);
+/// assert_eq!(tail.residual(4, 2.0)?, 1.0);
+/// # Ok::<(), protocol::Refused>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum GradientTail {
     /// E(‖G‖_F − C)₊ itself; 0 if no gradient is ever clipped.

@@ -255,8 +255,7 @@ mod tests {
             steps,
             normaliser,
         };
-        let quintic =
-            Config { polynomial: Polynomial::Quintic, steps: 2, normaliser: Frobenius };
+        let quintic = Config { polynomial: Polynomial::Quintic, steps: 2, normaliser: Frobenius };
         vec![
             (newton(1, 1, Frobenius), 2, 2, vec![1.0, 0.6]),
             (newton(2, 2, Frobenius), 2, 3, vec![0.9, 0.5]),

@@ -5,11 +5,17 @@ use crate::newton_schulz::Normaliser;
 use protocol::Refused;
 use tensor::{Array, linalg};
 
-/// Where the iteration starts: δ_{t,0} = ‖Π − Y Yᵀ‖_op of the normalised momentum Y = 𝒯(M)/α, with
-/// Π the projector onto its range (Lemma 3.3).
+/// The error δ_{t,0} = ‖Π − Y Yᵀ‖_op before the first Newton–Schulz step (Lemma 3.3).
 ///
-/// Y Yᵀ has the eigenvalues s² in that range, so 1 − δ is the square of the smallest singular value
-/// s > 0 of Y. That is what is kept: near δ = 1 it has the digits. Transposing changes nothing.
+/// Y = 𝒯(M)/α is the normalised momentum and Π the projector onto its range. Y Yᵀ has the
+/// eigenvalues s² there, so 1 − δ is the square of the smallest singular value s > 0 of Y. That is
+/// stored, because near δ = 1 it has more digits. Transposing changes nothing.
+///
+/// ```
+/// let start = optim::theory::InitialError::from_singular_value(0.5)?;
+/// assert_eq!(start.delta(), 0.75);
+/// # Ok::<(), protocol::Refused>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct InitialError {
     /// 1 − δ, in [0, 1].
@@ -17,14 +23,12 @@ pub struct InitialError {
 }
 
 impl InitialError {
-    /// Of a momentum matrix of `rows()` × `cols()`, to the accuracy of f32; δ = 0 for the zero
-    /// matrix.
+    /// Computes δ of a momentum matrix, to the accuracy of f32; δ = 0 for the zero matrix.
     ///
-    /// A singular value of at most 2⁻²⁴‖M‖_F may come from nothing but rounding the entries to f32,
-    /// and counts as 0.
+    /// A singular value of at most 2⁻²⁴‖M‖_F may be rounding of the elements and counts as 0.
     pub fn of_momentum(momentum: &Array, normaliser: Normaliser) -> Result<Self, Refused> {
         if !momentum.data().iter().all(|x| x.is_finite()) {
-            return Err(Refused::Query("the momentum: finite numbers expected".into()));
+            return Err(Refused::Query("the momentum: expected finite elements".into()));
         }
         let norm = momentum.data().iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
         let alpha = match normaliser {
@@ -55,6 +59,15 @@ impl InitialError {
         }
     }
 
+    /// From 1 − δ.
+    pub fn from_gap(gap: f64) -> Result<Self, Refused> {
+        if (0.0..=1.0).contains(&gap) {
+            Ok(Self { gap })
+        } else {
+            Err(refused("1 − δ", "a number in [0, 1]", gap))
+        }
+    }
+
     /// δ
     pub fn delta(self) -> f64 {
         1.0 - self.gap
@@ -65,14 +78,21 @@ impl InitialError {
         self.gap
     }
 
-    /// The worse of two steps: δ_{0,T} is the worst of all.
+    /// The larger error of two steps; δ_{0,T} is the largest of all.
     #[must_use]
     pub fn worst(self, other: Self) -> Self {
         Self { gap: self.gap.min(other.gap) }
     }
 }
 
-/// Newton–Schulz with p_κ(λ) = Σ_{s ≤ κ} c_s (1−λ)^s, c_s = (2s)!/(4^s s!²), run q times.
+/// q Newton–Schulz steps with p_κ(λ) = Σ_{s ≤ κ} c_s (1−λ)^s, c_s = (2s)!/(4^s s!²).
+///
+/// ```
+/// let twice = optim::theory::Iteration::new(1, 2)?;
+/// assert_eq!(twice.singular_value(1.0), 1.0);
+/// assert!(twice.singular_value(0.5) > 0.85);
+/// # Ok::<(), protocol::Refused>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Iteration {
     degree: usize,
@@ -80,13 +100,14 @@ pub struct Iteration {
 }
 
 impl Iteration {
-    /// Of degree κ ≥ 1, with q steps.
+    /// Makes `steps` steps with the polynomial of this degree, at least 1.
     pub fn new(degree: usize, steps: usize) -> Result<Self, Refused> {
         Ok(Self { degree: counted("the degree", degree)?, steps })
     }
 
-    /// With the fewest steps for which the lemma promises ε_q ≤ `error`, a number in (0, 1). From δ
-    /// = 1 no number of steps is enough.
+    /// The fewest steps for which Lemma 3.3 promises ε_q ≤ `error`, a number in (0, 1).
+    ///
+    /// From δ = 1 no number of steps is enough.
     pub fn with_error(degree: usize, start: InitialError, error: f64) -> Result<Self, Refused> {
         in_unit("the error ε", error)?;
         let degree = counted("the degree", degree)?;
@@ -97,9 +118,10 @@ impl Iteration {
             .ok_or_else(|| refused("δ", "a number below 1", start.delta()))
     }
 
-    /// With the fewest steps that take the singular value `from` to `to`, both in (0, 1). The lemma
-    /// would ask for more: it does not know how fast small ones grow. Refuses a goal so near 1 that
-    /// rounding hides it.
+    /// The fewest steps that take the singular value `from` to `to`, both in (0, 1).
+    ///
+    /// Lemma 3.3 asks for more, because it does not use how fast small values grow. A goal so near
+    /// 1 that rounding hides it is refused.
     pub fn reaching(degree: usize, from: f64, to: f64) -> Result<Self, Refused> {
         in_unit("the singular value", from)?;
         in_unit("the singular value to reach", to)?;
@@ -118,13 +140,14 @@ impl Iteration {
         self.steps
     }
 
-    /// What becomes of a singular value in [0, 1]. It stays there, and the order of several does
-    /// not change: d/ds s p_κ(s²) is a multiple of (1−s²)^κ.
+    /// Applies the steps to a singular value in [0, 1].
+    ///
+    /// The result is in [0, 1], and the map is monotone: d/ds s p_κ(s²) is a multiple of (1−s²)^κ.
     pub fn singular_value(self, s: f64) -> f64 {
         self.path(s).take(self.steps.saturating_add(1)).last().unwrap_or(s)
     }
 
-    /// What Lemma 3.3 promises: ε_q = 1 − √(1 − δ^{(κ+1)^q}).
+    /// The bound of Lemma 3.3: ε_q = 1 − √(1 − δ^{(κ+1)^q}).
     pub fn quality(self, start: InitialError) -> Quality {
         if !(start.gap > 0.0) {
             return Quality { epsilon: 1.0, chi: f64::INFINITY };
@@ -137,9 +160,10 @@ impl Iteration {
         Quality { epsilon: ln.exp() / (1.0 + root), chi: 1.0 / root }
     }
 
-    /// What is true: ‖O − Polar(M)‖_op = 1 − s, with s what becomes of the smallest singular value.
-    /// Nowhere above [`quality`](Self::quality), and as good in Theorem 3.4, which needs no more of
-    /// ε_q than that it bounds this norm.
+    /// The exact error ‖O − Polar(M)‖_op = 1 − s, with s the image of the smallest singular value.
+    ///
+    /// It is never above [`quality`](Self::quality) and may replace it in Theorem 3.4, which needs
+    /// of ε_q only that it bounds this norm.
     pub fn exact_quality(self, start: InitialError) -> Quality {
         let s = self.singular_value(start.gap.sqrt());
         Quality { epsilon: 1.0 - s, chi: 1.0 / s }
@@ -159,7 +183,7 @@ impl Iteration {
     }
 }
 
-/// How near the direction is to the polar factor: ε_q ≥ ‖O − Polar(M)‖_op and χ_q = 1/(1 − ε_q).
+/// Error of a direction O: ε_q ≥ ‖O − Polar(M)‖_op, and χ_q = 1/(1 − ε_q).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quality {
     pub(super) epsilon: f64,

@@ -1,30 +1,48 @@
-//! What is proved about DP-Muon, as functions: how good the Newton–Schulz direction is, and how
-//! small the gradient must become (Kim and Fan 2026, §3 and Appendix B).
+//! Formulas of the DP-Muon paper (Kim and Fan 2026), evaluated for given shapes and settings.
 //!
-//! Theorem 3.4 bounds (1/T) Σ_t E‖∇f(W_{t−1})‖_* by a sum whose terms have names: what is left to
-//! descend, curvature, clipping, noise, stale momentum, and the error of the iteration. Their sizes
-//! say which hyperparameter to change. Their sum says little: the bound is loose, and its constants
-//! are seldom known.
+//! All of it is public arithmetic: no record is read, nothing is charged. `muffle theory` prints it.
 //!
-//! It is about *one* matrix, moved by η times the Newton–Schulz direction with p_κ: no weight
-//! decay, no scaling by shape, no bias correction, no quintic. What to know before it is believed:
+//! | to evaluate | look in |
+//! |---|---|
+//! | noise in the momentum: ν, ρ_t, its norms (Lemma C.1) | [`PrivateMomentum`], [`momentum_noise`] |
+//! | averaging by momentum: Γ_T (6), v_C (5) | [`mean_weight_norm`], [`gradient_noise`] |
+//! | error of the Newton–Schulz direction: ε_q, χ_q (Lemma 3.3, (3)) | [`Iteration`], [`InitialError`] |
+//! | distance of momentum and gradient (7), descent (Lemma B.4) | [`Tracking`], [`Quality::descent`] |
+//! | clipping residual (4) | [`GradientTail`] |
+//! | stationarity bound (Theorem 3.4), schedules (10), (13) | [`Problem`], [`Horizon`] |
+//! | bias by noise (§4), what correction leaves (Theorem 4.1) | [`HeatExpansion`] |
+//! | error of the probes (C.6), the bias itself | [`probe_error_bound`], [`simulate`] |
 //!
-//! - The paper takes δ_{0,T} for a constant. It is a property of the run, and with Gaussian noise
-//!   no constant below 1 is sure: the bound is as good as the guess.
+//! Theorem 3.4 bounds (1/T) Σ_t E‖∇f(W_{t−1})‖_* for *one* matrix, moved by η times the
+//! Newton–Schulz direction with p_κ: no weight decay, no scaling by shape, no bias correction, no
+//! quintic. The sizes of its terms say which hyperparameter to change. Limits of what is proved:
+//!
+//! - The paper takes δ_{0,T} for a constant. It is a property of the run.
+//!   [`PrivateMomentum::initial_error`] bounds it with high probability, and at realistic settings
+//!   χ_q is then so large that the theorem says nothing. [`Iteration::mean_quality`] has an error
+//!   that may replace ε_q in Lemma B.4 and Theorem 3.4, and is small.
 //! - The corollaries let T grow and hold σ fixed, so the privacy loss grows with T. For a fixed
 //!   loss σ/B grows like √T/N while Γ_T ≥ 1/√T: the noise term does not vanish unless the number N
 //!   of examples grows.
 //! - The paper draws B examples independently. Poisson lots divided by their expected size B serve
 //!   as well: same mean, same v_C.
-//! - What makes no sense is refused, and the refusal names the quantity.
+//! - The heat expansion is asymptotic. Where the noise is not small beside the singular values of
+//!   the clean momentum, it says nothing: [`HeatExpansion::is_usable`].
+//! - The bound of C.6 with one pair of probes is as large as the output: [`probe_error_bound`].
+//!
+//! Invalid arguments are refused, and the refusal names the quantity.
 
 mod clipping;
 mod heat;
 mod iteration;
 mod laplacian;
 mod momentum;
+mod noise_spectrum;
+mod private_momentum;
+mod simulation;
 mod spectrum;
 mod stationarity;
+mod tracking;
 
 #[cfg(test)]
 mod testing;
@@ -35,8 +53,12 @@ pub use iteration::{InitialError, Iteration, Quality};
 pub use momentum::{
     gradient_noise, mean_weight_norm, momentum_noise, momentum_noise_limit, weight_norm,
 };
+pub use noise_spectrum::noise_singular_values;
+pub use private_momentum::PrivateMomentum;
+pub use simulation::{SimulatedBias, probe_error_bound, simulate};
 pub use spectrum::Spectrum;
 pub use stationarity::{Horizon, Problem, Stationarity};
+pub use tracking::{Tracking, tracking_noise};
 
 use protocol::{Positive, Refused};
 use std::fmt;
@@ -54,7 +76,7 @@ fn positive(what: &'static str, value: f64) -> Result<f64, Refused> {
     Positive::new(what, value).map(Positive::get)
 }
 
-// Here and elsewhere: asks for the good case, so that NaN is refused.
+// Comparisons ask for the good case, so that NaN is refused.
 fn not_negative(what: &str, value: f64) -> Result<f64, Refused> {
     if (0.0..f64::INFINITY).contains(&value) {
         Ok(value)

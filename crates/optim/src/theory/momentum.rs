@@ -4,17 +4,19 @@ use super::{counted, half_decay, not_negative, positive};
 use protocol::Refused;
 use std::f64::consts::LN_2;
 
-/// (Σ_j w_{t,j}²)^{1/2} for the weights w_{t,j} ∝ β^{t−j} of a momentum after t steps (Lemma B.5):
-/// what averaging leaves of the noise of one step. The sum is (1−β)/(1+β) · (1+β^t)/(1−β^t) =
+/// (Σ_j w_{t,j}²)^{1/2}: the share of one step's noise that averaging leaves after t steps.
+///
+/// The weights are w_{t,j} ∝ β^{t−j} (Lemma B.5). The sum is (1−β)/(1+β) · (1+β^t)/(1−β^t) =
 /// tanh(h)/tanh(ht) with h = −½ ln β, which has all its digits for β near 1 and near 0.
 pub fn weight_norm(momentum: f64, step: u64) -> Result<f64, Refused> {
     let h = half_decay(momentum)?;
     Ok((h.tanh() / (h * counted("the step", step)? as f64).tanh()).sqrt())
 }
 
-/// Γ_T(β), the mean of [`weight_norm`] over the steps 1 to T (6). It is at most 1/(T√(1−β)) +
-/// 2√(1−β), which gives (8) its constants. The first terms are summed as they are. For the others
-/// Euler–Maclaurin is exact in double precision, as ∫ √coth has a closed form; so any T is fast.
+/// Γ_T(β), the mean of [`weight_norm`] over the steps 1 to T (6).
+///
+/// It is at most 1/(T√(1−β)) + 2√(1−β), which gives (8) its constants. The first terms are summed.
+/// For the others Euler–Maclaurin is exact in double precision, as ∫ √coth has a closed form.
 pub fn mean_weight_norm(momentum: f64, steps: u64) -> Result<f64, Refused> {
     const SUMMED: u64 = 1024;
     // From here on tanh(h) = 1; an infinite h would only bring ∞ − ∞.
@@ -40,19 +42,21 @@ pub fn mean_weight_norm(momentum: f64, steps: u64) -> Result<f64, Refused> {
     Ok(h.tanh().sqrt() * sum / count)
 }
 
-/// ρ_t: the standard deviation of each entry of the momentum over Σ_{j<t} β^j, when each entry of a
-/// gradient has noise ν = σC/B (§4, Lemma C.1).
+/// ρ_t: the standard deviation of the noise in each element of M_t/Σ_{j<t} β^j (Lemma C.1).
+///
+/// `noise` is ν = σC/B, that of one element of a released gradient.
 pub fn momentum_noise(noise: f64, momentum: f64, step: u64) -> Result<f64, Refused> {
     Ok(not_negative("the noise", noise)? * weight_norm(momentum, step)?)
 }
 
-/// ρ_∞ = ν √((1−β)/(1+β)), what [`momentum_noise`] falls to.
+/// ρ_∞ = ν √((1−β)/(1+β)), the limit of [`momentum_noise`].
 pub fn momentum_noise_limit(noise: f64, momentum: f64) -> Result<f64, Refused> {
     Ok(not_negative("the noise", noise)? * half_decay(momentum)?.tanh().sqrt())
 }
 
-/// v_C = C √(1/B + dσ²/B²): the noise of a released gradient of d entries in Frobenius norm, from
-/// sampling and from privacy (5).
+/// v_C = C √(1/B + dσ²/B²): noise of a released gradient from sampling and from privacy (5).
+///
+/// It bounds the root mean square of the Frobenius norm for d elements.
 pub fn gradient_noise(
     clip: f64,
     lot: f64,

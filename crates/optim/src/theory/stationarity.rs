@@ -1,14 +1,12 @@
 //! Stationarity bound: Theorem 3.4, Corollaries B.6 and B.7, equations (10) and (13).
 
 use super::{
-    GradientTail, Quality, counted, gradient_noise, mean_weight_norm, not_negative, positive,
-    refused,
+    GradientTail, Quality, Tracking, counted, not_negative, positive, refused, tracking_noise,
 };
 use protocol::Refused;
 use std::fmt;
 
-/// What does not depend on the horizon: the matrix, the loss around it, the lots, the noise and the
-/// iteration.
+/// The parts of Theorem 3.4 that do not depend on the number of steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Problem {
     /// Rows of the matrix.
@@ -23,14 +21,15 @@ pub struct Problem {
     pub lot: f64,
     /// σ: the noise has the standard deviation σC/B.
     pub noise_multiplier: f64,
-    /// How near the directions are to polar factors, in the worst step.
+    /// Error of the directions in the worst step.
     pub quality: Quality,
 }
 
 impl Problem {
-    /// Theorem 3.4. Refused also where the directions may be useless: ε_q = 1.
+    /// Evaluates Theorem 3.4. ε_q = 1 is refused, since the directions may then be useless.
     pub fn bound(&self, horizon: &Horizon, tail: GradientTail) -> Result<Stationarity, Refused> {
-        let rank = counted("the rows", self.rows)?.min(counted("the columns", self.cols)?);
+        counted("the rows", self.rows)?;
+        counted("the columns", self.cols)?;
         let descent = not_negative("the descent D₀", self.descent)?;
         let smoothness = not_negative("the smoothness L", self.smoothness)?;
         if !(self.quality.chi < f64::INFINITY) {
@@ -41,20 +40,18 @@ impl Problem {
             ));
         }
         let Horizon { steps, learning_rate, momentum, clip } = *horizon;
-        let left = mean_weight_norm(momentum, steps)?;
+        let shape = (self.rows, self.cols);
+        let settings = (clip, self.lot, self.noise_multiplier);
+        let noise = tracking_noise(shape, settings, momentum, steps)?;
         let learning_rate = positive("the learning rate", learning_rate)?;
-        let noise = gradient_noise(
-            clip,
-            self.lot,
-            self.noise_multiplier,
-            self.rows.saturating_mul(self.cols),
-        )?;
         Ok(Stationarity {
             optimization: descent / (learning_rate * steps as f64),
             curvature: 0.5 * smoothness * learning_rate,
-            clipping: tail.residual(rank, clip)?,
-            noise: (rank as f64).sqrt() * noise * left,
-            drift: momentum / (1.0 - momentum) * smoothness * learning_rate,
+            tracking: Tracking {
+                clipping: tail.residual(self.rows.min(self.cols), clip)?,
+                noise,
+                drift: momentum / (1.0 - momentum) * smoothness * learning_rate,
+            },
             quality: self.quality,
         })
     }
@@ -78,7 +75,7 @@ impl Problem {
     }
 }
 
-/// A number of steps, and what is chosen for it.
+/// A number of steps, and the hyperparameters chosen for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Horizon {
     /// T
@@ -121,19 +118,15 @@ impl Horizon {
     }
 }
 
-/// The terms of Theorem 3.4; prints as a table.
+/// The terms of Theorem 3.4. Its `Display` is a table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stationarity {
-    /// D₀/(ηT): what is left to descend.
+    /// D₀/(ηT)
     pub optimization: f64,
     /// Lη/2
     pub curvature: f64,
-    /// 𝔅_T(C)
-    pub clipping: f64,
-    /// √r v_C Γ_T(β)
-    pub noise: f64,
-    /// Lηβ/(1−β): the momentum remembers gradients from elsewhere.
-    pub drift: f64,
+    /// The terms of (7): how far the momentum is from the gradient.
+    pub tracking: Tracking,
     /// ε_q and χ_q
     pub quality: Quality,
 }
@@ -151,9 +144,9 @@ impl Stationarity {
         [
             ("optimization", "D₀/(ηT)", self.optimization, descent),
             ("curvature", "Lη/2", self.curvature, descent),
-            ("clipping", "𝔅_T(C)", self.clipping, tracking),
-            ("noise", "√r v_C Γ_T(β)", self.noise, tracking),
-            ("drift", "Lηβ/(1−β)", self.drift, tracking),
+            ("clipping", "𝔅_T(C)", self.tracking.clipping, tracking),
+            ("noise", "√r v_C Γ_T(β)", self.tracking.noise, tracking),
+            ("drift", "Lηβ/(1−β)", self.tracking.drift, tracking),
         ]
     }
 }
@@ -211,7 +204,13 @@ mod tests {
             / 500.0;
         let epsilon = 1.0 - (1.0 - 0.95f64.powi(27)).sqrt();
         let expected = [2.0 / 5.0, 0.015, 2.0 * 0.64 / 0.5, 2.0 * v * gamma, 3.0 * 0.01 * 9.0];
-        let got = [bound.optimization, bound.curvature, bound.clipping, bound.noise, bound.drift];
+        let got = [
+            bound.optimization,
+            bound.curvature,
+            bound.tracking.clipping,
+            bound.tracking.noise,
+            bound.tracking.drift,
+        ];
         for (got, expected) in got.into_iter().zip(expected) {
             assert!(close(got, expected, 1e-12), "{got} {expected}");
         }
@@ -242,9 +241,7 @@ mod tests {
         let bound = Stationarity {
             optimization: 1.0,
             curvature: 0.5,
-            clipping: 0.25,
-            noise: 4.0,
-            drift: 0.0,
+            tracking: Tracking { clipping: 0.25, noise: 4.0, drift: 0.0 },
             quality,
         };
         assert_eq!(bound.total(), 15.75);
@@ -299,10 +296,15 @@ total         ε = 5.0000e-1  χ = 2.0000                  1.5750e1";
         assert!(total(problem(), HORIZON, GradientTail::SecondMoment(0.81)) > base);
         let terms = |horizon: Horizon| problem().bound(&horizon, GradientTail::Light(0.8)).unwrap();
         let (slow, fast) = (terms(Horizon { momentum: 0.95, ..HORIZON }), terms(HORIZON));
-        assert!(slow.noise < fast.noise && slow.drift > fast.drift);
+        assert!(
+            slow.tracking.noise < fast.tracking.noise && slow.tracking.drift > fast.tracking.drift
+        );
         let (wide, narrow) = (terms(Horizon { clip: 0.6, ..HORIZON }), terms(HORIZON));
-        assert!(wide.noise > narrow.noise && wide.clipping < narrow.clipping);
-        assert_eq!(terms(Horizon { momentum: 0.0, ..HORIZON }).drift, 0.0);
+        assert!(
+            wide.tracking.noise > narrow.tracking.noise
+                && wide.tracking.clipping < narrow.tracking.clipping
+        );
+        assert_eq!(terms(Horizon { momentum: 0.0, ..HORIZON }).tracking.drift, 0.0);
     }
 
     #[test]
@@ -359,10 +361,10 @@ total         ε = 5.0000e-1  χ = 2.0000                  1.5750e1";
             let (scale, log) = (t.powf(0.25), t.ln().sqrt());
             assert!(bound.total() * scale / log < 2.0 * (noise + rest), "T = {t}");
             if e >= 16 {
-                let weighted = chi * (2.0 - epsilon) * bound.noise;
+                let weighted = chi * (2.0 - epsilon) * bound.tracking.noise;
                 assert!(close(weighted * scale / log, noise, 1e-3), "T = {t}");
                 assert!(close((bound.total() - weighted) * scale, rest, 1e-3), "T = {t}");
-                assert!(bound.clipping * t < 1e-10);
+                assert!(bound.tracking.clipping * t < 1e-10);
             }
         }
     }
