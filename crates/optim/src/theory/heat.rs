@@ -6,8 +6,7 @@
 //! - with correction it is off by −(ρ⁴/4) Δ²Q(X) + O(ρ⁶) (Theorem 4.1).
 //!
 //! Q replaces each singular value, so ΔQ(X) and Δ²Q(X) have the singular vectors of X and are
-//! evaluated from its singular values ([`laplacian`](super::laplacian) has the derivation for a
-//! polynomial G). The normalised map F(X) = G(X/‖X‖_F) is constant along rays. In d = mn dimensions
+//! evaluated from its singular values (`laplacian.rs` has the derivation for a polynomial G). The normalised map F(X) = G(X/‖X‖_F) is constant along rays. In d = mn dimensions
 //! with E = r ∂_r and L = E² + (d−2) E, the Laplacian of the unit sphere is Δ_S = r²Δ − L, it
 //! commutes with r and E, and EΔ = Δ(E−2). At ‖X‖_F = α that gives
 //!
@@ -49,8 +48,8 @@ impl HeatExpansion {
     /// Expands the iteration around a clean momentum.
     ///
     /// # Errors
-    /// If the momentum is zero where the map is not smooth (Assumption C.2): at 0 with the Frobenius
-    /// norm, at norm 1 with `max1`; or if a derivative is too large for f64.
+    /// If the map is not smooth at the momentum (Assumption C.2), which is at 0 with the Frobenius
+    /// norm and at norm 1 with `max1`; or if a derivative is too large for f64.
     pub fn new(iteration: &Config, clean: &Spectrum) -> Result<Self, Refused> {
         let size = clean.norm();
         let normalised = match iteration.normaliser {

@@ -1,16 +1,17 @@
 //! Formulas of the DP-Muon paper (Kim and Fan 2026), evaluated for given shapes and settings.
 //!
-//! All of it is public arithmetic: no record is read, nothing is charged. `muffle theory` prints it.
+//! It is public arithmetic: no record is read, nothing is charged. `muffle theory` prints it.
 //!
 //! | to evaluate | look in |
 //! |---|---|
-//! | noise in the momentum: ν, ρ_t, its norms (Lemma C.1) | [`PrivateMomentum`], [`momentum_noise`] |
+//! | noise in the momentum, its norms (Lemma C.1) | [`PrivateMomentum`], [`momentum_noise`] |
 //! | averaging by momentum: Γ_T (6), v_C (5) | [`mean_weight_norm`], [`gradient_noise`] |
-//! | error of the Newton–Schulz direction: ε_q, χ_q (Lemma 3.3, (3)) | [`Iteration`], [`InitialError`] |
-//! | distance of momentum and gradient (7), descent (Lemma B.4) | [`Tracking`], [`Quality::descent`] |
+//! | error of the direction: ε_q, χ_q (Lemma 3.3) | [`Iteration`], [`InitialError`] |
+//! | distance of momentum and gradient (7) | [`Tracking`], [`tracking_noise`] |
+//! | descent of a step (Lemma B.4) | [`Quality::descent`] |
 //! | clipping residual (4) | [`GradientTail`] |
-//! | stationarity bound (Theorem 3.4), schedules (10), (13) | [`Problem`], [`Horizon`] |
-//! | bias by noise (§4), what correction leaves (Theorem 4.1) | [`HeatExpansion`] |
+//! | stationarity (Theorem 3.4), schedules (10), (13) | [`Problem`], [`Horizon`] |
+//! | bias by noise (§4), its correction (Theorem 4.1) | [`HeatExpansion`] |
 //! | error of the probes (C.6), the bias itself | [`probe_error_bound`], [`simulate`] |
 //!
 //! Theorem 3.4 bounds (1/T) Σ_t E‖∇f(W_{t−1})‖_* for *one* matrix, moved by η times the

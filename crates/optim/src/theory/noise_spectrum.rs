@@ -27,9 +27,9 @@ pub fn noise_singular_values(rows: usize, cols: usize) -> Result<Vec<(f64, f64)>
 impl Iteration {
     /// The mean error ε̄ = 1 − ⟨M, O⟩/‖M‖_*, from normalised singular values with their shares.
     ///
-    /// Lemma 3.3 has the error of the *worst* direction, which for private momentum is hardly below
-    /// 1. The proof of Lemma B.4 uses the error in ⟨M̄, O⟩ ≥ (1 − ε)‖M̄‖_* only. With M = U S Vᵀ and
-    /// O = U f(S) Vᵀ, ⟨M, O⟩ = Σ s_i f(s_i) exactly, so Lemma B.4 and Theorem 3.4 hold with the
+    /// Lemma 3.3 has the error of the *worst* direction, which private momentum leaves near 1. The
+    /// proof of Lemma B.4 uses the error only in ⟨M̄, O⟩ ≥ (1 − ε)‖M̄‖_*. For M = U S Vᵀ and O =
+    /// U f(S) Vᵀ, the inner product is Σ s_i f(s_i). So Lemma B.4 and Theorem 3.4 hold with the
     /// largest ε̄ of all steps in place of ε_q: directions count by their singular values.
     pub fn mean_quality(self, values: &[(f64, f64)]) -> Quality {
         let total: f64 = values.iter().map(|(s, share)| share * s).sum();
