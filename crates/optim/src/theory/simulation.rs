@@ -195,6 +195,16 @@ mod tests {
         }
     }
 
+    /// At small noise the correction takes the whole leading term off, not a part of it.
+    #[test]
+    fn correction_takes_the_leading_term_off() {
+        let iteration = Config { steps: 3, ..Config::default() };
+        let clean = Spectrum::flat(16, 16, 16, 1.0).unwrap();
+        let seen = simulate(&iteration, &clean, 3e-3, 3000, &PublicRandom::from_seed(9)).unwrap();
+        assert!(4.0 * seen.corrected_error < 0.05 * seen.bias, "{seen:?}: not resolved");
+        assert!(seen.corrected < 0.05 * seen.bias, "{seen:?}");
+    }
+
     /// C.6: the error is at most the bound, falls with ρ², and the bound with √J.
     #[test]
     fn probe_errors_are_of_second_order() {
