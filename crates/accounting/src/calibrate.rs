@@ -24,6 +24,24 @@ const ROUGH: f64 = 1e-3;
 const USUAL_SLOPE: f64 = 1.7;
 
 /// A target guarantee: (ε, δ), the unit of privacy, and the accountant.
+///
+/// ```
+/// use accounting::calibrate::{self, Target};
+/// use accounting::{Accountant, Adjacency, Composition, Delta, Epsilon, Event, SamplingRate};
+///
+/// let target = Target {
+///     epsilon: Epsilon::new(2.0)?,
+///     delta: Delta::new(1e-5)?,
+///     unit: Adjacency::AddRemove.into(),
+///     accountant: Accountant::Best,
+/// };
+/// let rate = SamplingRate::new(0.01)?;
+/// let (sigma, guarantee) = calibrate::sigma(target, |sigma| {
+///     Ok(Composition::repeated(Event::poisson(rate, sigma), 1000))
+/// })?;
+/// assert!(sigma.get() < 1.0 && guarantee.epsilon <= 2.0);
+/// # Ok::<(), accounting::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Target {
     /// The largest ε allowed.

@@ -9,6 +9,14 @@ use crate::{gdp, pld, rdp};
 use serde::{Deserialize, Serialize};
 
 /// The unit of privacy: which data sets are neighbours, and how many rows they differ in.
+///
+/// ```
+/// use accounting::{Adjacency, Unit};
+///
+/// let row = Unit::from(Adjacency::AddRemove);
+/// let person = Unit { rows: 10, ..row };
+/// assert_eq!((row.rows, person.rows), (1, 10));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unit {
     /// How neighbouring data sets differ in a row.
@@ -85,6 +93,16 @@ pub struct Guarantee {
 }
 
 /// A composition analysed for one unit of privacy; computes ε and δ.
+///
+/// ```
+/// use accounting::{Accountant, Adjacency, Composition, Cost, Delta, Event, SamplingRate, Sigma};
+///
+/// let step = Event::poisson(SamplingRate::new(0.01)?, Sigma::new(1.0)?);
+/// let cost = Cost::new(&Composition::repeated(step, 1000), Adjacency::AddRemove)?;
+/// let guarantee = cost.epsilon(Accountant::Best, Delta::new(1e-5)?)?;
+/// assert!(guarantee.epsilon < 1.829 && !guarantee.estimate);
+/// # Ok::<(), accounting::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Cost {
     unit: Unit,

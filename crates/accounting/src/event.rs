@@ -57,6 +57,15 @@ impl std::fmt::Display for Adjacency {
 ///
 /// # Checked by
 /// `joint_blocks_are_one_release`, and the golden values of the DP-Muon paper's Table 3.
+///
+/// ```
+/// use accounting::{Release, Sigma};
+///
+/// // 49 blocks with σ = 7 each are one Gaussian release with σ = 1.
+/// let blocks = Release::joint([(Sigma::new(7.0)?, 49)])?;
+/// assert_eq!(blocks.effective_sigma(), 1.0);
+/// # Ok::<(), accounting::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(Sigma, u64)>", into = "Vec<(Sigma, u64)>")]
 pub struct Release {
@@ -130,6 +139,14 @@ impl From<Release> for Vec<(Sigma, u64)> {
 }
 
 /// One access to the data.
+///
+/// ```
+/// use accounting::{Event, SamplingRate, Sigma};
+///
+/// let step = Event::poisson(SamplingRate::new(0.01)?, Sigma::new(1.0)?);
+/// assert!(matches!(step, Event::Gaussian { .. }));
+/// # Ok::<(), accounting::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", try_from = "RawEvent")]
 pub enum Event {
@@ -196,6 +213,15 @@ impl std::fmt::Display for Event {
 }
 
 /// An adaptive composition of events, run-length coded.
+///
+/// ```
+/// use accounting::{Composition, Event, Sampling, Sigma};
+///
+/// let mut events = Composition::repeated(Event::gaussian(Sampling::Full, Sigma::new(2.0)?), 3);
+/// events.push(Event::gaussian(Sampling::Full, Sigma::new(1.0)?), 1)?;
+/// assert_eq!(events.len(), 4);
+/// # Ok::<(), accounting::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(Event, u64)>", into = "Vec<(Event, u64)>")]
 pub struct Composition {

@@ -8,6 +8,13 @@ use crate::number::SamplingRate;
 use serde::{Deserialize, Serialize};
 
 /// How the lots of a run are drawn.
+///
+/// ```
+/// let lots = accounting::Sampling::fixed_size(1000, 50)?;
+/// assert_eq!(lots.lot_size(1000), 50.0);
+/// assert!(accounting::Sampling::fixed_size(1000, 1001).is_err());
+/// # Ok::<(), accounting::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Sampling {
@@ -137,6 +144,14 @@ impl std::fmt::Display for Sampling {
 }
 
 /// A sampling method by name, without its numbers.
+///
+/// ```
+/// use accounting::{Sampling, SamplingMethod};
+///
+/// let method: SamplingMethod = "shuffled".parse()?;
+/// assert_eq!(method.with(1000, 50)?, Sampling::Shuffled { dataset: 1000, lot: 50 });
+/// # Ok::<(), accounting::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SamplingMethod {

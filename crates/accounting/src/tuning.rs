@@ -13,6 +13,18 @@ use crate::number::{Delta, Epsilon};
 use serde::{Deserialize, Serialize};
 
 /// How the number of runs is chosen.
+///
+/// ```
+/// use accounting::tuning::{self, Repetition};
+/// use accounting::{Adjacency, Composition, Delta, Event, Sampling, Sigma};
+///
+/// let run = Composition::repeated(Event::gaussian(Sampling::Full, Sigma::new(4.0)?), 1);
+/// let delta = Delta::new(1e-5)?;
+/// let once = tuning::epsilon(&run, Adjacency::AddRemove, Repetition::Fixed(1), delta)?;
+/// let ten = tuning::epsilon(&run, Adjacency::AddRemove, Repetition::Geometric(10.0), delta)?;
+/// assert!(ten.epsilon > once.epsilon);
+/// # Ok::<(), accounting::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Repetition {

@@ -18,6 +18,20 @@ use crate::rate::clopper_pearson_upper;
 use accounting::{Accountant, Composition, Cost, Delta, Event, Release, Sigma, TradeOff, Unit};
 
 /// A claimed guarantee.
+///
+/// ```
+/// use accounting::{Adjacency, Composition, Delta, Event, Sampling, Sigma};
+/// use audit::Claim;
+///
+/// let release = Event::gaussian(Sampling::Full, Sigma::new(1.0)?);
+/// let claim = Claim {
+///     events: Composition::repeated(release, 1),
+///     unit: Adjacency::AddRemove.into(),
+///     delta: Delta::new(1e-5)?,
+/// };
+/// assert!((4.3..4.4).contains(&claim.epsilon()?));
+/// # Ok::<(), audit::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Claim {
     /// The events that were charged.
@@ -69,6 +83,22 @@ impl Claim {
 }
 
 /// Scores of trials: higher where the record seems to be present.
+///
+/// ```
+/// use accounting::{Adjacency, Composition, Delta, Event, Sampling, Sigma};
+/// use audit::{Claim, Scores};
+///
+/// let release = Event::gaussian(Sampling::Full, Sigma::new(1.0)?);
+/// let claim = Claim {
+///     events: Composition::repeated(release, 1),
+///     unit: Adjacency::AddRemove.into(),
+///     delta: Delta::new(1e-5)?,
+/// };
+/// // Scores that tell the two data sets apart without error refute the claim.
+/// let scores = Scores { without: vec![0.0; 5000], with: vec![1.0; 5000] };
+/// assert!(scores.bound(&claim, 0.99)?.epsilon_lower() > claim.epsilon()?);
+/// # Ok::<(), audit::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Scores {
     /// Scores on data without the record.

@@ -15,6 +15,16 @@ use crate::error::{Error, Result, check_confidence};
 use crate::rate::binomial;
 
 /// The canaries of a run: whether each was included, and its score.
+///
+/// ```
+/// use audit::OneRun;
+///
+/// let included: Vec<bool> = (0..200).map(|canary| canary % 2 == 0).collect();
+/// let scores = included.iter().map(|&included| f64::from(u8::from(included))).collect();
+/// let bound = OneRun { included, scores }.bound(1e-5, 0.95)?;
+/// assert!(bound.correct == bound.guesses && bound.epsilon_lower > 2.0);
+/// # Ok::<(), audit::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct OneRun {
     /// Whether each was included.

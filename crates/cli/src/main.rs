@@ -19,6 +19,7 @@ mod report;
 mod run;
 mod score;
 mod sign;
+mod theory;
 mod train;
 mod verify;
 
@@ -67,6 +68,7 @@ enum Command {
     Account(account::Account),
     Calibrate(calibrate::Calibrate),
     Plan(plan::Plan),
+    Theory(Box<theory::Theory>),
     Generate(generate::Generate),
     Score(score::Score),
     Bench(bench::Bench),
@@ -110,6 +112,7 @@ fn run_command() -> ExitCode {
         Command::Account(command) => command.run(),
         Command::Calibrate(command) => command.run(),
         Command::Plan(command) => command.run(),
+        Command::Theory(command) => command.run(),
         Command::Generate(command) => command.run(),
         Command::Score(command) => command.run(),
         Command::Bench(command) => command.run(&ranks),

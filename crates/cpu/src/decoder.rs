@@ -22,6 +22,18 @@ impl Cache {
 }
 
 /// Decodes several texts with a causal language model.
+///
+/// ```
+/// use cpu::{Decoder, Network};
+/// use model::{Checkpoint, Decoder as _, Preset, hf};
+///
+/// let new = Checkpoint::new(hf::Config::new(Preset::Tiny.architecture()), None, 0)?;
+/// let (mut network, params) = Network::new(new.graph, new.values, |_| true)?;
+/// let mut decoder = Decoder::new(&mut network, &params)?;
+/// let logits = decoder.start(&[&[1, 2, 3]])?;
+/// assert_eq!((logits.len(), decoder.lengths()), (decoder.vocab(), [3].as_slice()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Decoder<'a> {
     network: &'a mut Network,
     at: &'a Params,

@@ -13,6 +13,15 @@ use std::sync::Arc;
 use tensor::{Array, Workspace, cross_entropy};
 
 /// The CPU, as a device.
+///
+/// ```
+/// use model::{Checkpoint, Network, Preset, hf};
+///
+/// let config = hf::Config::new(Preset::Tiny.architecture());
+/// let (_, network, params) = Checkpoint::new(config, None, 0)?.network(&cpu::Cpu, |_| true)?;
+/// assert_eq!(network.tensors(&params).len(), params.len());
+/// # Ok::<(), model::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cpu;
 

@@ -10,6 +10,11 @@ use std::str::FromStr;
 const HEAD: usize = 64 << 10;
 
 /// The format of a data file. Each is described in its reader in `read/`.
+///
+/// ```
+/// assert_eq!("tsv".parse::<data::Format>()?, data::Format::Tsv);
+/// # Ok::<(), data::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
     /// `MR||text` on each line, or CSV with the header `mr,ref`.

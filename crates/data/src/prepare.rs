@@ -12,6 +12,19 @@ use engine::Example;
 use text::{SpecialTokens, Tokenizer};
 
 /// How records become examples.
+///
+/// ```
+/// use data::{Content, ModelInput, Preparation, Prepared, Record};
+///
+/// let pixels = vec![0.0, 0.5, 1.0, 0.5];
+/// let content = Content::Image { pixels, height: 2, width: 2, channels: 1, label: 1 };
+/// let labels = ["cat".to_string(), "dog".to_string()];
+/// let preparation =
+///     Preparation { input: ModelInput::Images { elements: 4 }, labels: &labels, limit: 1 };
+/// let prepared = preparation.example(&Record { content, group: None, line: 1 })?;
+/// assert!(matches!(prepared, Prepared::Example(example) if example.len() == 4));
+/// # Ok::<(), text::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Preparation<'a> {
     /// The input of the model.

@@ -7,6 +7,14 @@ use std::fmt;
 const MAX_REFERENCE_BYTES: usize = 16 << 20;
 
 /// One row of a data file.
+///
+/// ```
+/// use data::{Content, Record};
+///
+/// let content = Content::Labelled { text: "fine".into(), label: "good".into() };
+/// let record = Record { content, group: Some("user 7".into()), line: 1 };
+/// assert_eq!(record.group.as_deref(), Some("user 7"));
+/// ```
 #[derive(Clone, PartialEq)]
 pub struct Record {
     /// The content.

@@ -1,6 +1,15 @@
 //! One record, as an engine sees it.
 
 /// An input and a target.
+///
+/// ```
+/// use engine::{Example, Target};
+///
+/// // The tokens 5 and 6 are to be predicted; 3 and 4 are given.
+/// let text = Example::continuation(vec![3, 4, 5, 6], 2);
+/// assert!(text.target == Target::Next(vec![Target::NONE, 5, 6, Target::NONE]));
+/// assert_eq!(Example::features(vec![0.5, 1.0], 1).len(), 2);
+/// ```
 #[derive(Clone, PartialEq)]
 pub struct Example {
     /// The input of an example.

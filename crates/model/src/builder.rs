@@ -29,6 +29,16 @@ use tensor::pooling::Pool as Pooling;
 use tensor::rope::{HeadColumns, Rope};
 
 /// Builds a [`Graph`].
+///
+/// ```
+/// use model::{Builder, InputShape, Linear};
+///
+/// let mut build = Builder::features(4);
+/// let x = build.input();
+/// let logits = build.linear(x, Linear::new("head", 4, 3));
+/// let graph = build.finish(logits);
+/// assert_eq!(graph.input(), InputShape::Features(4));
+/// ```
 #[derive(Debug)]
 pub struct Builder {
     graph: Graph,
@@ -36,6 +46,16 @@ pub struct Builder {
 }
 
 /// Low-rank adapters of linear maps (Hu et al. 2022): W + (alpha/rank) · A Bᵀ.
+///
+/// ```
+/// use model::{Checkpoint, Lora, Preset, hf};
+///
+/// let lora = Lora { rank: 4, alpha: 8.0, on: vec!["attn".into()] };
+/// let config = hf::Config::new(Preset::Tiny.architecture());
+/// let adapted = Checkpoint::new(config, Some(lora), 0)?;
+/// assert!(adapted.graph.params().iter().any(|param| param.name.contains(".lora_")));
+/// # Ok::<(), model::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lora {
     /// r
@@ -47,6 +67,17 @@ pub struct Lora {
 }
 
 /// A linear map y = x Wᵀ + b, with parameters `name.weight` and `name.bias`.
+///
+/// ```
+/// use model::activation::Activation;
+/// use model::{Builder, Linear};
+///
+/// let mut build = Builder::features(4);
+/// let x = build.input();
+/// let hidden = Linear::new("hidden", 4, 8).bias(false).activation(Activation::Tanh);
+/// let logits = build.linear(x, hidden);
+/// assert_eq!(build.finish(logits).params()[0].shape, [8, 4]);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Linear {
     name: String,

@@ -10,6 +10,15 @@ use std::path::Path;
 use tensor::Array;
 
 /// A configuration, the graph it describes, and a value for each parameter.
+///
+/// ```
+/// use model::{Checkpoint, Preset, hf};
+///
+/// let config = hf::Config::new(Preset::Tiny.architecture());
+/// let new = Checkpoint::new(config, None, 0)?;
+/// assert_eq!(new.values.len(), new.graph.params().len());
+/// # Ok::<(), model::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Checkpoint {
     /// The configuration.

@@ -4,6 +4,10 @@ use crate::hf::{Architecture, Gpt2Config};
 use tensor::activation::Activation;
 
 /// A name for the shape of a model.
+///
+/// ```
+/// assert_eq!(model::Preset::named("tiny"), Some(model::Preset::Tiny));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
     /// 2 layers, width 64: for trying things out.

@@ -47,6 +47,21 @@ const FINE: f64 = 1.0 / (1u32 << 12) as f64;
 /// `the_noise_has_the_declared_law`, `noise_is_independent_of_tensors_and_releases`,
 /// `released_values_are_on_a_public_grid`, `grid_noise_is_an_exact_sample_on_a_rounded_sum`, and
 /// the audits of planted errors in the tests of the curator
+///
+/// ```
+/// use noise::{GaussianKind, IndependentGaussian, Key, Mechanism, Release, ReleaseKind, TensorNoise};
+///
+/// let release = Release {
+///     draw: 0,
+///     kind: ReleaseKind::Gradient,
+///     key: &Key::from_seed(1),
+///     tensors: &[TensorNoise { index: 0, deviation: 1e-3 }],
+///     lot_size: 10.0,
+/// };
+/// let mut mechanism = IndependentGaussian::new(GaussianKind::Grid);
+/// let means = mechanism.add_noise(&release, vec![vec![20.0, -30.0]]);
+/// assert!((means[0][0] - 2.0).abs() < 1e-2 && means[0][0] != 2.0);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IndependentGaussian {
     kind: GaussianKind,

@@ -18,6 +18,12 @@ pub const CHUNK: usize = 8192;
 ///
 /// The state of the generator, which contains the key, is zeroed by `chacha20` (its feature
 /// `zeroize`). Randomness that is not secret is a [`PublicRandom`](crate::PublicRandom).
+///
+/// ```
+/// let key = noise::Key::from_seed(1);
+/// assert_ne!(key.derive(0), key.derive(1));
+/// assert_eq!(format!("{key:?}"), "Key(…)");
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key([u8; 32]);
 

@@ -10,6 +10,13 @@ use crate::{Key, Rng};
 /// ```compile_fail,E0308
 /// noise::Ratchet::new(&noise::PublicRandom::new("probes", 1));
 /// ```
+///
+/// ```
+/// let (mut one, mut other) = ([0.0; 4], [0.0; 4]);
+/// noise::PublicRandom::new("probes", 1).fill_normals(&mut one);
+/// noise::PublicRandom::new("probes", 1).fill_normals(&mut other);
+/// assert_eq!(one, other);
+/// ```
 #[derive(Clone, Debug)]
 pub struct PublicRandom(Key);
 

@@ -6,6 +6,18 @@ use zeroize::Zeroizing;
 /// The secret from which all draws of a run are derived.
 ///
 /// It moves forward with each draw; keys that were used are erased.
+///
+/// ```
+/// use noise::{Origin, Randomness};
+///
+/// let mut randomness = Randomness::from_system()?;
+/// assert_eq!(randomness.origin(), Origin::System);
+/// let keys = randomness.draw(0)?;
+/// assert_ne!(keys.lot, keys.tag);
+/// // No draw is repeated.
+/// assert!(randomness.draw(0).is_err());
+/// # Ok::<(), noise::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Randomness {
     draws: Ratchet,

@@ -22,6 +22,14 @@ use crate::{Error, Key};
 /// # Checked by
 /// `stored_nodes_have_only_later_keys`, `taken_keys_are_not_in_memory`,
 /// `keys_are_the_leaves_of_the_tree`
+///
+/// ```
+/// let mut keys = noise::Ratchet::new(&noise::Key::from_seed(1));
+/// keys.take(5)?;
+/// // Earlier keys are erased, too.
+/// assert!(keys.take(3).is_err());
+/// # Ok::<(), noise::Error>(())
+/// ```
 pub struct Ratchet {
     /// `nodes[h]` is the root of 2^h keys if bit h of `left` is set, and zeros otherwise. The lower
     /// nodes come first. On the heap and never grown, so that no copies are left behind.

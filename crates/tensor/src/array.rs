@@ -4,6 +4,13 @@ use crate::Error;
 use crate::matmul::View;
 
 /// A dense array in row-major order.
+///
+/// ```
+/// let array = tensor::Array::new([2, 3], vec![1.0; 6])?;
+/// assert_eq!((array.rows(), array.cols()), (2, 3));
+/// assert!(tensor::Array::new([2, 3], vec![1.0; 5]).is_err());
+/// # Ok::<(), tensor::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Array {
     shape: Vec<usize>,

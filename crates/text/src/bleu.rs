@@ -18,6 +18,14 @@ use std::collections::HashMap;
 pub const ORDERS: usize = 4;
 
 /// Smoothing and order of BLEU. The default is sacrebleu's for a corpus.
+///
+/// ```
+/// use text::bleu::{BleuOptions, sentence_bleu};
+///
+/// let same = sentence_bleu("a cat", &["a cat"], BleuOptions::SENTENCE)?;
+/// assert!((same.score - 100.0).abs() < 1e-9);
+/// # Ok::<(), text::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct BleuOptions {
     /// The replacement of a precision of 0.
@@ -50,6 +58,11 @@ pub enum Smoothing {
 /// A pseudo-count of n-grams, from 0 to 1.
 ///
 /// With a larger one, no match could count more than a match.
+///
+/// ```
+/// assert!(text::bleu::Pseudocount::new(0.5).is_ok());
+/// assert!(text::bleu::Pseudocount::new(1.5).is_err());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pseudocount(f64);
 
@@ -102,6 +115,15 @@ pub struct Bleu {
 /// Sufficient statistics of BLEU for a corpus.
 ///
 /// Items are added one by one; parts of a corpus are merged.
+///
+/// ```
+/// use text::bleu::{BleuOptions, Statistics};
+///
+/// let mut corpus = Statistics::default();
+/// corpus.add("the cat sat on the mat", &["the cat sat on the mat"])?;
+/// assert!((corpus.bleu(BleuOptions::default()).score - 100.0).abs() < 1e-9);
+/// # Ok::<(), text::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistics {
     items: u64,

@@ -54,6 +54,15 @@ impl Score {
 }
 
 /// The mean score over the items of a corpus, added one by one or merged.
+///
+/// ```
+/// use text::rouge::{Mean, Words};
+///
+/// let mut mean = Mean::default();
+/// mean.add("the cat sat", &["the cat sat down"], Words::Plain)?;
+/// assert_eq!((mean.score().precision, mean.score().recall), (1.0, 0.75));
+/// # Ok::<(), text::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Mean {
     items: u64,

@@ -8,6 +8,16 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{AddedToken, TokenizerBuilder};
 
 /// Converts texts into tokens and back.
+///
+/// ```
+/// use text::{SpecialTokens, Tokenizer};
+///
+/// let tokenizer = Tokenizer::train(["a public text", "a text"].into_iter(), 300, &["<eos>"])?;
+/// let tokens = tokenizer.encode("a text", SpecialTokens::Omit)?;
+/// assert_eq!(tokenizer.decode(&tokens)?, "a text");
+/// assert_eq!(tokenizer.token_id("<eos>"), Some(0));
+/// # Ok::<(), text::Error>(())
+/// ```
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
 }

@@ -31,6 +31,59 @@ use std::sync::Arc;
 /// Implementations keep examples apart: the rows of an example in every output and gradient are
 /// functions of that example's rows and the parameters alone, in the same bits whatever other
 /// examples the pass holds. The probe tests it with made-up examples.
+///
+/// ```
+/// use cpu::{Layer, Network, OutputMode, Pass};
+/// use model::op::Operation;
+/// use model::{Builder, Linear, Space, Value};
+///
+/// /// y = 2x
+/// #[derive(Debug)]
+/// struct Double {
+///     x: Value,
+///     y: Value,
+/// }
+///
+/// impl Operation for Double {
+///     fn inputs(&self) -> Vec<Value> {
+///         vec![self.x]
+///     }
+///     fn outputs(&self) -> Vec<Value> {
+///         vec![self.y]
+///     }
+///     fn params(&self) -> Vec<model::Param> {
+///         Vec::new()
+///     }
+/// }
+///
+/// impl Layer for Double {
+///     fn forward(&self, _: usize, pass: &mut Pass<'_>) {
+///         let mut y = pass.alloc(self.y);
+///         y.iter_mut().zip(pass.value(self.x)).for_each(|(y, x)| *y = 2.0 * x);
+///         pass.set_value(self.y, y);
+///     }
+///     fn backward(&self, _: usize, pass: &mut Pass<'_>) {
+///         let Some(dy) = pass.gradient(self.y) else { return };
+///         pass.add_gradient(self.x, |_, dx, mode| {
+///             for (dx, dy) in dx.iter_mut().zip(dy.iter()) {
+///                 *dx = 2.0 * dy + if mode == OutputMode::Overwrite { 0.0 } else { *dx };
+///             }
+///         });
+///     }
+/// }
+///
+/// let mut build = Builder::features(3);
+/// let x = build.input();
+/// let x = build.linear(x, Linear::new("hidden", 3, 4));
+/// let y = build.custom_value(Space::Examples, 4);
+/// build.custom(cpu::custom(Double { x, y }));
+/// let logits = build.linear(y, Linear::new("head", 4, 2));
+/// let graph = build.finish(logits);
+/// let values = graph.init(0)?;
+/// let (_network, params) = Network::new(graph, values, |_| true)?;
+/// assert_eq!(params.len(), 4);
+/// # Ok::<(), model::Error>(())
+/// ```
 pub trait Layer: Operation {
     /// How the per-example gradients of its parameters are formed, one entry for each place where a
     /// parameter enters.

@@ -30,6 +30,21 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Options of a reader.
+///
+/// ```
+/// use data::{Content, Format, ReadOptions};
+///
+/// let table = "review\tstars\nfine\t5\n";
+/// let options = ReadOptions {
+///     text: Some("review".into()),
+///     label: Some("stars".into()),
+///     ..ReadOptions::default()
+/// };
+/// let mut records = Format::Tsv.read_from(table.as_bytes(), "reviews.tsv", &options)?;
+/// let Some(Ok(record)) = records.next() else { panic!("one record") };
+/// assert!(matches!(record.content, Content::Labelled { label, .. } if label == "5"));
+/// # Ok::<(), data::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadOptions {
     /// The column or key of the text: a name or, for tables, a number counted from 1.

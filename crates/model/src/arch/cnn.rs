@@ -8,6 +8,15 @@ use tensor::patches::{ImageShape, Window};
 use tensor::pooling::Pool;
 
 /// Shape of a convolutional network.
+///
+/// ```
+/// use model::Cnn;
+/// use model::patches::ImageShape;
+///
+/// let image = ImageShape { height: 28, width: 28, channels: 1 };
+/// let cnn = Cnn { image, stages: vec![8, 16], groups: 4, classes: 10 };
+/// assert_eq!(cnn.graph().params()[0].name, "stages.0.conv.weight");
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cnn {
     /// The images.

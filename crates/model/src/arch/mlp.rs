@@ -5,6 +5,15 @@ use crate::graph::Graph;
 use tensor::activation::Activation;
 
 /// Shape of a multi-layer perceptron.
+///
+/// ```
+/// use model::Mlp;
+/// use model::activation::Activation;
+///
+/// let mlp = Mlp { input: 4, hidden: vec![8, 8], classes: 2, activation: Activation::Relu };
+/// // Three weights and their biases.
+/// assert_eq!(mlp.graph().params().len(), 6);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mlp {
     /// Number of features.

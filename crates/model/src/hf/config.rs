@@ -16,6 +16,18 @@ use crate::{Cnn, Error};
 pub(super) const FILE: &str = "config.json";
 
 /// A model's configuration.
+///
+/// ```
+/// use model::hf::Config;
+///
+/// let text = br#"{
+///     "model_type": "gpt2", "n_embd": 64, "n_head": 2, "n_layer": 2, "n_positions": 128,
+///     "vocab_size": 512, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5
+/// }"#;
+/// let config = Config::parse(text, "config.json")?;
+/// assert!(matches!(config.architecture, model::hf::Architecture::Gpt2(_)));
+/// # Ok::<(), model::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// The model.

@@ -11,6 +11,19 @@ use ruler::Ruler;
 use std::fmt::Write;
 
 /// A chart of curves with bands, and of horizontal marks such as a budget.
+///
+/// ```
+/// use muffle::chart::{Axis, Chart, Series};
+///
+/// let chart = Chart {
+///     title: "loss".into(),
+///     x: Axis::linear("step"),
+///     y: Axis::from_zero("loss"),
+///     series: vec![Series::new("run", vec![(0.0, 2.0), (10.0, 1.0)])],
+///     marks: Vec::new(),
+/// };
+/// assert!(!chart.terminal(40, 8).is_empty());
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chart {
     /// The title.

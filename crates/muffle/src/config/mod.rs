@@ -14,6 +14,21 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// The configuration of a run.
+///
+/// ```
+/// let config = muffle::Config::parse(
+///     r#"
+///     [privacy]
+///     epsilon = 3.0
+///     [optimizer]
+///     name = "dp-adam"
+///     learning_rate = 0.001
+///     "#,
+/// )?;
+/// assert_eq!(config.optimizer.name(), "dp-adam");
+/// assert!(muffle::Config::parse("[privacy]\nepsilom = 3.0").is_err());
+/// # Ok::<(), muffle::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {

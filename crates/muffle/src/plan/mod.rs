@@ -14,6 +14,18 @@ use optim::{Multipliers, Optimizer, Setting};
 use protocol::{Params, Refused, Trainable};
 
 /// Steps, noise and cost of a run, before it starts.
+///
+/// ```
+/// use muffle::protocol::{Role, Trainable};
+/// use muffle::{Config, Plan};
+///
+/// let config = Config::parse("[optimizer]\nname = \"dp-adam\"\n[privacy]\nepsilon = 3.0")?;
+/// let weight = Trainable { name: "weight".into(), shape: vec![4, 4], role: Role::Hidden };
+/// let plan = Plan::new(&config, 10_000, &[weight])?;
+/// assert_eq!((plan.lot_size(), plan.steps), (200.0, 150));
+/// assert!(plan.price.is_some_and(|price| price.epsilon <= 3.0));
+/// # Ok::<(), muffle::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Number of places of the data set, vacant or not. Public.

@@ -8,6 +8,20 @@ use crate::error::{Error, Result};
 use model::Decoder;
 
 /// Limits and search strategy of generation.
+///
+/// ```
+/// use cpu::{Decoder, Network};
+/// use model::{Checkpoint, Preset, hf};
+/// use text::generate::{GenerateOptions, generate};
+///
+/// let new = Checkpoint::new(hf::Config::new(Preset::Tiny.architecture()), None, 0)?;
+/// let (mut network, params) = Network::new(new.graph, new.values, |_| true)?;
+/// let mut decoder = Decoder::new(&mut network, &params)?;
+/// let options = GenerateOptions { max_new_tokens: 5, ..GenerateOptions::default() };
+/// let texts = generate(&mut decoder, &[&[1, 2, 3]], &options)?;
+/// assert_eq!(texts[0].len(), 5);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerateOptions {
     /// Largest number of new tokens.
