@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(u64::from(config.hyfree.points), 5);
         let Method::DpMuonBc(muon) = &config.method else { panic!("{config:?}") };
         assert_eq!(muon.own.muon.betas, (0.0, 0.5));
-        assert_eq!(muon.own.probes, 1);
+        assert_eq!(muon.own.correction.probes, 1);
     }
 
     #[test]

@@ -111,7 +111,9 @@ fn the_momentum_carries_the_noise_that_is_declared() {
         newton_schulz_steps: 1,
         ..muon::Config::default()
     };
-    let mut muon = Muon::new(config, 1, noise, &tensors, Probes::from_seed(1)).unwrap();
+    let mut muon =
+        Muon::new(&config, Some(Default::default()), noise, &tensors, Probes::from_seed(1))
+            .unwrap();
     let params = Params::new(vec![Array::zeros([100, 100])]);
     let nu = 0.3;
     for t in 1..=12u64 {

@@ -6,13 +6,13 @@
 use optim::adam::Denominator;
 use optim::hyfree::{self, Points, ProbeLot};
 use optim::macadam::Deviation;
-use optim::muon::{Group, ShapeScale};
+use optim::muon::{self, BlockRule, Correction, EvaluateAt, Group, ShapeScale};
 use optim::newton_schulz::{Normaliser, Polynomial};
 use optim::{
     Adam, Auto, Descent, FoundRate, GradientNoise, HyFree, MacAdam, Muon, Optimizer, Prism, Probes,
     Search, Sgd, State,
 };
-use optim::{adam, macadam, muon, prism, sgd};
+use optim::{adam, macadam, prism, sgd};
 use protocol::{
     Announcement, Bound, Clipping, GradientQuery, LossQuery, Noisy, Oracle, Params, Positive,
     Refused, Role, TensorMap, Trainable,
@@ -150,14 +150,18 @@ impl Case {
             weight_decay: Auto::Value(self.number("weight_decay")),
             muon_group: match self.text("group") {
                 "all" => Group::AllMatrices,
+                "paper" => Group::Paper,
                 _ => Group::Hidden,
             },
+            blocks: self.block_rules(),
             betas: (self.number("aux_beta1"), self.number("aux_beta2")),
             epsilon: self.number("aux_eps"),
             auxiliary_ratio: Auto::Value(self.number("aux_ratio")),
         };
         assert_eq!(self.number("aux_weight_decay"), 0.0);
-        let pairs = self.number("probes") as usize;
+        let at_average = self.all["config"].get("evaluate_at").is_some_and(|at| at == "average");
+        let evaluate_at = if at_average { EvaluateAt::Average } else { EvaluateAt::Momentum };
+        let correction = Correction { probes: self.number("probes") as usize, evaluate_at };
         let given = self.all["probes"].clone();
         let matrices = places(&self.all["debug"]["matrices"]);
         let probes = Probes::given(move |step, tensor, probe, out| {
@@ -165,7 +169,18 @@ impl Case {
             let numbers = floats(&given[step as usize][matrix][probe]);
             out.iter_mut().zip(numbers).for_each(|(out, x)| *out = x as f32);
         });
-        Muon::new(config, pairs, self.noise(), &self.tensors(), probes).unwrap()
+        Muon::new(&config, Some(correction), self.noise(), &self.tensors(), probes).unwrap()
+    }
+
+    /// Clip bounds and noise shares of single blocks, if the case has any.
+    fn block_rules(&self) -> Vec<BlockRule> {
+        let Some(rules) = self.all["config"].get("blocks") else { return Vec::new() };
+        let rule = |rule: &Value| BlockRule {
+            tensors: rule["tensors"].as_str().unwrap().into(),
+            clip: rule["clip"].as_f64().into(),
+            weight: rule["weight"].as_f64().into(),
+        };
+        list(rules).iter().map(rule).collect()
     }
 
     fn macadam(&self) -> MacAdam {

@@ -75,8 +75,10 @@ impl BenchMuon {
             ..muon::Config::default()
         };
         let noise = GradientNoise { bound: Bound::new(1.0, 1.0)?, clipping: Clipping::Cut };
-        let (tensors, pairs) = (network.trainable(), self.probes as usize);
-        let mut muon = Muon::new(config, pairs, noise, &tensors, Probes::from_seed(0))?;
+        let correction =
+            muon::Correction { probes: self.probes as usize, ..muon::Correction::default() };
+        let (tensors, probes) = (network.trainable(), Probes::from_seed(0));
+        let mut muon = Muon::new(&config, Some(correction), noise, &tensors, probes)?;
         let matrices: Vec<usize> = muon.matrices().to_vec();
         let evaluations = (1 + 2 * self.probes) as f64;
         let nominal: f64 = matrices

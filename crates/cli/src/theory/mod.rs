@@ -172,9 +172,9 @@ impl Settings {
 
     /// The matrices and settings of a configuration, planned for so many records.
     fn from_config(config: &Config, records: u64) -> Result<Self, Error> {
-        let (own, probes): (muon::Config, usize) = match &config.optimizer.method {
-            Method::DpMuon(method) => (method.own, 0),
-            Method::DpMuonBc(method) => (method.own.muon, method.own.probes),
+        let (own, correction) = match &config.optimizer.method {
+            Method::DpMuon(method) => (&method.own, None),
+            Method::DpMuonBc(method) => (&method.own.muon, Some(method.own.correction)),
             _ => {
                 return Err(Error::usage(format!(
                     "optimizer.name: expected dp-muon or dp-muon-bc, got {}",
@@ -190,8 +190,14 @@ impl Settings {
         let plan = Plan::new(config, records, &tensors)?;
         let bound = Bound::new(config.optimizer.clip(), plan.sigma.gradient)?;
         let noise = GradientNoise { bound, clipping: Clipping::Cut };
-        let muon = Muon::new(own, probes, noise, &tensors, Probes::from_seed(0))?;
+        let muon = Muon::new(own, correction, noise, &tensors, Probes::from_seed(0))?;
         let bound = muon.bounds()[0];
+        if muon.bounds().iter().any(|other| *other != bound) {
+            return Err(Error::usage(
+                "optimizer.blocks: expected none, since one clip bound and noise multiplier are \
+                 shown for all matrices",
+            ));
+        }
         let side = |&k: &usize| {
             let shape = &tensors[k].shape;
             (shape[0], shape.iter().skip(1).product())
@@ -204,7 +210,7 @@ impl Settings {
             steps: plan.steps,
             momentum: own.momentum.or(0.95),
             iteration: own.iteration(),
-            probes,
+            probes: correction.map_or(0, |correction| correction.probes),
         })
     }
 

@@ -1,33 +1,37 @@
 //! DP-Muon and DP-MuonBC (Kim and Fan 2026).
 //!
-//! Each matrix has its own clip block; all other tensors are one block and are updated by Adam.
-//! The released gradient of a matrix feeds a heavy-ball momentum M ← μ M + G̃, and the direction is
-//! M after the Newton–Schulz iteration Q. All blocks come from one lot and are paid for together:
-//! from one total multiplier σ they get σ_W = σ √(Σ w)/√w_W.
+//! Hidden matrices have their own clip blocks; other tensors share one ([`Group`]). Vectors, and
+//! tables if the grouping says so, are updated by Adam. The released gradient of a matrix feeds a heavy-ball momentum M ← μ M + G̃, and the direction is
+//! M after the Newton–Schulz iteration Q. All blocks come from one lot and are charged together:
+//! from one total multiplier σ they get σ_W = σ √(Σ w)/√w_W ([`BlockRule`]).
 //!
 //! **Bias correction.** Noise in M is centred, but Q is not linear, so Q(M) is biased. M carries
 //! normal noise of a known standard deviation r; the paper's 2 Q(M) − (1/2J) Σ_j [Q(M + r U_j) +
-//! Q(M − r U_j)] with public normal U_j takes the leading term off (Theorem 4.1). The paper writes
-//! it for M/s_t and ρ_t = r/s_t; with the Frobenius normaliser that is the same, and with the other
-//! it keeps both terms on one scale. r² ← μ² r² + ν² follows the noise that was actually added.
+//! Q(M − r U_j)] with public normal U_j takes the leading term off (Theorem 4.1). The paper
+//! evaluates it at M̂ = M/s_t, s_t = (1 − μ^t)/(1 − μ), with ρ_t = r/s_t ([`EvaluateAt`]). With the
+//! Frobenius normaliser both are the same. With max(1, ‖·‖_F), M has a norm above 1 at an honest σ
+//! and the result is that of the Frobenius normaliser, while M̂ is so small that the step shrinks.
+//! r² ← μ² r² + ν² follows the noise that was actually added.
 
+mod blocks;
+
+pub use self::blocks::{AUXILIARY, BlockRule, Group};
+
+use self::blocks::{Assignment, assign};
 use crate::adam::{self, Moments};
 use crate::config::{Hyperparameters, Setting};
 use crate::gradient_noise::QueryTemplate;
 use crate::newton_schulz::{self, Normaliser, Polynomial, Scratch, orthogonalise};
 use crate::state::Shapes;
 use crate::{Auto, Descent, GradientNoise, Note, Probes, State, elementwise, within};
-use protocol::{
-    Blocks, Bound, Geometry, GradientQuery, Noisy, Params, Positive, Refused, Role, TensorMap,
-    Trainable,
-};
+use protocol::{Bound, Geometry, GradientQuery, Noisy, Params, Refused, TensorMap, Trainable};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use tensor::Array;
 use tensor::matmul::Threads;
 
 /// Hyperparameters of DP-Muon.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// μ: momentum of the matrices; 0.95 by default.
@@ -40,8 +44,10 @@ pub struct Config {
     pub normaliser: Normaliser,
     /// What a direction is multiplied by: none, rows-over-cols or larger-side.
     pub shape_scale: ShapeScale,
-    /// Which tensors are orthogonalised: hidden or all.
+    /// Which tensors are orthogonalised and which have their own clip block: hidden, paper or all.
     pub muon_group: Group,
+    /// Clip bounds and noise shares of single blocks.
+    pub blocks: Vec<BlockRule>,
     /// Decoupled weight decay of the matrices; 0 by default.
     pub weight_decay: Auto<f64>,
     /// β₁ and β₂ of Adam, which updates the other tensors.
@@ -62,6 +68,7 @@ impl Default for Config {
             normaliser,
             shape_scale: ShapeScale::None,
             muon_group: Group::Hidden,
+            blocks: Vec::new(),
             weight_decay: Auto::Auto,
             betas: adam::BETAS,
             epsilon: adam::EPSILON,
@@ -87,25 +94,49 @@ impl Hyperparameters for Config {
         noise: GradientNoise,
         setting: &Setting<'_>,
     ) -> Result<Box<dyn Descent>, Refused> {
-        Ok(Box::new(Muon::new(*self, 0, noise, setting.tensors, setting.probes())?))
+        Ok(Box::new(Muon::new(self, None, noise, setting.tensors, setting.probes())?))
     }
 }
 
 /// Hyperparameters of DP-MuonBC.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CorrectedConfig {
     /// Hyperparameters of DP-Muon.
     #[serde(flatten)]
     pub muon: Config,
-    /// J: pairs of probes of the bias correction.
-    pub probes: usize,
+    /// The bias correction.
+    #[serde(flatten)]
+    pub correction: Correction,
 }
 
-impl Default for CorrectedConfig {
+/// Hyperparameters of the bias correction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Correction {
+    /// J: pairs of probes.
+    pub probes: usize,
+    /// Where the iteration is evaluated: momentum or average.
+    pub evaluate_at: EvaluateAt,
+}
+
+impl Default for Correction {
     fn default() -> Self {
-        Self { muon: Config::default(), probes: 1 }
+        Self { probes: 1, evaluate_at: EvaluateAt::Momentum }
     }
+}
+
+/// Where the Newton–Schulz iteration of DP-MuonBC is evaluated.
+///
+/// It matters with the normaliser `max1` only. Rms singular values of the result on pure noise in a
+/// 768×768 matrix with σ_W = 5.03, C = 0.1, lots of 1024: 0.63 at M, 0.05 at M̂.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EvaluateAt {
+    /// At the momentum M, as DP-Muon does.
+    Momentum,
+    /// At the averaged gradient M̂ = M/s_t, to the letter of the paper.
+    Average,
 }
 
 impl Hyperparameters for CorrectedConfig {
@@ -114,8 +145,8 @@ impl Hyperparameters for CorrectedConfig {
         noise: GradientNoise,
         setting: &Setting<'_>,
     ) -> Result<Box<dyn Descent>, Refused> {
-        let (tensors, probes) = (setting.tensors, setting.probes());
-        Ok(Box::new(Muon::new(self.muon, self.probes, noise, tensors, probes)?))
+        let (correction, probes) = (Some(self.correction), setting.probes());
+        Ok(Box::new(Muon::new(&self.muon, correction, noise, setting.tensors, probes)?))
     }
 }
 
@@ -141,26 +172,6 @@ impl ShapeScale {
     }
 }
 
-/// Which tensors are orthogonalised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Group {
-    /// Weights between hidden values, kernels of convolutions as matrices (out, in·height·width).
-    Hidden,
-    /// Every tensor of two or more dimensions, embedding tables and head included.
-    #[serde(rename = "all")]
-    AllMatrices,
-}
-
-impl Group {
-    fn takes(self, tensor: &Trainable) -> bool {
-        match self {
-            Self::Hidden => !matches!(tensor.role, Role::Table | Role::Head | Role::Vector),
-            Self::AllMatrices => tensor.shape.len() >= 2,
-        }
-    }
-}
-
 /// Descent along orthogonalised momentum.
 pub struct Muon {
     iteration: newton_schulz::Config,
@@ -169,10 +180,9 @@ pub struct Muon {
     decay: f64,
     weight_decay: f64,
     auxiliary_ratio: f64,
-    /// J
-    pairs: usize,
+    correction: Correction,
     template: QueryTemplate,
-    /// The indices of the matrices among the tensors; each is its own block, in this order.
+    /// The indices of the tensors that are orthogonalised.
     matrices: Vec<usize>,
     /// The shapes of the matrices.
     shapes: Shapes,
@@ -187,14 +197,13 @@ pub struct Muon {
 }
 
 impl Muon {
-    /// Creates the optimizer for these tensors, with equal shares of the privacy for all blocks.
-    /// `pairs` is the number of pairs of probes of the bias correction; 0 for none.
+    /// Creates the optimizer for these tensors, without bias correction if `correction` is `None`.
     ///
     /// # Errors
     /// If none of the tensors is a matrix, or a hyperparameter is out of range.
     pub fn new(
-        config: Config,
-        pairs: usize,
+        config: &Config,
+        correction: Option<Correction>,
         noise: GradientNoise,
         tensors: &[Trainable],
         probes: Probes,
@@ -211,19 +220,9 @@ impl Muon {
                 "optimizer.newton_schulz_degree: expected at least 1, got 0".into(),
             ));
         }
-        let (matrices, others): (Vec<usize>, Vec<usize>) =
-            (0..tensors.len()).partition(|&k| config.muon_group.takes(&tensors[k]));
-        if matrices.is_empty() {
-            return Err(Refused::Query(
-                "Muon orthogonalises matrices, and none of the trained tensors is a matrix".into(),
-            ));
-        }
-        let mut of = vec![matrices.len(); tensors.len()];
-        matrices.iter().enumerate().for_each(|(block, &k)| of[k] = block);
-        let blocks = Blocks::new(of).ok_or_else(|| Refused::Query("blocks with gaps".into()))?;
-        let equal = Positive::new("the weight of a block", 1.0)?;
-        let bounds =
-            Bound::shared(noise.bound.sigma, &vec![(noise.bound.clip, equal); blocks.count()])?;
+        let Assignment { matrices, blocks, bounds } =
+            assign(config.muon_group, &config.blocks, &noise, tensors)?;
+        let others: Vec<usize> = (0..tensors.len()).filter(|k| !matrices.contains(k)).collect();
         let shapes = |list: &[usize]| list.iter().map(|&k| (k, tensors[k].shape.clone())).collect();
         Ok(Self {
             iteration: config.iteration(),
@@ -231,7 +230,7 @@ impl Muon {
             decay,
             weight_decay,
             auxiliary_ratio,
-            pairs,
+            correction: correction.unwrap_or(Correction { probes: 0, ..Correction::default() }),
             template: QueryTemplate { blocks, bounds, clipping: noise.clipping },
             shapes: shapes(&matrices),
             momentum: TensorMap::new(),
@@ -249,6 +248,12 @@ impl Muon {
         &self.matrices
     }
 
+    /// s_t = (1 − μ^t)/(1 − μ): the sum of the weights of all gradients in the momentum.
+    fn momentum_weight(&self) -> f64 {
+        let t = (self.steps + 1).min(i32::MAX as u64) as i32;
+        (1.0 - self.decay.powi(t)) / (1.0 - self.decay)
+    }
+
     /// 2 Q(M) − (1/2J) Σ_j [Q(M + r U_j) + Q(M − r U_j)], or Q(M).
     fn orthogonalised(
         &self,
@@ -260,8 +265,13 @@ impl Muon {
         let (rows, cols) = (momentum.rows(), momentum.cols());
         let (buffers, work, probe) = scratch;
         let scale = self.shape_scale.of(rows, cols);
-        let pairs = if self.variance[index] > 0.0 { self.pairs } else { 0 };
-        let deviation = self.variance[index].sqrt() as f32;
+        let pairs = if self.variance[index] > 0.0 { self.correction.probes } else { 0 };
+        let shrink = match self.correction.evaluate_at {
+            EvaluateAt::Momentum => 1.0,
+            EvaluateAt::Average => self.momentum_weight().recip(),
+        };
+        let deviation = (self.variance[index].sqrt() * shrink) as f32;
+        let shrink = shrink as f32;
         let mut out = Array::zeros(momentum.shape());
         let mut add = |point: &mut Vec<f32>, weight: f64| {
             orthogonalise(&self.iteration, point, rows, cols, buffers, threads);
@@ -272,7 +282,7 @@ impl Muon {
                 .for_each(|(out, &y)| *out = weight.mul_add(y, *out));
         };
         work.clear();
-        work.extend_from_slice(momentum.data());
+        work.extend(momentum.data().iter().map(|&m| shrink * m));
         add(work, if pairs > 0 { 2.0 } else { 1.0 });
         for j in 0..pairs {
             probe.resize(momentum.len(), 0.0);
@@ -280,7 +290,11 @@ impl Muon {
             for sign in [deviation, -deviation] {
                 work.clear();
                 work.extend(
-                    momentum.data().iter().zip(probe.iter()).map(|(&m, &u)| sign.mul_add(u, m)),
+                    momentum
+                        .data()
+                        .iter()
+                        .zip(probe.iter())
+                        .map(|(&m, &u)| sign.mul_add(u, shrink * m)),
                 );
                 add(work, -0.5 / pairs as f64);
             }
@@ -302,8 +316,8 @@ impl Descent for Muon {
         let mut direction = answer.value;
         let momentum = self.decay;
         for (index, &k) in self.matrices.iter().enumerate() {
-            self.variance[index] =
-                momentum * momentum * self.variance[index] + answer.std[index].powi(2);
+            let std = answer.std[self.template.blocks.of(k)];
+            self.variance[index] = momentum * momentum * self.variance[index] + std.powi(2);
             if let Some(gradient) = direction.get(k) {
                 let average = self.momentum.get_or_zeros(k, gradient.shape());
                 elementwise::update(average, gradient, |m, g| (momentum as f32).mul_add(m, g));
@@ -340,7 +354,8 @@ impl Descent for Muon {
         for (k, array) in done {
             direction.insert(k, array);
         }
-        if let Some(&std) = answer.std.get(self.matrices.len()) {
+        if let Some(&first) = self.others.first() {
+            let std = answer.std[self.template.blocks.of(first)];
             let others = direction.iter_mut().filter(|(k, _)| !self.shapes.contains(*k));
             self.moments.advance(others, std, self.auxiliary_ratio);
         }
@@ -353,7 +368,7 @@ impl Descent for Muon {
     fn work(&self, tensor: usize, at: &Params) -> f64 {
         let matrix = &at[tensor];
         let products = if self.matrices.contains(&tensor) {
-            matrix.rows().min(matrix.cols()) * (1 + 2 * self.pairs)
+            matrix.rows().min(matrix.cols()) * (1 + 2 * self.correction.probes)
         } else {
             0
         };
