@@ -117,8 +117,15 @@ impl<E: Engine> Curator<E> {
     /// All of them hold the same records and draw from the same secret. The process that owns a
     /// tensor adds noise to its sums, with a key that depends on the draw and the tensor only. What
     /// is released does not depend on the number of processes.
-    pub fn set_reducer(&mut self, reducer: Box<dyn Reducer>) {
-        self.summer.set_reducer(reducer);
+    ///
+    /// Nothing more is released from a lot that was drawn before: the other processes have not
+    /// agreed to it.
+    ///
+    /// # Errors
+    /// If the reducer is made for other tensors.
+    pub fn set_reducer(&mut self, reducer: Box<dyn Reducer>) -> Result<(), Refused> {
+        self.lot = None;
+        self.summer.set_reducer(reducer)
     }
 
     /// Replaces the mechanism that adds noise; by default [`IndependentGaussian`] on a grid.

@@ -67,8 +67,12 @@ impl<E: Engine> NonPrivateOracle<E> {
     }
 
     /// Sets the reducer, as [`Curator::set_reducer`](crate::Curator::set_reducer) does.
-    pub fn set_reducer(&mut self, reducer: Box<dyn Reducer>) {
-        self.summer.set_reducer(reducer);
+    ///
+    /// # Errors
+    /// If the reducer is made for other tensors.
+    pub fn set_reducer(&mut self, reducer: Box<dyn Reducer>) -> Result<(), Refused> {
+        self.lot = None;
+        self.summer.set_reducer(reducer)
     }
 
     /// Sets the micro-batch size.

@@ -85,8 +85,25 @@ impl<E: Engine> LotSummer<E> {
         self.records.places()
     }
 
-    pub(crate) fn set_reducer(&mut self, reducer: Box<dyn Reducer>) {
+    pub(crate) fn set_reducer(&mut self, reducer: Box<dyn Reducer>) -> Result<(), Refused> {
+        reducer.validate(&self.tensors)?;
         self.reducer = reducer;
+        Ok(())
+    }
+
+    /// Divides a lot among the processes, in stages. Returns the stages of this process.
+    ///
+    /// Checks that no place is in two stages, or outside of the lot; [`check_places`] checks that
+    /// all processes together have all places.
+    fn stages(&mut self, lot: &[usize]) -> Result<Vec<Vec<usize>>, Refused> {
+        let stages = self.reducer.stages(lot);
+        let mut own: Vec<usize> = stages.concat();
+        own.sort_unstable();
+        let repeated = own.windows(2).any(|pair| pair[0] == pair[1]);
+        if repeated || !own.iter().all(|place| lot.binary_search(place).is_ok()) {
+            return Err(wrong_division());
+        }
+        Ok(stages)
     }
 
     /// Refuses to continue if the state of another process differs.
@@ -177,14 +194,18 @@ impl<E: Engine> LotSummer<E> {
         factor: impl Fn(f64, usize) -> f64,
     ) -> Result<Private<Sums>, Refused> {
         let mut weights = vec![0; query.blocks().count()];
-        for places in self.reducer.stages(lot.within()) {
-            let part = self.part(&places, params, query, precision, &factor)?;
+        let mut places = 0;
+        for stage in self.stages(lot.within())? {
+            let part = self.part(&stage, params, query, precision, &factor)?;
+            places += stage.len() as i64;
             weights.iter_mut().zip(part.weights).for_each(|(sum, weight)| *sum += weight);
             self.reducer.add(part.sum)?;
         }
         let totals = self.reducer.finish()?;
         self.check_elements(&totals)?;
+        weights.push(places);
         self.reducer.sum_integers(&mut weights)?;
+        check_places(weights.pop(), lot.within())?;
         let weights: Vec<f64> =
             weights.into_iter().map(|steps| steps as f64 / WEIGHT_STEPS).collect();
         let mut tensors = totals.into_iter().map(|(k, total)| (k, values(total))).collect();
@@ -267,10 +288,13 @@ impl<E: Engine> LotSummer<E> {
         clip: impl Fn(f64) -> f64,
     ) -> Result<Private<Sums>, Refused> {
         let steps = (LOSS_BITS - bound.log2()).floor().exp2();
-        let mut sum =
-            self.sum_losses(lot, params, |loss| (clip(loss) * steps).round_ties_even() as i64)?;
-        self.reducer.sum_integers(std::slice::from_mut(&mut sum))?;
-        Ok(Private::new(Sums::single(sum as f64 / steps)))
+        let own = self.stages(lot.within())?.concat();
+        let sum =
+            self.sum_losses(&own, params, |loss| (clip(loss) * steps).round_ties_even() as i64)?;
+        let mut sums = [sum, own.len() as i64];
+        self.reducer.sum_integers(&mut sums)?;
+        check_places(Some(sums[1]), lot.within())?;
+        Ok(Private::new(Sums::single(sums[0] as f64 / steps)))
     }
 
     /// Σ loss over a lot, in floating point: without privacy.
@@ -279,7 +303,8 @@ impl<E: Engine> LotSummer<E> {
         lot: &Private<Vec<usize>>,
         params: &Params,
     ) -> Result<Private<Sums>, Refused> {
-        let mut sum = self.sum_losses(lot, params, |loss| loss)?;
+        let own = self.stages(lot.within())?.concat();
+        let mut sum = self.sum_losses(&own, params, |loss| loss)?;
         self.reducer.sum_floats(std::slice::from_mut(&mut sum))?;
         Ok(Private::new(Sums::single(sum)))
     }
@@ -287,11 +312,10 @@ impl<E: Engine> LotSummer<E> {
     /// The sum of `term(loss)` over this process's places of a lot.
     fn sum_losses<A: Copy + Default + std::ops::AddAssign>(
         &mut self,
-        lot: &Private<Vec<usize>>,
+        own: &[usize],
         params: &Params,
         term: impl Fn(f64) -> A,
     ) -> Result<A, Refused> {
-        let own = self.reducer.stages(lot.within()).concat();
         self.with_memory(|summer, micro_batch| {
             summer.engine.load(params)?;
             let mut sum = A::default();
@@ -309,6 +333,15 @@ impl<E: Engine> LotSummer<E> {
             Ok(sum)
         })
     }
+}
+
+/// Refuses if all processes together have not summed each place of the lot once.
+fn check_places(summed: Option<i64>, lot: &[usize]) -> Result<(), Refused> {
+    if summed == Some(lot.len() as i64) { Ok(()) } else { Err(wrong_division()) }
+}
+
+fn wrong_division() -> Refused {
+    Refused::Failed("the reducer does not divide a lot into its places".into())
 }
 
 /// Returns the elements of a sum.

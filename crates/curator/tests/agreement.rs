@@ -41,7 +41,7 @@ fn losses_do_not_depend_on_the_order_of_ranks() {
         let mut curator =
             Curator::new(engine, Records::new(examples.to_vec()), Sampling::Full, door, randomness)
                 .unwrap();
-        curator.set_reducer(reducer(ranks, vec![0], &[vec![1]]));
+        curator.set_reducer(reducer(ranks, vec![0], &[vec![1]])).unwrap();
         let bound = Bound::new(2.0, 1e-21).unwrap();
         curator.draw(&Announcement::default().and(bound.sigma, 1)).unwrap();
         let at = Params::new(vec![Array::zeros([1])]);
@@ -66,7 +66,9 @@ fn tangent_spaces_of_another_scale_are_refused() {
         let (mut curator, _) =
             curator(Kind::Lora, Records::new(records(Kind::Lora, 20)), poisson(0.5), 5);
         let shapes: Vec<_> = at.iter().map(|tensor| tensor.shape().to_vec()).collect();
-        curator.set_reducer(reducer(ranks, (0..at.len()).map(|k| k % 2).collect(), &shapes));
+        curator
+            .set_reducer(reducer(ranks, (0..at.len()).map(|k| k % 2).collect(), &shapes))
+            .unwrap();
         let at = scaled(if ranks.is_first() { 1.0 } else { 2.0 });
         let spec = query_specs(Kind::Lora, &network(Kind::Lora).0, &at, 0.3, 0.5).pop().unwrap();
         spec.ask(&mut curator, &at).unwrap_err().to_string()

@@ -5,13 +5,15 @@
 
 mod support;
 
-use curator::{Curator, Door, Randomness, Records, Sampling};
+use curator::{Curator, Door, NonPrivateOracle, Randomness, Records, Sampling};
 use distributed::{LotReducer, Ownership, Ranks, threads};
-use engine::Example;
-use protocol::{Announcement, Bound, LossQuery, Oracle, Params, TensorMap};
+use engine::{Accumulator, Example, OneProcess, Reducer, Sum};
+use protocol::{Announcement, Bound, LossQuery, Oracle, Params, Refused, TensorMap, Trainable};
 use support::{
     ALL, Kind, QuerySpec, curator, network, poisson, query_specs, record, records, sums,
 };
+
+use tensor::Array;
 
 /// The same work on so many.
 fn on<T: Send>(count: usize, work: impl Fn(&Ranks) -> T + Sync) -> Vec<T> {
@@ -32,8 +34,13 @@ fn ownership(at: &Params, count: usize) -> Ownership {
     Ownership::new((0..at.len()).map(|tensor| tensor % count).collect(), shapes)
 }
 
-fn reducer(ranks: &Ranks, at: &Params) -> Box<LotReducer> {
-    Box::new(LotReducer::new(ranks.clone(), ownership(at, ranks.count())).unwrap())
+/// Joins several ranks; a single one computes alone, without a reducer of this crate.
+fn join<E: engine::Engine>(curator: &mut Curator<E>, ranks: &Ranks, at: &Params) {
+    if ranks.count() > 1 {
+        let ownership = ownership(at, ranks.count());
+        let reducer = LotReducer::new(ranks.clone(), ownership).unwrap();
+        curator.set_reducer(Box::new(reducer)).unwrap();
+    }
 }
 
 fn data_set(kind: Kind, place: usize, who: Option<Example>) -> Records {
@@ -51,7 +58,7 @@ fn released(
     spec: &QuerySpec,
 ) -> Vec<(TensorMap, Params)> {
     let (mut curator, at) = curator(kind, records, sampling, 11);
-    curator.set_reducer(reducer(ranks, &at));
+    join(&mut curator, ranks, &at);
     let one = |_| {
         curator.draw(&Announcement::gradient(&spec.bounds)).unwrap();
         let own = curator.gradient(&spec.query(&at)).unwrap().value;
@@ -137,7 +144,7 @@ fn neighbours_stay_within_the_sensitivity() {
 fn losses_are_the_same_on_all_ranks() {
     let loss = |ranks: &Ranks| {
         let (mut curator, at) = curator(Kind::Mlp, data_set(Kind::Mlp, 3, None), poisson(0.5), 5);
-        curator.set_reducer(reducer(ranks, &at));
+        join(&mut curator, ranks, &at);
         let bound = Bound::new(2.0, 0.7).unwrap();
         curator.draw(&Announcement::default().and(bound.sigma, 1)).unwrap();
         curator.loss(&LossQuery { at: &at, bound }).unwrap().value
@@ -154,7 +161,7 @@ fn losses_are_the_same_on_all_ranks() {
 fn ranks_at_different_steps_are_refused() {
     let messages = on(2, |ranks| {
         let (mut curator, at) = curator(Kind::Mlp, data_set(Kind::Mlp, 0, None), poisson(0.5), 5);
-        curator.set_reducer(reducer(ranks, &at));
+        join(&mut curator, ranks, &at);
         let bound = Bound::new(1.0, if ranks.is_first() { 1.0 } else { 2.0 }).unwrap();
         curator.draw(&Announcement::default().and(bound.sigma, 1)).unwrap_err().to_string()
     });
@@ -177,7 +184,7 @@ fn ranks_with_different_secrets_are_refused() {
             Sampling::Full,
             5 + ranks.rank() as u64,
         );
-        curator.set_reducer(reducer(ranks, &at));
+        join(&mut curator, ranks, &at);
         let bound = Bound::new(1.0, 1.0).unwrap();
         curator.draw(&Announcement::default().and(bound.sigma, 1)).unwrap_err().to_string()
     });
@@ -194,7 +201,7 @@ fn ranks_with_different_secrets_are_refused() {
 fn different_tangent_spaces_are_refused() {
     let messages = on(2, |ranks| {
         let (mut curator, at) = curator(Kind::Lora, data_set(Kind::Lora, 0, None), poisson(0.5), 5);
-        curator.set_reducer(reducer(ranks, &at));
+        join(&mut curator, ranks, &at);
         let mut elsewhere = at.clone();
         elsewhere.iter_mut().for_each(|tensor| tensor.data_mut()[0] += 1e-3 * ranks.rank() as f32);
         let (network, _) = network(Kind::Lora);
@@ -219,7 +226,7 @@ fn all_ranks_share_one_secret() {
         let mut curator =
             Curator::new(network, data_set(Kind::Mlp, 0, None), poisson(0.5), door, randomness)
                 .unwrap();
-        curator.set_reducer(reducer(ranks, &at));
+        join(&mut curator, ranks, &at);
         let bound = Bound::new(1.0, 1.0).unwrap();
         curator.draw(&Announcement::default().and(bound.sigma, 1)).unwrap();
         curator.loss(&LossQuery { at: &at, bound }).unwrap().value
@@ -232,16 +239,141 @@ fn all_ranks_share_one_secret() {
 fn tensors_without_an_owner_are_refused() {
     let (mut curator, at) = curator(Kind::Mlp, data_set(Kind::Mlp, 0, None), poisson(0.5), 5);
     assert!(LotReducer::new(Ranks::alone(), ownership(&at, 2)).is_err());
-    let short = Params::new(vec![at[0].clone()]);
-    curator.set_reducer(reducer(&Ranks::alone(), &short));
-    let spec = QuerySpec {
-        geometry: protocol::Geometry::Identity,
-        blocks: protocol::Blocks::flat(at.len()),
-        bounds: vec![Bound::new(1.0, 1.0).unwrap()],
-        clipping: protocol::Clipping::Cut,
+    for other in [vec![at[0].clone()], vec![Array::zeros([1]); at.len()]] {
+        let ownership = ownership(&Params::new(other), 1);
+        let reducer = LotReducer::new(Ranks::alone(), ownership).unwrap();
+        let refused = curator.set_reducer(Box::new(reducer)).unwrap_err().to_string();
+        assert!(refused.contains("ownership: expected"), "{refused}");
+    }
+}
+
+/// Two owners of one tensor would release two sums with the same noise.
+#[test]
+fn ranks_with_other_owners_are_refused() {
+    let messages = on(2, |ranks| {
+        let (mut curator, at) = curator(Kind::Mlp, data_set(Kind::Mlp, 0, None), poisson(0.5), 5);
+        let owners = (0..at.len()).map(|k| (k + ranks.rank()) % 2).collect();
+        let shapes = at.iter().map(|tensor| tensor.shape().to_vec()).collect();
+        let reducer = LotReducer::new(ranks.clone(), Ownership::new(owners, shapes)).unwrap();
+        curator.set_reducer(Box::new(reducer)).unwrap();
+        let bound = Bound::new(1.0, 1.0).unwrap();
+        curator.draw(&Announcement::default().and(bound.sigma, 1)).unwrap_err().to_string()
+    });
+    assert!(
+        messages.iter().all(|message| message.contains("rank 1 and rank 0 are not doing the same")),
+        "{messages:?}"
+    );
+}
+
+/// Without privacy, several ranks agree, and sum gradients and losses as one does.
+#[test]
+fn non_private_answers_do_not_depend_on_the_number_of_ranks() {
+    let oracle = |ranks: &Ranks, seed: u64| {
+        let (network, at) = network(Kind::Mlp);
+        let records = data_set(Kind::Mlp, 0, None);
+        let randomness = Randomness::fixed(seed);
+        let mut oracle = NonPrivateOracle::new(network, records, poisson(0.9), randomness).unwrap();
+        if ranks.count() > 1 {
+            let reducer = LotReducer::new(ranks.clone(), ownership(&at, ranks.count())).unwrap();
+            oracle.set_reducer(Box::new(reducer)).unwrap();
+        }
+        (oracle, at)
     };
-    let refused = spec.ask(&mut curator, &at).unwrap_err().to_string();
-    assert!(refused.contains("needs an owner"), "{refused}");
+    let bound = Bound::new(1.0, 1.0).unwrap();
+    let answers = |ranks: &Ranks| {
+        let (mut oracle, at) = oracle(ranks, 3);
+        oracle.draw(&Announcement::gradient(&[bound])).unwrap();
+        let blocks = protocol::Blocks::flat(at.len());
+        let query = protocol::GradientQuery {
+            at: &at,
+            geometry: &protocol::Geometry::Identity,
+            blocks: &blocks,
+            bounds: &[bound],
+            clipping: protocol::Clipping::Cut,
+        };
+        let own = oracle.gradient(&query).unwrap().value;
+        let whole = ranks.all_gather(&ownership(&at, ranks.count()), own).wait().unwrap();
+        (whole, oracle.loss(&LossQuery { at: &at, bound }).unwrap().value)
+    };
+    let (alone, alone_loss) = on(1, answers).remove(0);
+    for (whole, loss) in [on(2, answers), on(3, answers)].concat() {
+        assert!((loss / alone_loss - 1.0).abs() < 1e-9, "{loss} {alone_loss}");
+        for (a, b) in whole.iter().zip(alone.iter()) {
+            assert!(a.data().iter().zip(b.data()).all(|(a, b)| (a - b).abs() < 1e-6));
+        }
+    }
+    let refused = on(2, |ranks| {
+        let (mut oracle, _) = oracle(ranks, ranks.rank() as u64);
+        oracle.draw(&Announcement::gradient(&[bound])).is_err()
+    });
+    assert_eq!(refused, [true, true]);
+}
+
+/// A reducer that changes the division of a lot or the shapes of sums.
+struct WrongReducer {
+    inner: OneProcess,
+    error: &'static str,
+}
+
+impl Reducer for WrongReducer {
+    fn validate(&self, tensors: &[Trainable]) -> Result<(), Refused> {
+        self.inner.validate(tensors)
+    }
+
+    fn stages(&mut self, lot: &[usize]) -> Vec<Vec<usize>> {
+        let mut stages = self.inner.stages(lot);
+        match self.error {
+            "missing" => drop(stages[0].pop()),
+            "repeated" => stages[0].push(lot[0]),
+            "foreign" => {
+                stages[0].pop();
+                stages[0].push(lot.iter().max().unwrap() + 1);
+            }
+            _ => {}
+        }
+        stages
+    }
+
+    fn add(&mut self, sum: Sum) -> Result<(), Refused> {
+        self.inner.add(sum)
+    }
+
+    fn finish(&mut self) -> Result<TensorMap<Accumulator>, Refused> {
+        let mut totals = self.inner.finish()?;
+        if self.error == "shape" {
+            totals.insert(0, Accumulator::Float(vec![0.0]));
+        }
+        Ok(totals)
+    }
+
+    fn sum_integers(&self, values: &mut [i64]) -> Result<(), Refused> {
+        self.inner.sum_integers(values)
+    }
+
+    fn sum_floats(&self, values: &mut [f64]) -> Result<(), Refused> {
+        self.inner.sum_floats(values)
+    }
+
+    fn agree(&self, state: &dyn Fn() -> String) -> Result<(), Refused> {
+        self.inner.agree(state)
+    }
+}
+
+#[test]
+fn a_reducer_that_breaks_its_contract_is_refused() {
+    for error in ["none", "missing", "repeated", "foreign", "shape"] {
+        let (mut curator, at) = curator(Kind::Mlp, data_set(Kind::Mlp, 0, None), poisson(0.5), 5);
+        curator
+            .set_reducer(Box::new(WrongReducer { inner: OneProcess::default(), error }))
+            .unwrap();
+        let (network, _) = network(Kind::Mlp);
+        let spec = query_specs(Kind::Mlp, &network, &at, 0.3, 0.5).swap_remove(0);
+        assert_eq!(spec.ask(&mut curator, &at).is_ok(), error == "none", "{error}");
+        let bound = Bound::new(1.0, 1.0).unwrap();
+        curator.draw(&Announcement::default().and(bound.sigma, 1)).unwrap();
+        let loss = curator.loss(&LossQuery { at: &at, bound });
+        assert_eq!(loss.is_ok(), ["none", "shape"].contains(&error), "{error}");
+    }
 }
 
 /// Many records that point the same way, with all of their bound in a few elements: what is sent in
@@ -263,7 +395,7 @@ fn sums_in_32_bits_do_not_overflow() {
         let mut curator =
             Curator::new(network, records, Sampling::Full, Door::unlimited(), Randomness::fixed(3))
                 .unwrap();
-        curator.set_reducer(reducer(ranks, &at));
+        join(&mut curator, ranks, &at);
         let blocks = protocol::Blocks::flat(1);
         let query = protocol::GradientQuery {
             at: &at,

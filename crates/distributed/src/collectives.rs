@@ -20,7 +20,7 @@ const PIECE: usize = 1 << 20;
 const BLOCK: usize = 1 << 12;
 
 /// Bytes of the longest message from one rank to all.
-const LONGEST: usize = 1 << 24;
+const MAX_MESSAGE: usize = 1 << 24;
 
 /// An element of a sum: a 64-bit integer or floating-point number.
 pub trait Summand: Pod + Send + std::ops::AddAssign {}
@@ -190,7 +190,7 @@ impl Ranks {
             if rank > 0 {
                 own.resize(u64::from_le_bytes(length) as usize, 0);
             }
-            own.chunks_mut(LONGEST).try_for_each(|piece| from_first(transport, piece))?;
+            own.chunks_mut(MAX_MESSAGE).try_for_each(|piece| from_first(transport, piece))?;
             Ok(own)
         };
         self.start(job).wait()
@@ -215,13 +215,13 @@ impl Ranks {
                 for (index, shape) in shapes.iter().enumerate() {
                     if this == 0 {
                         let mut array = Array::zeros(shape.clone());
-                        for piece in array.data_mut().chunks_mut(LONGEST / 4) {
+                        for piece in array.data_mut().chunks_mut(MAX_MESSAGE / 4) {
                             let buffer = (rank, cast_slice_mut(piece));
                             transport.exchange(&[], &mut [buffer], &mut || ())?;
                         }
                         received[rank].push(array);
                     } else if this == rank {
-                        for piece in own[index].data().chunks(LONGEST / 4) {
+                        for piece in own[index].data().chunks(MAX_MESSAGE / 4) {
                             let message = (0, cast_slice(piece));
                             transport.exchange(&[message], &mut [], &mut || ())?;
                         }
@@ -302,16 +302,16 @@ fn all_gather_bytes(transport: &mut dyn Transport, own: Vec<u8>) -> Result<Vec<V
     let (rank, ranks) = (transport.rank(), transport.ranks());
     let mut lengths = vec![[0; 8]; ranks];
     lengths[rank] = (own.len() as u64).to_le_bytes();
-    to_all(transport, &mut lengths)?;
+    all_gather_into(transport, &mut lengths)?;
     let mut all: Vec<Vec<u8>> =
         lengths.iter().map(|length| vec![0; u64::from_le_bytes(*length) as usize]).collect();
     all[rank] = own;
-    to_all(transport, &mut all)?;
+    all_gather_into(transport, &mut all)?;
     Ok(all)
 }
 
 /// Sends the bytes of this rank to all others and receives theirs.
-fn to_all(
+fn all_gather_into(
     transport: &mut dyn Transport,
     all: &mut [impl AsRef<[u8]> + AsMut<[u8]>],
 ) -> Result<(), Error> {
@@ -463,7 +463,7 @@ mod tests {
     #[test]
     fn messages_reach_all_processes() {
         for count in [1, 2, 4] {
-            let long = vec![7; LONGEST + 3];
+            let long = vec![7; MAX_MESSAGE + 3];
             let expected = long.clone();
             let all = on(count, move |ranks| {
                 let own = vec![ranks.rank() as u8; ranks.rank()];
@@ -489,7 +489,7 @@ mod tests {
 
     #[test]
     fn arrays_reach_rank_0() {
-        let shapes = [vec![], vec![vec![2, 3], vec![0]], vec![vec![LONGEST / 4 + 3]]];
+        let shapes = [vec![], vec![vec![2, 3], vec![0]], vec![vec![MAX_MESSAGE / 4 + 3]]];
         let array = |rank: usize, shape: &Vec<usize>| {
             Array::from_fn(shape.clone(), |i| (rank * 1000 + i % 997) as f32)
         };

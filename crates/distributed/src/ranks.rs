@@ -140,13 +140,13 @@ impl Ranks {
     ///
     /// If it takes twenty times as long as expected, and at least 20 seconds, all processes are
     /// aborted.
-    pub fn start_piece(&self, units: u64) {
-        self.0.status.stall.start_piece(Instant::now(), Some(units));
+    pub fn start_work(&self, units: u64) {
+        self.0.status.stall.start_work(Instant::now(), Some(units));
     }
 
     /// Reports that the current piece of work is done; what follows may take any time.
-    pub fn end_piece(&self) {
-        self.0.status.stall.start_piece(Instant::now(), None);
+    pub fn end_work(&self) {
+        self.0.status.stall.start_work(Instant::now(), None);
     }
 
     /// Aborts all processes with this exit code. A single process is left to its caller.

@@ -2,33 +2,36 @@
 
 use crate::{Ownership, Pending, Ranks, Summand};
 use engine::{Accumulator, Reducer, StepScale, Sum};
-use protocol::{Refused, TensorMap};
+use protocol::{Refused, TensorMap, Trainable};
+use tensor::outer::NARROW;
 
 /// Divides the places of a lot among the ranks and sends the sums of each tensor to its owner.
 ///
 /// A rank has every n-th place, so all ranks have the same number of them, or one more; vacant
 /// places count, so the division does not depend on the records. The last few places are a stage of
-/// their own: while their sum is computed, the sum of the others is sent. It follows in 32 bits, if
-/// they hold it.
+/// their own: while their sum is computed, the sum of the others is sent. The sum of the last few is
+/// sent in 32 bits if it fits.
 pub struct LotReducer {
     ranks: Ranks,
     ownership: Ownership,
     /// Stages of the current lot that are still to be added.
-    stages: usize,
-    /// The sum of the first stage, on its way, if there are two.
-    first: Option<Stage>,
-    /// The sum of the last stage.
+    stages_left: usize,
+    /// The sum of the stage before the last one, which is being sent.
+    pending: Option<PendingSum>,
+    /// The sum of the last stage, which is sent by `finish`.
     last: Option<Sum>,
 }
 
-/// The reduced sum of a stage.
-enum Stage {
+/// A sum that is being reduced.
+enum PendingSum {
     Steps(Pending<TensorMap<Vec<i64>>>),
     Float(Pending<TensorMap<Vec<f64>>>),
 }
 
 /// Most records in the last stage: so few that 32 bits hold their sum on a narrow grid.
 const LAST_RECORDS: usize = 31;
+
+const _: () = assert!(LAST_RECORDS as u64 * NARROW as u64 <= i32::MAX as u64);
 
 impl LotReducer {
     /// Creates the reducer of this rank.
@@ -39,26 +42,26 @@ impl LotReducer {
         let missing = |&tensor: &usize| ownership.owner(tensor) >= ranks.count();
         if let Some(tensor) = (0..ownership.tensors()).find(missing) {
             return Err(Refused::Query(format!(
-                "tensor {tensor} is owned by rank {} of {}",
-                ownership.owner(tensor),
-                ranks.count()
+                "owner of tensor {tensor}: expected a rank below {}, got {}",
+                ranks.count(),
+                ownership.owner(tensor)
             )));
         }
-        Ok(Self { ranks, ownership, stages: 0, first: None, last: None })
+        Ok(Self { ranks, ownership, stages_left: 0, pending: None, last: None })
     }
 
-    /// Refuses a sum of other tensors than those whose owners are known.
-    fn check(&self, sum: &Sum) -> Result<(), Refused> {
+    /// Refuses a sum of other tensors than those that have an owner.
+    fn check_elements(&self, sum: &Sum) -> Result<(), Refused> {
         let elements = (0..self.ownership.tensors()).map(|k| self.ownership.elements(k));
         if sum.iter().map(Accumulator::len).eq(elements) {
             return Ok(());
         }
-        Err(Refused::Query("each tensor needs an owner among the ranks".into()))
+        Err(Refused::Failed("the engine's sum does not have the elements of the tensors".into()))
     }
 
     /// Adds up a few numbers over all ranks, in the order of the ranks.
     fn sum_few<A: Summand>(&self, values: &mut [A]) -> Result<(), Refused> {
-        self.ranks.end_piece();
+        self.ranks.end_work();
         let all = self.ranks.all_gather_bytes(bytemuck::cast_slice(values).to_vec())?;
         values.fill(A::zeroed());
         for (rank, theirs) in all.into_iter().enumerate() {
@@ -74,8 +77,20 @@ impl LotReducer {
 }
 
 impl Reducer for LotReducer {
+    fn validate(&self, tensors: &[Trainable]) -> Result<(), Refused> {
+        let shapes = (0..self.ownership.tensors()).map(|k| self.ownership.shape(k));
+        if tensors.iter().map(|tensor| &tensor.shape[..]).eq(shapes) {
+            return Ok(());
+        }
+        Err(Refused::Query(format!(
+            "ownership: expected the {} tensors of the model, got {} or other shapes",
+            tensors.len(),
+            self.ownership.tensors()
+        )))
+    }
+
     fn stages(&mut self, lot: &[usize]) -> Vec<Vec<usize>> {
-        (self.first, self.last) = (None, None);
+        (self.pending, self.last) = (None, None);
         let (rank, count) = (self.ranks.rank(), self.ranks.count());
         let mut places: Vec<usize> = lot.iter().copied().skip(rank).step_by(count).collect();
         // Whether a rank has more than fit into the last stage: the same on all ranks.
@@ -85,32 +100,36 @@ impl Reducer for LotReducer {
         } else {
             vec![places]
         };
-        self.stages = stages.len();
+        self.stages_left = stages.len();
         stages
     }
 
     fn add(&mut self, sum: Sum) -> Result<(), Refused> {
-        self.check(&sum)?;
-        self.stages = self.stages.checked_sub(1).ok_or_else(unexpected)?;
-        if self.stages == 0 {
+        self.check_elements(&sum)?;
+        self.stages_left = self.stages_left.checked_sub(1).ok_or_else(out_of_order)?;
+        if self.stages_left == 0 {
             self.last = Some(sum);
             return Ok(());
         }
-        self.first = Some(match split(sum)? {
-            (Totals::Steps(totals), _) => Stage::Steps(self.ranks.reduce(&self.ownership, totals)),
-            (Totals::Float(totals), _) => Stage::Float(self.ranks.reduce(&self.ownership, totals)),
+        self.pending = Some(match split(sum)? {
+            (Totals::Steps(totals), _) => {
+                PendingSum::Steps(self.ranks.reduce(&self.ownership, totals))
+            }
+            (Totals::Float(totals), _) => {
+                PendingSum::Float(self.ranks.reduce(&self.ownership, totals))
+            }
         });
         Ok(())
     }
 
     fn finish(&mut self) -> Result<TensorMap<Accumulator>, Refused> {
         // From here on this rank waits for others.
-        self.ranks.end_piece();
-        let (totals, scales) = split(self.last.take().ok_or_else(unexpected)?)?;
-        match (totals, self.first.take()) {
-            (Totals::Steps(last), first @ (None | Some(Stage::Steps(_)))) => {
+        self.ranks.end_work();
+        let (totals, scales) = split(self.last.take().ok_or_else(out_of_order)?)?;
+        match (totals, self.pending.take()) {
+            (Totals::Steps(last), first @ (None | Some(PendingSum::Steps(_)))) => {
                 let first = match first {
-                    Some(Stage::Steps(first)) => first.wait()?,
+                    Some(PendingSum::Steps(first)) => first.wait()?,
                     _ => TensorMap::new(),
                 };
                 let narrow = scales.iter().all(|scale| matches!(scale, StepScale::Narrow(_)));
@@ -128,15 +147,15 @@ impl Reducer for LotReducer {
                 };
                 Ok(totals.into_iter().map(each).collect())
             }
-            (Totals::Float(last), first @ (None | Some(Stage::Float(_)))) => {
+            (Totals::Float(last), first @ (None | Some(PendingSum::Float(_)))) => {
                 let first = match first {
-                    Some(Stage::Float(first)) => first.wait()?,
+                    Some(PendingSum::Float(first)) => first.wait()?,
                     _ => TensorMap::new(),
                 };
                 let totals = self.ranks.reduce_onto(&self.ownership, first, last).wait()?;
                 Ok(totals.into_iter().map(|(k, totals)| (k, Accumulator::Float(totals))).collect())
             }
-            _ => Err(unexpected()),
+            _ => Err(out_of_order()),
         }
     }
 
@@ -149,17 +168,20 @@ impl Reducer for LotReducer {
     }
 
     fn agree(&self, state: &dyn Fn() -> String) -> Result<(), Refused> {
-        match self.ranks.first_difference(state().into_bytes())? {
+        // Two owners of a tensor would add the same noise to different sums.
+        let state = format!("{:?} {}", self.ownership, state());
+        match self.ranks.first_difference(state.into_bytes())? {
             None => Ok(()),
             Some(rank) => Err(Refused::Failed(format!(
-                "rank {rank} and rank 0 are not doing the same; all processes must be started with \
+                "rank {rank} and rank 0 are not doing the same: the draw, the charges, the lot, the \
+                 secret, the coordinates or the owners of tensors differ; start all processes with \
                  the same command"
             ))),
         }
     }
 
     fn start_micro_batch(&self, tokens: usize) {
-        self.ranks.start_piece(tokens as u64);
+        self.ranks.start_work(tokens as u64);
     }
 }
 
@@ -188,10 +210,10 @@ fn split(sum: Sum) -> Result<(Totals, Vec<StepScale>), Refused> {
     } else if steps.is_empty() {
         Ok((Totals::Float(floats), scales))
     } else {
-        Err(unexpected())
+        Err(Refused::Failed("a sum is partly in steps and partly in floating point".into()))
     }
 }
 
-fn unexpected() -> Refused {
-    Refused::Failed("the reducer was called out of order or with another kind of sum".into())
+fn out_of_order() -> Refused {
+    Refused::Failed("the reducer was called out of order".into())
 }

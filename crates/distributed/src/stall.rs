@@ -25,7 +25,7 @@ const FACTOR: u32 = 20;
 
 impl StallDetector {
     /// Ends the current piece of work and starts the next one, if there is one.
-    pub(crate) fn start_piece(&self, now: Instant, units: Option<u64>) {
+    pub(crate) fn start_work(&self, now: Instant, units: Option<u64>) {
         let Ok(mut progress) = self.0.lock() else { return };
         if let Some((started, units)) = progress.piece {
             let each = now.saturating_duration_since(started)
@@ -65,19 +65,19 @@ mod tests {
         let at = |seconds: u64| zero + Duration::from_secs(seconds);
         // No work, or the time of a unit is not yet known.
         assert_eq!(detector.stalled(at(1000)), None);
-        detector.start_piece(at(0), Some(1));
+        detector.start_work(at(0), Some(1));
         assert_eq!(detector.stalled(at(1000)), None);
-        detector.start_piece(at(1), Some(1));
+        detector.start_work(at(1), Some(1));
         assert_eq!((detector.stalled(at(21)), detector.stalled(at(22))), (None, Some(21)));
         // Thirty-two units take thirty-two times as long.
-        detector.start_piece(at(2), Some(32));
+        detector.start_work(at(2), Some(32));
         assert_eq!((detector.stalled(at(642)), detector.stalled(at(643))), (None, Some(641)));
         detector.resumed(at(600));
         assert_eq!(detector.stalled(at(643)), None);
         // Waiting for other ranks is not work.
-        detector.start_piece(at(610), None);
+        detector.start_work(at(610), None);
         assert_eq!(detector.stalled(at(9000)), None);
-        detector.start_piece(at(9000), Some(2));
+        detector.start_work(at(9000), Some(2));
         assert_eq!((detector.stalled(at(9040)), detector.stalled(at(9041))), (None, Some(41)));
     }
 }

@@ -1,7 +1,7 @@
 //! The seam between the curator and several processes that sum one lot.
 
 use crate::{Accumulator, Sum};
-use protocol::{Refused, TensorMap};
+use protocol::{Refused, TensorMap, Trainable};
 
 /// Divides the work on a lot among processes and adds up their sums.
 ///
@@ -15,6 +15,12 @@ use protocol::{Refused, TensorMap};
 ///   place exactly once over all processes and stages.
 /// - Every tensor has exactly one owner. Integers are added exactly.
 pub trait Reducer: Send {
+    /// Checks that the tensors of a model are those that have an owner.
+    ///
+    /// # Errors
+    /// If a tensor has no owner, or another shape.
+    fn validate(&self, tensors: &[Trainable]) -> Result<(), Refused>;
+
     /// Returns the places of a lot that this process sums, in stages.
     ///
     /// All processes have the same number of stages, at least one; a stage may be empty. The sum of a
@@ -64,6 +70,10 @@ pub struct OneProcess {
 }
 
 impl Reducer for OneProcess {
+    fn validate(&self, _: &[Trainable]) -> Result<(), Refused> {
+        Ok(())
+    }
+
     fn stages(&mut self, lot: &[usize]) -> Vec<Vec<usize>> {
         self.sum = None;
         vec![lot.to_vec()]

@@ -65,7 +65,7 @@ impl Descent for SignDescent {
     }
 
     fn load(&mut self, state: State) -> Result<(), Refused> {
-        state.is_of("sign-descent")
+        state.check_kind("sign-descent")
     }
 }
 

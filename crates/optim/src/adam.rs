@@ -229,7 +229,7 @@ impl Moments {
     }
 
     pub(crate) fn load(&mut self, mut state: State) -> Result<(), Refused> {
-        state.is_of("moments")?;
+        state.check_kind("moments")?;
         self.steps = state.count("steps")?;
         self.first = state.take_tensors("first", &self.shapes)?;
         self.second = state.take_tensors("second", &self.shapes)?;

@@ -3,14 +3,14 @@
 use crate::State;
 use protocol::{Bound, GradientQuery, Noisy, Params, Refused, TensorMap};
 
-/// Brings values of all tensors up to date, of which some were computed elsewhere.
-pub type Complete<'a> = &'a mut dyn FnMut(&mut Params) -> Result<(), Refused>;
+/// Replaces the values of tensors that another descent computes by that descent's values.
+pub type GatherTensors<'a> = &'a mut dyn FnMut(&mut Params) -> Result<(), Refused>;
 
 /// Asks for a gradient and turns the answer into a direction.
 ///
-/// An answer may have some of the model's tensors only: the caller may divide the tensors among
-/// several descents. So state is created for a tensor when it is first answered, and values that
-/// depend on more than one tensor are computed in [`couple`](Self::couple).
+/// The caller may divide the tensors of a model among several descents, each of which gets the
+/// answers for its own tensors. So state is created for a tensor when its first answer arrives, and
+/// values that depend on more than one tensor are computed in [`synchronize`](Self::synchronize).
 pub trait Descent: Send {
     /// Returns the clip bound and noise multiplier of each block, which decide the cost of a query.
     fn bounds(&self) -> &[Bound];
@@ -32,13 +32,13 @@ pub trait Descent: Send {
     /// Computes what the next query needs of all tensors together. Called after
     /// [`direction`](Self::direction).
     ///
-    /// `complete` replaces the values of tensors that this descent is not answered for by up-to-date
+    /// `gather` replaces the values of tensors for which this descent gets no answers by up-to-date
     /// ones. By default there is nothing to compute.
     ///
     /// # Errors
     /// If the values of other tensors are not available.
-    fn couple(&mut self, complete: Complete<'_>) -> Result<(), Refused> {
-        let _ = complete;
+    fn synchronize(&mut self, gather: GatherTensors<'_>) -> Result<(), Refused> {
+        let _ = gather;
         Ok(())
     }
 
@@ -59,6 +59,9 @@ pub trait Descent: Send {
     ) -> Result<Vec<Note>, Refused>;
 
     /// Returns the state to be saved.
+    ///
+    /// Its numbers must be the same in all descents of a model; its tensors may be those of this
+    /// descent.
     ///
     /// # Errors
     /// If a part of the state is elsewhere and not available.

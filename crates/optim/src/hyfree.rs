@@ -236,7 +236,7 @@ impl Search for HyFree {
     }
 
     fn load(&mut self, state: State) -> Result<(), Refused> {
-        state.is_of("hyfree")?;
+        state.check_kind("hyfree")?;
         let (rate, clip) = (state.number("rate")?, state.number("clip")?);
         self.rate = Positive::new("the learning rate", rate)?.get();
         self.clip = Positive::new("the clip bound of the losses", clip)?.get();

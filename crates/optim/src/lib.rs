@@ -50,7 +50,7 @@ mod state;
 pub use adam::Adam;
 pub use auto::Auto;
 pub use config::{LearningRate, Multipliers, OptimizerConfig, Setting};
-pub use descent::{Complete, Descent, Note};
+pub use descent::{Descent, GatherTensors, Note};
 pub use gradient_noise::GradientNoise;
 pub use hyfree::HyFree;
 pub use macadam::MacAdam;

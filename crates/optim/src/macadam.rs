@@ -14,7 +14,7 @@
 
 use crate::adam::{BETAS, EPSILON};
 use crate::config::{Hyperparameters, Setting};
-use crate::descent::Complete;
+use crate::descent::GatherTensors;
 use crate::gradient_noise::QueryTemplate;
 use crate::state::{Shapes, shapes};
 use crate::{Auto, Descent, GradientNoise, Note, State, elementwise, within};
@@ -259,11 +259,11 @@ impl Descent for MacAdam {
     }
 
     /// The next query has center and scale of all tensors, and each scale depends on all.
-    fn couple(&mut self, complete: Complete<'_>) -> Result<(), Refused> {
+    fn synchronize(&mut self, gather: GatherTensors<'_>) -> Result<(), Refused> {
         if let Geometry::Affine { center, scale } = &mut self.geometry {
-            complete(center)?;
+            gather(center)?;
             if self.steps >= 2 {
-                complete(scale)?;
+                gather(scale)?;
                 let root = scale.iter().map(total).sum::<f64>().sqrt() as f32;
                 scale.iter_mut().for_each(|scale| {
                     scale.data_mut().par_iter_mut().for_each(|b| *b = b.sqrt() * root)
@@ -300,7 +300,7 @@ impl Descent for MacAdam {
     }
 
     fn load(&mut self, mut state: State) -> Result<(), Refused> {
-        state.is_of("macadam")?;
+        state.check_kind("macadam")?;
         self.steps = state.count("steps")?;
         for (name, params) in
             [("first", &mut self.first), ("second", &mut self.second), ("spread", &mut self.spread)]

@@ -88,7 +88,7 @@ impl Optimizer {
         oracle.draw(&lots[0])?;
         let answer = oracle.gradient(&query)?;
         let direction = self.descent.direction(params, answer)?.into_params(params.len())?;
-        self.descent.couple(&mut |_| Ok(()))?;
+        self.descent.synchronize(&mut |_| Ok(()))?;
         let descent = &self.descent;
         let mut trial = |rate: f64| {
             let mut there = params.clone();
@@ -118,14 +118,14 @@ impl Optimizer {
     /// # Errors
     /// If the state is that of another optimizer. This one must then not be used any more.
     pub fn load(&mut self, mut state: State) -> Result<(), Refused> {
-        state.is_of("optimizer")?;
+        state.check_kind("optimizer")?;
         let steps = state.count("steps")?;
         let descent = state.part("descent")?;
         if steps > 0 {
             self.descent.load(descent)?;
         } else {
             // Before the first step there is nothing to restore.
-            descent.is_of(&self.descent.save()?.kind)?;
+            descent.check_kind(&self.descent.save()?.kind)?;
         }
         self.search.load(state.part("search")?)?;
         self.steps = steps;

@@ -81,7 +81,7 @@ impl Search for Schedule {
     }
 
     fn load(&mut self, state: State) -> Result<(), Refused> {
-        state.is_of("schedule")
+        state.check_kind("schedule")
     }
 }
 

@@ -88,7 +88,7 @@ impl Descent for Sgd {
     }
 
     fn load(&mut self, mut state: State) -> Result<(), Refused> {
-        state.is_of("sgd")?;
+        state.check_kind("sgd")?;
         self.velocity = state.take_tensors("velocity", &self.shapes)?;
         Ok(())
     }

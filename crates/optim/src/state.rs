@@ -29,7 +29,7 @@ pub struct State {
     pub numbers: BTreeMap<String, f64>,
     /// Tensors, by the index of the parameter that they belong to.
     pub tensors: BTreeMap<String, TensorMap>,
-    /// Tensors that are needed for all parameters, also by a descent that is answered for some.
+    /// Tensors of all parameters, which every descent of a model needs.
     pub shared: BTreeMap<String, Params>,
     /// States of parts.
     pub parts: BTreeMap<String, State>,
@@ -64,19 +64,30 @@ impl State {
     }
 
     /// Drops all tensors except those of some parameters, and shared ones, here and in all parts.
+    /// [`take_tensors`](Self::take_tensors) then expects only those.
     pub fn restrict(&mut self, wanted: &BTreeSet<usize>) {
+        self.retain_tensors(wanted);
+        self.expect_only(wanted);
+    }
+
+    /// Drops all tensors except those of some parameters, and shared ones, here and in all parts.
+    pub fn retain_tensors(&mut self, wanted: &BTreeSet<usize>) {
         for tensors in self.tensors.values_mut() {
             tensors.retain(|tensor| wanted.contains(&tensor));
         }
-        self.parts.values_mut().for_each(|part| part.restrict(wanted));
-        self.restricted_to = Some(wanted.clone());
+        self.parts.values_mut().for_each(|part| part.retain_tensors(wanted));
     }
 
-    /// Refuses a state of another kind.
+    fn expect_only(&mut self, wanted: &BTreeSet<usize>) {
+        self.restricted_to = Some(wanted.clone());
+        self.parts.values_mut().for_each(|part| part.expect_only(wanted));
+    }
+
+    /// Checks the kind of the state.
     ///
     /// # Errors
-    /// If it is one.
-    pub fn is_of(&self, kind: &str) -> Result<(), Refused> {
+    /// If it is a state of another kind.
+    pub fn check_kind(&self, kind: &str) -> Result<(), Refused> {
         if self.kind == kind {
             Ok(())
         } else {
@@ -145,7 +156,7 @@ impl State {
 
     fn differs(&self, name: &str) -> Refused {
         Refused::Query(format!(
-            "the state of {}: {name}: shapes differ from those of the parameters",
+            "the state of {}: {name}: tensors differ from those of the parameters in number or shape",
             self.kind
         ))
     }
@@ -158,4 +169,38 @@ impl State {
 /// Returns the shape of each parameter.
 pub(crate) fn shapes<'a>(params: impl IntoIterator<Item = &'a Array>) -> Shapes {
     params.into_iter().map(|tensor| tensor.shape().to_vec()).enumerate().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tensors_must_be_those_expected() {
+        let tensor = |k: usize, shape: &[usize]| (k, Array::zeros(shape));
+        let expected: Shapes = [(0, vec![2]), (2, vec![3, 1])].into_iter().collect();
+        let take = |tensors: Vec<(usize, Array)>, only: Option<&[usize]>| {
+            let mut inner = State::new("part");
+            inner.set_tensors("m", &tensors.into_iter().collect());
+            let mut state = State::new("whole");
+            state.set_part("part", inner);
+            if let Some(only) = only {
+                state.restrict(&only.iter().copied().collect());
+            }
+            state.part("part").unwrap().take_tensors("m", &expected).map(|tensors| tensors.len())
+        };
+        let both = || vec![tensor(0, &[2]), tensor(2, &[3, 1])];
+        assert_eq!(take(both(), None), Ok(2));
+        // A restricted state has the wanted tensors only, in its parts too.
+        assert_eq!(take(both(), Some(&[2])), Ok(1));
+        assert_eq!(take(both(), Some(&[])), Ok(0));
+        // Missing, of another shape, another tensor.
+        assert!(take(vec![tensor(0, &[2])], None).is_err());
+        assert!(take(vec![tensor(0, &[2])], Some(&[2])).is_err());
+        assert!(take(vec![tensor(0, &[2]), tensor(2, &[1, 3])], None).is_err());
+        assert!(take(vec![tensor(0, &[2]), tensor(1, &[3, 1])], None).is_err());
+        let mut more = both();
+        more.push(tensor(3, &[1]));
+        assert!(take(more, None).is_err());
+    }
 }

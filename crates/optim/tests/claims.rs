@@ -336,7 +336,7 @@ fn spread_of_macadam(deviation: Deviation, steps: u64) -> f64 {
             value.data().iter().zip(center[0].data()).zip(scale[0].data()).map(encode).collect();
         let value = Params::new(vec![Array::new([count], encoded).unwrap()]).into();
         macadam.direction(&params, Noisy { value, std: vec![0.0] }).unwrap();
-        macadam.couple(&mut |_| Ok(())).unwrap();
+        macadam.synchronize(&mut |_| Ok(())).unwrap();
     }
     let spread = &macadam.save().unwrap().tensors["spread"][0];
     spread.data().iter().map(|&x| f64::from(x)).sum::<f64>() / count as f64
@@ -393,7 +393,7 @@ fn macadams_scale_has_the_right_fixed_point() {
             });
             let value = Params::new(vec![released]).into();
             macadam.direction(&params, Noisy { value, std: vec![sigma / lot] }).unwrap();
-            macadam.couple(&mut |_| Ok(())).unwrap();
+            macadam.synchronize(&mut |_| Ok(())).unwrap();
         }
         let scale = &macadam.save().unwrap().shared["scale"][0];
         for (parity, variance) in [(0, 1.0f64), (1, 9.0)] {

@@ -12,7 +12,7 @@ use muffle::config::Config;
 use muffle::load::model::Circumstances;
 use muffle::optim::newton_schulz::{self, Normaliser, Polynomial};
 use muffle::optim::theory::PrivateMomentum;
-use muffle::optim::{Descent, GradientNoise, Method, Muon, Probes, muon};
+use muffle::optim::{Descent, GradientNoise, Method, Muon, Probes};
 use muffle::protocol::{Bound, Clipping, Trainable};
 use muffle::{LoadedModel, Plan};
 use std::path::PathBuf;

@@ -178,7 +178,7 @@ impl<E: Engine> Session<E> {
                 let mut curator = Curator::new(engine, records, plan.sampling, door, randomness)?;
                 curator.set_mechanism(Box::new(IndependentGaussian::new(config.privacy.noise)));
                 if let Some(reducer) = reducer {
-                    curator.set_reducer(reducer);
+                    curator.set_reducer(reducer)?;
                 }
                 Backend::Private(curator)
             }
@@ -186,7 +186,7 @@ impl<E: Engine> Session<E> {
                 let mut exact =
                     NonPrivateOracle::resumed(engine, records, plan.sampling, randomness, ledger)?;
                 if let Some(reducer) = reducer {
-                    exact.set_reducer(reducer);
+                    exact.set_reducer(reducer)?;
                 }
                 Backend::NonPrivate(exact)
             }

@@ -328,7 +328,7 @@ fn skeleton<'a>(
         tensors.extend(list.iter().map(|(k, tensor)| (format!("{within}{name}.{k}"), tensor)));
     }
     for (name, params) in &state.shared {
-        let named = |(k, tensor): (usize, &'a Array)| (format!("{within}{name}.{k}"), tensor);
+        let named = |(k, tensor): (usize, &'a Array)| (shared_key(within, name, k), tensor);
         tensors.extend(params.iter().enumerate().map(named));
     }
     Skeleton {
@@ -354,6 +354,11 @@ fn skeleton<'a>(
     }
 }
 
+/// The key of a shared tensor, which no other tensor has.
+fn shared_key(within: &str, name: &str, k: usize) -> String {
+    format!("{within}shared/{name}.{k}")
+}
+
 fn state(skeleton: &Skeleton, within: &str, tensors: &SafeTensors<'_>) -> Option<State> {
     let mut state = State::new(&skeleton.kind);
     state.numbers =
@@ -364,7 +369,9 @@ fn state(skeleton: &Skeleton, within: &str, tensors: &SafeTensors<'_>) -> Option
         state.tensors.insert(name.clone(), indices.iter().map(each).collect::<Option<_>>()?);
     }
     for (name, count) in &skeleton.shared {
-        let tensors = (0..*count).map(|k| read(name, k)).collect::<Option<_>>()?;
+        let tensors = (0..*count)
+            .map(|k| array(tensors, &shared_key(within, name, k)))
+            .collect::<Option<_>>()?;
         state.shared.insert(name.clone(), Params::new(tensors));
     }
     for (name, part) in &skeleton.parts {

@@ -140,3 +140,24 @@ pub(crate) fn state_tensors(state: &State) -> BTreeMap<(String, usize), &Array> 
     }
     all
 }
+
+/// Checks that two states have the same numbers, tensors and shared tensors, up to rounding.
+pub(crate) fn assert_close(a: &State, b: &State, case: &str) {
+    let near = |a: f64, b: f64| (a - b).abs() <= 1e-3 * (1.0 + b.abs());
+    let near_arrays = |a: &Array, b: &Array| {
+        a.shape() == b.shape()
+            && a.data().iter().zip(b.data()).all(|(&a, &b)| near(a.into(), b.into()))
+    };
+    assert_eq!(a.kind, b.kind, "{case}");
+    assert!(a.numbers.keys().eq(b.numbers.keys()), "{case}: {}", a.kind);
+    assert!(a.numbers.values().zip(b.numbers.values()).all(|(a, b)| near(*a, *b)), "{case}");
+    let (own, other) = (state_tensors(a), state_tensors(b));
+    assert!(own.keys().eq(other.keys()), "{case}: {}", a.kind);
+    assert!(own.values().zip(other.values()).all(|(a, b)| near_arrays(a, b)), "{case}: {}", a.kind);
+    assert!(a.shared.keys().eq(b.shared.keys()), "{case}: {}", a.kind);
+    for (a, b) in a.shared.values().zip(b.shared.values()) {
+        assert!(a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| near_arrays(a, b)));
+    }
+    assert!(a.parts.keys().eq(b.parts.keys()), "{case}: {}", a.kind);
+    a.parts.values().zip(b.parts.values()).for_each(|(a, b)| assert_close(a, b, case));
+}

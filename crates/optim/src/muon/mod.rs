@@ -402,7 +402,7 @@ impl Descent for Muon {
     }
 
     fn load(&mut self, mut state: State) -> Result<(), Refused> {
-        state.is_of("muon")?;
+        state.check_kind("muon")?;
         self.steps = state.count("steps")?;
         for (index, variance) in self.variance.iter_mut().enumerate() {
             *variance = state.number(&format!("variance {index}"))?;

@@ -296,7 +296,7 @@ impl Descent for Prism {
     }
 
     fn load(&mut self, mut state: State) -> Result<(), Refused> {
-        state.is_of("prism")?;
+        state.check_kind("prism")?;
         self.steps = state.count("steps")?;
         let factors = || self.pairs.iter().flat_map(|pair| [pair.left, pair.right]);
         let whole: Shapes = factors().map(|k| (k, self.shapes[k].clone())).collect();
