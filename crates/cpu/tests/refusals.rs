@@ -142,7 +142,7 @@ fn a_builder_refuses_what_does_not_fit() {
         let x = build.input();
         head(&mut build, x, 5);
     });
-    refuses("a gate and a value", &|| {
+    refuses("swiglu: expected an even number of columns, got 5", &|| {
         let mut build = Builder::features(5);
         let x = build.input();
         build.swiglu(x);
@@ -160,14 +160,14 @@ fn a_builder_refuses_what_does_not_fit() {
         let table = build.param("places", [3, 2], Init::Zeros);
         build.embed_positions(table);
     });
-    refuses("only a single map has an activation", &|| {
+    refuses("several layers: expected no activation", &|| {
         let mut build = Builder::features(4);
         let x = build.input();
         let layer = Linear::new("two", 4, 4).activation(Activation::Relu);
         let layers = [layer.clone(), layer].map(|layer| build.linear_layer(layer));
         build.apply_linear(x, &layers);
     });
-    refuses("an angle for each pair", &|| {
+    refuses("rope: width of a head", &|| {
         texts(|build, qkv| build.rope(&rope(2), HEADS, qkv));
     });
 }

@@ -16,7 +16,7 @@ impl Layer for PoolOp {
         pooling::pool(
             self.pooling,
             &self.window,
-            &self.grid,
+            &self.image,
             pass.examples(),
             pass.value(self.x),
             &mut out,
@@ -29,7 +29,7 @@ impl Layer for PoolOp {
         pass.write_gradient(self.x, |pass, dx| {
             // A mean does not look at x, which is gone.
             let (x, n) = (pass.value(self.x), pass.examples());
-            pooling::pool_backward(self.pooling, &self.window, &self.grid, n, x, &d, dx);
+            pooling::pool_backward(self.pooling, &self.window, &self.image, n, x, &d, dx);
         });
     }
 }
