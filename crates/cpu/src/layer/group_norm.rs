@@ -1,4 +1,4 @@
-//! Group norm: each example's channels in groups, over all its pixels.
+//! Group normalization of images.
 
 use super::Layer;
 use crate::pass::Pass;

@@ -1,5 +1,5 @@
-//! Linear maps, with bias, activation and low-rank adapter. Several maps of one input lie side by
-//! side in one output.
+//! Linear layers with bias, activation and low-rank adapter. Several layers can share one input and
+//! write to different columns of one output.
 
 use super::{BatchShape, Layer};
 use crate::pass::Pass;
@@ -10,12 +10,12 @@ use tensor::activation;
 use tensor::matmul::{OutputMode, Threads, View, ViewMut, matmul};
 use tensor::{Array, norm};
 
-/// The columns of a result that belong to one map.
+/// Returns the columns of the result that one layer computes.
 fn columns<'a>(part: &LinearPart, data: &'a mut [f32], rows: usize, stride: usize) -> ViewMut<'a> {
     ViewMut::columns(data, rows, stride, part.first, part.width)
 }
 
-/// The weight as a matrix in × out.
+/// Returns a view of the weight with shape [inputs, outputs].
 pub(crate) fn in_out(weight: &Array, order: Order) -> View<'_> {
     let view = View::new(weight.data(), weight.rows(), weight.cols());
     if order == Order::OutIn { view.t() } else { view }
@@ -23,21 +23,21 @@ pub(crate) fn in_out(weight: &Array, order: Order) -> View<'_> {
 
 impl Layer for LinearOp {
     fn gradient_forms(&self) -> Vec<(Param, GradientForm)> {
-        let mut uses = Vec::new();
+        let mut forms = Vec::new();
         for part in &self.parts {
             let gradient = (self.out, part.first, part.width);
-            uses.push((
+            forms.push((
                 part.weight,
                 GradientForm::Outer { x: self.x, gradient, order: part.order },
             ));
-            uses.extend(part.bias.map(|bias| (bias, GradientForm::Vector)));
+            forms.extend(part.bias.map(|bias| (bias, GradientForm::Vector)));
             if let Some(pair) = part.low_rank {
-                uses.push((
+                forms.push((
                     pair.left,
                     GradientForm::Outer { x: pair.inner, gradient, order: Order::OutIn },
                 ));
-                // The gradient by the inner value carries the scale already.
-                uses.push((
+                // The gradient with respect to the inner value includes the scale.
+                forms.push((
                     pair.right,
                     GradientForm::Outer {
                         x: self.x,
@@ -47,7 +47,7 @@ impl Layer for LinearOp {
                 ));
             }
         }
-        uses
+        forms
     }
 
     fn forward(&self, index: usize, pass: &mut Pass<'_>) {
@@ -89,7 +89,7 @@ impl Layer for LinearOp {
         match self.activation {
             Some(activation) => {
                 let mut out = pass.alloc(self.out);
-                // One part: the builder sees to it.
+                // There is only one part: the builder checks this.
                 let bias = self.parts[0].bias.map(|bias| pass.param(bias).data());
                 activation::forward(activation, bias, width, &mut z, &mut out);
                 pass.save(index, z);
@@ -129,11 +129,11 @@ impl Layer for LinearOp {
                 pass.add_vector_gradients(bias, sums);
             }
             if let Some(pair) = part.low_rank {
-                pass.add_gradient(pair.inner, |pass, inner, onto| {
+                pass.add_gradient(pair.inner, |pass, inner, mode| {
                     let left = in_out(pass.param(pair.left), Order::OutIn).t();
                     matmul(
                         ViewMut::new(inner, rows, pair.rank),
-                        onto,
+                        mode,
                         pair.scale,
                         View::columns(&d, rows, width, part.first, part.width),
                         left,
@@ -144,11 +144,11 @@ impl Layer for LinearOp {
         }
         for part in &self.parts {
             let columns = View::columns(&d, rows, width, part.first, part.width);
-            pass.add_gradient(self.x, |pass, dx, onto| {
-                let side = pass.shape(self.x).width;
+            pass.add_gradient(self.x, |pass, dx, mode| {
+                let input_width = pass.shape(self.x).width;
                 matmul(
-                    ViewMut::new(dx, rows, side),
-                    onto,
+                    ViewMut::new(dx, rows, input_width),
+                    mode,
                     1.0,
                     columns,
                     in_out(pass.param(part.weight), part.order).t(),
@@ -158,7 +158,7 @@ impl Layer for LinearOp {
                     let inner =
                         View::new(pass.buffers.gradients.slice(pair.inner), rows, pair.rank);
                     matmul(
-                        ViewMut::new(dx, rows, side),
+                        ViewMut::new(dx, rows, input_width),
                         OutputMode::Accumulate,
                         1.0,
                         inner,

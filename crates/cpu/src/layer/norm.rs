@@ -1,4 +1,4 @@
-//! Layer norm and root-mean-square norm.
+//! Layer normalization and RMS normalization.
 
 use super::Layer;
 use crate::pass::Pass;
@@ -57,8 +57,8 @@ impl Layer for NormOp {
                 pass.add_vector_gradients(bias, dbias);
             }
         }
-        pass.add_gradient(self.x, |pass, dx, onto| {
-            norm::backward(self.norm, width, &x, &stats, pass.param(self.gain).data(), &d, onto, dx)
+        pass.add_gradient(self.x, |pass, dx, mode| {
+            norm::backward(self.norm, width, &x, &stats, pass.param(self.gain).data(), &d, mode, dx)
         });
         pass.set_value(self.x, x);
         pass.save(index, stats);

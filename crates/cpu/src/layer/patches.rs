@@ -1,4 +1,4 @@
-//! The patches of an image that a convolution looks at. A convolution is this and a linear map.
+//! Patches of an image (im2col). A convolution is this operation followed by a linear layer.
 
 use super::Layer;
 use crate::pass::Pass;

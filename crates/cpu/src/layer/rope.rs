@@ -1,4 +1,4 @@
-//! Rotary positions, in place on queries and keys.
+//! Rotary position embedding of queries and keys, in place.
 
 use super::Layer;
 use crate::pass::Pass;
