@@ -6,16 +6,16 @@
 
 use crate::matmul::{OutputMode, Threads, View, ViewMut, matmul};
 use crate::parallel::{Shared, packed};
-use crate::simd::{dot, exp, softmax, vectorised};
+use crate::simd::{dot, exp, softmax, vectorized};
 use rayon::prelude::*;
 use std::cell::RefCell;
 
-/// The shape of an attention layer.
+/// Numbers of heads, their width and the mask of an attention layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Heads {
-    /// Query heads.
+    /// Number of query heads.
     pub queries: usize,
-    /// Key and value heads; each serves `queries / keys` query heads.
+    /// Number of key and value heads; each is shared by `queries / keys` query heads.
     pub keys: usize,
     /// Width of a head.
     pub dim: usize,
@@ -41,12 +41,12 @@ thread_local! {
 }
 
 impl Heads {
-    /// Width of a row of queries, keys and values.
+    /// Returns the width of a row of queries, keys and values.
     pub fn width(&self) -> usize {
         (self.queries + 2 * self.keys) * self.dim
     }
 
-    /// The factor of the scores, 1/√dim.
+    /// Returns the factor of the scores, 1/√dim.
     pub(crate) fn scale(&self) -> f32 {
         1.0 / (self.dim as f32).sqrt()
     }
@@ -76,7 +76,8 @@ impl Heads {
         );
     }
 
-    /// One head of one example: rows `first .. first + rows`, columns from `column` heads on.
+    /// Returns one head of one example: `rows` rows from `first` on, columns from `column` heads
+    /// on.
     fn head<'a>(&self, qkv: &'a [f32], first: usize, rows: usize, column: usize) -> View<'a> {
         let width = self.width();
         View::columns(
@@ -93,7 +94,7 @@ impl Heads {
     }
 }
 
-/// `out` = attention; `sums` gets the logarithm of each query's sum of exponentials.
+/// Computes attention, and to `sums` writes the logarithm of each query's sum of exponentials.
 pub fn forward(heads: Heads, offsets: &[usize], qkv: &[f32], out: &mut [f32], sums: &mut [f32]) {
     let (examples, rows) = packed(offsets);
     heads.check(rows, qkv, out, sums);
@@ -121,7 +122,7 @@ pub fn forward(heads: Heads, offsets: &[usize], qkv: &[f32], out: &mut [f32], su
                 );
                 for (i, row) in scores.chunks_exact_mut(seen).enumerate() {
                     let sees = heads.seen(start + i + 1, seen);
-                    let sum = vectorised(
+                    let sum = vectorized(
                         #[inline(always)]
                         || softmax(&mut row[..sees]),
                     );
@@ -153,7 +154,7 @@ pub fn forward(heads: Heads, offsets: &[usize], qkv: &[f32], out: &mut [f32], su
     });
 }
 
-/// The gradient with respect to queries, keys and values, into `dqkv`.
+/// Writes the gradient with respect to queries, keys and values to `dqkv`.
 pub fn backward(
     heads: Heads,
     offsets: &[usize],
@@ -178,7 +179,7 @@ pub fn backward(
     });
 }
 
-/// The backward pass of all query heads of one key head of one example.
+/// Computes the backward pass of all query heads of one key head of one example.
 #[allow(clippy::too_many_arguments)]
 fn one_backward(
     heads: Heads,
@@ -237,7 +238,7 @@ fn one_backward(
                 let at = row * stride + head * dim;
                 let sees = heads.seen(start + i + 1, seen);
                 let sum = sums[row * heads.queries + head];
-                vectorised(
+                vectorized(
                     #[inline(always)]
                     || {
                         // dS = P ∘ (dP − ⟨dO, O⟩)
@@ -317,7 +318,7 @@ mod tests {
         (out, sums)
     }
 
-    /// The reference implementation, in f64.
+    /// Computes attention by its definition, in f64.
     fn naive(heads: Heads, offsets: &[usize], qkv: &[f32]) -> Vec<f64> {
         let (width, dim) = (heads.width(), heads.dim);
         let mut out = Vec::new();

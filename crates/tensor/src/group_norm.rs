@@ -1,4 +1,4 @@
-//! Group normalisation (Wu and He 2018).
+//! Group normalization (Wu and He 2018).
 //!
 //! Each group of channels of an example gets mean 0 and variance 1 over its pixels, then a gain and
 //! a bias per channel.
@@ -6,14 +6,14 @@
 //! y = (x − μ)·ρ·gain + bias with ρ = 1/√(σ² + ε), μ and σ² those of the example and group (Wu and
 //! He 2018, equations 1 to 6). With x̂ = (x − μ)·ρ and g the gradient at y, the backward pass is dx
 //! = ρ·(g·gain − mean(g·gain) − x̂·mean(g·gain·x̂)), the means being those of the group. Unlike in
-//! batch normalisation, examples are independent, so each has its own gradient.
+//! batch normalization, examples are independent, so each has its own gradient.
 //!
 //! Sums over pixels are computed in f64, in the order of the pixels. An example is one task.
 
 use rayon::prelude::*;
 
 use crate::parallel::rows_per_piece;
-use crate::simd::{LANES, load, store, vectorised};
+use crate::simd::{LANES, load, store, vectorized};
 
 /// The shape of a batch `[examples·pixels, channels]`, and ε.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,9 +30,9 @@ pub struct GroupNorm {
     pub epsilon: f32,
 }
 
-/// Per-example gradients of gain and bias, computed by [`GroupNorm::parameters`].
+/// Per-example gradients of gain and bias, computed by [`GroupNorm::parameter_gradients`].
 #[derive(Clone, Copy, Debug)]
-pub struct Affine<'a> {
+pub struct AffineGradients<'a> {
     /// `[examples, channels]`: each example's gradient of the gain.
     pub dgain: &'a [f32],
     /// `[examples, channels]`: each example's gradient of the bias.
@@ -40,7 +40,7 @@ pub struct Affine<'a> {
 }
 
 impl GroupNorm {
-    /// The forward pass: writes `out`, and `mean` and `rstd` (ρ) for the backward pass.
+    /// Computes the forward pass, and `mean` and `rstd` (ρ) for the backward pass.
     ///
     /// `out` has the shape of `x`; `mean` and `rstd` are `[examples, groups]`.
     pub fn forward(
@@ -65,7 +65,7 @@ impl GroupNorm {
         let statistics = mean.par_chunks_mut(self.groups).zip(rstd.par_chunks_mut(self.groups));
         batch.zip(statistics).with_min_len(rows_per_piece(self.examples, image)).for_each(
             |((out, x), (mean, rstd))| {
-                vectorised(
+                vectorized(
                     #[inline(always)]
                     || {
                         let count = (image / self.groups) as f64;
@@ -93,8 +93,8 @@ impl GroupNorm {
         );
     }
 
-    /// Per-example gradients of gain and bias, from `dout` and the forward pass's `mean`, `rstd`.
-    pub fn parameters(
+    /// Computes per-example gradients of gain and bias from `dout`, `mean` and `rstd`.
+    pub fn parameter_gradients(
         &self,
         x: &[f32],
         mean: &[f32],
@@ -125,14 +125,14 @@ impl GroupNorm {
         let all =
             batch.zip(statistics).zip(affine).with_min_len(rows_per_piece(self.examples, image));
         all.for_each(|(((x, dout), (mean, rstd)), (dgain, dbias))| {
-            vectorised(
+            vectorized(
                 #[inline(always)]
                 || self.affine_gradients(x, mean, rstd, dout, dgain, dbias),
             );
         });
     }
 
-    /// The gradient with respect to `x`, from `dout` and the result of [`GroupNorm::parameters`].
+    /// Computes the gradient with respect to `x` from `dout` and the gradients of gain and bias.
     #[allow(clippy::too_many_arguments)]
     pub fn backward(
         &self,
@@ -141,10 +141,10 @@ impl GroupNorm {
         mean: &[f32],
         rstd: &[f32],
         dout: &[f32],
-        affine: Affine<'_>,
+        affine: AffineGradients<'_>,
         dx: &mut [f32],
     ) {
-        let Affine { dgain, dbias } = affine;
+        let AffineGradients { dgain, dbias } = affine;
         let (image, c) = (self.image(), self.channels);
         self.check(x, gain, mean, rstd);
         assert_eq!((dout.len(), dx.len()), (x.len(), x.len()), "length of the gradients");
@@ -162,14 +162,24 @@ impl GroupNorm {
         let all =
             batch.zip(statistics).zip(affine).with_min_len(rows_per_piece(self.examples, image));
         all.for_each(|(((dx, (x, dout)), (mean, rstd)), (dgain, dbias))| {
-            vectorised(
+            vectorized(
                 #[inline(always)]
-                || self.input_gradient(x, gain, mean, rstd, dout, Affine { dgain, dbias }, dx),
+                || {
+                    self.input_gradient(
+                        x,
+                        gain,
+                        mean,
+                        rstd,
+                        dout,
+                        AffineGradients { dgain, dbias },
+                        dx,
+                    )
+                },
             );
         });
     }
 
-    /// The number of elements of one example.
+    /// Returns the number of elements of one example.
     fn image(&self) -> usize {
         self.pixels * self.channels
     }
@@ -251,7 +261,7 @@ impl GroupNorm {
         }
     }
 
-    /// dgain = Σ g·x̂ and dbias = Σ g of one example.
+    /// Computes dgain = Σ g·x̂ and dbias = Σ g of one example.
     #[inline(always)]
     fn affine_gradients(
         &self,
@@ -280,7 +290,7 @@ impl GroupNorm {
         }
     }
 
-    /// dx of one example; mean(g·gain) and mean(g·gain·x̂) follow from its dgain and dbias.
+    /// Computes dx of one example; mean(g·gain) and mean(g·gain·x̂) follow from dgain and dbias.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     fn input_gradient(
@@ -290,10 +300,10 @@ impl GroupNorm {
         mean: &[f32],
         rstd: &[f32],
         dout: &[f32],
-        affine: Affine<'_>,
+        affine: AffineGradients<'_>,
         dx: &mut [f32],
     ) {
-        let Affine { dgain, dbias } = affine;
+        let AffineGradients { dgain, dbias } = affine;
         let size = self.channels / self.groups;
         let count = (self.image() / self.groups) as f64;
         let group_mean = |gradient: &[f32], group: usize| {
@@ -331,7 +341,7 @@ impl GroupNorm {
         }
     }
 
-    /// One value for each channel of the block from `from` on; 0 beyond the last channel.
+    /// Returns a value for each channel of the block from `from` on; 0 beyond the last channel.
     #[inline(always)]
     fn lanes(&self, from: usize, number: impl Fn(usize) -> f32) -> [f32; LANES] {
         std::array::from_fn(|l| if from + l < self.channels { number(from + l) } else { 0.0 })
@@ -361,7 +371,7 @@ mod tests {
         numbers.iter().map(|&x| f64::from(x)).collect()
     }
 
-    /// The reference implementation for one example, in f64.
+    /// Computes the definition for one example, in f64.
     fn naive(norm: &GroupNorm, x: &[f64], gain: &[f64], bias: &[f64]) -> Vec<f64> {
         let (c, size) = (norm.channels, norm.channels / norm.groups);
         let mut out = vec![0.0; x.len()];
@@ -394,14 +404,14 @@ mod tests {
         norm.forward(x, gain, bias, &mut out, &mut mean, &mut rstd);
         let (mut dx, mut dgain, mut dbias) =
             (vec![f32::NAN; x.len()], vec![f32::NAN; per_channel], vec![f32::NAN; per_channel]);
-        norm.parameters(x, &mean, &rstd, dout, &mut dgain, &mut dbias);
+        norm.parameter_gradients(x, &mean, &rstd, dout, &mut dgain, &mut dbias);
         norm.backward(
             x,
             gain,
             &mean,
             &rstd,
             dout,
-            Affine { dgain: &dgain, dbias: &dbias },
+            AffineGradients { dgain: &dgain, dbias: &dbias },
             &mut dx,
         );
         Run { out, mean, rstd, dx, dgain, dbias }

@@ -10,7 +10,7 @@ use faer::{Mat, MatRef, Par, Side};
 
 use crate::{Array, Error};
 
-/// The thin QR decomposition `(Q, R)` of an m×n matrix with m ≥ n.
+/// Computes the thin QR decomposition `(Q, R)` of an m×n matrix with m ≥ n.
 ///
 /// Q is m×n with orthonormal columns, R is n×n, upper triangular, with a diagonal ≥ 0.
 ///
@@ -38,7 +38,7 @@ pub fn thin_qr(a: &Array) -> Result<(Array, Array), Error> {
     Ok((narrow(what, a, q.as_ref())?, narrow(what, a, r.as_ref())?))
 }
 
-/// The singular value decomposition `(U, s, V)` of an m×n matrix U·diag(s)·Vᵀ.
+/// Computes the singular value decomposition `(U, s, V)` of an m×n matrix U·diag(s)·Vᵀ.
 ///
 /// U is m×k, V is n×k, k = min(m, n), both with orthonormal columns; s decreases. The signs of the
 /// columns are arbitrary, but the same for equal inputs.
@@ -64,7 +64,7 @@ pub fn svd(a: &Array) -> Result<(Array, Vec<f32>, Array), Error> {
     ))
 }
 
-/// The eigendecomposition `(values, vectors)` of a symmetric matrix.
+/// Computes the eigendecomposition `(values, vectors)` of a symmetric matrix.
 ///
 /// The values increase; the vectors are orthonormal columns, with signs as in [`svd`]. Rounding may
 /// have made the two triangles differ a little; their mean is decomposed.
@@ -91,7 +91,7 @@ pub fn symmetric_eigen(a: &Array) -> Result<(Vec<f32>, Array), Error> {
     ))
 }
 
-/// The inverse of an upper triangular matrix.
+/// Computes the inverse of an upper triangular matrix.
 ///
 /// Finite elements below the diagonal are ignored.
 ///
@@ -115,7 +115,7 @@ pub fn inverse_upper(r: &Array) -> Result<Array, Error> {
     narrow(what, r, inverse.as_ref())
 }
 
-/// The indices of the values in increasing order.
+/// Returns the indices of the values in increasing order.
 ///
 /// The library sorts them, too, except for those that are rounding errors.
 fn ascending(values: DiagRef<'_, f64>) -> Vec<usize> {
@@ -201,7 +201,7 @@ mod tests {
         assert_close(&product(&transpose(q), q), &diagonal(&vec![1.0; q.cols()]), 1e-6);
     }
 
-    /// The largest magnitude, at least 1e-30, to measure errors by.
+    /// Returns the largest magnitude, at least 1e-30, as a scale of errors.
     fn scale(a: &Array) -> f32 {
         a.data().iter().fold(1e-30, |max, x| max.max(x.abs()))
     }

@@ -47,7 +47,15 @@ impl Layer for NormOp {
             let count = pass.examples() * width;
             let mut dgain = pass.workspace.take(count);
             let mut dbias = bias.map(|_| pass.workspace.take(count));
-            norm::parameters(offsets, width, &x, &stats, &d, &mut dgain, dbias.as_deref_mut());
+            norm::parameter_gradients(
+                offsets,
+                width,
+                &x,
+                &stats,
+                &d,
+                &mut dgain,
+                dbias.as_deref_mut(),
+            );
             if pass.trains(self.gain) {
                 pass.add_vector_gradients(self.gain, dgain)
             } else {

@@ -284,7 +284,7 @@ impl<'a> Intermediates<'a> {
     /// A gradient is a sum over rows, Σ_t x_t ⊗ d_t, in f32. If rows cancel each other, the
     /// rounding error is relative to S = Σ_t ‖x_t‖‖d_t‖, not to the result. The error of a chain of
     /// n operations is at most n · 2⁻²⁴ · S (1 + 2⁻¹⁰). In weighted sums, chains have at most
-    /// [`outer::LONGEST`] rows; where the gradient is computed for its norm, they have
+    /// [`outer::MAX_CHAIN`] rows; where the gradient is computed for its norm, they have
     /// [`tensor::matmul::DEPTH`] rows and one addition for each such block of rows. Both errors are
     /// added to a norm that is not an accurate ghost norm, so that a weighted gradient is within
     /// its bound for all rows.
@@ -304,7 +304,7 @@ impl<'a> Intermediates<'a> {
                         })
                         .sum::<f64>();
                     terms +=
-                        d.rows.min(outer::LONGEST) + d.rows.min(DEPTH) + d.rows.div_ceil(DEPTH);
+                        d.rows.min(outer::MAX_CHAIN) + d.rows.min(DEPTH) + d.rows.div_ceil(DEPTH);
                 }
                 GradientForm::Lookup { index, gradient } => {
                     let (_, d) = self.lookups(index, gradient, example);
