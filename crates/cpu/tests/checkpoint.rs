@@ -119,7 +119,7 @@ fn spectral_adapters_take_the_largest_singular_values() {
             Checkpoint::open(directory(name), None, 0).unwrap().network(&Cpu, |_| true).unwrap();
         let before = logits(&mut plain, &params, name);
         let checkpoint =
-            Checkpoint::open(directory(name), lora(), 0).unwrap().with_spectral_start().unwrap();
+            Checkpoint::open(directory(name), lora(), 0).unwrap().with_spectral_adapters().unwrap();
         let weights: Vec<(String, Vec<f32>)> = (checkpoint.graph.pairs().iter())
             .map(|pair| {
                 let weight = pair.weight.index();
@@ -166,7 +166,7 @@ fn the_rows_of_a_pad_token_are_means() {
             }
             checkpoint
         };
-        let (plain, padded) = (open(), open().with_pad());
+        let (plain, padded) = (open(), open().with_pad_token());
         let mut tables = 0;
         for (old, new) in plain.values.iter().zip(&padded.values) {
             if old.shape() == new.shape() {
@@ -210,7 +210,7 @@ fn an_untied_head_starts_as_the_table() {
             Checkpoint::open(directory(name), None, 0).unwrap().network(&Cpu, |_| true).unwrap();
         let (_, mut untied, untied_params) = Checkpoint::open(directory(name), None, 0)
             .unwrap()
-            .with_own_head()
+            .with_untied_head()
             .network(&Cpu, |_| true)
             .unwrap();
         assert!(
@@ -242,6 +242,6 @@ fn a_missing_classifier_is_initialized_and_reported() {
         .collect();
     model::hf::save(&dir, &config, &tensors, &SaveOptions::default()).unwrap();
     let checkpoint = Checkpoint::open(&dir, None, 3).unwrap();
-    assert_eq!(checkpoint.fresh, ["classifier.weight", "classifier.bias"]);
+    assert_eq!(checkpoint.initialized, ["classifier.weight", "classifier.bias"]);
     std::fs::remove_dir_all(&dir).unwrap();
 }

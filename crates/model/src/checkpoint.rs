@@ -21,7 +21,7 @@ pub struct Checkpoint {
     /// Names of newly initialized parameters, which the files do not contain.
     ///
     /// These are a classification head or low-rank adapters, or all parameters of a new model.
-    pub fresh: Vec<String>,
+    pub initialized: Vec<String>,
 }
 
 impl Checkpoint {
@@ -35,8 +35,8 @@ impl Checkpoint {
         let graph = config.architecture.graph(lora);
         let mut values = graph.init(seed)?;
         graph.subtract_adapters(&mut values);
-        let fresh = graph.params.iter().map(|spec| spec.name.clone()).collect();
-        Ok(Self { config, graph, values, fresh })
+        let initialized = graph.params.iter().map(|spec| spec.name.clone()).collect();
+        Ok(Self { config, graph, values, initialized })
     }
 
     /// Loads a model from a directory.
@@ -47,7 +47,7 @@ impl Checkpoint {
     /// If a file is missing or invalid, if a tensor is missing, has another shape or is not finite,
     /// or if a tensor is not a parameter of the model.
     pub fn open(dir: impl AsRef<Path>, lora: Option<Lora>, seed: u64) -> Result<Self, Error> {
-        Self::open_for(dir, lora, seed, 0)
+        Self::open_with_classes(dir, lora, seed, 0)
     }
 
     /// Loads a model for a classification task.
@@ -57,7 +57,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// As for [`open`](Self::open).
-    pub fn open_for(
+    pub fn open_with_classes(
         dir: impl AsRef<Path>,
         lora: Option<Lora>,
         seed: u64,
@@ -74,7 +74,7 @@ impl Checkpoint {
             bert.labels = classes;
         }
         let graph = config.architecture.graph(lora);
-        let mut fresh = Vec::new();
+        let mut initialized = Vec::new();
         let mut values = Vec::with_capacity(graph.params.len());
         for (stream, spec) in graph.params.iter().enumerate() {
             // Checkpoints of base models have no prefix.
@@ -86,7 +86,7 @@ impl Checkpoint {
             let names = [spec.name.as_str(), unprefixed];
             let optional = is_adapter(&spec.name) || spec.name.starts_with("classifier.");
             if optional && !weights.contains(names[0]) {
-                fresh.push(spec.name.clone());
+                initialized.push(spec.name.clone());
                 values.push(init::param(spec, seed, stream as u64)?);
             } else {
                 values.push(weights.load(weights.find(&names)?, &spec.shape)?);
@@ -95,7 +95,7 @@ impl Checkpoint {
         check_tied_head(&config, &graph, &values, &weights, dir)?;
         weights.all_used()?;
         graph.subtract_adapters(&mut values);
-        Ok(Self { config, graph, values, fresh })
+        Ok(Self { config, graph, values, initialized })
     }
 
     /// Reinitializes low-rank adapters from the largest singular values of their weights.
@@ -104,14 +104,14 @@ impl Checkpoint {
     ///
     /// # Errors
     /// If a singular value decomposition fails.
-    pub fn with_spectral_start(mut self) -> Result<Self, Error> {
+    pub fn with_spectral_adapters(mut self) -> Result<Self, Error> {
         self.graph.init_adapters_spectrally(&mut self.values)?;
         Ok(self)
     }
 
     /// Unties the language model head from the token table; the head starts as a copy of it.
     #[must_use]
-    pub fn with_own_head(mut self) -> Self {
+    pub fn with_untied_head(mut self) -> Self {
         let (tied, table) = match &mut self.config.architecture {
             Architecture::Gpt2(config) => (&mut config.tied, "transformer.wte.weight"),
             Architecture::Llama(config) => (&mut config.tied, "model.embed_tokens.weight"),
@@ -140,7 +140,7 @@ impl Checkpoint {
     /// Its rows in the token table and in an untied head (and the head's low-rank adapter) are the
     /// means of the other rows.
     #[must_use]
-    pub fn with_pad(mut self) -> Self {
+    pub fn with_pad_token(mut self) -> Self {
         let vocab = match &mut self.config.architecture {
             Architecture::Cnn(_) => return self,
             Architecture::Gpt2(config) => &mut config.vocab,

@@ -100,8 +100,12 @@ impl LoadedModel {
                 (fresh(preset, &tokenizer, lora, options.seed)?, Some(tokenizer), folder)
             }
             ModelLocation::Folder(folder) => {
-                let checkpoint =
-                    Checkpoint::open_for(&folder, lora, options.seed, circumstances.labels.len())?;
+                let checkpoint = Checkpoint::open_with_classes(
+                    &folder,
+                    lora,
+                    options.seed,
+                    circumstances.labels.len(),
+                )?;
                 match given {
                     Some((tokenizer, folder)) => (checkpoint, Some(tokenizer), folder),
                     None if matches!(checkpoint.config.architecture, Architecture::Cnn(_)) => {
@@ -117,13 +121,13 @@ impl LoadedModel {
                     "model.own_head: with low-rank additions the head stays as it is",
                 ));
             }
-            checkpoint = checkpoint.with_own_head();
+            checkpoint = checkpoint.with_untied_head();
         }
         if options.add_pad {
-            checkpoint = checkpoint.with_pad();
+            checkpoint = checkpoint.with_pad_token();
         }
         if options.lora_rank > 0 && options.lora_init == LoraInit::Spectral {
-            checkpoint = checkpoint.with_spectral_start()?;
+            checkpoint = checkpoint.with_spectral_adapters()?;
         }
         name_classes(&mut checkpoint.config, circumstances.labels);
         Self::new(checkpoint, tokenizer, folder, config)
@@ -151,7 +155,7 @@ impl LoadedModel {
         tokenizer_folder: Option<PathBuf>,
         config: &Config,
     ) -> Result<Self, Error> {
-        let fresh = checkpoint.fresh.clone();
+        let fresh = checkpoint.initialized.clone();
         let options = &config.model;
         let trained = |name: &str| {
             options.lora_rank == 0
