@@ -4,7 +4,7 @@
 
 use cpu::Cpu;
 use engine::{Engine, Example, Target};
-use model::hf::{Dtype, Existing, SaveOptions};
+use model::hf::{Dtype, ExistingModel, SaveOptions};
 use model::{Checkpoint, Lora, Network};
 use protocol::{Params, Role, Trainable};
 use std::path::PathBuf;
@@ -65,7 +65,7 @@ fn saved_models_are_loaded() {
         let options = SaveOptions {
             dtype: Dtype::Bf16,
             shard_bytes: 4000,
-            existing: Existing::Replace,
+            existing: ExistingModel::Replace,
             ..SaveOptions::default()
         };
         Checkpoint::save(&dir, &config, &network, &params, &options).unwrap();

@@ -93,7 +93,7 @@ impl Checkpoint {
             }
         }
         check_tied_head(&config, &graph, &values, &weights, dir)?;
-        weights.all_used()?;
+        weights.check_all_used()?;
         graph.subtract_adapters(&mut values);
         Ok(Self { config, graph, values, initialized })
     }
@@ -149,7 +149,7 @@ impl Checkpoint {
         };
         let rows = *vocab;
         *vocab += 1;
-        self.config.others.insert("pad_token_id".into(), rows.into());
+        self.config.other_keys.insert("pad_token_id".into(), rows.into());
         // The mean of weight + scale · A Bᵀ is that of the weight and that of A, row by row.
         const TABLES: [&str; 5] = [
             "transformer.wte.weight",

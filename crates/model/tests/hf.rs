@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use model::Error;
-use model::hf::{Config, Dtype, Existing, SaveOptions, Weights, save};
+use model::hf::{Config, Dtype, ExistingModel, SaveOptions, Weights, save};
 use tensor::Array;
 
 #[path = "hf/configs.rs"]
@@ -87,12 +87,12 @@ fn saved_models_are_loaded() {
                 assert_eq!(weights.shape(name), Some(array.shape()));
                 assert_eq!(&weights.load(name, array.shape()).unwrap(), array);
             }
-            weights.all_used().unwrap();
+            weights.check_all_used().unwrap();
 
             let read = Config::read(&dir).unwrap();
             assert_eq!(read.architecture, config().architecture);
-            assert_eq!(read.others["dtype"], dtype.to_string());
-            assert_eq!(read.others["torch_dtype"], dtype.to_string());
+            assert_eq!(read.other_keys["dtype"], dtype.to_string());
+            assert_eq!(read.other_keys["torch_dtype"], dtype.to_string());
         }
     }
 }
@@ -196,11 +196,11 @@ fn unused_tensors_are_refused() {
     // A failed load does not count as use.
     weights.load("h.0.attn.c_attn.bias", &[2]).unwrap_err();
     assert!(
-        message(weights.all_used())
+        message(weights.check_all_used())
             .ends_with("1 tensor(s) are not parameters of the model: \"h.0.attn.c_attn.bias\"")
     );
     weights.load("h.0.attn.c_attn.bias", &[1]).unwrap();
-    weights.all_used().unwrap();
+    weights.check_all_used().unwrap();
 }
 
 #[test]
@@ -312,7 +312,7 @@ fn an_existing_model_is_replaced_only_on_request() {
 
     // A failed save leaves the directory unchanged.
     let bad = Array::from_fn([40_000], |i| if i == 39_999 { f32::NAN } else { 0.0 });
-    let replace = SaveOptions { existing: Existing::Replace, ..Default::default() };
+    let replace = SaveOptions { existing: ExistingModel::Replace, ..Default::default() };
     let error =
         message(save(&dir, &config(), &[("ok", &Array::zeros([3])), ("bad", &bad)], &replace));
     assert!(
@@ -384,7 +384,7 @@ fn golden_models_are_loaded() {
             let array = weights.load(name, weights.shape(name).unwrap()).unwrap();
             assert!(array.data().iter().any(|&x| x != 0.0));
         }
-        weights.all_used().unwrap();
+        weights.check_all_used().unwrap();
         assert_eq!(
             Config::parse(config.to_json(Dtype::F32).as_bytes(), "again").unwrap().architecture,
             config.architecture

@@ -3,7 +3,7 @@
 use cpu::Network;
 use engine::{Example, Target};
 use model::activation::Activation;
-use model::hf::{Architecture, BertConfig, Gpt2Config, LlamaConfig, Rope, RopeScaling};
+use model::hf::{Architecture, BertConfig, Gpt2Config, LlamaConfig, RopeConfig, RopeScaling};
 use model::patches::ImageShape;
 use model::{Cnn, Graph, Lora, Mlp};
 use protocol::Params;
@@ -65,7 +65,7 @@ fn graph(kind: Kind) -> Graph {
             head_dim: 4,
             inner: 12,
             epsilon: 1e-5,
-            rope: Rope { theta: 100.0, scaling: RopeScaling::None },
+            rope: RopeConfig { theta: 100.0, scaling: RopeScaling::None },
             tied,
             attention_bias: true,
             mlp_bias: true,

@@ -2,7 +2,7 @@
 
 use crate::builder::{Builder, Linear, Lora};
 use crate::graph::{Graph, Init};
-use crate::hf::{LlamaConfig, Rope, RopeScaling};
+use crate::hf::{LlamaConfig, RopeConfig, RopeScaling};
 use std::f64::consts::TAU;
 use std::sync::Arc;
 use tensor::attention::{AttentionMask, Heads};
@@ -61,7 +61,7 @@ pub(super) fn graph(config: &LlamaConfig, lora: Option<Lora>) -> Graph {
 }
 
 /// Returns the rotation per position, in radians, for each pair of columns of a head.
-fn frequencies(rope: Rope, dim: usize) -> Vec<f64> {
+fn frequencies(rope: RopeConfig, dim: usize) -> Vec<f64> {
     (0..dim / 2)
         .map(|pair| {
             let unscaled = rope.theta.powf(-((2 * pair) as f64) / dim as f64);

@@ -23,7 +23,7 @@ pub struct Config {
     /// All keys of the file, including those that are not read, such as ids of special tokens.
     ///
     /// They are written back; keys that `architecture` determines take precedence.
-    pub others: Map<String, Value>,
+    pub other_keys: Map<String, Value>,
 }
 
 /// A supported architecture, with its hyperparameters.
@@ -53,7 +53,7 @@ impl Config {
     pub fn new(architecture: Architecture) -> Self {
         let no_tokens = ["bos_token_id", "eos_token_id", "pad_token_id"]
             .map(|key| (key.to_string(), Value::Null));
-        Self { architecture, others: no_tokens.into_iter().collect() }
+        Self { architecture, other_keys: no_tokens.into_iter().collect() }
     }
 
     /// Reads a `config.json`; `path` is the file or the directory of the model.
@@ -87,14 +87,14 @@ impl Config {
             cnn::MODEL_TYPE => Architecture::Cnn(cnn::parse(keys)?),
             _ => Architecture::Llama(LlamaConfig::parse(keys)?),
         };
-        Ok(Self { architecture, others: map })
+        Ok(Self { architecture, other_keys: map })
     }
 
     /// Returns the text of a `config.json` that describes the same model for `transformers`.
     ///
     /// Weights have type `dtype`. Dropout, which is not supported, is 0.
     pub fn to_json(&self, dtype: Dtype) -> String {
-        let mut map = self.others.clone();
+        let mut map = self.other_keys.clone();
         match &self.architecture {
             Architecture::Gpt2(config) => config.write(&mut map),
             Architecture::Llama(config) => config.write(&mut map),

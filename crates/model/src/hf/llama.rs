@@ -7,7 +7,7 @@ use tensor::activation::Activation;
 
 use super::activation;
 use super::keys::{Check, Keys, MAX_LAYERS, decimal};
-use super::rope::Rope;
+use super::rope::RopeConfig;
 use crate::Error;
 
 /// Hyperparameters of Llama.
@@ -32,7 +32,7 @@ pub struct LlamaConfig {
     /// Term added to the mean square in RMS normalization.
     pub epsilon: f32,
     /// Rotary position embeddings.
-    pub rope: Rope,
+    pub rope: RopeConfig,
     /// Whether the head is tied to the token embedding.
     pub tied: bool,
     /// Whether the four linear layers of attention have a bias.
@@ -66,7 +66,7 @@ impl LlamaConfig {
             head_dim: keys.integer_or("head_dim", width.checked_div(heads).unwrap_or(0))?,
             inner: keys.integer("intermediate_size")?,
             epsilon: keys.number("rms_norm_eps")? as f32,
-            rope: Rope::parse(keys)?,
+            rope: RopeConfig::parse(keys)?,
             tied: keys.boolean("tie_word_embeddings")?.unwrap_or(false),
             attention_bias: keys.boolean("attention_bias")?.unwrap_or(false),
             mlp_bias: keys.boolean("mlp_bias")?.unwrap_or(false),

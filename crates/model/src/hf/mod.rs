@@ -3,7 +3,7 @@
 //!
 //! Files are untrusted: everything is checked before it is used, and nothing is guessed. A setting
 //! or a tensor that the model does not support is an error; it is never ignored
-//! ([`Weights::all_used`]).
+//! ([`Weights::check_all_used`]).
 //!
 //! * [`Config`]: hyperparameters of a model, read from and written to `config.json`
 //! * [`Weights`]: tensors of a model, read from safetensors files
@@ -36,7 +36,7 @@ pub use dtype::Dtype;
 pub use embedding::append_mean_row;
 pub use gpt2::Gpt2Config;
 pub use llama::LlamaConfig;
-pub use rope::{Rope, RopeScaling};
-pub use save::{Existing, SaveOptions, save};
+pub use rope::{RopeConfig, RopeScaling};
+pub use save::{ExistingModel, SaveOptions, save};
 pub use tensor::activation::Activation;
 pub use weights::Weights;

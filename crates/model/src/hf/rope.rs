@@ -9,7 +9,7 @@ use crate::Error;
 
 /// Configuration of rotary position embeddings.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rope {
+pub struct RopeConfig {
     /// The base θ: pair i of a head of width d rotates by θ^(−2i/d) radians per position.
     pub theta: f64,
     /// Scaling of the frequencies for longer contexts.
@@ -54,7 +54,7 @@ const KNOWN_KEYS: [&str; 8] = [
     "partial_rotary_factor",
 ];
 
-impl Rope {
+impl RopeConfig {
     /// Parses `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (earlier).
     ///
     /// If both are present, they must agree.
@@ -186,17 +186,17 @@ fn scaling(keys: Keys<'_>) -> Result<RopeScaling, Error> {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Rope, Error> {
+    fn parse(text: &str) -> Result<RopeConfig, Error> {
         let Value::Object(map) = serde_json::from_str(text).unwrap() else { unreachable!() };
-        let rope = Rope::parse(Keys { path: Path::new("x"), map: &map, prefix: "" })?;
+        let rope = RopeConfig::parse(Keys { path: Path::new("x"), map: &map, prefix: "" })?;
         rope.check(Path::new("x"))?;
         Ok(rope)
     }
 
     #[test]
     fn keys_of_all_versions_are_parsed() {
-        let unscaled = |theta| Rope { theta, scaling: RopeScaling::None };
-        let linear = Rope { theta: 7.0, scaling: RopeScaling::Linear { factor: 2.0 } };
+        let unscaled = |theta| RopeConfig { theta, scaling: RopeScaling::None };
+        let linear = RopeConfig { theta: 7.0, scaling: RopeScaling::Linear { factor: 2.0 } };
         let scaling =
             RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original_positions: 8192 };
         let llama3 = concat!(
@@ -216,13 +216,13 @@ mod tests {
             ),
             (
                 &format!(r#"{{"rope_theta":7,"rope_scaling":{{"rope_type":"llama3",{llama3}}}}}"#),
-                Rope { theta: 7.0, scaling },
+                RopeConfig { theta: 7.0, scaling },
             ),
             (
                 &format!(
                     r#"{{"rope_parameters":{{"rope_type":"llama3","rope_theta":7,{llama3}}}}}"#
                 ),
-                Rope { theta: 7.0, scaling },
+                RopeConfig { theta: 7.0, scaling },
             ),
         ] {
             let rope = parse(text).unwrap();

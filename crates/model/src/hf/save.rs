@@ -20,7 +20,7 @@ pub struct SaveOptions<'a> {
     /// Largest number of data bytes of a file. A larger tensor gets a file of its own.
     pub shard_bytes: u64,
     /// Whether a model in the directory is replaced.
-    pub existing: Existing,
+    pub existing: ExistingModel,
     /// Directory from which the files of the tokenizer are copied.
     pub tokenizer: Option<&'a Path>,
 }
@@ -31,7 +31,7 @@ impl Default for SaveOptions<'_> {
         Self {
             dtype: Dtype::F32,
             shard_bytes: 5_000_000_000,
-            existing: Existing::Refuse,
+            existing: ExistingModel::Refuse,
             tokenizer: None,
         }
     }
@@ -39,7 +39,7 @@ impl Default for SaveOptions<'_> {
 
 /// Whether a model in the directory is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Existing {
+pub enum ExistingModel {
     /// Returns an error; nothing is written.
     #[default]
     Refuse,
@@ -83,7 +83,7 @@ pub fn save<S: AsRef<str>>(
     let dir = dir.as_ref();
     config.architecture.check()?;
     let old = staging::model_files(dir)?;
-    if options.existing == Existing::Refuse
+    if options.existing == ExistingModel::Refuse
         && let Some(file) = old.first()
     {
         return Err(Error::Exists { path: dir.join(file) });

@@ -225,7 +225,7 @@ impl Weights {
     ///
     /// # Errors
     /// If there are [unused](Weights::unused) tensors.
-    pub fn all_used(&self) -> Result<(), Error> {
+    pub fn check_all_used(&self) -> Result<(), Error> {
         let names: Vec<String> = self.unused().map(String::from).collect();
         if names.is_empty() {
             Ok(())

@@ -2,7 +2,8 @@
 
 use model::Error;
 use model::hf::{
-    Activation, Architecture, BertConfig, Config, Dtype, Gpt2Config, LlamaConfig, Rope, RopeScaling,
+    Activation, Architecture, BertConfig, Config, Dtype, Gpt2Config, LlamaConfig, RopeConfig,
+    RopeScaling,
 };
 use serde_json::{Value, json};
 
@@ -75,7 +76,7 @@ fn published_configurations_are_parsed() {
         head_dim: 64,
         inner: 8192,
         epsilon: 1e-5,
-        rope: Rope {
+        rope: RopeConfig {
             theta: 5e5,
             scaling: RopeScaling::Llama3 {
                 factor: 32.0,
@@ -110,7 +111,7 @@ fn published_configurations_are_parsed() {
             "rope_theta": null, "attention_bias": null, "mlp_bias": null,
             "tie_word_embeddings": null}),
     );
-    let rope = Rope { theta: 10_000.0, scaling: RopeScaling::None };
+    let rope = RopeConfig { theta: 10_000.0, scaling: RopeScaling::None };
     assert_eq!(
         parse(&old).unwrap().architecture,
         Architecture::Llama(LlamaConfig { kv_heads: 32, rope, tied: false, ..llama.clone() })
@@ -180,7 +181,7 @@ fn the_number_of_labels_is_parsed_and_written() {
     bert.labels = 3;
     assert_eq!(names(&config), json!({"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}));
     // An old `num_labels` is not written back.
-    config.others.insert("num_labels".into(), 2.into());
+    config.other_keys.insert("num_labels".into(), 2.into());
     assert_eq!(parse(&config.to_json(Dtype::F32)).unwrap().architecture, config.architecture);
 }
 
@@ -189,7 +190,7 @@ fn other_keys_are_retained() {
     let mut config = parse(GPT2).unwrap();
     let Architecture::Gpt2(gpt2) = &mut config.architecture else { unreachable!() };
     gpt2.vocab += 1;
-    config.others.insert("pad_token_id".into(), 50257.into());
+    config.other_keys.insert("pad_token_id".into(), 50257.into());
     let written: Value = serde_json::from_str(&config.to_json(Dtype::Bf16)).unwrap();
     for (key, value) in [
         ("task_specific_params", json!({"text-generation": {"max_length": 50}})),
