@@ -230,7 +230,7 @@ impl model::Network for Network {
         Self::plain_sum(self, params, examples, sum).map(<[f64]>::to_vec)
     }
 
-    fn operations(&mut self, examples: &[&Example]) -> Result<f64, Error> {
-        Self::operations(self, examples)
+    fn flops(&mut self, examples: &[&Example]) -> Result<f64, Error> {
+        Self::flops(self, examples)
     }
 }

@@ -418,7 +418,7 @@ impl Network {
     ///
     /// # Errors
     /// If an example does not fit the model.
-    pub fn operations(&mut self, examples: &[&Example]) -> Result<f64, Error> {
+    pub fn flops(&mut self, examples: &[&Example]) -> Result<f64, Error> {
         self.observed = None;
         self.batch.pack(&self.graph, self.reduction, examples)?;
         let shape = crate::layer::BatchShape { graph: &self.graph, batch: &self.batch };
@@ -429,7 +429,7 @@ impl Network {
             let backward = op.inputs().iter().any(|&value| self.plan.requires_gradient(value));
             let trained = op.params().iter().any(|&param| self.plan.trains(param));
             let without_params = op.params().is_empty();
-            total += layer.operations(&shape)
+            total += layer.flops(&shape)
                 * (1.0
                     + f64::from(u8::from(backward)) * if without_params { 2.0 } else { 1.0 }
                     + f64::from(u8::from(trained)));

@@ -79,7 +79,7 @@ fn nothing_is_accumulated_without_an_observation() {
             |network, _, examples| drop(network.losses(examples).unwrap()),
             |network, params, examples| drop(network.logits(params, examples).unwrap()),
             |network, _, examples| {
-                network.operations(&[examples[1], examples[0]]).unwrap();
+                network.flops(&[examples[1], examples[0]]).unwrap();
             },
             |network, _, _| network.set_activations(Activations::Retain),
         ];

@@ -59,7 +59,7 @@ pub trait Network: Engine + std::fmt::Debug + Send {
     ///
     /// # Errors
     /// If an example does not fit the model.
-    fn operations(&mut self, examples: &[&Example]) -> Result<f64, engine::Error>;
+    fn flops(&mut self, examples: &[&Example]) -> Result<f64, engine::Error>;
 }
 
 impl<N: Network + ?Sized> Network for Box<N> {
@@ -103,8 +103,8 @@ impl<N: Network + ?Sized> Network for Box<N> {
         (**self).plain_sum(params, examples, sum)
     }
 
-    fn operations(&mut self, examples: &[&Example]) -> Result<f64, engine::Error> {
-        (**self).operations(examples)
+    fn flops(&mut self, examples: &[&Example]) -> Result<f64, engine::Error> {
+        (**self).flops(examples)
     }
 }
 

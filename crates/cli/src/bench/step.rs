@@ -143,7 +143,7 @@ impl BenchStep {
             if repeat >= 2 {
                 times.push(elapsed);
                 plain.extend(without);
-                operations += network.operations(&lot)?;
+                operations += network.flops(&lot)?;
                 tokens += batches[repeat as usize % batches.len()]
                     .iter()
                     .map(|(_, own)| own)

@@ -42,7 +42,7 @@ impl Layer for AttentionOp {
         });
     }
 
-    fn operations(&self, batch: &BatchShape<'_>) -> f64 {
+    fn flops(&self, batch: &BatchShape<'_>) -> f64 {
         let squared_length = |rows: &[usize]| (rows[1] - rows[0]).pow(2);
         let pairs: usize = batch.offsets(self.out).windows(2).map(squared_length).sum();
         let share = if self.heads.mask == attention::AttentionMask::Causal { 0.5 } else { 1.0 };

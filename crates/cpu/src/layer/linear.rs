@@ -170,7 +170,7 @@ impl Layer for LinearOp {
         }
     }
 
-    fn operations(&self, batch: &BatchShape<'_>) -> f64 {
+    fn flops(&self, batch: &BatchShape<'_>) -> f64 {
         let (rows, width) = (batch.rows(self.out) as f64, batch.width(self.x) as f64);
         self.parts.iter().map(|part| 2.0 * rows * width * part.width as f64).sum()
     }

@@ -50,7 +50,7 @@ pub trait Layer: Operation {
     /// Counts the floating-point operations of the forward pass.
     ///
     /// The gradients with respect to the inputs and to the weights cost as many each.
-    fn operations(&self, batch: &BatchShape<'_>) -> f64 {
+    fn flops(&self, batch: &BatchShape<'_>) -> f64 {
         let _ = batch;
         0.0
     }
