@@ -83,7 +83,7 @@ impl Batch {
     ) -> Result<(), Error> {
         self.clear();
         self.examples = texts.len();
-        let InputShape::Tokens { vocab, longest } = graph.input() else {
+        let InputShape::Tokens { vocab, max_length } = graph.input() else {
             return Err(Error::Params(
                 "decoding: expected a model of tokens, got a model of features".into(),
             ));
@@ -93,9 +93,9 @@ impl Batch {
             if text.is_empty() {
                 return refuse("the text is empty".into());
             }
-            if past + text.len() > longest {
+            if past + text.len() > max_length {
                 return refuse(format!(
-                    "expected at most {longest} tokens, got {}",
+                    "expected at most {max_length} tokens, got {}",
                     past + text.len()
                 ));
             }
@@ -142,9 +142,12 @@ impl Batch {
     ) -> Result<(), String> {
         let first = self.ids.len();
         match (&example.input, graph.input()) {
-            (Input::Tokens(tokens), InputShape::Tokens { vocab, longest }) => {
-                if tokens.len() > longest {
-                    return Err(format!("expected at most {longest} tokens, got {}", tokens.len()));
+            (Input::Tokens(tokens), InputShape::Tokens { vocab, max_length }) => {
+                if tokens.len() > max_length {
+                    return Err(format!(
+                        "expected at most {max_length} tokens, got {}",
+                        tokens.len()
+                    ));
                 }
                 // The message must not reveal the token.
                 if tokens.iter().any(|&token| token as usize >= vocab) {

@@ -72,9 +72,9 @@ impl model::Decoder for Decoder<'_> {
         self.network.graph.classes()
     }
 
-    fn longest(&self) -> usize {
+    fn max_length(&self) -> usize {
         match self.network.graph.input() {
-            InputShape::Tokens { longest, .. } => longest,
+            InputShape::Tokens { max_length, .. } => max_length,
             InputShape::Features(_) => 0,
         }
     }

@@ -85,7 +85,9 @@ impl Engine for Network {
         let classes =
             (graph.shape(graph.logits()).space == Space::Examples).then(|| graph.classes());
         match graph.input() {
-            InputShape::Tokens { vocab, longest } => probe_examples::texts(vocab, longest, classes),
+            InputShape::Tokens { vocab, max_length } => {
+                probe_examples::texts(vocab, max_length, classes)
+            }
             InputShape::Features(count) => probe_examples::features(count, graph.classes()),
         }
     }

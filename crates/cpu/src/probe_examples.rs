@@ -9,10 +9,10 @@ const PURPOSE: &str = "stand-ins";
 /// Returns token sequences of random tokens and different lengths, at most 64 tokens.
 ///
 /// Each example has a class if the model has `classes`, else a target for each token.
-pub(crate) fn texts(vocab: usize, longest: usize, classes: Option<usize>) -> Vec<Example> {
+pub(crate) fn texts(vocab: usize, max_length: usize, classes: Option<usize>) -> Vec<Example> {
     let text = |index: u64| {
         let mut words = PublicRandom::new(PURPOSE, index).words();
-        let length = (longest.min(64) >> index).max(1);
+        let length = (max_length.min(64) >> index).max(1);
         let tokens = (0..length).map(|_| words.next_u32() % vocab.max(1) as u32).collect();
         match classes {
             Some(classes) => Example::labelled(tokens, (index % classes.max(1) as u64) as u32),

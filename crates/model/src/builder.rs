@@ -139,9 +139,9 @@ impl Builder {
         Self { graph, lora: None }
     }
 
-    /// Starts a model of token sequences of length at most `longest`, with ids below `vocab`.
-    pub fn tokens(vocab: usize, longest: usize) -> Self {
-        Self::new(InputShape::Tokens { vocab, longest })
+    /// Starts a model of token sequences of length at most `max_length`, with ids below `vocab`.
+    pub fn tokens(vocab: usize, max_length: usize) -> Self {
+        Self::new(InputShape::Tokens { vocab, max_length })
     }
 
     /// Starts a model of feature vectors of length `count`.
@@ -243,13 +243,13 @@ impl Builder {
     }
 
     fn embedding(&mut self, table: Param, index: Index) -> Value {
-        let InputShape::Tokens { vocab, longest } = self.graph.input else {
+        let InputShape::Tokens { vocab, max_length } = self.graph.input else {
             panic!("embedding: expected a model of tokens, got a model of features")
         };
         let (rows, width) = self.table_shape(table);
         let needed = match index {
             Index::Token => vocab,
-            Index::Position => longest,
+            Index::Position => max_length,
             Index::First => 1,
         };
         assert!(

@@ -76,12 +76,12 @@ pub struct ValueShape {
 /// Input of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputShape {
-    /// A sequence of token ids below `vocab`, at most `longest` of them.
+    /// A sequence of token ids below `vocab`, at most `max_length` of them.
     Tokens {
         /// Size of the vocabulary.
         vocab: usize,
         /// Largest number of tokens.
-        longest: usize,
+        max_length: usize,
     },
     /// A vector of this many features.
     Features(usize),

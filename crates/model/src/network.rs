@@ -114,7 +114,7 @@ pub trait Decoder {
     fn vocab(&self) -> usize;
 
     /// Returns the largest number of tokens of a text.
-    fn longest(&self) -> usize;
+    fn max_length(&self) -> usize;
 
     /// Returns the current lengths of the texts.
     fn lengths(&self) -> &[usize];

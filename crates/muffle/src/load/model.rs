@@ -203,7 +203,7 @@ impl LoadedModel {
     /// The most tokens of a text.
     pub fn longest(&self) -> usize {
         match self.network.graph().input() {
-            InputShape::Tokens { longest, .. } => longest,
+            InputShape::Tokens { max_length, .. } => max_length,
             InputShape::Features(_) => 1,
         }
     }
