@@ -188,9 +188,9 @@ impl Network {
     pub fn pairs(&self) -> Vec<(usize, usize)> {
         let trained = |param: model::Param| self.plan.trained_index[param.index()];
         self.graph
-            .pairs()
+            .adapters()
             .iter()
-            .filter_map(|pair| Some((trained(pair.left)?, trained(pair.right)?)))
+            .filter_map(|adapter| Some((trained(adapter.left)?, trained(adapter.right)?)))
             .collect()
     }
 

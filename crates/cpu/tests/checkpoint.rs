@@ -120,9 +120,9 @@ fn spectral_adapters_take_the_largest_singular_values() {
         let before = logits(&mut plain, &params, name);
         let checkpoint =
             Checkpoint::open(directory(name), lora(), 0).unwrap().with_spectral_adapters().unwrap();
-        let weights: Vec<(String, Vec<f32>)> = (checkpoint.graph.pairs().iter())
-            .map(|pair| {
-                let weight = pair.weight.index();
+        let weights: Vec<(String, Vec<f32>)> = (checkpoint.graph.adapters().iter())
+            .map(|adapter| {
+                let weight = adapter.weight.index();
                 (
                     checkpoint.graph.params()[weight].name.clone(),
                     tensor::linalg::svd(&checkpoint.values[weight]).unwrap().1,

@@ -14,7 +14,7 @@
 //! ```
 
 use crate::graph::{Graph, Init, InputShape, Param, ParamSpec, Space, Value, ValueShape};
-use crate::lora::LowRankPair;
+use crate::lora::LowRankAdapter;
 use crate::op::{
     AddOp, AttentionOp, EmbeddingOp, FirstTokenOp, GroupNormOp, Index, LinearOp, LinearPart,
     LowRank, MeanRowsOp, NormOp, Op, Operation, Order, PatchesOp, PoolOp, ReshapeOp, RopeOp,
@@ -133,7 +133,7 @@ impl Builder {
             segments: Vec::new(),
             input,
             logits: Value(0),
-            pairs: Vec::new(),
+            adapters: Vec::new(),
             lora: None,
         };
         Self { graph, lora: None }
@@ -185,7 +185,7 @@ impl Builder {
             let left = self.param(format!("{name}.lora_left"), [output, rank], init);
             let right = self.param(format!("{name}.lora_right"), [input, rank], init);
             let scale = lora.alpha / rank as f32;
-            self.graph.pairs.push(LowRankPair { weight, left, right, scale, order });
+            self.graph.adapters.push(LowRankAdapter { weight, left, right, scale, order });
             (left, right, rank, scale)
         });
         LinearLayer { weight, bias, order, input, width: output, adapter, activation }

@@ -123,11 +123,11 @@ impl Checkpoint {
         let graph = self.config.architecture.graph(self.graph.lora.clone());
         let tied_graph = std::mem::replace(&mut self.graph, graph);
         let mut values: Vec<Option<Array>> = self.values.into_iter().map(Some).collect();
-        let table = tied_graph.param_named(table).and_then(|param| values[param.0].clone());
+        let table = tied_graph.find_param(table).and_then(|param| values[param.0].clone());
         // The head is the only parameter that the tied graph does not have.
         let value = |spec: &crate::ParamSpec| {
             tied_graph
-                .param_named(&spec.name)
+                .find_param(&spec.name)
                 .and_then(|param| values[param.0].take())
                 .or_else(|| table.clone())
         };
@@ -195,7 +195,7 @@ impl Checkpoint {
         options: &SaveOptions<'_>,
     ) -> Result<(), Error> {
         let tensors = network.tensors(params);
-        let merged = (!network.graph().pairs.is_empty()).then(|| {
+        let merged = (!network.graph().adapters.is_empty()).then(|| {
             let mut values: Vec<Array> =
                 tensors.iter().map(|(_, value)| value.clone().into_owned()).collect();
             network.graph().merge_adapters(&mut values);
@@ -241,7 +241,7 @@ fn check_tied_head(
         Architecture::Llama(config) if config.tied => "model.embed_tokens.weight",
         _ => return Ok(()),
     };
-    let Some(table) = graph.param_named(table).map(|param| &values[param.0]) else { return Ok(()) };
+    let Some(table) = graph.find_param(table).map(|param| &values[param.0]) else { return Ok(()) };
     if weights.contains("lm_head.weight")
         && weights.load("lm_head.weight", table.shape())? != *table
     {

@@ -5,7 +5,7 @@
 //! mixes rows of different examples, so per-example gradients need no batch dimension.
 
 use crate::builder::Lora;
-use crate::lora::LowRankPair;
+use crate::lora::LowRankAdapter;
 use crate::op::Op;
 
 /// Handle of a parameter of a graph.
@@ -106,7 +106,7 @@ pub struct Graph {
     pub(crate) segments: Vec<usize>,
     pub(crate) input: InputShape,
     pub(crate) logits: Value,
-    pub(crate) pairs: Vec<LowRankPair>,
+    pub(crate) adapters: Vec<LowRankAdapter>,
     pub(crate) lora: Option<Lora>,
 }
 
@@ -132,7 +132,7 @@ impl Graph {
     }
 
     /// Returns the parameter with this name, if there is one.
-    pub fn param_named(&self, name: &str) -> Option<Param> {
+    pub fn find_param(&self, name: &str) -> Option<Param> {
         self.params.iter().position(|param| param.name == name).map(Param)
     }
 
@@ -174,8 +174,8 @@ impl Graph {
     }
 
     /// Returns the low-rank adapters of linear layers.
-    pub fn pairs(&self) -> &[LowRankPair] {
-        &self.pairs
+    pub fn adapters(&self) -> &[LowRankAdapter] {
+        &self.adapters
     }
 
     /// Estimates the bytes of values and gradients for one example of a micro-batch.

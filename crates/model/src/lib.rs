@@ -30,7 +30,7 @@ pub use builder::{Builder, Linear, LinearLayer, Lora};
 pub use checkpoint::Checkpoint;
 pub use error::Error;
 pub use graph::{Graph, Init, InputShape, Param, ParamSpec, Reduction, Space, Value, ValueShape};
-pub use lora::LowRankPair;
+pub use lora::LowRankAdapter;
 pub use network::{Activations, Decoder, Device, Network};
 pub use op::Order;
 pub use preset::Preset;

@@ -8,7 +8,7 @@ use tensor::{Array, linalg};
 
 /// A low-rank adapter, which adds `scale` · A Bᵀ to `weight`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LowRankPair {
+pub struct LowRankAdapter {
     /// The frozen weight.
     pub weight: Param,
     /// A, out × r.
@@ -39,22 +39,23 @@ impl Graph {
     /// If a singular value decomposition fails.
     pub fn init_adapters_spectrally(&self, values: &mut [Array]) -> Result<(), Error> {
         self.merge_adapters(values);
-        for pair in &self.pairs {
-            let rank = values[pair.left.0].cols();
-            let (rows, s, cols) = linalg::svd(&values[pair.weight.0])?;
-            let (out, input) = if pair.order == Order::OutIn { (rows, cols) } else { (cols, rows) };
+        for adapter in &self.adapters {
+            let rank = values[adapter.left.0].cols();
+            let (rows, s, cols) = linalg::svd(&values[adapter.weight.0])?;
+            let (out, input) =
+                if adapter.order == Order::OutIn { (rows, cols) } else { (cols, rows) };
             let scaled_top = |vectors: &Array| {
                 let width = vectors.cols();
                 Array::from_fn([vectors.rows(), rank], |i| {
                     vectors.data()[i / rank * width + i % rank]
-                        * (s[i % rank] / pair.scale.abs()).sqrt()
+                        * (s[i % rank] / adapter.scale.abs()).sqrt()
                 })
             };
             let (left, mut right) = (scaled_top(&out), scaled_top(&input));
-            if pair.scale < 0.0 {
+            if adapter.scale < 0.0 {
                 right.data_mut().iter_mut().for_each(|x| *x = -*x);
             }
-            (values[pair.left.0], values[pair.right.0]) = (left, right);
+            (values[adapter.left.0], values[adapter.right.0]) = (left, right);
         }
         self.subtract_adapters(values);
         Ok(())
@@ -62,22 +63,22 @@ impl Graph {
 
     /// Adds sign · scale · A Bᵀ to the weight of every adapter.
     fn add_adapters(&self, values: &mut [Array], sign: f32) {
-        for pair in &self.pairs {
-            let mut weight = std::mem::take(&mut values[pair.weight.0]);
-            let (left, right) = (&values[pair.left.0], &values[pair.right.0]);
+        for adapter in &self.adapters {
+            let mut weight = std::mem::take(&mut values[adapter.weight.0]);
+            let (left, right) = (&values[adapter.left.0], &values[adapter.right.0]);
             let left = View::new(left.data(), left.rows(), left.cols());
             let right = View::new(right.data(), right.rows(), right.cols());
-            let (a, b) = if pair.order == Order::OutIn { (left, right) } else { (right, left) };
+            let (a, b) = if adapter.order == Order::OutIn { (left, right) } else { (right, left) };
             let (rows, cols) = (weight.rows(), weight.cols());
             matmul(
                 ViewMut::new(weight.data_mut(), rows, cols),
                 OutputMode::Accumulate,
-                sign * pair.scale,
+                sign * adapter.scale,
                 a,
                 b.t(),
                 Threads::All,
             );
-            values[pair.weight.0] = weight;
+            values[adapter.weight.0] = weight;
         }
     }
 }

@@ -31,17 +31,17 @@ impl Layer for LinearOp {
                 GradientForm::Outer { x: self.x, gradient, order: part.order },
             ));
             forms.extend(part.bias.map(|bias| (bias, GradientForm::Vector)));
-            if let Some(pair) = part.low_rank {
+            if let Some(adapter) = part.low_rank {
                 forms.push((
-                    pair.left,
-                    GradientForm::Outer { x: pair.inner, gradient, order: Order::OutIn },
+                    adapter.left,
+                    GradientForm::Outer { x: adapter.inner, gradient, order: Order::OutIn },
                 ));
                 // The gradient with respect to the inner value includes the scale.
                 forms.push((
-                    pair.right,
+                    adapter.right,
                     GradientForm::Outer {
                         x: self.x,
-                        gradient: (pair.inner, 0, pair.rank),
+                        gradient: (adapter.inner, 0, adapter.rank),
                         order: Order::InOut,
                     },
                 ));
@@ -64,25 +64,25 @@ impl Layer for LinearOp {
                 in_out(pass.param(part.weight), part.order),
                 Threads::All,
             );
-            if let Some(pair) = part.low_rank {
-                let mut inner = pass.alloc(pair.inner);
+            if let Some(adapter) = part.low_rank {
+                let mut inner = pass.alloc(adapter.inner);
                 matmul(
-                    ViewMut::new(&mut inner, rows, pair.rank),
+                    ViewMut::new(&mut inner, rows, adapter.rank),
                     OutputMode::Overwrite,
-                    pair.scale,
+                    adapter.scale,
                     x_view,
-                    in_out(pass.param(pair.right), Order::InOut),
+                    in_out(pass.param(adapter.right), Order::InOut),
                     Threads::All,
                 );
                 matmul(
                     columns(part, &mut z, rows, width),
                     OutputMode::Accumulate,
                     1.0,
-                    View::new(&inner, rows, pair.rank),
-                    in_out(pass.param(pair.left), Order::OutIn),
+                    View::new(&inner, rows, adapter.rank),
+                    in_out(pass.param(adapter.left), Order::OutIn),
                     Threads::All,
                 );
-                pass.set_value(pair.inner, inner);
+                pass.set_value(adapter.inner, inner);
             }
         }
         pass.set_value(self.x, x);
@@ -128,13 +128,13 @@ impl Layer for LinearOp {
                 );
                 pass.add_vector_gradients(bias, sums);
             }
-            if let Some(pair) = part.low_rank {
-                pass.add_gradient(pair.inner, |pass, inner, mode| {
-                    let left = in_out(pass.param(pair.left), Order::OutIn).t();
+            if let Some(adapter) = part.low_rank {
+                pass.add_gradient(adapter.inner, |pass, inner, mode| {
+                    let left = in_out(pass.param(adapter.left), Order::OutIn).t();
                     matmul(
-                        ViewMut::new(inner, rows, pair.rank),
+                        ViewMut::new(inner, rows, adapter.rank),
                         mode,
-                        pair.scale,
+                        adapter.scale,
                         View::columns(&d, rows, width, part.first, part.width),
                         left,
                         Threads::All,
@@ -154,15 +154,15 @@ impl Layer for LinearOp {
                     in_out(pass.param(part.weight), part.order).t(),
                     Threads::All,
                 );
-                if let Some(pair) = part.low_rank {
+                if let Some(adapter) = part.low_rank {
                     let inner =
-                        View::new(pass.buffers.gradients.slice(pair.inner), rows, pair.rank);
+                        View::new(pass.buffers.gradients.slice(adapter.inner), rows, adapter.rank);
                     matmul(
                         ViewMut::new(dx, rows, input_width),
                         OutputMode::Accumulate,
                         1.0,
                         inner,
-                        in_out(pass.param(pair.right), Order::InOut).t(),
+                        in_out(pass.param(adapter.right), Order::InOut).t(),
                         Threads::All,
                     );
                 }

@@ -117,7 +117,7 @@ pub(crate) fn network(kind: Kind, seed: u64) -> (Network, Params) {
         Array::from_fn(spec.shape.as_slice(), |i| base + scale * noise(seed + 1000 * k as u64, i))
     });
     let values = values.collect();
-    let lora = !graph.pairs().is_empty();
+    let lora = !graph.adapters().is_empty();
     Network::new(graph, values, |name| !lora || name.contains(".lora_")).unwrap()
 }
 
