@@ -72,9 +72,8 @@ fn reported_norms_cover_what_is_summed() {
                 for seed in 0..12 {
                     let example = zoo::example(kind, 300 + seed, 3 + (seed as usize * 5) % 21, 0);
                     let (reported, summed) = norms(&mut network, &params, &example, geometry);
-                    // A norm from inner products is certain to a thousandth; others are never too
-                    // small.
-                    let room = if method == NormMethod::Direct
+                    // A ghost norm is accurate to a thousandth; other norms are never too small.
+                    let tolerance = if method == NormMethod::Direct
                         || !matches!(geometry, Geometry::Identity)
                     {
                         1.0
@@ -82,7 +81,7 @@ fn reported_norms_cover_what_is_summed() {
                         1.0015
                     };
                     assert!(
-                        summed <= reported * room,
+                        summed <= reported * tolerance,
                         "{kind:?} {method:?} {seed}: reported {reported:e}, summed {summed:e}"
                     );
                     assert!(

@@ -499,9 +499,9 @@ mod tests {
     }
 
     /// Counts values by bin. The first edge must be the smallest value; the last bin is unbounded.
-    fn count(numbers: impl IntoIterator<Item = u64>, edges: &[u64]) -> Vec<u64> {
+    fn count(samples: impl IntoIterator<Item = u64>, edges: &[u64]) -> Vec<u64> {
         let mut counts = vec![0; edges.len()];
-        numbers.into_iter().for_each(|n| counts[edges.partition_point(|&edge| edge <= n) - 1] += 1);
+        samples.into_iter().for_each(|n| counts[edges.partition_point(|&edge| edge <= n) - 1] += 1);
         counts
     }
 
@@ -765,9 +765,9 @@ mod tests {
     /// would be thousands.
     #[test]
     fn values_do_not_repeat() {
-        let mut numbers = draw(&ZIGGURAT, 10, 1 << 22);
-        numbers.sort_unstable();
-        let pairs = numbers.windows(2).filter(|pair| pair[0] == pair[1]).count();
+        let mut samples = draw(&ZIGGURAT, 10, 1 << 22);
+        samples.sort_unstable();
+        let pairs = samples.windows(2).filter(|pair| pair[0] == pair[1]).count();
         assert!(pairs < 20, "{pairs}");
     }
 
@@ -871,9 +871,9 @@ mod tests {
     fn chunks_share_no_words_for_rejected_values() {
         let key = Key::from_seed(7);
         let chunk = |at: u64| {
-            let mut numbers = vec![0; CHUNK];
-            key.discrete_gaussians(at, &mut numbers);
-            numbers
+            let mut samples = vec![0; CHUNK];
+            key.discrete_gaussians(at, &mut samples);
+            samples
         };
         let first: std::collections::HashSet<i64> = chunk(0).into_iter().collect();
         for bits in 13..60 {
@@ -887,19 +887,19 @@ mod tests {
     #[test]
     fn small_distributions_are_exact() {
         for (log_s, area) in SMALL {
-            let numbers = draw(&Ziggurat::new(log_s, area), 9, 1 << 22);
+            let samples = draw(&Ziggurat::new(log_s, area), 9, 1 << 22);
             let s = f64::from(1 << log_s);
             // One bin for each integer that is expected 20 times or more, two bins for the others.
             let end = (s * if log_s < 10 { 3.9 } else { 3.1 }) as i64;
             let bin = |n: i64| (n.clamp(-end - 1, end + 1) + end + 1) as usize;
             let (mut counts, mut law) = (vec![0; bin(end + 1) + 1], vec![0.0; bin(end + 1) + 1]);
-            numbers.iter().for_each(|&n| counts[bin(n)] += 1);
+            samples.iter().for_each(|&n| counts[bin(n)] += 1);
             (-20 << log_s..=20 << log_s)
                 .for_each(|n| law[bin(n)] += (-0.5 * (n as f64 / s).powi(2)).exp());
-            let far = chi_square(&counts, &law);
-            assert!(far.abs() < 5.5, "s = {s}: {far}");
+            let deviation = chi_square(&counts, &law);
+            assert!(deviation.abs() < 5.5, "s = {s}: {deviation}");
             // Zero, of which one sign is rejected, is checked separately.
-            let (p, n) = (law[bin(0)] / law.iter().sum::<f64>(), numbers.len() as f64);
+            let (p, n) = (law[bin(0)] / law.iter().sum::<f64>(), samples.len() as f64);
             assert!((counts[bin(0)] as f64 - n * p).abs() < 5.5 * (n * p * (1.0 - p)).sqrt());
         }
     }
@@ -909,11 +909,11 @@ mod tests {
     #[test]
     fn the_distribution_is_gaussian() {
         let n = 1 << 23;
-        let mut numbers = vec![0; n];
-        Key::from_seed(3).discrete_gaussians(0, &mut numbers);
+        let mut samples = vec![0; n];
+        Key::from_seed(3).discrete_gaussians(0, &mut samples);
         let s = 2f64.powi(LOG_SCALE as i32);
         let mean = |f: &dyn Fn(f64) -> f64| {
-            numbers.iter().map(|&x| f(x as f64 / s)).sum::<f64>() / n as f64
+            samples.iter().map(|&x| f(x as f64 / s)).sum::<f64>() / n as f64
         };
         let error = |variance: f64| 5.5 * (variance / n as f64).sqrt();
         assert!(mean(&|x| x).abs() < error(1.0));
@@ -931,30 +931,30 @@ mod tests {
             }
         }
         for lag in [1, 2, BATCH, CHUNK] {
-            let sum: f64 = numbers
+            let sum: f64 = samples
                 .iter()
-                .zip(&numbers[lag..])
+                .zip(&samples[lag..])
                 .map(|(&a, &b)| a as f64 / s * (b as f64 / s))
                 .sum();
             assert!((sum / n as f64).abs() < error(1.0), "{lag}");
-            let sum: f64 = numbers
+            let sum: f64 = samples
                 .iter()
-                .zip(&numbers[lag..])
+                .zip(&samples[lag..])
                 .map(|(&a, &b)| ((a as f64 / s).powi(2) - 1.0) * ((b as f64 / s).powi(2) - 1.0))
                 .sum();
             assert!((sum / n as f64).abs() < error(4.0), "{lag}");
         }
         for shift in [0, 8, 16, 24] {
             let mut counts = [0; 256];
-            numbers.iter().for_each(|&n| counts[(n >> shift) as usize % 256] += 1);
-            let far = chi_square(&counts, &[1.0 / 256.0; 256]);
-            assert!(far.abs() < 5.5, "bits from {shift}: {far}");
+            samples.iter().for_each(|&n| counts[(n >> shift) as usize % 256] += 1);
+            let deviation = chi_square(&counts, &[1.0 / 256.0; 256]);
+            assert!(deviation.abs() < 5.5, "bits from {shift}: {deviation}");
         }
     }
 
     #[test]
     fn the_histogram_is_correct() {
-        let numbers = draw(&ZIGGURAT, 4, 1 << 23);
+        let samples = draw(&ZIGGURAT, 4, 1 << 23);
         // 500 bins of about the same probability on each side.
         let grid = 1u64 << (LOG_SCALE - 11);
         let (mut edges, mut sum) = (vec![0], 0.0);
@@ -967,10 +967,10 @@ mod tests {
         let law = probabilities(&edges, LOG_SCALE);
         assert!(law.len() == 500 && law.iter().all(|p| (0.0003..0.002).contains(p)), "{law:?}");
         let side = |sign: i64| {
-            count(numbers.iter().filter(|&&n| n * sign > 0).map(|n| n.unsigned_abs()), &edges)
+            count(samples.iter().filter(|&&n| n * sign > 0).map(|n| n.unsigned_abs()), &edges)
         };
-        let far = chi_square(&[side(1), side(-1)].concat(), &[law.clone(), law].concat());
-        assert!(far.abs() < 5.5, "{far}");
+        let deviation = chi_square(&[side(1), side(-1)].concat(), &[law.clone(), law].concat());
+        assert!(deviation.abs() < 5.5, "{deviation}");
         // Bins at the edges of the layers and in the middle between them.
         let widths = ZIGGURAT.widths();
         let ends = widths[1..].iter().copied().chain([0]).collect::<Vec<_>>();
@@ -980,11 +980,11 @@ mod tests {
             .chain([0])
             .collect();
         edges.sort_unstable();
-        let far = chi_square(
-            &count(numbers.iter().map(|n| n.unsigned_abs()), &edges),
+        let deviation = chi_square(
+            &count(samples.iter().map(|n| n.unsigned_abs()), &edges),
             &probabilities(&edges, LOG_SCALE),
         );
-        assert!(far.abs() < 5.5, "{far}");
+        assert!(deviation.abs() < 5.5, "{deviation}");
     }
 
     /// Only words of layer 0 are drawn, so that the tail is sampled often.
@@ -999,8 +999,8 @@ mod tests {
                 let word = words.next_u64() & !(LAYERS as u64 - 1);
                 ziggurat.try_sample(word, &mut || words.next_u64()).map(i64::unsigned_abs)
             };
-            let numbers: Vec<u64> = (0..1 << 22).filter_map(|_| draw()).collect();
-            let beyond = || numbers.iter().copied().filter(|&n| n >= tail_start);
+            let samples: Vec<u64> = (0..1 << 22).filter_map(|_| draw()).collect();
+            let beyond = || samples.iter().copied().filter(|&n| n >= tail_start);
             let edges: Vec<u64> =
                 (0..bins).map(|k| tail_start + k * tail_width.div_ceil(4)).collect();
             let f = |n: u64| (-0.5 * (n as f64 / 2f64.powi(log_s as i32)).powi(2)).exp();
@@ -1028,15 +1028,15 @@ mod tests {
                     std::f64::consts::TAU.sqrt() * 2f64.powi(log_s as i32),
                 )
             };
-            let far = chi_square(&count(beyond(), &edges), &law);
-            assert!(far.abs() < 5.5, "s = 2^{log_s}: {far}");
+            let deviation = chi_square(&count(beyond(), &edges), &law);
+            assert!(deviation.abs() < 5.5, "s = 2^{log_s}: {deviation}");
             // The share of the tail, relative to the R columns of height Y_0 (or f, if it is
             // lower); column 0 counts half.
             let first = ziggurat.area as f64 * 2f64.powi(log_s as i32 - 60)
                 / (tail_start + 2 * tail_width) as f64;
             let body = (ziggurat.layers[0].inner as f64 + 0.5) * first
                 + each(ziggurat.layers[0].inner + 1, tail_start);
-            let (area, n) = (law.iter().sum::<f64>() * scale, numbers.len() as f64);
+            let (area, n) = (law.iter().sum::<f64>() * scale, samples.len() as f64);
             let p = area / (area + body);
             let share = beyond().count() as f64 / n;
             assert!(

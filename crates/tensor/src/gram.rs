@@ -66,9 +66,9 @@ thread_local! {
 }
 
 /// Rows of a tile. Twelve sums and four operands fill the sixteen registers of AVX2.
-const TALL: usize = 3;
+const TILE_ROWS: usize = 3;
 /// Columns of a tile.
-const WIDE: usize = 4;
+const TILE_COLUMNS: usize = 4;
 
 /// Computes `out[s, t] = x_s · x_t` for s ≤ t; the rest of `out` is unspecified.
 ///
@@ -142,14 +142,14 @@ impl Upper<'_> {
         let Self { x, out } = self;
         let mut s = 0;
         while s < x.rows {
-            let tall = if x.rows - s >= TALL { TALL } else { 1 };
+            let tall = if x.rows - s >= TILE_ROWS { TILE_ROWS } else { 1 };
             let mut t = s;
             while t < x.rows {
-                let wide = if x.rows - t >= WIDE { WIDE } else { 1 };
+                let wide = if x.rows - t >= TILE_COLUMNS { TILE_COLUMNS } else { 1 };
                 match (tall, wide) {
-                    (TALL, WIDE) => three_by_four(simd, x, s, t, four, out),
-                    (TALL, _) => three_by_one(simd, x, s, t, four, out),
-                    (_, WIDE) => one_by_four(simd, x, s, t, four, out),
+                    (TILE_ROWS, TILE_COLUMNS) => three_by_four(simd, x, s, t, four, out),
+                    (TILE_ROWS, _) => three_by_one(simd, x, s, t, four, out),
+                    (_, TILE_COLUMNS) => one_by_four(simd, x, s, t, four, out),
                     _ => one_by_one(simd, x, s, t, four, out),
                 }
                 t += wide;

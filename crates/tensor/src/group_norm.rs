@@ -353,7 +353,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn numbers(n: usize, seed: u32) -> Vec<f32> {
+    fn values(n: usize, seed: u32) -> Vec<f32> {
         (0..n as u32)
             .map(|i| {
                 ((i.wrapping_mul(2_654_435_761).wrapping_add(seed * 97) >> 8) % 2001) as f32
@@ -363,12 +363,12 @@ mod tests {
             .collect()
     }
 
-    fn bits(numbers: &[f32]) -> Vec<u32> {
-        numbers.iter().map(|x| x.to_bits()).collect()
+    fn bits(values: &[f32]) -> Vec<u32> {
+        values.iter().map(|x| x.to_bits()).collect()
     }
 
-    fn widen(numbers: &[f32]) -> Vec<f64> {
-        numbers.iter().map(|&x| f64::from(x)).collect()
+    fn widen(values: &[f32]) -> Vec<f64> {
+        values.iter().map(|&x| f64::from(x)).collect()
     }
 
     /// Computes the definition for one example, in f64.
@@ -429,8 +429,8 @@ mod tests {
             let norm =
                 GroupNorm { examples, pixels, channels: size * groups, groups, epsilon: 1e-2 };
             let (image, c) = (norm.image(), norm.channels);
-            let x: Vec<f32> = numbers(examples * image, 1).iter().map(|x| x + shift).collect();
-            let (gain, bias, dout) = (numbers(c, 2), numbers(c, 3), numbers(x.len(), 4));
+            let x: Vec<f32> = values(examples * image, 1).iter().map(|x| x + shift).collect();
+            let (gain, bias, dout) = (values(c, 2), values(c, 3), values(x.len(), 4));
             let got = run(&norm, &x, &gain, &bias, &dout);
             for example in 0..examples {
                 let this = example * image..(example + 1) * image;
@@ -492,12 +492,12 @@ mod tests {
     #[test]
     fn values_at_the_limits_of_f32_stay_finite() {
         let norm = GroupNorm { examples: 1, pixels: 8, channels: 3, groups: 1, epsilon: 1e-5 };
-        let x: Vec<f32> = numbers(24, 1).iter().map(|x| x * 1e30).collect();
-        let got = run(&norm, &x, &[1.0; 3], &[0.0; 3], &numbers(24, 2));
+        let x: Vec<f32> = values(24, 1).iter().map(|x| x * 1e30).collect();
+        let got = run(&norm, &x, &[1.0; 3], &[0.0; 3], &values(24, 2));
         assert!(got.out.iter().chain(&got.dx).chain(&got.dgain).all(|x| x.is_finite()));
         assert!(got.out.iter().any(|x| x.abs() > 1.0));
         // Zero variance: the output is the bias, and ε alone scales the gradient.
-        let flat = run(&norm, &[0.1; 24], &[2.0; 3], &[0.5; 3], &numbers(24, 2));
+        let flat = run(&norm, &[0.1; 24], &[2.0; 3], &[0.5; 3], &values(24, 2));
         assert!(flat.out.iter().all(|&y| y == 0.5));
         assert!(flat.dx.iter().all(|d| d.is_finite()) && flat.dgain.iter().all(|&d| d == 0.0));
     }
@@ -505,8 +505,8 @@ mod tests {
     #[test]
     fn results_do_not_depend_on_other_examples_or_threads() {
         let norm = GroupNorm { examples: 30, pixels: 35, channels: 18, groups: 3, epsilon: 1e-5 };
-        let (mut x, mut dout) = (numbers(30 * norm.image(), 1), numbers(30 * norm.image(), 2));
-        let (gain, bias) = (numbers(18, 3), numbers(18, 4));
+        let (mut x, mut dout) = (values(30 * norm.image(), 1), values(30 * norm.image(), 2));
+        let (gain, bias) = (values(18, 3), values(18, 4));
         let with = |threads: usize, x: &[f32], dout: &[f32]| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             let Run { out, mean, rstd, dx, dgain, dbias } =

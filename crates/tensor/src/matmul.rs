@@ -121,7 +121,7 @@ impl<'a> View<'a> {
 
 /// Returns whether a matrix of this shape and these strides fits into `len` elements.
 ///
-/// Shapes whose product overflows do not pass.
+/// Returns false if a product of the shape overflows.
 fn lies_inside(
     (rows, row_stride): (usize, usize),
     (cols, col_stride): (usize, usize),
@@ -264,13 +264,13 @@ pub fn matmul(
 
 /// Number of terms of a sum that are added in one chain.
 ///
-/// So many rows of the right side are also copied together: a tile's share of them stays in the
-/// first-level cache.
+/// The same number of rows of the right side is copied at a time, so that a tile's share of them
+/// fits into the first-level cache.
 pub const DEPTH: usize = 256;
 
 /// Number of columns of the right side that are copied together.
 ///
-/// With [`DEPTH`] rows they stay in the second-level cache while all rows of the left side are
+/// With [`DEPTH`] rows, they fit into the second-level cache while all rows of the left side are
 /// processed.
 const GROUP: usize = 128;
 
@@ -288,14 +288,14 @@ impl Tasks {
     /// Columns are divided first, because a task with some rows of a column copies the whole
     /// column.
     fn new(m: usize, n: usize, threads: usize) -> Self {
-        let wanted = 3 * threads;
-        let columns = if n >= GROUP * wanted {
+        let tasks = 3 * threads;
+        let columns = if n >= GROUP * tasks {
             GROUP
         } else {
-            n.div_ceil(wanted).next_multiple_of(MAX_COLUMNS).clamp(MAX_COLUMNS, GROUP)
+            n.div_ceil(tasks).next_multiple_of(MAX_COLUMNS).clamp(MAX_COLUMNS, GROUP)
         };
         let across = n.div_ceil(columns);
-        let rows = m.div_ceil(wanted.div_ceil(across)).max(MIN_ROWS).next_multiple_of(MIN_ROWS / 2);
+        let rows = m.div_ceil(tasks.div_ceil(across)).max(MIN_ROWS).next_multiple_of(MIN_ROWS / 2);
         Self { rows, columns, m, n }
     }
 
@@ -487,7 +487,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn numbers(n: usize, seed: u32) -> Vec<f32> {
+    fn values(n: usize, seed: u32) -> Vec<f32> {
         (0..n as u32)
             .map(|i| {
                 ((i.wrapping_mul(2_654_435_761).wrapping_add(seed * 97) >> 8) % 2001) as f32
@@ -508,7 +508,7 @@ mod tests {
             old: bool,
             threads: bool,
         ) {
-            let (a, b, c) = (numbers(m * k, 1), numbers(k * n, 2), numbers(m * (n + 3), 3));
+            let (a, b, c) = (values(m * k, 1), values(k * n, 2), values(m * (n + 3), 3));
             let lhs = if lt { View::new(&a, k, m).t() } else { View::new(&a, m, k) };
             let rhs = if rt { View::new(&b, n, k).t() } else { View::new(&b, k, n) };
             let at = |v: &View<'_>, i: usize, j: usize| v.data[i * v.row_stride + j * v.col_stride];
@@ -544,7 +544,7 @@ mod tests {
 
     /// Returns values of very different magnitudes, which reveal the order of additions.
     fn varied(n: usize, seed: u32) -> Vec<f32> {
-        numbers(n, seed)
+        values(n, seed)
             .iter()
             .enumerate()
             .map(|(i, x)| x * 10f32.powi((i * 7919 % 13) as i32 - 6))

@@ -495,7 +495,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn numbers(n: usize, seed: u32) -> Vec<f32> {
+    fn values(n: usize, seed: u32) -> Vec<f32> {
         let one = |i: u32| {
             ((i.wrapping_mul(2_654_435_761).wrapping_add(seed * 97) >> 8) % 2001) as f32 / 1000.0
                 - 1.0
@@ -541,7 +541,7 @@ mod tests {
             lengths.push(long);
             let offsets = offsets(&lengths);
             let rows = *offsets.last().unwrap();
-            let (mut x, d) = (numbers(rows * a, seed), numbers(rows * b, seed + 1));
+            let (mut x, d) = (values(rows * a, seed), values(rows * b, seed + 1));
             let weights: Vec<f32> = (0..lengths.len())
                 .map(|r| if r == 1 { 0.0 } else { 0.1 + (r % 5) as f32 })
                 .collect();
@@ -580,7 +580,7 @@ mod tests {
         ) {
             let offsets = offsets(&lengths);
             let rows = *offsets.last().unwrap();
-            let (x, d) = (numbers(rows * a, seed), numbers(rows * b, seed + 1));
+            let (x, d) = (values(rows * a, seed), values(rows * b, seed + 1));
             let weights: Vec<f32> = (0..lengths.len()).map(|r| r as f32 * 0.1).collect();
             let (xv, dv) = (View::new(&x, rows, a), View::new(&d, rows, b));
             let mut float = vec![0.0; a * b];
@@ -615,7 +615,7 @@ mod tests {
         let lengths = [3, 1, 0, 64, 700, 1, 1, 20];
         let offsets = offsets(&lengths);
         let (rows, a, b) = (*offsets.last().unwrap(), 61, 77);
-        let (x, d) = (numbers(rows * a, 1), numbers(rows * b, 2));
+        let (x, d) = (values(rows * a, 1), values(rows * b, 2));
         let each: Vec<f32> = (0..a * b).map(|i| 1000.0 + i as f32).collect();
         for scale in [Scale::Narrow(65536.0), Scale::Wide(1e8), Scale::Each(&each)] {
             let all = [

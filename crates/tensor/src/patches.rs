@@ -206,7 +206,7 @@ mod tests {
     use crate::matmul::{OutputMode, Threads, View, ViewMut, matmul};
     use proptest::prelude::*;
 
-    fn numbers(n: usize, seed: u32) -> Vec<f32> {
+    fn values(n: usize, seed: u32) -> Vec<f32> {
         (0..n as u32)
             .map(|i| {
                 ((i.wrapping_mul(2_654_435_761).wrapping_add(seed * 97) >> 8) % 2001) as f32
@@ -216,8 +216,8 @@ mod tests {
             .collect()
     }
 
-    fn bits(numbers: &[f32]) -> Vec<u32> {
-        numbers.iter().map(|x| x.to_bits()).collect()
+    fn bits(values: &[f32]) -> Vec<u32> {
+        values.iter().map(|x| x.to_bits()).collect()
     }
 
     fn dot(a: &[f32], b: &[f32]) -> f64 {
@@ -295,7 +295,7 @@ mod tests {
         ) {
             let (height, width) = window.expect_output(&shape);
             let (rows, inner) = (n * height * width, shape.channels * window.area());
-            let (x, kernel) = (numbers(n * shape.len(), 1), numbers(outputs * inner, 2));
+            let (x, kernel) = (values(n * shape.len(), 1), values(outputs * inner, 2));
             let mut patches = vec![f32::NAN; rows * inner];
             gather(&window, &shape, n, &x, &mut patches);
             let mut got = vec![f32::NAN; rows * outputs];
@@ -319,7 +319,7 @@ mod tests {
         fn scatter_is_the_adjoint_of_gather((window, shape, n) in cases()) {
             let (height, width) = window.expect_output(&shape);
             let len = n * height * width * shape.channels * window.area();
-            let (x, y) = (numbers(n * shape.len(), 1), numbers(len, 2));
+            let (x, y) = (values(n * shape.len(), 1), values(len, 2));
             let (mut patches, mut dx) = (vec![f32::NAN; len], vec![f32::NAN; x.len()]);
             gather(&window, &shape, n, &x, &mut patches);
             scatter(&window, &shape, n, &y, &mut dx);
@@ -353,7 +353,7 @@ mod tests {
             });
             (patches, dx)
         };
-        let (mut x, mut dpatches) = (numbers(n * shape.len(), 3), numbers(n * patch, 4));
+        let (mut x, mut dpatches) = (values(n * shape.len(), 3), values(n * patch, 4));
         let (patches, dx) = run(&x, &dpatches, 1);
         x[shape.len()..2 * shape.len()].fill(f32::NAN);
         dpatches[patch..2 * patch].fill(f32::NAN);

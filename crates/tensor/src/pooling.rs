@@ -287,12 +287,12 @@ mod tests {
     use proptest::prelude::*;
 
     /// Returns distinct values in pseudo-random order, for n up to 4099.
-    fn numbers(n: usize, seed: usize) -> Vec<f32> {
+    fn values(n: usize, seed: usize) -> Vec<f32> {
         (0..n).map(|i| ((i * 617 + seed * 101) % 4099) as f32 / 2048.0 - 1.0).collect()
     }
 
-    fn bits(numbers: &[f32]) -> Vec<u32> {
-        numbers.iter().map(|x| x.to_bits()).collect()
+    fn bits(values: &[f32]) -> Vec<u32> {
+        values.iter().map(|x| x.to_bits()).collect()
     }
 
     /// Computes the definition, in f64.
@@ -339,7 +339,7 @@ mod tests {
             pool in prop::sample::select(vec![Pool::Max, Pool::Mean]),
             (window, shape, n) in cases(),
         ) {
-            let x = numbers(n * shape.len(), 1);
+            let x = values(n * shape.len(), 1);
             let exact: Vec<f64> = x.iter().map(|&x| f64::from(x)).collect();
             let expected = naive(pool, &window, &shape, n, &exact);
             let mut out = vec![f32::NAN; expected.len()];
@@ -348,7 +348,7 @@ mod tests {
                 prop_assert!((f64::from(*got) - expected).abs() < 1e-6);
             }
 
-            let dout = numbers(out.len(), 2);
+            let dout = values(out.len(), 2);
             let mut dx = vec![f32::NAN; x.len()];
             pool_backward(pool, &window, &shape, n, &x, &dout, &mut dx);
             // About a hundred elements.
@@ -380,7 +380,7 @@ mod tests {
                 }))
                 .collect();
             let (n, rows) = (counts.len(), offsets[counts.len()]);
-            let (x, dout) = (numbers(rows * channels, 1), numbers(n * channels, 2));
+            let (x, dout) = (values(rows * channels, 1), values(n * channels, 2));
             let (mut out, mut dx) = (vec![f32::NAN; n * channels], vec![f32::NAN; rows * channels]);
             mean_rows(&offsets, channels, &x, &mut out);
             mean_rows_backward(&offsets, channels, &dout, &mut dx);
@@ -462,7 +462,7 @@ mod tests {
             out.push(means);
             out
         };
-        let (mut x, mut dout) = (numbers(n * image, 3), numbers(n * small, 4));
+        let (mut x, mut dout) = (values(n * image, 3), values(n * small, 4));
         let before = run(&x, &dout, 1);
         x[image..2 * image].fill(f32::NAN);
         dout[small..2 * small].fill(f32::NAN);

@@ -243,7 +243,7 @@ pub(crate) unsafe fn pack(
 /// Copies rows of a length known at compile time, which avoids a call for each.
 ///
 /// # Safety
-/// As many rows as `to` has room for can be read, `stride` apart.
+/// All rows that fit into `to` can be read, `stride` apart.
 #[inline(always)]
 unsafe fn copy_rows<const WIDTH: usize>(b: *const f32, stride: usize, to: &mut [f32]) -> bool {
     for (p, to) in to.as_chunks_mut::<WIDTH>().0.iter_mut().enumerate() {

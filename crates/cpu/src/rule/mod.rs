@@ -24,8 +24,6 @@ mod tangent;
 use crate::batch::Batch;
 use crate::layer::embedding::selected_rows;
 use crate::pass::Buffers;
-#[allow(unused_imports)]
-use crate::pass::Pass;
 use crate::plan::BackwardPlan;
 use engine::Accumulator;
 use model::op::{Index, Order};
@@ -55,7 +53,9 @@ pub enum GradientForm {
         /// d_t: the rows of the gradient with respect to this value.
         gradient: Value,
     },
-    /// One row for each example, which the backward pass computes ([`Pass::add_vector_gradients`]).
+    /// One row for each example, added by [`Pass::add_vector_gradients`].
+    ///
+    /// [`Pass::add_vector_gradients`]: crate::Pass::add_vector_gradients
     Vector,
 }
 
