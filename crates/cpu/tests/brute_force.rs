@@ -169,8 +169,9 @@ fn tangent_norms_equal_those_of_the_projected_matrix() {
     }
 }
 
-/// Returns ‖P(G)‖² of the tangent projection P(G) = G Π_B + Π_A G − Π_A G Π_B, an m×n matrix in
-/// f64.
+/// Returns ‖P(G)‖² of the tangent projection of G, computed as an m×n matrix in f64.
+///
+/// P(G) = G Π_B + Π_A G − Π_A G Π_B.
 ///
 /// The gradients gA = G B and gB = Gᵀ A of the factors determine it: G Π_B = gA (BᵀB)⁻¹ Bᵀ and
 /// Π_A G = A (AᵀA)⁻¹ gBᵀ.

@@ -131,8 +131,7 @@ fn neighbours_change_no_bit() {
     }
 }
 
-/// The sum of a lot in steps is exactly the sum of its examples' contributions, for all orders and
-/// micro-batch sizes.
+/// A sum in steps does not depend on the order of examples or on the micro-batch size.
 #[test]
 fn sums_in_steps_are_exact() {
     for kind in zoo::ALL {

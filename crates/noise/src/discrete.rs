@@ -882,8 +882,9 @@ mod tests {
         }
     }
 
-    /// Counts of every integer for small s, with twice as many draws as are needed to detect a
-    /// layer that is one column too wide.
+    /// For small s, the counts of all integers have the exact probabilities.
+    ///
+    /// The number of draws is twice that needed to detect a layer that is one column too wide.
     #[test]
     fn small_distributions_are_exact() {
         for (log_s, area) in SMALL {

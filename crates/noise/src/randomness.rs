@@ -102,8 +102,9 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// The keys of lots, tags, releases and tensors are distinct, also at draws where a counter of
-    /// 16 or 32 bits would wrap around.
+    /// The keys of lots, tags, releases and tensors are distinct.
+    ///
+    /// The numbers include those at which a counter of 16 or 32 bits would wrap around.
     #[test]
     fn every_key_of_a_run_is_distinct() {
         let numbers = || {
