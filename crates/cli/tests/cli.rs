@@ -470,7 +470,7 @@ fn models_go_on_with_texts() {
     let dir = std::env::temp_dir().join(format!("muffle-generate-{}", std::process::id()));
     let config = model::hf::Config {
         architecture: model::Preset::Tiny.architecture(),
-        others: serde_json::Map::new(),
+        other_keys: serde_json::Map::new(),
     };
     let (config, network, at) =
         model::Checkpoint::new(config, None, 1).unwrap().network(&cpu::Cpu, |_| true).unwrap();

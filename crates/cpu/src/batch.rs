@@ -1,32 +1,36 @@
-//! A packed micro-batch: the tokens of all examples end to end, with offsets. Nothing is padded.
+//! A packed micro-batch: the rows of all examples are concatenated, without padding.
 
-use engine::Error;
-use engine::{Example, Input, Target};
+use engine::{Error, Example, Input, Target};
 use model::{Graph, InputShape, Reduction, Space};
 
-/// Examples, packed.
+/// A packed micro-batch.
 #[derive(Default)]
 pub(crate) struct Batch {
+    /// Number of examples.
     pub(crate) examples: usize,
+    /// Token ids of all examples.
     pub(crate) ids: Vec<u32>,
+    /// Position of each token in its example.
     pub(crate) positions: Vec<u32>,
-    /// A zero for each token.
-    pub(crate) firsts: Vec<u32>,
+    /// Segment of each token: always 0.
+    pub(crate) segment_ids: Vec<u32>,
+    /// Features of all examples.
     pub(crate) features: Vec<f32>,
-    /// Rows of tokens that carry a target.
+    /// Rows of the tokens that have a target.
     pub(crate) target_rows: Vec<u32>,
+    /// Targets of all examples.
     pub(crate) targets: Vec<u32>,
-    /// What a target's loss counts in its example's loss.
+    /// Weight of each target's loss in the loss of its example.
     pub(crate) target_weights: Vec<f32>,
-    tokens: Vec<usize>,
+    token_offsets: Vec<usize>,
     target_offsets: Vec<usize>,
-    each: Vec<usize>,
-    /// Offsets of the grids of the graph, by number of pixels.
-    grids: Vec<(usize, Vec<usize>)>,
+    example_offsets: Vec<usize>,
+    /// Offsets of images, by number of pixels.
+    image_offsets: Vec<(usize, Vec<usize>)>,
 }
 
 impl Batch {
-    /// Packs `examples` into this batch, in place of what it held.
+    /// Replaces the batch by these examples.
     pub(crate) fn pack(
         &mut self,
         graph: &Graph,
@@ -38,26 +42,26 @@ impl Batch {
         for (index, example) in examples.iter().enumerate() {
             self.push(graph, reduction, example)
                 .map_err(|reason| Error::Example { index, reason })?;
-            self.tokens.push(self.ids.len());
+            self.token_offsets.push(self.ids.len());
             self.target_offsets.push(self.targets.len());
-            self.each.push(index + 1);
+            self.example_offsets.push(index + 1);
         }
-        for form in graph.values() {
-            if let Space::Grid { height, width } = form.space {
+        for shape in graph.values() {
+            if let Space::Grid { height, width } = shape.space {
                 let pixels = height * width;
-                if !self.grids.iter().any(|(known, _)| *known == pixels) {
-                    self.grids.push((pixels, Vec::new()));
+                if !self.image_offsets.iter().any(|(known, _)| *known == pixels) {
+                    self.image_offsets.push((pixels, Vec::new()));
                 }
             }
         }
-        for (pixels, offsets) in &mut self.grids {
+        for (pixels, offsets) in &mut self.image_offsets {
             offsets.clear();
             offsets.extend((0..=examples.len()).map(|i| i * *pixels));
         }
         Ok(())
     }
 
-    /// About how many bytes the values of the batch and their gradients take.
+    /// Estimates the bytes of all values and gradients of the batch.
     pub(crate) fn bytes(&self, graph: &Graph) -> usize {
         let rows = |space: Space| match space {
             Space::Tokens => self.ids.len(),
@@ -68,9 +72,10 @@ impl Batch {
         graph.bytes(rows)
     }
 
-    /// Packs further tokens of texts that have `past` tokens already. What follows their
-    /// last ones is asked.
-    pub(crate) fn pack_more(
+    /// Replaces the batch by further tokens of texts, of which `past` tokens were decoded before.
+    ///
+    /// The last token of each text has a target, so that its logits are computed.
+    pub(crate) fn pack_continuations(
         &mut self,
         graph: &Graph,
         texts: &[&[u32]],
@@ -78,32 +83,34 @@ impl Batch {
     ) -> Result<(), Error> {
         self.clear();
         self.examples = texts.len();
-        let InputShape::Tokens { vocab, longest } = graph.input() else {
-            return Err(Error::Params("the model takes features, not tokens".into()));
+        let InputShape::Tokens { vocab, max_length } = graph.input() else {
+            return Err(Error::Params(
+                "decoding: expected a model of tokens, got a model of features".into(),
+            ));
         };
         for (index, (text, &past)) in texts.iter().zip(past).enumerate() {
             let refuse = |reason: String| Err(Error::Example { index, reason });
             if text.is_empty() {
                 return refuse("the text is empty".into());
             }
-            if past + text.len() > longest {
+            if past + text.len() > max_length {
                 return refuse(format!(
-                    "{} tokens, the model takes at most {longest}",
+                    "expected at most {max_length} tokens, got {}",
                     past + text.len()
                 ));
             }
             if text.iter().any(|&token| token as usize >= vocab) {
-                return refuse(format!("a token is outside the vocabulary of {vocab}"));
+                return refuse(format!("a token id is outside the vocabulary of {vocab} tokens"));
             }
             self.ids.extend(*text);
             self.positions.extend(past as u32..(past + text.len()) as u32);
-            self.firsts.resize(self.ids.len(), 0);
+            self.segment_ids.resize(self.ids.len(), 0);
             self.target_rows.push(self.ids.len() as u32 - 1);
             self.targets.push(0);
             self.target_weights.push(0.0);
-            self.tokens.push(self.ids.len());
+            self.token_offsets.push(self.ids.len());
             self.target_offsets.push(self.targets.len());
-            self.each.push(index + 1);
+            self.example_offsets.push(index + 1);
         }
         Ok(())
     }
@@ -112,13 +119,13 @@ impl Batch {
         for list in [
             &mut self.ids,
             &mut self.positions,
-            &mut self.firsts,
+            &mut self.segment_ids,
             &mut self.target_rows,
             &mut self.targets,
         ] {
             list.clear();
         }
-        for list in [&mut self.tokens, &mut self.target_offsets, &mut self.each] {
+        for list in [&mut self.token_offsets, &mut self.target_offsets, &mut self.example_offsets] {
             list.clear();
             list.push(0);
         }
@@ -126,6 +133,7 @@ impl Batch {
         self.target_weights.clear();
     }
 
+    /// Appends an example. Returns why it does not fit the model.
     fn push(
         &mut self,
         graph: &Graph,
@@ -134,20 +142,20 @@ impl Batch {
     ) -> Result<(), String> {
         let first = self.ids.len();
         match (&example.input, graph.input()) {
-            (Input::Tokens(tokens), InputShape::Tokens { vocab, longest }) => {
-                if tokens.len() > longest {
+            (Input::Tokens(tokens), InputShape::Tokens { vocab, max_length }) => {
+                if tokens.len() > max_length {
                     return Err(format!(
-                        "{} tokens, the model takes at most {longest}",
+                        "expected at most {max_length} tokens, got {}",
                         tokens.len()
                     ));
                 }
-                // Which one, and where, is the example's own business.
+                // The message must not reveal the token.
                 if tokens.iter().any(|&token| token as usize >= vocab) {
-                    return Err(format!("a token is outside the vocabulary of {vocab}"));
+                    return Err(format!("a token id is outside the vocabulary of {vocab} tokens"));
                 }
                 self.ids.extend(tokens);
                 self.positions.extend(0..tokens.len() as u32);
-                self.firsts.resize(self.ids.len(), 0);
+                self.segment_ids.resize(self.ids.len(), 0);
             }
             (Input::Features(features), InputShape::Features(count)) => {
                 if features.len() != count {
@@ -156,10 +164,10 @@ impl Batch {
                 self.features.extend(features);
             }
             (Input::Tokens(_), InputShape::Features(_)) => {
-                return Err("expected features, got a text".into());
+                return Err("expected features, got tokens".into());
             }
             (Input::Features(_), InputShape::Tokens { .. }) => {
-                return Err("expected a text, got features".into());
+                return Err("expected tokens, got features".into());
             }
         }
         let classes = graph.classes();
@@ -173,14 +181,18 @@ impl Batch {
         match (&example.target, graph.shape(graph.logits()).space) {
             (Target::Next(targets), Space::Targets) => {
                 if targets.len() != example.len() {
-                    return Err(format!("{} targets for {} tokens", targets.len(), example.len()));
+                    return Err(format!(
+                        "expected {} targets, one for each token, got {}",
+                        example.len(),
+                        targets.len()
+                    ));
                 }
-                let asked =
+                let present =
                     targets.iter().enumerate().filter(|&(_, &target)| target != Target::NONE);
-                let count = asked.clone().count();
-                for (place, &target) in asked {
+                let count = present.clone().count();
+                for (row, &target) in present {
                     check(target)?;
-                    self.target_rows.push((first + place) as u32);
+                    self.target_rows.push((first + row) as u32);
                     self.targets.push(target);
                     self.target_weights.push(if reduction == Reduction::Mean {
                         1.0 / count as f32
@@ -192,37 +204,39 @@ impl Batch {
             (Target::Class(class), Space::Examples) => {
                 check(*class)?;
                 self.targets.push(*class);
-                // A text of no tokens says nothing about its class.
+                // An empty example has loss 0.
                 self.target_weights.push(if example.is_empty() { 0.0 } else { 1.0 });
             }
             (Target::Next(_), _) => {
-                return Err("targets at tokens, the model predicts one class".into());
+                return Err("expected a class, got a target for each token".into());
             }
-            (Target::Class(_), _) => return Err("one class, the model predicts tokens".into()),
+            (Target::Class(_), _) => {
+                return Err("expected a target for each token, got a class".into());
+            }
         }
         Ok(())
     }
 
-    /// Where each example's rows begin, and where the last one's end.
+    /// Returns the first row of each example, and the number of all rows at the end.
     pub(crate) fn offsets(&self, space: Space) -> &[usize] {
         match space {
-            Space::Tokens => &self.tokens,
+            Space::Tokens => &self.token_offsets,
             Space::Targets => &self.target_offsets,
-            Space::Examples => &self.each,
+            Space::Examples => &self.example_offsets,
             Space::Grid { height, width } => self
-                .grids
+                .image_offsets
                 .iter()
                 .find(|(pixels, _)| *pixels == height * width)
                 .map_or(&[0], |(_, offsets)| offsets),
         }
     }
 
-    /// How many rows.
+    /// Returns the number of rows of a space.
     pub(crate) fn rows(&self, space: Space) -> usize {
         self.offsets(space).last().copied().unwrap_or(0)
     }
 
-    /// Where each example's targets begin in the list of targets.
+    /// Returns the first target of each example, and the number of all targets at the end.
     pub(crate) fn target_offsets(&self) -> &[usize] {
         &self.target_offsets
     }

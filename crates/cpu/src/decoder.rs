@@ -1,5 +1,4 @@
-//! Decoding token by token: keys and values of earlier tokens are cached, and only new tokens are
-//! computed.
+//! Decoding of texts with cached keys and values: only new tokens are computed.
 
 use crate::network::Network;
 use crate::pass::Mode;
@@ -8,20 +7,20 @@ use model::{InputShape, Space};
 use protocol::Params;
 use tensor::decoding::KeyValueCache;
 
-/// Keys and values, by layer and text.
+/// Cached keys and values, by layer and text.
 #[derive(Default)]
 pub(crate) struct Cache {
     layers: Vec<Vec<KeyValueCache>>,
 }
 
 impl Cache {
-    /// Keys and values of all texts in a layer.
+    /// Returns the cached keys and values of all texts in a layer.
     pub(crate) fn layer(&mut self, index: usize) -> &mut [KeyValueCache] {
         &mut self.layers[index]
     }
 }
 
-/// Decodes several texts with a causal language model.
+/// Decodes a batch of texts with a causal language model.
 ///
 /// ```
 /// use cpu::{Decoder, Network};
@@ -36,37 +35,37 @@ impl Cache {
 /// ```
 pub struct Decoder<'a> {
     network: &'a mut Network,
-    at: &'a Params,
+    params: &'a Params,
     cache: Cache,
     lengths: Vec<usize>,
 }
 
 impl<'a> Decoder<'a> {
-    /// Starts decoding with a model that predicts the next token from those before it.
+    /// Creates a decoder without texts.
     ///
     /// # Errors
-    /// If it is another kind of model.
-    pub fn new(network: &'a mut Network, at: &'a Params) -> Result<Self, Error> {
-        network.check(at)?;
+    /// If the model is not a causal language model, or the parameters do not fit it.
+    pub fn new(network: &'a mut Network, params: &'a Params) -> Result<Self, Error> {
+        network.check(params)?;
         let graph = &network.graph;
         let causal = matches!(graph.input(), InputShape::Tokens { .. })
             && graph.shape(graph.logits()).space == Space::Targets
             && graph.ops().iter().all(|op| op.operation().is_causal());
         if causal {
-            // The batch of an observation is overwritten.
+            // Decoding overwrites the batch of an observation.
             network.observed = None;
-            Ok(Self { network, at, cache: Cache::default(), lengths: Vec::new() })
+            Ok(Self { network, params, cache: Cache::default(), lengths: Vec::new() })
         } else {
-            Err(Error::Params("only a causal language model can continue a text".into()))
+            Err(Error::Params("decoding: expected a causal language model".into()))
         }
     }
 
-    /// Appends tokens to the texts and computes the logits of the next ones.
+    /// Appends tokens to the texts and returns the logits of their next tokens.
     fn extend(&mut self, texts: &[&[u32]]) -> Result<Vec<f32>, Error> {
         let Network { graph, batch, buffers, workspace, .. } = &mut *self.network;
         buffers.release(workspace);
-        batch.pack_more(graph, texts, &self.lengths)?;
-        let mut pass = self.network.pass(self.at, Mode::Inference);
+        batch.pack_continuations(graph, texts, &self.lengths)?;
+        let mut pass = self.network.pass(self.params, Mode::Inference);
         pass.cache = Some(&mut self.cache);
         for index in 0..pass.graph.ops().len() {
             pass.layer(index).forward(index, &mut pass);
@@ -85,9 +84,9 @@ impl model::Decoder for Decoder<'_> {
         self.network.graph.classes()
     }
 
-    fn longest(&self) -> usize {
+    fn max_length(&self) -> usize {
         match self.network.graph.input() {
-            InputShape::Tokens { longest, .. } => longest,
+            InputShape::Tokens { max_length, .. } => max_length,
             InputShape::Features(_) => 0,
         }
     }
@@ -108,9 +107,9 @@ impl model::Decoder for Decoder<'_> {
             || parents.iter().any(|&parent| parent >= self.lengths.len())
         {
             return Err(Error::Params(format!(
-                "{} tokens for parents among {} texts",
-                tokens.len(),
-                self.lengths.len()
+                "expected one parent below {} for each of {} tokens, got {parents:?}",
+                self.lengths.len(),
+                tokens.len()
             )));
         }
         let in_place = parents.len() == self.lengths.len()
@@ -121,7 +120,7 @@ impl model::Decoder for Decoder<'_> {
             }
             self.lengths = parents.iter().map(|&parent| self.lengths[parent]).collect();
         }
-        let each: Vec<&[u32]> = tokens.chunks(1).collect();
-        self.extend(&each)
+        let texts: Vec<&[u32]> = tokens.chunks(1).collect();
+        self.extend(&texts)
     }
 }

@@ -1,4 +1,4 @@
-//! The seam to the curator, and what a model on the CPU can do besides.
+//! Implementations of [`Engine`] and [`model::Network`] for a model on the CPU.
 
 use crate::decoder::Decoder;
 use crate::network::Network;
@@ -12,13 +12,14 @@ use std::borrow::Cow;
 use tensor::Array;
 
 impl Network {
-    /// The loaded parameters. Cloning shares them.
-    fn loaded(&self) -> Result<Params, Error> {
+    /// Returns the loaded parameters. The clone shares their memory.
+    fn loaded_params(&self) -> Result<Params, Error> {
         self.params.clone().ok_or(Error::Order("no parameters are loaded"))
     }
 
-    /// Adds the squared norms, by example and block, of some trained parameters. A low-rank pair is
-    /// measured with its left factor.
+    /// Adds the squared norms of some trained parameters, by example and block.
+    ///
+    /// In a tangent geometry, the squared norm of a low-rank pair is added with its left factor.
     fn add_squared_norms(
         &mut self,
         geometry: &Geometry,
@@ -31,27 +32,29 @@ impl Network {
             _ => &[],
         };
         let mut squared_norms = std::mem::take(&mut self.squared_norms);
-        let mut column = std::mem::take(&mut self.column);
-        let traces = self.traces();
+        let mut squares = std::mem::take(&mut self.param_squares);
+        let intermediates = self.intermediates();
         for k in (0..self.plan.trained.len()).filter(|&k| which(k)) {
-            column.clear();
-            column.resize(examples, 0.0);
+            squares.clear();
+            squares.resize(examples, 0.0);
             match frames.iter().find(|frame| frame.left == k) {
-                Some(frame) => traces.add_tangent_norms(frame, &mut column),
+                Some(frame) => intermediates.add_tangent_norms(frame, &mut squares),
                 None if frames.iter().any(|frame| frame.right == k) => {}
-                None => traces.add_norms(geometry, k, &mut column),
+                None => intermediates.add_norms(geometry, k, &mut squares),
             }
-            for (example, &square) in column.iter().enumerate() {
-                // Rounding may leave a negative square, which must not be subtracted from the rest
-                // of the block; NaN stays.
+            for (example, &square) in squares.iter().enumerate() {
+                // Rounding can make a square negative. It must not reduce the norm of the block.
+                // NaN is added.
                 squared_norms[example * count + blocks.of(k)] +=
                     if square < 0.0 { 0.0 } else { square };
             }
         }
-        (self.squared_norms, self.column) = (squared_norms, column);
+        (self.squared_norms, self.param_squares) = (squared_norms, squares);
     }
 
-    /// Adds the weighted sums of some trained parameters. Examples of weight 0 are not read.
+    /// Adds the weighted gradient sums of some trained parameters.
+    ///
+    /// Examples of weight 0 are not read.
     fn add_weighted_sums(
         &mut self,
         blocks: &Blocks,
@@ -60,9 +63,9 @@ impl Network {
         sum: &mut Sum,
     ) {
         let mut workspace = std::mem::take(&mut self.workspace);
-        let traces = self.traces();
+        let intermediates = self.intermediates();
         for (k, sum) in sum.iter_mut().enumerate().filter(|(k, _)| which(*k)) {
-            traces.add_weighted(k, weights.block(blocks.of(k)), sum, &mut workspace);
+            intermediates.add_weighted(k, weights.block(blocks.of(k)), sum, &mut workspace);
         }
         self.workspace = workspace;
     }
@@ -70,11 +73,11 @@ impl Network {
 
 impl Engine for Network {
     fn trainable(&self) -> Vec<Trainable> {
-        let of = |(k, &param): (usize, &model::Param)| {
+        let describe = |(k, &param): (usize, &model::Param)| {
             let spec = self.graph.param(param);
             Trainable { name: spec.name.clone(), shape: spec.shape.clone(), role: self.role(k) }
         };
-        self.plan.trained.iter().enumerate().map(of).collect()
+        self.plan.trained.iter().enumerate().map(describe).collect()
     }
 
     fn probe_examples(&self) -> Vec<Example> {
@@ -82,7 +85,9 @@ impl Engine for Network {
         let classes =
             (graph.shape(graph.logits()).space == Space::Examples).then(|| graph.classes());
         match graph.input() {
-            InputShape::Tokens { vocab, longest } => probe_examples::texts(vocab, longest, classes),
+            InputShape::Tokens { vocab, max_length } => {
+                probe_examples::texts(vocab, max_length, classes)
+            }
             InputShape::Features(count) => probe_examples::features(count, graph.classes()),
         }
     }
@@ -105,10 +110,10 @@ impl Engine for Network {
     }
 
     fn losses(&mut self, examples: &[&Example]) -> Result<Vec<f64>, Error> {
-        let params = self.loaded()?;
+        let params = self.loaded_params()?;
         self.begin(examples)?;
         self.forward(&params, 0..self.graph.ops().len(), Mode::Inference);
-        self.finish(Mode::Inference);
+        self.compute_losses(Mode::Inference);
         self.buffers.release(&mut self.workspace);
         Ok(self.losses.clone())
     }
@@ -121,7 +126,7 @@ impl Engine for Network {
         let trained = &self.plan.trained;
         let elements = trained.iter().map(|&param| self.graph.param(param).shape.iter().product());
         let sum = precision.zeros(elements);
-        self.sum = Some(sum.ok_or(Error::Order("a grid for each trained tensor is needed"))?);
+        self.sum = Some(sum.ok_or(Error::Order("expected a grid for each trained tensor"))?);
         Ok(())
     }
 
@@ -130,7 +135,7 @@ impl Engine for Network {
         examples: &[&Example],
         query: &CheckedQuery<'_>,
     ) -> Result<Observed, Error> {
-        let params = self.loaded()?;
+        let params = self.loaded_params()?;
         let (geometry, blocks) = (query.geometry(), query.blocks());
         self.begin(examples)?;
         self.squared_norms.clear();
@@ -150,10 +155,10 @@ impl Engine for Network {
     }
 
     fn accumulate(&mut self, weights: &Weights) -> Result<(), Error> {
-        let params = self.loaded()?;
+        let params = self.loaded_params()?;
         let blocks = self.observed.take().ok_or(Error::Order("no micro-batch was observed"))?;
         if weights.examples() != self.batch.examples || weights.blocks() != blocks.count() {
-            return Err(Error::Order("weights of another micro-batch"));
+            return Err(Error::Order("the weights are those of another micro-batch"));
         }
         let mut sum = self.sum.take().ok_or(Error::Order("no sum was started"))?;
         match self.activations {
@@ -174,12 +179,12 @@ impl Engine for Network {
     }
 
     fn roundings(&self) -> Vec<usize> {
-        // The places of a vector are added up before it is rounded.
-        let of = |forms: &Vec<GradientForm>| match forms.first() {
+        // All uses of a vector are added before it is rounded.
+        let count = |forms: &Vec<GradientForm>| match forms.first() {
             Some(GradientForm::Vector) => 1,
             _ => forms.len().max(1),
         };
-        self.plan.gradient_forms.iter().map(of).collect()
+        self.plan.gradient_forms.iter().map(count).collect()
     }
 }
 
@@ -197,14 +202,14 @@ impl model::Network for Network {
     }
 
     fn tensors<'a>(&'a self, params: &'a Params) -> Vec<(&'a str, Cow<'a, Array>)> {
-        let of = |(index, spec): (usize, &'a model::ParamSpec)| {
-            let array = match self.plan.place[index] {
+        let tensor = |(index, spec): (usize, &'a model::ParamSpec)| {
+            let array = match self.plan.trained_index[index] {
                 Some(k) => &params[k],
                 None => &self.frozen[index],
             };
             (spec.name.as_str(), Cow::Borrowed(array))
         };
-        self.graph.params().iter().enumerate().map(of).collect()
+        self.graph.params().iter().enumerate().map(tensor).collect()
     }
 
     fn logits(&mut self, params: &Params, examples: &[&Example]) -> Result<Vec<f32>, Error> {
@@ -227,7 +232,7 @@ impl model::Network for Network {
         Self::plain_sum(self, params, examples, sum).map(<[f64]>::to_vec)
     }
 
-    fn operations(&mut self, examples: &[&Example]) -> Result<f64, Error> {
-        Self::operations(self, examples)
+    fn flops(&mut self, examples: &[&Example]) -> Result<f64, Error> {
+        Self::flops(self, examples)
     }
 }

@@ -1,16 +1,18 @@
-//! The CPU engine: how a model is computed on host memory.
+//! The CPU engine: computes models and per-example gradient norms in host memory.
 //!
-//! A [`Network`] runs a [`Graph`](model::Graph). One forward and one backward pass over a packed
-//! micro-batch leave activations and output gradients behind, from which [`rule`](GradientForm)
-//! computes every example's norms and, once the weights are known, the weighted sum. No per-example
-//! gradient of a matrix is ever materialized (book-keeping: Bu et al. 2023).
+//! A [`Network`] computes a [`Graph`](model::Graph). One forward and one backward pass over a
+//! packed micro-batch produce activations and output gradients. From these, the module `rule`
+//! computes the norms of every example's gradient and, when the weights are known, the weighted
+//! sum. No per-example gradient of a matrix is materialized as a whole (book-keeping: Bu et al.
+//! 2023).
 //!
 //! | to find | look in |
 //! |---|---|
 //! | the engine | [`Network`], [`Cpu`] |
-//! | layers, and how to add one from outside | [`Layer`], [`custom`] |
-//! | what a layer reads and writes | [`Pass`] |
-//! | how norms and sums follow from a layer's form | [`GradientForm`] |
+//! | layers, and custom layers | [`Layer`], [`custom`] |
+//! | the buffers that a layer reads and writes | [`Pass`] |
+//! | the form of per-example gradients | [`GradientForm`] |
+//! | methods to compute norms | [`NormMethod`] |
 
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,10 @@
-//! A model on the CPU: a graph, its frozen parameters, its buffers, and the passes over them.
+//! A model on the CPU: graph, frozen parameters, buffers, forward and backward passes.
 
 use crate::batch::Batch;
 use crate::layer::layer;
 use crate::pass::{Buffers, Mode, Pass};
 use crate::plan::BackwardPlan;
-use crate::rule::{GradientForm, NormMethod, Traces};
+use crate::rule::{GradientForm, Intermediates, NormMethod};
 use engine::{Error, Example, Sum};
 use model::{Activations, Device, Graph, Reduction};
 use protocol::{Blocks, Params, Role};
@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use tensor::{Array, Workspace, cross_entropy};
 
-/// The CPU, as a device.
+/// The CPU as a device.
 ///
 /// ```
 /// use model::{Checkpoint, Network, Preset, hf};
@@ -41,7 +41,7 @@ impl Device for Cpu {
     }
 }
 
-/// A model on the CPU, evaluated and differentiated example by example.
+/// A model on the CPU, with per-example losses and gradient norms.
 ///
 /// ```
 /// use cpu::Network;
@@ -59,28 +59,31 @@ impl Device for Cpu {
 pub struct Network {
     pub(crate) graph: Arc<Graph>,
     pub(crate) plan: Arc<BackwardPlan>,
-    /// By parameter; the trained ones are empty.
+    /// Values by parameter; those of trained parameters are empty.
     pub(crate) frozen: Arc<Vec<Array>>,
     pub(crate) reduction: Reduction,
     pub(crate) method: NormMethod,
     pub(crate) activations: Activations,
-    /// Bytes of a pass for which memory was found.
+    /// Largest number of bytes for which memory was available.
     pub(crate) reserved_bytes: usize,
     pub(crate) batch: Batch,
     pub(crate) buffers: Buffers,
     pub(crate) workspace: Workspace,
     /// The loaded parameters.
     pub(crate) params: Option<Params>,
-    /// The sum that was started.
+    /// The sum, if one was started.
     pub(crate) sum: Option<Sum>,
-    /// Clip blocks of the micro-batch that was observed and not yet accumulated.
+    /// Clip blocks of the observed micro-batch, if it was not accumulated yet.
     pub(crate) observed: Option<Blocks>,
+    /// Losses of the examples of the last pass.
     pub(crate) losses: Vec<f64>,
+    /// Squared norms of the observed micro-batch, by example and block.
     pub(crate) squared_norms: Vec<f64>,
-    pub(crate) column: Vec<f64>,
+    /// Scratch space: squared norms of one parameter, by example.
+    pub(crate) param_squares: Vec<f64>,
 }
 
-/// Its buffers hold what examples left behind: they do not print.
+/// Buffers are not printed, because they contain data of examples.
 impl std::fmt::Debug for Network {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Network").field("graph", &self.graph).finish_non_exhaustive()
@@ -88,18 +91,20 @@ impl std::fmt::Debug for Network {
 }
 
 impl Network {
-    /// Splits `values`, one for each parameter of the graph, into trained ones, which are returned,
-    /// and frozen ones, which stay.
+    /// Creates a network and returns it with its trained parameters.
+    ///
+    /// `values` has one array for each parameter of the graph. Those for which `trainable` returns
+    /// true are returned; the others are frozen.
     ///
     /// # Errors
-    /// If a value has another shape than its parameter, or the logits do not depend on a trained
-    /// parameter.
+    /// If a value does not have the shape of its parameter, if the graph is invalid, or if the
+    /// logits do not depend on a trained parameter.
     pub fn new(
         graph: Graph,
         mut values: Vec<Array>,
         trainable: impl Fn(&str) -> bool,
     ) -> Result<(Self, Params), model::Error> {
-        let refuse = |what: String| Err(model::Error::Graph(what));
+        let refuse = |reason: String| Err(model::Error::Graph(reason));
         if values.len() != graph.params().len() {
             return refuse(format!(
                 "expected values of {} parameters, got {}",
@@ -121,21 +126,24 @@ impl Network {
         let plan = BackwardPlan::new(&graph, &trained)?;
         let params =
             plan.trained.iter().map(|param| std::mem::take(&mut values[param.index()])).collect();
-        Ok((Self::with(Arc::new(graph), Arc::new(plan), Arc::new(values)), Params::new(params)))
+        Ok((
+            Self::from_parts(Arc::new(graph), Arc::new(plan), Arc::new(values)),
+            Params::new(params),
+        ))
     }
 
-    /// Another instance of the same model, with buffers of its own. Frozen parameters are shared;
-    /// what one instance computes on does not reach the other.
+    /// Creates another instance of the model, with separate buffers and shared frozen parameters.
     #[must_use]
     pub fn new_instance(&self) -> Self {
-        let mut other = Self::with(self.graph.clone(), self.plan.clone(), self.frozen.clone());
+        let mut other =
+            Self::from_parts(self.graph.clone(), self.plan.clone(), self.frozen.clone());
         other.reduction = self.reduction;
         other.method = self.method;
         other.activations = self.activations;
         other
     }
 
-    fn with(graph: Arc<Graph>, plan: Arc<BackwardPlan>, frozen: Arc<Vec<Array>>) -> Self {
+    fn from_parts(graph: Arc<Graph>, plan: Arc<BackwardPlan>, frozen: Arc<Vec<Array>>) -> Self {
         let mut buffers = Buffers::default();
         buffers.prepare(&graph);
         Self {
@@ -154,48 +162,48 @@ impl Network {
             observed: None,
             losses: Vec::new(),
             squared_norms: Vec::new(),
-            column: Vec::new(),
+            param_squares: Vec::new(),
         }
     }
 
-    /// Sets how the losses of an example's targets make the example's loss.
+    /// Sets how the losses of an example's targets are reduced to the example's loss.
     pub fn set_reduction(&mut self, reduction: Reduction) {
         self.reduction = reduction;
     }
 
-    /// Sets how norms are computed. The result does not depend on it, beyond rounding.
+    /// Sets how norms are computed. Results are the same up to rounding.
     pub fn set_norm_method(&mut self, method: NormMethod) {
         self.method = method;
     }
 
-    /// Sets whether activations are retained or recomputed. No result depends on it.
+    /// Sets whether activations are retained or recomputed. Results are the same.
     pub fn set_activations(&mut self, activations: Activations) {
-        // Sums are made of what the observation retained.
+        // An observation retained activations for the previous setting.
         self.observed = None;
         self.activations = activations;
     }
 
-    /// The model.
+    /// Returns the structure of the model.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
-    /// Number of buffers allocated so far: constant in the steady state.
-    pub fn fresh_buffers(&self) -> usize {
+    /// Returns the number of buffers allocated so far. It is constant after the first steps.
+    pub fn allocated_buffers(&self) -> usize {
         self.workspace.allocations()
     }
 
-    /// The low-rank pairs (left, right) among the trained tensors.
+    /// Returns the low-rank pairs (left, right), as indices of trained tensors.
     pub fn pairs(&self) -> Vec<(usize, usize)> {
-        let place = |param: model::Param| self.plan.place[param.index()];
+        let trained = |param: model::Param| self.plan.trained_index[param.index()];
         self.graph
-            .pairs()
+            .adapters()
             .iter()
-            .filter_map(|pair| Some((place(pair.left)?, place(pair.right)?)))
+            .filter_map(|adapter| Some((trained(adapter.left)?, trained(adapter.right)?)))
             .collect()
     }
 
-    /// The role of a trained tensor, from the places where it enters.
+    /// Returns the role of a trained tensor, which follows from its uses in the graph.
     pub(crate) fn role(&self, k: usize) -> Role {
         if let Some((left, right)) =
             self.pairs().into_iter().find(|&(left, right)| left == k || right == k)
@@ -204,7 +212,10 @@ impl Network {
         }
         let forms = &self.plan.gradient_forms[k];
         let logits = self.graph.logits();
-        let is_head = |form: &GradientForm| matches!(form, GradientForm::Outer { gradient, .. } if gradient.0 == logits);
+        let is_head = |form: &GradientForm| match form {
+            GradientForm::Outer { gradient, .. } => gradient.0 == logits,
+            _ => false,
+        };
         if self.graph.param(self.plan.trained[k]).shape.len() < 2 {
             Role::Vector
         } else if forms.iter().any(|form| matches!(form, GradientForm::Lookup { .. })) {
@@ -216,24 +227,37 @@ impl Network {
         }
     }
 
-    /// Refuses parameters of other shapes than the trained ones.
+    /// Checks that parameters have the shapes of the trained ones.
     pub(crate) fn check(&self, params: &Params) -> Result<(), Error> {
         let trained = &self.plan.trained;
-        let mut pairs = trained.iter().zip(params.iter());
-        let fits = pairs.all(|(&param, array)| self.graph.param(param).shape == array.shape());
-        if params.len() == trained.len() && fits {
-            Ok(())
-        } else {
-            Err(Error::Params("the shapes are those of another model".into()))
+        if params.len() != trained.len() {
+            return Err(Error::Params(format!(
+                "expected {} tensors, got {}",
+                trained.len(),
+                params.len()
+            )));
         }
+        for (&param, array) in trained.iter().zip(params.iter()) {
+            let spec = self.graph.param(param);
+            if spec.shape != array.shape() {
+                return Err(Error::Params(format!(
+                    "{}: expected shape {:?}, got {:?}",
+                    spec.name,
+                    spec.shape,
+                    array.shape()
+                )));
+            }
+        }
+        Ok(())
     }
 
+    /// Returns the context of a pass over the packed micro-batch.
     pub(crate) fn pass<'a>(&'a mut self, params: &'a Params, mode: Mode) -> Pass<'a> {
         Pass {
             graph: &self.graph,
             plan: &self.plan,
             batch: &self.batch,
-            at: params,
+            params,
             frozen: &self.frozen,
             buffers: &mut self.buffers,
             workspace: &mut self.workspace,
@@ -242,8 +266,9 @@ impl Network {
         }
     }
 
-    /// Packs the examples of a pass, in place of all that an earlier one, which may have ended in a
-    /// panic, left behind.
+    /// Packs the examples of a pass.
+    ///
+    /// It first releases all buffers of an earlier pass, which may have ended in a panic.
     pub(crate) fn begin(&mut self, examples: &[&Example]) -> Result<(), Error> {
         self.observed = None;
         self.buffers.release(&mut self.workspace);
@@ -251,7 +276,7 @@ impl Network {
         self.reserve()
     }
 
-    /// Runs some layers forward.
+    /// Runs the forward pass of some layers.
     pub(crate) fn forward(&mut self, params: &Params, layers: Range<usize>, mode: Mode) {
         let mut pass = self.pass(params, mode);
         for index in layers {
@@ -260,8 +285,9 @@ impl Network {
         }
     }
 
-    /// Turns the logits into losses and, for training, into their own gradient.
-    pub(crate) fn finish(&mut self, mode: Mode) {
+    /// Computes the losses from the logits and, for training, replaces the logits by their
+    /// gradient.
+    pub(crate) fn compute_losses(&mut self, mode: Mode) {
         let logits = self.graph.logits();
         let mut data = std::mem::take(&mut self.buffers.values[logits.index()]);
         let mut rows = self.workspace.take(self.batch.targets.len());
@@ -285,7 +311,7 @@ impl Network {
         self.losses.clear();
         let weights = &self.batch.target_weights;
         self.losses.extend(self.batch.target_offsets().windows(2).map(|pair| {
-            // An absent target has weight 0 and must not turn an infinite loss into NaN.
+            // A target of weight 0 is skipped: 0 times an infinite loss would be NaN.
             (pair[0]..pair[1])
                 .filter(|&t| weights[t] != 0.0)
                 .map(|t| f64::from(rows[t]) * f64::from(weights[t]))
@@ -294,30 +320,32 @@ impl Network {
         self.workspace.give(rows);
     }
 
-    /// Runs some layers backward.
+    /// Runs the backward pass of some layers.
     pub(crate) fn backward(&mut self, params: &Params, layers: Range<usize>) {
         let mut pass = self.pass(params, Mode::Training { start: 0 });
         for index in layers.rev() {
             let layer = pass.layer(index);
-            if layer.outputs().iter().any(|&value| pass.plan.flows(value)) {
+            if layer.outputs().iter().any(|&value| pass.plan.requires_gradient(value)) {
                 layer.backward(index, &mut pass);
             }
             pass.free_after_backward(index);
         }
     }
 
-    /// Runs forward and backward, all activations retained. After each layer
-    /// `done(network, complete)` is called, where `complete` tells the trained parameters whose
-    /// traces are complete: they have just been written and are still in cache.
+    /// Runs the forward and backward pass with all activations retained.
+    ///
+    /// `done(network, is_complete)` is called when the intermediates of trained parameters are
+    /// complete; `is_complete(k)` selects these parameters. Their data were just written and are
+    /// still in the cache.
     pub(crate) fn forward_backward(
         &mut self,
         params: &Params,
         mut done: impl FnMut(&mut Self, &dyn Fn(usize) -> bool),
     ) {
-        let (lowest, end) = (self.plan.lowest, self.graph.ops().len());
+        let (first, end) = (self.plan.first_layer, self.graph.ops().len());
         self.forward(params, 0..end, Mode::Training { start: 0 });
-        self.finish(Mode::Training { start: 0 });
-        for index in (lowest..end).rev() {
+        self.compute_losses(Mode::Training { start: 0 });
+        for index in (first..end).rev() {
             self.backward(params, index..index + 1);
             if self.plan.first_use.contains(&index) {
                 let complete: Vec<bool> =
@@ -327,8 +355,9 @@ impl Network {
         }
     }
 
-    pub(crate) fn traces(&self) -> Traces<'_> {
-        Traces {
+    /// Returns the intermediates of the last backward pass.
+    pub(crate) fn intermediates(&self) -> Intermediates<'_> {
+        Intermediates {
             graph: &self.graph,
             plan: &self.plan,
             batch: &self.batch,
@@ -337,18 +366,20 @@ impl Network {
         }
     }
 
-    /// Adds the plain sums of some trained parameters.
+    /// Adds the unweighted gradient sums of some trained parameters.
     fn add_plain_sums(&mut self, which: impl Fn(usize) -> bool, sum: &mut Params) {
         let mut workspace = std::mem::take(&mut self.workspace);
-        let traces = self.traces();
+        let intermediates = self.intermediates();
         for (k, sum) in sum.iter_mut().enumerate().filter(|(k, _)| which(*k)) {
-            traces.add_plain(k, sum, &mut workspace);
+            intermediates.add_plain(k, sum, &mut workspace);
         }
         self.workspace = workspace;
     }
 
-    /// Computes the logits, row after row: for a language model of the tokens that carry a target,
-    /// else of each example.
+    /// Computes the logits, row-major.
+    ///
+    /// A language model has one row for each token that has a target, other models one row for each
+    /// example.
     ///
     /// # Errors
     /// If an example does not fit the model.
@@ -361,8 +392,9 @@ impl Network {
         Ok(logits)
     }
 
-    /// Adds the gradients of all examples to `sum`, unclipped and without norms: ordinary training.
-    /// Returns the losses.
+    /// Adds the unclipped gradients of all examples to `sum` and returns the losses.
+    ///
+    /// This is non-private training: no norms are computed.
     ///
     /// # Errors
     /// If an example does not fit the model.
@@ -388,26 +420,27 @@ impl Network {
         Ok(&self.losses)
     }
 
-    /// Counts the floating-point operations of a training step on `examples`: products of the
-    /// forward pass, and of the backward pass by the values and by the trained weights. What
-    /// privacy adds is not counted.
+    /// Counts the floating-point operations of a training step without privacy.
+    ///
+    /// Counts matrix products of the forward pass and, in the backward pass, those for gradients
+    /// with respect to values and to trained weights.
     ///
     /// # Errors
     /// If an example does not fit the model.
-    pub fn operations(&mut self, examples: &[&Example]) -> Result<f64, Error> {
+    pub fn flops(&mut self, examples: &[&Example]) -> Result<f64, Error> {
         self.observed = None;
         self.batch.pack(&self.graph, self.reduction, examples)?;
         let shape = crate::layer::BatchShape { graph: &self.graph, batch: &self.batch };
         let mut total = 0.0;
         for op in self.graph.ops() {
-            // The plan was made of these layers.
+            // The backward plan was computed from these layers, so there is no error.
             let Ok(layer) = layer(op) else { continue };
-            let flows = op.inputs().iter().any(|&value| self.plan.flows(value));
+            let backward = op.inputs().iter().any(|&value| self.plan.requires_gradient(value));
             let trained = op.params().iter().any(|&param| self.plan.trains(param));
             let without_params = op.params().is_empty();
-            total += layer.operations(&shape)
+            total += layer.flops(&shape)
                 * (1.0
-                    + f64::from(u8::from(flows)) * if without_params { 2.0 } else { 1.0 }
+                    + f64::from(u8::from(backward)) * if without_params { 2.0 } else { 1.0 }
                     + f64::from(u8::from(trained)));
         }
         Ok(total)

@@ -1,4 +1,4 @@
-//! The buffers of one pass over a graph, and how layers get at them.
+//! The buffers of a pass over a graph, and the access of layers to them.
 
 use crate::batch::Batch;
 use crate::decoder::Cache;
@@ -11,18 +11,21 @@ use std::sync::Arc;
 use tensor::matmul::OutputMode;
 use tensor::{Array, Workspace};
 
-/// Buffers by value, layer and parameter. Between passes they are empty.
+/// Buffers of a pass. They are empty between passes.
 #[derive(Default)]
 pub(crate) struct Buffers {
+    /// Elements by value.
     pub(crate) values: Vec<Vec<f32>>,
+    /// Gradients by value.
     pub(crate) gradients: Gradients,
-    /// What each layer saved for its own backward pass.
+    /// Data that each layer saved for its backward pass.
     pub(crate) saved: Vec<Vec<f32>>,
-    /// Per-example gradients of vectors, by parameter: rows are examples.
+    /// Per-example gradients of vectors, by parameter; one row for each example.
     pub(crate) vectors: Vec<Vec<f32>>,
 }
 
 impl Buffers {
+    /// Makes space for the values, layers and parameters of a graph.
     pub(crate) fn prepare(&mut self, graph: &Graph) {
         self.values.resize_with(graph.values().len(), Vec::new);
         self.gradients.prepare(graph.values().len());
@@ -39,10 +42,10 @@ impl Buffers {
     }
 }
 
-/// What a pass is for, and so what it retains.
+/// Purpose of a pass, which determines the retained values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Only the logits are needed.
+    /// Only the logits are computed.
     Inference,
     /// A backward pass through the layers from `start` on follows.
     Training {
@@ -57,12 +60,14 @@ pub(crate) enum Mode {
     },
 }
 
-/// One pass over a micro-batch: what a layer reads and writes.
+/// The context of a pass over a micro-batch, through which layers access their data.
 pub struct Pass<'a> {
     pub(crate) graph: &'a Graph,
     pub(crate) plan: &'a BackwardPlan,
     pub(crate) batch: &'a Batch,
-    pub(crate) at: &'a Params,
+    /// Values of the trained parameters.
+    pub(crate) params: &'a Params,
+    /// Values of the frozen parameters.
     pub(crate) frozen: &'a [Array],
     pub(crate) buffers: &'a mut Buffers,
     pub(crate) workspace: &'a mut Workspace,
@@ -72,85 +77,85 @@ pub struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    /// The layer at `index`.
+    /// Returns the layer at `index`.
     pub(crate) fn layer(&self, index: usize) -> &'a dyn Layer {
         match layer(&self.graph.ops()[index]) {
             Ok(layer) => layer,
-            // The backward plan was made of these layers.
+            // The backward plan was computed from these layers, so there is no error.
             Err(error) => unreachable!("{error}"),
         }
     }
 
-    /// Values of a parameter.
+    /// Returns the values of a parameter.
     pub fn param(&self, param: Param) -> &'a Array {
-        match self.plan.place[param.index()] {
-            Some(k) => &self.at[k],
+        match self.plan.trained_index[param.index()] {
+            Some(k) => &self.params[k],
             None => &self.frozen[param.index()],
         }
     }
 
-    /// Whether a parameter is trained.
+    /// Returns whether a parameter is trained.
     pub fn trains(&self, param: Param) -> bool {
         self.plan.trains(param)
     }
 
-    /// Number of examples.
+    /// Returns the number of examples.
     pub fn examples(&self) -> usize {
         self.batch.examples
     }
 
-    /// What the rows of a value are, and its number of columns.
+    /// Returns the shape of a value.
     pub fn shape(&self, value: Value) -> ValueShape {
         self.graph.shape(value)
     }
 
-    /// Number of rows of a value.
+    /// Returns the number of rows of a value.
     pub fn rows(&self, value: Value) -> usize {
         self.batch.rows(self.shape(value).space)
     }
 
-    /// Where each example's rows of a value begin, and where the last one's end.
+    /// Returns the first row of each example in a value, and the number of all rows at the end.
     pub fn offsets(&self, value: Value) -> &'a [usize] {
         self.batch.offsets(self.shape(value).space)
     }
 
-    /// Elements of a value, row after row.
+    /// Returns the elements of a value, row-major.
     pub fn value(&self, value: Value) -> &[f32] {
         &self.buffers.values[value.index()]
     }
 
-    /// A buffer for a value; contents unspecified.
+    /// Returns a buffer of the size of a value, with unspecified contents.
     pub fn alloc(&mut self, value: Value) -> Vec<f32> {
         let len = self.rows(value) * self.shape(value).width;
         self.workspace.take(len)
     }
 
-    /// A buffer of this length; contents unspecified.
+    /// Returns a buffer of this length, with unspecified contents.
     pub fn alloc_len(&mut self, len: usize) -> Vec<f32> {
         self.workspace.take(len)
     }
 
-    /// Returns a buffer for later use.
+    /// Releases a buffer for reuse.
     pub fn free(&mut self, buffer: Vec<f32>) {
         self.workspace.give(buffer);
     }
 
-    /// Saves what the layer at `index` needs in its backward pass.
+    /// Saves data of the layer at `index` for its backward pass.
     pub fn save(&mut self, index: usize, buffer: Vec<f32>) {
         self.buffers.saved[index] = buffer;
     }
 
-    /// What the layer at `index` saved.
+    /// Returns the data that the layer at `index` saved.
     pub fn saved(&self, index: usize) -> &[f32] {
         &self.buffers.saved[index]
     }
 
-    /// Takes out what the layer at `index` saved; it should be saved again.
+    /// Removes and returns the data that the layer at `index` saved. They should be saved again.
     pub fn take_saved(&mut self, index: usize) -> Vec<f32> {
         std::mem::take(&mut self.buffers.saved[index])
     }
 
-    /// Takes the buffer of a value out; it must be set again.
+    /// Removes and returns the elements of a value. They must be set again.
     pub fn take_value(&mut self, value: Value) -> Vec<f32> {
         std::mem::take(&mut self.buffers.values[value.index()])
     }
@@ -161,42 +166,46 @@ impl<'a> Pass<'a> {
         self.workspace.give(old);
     }
 
-    /// The complete gradient by a value; `None` if no gradient reaches it.
+    /// Returns the gradient with respect to a value; `None` if no gradient reaches it.
     pub fn gradient(&self, value: Value) -> Option<Arc<Vec<f32>>> {
         self.buffers.gradients.get(value)
     }
 
-    /// Takes the gradient by a value out, in a buffer that no other value shares.
+    /// Removes and returns the gradient with respect to a value, as an unshared buffer.
     pub fn take_gradient(&mut self, value: Value) -> Option<Vec<f32>> {
-        self.buffers.gradients.own(value, self.workspace)
+        self.buffers.gradients.take(value, self.workspace)
     }
 
-    /// Sets the gradient by a value.
+    /// Sets the gradient with respect to a value.
     pub fn set_gradient(&mut self, value: Value, buffer: Vec<f32>) {
         self.buffers.gradients.set(value, buffer, self.workspace);
     }
 
-    /// Adds to the gradient by a value. `add` gets a buffer and is told whether to overwrite it
-    /// ([`OutputMode::Overwrite`]) or to add to it ([`OutputMode::Accumulate`]).
+    /// Adds to the gradient with respect to a value, if it is needed.
+    ///
+    /// `add(pass, buffer, mode)` must write to the buffer in the given mode: overwrite it or add to
+    /// it.
     pub fn add_gradient(
         &mut self,
         value: Value,
         add: impl FnOnce(&mut Self, &mut [f32], OutputMode),
     ) {
-        if !self.plan.flows(value) {
+        if !self.plan.requires_gradient(value) {
             return;
         }
-        let (mut buffer, onto) = match self.take_gradient(value) {
+        let (mut buffer, mode) = match self.take_gradient(value) {
             Some(buffer) => (buffer, OutputMode::Accumulate),
             None => (self.alloc(value), OutputMode::Overwrite),
         };
-        add(self, &mut buffer, onto);
+        add(self, &mut buffer, mode);
         self.set_gradient(value, buffer);
     }
 
-    /// Adds what `write` writes into a buffer to the gradient by a value.
+    /// Adds to the gradient with respect to a value, if it is needed.
+    ///
+    /// `write(pass, buffer)` must overwrite the buffer with the addend.
     pub fn write_gradient(&mut self, value: Value, write: impl FnOnce(&mut Self, &mut [f32])) {
-        self.add_gradient(value, |pass, buffer, onto| match onto {
+        self.add_gradient(value, |pass, buffer, mode| match mode {
             OutputMode::Overwrite => write(pass, buffer),
             OutputMode::Accumulate => {
                 let mut part = pass.workspace.take(buffer.len());
@@ -207,14 +216,20 @@ impl<'a> Pass<'a> {
         });
     }
 
-    /// Adds to the per-example gradients by a parameter of the form
-    /// [`GradientForm::Vector`](crate::GradientForm::Vector): one row for each example.
+    /// Adds to the per-example gradients of a parameter; `gradients` has one row for each example.
+    ///
+    /// The parameter must have the form [`GradientForm::Vector`](crate::GradientForm::Vector).
     ///
     /// # Panics
-    /// If there are more or fewer rows, or a row is not as long as the parameter.
+    /// If the number of rows is not the number of examples, or a row does not have the length of
+    /// the parameter.
     pub fn add_vector_gradients(&mut self, param: Param, gradients: Vec<f32>) {
         let elements: usize = self.graph.param(param).shape.iter().product();
-        assert_eq!(gradients.len(), self.batch.examples * elements, "a row for each example");
+        assert_eq!(
+            gradients.len(),
+            self.batch.examples * elements,
+            "length of per-example gradients"
+        );
         let sum = &mut self.buffers.vectors[param.index()];
         if sum.is_empty() {
             *sum = gradients;
@@ -224,30 +239,32 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Adds the complete gradient by `from` to the gradient by `to`.
+    /// Adds the gradient with respect to `from` to the gradient with respect to `to`.
     pub fn copy_gradient(&mut self, from: Value, to: Value) {
-        let Some(source) = self.gradient(from).filter(|_| self.plan.flows(to)) else { return };
+        let Some(source) = self.gradient(from).filter(|_| self.plan.requires_gradient(to)) else {
+            return;
+        };
         if self.gradient(to).is_none() {
             return self.buffers.gradients.share(to, &source, self.workspace);
         }
-        self.add_gradient(to, |_, buffer, onto| match onto {
+        self.add_gradient(to, |_, buffer, mode| match mode {
             OutputMode::Overwrite => buffer.copy_from_slice(&source),
             OutputMode::Accumulate => tensor::activation::add(buffer, &source),
         });
     }
 
-    /// After the forward pass of a layer: frees what is not read again.
+    /// Releases values that are not read again after the forward pass of a layer.
     pub(crate) fn free_after_forward(&mut self, index: usize) {
         let op = &self.graph.ops()[index];
         for value in op.inputs().into_iter().chain(op.outputs()) {
-            let wanted = match self.mode {
+            let retained = match self.mode {
                 Mode::Inference => false,
                 Mode::Training { start } => {
-                    self.plan.saved[value.index()] || self.plan.maker[value.index()] < start
+                    self.plan.saved[value.index()] || self.plan.producer[value.index()] < start
                 }
-                Mode::SegmentInputs { start } => self.plan.maker[value.index()] < start,
+                Mode::SegmentInputs { start } => self.plan.producer[value.index()] < start,
             };
-            if self.plan.last_reader[value.index()] == index && !wanted {
+            if self.plan.last_reader[value.index()] == index && !retained {
                 let buffer = self.take_value(value);
                 self.workspace.give(buffer);
             }
@@ -258,7 +275,9 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Frees what layers from `start` on left, except what parameters that also enter below need.
+    /// Releases values and gradients of the layers from `start` on.
+    ///
+    /// Those of parameters that earlier layers use too are retained.
     pub(crate) fn free_segment(&mut self, start: usize) {
         let (mut values, mut gradients) =
             (vec![false; self.buffers.values.len()], vec![false; self.buffers.values.len()]);
@@ -274,29 +293,30 @@ impl<'a> Pass<'a> {
                 gradient.into_iter().for_each(|value| gradients[value.index()] = true);
             }
         }
-        for value in self.graph.value_ids().filter(|value| self.plan.maker[value.index()] >= start)
+        for value in
+            self.graph.value_ids().filter(|value| self.plan.producer[value.index()] >= start)
         {
             if !values[value.index()] {
                 let buffer = self.take_value(value);
                 self.workspace.give(buffer);
             }
             if !gradients[value.index()] {
-                self.buffers.gradients.forget(value, self.workspace);
+                self.buffers.gradients.release_value(value, self.workspace);
             }
         }
     }
 
-    /// After the backward pass of a layer: frees what only it needed.
+    /// Releases values and gradients that are not needed after the backward pass of a layer.
     pub(crate) fn free_after_backward(&mut self, index: usize) {
         let saved = std::mem::take(&mut self.buffers.saved[index]);
         self.workspace.give(saved);
         for value in self.graph.ops()[index].outputs() {
-            if !self.plan.kept_value[value.index()] {
+            if !self.plan.retained_value[value.index()] {
                 let buffer = self.take_value(value);
                 self.workspace.give(buffer);
             }
-            if !self.plan.kept_gradient[value.index()] {
-                self.buffers.gradients.forget(value, self.workspace);
+            if !self.plan.retained_gradient[value.index()] {
+                self.buffers.gradients.release_value(value, self.workspace);
             }
         }
     }

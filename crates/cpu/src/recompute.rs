@@ -1,10 +1,9 @@
-//! Activation recomputation: only the inputs of each segment of layers are retained; other
-//! activations are recomputed before their backward pass.
+//! Activation recomputation: only the inputs of each segment of layers are retained.
 //!
-//! A segment lies between two marks of the graph, usually a transformer block. Norms must be known
-//! before anything can be summed, so a private step runs forward and backward twice: once for the
-//! norms, once for the sums. A parameter is complete as soon as the lowest segment in which it
-//! enters has run backward.
+//! Other activations are recomputed before their backward pass. A segment is usually a transformer
+//! block. Norms must be known before gradients can be summed, so a private step runs forward and
+//! backward twice: once for the norms, once for the sums. The intermediates of a parameter are
+//! complete after the backward pass of the first segment that uses it.
 
 use crate::network::Network;
 use crate::pass::Mode;
@@ -13,11 +12,11 @@ use model::Activations;
 use protocol::Params;
 
 impl Network {
-    /// Refuses a micro-batch for whose passes memory does not suffice.
+    /// Checks that there is enough memory for the passes over the packed micro-batch.
     pub(crate) fn reserve(&mut self) -> Result<(), Error> {
         let share = if self.activations == Activations::Retain { 1 } else { 4 };
         let bytes = self.batch.bytes(&self.graph) / share;
-        // Memory found before is still held by the workspace.
+        // The workspace still holds the memory of earlier passes.
         if bytes > self.reserved_bytes {
             if !tensor::memory::can_allocate(bytes.saturating_sub(self.workspace.idle_bytes())) {
                 return Err(Error::OutOfMemory { examples: self.batch.examples, bytes });
@@ -27,9 +26,10 @@ impl Network {
         Ok(())
     }
 
-    /// Runs forward, then backward segment by segment. After each segment
-    /// `done(network, complete)` is called, where `complete` tells the trained parameters whose
-    /// traces are complete.
+    /// Runs the forward pass, then the backward pass segment by segment.
+    ///
+    /// `done(network, is_complete)` is called after each segment; `is_complete(k)` selects the
+    /// trained parameters whose intermediates are complete.
     pub(crate) fn forward_backward_by_segment(
         &mut self,
         params: &Params,
@@ -44,16 +44,16 @@ impl Network {
             self.forward(params, pair[0]..pair[1], Mode::SegmentInputs { start: pair[0] });
         }
         self.forward(params, last..end, Mode::Training { start: last });
-        self.finish(Mode::Training { start: last });
+        self.compute_losses(Mode::Training { start: last });
         let mut stop = end;
         for &start in starts.iter().rev() {
-            if stop <= self.plan.lowest {
+            if stop <= self.plan.first_layer {
                 break;
             }
             if start != last {
                 self.forward(params, start..stop, Mode::Training { start });
             }
-            self.backward(params, start.max(self.plan.lowest)..stop);
+            self.backward(params, start.max(self.plan.first_layer)..stop);
             let complete: Vec<bool> =
                 self.plan.first_use.iter().map(|first| (start..stop).contains(first)).collect();
             done(self, &|k| complete[k]);

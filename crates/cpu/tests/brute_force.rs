@@ -1,5 +1,4 @@
-//! Norms and sums equal those of a loop over single examples, for every model, shape, method and
-//! geometry.
+//! Norms and sums equal those of single examples, for every model, method and geometry.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +12,7 @@ use protocol::{Blocks, Frame, Geometry, Params};
 use support::zoo::{self, Kind};
 use support::{close, difference, gradients, norm, run, weighted};
 
-/// Examples of these lengths; the last one has no targets.
+/// Returns examples of these (length, masked); the last one has no targets.
 fn examples(kind: Kind, seed: u64, lengths: &[(usize, usize)]) -> Vec<Example> {
     let mut all: Vec<Example> = lengths
         .iter()
@@ -21,7 +20,7 @@ fn examples(kind: Kind, seed: u64, lengths: &[(usize, usize)]) -> Vec<Example> {
         .map(|(&(length, masked), seed)| zoo::example(kind, seed, length, masked))
         .collect();
     if let Some(last) = all.pop() {
-        all.push(zoo::silenced(last));
+        all.push(zoo::without_targets(last));
     }
     all
 }
@@ -30,10 +29,11 @@ fn weight(example: usize, block: usize) -> f64 {
     0.25 + 0.5 * example as f64 - 0.125 * block as f64
 }
 
-fn affine(at: &Params) -> Geometry {
-    let mut center = at.zeros_like();
-    let mut scale = at.zeros_like();
-    for k in 0..at.len() {
+/// Returns an affine geometry with random center and scale.
+fn affine(params: &Params) -> Geometry {
+    let mut center = params.zeros_like();
+    let mut scale = params.zeros_like();
+    for k in 0..params.len() {
         center[k]
             .data_mut()
             .iter_mut()
@@ -52,59 +52,74 @@ proptest! {
     #![proptest_config(support::config(60))]
 
     #[test]
-    fn norms_and_sums(
+    fn norms_and_sums_equal_those_of_single_examples(
         which in 0..zoo::ALL.len(),
         seed in 0u64..1000,
         lengths in prop::collection::vec((0usize..20, 0usize..8), 0..5),
         per_tensor: bool,
-        bent: bool,
-        short: bool,
+        is_affine: bool,
+        recompute: bool,
     ) {
         let kind = zoo::ALL[which];
-        let (mut network, at) = zoo::network(kind, seed);
+        let (mut network, params) = zoo::network(kind, seed);
         let all = examples(kind, seed, &lengths);
         let references: Vec<&Example> = all.iter().collect();
-        let blocks = if per_tensor { Blocks::each(at.len()) } else { Blocks::flat(at.len()) };
-        let geometry = if bent { affine(&at) } else { Geometry::Identity };
-        let alone = gradients(&mut network, &at, &references);
-        network.set_activations(if short { Activations::Recompute } else { Activations::Retain });
+        let count = params.len();
+        let blocks = if per_tensor { Blocks::each(count) } else { Blocks::flat(count) };
+        let geometry = if is_affine { affine(&params) } else { Geometry::Identity };
+        let alone = gradients(&mut network, &params, &references);
+        let activations =
+            if recompute { Activations::Recompute } else { Activations::Retain };
+        network.set_activations(activations);
         let mut outcome = None;
         for method in [NormMethod::Ghost, NormMethod::Direct, NormMethod::Cheapest] {
             network.set_norm_method(method);
-            let seen = run(&mut network, &at, &references, &geometry, &blocks, weight);
-            prop_assert_eq!(seen.losses.len(), all.len());
+            let observed = run(&mut network, &params, &references, &geometry, &blocks, weight);
+            prop_assert_eq!(observed.losses.len(), all.len());
             for (example, gradient) in alone.iter().enumerate() {
                 for block in 0..blocks.count() {
-                    let (got, expected) = (seen.norms[example][block], norm(gradient, &geometry, &blocks, block));
-                    prop_assert!(close(got, expected, 2e-4, 1e-5), "{:?} {:?} example {} block {}: \
-                        {} {}", kind, method, example, block, got, expected);
+                    let got = observed.norms[example][block];
+                    let expected = norm(gradient, &geometry, &blocks, block);
+                    prop_assert!(
+                        close(got, expected, 2e-4, 1e-5),
+                        "{kind:?} {method:?} example {example} block {block}: {got} {expected}"
+                    );
                 }
             }
-            outcome = Some(seen);
+            outcome = Some(observed);
         }
         let outcome = outcome.unwrap();
         if all.is_empty() {
             prop_assert!(outcome.sum.iter().all(|tensor| tensor.data().iter().all(|&x| x == 0.0)));
         } else {
             let expected = weighted(&alone, &blocks, weight);
-            prop_assert!(difference(&outcome.sum, &expected) < 1e-4, "{:?}: \
-                {}", kind, difference(&outcome.sum, &expected));
+            let difference = difference(&outcome.sum, &expected);
+            prop_assert!(difference < 1e-4, "{kind:?}: {difference}");
         }
     }
 
-    /// Per-example losses and gradients do not depend on the company, nor on how a lot is cut into
-    /// micro-batches.
+    /// Norms and sums do not depend on the partition of a lot into micro-batches.
     #[test]
-    fn company_does_not_matter(which in 0..zoo::ALL.len(), seed in 0u64..1000, lengths in prop::collection::vec((1usize..20, 0usize..8), 2..6), cut in 1usize..5) {
+    fn micro_batches_do_not_change_norms_and_sums(
+        which in 0..zoo::ALL.len(),
+        seed in 0u64..1000,
+        lengths in prop::collection::vec((1usize..20, 0usize..8), 2..6),
+        cut in 1usize..5,
+    ) {
         let kind = zoo::ALL[which];
-        let (mut network, at) = zoo::network(kind, seed);
-        let all: Vec<Example> = lengths.iter().zip(seed..).map(|(&(length, masked), seed)| zoo::example(kind, seed, length, masked)).collect();
+        let (mut network, params) = zoo::network(kind, seed);
+        let example = |(&(length, masked), seed): (&(usize, usize), u64)| {
+            zoo::example(kind, seed, length, masked)
+        };
+        let all: Vec<Example> = lengths.iter().zip(seed..).map(example).collect();
         let references: Vec<&Example> = all.iter().collect();
-        let blocks = Blocks::flat(at.len());
-        let whole = run(&mut network, &at, &references, &Geometry::Identity, &blocks, |_, _| 0.5);
+        let blocks = Blocks::flat(params.len());
+        let mut outcome = |examples: &[&Example]| {
+            run(&mut network, &params, examples, &Geometry::Identity, &blocks, |_, _| 0.5)
+        };
+        let whole = outcome(&references);
         let cut = cut.min(all.len() - 1);
-        let first = run(&mut network, &at, &references[..cut], &Geometry::Identity, &blocks, |_, _| 0.5);
-        let second = run(&mut network, &at, &references[cut..], &Geometry::Identity, &blocks, |_, _| 0.5);
+        let (first, second) = (outcome(&references[..cut]), outcome(&references[cut..]));
         let mut sum = first.sum;
         for k in 0..sum.len() {
             sum[k].data_mut().iter_mut().zip(second.sum[k].data()).for_each(|(a, b)| *a += b);
@@ -116,30 +131,33 @@ proptest! {
     }
 }
 
-/// ‖P(G)‖ in the tangent space, from the factor gradients, against the m×n projector: X Q_Bᵀ + Q_A
-/// Y⊥ᵀ.
+/// Norms in tangent coordinates equal ‖P(G)‖ of the projection as an m×n matrix.
 #[test]
-fn tangent_norms() {
+fn tangent_norms_equal_those_of_the_projected_matrix() {
     for kind in [Kind::Gpt2Lora, Kind::LlamaLora] {
-        let (mut network, at) = zoo::network(kind, 3);
+        let (mut network, params) = zoo::network(kind, 3);
         let frames: Vec<Frame> = network
             .pairs()
             .into_iter()
-            .map(|(left, right)| Frame::new(&at, left, right).unwrap())
+            .map(|(left, right)| Frame::new(&params, left, right).unwrap())
             .collect();
         assert!(!frames.is_empty());
         let geometry = Geometry::Tangent { frames: frames.clone() };
         let all: Vec<Example> = (0..4).map(|i| zoo::example(kind, i, 5 * i as usize, 1)).collect();
         let references: Vec<&Example> = all.iter().collect();
-        let alone = gradients(&mut network, &at, &references);
-        let outcome =
-            run(&mut network, &at, &references, &geometry, &Blocks::flat(at.len()), |_, _| 1.0);
+        let alone = gradients(&mut network, &params, &references);
+        let outcome = run(
+            &mut network,
+            &params,
+            &references,
+            &geometry,
+            &Blocks::flat(params.len()),
+            |_, _| 1.0,
+        );
         for (example, gradient) in alone.iter().enumerate() {
             let mut square = 0.0;
             for frame in &frames {
-                // gA = G B and gB = Gᵀ A determine the tangent part of any G: check with the one of
-                // least norm.
-                square += tangent_square(&at, frame, gradient);
+                square += tangent_square(&params, frame, gradient);
             }
             assert!(
                 close(outcome.norms[example][0], square.sqrt(), 1e-3, 1e-5),
@@ -151,13 +169,17 @@ fn tangent_norms() {
     }
 }
 
-/// The tangent projection P(G) = G Π_B + Π_A G − Π_A G Π_B written with gA = G B, gB = Gᵀ A:
-/// G Π_B = gA (BᵀB)⁻¹ Bᵀ, Π_A G = A (AᵀA)⁻¹ gBᵀ. All in f64, as an m×n matrix.
-fn tangent_square(at: &Params, frame: &Frame, gradient: &Params) -> f64 {
+/// Returns ‖P(G)‖² of the tangent projection of G, computed as an m×n matrix in f64.
+///
+/// P(G) = G Π_B + Π_A G − Π_A G Π_B.
+///
+/// The gradients gA = G B and gB = Gᵀ A of the factors determine it: G Π_B = gA (BᵀB)⁻¹ Bᵀ and
+/// Π_A G = A (AᵀA)⁻¹ gBᵀ.
+fn tangent_square(params: &Params, frame: &Frame, gradient: &Params) -> f64 {
     let matrix = |a: &tensor::Array| -> Vec<Vec<f64>> {
         a.data().chunks(a.cols()).map(|row| row.iter().map(|&x| f64::from(x)).collect()).collect()
     };
-    let (a, b) = (matrix(&at[frame.left]), matrix(&at[frame.right]));
+    let (a, b) = (matrix(&params[frame.left]), matrix(&params[frame.right]));
     let (ga, gb) = (matrix(&gradient[frame.left]), matrix(&gradient[frame.right]));
     let t = |m: &Vec<Vec<f64>>| -> Vec<Vec<f64>> {
         (0..m[0].len()).map(|j| m.iter().map(|row| row[j]).collect()).collect()

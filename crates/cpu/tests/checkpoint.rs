@@ -1,19 +1,20 @@
-//! What a directory holds, and what comes back from it.
+//! Saving and loading of checkpoints, with low-rank adapters, padding tokens and untied heads.
 
 #![allow(clippy::unwrap_used)]
 
 use cpu::Cpu;
 use engine::{Engine, Example, Target};
-use model::hf::{Dtype, Existing, SaveOptions};
+use model::hf::{Dtype, ExistingModel, SaveOptions};
 use model::{Checkpoint, Lora, Network};
 use protocol::{Params, Role, Trainable};
 use std::path::PathBuf;
 
-/// A model of `peers/golden_models.py`.
+/// Returns the directory of a model of `peers/golden_models.py`.
 fn directory(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../model/tests/golden")).join(name)
 }
 
+/// Returns the path of a temporary directory.
 fn scratch(name: &str) -> PathBuf {
     let dir = std::env::temp_dir().join(format!("muffle-checkpoint-{}-{name}", std::process::id()));
     let _ = std::fs::remove_dir_all(&dir);
@@ -24,8 +25,8 @@ fn lora() -> Option<Lora> {
     Some(Lora { rank: 3, alpha: 6.0, on: Vec::new() })
 }
 
-/// The logits at every place of a text, or of its class.
-fn logits(network: &mut dyn Network, at: &Params, name: &str) -> Vec<f32> {
+/// Returns the logits of every token of a text, or of its class.
+fn logits(network: &mut dyn Network, params: &Params, name: &str) -> Vec<f32> {
     let tokens = vec![3, 1, 4, 1, 5, 9];
     let mut example = if name.starts_with("bert") {
         Example::labelled(tokens, 0)
@@ -35,7 +36,7 @@ fn logits(network: &mut dyn Network, at: &Params, name: &str) -> Vec<f32> {
     if let Target::Next(targets) = &mut example.target {
         targets.fill(0);
     }
-    network.logits(at, &[&example]).unwrap()
+    network.logits(params, &[&example]).unwrap()
 }
 
 fn close(a: &[f32], b: &[f32], tolerance: f32) -> bool {
@@ -46,26 +47,28 @@ const ALL: [&str; 7] =
     ["gpt2-tied", "gpt2-untied", "gpt2-f16", "llama-gqa", "llama-tied", "llama-rope3", "bert-cls"];
 
 #[test]
-fn what_is_saved_is_read_again() {
+fn saved_models_are_loaded() {
     for name in ALL {
-        let (config, mut network, at) =
+        let (config, mut network, params) =
             Checkpoint::open(directory(name), None, 0).unwrap().network(&Cpu, |_| true).unwrap();
-        let before = logits(&mut network, &at, name);
+        let before = logits(&mut network, &params, name);
         let dir = scratch(name);
-        Checkpoint::save(&dir, &config, &network, &at, &SaveOptions::default()).unwrap();
+        Checkpoint::save(&dir, &config, &network, &params, &SaveOptions::default()).unwrap();
         let (_, mut network, again) =
             Checkpoint::open(&dir, None, 0).unwrap().network(&Cpu, |_| true).unwrap();
-        assert_eq!(at, again, "{name}");
+        assert_eq!(params, again, "{name}");
         assert_eq!(before, logits(&mut network, &again, name), "{name}");
-        // Not over an existing model, unless told; then in another type and in pieces.
-        assert!(Checkpoint::save(&dir, &config, &network, &at, &SaveOptions::default()).is_err());
+        // An existing model is replaced only on request, here with another type and with shards.
+        assert!(
+            Checkpoint::save(&dir, &config, &network, &params, &SaveOptions::default()).is_err()
+        );
         let options = SaveOptions {
             dtype: Dtype::Bf16,
             shard_bytes: 4000,
-            existing: Existing::Replace,
+            existing: ExistingModel::Replace,
             ..SaveOptions::default()
         };
-        Checkpoint::save(&dir, &config, &network, &at, &options).unwrap();
+        Checkpoint::save(&dir, &config, &network, &params, &options).unwrap();
         let (_, mut network, again) =
             Checkpoint::open(&dir, None, 0).unwrap().network(&Cpu, |_| true).unwrap();
         assert!(close(&before, &logits(&mut network, &again, name), 1.0), "{name}");
@@ -74,67 +77,70 @@ fn what_is_saved_is_read_again() {
 }
 
 #[test]
-fn low_rank_additions_start_without_effect_and_are_folded_in() {
+fn adapters_start_without_effect_and_are_merged() {
     for name in ALL {
-        let (_, mut network, at) =
+        let (_, mut network, params) =
             Checkpoint::open(directory(name), None, 0).unwrap().network(&Cpu, |_| true).unwrap();
-        let before = logits(&mut network, &at, name);
-        let (config, mut network, mut at) = Checkpoint::open(directory(name), lora(), 7)
+        let before = logits(&mut network, &params, name);
+        let (config, mut network, mut params) = Checkpoint::open(directory(name), lora(), 7)
             .unwrap()
             .network(&Cpu, |name| name.contains(".lora_"))
             .unwrap();
         let is_left = |tensor: &Trainable| matches!(tensor.role, Role::Left(_));
         assert!(network.trainable().iter().any(is_left), "{name}");
-        assert!(close(&before, &logits(&mut network, &at, name), 1e-3), "{name}: the start");
-        at.iter_mut().for_each(|tensor| {
+        assert!(
+            close(&before, &logits(&mut network, &params, name), 1e-3),
+            "{name}: initial adapters"
+        );
+        params.iter_mut().for_each(|tensor| {
             tensor
                 .data_mut()
                 .iter_mut()
                 .enumerate()
                 .for_each(|(i, x)| *x += 0.05 * ((i % 7) as f32 - 3.0))
         });
-        let after = logits(&mut network, &at, name);
-        assert!(!close(&before, &after, 1e-2), "{name}: the additions must be felt");
+        let after = logits(&mut network, &params, name);
+        assert!(!close(&before, &after, 1e-2), "{name}: changed adapters must have an effect");
         let dir = scratch(&format!("lora-{name}"));
-        Checkpoint::save(&dir, &config, &network, &at, &SaveOptions::default()).unwrap();
+        Checkpoint::save(&dir, &config, &network, &params, &SaveOptions::default()).unwrap();
         let (_, mut merged, all) =
             Checkpoint::open(&dir, None, 0).unwrap().network(&Cpu, |_| true).unwrap();
-        assert!(close(&after, &logits(&mut merged, &all, name), 1e-3), "{name}: folded in");
+        assert!(close(&after, &logits(&mut merged, &all, name), 1e-3), "{name}: merged");
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }
 
-/// The spectral start leaves the model as it is, and the frozen weight without its largest singular
-/// values.
+/// Spectral initialization does not change the model; it moves the largest singular values of the
+/// weights to the adapters.
 #[test]
-fn a_spectral_start_moves_the_largest_singular_values() {
+fn spectral_adapters_take_the_largest_singular_values() {
     for name in ALL {
-        let (_, mut plain, at) =
+        let (_, mut plain, params) =
             Checkpoint::open(directory(name), None, 0).unwrap().network(&Cpu, |_| true).unwrap();
-        let before = logits(&mut plain, &at, name);
+        let before = logits(&mut plain, &params, name);
         let checkpoint =
-            Checkpoint::open(directory(name), lora(), 0).unwrap().with_spectral_start().unwrap();
-        let weights: Vec<(String, Vec<f32>)> = (checkpoint.graph.pairs().iter())
-            .map(|pair| {
-                let weight = pair.weight.index();
+            Checkpoint::open(directory(name), lora(), 0).unwrap().with_spectral_adapters().unwrap();
+        let weights: Vec<(String, Vec<f32>)> = (checkpoint.graph.adapters().iter())
+            .map(|adapter| {
+                let weight = adapter.weight.index();
                 (
                     checkpoint.graph.params()[weight].name.clone(),
                     tensor::linalg::svd(&checkpoint.values[weight]).unwrap().1,
                 )
             })
             .collect();
-        let (_, mut network, at_low) =
+        let (_, mut network, adapters) =
             checkpoint.network(&Cpu, |name| name.contains(".lora_")).unwrap();
-        assert!(close(&before, &logits(&mut network, &at_low, name), 2e-3), "{name}");
-        for (name, left) in weights {
-            let tensors = plain.tensors(&at);
-            let (_, whole) = tensors.iter().find(|(known, _)| *known == name).unwrap();
-            let (_, all, _) = tensor::linalg::svd(whole).unwrap();
-            // The largest that is left was the fourth.
+        assert!(close(&before, &logits(&mut network, &adapters, name), 2e-3), "{name}");
+        for (name, remaining) in weights {
+            let tensors = plain.tensors(&params);
+            let (_, original) = tensors.iter().find(|(known, _)| *known == name).unwrap();
+            let (_, all, _) = tensor::linalg::svd(original).unwrap();
+            // With rank 3, the largest remaining singular value was the fourth.
             assert!(
-                (left[0] - all.get(3).copied().unwrap_or(0.0)).abs() < 1e-3 * all[0],
+                (remaining[0] - all.get(3).copied().unwrap_or(0.0)).abs() < 1e-3 * all[0],
                 "{name}: {} {:?}",
-                left[0],
+                remaining[0],
                 all
             );
         }
@@ -142,7 +148,7 @@ fn a_spectral_start_moves_the_largest_singular_values() {
 }
 
 #[test]
-fn a_pad_token_is_the_mean_of_the_others() {
+fn the_rows_of_a_pad_token_are_means() {
     for (name, lora) in [
         ("gpt2-tied", None),
         ("gpt2-untied", None),
@@ -152,7 +158,7 @@ fn a_pad_token_is_the_mean_of_the_others() {
     ] {
         let open = || {
             let mut checkpoint = Checkpoint::open(directory(name), lora.clone(), 0).unwrap();
-            // Additions that are not as small as they start.
+            // Adapters that are larger than their initial values.
             for (spec, value) in checkpoint.graph.params().iter().zip(&mut checkpoint.values) {
                 if spec.name.contains(".lora_") {
                     value.data_mut().iter_mut().for_each(|x| *x *= 20.0);
@@ -160,7 +166,7 @@ fn a_pad_token_is_the_mean_of_the_others() {
             }
             checkpoint
         };
-        let (plain, padded) = (open(), open().with_pad());
+        let (plain, padded) = (open(), open().with_pad_token());
         let mut tables = 0;
         for (old, new) in plain.values.iter().zip(&padded.values) {
             if old.shape() == new.shape() {
@@ -179,10 +185,10 @@ fn a_pad_token_is_the_mean_of_the_others() {
             }
         }
         assert!(tables >= 1);
-        let (_, mut network, at) = plain.network(&Cpu, |_| true).unwrap();
-        let before = logits(&mut network, &at, name);
-        let (_, mut network, at) = padded.network(&Cpu, |_| true).unwrap();
-        let after = logits(&mut network, &at, name);
+        let (_, mut network, params) = plain.network(&Cpu, |_| true).unwrap();
+        let before = logits(&mut network, &params, name);
+        let (_, mut network, params) = padded.network(&Cpu, |_| true).unwrap();
+        let after = logits(&mut network, &params, name);
         let (old, new) = (before.len() / 6, after.len() / 6);
         if !name.starts_with("bert") {
             assert_eq!(new, old + 1);
@@ -198,33 +204,37 @@ fn a_pad_token_is_the_mean_of_the_others() {
 }
 
 #[test]
-fn a_head_of_its_own_starts_as_the_table() {
+fn an_untied_head_starts_as_the_table() {
     for name in ["gpt2-tied", "gpt2-untied", "llama-gqa", "bert-cls"] {
-        let (_, mut tied, at) =
+        let (_, mut tied, params) =
             Checkpoint::open(directory(name), None, 0).unwrap().network(&Cpu, |_| true).unwrap();
-        let (_, mut own, own_at) = Checkpoint::open(directory(name), None, 0)
+        let (_, mut untied, untied_params) = Checkpoint::open(directory(name), None, 0)
             .unwrap()
-            .with_own_head()
+            .with_untied_head()
             .network(&Cpu, |_| true)
             .unwrap();
         assert!(
-            close(&logits(&mut tied, &at, name), &logits(&mut own, &own_at, name), 1e-6),
+            close(
+                &logits(&mut tied, &params, name),
+                &logits(&mut untied, &untied_params, name),
+                1e-6
+            ),
             "{name}"
         );
-        let tensors = own.tensors(&own_at);
+        let tensors = untied.tensors(&untied_params);
         let heads = tensors.iter().filter(|(name, _)| *name == "lm_head.weight").count();
         assert_eq!(heads, usize::from(name != "bert-cls"), "{name}");
         let tied_before = name == "gpt2-tied";
-        assert_eq!(own_at.len(), at.len() + usize::from(tied_before), "{name}");
+        assert_eq!(untied_params.len(), params.len() + usize::from(tied_before), "{name}");
     }
 }
 
 #[test]
-fn a_fresh_classifier_is_named() {
-    let (config, network, at) =
+fn a_missing_classifier_is_initialized_and_reported() {
+    let (config, network, params) =
         Checkpoint::open(directory("bert-cls"), None, 0).unwrap().network(&Cpu, |_| true).unwrap();
     let dir = scratch("headless");
-    let all = network.tensors(&at);
+    let all = network.tensors(&params);
     let tensors: Vec<_> = all
         .iter()
         .filter(|(name, _)| !name.starts_with("classifier"))
@@ -232,6 +242,6 @@ fn a_fresh_classifier_is_named() {
         .collect();
     model::hf::save(&dir, &config, &tensors, &SaveOptions::default()).unwrap();
     let checkpoint = Checkpoint::open(&dir, None, 3).unwrap();
-    assert_eq!(checkpoint.fresh, ["classifier.weight", "classifier.bias"]);
+    assert_eq!(checkpoint.initialized, ["classifier.weight", "classifier.bias"]);
     std::fs::remove_dir_all(&dir).unwrap();
 }

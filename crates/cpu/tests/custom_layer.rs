@@ -1,5 +1,4 @@
-//! Layers defined outside the workspace: right ones are differentiated and admitted like built-in
-//! ones, wrong ones are refused.
+//! Custom layers: correct layers are computed like built-in ones, incorrect layers are refused.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,17 +17,17 @@ use tensor::Array;
 const WIDTH: usize = 4;
 const VOCAB: usize = 7;
 
-/// What is wrong with a layer.
+/// Errors planted in a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     None,
     /// The forward pass subtracts the mean over all rows of the batch.
     BatchMean,
-    /// The gradient of a row has a little of the next row's, which may be another example's.
+    /// The gradient of a row includes a part of the next row's, which may be another example's.
     MixedRows,
-    /// The gradient by the bias is the mean over the examples.
+    /// The gradient of the bias is the mean over the examples.
     MixedVectors,
-    /// The backward pass does not add the gradient by the bias.
+    /// The backward pass does not add the gradient of the bias.
     NoVectors,
     /// A gradient form is missing.
     NoForm,
@@ -36,7 +35,7 @@ enum Fault {
     NoParam,
 }
 
-/// y = x · gain + bias, with a gain and a bias for each column.
+/// The layer y = x · gain + bias, with a gain and a bias for each column.
 #[derive(Debug)]
 struct ScaleShift {
     x: Value,
@@ -135,7 +134,7 @@ impl Layer for ScaleShift {
     }
 }
 
-/// y = x Wᵀ
+/// The layer y = x Wᵀ.
 #[derive(Debug)]
 struct Dense {
     x: Value,
@@ -191,6 +190,7 @@ impl Layer for Dense {
     }
 }
 
+/// Adds a [`ScaleShift`] layer.
 fn scale_shift(build: &mut Builder, x: Value, fault: Fault) -> Value {
     let gain = build.param("scale.gain", [WIDTH], Init::Ones);
     let bias = build.param("scale.bias", [WIDTH], Init::Zeros);
@@ -200,7 +200,7 @@ fn scale_shift(build: &mut Builder, x: Value, fault: Fault) -> Value {
     out
 }
 
-/// A dense layer with the gradient forms that `forms` makes of its input, weight and result.
+/// Adds a [`Dense`] layer; `forms` returns gradient forms, given its input, weight and result.
 fn dense(
     build: &mut Builder,
     x: Value,
@@ -214,19 +214,19 @@ fn dense(
     out
 }
 
-/// The form of a dense layer.
+/// Returns the correct gradient form of a dense layer.
 fn outer(x: Value, _: Param, out: Value) -> Vec<GradientForm> {
     vec![GradientForm::Outer { x, gradient: (out, 0, WIDTH), order: Order::OutIn }]
 }
 
-/// What the examples of a model are.
+/// The input of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Features,
     Texts,
 }
 
-/// A trained layer, what `body` makes of it, and a head.
+/// Builds a model: a linear layer, the operations of `body`, another linear layer and a head.
 fn graph(kind: Kind, body: impl Fn(&mut Builder, Value) -> Value) -> Graph {
     let (mut build, x) = match kind {
         Kind::Features => {
@@ -246,7 +246,7 @@ fn graph(kind: Kind, body: impl Fn(&mut Builder, Value) -> Value) -> Graph {
     build.segment();
     let h = body(&mut build, h);
     build.segment();
-    // Not linear, so that rows of a text do not add up to the same.
+    // Nonlinear, so that the mean over the rows of a text does not hide mixed rows.
     let last = Linear::new("last", WIDTH, WIDTH).activation(Activation::Tanh);
     let h = build.linear(h, last);
     let h = if build.shape(h).space == Space::Examples { h } else { build.mean(h) };
@@ -254,8 +254,8 @@ fn graph(kind: Kind, body: impl Fn(&mut Builder, Value) -> Value) -> Graph {
     build.finish(logits)
 }
 
-/// Both custom layers, of which the second may be wrong.
-fn both(kind: Kind, fault: Fault) -> Graph {
+/// Builds a model with both custom layers; the second has a planted error.
+fn custom_graph(kind: Kind, fault: Fault) -> Graph {
     graph(kind, |build, x| {
         let x = dense(build, x, outer);
         scale_shift(build, x, fault)
@@ -290,9 +290,9 @@ fn examples(kind: Kind) -> Vec<Example> {
 const KINDS: [Kind; 2] = [Kind::Features, Kind::Texts];
 
 #[test]
-fn gradients_are_slopes() {
+fn gradients_equal_finite_differences() {
     for kind in KINDS {
-        let (mut network, params) = network(both(kind, Fault::None)).unwrap();
+        let (mut network, params) = network(custom_graph(kind, Fault::None)).unwrap();
         for example in &examples(kind)[..2] {
             let gradient = &gradients(&mut network, &params, &[example])[0];
             for k in 0..params.len() {
@@ -313,11 +313,11 @@ fn gradients_are_slopes() {
     }
 }
 
-/// In plain and in affine coordinates, however norms are computed and activations are held.
+/// For identity and affine geometries, all norm methods, retained and recomputed activations.
 #[test]
-fn norms_and_sums_equal_brute_force() {
+fn norms_and_sums_equal_those_of_single_examples() {
     for kind in KINDS {
-        let (mut network, params) = network(both(kind, Fault::None)).unwrap();
+        let (mut network, params) = network(custom_graph(kind, Fault::None)).unwrap();
         let examples = examples(kind);
         let examples: Vec<&Example> = examples.iter().collect();
         let alone = gradients(&mut network, &params, &examples);
@@ -337,11 +337,12 @@ fn norms_and_sums_equal_brute_force() {
                     for method in [NormMethod::Ghost, NormMethod::Direct, NormMethod::Cheapest] {
                         network.set_activations(activations);
                         network.set_norm_method(method);
-                        let seen = run(&mut network, &params, &examples, geometry, &blocks, weight);
+                        let outcome =
+                            run(&mut network, &params, &examples, geometry, &blocks, weight);
                         let context = format!("{kind:?} {activations:?} {method:?}");
                         for (example, gradient) in alone.iter().enumerate() {
                             for block in 0..blocks.count() {
-                                let got = seen.norms[example][block];
+                                let got = outcome.norms[example][block];
                                 let expected = norm(gradient, geometry, &blocks, block);
                                 assert!(
                                     close(got, expected, 1e-4, 1e-6),
@@ -349,7 +350,7 @@ fn norms_and_sums_equal_brute_force() {
                                 );
                             }
                         }
-                        assert!(difference(&seen.sum, &expected) < 1e-5, "{context}");
+                        assert!(difference(&outcome.sum, &expected) < 1e-5, "{context}");
                     }
                 }
             }
@@ -358,10 +359,10 @@ fn norms_and_sums_equal_brute_force() {
 }
 
 #[test]
-fn a_right_layer_passes_the_probe() {
+fn a_correct_layer_passes_the_probe() {
     for kind in KINDS {
         for activations in [Activations::Retain, Activations::Recompute] {
-            let (mut network, params) = network(both(kind, Fault::None)).unwrap();
+            let (mut network, params) = network(custom_graph(kind, Fault::None)).unwrap();
             network.set_activations(activations);
             probe(&mut network, &params).unwrap();
         }
@@ -372,7 +373,7 @@ fn a_right_layer_passes_the_probe() {
 fn a_layer_that_mixes_examples_is_refused() {
     for kind in KINDS {
         for fault in [Fault::BatchMean, Fault::MixedRows, Fault::MixedVectors] {
-            let (mut network, params) = network(both(kind, fault)).unwrap();
+            let (mut network, params) = network(custom_graph(kind, fault)).unwrap();
             let error = probe(&mut network, &params).unwrap_err().to_string();
             assert!(error.contains("one example changes another's"), "{kind:?} {fault:?}: {error}");
         }
@@ -382,7 +383,7 @@ fn a_layer_that_mixes_examples_is_refused() {
 #[test]
 fn a_layer_that_adds_no_gradient_is_refused() {
     for kind in KINDS {
-        let (mut network, params) = network(both(kind, Fault::NoVectors)).unwrap();
+        let (mut network, params) = network(custom_graph(kind, Fault::NoVectors)).unwrap();
         let error = probe(&mut network, &params).unwrap_err().to_string();
         assert!(error.contains("scale.bias: trainable, but no example gives it"), "{error}");
     }
@@ -399,13 +400,16 @@ fn refused(graph: Graph, expected: &str) {
 #[test]
 fn a_layer_without_a_gradient_form_is_refused() {
     for kind in KINDS {
-        let part = "scale.bias: trained, but its layer does not say how its gradient is formed";
-        refused(both(kind, Fault::NoForm), part);
-        refused(both(kind, Fault::NoParam), "scale.bias: trained, but the logits do not depend");
-        let part = "dense.weight: trained, but its layer does not say";
+        let part = "scale.bias: trained, but its layer has no gradient form for it";
+        refused(custom_graph(kind, Fault::NoForm), part);
+        refused(
+            custom_graph(kind, Fault::NoParam),
+            "scale.bias: trained, but the logits do not depend",
+        );
+        let part = "dense.weight: trained, but its layer has no gradient form for it";
         refused(graph(kind, |build, x| dense(build, x, |_, _, _| Vec::new())), part);
         // A parameter that is not trained needs no form.
-        let graph = both(kind, Fault::NoForm);
+        let graph = custom_graph(kind, Fault::NoForm);
         let values = graph.init(1).unwrap();
         let (mut network, params) =
             Network::new(graph, values, |name| name != "scale.bias").unwrap();
@@ -413,10 +417,10 @@ fn a_layer_without_a_gradient_form_is_refused() {
     }
 }
 
-/// Rows of different spaces must not be multiplied: one example's would meet another's.
+/// Rows of different spaces must not be multiplied: they could belong to different examples.
 #[test]
 fn a_gradient_form_that_does_not_fit_is_refused() {
-    let part = "dense.weight: its gradient form does not fit";
+    let part = "dense.weight: the gradient form does not fit";
     let form = |x: Value, gradient: (Value, usize, usize)| {
         vec![GradientForm::Outer { x, gradient, order: Order::OutIn }]
     };
@@ -426,10 +430,10 @@ fn a_gradient_form_that_does_not_fit_is_refused() {
             refused(graph(kind, |build, x| dense(build, x, forms)), part);
         }
         let mixed = |x, weight, out| [outer(x, weight, out), vec![GradientForm::Vector]].concat();
-        let part = "dense.weight: its gradient is a vector in one place";
+        let part = "dense.weight: expected the same gradient form in all uses";
         refused(graph(kind, |build, x| dense(build, x, mixed)), part);
     }
-    // Rows are tokens on one side and examples on the other.
+    // The rows of one factor are tokens, those of the other examples.
     refused(
         graph(Kind::Texts, |build, x| {
             let mean = build.mean(x);

@@ -1,5 +1,5 @@
-//! Logits, losses and per-example gradients of tiny random models, as `transformers` computes them
-//! (`peers/golden_models.py` makes the files).
+//! Logits, losses and per-example gradients of tiny random models equal those of `transformers`
+//! (files made by `peers/golden_models.py`).
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,11 +13,12 @@ use safetensors::SafeTensors;
 use std::path::PathBuf;
 use support::{close, run};
 
-/// A model of `peers/golden_models.py`.
+/// Returns the directory of a model of `peers/golden_models.py`.
 fn directory(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../model/tests/golden")).join(name)
 }
 
+/// Expected values of a model, as a safetensors file.
 struct Golden(Vec<u8>);
 
 impl Golden {
@@ -57,13 +58,13 @@ impl Golden {
             start - length as usize..start
         });
         let target = |id: i64| u32::try_from(id).unwrap_or(Target::NONE);
-        let example = |(index, place): (usize, std::ops::Range<usize>)| {
-            let tokens = ids[place.clone()].iter().map(|&id| id as u32).collect();
+        let example = |(index, range): (usize, std::ops::Range<usize>)| {
+            let tokens = ids[range.clone()].iter().map(|&id| id as u32).collect();
             if self.has("labels") {
                 Example::labelled(tokens, self.integers("labels")[index] as u32)
             } else {
                 let targets =
-                    self.integers("targets")[place].iter().map(|&id| target(id)).collect();
+                    self.integers("targets")[range].iter().map(|&id| target(id)).collect();
                 Example { input: Input::Tokens(tokens), target: Target::Next(targets) }
             }
         };
@@ -76,8 +77,8 @@ fn open(name: &str) -> (Network, Params) {
     Network::new(checkpoint.graph, checkpoint.values, |_| true).unwrap()
 }
 
-/// An example that asks for the logits at every place.
-fn everywhere(example: &Example) -> Example {
+/// Returns the example with a target for every token, so that all logits are computed.
+fn with_all_targets(example: &Example) -> Example {
     let mut example = example.clone();
     if let Target::Next(targets) = &mut example.target {
         targets.fill(0);
@@ -85,24 +86,25 @@ fn everywhere(example: &Example) -> Example {
     example
 }
 
+/// Compares a model with its expected values.
 fn check(name: &str) {
     let golden = Golden::open(name);
-    let (mut network, at) = open(name);
+    let (mut network, params) = open(name);
     let examples = golden.examples();
-    let every: Vec<Example> = examples.iter().map(everywhere).collect();
-    let logits = network.logits(&at, &every.iter().collect::<Vec<_>>()).unwrap();
+    let every: Vec<Example> = examples.iter().map(with_all_targets).collect();
+    let logits = network.logits(&params, &every.iter().collect::<Vec<_>>()).unwrap();
     let expected = golden.floats("logits");
     assert_eq!(logits.len(), expected.len(), "{name}");
     let worst = logits.iter().zip(&expected).fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));
     let scale = expected.iter().fold(0.0f32, |m, x| m.max(x.abs()));
     assert!(
         worst < 2e-5 * (1.0 + scale),
-        "{name}: logits differ by {worst}, they go up to {scale}"
+        "{name}: logits differ by {worst}, the largest is {scale}"
     );
 
     let references: Vec<&Example> = examples.iter().collect();
-    let blocks = Blocks::each(at.len());
-    let outcome = run(&mut network, &at, &references, &Geometry::Identity, &blocks, |_, _| 0.0);
+    let blocks = Blocks::each(params.len());
+    let outcome = run(&mut network, &params, &references, &Geometry::Identity, &blocks, |_, _| 0.0);
     let specs = network.trainable();
     for (example, loss) in golden.floats("losses").into_iter().enumerate() {
         assert!(
@@ -121,9 +123,10 @@ fn check(name: &str) {
             );
         }
         if golden.has(&format!("grad.{example}.{}", specs[0].name)) {
-            let only = run(&mut network, &at, &references, &Geometry::Identity, &blocks, |i, _| {
-                f64::from(u8::from(i == example))
-            });
+            let only =
+                run(&mut network, &params, &references, &Geometry::Identity, &blocks, |i, _| {
+                    f64::from(u8::from(i == example))
+                });
             for (k, spec) in specs.iter().enumerate() {
                 let expected = golden.floats(&format!("grad.{example}.{}", spec.name));
                 let scale = expected.iter().fold(1e-2f32, |m, x| m.max(x.abs()));
@@ -141,10 +144,10 @@ fn check(name: &str) {
         let Input::Tokens(tokens) = &examples[0].input else { unreachable!() };
         let mut tokens = tokens[..2].to_vec();
         for expected in golden.integers("greedy") {
-            let mut ask = Example::continuation(tokens.clone(), tokens.len());
-            let Target::Next(targets) = &mut ask.target else { unreachable!() };
+            let mut query = Example::continuation(tokens.clone(), tokens.len());
+            let Target::Next(targets) = &mut query.target else { unreachable!() };
             *targets.last_mut().unwrap() = 0;
-            let logits = network.logits(&at, &[&ask]).unwrap();
+            let logits = network.logits(&params, &[&query]).unwrap();
             let best = (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap();
             assert_eq!(best as i64, expected, "{name}: greedy text");
             tokens.push(best as u32);
@@ -153,16 +156,16 @@ fn check(name: &str) {
 }
 
 #[test]
-fn gpt2() {
+fn gpt2_equals_transformers() {
     ["gpt2-tied", "gpt2-untied", "gpt2-f16"].into_iter().for_each(check);
 }
 
 #[test]
-fn llama() {
+fn llama_equals_transformers() {
     ["llama-gqa", "llama-tied", "llama-rope3"].into_iter().for_each(check);
 }
 
 #[test]
-fn bert() {
+fn bert_equals_transformers() {
     check("bert-cls");
 }

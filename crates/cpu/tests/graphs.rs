@@ -1,6 +1,5 @@
-//! Graphs that no shipped model has: values that enter one sum twice, sums that are not read,
-//! weights and values that several stretches share. What a builder can build must be differentiated
-//! as it stands.
+//! Gradients of unusual graphs, which no built-in model has: values that are added to themselves,
+//! unused sums, weights and values that several segments share.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,93 +14,93 @@ use protocol::{Blocks, Geometry, Params};
 use support::{close, difference, gradients, norm, run, zoo};
 use tensor::Array;
 
-const GRID: ImageShape = ImageShape { height: 2, width: 2, channels: 4 };
+const IMAGE: ImageShape = ImageShape { height: 2, width: 2, channels: 4 };
 
-/// A map of four numbers to four.
-fn map(build: &mut Builder, name: &str, x: Value, activation: Option<Activation>) -> Value {
+/// Adds a linear layer from 4 to 4 columns.
+fn linear(build: &mut Builder, name: &str, x: Value, activation: Option<Activation>) -> Value {
     let layer = Linear::new(name, 4, 4).init_std(0.5);
     build.linear(x, activation.into_iter().fold(layer, Linear::activation))
 }
 
-/// What `body` makes of a hidden value, and a head.
-fn vectors(body: impl Fn(&mut Builder, Value) -> Value) -> Graph {
+/// Builds a model of features: a hidden layer, the operations of `body` and a head.
+fn feature_graph(body: impl Fn(&mut Builder, Value) -> Value) -> Graph {
     let mut build = Builder::features(4);
     let x = build.input();
-    let h = map(&mut build, "first", x, Some(Activation::Tanh));
+    let h = linear(&mut build, "first", x, Some(Activation::Tanh));
     let y = body(&mut build, h);
     let logits = build.linear(y, Linear::new("head", 4, 3).init_std(0.5));
     build.finish(logits)
 }
 
-/// The same for images.
-fn images(body: impl Fn(&mut Builder, Value) -> Value) -> Graph {
-    let mut build = Builder::features(GRID.len());
-    let x = build.image(GRID);
+/// Builds a model of images: a convolution, the operations of `body` and a head.
+fn image_graph(body: impl Fn(&mut Builder, Value) -> Value) -> Graph {
+    let mut build = Builder::features(IMAGE.len());
+    let x = build.image(IMAGE);
     let one = Window { kernel: [1, 1], stride: [1, 1], padding: [0, 0] };
     let h = build.conv("first", x, 4, one, Some(Activation::Tanh));
     let y = body(&mut build, h);
     let flat = build.flatten(y);
-    let logits = build.linear(flat, Linear::new("head", GRID.len(), 3).init_std(0.5));
+    let logits = build.linear(flat, Linear::new("head", IMAGE.len(), 3).init_std(0.5));
     build.finish(logits)
 }
 
-fn all() -> Vec<(&'static str, Graph)> {
+fn graphs() -> Vec<(&'static str, Graph)> {
     let tanh = Some(Activation::Tanh);
     vec![
-        ("a value added to itself", vectors(|build, h| build.add(h, h))),
+        ("a value added to itself", feature_graph(|build, h| build.add(h, h))),
         (
             "a value in two nested sums",
-            vectors(|build, h| {
-                let w = map(build, "w", h, tanh);
+            feature_graph(|build, h| {
+                let w = linear(build, "w", h, tanh);
                 let y = build.add(h, w);
                 build.add(h, y)
             }),
         ),
         (
             "a residual around a linear map",
-            vectors(|build, h| {
-                let w = map(build, "w", h, None);
+            feature_graph(|build, h| {
+                let w = linear(build, "w", h, None);
                 build.add(h, w)
             }),
         ),
         (
             "a residual around an activation",
-            vectors(|build, h| {
-                let w = map(build, "w", h, tanh);
+            feature_graph(|build, h| {
+                let w = linear(build, "w", h, tanh);
                 build.add(w, h)
             }),
         ),
         (
             "a residual around a layer norm",
-            vectors(|build, h| {
+            feature_graph(|build, h| {
                 let w = build.layer_norm("w", h, 1e-5);
                 build.add(h, w)
             }),
         ),
         (
             "a residual around a group norm",
-            images(|build, h| {
+            image_graph(|build, h| {
                 let w = build.group_norm("w", h, 2, 1e-5);
                 build.add(h, w)
             }),
         ),
         (
-            "a sum that is not read",
-            vectors(|build, h| {
-                let w = map(build, "w", h, tanh);
+            "an unused sum",
+            feature_graph(|build, h| {
+                let w = linear(build, "w", h, tanh);
                 let y = build.add(h, w);
                 build.add(h, w);
                 y
             }),
         ),
         (
-            "a weight in two stretches, each use before a sum",
-            vectors(|build, mut h| {
+            "a weight in two segments, each use before a sum",
+            feature_graph(|build, mut h| {
                 let shared = Linear::new("shared", 4, 4).init_std(0.5).bias(false);
                 let shared = build.linear_layer(shared);
                 for i in 0..2 {
                     build.segment();
-                    let up = map(build, &format!("up{i}"), h, tanh);
+                    let up = linear(build, &format!("up{i}"), h, tanh);
                     let w = build.apply_linear(up, &[shared]);
                     h = build.add(h, w);
                 }
@@ -110,24 +109,24 @@ fn all() -> Vec<(&'static str, Graph)> {
             }),
         ),
         (
-            "a value that crosses two cuts and that no backward pass reads",
-            vectors(|build, h| {
+            "a value read in later segments, but not by a backward pass",
+            feature_graph(|build, h| {
                 build.segment();
-                let w = map(build, "w", h, tanh);
+                let w = linear(build, "w", h, tanh);
                 let y = build.add(w, h);
-                let y = map(build, "y", y, tanh);
+                let y = linear(build, "y", y, tanh);
                 build.segment();
                 build.add(y, h)
             }),
         ),
-        ("the same, and nothing reads it but sums", {
+        ("a value read in later segments by sums only", {
             let mut build = Builder::features(4);
             let x = build.input();
-            let h = map(&mut build, "first", x, tanh);
+            let h = linear(&mut build, "first", x, tanh);
             build.segment();
-            let w = map(&mut build, "w", x, tanh);
+            let w = linear(&mut build, "w", x, tanh);
             let y = build.add(h, w);
-            let y = map(&mut build, "y", y, tanh);
+            let y = linear(&mut build, "y", y, tanh);
             build.segment();
             let z = build.add(y, h);
             let logits = build.linear(z, Linear::new("head", 4, 3).init_std(0.5));
@@ -151,17 +150,17 @@ fn example(network: &Network, seed: u64) -> Example {
 }
 
 #[test]
-fn gradients_are_slopes() {
-    for (name, graph) in all() {
-        let (mut network, at) = network(graph);
+fn gradients_equal_finite_differences() {
+    for (name, graph) in graphs() {
+        let (mut network, params) = network(graph);
         let example = example(&network, 3);
         for memory in [Activations::Retain, Activations::Recompute] {
             network.set_activations(memory);
-            let gradient = &gradients(&mut network, &at, &[&example])[0];
-            for k in 0..at.len() {
-                for i in 0..at[k].len() {
+            let gradient = &gradients(&mut network, &params, &[&example])[0];
+            for k in 0..params.len() {
+                for i in 0..params[k].len() {
                     let mut loss = |step: f32| {
-                        let mut moved = at.clone();
+                        let mut moved = params.clone();
                         moved[k].data_mut()[i] += step;
                         network.load(&moved).unwrap();
                         network.losses(&[&example]).unwrap()[0]
@@ -170,7 +169,7 @@ fn gradients_are_slopes() {
                     let got = f64::from(gradient[k].data()[i]);
                     assert!(
                         (slope - got).abs() < 1e-3,
-                        "{name}, {memory:?}, tensor {k}, number {i}: {slope} {got}"
+                        "{name}, {memory:?}, tensor {k}, element {i}: {slope} {got}"
                     );
                 }
             }
@@ -179,24 +178,25 @@ fn gradients_are_slopes() {
 }
 
 #[test]
-fn norms_and_sums_are_those_of_single_examples() {
-    for (name, graph) in all() {
-        let (mut network, at) = network(graph);
+fn norms_and_sums_equal_those_of_single_examples() {
+    for (name, graph) in graphs() {
+        let (mut network, params) = network(graph);
         let examples: Vec<Example> = (3..6).map(|seed| example(&network, seed)).collect();
         let examples: Vec<&Example> = examples.iter().collect();
-        let alone = gradients(&mut network, &at, &examples);
-        let blocks = Blocks::each(at.len());
+        let alone = gradients(&mut network, &params, &examples);
+        let blocks = Blocks::each(params.len());
         let weight =
             |example: usize, block: usize| 0.25 + 0.5 * example as f64 - 0.125 * block as f64;
         for memory in [Activations::Retain, Activations::Recompute] {
             for method in [NormMethod::Ghost, NormMethod::Direct, NormMethod::Cheapest] {
                 network.set_activations(memory);
                 network.set_norm_method(method);
-                let seen = run(&mut network, &at, &examples, &Geometry::Identity, &blocks, weight);
+                let outcome =
+                    run(&mut network, &params, &examples, &Geometry::Identity, &blocks, weight);
                 for (example, gradient) in alone.iter().enumerate() {
-                    for block in 0..at.len() {
+                    for block in 0..params.len() {
                         let (got, expected) = (
-                            seen.norms[example][block],
+                            outcome.norms[example][block],
                             norm(gradient, &Geometry::Identity, &blocks, block),
                         );
                         assert!(
@@ -206,31 +206,34 @@ fn norms_and_sums_are_those_of_single_examples() {
                     }
                 }
                 let expected = support::weighted(&alone, &blocks, weight);
-                assert!(difference(&seen.sum, &expected) < 1e-5, "{name}, {memory:?}");
+                assert!(difference(&outcome.sum, &expected) < 1e-5, "{name}, {memory:?}");
             }
         }
     }
 }
 
-/// Buffers are used again: nothing of an earlier example may be left in them.
+/// Buffers are reused; data of an earlier example must not affect the next one.
 #[test]
-fn the_past_does_not_matter() {
-    for (name, graph) in all() {
-        let (mut network, at) = network(graph);
+fn earlier_examples_do_not_change_norms() {
+    for (name, graph) in graphs() {
+        let (mut network, params) = network(graph);
         let target = example(&network, 3);
-        let blocks = Blocks::flat(at.len());
-        let mut seen = Vec::new();
+        let blocks = Blocks::flat(params.len());
+        let mut norms = Vec::new();
         for scale in [1.0, 50.0] {
             let mut past = example(&network, 7);
-            let engine::Input::Features(numbers) = &mut past.input else { unreachable!() };
-            numbers.iter_mut().for_each(|x| *x *= scale);
+            let engine::Input::Features(features) = &mut past.input else { unreachable!() };
+            features.iter_mut().for_each(|x| *x *= scale);
             for example in [&past, &target] {
-                seen.push(
-                    run(&mut network, &at, &[example], &Geometry::Identity, &blocks, |_, _| 1.0)
-                        .norms[0][0],
+                norms.push(
+                    run(&mut network, &params, &[example], &Geometry::Identity, &blocks, |_, _| {
+                        1.0
+                    })
+                    .norms[0][0],
                 );
             }
         }
-        assert!(seen[1].is_finite() && seen[1].to_bits() == seen[3].to_bits(), "{name}: {seen:?}");
+        assert!(norms[1].is_finite(), "{name}: {norms:?}");
+        assert_eq!(norms[1].to_bits(), norms[3].to_bits(), "{name}: {norms:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! No example reaches another, bit for bit, for every model: neither by what it contains nor by
-//! being there; and one that is not finite contributes nothing.
+//! Isolation of examples: no example changes a bit of another's results, by its content or its
+//! presence, and an example that is not finite contributes nothing.
 
 #![allow(clippy::unwrap_used)]
 
@@ -26,8 +26,8 @@ fn lot(kind: Kind) -> Vec<Example> {
 #[test]
 fn a_changed_example_changes_no_other() {
     for kind in zoo::ALL {
-        let (mut network, at) = zoo::network(kind, 5);
-        let blocks = Blocks::each(at.len());
+        let (mut network, params) = zoo::network(kind, 5);
+        let blocks = Blocks::each(params.len());
         let before = lot(kind);
         for changed in 0..before.len() {
             let mut after = before.clone();
@@ -35,12 +35,12 @@ fn a_changed_example_changes_no_other() {
                 Input::Tokens(tokens) => {
                     tokens.iter_mut().for_each(|token| *token = (*token + 3) % 13)
                 }
-                Input::Features(numbers) => numbers.iter_mut().for_each(|x| *x = 1e3 * *x - 7.0),
+                Input::Features(features) => features.iter_mut().for_each(|x| *x = 1e3 * *x - 7.0),
             }
             let [a, b] = [&before, &after].map(|all| {
                 run(
                     &mut network,
-                    &at,
+                    &params,
                     &all.iter().collect::<Vec<_>>(),
                     &Geometry::Identity,
                     &blocks,
@@ -51,7 +51,7 @@ fn a_changed_example_changes_no_other() {
                 if example == changed {
                     assert_ne!(
                         a.norms[example], b.norms[example],
-                        "{kind:?}: the change must be felt"
+                        "{kind:?}: the change must have an effect"
                     );
                 } else {
                     assert_eq!(
@@ -68,59 +68,62 @@ fn a_changed_example_changes_no_other() {
     }
 }
 
-/// What an example gives: loss, norms by block, and its share of a sum in steps, which no weight of
-/// another's can hide in.
-fn given(
+/// Returns the loss of an example, its norms by block, and its contribution to a sum in steps.
+///
+/// Other examples have weight 0.
+fn contribution(
     network: &mut Network,
-    at: &Params,
+    params: &Params,
     examples: &[&Example],
-    place: usize,
+    index: usize,
 ) -> (u64, Vec<u64>, Vec<f64>) {
-    let blocks = Blocks::each(at.len());
-    let query = CheckedQuery::new(at, &Geometry::Identity, &blocks, &network.trainable()).unwrap();
+    let blocks = Blocks::each(params.len());
+    let query =
+        CheckedQuery::new(params, &Geometry::Identity, &blocks, &network.trainable()).unwrap();
     let weigh = |observed: &Observed| {
         let mut weights = Weights::zeros(observed.examples(), observed.blocks());
-        (0..at.len()).for_each(|block| weights.set(place, block, 0.7));
+        (0..params.len()).for_each(|block| weights.set(index, block, 0.7));
         weights
     };
-    let precision = SumPrecision::Steps(vec![StepScale::Wide(2f32.powi(24)); at.len()]);
-    let (observed, sum) = weighted_sum(network, at, examples, &query, &precision, weigh).unwrap();
+    let precision = SumPrecision::Steps(vec![StepScale::Wide(2f32.powi(24)); params.len()]);
+    let (observed, sum) =
+        weighted_sum(network, params, examples, &query, &precision, weigh).unwrap();
     (
-        observed.loss(place).to_bits(),
-        (0..at.len()).map(|block| observed.norm(place, block).to_bits()).collect(),
+        observed.loss(index).to_bits(),
+        (0..params.len()).map(|block| observed.norm(index, block).to_bits()).collect(),
         values(&sum),
     )
 }
 
-/// The elements of a sum, tensor after tensor.
+/// Returns the elements of all tensors of a sum.
 fn values(sum: &Sum) -> Vec<f64> {
     sum.iter().flat_map(|sum| (0..sum.len()).map(move |i| sum.value(i))).collect()
 }
 
-/// Whether others are there, how many, how long and in which order changes no bit of an example's
-/// loss, norms and contribution.
+/// Presence, number, length and order of other examples do not change a bit of an example's loss,
+/// norms and contribution.
 #[test]
 fn neighbours_change_no_bit() {
     for kind in zoo::ALL {
         for memory in [Activations::Retain, Activations::Recompute] {
-            let (mut network, at) = zoo::network(kind, 5);
+            let (mut network, params) = zoo::network(kind, 5);
             network.set_activations(memory);
-            let company: Vec<Example> =
+            let others: Vec<Example> =
                 (0..36).map(|i| zoo::example(kind, 90 + i, 1 + (i as usize * 7) % 24, 0)).collect();
             for target in lot(kind) {
-                let alone = given(&mut network, &at, &[&target], 0);
+                let alone = contribution(&mut network, &params, &[&target], 0);
                 assert!(
                     alone.2.iter().any(|&x| x != 0.0) || alone.0 == 0,
-                    "{kind:?}: there is something to see"
+                    "{kind:?}: the contribution must not be zero"
                 );
-                for (count, place) in
+                for (count, index) in
                     [(1, 0), (1, 1), (2, 1), (3, 0), (7, 4), (15, 15), (16, 3), (35, 20)]
                 {
-                    let mut all: Vec<&Example> = company[..count].iter().collect();
-                    all.insert(place, &target);
+                    let mut all: Vec<&Example> = others[..count].iter().collect();
+                    all.insert(index, &target);
                     assert!(
-                        given(&mut network, &at, &all, place) == alone,
-                        "{kind:?} {memory:?} {count} {place}"
+                        contribution(&mut network, &params, &all, index) == alone,
+                        "{kind:?} {memory:?} {count} {index}"
                     );
                 }
             }
@@ -128,21 +131,20 @@ fn neighbours_change_no_bit() {
     }
 }
 
-/// A lot's sum in steps is, to the last one, what its examples give one by one, in whichever order
-/// and company.
+/// A sum in steps does not depend on the order of examples or on the micro-batch size.
 #[test]
 fn sums_in_steps_are_exact() {
     for kind in zoo::ALL {
-        let (mut network, at) = zoo::network(kind, 5);
+        let (mut network, params) = zoo::network(kind, 5);
         let all: Vec<Example> =
             (0..13).map(|i| zoo::example(kind, 60 + i, 2 + (i as usize * 5) % 19, 0)).collect();
-        let blocks = Blocks::flat(at.len());
+        let blocks = Blocks::flat(params.len());
         let query =
-            CheckedQuery::new(&at, &Geometry::Identity, &blocks, &network.trainable()).unwrap();
+            CheckedQuery::new(&params, &Geometry::Identity, &blocks, &network.trainable()).unwrap();
         for scale in [StepScale::Narrow(2f32.powi(20)), StepScale::Wide(2f32.powi(30))] {
-            let precision = SumPrecision::Steps(vec![scale; at.len()]);
+            let precision = SumPrecision::Steps(vec![scale; params.len()]);
             let mut sum = |examples: &[&Example], micro_batch: usize| {
-                network.load(&at).unwrap();
+                network.load(&params).unwrap();
                 network.start_sum(&precision).unwrap();
                 for examples in examples.chunks(micro_batch) {
                     let observed = network.observe(examples, &query).unwrap();
@@ -160,23 +162,21 @@ fn sums_in_steps_are_exact() {
     }
 }
 
-/// A caller may panic between `observe` and `accumulate`, and catch it: the next pass starts from
-/// nothing all the same.
+/// If a caller panics between `observe` and `accumulate` and catches the panic, the next pass is
+/// not affected.
 #[test]
-fn a_panic_leaves_nothing_behind() {
+fn a_panic_does_not_affect_the_next_pass() {
     for kind in zoo::ALL {
-        let (mut network, at) = zoo::network(kind, 5);
-        let blocks = Blocks::flat(at.len());
+        let (mut network, params) = zoo::network(kind, 5);
+        let blocks = Blocks::flat(params.len());
         let all = lot(kind);
         let all: Vec<&Example> = all.iter().collect();
-        let before = run(&mut network, &at, &all, &Geometry::Identity, &blocks, |_, _| 1.0);
+        let before = run(&mut network, &params, &all, &Geometry::Identity, &blocks, |_, _| 1.0);
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            run(&mut network, &at, &all, &Geometry::Identity, &blocks, |_, _| {
-                panic!("by the caller")
-            })
+            run(&mut network, &params, &all, &Geometry::Identity, &blocks, |_, _| panic!("caller"))
         }));
         assert!(panicked.is_err());
-        let after = run(&mut network, &at, &all, &Geometry::Identity, &blocks, |_, _| 1.0);
+        let after = run(&mut network, &params, &all, &Geometry::Identity, &blocks, |_, _| 1.0);
         assert_eq!((before.norms, before.sum), (after.norms, after.sum), "{kind:?}");
     }
 }
@@ -190,25 +190,25 @@ fn a_poisoned_example_contributes_nothing() {
         (Kind::Cnn, f32::NEG_INFINITY),
         (Kind::Mlp, 1e38),
     ] {
-        let (mut network, at) = zoo::network(kind, 5);
-        let blocks = Blocks::flat(at.len());
+        let (mut network, params) = zoo::network(kind, 5);
+        let blocks = Blocks::flat(params.len());
         let clean = lot(kind);
         let mut poisoned = clean.clone();
-        let Input::Features(numbers) = &mut poisoned[1].input else { unreachable!() };
-        numbers[2] = poison;
+        let Input::Features(features) = &mut poisoned[1].input else { unreachable!() };
+        features[2] = poison;
         let rest: Vec<&Example> =
             clean.iter().enumerate().filter(|(i, _)| *i != 1).map(|(_, example)| example).collect();
-        let without = run(&mut network, &at, &rest, &Geometry::Identity, &blocks, |_, _| 1.0);
+        let without = run(&mut network, &params, &rest, &Geometry::Identity, &blocks, |_, _| 1.0);
         let with = run(
             &mut network,
-            &at,
+            &params,
             &poisoned.iter().collect::<Vec<_>>(),
             &Geometry::Identity,
             &blocks,
             |_, _| 1.0,
         );
         if with.norms[1][0].is_finite() {
-            // A bounded activation may tame a huge number; then it is an ordinary example.
+            // With a bounded activation, a huge feature can give finite results.
             assert!(poison == 1e38 || poison.is_infinite(), "{kind:?} {poison}");
             continue;
         }
@@ -224,16 +224,16 @@ fn a_poisoned_example_contributes_nothing() {
 }
 
 #[test]
-fn poisoned_weights_are_felt_by_all_and_sum_to_nothing() {
-    let (mut network, mut at) = zoo::network(Kind::Gpt2Tied, 5);
-    at[3].data_mut()[0] = f32::NAN;
+fn a_nan_parameter_gives_a_finite_sum() {
+    let (mut network, mut params) = zoo::network(Kind::Gpt2Tied, 5);
+    params[3].data_mut()[0] = f32::NAN;
     let all = lot(Kind::Gpt2Tied);
     let outcome = run(
         &mut network,
-        &at,
+        &params,
         &all.iter().collect::<Vec<_>>(),
         &Geometry::Identity,
-        &Blocks::flat(at.len()),
+        &Blocks::flat(params.len()),
         |_, _| 1.0,
     );
     assert!(outcome.sum.iter().all(|tensor| tensor.data().iter().all(|x| x.is_finite())));

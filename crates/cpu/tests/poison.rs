@@ -1,5 +1,4 @@
-//! An example that is not finite contributes nothing, however activations are held: kept from the
-//! forward pass or recomputed stretch by stretch.
+//! An example that is not finite contributes nothing, with retained and recomputed activations.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,8 +11,8 @@ use protocol::{Blocks, Geometry, Params};
 use support::zoo::{self, Kind};
 use support::{difference, run};
 
-/// Four examples of which the second is poisoned, and parameters that make it so.
-fn poisoned(kind: Kind, at: &mut Params, tables: &[usize], poison: f32) -> Vec<Example> {
+/// Returns four examples and changes the parameters, so that the second example is not finite.
+fn poisoned(kind: Kind, params: &mut Params, tables: &[usize], poison: f32) -> Vec<Example> {
     let lengths = [(7, 2), (11, 4), (3, 0), (9, 5)];
     let mut lot: Vec<Example> = lengths
         .iter()
@@ -22,14 +21,14 @@ fn poisoned(kind: Kind, at: &mut Params, tables: &[usize], poison: f32) -> Vec<E
         .collect();
     for (i, example) in lot.iter_mut().enumerate() {
         match &mut example.input {
-            // Token 12 is the second example's alone; its row of every table is poisoned.
+            // Only the second example has token 12, whose row in every table is not finite.
             Input::Tokens(tokens) => {
                 tokens.iter_mut().for_each(|token| *token %= 12);
                 if i == 1 {
                     tokens[3] = 12;
                 }
             }
-            Input::Features(numbers) if i == 1 => numbers[2] = poison,
+            Input::Features(features) if i == 1 => features[2] = poison,
             Input::Features(_) => {}
         }
         if let engine::Target::Next(targets) = &mut example.target {
@@ -37,42 +36,54 @@ fn poisoned(kind: Kind, at: &mut Params, tables: &[usize], poison: f32) -> Vec<E
         }
     }
     for &table in tables {
-        let width = at[table].shape()[1];
-        at[table].data_mut()[12 * width] = poison;
+        let width = params[table].shape()[1];
+        params[table].data_mut()[12 * width] = poison;
     }
     lot
 }
 
 #[test]
 fn a_poisoned_example_is_erased_in_every_memory_mode() {
-    // Models in which a table of tokens is trained and is not the head, and models of numbers.
+    // Models with a trained token table that is not the head, and models of features.
     for kind in [Kind::Gpt2Untied, Kind::Llama, Kind::Bert, Kind::Cnn, Kind::Mlp] {
         for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             for blocks in [1, 2] {
                 for method in [NormMethod::Cheapest, NormMethod::Ghost, NormMethod::Direct] {
                     let mut sums = Vec::new();
                     for memory in [Activations::Retain, Activations::Recompute] {
-                        let (mut network, mut at) = zoo::network(kind, 5);
+                        let (mut network, mut params) = zoo::network(kind, 5);
                         network.set_activations(memory);
                         network.set_norm_method(method);
                         let tokens = matches!(kind, Kind::Gpt2Untied | Kind::Llama | Kind::Bert);
                         let tables: Vec<usize> =
                             if tokens { vec![token_table(&network)] } else { Vec::new() };
-                        let lot = poisoned(kind, &mut at, &tables, poison);
+                        let lot = poisoned(kind, &mut params, &tables, poison);
                         let blocks =
-                            Blocks::new((0..at.len()).map(|k| k % blocks).collect()).unwrap();
+                            Blocks::new((0..params.len()).map(|k| k % blocks).collect()).unwrap();
                         let all: Vec<&Example> = lot.iter().collect();
                         let rest = [all[0], all[2], all[3]];
-                        let with =
-                            run(&mut network, &at, &all, &Geometry::Identity, &blocks, |_, _| 1.0);
-                        let without =
-                            run(&mut network, &at, &rest, &Geometry::Identity, &blocks, |_, _| 1.0);
+                        let with = run(
+                            &mut network,
+                            &params,
+                            &all,
+                            &Geometry::Identity,
+                            &blocks,
+                            |_, _| 1.0,
+                        );
+                        let without = run(
+                            &mut network,
+                            &params,
+                            &rest,
+                            &Geometry::Identity,
+                            &blocks,
+                            |_, _| 1.0,
+                        );
                         let context = format!("{kind:?} {poison} {memory:?} {method:?}");
                         let sound = with.losses[1].is_finite()
                             && with.norms[1].iter().all(|norm| norm.is_finite());
-                        // An infinite number may be tamed by a bounded activation, but not in the
-                        // first layer's own gradient.
-                        assert!(!sound, "{context}: the poison must be felt");
+                        // A bounded activation can give finite values, but the gradient of the
+                        // first layer is not finite.
+                        assert!(!sound, "{context}: the example must not be sound");
                         assert!(
                             without
                                 .sum
@@ -104,7 +115,7 @@ fn a_poisoned_example_is_erased_in_every_memory_mode() {
     }
 }
 
-/// The trained table that tokens are looked up in.
+/// Returns the index of the trained token table.
 fn token_table(network: &cpu::Network) -> usize {
     use engine::Engine;
     network

@@ -1,4 +1,4 @@
-//! What the probe lets through and what it refuses.
+//! The probe accepts correct engines and refuses incorrect ones.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,32 +14,34 @@ use model::{Builder, Linear};
 use protocol::{Blocks, Geometry, GeometryKind, Params, Trainable};
 use support::zoo::{self, Kind};
 
-/// An engine with something wrong.
-struct Wrong {
+/// An engine with a planted error.
+struct FaultyEngine {
     network: Network,
     fault: Fault,
     isolation: Isolation,
-    /// A model with the same tensors and a head of its own, for [`Fault::UntiedTable`].
+    /// A model with the same tensors and an untied head, for [`Fault::UntiedTable`].
     untied: Option<Network>,
     /// The loaded parameters.
     params: Option<Params>,
-    /// Of the last micro-batch.
+    /// Number of examples of the last micro-batch.
     observed: usize,
+    /// Loss of the last example of the last micro-batch.
     last_loss: f64,
 }
 
+/// Planted errors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
     /// The mean loss of the batch is part of every loss.
     Loss,
-    /// The first example's gradient has a little of the last one's.
+    /// The gradient of the first example depends on the loss of the last one.
     Gradient,
     /// The number of examples changes the last bits.
     Rounding,
     /// Every gradient is divided by the number of examples.
     Size,
-    /// Losses alone depend on the other examples.
+    /// Only `losses` depends on the other examples.
     Losses,
     /// A tensor's gradient is not added to the sum.
     Missing,
@@ -53,7 +55,7 @@ enum Fault {
     UntiedTable,
 }
 
-impl Wrong {
+impl FaultyEngine {
     fn new(network: Network, fault: Fault) -> Self {
         Self {
             network,
@@ -66,7 +68,7 @@ impl Wrong {
         }
     }
 
-    /// What the untied model observes, in the blocks of the tied one.
+    /// Returns the observation of the untied model, in the blocks of the tied model.
     fn observe_untied(
         &mut self,
         examples: &[&Example],
@@ -75,24 +77,25 @@ impl Wrong {
         let params = self.params.as_ref().unwrap();
         let tied = self.network.trainable();
         let untied = self.untied.as_mut().unwrap();
-        let place = |name: &str| tied.iter().position(|tensor| tensor.name == name);
+        let index = |name: &str| tied.iter().position(|tensor| tensor.name == name);
         let table = tied.iter().position(|tensor| tensor.role == protocol::Role::Table).unwrap();
-        // The head is a copy of the table, in a block of its own, which is dropped.
+        // The head is a copy of the table, in a separate block that is dropped.
         let tensors = untied.trainable();
-        let of = |tensor: &Trainable| params[place(&tensor.name).unwrap_or(table)].clone();
-        let own = Params::new(tensors.iter().map(of).collect());
+        let value = |tensor: &Trainable| params[index(&tensor.name).unwrap_or(table)].clone();
+        let values = Params::new(tensors.iter().map(value).collect());
         let block =
-            |tensor: &Trainable| place(&tensor.name).map_or(blocks.count(), |k| blocks.of(k));
-        let own_blocks = Blocks::new(tensors.iter().map(block).collect()).unwrap();
-        let query = CheckedQuery::new(&own, &Geometry::Identity, &own_blocks, &tensors).unwrap();
-        untied.load(&own)?;
+            |tensor: &Trainable| index(&tensor.name).map_or(blocks.count(), |k| blocks.of(k));
+        let untied_blocks = Blocks::new(tensors.iter().map(block).collect()).unwrap();
+        let query =
+            CheckedQuery::new(&values, &Geometry::Identity, &untied_blocks, &tensors).unwrap();
+        untied.load(&values)?;
         let observed = untied.observe(examples, &query)?;
         untied.unload();
         Ok(changed(&observed, blocks.count(), |loss| loss, |_, norm| norm))
     }
 }
 
-/// An observation of the first `blocks` blocks, with other losses and norms.
+/// Returns the observation of the first `blocks` blocks with changed losses and norms.
 fn changed(
     observed: &Observed,
     blocks: usize,
@@ -113,7 +116,7 @@ fn change(sum: &mut Accumulator, change: impl Fn(usize, f64) -> f64) {
     sum.add(1.0, new.into_iter());
 }
 
-impl Engine for Wrong {
+impl Engine for FaultyEngine {
     fn trainable(&self) -> Vec<Trainable> {
         self.network.trainable()
     }
@@ -204,17 +207,17 @@ impl Engine for Wrong {
     }
 }
 
-fn refused(engine: &mut Wrong, params: &Params, what: &str, part: &str) {
+fn refused(engine: &mut FaultyEngine, params: &Params, what: &str, part: &str) {
     let error = probe(engine, params).err().map(|error| error.to_string());
     assert!(error.as_ref().is_some_and(|error| error.contains(part)), "{what}: {error:?}");
 }
 
 #[test]
-fn every_model_we_ship_passes() {
+fn every_built_in_model_passes() {
     for kind in zoo::ALL {
         let (network, params) = zoo::network(kind, 1);
-        // The wrapper as well, if nothing is wrong with it.
-        probe(&mut Wrong::new(network.new_instance(), Fault::None), &params).unwrap();
+        // The wrapper without an error passes too.
+        probe(&mut FaultyEngine::new(network.new_instance(), Fault::None), &params).unwrap();
         let mut network = network;
         probe(&mut network, &params).unwrap_or_else(|error| panic!("{kind:?}: {error}"));
     }
@@ -233,8 +236,8 @@ fn a_model_that_mixes_examples_is_refused() {
     ] {
         for isolation in [Isolation::Exact, Isolation::UpToRounding] {
             let (network, params) = zoo::network(Kind::Gpt2Tied, 1);
-            let mut engine = Wrong { isolation, ..Wrong::new(network, fault) };
-            // What differs in the last bits is let through if the engine says so, and nothing else.
+            let mut engine = FaultyEngine { isolation, ..FaultyEngine::new(network, fault) };
+            // Only differences by rounding are accepted, and only if the engine declares them.
             match part {
                 None => probe(&mut engine, &params).unwrap(),
                 Some(_) if fault == Fault::Rounding && isolation == Isolation::UpToRounding => {
@@ -246,7 +249,7 @@ fn a_model_that_mixes_examples_is_refused() {
     }
 }
 
-/// A norm that is too small makes the clip bound false; one that is too large wastes it.
+/// A norm that is too small violates the clip bound; one that is too large clips too much.
 #[test]
 fn wrong_norms_are_refused() {
     for kind in zoo::ALL {
@@ -257,7 +260,12 @@ fn wrong_norms_are_refused() {
             (Fault::LastBlock(0.9), "Identity geometry"),
         ] {
             let (network, params) = zoo::network(kind, 1);
-            refused(&mut Wrong::new(network, fault), &params, &format!("{kind:?} {fault:?}"), part);
+            refused(
+                &mut FaultyEngine::new(network, fault),
+                &params,
+                &format!("{kind:?} {fault:?}"),
+                part,
+            );
         }
     }
 }
@@ -271,7 +279,7 @@ fn norms_that_are_wrong_in_one_geometry_are_refused() {
             [(GeometryKind::Affine, "Affine geometry"), (GeometryKind::Tangent, "Tangent geometry")]
         {
             let fault = Fault::NormsIn(geometry, 0.9);
-            let mut engine = Wrong::new(network.new_instance(), fault);
+            let mut engine = FaultyEngine::new(network.new_instance(), fault);
             if geometry == GeometryKind::Tangent && !has_pairs {
                 // A model without low-rank pairs has no tangent geometry.
                 probe(&mut engine, &params).unwrap();
@@ -282,18 +290,18 @@ fn norms_that_are_wrong_in_one_geometry_are_refused() {
     }
 }
 
-/// A table that is also the head: the norm covers the sum of both uses, or is refused.
+/// The norm of a tied table must cover the sum of both uses.
 #[test]
-fn the_norm_of_an_untied_table_is_refused() {
+fn the_norm_of_one_use_of_a_tied_table_is_refused() {
     for (kind, untied) in [(Kind::Gpt2Tied, Kind::Gpt2Untied), (Kind::LlamaTied, Kind::Llama)] {
         let (network, params) = zoo::network(kind, 1);
         let untied = Some(zoo::network(untied, 1).0);
-        let mut engine = Wrong { untied, ..Wrong::new(network, Fault::UntiedTable) };
+        let mut engine = FaultyEngine { untied, ..FaultyEngine::new(network, Fault::UntiedTable) };
         refused(&mut engine, &params, &format!("{kind:?}"), "Identity geometry");
     }
 }
 
-/// A frozen map that is zero: the trained one before it gets a gradient of exactly 0.
+/// A frozen layer is zero, so the trained layer before it has a gradient of exactly 0.
 #[test]
 fn a_tensor_without_gradient_is_refused() {
     let mut build = Builder::features(4);
@@ -309,7 +317,6 @@ fn a_tensor_without_gradient_is_refused() {
     assert!(error.contains("hidden.weight: trainable, but no example gives it"), "{error}");
 }
 
-/// The buffers of one do not reach the other, and the frozen weights are the same.
 #[test]
 fn a_new_instance_computes_the_same() {
     for kind in zoo::ALL {
@@ -323,7 +330,7 @@ fn a_new_instance_computes_the_same() {
     }
 }
 
-/// A table that is also the head is rounded twice.
+/// The gradient of a tied table is rounded twice.
 #[test]
 fn roundings_are_counted() {
     for (kind, most) in [(Kind::Gpt2Tied, 2), (Kind::Llama, 1), (Kind::Mlp, 1)] {

@@ -1,4 +1,4 @@
-//! Builds graphs, operation by operation.
+//! A builder of graphs, operation by operation.
 //!
 //! ```
 //! use model::activation::Activation;
@@ -14,7 +14,8 @@
 //! ```
 
 use crate::graph::{Graph, Init, InputShape, Param, ParamSpec, Space, Value, ValueShape};
-use crate::lora::LowRankPair;
+use crate::lora::Lora;
+use crate::lora::LowRankAdapter;
 use crate::op::{
     AddOp, AttentionOp, EmbeddingOp, FirstTokenOp, GroupNormOp, Index, LinearOp, LinearPart,
     LowRank, MeanRowsOp, NormOp, Op, Operation, Order, PatchesOp, PoolOp, ReshapeOp, RopeOp,
@@ -28,7 +29,10 @@ use tensor::patches::{ImageShape, Window};
 use tensor::pooling::Pool as Pooling;
 use tensor::rope::{HeadColumns, Rope};
 
-/// Builds a [`Graph`].
+/// Builds a [`Graph`], operation by operation.
+///
+/// Methods panic if an argument does not fit: a graph with mismatched shapes is a programming
+/// error.
 ///
 /// ```
 /// use model::{Builder, InputShape, Linear};
@@ -45,28 +49,7 @@ pub struct Builder {
     lora: Option<Lora>,
 }
 
-/// Low-rank adapters of linear maps (Hu et al. 2022): W + (alpha/rank) · A Bᵀ.
-///
-/// ```
-/// use model::{Checkpoint, Lora, Preset, hf};
-///
-/// let lora = Lora { rank: 4, alpha: 8.0, on: vec!["attn".into()] };
-/// let config = hf::Config::new(Preset::Tiny.architecture());
-/// let adapted = Checkpoint::new(config, Some(lora), 0)?;
-/// assert!(adapted.graph.params().iter().any(|param| param.name.contains(".lora_")));
-/// # Ok::<(), model::Error>(())
-/// ```
-#[derive(Clone, Debug, PartialEq)]
-pub struct Lora {
-    /// r
-    pub rank: usize,
-    /// The scale is alpha/rank.
-    pub alpha: f32,
-    /// Which maps: those whose name contains one of these. Empty: all.
-    pub on: Vec<String>,
-}
-
-/// A linear map y = x Wᵀ + b, with parameters `name.weight` and `name.bias`.
+/// Options of a linear layer y = x Wᵀ + b with parameters `name.weight` and `name.bias`.
 ///
 /// ```
 /// use model::activation::Activation;
@@ -90,8 +73,10 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// A map of `input` columns to `output` columns, with normal weights of standard deviation
-    /// 1/√input, a bias that starts at zero, and no activation.
+    /// Describes a layer from `input` columns to `output` columns.
+    ///
+    /// By default, weights are normal with standard deviation 1/√input, the bias is zero, and there
+    /// is no activation.
     pub fn new(name: impl Into<String>, input: usize, output: usize) -> Self {
         Self {
             name: name.into(),
@@ -111,21 +96,21 @@ impl Linear {
         self
     }
 
-    /// Sets whether it has a bias.
+    /// Sets whether the layer has a bias.
     #[must_use]
     pub fn bias(mut self, bias: bool) -> Self {
         self.bias = bias;
         self
     }
 
-    /// Sets how the weight is stored.
+    /// Sets the storage order of the weight.
     #[must_use]
     pub fn order(mut self, order: Order) -> Self {
         self.order = order;
         self
     }
 
-    /// Sets the activation of the result.
+    /// Sets the activation function of the result.
     #[must_use]
     pub fn activation(mut self, activation: Activation) -> Self {
         self.activation = Some(activation);
@@ -133,7 +118,7 @@ impl Linear {
     }
 }
 
-/// The parameters of a linear map, which may be applied in several places.
+/// The parameters of a linear layer, which can be applied several times.
 #[derive(Clone, Copy, Debug)]
 pub struct LinearLayer {
     weight: Param,
@@ -145,8 +130,9 @@ pub struct LinearLayer {
     activation: Option<Activation>,
 }
 
-/// Initial scale of low-rank factors: orthonormal columns times this. Both factors are away from
-/// zero, so the product has full rank.
+/// Initial scale of the orthonormal columns of low-rank factors.
+///
+/// Both factors start away from zero, so their product has full rank.
 const ADAPTER_SCALE: f32 = 0.02;
 
 impl Builder {
@@ -158,24 +144,23 @@ impl Builder {
             segments: Vec::new(),
             input,
             logits: Value(0),
-            pairs: Vec::new(),
+            adapters: Vec::new(),
             lora: None,
         };
         Self { graph, lora: None }
     }
 
-    /// Starts a model that takes texts of at most `longest` tokens below `vocab`.
-    pub fn tokens(vocab: usize, longest: usize) -> Self {
-        Self::new(InputShape::Tokens { vocab, longest })
+    /// Starts a model of token sequences of length at most `max_length`, with ids below `vocab`.
+    pub fn tokens(vocab: usize, max_length: usize) -> Self {
+        Self::new(InputShape::Tokens { vocab, max_length })
     }
 
-    /// Starts a model that takes this many features per example.
+    /// Starts a model of feature vectors of length `count`.
     pub fn features(count: usize) -> Self {
         Self::new(InputShape::Features(count))
     }
 
-    /// Gives every linear map that is declared from here on a low-rank adapter, if `lora` selects
-    /// it.
+    /// Adds a low-rank adapter to every linear layer declared from now on that `lora` selects.
     pub fn with_lora(mut self, lora: Option<Lora>) -> Self {
         if lora.is_some() {
             self.graph.lora.clone_from(&lora);
@@ -184,7 +169,7 @@ impl Builder {
         self
     }
 
-    /// A parameter.
+    /// Declares a parameter.
     pub fn param(
         &mut self,
         name: impl Into<String>,
@@ -195,7 +180,7 @@ impl Builder {
         Param(self.graph.params.len() - 1)
     }
 
-    /// Declares the parameters of a linear map.
+    /// Declares the parameters of a linear layer.
     pub fn linear_layer(&mut self, layer: Linear) -> LinearLayer {
         let Linear { name, input, output, init_std, bias, order, activation } = layer;
         let shape = if order == Order::OutIn { [output, input] } else { [input, output] };
@@ -211,15 +196,15 @@ impl Builder {
             let left = self.param(format!("{name}.lora_left"), [output, rank], init);
             let right = self.param(format!("{name}.lora_right"), [input, rank], init);
             let scale = lora.alpha / rank as f32;
-            self.graph.pairs.push(LowRankPair { weight, left, right, scale, order });
+            self.graph.adapters.push(LowRankAdapter { weight, left, right, scale, order });
             (left, right, rank, scale)
         });
         LinearLayer { weight, bias, order, input, width: output, adapter, activation }
     }
 
-    /// The map x → x Tᵀ by a table T that is used elsewhere too (tied weights).
+    /// Returns the layer y = x Tᵀ of an embedding table T (tied weights).
     pub fn tied_layer(&self, table: Param) -> LinearLayer {
-        let (rows, input) = self.table(table);
+        let (rows, input) = self.table_shape(table);
         LinearLayer {
             weight: table,
             bias: None,
@@ -231,7 +216,7 @@ impl Builder {
         }
     }
 
-    /// Declares a linear map and applies it.
+    /// Declares a linear layer and applies it.
     pub fn linear(&mut self, x: Value, layer: Linear) -> Value {
         let layer = self.linear_layer(layer);
         self.apply_linear(x, &[layer])
@@ -242,9 +227,9 @@ impl Builder {
         Value(self.graph.values.len() - 1)
     }
 
-    fn like(&mut self, value: Value) -> Value {
-        let form = self.graph.values[value.0];
-        self.value(form.space, form.width)
+    fn value_like(&mut self, value: Value) -> Value {
+        let shape = self.graph.values[value.0];
+        self.value(shape.space, shape.width)
     }
 
     fn push(&mut self, op: Op) {
@@ -259,23 +244,23 @@ impl Builder {
         self.graph.values[value.0].space
     }
 
-    /// Rows and columns.
-    fn table(&self, table: Param) -> (usize, usize) {
+    /// Returns the rows and columns of a table.
+    fn table_shape(&self, table: Param) -> (usize, usize) {
         let ParamSpec { name, shape, .. } = &self.graph.params[table.0];
         let &[rows, cols] = shape.as_slice() else {
-            panic!("{name}: expected a table, got shape {shape:?}")
+            panic!("{name}: expected a matrix, got shape {shape:?}")
         };
         (rows, cols)
     }
 
     fn embedding(&mut self, table: Param, index: Index) -> Value {
-        let InputShape::Tokens { vocab, longest } = self.graph.input else {
-            panic!("a model of features has no tokens")
+        let InputShape::Tokens { vocab, max_length } = self.graph.input else {
+            panic!("embedding: expected a model of tokens, got a model of features")
         };
-        let (rows, width) = self.table(table);
+        let (rows, width) = self.table_shape(table);
         let needed = match index {
             Index::Token => vocab,
-            Index::Position => longest,
+            Index::Position => max_length,
             Index::First => 1,
         };
         assert!(
@@ -288,55 +273,59 @@ impl Builder {
         out
     }
 
-    /// The table's row for each token.
+    /// Looks up each token's id in an embedding table.
     pub fn embed_tokens(&mut self, table: Param) -> Value {
         self.embedding(table, Index::Token)
     }
 
-    /// The table's row for each token's position in its text.
+    /// Looks up each token's position in an embedding table.
     pub fn embed_positions(&mut self, table: Param) -> Value {
         self.embedding(table, Index::Position)
     }
 
-    /// The table's first row, for each token: texts of one segment.
+    /// Looks up the first row of a segment table for each token: all inputs have one segment.
     pub fn embed_segment(&mut self, table: Param) -> Value {
         self.embedding(table, Index::First)
     }
 
-    /// The features of each example.
+    /// Returns the features of each example, as one row.
     pub fn input(&mut self) -> Value {
         let InputShape::Features(count) = self.graph.input else {
-            panic!("a model of tokens has no features")
+            panic!("input: expected a model of features, got a model of tokens")
         };
         let out = self.value(Space::Examples, count);
         self.push(Op::Reshape(ReshapeOp { x: None, out }));
         out
     }
 
-    /// The features of each example as an image, channels last.
-    pub fn image(&mut self, grid: ImageShape) -> Value {
-        assert_eq!(self.graph.input, InputShape::Features(grid.len()), "pixels of the image");
-        let out = self.value(Space::Grid { height: grid.height, width: grid.width }, grid.channels);
+    /// Returns the features of each example as an image, channels last.
+    pub fn image(&mut self, image: ImageShape) -> Value {
+        assert_eq!(self.graph.input, InputShape::Features(image.len()), "image: size");
+        let ImageShape { height, width, channels } = image;
+        let out = self.value(Space::Grid { height, width }, channels);
         self.push(Op::Reshape(ReshapeOp { x: None, out }));
         out
     }
 
-    /// a + b
+    /// Adds two values of the same shape.
     pub fn add(&mut self, a: Value, b: Value) -> Value {
-        assert_eq!(self.graph.values[a.0], self.graph.values[b.0], "shapes of the summands");
-        let out = self.like(a);
+        assert_eq!(self.graph.values[a.0], self.graph.values[b.0], "add: shapes of a and b");
+        let out = self.value_like(a);
         self.push(Op::Add(AddOp { a, b, out }));
         out
     }
 
-    /// Applies linear maps to x; the results lie side by side. Only a single map may have an
-    /// activation.
+    /// Applies linear layers to x and concatenates the results.
     ///
     /// # Panics
-    /// If a map does not take as many columns as x has, or one of several has an activation.
+    /// If a layer has another input width than x, or if there are several layers and one has an
+    /// activation.
     pub fn apply_linear(&mut self, x: Value, layers: &[LinearLayer]) -> Value {
         let activation = layers.iter().find_map(|layer| layer.activation);
-        assert!(activation.is_none() || layers.len() == 1, "only a single map has an activation");
+        assert!(
+            activation.is_none() || layers.len() == 1,
+            "several layers: expected no activation"
+        );
         for layer in layers {
             let name = &self.graph.params[layer.weight.0].name;
             assert_eq!(layer.input, self.width(x), "{name}: input width");
@@ -367,38 +356,38 @@ impl Builder {
         out
     }
 
-    /// Layer norm with `name.weight` and `name.bias`.
+    /// Applies layer normalization with parameters `name.weight` and `name.bias`.
     pub fn layer_norm(&mut self, name: &str, x: Value, epsilon: f32) -> Value {
         let width = self.width(x);
         let gain = self.param(format!("{name}.weight"), [width], Init::Ones);
         let bias = Some(self.param(format!("{name}.bias"), [width], Init::Zeros));
-        let out = self.like(x);
+        let out = self.value_like(x);
         self.push(Op::Norm(NormOp { norm: Norm::Layer, epsilon, x, gain, bias, out }));
         out
     }
 
-    /// Root-mean-square norm with `name.weight`.
+    /// Applies RMS normalization with parameter `name.weight`.
     pub fn rms_norm(&mut self, name: &str, x: Value, epsilon: f32) -> Value {
         let width = self.width(x);
         let gain = self.param(format!("{name}.weight"), [width], Init::Ones);
-        let out = self.like(x);
+        let out = self.value_like(x);
         self.push(Op::Norm(NormOp { norm: Norm::Rms, epsilon, x, gain, bias: None, out }));
         out
     }
 
-    /// Group norm of an image with `name.weight` and `name.bias`.
+    /// Applies group normalization to an image, with parameters `name.weight` and `name.bias`.
     pub fn group_norm(&mut self, name: &str, x: Value, groups: usize, epsilon: f32) -> Value {
         let Space::Grid { height, width } = self.space(x) else {
-            panic!("group norm is for images")
+            panic!("{name}: group norm: expected an image")
         };
         let channels = self.width(x);
         assert!(
             groups > 0 && channels.is_multiple_of(groups),
-            "{channels} channels in {groups} groups"
+            "{name}: {channels} channels are not divisible into {groups} groups"
         );
         let gain = self.param(format!("{name}.weight"), [channels], Init::Ones);
         let bias = self.param(format!("{name}.bias"), [channels], Init::Zeros);
-        let out = self.like(x);
+        let out = self.value_like(x);
         self.push(Op::GroupNorm(GroupNormOp {
             groups,
             epsilon,
@@ -411,31 +400,32 @@ impl Builder {
         out
     }
 
-    /// Turns queries and keys (side by side with the values) by their positions, in place: nothing
-    /// else may read `qkv`.
+    /// Applies rotary position embeddings to the queries and keys of `qkv`, in place.
+    ///
+    /// No other operation may read `qkv`.
     pub fn rope(&mut self, rope: &Arc<Rope>, heads: Heads, qkv: Value) -> Value {
-        assert_eq!(self.width(qkv), heads.width(), "queries, keys and values");
-        assert_eq!(rope.dim(), heads.dim, "an angle for each pair of a head");
-        let place =
+        assert_eq!(self.width(qkv), heads.width(), "width of queries, keys and values");
+        assert_eq!(rope.dim(), heads.dim, "rope: width of a head");
+        let columns =
             HeadColumns { stride: heads.width(), first: 0, heads: heads.queries + heads.keys };
-        let out = self.like(qkv);
-        self.push(Op::Rope(RopeOp { rope: Arc::clone(rope), place, x: qkv, out }));
+        let out = self.value_like(qkv);
+        self.push(Op::Rope(RopeOp { rope: Arc::clone(rope), columns, x: qkv, out }));
         out
     }
 
-    /// Attention.
+    /// Applies multi-head self-attention to queries, keys and values.
     pub fn attention(&mut self, heads: Heads, qkv: Value) -> Value {
-        assert_eq!(self.width(qkv), heads.width(), "queries, keys and values");
+        assert_eq!(self.width(qkv), heads.width(), "width of queries, keys and values");
         let out = self.value(self.space(qkv), heads.queries * heads.dim);
         self.push(Op::Attention(AttentionOp { heads, qkv, out }));
         out
     }
 
-    /// silu(gate) · value of [gate | value].
+    /// Applies SwiGLU: silu(gate) · value of the concatenation [gate | value].
     pub fn swiglu(&mut self, x: Value) -> Value {
         assert!(
             self.width(x).is_multiple_of(2),
-            "expected a gate and a value side by side, got {} columns",
+            "swiglu: expected an even number of columns, got {}",
             self.width(x)
         );
         let out = self.value(self.space(x), self.width(x) / 2);
@@ -443,49 +433,50 @@ impl Builder {
         out
     }
 
-    /// The rows of tokens that carry a target.
+    /// Selects the rows of tokens that have a target.
     pub fn target_rows(&mut self, x: Value) -> Value {
         let out = self.value(Space::Targets, self.width(x));
         self.push(Op::TargetRows(TargetRowsOp { x, out }));
         out
     }
 
-    /// The first token of each text.
+    /// Selects the first token of each example.
     pub fn first_token(&mut self, x: Value) -> Value {
         let out = self.value(Space::Examples, self.width(x));
         self.push(Op::FirstToken(FirstTokenOp { x, out }));
         out
     }
 
-    /// The mean over each example's tokens or pixels.
+    /// Averages the rows (tokens or pixels) of each example.
     pub fn mean(&mut self, x: Value) -> Value {
         let out = self.value(Space::Examples, self.width(x));
         self.push(Op::MeanRows(MeanRowsOp { x, out }));
         out
     }
 
-    /// An image as one row.
+    /// Flattens each image into one row.
     pub fn flatten(&mut self, x: Value) -> Value {
         let Space::Grid { height, width } = self.space(x) else {
-            panic!("only an image can be flattened")
+            panic!("flatten: expected an image")
         };
         let out = self.value(Space::Examples, height * width * self.width(x));
         self.push(Op::Reshape(ReshapeOp { x: Some(x), out }));
         out
     }
 
-    fn grid(&self, x: Value, window: &Window) -> (ImageShape, Space) {
+    /// Returns the shape of an image and the space of its windows.
+    fn windows(&self, x: Value, window: &Window) -> (ImageShape, Space) {
         let Space::Grid { height, width } = self.space(x) else {
-            panic!("only an image has windows")
+            panic!("convolution or pooling: expected an image")
         };
-        let grid = ImageShape { height, width, channels: self.width(x) };
-        let Some((height, width)) = window.output(&grid) else {
-            panic!("a window of {:?} on {height}×{width} pixels", window.kernel)
+        let image = ImageShape { height, width, channels: self.width(x) };
+        let Some((height, width)) = window.output(&image) else {
+            panic!("kernel {:?} does not fit an image of {height}×{width}", window.kernel)
         };
-        (grid, Space::Grid { height, width })
+        (image, Space::Grid { height, width })
     }
 
-    /// A convolution with `name.weight` (out, in, height, width) and `name.bias`.
+    /// Applies a convolution with `name.weight` (out, in, height, width) and `name.bias`.
     pub fn conv(
         &mut self,
         name: &str,
@@ -494,42 +485,42 @@ impl Builder {
         window: Window,
         activation: Option<Activation>,
     ) -> Value {
-        let (grid, space) = self.grid(x, &window);
-        let patch = grid.channels * window.area();
+        let (image, space) = self.windows(x, &window);
+        let patch = image.channels * window.area();
         let patches = self.value(space, patch);
-        self.push(Op::Patches(PatchesOp { window, grid, x, out: patches }));
+        self.push(Op::Patches(PatchesOp { window, image, x, out: patches }));
         let mut layer = Linear::new(name, patch, channels).init_std((2.0 / patch as f32).sqrt());
         layer.activation = activation;
         let layer = self.linear_layer(layer);
         self.graph.params[layer.weight.0].shape =
-            vec![channels, grid.channels, window.kernel[0], window.kernel[1]];
+            vec![channels, image.channels, window.kernel[0], window.kernel[1]];
         self.apply_linear(patches, &[layer])
     }
 
-    /// Pooling.
+    /// Pools over the windows of an image.
     pub fn pool(&mut self, x: Value, pooling: Pooling, window: Window) -> Value {
-        let (grid, space) = self.grid(x, &window);
-        let out = self.value(space, grid.channels);
-        self.push(Op::Pool(PoolOp { pooling, window, grid, x, out }));
+        let (image, space) = self.windows(x, &window);
+        let out = self.value(space, image.channels);
+        self.push(Op::Pool(PoolOp { pooling, window, image, x, out }));
         out
     }
 
-    /// Begins a segment of operations whose activations may be recomputed together.
+    /// Starts a new segment: operations whose activations can be recomputed together.
     pub fn segment(&mut self) {
         self.graph.segments.push(self.graph.ops.len());
     }
 
-    /// The graph that ends in these logits.
+    /// Returns the graph with these logits as its output.
     pub fn finish(mut self, logits: Value) -> Graph {
         assert!(
             matches!(self.space(logits), Space::Targets | Space::Examples),
-            "logits for targets or for examples"
+            "logits: expected one row for each target or for each example"
         );
         self.graph.logits = logits;
         self.graph
     }
 
-    /// A new value, for the result of a custom operation.
+    /// Declares a value for the result of a custom operation.
     pub fn custom_value(&mut self, space: Space, width: usize) -> Value {
         self.value(space, width)
     }
@@ -539,7 +530,7 @@ impl Builder {
         self.push(Op::Custom(op));
     }
 
-    /// Shape of a value.
+    /// Returns the shape of a value.
     pub fn shape(&self, value: Value) -> ValueShape {
         self.graph.values[value.0]
     }

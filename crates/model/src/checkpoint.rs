@@ -1,15 +1,15 @@
-//! A model as it lies on disk: configuration and weights in the Hugging Face layout.
+//! Checkpoints: a configuration and weights in the Hugging Face layout.
 
-use crate::builder::Lora;
 use crate::graph::Graph;
 use crate::hf::{self, Architecture, Config, SaveOptions, Weights};
+use crate::lora::Lora;
 use crate::network::{Device, Network};
 use crate::{Error, init};
 use protocol::Params;
 use std::path::Path;
 use tensor::Array;
 
-/// A configuration, the graph it describes, and a value for each parameter.
+/// A model with the values of its parameters, as loaded from or saved to a directory.
 ///
 /// ```
 /// use model::{Checkpoint, Preset, hf};
@@ -23,53 +23,57 @@ use tensor::Array;
 pub struct Checkpoint {
     /// The configuration.
     pub config: Config,
-    /// The model.
+    /// The graph that the configuration describes.
     pub graph: Graph,
-    /// A value for each of the graph's parameters.
+    /// Values of the graph's parameters, in order.
     pub values: Vec<Array>,
-    /// Parameters that the files did not have and that start anew: a classification head, low-rank
-    /// adapters.
-    pub fresh: Vec<String>,
+    /// Names of newly initialized parameters, which the files do not contain.
+    ///
+    /// These are a classification head or low-rank adapters, or all parameters of a new model.
+    pub initialized: Vec<String>,
 }
 
 impl Checkpoint {
-    /// A new model, from public randomness.
+    /// Creates a new model and initializes its parameters from public randomness.
     ///
     /// # Errors
-    /// If a side makes no sense.
+    /// If the configuration or the adapters are invalid.
     pub fn new(config: Config, lora: Option<Lora>, seed: u64) -> Result<Self, Error> {
         config.architecture.check()?;
-        check(lora.as_ref())?;
+        check_lora(lora.as_ref())?;
         let graph = config.architecture.graph(lora);
         let mut values = graph.init(seed)?;
         graph.subtract_adapters(&mut values);
-        let fresh = graph.params.iter().map(|spec| spec.name.clone()).collect();
-        Ok(Self { config, graph, values, fresh })
+        let initialized = graph.params.iter().map(|spec| spec.name.clone()).collect();
+        Ok(Self { config, graph, values, initialized })
     }
 
-    /// Reads a directory. What it lacks of a classification head, and low-rank adapters, start
-    /// from `seed`.
+    /// Loads a model from a directory.
+    ///
+    /// A missing classification head and low-rank adapters are initialized from `seed`.
     ///
     /// # Errors
-    /// If a file is missing or damaged, if a tensor is missing, has another shape or is not finite,
-    /// or if there is a tensor that the model has no place for.
+    /// If a file is missing or invalid, if a tensor is missing, has another shape or is not finite,
+    /// or if a tensor is not a parameter of the model.
     pub fn open(dir: impl AsRef<Path>, lora: Option<Lora>, seed: u64) -> Result<Self, Error> {
-        Self::open_for(dir, lora, seed, 0)
+        Self::open_with_classes(dir, lora, seed, 0)
     }
 
-    /// The same for a task of so many classes: a classification head that the directory lacks has
-    /// that many. 0 leaves it as the configuration has it.
+    /// Loads a model for a classification task.
+    ///
+    /// If the directory has no classification head, the new head has `classes` outputs, or as many
+    /// as the configuration states if `classes` is 0.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_for(
+    /// As for [`open`](Self::open).
+    pub fn open_with_classes(
         dir: impl AsRef<Path>,
         lora: Option<Lora>,
         seed: u64,
         classes: usize,
     ) -> Result<Self, Error> {
         let dir = dir.as_ref();
-        check(lora.as_ref())?;
+        check_lora(lora.as_ref())?;
         let mut config = Config::read(dir)?;
         let weights = Weights::open(dir)?;
         if let Architecture::Bert(bert) = &mut config.architecture
@@ -79,43 +83,44 @@ impl Checkpoint {
             bert.labels = classes;
         }
         let graph = config.architecture.graph(lora);
-        let mut fresh = Vec::new();
+        let mut initialized = Vec::new();
         let mut values = Vec::with_capacity(graph.params.len());
         for (stream, spec) in graph.params.iter().enumerate() {
-            // Base models are saved without the prefix.
-            let bare = spec
+            // Checkpoints of base models have no prefix.
+            let unprefixed = spec
                 .name
                 .strip_prefix("transformer.")
                 .or(spec.name.strip_prefix("bert."))
                 .unwrap_or(&spec.name);
-            let names = [spec.name.as_str(), bare];
+            let names = [spec.name.as_str(), unprefixed];
             let optional = is_adapter(&spec.name) || spec.name.starts_with("classifier.");
             if optional && !weights.contains(names[0]) {
-                fresh.push(spec.name.clone());
-                values.push(init::one(spec, seed, stream as u64)?);
+                initialized.push(spec.name.clone());
+                values.push(init::param(spec, seed, stream as u64)?);
             } else {
                 values.push(weights.load(weights.find(&names)?, &spec.shape)?);
             }
         }
-        tied_head(&config, &graph, &values, &weights, dir)?;
-        weights.all_used()?;
+        check_tied_head(&config, &graph, &values, &weights, dir)?;
+        weights.check_all_used()?;
         graph.subtract_adapters(&mut values);
-        Ok(Self { config, graph, values, fresh })
+        Ok(Self { config, graph, values, initialized })
     }
 
-    /// Starts low-rank adapters from the largest singular values of their weights, instead of
-    /// small orthonormal factors. The model stays what it is.
+    /// Reinitializes low-rank adapters from the largest singular values of their weights.
+    ///
+    /// The function that the model computes does not change.
     ///
     /// # Errors
-    /// If a decomposition fails.
-    pub fn with_spectral_start(mut self) -> Result<Self, Error> {
+    /// If a singular value decomposition fails.
+    pub fn with_spectral_adapters(mut self) -> Result<Self, Error> {
         self.graph.init_adapters_spectrally(&mut self.values)?;
         Ok(self)
     }
 
-    /// Gives a model whose head is its token table a head of its own, which starts as a copy.
+    /// Unties the language model head from the token table; the head starts as a copy of it.
     #[must_use]
-    pub fn with_own_head(mut self) -> Self {
+    pub fn with_untied_head(mut self) -> Self {
         let (tied, table) = match &mut self.config.architecture {
             Architecture::Gpt2(config) => (&mut config.tied, "transformer.wte.weight"),
             Architecture::Llama(config) => (&mut config.tied, "model.embed_tokens.weight"),
@@ -125,23 +130,26 @@ impl Checkpoint {
             return self;
         }
         let graph = self.config.architecture.graph(self.graph.lora.clone());
-        let old = std::mem::replace(&mut self.graph, graph);
+        let tied_graph = std::mem::replace(&mut self.graph, graph);
         let mut values: Vec<Option<Array>> = self.values.into_iter().map(Some).collect();
-        let copy = old.param_named(table).and_then(|param| values[param.0].clone());
-        // Everything else keeps its name.
+        let table = tied_graph.find_param(table).and_then(|param| values[param.0].clone());
+        // The head is the only parameter that the tied graph does not have.
         let value = |spec: &crate::ParamSpec| {
-            old.param_named(&spec.name)
+            tied_graph
+                .find_param(&spec.name)
                 .and_then(|param| values[param.0].take())
-                .or_else(|| copy.clone())
+                .or_else(|| table.clone())
         };
         self.values = self.graph.params.iter().filter_map(value).collect();
         self
     }
 
-    /// Adds a token to the vocabulary. Its rows, in the token table and in a head of its own (with
-    /// its low-rank adapter), are the means of the others.
+    /// Adds a padding token to the vocabulary.
+    ///
+    /// Its rows in the token table and in an untied head (and the head's low-rank adapter) are the
+    /// means of the other rows.
     #[must_use]
-    pub fn with_pad(mut self) -> Self {
+    pub fn with_pad_token(mut self) -> Self {
         let vocab = match &mut self.config.architecture {
             Architecture::Cnn(_) => return self,
             Architecture::Gpt2(config) => &mut config.vocab,
@@ -150,7 +158,7 @@ impl Checkpoint {
         };
         let rows = *vocab;
         *vocab += 1;
-        self.config.others.insert("pad_token_id".into(), rows.into());
+        self.config.other_keys.insert("pad_token_id".into(), rows.into());
         // The mean of weight + scale · A Bᵀ is that of the weight and that of A, row by row.
         const TABLES: [&str; 5] = [
             "transformer.wte.weight",
@@ -168,10 +176,11 @@ impl Checkpoint {
         self
     }
 
-    /// Puts the model on a device. Returns the configuration, the network and what it trains.
+    /// Loads the model onto a device. Returns the configuration, the network and its trained
+    /// parameters.
     ///
     /// # Errors
-    /// As [`Device::network`].
+    /// As for [`Device::network`].
     pub fn network(
         self,
         device: &dyn Device,
@@ -181,11 +190,12 @@ impl Checkpoint {
         Ok((self.config, network, params))
     }
 
-    /// Writes `network` at `params` into a directory, low-rank adapters merged, so that anything
-    /// that reads the layout can use it.
+    /// Saves a network with the trained parameters `params` to a directory.
+    ///
+    /// Low-rank adapters are merged into their weights, so that `transformers` can load the model.
     ///
     /// # Errors
-    /// If a file cannot be written, or a value is not finite.
+    /// If a file cannot be written, or an element is not finite.
     pub fn save(
         dir: impl AsRef<Path>,
         config: &Config,
@@ -194,7 +204,7 @@ impl Checkpoint {
         options: &SaveOptions<'_>,
     ) -> Result<(), Error> {
         let tensors = network.tensors(params);
-        let merged = (!network.graph().pairs.is_empty()).then(|| {
+        let merged = (!network.graph().adapters.is_empty()).then(|| {
             let mut values: Vec<Array> =
                 tensors.iter().map(|(_, value)| value.clone().into_owned()).collect();
             network.graph().merge_adapters(&mut values);
@@ -212,23 +222,23 @@ impl Checkpoint {
     }
 }
 
-/// Whether a parameter is a factor of a low-rank adapter.
+/// Returns whether a parameter is a factor of a low-rank adapter.
 fn is_adapter(name: &str) -> bool {
     name.ends_with(".lora_left") || name.ends_with(".lora_right")
 }
 
-fn check(lora: Option<&Lora>) -> Result<(), Error> {
+fn check_lora(lora: Option<&Lora>) -> Result<(), Error> {
     match lora {
         Some(lora) if lora.rank == 0 || !lora.alpha.is_finite() => Err(Error::Graph(format!(
-            "low-rank adapters need a rank of 1 or more and a finite alpha, got {} and {}",
+            "low-rank adapters: expected rank ≥ 1 and a finite alpha, got rank {} and alpha {}",
             lora.rank, lora.alpha
         ))),
         _ => Ok(()),
     }
 }
 
-/// A tied model's files may hold the head all the same. Then it must be the table.
-fn tied_head(
+/// Checks that the head in the files of a tied model, if there is one, equals the token table.
+fn check_tied_head(
     config: &Config,
     graph: &Graph,
     values: &[Array],
@@ -240,14 +250,14 @@ fn tied_head(
         Architecture::Llama(config) if config.tied => "model.embed_tokens.weight",
         _ => return Ok(()),
     };
-    let Some(table) = graph.param_named(table).map(|param| &values[param.0]) else { return Ok(()) };
+    let Some(table) = graph.find_param(table).map(|param| &values[param.0]) else { return Ok(()) };
     if weights.contains("lm_head.weight")
         && weights.load("lm_head.weight", table.shape())? != *table
     {
         return Err(Error::malformed(
             dir,
-            "the configuration ties head and token table, but \"lm_head.weight\" differs from the \
-             table",
+            "the configuration ties the head to the token table, but \"lm_head.weight\" differs \
+             from the table",
         ));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Errors of models and their files.
+//! Errors of models and model files.
 
 use std::fmt::Display;
 use std::io;
@@ -7,26 +7,26 @@ use std::path::{Path, PathBuf};
 /// Why a model or one of its files was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A graph or its values are inconsistent, or a device cannot compute it.
+    /// The graph is invalid, does not fit its values, or is not supported by the device.
     #[error("{0}")]
     Graph(String),
-    /// The engine refused.
+    /// The engine returned an error.
     #[error(transparent)]
     Engine(#[from] engine::Error),
-    /// An array or a decomposition was refused.
+    /// An array has an invalid shape, or a matrix decomposition failed.
     #[error(transparent)]
     Tensor(#[from] tensor::Error),
-    /// The system refused.
+    /// A file operation failed.
     #[error("{}: cannot be {action}: {source}", path.display())]
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What was tried: "read", "written".
+        /// The operation: "read" or "written".
         action: &'static str,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// A file is not what its name says, or contradicts itself.
+    /// The contents of a file are invalid.
     #[error("{}: {reason}", path.display())]
     Malformed {
         /// The file.
@@ -34,47 +34,47 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
-    /// A configuration lacks a key.
+    /// A required key of a configuration is missing.
     #[error("{}: the key \"{key}\" is missing", path.display())]
     MissingKey {
         /// The file.
         path: PathBuf,
-        /// The key, with those it lies within.
+        /// The key, with the names of the objects that contain it.
         key: String,
     },
-    /// A configuration says something that has no meaning here.
+    /// The value of a key is invalid or not supported.
     #[error("{}: \"{key}\" must be {expected}, got {got}", path.display())]
     Key {
         /// The file.
         path: PathBuf,
-        /// The key, with those it lies within.
+        /// The key, with the names of the objects that contain it.
         key: String,
-        /// What would have a meaning.
+        /// The expected value.
         expected: String,
-        /// What it says.
+        /// The value in the file.
         got: String,
     },
-    /// The weights lack a tensor.
-    #[error("{}: there is no tensor {}", path.display(), names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(" or "))]
+    /// A required tensor is missing.
+    #[error("{}: there is no tensor {}", path.display(), quoted(names, " or "))]
     MissingTensor {
-        /// The file, or the directory of several.
+        /// The file, or the directory of a sharded checkpoint.
         path: PathBuf,
-        /// The names it could have had.
+        /// The accepted names.
         names: Vec<String>,
     },
-    /// A tensor has another shape.
+    /// A tensor has another shape than the model's parameter.
     #[error("{}: tensor {name:?} must have the shape {expected:?}, got {got:?}", path.display())]
     Shape {
         /// The file.
         path: PathBuf,
         /// The tensor.
         name: String,
-        /// The shape the model needs.
+        /// The shape of the parameter.
         expected: Vec<usize>,
         /// The shape in the file.
         got: Vec<usize>,
     },
-    /// A tensor's numbers are of a kind that is not read.
+    /// The elements of a tensor have an unsupported type.
     #[error("{}: tensor {name:?} must be of type F32, F16, BF16 or F64, got {got}", path.display())]
     Type {
         /// The file.
@@ -84,35 +84,41 @@ pub enum Error {
         /// The type in the file.
         got: String,
     },
-    /// A number is NaN or infinite, or would be once rounded to the type asked for.
-    #[error("{}: tensor {name:?} must be finite in {dtype}, got {got} at index \
-        {index}", path.display())]
+    /// An element is NaN or infinite, or overflows when it is rounded to the type of the file.
+    #[error(
+        "{}: tensor {name:?} must be finite in {dtype}, got {got} at index {index}",
+        path.display()
+    )]
     NotFinite {
         /// The file.
         path: PathBuf,
         /// The tensor.
         name: String,
-        /// The type in which it is not finite.
+        /// The type in which the element is not finite.
         dtype: &'static str,
-        /// Which number, counted row after row.
+        /// Index of the element, row-major.
         index: usize,
-        /// What it is.
+        /// The element.
         got: f32,
     },
-    /// Tensors that no part of the model asked for.
-    #[error("{}: the model has no place for {} tensor(s): \
-        {}", path.display(), names.len(), listed(names))]
+    /// Some tensors are not parameters of the model.
+    #[error(
+        "{}: {} tensor(s) are not parameters of the model: {}",
+        path.display(), names.len(), first_names(names)
+    )]
     Unused {
-        /// The file, or the directory of several.
+        /// The file, or the directory of a sharded checkpoint.
         path: PathBuf,
-        /// Their names.
+        /// Names of the tensors.
         names: Vec<String>,
     },
-    /// There is a model already.
-    #[error("{}: a model is there already; expected none, as replacing was not asked \
-        for", path.display())]
+    /// The directory already contains a model.
+    #[error(
+        "{}: the directory already contains a model; choose another directory or replace it",
+        path.display()
+    )]
     Exists {
-        /// The file that was found.
+        /// A file of that model.
         path: PathBuf,
     },
 }
@@ -129,28 +135,30 @@ impl Error {
     }
 
     pub(crate) fn malformed(path: &Path, reason: impl Display) -> Self {
-        Self::Malformed { path: path.to_path_buf(), reason: short(&reason.to_string(), 400) }
+        Self::Malformed { path: path.to_path_buf(), reason: excerpt(&reason.to_string(), 400) }
     }
 }
 
-/// The beginning of a text that came out of a file: it may be of any length, and have in it what a
-/// terminal obeys.
-pub(crate) fn short(text: &str, longest: usize) -> String {
+/// Returns at most `max_chars` characters of a text, without control characters.
+///
+/// Text from a file can have any length and can contain terminal escape sequences.
+pub(crate) fn excerpt(text: &str, max_chars: usize) -> String {
     let shown = text
         .chars()
-        .take(longest)
-        .map(|letter| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter });
-    shown.chain(text.chars().nth(longest).map(|_| '…')).collect()
+        .take(max_chars)
+        .map(|char| if char.is_control() { char::REPLACEMENT_CHARACTER } else { char });
+    shown.chain(text.chars().nth(max_chars).map(|_| '…')).collect()
 }
 
-/// The first few names.
-fn listed(names: &[String]) -> String {
-    let mut text =
-        names.iter().take(5).map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
-    if names.len() > 5 {
-        text += ", …";
-    }
-    text
+/// Returns the names in quotation marks, separated by `separator`.
+fn quoted(names: &[String], separator: &str) -> String {
+    names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(separator)
+}
+
+/// Returns up to five of the names.
+fn first_names(names: &[String]) -> String {
+    let shown = quoted(&names[..names.len().min(5)], ", ");
+    if names.len() > 5 { shown + ", …" } else { shown }
 }
 
 #[cfg(test)]
@@ -158,9 +166,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_out_of_a_file_is_cut_and_cannot_move_the_cursor() {
-        assert_eq!(short("äbc", 3), "äbc");
-        assert_eq!(short("äbcd", 3), "äbc…");
-        assert_eq!(short("a\u{1b}[2J\n", 9), "a\u{fffd}[2J\u{fffd}");
+    fn excerpts_are_short_and_have_no_control_characters() {
+        assert_eq!(excerpt("äbc", 3), "äbc");
+        assert_eq!(excerpt("äbcd", 3), "äbc…");
+        assert_eq!(excerpt("a\u{1b}[2J\n", 9), "a\u{fffd}[2J\u{fffd}");
     }
 }

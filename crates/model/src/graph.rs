@@ -1,36 +1,35 @@
-//! A model as data: parameters, values and the operations between them, in the order of the forward
-//! pass.
+//! A model as data: parameters, values and operations, in the order of the forward pass.
 //!
 //! Every value is a matrix with one row for each member of a [`Space`]: each token, each token that
-//! carries a target, each example, each pixel. The rows of an example are contiguous. Operations
-//! keep examples apart; that makes per-example gradients possible without a batch dimension.
+//! has a target, each example, each pixel. The rows of an example are contiguous. No operation
+//! mixes rows of different examples, so per-example gradients need no batch dimension.
 
-use crate::builder::Lora;
-use crate::lora::LowRankPair;
+use crate::lora::Lora;
+use crate::lora::LowRankAdapter;
 use crate::op::Op;
 
-/// A parameter of a graph.
+/// Handle of a parameter of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Param(pub(crate) usize);
 
-/// A value of a graph: the result of an operation.
+/// Handle of a value of a graph: the result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Value(pub(crate) usize);
 
-/// What the rows of a value are.
+/// What the rows of a value correspond to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Space {
-    /// Tokens.
+    /// One row for each token.
     Tokens,
-    /// Tokens that carry a target.
+    /// One row for each token that has a target.
     Targets,
-    /// Examples.
+    /// One row for each example.
     Examples,
-    /// Pixels of a grid, row by row; every example has as many.
+    /// One row for each pixel of an image, row-major; all examples have the same size.
     Grid {
-        /// Rows of the grid.
+        /// Height of the image.
         height: usize,
-        /// Columns of the grid.
+        /// Width of the image.
         width: usize,
     },
 }
@@ -42,14 +41,14 @@ pub enum Init {
     Zeros,
     /// All one.
     Ones,
-    /// Independent normal values.
+    /// Independent normal values with mean 0.
     Normal {
         /// Standard deviation.
         std: f32,
     },
-    /// Orthonormal columns times a factor.
+    /// Orthonormal columns, scaled.
     Orthonormal {
-        /// The factor.
+        /// Factor of every element.
         scale: f32,
     },
 }
@@ -57,48 +56,48 @@ pub enum Init {
 /// Name, shape and initial values of a parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParamSpec {
-    /// Its name, as in a checkpoint.
+    /// Name, as in a checkpoint.
     pub name: String,
-    /// Its shape.
+    /// Shape.
     pub shape: Vec<usize>,
-    /// Its initial values.
+    /// Initial values.
     pub init: Init,
 }
 
-/// Rows and columns of a value.
+/// Shape of a value: the space of its rows and its number of columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueShape {
-    /// What the rows are.
+    /// What the rows correspond to.
     pub space: Space,
     /// Number of columns.
     pub width: usize,
 }
 
-/// What a model takes.
+/// Input of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputShape {
-    /// Tokens below `vocab`, at most `longest` of them.
+    /// A sequence of token ids below `vocab`, at most `max_length` of them.
     Tokens {
         /// Size of the vocabulary.
         vocab: usize,
-        /// Longest text.
-        longest: usize,
+        /// Largest number of tokens.
+        max_length: usize,
     },
-    /// This many features.
+    /// A vector of this many features.
     Features(usize),
 }
 
-/// How the losses of one example's targets make the example's loss.
+/// How the losses of an example's targets are reduced to the example's loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Reduction {
-    /// Their mean; 0 if there are none.
+    /// The mean; 0 if there are no targets.
     #[default]
     Mean,
-    /// Their sum.
+    /// The sum.
     Sum,
 }
 
-/// A model without the values of its parameters.
+/// The structure of a model, without the values of its parameters.
 #[derive(Debug)]
 pub struct Graph {
     pub(crate) params: Vec<ParamSpec>,
@@ -107,79 +106,81 @@ pub struct Graph {
     pub(crate) segments: Vec<usize>,
     pub(crate) input: InputShape,
     pub(crate) logits: Value,
-    pub(crate) pairs: Vec<LowRankPair>,
+    pub(crate) adapters: Vec<LowRankAdapter>,
     pub(crate) lora: Option<Lora>,
 }
 
 impl Graph {
-    /// The parameters, in order.
+    /// Returns the parameters, in order.
     pub fn params(&self) -> &[ParamSpec] {
         &self.params
     }
 
-    /// A parameter.
+    /// Returns the specification of a parameter.
     pub fn param(&self, param: Param) -> &ParamSpec {
         &self.params[param.0]
     }
 
-    /// All parameters, in order, as handles.
+    /// Returns the handles of all parameters, in order.
     pub fn param_ids(&self) -> impl Iterator<Item = Param> + use<> {
         (0..self.params.len()).map(Param)
     }
 
-    /// All values, in order, as handles.
+    /// Returns the handles of all values, in order.
     pub fn value_ids(&self) -> impl Iterator<Item = Value> + use<> {
         (0..self.values.len()).map(Value)
     }
 
-    /// The parameter of this name.
-    pub fn param_named(&self, name: &str) -> Option<Param> {
+    /// Returns the parameter with this name, if there is one.
+    pub fn find_param(&self, name: &str) -> Option<Param> {
         self.params.iter().position(|param| param.name == name).map(Param)
     }
 
-    /// Shapes of all values, in order.
+    /// Returns the shapes of all values, in order.
     pub fn values(&self) -> &[ValueShape] {
         &self.values
     }
 
-    /// Shape of a value.
+    /// Returns the shape of a value.
     pub fn shape(&self, value: Value) -> ValueShape {
         self.values[value.0]
     }
 
-    /// The operations, in the order of the forward pass.
+    /// Returns the operations, in the order of the forward pass.
     pub fn ops(&self) -> &[Op] {
         &self.ops
     }
 
-    /// Where segments of operations begin whose activations may be recomputed: indices of
-    /// operations.
+    /// Returns the index of the first operation of each segment.
+    ///
+    /// The activations of a segment can be recomputed from its inputs.
     pub fn segments(&self) -> &[usize] {
         &self.segments
     }
 
-    /// What it takes.
+    /// Returns the input of the model.
     pub fn input(&self) -> InputShape {
         self.input
     }
 
-    /// The value that holds the logits.
+    /// Returns the value that holds the logits.
     pub fn logits(&self) -> Value {
         self.logits
     }
 
-    /// Number of classes, or size of the vocabulary.
+    /// Returns the number of columns of the logits: classes, or the size of the vocabulary.
     pub fn classes(&self) -> usize {
         self.shape(self.logits).width
     }
 
-    /// Low-rank adapters of linear maps.
-    pub fn pairs(&self) -> &[LowRankPair] {
-        &self.pairs
+    /// Returns the low-rank adapters of linear layers.
+    pub fn adapters(&self) -> &[LowRankAdapter] {
+        &self.adapters
     }
 
-    /// About how many bytes a micro-batch takes for each example of `length` tokens, all of them
-    /// with a target: values and their gradients.
+    /// Estimates the bytes of values and gradients for one example of a micro-batch.
+    ///
+    /// The example has `length` tokens, each with a target.
     pub fn bytes_per_example(&self, length: usize) -> usize {
         self.bytes(|space| match space {
             Space::Tokens | Space::Targets => length,
@@ -188,7 +189,7 @@ impl Graph {
         })
     }
 
-    /// About how many bytes values and their gradients take, given the rows of each space.
+    /// Estimates the bytes of all values and gradients, given the number of rows of each space.
     pub fn bytes(&self, rows: impl Fn(Space) -> usize) -> usize {
         let elements = |value: &ValueShape| rows(value.space).saturating_mul(value.width);
         self.values
@@ -200,14 +201,14 @@ impl Graph {
 }
 
 impl Param {
-    /// Index in [`Graph::params`].
+    /// Returns the index in [`Graph::params`].
     pub fn index(self) -> usize {
         self.0
     }
 }
 
 impl Value {
-    /// Index in [`Graph::values`].
+    /// Returns the index in [`Graph::values`].
     pub fn index(self) -> usize {
         self.0
     }

@@ -6,22 +6,23 @@ use noise::PublicRandom;
 use tensor::{Array, linalg};
 
 impl Graph {
-    /// Draws initial values, the same for the same seed. The seed is public: it has nothing to do
-    /// with privacy.
+    /// Draws initial values, determined by a public seed.
     ///
     /// # Errors
-    /// If a decomposition fails.
+    /// If a QR decomposition fails.
     pub fn init(&self, seed: u64) -> Result<Vec<Array>, Error> {
         self.params
             .iter()
             .enumerate()
-            .map(|(stream, spec)| one(spec, seed, stream as u64))
+            .map(|(stream, spec)| param(spec, seed, stream as u64))
             .collect()
     }
 }
 
-/// One parameter, from a stream of its own: adding a parameter does not change the others.
-pub(crate) fn one(spec: &ParamSpec, seed: u64, stream: u64) -> Result<Array, Error> {
+/// Draws the initial values of one parameter.
+///
+/// Every parameter has a stream of its own, so adding one does not change those before it.
+pub(crate) fn param(spec: &ParamSpec, seed: u64, stream: u64) -> Result<Array, Error> {
     let shape = spec.shape.as_slice();
     let normal = |std: f32| {
         let mut array = Array::zeros(shape);

@@ -1,7 +1,8 @@
-//! What a model is: a graph of operations, architectures, and checkpoints in the Hugging Face layout.
+//! Model definitions: graphs of operations, architectures, and Hugging Face checkpoints.
 //!
-//! A [`Graph`] is a model as data, made by a [`Builder`] or an [`hf::Architecture`]. It says what is
-//! computed; a [`Device`] says how, and makes a [`Network`] of it.
+//! A [`Graph`] describes a model as data. A [`Builder`] or an [`hf::Architecture`] makes it. The
+//! graph states which operations are computed; a [`Device`] turns it into a [`Network`], which
+//! computes them.
 //!
 //! | to find | look in |
 //! |---|---|
@@ -9,7 +10,7 @@
 //! | layers by name: linear, embedding, norm, attention, convolution | [`Builder`], [`Linear`] |
 //! | GPT-2, Llama, BERT, CNN, MLP | [`hf::Architecture`], [`Cnn`], [`Mlp`], [`Preset`] |
 //! | checkpoints on disk | [`Checkpoint`], [`hf`] |
-//! | what a model on a device can do | [`Network`], [`Decoder`], [`Device`] |
+//! | models on a device | [`Network`], [`Decoder`], [`Device`] |
 
 pub mod hf;
 pub mod op;
@@ -25,11 +26,12 @@ mod network;
 mod preset;
 
 pub use arch::{Cnn, Mlp};
-pub use builder::{Builder, Linear, LinearLayer, Lora};
+pub use builder::{Builder, Linear, LinearLayer};
 pub use checkpoint::Checkpoint;
 pub use error::Error;
 pub use graph::{Graph, Init, InputShape, Param, ParamSpec, Reduction, Space, Value, ValueShape};
-pub use lora::LowRankPair;
+pub use lora::Lora;
+pub use lora::LowRankAdapter;
 pub use network::{Activations, Decoder, Device, Network};
 pub use op::Order;
 pub use preset::Preset;

@@ -1,4 +1,4 @@
-//! What a model on a device can do beyond being trained.
+//! Models on a device: evaluation, decoding and the tensors of a checkpoint.
 
 use crate::{Error, Graph};
 use engine::{Engine, Example};
@@ -8,38 +8,40 @@ use tensor::Array;
 
 /// A model on a device: trained through [`Engine`], evaluated and saved through this trait.
 pub trait Network: Engine + std::fmt::Debug + Send {
-    /// The model.
+    /// Returns the structure of the model.
     fn graph(&self) -> &Graph;
 
-    /// Another instance of the same model, with buffers of its own. Frozen parameters are shared;
-    /// what one instance computes on does not reach the other.
+    /// Creates another instance of the model, with separate buffers and shared frozen parameters.
     fn new_instance(&self) -> Box<dyn Network>;
 
-    /// Sets whether activations are retained or recomputed. No result depends on it.
+    /// Sets whether activations are retained or recomputed. Results are the same.
     fn set_activations(&mut self, activations: Activations);
 
-    /// All tensors by name, the trained ones from `params`: what a checkpoint holds.
+    /// Returns all tensors of a checkpoint by name, the trained ones from `params`.
     fn tensors<'a>(&'a self, params: &'a Params) -> Vec<(&'a str, Cow<'a, Array>)>;
 
-    /// Computes the logits, row after row: for a language model of the tokens that carry a target,
-    /// else of each example.
+    /// Computes the logits, row-major.
+    ///
+    /// A language model has one row for each token that has a target, other models one row for each
+    /// example.
     ///
     /// # Errors
     /// If an example does not fit the model.
     fn logits(&mut self, params: &Params, examples: &[&Example])
     -> Result<Vec<f32>, engine::Error>;
 
-    /// Starts decoding texts token by token.
+    /// Returns a decoder, which generates tokens one at a time.
     ///
     /// # Errors
-    /// If it is not a causal language model.
+    /// If the model is not a causal language model.
     fn decoder<'a>(
         &'a mut self,
         params: &'a Params,
     ) -> Result<Box<dyn Decoder + 'a>, engine::Error>;
 
-    /// Adds the gradients of all examples to `sum`, unclipped and without norms, as ordinary
-    /// training does. Returns the losses.
+    /// Adds the unclipped gradients of all examples to `sum` and returns the losses.
+    ///
+    /// This is non-private training: no norms are computed.
     ///
     /// # Errors
     /// If an example does not fit the model.
@@ -50,12 +52,14 @@ pub trait Network: Engine + std::fmt::Debug + Send {
         sum: &mut Params,
     ) -> Result<Vec<f64>, engine::Error>;
 
-    /// Counts the floating-point operations of a training step, as is usual: products of the
-    /// forward pass, and of the backward pass by values and by trained weights.
+    /// Counts the floating-point operations of a training step without privacy.
+    ///
+    /// Counts matrix products of the forward pass and, in the backward pass, those for gradients
+    /// with respect to values and to trained weights.
     ///
     /// # Errors
     /// If an example does not fit the model.
-    fn operations(&mut self, examples: &[&Example]) -> Result<f64, engine::Error>;
+    fn flops(&mut self, examples: &[&Example]) -> Result<f64, engine::Error>;
 }
 
 impl<N: Network + ?Sized> Network for Box<N> {
@@ -99,48 +103,50 @@ impl<N: Network + ?Sized> Network for Box<N> {
         (**self).plain_sum(params, examples, sum)
     }
 
-    fn operations(&mut self, examples: &[&Example]) -> Result<f64, engine::Error> {
-        (**self).operations(examples)
+    fn flops(&mut self, examples: &[&Example]) -> Result<f64, engine::Error> {
+        (**self).flops(examples)
     }
 }
 
-/// Decodes several texts token by token; keys and values of earlier tokens are cached.
+/// Decodes a batch of texts one token at a time, with cached keys and values.
 pub trait Decoder {
-    /// Size of the vocabulary.
+    /// Returns the size of the vocabulary.
     fn vocab(&self) -> usize;
 
-    /// The most tokens a text can have.
-    fn longest(&self) -> usize;
+    /// Returns the largest number of tokens of a text.
+    fn max_length(&self) -> usize;
 
-    /// Lengths of the texts so far.
+    /// Returns the current lengths of the texts.
     fn lengths(&self) -> &[usize];
 
-    /// Starts texts, in place of earlier ones. Returns for each the logits of the next token, row
-    /// after row.
+    /// Replaces all texts and returns the logits of each text's next token, row-major.
     ///
     /// # Errors
     /// If a text is empty, too long, or has a token outside the vocabulary.
     fn start(&mut self, texts: &[&[u32]]) -> Result<Vec<f32>, engine::Error>;
 
-    /// Text i becomes a copy of what text `parents[i]` was, followed by `tokens[i]`. Returns for
-    /// each the logits of the next token.
+    /// Replaces text i by text `parents[i]` followed by `tokens[i]`.
+    ///
+    /// Returns the logits of each text's next token, row-major.
     ///
     /// # Errors
-    /// As [`start`](Self::start), or if a parent does not exist.
+    /// As for [`start`](Self::start), or if a parent does not exist.
     fn advance(&mut self, parents: &[usize], tokens: &[u32]) -> Result<Vec<f32>, engine::Error>;
 }
 
-/// Puts models on a device.
+/// A device that computes models.
 pub trait Device {
-    /// Its name, such as `cpu`.
+    /// Returns the name of the device, such as `cpu`.
     fn name(&self) -> &str;
 
-    /// Splits `values`, one for each parameter of the graph, into trained ones, which are returned,
-    /// and frozen ones, which stay on the device.
+    /// Loads a model onto the device and returns it with its trained parameters.
+    ///
+    /// `values` has one array for each parameter of the graph. Those for which `trainable` returns
+    /// true are returned; the others are frozen and stay on the device.
     ///
     /// # Errors
-    /// If a value has another shape than its parameter, if no gradient reaches a trained parameter,
-    /// or if the device does not know an operation of the graph.
+    /// If a value does not have the shape of its parameter, if the logits do not depend on a
+    /// trained parameter, or if the device does not support an operation of the graph.
     fn network(
         &self,
         graph: Graph,
@@ -149,13 +155,14 @@ pub trait Device {
     ) -> Result<(Box<dyn Network>, Params), Error>;
 }
 
-/// What is retained between the forward and the backward pass.
+/// Which activations are retained between the forward and the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Activations {
-    /// All activations that the backward pass needs: the fastest.
+    /// All activations that the backward pass needs. This is the fastest mode.
     #[default]
     Retain,
-    /// Only the inputs of each segment of operations; other activations are recomputed. Slower, in
-    /// a fraction of the memory.
+    /// Only the inputs of each segment; other activations are recomputed.
+    ///
+    /// This mode is slower and needs a fraction of the memory.
     Recompute,
 }

@@ -1,5 +1,4 @@
-//! Operations of a graph, as data: what each reads, writes and owns. Engines say how they are
-//! computed.
+//! Operations of a graph, as data: inputs, outputs and parameters. Engines compute them.
 
 use crate::graph::{Param, Value};
 use std::any::Any;
@@ -12,70 +11,71 @@ use tensor::patches::{ImageShape, Window};
 use tensor::pooling::Pool;
 use tensor::rope::{HeadColumns, Rope};
 
-/// What is known of every operation, whatever computes it.
+/// Inputs, outputs and parameters of an operation, independent of the engine that computes it.
 pub trait Operation: Any + Debug + Send + Sync {
-    /// Values it reads.
+    /// Returns the values that the operation reads.
     fn inputs(&self) -> Vec<Value>;
 
-    /// Values it writes; the first is its result.
+    /// Returns the values that the operation writes; the first is its result.
     fn outputs(&self) -> Vec<Value>;
 
-    /// Parameters it reads.
+    /// Returns the parameters that the operation reads.
     fn params(&self) -> Vec<Param> {
         Vec::new()
     }
 
-    /// An input that it overwrites, so that no other operation may read it.
+    /// Returns the input that the operation overwrites, if any. No other operation may read it.
     fn overwrites(&self) -> Option<Value> {
         None
     }
 
-    /// Whether no row of its outputs depends on a later row of its inputs.
+    /// Returns whether every output row is independent of later input rows.
     ///
-    /// Decoding computes new tokens only and caches what attention needs of earlier ones. So an
-    /// operation from outside that reads any other row of its example must return `false`.
+    /// Decoding computes the rows of new tokens only; of earlier tokens, only the keys and values
+    /// of attention are cached. A custom operation whose output rows depend on any other row of
+    /// the example must therefore return `false`.
     fn is_causal(&self) -> bool {
         true
     }
 }
 
-/// One step of the forward pass.
+/// An operation of the forward pass.
 #[derive(Clone, Debug)]
 pub enum Op {
-    /// Sum of two values.
+    /// Adds two values.
     Add(AddOp),
-    /// Attention.
+    /// Multi-head self-attention.
     Attention(AttentionOp),
-    /// Rows of a table.
+    /// Looks up rows of an embedding table.
     Embedding(EmbeddingOp),
-    /// First token of each example.
+    /// Selects the first token of each example.
     FirstToken(FirstTokenOp),
-    /// Group norm.
+    /// Group normalization.
     GroupNorm(GroupNormOp),
-    /// Linear maps side by side.
+    /// Applies linear layers to one input and concatenates the results.
     Linear(LinearOp),
-    /// Mean of each example's rows.
+    /// Averages the rows of each example.
     MeanRows(MeanRowsOp),
-    /// Layer norm or root-mean-square norm.
+    /// Layer normalization or RMS normalization.
     Norm(NormOp),
-    /// Patches of an image.
+    /// Extracts the patches of an image.
     Patches(PatchesOp),
-    /// Pooling over windows.
+    /// Pools over windows of an image.
     Pool(PoolOp),
-    /// The same elements in another shape.
+    /// Reinterprets the same elements in another shape.
     Reshape(ReshapeOp),
     /// Rotary position embedding.
     Rope(RopeOp),
-    /// SwiGLU.
+    /// SwiGLU activation.
     SwiGlu(SwiGluOp),
-    /// Tokens that carry a target.
+    /// Selects the tokens that have a target.
     TargetRows(TargetRowsOp),
-    /// An operation from outside this crate. An engine that does not know it refuses the graph.
+    /// A custom operation. An engine that does not support it refuses the graph.
     Custom(Arc<dyn Operation>),
 }
 
 impl Op {
-    /// What is known of it, whatever computes it.
+    /// Returns the operation as a trait object.
     pub fn operation(&self) -> &dyn Operation {
         match self {
             Self::Add(op) => op,
@@ -96,43 +96,43 @@ impl Op {
         }
     }
 
-    /// Values it reads.
+    /// Returns the values that the operation reads.
     pub fn inputs(&self) -> Vec<Value> {
         self.operation().inputs()
     }
 
-    /// Values it writes; the first is its result.
+    /// Returns the values that the operation writes; the first is its result.
     pub fn outputs(&self) -> Vec<Value> {
         self.operation().outputs()
     }
 
-    /// Parameters it reads.
+    /// Returns the parameters that the operation reads.
     pub fn params(&self) -> Vec<Param> {
         self.operation().params()
     }
 }
 
-/// How a weight matrix is stored.
+/// Storage order of a weight matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Rows are outputs: most models.
+    /// Shape [outputs, inputs], as in most models.
     OutIn,
-    /// Rows are inputs: GPT-2.
+    /// Shape [inputs, outputs], as in GPT-2.
     InOut,
 }
 
-/// Which row of a table a token selects.
+/// Which row of an embedding table a token selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Index {
-    /// The row of its token id.
+    /// The row of the token id.
     Token,
-    /// The row of its position in its example.
+    /// The row of the token's position in its example.
     Position,
-    /// The first row: texts of one segment.
+    /// The first row, for every token: segment embeddings of inputs with one segment.
     First,
 }
 
-/// a + b: a residual connection.
+/// The sum a + b, as in a residual connection.
 #[derive(Clone, Debug)]
 pub struct AddOp {
     /// First summand.
@@ -143,29 +143,29 @@ pub struct AddOp {
     pub out: Value,
 }
 
-/// Attention of each example's rows to each other.
+/// Multi-head self-attention within each example.
 #[derive(Clone, Debug)]
 pub struct AttentionOp {
-    /// Numbers of heads, and what a row may attend to.
+    /// Numbers of heads, their width and the mask.
     pub heads: Heads,
-    /// Queries, keys and values side by side.
+    /// Queries, keys and values, concatenated.
     pub qkv: Value,
     /// Result.
     pub out: Value,
 }
 
-/// One row of a table for each token.
+/// An embedding lookup: one row of a table for each token.
 #[derive(Clone, Debug)]
 pub struct EmbeddingOp {
     /// The table.
     pub table: Param,
-    /// Which row.
+    /// Which row a token selects.
     pub index: Index,
     /// Result.
     pub out: Value,
 }
 
-/// The first token of each example; zeros for an empty one.
+/// The first token of each example; zeros for an empty example.
 #[derive(Clone, Debug)]
 pub struct FirstTokenOp {
     /// Input.
@@ -174,65 +174,67 @@ pub struct FirstTokenOp {
     pub out: Value,
 }
 
-/// Group norm: each example's channels in groups, over all its pixels.
+/// Group normalization over the pixels and channels of each group, example by example.
 #[derive(Clone, Debug)]
 pub struct GroupNormOp {
     /// Number of groups.
     pub groups: usize,
     /// Added to the variance.
     pub epsilon: f32,
-    /// Pixels of an example.
+    /// Number of pixels of an example.
     pub pixels: usize,
     /// Input.
     pub x: Value,
-    /// Gain, by channel.
+    /// Gain of each channel.
     pub gain: Param,
-    /// Bias, by channel.
+    /// Bias of each channel.
     pub bias: Param,
     /// Result.
     pub out: Value,
 }
 
-/// One linear map of a [`LinearOp`]: some columns of its result.
+/// One linear layer of a [`LinearOp`]. It computes some columns of the result.
 #[derive(Clone, Debug)]
 pub struct LinearPart {
     /// The weight.
     pub weight: Param,
-    /// How the weight is stored.
+    /// Storage order of the weight.
     pub order: Order,
     /// The bias.
     pub bias: Option<Param>,
     /// A low-rank adapter.
     pub low_rank: Option<LowRank>,
-    /// First column of the result.
+    /// First column in the result.
     pub first: usize,
-    /// Number of columns.
+    /// Number of columns in the result.
     pub width: usize,
 }
 
-/// A low-rank adapter (A: out×r, B: in×r): the map gains scale · A Bᵀ.
+/// A low-rank adapter (A: out×r, B: in×r), which adds scale · A Bᵀ to the weight.
 #[derive(Clone, Copy, Debug)]
 pub struct LowRank {
-    /// A
+    /// A.
     pub left: Param,
-    /// B
+    /// B.
     pub right: Param,
-    /// r
+    /// The rank r.
     pub rank: usize,
-    /// scale
+    /// Factor of the product A Bᵀ.
     pub scale: f32,
-    /// scale · x B, rows × r.
+    /// The value scale · x B, with r columns.
     pub inner: Value,
 }
 
-/// Linear maps of one input, side by side; an activation only after a single map.
+/// Linear layers of one input, with concatenated results.
+///
+/// An activation is possible only with a single layer.
 #[derive(Clone, Debug)]
 pub struct LinearOp {
     /// Input.
     pub x: Value,
-    /// The maps.
+    /// The linear layers, in the order of their columns.
     pub parts: Vec<LinearPart>,
-    /// Activation of the result.
+    /// Activation function of the result.
     pub activation: Option<Activation>,
     /// Result.
     pub out: Value,
@@ -247,10 +249,10 @@ pub struct MeanRowsOp {
     pub out: Value,
 }
 
-/// Layer norm or root-mean-square norm.
+/// Layer normalization or RMS normalization of each row.
 #[derive(Clone, Debug)]
 pub struct NormOp {
-    /// Which.
+    /// Which of the two.
     pub norm: Norm,
     /// Added to the variance.
     pub epsilon: f32,
@@ -264,13 +266,15 @@ pub struct NormOp {
     pub out: Value,
 }
 
-/// The patches of an image that a convolution reads. A convolution is this and a linear map.
+/// The patches of an image that a convolution reads (im2col).
+///
+/// A convolution is this operation followed by a linear layer.
 #[derive(Clone, Debug)]
 pub struct PatchesOp {
     /// Kernel, stride and padding.
     pub window: Window,
-    /// The image.
-    pub grid: ImageShape,
+    /// Shape of the input image.
+    pub image: ImageShape,
     /// Input.
     pub x: Value,
     /// Result.
@@ -284,15 +288,15 @@ pub struct PoolOp {
     pub pooling: Pool,
     /// Kernel, stride and padding.
     pub window: Window,
-    /// The image.
-    pub grid: ImageShape,
+    /// Shape of the input image.
+    pub image: ImageShape,
     /// Input.
     pub x: Value,
     /// Result.
     pub out: Value,
 }
 
-/// The same elements in another shape: a grid as one row, or one row as a grid.
+/// The same elements in another shape: an image as one row, or one row as an image.
 #[derive(Clone, Debug)]
 pub struct ReshapeOp {
     /// Input; `None` for the features of the example.
@@ -301,29 +305,29 @@ pub struct ReshapeOp {
     pub out: Value,
 }
 
-/// Rotary position embedding, in place on queries and keys.
+/// Rotary position embedding of queries and keys, in place.
 #[derive(Clone, Debug)]
 pub struct RopeOp {
-    /// Angles.
+    /// Angles by position.
     pub rope: Arc<Rope>,
-    /// The heads that are rotated.
-    pub place: HeadColumns,
+    /// Columns of the heads that are rotated.
+    pub columns: HeadColumns,
     /// Input, which is overwritten.
     pub x: Value,
     /// Result.
     pub out: Value,
 }
 
-/// silu(gate) · value of [gate | value].
+/// The SwiGLU activation silu(gate) · value of the concatenation [gate | value].
 #[derive(Clone, Debug)]
 pub struct SwiGluOp {
-    /// Gate and value side by side.
+    /// Gate and value, concatenated.
     pub x: Value,
     /// Result.
     pub out: Value,
 }
 
-/// The tokens that carry a target, so that what follows costs nothing for the others.
+/// The rows of tokens that have a target; later operations skip all other tokens.
 #[derive(Clone, Debug)]
 pub struct TargetRowsOp {
     /// Input.
@@ -395,11 +399,11 @@ impl Operation for LinearOp {
     }
 
     fn params(&self) -> Vec<Param> {
-        let of = |part: &LinearPart| {
+        let params = |part: &LinearPart| {
             let adapter = part.low_rank.map(|adapter| [adapter.left, adapter.right]);
             std::iter::once(part.weight).chain(part.bias).chain(adapter.into_iter().flatten())
         };
-        self.parts.iter().flat_map(of).collect()
+        self.parts.iter().flat_map(params).collect()
     }
 }
 
@@ -441,8 +445,8 @@ impl Operation for RopeOp {
     }
 }
 
-/// Operations with one input, one result and nothing else to tell.
-macro_rules! one_to_one {
+/// Implements [`Operation`] for operations with one input `x`, one result `out` and no parameters.
+macro_rules! one_input_one_output {
     ($($op:ident),*) => {$(
         impl Operation for $op {
             fn inputs(&self) -> Vec<Value> {
@@ -456,4 +460,4 @@ macro_rules! one_to_one {
     )*};
 }
 
-one_to_one!(FirstTokenOp, MeanRowsOp, PatchesOp, PoolOp, SwiGluOp, TargetRowsOp);
+one_input_one_output!(FirstTokenOp, MeanRowsOp, PatchesOp, PoolOp, SwiGluOp, TargetRowsOp);

@@ -1,28 +1,28 @@
-//! Models by name.
+//! Named model sizes.
 
 use crate::hf::{Architecture, Gpt2Config};
 use tensor::activation::Activation;
 
-/// A name for the shape of a model.
+/// A named model size.
 ///
 /// ```
 /// assert_eq!(model::Preset::named("tiny"), Some(model::Preset::Tiny));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
-    /// 2 layers, width 64: for trying things out.
+    /// GPT-2 with 2 layers, width 64, vocabulary 512, for experiments.
     Tiny,
-    /// 4 layers, width 256, vocabulary 8192.
+    /// GPT-2 with 4 layers, width 256, vocabulary 8192.
     Gpt2S,
     /// GPT-2 with 12 layers, width 768, vocabulary 50257.
     Gpt2,
 }
 
 impl Preset {
-    /// All of them.
+    /// All presets.
     pub const ALL: [Self; 3] = [Self::Tiny, Self::Gpt2S, Self::Gpt2];
 
-    /// The name.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tiny => "tiny",
@@ -31,12 +31,12 @@ impl Preset {
         }
     }
 
-    /// The preset of this name.
+    /// Returns the preset with this name, if there is one.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|preset| preset.name() == name)
     }
 
-    /// Its architecture. The head is a matrix of its own, as in the experiments of DP-Muon.
+    /// Returns the architecture. The head is not tied, as in the experiments of DP-Muon.
     pub fn architecture(self) -> Architecture {
         let (layers, width, heads, vocab, positions) = match self {
             Self::Tiny => (2, 64, 2, 512, 128),

@@ -1,11 +1,11 @@
-//! The Hugging Face layout: what is written is read, and what is damaged is refused.
+//! Tests of the Hugging Face layout: saved models are loaded, invalid files are refused.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
 use std::path::Path;
 
 use model::Error;
-use model::hf::{Config, Dtype, Existing, SaveOptions, Weights, save};
+use model::hf::{Config, Dtype, ExistingModel, SaveOptions, Weights, save};
 use tensor::Array;
 
 #[path = "hf/configs.rs"]
@@ -17,20 +17,20 @@ mod fuzz;
 
 use folder::Folder;
 
-/// Tensors of all ranks, one of them larger than what is written at a time.
+/// Tensors with 0 to 3 dimensions, one of them larger than a chunk of a write.
 fn tensors() -> Vec<(&'static str, Array)> {
-    // Multiples of 1/4 below 64 are the same in every type.
-    let number = |i: usize| (i * 7 % 255) as f32 / 4.0 - 31.75;
+    // Multiples of 1/4 below 64 are exact in every type.
+    let element = |i: usize| (i * 7 % 255) as f32 / 4.0 - 31.75;
     vec![
-        ("wte.weight", Array::from_fn([301, 257], number)),
-        ("h.0.c.weight", Array::from_fn([3, 4, 5], number)),
-        ("h.0.c.bias", Array::from_fn([5], number)),
-        ("scale", Array::from_fn([], number)),
+        ("wte.weight", Array::from_fn([301, 257], element)),
+        ("h.0.c.weight", Array::from_fn([3, 4, 5], element)),
+        ("h.0.c.bias", Array::from_fn([5], element)),
+        ("scale", Array::from_fn([], element)),
         ("none", Array::zeros([0, 7])),
     ]
 }
 
-fn borrowed<'a>(tensors: &'a [(&'a str, Array)]) -> Vec<(&'a str, &'a Array)> {
+fn by_reference<'a>(tensors: &'a [(&'a str, Array)]) -> Vec<(&'a str, &'a Array)> {
     tensors.iter().map(|(name, array)| (*name, array)).collect()
 }
 
@@ -39,16 +39,16 @@ fn config() -> Config {
 }
 
 fn write(dir: &Path, options: &SaveOptions<'_>) -> Result<(), Error> {
-    save(dir, &config(), &borrowed(&tensors()), options)
+    save(dir, &config(), &by_reference(&tensors()), options)
 }
 
-/// A safetensors file with this header.
+/// Returns a safetensors file with this header and data.
 fn file(header: &str, data: &[u8]) -> Vec<u8> {
     [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat()
 }
 
-/// A file with one tensor `a` of two numbers.
-fn pair(dtype: &str, data: &[u8]) -> Vec<u8> {
+/// Returns a safetensors file with one tensor `a` of two elements.
+fn two_elements(dtype: &str, data: &[u8]) -> Vec<u8> {
     file(
         &format!(r#"{{"a":{{"dtype":"{dtype}","shape":[2],"data_offsets":[0,{}]}}}}"#, data.len()),
         data,
@@ -60,7 +60,7 @@ fn message<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn saved_models_are_loaded() {
     for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
         for (shard_bytes, files) in [(u64::MAX, 1), (400, 2), (20, 4), (0, 5)] {
             let folder = Folder::new();
@@ -87,19 +87,18 @@ fn what_is_written_is_read() {
                 assert_eq!(weights.shape(name), Some(array.shape()));
                 assert_eq!(&weights.load(name, array.shape()).unwrap(), array);
             }
-            weights.all_used().unwrap();
+            weights.check_all_used().unwrap();
 
             let read = Config::read(&dir).unwrap();
             assert_eq!(read.architecture, config().architecture);
-            assert_eq!(read.others["dtype"], dtype.to_string());
-            assert_eq!(read.others["torch_dtype"], dtype.to_string());
+            assert_eq!(read.other_keys["dtype"], dtype.to_string());
+            assert_eq!(read.other_keys["torch_dtype"], dtype.to_string());
         }
     }
 }
 
-/// The `safetensors` crate, another reader, sees the same.
 #[test]
-fn another_reader_agrees() {
+fn the_safetensors_crate_reads_the_same_tensors() {
     let folder = Folder::new();
     write(&folder.join("m"), &SaveOptions::default()).unwrap();
     let bytes = fs::read(folder.join("m/model.safetensors")).unwrap();
@@ -107,19 +106,19 @@ fn another_reader_agrees() {
     assert_eq!(theirs.len(), tensors().len());
     for (name, array) in tensors() {
         let view = theirs.tensor(name).unwrap();
-        let numbers: Vec<u8> = array.data().iter().flat_map(|x| x.to_le_bytes()).collect();
-        assert_eq!((view.shape(), view.data()), (array.shape(), &numbers[..]));
+        let bytes: Vec<u8> = array.data().iter().flat_map(|x| x.to_le_bytes()).collect();
+        assert_eq!((view.shape(), view.data()), (array.shape(), &bytes[..]));
     }
     let (_, metadata) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
     assert_eq!(metadata.metadata().as_ref().unwrap()["format"], "pt");
 }
 
 #[test]
-fn one_file_is_opened_by_itself() {
+fn a_single_file_is_opened() {
     let folder = Folder::new();
     fs::write(
         folder.join("x.safetensors"),
-        pair("F64", &[0.5f64.to_le_bytes(), (-2f64).to_le_bytes()].concat()),
+        two_elements("F64", &[0.5f64.to_le_bytes(), (-2f64).to_le_bytes()].concat()),
     )
     .unwrap();
     let weights = Weights::open(folder.join("x.safetensors")).unwrap();
@@ -132,40 +131,46 @@ fn one_file_is_opened_by_itself() {
 }
 
 #[test]
-fn a_tensor_that_does_not_fit_is_refused() {
+fn a_tensor_of_another_shape_or_type_is_refused() {
     let folder = Folder::new();
     let path = folder.join("x.safetensors");
-    let at = path.display().to_string();
+    let shown = path.display().to_string();
     let load = |bytes: Vec<u8>, name: &str, shape: &[usize]| {
         fs::write(&path, bytes).unwrap();
         message(Weights::open(&path).unwrap().load(name, shape))
     };
-    let single = |a: f32, b: f32| pair("F32", &[a.to_le_bytes(), b.to_le_bytes()].concat());
-    assert_eq!(load(single(1.0, 2.0), "b", &[2]), format!("{at}: there is no tensor \"b\""));
+    let single = |a: f32, b: f32| two_elements("F32", &[a.to_le_bytes(), b.to_le_bytes()].concat());
+    assert_eq!(load(single(1.0, 2.0), "b", &[2]), format!("{shown}: there is no tensor \"b\""));
     assert_eq!(
         load(single(1.0, 2.0), "a", &[2, 1]),
-        format!("{at}: tensor \"a\" must have the shape [2, 1], got [2]")
+        format!("{shown}: tensor \"a\" must have the shape [2, 1], got [2]")
     );
-    let wild = format!("{at}: tensor \"a\" must be finite in float32, got");
-    assert_eq!(load(single(1.0, f32::NAN), "a", &[2]), format!("{wild} NaN at index 1"));
-    assert_eq!(load(single(f32::NEG_INFINITY, 1.0), "a", &[2]), format!("{wild} -inf at index 0"));
-    assert_eq!(load(pair("F16", &[0, 0, 0, 0x7c]), "a", &[2]), format!("{wild} inf at index 1"));
+    let not_finite = format!("{shown}: tensor \"a\" must be finite in float32, got");
+    assert_eq!(load(single(1.0, f32::NAN), "a", &[2]), format!("{not_finite} NaN at index 1"));
     assert_eq!(
-        load(pair("BF16", &[0x80, 0x7f, 0, 0]), "a", &[2]),
-        format!("{wild} inf at index 0")
+        load(single(f32::NEG_INFINITY, 1.0), "a", &[2]),
+        format!("{not_finite} -inf at index 0")
     );
     assert_eq!(
-        load(pair("F64", &[[0; 8], 1e39f64.to_le_bytes()].concat()), "a", &[2]),
-        format!("{wild} inf at index 1")
+        load(two_elements("F16", &[0, 0, 0, 0x7c]), "a", &[2]),
+        format!("{not_finite} inf at index 1")
     );
-    let kind = format!("{at}: tensor \"a\" must be of type F32, F16, BF16 or F64, got");
-    assert_eq!(load(pair("I64", &[0; 16]), "a", &[2]), format!("{kind} I64"));
-    assert_eq!(load(pair("BOOL", &[0; 2]), "a", &[2]), format!("{kind} BOOL"));
-    assert_eq!(load(pair("F8_E4M3", &[0; 2]), "a", &[2]), format!("{kind} F8_E4M3"));
+    assert_eq!(
+        load(two_elements("BF16", &[0x80, 0x7f, 0, 0]), "a", &[2]),
+        format!("{not_finite} inf at index 0")
+    );
+    assert_eq!(
+        load(two_elements("F64", &[[0; 8], 1e39f64.to_le_bytes()].concat()), "a", &[2]),
+        format!("{not_finite} inf at index 1")
+    );
+    let dtype = format!("{shown}: tensor \"a\" must be of type F32, F16, BF16 or F64, got");
+    assert_eq!(load(two_elements("I64", &[0; 16]), "a", &[2]), format!("{dtype} I64"));
+    assert_eq!(load(two_elements("BOOL", &[0; 2]), "a", &[2]), format!("{dtype} BOOL"));
+    assert_eq!(load(two_elements("F8_E4M3", &[0; 2]), "a", &[2]), format!("{dtype} F8_E4M3"));
 }
 
 #[test]
-fn a_name_is_found_with_or_without_its_prefix() {
+fn a_tensor_is_found_with_and_without_its_prefix() {
     let folder = Folder::new();
     write(&folder.join("m"), &SaveOptions::default()).unwrap();
     let weights = Weights::open(folder.join("m")).unwrap();
@@ -174,7 +179,7 @@ fn a_name_is_found_with_or_without_its_prefix() {
 }
 
 #[test]
-fn what_no_one_asked_for_is_refused() {
+fn unused_tensors_are_refused() {
     let folder = Folder::new();
     let one = Array::zeros([1]);
     let names = [
@@ -188,18 +193,18 @@ fn what_no_one_asked_for_is_refused() {
         .unwrap();
     let weights = Weights::open(folder.join("m")).unwrap();
     assert_eq!(weights.unused().collect::<Vec<_>>(), ["h.0.attn.c_attn.bias"]);
-    // A tensor that could not be loaded was not used.
+    // A failed load does not count as use.
     weights.load("h.0.attn.c_attn.bias", &[2]).unwrap_err();
     assert!(
-        message(weights.all_used())
-            .ends_with("the model has no place for 1 tensor(s): \"h.0.attn.c_attn.bias\"")
+        message(weights.check_all_used())
+            .ends_with("1 tensor(s) are not parameters of the model: \"h.0.attn.c_attn.bias\"")
     );
     weights.load("h.0.attn.c_attn.bias", &[1]).unwrap();
-    weights.all_used().unwrap();
+    weights.check_all_used().unwrap();
 }
 
 #[test]
-fn an_index_that_lies_is_refused() {
+fn an_inconsistent_index_is_refused() {
     let folder = Folder::new();
     let path = folder.join("model.safetensors.index.json");
     let tensor = |name: &str| {
@@ -208,8 +213,10 @@ fn an_index_that_lies_is_refused() {
             &[0; 4],
         )
     };
-    for (name, holds) in [("1.safetensors", "a"), ("2.safetensors", "b"), ("3.safetensors", "a")] {
-        fs::write(folder.join(name), tensor(holds)).unwrap();
+    for (name, tensor_name) in
+        [("1.safetensors", "a"), ("2.safetensors", "b"), ("3.safetensors", "a")]
+    {
+        fs::write(folder.join(name), tensor(tensor_name)).unwrap();
     }
     fs::create_dir(folder.join("sub")).unwrap();
     fs::write(folder.join("sub/1.safetensors"), tensor("a")).unwrap();
@@ -241,18 +248,24 @@ fn an_index_that_lies_is_refused() {
         ),
         (
             r#"{"weight_map":{"a":"1.safetensors","b":"2.safetensors","c":"3.safetensors"}}"#,
-            "\"a\" is also in",
+            "duplicate tensor \"a\": it is also in",
         ),
-        (r#"{"weight_map":{"a":"1.safetensors","a":"3.safetensors"}}"#, "\"a\" is named twice"),
+        (r#"{"weight_map":{"a":"1.safetensors","a":"3.safetensors"}}"#, "duplicate tensor \"a\""),
         (
             r#"{"weight_map":{"a":"../x.safetensors"}}"#,
-            "in its own directory, got \"../x.safetensors\"",
+            "shard \"../x.safetensors\": expected a file name without a directory",
         ),
-        (r#"{"weight_map":{"a":"sub/1.safetensors"}}"#, "in its own directory"),
-        (r#"{"weight_map":{"a":"sub\\1.safetensors"}}"#, "in its own directory"),
-        (r#"{"weight_map":{"a":""}}"#, "in its own directory"),
+        (r#"{"weight_map":{"a":"sub/1.safetensors"}}"#, "expected a file name without a directory"),
+        (
+            r#"{"weight_map":{"a":"sub\\1.safetensors"}}"#,
+            "expected a file name without a directory",
+        ),
+        (r#"{"weight_map":{"a":""}}"#, "expected a file name without a directory"),
         (r#"{"weight_map":{"a":"sub"}}"#, "sub: cannot be read: not a regular file"),
-        (&format!(r#"{{"weight_map":{{"a":{absolute:?}}}}}"#), "in its own directory"),
+        (
+            &format!(r#"{{"weight_map":{{"a":{absolute:?}}}}}"#),
+            "expected a file name without a directory",
+        ),
         (&long, "cannot be read"),
         (r#"{"weight_map":{}}"#, "expected 1 to 10000 shards, got 0"),
         (r#"{"weight_map":{"a":1}}"#, "tensor \"a\": invalid type"),
@@ -269,7 +282,7 @@ fn an_index_that_lies_is_refused() {
 }
 
 #[test]
-fn nothing_to_open_is_one_error() {
+fn missing_files_are_errors() {
     let folder = Folder::new();
     assert!(message(Weights::open(&*folder)).contains("model.safetensors: cannot be read"));
     assert!(message(Config::read(&*folder)).contains("config.json: cannot be read"));
@@ -284,26 +297,26 @@ fn nothing_to_open_is_one_error() {
 }
 
 #[test]
-fn an_old_model_stays_unless_told() {
+fn an_existing_model_is_replaced_only_on_request() {
     let folder = Folder::new();
     let dir = folder.join("m");
     fs::create_dir(&dir).unwrap();
     fs::write(dir.join("notes.txt"), "mine").unwrap();
     fs::write(dir.join("vocab.txt"), "old").unwrap();
-    // A directory without a model is no obstacle.
+    // A directory without a model is accepted.
     write(&dir, &SaveOptions { shard_bytes: 0, ..Default::default() }).unwrap();
     let before = folder::contents(&dir);
     let error = message(write(&dir, &SaveOptions::default()));
-    assert!(error.contains("config.json: a model is there already"), "{error}");
+    assert!(error.contains("config.json: the directory already contains a model"), "{error}");
     assert_eq!(folder::contents(&dir), before);
 
-    // Nor does a failure leave a trace.
+    // A failed save leaves the directory unchanged.
     let bad = Array::from_fn([40_000], |i| if i == 39_999 { f32::NAN } else { 0.0 });
-    let replace = SaveOptions { existing: Existing::Replace, ..Default::default() };
+    let replace = SaveOptions { existing: ExistingModel::Replace, ..Default::default() };
     let error =
-        message(save(&dir, &config(), &[("ok", &Array::zeros([3])), ("wild", &bad)], &replace));
+        message(save(&dir, &config(), &[("ok", &Array::zeros([3])), ("bad", &bad)], &replace));
     assert!(
-        error.contains("tensor \"wild\" must be finite in float32, got NaN at index 39999"),
+        error.contains("tensor \"bad\" must be finite in float32, got NaN at index 39999"),
         "{error}"
     );
     let half = SaveOptions { dtype: Dtype::F16, ..replace.clone() };
@@ -311,15 +324,15 @@ fn an_old_model_stays_unless_told() {
     assert!(error.contains("must be finite in float16, got 70000 at index 0"), "{error}");
     assert!(
         message(save(&dir, &config(), &[("a", &bad), ("a", &bad)], &replace))
-            .contains("\"a\" twice")
+            .contains("duplicate tensor \"a\"")
     );
     assert!(
         message(save(&dir, &config(), &[("__metadata__", &Array::zeros([1]))], &replace))
-            .contains("twice")
+            .contains("duplicate tensor \"__metadata__\"")
     );
     assert_eq!(folder::contents(&dir), before);
     assert!(
-        message(save(folder.join("new"), &config(), &[("wild", &bad)], &replace)).contains("NaN")
+        message(save(folder.join("new"), &config(), &[("bad", &bad)], &replace)).contains("NaN")
     );
     assert_eq!(folder::names(&folder), ["m"]);
 
@@ -329,13 +342,13 @@ fn an_old_model_stays_unless_told() {
         fs::write(source.join(name), name).unwrap();
     }
     write(&dir, &SaveOptions { tokenizer: Some(&source), ..replace.clone() }).unwrap();
-    // The shards and their index are gone, and so is the other tokenizer.
+    // The old shards, their index and the old tokenizer are removed.
     assert_eq!(
         folder::names(&dir),
         ["config.json", "merges.txt", "model.safetensors", "notes.txt", "tokenizer.json"]
     );
     assert_eq!(fs::read(dir.join("merges.txt")).unwrap(), b"merges.txt");
-    // A directory may be its own source.
+    // The tokenizer can come from the same directory.
     write(&dir, &SaveOptions { tokenizer: Some(&dir), shard_bytes: 400, ..replace.clone() })
         .unwrap();
     assert_eq!(fs::read(dir.join("tokenizer.json")).unwrap(), b"tokenizer.json");
@@ -348,7 +361,7 @@ fn an_old_model_stays_unless_told() {
 }
 
 #[test]
-fn a_configuration_without_sense_is_not_saved() {
+fn an_invalid_configuration_is_not_saved() {
     let folder = Folder::new();
     let mut config = config();
     let model::hf::Architecture::Gpt2(gpt2) = &mut config.architecture else { unreachable!() };
@@ -358,9 +371,9 @@ fn a_configuration_without_sense_is_not_saved() {
     assert!(folder::names(&folder).is_empty());
 }
 
-/// Tiny models made by `transformers`, see peers/golden_models.py.
+/// Loads tiny models made by `transformers`, see peers/golden_models.py.
 #[test]
-fn golden_models_are_read() {
+fn golden_models_are_loaded() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let mut models = 0;
     for entry in fs::read_dir(&golden).unwrap() {
@@ -371,7 +384,7 @@ fn golden_models_are_read() {
             let array = weights.load(name, weights.shape(name).unwrap()).unwrap();
             assert!(array.data().iter().any(|&x| x != 0.0));
         }
-        weights.all_used().unwrap();
+        weights.check_all_used().unwrap();
         assert_eq!(
             Config::parse(config.to_json(Dtype::F32).as_bytes(), "again").unwrap().architecture,
             config.architecture

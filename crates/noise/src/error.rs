@@ -1,34 +1,34 @@
-//! What can go wrong when keys are taken and noise is added.
+//! Errors of keys and mechanisms.
 
-/// An error of this crate. It is public: none depends on records.
+/// An error of this crate. Errors do not depend on records.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The operating system provides no randomness.
     #[error("the operating system provides no randomness: {0}")]
     System(String),
-    /// A key was taken or skipped before, or the sequence is shorter.
+    /// A key was already taken or skipped, or its number is too large.
     #[error("random draw {number}: expected a number from {next} up to, but not including, {end}")]
-    Key {
-        /// The number that was requested.
+    KeyUnavailable {
+        /// The requested number.
         number: u64,
-        /// The first number that is available.
+        /// The smallest available number.
         next: u64,
-        /// The number after the last one.
+        /// The largest available number plus 1.
         end: u64,
     },
     /// The noise is too large for the resolution of its grid.
     #[error(
-        "noise multiplier times the square root of a block's elements: expected a number from 0 \
-         to {most:e}, got {got:e}"
+        "noise multiplier times the square root of the number of elements of a block: expected a \
+         number from 0 to {max:e}, got {got:e}"
     )]
-    Coarse {
+    NoiseTooLarge {
         /// The largest value for which rounding is negligible.
-        most: f64,
+        max: f64,
         /// The value of the block.
         got: f64,
     },
-    /// A saved state is not one of this mechanism.
+    /// A saved state is not a state of this mechanism.
     #[error("noise mechanism {mechanism}: the saved state belongs to another mechanism")]
     State {
         /// The name of the mechanism.

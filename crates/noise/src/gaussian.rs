@@ -5,48 +5,55 @@ use crate::{CHUNK, Error, Key, Mechanism, Release};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-/// How Gaussian noise is represented.
+/// Representation of Gaussian noise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GaussianKind {
-    /// Integers. The sum is rounded to a grid of 2⁻⁴⁰ standard deviations, and an exact discrete
-    /// Gaussian is added to that, in integers.
+    /// Integers: an exact discrete Gaussian is added to the sum, rounded to a grid.
+    ///
+    /// The step of the grid is 2⁻⁴⁰ standard deviations.
     #[default]
     Grid,
-    /// Floating point. A normal value of about 40 bits is added, and the result is rounded to a
-    /// grid of 2⁻²⁰ standard deviations. That its low bits reveal nothing is argued, not proved.
+    /// Floating point: a normal value of about 40 bits is added, and the result is rounded to a
+    /// grid.
+    ///
+    /// The step of the grid is 2⁻²⁰ standard deviations. That low bits reveal nothing is argued,
+    /// not proved.
     Float,
 }
 
 /// The parameter of the discrete Gaussian, in steps of its grid.
 const SCALE: f64 = (1u64 << LOG_SCALE) as f64;
 
-/// The standard deviation that is charged for, in steps: √(s² − 16) would suffice (PROOFS.md).
-const CHARGED: f64 = SCALE - 1.0;
+/// The standard deviation that is charged, in steps. √(s² − 16) would suffice (PROOFS.md).
+const CHARGED_DEVIATION: f64 = SCALE - 1.0;
 
-/// The largest σ·√d of a block of d elements: beyond it, rounding to the grid could move a sum by
-/// more than 2⁻¹¹ C (claim 3 of the curator).
-const COARSEST: f64 = CHARGED / 2048.0;
+/// The largest σ·√d of a block of d elements.
+///
+/// Beyond it, rounding to the grid could move a sum by more than 2⁻¹¹ C (claim 3 of the curator).
+const MAX_BLOCK_NOISE: f64 = CHARGED_DEVIATION / 2048.0;
 
-/// Steps of the public grid of [`GaussianKind::Float`] in a standard deviation.
-const STEPS: f64 = (1u32 << 20) as f64;
+/// Steps per standard deviation of the public grid of [`GaussianKind::Float`].
+const FLOAT_STEPS: f64 = (1u32 << 20) as f64;
 
-/// The size of the fine part of a normal value. It makes the noise larger by 3e-8 of itself.
-const FINE: f64 = 1.0 / (1u32 << 12) as f64;
+/// The factor of the fine part of a normal value. It increases the standard deviation by 3e-8.
+const FINE_FACTOR: f64 = 1.0 / (1u32 << 12) as f64;
 
 /// Adds independent noise N(0, (σC)²) to every value of every release.
 ///
 /// # Claim
 /// (PROOFS.md.) Given the sums, the released values are independent, and reveal no more than normal
 /// values with the standard deviation that is reported with them.
+///
 /// # Why
 /// Value i of tensor k is drawn at index i from a key that is derived from the key of this release
 /// and from k; keys of different tensors and releases are independent. Rounding to f32 and dividing
 /// by a public number after the noise was added are post-processing.
+///
 /// # Checked by
 /// `the_noise_has_the_declared_law`, `noise_is_independent_of_tensors_and_releases`,
 /// `released_values_are_on_a_public_grid`, `grid_noise_is_an_exact_sample_on_a_rounded_sum`, and
-/// the audits of planted errors in the tests of the curator
+/// the audits of planted errors in the tests of the curator.
 ///
 /// ```
 /// use noise::{GaussianKind, IndependentGaussian, Key, Mechanism, Release, ReleaseKind, TensorNoise};
@@ -68,7 +75,7 @@ pub struct IndependentGaussian {
 }
 
 impl IndependentGaussian {
-    /// Makes the mechanism for a representation of noise.
+    /// Creates the mechanism for a representation of noise.
     pub fn new(kind: GaussianKind) -> Self {
         Self { kind }
     }
@@ -81,11 +88,11 @@ impl Mechanism for IndependentGaussian {
 
     fn validate(&self, multiplier: f64, elements: usize) -> Result<(), Error> {
         let got = multiplier * (elements as f64).sqrt();
-        // Tests for the good case, so that NaN is refused.
-        if (0.0..=COARSEST).contains(&got) {
+        // Written for the valid case, so that NaN is refused.
+        if (0.0..=MAX_BLOCK_NOISE).contains(&got) {
             Ok(())
         } else {
-            Err(Error::Coarse { most: COARSEST, got })
+            Err(Error::NoiseTooLarge { max: MAX_BLOCK_NOISE, got })
         }
     }
 
@@ -98,10 +105,10 @@ impl Mechanism for IndependentGaussian {
     }
 
     fn add_noise(&mut self, release: &Release<'_>, sums: Vec<Vec<f64>>) -> Vec<Vec<f32>> {
-        assert_eq!(sums.len(), release.tensors.len(), "one sum for each tensor");
+        assert_eq!(sums.len(), release.tensors.len(), "number of sums");
         let add = match self.kind {
-            GaussianKind::Grid => grid,
-            GaussianKind::Float => float,
+            GaussianKind::Grid => add_grid_noise,
+            GaussianKind::Float => add_float_noise,
         };
         let tensor = |(sum, tensor): (Vec<f64>, &crate::TensorNoise)| {
             let mut out = vec![0.0; sum.len()];
@@ -113,17 +120,17 @@ impl Mechanism for IndependentGaussian {
     }
 }
 
-/// Adds grid noise: integers from the rounded sum to the noisy sum.
-fn grid(key: &Key, sum: &[f64], deviation: f64, lot_size: f64, out: &mut [f32]) {
-    let (steps, step) = (CHARGED / deviation, deviation / CHARGED);
+/// Adds grid noise: all steps from the rounded sum to the noisy sum are in integers.
+fn add_grid_noise(key: &Key, sum: &[f64], deviation: f64, lot_size: f64, out: &mut [f32]) {
+    let (steps, step) = (CHARGED_DEVIATION / deviation, deviation / CHARGED_DEVIATION);
     out.par_chunks_mut(CHUNK).zip(sum.par_chunks(CHUNK)).enumerate().for_each_init(
         || vec![0i64; sum.len().min(CHUNK)],
         |noise, (chunk, (out, sum))| {
             let noise = &mut noise[..out.len()];
             key.discrete_gaussians((chunk * CHUNK) as u64, noise);
             for ((out, noise), sum) in out.iter_mut().zip(noise).zip(sum) {
-                // The conversion saturates at the ends of i64, and so does the addition: neither
-                // moves two sums further apart.
+                // Conversion and addition saturate at the bounds of i64, which does not increase
+                // the distance of two sums.
                 let noisy = ((sum * steps).round_ties_even() as i64).saturating_add(*noise);
                 *out = (noisy as f64 * (step / lot_size)) as f32;
             }
@@ -131,26 +138,27 @@ fn grid(key: &Key, sum: &[f64], deviation: f64, lot_size: f64, out: &mut [f32]) 
     );
 }
 
-/// Adds floating-point noise, rounded to a public grid.
+/// Adds floating-point noise and rounds to a public grid.
 ///
-/// Floating-point values are a grid with holes: the low bits of signal + noise can tell which
-/// signals were possible (Mironov 2012). Two measures prevent it. A normal value is composed of a
-/// coarse and a fine one, z + 2⁻¹² z′, so that it has about 40 bits and no holes where it matters;
-/// and the noisy sum is rounded to a public grid of 2⁻²⁰ standard deviations: every grid point is
-/// possible for every signal.
-fn float(key: &Key, sum: &[f64], deviation: f64, lot_size: f64, out: &mut [f32]) {
-    let fine = key.derive(0);
+/// The set of floating-point values has gaps, so the low bits of signal + noise can reveal which
+/// signals were possible (Mironov 2012). Two measures prevent this. A normal value is the sum of a
+/// coarse and a fine one, z + 2⁻¹² z′, so that it has about 40 bits and no gaps at the scale of the
+/// grid. And the noisy sum is rounded to a public grid of 2⁻²⁰ standard deviations, of which every
+/// point is possible for every signal.
+fn add_float_noise(key: &Key, sum: &[f64], deviation: f64, lot_size: f64, out: &mut [f32]) {
+    let fine_key = key.derive(0);
     out.par_chunks_mut(CHUNK).zip(sum.par_chunks(CHUNK)).enumerate().for_each_init(
         || vec![0.0; sum.len().min(CHUNK)],
-        |small, (chunk, (out, sum))| {
-            let small = &mut small[..out.len()];
+        |fine, (chunk, (out, sum))| {
+            let fine = &mut fine[..out.len()];
             key.normals((chunk * CHUNK) as u64, out);
-            fine.normals((chunk * CHUNK) as u64, small);
-            for ((out, small), sum) in out.iter_mut().zip(small).zip(sum) {
-                // In units of the grid.
-                let noise = f64::from(*out) * STEPS + f64::from(*small) * FINE * STEPS;
-                *out = ((sum / deviation * STEPS + noise).round() / STEPS * (deviation / lot_size))
-                    as f32;
+            fine_key.normals((chunk * CHUNK) as u64, fine);
+            for ((out, fine), sum) in out.iter_mut().zip(fine).zip(sum) {
+                // In steps of the grid.
+                let noise =
+                    f64::from(*out) * FLOAT_STEPS + f64::from(*fine) * FINE_FACTOR * FLOAT_STEPS;
+                *out = ((sum / deviation * FLOAT_STEPS + noise).round() / FLOAT_STEPS
+                    * (deviation / lot_size)) as f32;
             }
         },
     );
@@ -183,19 +191,19 @@ mod tests {
         IndependentGaussian::new(kind).add_noise(&release, vec![sum]).remove(0)
     }
 
-    /// Whatever the sums are, released values are whole steps of the same grid, and all residues are
-    /// equally frequent.
+    /// For all sums, released values are on the same grid, and residues modulo 16 steps are
+    /// uniform.
     #[test]
     fn released_values_are_on_a_public_grid() {
         let (deviation, lot_size, count) = (0.75, 8.0, 1 << 16);
         for signal in [0.0, 1e-7, 0.123_456_789, 1.0 / 3.0] {
-            let step = deviation / STEPS / lot_size;
+            let step = deviation / FLOAT_STEPS / lot_size;
             let mut residues = [0u32; 16];
             for x in released(GaussianKind::Float, vec![signal; count], lot_size, 1) {
                 let steps = f64::from(x) / step;
-                // Values below 2 standard deviations have at most 21 bits of grid: f32 represents
-                // them exactly, up to the rounding of the step itself.
-                if steps.abs() < 2.0 * STEPS {
+                // A value below 2 standard deviations is at most 2²¹ steps, so f32 represents it
+                // exactly, except for the rounding of the step itself.
+                if steps.abs() < 2.0 * FLOAT_STEPS {
                     assert!((steps - steps.round()).abs() < 0.26, "{x} {steps}");
                     residues[steps.round().rem_euclid(16.0) as usize] += 1;
                 }
@@ -208,13 +216,12 @@ mod tests {
         }
     }
 
-    /// A released value is the image of one integer: the rounded sum plus the value that the key
-    /// gives for its index. Sums that round to the same grid point release the same value; one step
-    /// further is one step more.
+    /// A released value is a function of one integer: the rounded sum plus the sample at its index.
+    /// Sums that are rounded to the same grid point give the same value.
     #[test]
     fn grid_noise_is_an_exact_sample_on_a_rounded_sum() {
         let (deviation, lot_size, count) = (0.75, 8.0, 3 * CHUNK + 5);
-        let step = deviation / CHARGED;
+        let step = deviation / CHARGED_DEVIATION;
         let mut noise = vec![0i64; count];
         Key::from_seed(9).derive(0).discrete_gaussians(0, &mut noise);
         for point in [0i64, 1, -7, 123_456_789_012, 1 << 50] {
@@ -229,44 +236,43 @@ mod tests {
                 );
             }
         }
-        // Sums beyond the range of integers, and NaN, give finite values.
-        for wild in [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1e300] {
+        // Sums beyond the range of i64, and NaN, give finite values.
+        for extreme in [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1e300] {
             assert!(
-                released(GaussianKind::Grid, vec![wild; 10], lot_size, 9)
+                released(GaussianKind::Grid, vec![extreme; 10], lot_size, 9)
                     .iter()
                     .all(|x| x.is_finite()),
-                "{wild}"
+                "{extreme}"
             );
         }
     }
 
-    /// The bound on rounding in the proofs of the curator (claim 3): rounding moves two sums apart
-    /// by at most √d steps.
+    /// Rounding increases the distance of two sums of d elements by at most √d steps (claim 3 of
+    /// the curator).
     #[test]
     fn rounding_moves_sums_apart_by_at_most_a_step_per_element() {
-        let steps = CHARGED / 0.75;
-        let mut numbers = vec![0.0f32; 20_000];
-        Key::from_seed(5).fill_normals(&mut numbers);
+        let steps = CHARGED_DEVIATION / 0.75;
+        let mut normals = vec![0.0f32; 20_000];
+        Key::from_seed(5).fill_normals(&mut normals);
         let rounded = |x: f64| (x * steps).round_ties_even() as i64;
-        let (mut apart, mut after, mut same) = (0.0, 0.0, 0);
-        for pair in numbers.chunks_exact(2) {
-            // Differences of about a step, where rounding has most effect.
+        let (mut before, mut after, mut same) = (0.0, 0.0, 0);
+        for pair in normals.chunks_exact(2) {
+            // Differences of about a step, where the effect of rounding is largest.
             let (a, b) = (f64::from(pair[0]), f64::from(pair[0]) + f64::from(pair[1]) / steps);
             let moved = (rounded(a) - rounded(b)) as f64;
             assert!((moved - (a - b) * steps).abs() <= 1.0 + 1e-3);
             same += u64::from(moved == 0.0);
-            apart += ((a - b) * steps).powi(2);
+            before += ((a - b) * steps).powi(2);
             after += moved.powi(2);
         }
         assert!(
-            f64::sqrt(after) <= f64::sqrt(apart) + f64::sqrt(10_000.0) && same > 100,
-            "{after} {apart} {same}"
+            f64::sqrt(after) <= f64::sqrt(before) + f64::sqrt(10_000.0) && same > 100,
+            "{after} {before} {same}"
         );
     }
 
-    /// PROOFS.md, grid noise: a discrete Gaussian around any real number has nearly the same sum. By
-    /// direct summation at τ = 1, where the deviation 2·e^{−2π²τ²} is visible in f64; at τ = 4 it is
-    /// not.
+    /// PROOFS.md, grid noise: ρ(y) is nearly constant. Direct summation confirms the deviation
+    /// 2·e^{−2π²τ²} at τ = 0.7 and τ = 1, where it is visible in f64; at τ = 4 it is not.
     #[test]
     fn smoothing_is_as_small_as_claimed() {
         let deviation = |tau: f64, y: f64| {
@@ -288,12 +294,12 @@ mod tests {
         }
         assert!(predicted(4.0, 0.0) < 1e-136 && predicted(0.7, 0.0) > 1e-5);
         // √(s² − τ²) > s − 1.
-        assert!((SCALE * SCALE - 16.0).sqrt() > CHARGED);
+        assert!((SCALE * SCALE - 16.0).sqrt() > CHARGED_DEVIATION);
     }
 
-    /// Floating-point noise is z + 2⁻¹² z′: with z known, z′ is left, to 8 bits. It is normal, and
-    /// independent of z: within 5.5 standard errors, which a new seed would exceed once in 26
-    /// million.
+    /// Floating-point noise is z + 2⁻¹² z′. Given z, the test recovers z′ with 8 bits and checks
+    /// that it is normal and independent of z, each within 5.5 standard errors. A new seed would
+    /// exceed that once in 26 million.
     #[test]
     fn the_fine_part_is_independent_of_the_coarse_part() {
         let (count, key) = (1 << 15, Key::from_seed(9));
@@ -304,7 +310,7 @@ mod tests {
             .iter()
             .zip(&coarse)
             .map(|(&x, &z)| (f64::from(z), (f64::from(x) - f64::from(z)) * 4096.0));
-        // The released f32 has steps of 2⁻²⁴ of its size: beyond 1 they would show in z′.
+        // Only |z| < 1: for larger values the rounding of the released f32 would be visible in z′.
         let pairs: Vec<(f64, f64)> = pairs.filter(|(z, _)| z.abs() < 1.0).collect();
         let n = pairs.len() as f64;
         let mean = |f: &dyn Fn(f64, f64) -> f64| {
@@ -319,10 +325,10 @@ mod tests {
     #[test]
     fn noise_too_large_for_the_grid_is_refused() {
         let mechanism = IndependentGaussian::default();
-        // A block of 10⁹ elements goes up to σ = 16,000.
+        // For a block of 10⁹ elements, σ = 16,000 is accepted.
         assert!(mechanism.validate(16_000.0, 1_000_000_000).is_ok());
         for (multiplier, elements) in
-            [(17_000.0, 1_000_000_000), (COARSEST * 1.001, 1), (f64::NAN, 1), (-1.0, 1)]
+            [(17_000.0, 1_000_000_000), (MAX_BLOCK_NOISE * 1.001, 1), (f64::NAN, 1), (-1.0, 1)]
         {
             assert!(mechanism.validate(multiplier, elements).is_err(), "{multiplier} {elements}");
         }

@@ -1,4 +1,4 @@
-//! Secret keys and the streams of words that they stand for.
+//! Secret keys and their pseudo-random streams.
 
 use chacha20::rand_core::SeedableRng;
 use chacha20::rand_core::block::Generator;
@@ -8,16 +8,16 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 
 pub use chacha20::rand_core::Rng;
 
-/// Words generated at a time.
-pub(crate) const BLOCKS: usize = 64;
+/// Words that one call of the block function generates.
+pub(crate) const WORDS_PER_CALL: usize = 64;
 
-/// Values generated at a time, in one thread.
+/// Values that one thread generates at a time.
 pub const CHUNK: usize = 8192;
 
-/// A secret ChaCha20 key. It does not print, and its bytes are zeroed when it is dropped.
+/// A secret ChaCha20 key, zeroed on drop and hidden in debug output.
 ///
-/// The state of the generator, which contains the key, is zeroed by `chacha20` (its feature
-/// `zeroize`). Randomness that is not secret is a [`PublicRandom`](crate::PublicRandom).
+/// `chacha20` zeroes the state of its generators, which contains the key (feature `zeroize`).
+/// Randomness that is not secret has the type [`PublicRandom`](crate::PublicRandom).
 ///
 /// ```
 /// let key = noise::Key::from_seed(1);
@@ -47,17 +47,17 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// ChaCha20 stream of the words from which values are made.
-const WORDS: u64 = 0;
-/// ChaCha20 stream that refines the tails of normal values.
-pub(crate) const TAILS: u64 = 1;
-/// ChaCha20 stream that gives the key of the discrete Gaussian values.
-const DISCRETE: u64 = 1 << 62;
-/// First of the ChaCha20 streams that give derived keys.
-const KEYS: u64 = 1 << 63;
+/// ChaCha20 stream of the uniform words.
+const WORD_STREAM: u64 = 0;
+/// ChaCha20 stream of the additional bits for the tails of normal values.
+pub(crate) const TAIL_STREAM: u64 = 1;
+/// ChaCha20 stream from which the key of the discrete Gaussian is derived.
+const DISCRETE_STREAM: u64 = 1 << 62;
+/// First of the ChaCha20 streams from which keys with labels are derived.
+const FIRST_KEY_STREAM: u64 = 1 << 63;
 
 impl Key {
-    /// Makes a key of 32 bytes, which should come from the operating system.
+    /// Creates a key from 32 bytes, which should come from the operating system.
     pub fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
@@ -67,17 +67,17 @@ impl Key {
         &self.0
     }
 
-    /// Makes a key of a small number, for tests.
+    /// Creates a key from a seed, for tests.
     pub fn from_seed(seed: u64) -> Self {
         Self::for_purpose("", seed)
     }
 
-    /// Makes a key of a small number and a purpose.
+    /// Creates a key from a purpose and a seed.
     ///
-    /// The same number serves several purposes without giving them the same draws.
+    /// Keys with the same seed and different purposes are independent.
     ///
     /// # Panics
-    /// If the purpose takes more than 24 bytes.
+    /// If the purpose is longer than 24 bytes.
     pub(crate) fn for_purpose(purpose: &str, seed: u64) -> Self {
         let mut key = Self([0; 32]);
         key.0[..8].copy_from_slice(&seed.to_le_bytes());
@@ -85,22 +85,22 @@ impl Key {
         key
     }
 
-    /// Derives a key, independent of this key's values and of the keys with other labels.
+    /// Derives a key that is independent of this key's stream and of other labels.
     ///
     /// # Panics
-    /// If the label takes more than 63 bits.
+    /// If the label is 2⁶³ or more.
     #[must_use]
     pub fn derive(&self, label: u64) -> Self {
-        assert!(label < KEYS, "a label of at most 63 bits");
-        self.key_of_stream(KEYS | label)
+        assert!(label < FIRST_KEY_STREAM, "label: expected a number below 2^63, got {label}");
+        self.key_from_stream(FIRST_KEY_STREAM | label)
     }
 
-    /// Derives the key of the discrete Gaussian values.
+    /// Derives the key of the discrete Gaussian.
     pub(crate) fn for_discrete(&self) -> Self {
-        self.key_of_stream(DISCRETE)
+        self.key_from_stream(DISCRETE_STREAM)
     }
 
-    fn key_of_stream(&self, stream: u64) -> Self {
+    fn key_from_stream(&self, stream: u64) -> Self {
         let mut key = Self([0; 32]);
         self.stream(stream, 0).fill_bytes(&mut key.0);
         key
@@ -108,17 +108,21 @@ impl Key {
 
     /// Returns a generator of uniform words.
     pub fn words(&self) -> impl Rng + use<> {
-        self.stream(WORDS, 0)
+        self.stream(WORD_STREAM, 0)
     }
 
-    /// Writes the words from position `at` on.
+    /// Writes the uniform words from position `at` on.
     ///
-    /// They come straight from the block function: a buffered generator would spend most of the
-    /// time on copies.
-    pub(crate) fn fill(&self, at: u64, words: &mut [u32]) {
+    /// It calls the block function directly, because a buffered generator would spend most of its
+    /// time copying.
+    pub(crate) fn fill_words(&self, at: u64, words: &mut [u32]) {
         let mut blocks = ChaChaCore::<R20, Legacy>::from_seed(self.0);
         blocks.set_block_pos(at / 16);
-        words.as_chunks_mut::<BLOCKS>().0.iter_mut().for_each(|words| blocks.generate(words));
+        words
+            .as_chunks_mut::<WORDS_PER_CALL>()
+            .0
+            .iter_mut()
+            .for_each(|words| blocks.generate(words));
     }
 
     /// Returns a generator of the words of one stream, from position `word` on.
@@ -136,8 +140,7 @@ impl Key {
 mod tests {
     use super::*;
 
-    /// That dropping runs `zeroize` cannot be observed without `unsafe`; that it runs something,
-    /// and what `zeroize` does, can.
+    /// Without `unsafe`, a test can observe only that a destructor exists and what `zeroize` does.
     #[test]
     fn a_dropped_key_is_zeroed() {
         fn is_zeroed_on_drop<T: ZeroizeOnDrop>() -> bool {
@@ -155,23 +158,23 @@ mod tests {
     }
 
     #[test]
-    fn words_are_those_of_the_generator() {
+    fn fill_words_equals_the_buffered_generator() {
         let key = Key::from_seed(4).derive(9);
-        let mut words = vec![0; 4 * BLOCKS];
+        let mut words = vec![0; 4 * WORDS_PER_CALL];
         for at in [0, CHUNK as u64] {
-            key.fill(at, &mut words);
-            let mut generator = key.stream(WORDS, at);
+            key.fill_words(at, &mut words);
+            let mut generator = key.stream(WORD_STREAM, at);
             assert!(words.iter().all(|&word| word == generator.next_u32()));
         }
     }
 
-    /// Labels of all sizes give distinct keys, and none is the key itself.
+    /// Labels of all sizes give distinct keys, which also differ from the original key.
     #[test]
     fn distant_labels_have_distinct_keys() {
         let key = Key::from_seed(7);
         let labels: std::collections::BTreeSet<u64> = (0..63)
             .flat_map(|bits| [(1u64 << bits) - 1, 1 << bits, (1 << bits) + 1])
-            .chain([KEYS - 1])
+            .chain([FIRST_KEY_STREAM - 1])
             .collect();
         let keys: std::collections::HashSet<[u8; 32]> =
             labels.iter().map(|&label| key.derive(label).0).chain([key.0]).collect();

@@ -1,18 +1,18 @@
 //! Secret keys and streams, the exact discrete Gaussian, and the mechanisms that add noise.
 //!
-//! This crate holds no records: sums come in, noisy values come out.
+//! This crate holds no records: it gets sums and returns noisy values.
 //!
 //! | to find | look in |
 //! |---|---|
-//! | secret randomness | [`key`](Key) |
-//! | public randomness | [`public`](PublicRandom) |
-//! | keys that are used once and erased | [`ratchet`](Ratchet), [`randomness`](Randomness) |
-//! | normal values | `normal` |
-//! | the exact discrete Gaussian | `discrete` |
-//! | what a release goes through | [`mechanism`](Mechanism) |
-//! | independent Gaussian noise | [`gaussian`](IndependentGaussian) |
+//! | secret keys and their streams | [`Key`] |
+//! | public randomness | [`PublicRandom`] |
+//! | keys that are used once and erased | [`Ratchet`], [`Randomness`] |
+//! | samples of the normal distribution | [`Key::normals`] |
+//! | samples of the discrete Gaussian | [`Key::discrete_gaussians`] |
+//! | the interface of mechanisms | [`Mechanism`] |
+//! | independent Gaussian noise | [`IndependentGaussian`] |
 //!
-//! `PROOFS.md` has the claims, each with its function and its test.
+//! `PROOFS.md` states the claims, with their functions and tests.
 
 #![forbid(unsafe_code)]
 

@@ -1,20 +1,20 @@
 //! Standard normal values from a ChaCha20 stream.
 //!
-//! A [`Key`] determines an endless sequence of independent standard normal values. Value i depends
-//! on the key and on i alone, so that a tensor can be filled by any number of threads. Uniform
-//! words come from ChaCha20; pairs of them become pairs of normal values by the Box–Muller
-//! transform. Where a radius is large, 32 more bits are drawn for it, so that the tail ends at 9.4
-//! standard deviations (a probability of 5e-21), not at 6.7.
+//! A [`Key`] determines a sequence of independent standard normal values. Value i depends only on
+//! the key and on i, so any number of threads can fill a tensor. The Box–Muller transform maps
+//! pairs of uniform words to pairs of normal values. If a radius is large, 32 more bits are drawn
+//! for it, so that the tail ends at 9.4 standard deviations (a probability of 5e-21), not at 6.7.
 
-use crate::key::{BLOCKS, CHUNK, Key, Rng, TAILS};
+use crate::key::{CHUNK, Key, Rng, TAIL_STREAM, WORDS_PER_CALL};
 use rayon::prelude::*;
 
-/// Values are made in groups: this many words make this many values.
+/// Words of a group, and values computed from them: radii first, then angles.
 const GROUP: usize = 2 * LANES;
+/// Radii and angles of a group.
 const LANES: usize = 16;
 
 impl Key {
-    /// Writes the normal values from index `at` on.
+    /// Writes standard normal values from index `at` on.
     ///
     /// # Panics
     /// If `at` is not a multiple of [`CHUNK`].
@@ -23,57 +23,58 @@ impl Key {
         let mut words = [0u32; CHUNK];
         let mut at = at;
         for out in out.chunks_mut(CHUNK) {
-            self.fill(at, &mut words[..out.len().next_multiple_of(BLOCKS)]);
+            self.fill_words(at, &mut words[..out.len().next_multiple_of(WORDS_PER_CALL)]);
             self.transform(at, &words[..out.len().next_multiple_of(GROUP)], out);
             at += CHUNK as u64;
         }
     }
 
-    /// Writes the normal values from index 0 on, with all threads.
+    /// Writes standard normal values from index 0 on, with all threads.
     pub fn fill_normals(&self, out: &mut [f32]) {
         out.par_chunks_mut(CHUNK)
             .enumerate()
             .for_each(|(chunk, out)| self.normals((chunk * CHUNK) as u64, out));
     }
 
+    /// Transforms uniform words to normal values.
     fn transform(&self, at: u64, words: &[u32], out: &mut [f32]) {
         let whole = out.len() / GROUP * GROUP;
-        let mut rest = [0.0; GROUP];
-        let far = vectorised(
+        let mut last = [0.0; GROUP];
+        let large = vectorized(
             #[inline(always)]
             || {
-                let mut far = 0;
+                let mut large = 0;
                 for (words, out) in
                     words.chunks_exact(GROUP).zip(out[..whole].chunks_exact_mut(GROUP))
                 {
-                    far += group(words, out);
+                    large += transform_group(words, out);
                 }
                 if words.len() > whole {
-                    far += group(&words[whole..], &mut rest);
+                    large += transform_group(&words[whole..], &mut last);
                 }
-                far
+                large
             },
         );
-        let tail = out.len() - whole;
-        if far > 0 {
+        let remainder = out.len() - whole;
+        if large > 0 {
             self.refine(at, &words[..whole], &mut out[..whole]);
             if words.len() > whole {
-                self.refine(at + whole as u64, &words[whole..], &mut rest);
+                self.refine(at + whole as u64, &words[whole..], &mut last);
             }
         }
-        out[whole..].copy_from_slice(&rest[..tail]);
+        out[whole..].copy_from_slice(&last[..remainder]);
     }
 
-    /// Redraws the large radii, from 16 + 32 bits.
+    /// Recomputes large radii from 16 + 32 bits.
     #[cold]
     fn refine(&self, at: u64, words: &[u32], out: &mut [f32]) {
         for (g, (words, out)) in
             words.chunks_exact(GROUP).zip(out.chunks_exact_mut(GROUP)).enumerate()
         {
-            for lane in (0..LANES).filter(|&lane| words[lane] < FAR) {
-                let place = at + (g * GROUP + lane) as u64;
-                let more = self.stream(TAILS, place).next_u32();
-                let uniform = (f64::from(words[lane]) + (f64::from(more) + 0.5) * 2f64.powi(-32))
+            for lane in (0..LANES).filter(|&lane| words[lane] < TAIL_THRESHOLD) {
+                let index = at + (g * GROUP + lane) as u64;
+                let low = self.stream(TAIL_STREAM, index).next_u32();
+                let uniform = (f64::from(words[lane]) + (f64::from(low) + 0.5) * 2f64.powi(-32))
                     * 2f64.powi(-32);
                 let radius = (-2.0 * uniform.ln()).sqrt();
                 let (sin, cos) =
@@ -88,34 +89,34 @@ impl Key {
 
 /// Runs `body`, compiled for the best available instruction set.
 ///
-/// Write `vectorised(#[inline(always)] || …)`: the body is called once for each instruction set, and
-/// unless it is inlined into all of these calls it is compiled without vectors. Passed to `dispatch`
-/// directly, the same closure was measured to be four to five times slower.
+/// Write `vectorized(#[inline(always)] || …)`: there is one call of the body for each instruction
+/// set, and unless the body is inlined into all of them it is compiled without vector instructions.
+/// Passing the same closure to `dispatch` directly was measured to be four to five times slower.
 #[inline(always)]
-fn vectorised<R>(body: impl FnOnce() -> R) -> R {
+fn vectorized<R>(body: impl FnOnce() -> R) -> R {
     pulp::Arch::new().dispatch(body)
 }
 
-/// Radii from words below this one are redrawn with more bits.
-const FAR: u32 = 1 << 16;
+/// Radii from words below this one are recomputed with more bits.
+const TAIL_THRESHOLD: u32 = 1 << 16;
 
-/// Turns 16 radii and 16 angles into 32 values; returns how many radii are large.
+/// Computes 32 values from 16 radii and 16 angles; returns the number of large radii.
 #[inline(always)]
-fn group(words: &[u32], out: &mut [f32]) -> u32 {
+fn transform_group(words: &[u32], out: &mut [f32]) -> u32 {
     let (radii, angles) = words[..GROUP].split_at(LANES);
     let (first, second) = out[..GROUP].split_at_mut(LANES);
-    let mut far = 0;
+    let mut large = 0;
     for lane in 0..LANES {
         let radius = (-2.0 * ln_uniform(radii[lane])).sqrt();
         let (sin, cos) = sin_cos(angles[lane]);
         first[lane] = radius * cos;
         second[lane] = radius * sin;
-        far += u32::from(radii[lane] < FAR);
+        large += u32::from(radii[lane] < TAIL_THRESHOLD);
     }
-    far
+    large
 }
 
-/// Computes ln((word + ½)/2³²), with a relative error of about 1e-7 at both ends.
+/// Computes ln((word + ½)/2³²) with a relative error of about 1e-7 near 0 and near 1.
 ///
 /// Polynomial: Moshier, Cephes, `logf`.
 #[inline(always)]
@@ -160,7 +161,7 @@ fn sin_cos(word: u32) -> (f32, f32) {
     let c = z.mul_add(c, 4.166_664_6e-2);
     let c = (z * z).mul_add(c, (-0.5f32).mul_add(z, 1.0));
     let (sin, cos) = if quarter & 1 == 1 { (c, s) } else { (s, c) };
-    // Signs by quarter: sin + + − −, cos + − − +.
+    // Signs of the quarters: sin + + − −, cos + − − +.
     let sin = f32::from_bits(sin.to_bits() ^ ((quarter & 2) << 30));
     let cos = f32::from_bits(cos.to_bits() ^ ((quarter.wrapping_add(1) & 2) << 30));
     (sin, cos)
@@ -171,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn polynomials_are_close() {
+    fn polynomials_are_accurate() {
         let mut words: Vec<u32> =
             (0..1_000_000u32).map(|i| i.wrapping_mul(2_654_435_761)).collect();
         words.extend((0..3000).flat_map(|i| {
@@ -184,10 +185,10 @@ mod tests {
                 (f64::from(got.0) - sin).abs() < 2e-7 && (f64::from(got.1) - cos).abs() < 2e-7,
                 "{word}: {got:?} {sin} {cos}"
             );
-            if word >= FAR {
+            if word >= TAIL_THRESHOLD {
                 let truth = ((f64::from(word) + 0.5) * 2f64.powi(-32)).ln();
                 let got = f64::from(ln_uniform(word));
-                // The lowest bit is ignored: a relative error of 2⁻¹⁷ of u at the lower end.
+                // `ln_uniform` ignores the lowest bit, a relative error of 2⁻¹⁷ of u near 0.
                 assert!((got / truth - 1.0).abs() < 3e-6, "{word}: {got} {truth}");
                 assert!(
                     (got / truth - 1.0).abs() < 4e-7 || word < 1 << 22,
@@ -222,8 +223,8 @@ mod tests {
         }
     }
 
-    /// Values differ where an index of 15, 16, 32 or more bits would wrap around. Two f32 values
-    /// are equal by chance in about one of 10⁷ pairs.
+    /// Values differ at indices where a counter of 15, 16, 32 or more bits would wrap around. Two
+    /// f32 values are equal by chance in about one of 10⁷ pairs.
     #[test]
     fn distant_indices_have_distinct_values() {
         let key = Key::from_seed(7);
@@ -240,18 +241,18 @@ mod tests {
 
     #[test]
     fn tails_are_refined() {
-        // Of 2 million pairs about 30 have large radii; before refinement those come from 16 bits.
+        // About 30 of 2 million pairs have large radii. Without refinement they have 16 bits.
         let key = Key::from_seed(1);
         let mut all = vec![0.0; 1 << 22];
         key.fill_normals(&mut all);
         let (mut words, mut seen, mut fractions) = (vec![0; CHUNK], 0, Vec::new());
         for chunk in 0..all.len() / CHUNK {
-            key.fill((chunk * CHUNK) as u64, &mut words);
+            key.fill_words((chunk * CHUNK) as u64, &mut words);
             for (g, words) in words.chunks_exact(GROUP).enumerate() {
-                for lane in (0..LANES).filter(|&lane| words[lane] < FAR) {
-                    let place = chunk * CHUNK + g * GROUP + lane;
+                for lane in (0..LANES).filter(|&lane| words[lane] < TAIL_THRESHOLD) {
+                    let index = chunk * CHUNK + g * GROUP + lane;
                     let square =
-                        f64::from(all[place]).powi(2) + f64::from(all[place + LANES]).powi(2);
+                        f64::from(all[index]).powi(2) + f64::from(all[index + LANES]).powi(2);
                     let uniform = (-0.5 * square).exp() * 2f64.powi(32);
                     assert!(
                         uniform > f64::from(words[lane]) - 0.1
@@ -265,15 +266,15 @@ mod tests {
             }
         }
         assert!((10..90).contains(&seen), "{seen}");
-        // The refining bits differ at each index: 20 uniform values are within 0.4 of each other
-        // less often than once in a million.
+        // The additional bits differ at each index: the range of 20 uniform values is below 0.4
+        // with a probability of less than 10⁻⁶.
         let (low, high) =
             fractions.iter().fold((1.0f64, 0.0f64), |(low, high), &x| (low.min(x), high.max(x)));
         assert!(high - low > 0.4 && seen >= 20, "{low} {high} {seen}");
     }
 
-    /// Moments and the share beyond a few thresholds, each within 5.5 standard errors: a false
-    /// alarm once in 2 million runs, and the seed is fixed.
+    /// Moments and tail probabilities are within 5.5 standard errors. The false-alarm rate is one
+    /// in 2 million, and the seed is fixed.
     #[test]
     fn the_distribution_is_normal() {
         let n = 1 << 23;

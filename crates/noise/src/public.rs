@@ -1,11 +1,11 @@
-//! Randomness that is not secret.
+//! Pseudo-randomness that is not secret.
 
 use crate::{Key, Rng};
 
-/// Public pseudo-random values, determined by a purpose and a seed.
+/// A public pseudo-random generator, determined by a purpose and a seed.
 ///
-/// For initial parameters, probe examples, generated text and made-up data. It is a type of its own
-/// so that it cannot be used where a secret [`Key`] is needed:
+/// It is used for initial parameters, probe examples, generated text and synthetic data. It is a
+/// distinct type, so that it cannot be used in place of a secret [`Key`]:
 ///
 /// ```compile_fail,E0308
 /// noise::Ratchet::new(&noise::PublicRandom::new("probes", 1));
@@ -21,23 +21,25 @@ use crate::{Key, Rng};
 pub struct PublicRandom(Key);
 
 impl PublicRandom {
-    /// Makes the values of a seed for one purpose, independent of those for another purpose.
+    /// Creates a generator from a purpose and a seed.
+    ///
+    /// Generators with the same seed and different purposes are independent.
     ///
     /// # Panics
-    /// If the purpose takes more than 24 bytes.
+    /// If the purpose is longer than 24 bytes.
     pub fn new(purpose: &str, seed: u64) -> Self {
         Self(Key::for_purpose(purpose, seed))
     }
 
-    /// Makes the values of a seed without a purpose, for tests and benchmarks.
+    /// Creates a generator from a seed without a purpose, for tests and benchmarks.
     pub fn from_seed(seed: u64) -> Self {
         Self::new("", seed)
     }
 
-    /// Derives values that are independent of these and of those with other labels.
+    /// Derives a generator that is independent of this one and of other labels.
     ///
     /// # Panics
-    /// If the label takes more than 63 bits.
+    /// If the label is 2⁶³ or more.
     #[must_use]
     pub fn derive(&self, label: u64) -> Self {
         Self(self.0.derive(label))
@@ -48,7 +50,7 @@ impl PublicRandom {
         self.0.words()
     }
 
-    /// Writes the normal values from index `at` on.
+    /// Writes standard normal values from index `at` on.
     ///
     /// # Panics
     /// If `at` is not a multiple of [`CHUNK`](crate::CHUNK).
@@ -56,7 +58,7 @@ impl PublicRandom {
         self.0.normals(at, out);
     }
 
-    /// Writes the normal values from index 0 on, with all threads.
+    /// Writes standard normal values from index 0 on, with all threads.
     pub fn fill_normals(&self, out: &mut [f32]) {
         self.0.fill_normals(out);
     }
@@ -66,7 +68,7 @@ impl PublicRandom {
 mod tests {
     use super::*;
 
-    /// Initial parameters and probes are the same in all versions.
+    /// Initial parameters and probe examples are the same in all versions.
     #[test]
     fn values_are_those_of_the_key_with_the_same_purpose_and_seed() {
         let (public, key) = (PublicRandom::new("probes", 5), Key::for_purpose("probes", 5));

@@ -1,11 +1,11 @@
-//! The keys of a run: for each draw, those of its lot and of its releases.
+//! The keys of a run: for each draw, the keys of its lot and of its releases.
 
 use crate::{Error, Key, Ratchet};
 use zeroize::Zeroizing;
 
-/// The secret from which all draws of a run are derived.
+/// The secret from which the keys of all draws of a run are derived.
 ///
-/// It moves forward with each draw; keys that were used are erased.
+/// Taking the keys of a draw erases them and the keys of all earlier draws.
 ///
 /// ```
 /// use noise::{Origin, Randomness};
@@ -24,13 +24,14 @@ pub struct Randomness {
     origin: Origin,
 }
 
-/// Where the secret of a run came from. Every report states it.
+/// Where the secret of a run comes from. Every report states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The operating system.
     System,
-    /// A chosen number: anyone who knows it can subtract the noise. For tests, and for
-    /// reproducible runs on data that is not private.
+    /// A fixed seed, for tests and for reproducible runs on data that are not private.
+    ///
+    /// Anyone who knows the seed can subtract the noise.
     Fixed(u64),
 }
 
@@ -38,9 +39,10 @@ pub enum Origin {
 pub struct DrawKeys {
     /// Key from which the lot is drawn.
     pub lot: Key,
-    /// Key that is only compared: processes with the same tag draw from the same secret.
+    /// Key that processes compare to check that they have the same secret. It is not used
+    /// otherwise.
     pub tag: Key,
-    /// Keys of the releases from the lot, in order. Each tensor of a release derives its own.
+    /// Keys of the releases from the lot, in order. The keys of tensors are derived from them.
     pub releases: Ratchet,
 }
 
@@ -52,32 +54,35 @@ const TAG: u64 = 1;
 const RELEASES: u64 = 2;
 
 impl Randomness {
-    /// Takes a fresh secret from the operating system.
+    /// Creates the keys of a run from a new secret of the operating system.
     ///
-    /// A process that is restarted takes another secret, so that no draw is repeated.
+    /// A restarted process has another secret, so no draw is repeated.
     ///
     /// # Errors
-    /// If the system provides none.
+    /// If the system provides no randomness.
     pub fn from_system() -> Result<Self, Error> {
         Ok(Self::from_secret(*Self::system_secret()?))
     }
 
-    /// Takes the bytes of a fresh secret from the operating system, to share it with processes.
+    /// Returns a new secret of the operating system, to be shared by the processes of a run.
     ///
     /// # Errors
-    /// If the system provides none.
+    /// If the system provides no randomness.
     pub fn system_secret() -> Result<Zeroizing<[u8; 32]>, Error> {
         let mut secret = Zeroizing::new([0; 32]);
         getrandom::fill(&mut *secret).map_err(|error| Error::System(error.to_string()))?;
         Ok(secret)
     }
 
-    /// Uses a secret that [`system_secret`](Self::system_secret) gave to one of several processes.
+    /// Creates the keys of a run from a secret that [`system_secret`](Self::system_secret)
+    /// returned.
     pub fn from_secret(secret: [u8; 32]) -> Self {
         Self { draws: Ratchet::new(&Key::new(secret)), origin: Origin::System }
     }
 
-    /// Makes the same draws every time. **There is no privacy against anyone who knows the seed.**
+    /// Creates the keys of a run from a fixed seed.
+    ///
+    /// **There is no privacy against anyone who knows the seed.**
     pub fn fixed(seed: u64) -> Self {
         Self {
             draws: Ratchet::new(&Key::for_purpose("lots and noise", seed)),
@@ -85,15 +90,15 @@ impl Randomness {
         }
     }
 
-    /// Returns where the secret came from.
+    /// Returns where the secret comes from.
     pub fn origin(&self) -> Origin {
         self.origin
     }
 
-    /// Takes the keys of a draw. They and those of earlier draws cannot be taken again.
+    /// Takes the keys of a draw. They and the keys of earlier draws cannot be taken again.
     ///
     /// # Errors
-    /// If they were taken or skipped before.
+    /// If the keys were already taken or skipped.
     pub fn draw(&mut self, draw: u64) -> Result<DrawKeys, Error> {
         let key = self.draws.take(draw)?;
         Ok(DrawKeys {
@@ -109,8 +114,9 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// All keys of a run are distinct: those of lots, tags, releases and tensors, also where a
-    /// counter of 16 or 32 bits would wrap around.
+    /// The keys of lots, tags, releases and tensors are distinct.
+    ///
+    /// The numbers include those at which a counter of 16 or 32 bits would wrap around.
     #[test]
     fn every_key_of_a_run_is_distinct() {
         let numbers = || {
@@ -119,36 +125,36 @@ mod tests {
         };
         let mut randomness = Randomness::fixed(1);
         let (mut seen, mut count) = (HashSet::new(), 0);
-        let mut put = |key: &Key| {
+        let mut record = |key: &Key| {
             seen.insert(*key.bytes());
             count += 1;
         };
         for draw in numbers() {
             let mut keys = randomness.draw(draw).unwrap();
-            put(&keys.lot);
-            put(&keys.tag);
+            record(&keys.lot);
+            record(&keys.tag);
             for release in numbers() {
                 let key = keys.releases.take(release).unwrap();
-                put(&key);
-                numbers().for_each(|tensor| put(&key.derive(tensor)));
+                record(&key);
+                numbers().for_each(|tensor| record(&key.derive(tensor)));
             }
         }
         assert_eq!((seen.len(), count), (14 * (2 + 14 * 15), 14 * (2 + 14 * 15)));
     }
 
-    /// The keys of a draw depend on the secret and on its number, not on the draws in between:
-    /// every process, and one that is restarted, has the same.
+    /// The keys of a draw depend on the secret and on its number, not on which draws were taken
+    /// before. So they are the same in every process and after a restart.
     #[test]
     fn a_draw_depends_on_its_number_alone() {
         let lot = |randomness: &mut Randomness, draw| *randomness.draw(draw).unwrap().lot.bytes();
-        let (mut each, mut some) = (Randomness::fixed(4), Randomness::fixed(4));
-        let all: Vec<_> = (0..40).map(|draw| lot(&mut each, draw)).collect();
+        let (mut every, mut some) = (Randomness::fixed(4), Randomness::fixed(4));
+        let all: Vec<_> = (0..40).map(|draw| lot(&mut every, draw)).collect();
         assert_eq!(lot(&mut some, 12), all[12]);
         assert_eq!(lot(&mut some, 39), all[39]);
         assert!(some.draw(39).is_err() && some.draw(3).is_err());
         assert_ne!(lot(&mut Randomness::fixed(5), 0), all[0]);
         assert_eq!(
-            (each.origin(), Randomness::from_system().unwrap().origin()),
+            (every.origin(), Randomness::from_system().unwrap().origin()),
             (Origin::Fixed(4), Origin::System)
         );
     }

@@ -1,14 +1,14 @@
-//! A numbered sequence of keys, each of which can be taken once and is then erased.
+//! A forward-secure sequence of keys: each key can be taken once and is then erased.
 
 use crate::{Error, Key};
 
 /// A forward-secure sequence of 2⁴⁸ keys, derived from a secret.
 ///
-/// The keys are the leaves of a binary tree (Goldreich, Goldwasser and Micali 1986): its root is
-/// the secret, and both children of a node are derived from it by a one-way function. Only
-/// nodes whose leaves are all unused are kept (Bellare and Yee, "Forward-security in private-key
-/// cryptography", 2003). Any later key is reached with at most 48 derivations; a chain of keys,
-/// each replaced by the next, would need one derivation for every key in between.
+/// The keys are the leaves of a binary tree (Goldreich, Goldwasser and Micali 1986). The root is
+/// the secret, and both children of a node are derived from it by a one-way function. Only nodes
+/// whose leaves are all unused are stored (Bellare and Yee, "Forward-security in private-key
+/// cryptography", 2003). Any later key is reached with at most 48 derivations; a chain of keys
+/// would need one derivation for every key in between.
 ///
 /// # Claim
 /// (PROOFS.md, forward security.) The state after key n was taken reveals nothing about the keys 0
@@ -31,11 +31,13 @@ use crate::{Error, Key};
 /// # Ok::<(), noise::Error>(())
 /// ```
 pub struct Ratchet {
-    /// `nodes[h]` is the root of 2^h keys if bit h of `left` is set, and zeros otherwise. The lower
-    /// nodes come first. On the heap and never grown, so that no copies are left behind.
+    /// `nodes[h]` is the root of 2^h keys if bit h of `remaining` is set, and zero otherwise.
+    ///
+    /// Leaves of lower nodes come first in the sequence. The vector never grows, so reallocation
+    /// leaves no copies of keys in memory.
     nodes: Vec<Key>,
-    /// Number of keys left, at the end of the sequence.
-    left: u64,
+    /// Number of available keys, which are the last ones of the sequence.
+    remaining: u64,
 }
 
 /// Base-2 logarithm of the number of keys.
@@ -61,14 +63,15 @@ impl Ratchet {
     fn with_height(root: &Key, height: usize) -> Self {
         let mut nodes = vec![zeros(); height + 1];
         nodes[height] = root.clone();
-        Self { nodes, left: 1 << height }
+        Self { nodes, remaining: 1 << height }
     }
 
-    /// Returns the number of the first key that was neither taken nor skipped.
+    /// Returns the number of the first available key.
     fn next(&self) -> u64 {
-        self.count() - self.left
+        self.count() - self.remaining
     }
 
+    /// Returns the number of all keys of the sequence.
     fn count(&self) -> u64 {
         1 << (self.nodes.len() - 1)
     }
@@ -76,31 +79,31 @@ impl Ratchet {
     /// Takes the next key.
     ///
     /// # Errors
-    /// If none is left.
+    /// If no key is available.
     pub fn take_next(&mut self) -> Result<Key, Error> {
         self.take(self.next())
     }
 
-    /// Takes the key of this number. It and the keys before it cannot be taken again.
+    /// Takes the key with this number. It and all earlier keys cannot be taken again.
     ///
     /// # Errors
-    /// If it was taken or skipped before, or the sequence is shorter.
+    /// If the key was already taken or skipped, or the number is too large.
     pub fn take(&mut self, number: u64) -> Result<Key, Error> {
-        let unavailable = || Error::Key { number, next: self.next(), end: self.count() };
-        // Number of keys left afterwards.
+        let unavailable = || Error::KeyUnavailable { number, next: self.next(), end: self.count() };
+        // Number of keys available afterwards.
         let after = (self.count() - 1)
             .checked_sub(number)
-            .filter(|&after| after < self.left)
+            .filter(|&after| after < self.remaining)
             .ok_or_else(unavailable)?;
-        // Subtrees that are entirely before it are erased.
-        let mut height = self.left.trailing_zeros() as usize;
-        while after < self.left - (1 << height) {
+        // Erase subtrees whose keys are all before it.
+        let mut height = self.remaining.trailing_zeros() as usize;
+        while after < self.remaining - (1 << height) {
             self.nodes[height] = zeros();
-            self.left -= 1 << height;
-            height = self.left.trailing_zeros() as usize;
+            self.remaining -= 1 << height;
+            height = self.remaining.trailing_zeros() as usize;
         }
-        // Down from the root of the subtree that contains it. Assignments drop, and so overwrite,
-        // the previous value.
+        // Descend from the root of the subtree that contains it. Every assignment drops, and so
+        // zeroes, the previous key.
         let mut key = self.nodes[height].clone();
         self.nodes[height] = zeros();
         for height in (0..height).rev() {
@@ -111,7 +114,7 @@ impl Ratchet {
                 key = key.derive(FIRST_HALF);
             }
         }
-        self.left = after;
+        self.remaining = after;
         Ok(key)
     }
 }
@@ -136,12 +139,12 @@ mod tests {
         }
     }
 
-    /// Derives the key of a number from the root.
+    /// Derives the key with a number from the root.
     fn leaf(root: &Key, height: usize, number: u64) -> Key {
         (0..height).rev().fold(root.clone(), |key, bit| key.derive(number >> bit & 1))
     }
 
-    /// Derives the ancestor of a leaf at a level above the leaves.
+    /// Derives the ancestor of a leaf at a height above the leaves.
     fn ancestor(root: &Key, height: usize, number: u64, level: usize) -> Key {
         (level..height).rev().fold(root.clone(), |key, bit| key.derive(number >> bit & 1))
     }
@@ -156,7 +159,7 @@ mod tests {
             }
             assert!(ratchet.take_next().is_err());
         }
-        // Skipped numbers do not matter.
+        // A key does not depend on skipped keys.
         for number in [0, 1, 65_535, 65_536, 1 << 32, (1 << HEIGHT) - 1] {
             assert_eq!(Ratchet::new(&root).take(number).unwrap(), leaf(&root, HEIGHT, number));
         }
@@ -176,7 +179,7 @@ mod tests {
         for beyond in [1 << HEIGHT, u64::MAX] {
             assert!(ratchet.take(beyond).is_err());
         }
-        // An error changes nothing.
+        // An error does not change the state.
         assert_eq!(ratchet.next(), 8);
         assert!(ratchet.take(8).is_ok());
         assert_eq!(format!("{ratchet:?}"), "Ratchet(next: 9)");
@@ -185,7 +188,8 @@ mod tests {
     proptest! {
         #![proptest_config(config())]
 
-        /// Whatever was taken and skipped: the stored nodes are the roots of exactly the later keys.
+        /// After any sequence of taken and skipped keys, the leaves of stored nodes are the later
+        /// keys.
         #[test]
         fn stored_nodes_have_only_later_keys(
             steps in prop::collection::vec(0..40u64, 1..8),
@@ -203,7 +207,7 @@ mod tests {
                     .nodes
                     .iter()
                     .enumerate()
-                    .filter(|(h, _)| ratchet.left >> h & 1 == 1)
+                    .filter(|(h, _)| ratchet.remaining >> h & 1 == 1)
                     .flat_map(|(h, node)| (0..1 << h).map(move |number| leaf(node, h, number)))
                     .collect();
                 let later: Vec<Key> =
@@ -213,8 +217,7 @@ mod tests {
             }
         }
 
-        /// Neither a key that was taken nor any node above it is left in the state; unused slots are
-        /// zero.
+        /// The state contains neither a taken key nor an ancestor of it; unused nodes are zero.
         #[test]
         fn taken_keys_are_not_in_memory(
             numbers in prop::collection::btree_set(0..1u64 << HEIGHT, 1..6),
@@ -229,7 +232,7 @@ mod tests {
                     let above = ancestor(&root, HEIGHT, number, level);
                     prop_assert!(!ratchet.nodes.contains(&above), "{number} {level}");
                     prop_assert_eq!(
-                        ratchet.left >> level & 1 == 0,
+                        ratchet.remaining >> level & 1 == 0,
                         ratchet.nodes[level] == zeros(),
                         "{} {}", number, level
                     );

@@ -3,7 +3,7 @@
 //! The forward pass stores the derivative, so the backward pass is one multiplication.
 
 use crate::parallel::rows_per_piece;
-use crate::simd::{erf_and_gauss, exp, sigmoid, update, vectorised};
+use crate::simd::{erf_and_gauss, exp, sigmoid, update, vectorized};
 use rayon::prelude::*;
 
 /// An element-wise activation function.
@@ -27,29 +27,29 @@ const ROOT: f32 = 0.797_884_6;
 const DENSITY: f32 = 0.398_942_3;
 
 impl Activation {
-    /// The value and the derivative.
+    /// Returns the value and the derivative.
     #[inline(always)]
-    fn both(self, x: f32) -> (f32, f32) {
+    fn value_and_derivative(self, x: f32) -> (f32, f32) {
         match self {
-            // NaN stays NaN.
+            // NaN remains NaN.
             Self::Relu => {
                 (if x <= 0.0 { 0.0 } else { x }, if x <= 0.0 { 0.0 } else { 1.0 + 0.0 * x })
             }
             Self::GeluTanh => {
-                let far = 10.0;
-                let near = near(x, far);
+                let limit = 10.0;
+                let clamped = clamp(x, limit);
                 // ½(1 + tanh u) = σ(2u)
-                let square = near * near;
-                let s = sigmoid(2.0 * ROOT * near * square.mul_add(0.044_715, 1.0));
+                let square = clamped * clamped;
+                let s = sigmoid(2.0 * ROOT * clamped * square.mul_add(0.044_715, 1.0));
                 let slope = 2.0 * ROOT * square.mul_add(3.0 * 0.044_715, 1.0);
-                with_limits(x, far, s, (near * s * (1.0 - s)).mul_add(slope, s))
+                with_limits(x, limit, s, (clamped * s * (1.0 - s)).mul_add(slope, s))
             }
             Self::GeluErf => {
-                let far = 14.0;
-                let near = near(x, far);
-                let (erf, gauss) = erf_and_gauss(near * std::f32::consts::FRAC_1_SQRT_2);
+                let limit = 14.0;
+                let clamped = clamp(x, limit);
+                let (erf, gauss) = erf_and_gauss(clamped * std::f32::consts::FRAC_1_SQRT_2);
                 let phi = 0.5 + 0.5 * erf;
-                with_limits(x, far, phi, (near * DENSITY).mul_add(gauss, phi))
+                with_limits(x, limit, phi, (clamped * DENSITY).mul_add(gauss, phi))
             }
             Self::Silu => silu(x),
             Self::Tanh => {
@@ -60,28 +60,28 @@ impl Activation {
     }
 }
 
-/// Clamps x to −far..far; NaN stays NaN.
+/// Clamps x to −limit..limit; NaN remains NaN.
 #[inline(always)]
-fn near(x: f32, far: f32) -> f32 {
-    let x = if x < -far { -far } else { x };
-    if x > far { far } else { x }
+fn clamp(x: f32, limit: f32) -> f32 {
+    let x = if x < -limit { -limit } else { x };
+    if x > limit { limit } else { x }
 }
 
-/// `x · share` and `slope`, replaced by their limits beyond ±far: x and 1, or 0 and 0.
+/// Returns `x · share` and `slope`, or zeros if x is below −limit.
 ///
-/// There the formulas are inaccurate: our exponential stops at 1e-38 instead of 0, and its factor
-/// grows with x.
+/// There the formulas are inaccurate: [`exp`] is at least 1e-38 instead of 0, and its factor grows
+/// with |x|. Above the limit, the clamped argument gives a share and a slope of 1.
 #[inline(always)]
-fn with_limits(x: f32, far: f32, share: f32, slope: f32) -> (f32, f32) {
-    if x < -far { (0.0, 0.0) } else { (x * share, slope) }
+fn with_limits(x: f32, limit: f32, share: f32, slope: f32) -> (f32, f32) {
+    if x < -limit { (0.0, 0.0) } else { (x * share, slope) }
 }
 
 #[inline(always)]
 fn silu(x: f32) -> (f32, f32) {
-    let far = 80.0;
-    let near = near(x, far);
-    let s = sigmoid(near);
-    with_limits(x, far, s, (near * s).mul_add(1.0 - s, s))
+    let limit = 80.0;
+    let clamped = clamp(x, limit);
+    let s = sigmoid(clamped);
+    with_limits(x, limit, s, (clamped * s).mul_add(1.0 - s, s))
 }
 
 #[inline(always)]
@@ -96,19 +96,19 @@ fn apply(
         match bias {
             Some(bias) => {
                 for ((z, out), b) in z.iter_mut().zip(out).zip(bias) {
-                    (*out, *z) = activation.both(*z + b);
+                    (*out, *z) = activation.value_and_derivative(*z + b);
                 }
             }
             None => {
                 for (z, out) in z.iter_mut().zip(out) {
-                    (*out, *z) = activation.both(*z);
+                    (*out, *z) = activation.value_and_derivative(*z);
                 }
             }
         }
     }
 }
 
-/// `out = f(z + bias)` and `z = f′(z + bias)`.
+/// Computes `out = f(z + bias)` and `z = f′(z + bias)`.
 pub fn forward(
     activation: Activation,
     bias: Option<&[f32]>,
@@ -126,7 +126,7 @@ pub fn forward(
         macro_rules! each {
             ($($name:ident)*) => {
                 match activation {
-                    $(Activation::$name => vectorised(
+                    $(Activation::$name => vectorized(
                         #[inline(always)]
                         || apply(Activation::$name, bias, width, z, out),
                     ),)*
@@ -137,14 +137,14 @@ pub fn forward(
     });
 }
 
-/// `z += bias`, row by row, in the columns from `first` on of rows that are `stride` wide.
+/// Adds the bias to the columns from `first` on of each row; rows are `stride` wide.
 pub fn add_bias(bias: &[f32], stride: usize, first: usize, z: &mut [f32]) {
     if z.is_empty() {
         return;
     }
     let piece = stride * rows_per_piece(z.len() / stride, stride);
     z.par_chunks_mut(piece).for_each(|z| {
-        vectorised(
+        vectorized(
             #[inline(always)]
             || {
                 for row in z.chunks_exact_mut(stride) {
@@ -157,37 +157,37 @@ pub fn add_bias(bias: &[f32], stride: usize, first: usize, z: &mut [f32]) {
     });
 }
 
-/// `d *= by`: the gradient past an activation whose derivative is `by`.
+/// Computes `d *= by`: the backward pass of an activation with derivative `by`.
 pub fn multiply(d: &mut [f32], by: &[f32]) {
     assert_eq!(d.len(), by.len(), "factors");
     let piece = rows_per_piece(d.len(), 1);
     d.par_chunks_mut(piece).zip(by.par_chunks(piece)).for_each(|(d, by)| {
-        vectorised(
+        vectorized(
             #[inline(always)]
             || update(d, by, |d, by| d * by),
         );
     });
 }
 
-/// `d += by`
+/// Computes `d += by`.
 pub fn add(d: &mut [f32], by: &[f32]) {
     assert_eq!(d.len(), by.len(), "summands");
     let piece = rows_per_piece(d.len(), 1);
     d.par_chunks_mut(piece).zip(by.par_chunks(piece)).for_each(|(d, by)| {
-        vectorised(
+        vectorized(
             #[inline(always)]
             || update(d, by, |d, by| d + by),
         );
     });
 }
 
-/// `out = a + b`
+/// Computes `out = a + b`.
 pub fn add_to(a: &[f32], b: &[f32], out: &mut [f32]) {
     assert_eq!((a.len(), b.len()), (out.len(), out.len()), "summands");
     let piece = rows_per_piece(out.len(), 1);
     out.par_chunks_mut(piece).zip(a.par_chunks(piece)).zip(b.par_chunks(piece)).for_each(
         |((out, a), b)| {
-            vectorised(
+            vectorized(
                 #[inline(always)]
                 || {
                     for i in 0..out.len() {
@@ -199,7 +199,7 @@ pub fn add_to(a: &[f32], b: &[f32], out: &mut [f32]) {
     );
 }
 
-/// SwiGLU: rows of `x` are a gate and a value, each `width` wide; `out = silu(gate) · value`.
+/// Computes `out = silu(gate) · value`; rows of `x` are a gate and a value, each `width` wide.
 pub fn swiglu(width: usize, x: &[f32], out: &mut [f32]) {
     assert_eq!(x.len(), 2 * out.len(), "gates and values");
     if out.is_empty() {
@@ -207,7 +207,7 @@ pub fn swiglu(width: usize, x: &[f32], out: &mut [f32]) {
     }
     let rows = rows_per_piece(out.len() / width, width);
     out.par_chunks_mut(rows * width).zip(x.par_chunks(2 * rows * width)).for_each(|(out, x)| {
-        vectorised(
+        vectorized(
             #[inline(always)]
             || {
                 for (out, x) in out.chunks_exact_mut(width).zip(x.chunks_exact(2 * width)) {
@@ -221,7 +221,7 @@ pub fn swiglu(width: usize, x: &[f32], out: &mut [f32]) {
     });
 }
 
-/// The gradient of [`swiglu`] with respect to `x`, into `dx`.
+/// Writes the gradient of [`swiglu`] with respect to `x` to `dx`.
 pub fn swiglu_backward(width: usize, x: &[f32], dout: &[f32], dx: &mut [f32]) {
     assert_eq!((x.len(), dx.len()), (2 * dout.len(), 2 * dout.len()), "gates and values");
     if dout.is_empty() {
@@ -232,7 +232,7 @@ pub fn swiglu_backward(width: usize, x: &[f32], dout: &[f32], dx: &mut [f32]) {
         .zip(x.par_chunks(2 * rows * width))
         .zip(dout.par_chunks(rows * width))
         .for_each(|((dx, x), dout)| {
-            vectorised(
+            vectorized(
                 #[inline(always)]
                 || {
                     for ((dx, x), d) in dx
@@ -282,12 +282,15 @@ mod tests {
             for i in -60..60 {
                 let x = i as f32 / 10.0 + 0.05;
                 let h = 1e-2;
-                let (up, down) = (f64::from(f.both(x + h).0), f64::from(f.both(x - h).0));
+                let (up, down) = (
+                    f64::from(f.value_and_derivative(x + h).0),
+                    f64::from(f.value_and_derivative(x - h).0),
+                );
                 let slope = (up - down) / (2.0 * f64::from(h));
                 assert!(
-                    (slope - f64::from(f.both(x).1)).abs() < 2e-4,
+                    (slope - f64::from(f.value_and_derivative(x).1)).abs() < 2e-4,
                     "{f:?} at {x}: {slope} {}",
-                    f.both(x).1
+                    f.value_and_derivative(x).1
                 );
             }
         }
@@ -302,8 +305,16 @@ mod tests {
                 let slope = if f == Activation::Tanh { 0.0 } else { 1.0 };
                 let near =
                     |got: (f32, f32), value: f32, slope: f32| got.0 == value && got.1 == slope;
-                assert!(near(f.both(x), top, slope), "{f:?} at {x}: {:?}", f.both(x));
-                assert!(near(f.both(-x), bottom, 0.0), "{f:?} at -{x}: {:?}", f.both(-x));
+                assert!(
+                    near(f.value_and_derivative(x), top, slope),
+                    "{f:?} at {x}: {:?}",
+                    f.value_and_derivative(x)
+                );
+                assert!(
+                    near(f.value_and_derivative(-x), bottom, 0.0),
+                    "{f:?} at -{x}: {:?}",
+                    f.value_and_derivative(-x)
+                );
             }
         }
     }
@@ -311,9 +322,17 @@ mod tests {
     #[test]
     fn nan_stays_and_extremes_are_finite() {
         for f in ALL {
-            assert!(f.both(f32::NAN).0.is_nan() && f.both(f32::NAN).1.is_nan(), "{f:?}");
+            assert!(
+                f.value_and_derivative(f32::NAN).0.is_nan()
+                    && f.value_and_derivative(f32::NAN).1.is_nan(),
+                "{f:?}"
+            );
             for x in [-1e4, -100.0, 0.0, 100.0, 1e4] {
-                assert!(f.both(x).0.is_finite() && f.both(x).1.is_finite(), "{f:?} {x}");
+                assert!(
+                    f.value_and_derivative(x).0.is_finite()
+                        && f.value_and_derivative(x).1.is_finite(),
+                    "{f:?} {x}"
+                );
             }
         }
     }

@@ -18,7 +18,7 @@ pub struct Array {
 }
 
 impl Array {
-    /// Makes an array of a shape and its elements.
+    /// Creates an array from its shape and elements.
     ///
     /// # Errors
     /// If the number of elements does not match the shape.
@@ -30,63 +30,63 @@ impl Array {
         }
     }
 
-    /// An array of zeros.
+    /// Creates an array of zeros.
     pub fn zeros(shape: impl Into<Vec<usize>>) -> Self {
         let shape = shape.into();
         let data = vec![0.0; shape.iter().product()];
         Self { shape, data }
     }
 
-    /// Makes each element from its index.
+    /// Creates an array from a function of the index.
     pub fn from_fn(shape: impl Into<Vec<usize>>, f: impl FnMut(usize) -> f32) -> Self {
         let shape = shape.into();
         let data = (0..shape.iter().product()).map(f).collect();
         Self { shape, data }
     }
 
-    /// The shape.
+    /// Returns the shape.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.data.len()
     }
 
-    /// Whether there are no elements.
+    /// Returns whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.data.is_empty()
     }
 
-    /// The first dimension; 1 for a scalar.
+    /// Returns the first dimension; 1 for a scalar.
     pub fn rows(&self) -> usize {
         self.shape.first().copied().unwrap_or(1)
     }
 
-    /// The product of the other dimensions.
+    /// Returns the product of the other dimensions.
     ///
     /// A convolution kernel is a matrix (out, in·height·width).
     pub fn cols(&self) -> usize {
         self.shape.iter().skip(1).product()
     }
 
-    /// The elements.
+    /// Returns the elements.
     pub fn data(&self) -> &[f32] {
         &self.data
     }
 
-    /// A view as a matrix of [`rows`](Self::rows) × [`cols`](Self::cols).
+    /// Returns a view as a matrix of [`rows`](Self::rows) × [`cols`](Self::cols).
     pub fn view(&self) -> View<'_> {
         View::new(&self.data, self.rows(), self.cols())
     }
 
-    /// The elements, mutable.
+    /// Returns the elements, mutable.
     pub fn data_mut(&mut self) -> &mut [f32] {
         &mut self.data
     }
 
-    /// The elements, without the shape.
+    /// Returns the elements, without the shape.
     pub fn into_data(self) -> Vec<f32> {
         self.data
     }

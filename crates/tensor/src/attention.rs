@@ -6,16 +6,16 @@
 
 use crate::matmul::{OutputMode, Threads, View, ViewMut, matmul};
 use crate::parallel::{Shared, packed};
-use crate::simd::{dot, exp, softmax, vectorised};
+use crate::simd::{dot, exp, softmax, vectorized};
 use rayon::prelude::*;
 use std::cell::RefCell;
 
-/// The shape of an attention layer.
+/// Numbers of heads, their width and the mask of an attention layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Heads {
-    /// Query heads.
+    /// Number of query heads.
     pub queries: usize,
-    /// Key and value heads; each serves `queries / keys` query heads.
+    /// Number of key and value heads; each is shared by `queries / keys` query heads.
     pub keys: usize,
     /// Width of a head.
     pub dim: usize,
@@ -41,12 +41,12 @@ thread_local! {
 }
 
 impl Heads {
-    /// Width of a row of queries, keys and values.
+    /// Returns the width of a row of queries, keys and values.
     pub fn width(&self) -> usize {
         (self.queries + 2 * self.keys) * self.dim
     }
 
-    /// The factor of the scores, 1/√dim.
+    /// Returns the factor of the scores, 1/√dim.
     pub(crate) fn scale(&self) -> f32 {
         1.0 / (self.dim as f32).sqrt()
     }
@@ -76,7 +76,8 @@ impl Heads {
         );
     }
 
-    /// One head of one example: rows `first .. first + rows`, columns from `column` heads on.
+    /// Returns one head of one example: `rows` rows from `first` on, columns from `column` heads
+    /// on.
     fn head<'a>(&self, qkv: &'a [f32], first: usize, rows: usize, column: usize) -> View<'a> {
         let width = self.width();
         View::columns(
@@ -88,12 +89,13 @@ impl Heads {
         )
     }
 
-    fn seen(&self, end: usize, rows: usize) -> usize {
+    /// Returns the number of keys that the rows before `end` of an example attend to.
+    fn visible(&self, end: usize, rows: usize) -> usize {
         if self.mask == AttentionMask::Causal { end } else { rows }
     }
 }
 
-/// `out` = attention; `sums` gets the logarithm of each query's sum of exponentials.
+/// Computes attention, and to `sums` writes the logarithm of each query's sum of exponentials.
 pub fn forward(heads: Heads, offsets: &[usize], qkv: &[f32], out: &mut [f32], sums: &mut [f32]) {
     let (examples, rows) = packed(offsets);
     heads.check(rows, qkv, out, sums);
@@ -109,23 +111,23 @@ pub fn forward(heads: Heads, offsets: &[usize], qkv: &[f32], out: &mut [f32], su
             let values = heads.head(qkv, first, rows, heads.queries + heads.keys + key_head);
             for start in (0..rows).step_by(ROWS) {
                 let end = (start + ROWS).min(rows);
-                let seen = heads.seen(end, rows);
-                let scores = &mut scores[..(end - start) * seen];
+                let visible = heads.visible(end, rows);
+                let scores = &mut scores[..(end - start) * visible];
                 matmul(
-                    ViewMut::new(scores, end - start, seen),
+                    ViewMut::new(scores, end - start, visible),
                     OutputMode::Overwrite,
                     heads.scale(),
                     heads.head(qkv, first + start, end - start, head),
-                    keys.first_rows(seen).t(),
+                    keys.first_rows(visible).t(),
                     Threads::One,
                 );
-                for (i, row) in scores.chunks_exact_mut(seen).enumerate() {
-                    let sees = heads.seen(start + i + 1, seen);
-                    let sum = vectorised(
+                for (i, row) in scores.chunks_exact_mut(visible).enumerate() {
+                    let row_visible = heads.visible(start + i + 1, visible);
+                    let sum = vectorized(
                         #[inline(always)]
-                        || softmax(&mut row[..sees]),
+                        || softmax(&mut row[..row_visible]),
                     );
-                    row[sees..].fill(0.0);
+                    row[row_visible..].fill(0.0);
                     // SAFETY: the element of this example, row and head belongs to this task.
                     unsafe {
                         shared_sums.part((first + start + i) * heads.queries + head, 1)[0] = sum
@@ -136,8 +138,8 @@ pub fn forward(heads: Heads, offsets: &[usize], qkv: &[f32], out: &mut [f32], su
                     ViewMut::new(result, end - start, dim),
                     OutputMode::Overwrite,
                     1.0,
-                    View::new(scores, end - start, seen),
-                    values.first_rows(seen),
+                    View::new(scores, end - start, visible),
+                    values.first_rows(visible),
                     Threads::One,
                 );
                 for (i, row) in result.chunks_exact(dim).enumerate() {
@@ -153,7 +155,7 @@ pub fn forward(heads: Heads, offsets: &[usize], qkv: &[f32], out: &mut [f32], su
     });
 }
 
-/// The gradient with respect to queries, keys and values, into `dqkv`.
+/// Writes the gradient with respect to queries, keys and values to `dqkv`.
 pub fn backward(
     heads: Heads,
     offsets: &[usize],
@@ -178,7 +180,7 @@ pub fn backward(
     });
 }
 
-/// The backward pass of all query heads of one key head of one example.
+/// Computes the backward pass of all query heads of one key head of one example.
 #[allow(clippy::too_many_arguments)]
 fn one_backward(
     heads: Heads,
@@ -207,64 +209,64 @@ fn one_backward(
         // The last block attends to every key, so it can overwrite.
         for start in (0..rows).step_by(ROWS).rev() {
             let end = (start + ROWS).min(rows);
-            let (count, seen) = (end - start, heads.seen(end, rows));
-            let scores = &mut scores[..count * seen];
-            let dscores = &mut dscores[..count * seen];
+            let (count, visible) = (end - start, heads.visible(end, rows));
+            let scores = &mut scores[..count * visible];
+            let dscores = &mut dscores[..count * visible];
             let queries = heads.head(qkv, first + start, count, head);
             let stride = heads.queries * dim;
-            let place = (first + start) * stride..(first + end) * stride;
-            let douts = View::columns(&dout[place.clone()], count, stride, head * dim, dim);
+            let range = (first + start) * stride..(first + end) * stride;
+            let douts = View::columns(&dout[range.clone()], count, stride, head * dim, dim);
             matmul(
-                ViewMut::new(scores, count, seen),
+                ViewMut::new(scores, count, visible),
                 OutputMode::Overwrite,
                 heads.scale(),
                 queries,
-                keys.first_rows(seen).t(),
+                keys.first_rows(visible).t(),
                 Threads::One,
             );
             matmul(
-                ViewMut::new(dscores, count, seen),
+                ViewMut::new(dscores, count, visible),
                 OutputMode::Overwrite,
                 1.0,
                 douts,
-                values.first_rows(seen).t(),
+                values.first_rows(visible).t(),
                 Threads::One,
             );
             for (i, (p, d)) in
-                scores.chunks_exact_mut(seen).zip(dscores.chunks_exact_mut(seen)).enumerate()
+                scores.chunks_exact_mut(visible).zip(dscores.chunks_exact_mut(visible)).enumerate()
             {
                 let row = first + start + i;
                 let at = row * stride + head * dim;
-                let sees = heads.seen(start + i + 1, seen);
+                let row_visible = heads.visible(start + i + 1, visible);
                 let sum = sums[row * heads.queries + head];
-                vectorised(
+                vectorized(
                     #[inline(always)]
                     || {
                         // dS = P ∘ (dP − ⟨dO, O⟩)
                         let level = dot(&dout[at..at + dim], &out[at..at + dim]);
-                        for (p, d) in p[..sees].iter_mut().zip(&mut d[..sees]) {
+                        for (p, d) in p[..row_visible].iter_mut().zip(&mut d[..row_visible]) {
                             *p = exp(*p - sum);
                             *d = *p * (*d - level);
                         }
                     },
                 );
-                p[sees..].fill(0.0);
-                d[sees..].fill(0.0);
+                p[row_visible..].fill(0.0);
+                d[row_visible..].fill(0.0);
             }
             let (scores, dscores) =
-                (View::new(scores, count, seen), View::new(dscores, count, seen));
+                (View::new(scores, count, visible), View::new(dscores, count, visible));
             let dquery = &mut dquery[..count * dim];
             matmul(
                 ViewMut::new(dquery, count, dim),
                 OutputMode::Overwrite,
                 heads.scale(),
                 dscores,
-                keys.first_rows(seen),
+                keys.first_rows(visible),
                 Threads::One,
             );
             dquery.chunks_exact(dim).enumerate().for_each(|(i, from)| write(start + i, head, from));
             matmul(
-                ViewMut::new(&mut dkey[..seen * dim], seen, dim),
+                ViewMut::new(&mut dkey[..visible * dim], visible, dim),
                 onto,
                 heads.scale(),
                 dscores.t(),
@@ -272,7 +274,7 @@ fn one_backward(
                 Threads::One,
             );
             matmul(
-                ViewMut::new(&mut dvalue[..seen * dim], seen, dim),
+                ViewMut::new(&mut dvalue[..visible * dim], visible, dim),
                 onto,
                 1.0,
                 scores.t(),
@@ -305,7 +307,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn numbers(n: usize, k: f64) -> Vec<f32> {
+    fn values(n: usize, k: f64) -> Vec<f32> {
         (0..n).map(|i| ((i as f64 + 1.0) * k).sin() as f32).collect()
     }
 
@@ -317,7 +319,7 @@ mod tests {
         (out, sums)
     }
 
-    /// The reference implementation, in f64.
+    /// Computes attention by its definition, in f64.
     fn naive(heads: Heads, offsets: &[usize], qkv: &[f32]) -> Vec<f64> {
         let (width, dim) = (heads.width(), heads.dim);
         let mut out = Vec::new();
@@ -367,7 +369,7 @@ mod tests {
             let heads = Heads { queries: keys * group, keys, dim, mask };
             let mut offsets = vec![0];
             lengths.iter().chain([&long]).for_each(|l| offsets.push(offsets.last().unwrap() + l));
-            let qkv = numbers(offsets.last().unwrap() * heads.width(), 0.7);
+            let qkv = values(offsets.last().unwrap() * heads.width(), 0.7);
             let (out, _) = run(heads, &offsets, &qkv);
             prop_assert!(
                 out.iter()
@@ -385,8 +387,8 @@ mod tests {
             let heads = Heads { queries: 2, keys, dim: 3, mask };
             // One example is longer than a block of queries.
             let offsets = [0, 3, 3, 4, 4 + 70];
-            let qkv = numbers(74 * heads.width(), 0.7);
-            let d = numbers(74 * 6, 0.3);
+            let qkv = values(74 * heads.width(), 0.7);
+            let d = values(74 * 6, 0.3);
             let value = |qkv: &[f32]| {
                 naive(heads, &offsets, qkv)
                     .iter()
@@ -426,7 +428,7 @@ mod tests {
     fn nan_in_one_example_does_not_reach_others() {
         let heads = Heads { queries: 2, keys: 1, dim: 4, mask: AttentionMask::Full };
         let offsets = [0, 5, 9];
-        let mut qkv = numbers(9 * heads.width(), 0.7);
+        let mut qkv = values(9 * heads.width(), 0.7);
         let (clean, _) = run(heads, &offsets, &qkv);
         qkv[3] = f32::NAN;
         let (out, _) = run(heads, &offsets, &qkv);

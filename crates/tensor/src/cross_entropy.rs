@@ -1,13 +1,12 @@
 //! Softmax cross-entropy over a large vocabulary; the gradient overwrites the logits.
 
-use crate::simd::{LANES, exp, fold, max, scale, vectorised};
+use crate::simd::{LANES, exp, fold, max, scale, vectorized};
 use rayon::prelude::*;
 
 /// Number of columns summed in f32 before they are added to a sum in f64.
-const STRETCH: usize = 4096;
+const F32_COLUMNS: usize = 4096;
 
-/// Turns each row of `logits` into `weight · (softmax − target)` and writes −ln p(target) to
-/// `losses`.
+/// Replaces logits by `weight · (softmax − target)` and writes −ln p(target) to `losses`.
 ///
 /// # Panics
 /// If a target is outside the vocabulary.
@@ -29,15 +28,15 @@ pub fn backward(
     let rows = logits.par_chunks_exact_mut(vocab).zip(targets).zip(weights).zip(losses);
     rows.for_each(|(((row, &target), &weight), loss)| {
         let chosen = row[target as usize];
-        let top = vectorised(
+        let top = vectorized(
             #[inline(always)]
             || max(row),
         );
-        let total: f64 = vectorised(
+        let total: f64 = vectorized(
             #[inline(always)]
             || {
                 let mut total = 0.0;
-                for part in row.chunks_mut(STRETCH) {
+                for part in row.chunks_mut(F32_COLUMNS) {
                     total += f64::from(exponentials(part, top));
                 }
                 total
@@ -45,7 +44,7 @@ pub fn backward(
         );
         *loss = (total.ln() + f64::from(top) - f64::from(chosen)) as f32;
         let factor = (f64::from(weight) / total) as f32;
-        vectorised(
+        vectorized(
             #[inline(always)]
             || scale(row, factor),
         );
@@ -64,15 +63,15 @@ pub fn forward(vocab: usize, logits: &[f32], targets: &[u32], losses: &mut [f32]
         return;
     }
     logits.par_chunks_exact(vocab).zip(targets).zip(losses).for_each(|((row, &target), loss)| {
-        let top = vectorised(
+        let top = vectorized(
             #[inline(always)]
             || max(row),
         );
-        let total: f64 = vectorised(
+        let total: f64 = vectorized(
             #[inline(always)]
             || {
                 let mut total = 0.0;
-                for part in row.chunks(STRETCH) {
+                for part in row.chunks(F32_COLUMNS) {
                     total += f64::from(sum_of_exponentials(part, top));
                 }
                 total
@@ -82,7 +81,7 @@ pub fn forward(vocab: usize, logits: &[f32], targets: &[u32], losses: &mut [f32]
     });
 }
 
-/// x ← e^(x − top), and their sum.
+/// Computes x ← e^(x − top) and returns the sum.
 #[inline(always)]
 fn exponentials(part: &mut [f32], top: f32) -> f32 {
     let mut lanes = [0.0f32; LANES];

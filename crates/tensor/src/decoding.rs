@@ -3,10 +3,10 @@
 use crate::attention::Heads;
 use crate::matmul::{OutputMode, Threads, View, ViewMut, matmul};
 use crate::parallel::packed;
-use crate::simd::{softmax, vectorised};
+use crate::simd::{softmax, vectorized};
 use rayon::prelude::*;
 
-/// The keys and values of a text so far. `Debug` does not print them.
+/// Cached keys and values of a text. `Debug` does not print them.
 #[derive(Clone, Default)]
 pub struct KeyValueCache {
     rows: usize,
@@ -21,13 +21,13 @@ impl std::fmt::Debug for KeyValueCache {
 }
 
 impl KeyValueCache {
-    /// The number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 }
 
-/// Causal attention of new rows to the cache and to each other; they are added to the cache.
+/// Computes causal attention of new rows to the cache and each other, and caches the new rows.
 ///
 /// Text i has the new rows `offsets[i]..offsets[i + 1]`.
 ///
@@ -87,7 +87,7 @@ fn one(heads: Heads, qkv: &[f32], cache: &mut KeyValueCache, out: &mut [f32]) {
         );
         for (i, row) in scores.chunks_exact_mut(all).enumerate() {
             let sees = before + i + 1;
-            vectorised(
+            vectorized(
                 #[inline(always)]
                 || softmax(&mut row[..sees]),
             );
@@ -112,9 +112,9 @@ mod tests {
     use super::*;
     use crate::attention::{self, AttentionMask};
 
-    /// The outputs do not depend on the pieces in which a text comes.
+    /// The outputs do not depend on how a text is divided into calls.
     #[test]
-    fn pieces_match_the_whole_text() {
+    fn parts_of_a_text_give_the_same_outputs() {
         for (queries, keys) in [(1, 1), (4, 4), (4, 2), (6, 1)] {
             let heads = Heads { queries, keys, dim: 5, mask: AttentionMask::Causal };
             let lengths = [7usize, 1, 4];

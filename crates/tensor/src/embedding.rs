@@ -2,10 +2,10 @@
 
 use crate::outer::{Scale, Totals, to_steps};
 use crate::parallel::{Shared, packed, rows_per_piece};
-use crate::simd::{long_dot, vectorised};
+use crate::simd::{long_dot, vectorized};
 use rayon::prelude::*;
 
-/// `out[t] = table[ids[t]]`
+/// Computes `out[t] = table[ids[t]]`.
 pub fn gather(table: &[f32], width: usize, ids: &[u32], out: &mut [f32]) {
     assert_eq!(out.len(), ids.len() * width, "a row for each index");
     if width == 0 {
@@ -19,7 +19,9 @@ pub fn gather(table: &[f32], width: usize, ids: &[u32], out: &mut [f32]) {
     });
 }
 
-/// `dtable[ids[t]] += d[t]`; the rows of one index are summed in f64 first. `order` is scratch.
+/// Computes `dtable[ids[t]] += d[t]`.
+///
+/// The rows of one index are summed in f64 first. `order` is scratch.
 pub fn scatter(width: usize, ids: &[u32], d: &[f32], dtable: &mut [f32], order: &mut Vec<u32>) {
     let by_index = sorted(width, ids, d, dtable.len(), |_| true, order);
     let table = Shared::new(dtable);
@@ -42,11 +44,13 @@ pub fn scatter(width: usize, ids: &[u32], d: &[f32], dtable: &mut [f32], order: 
 /// scratch.
 ///
 /// # Claim
-/// In whole steps the result is exactly a sum of terms of which each is a function of its record
-/// alone.
+/// In integer steps, the result is exactly a sum of terms, each of which depends only on its
+/// record.
+///
 /// # Why
-/// The rows of one record that share an index are added up in f64, in their order, weighted, and
+/// The rows of one record that share an index are added in f64, in their order, weighted, and
 /// rounded to the grid; then integers are added.
+///
 /// # Checked by
 /// `tests::records_do_not_reach_each_other`
 pub fn scatter_records(
@@ -66,7 +70,7 @@ pub fn scatter_records(
     };
     let record = |t: u32| offsets.partition_point(|&offset| offset <= t as usize) - 1;
     let by_index = sorted(width, ids, d, len, |t| weights[record(t)] != 0.0, order);
-    let place = match &mut totals {
+    let destination = match &mut totals {
         Totals::Steps(totals, scale) => {
             if let Scale::Each(scales) = scale {
                 assert_eq!(scales.len(), totals.len(), "a scale for each element");
@@ -84,7 +88,7 @@ pub fn scatter_records(
             let at = ids[same[0] as usize] as usize * width + first;
             // SAFETY: inside the totals, as `sorted` asserts, and no other task touches these
             // columns.
-            unsafe { place.add(at, last - first, weight, &sums) };
+            unsafe { destination.add(at, last - first, weight, &sums) };
         }
     });
 }
@@ -102,9 +106,11 @@ unsafe impl Send for TotalsPtr<'_> {}
 unsafe impl Sync for TotalsPtr<'_> {}
 
 impl TotalsPtr<'_> {
+    /// Adds weighted sums to the elements `at .. at + len` of the totals.
+    ///
     /// # Safety
-    /// The elements `at .. at + len` lie inside the totals, which are borrowed, and no other task
-    /// uses them meanwhile.
+    /// These elements lie inside the totals, which are borrowed, and no other task uses them at the
+    /// same time.
     unsafe fn add(self, at: usize, len: usize, weight: f64, sums: &[f64; COLUMNS]) {
         match self {
             Self::Float(to) => {
@@ -127,7 +133,9 @@ impl TotalsPtr<'_> {
     }
 }
 
-/// The selected rows, sorted by index and position, so that the order of additions is fixed.
+/// Returns the selected rows, sorted by index and position.
+///
+/// So the order of additions is fixed.
 ///
 /// Asserts that the table has all indices.
 fn sorted<'a>(
@@ -150,14 +158,14 @@ fn sorted<'a>(
 /// Calls `work(first, last)` for blocks of columns, each in its own task.
 fn by_columns(width: usize, work: impl Fn(usize, usize) + Sync) {
     (0..width.div_ceil(COLUMNS)).into_par_iter().for_each(|task| {
-        vectorised(
+        vectorized(
             #[inline(always)]
             || work(task * COLUMNS, ((task + 1) * COLUMNS).min(width)),
         );
     });
 }
 
-/// The sum of some rows' columns `first .. last`.
+/// Sums the columns `first .. last` of some rows.
 #[inline(always)]
 fn sum_rows(width: usize, rows: &[u32], d: &[f32], first: usize, last: usize) -> [f64; COLUMNS] {
     let mut sums = [0.0f64; COLUMNS];
@@ -173,8 +181,8 @@ const COLUMNS: usize = 64;
 
 /// Sums the rows of `d` by index: calls `each(index, sum)` for each index, in increasing order.
 ///
-/// Sums are computed in f64 and rounded once: the relative error of the result is 2⁻²⁴, however
-/// much cancels and however often an index occurs. `order` and `row` are scratch.
+/// Sums are computed in f64 and rounded once: the relative error of the result is 2⁻²⁴, for any
+/// cancellation and any number of rows. `order` and `row` are scratch.
 pub fn by_index(
     width: usize,
     ids: &[u32],
@@ -198,7 +206,7 @@ pub fn by_index(
             row.clear();
             for first in (0..width).step_by(COLUMNS) {
                 let last = (first + COLUMNS).min(width);
-                let sums = vectorised(
+                let sums = vectorized(
                     #[inline(always)]
                     || sum_rows(width, &order[start..end], d, first, last),
                 );
@@ -210,17 +218,19 @@ pub fn by_index(
     }
 }
 
-/// Σ a·b
+/// Returns Σ a·b.
 pub fn dot(a: &[f32], b: &[f32]) -> f64 {
-    vectorised(
+    vectorized(
         #[inline(always)]
         || long_dot(a, b),
     )
 }
 
-/// Σ x², to a few units in the last place of f32. Squares beyond the range of f32 use f64.
+/// Returns Σ x², to a few units in the last place of f32.
+///
+/// Squares beyond the range of f32 use f64.
 pub fn squared_norm(x: &[f32]) -> f64 {
-    vectorised(
+    vectorized(
         #[inline(always)]
         || {
             let square = long_dot(x, x);

@@ -4,8 +4,10 @@
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
     /// The number of elements does not match the shape.
-    #[error("shape {shape:?} needs {} elements, got {got}", expected.map_or("more than usize::MAX"
-        .into(), |n| n.to_string()))]
+    #[error(
+        "shape {shape:?}: expected {} elements, got {got}",
+        expected.map_or("more than usize::MAX".into(), |n| n.to_string())
+    )]
     Shape {
         /// The shape.
         shape: Vec<usize>,
@@ -16,19 +18,21 @@ pub enum Error {
     },
     /// A decomposition did not converge, or its input is not finite.
     #[error(
-        "{what} of a {rows}×{cols} matrix failed: the input is not finite, or the iteration did \
-         not converge"
+        "{operation} of a {rows}×{cols} matrix failed: the input is not finite, or the iteration \
+         did not converge"
     )]
     Decomposition {
         /// The decomposition.
-        what: &'static str,
+        operation: &'static str,
         /// Rows of the matrix.
         rows: usize,
         /// Columns of the matrix.
         cols: usize,
     },
     /// The columns of a matrix are linearly dependent, or nearly so.
-    #[error("a {rows}×{cols} matrix must have full column rank; its columns are nearly dependent")]
+    #[error(
+        "{rows}×{cols} matrix: expected full column rank, but its columns are nearly dependent"
+    )]
     Rank {
         /// Rows of the matrix.
         rows: usize,

@@ -4,7 +4,7 @@
 //! (Goodfellow 2015; Li et al. 2022), so it needs no gradient, only two Gram matrices. Only their
 //! upper halves are computed, unlike in a general matrix product.
 
-use crate::simd::vectorised;
+use crate::simd::vectorized;
 use crate::tile::Instructions;
 use pulp::{Simd, WithSimd};
 use std::cell::RefCell;
@@ -25,12 +25,12 @@ pub struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// Whether all elements are zero.
+    /// Returns whether all elements are zero.
     pub fn all_zero(&self) -> bool {
         (0..self.rows).all(|row| self.part(row, 0, self.width).iter().all(|&x| x == 0.0))
     }
 
-    /// One row.
+    /// Returns one row.
     pub fn row(&self, row: usize) -> &[f32] {
         self.part(row, 0, self.width)
     }
@@ -41,13 +41,13 @@ impl Rows<'_> {
     }
 }
 
-/// Number of columns in a block, which is processed for all pairs of rows before the next one.
+/// Returns the number of columns that are processed together for all pairs of rows.
 ///
 /// A block is copied first, because rows a power of two apart would evict each other from the
 /// caches. Within a block sums are f32; sums of blocks are f64. So, with 64 columns for each lane,
-/// no product passes more than 64 + 3 roundings, and an entry is off by at most 4.1e-6 of
-/// √(x_s·x_s · x_t·x_t); errors of both signs leave a tenth of that. Blocks
-/// half as long take a fifth more time.
+/// no product is rounded more than 64 + 3 times, and the error of an entry is at most 4.1e-6 of
+/// √(x_s·x_s · x_t·x_t). Typical errors are a tenth of that, because they have both signs. With
+/// blocks half as long, it takes a fifth more time.
 fn block_width() -> usize {
     64 * match Instructions::best() {
         // The kernel uses eight lanes on either.
@@ -66,20 +66,20 @@ thread_local! {
 }
 
 /// Rows of a tile. Twelve sums and four operands fill the sixteen registers of AVX2.
-const TALL: usize = 3;
+const TILE_ROWS: usize = 3;
 /// Columns of a tile.
-const WIDE: usize = 4;
+const TILE_COLUMNS: usize = 4;
 
-/// `out[s, t] = x_s · x_t` for s ≤ t; the rest of `out` is unspecified.
+/// Computes `out[s, t] = x_s · x_t` for s ≤ t; the rest of `out` is unspecified.
 ///
 /// `out` is `rows` × `rows`.
 pub fn gram(x: Rows<'_>, out: &mut [f64]) {
-    assert_eq!(out.len(), x.rows * x.rows, "a square");
+    assert_eq!(out.len(), x.rows * x.rows, "length of the Gram matrix");
     out.fill(0.0);
     COLUMNS.with_borrow_mut(|columns| {
-        let stretch = block_width();
-        for from in (0..x.width).step_by(stretch) {
-            let width = stretch.min(x.width - from);
+        let block = block_width();
+        for from in (0..x.width).step_by(block) {
+            let width = block.min(x.width - from);
             let stride = width.next_multiple_of(GAP) + GAP;
             if columns.len() < x.rows * stride {
                 columns.resize(x.rows * stride, 0.0);
@@ -104,7 +104,7 @@ fn dispatch(upper: Upper<'_>) {
     pulp::Arch::new().dispatch(upper);
 }
 
-/// Four horizontal sums by pairs, with half the instructions of separate sums.
+/// Computes four horizontal sums by pairs, with half the instructions of separate sums.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn four_by_halves(simd: pulp::x86::V3, [a, b, c, d]: [pulp::f32x8; 4]) -> [f32; 4] {
@@ -142,14 +142,14 @@ impl Upper<'_> {
         let Self { x, out } = self;
         let mut s = 0;
         while s < x.rows {
-            let tall = if x.rows - s >= TALL { TALL } else { 1 };
+            let tall = if x.rows - s >= TILE_ROWS { TILE_ROWS } else { 1 };
             let mut t = s;
             while t < x.rows {
-                let wide = if x.rows - t >= WIDE { WIDE } else { 1 };
+                let wide = if x.rows - t >= TILE_COLUMNS { TILE_COLUMNS } else { 1 };
                 match (tall, wide) {
-                    (TALL, WIDE) => three_by_four(simd, x, s, t, four, out),
-                    (TALL, _) => three_by_one(simd, x, s, t, four, out),
-                    (_, WIDE) => one_by_four(simd, x, s, t, four, out),
+                    (TILE_ROWS, TILE_COLUMNS) => three_by_four(simd, x, s, t, four, out),
+                    (TILE_ROWS, _) => three_by_one(simd, x, s, t, four, out),
+                    (_, TILE_COLUMNS) => one_by_four(simd, x, s, t, four, out),
                     _ => one_by_one(simd, x, s, t, four, out),
                 }
                 t += wide;
@@ -225,9 +225,9 @@ tile!(three_by_one, 1, [p 0 [ap a bp b cp c]], [a 0 [ap p] b 1 [bp p] c 2 [cp p]
 tile!(one_by_four, 4, [p 0 [ap a] q 1 [aq a] r 2 [ar a] u 3 [au a]], [a 0 [ap p aq q ar r au u]]);
 tile!(one_by_one, 1, [p 0 [ap a]], [a 0 [ap p]]);
 
-/// `Σ a[s, t] · b[s, t]` of two symmetric matrices, given by their upper halves.
+/// Returns `Σ a[s, t] · b[s, t]` of two symmetric matrices, given by their upper halves.
 pub fn contract(a: &[f64], b: &[f64], rows: usize) -> f64 {
-    vectorised(
+    vectorized(
         #[inline(always)]
         || {
             let (mut diagonal, mut above) = (0.0, [0.0f64; 8]);

@@ -1,4 +1,4 @@
-//! Group normalisation (Wu and He 2018).
+//! Group normalization (Wu and He 2018).
 //!
 //! Each group of channels of an example gets mean 0 and variance 1 over its pixels, then a gain and
 //! a bias per channel.
@@ -6,14 +6,14 @@
 //! y = (x − μ)·ρ·gain + bias with ρ = 1/√(σ² + ε), μ and σ² those of the example and group (Wu and
 //! He 2018, equations 1 to 6). With x̂ = (x − μ)·ρ and g the gradient at y, the backward pass is dx
 //! = ρ·(g·gain − mean(g·gain) − x̂·mean(g·gain·x̂)), the means being those of the group. Unlike in
-//! batch normalisation, examples are independent, so each has its own gradient.
+//! batch normalization, examples are independent, so each has its own gradient.
 //!
 //! Sums over pixels are computed in f64, in the order of the pixels. An example is one task.
 
 use rayon::prelude::*;
 
 use crate::parallel::rows_per_piece;
-use crate::simd::{LANES, load, store, vectorised};
+use crate::simd::{LANES, load, store, vectorized};
 
 /// The shape of a batch `[examples·pixels, channels]`, and ε.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,9 +30,9 @@ pub struct GroupNorm {
     pub epsilon: f32,
 }
 
-/// Per-example gradients of gain and bias, computed by [`GroupNorm::parameters`].
+/// Per-example gradients of gain and bias, computed by [`GroupNorm::parameter_gradients`].
 #[derive(Clone, Copy, Debug)]
-pub struct Affine<'a> {
+pub struct AffineGradients<'a> {
     /// `[examples, channels]`: each example's gradient of the gain.
     pub dgain: &'a [f32],
     /// `[examples, channels]`: each example's gradient of the bias.
@@ -40,7 +40,7 @@ pub struct Affine<'a> {
 }
 
 impl GroupNorm {
-    /// The forward pass: writes `out`, and `mean` and `rstd` (ρ) for the backward pass.
+    /// Computes the forward pass, and `mean` and `rstd` (ρ) for the backward pass.
     ///
     /// `out` has the shape of `x`; `mean` and `rstd` are `[examples, groups]`.
     pub fn forward(
@@ -65,7 +65,7 @@ impl GroupNorm {
         let statistics = mean.par_chunks_mut(self.groups).zip(rstd.par_chunks_mut(self.groups));
         batch.zip(statistics).with_min_len(rows_per_piece(self.examples, image)).for_each(
             |((out, x), (mean, rstd))| {
-                vectorised(
+                vectorized(
                     #[inline(always)]
                     || {
                         let count = (image / self.groups) as f64;
@@ -93,8 +93,8 @@ impl GroupNorm {
         );
     }
 
-    /// Per-example gradients of gain and bias, from `dout` and the forward pass's `mean`, `rstd`.
-    pub fn parameters(
+    /// Computes per-example gradients of gain and bias from `dout`, `mean` and `rstd`.
+    pub fn parameter_gradients(
         &self,
         x: &[f32],
         mean: &[f32],
@@ -125,14 +125,14 @@ impl GroupNorm {
         let all =
             batch.zip(statistics).zip(affine).with_min_len(rows_per_piece(self.examples, image));
         all.for_each(|(((x, dout), (mean, rstd)), (dgain, dbias))| {
-            vectorised(
+            vectorized(
                 #[inline(always)]
                 || self.affine_gradients(x, mean, rstd, dout, dgain, dbias),
             );
         });
     }
 
-    /// The gradient with respect to `x`, from `dout` and the result of [`GroupNorm::parameters`].
+    /// Computes the gradient with respect to `x` from `dout` and the gradients of gain and bias.
     #[allow(clippy::too_many_arguments)]
     pub fn backward(
         &self,
@@ -141,10 +141,10 @@ impl GroupNorm {
         mean: &[f32],
         rstd: &[f32],
         dout: &[f32],
-        affine: Affine<'_>,
+        affine: AffineGradients<'_>,
         dx: &mut [f32],
     ) {
-        let Affine { dgain, dbias } = affine;
+        let AffineGradients { dgain, dbias } = affine;
         let (image, c) = (self.image(), self.channels);
         self.check(x, gain, mean, rstd);
         assert_eq!((dout.len(), dx.len()), (x.len(), x.len()), "length of the gradients");
@@ -162,14 +162,24 @@ impl GroupNorm {
         let all =
             batch.zip(statistics).zip(affine).with_min_len(rows_per_piece(self.examples, image));
         all.for_each(|(((dx, (x, dout)), (mean, rstd)), (dgain, dbias))| {
-            vectorised(
+            vectorized(
                 #[inline(always)]
-                || self.input_gradient(x, gain, mean, rstd, dout, Affine { dgain, dbias }, dx),
+                || {
+                    self.input_gradient(
+                        x,
+                        gain,
+                        mean,
+                        rstd,
+                        dout,
+                        AffineGradients { dgain, dbias },
+                        dx,
+                    )
+                },
             );
         });
     }
 
-    /// The number of elements of one example.
+    /// Returns the number of elements of one example.
     fn image(&self) -> usize {
         self.pixels * self.channels
     }
@@ -251,7 +261,7 @@ impl GroupNorm {
         }
     }
 
-    /// dgain = Σ g·x̂ and dbias = Σ g of one example.
+    /// Computes dgain = Σ g·x̂ and dbias = Σ g of one example.
     #[inline(always)]
     fn affine_gradients(
         &self,
@@ -280,7 +290,7 @@ impl GroupNorm {
         }
     }
 
-    /// dx of one example; mean(g·gain) and mean(g·gain·x̂) follow from its dgain and dbias.
+    /// Computes dx of one example; mean(g·gain) and mean(g·gain·x̂) follow from dgain and dbias.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     fn input_gradient(
@@ -290,10 +300,10 @@ impl GroupNorm {
         mean: &[f32],
         rstd: &[f32],
         dout: &[f32],
-        affine: Affine<'_>,
+        affine: AffineGradients<'_>,
         dx: &mut [f32],
     ) {
-        let Affine { dgain, dbias } = affine;
+        let AffineGradients { dgain, dbias } = affine;
         let size = self.channels / self.groups;
         let count = (self.image() / self.groups) as f64;
         let group_mean = |gradient: &[f32], group: usize| {
@@ -331,7 +341,7 @@ impl GroupNorm {
         }
     }
 
-    /// One value for each channel of the block from `from` on; 0 beyond the last channel.
+    /// Returns a value for each channel of the block from `from` on; 0 beyond the last channel.
     #[inline(always)]
     fn lanes(&self, from: usize, number: impl Fn(usize) -> f32) -> [f32; LANES] {
         std::array::from_fn(|l| if from + l < self.channels { number(from + l) } else { 0.0 })
@@ -343,7 +353,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn numbers(n: usize, seed: u32) -> Vec<f32> {
+    fn values(n: usize, seed: u32) -> Vec<f32> {
         (0..n as u32)
             .map(|i| {
                 ((i.wrapping_mul(2_654_435_761).wrapping_add(seed * 97) >> 8) % 2001) as f32
@@ -353,15 +363,15 @@ mod tests {
             .collect()
     }
 
-    fn bits(numbers: &[f32]) -> Vec<u32> {
-        numbers.iter().map(|x| x.to_bits()).collect()
+    fn bits(values: &[f32]) -> Vec<u32> {
+        values.iter().map(|x| x.to_bits()).collect()
     }
 
-    fn widen(numbers: &[f32]) -> Vec<f64> {
-        numbers.iter().map(|&x| f64::from(x)).collect()
+    fn widen(values: &[f32]) -> Vec<f64> {
+        values.iter().map(|&x| f64::from(x)).collect()
     }
 
-    /// The reference implementation for one example, in f64.
+    /// Computes the definition for one example, in f64.
     fn naive(norm: &GroupNorm, x: &[f64], gain: &[f64], bias: &[f64]) -> Vec<f64> {
         let (c, size) = (norm.channels, norm.channels / norm.groups);
         let mut out = vec![0.0; x.len()];
@@ -394,14 +404,14 @@ mod tests {
         norm.forward(x, gain, bias, &mut out, &mut mean, &mut rstd);
         let (mut dx, mut dgain, mut dbias) =
             (vec![f32::NAN; x.len()], vec![f32::NAN; per_channel], vec![f32::NAN; per_channel]);
-        norm.parameters(x, &mean, &rstd, dout, &mut dgain, &mut dbias);
+        norm.parameter_gradients(x, &mean, &rstd, dout, &mut dgain, &mut dbias);
         norm.backward(
             x,
             gain,
             &mean,
             &rstd,
             dout,
-            Affine { dgain: &dgain, dbias: &dbias },
+            AffineGradients { dgain: &dgain, dbias: &dbias },
             &mut dx,
         );
         Run { out, mean, rstd, dx, dgain, dbias }
@@ -419,8 +429,8 @@ mod tests {
             let norm =
                 GroupNorm { examples, pixels, channels: size * groups, groups, epsilon: 1e-2 };
             let (image, c) = (norm.image(), norm.channels);
-            let x: Vec<f32> = numbers(examples * image, 1).iter().map(|x| x + shift).collect();
-            let (gain, bias, dout) = (numbers(c, 2), numbers(c, 3), numbers(x.len(), 4));
+            let x: Vec<f32> = values(examples * image, 1).iter().map(|x| x + shift).collect();
+            let (gain, bias, dout) = (values(c, 2), values(c, 3), values(x.len(), 4));
             let got = run(&norm, &x, &gain, &bias, &dout);
             for example in 0..examples {
                 let this = example * image..(example + 1) * image;
@@ -482,12 +492,12 @@ mod tests {
     #[test]
     fn values_at_the_limits_of_f32_stay_finite() {
         let norm = GroupNorm { examples: 1, pixels: 8, channels: 3, groups: 1, epsilon: 1e-5 };
-        let x: Vec<f32> = numbers(24, 1).iter().map(|x| x * 1e30).collect();
-        let got = run(&norm, &x, &[1.0; 3], &[0.0; 3], &numbers(24, 2));
+        let x: Vec<f32> = values(24, 1).iter().map(|x| x * 1e30).collect();
+        let got = run(&norm, &x, &[1.0; 3], &[0.0; 3], &values(24, 2));
         assert!(got.out.iter().chain(&got.dx).chain(&got.dgain).all(|x| x.is_finite()));
         assert!(got.out.iter().any(|x| x.abs() > 1.0));
         // Zero variance: the output is the bias, and ε alone scales the gradient.
-        let flat = run(&norm, &[0.1; 24], &[2.0; 3], &[0.5; 3], &numbers(24, 2));
+        let flat = run(&norm, &[0.1; 24], &[2.0; 3], &[0.5; 3], &values(24, 2));
         assert!(flat.out.iter().all(|&y| y == 0.5));
         assert!(flat.dx.iter().all(|d| d.is_finite()) && flat.dgain.iter().all(|&d| d == 0.0));
     }
@@ -495,8 +505,8 @@ mod tests {
     #[test]
     fn results_do_not_depend_on_other_examples_or_threads() {
         let norm = GroupNorm { examples: 30, pixels: 35, channels: 18, groups: 3, epsilon: 1e-5 };
-        let (mut x, mut dout) = (numbers(30 * norm.image(), 1), numbers(30 * norm.image(), 2));
-        let (gain, bias) = (numbers(18, 3), numbers(18, 4));
+        let (mut x, mut dout) = (values(30 * norm.image(), 1), values(30 * norm.image(), 2));
+        let (gain, bias) = (values(18, 3), values(18, 4));
         let with = |threads: usize, x: &[f32], dout: &[f32]| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             let Run { out, mean, rstd, dx, dgain, dbias } =

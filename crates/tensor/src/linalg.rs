@@ -10,7 +10,7 @@ use faer::{Mat, MatRef, Par, Side};
 
 use crate::{Array, Error};
 
-/// The thin QR decomposition `(Q, R)` of an m×n matrix with m ≥ n.
+/// Computes the thin QR decomposition `(Q, R)` of an m×n matrix with m ≥ n.
 ///
 /// Q is m×n with orthonormal columns, R is n×n, upper triangular, with a diagonal ≥ 0.
 ///
@@ -20,10 +20,10 @@ use crate::{Array, Error};
 /// # Panics
 /// If there are more columns than rows.
 pub fn thin_qr(a: &Array) -> Result<(Array, Array), Error> {
-    let what = "the QR decomposition";
+    let operation = "the QR decomposition";
     let (m, n) = (a.rows(), a.cols());
     assert!(m >= n, "a thin QR needs a tall matrix, not {m}×{n}");
-    let matrix = widen(what, a)?;
+    let matrix = widen(operation, a)?;
     if n == 0 {
         return Ok((Array::zeros([m, 0]), Array::zeros([0, 0])));
     }
@@ -35,10 +35,10 @@ pub fn thin_qr(a: &Array) -> Result<(Array, Array), Error> {
             r.row_mut(i).subcols_mut(i, n - i).iter_mut().for_each(|x| *x = -*x);
         }
     }
-    Ok((narrow(what, a, q.as_ref())?, narrow(what, a, r.as_ref())?))
+    Ok((narrow(operation, a, q.as_ref())?, narrow(operation, a, r.as_ref())?))
 }
 
-/// The singular value decomposition `(U, s, V)` of an m×n matrix U·diag(s)·Vᵀ.
+/// Computes the singular value decomposition `(U, s, V)` of an m×n matrix U·diag(s)·Vᵀ.
 ///
 /// U is m×k, V is n×k, k = min(m, n), both with orthonormal columns; s decreases. The signs of the
 /// columns are arbitrary, but the same for equal inputs.
@@ -46,25 +46,25 @@ pub fn thin_qr(a: &Array) -> Result<(Array, Array), Error> {
 /// # Errors
 /// If an element is not finite, the iteration does not converge, or a result is too large for f32.
 pub fn svd(a: &Array) -> Result<(Array, Vec<f32>, Array), Error> {
-    let what = "the singular value decomposition";
+    let operation = "the singular value decomposition";
     let (m, n) = (a.rows(), a.cols());
-    let matrix = widen(what, a)?;
+    let matrix = widen(operation, a)?;
     if m.min(n) == 0 {
         return Ok((Array::zeros([m, 0]), Vec::new(), Array::zeros([n, 0])));
     }
-    let svd = matrix.thin_svd().map_err(|_| failed(what, a))?;
+    let svd = matrix.thin_svd().map_err(|_| failed(operation, a))?;
     let mut order = ascending(svd.S());
     order.reverse();
     let s = Mat::from_fn(order.len(), 1, |i, _| svd.S()[order[i]]);
     let [u, v] = [svd.U(), svd.V()].map(|vectors| columns(vectors, &order));
     Ok((
-        narrow(what, a, u.as_ref())?,
-        narrow(what, a, s.as_ref())?.into_data(),
-        narrow(what, a, v.as_ref())?,
+        narrow(operation, a, u.as_ref())?,
+        narrow(operation, a, s.as_ref())?.into_data(),
+        narrow(operation, a, v.as_ref())?,
     ))
 }
 
-/// The eigendecomposition `(values, vectors)` of a symmetric matrix.
+/// Computes the eigendecomposition `(values, vectors)` of a symmetric matrix.
 ///
 /// The values increase; the vectors are orthonormal columns, with signs as in [`svd`]. Rounding may
 /// have made the two triangles differ a little; their mean is decomposed.
@@ -75,23 +75,23 @@ pub fn svd(a: &Array) -> Result<(Array, Vec<f32>, Array), Error> {
 /// # Panics
 /// If the matrix is not square.
 pub fn symmetric_eigen(a: &Array) -> Result<(Vec<f32>, Array), Error> {
-    let what = "the eigendecomposition";
+    let operation = "the eigendecomposition";
     let n = square(a);
-    let matrix = widen(what, a)?;
+    let matrix = widen(operation, a)?;
     if n == 0 {
         return Ok((Vec::new(), Array::zeros([0, 0])));
     }
     let mean = Mat::from_fn(n, n, |i, j| 0.5 * (matrix[(i, j)] + matrix[(j, i)]));
-    let eigen = mean.self_adjoint_eigen(Side::Lower).map_err(|_| failed(what, a))?;
+    let eigen = mean.self_adjoint_eigen(Side::Lower).map_err(|_| failed(operation, a))?;
     let order = ascending(eigen.S());
     let values = Mat::from_fn(n, 1, |i, _| eigen.S()[order[i]]);
     Ok((
-        narrow(what, a, values.as_ref())?.into_data(),
-        narrow(what, a, columns(eigen.U(), &order).as_ref())?,
+        narrow(operation, a, values.as_ref())?.into_data(),
+        narrow(operation, a, columns(eigen.U(), &order).as_ref())?,
     ))
 }
 
-/// The inverse of an upper triangular matrix.
+/// Computes the inverse of an upper triangular matrix.
 ///
 /// Finite elements below the diagonal are ignored.
 ///
@@ -101,21 +101,21 @@ pub fn symmetric_eigen(a: &Array) -> Result<(Vec<f32>, Array), Error> {
 /// # Panics
 /// If the matrix is not square.
 pub fn inverse_upper(r: &Array) -> Result<Array, Error> {
-    let what = "the triangular inverse";
+    let operation = "the triangular inverse";
     let n = square(r);
-    let matrix = widen(what, r)?;
+    let matrix = widen(operation, r)?;
     if n == 0 {
         return Ok(Array::zeros([0, 0]));
     }
     if (0..n).any(|i| matrix[(i, i)] == 0.0) {
-        return Err(failed(what, r));
+        return Err(failed(operation, r));
     }
     let mut inverse = Mat::zeros(n, n);
     invert_upper_triangular(inverse.as_mut(), matrix.as_ref(), Par::Seq);
-    narrow(what, r, inverse.as_ref())
+    narrow(operation, r, inverse.as_ref())
 }
 
-/// The indices of the values in increasing order.
+/// Returns the indices of the values in increasing order.
 ///
 /// The library sorts them, too, except for those that are rounding errors.
 fn ascending(values: DiagRef<'_, f64>) -> Vec<usize> {
@@ -134,24 +134,24 @@ fn square(a: &Array) -> usize {
     n
 }
 
-fn failed(what: &'static str, a: &Array) -> Error {
-    Error::Decomposition { what, rows: a.rows(), cols: a.cols() }
+fn failed(operation: &'static str, a: &Array) -> Error {
+    Error::Decomposition { operation, rows: a.rows(), cols: a.cols() }
 }
 
 /// Converts to f64; refuses elements that are not finite, on which iterations may not converge.
-fn widen(what: &'static str, a: &Array) -> Result<Mat<f64>, Error> {
+fn widen(operation: &'static str, a: &Array) -> Result<Mat<f64>, Error> {
     if !a.data().iter().all(|x| x.is_finite()) {
-        return Err(failed(what, a));
+        return Err(failed(operation, a));
     }
     let n = a.cols();
     Ok(Mat::from_fn(a.rows(), n, |i, j| f64::from(a.data()[i * n + j])))
 }
 
 /// Converts to f32; refuses elements that are not finite there.
-fn narrow(what: &'static str, a: &Array, result: MatRef<'_, f64>) -> Result<Array, Error> {
+fn narrow(operation: &'static str, a: &Array, result: MatRef<'_, f64>) -> Result<Array, Error> {
     let n = result.ncols();
     let array = Array::from_fn([result.nrows(), n], |i| result[(i / n, i % n)] as f32);
-    if array.data().iter().all(|x| x.is_finite()) { Ok(array) } else { Err(failed(what, a)) }
+    if array.data().iter().all(|x| x.is_finite()) { Ok(array) } else { Err(failed(operation, a)) }
 }
 
 #[cfg(test)]
@@ -201,7 +201,7 @@ mod tests {
         assert_close(&product(&transpose(q), q), &diagonal(&vec![1.0; q.cols()]), 1e-6);
     }
 
-    /// The largest magnitude, at least 1e-30, to measure errors by.
+    /// Returns the largest magnitude, at least 1e-30, as a scale of errors.
     fn scale(a: &Array) -> f32 {
         a.data().iter().fold(1e-30, |max, x| max.max(x.abs()))
     }
@@ -364,11 +364,11 @@ mod tests {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut a = matrix(5, 5, 1);
             a.data_mut()[13] = bad;
-            let refused = |what: &str, error: Error| {
-                let Error::Decomposition { what: got, rows: 5, cols: 5 } = error else {
+            let refused = |operation: &str, error: Error| {
+                let Error::Decomposition { operation: got, rows: 5, cols: 5 } = error else {
                     return false;
                 };
-                got.contains(what)
+                got.contains(operation)
             };
             assert!(refused("QR", thin_qr(&a).unwrap_err()));
             assert!(refused("singular", svd(&a).unwrap_err()));

@@ -1,21 +1,23 @@
 //! Matrix products, behind views that cannot point outside their data.
 //!
 //! # Claim
-//! An element of a product is a function of its row of the left side, its column of the right side
-//! and `alpha` alone: the same bits whatever other rows and columns there are, how many, in which
-//! order, on how many threads, and on which instruction set.
-//! # Why
-//! An element is a sum over stretches of [`DEPTH`] terms, in rising order, each of them a chain in
-//! a register (`tile.rs`). Where stretches begin depends on the length of the sum only. Everything
-//! else (which tile an element is in, whether the right side is copied first, which thread does it)
-//! decides when an element is computed, not how.
+//! An element of a product depends only on its row of the left side, its column of the right side
+//! and `alpha`. Its bits do not depend on the content, number or order of other rows and columns,
+//! on the number of threads, or on the instruction set.
 //!
-//! Libraries choose their kernel, and with it the order of a sum, by the number of rows, so that
-//! the presence of a record changes how other records' activations are rounded. Hence this
+//! # Why
+//! An element is a sum over blocks of [`DEPTH`] terms, in increasing order, each of them a chain in
+//! a register (`tile.rs`). Where blocks begin depends only on the length of the sum. Everything
+//! else (the tile of an element, whether the right side is copied first, the thread) determines
+//! when an element is computed, not how.
+//!
+//! Other libraries choose the kernel, and with it the order of a sum, by the number of rows, so
+//! that the presence of a record changes the rounding of other records' activations. Hence this
 //! implementation.
+//!
 //! # Checked by
 //! `tests::a_row_does_not_depend_on_the_others`, `tests::threads_do_not_matter`,
-//! `tests::an_element_is_a_sum_over_stretches_of_chains`
+//! `tests::an_element_is_a_sum_over_blocks_of_chains`
 
 // Loops are spelled out by index: an adaptor of iterators may be compiled apart, without vectors.
 #![allow(clippy::needless_range_loop)]
@@ -38,13 +40,13 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// The whole slice, in row-major order.
+    /// Creates a view of a whole slice, in row-major order.
     pub fn new(data: &'a [f32], rows: usize, cols: usize) -> Self {
         assert_eq!(Some(data.len()), rows.checked_mul(cols), "a {rows}×{cols} matrix");
         Self { data, rows, cols, row_stride: cols, col_stride: 1 }
     }
 
-    /// `cols` columns, starting at `first`, of rows that are `stride` apart.
+    /// Creates a view of `cols` columns, starting at `first`, of rows that are `stride` apart.
     pub fn columns(data: &'a [f32], rows: usize, stride: usize, first: usize, cols: usize) -> Self {
         assert!(
             first.checked_add(cols).is_some_and(|end| end <= stride),
@@ -64,7 +66,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The transpose.
+    /// Returns the transpose.
     pub fn t(self) -> Self {
         Self {
             rows: self.cols,
@@ -75,13 +77,13 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The first `rows` rows.
+    /// Returns the first `rows` rows.
     pub fn first_rows(self, rows: usize) -> Self {
         assert!(rows <= self.rows, "{rows} rows of {}", self.rows);
         Self { rows, ..self }
     }
 
-    /// The rows from `start` up to `end`.
+    /// Returns the rows from `start` up to `end`.
     pub fn some_rows(self, start: usize, end: usize) -> Self {
         assert!(start <= end && end <= self.rows, "rows {start}..{end} of {}", self.rows);
         Self {
@@ -91,22 +93,22 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The columns from `start` up to `end`.
+    /// Returns the columns from `start` up to `end`.
     pub fn some_cols(self, start: usize, end: usize) -> Self {
         self.t().some_rows(start, end).t()
     }
 
-    /// The number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// The number of columns.
+    /// Returns the number of columns.
     pub fn cols(&self) -> usize {
         self.cols
     }
 
-    /// The first element and the strides, for kernels of this crate.
+    /// Returns the first element and the strides, for kernels of this crate.
     pub(crate) fn raw(&self) -> (*const f32, Strides) {
         assert!(self.fits(), "a view inside its data");
         (self.data.as_ptr(), Strides { row: self.row_stride, col: self.col_stride })
@@ -117,9 +119,9 @@ impl<'a> View<'a> {
     }
 }
 
-/// Whether a matrix of this shape and these strides fits into `len` elements.
+/// Returns whether a matrix of this shape and these strides fits into `len` elements.
 ///
-/// Shapes whose product overflows do not pass.
+/// Returns false if a product of the shape overflows.
 fn lies_inside(
     (rows, row_stride): (usize, usize),
     (cols, col_stride): (usize, usize),
@@ -147,13 +149,13 @@ pub struct ViewMut<'a> {
 }
 
 impl<'a> ViewMut<'a> {
-    /// The whole slice, in row-major order.
+    /// Creates a view of a whole slice, in row-major order.
     pub fn new(data: &'a mut [f32], rows: usize, cols: usize) -> Self {
         assert_eq!(Some(data.len()), rows.checked_mul(cols), "a {rows}×{cols} matrix");
         Self { data, rows, cols, stride: cols }
     }
 
-    /// `cols` columns, starting at `first`, of rows that are `stride` apart.
+    /// Creates a view of `cols` columns, starting at `first`, of rows that are `stride` apart.
     pub fn columns(
         data: &'a mut [f32],
         rows: usize,
@@ -192,7 +194,7 @@ pub enum Threads {
     One,
 }
 
-/// `lhs · rhs` in a new array.
+/// Computes `lhs · rhs` in a new array.
 pub fn product(lhs: View<'_>, rhs: View<'_>) -> Array {
     let mut out = Array::zeros([lhs.rows, rhs.cols]);
     matmul(
@@ -207,9 +209,9 @@ pub fn product(lhs: View<'_>, rhs: View<'_>) -> Array {
 }
 
 /// Smallest number of multiplications that is worth several threads.
-const WORTH_SHARING: usize = 1 << 18;
+const MIN_PARALLEL_WORK: usize = 1 << 18;
 
-/// `dst = alpha · lhs · rhs`, or that added to `dst`.
+/// Computes `dst = alpha · lhs · rhs`, or adds the product to `dst`.
 pub fn matmul(
     dst: ViewMut<'_>,
     onto: OutputMode,
@@ -245,7 +247,7 @@ pub fn matmul(
         k,
     };
     let shared = threads == Threads::All
-        && m.saturating_mul(n).saturating_mul(k) >= WORTH_SHARING
+        && m.saturating_mul(n).saturating_mul(k) >= MIN_PARALLEL_WORK
         && rayon::current_num_threads() > 1;
     if !shared {
         for left in (0..n).step_by(GROUP) {
@@ -260,15 +262,15 @@ pub fn matmul(
     });
 }
 
-/// Number of terms of a sum that are added up in one chain.
+/// Number of terms of a sum that are added in one chain.
 ///
-/// So many rows of the right side are also copied together: a tile's share of them stays in the
-/// first-level cache.
+/// The same number of rows of the right side is copied at a time, so that a tile's share of them
+/// fits into the first-level cache.
 pub const DEPTH: usize = 256;
 
 /// Number of columns of the right side that are copied together.
 ///
-/// With [`DEPTH`] rows they stay in the second-level cache while all rows of the left side are
+/// With [`DEPTH`] rows, they fit into the second-level cache while all rows of the left side are
 /// processed.
 const GROUP: usize = 128;
 
@@ -281,17 +283,19 @@ struct Tasks {
 }
 
 impl Tasks {
-    /// A few tasks for each thread. Columns are divided first, because a task with some rows of a
-    /// column copies the whole column.
+    /// Divides a result into a few tasks for each thread.
+    ///
+    /// Columns are divided first, because a task with some rows of a column copies the whole
+    /// column.
     fn new(m: usize, n: usize, threads: usize) -> Self {
-        let wanted = 3 * threads;
-        let columns = if n >= GROUP * wanted {
+        let tasks = 3 * threads;
+        let columns = if n >= GROUP * tasks {
             GROUP
         } else {
-            n.div_ceil(wanted).next_multiple_of(MAX_COLUMNS).clamp(MAX_COLUMNS, GROUP)
+            n.div_ceil(tasks).next_multiple_of(MAX_COLUMNS).clamp(MAX_COLUMNS, GROUP)
         };
         let across = n.div_ceil(columns);
-        let rows = m.div_ceil(wanted.div_ceil(across)).max(MIN_ROWS).next_multiple_of(MIN_ROWS / 2);
+        let rows = m.div_ceil(tasks.div_ceil(across)).max(MIN_ROWS).next_multiple_of(MIN_ROWS / 2);
         Self { rows, columns, m, n }
     }
 
@@ -454,16 +458,16 @@ unsafe fn store_tile<'a, S: Simd, const ROWS: usize>(
         for (v, &sum) in sums.iter().enumerate() {
             let part = row.get_mut(v * lanes..).unwrap_or(&mut []);
             if part.len() >= lanes {
-                let place = part.as_mut_ptr().cast::<S::f32s>();
+                let target = part.as_mut_ptr().cast::<S::f32s>();
                 // SAFETY: a whole vector lies there.
                 unsafe {
                     let new = match onto {
                         OutputMode::Overwrite => simd.mul_f32s(alpha, sum),
                         OutputMode::Accumulate => {
-                            simd.mul_add_e_f32s(alpha, sum, place.read_unaligned())
+                            simd.mul_add_e_f32s(alpha, sum, target.read_unaligned())
                         }
                     };
-                    place.write_unaligned(new);
+                    target.write_unaligned(new);
                 }
             } else {
                 let new = match onto {
@@ -483,7 +487,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn numbers(n: usize, seed: u32) -> Vec<f32> {
+    fn values(n: usize, seed: u32) -> Vec<f32> {
         (0..n as u32)
             .map(|i| {
                 ((i.wrapping_mul(2_654_435_761).wrapping_add(seed * 97) >> 8) % 2001) as f32
@@ -504,7 +508,7 @@ mod tests {
             old: bool,
             threads: bool,
         ) {
-            let (a, b, c) = (numbers(m * k, 1), numbers(k * n, 2), numbers(m * (n + 3), 3));
+            let (a, b, c) = (values(m * k, 1), values(k * n, 2), values(m * (n + 3), 3));
             let lhs = if lt { View::new(&a, k, m).t() } else { View::new(&a, m, k) };
             let rhs = if rt { View::new(&b, n, k).t() } else { View::new(&b, k, n) };
             let at = |v: &View<'_>, i: usize, j: usize| v.data[i * v.row_stride + j * v.col_stride];
@@ -538,9 +542,9 @@ mod tests {
         x.iter().map(|x| x.to_bits()).collect()
     }
 
-    /// Values of very different magnitudes, which reveal another order of additions.
-    fn wild(n: usize, seed: u32) -> Vec<f32> {
-        numbers(n, seed)
+    /// Returns values of very different magnitudes, which reveal the order of additions.
+    fn varied(n: usize, seed: u32) -> Vec<f32> {
+        values(n, seed)
             .iter()
             .enumerate()
             .map(|(i, x)| x * 10f32.powi((i * 7919 % 13) as i32 - 6))
@@ -559,10 +563,10 @@ mod tests {
             rt: bool,
             old: bool,
             threads: bool,
-            place in 0usize..150,
+            row in 0usize..150,
         ) {
-            let place = place % m;
-            let (a, b, c) = (wild(m * k, 1), wild(k * n, 2), wild(m * n, 3));
+            let row = row % m;
+            let (a, b, c) = (varied(m * k, 1), varied(k * n, 2), varied(m * n, 3));
             let turned = |x: &[f32], rows: usize, cols: usize| {
                 (0..rows * cols).map(|i| x[i % rows * cols + i / rows]).collect::<Vec<_>>()
             };
@@ -573,18 +577,18 @@ mod tests {
             let rhs = if rt { View::new(&bt, n, k).t() } else { View::new(&b, k, n) };
             let mut all = c.clone();
             matmul(ViewMut::new(&mut all, m, n), onto, 0.7, lhs, rhs, threads);
-            let mut alone = c[place * n..][..n].to_vec();
+            let mut alone = c[row * n..][..n].to_vec();
             matmul(
                 ViewMut::new(&mut alone, 1, n),
                 onto,
                 0.7,
-                View::new(&a[place * k..][..k], 1, k),
+                View::new(&a[row * k..][..k], 1, k),
                 View::new(&b, k, n),
                 Threads::One,
             );
-            prop_assert_eq!(bits(&all[place * n..][..n]), bits(&alone));
+            prop_assert_eq!(bits(&all[row * n..][..n]), bits(&alone));
             // And so is a column.
-            let column = place % n;
+            let column = row % n;
             let mut narrow: Vec<f32> = (0..m).map(|i| c[i * n + column]).collect();
             matmul(
                 ViewMut::new(&mut narrow, m, 1),
@@ -604,7 +608,7 @@ mod tests {
     #[test]
     fn threads_do_not_matter() {
         let (m, n, k) = (300, 500, 600);
-        let (a, b) = (wild(m * k, 1), wild(k * n, 2));
+        let (a, b) = (varied(m * k, 1), varied(k * n, 2));
         let products: Vec<Vec<u32>> = [1, 2, 3, 7]
             .map(|threads| {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
@@ -616,9 +620,9 @@ mod tests {
 
     /// The claimed order of operations, spelled out.
     #[test]
-    fn an_element_is_a_sum_over_stretches_of_chains() {
+    fn an_element_is_a_sum_over_blocks_of_chains() {
         let (m, n, k) = (9, 70, 2 * DEPTH + 77);
-        let (a, b) = (wild(m * k, 1), wild(k * n, 2));
+        let (a, b) = (varied(m * k, 1), varied(k * n, 2));
         for instructions in
             [Instructions::Avx512, Instructions::Avx2, Instructions::Neon, Instructions::Portable]
         {

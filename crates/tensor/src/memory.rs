@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// Free memory in bytes, of the machine or of the cgroup, whichever is less.
+/// Returns the free memory in bytes: the smaller of that of the machine and of the cgroup.
 ///
 /// `None` if the system does not report it.
 pub fn available() -> Option<u64> {
@@ -25,7 +25,7 @@ pub fn available() -> Option<u64> {
     machine.into_iter().chain(cgroup).min()
 }
 
-/// Whether so many bytes can be allocated now.
+/// Returns whether this many bytes can be allocated now.
 ///
 /// They are released at once, so a later allocation may still fail.
 pub fn can_allocate(bytes: usize) -> bool {
@@ -39,7 +39,7 @@ fn of_machine(meminfo: &str) -> Option<u64> {
     line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Free memory of a cgroup; `None` without a limit.
+/// Returns the free memory of a cgroup; `None` without a limit.
 ///
 /// Inactive cached files do not count as used. No limit is written as "max", or as a huge number.
 fn of_cgroup(limit: &str, used: &str, stat: &str) -> Option<u64> {

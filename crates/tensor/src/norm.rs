@@ -2,10 +2,10 @@
 
 use crate::matmul::OutputMode;
 use crate::parallel::{packed, rows_per_piece};
-use crate::simd::{LANES, dot, fold, sum, sum2, update, vectorised};
+use crate::simd::{LANES, dot, fold, sum, sum2, update, vectorized};
 use rayon::prelude::*;
 
-/// The kind of normalisation.
+/// The kind of normalization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Norm {
     /// (x − mean)/√(variance + ε)
@@ -17,7 +17,7 @@ pub enum Norm {
 /// Number of statistics of a row: its mean (0 for RMS) and the inverse of its spread.
 pub const STATS: usize = 2;
 
-/// `out = x̂ · gain + bias`; `stats` gets [`STATS`] values per row.
+/// Computes `out = x̂ · gain + bias` and writes [`STATS`] values per row to `stats`.
 #[allow(clippy::too_many_arguments)]
 pub fn forward(
     norm: Norm,
@@ -42,7 +42,7 @@ pub fn forward(
         .zip(x.par_chunks(rows * width))
         .zip(stats.par_chunks_mut(rows * STATS))
         .for_each(|((out, x), stats)| {
-            vectorised(
+            vectorized(
                 #[inline(always)]
                 || {
                     for ((out, x), stats) in out
@@ -74,7 +74,7 @@ pub fn forward(
         });
 }
 
-/// The gradient with respect to `x`, written or added to `dx`.
+/// Writes or adds the gradient with respect to `x` to `dx`.
 #[allow(clippy::too_many_arguments)]
 pub fn backward(
     norm: Norm,
@@ -94,7 +94,7 @@ pub fn backward(
     let pieces = dx.par_chunks_mut(rows * width).zip(x.par_chunks(rows * width));
     pieces.zip(dout.par_chunks(rows * width)).zip(stats.par_chunks(rows * STATS)).for_each(
         |(((dx, x), d), stats)| {
-            vectorised(
+            vectorized(
                 #[inline(always)]
                 || {
                     let each = dx
@@ -123,7 +123,7 @@ pub fn backward(
     );
 }
 
-/// Σ d·gain·(x − mean)
+/// Returns Σ d·gain·(x − mean).
 #[inline(always)]
 fn correlation(d: &[f32], gain: &[f32], x: &[f32], mean: f32) -> f32 {
     let mut lanes = [0.0f32; LANES];
@@ -141,8 +141,8 @@ fn correlation(d: &[f32], gain: &[f32], x: &[f32], mean: f32) -> f32 {
     fold(lanes)
 }
 
-/// Per-example gradients of gain and bias: rows of `dgain` and `dbias`, overwritten.
-pub fn parameters(
+/// Writes per-example gradients of gain and bias to the rows of `dgain` and `dbias`.
+pub fn parameter_gradients(
     offsets: &[usize],
     width: usize,
     x: &[f32],
@@ -155,7 +155,7 @@ pub fn parameters(
     assert_eq!(dgain.len(), examples * width, "a gain for each example");
     let one = |example: usize, dgain: &mut [f32]| {
         dgain.fill(0.0);
-        vectorised(
+        vectorized(
             #[inline(always)]
             || {
                 for row in offsets[example]..offsets[example + 1] {
@@ -194,7 +194,7 @@ pub fn row_sums(
     }
     out.par_chunks_mut(width).enumerate().for_each(|(example, out)| {
         out.fill(0.0);
-        vectorised(
+        vectorized(
             #[inline(always)]
             || {
                 for row in offsets[example]..offsets[example + 1] {
@@ -234,7 +234,7 @@ mod tests {
             backward(norm, WIDTH, &x, &stats, &gain, &d, OutputMode::Accumulate, &mut dx);
             let offsets = [0, 1, 1, 3];
             let (mut dgain, mut dbias) = (vec![9.0; 3 * WIDTH], vec![9.0; 3 * WIDTH]);
-            parameters(&offsets, WIDTH, &x, &stats, &d, &mut dgain, Some(&mut dbias));
+            parameter_gradients(&offsets, WIDTH, &x, &stats, &d, &mut dgain, Some(&mut dbias));
             let difference = |change: &dyn Fn(f32) -> f64| (change(1e-2) - change(-1e-2)) / 2e-2;
             let moved = |v: &[f32], i: usize, h: f32| {
                 let mut v = v.to_vec();

@@ -1,14 +1,16 @@
 //! Weighted sums of per-record outer products, Σ_r w_r · Σ_{t ∈ r} x_t ⊗ d_t.
 //!
 //! # Claim
-//! In whole steps of a grid the result is *exactly* the sum over the records of terms each of which
-//! is a function of that record's own rows and weight: the same integers whatever other records are
-//! in the batch, in which order and how many, on how many threads and on which instruction set.
+//! In integer steps of a grid, the result is *exactly* a sum over records of terms, each of which
+//! depends only on that record's rows and weight. The integers do not depend on the content, number
+//! or order of other records in the batch, on the number of threads, or on the instruction set.
+//!
 //! # Why
-//! A record's rows are multiplied and added up in registers (`tile.rs`), at most [`LONGEST`] in a
-//! row, counted from the record's first row; longer records are continued in f64. Then the term is
-//! multiplied by its weight and rounded to the grid, and integers are added, which no order
-//! changes. A record of weight 0 is not read.
+//! A record's rows are multiplied and added in registers (`tile.rs`), in chains of at most
+//! [`MAX_CHAIN`] rows, counted from the record's first row; the chains of longer records are added
+//! in f64. Then the term is multiplied by its weight and rounded to the grid. Sums of integers do
+//! not depend on the order. A record of weight 0 is not read.
+//!
 //! # Checked by
 //! `tests::records_do_not_reach_each_other`, `tests::it_is_the_sum`,
 //! `tests::every_instruction_set_gives_the_same_steps`
@@ -22,14 +24,14 @@ use pulp::Simd;
 use rayon::prelude::*;
 use std::cell::RefCell;
 
-/// Number of rows of one record that are added up in one chain of f32 operations.
+/// Number of rows of one record that are added in one chain of f32 operations.
 ///
 /// The rounding error of a record's gradient is at most this many units of 2⁻²⁴ of Σ_t ‖x_t‖‖d_t‖.
-pub const LONGEST: usize = 512;
+pub const MAX_CHAIN: usize = 512;
 
 /// Terms of fewer steps than this are rounded to 32-bit integers; larger ones in f64.
 pub const NARROW: f64 = (1u32 << 26) as f64;
-/// Number of records whose 32-bit steps are added up before they are widened.
+/// Number of records whose 32-bit steps are added before they are widened.
 const NARROW_RECORDS: usize = 31;
 
 /// The destination of the sum: a row-major matrix.
@@ -58,9 +60,9 @@ pub enum Scale<'a> {
 pub fn to_steps(x: f64) -> i64 {
     const MAX_STEPS: f64 = (1u64 << 50) as f64;
     // 1.5 · 2⁵²: added to a smaller number, it leaves no bits for a fraction, and the integer in
-    // the low bits. Compilers vectorise this form.
+    // the low bits. Compilers vectorize this form.
     const MAGIC: f64 = 6_755_399_441_055_744.0;
-    // Tests the good case, so that NaN gives 0.
+    // Written for the valid case, so that NaN gives 0.
     let x = if x.abs() <= f64::MAX { x } else { 0.0 };
     let x = if x > MAX_STEPS { MAX_STEPS } else { x };
     let x = if x < -MAX_STEPS { -MAX_STEPS } else { x };
@@ -112,7 +114,8 @@ fn add_outer_with(
     let rows_of_task =
         tall.div_ceil((3 * threads).div_ceil(across)).max(MIN_ROWS).next_multiple_of(MIN_ROWS);
     let down = tall.div_ceil(rows_of_task);
-    // A few records at a time, so that their rows stay in the cache. The division is arbitrary.
+    // A few records at a time, so that their rows fit into the cache. The division does not change
+    // the result.
     let mut first = 0;
     while first < records {
         let mut last = first + 1;
@@ -135,7 +138,8 @@ fn add_outer_with(
                 dispatch(instructions, Part { job, rows: part.0, columns: part.1, scratch })
             });
         };
-        if tall.saturating_mul(wide).saturating_mul(offsets[last] - offsets[first]) < WORTH_SHARING
+        if tall.saturating_mul(wide).saturating_mul(offsets[last] - offsets[first])
+            < MIN_PARALLEL_WORK
         {
             (0..down * across).for_each(compute);
         } else {
@@ -152,7 +156,7 @@ const MIN_ROWS: usize = 48;
 /// Number of rows of records that are processed together.
 const BATCH_ROWS: usize = 1024;
 /// Smallest number of multiplications that is worth several threads.
-const WORTH_SHARING: usize = 1 << 18;
+const MIN_PARALLEL_WORK: usize = 1 << 18;
 
 thread_local! {
     /// Copies of some columns of both operands, reused between calls.
@@ -229,7 +233,7 @@ impl Kernel for Part<'_> {
                     job: &job,
                     left: &left[..count * ROWS],
                     right,
-                    place: (top, column),
+                    origin: (top, column),
                     sides: (tall, wide),
                 };
                 match job.scale {
@@ -257,11 +261,11 @@ fn copy_columns(
     unsafe { tile::pack(data, at, last - first, count, width, to) };
 }
 
-/// The lanes of a tile's vectors, in row-major order.
+/// Returns the lanes of a tile's vectors, in row-major order.
 ///
 /// The small loop is unrolled as a whole, so that the array stays in registers.
 #[inline(always)]
-fn spread<V: pulp::bytemuck::Pod, T: pulp::bytemuck::Pod, const ROWS: usize>(
+fn to_lanes<V: pulp::bytemuck::Pod, T: pulp::bytemuck::Pod, const ROWS: usize>(
     tile: [[V; VECTORS]; ROWS],
 ) -> [[T; MAX_COLUMNS]; ROWS] {
     let length = size_of::<V>() / size_of::<T>();
@@ -279,7 +283,7 @@ fn spread<V: pulp::bytemuck::Pod, T: pulp::bytemuck::Pod, const ROWS: usize>(
     lanes
 }
 
-/// Whether all lanes are smaller.
+/// Returns whether all lanes are below a limit.
 #[inline(always)]
 fn all_below<V: pulp::bytemuck::Pod>(vector: V, limit: u32) -> bool {
     let lanes: &[u32] = pulp::bytemuck::cast_slice(std::slice::from_ref(&vector));
@@ -295,12 +299,12 @@ struct Tile<'a> {
     job: &'a Job<'a>,
     left: &'a [f32],
     right: &'a [f32],
-    place: (usize, usize),
+    origin: (usize, usize),
     sides: (usize, usize),
 }
 
 impl Tile<'_> {
-    /// Σ_t x_t ⊗ d_t over some rows, counted from the first of the job.
+    /// Computes Σ_t x_t ⊗ d_t over some rows, counted from the first of the job.
     #[inline(always)]
     fn product<S: Simd, const ROWS: usize>(
         &self,
@@ -326,8 +330,9 @@ impl Tile<'_> {
         }
     }
 
-    /// The weight of a record and its rows, counted from the first of the job; no rows for weight
-    /// 0.
+    /// Returns the weight and the rows of a record, or no rows for weight 0.
+    ///
+    /// Rows are counted from the first of the job.
     #[inline(always)]
     fn record(&self, index: usize) -> (f32, usize, usize) {
         let (weight, offsets) = (self.job.weights[index], self.job.offsets);
@@ -335,7 +340,7 @@ impl Tile<'_> {
         (weight, from, if weight == 0.0 { from } else { offsets[index + 1] - offsets[0] })
     }
 
-    /// The part of row i of the totals that the tile covers.
+    /// Returns the part of row i of the totals that the tile covers.
     ///
     /// # Safety
     /// `to` are the totals of this job, and no other slice of this row is in use.
@@ -346,13 +351,13 @@ impl Tile<'_> {
         unsafe { std::slice::from_raw_parts_mut(to.add(self.at(i)), self.sides.1) }
     }
 
-    /// The index of row i of the tile in the totals.
+    /// Returns the index of row i of the tile in the totals.
     #[inline(always)]
     fn at(&self, i: usize) -> usize {
-        (self.place.0 + i) * self.job.stride + self.place.1
+        (self.origin.0 + i) * self.job.stride + self.origin.1
     }
 
-    /// All records, rounded through 32-bit integers.
+    /// Adds all records, rounded through 32-bit integers.
     #[inline(always)]
     fn narrow<S: Simd, const ROWS: usize>(
         &self,
@@ -365,7 +370,7 @@ impl Tile<'_> {
         let mut count = 0;
         for index in 0..self.job.weights.len() {
             let (weight, from, to) = self.record(index);
-            if to - from > LONGEST {
+            if to - from > MAX_CHAIN {
                 self.long::<S, ROWS>(simd, weight, from, to);
             } else if to > from {
                 let mut terms = self.product::<S, ROWS>(simd, from, to);
@@ -410,7 +415,7 @@ impl Tile<'_> {
     #[inline(always)]
     fn widen<V: pulp::bytemuck::Pod, const ROWS: usize>(&self, steps: [[V; VECTORS]; ROWS]) {
         let TotalsPtr::Steps(to) = self.job.to else { return };
-        let steps: [[i32; MAX_COLUMNS]; ROWS] = spread(steps);
+        let steps: [[i32; MAX_COLUMNS]; ROWS] = to_lanes(steps);
         for i in 0..ROWS.min(self.sides.0) {
             // SAFETY: the totals of this job; one slice at a time.
             let row = unsafe { self.row(to, i) };
@@ -420,7 +425,7 @@ impl Tile<'_> {
         }
     }
 
-    /// All records, in f64.
+    /// Adds all records, in f64.
     #[inline(always)]
     fn wide<S: Simd, const ROWS: usize>(&self, simd: S) {
         for index in 0..self.job.weights.len() {
@@ -429,15 +434,15 @@ impl Tile<'_> {
         }
     }
 
-    /// One record, in f64 from chain to chain.
+    /// Adds one record, in f64 from chain to chain.
     #[inline(always)]
     fn long<S: Simd, const ROWS: usize>(&self, simd: S, weight: f32, from: usize, to: usize) {
         let mut total = [[0.0f64; MAX_COLUMNS]; ROWS];
         let mut start = from;
         while start < to {
-            let end = (start + LONGEST).min(to);
+            let end = (start + MAX_CHAIN).min(to);
             let sums: [[f32; MAX_COLUMNS]; ROWS] =
-                spread(self.product::<S, ROWS>(simd, start, end));
+                to_lanes(self.product::<S, ROWS>(simd, start, end));
             for i in 0..ROWS {
                 for j in 0..MAX_COLUMNS {
                     total[i][j] += f64::from(sums[i][j]);
@@ -490,7 +495,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn numbers(n: usize, seed: u32) -> Vec<f32> {
+    fn values(n: usize, seed: u32) -> Vec<f32> {
         let one = |i: u32| {
             ((i.wrapping_mul(2_654_435_761).wrapping_add(seed * 97) >> 8) % 2001) as f32 / 1000.0
                 - 1.0
@@ -507,7 +512,7 @@ mod tests {
             .collect()
     }
 
-    /// The steps of some records.
+    /// Returns the steps of some records.
     fn steps(
         instructions: Instructions,
         x: View<'_>,
@@ -536,7 +541,7 @@ mod tests {
             lengths.push(long);
             let offsets = offsets(&lengths);
             let rows = *offsets.last().unwrap();
-            let (mut x, d) = (numbers(rows * a, seed), numbers(rows * b, seed + 1));
+            let (mut x, d) = (values(rows * a, seed), values(rows * b, seed + 1));
             let weights: Vec<f32> = (0..lengths.len())
                 .map(|r| if r == 1 { 0.0 } else { 0.1 + (r % 5) as f32 })
                 .collect();
@@ -575,7 +580,7 @@ mod tests {
         ) {
             let offsets = offsets(&lengths);
             let rows = *offsets.last().unwrap();
-            let (x, d) = (numbers(rows * a, seed), numbers(rows * b, seed + 1));
+            let (x, d) = (values(rows * a, seed), values(rows * b, seed + 1));
             let weights: Vec<f32> = (0..lengths.len()).map(|r| r as f32 * 0.1).collect();
             let (xv, dv) = (View::new(&x, rows, a), View::new(&d, rows, b));
             let mut float = vec![0.0; a * b];
@@ -610,7 +615,7 @@ mod tests {
         let lengths = [3, 1, 0, 64, 700, 1, 1, 20];
         let offsets = offsets(&lengths);
         let (rows, a, b) = (*offsets.last().unwrap(), 61, 77);
-        let (x, d) = (numbers(rows * a, 1), numbers(rows * b, 2));
+        let (x, d) = (values(rows * a, 1), values(rows * b, 2));
         let each: Vec<f32> = (0..a * b).map(|i| 1000.0 + i as f32).collect();
         for scale in [Scale::Narrow(65536.0), Scale::Wide(1e8), Scale::Each(&each)] {
             let all = [
@@ -681,7 +686,7 @@ mod tests {
             for scale in [Scale::Narrow(1.0), Scale::Wide(1.0)] {
                 assert_eq!(
                     steps(Instructions::best(), xv, dv, &offsets, &weights, scale),
-                    [(16_777_216 + rows - LONGEST) as i64]
+                    [(16_777_216 + rows - MAX_CHAIN) as i64]
                 );
             }
         }

@@ -1,17 +1,17 @@
 //! Division of work among threads.
 //!
-//! No result depends on it: every reduction stays inside one piece.
+//! Results do not depend on it: every reduction is within one task.
 
-/// Smallest number of elements that is worth a task.
+/// Smallest number of elements of a task.
 const GRAIN: usize = 1 << 13;
 
-/// Rows in a piece of a `rows` × `width` matrix.
+/// Returns the number of rows of a task for a `rows` × `width` matrix.
 pub(crate) fn rows_per_piece(rows: usize, width: usize) -> usize {
     let fair = rows.div_ceil(4 * rayon::current_num_threads());
     fair.max(GRAIN.div_ceil(width.max(1))).max(1)
 }
 
-/// The numbers of examples and rows of a packed batch.
+/// Returns the numbers of examples and rows of a packed batch.
 ///
 /// It validates the offsets: code that writes by offsets calls it first.
 pub(crate) fn packed(offsets: &[usize]) -> (usize, usize) {
@@ -37,7 +37,7 @@ impl Shared {
         Self(data.as_mut_ptr())
     }
 
-    /// The elements `at .. at + len`.
+    /// Returns the elements `at .. at + len`.
     ///
     /// # Safety
     /// They are inside the slice this was made from, which is still borrowed, and no other

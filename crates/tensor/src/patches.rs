@@ -23,17 +23,17 @@ pub struct ImageShape {
 }
 
 impl ImageShape {
-    /// The number of pixels.
+    /// Returns the number of pixels.
     pub fn pixels(&self) -> usize {
         self.height * self.width
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.pixels() * self.channels
     }
 
-    /// Whether an image has no elements.
+    /// Returns whether an image has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -51,35 +51,37 @@ pub struct Window {
 }
 
 impl Window {
-    /// Height and width of the output.
+    /// Returns height and width of the output.
     ///
     /// `None` if the kernel or the stride is zero, or the padded image is smaller than the kernel.
-    pub fn output(&self, grid: &ImageShape) -> Option<(usize, usize)> {
+    pub fn output(&self, shape: &ImageShape) -> Option<(usize, usize)> {
         let along = |axis: usize, len: usize| {
             let padded = self.padding[axis].checked_mul(2)?.checked_add(len)?;
             let kernel = Some(self.kernel[axis]).filter(|&kernel| kernel > 0)?;
             padded.checked_sub(kernel)?.checked_div(self.stride[axis])?.checked_add(1)
         };
-        Some((along(0, grid.height)?, along(1, grid.width)?))
+        Some((along(0, shape.height)?, along(1, shape.width)?))
     }
 
-    /// The number of pixels under the kernel.
+    /// Returns the number of pixels under the kernel.
     pub fn area(&self) -> usize {
         self.kernel[0] * self.kernel[1]
     }
 
-    /// [`Window::output`]; panics if the window does not fit.
-    pub(crate) fn places(&self, grid: &ImageShape) -> (usize, usize) {
-        match self.output(grid) {
+    /// Returns height and width of the output; panics if the window does not fit.
+    pub(crate) fn expect_output(&self, shape: &ImageShape) -> (usize, usize) {
+        match self.output(shape) {
             Some(sides) => sides,
-            None => panic!("{self:?} does not fit on {grid:?}"),
+            None => panic!("{self:?} does not fit {shape:?}"),
         }
     }
 
-    /// The part of the kernel at `place` that is inside the image, and its first pixel there.
-    fn inside(&self, axis: usize, place: usize, len: usize) -> (Range<usize>, usize) {
+    /// Returns the part of the kernel that is inside the image, and its first pixel there.
+    ///
+    /// The kernel is at index `position` of the output.
+    fn inside(&self, axis: usize, position: usize, len: usize) -> (Range<usize>, usize) {
         let (start, kernel, padding) =
-            (place * self.stride[axis], self.kernel[axis], self.padding[axis]);
+            (position * self.stride[axis], self.kernel[axis], self.padding[axis]);
         let first = padding.saturating_sub(start).min(kernel);
         let end = (len + padding).saturating_sub(start).clamp(first, kernel);
         (first..end, (start + first).saturating_sub(padding).min(len))
@@ -89,10 +91,10 @@ impl Window {
 /// Copies the patches of `n` images: `[n·h'·w', channels·area]` from `x` `[n·h·w, channels]`.
 ///
 /// Padding is 0.
-pub fn gather(window: &Window, grid: &ImageShape, n: usize, x: &[f32], out: &mut [f32]) {
-    let (height, width) = window.places(grid);
-    let (c, area) = (grid.channels, window.area());
-    assert_eq!(x.len(), n * grid.len(), "pixels of {n} images");
+pub fn gather(window: &Window, shape: &ImageShape, n: usize, x: &[f32], out: &mut [f32]) {
+    let (height, width) = window.expect_output(shape);
+    let (c, area) = (shape.channels, window.area());
+    assert_eq!(x.len(), n * shape.len(), "pixels of {n} images");
     assert_eq!(out.len(), n * height * width * c * area, "patches of {n} images");
     if out.is_empty() {
         return;
@@ -102,14 +104,14 @@ pub fn gather(window: &Window, grid: &ImageShape, n: usize, x: &[f32], out: &mut
     out.par_chunks_mut(lines * line).enumerate().for_each(|(piece, out)| {
         for (i, out) in out.chunks_exact_mut(line).enumerate() {
             let (example, at_y) = ((piece * lines + i) / height, (piece * lines + i) % height);
-            let (kys, y) = window.inside(0, at_y, grid.height);
+            let (kys, y) = window.inside(0, at_y, shape.height);
             for (at_x, patch) in out.chunks_exact_mut(c * area).enumerate() {
-                let (kxs, x0) = window.inside(1, at_x, grid.width);
+                let (kxs, x0) = window.inside(1, at_x, shape.width);
                 if kys.len() * kxs.len() < area {
                     patch.fill(0.0);
                 }
                 for (ky, y) in kys.clone().zip(y..) {
-                    let from = ((example * grid.height + y) * grid.width + x0) * c;
+                    let from = ((example * shape.height + y) * shape.width + x0) * c;
                     copy_in(
                         patch,
                         &x[from..from + kxs.len() * c],
@@ -126,22 +128,22 @@ pub fn gather(window: &Window, grid: &ImageShape, n: usize, x: &[f32], out: &mut
 /// Adds every element of the patches to its pixel: the adjoint of [`gather`].
 ///
 /// `dx` `[n·h·w, channels]` is overwritten, from `dpatches` `[n·h'·w', channels·area]`.
-pub fn scatter(window: &Window, grid: &ImageShape, n: usize, dpatches: &[f32], dx: &mut [f32]) {
-    let (height, width) = window.places(grid);
-    let (c, area) = (grid.channels, window.area());
+pub fn scatter(window: &Window, shape: &ImageShape, n: usize, dpatches: &[f32], dx: &mut [f32]) {
+    let (height, width) = window.expect_output(shape);
+    let (c, area) = (shape.channels, window.area());
     assert_eq!(dpatches.len(), n * height * width * c * area, "patches of {n} images");
-    assert_eq!(dx.len(), n * grid.len(), "pixels of {n} images");
+    assert_eq!(dx.len(), n * shape.len(), "pixels of {n} images");
     if dx.is_empty() {
         return;
     }
-    let line = grid.width * c;
-    let lines = rows_per_piece(n * grid.height, line * area);
+    let line = shape.width * c;
+    let lines = rows_per_piece(n * shape.height, line * area);
     // A task owns whole lines of the images and gathers their terms, so the order of every sum is
     // fixed.
     dx.par_chunks_mut(lines * line).enumerate().for_each(|(piece, dx)| {
         for (i, dx) in dx.chunks_exact_mut(line).enumerate() {
             let (example, y) =
-                ((piece * lines + i) / grid.height, (piece * lines + i) % grid.height);
+                ((piece * lines + i) / shape.height, (piece * lines + i) % shape.height);
             dx.fill(0.0);
             for ky in 0..window.kernel[0] {
                 // The kernel positions whose line `ky` is on line y.
@@ -159,7 +161,7 @@ pub fn scatter(window: &Window, grid: &ImageShape, n: usize, dpatches: &[f32], d
                 for (at_x, patch) in
                     dpatches[from..from + width * c * area].chunks_exact(c * area).enumerate()
                 {
-                    let (kxs, x0) = window.inside(1, at_x, grid.width);
+                    let (kxs, x0) = window.inside(1, at_x, shape.width);
                     let pixels = &mut dx[x0 * c..(x0 + kxs.len()) * c];
                     add_out(patch, pixels, c, area, ky * window.kernel[1] + kxs.start);
                 }
@@ -204,7 +206,7 @@ mod tests {
     use crate::matmul::{OutputMode, Threads, View, ViewMut, matmul};
     use proptest::prelude::*;
 
-    fn numbers(n: usize, seed: u32) -> Vec<f32> {
+    fn values(n: usize, seed: u32) -> Vec<f32> {
         (0..n as u32)
             .map(|i| {
                 ((i.wrapping_mul(2_654_435_761).wrapping_add(seed * 97) >> 8) % 2001) as f32
@@ -214,8 +216,8 @@ mod tests {
             .collect()
     }
 
-    fn bits(numbers: &[f32]) -> Vec<u32> {
-        numbers.iter().map(|x| x.to_bits()).collect()
+    fn bits(values: &[f32]) -> Vec<u32> {
+        values.iter().map(|x| x.to_bits()).collect()
     }
 
     fn dot(a: &[f32], b: &[f32]) -> f64 {
@@ -238,19 +240,19 @@ mod tests {
         }
     }
 
-    /// The reference implementation of a convolution.
+    /// Computes a convolution by its definition.
     ///
     /// out[b, y, x, o] = Σ kernel[o, c, ky, kx] · x[b, y·s + ky − p, x·s + kx − p, c].
     fn convolution(
         window: &Window,
-        grid: &ImageShape,
+        shape: &ImageShape,
         n: usize,
         x: &[f32],
         kernel: &[f32],
         outputs: usize,
     ) -> Vec<f64> {
-        let (height, width) = window.places(grid);
-        let ([kh, kw], c) = (window.kernel, grid.channels);
+        let (height, width) = window.expect_output(shape);
+        let ([kh, kw], c) = (window.kernel, shape.channels);
         let mut out = Vec::new();
         for b in 0..n {
             for at_y in 0..height {
@@ -264,10 +266,10 @@ mod tests {
                                         - window.padding[0] as isize;
                                     let col = (at_x * window.stride[1] + kx) as isize
                                         - window.padding[1] as isize;
-                                    if (0..grid.height as isize).contains(&y)
-                                        && (0..grid.width as isize).contains(&col)
+                                    if (0..shape.height as isize).contains(&y)
+                                        && (0..shape.width as isize).contains(&col)
                                     {
-                                        let pixel = (b * grid.height + y as usize) * grid.width
+                                        let pixel = (b * shape.height + y as usize) * shape.width
                                             + col as usize;
                                         let weight =
                                             kernel[((o * c + channel) * kh + ky) * kw + kx];
@@ -288,14 +290,14 @@ mod tests {
     proptest! {
         #[test]
         fn patches_times_kernel_match_the_convolution(
-            (window, grid, n) in cases(),
+            (window, shape, n) in cases(),
             outputs in 1usize..4,
         ) {
-            let (height, width) = window.places(&grid);
-            let (rows, inner) = (n * height * width, grid.channels * window.area());
-            let (x, kernel) = (numbers(n * grid.len(), 1), numbers(outputs * inner, 2));
+            let (height, width) = window.expect_output(&shape);
+            let (rows, inner) = (n * height * width, shape.channels * window.area());
+            let (x, kernel) = (values(n * shape.len(), 1), values(outputs * inner, 2));
             let mut patches = vec![f32::NAN; rows * inner];
-            gather(&window, &grid, n, &x, &mut patches);
+            gather(&window, &shape, n, &x, &mut patches);
             let mut got = vec![f32::NAN; rows * outputs];
             let kernel_t = View::new(&kernel, outputs, inner).t();
             matmul(
@@ -306,7 +308,7 @@ mod tests {
                 kernel_t,
                 Threads::One,
             );
-            let expected = convolution(&window, &grid, n, &x, &kernel, outputs);
+            let expected = convolution(&window, &shape, n, &x, &kernel, outputs);
             prop_assert_eq!(got.len(), expected.len());
             for (got, expected) in got.iter().zip(&expected) {
                 prop_assert!((f64::from(*got) - expected).abs() < 1e-4, "{} {}", got, expected);
@@ -314,46 +316,46 @@ mod tests {
         }
 
         #[test]
-        fn scatter_is_the_adjoint_of_gather((window, grid, n) in cases()) {
-            let (height, width) = window.places(&grid);
-            let len = n * height * width * grid.channels * window.area();
-            let (x, y) = (numbers(n * grid.len(), 1), numbers(len, 2));
+        fn scatter_is_the_adjoint_of_gather((window, shape, n) in cases()) {
+            let (height, width) = window.expect_output(&shape);
+            let len = n * height * width * shape.channels * window.area();
+            let (x, y) = (values(n * shape.len(), 1), values(len, 2));
             let (mut patches, mut dx) = (vec![f32::NAN; len], vec![f32::NAN; x.len()]);
-            gather(&window, &grid, n, &x, &mut patches);
-            scatter(&window, &grid, n, &y, &mut dx);
+            gather(&window, &shape, n, &x, &mut patches);
+            scatter(&window, &shape, n, &y, &mut dx);
             prop_assert!((dot(&patches, &y) - dot(&x, &dx)).abs() < 1e-4);
         }
     }
 
     #[test]
     fn output_shapes_of_windows() {
-        let grid = ImageShape { height: 28, width: 7, channels: 3 };
+        let shape = ImageShape { height: 28, width: 7, channels: 3 };
         let window = Window { kernel: [8, 3], stride: [2, 2], padding: [3, 1] };
-        assert_eq!(window.output(&grid), Some((14, 4)));
-        assert_eq!(Window { kernel: [35, 3], ..window }.output(&grid), None);
-        assert_eq!(Window { kernel: [34, 3], ..window }.output(&grid), Some((1, 4)));
-        assert_eq!(Window { kernel: [0, 3], ..window }.output(&grid), None);
-        assert_eq!(Window { stride: [2, 0], ..window }.output(&grid), None);
-        assert_eq!(Window { padding: [usize::MAX, 0], ..window }.output(&grid), None);
+        assert_eq!(window.output(&shape), Some((14, 4)));
+        assert_eq!(Window { kernel: [35, 3], ..window }.output(&shape), None);
+        assert_eq!(Window { kernel: [34, 3], ..window }.output(&shape), Some((1, 4)));
+        assert_eq!(Window { kernel: [0, 3], ..window }.output(&shape), None);
+        assert_eq!(Window { stride: [2, 0], ..window }.output(&shape), None);
+        assert_eq!(Window { padding: [usize::MAX, 0], ..window }.output(&shape), None);
     }
 
     #[test]
     fn results_do_not_depend_on_other_examples_or_threads() {
-        let (grid, n) = (ImageShape { height: 9, width: 11, channels: 5 }, 20);
+        let (shape, n) = (ImageShape { height: 9, width: 11, channels: 5 }, 20);
         let window = Window { kernel: [3, 3], stride: [1, 2], padding: [1, 1] };
-        let (height, width) = window.places(&grid);
-        let patch = height * width * grid.channels * window.area();
+        let (height, width) = window.expect_output(&shape);
+        let patch = height * width * shape.channels * window.area();
         let run = |x: &[f32], dpatches: &[f32], threads: usize| {
             let (mut patches, mut dx) = (vec![0.5; n * patch], vec![0.5; x.len()]);
             rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(|| {
-                gather(&window, &grid, n, x, &mut patches);
-                scatter(&window, &grid, n, dpatches, &mut dx);
+                gather(&window, &shape, n, x, &mut patches);
+                scatter(&window, &shape, n, dpatches, &mut dx);
             });
             (patches, dx)
         };
-        let (mut x, mut dpatches) = (numbers(n * grid.len(), 3), numbers(n * patch, 4));
+        let (mut x, mut dpatches) = (values(n * shape.len(), 3), values(n * patch, 4));
         let (patches, dx) = run(&x, &dpatches, 1);
-        x[grid.len()..2 * grid.len()].fill(f32::NAN);
+        x[shape.len()..2 * shape.len()].fill(f32::NAN);
         dpatches[patch..2 * patch].fill(f32::NAN);
         let (poisoned_patches, poisoned_dx) = run(&x, &dpatches, 3);
         for i in (0..n).filter(|&i| i != 1) {
@@ -362,11 +364,11 @@ mod tests {
                 bits(&poisoned_patches[i * patch..][..patch])
             );
             assert_eq!(
-                bits(&dx[i * grid.len()..][..grid.len()]),
-                bits(&poisoned_dx[i * grid.len()..][..grid.len()])
+                bits(&dx[i * shape.len()..][..shape.len()]),
+                bits(&poisoned_dx[i * shape.len()..][..shape.len()])
             );
         }
-        assert!(poisoned_dx[grid.len()..2 * grid.len()].iter().all(|x| x.is_nan()));
+        assert!(poisoned_dx[shape.len()..2 * shape.len()].iter().all(|x| x.is_nan()));
         // All but the padding.
         assert!(poisoned_patches[patch..2 * patch].iter().all(|x| x.is_nan() || *x == 0.0));
         assert!(poisoned_patches[patch..2 * patch].iter().any(|x| x.is_nan()));

@@ -1,13 +1,13 @@
 //! Max and mean pooling of images, and the mean over the rows of an example.
 //!
 //! Images have the layout of [`crate::patches`]. Windows are not padded, and incomplete windows at
-//! the far edges are skipped.
+//! the right and lower edges are skipped.
 
 use rayon::prelude::*;
 
 use crate::parallel::{packed, rows_per_piece};
 use crate::patches::{ImageShape, Window};
-use crate::simd::{LANES, load, store, vectorised};
+use crate::simd::{LANES, load, store, vectorized};
 
 /// The kind of pooling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,29 +19,29 @@ pub enum Pool {
 }
 
 /// Pools `n` images: `out` `[n·h'·w', channels]` from `x` `[n·h·w, channels]`.
-pub fn pool(pool: Pool, window: &Window, grid: &ImageShape, n: usize, x: &[f32], out: &mut [f32]) {
-    let (height, width) = places(window, grid, n, out);
-    assert_eq!(x.len(), n * grid.len(), "pixels of {n} images");
+pub fn pool(pool: Pool, window: &Window, shape: &ImageShape, n: usize, x: &[f32], out: &mut [f32]) {
+    let (height, width) = pooled_size(window, shape, n, out);
+    assert_eq!(x.len(), n * shape.len(), "pixels of {n} images");
     if out.is_empty() {
         return;
     }
-    let line = width * grid.channels;
+    let line = width * shape.channels;
     let lines = rows_per_piece(n * height, line * window.area());
     out.par_chunks_mut(lines * line).enumerate().for_each(|(piece, out)| {
-        vectorised(
+        vectorized(
             #[inline(always)]
             || {
                 for (i, out) in out.chunks_exact_mut(line).enumerate() {
                     let (example, at_y) =
                         ((piece * lines + i) / height, (piece * lines + i) % height);
-                    let image = &x[example * grid.len()..][..grid.len()];
-                    for (at_x, pixel) in out.chunks_exact_mut(grid.channels).enumerate() {
-                        let first = corner(window, grid, at_y, at_x);
+                    let image = &x[example * shape.len()..][..shape.len()];
+                    for (at_x, pixel) in out.chunks_exact_mut(shape.channels).enumerate() {
+                        let first = corner(window, shape, at_y, at_x);
                         for (first, block) in (first..).step_by(LANES).zip(pixel.chunks_mut(LANES))
                         {
                             let pooled = match pool {
-                                Pool::Max => maxima(window, grid, image, first).0,
-                                Pool::Mean => means(window, grid, image, first),
+                                Pool::Max => maxima(window, shape, image, first).0,
+                                Pool::Mean => means(window, shape, image, first),
                             };
                             store(pooled, block);
                         }
@@ -52,51 +52,51 @@ pub fn pool(pool: Pool, window: &Window, grid: &ImageShape, n: usize, x: &[f32],
     });
 }
 
-/// The gradient with respect to `x`: overwrites `dx`, from `dout`.
+/// Overwrites `dx` with the gradient with respect to `x`, from `dout`.
 ///
 /// A maximum passes its gradient to the first pixel with the maximum; a mean passes equal parts to
 /// all. Only max pooling reads `x`; for the mean it may be empty.
 pub fn pool_backward(
     pool: Pool,
     window: &Window,
-    grid: &ImageShape,
+    shape: &ImageShape,
     n: usize,
     x: &[f32],
     dout: &[f32],
     dx: &mut [f32],
 ) {
-    let (height, width) = places(window, grid, n, dout);
-    assert_eq!(dx.len(), n * grid.len(), "pixels of {n} images");
+    let (height, width) = pooled_size(window, shape, n, dout);
+    assert_eq!(dx.len(), n * shape.len(), "pixels of {n} images");
     assert!(pool == Pool::Mean || x.len() == dx.len(), "pixels of {n} images");
     if dx.is_empty() {
         return;
     }
-    let pooled = height * width * grid.channels;
-    let examples = rows_per_piece(n, grid.len());
+    let pooled = height * width * shape.channels;
+    let examples = rows_per_piece(n, shape.len());
     // Windows may overlap, so an example is one task.
-    dx.par_chunks_mut(examples * grid.len()).enumerate().for_each(|(piece, dx)| {
-        vectorised(
+    dx.par_chunks_mut(examples * shape.len()).enumerate().for_each(|(piece, dx)| {
+        vectorized(
             #[inline(always)]
             || {
-                for (example, dx) in (piece * examples..).zip(dx.chunks_exact_mut(grid.len())) {
+                for (example, dx) in (piece * examples..).zip(dx.chunks_exact_mut(shape.len())) {
                     dx.fill(0.0);
-                    for (place, gradient) in
-                        dout[example * pooled..][..pooled].chunks_exact(grid.channels).enumerate()
+                    for (position, gradient) in
+                        dout[example * pooled..][..pooled].chunks_exact(shape.channels).enumerate()
                     {
-                        let first = corner(window, grid, place / width, place % width);
+                        let first = corner(window, shape, position / width, position % width);
                         for (first, gradient) in
                             (first..).step_by(LANES).zip(gradient.chunks(LANES))
                         {
                             match pool {
-                                Pool::Max => spread_max(
+                                Pool::Max => backward_max(
                                     window,
-                                    grid,
-                                    &x[example * grid.len()..][..grid.len()],
+                                    shape,
+                                    &x[example * shape.len()..][..shape.len()],
                                     first,
                                     gradient,
                                     dx,
                                 ),
-                                Pool::Mean => spread_mean(window, grid, first, gradient, dx),
+                                Pool::Mean => backward_mean(window, shape, first, gradient, dx),
                             }
                         }
                     }
@@ -106,7 +106,7 @@ pub fn pool_backward(
     });
 }
 
-/// The mean of each example's rows: `out` `[n, channels]` from `x` `[rows, channels]`.
+/// Computes the mean of each example's rows: `out` `[n, channels]` from `x` `[rows, channels]`.
 ///
 /// Example i has the rows `offsets[i]..offsets[i + 1]`; the mean of no rows is 0.
 pub fn mean_rows(offsets: &[usize], channels: usize, x: &[f32], out: &mut [f32]) {
@@ -118,7 +118,7 @@ pub fn mean_rows(offsets: &[usize], channels: usize, x: &[f32], out: &mut [f32])
     }
     let examples = rows_per_piece(n, x.len() / n);
     out.par_chunks_mut(examples * channels).enumerate().for_each(|(piece, out)| {
-        vectorised(
+        vectorized(
             #[inline(always)]
             || {
                 for (i, mean) in out.chunks_exact_mut(channels).enumerate() {
@@ -144,7 +144,7 @@ pub fn mean_rows(offsets: &[usize], channels: usize, x: &[f32], out: &mut [f32])
     });
 }
 
-/// The gradient of [`mean_rows`]: overwrites `dx` `[rows, channels]`, from `dout` `[n, channels]`.
+/// Overwrites `dx` `[rows, channels]` with the gradient of [`mean_rows`], from `dout`.
 pub fn mean_rows_backward(offsets: &[usize], channels: usize, dout: &[f32], dx: &mut [f32]) {
     let (n, rows) = packed(offsets);
     assert_eq!(dout.len(), n * channels, "means of {n} examples");
@@ -154,7 +154,7 @@ pub fn mean_rows_backward(offsets: &[usize], channels: usize, dout: &[f32], dx: 
     }
     let lines = rows_per_piece(rows, channels);
     dx.par_chunks_mut(lines * channels).enumerate().for_each(|(piece, dx)| {
-        vectorised(
+        vectorized(
             #[inline(always)]
             || {
                 // The last example that begins at or before the row, which skips empty examples.
@@ -173,43 +173,43 @@ pub fn mean_rows_backward(offsets: &[usize], channels: usize, dout: &[f32], dx: 
     });
 }
 
-/// Height and width of the pooled images.
-fn places(window: &Window, grid: &ImageShape, n: usize, pooled: &[f32]) -> (usize, usize) {
+/// Returns height and width of the pooled images.
+fn pooled_size(window: &Window, shape: &ImageShape, n: usize, pooled: &[f32]) -> (usize, usize) {
     assert_eq!(window.padding, [0, 0], "pooling does not pad");
-    let (height, width) = window.places(grid);
-    assert_eq!(pooled.len(), n * height * width * grid.channels, "pooled pixels of {n} images");
+    let (height, width) = window.expect_output(shape);
+    assert_eq!(pooled.len(), n * height * width * shape.channels, "pooled pixels of {n} images");
     (height, width)
 }
 
-/// The index of the first pixel under a window in its image.
+/// Returns the index of the first pixel under a window in its image.
 #[inline(always)]
-fn corner(window: &Window, grid: &ImageShape, at_y: usize, at_x: usize) -> usize {
-    (at_y * window.stride[0] * grid.width + at_x * window.stride[1]) * grid.channels
+fn corner(window: &Window, shape: &ImageShape, at_y: usize, at_x: usize) -> usize {
+    (at_y * window.stride[0] * shape.width + at_x * window.stride[1]) * shape.channels
 }
 
-/// The index of a block of channels in another pixel under the window.
+/// Returns the index of a block of channels in another pixel under the window.
 ///
 /// `first` is its index in the first pixel.
 #[inline(always)]
-fn tap(grid: &ImageShape, first: usize, ky: usize, kx: usize) -> usize {
-    first + (ky * grid.width + kx) * grid.channels
+fn tap(shape: &ImageShape, first: usize, ky: usize, kx: usize) -> usize {
+    first + (ky * shape.width + kx) * shape.channels
 }
 
-/// The maxima of a block of channels under a window, and their pixels.
+/// Returns the maxima of a block of channels under a window, and their pixels.
 #[inline(always)]
 fn maxima(
     window: &Window,
-    grid: &ImageShape,
+    shape: &ImageShape,
     image: &[f32],
     first: usize,
 ) -> ([f32; LANES], [u32; LANES]) {
     let (mut max, mut winner, mut number) = ([f32::NEG_INFINITY; LANES], [0; LANES], 0u32);
     for ky in 0..window.kernel[0] {
         for kx in 0..window.kernel[1] {
-            let x = load(&image[tap(grid, first, ky, kx)..]);
+            let x = load(&image[tap(shape, first, ky, kx)..]);
             for l in 0..LANES {
                 // NaN replaces every value and is never replaced. Without a branch, so that the
-                // loop is vectorised.
+                // loop is vectorized.
                 let better = !(x[l] <= max[l]) & !max[l].is_nan();
                 max[l] = if better { x[l] } else { max[l] };
                 winner[l] = if better { number } else { winner[l] };
@@ -221,11 +221,11 @@ fn maxima(
 }
 
 #[inline(always)]
-fn means(window: &Window, grid: &ImageShape, image: &[f32], first: usize) -> [f32; LANES] {
+fn means(window: &Window, shape: &ImageShape, image: &[f32], first: usize) -> [f32; LANES] {
     let mut sum = [0.0; LANES];
     for ky in 0..window.kernel[0] {
         for kx in 0..window.kernel[1] {
-            let x = load(&image[tap(grid, first, ky, kx)..]);
+            let x = load(&image[tap(shape, first, ky, kx)..]);
             for l in 0..LANES {
                 sum[l] += x[l];
             }
@@ -236,19 +236,19 @@ fn means(window: &Window, grid: &ImageShape, image: &[f32], first: usize) -> [f3
 }
 
 #[inline(always)]
-fn spread_max(
+fn backward_max(
     window: &Window,
-    grid: &ImageShape,
+    shape: &ImageShape,
     image: &[f32],
     first: usize,
     gradient: &[f32],
     dx: &mut [f32],
 ) {
-    let (_, winner) = maxima(window, grid, image, first);
+    let (_, winner) = maxima(window, shape, image, first);
     let (width, gradient, mut number) = (gradient.len(), load(gradient), 0);
     for ky in 0..window.kernel[0] {
         for kx in 0..window.kernel[1] {
-            let at = tap(grid, first, ky, kx);
+            let at = tap(shape, first, ky, kx);
             let mut sum = load(&dx[at..]);
             for l in 0..LANES {
                 sum[l] += if winner[l] == number { gradient[l] } else { 0.0 };
@@ -260,12 +260,18 @@ fn spread_max(
 }
 
 #[inline(always)]
-fn spread_mean(window: &Window, grid: &ImageShape, first: usize, gradient: &[f32], dx: &mut [f32]) {
+fn backward_mean(
+    window: &Window,
+    shape: &ImageShape,
+    first: usize,
+    gradient: &[f32],
+    dx: &mut [f32],
+) {
     let area = window.area() as f32;
     let (width, share) = (gradient.len(), load(gradient).map(|gradient| gradient / area));
     for ky in 0..window.kernel[0] {
         for kx in 0..window.kernel[1] {
-            let at = tap(grid, first, ky, kx);
+            let at = tap(shape, first, ky, kx);
             let mut sum = load(&dx[at..]);
             for l in 0..LANES {
                 sum[l] += share[l];
@@ -280,28 +286,28 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Values in pseudo-random order, all different up to 4099 of them.
-    fn numbers(n: usize, seed: usize) -> Vec<f32> {
+    /// Returns distinct values in pseudo-random order, for n up to 4099.
+    fn values(n: usize, seed: usize) -> Vec<f32> {
         (0..n).map(|i| ((i * 617 + seed * 101) % 4099) as f32 / 2048.0 - 1.0).collect()
     }
 
-    fn bits(numbers: &[f32]) -> Vec<u32> {
-        numbers.iter().map(|x| x.to_bits()).collect()
+    fn bits(values: &[f32]) -> Vec<u32> {
+        values.iter().map(|x| x.to_bits()).collect()
     }
 
-    /// The reference implementation, in f64.
-    fn naive(pool: Pool, window: &Window, grid: &ImageShape, n: usize, x: &[f64]) -> Vec<f64> {
-        let (height, width) = window.places(grid);
+    /// Computes the definition, in f64.
+    fn naive(pool: Pool, window: &Window, shape: &ImageShape, n: usize, x: &[f64]) -> Vec<f64> {
+        let (height, width) = window.expect_output(shape);
         let mut out = Vec::new();
         for b in 0..n {
             for (at_y, at_x) in (0..height).flat_map(|y| (0..width).map(move |x| (y, x))) {
-                for c in 0..grid.channels {
+                for c in 0..shape.channels {
                     let taps = (0..window.kernel[0])
                         .flat_map(|ky| (0..window.kernel[1]).map(move |kx| (ky, kx)))
                         .map(|(ky, kx)| {
                             let (y, col) =
                                 (at_y * window.stride[0] + ky, at_x * window.stride[1] + kx);
-                            x[((b * grid.height + y) * grid.width + col) * grid.channels + c]
+                            x[((b * shape.height + y) * shape.width + col) * shape.channels + c]
                         });
                     out.push(match pool {
                         Pool::Max => taps.fold(f64::NEG_INFINITY, f64::max),
@@ -331,26 +337,26 @@ mod tests {
         #[test]
         fn pooling_and_its_gradient_match_the_definition(
             pool in prop::sample::select(vec![Pool::Max, Pool::Mean]),
-            (window, grid, n) in cases(),
+            (window, shape, n) in cases(),
         ) {
-            let x = numbers(n * grid.len(), 1);
+            let x = values(n * shape.len(), 1);
             let exact: Vec<f64> = x.iter().map(|&x| f64::from(x)).collect();
-            let expected = naive(pool, &window, &grid, n, &exact);
+            let expected = naive(pool, &window, &shape, n, &exact);
             let mut out = vec![f32::NAN; expected.len()];
-            super::pool(pool, &window, &grid, n, &x, &mut out);
+            super::pool(pool, &window, &shape, n, &x, &mut out);
             for (got, expected) in out.iter().zip(&expected) {
                 prop_assert!((f64::from(*got) - expected).abs() < 1e-6);
             }
 
-            let dout = numbers(out.len(), 2);
+            let dout = values(out.len(), 2);
             let mut dx = vec![f32::NAN; x.len()];
-            pool_backward(pool, &window, &grid, n, &x, &dout, &mut dx);
+            pool_backward(pool, &window, &shape, n, &x, &dout, &mut dx);
             // About a hundred elements.
             for i in (0..x.len()).step_by(x.len() / 100 + 1) {
                 let loss = |step: f64| -> f64 {
                     let mut moved = exact.clone();
                     moved[i] += step;
-                    naive(pool, &window, &grid, n, &moved)
+                    naive(pool, &window, &shape, n, &moved)
                         .iter()
                         .zip(&dout)
                         .map(|(y, &d)| y * f64::from(d))
@@ -374,7 +380,7 @@ mod tests {
                 }))
                 .collect();
             let (n, rows) = (counts.len(), offsets[counts.len()]);
-            let (x, dout) = (numbers(rows * channels, 1), numbers(n * channels, 2));
+            let (x, dout) = (values(rows * channels, 1), values(n * channels, 2));
             let (mut out, mut dx) = (vec![f32::NAN; n * channels], vec![f32::NAN; rows * channels]);
             mean_rows(&offsets, channels, &x, &mut out);
             mean_rows_backward(&offsets, channels, &dout, &mut dx);
@@ -399,36 +405,36 @@ mod tests {
 
     #[test]
     fn the_first_maximum_gets_the_gradient() {
-        let grid = ImageShape { height: 2, width: 3, channels: 1 };
+        let shape = ImageShape { height: 2, width: 3, channels: 1 };
         let window = Window { kernel: [2, 2], stride: [1, 1], padding: [0, 0] };
         let mut dx = [9.0; 6];
         pool_backward(
             Pool::Max,
             &window,
-            &grid,
+            &shape,
             1,
             &[1.0, 2.0, 2.0, 0.0, 2.0, 2.0],
             &[3.0, 5.0],
             &mut dx,
         );
         assert_eq!(dx, [0.0, 8.0, 0.0, 0.0, 0.0, 0.0]);
-        pool_backward(Pool::Max, &window, &grid, 1, &[f32::NEG_INFINITY; 6], &[3.0, 5.0], &mut dx);
+        pool_backward(Pool::Max, &window, &shape, 1, &[f32::NEG_INFINITY; 6], &[3.0, 5.0], &mut dx);
         assert_eq!(dx, [3.0, 5.0, 0.0, 0.0, 0.0, 0.0]);
     }
 
     #[test]
     fn the_maximum_with_nan_is_nan() {
-        let grid = ImageShape { height: 1, width: 3, channels: 1 };
+        let shape = ImageShape { height: 1, width: 3, channels: 1 };
         let window = Window { kernel: [1, 3], stride: [1, 1], padding: [0, 0] };
         for at in 0..3 {
             for other in [-1.0, 7.0, f32::INFINITY, f32::NEG_INFINITY] {
                 let (mut x, mut out, mut dx) = ([other; 3], [0.0], [9.0; 3]);
                 x[at] = f32::NAN;
-                pool(Pool::Max, &window, &grid, 1, &x, &mut out);
+                pool(Pool::Max, &window, &shape, 1, &x, &mut out);
                 assert!(out[0].is_nan());
-                pool(Pool::Mean, &window, &grid, 1, &x, &mut out);
+                pool(Pool::Mean, &window, &shape, 1, &x, &mut out);
                 assert!(out[0].is_nan());
-                pool_backward(Pool::Max, &window, &grid, 1, &x, &[2.0], &mut dx);
+                pool_backward(Pool::Max, &window, &shape, 1, &x, &[2.0], &mut dx);
                 assert_eq!((dx[at], dx.iter().sum::<f32>()), (2.0, 2.0));
             }
         }
@@ -436,27 +442,27 @@ mod tests {
 
     #[test]
     fn results_do_not_depend_on_other_examples_or_threads() {
-        let (grid, n) = (ImageShape { height: 9, width: 10, channels: 19 }, 40);
+        let (shape, n) = (ImageShape { height: 9, width: 10, channels: 19 }, 40);
         let window = Window { kernel: [3, 2], stride: [2, 2], padding: [0, 0] };
-        let (height, width) = window.places(&grid);
-        let (image, small) = (grid.len(), height * width * grid.channels);
-        let offsets: Vec<usize> = (0..=n).map(|i| i * grid.pixels()).collect();
+        let (height, width) = window.expect_output(&shape);
+        let (image, small) = (shape.len(), height * width * shape.channels);
+        let offsets: Vec<usize> = (0..=n).map(|i| i * shape.pixels()).collect();
         let run = |x: &[f32], dout: &[f32], threads: usize| {
             let (mut out, mut dx) = (vec![vec![0.5; n * small]; 2], vec![vec![0.5; x.len()]; 3]);
-            let mut means = vec![0.5; n * grid.channels];
+            let mut means = vec![0.5; n * shape.channels];
             rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(|| {
                 for (i, kind) in [Pool::Max, Pool::Mean].into_iter().enumerate() {
-                    pool(kind, &window, &grid, n, x, &mut out[i]);
-                    pool_backward(kind, &window, &grid, n, x, dout, &mut dx[i]);
+                    pool(kind, &window, &shape, n, x, &mut out[i]);
+                    pool_backward(kind, &window, &shape, n, x, dout, &mut dx[i]);
                 }
-                mean_rows(&offsets, grid.channels, x, &mut means);
-                mean_rows_backward(&offsets, grid.channels, &means, &mut dx[2]);
+                mean_rows(&offsets, shape.channels, x, &mut means);
+                mean_rows_backward(&offsets, shape.channels, &means, &mut dx[2]);
             });
             out.extend(dx);
             out.push(means);
             out
         };
-        let (mut x, mut dout) = (numbers(n * image, 3), numbers(n * small, 4));
+        let (mut x, mut dout) = (values(n * image, 3), values(n * small, 4));
         let before = run(&x, &dout, 1);
         x[image..2 * image].fill(f32::NAN);
         dout[small..2 * small].fill(f32::NAN);

@@ -1,7 +1,7 @@
 //! Rotary position embedding (Su et al. 2021) in Llama's convention: element `i` is paired with
 //! element `i + dim/2`.
 
-use crate::simd::vectorised;
+use crate::simd::vectorized;
 use rayon::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -48,17 +48,17 @@ pub struct HeadColumns {
 }
 
 impl Rope {
-    /// Makes an embedding from one frequency (radians per position) for each pair.
+    /// Creates an embedding from one frequency (radians per position) for each pair.
     pub fn new(frequencies: Vec<f64>) -> Self {
         Self { frequencies, angles: Mutex::default() }
     }
 
-    /// The width of a vector.
+    /// Returns the width of a vector.
     pub fn dim(&self) -> usize {
         2 * self.frequencies.len()
     }
 
-    /// Angles for at least this many positions.
+    /// Returns the angles of at least this many positions.
     fn angles(&self, positions: usize) -> Arc<Angles> {
         // A poisoned table is still valid: it is replaced as a whole or not at all.
         let mut angles = self.angles.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,7 +98,7 @@ impl Rope {
                     &angles.cos[position * half..][..half],
                     &angles.sin[position * half..][..half],
                 );
-                vectorised(
+                vectorized(
                     #[inline(always)]
                     || {
                         for vector in

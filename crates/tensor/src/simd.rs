@@ -1,6 +1,6 @@
-//! Loops compiled for several instruction sets, and vectorised elementary functions.
+//! Loops compiled for several instruction sets, and vectorized elementary functions.
 //!
-//! `vectorised` compiles its body several times and picks at run time. The bodies are plain loops
+//! `vectorized` compiles its body several times and picks at run time. The bodies are plain loops
 //! over lanes that the compiler turns into vector instructions; sums keep `LANES` partial sums, so
 //! their order does not depend on the processor, nor on the number of threads.
 
@@ -9,11 +9,11 @@ pub(crate) const LANES: usize = 16;
 
 /// Runs `body`, compiled for the best available instruction set.
 ///
-/// Write `vectorised(#[inline(always)] || …)`: the body is called from several places, one for each
+/// Write `vectorized(#[inline(always)] || …)`: the body is called from several places, one for each
 /// instruction set, and unless it is inlined into all of them it is compiled once, without vectors,
 /// and ten times slower.
 #[inline(always)]
-pub(crate) fn vectorised<R>(body: impl FnOnce() -> R) -> R {
+pub(crate) fn vectorized<R>(body: impl FnOnce() -> R) -> R {
     pulp::Arch::new().dispatch(body)
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn store(lanes: [f32; LANES], values: &mut [f32]) {
     }
 }
 
-/// Σ f(a, b), in lanes.
+/// Returns Σ f(a, b), summed in lanes.
 #[inline(always)]
 pub(crate) fn sum2(a: &[f32], b: &[f32], f: impl Fn(f32, f32, f32) -> f32) -> f32 {
     let n = a.len().min(b.len());
@@ -74,7 +74,7 @@ pub(crate) fn sum2(a: &[f32], b: &[f32], f: impl Fn(f32, f32, f32) -> f32) -> f3
     fold(lanes)
 }
 
-/// `y ← f(y, x)`, element by element.
+/// Computes `y ← f(y, x)`, element by element.
 ///
 /// Loops are spelled out: an adaptor such as `for_each` may be compiled separately, without
 /// vectors.
@@ -87,7 +87,7 @@ pub(crate) fn update(y: &mut [f32], x: &[f32], f: impl Fn(f32, f32) -> f32) {
     }
 }
 
-/// `y ← factor · y`
+/// Computes `y ← factor · y`.
 #[inline(always)]
 pub(crate) fn scale(y: &mut [f32], factor: f32) {
     for y in y {
@@ -95,7 +95,7 @@ pub(crate) fn scale(y: &mut [f32], factor: f32) {
     }
 }
 
-/// Σ a·b, summed in blocks of f32 and in f64 between them.
+/// Returns Σ a·b, summed in f32 within blocks and in f64 between them.
 #[inline(always)]
 pub(crate) fn long_dot(a: &[f32], b: &[f32]) -> f64 {
     const BLOCK: usize = 1024;
@@ -109,19 +109,19 @@ pub(crate) fn long_dot(a: &[f32], b: &[f32]) -> f64 {
     total
 }
 
-/// Σ a·b
+/// Returns Σ a·b.
 #[inline(always)]
 pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     sum2(a, b, |x, y, sum| x.mul_add(y, sum))
 }
 
-/// Σ a
+/// Returns Σ a.
 #[inline(always)]
 pub(crate) fn sum(a: &[f32]) -> f32 {
     sum2(a, a, |x, _, sum| sum + x)
 }
 
-/// The maximum; NaN if there is one.
+/// Returns the maximum; NaN if there is one.
 #[inline(always)]
 pub(crate) fn max(a: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
@@ -140,7 +140,9 @@ pub(crate) fn max(a: &[f32]) -> f32 {
     lanes.into_iter().fold(f32::NEG_INFINITY, |m, x| if m.is_nan() { m } else { larger(x, m) })
 }
 
-/// e^x to about one unit in the last place; 1e-38 below −87, finite up to 88, NaN for NaN.
+/// Computes e^x to about one unit in the last place.
+///
+/// It is 1e-38 below −87, finite up to 88, and NaN for NaN.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
     // Comparisons let NaN through.
@@ -162,13 +164,15 @@ pub(crate) fn exp(x: f32) -> f32 {
     p * f32::from_bits((shifted.to_bits().wrapping_add(127)) << 23)
 }
 
-/// 1/(1 + e^−x)
+/// Computes 1/(1 + e^−x).
 #[inline(always)]
 pub(crate) fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
-/// erf(x) and e^(−x²). Abramowitz and Stegun 7.1.26, absolute error below 2e-7.
+/// Computes erf(x) and e^(−x²).
+///
+/// Abramowitz and Stegun 7.1.26, absolute error below 2e-7.
 #[inline(always)]
 pub(crate) fn erf_and_gauss(x: f32) -> (f32, f32) {
     let a = x.abs();
@@ -181,7 +185,7 @@ pub(crate) fn erf_and_gauss(x: f32) -> (f32, f32) {
     ((1.0 - p * gauss).copysign(x), gauss)
 }
 
-/// Softmax in place; returns the logarithm of the sum of exponentials.
+/// Computes the softmax in place; returns the logarithm of the sum of exponentials.
 #[inline(always)]
 pub(crate) fn softmax(row: &mut [f32]) -> f32 {
     let top = max(row);

@@ -5,7 +5,7 @@ use crate::matmul::{OutputMode, Threads, View, ViewMut, matmul};
 /// Number of rows in a block: fewer waste less beyond the diagonal, more are faster.
 const ROWS: usize = 128;
 
-/// `dst = alpha · lhs · rhs` for a result that is known to be symmetric.
+/// Computes `dst = alpha · lhs · rhs` for a result that is known to be symmetric.
 ///
 /// With many rows it takes little more than half of the operations.
 ///

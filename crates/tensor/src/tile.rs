@@ -2,14 +2,16 @@
 //!
 //! # Claim
 //! Each element of a tile is `fma(a[k-1], b[k-1], … fma(a[0], b[0], 0))`: one chain of fused
-//! multiplications and additions in the order of k. It is a function of its row of A and its column
-//! of B alone, and the same bits on every instruction set.
+//! multiplications and additions in the order of k. It depends only on its row of A and its column
+//! of B, and has the same bits on every instruction set.
+//!
 //! # Why
-//! An element has a lane of its own; lanes are never added to each other. What lies beside it in
-//! the tile (other rows, other columns, padding) is in other lanes. A fused multiplication and
-//! addition is rounded once, by IEEE 754, wherever it is done.
+//! An element has a lane of its own; lanes are never added to each other. Other rows, other columns
+//! and padding are in other lanes. A fused multiplication and addition is rounded once, by IEEE
+//! 754, on every processor.
+//!
 //! # Checked by
-//! `matmul::tests::an_element_is_a_sum_over_stretches_of_chains`, on every instruction set that the
+//! `matmul::tests::an_element_is_a_sum_over_blocks_of_chains`, on every instruction set that the
 //! processor has, and `outer::tests::every_instruction_set_gives_the_same_steps`
 
 // Loops are spelled out by index: an adaptor of iterators may be compiled apart, without vectors.
@@ -49,7 +51,7 @@ pub(crate) enum Instructions {
 }
 
 impl Instructions {
-    /// The best instruction set of the processor.
+    /// Returns the best instruction set of the processor.
     #[inline]
     pub(crate) fn best() -> Self {
         #[cfg(target_arch = "x86_64")]
@@ -68,7 +70,7 @@ impl Instructions {
         Self::Portable
     }
 
-    /// Whether the processor supports it.
+    /// Returns whether the processor supports it.
     #[cfg(test)]
     pub(crate) fn available(self) -> bool {
         let best = Self::best();
@@ -141,7 +143,9 @@ pub(crate) struct Strides {
     pub(crate) col: usize,
 }
 
-/// `ROWS` × `WIDE` vectors of A·B, summed over `k`: the one place that multiplies and adds.
+/// Computes `ROWS` × `WIDE` vectors of A·B, summed over `k`.
+///
+/// This is the only code that multiplies and adds.
 ///
 /// Row i of the tile is row min(i, rows − 1) of A: rows beyond are computed twice instead of read
 /// from beyond the end.
@@ -239,7 +243,7 @@ pub(crate) unsafe fn pack(
 /// Copies rows of a length known at compile time, which avoids a call for each.
 ///
 /// # Safety
-/// As many rows as `to` has room for can be read, `stride` apart.
+/// All rows that fit into `to` can be read, `stride` apart.
 #[inline(always)]
 unsafe fn copy_rows<const WIDTH: usize>(b: *const f32, stride: usize, to: &mut [f32]) -> bool {
     for (p, to) in to.as_chunks_mut::<WIDTH>().0.iter_mut().enumerate() {
@@ -249,7 +253,7 @@ unsafe fn copy_rows<const WIDTH: usize>(b: *const f32, stride: usize, to: &mut [
     true
 }
 
-/// As [`pack`], for a matrix whose columns are contiguous and `stride` apart: eight by eight.
+/// Does the same as [`pack`] for a matrix of contiguous columns that are `stride` apart.
 ///
 /// # Safety
 /// As [`pack`].

@@ -20,14 +20,15 @@ impl std::fmt::Debug for Workspace {
     }
 }
 
-/// The capacity of a new buffer: four sizes per power of two, so that similar lengths share
-/// buffers.
+/// Returns the capacity of a new buffer: four sizes per power of two.
+///
+/// So buffers of similar lengths can be reused for each other.
 fn capacity_class(len: usize) -> usize {
     len.next_multiple_of((len.max(64).next_power_of_two() / 8).max(1))
 }
 
 impl Workspace {
-    /// An empty workspace.
+    /// Creates an empty workspace.
     pub fn new() -> Self {
         Self::default()
     }
@@ -62,7 +63,7 @@ impl Workspace {
         buffer
     }
 
-    /// Returns a buffer.
+    /// Releases a buffer for reuse.
     pub fn give(&mut self, buffer: Vec<f32>) {
         if buffer.capacity() > 0 {
             let at = self.idle.partition_point(|idle| idle.capacity() < buffer.capacity());
@@ -70,24 +71,24 @@ impl Workspace {
         }
     }
 
-    /// Takes an empty list of indices, with the capacity of an earlier one.
+    /// Takes an empty list of indices with spare capacity, if one was released.
     pub fn take_indices(&mut self) -> Vec<u32> {
         let mut indices = std::mem::take(&mut self.indices);
         indices.clear();
         indices
     }
 
-    /// Returns a list of indices.
+    /// Releases a list of indices for reuse.
     pub fn give_indices(&mut self, indices: Vec<u32>) {
         self.indices = indices;
     }
 
-    /// The number of buffers allocated so far. It is constant in the steady state.
+    /// Returns the number of buffers allocated so far. It is constant in the steady state.
     pub fn allocations(&self) -> usize {
         self.allocations
     }
 
-    /// The number of bytes of the idle buffers.
+    /// Returns the number of bytes of the idle buffers.
     pub fn idle_bytes(&self) -> usize {
         self.idle.iter().map(|buffer| size_of::<f32>() * buffer.capacity()).sum()
     }

@@ -135,8 +135,8 @@ fn samples_have_the_models_probabilities() {
 fn limits_of_length_and_options_are_kept() {
     let (_, mut network, at) = open("gpt2-tied").network(&cpu::Cpu, |_| true).unwrap();
     let mut decoder = network.decoder(&at).unwrap();
-    let longest = decoder.longest();
-    let prompt = vec![1u32; longest - 3];
+    let max_length = decoder.max_length();
+    let prompt = vec![1u32; max_length - 3];
     let all: Vec<u32> = (0..decoder.vocab() as u32).collect();
     for search in
         [Search::Greedy, Search::Beam { beams: 3, length_penalty: 1.0, stopping: Stopping::Early }]

@@ -143,7 +143,7 @@ impl BenchStep {
             if repeat >= 2 {
                 times.push(elapsed);
                 plain.extend(without);
-                operations += network.operations(&lot)?;
+                operations += network.flops(&lot)?;
                 tokens += batches[repeat as usize % batches.len()]
                     .iter()
                     .map(|(_, own)| own)
@@ -229,7 +229,7 @@ impl BenchStep {
 
     /// Micro-batches of random tokens, and how many tokens of each example are its own.
     fn batches(&self, network: &dyn Network) -> Result<Vec<Vec<(Example, usize)>>, Error> {
-        let InputShape::Tokens { vocab, longest } = network.graph().input() else {
+        let InputShape::Tokens { vocab, max_length } = network.graph().input() else {
             return Err(Error::usage(format!("{}: not a model of texts", self.model)));
         };
         let lengths = match &self.lengths {
@@ -237,10 +237,10 @@ impl BenchStep {
             None => vec![(0, self.seq as usize)],
         };
         if let Some((source, target)) =
-            lengths.iter().find(|(source, target)| source + target > longest)
+            lengths.iter().find(|(source, target)| source + target > max_length)
         {
             return Err(Error::usage(format!(
-                "{} tokens, the model takes at most {longest}",
+                "{} tokens, the model takes at most {max_length}",
                 source + target
             )));
         }

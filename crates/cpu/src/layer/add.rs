@@ -1,4 +1,4 @@
-//! The sum of two values: a residual connection.
+//! Addition of two values, as in a residual connection.
 
 use super::Layer;
 use crate::pass::Pass;

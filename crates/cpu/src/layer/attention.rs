@@ -1,4 +1,4 @@
-//! Attention of each example's rows to each other.
+//! Multi-head self-attention within each example.
 
 use super::{BatchShape, Layer};
 use crate::pass::Pass;
@@ -42,10 +42,10 @@ impl Layer for AttentionOp {
         });
     }
 
-    fn operations(&self, batch: &BatchShape<'_>) -> f64 {
-        let squares = |pair: &[usize]| (pair[1] - pair[0]).pow(2);
-        let pairs: usize = batch.offsets(self.out).windows(2).map(squares).sum();
-        let causal = if self.heads.mask == attention::AttentionMask::Causal { 0.5 } else { 1.0 };
-        causal * 4.0 * pairs as f64 * (self.heads.queries * self.heads.dim) as f64
+    fn flops(&self, batch: &BatchShape<'_>) -> f64 {
+        let squared_length = |rows: &[usize]| (rows[1] - rows[0]).pow(2);
+        let pairs: usize = batch.offsets(self.out).windows(2).map(squared_length).sum();
+        let share = if self.heads.mask == attention::AttentionMask::Causal { 0.5 } else { 1.0 };
+        share * 4.0 * pairs as f64 * (self.heads.queries * self.heads.dim) as f64
     }
 }

@@ -1,4 +1,4 @@
-//! Rows of a table: tokens, positions, types.
+//! Embedding lookups: rows of a table by token, position or segment.
 
 use super::Layer;
 use crate::batch::Batch;
@@ -7,12 +7,12 @@ use crate::rule::GradientForm;
 use model::Param;
 use model::op::{EmbeddingOp, Index};
 
-/// The rows that an index selects, token after token.
+/// Returns the row of the table that each token selects.
 pub(crate) fn selected_rows(index: Index, batch: &Batch) -> &[u32] {
     match index {
         Index::Token => &batch.ids,
         Index::Position => &batch.positions,
-        Index::First => &batch.firsts,
+        Index::First => &batch.segment_ids,
     }
 }
 

@@ -1,11 +1,11 @@
-//! Group norm: each example's channels in groups, over all its pixels.
+//! Group normalization of images.
 
 use super::Layer;
 use crate::pass::Pass;
 use crate::rule::GradientForm;
 use model::op::GroupNormOp;
 use model::{Param, Value};
-use tensor::group_norm::{self, Affine};
+use tensor::group_norm::{self, AffineGradients};
 
 fn kernel(op: &GroupNormOp, pass: &Pass<'_>) -> group_norm::GroupNorm {
     group_norm::GroupNorm {
@@ -49,9 +49,9 @@ impl Layer for GroupNormOp {
         let (mut dgain, mut dbias) = (pass.workspace.take(count), pass.workspace.take(count));
         let (kernel, stats) = (kernel(self, pass), pass.take_saved(index));
         let (mean, inverse) = stats.split_at(pass.examples() * self.groups);
-        kernel.parameters(pass.value(self.x), mean, inverse, &d, &mut dgain, &mut dbias);
+        kernel.parameter_gradients(pass.value(self.x), mean, inverse, &d, &mut dgain, &mut dbias);
         pass.write_gradient(self.x, |pass, dx| {
-            let affine = Affine { dgain: &dgain, dbias: &dbias };
+            let affine = AffineGradients { dgain: &dgain, dbias: &dbias };
             kernel.backward(
                 pass.value(self.x),
                 pass.param(self.gain).data(),

@@ -1,5 +1,5 @@
-//! Linear maps, with bias, activation and low-rank adapter. Several maps of one input lie side by
-//! side in one output.
+//! Linear layers with bias, activation and low-rank adapter. Several layers can share one input and
+//! write to different columns of one output.
 
 use super::{BatchShape, Layer};
 use crate::pass::Pass;
@@ -10,12 +10,12 @@ use tensor::activation;
 use tensor::matmul::{OutputMode, Threads, View, ViewMut, matmul};
 use tensor::{Array, norm};
 
-/// The columns of a result that belong to one map.
+/// Returns the columns of the result that one layer computes.
 fn columns<'a>(part: &LinearPart, data: &'a mut [f32], rows: usize, stride: usize) -> ViewMut<'a> {
     ViewMut::columns(data, rows, stride, part.first, part.width)
 }
 
-/// The weight as a matrix in × out.
+/// Returns a view of the weight with shape [inputs, outputs].
 pub(crate) fn in_out(weight: &Array, order: Order) -> View<'_> {
     let view = View::new(weight.data(), weight.rows(), weight.cols());
     if order == Order::OutIn { view.t() } else { view }
@@ -23,31 +23,31 @@ pub(crate) fn in_out(weight: &Array, order: Order) -> View<'_> {
 
 impl Layer for LinearOp {
     fn gradient_forms(&self) -> Vec<(Param, GradientForm)> {
-        let mut uses = Vec::new();
+        let mut forms = Vec::new();
         for part in &self.parts {
             let gradient = (self.out, part.first, part.width);
-            uses.push((
+            forms.push((
                 part.weight,
                 GradientForm::Outer { x: self.x, gradient, order: part.order },
             ));
-            uses.extend(part.bias.map(|bias| (bias, GradientForm::Vector)));
-            if let Some(pair) = part.low_rank {
-                uses.push((
-                    pair.left,
-                    GradientForm::Outer { x: pair.inner, gradient, order: Order::OutIn },
+            forms.extend(part.bias.map(|bias| (bias, GradientForm::Vector)));
+            if let Some(adapter) = part.low_rank {
+                forms.push((
+                    adapter.left,
+                    GradientForm::Outer { x: adapter.inner, gradient, order: Order::OutIn },
                 ));
-                // The gradient by the inner value carries the scale already.
-                uses.push((
-                    pair.right,
+                // The gradient with respect to the inner value includes the scale.
+                forms.push((
+                    adapter.right,
                     GradientForm::Outer {
                         x: self.x,
-                        gradient: (pair.inner, 0, pair.rank),
+                        gradient: (adapter.inner, 0, adapter.rank),
                         order: Order::InOut,
                     },
                 ));
             }
         }
-        uses
+        forms
     }
 
     fn forward(&self, index: usize, pass: &mut Pass<'_>) {
@@ -64,32 +64,32 @@ impl Layer for LinearOp {
                 in_out(pass.param(part.weight), part.order),
                 Threads::All,
             );
-            if let Some(pair) = part.low_rank {
-                let mut inner = pass.alloc(pair.inner);
+            if let Some(adapter) = part.low_rank {
+                let mut inner = pass.alloc(adapter.inner);
                 matmul(
-                    ViewMut::new(&mut inner, rows, pair.rank),
+                    ViewMut::new(&mut inner, rows, adapter.rank),
                     OutputMode::Overwrite,
-                    pair.scale,
+                    adapter.scale,
                     x_view,
-                    in_out(pass.param(pair.right), Order::InOut),
+                    in_out(pass.param(adapter.right), Order::InOut),
                     Threads::All,
                 );
                 matmul(
                     columns(part, &mut z, rows, width),
                     OutputMode::Accumulate,
                     1.0,
-                    View::new(&inner, rows, pair.rank),
-                    in_out(pass.param(pair.left), Order::OutIn),
+                    View::new(&inner, rows, adapter.rank),
+                    in_out(pass.param(adapter.left), Order::OutIn),
                     Threads::All,
                 );
-                pass.set_value(pair.inner, inner);
+                pass.set_value(adapter.inner, inner);
             }
         }
         pass.set_value(self.x, x);
         match self.activation {
             Some(activation) => {
                 let mut out = pass.alloc(self.out);
-                // One part: the builder sees to it.
+                // There is only one part: the builder checks this.
                 let bias = self.parts[0].bias.map(|bias| pass.param(bias).data());
                 activation::forward(activation, bias, width, &mut z, &mut out);
                 pass.save(index, z);
@@ -128,13 +128,13 @@ impl Layer for LinearOp {
                 );
                 pass.add_vector_gradients(bias, sums);
             }
-            if let Some(pair) = part.low_rank {
-                pass.add_gradient(pair.inner, |pass, inner, onto| {
-                    let left = in_out(pass.param(pair.left), Order::OutIn).t();
+            if let Some(adapter) = part.low_rank {
+                pass.add_gradient(adapter.inner, |pass, inner, mode| {
+                    let left = in_out(pass.param(adapter.left), Order::OutIn).t();
                     matmul(
-                        ViewMut::new(inner, rows, pair.rank),
-                        onto,
-                        pair.scale,
+                        ViewMut::new(inner, rows, adapter.rank),
+                        mode,
+                        adapter.scale,
                         View::columns(&d, rows, width, part.first, part.width),
                         left,
                         Threads::All,
@@ -144,25 +144,25 @@ impl Layer for LinearOp {
         }
         for part in &self.parts {
             let columns = View::columns(&d, rows, width, part.first, part.width);
-            pass.add_gradient(self.x, |pass, dx, onto| {
-                let side = pass.shape(self.x).width;
+            pass.add_gradient(self.x, |pass, dx, mode| {
+                let input_width = pass.shape(self.x).width;
                 matmul(
-                    ViewMut::new(dx, rows, side),
-                    onto,
+                    ViewMut::new(dx, rows, input_width),
+                    mode,
                     1.0,
                     columns,
                     in_out(pass.param(part.weight), part.order).t(),
                     Threads::All,
                 );
-                if let Some(pair) = part.low_rank {
+                if let Some(adapter) = part.low_rank {
                     let inner =
-                        View::new(pass.buffers.gradients.slice(pair.inner), rows, pair.rank);
+                        View::new(pass.buffers.gradients.slice(adapter.inner), rows, adapter.rank);
                     matmul(
-                        ViewMut::new(dx, rows, side),
+                        ViewMut::new(dx, rows, input_width),
                         OutputMode::Accumulate,
                         1.0,
                         inner,
-                        in_out(pass.param(pair.right), Order::InOut).t(),
+                        in_out(pass.param(adapter.right), Order::InOut).t(),
                         Threads::All,
                     );
                 }
@@ -170,7 +170,7 @@ impl Layer for LinearOp {
         }
     }
 
-    fn operations(&self, batch: &BatchShape<'_>) -> f64 {
+    fn flops(&self, batch: &BatchShape<'_>) -> f64 {
         let (rows, width) = (batch.rows(self.out) as f64, batch.width(self.x) as f64);
         self.parts.iter().map(|part| 2.0 * rows * width * part.width as f64).sum()
     }

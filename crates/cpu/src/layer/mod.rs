@@ -1,8 +1,7 @@
-//! Layers: how each operation of a graph is computed, and in which form its parameters' per-example
-//! gradients come.
+//! Layers: the computation of each operation, and the form of its per-example gradients.
 //!
-//! To add a built-in layer: an operation in `model::op` and a file here that implements [`Layer`] for
-//! it. To add one from outside: a type that implements [`Operation`] and [`Layer`], wrapped by
+//! A built-in layer is an operation in `model::op` with an implementation of [`Layer`] in this
+//! module. A custom layer is a type that implements [`Operation`] and [`Layer`], wrapped by
 //! [`custom`].
 
 mod add;
@@ -25,12 +24,12 @@ use model::{Error, Graph, Param, Value};
 use std::any::Any;
 use std::sync::Arc;
 
-/// How an operation is computed on the CPU.
+/// The computation of an operation on the CPU.
 ///
 /// # Claim
-/// Implementations keep examples apart: the rows of an example in every output and gradient are
-/// functions of that example's rows and the parameters alone, in the same bits whatever other
-/// examples the pass holds. The probe tests it with made-up examples.
+/// Implementations isolate examples: the rows of an example in every output and gradient depend
+/// only on that example's rows and on the parameters, and are bitwise the same for all other
+/// examples of the pass. The probe tests this with synthetic examples.
 ///
 /// ```
 /// use cpu::{Layer, Network, OutputMode, Pass};
@@ -85,26 +84,26 @@ use std::sync::Arc;
 /// # Ok::<(), model::Error>(())
 /// ```
 pub trait Layer: Operation {
-    /// How the per-example gradients of its parameters are formed, one entry for each place where a
-    /// parameter enters.
+    /// Returns the forms of per-example gradients, one for each use of a parameter.
     fn gradient_forms(&self) -> Vec<(Param, GradientForm)> {
         Vec::new()
     }
 
-    /// Values that its backward pass reads, beside those that [`Layer::gradient_forms`] names.
+    /// Returns the values that the backward pass reads, besides those of [`Layer::gradient_forms`].
     fn saved_values(&self) -> Vec<Value> {
         Vec::new()
     }
 
-    /// Computes the outputs. `index` is its place among the operations of the graph.
+    /// Computes the outputs. `index` is the index of the operation in the graph.
     fn forward(&self, index: usize, pass: &mut Pass<'_>);
 
-    /// Adds to the gradients by its inputs, from the gradients by its outputs.
+    /// Adds to the gradients with respect to the inputs, given those with respect to the outputs.
     fn backward(&self, index: usize, pass: &mut Pass<'_>);
 
-    /// Floating-point operations of the forward pass; the backward pass by the inputs costs as many
-    /// again, and so does the one by the weights.
-    fn operations(&self, batch: &BatchShape<'_>) -> f64 {
+    /// Counts the floating-point operations of the forward pass.
+    ///
+    /// The gradients with respect to the inputs and to the weights cost as many each.
+    fn flops(&self, batch: &BatchShape<'_>) -> f64 {
         let _ = batch;
         0.0
     }
@@ -118,23 +117,23 @@ pub struct BatchShape<'a> {
 }
 
 impl<'a> BatchShape<'a> {
-    /// Where each example's rows of a value begin, and where the last one's end.
+    /// Returns the first row of each example in a value, and the number of all rows at the end.
     pub fn offsets(&self, value: Value) -> &'a [usize] {
         self.batch.offsets(self.graph.shape(value).space)
     }
 
-    /// Number of rows of a value.
+    /// Returns the number of rows of a value.
     pub fn rows(&self, value: Value) -> usize {
         self.batch.rows(self.graph.shape(value).space)
     }
 
-    /// Number of columns of a value.
+    /// Returns the number of columns of a value.
     pub fn width(&self, value: Value) -> usize {
         self.graph.shape(value).width
     }
 }
 
-/// A layer from outside this crate, as an operation of a graph.
+/// A custom layer as an operation of a graph.
 #[derive(Debug)]
 struct Custom(Box<dyn Layer>);
 
@@ -160,15 +159,15 @@ impl Operation for Custom {
     }
 }
 
-/// Makes a layer from outside this crate an operation for [`model::Builder::custom`].
+/// Wraps a custom layer as an operation for [`model::Builder::custom`].
 pub fn custom(layer: impl Layer) -> Arc<dyn Operation> {
     Arc::new(Custom(Box::new(layer)))
 }
 
-/// The layer that computes an operation.
+/// Returns the layer that computes an operation.
 ///
 /// # Errors
-/// If this crate does not know the operation.
+/// If the CPU engine has no layer for the operation.
 pub(crate) fn layer(op: &Op) -> Result<&dyn Layer, Error> {
     Ok(match op {
         Op::Add(op) => op,

@@ -1,4 +1,4 @@
-//! Layer norm and root-mean-square norm.
+//! Layer normalization and RMS normalization.
 
 use super::Layer;
 use crate::pass::Pass;
@@ -47,7 +47,15 @@ impl Layer for NormOp {
             let count = pass.examples() * width;
             let mut dgain = pass.workspace.take(count);
             let mut dbias = bias.map(|_| pass.workspace.take(count));
-            norm::parameters(offsets, width, &x, &stats, &d, &mut dgain, dbias.as_deref_mut());
+            norm::parameter_gradients(
+                offsets,
+                width,
+                &x,
+                &stats,
+                &d,
+                &mut dgain,
+                dbias.as_deref_mut(),
+            );
             if pass.trains(self.gain) {
                 pass.add_vector_gradients(self.gain, dgain)
             } else {
@@ -57,8 +65,8 @@ impl Layer for NormOp {
                 pass.add_vector_gradients(bias, dbias);
             }
         }
-        pass.add_gradient(self.x, |pass, dx, onto| {
-            norm::backward(self.norm, width, &x, &stats, pass.param(self.gain).data(), &d, onto, dx)
+        pass.add_gradient(self.x, |pass, dx, mode| {
+            norm::backward(self.norm, width, &x, &stats, pass.param(self.gain).data(), &d, mode, dx)
         });
         pass.set_value(self.x, x);
         pass.save(index, stats);

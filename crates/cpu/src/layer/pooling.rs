@@ -16,7 +16,7 @@ impl Layer for PoolOp {
         pooling::pool(
             self.pooling,
             &self.window,
-            &self.grid,
+            &self.image,
             pass.examples(),
             pass.value(self.x),
             &mut out,
@@ -27,9 +27,9 @@ impl Layer for PoolOp {
     fn backward(&self, _: usize, pass: &mut Pass<'_>) {
         let Some(d) = pass.gradient(self.out) else { return };
         pass.write_gradient(self.x, |pass, dx| {
-            // A mean does not look at x, which is gone.
+            // For a mean, x is empty: it was released and is not read.
             let (x, n) = (pass.value(self.x), pass.examples());
-            pooling::pool_backward(self.pooling, &self.window, &self.grid, n, x, &d, dx);
+            pooling::pool_backward(self.pooling, &self.window, &self.image, n, x, &d, dx);
         });
     }
 }

@@ -1,5 +1,4 @@
-//! From the rows of one space to those of another: tokens with targets, the first token, the mean,
-//! an image as one row.
+//! Operations between spaces: tokens with a target, first token, mean of rows, reshape.
 
 use super::Layer;
 use crate::pass::Pass;
@@ -21,17 +20,17 @@ impl Layer for TargetRowsOp {
 
     fn backward(&self, _: usize, pass: &mut Pass<'_>) {
         let Some(d) = pass.gradient(self.out) else { return };
-        pass.add_gradient(self.x, |pass, dx, onto| {
-            if onto == OutputMode::Overwrite {
+        pass.add_gradient(self.x, |pass, dx, mode| {
+            if mode == OutputMode::Overwrite {
                 dx.fill(0.0);
             }
-            spread(&pass.batch.target_rows, pass.shape(self.x).width, &d, dx);
+            scatter_add(&pass.batch.target_rows, pass.shape(self.x).width, &d, dx);
         });
     }
 }
 
-/// Adds row after row of `d` to the rows of `dx` that `rows` names.
-fn spread(rows: &[u32], width: usize, d: &[f32], dx: &mut [f32]) {
+/// Adds row i of `d` to row `rows[i]` of `dx`.
+fn scatter_add(rows: &[u32], width: usize, d: &[f32], dx: &mut [f32]) {
     for (&row, d) in rows.iter().zip(d.chunks_exact(width)) {
         dx[row as usize * width..][..width].iter_mut().zip(d).for_each(|(dx, d)| *dx += d);
     }
@@ -54,9 +53,9 @@ impl Layer for FirstTokenOp {
 
     fn backward(&self, _: usize, pass: &mut Pass<'_>) {
         let Some(d) = pass.gradient(self.out) else { return };
-        pass.add_gradient(self.x, |pass, dx, onto| {
+        pass.add_gradient(self.x, |pass, dx, mode| {
             let width = pass.shape(self.x).width;
-            if onto == OutputMode::Overwrite {
+            if mode == OutputMode::Overwrite {
                 dx.fill(0.0);
             }
             for (d, rows) in d.chunks_exact(width).zip(pass.offsets(self.x).windows(2)) {
@@ -79,8 +78,8 @@ impl Layer for MeanRowsOp {
     fn backward(&self, _: usize, pass: &mut Pass<'_>) {
         let Some(d) = pass.gradient(self.out) else { return };
         pass.write_gradient(self.x, |pass, dx| {
-            let form = pass.shape(self.x);
-            pooling::mean_rows_backward(pass.batch.offsets(form.space), form.width, &d, dx);
+            let shape = pass.shape(self.x);
+            pooling::mean_rows_backward(pass.batch.offsets(shape.space), shape.width, &d, dx);
         });
     }
 }

@@ -1,4 +1,4 @@
-//! SwiGLU: a gate and a value side by side, silu(gate) · value.
+//! SwiGLU activation: silu(gate) · value of the concatenation [gate | value].
 
 use super::Layer;
 use crate::pass::Pass;

@@ -1,59 +1,60 @@
-//! One example's gradient at a time, some rows at a time: it never exists as a whole.
+//! Per-example gradients computed one example and some rows at a time, for their norms.
 
-use super::{GradientForm, Traces};
+use super::{GradientForm, Intermediates};
 use model::op::Order;
 use std::cell::RefCell;
 use tensor::matmul::{OutputMode, Threads, View, ViewMut, matmul};
 use tensor::{Array, embedding};
 
 thread_local! {
-    /// The rows at hand: kept between calls.
+    /// Buffer of the current rows, reused between calls.
     static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Numbers that are made at a time: they stay in the second-level cache.
-const STRETCH: usize = 1 << 16;
+/// Elements computed at a time: they fit into the second-level cache.
+const PART_ELEMENTS: usize = 1 << 16;
 
-/// Calls `each(first, rows)` with stretches of rows of one example's gradient by trained parameter
-/// `k`.
+/// Computes one example's gradient of trained parameter `k` in parts.
+///
+/// `each(first, rows)` is called with consecutive rows, of which the first has index `first`.
 pub(crate) fn gradient(
-    traces: &Traces<'_>,
+    intermediates: &Intermediates<'_>,
     k: usize,
     example: usize,
     mut each: impl FnMut(usize, &[f32]),
 ) {
-    let (rows, cols) = traces.shape(k);
+    let (rows, cols) = intermediates.shape(k);
     if rows * cols == 0 {
         return;
     }
-    let stretch = (STRETCH / cols).clamp(1, rows);
+    let part_rows = (PART_ELEMENTS / cols).clamp(1, rows);
     SCRATCH.with_borrow_mut(|scratch| {
-        scratch.resize(scratch.len().max(stretch * cols), 0.0);
-        for first in (0..rows).step_by(stretch) {
-            let count = stretch.min(rows - first);
+        scratch.resize(scratch.len().max(part_rows * cols), 0.0);
+        for first in (0..rows).step_by(part_rows) {
+            let count = part_rows.min(rows - first);
             let part = &mut scratch[..count * cols];
             part.fill(0.0);
-            for entry in &traces.plan.gradient_forms[k] {
-                add(traces, *entry, example, first, cols, part);
+            for form in &intermediates.plan.gradient_forms[k] {
+                add(intermediates, *form, example, first, cols, part);
             }
             each(first, part);
         }
     });
 }
 
-/// Adds what one use contributes to the rows from `first` on.
+/// Adds the gradient of one use to the rows from `first` on.
 fn add(
-    traces: &Traces<'_>,
-    entry: GradientForm,
+    intermediates: &Intermediates<'_>,
+    form: GradientForm,
     example: usize,
     first: usize,
     cols: usize,
     part: &mut [f32],
 ) {
     let count = part.len() / cols;
-    match entry {
+    match form {
         GradientForm::Outer { x, gradient, order } => {
-            let (x, d) = (traces.x(x, example), traces.d(gradient, example));
+            let (x, d) = (intermediates.x(x, example), intermediates.d(gradient, example));
             if d.rows == 0 {
                 return;
             }
@@ -71,7 +72,7 @@ fn add(
             );
         }
         GradientForm::Lookup { index, gradient } => {
-            let (ids, d) = traces.lookups(index, gradient, example);
+            let (ids, d) = intermediates.lookups(index, gradient, example);
             for (t, &id) in ids.iter().enumerate() {
                 if let Some(row) = (id as usize).checked_sub(first).filter(|&row| row < count) {
                     part[row * cols..][..cols]
@@ -81,12 +82,12 @@ fn add(
                 }
             }
         }
-        // Vectors are complete already, and are never asked for piece by piece.
-        GradientForm::Vector => unreachable!("a vector's gradient is a row"),
+        // Norms of vectors are computed from their rows.
+        GradientForm::Vector => unreachable!("gradients of vectors are not computed in parts"),
     }
 }
 
-/// Σ g², or Σ ((g − center)/scale)², of rows from `first` on.
+/// Returns Σ g², or Σ ((g − center)/scale)², of rows from `first` on.
 pub(crate) fn square(rows: &[f32], first: usize, affine: Option<(&Array, &Array)>) -> f64 {
     let Some((center, scale)) = affine else { return embedding::squared_norm(rows) };
     let start = first * center.cols();
@@ -94,22 +95,22 @@ pub(crate) fn square(rows: &[f32], first: usize, affine: Option<(&Array, &Array)
     rows.iter().zip(pairs).map(|(g, (c, s))| (f64::from(g - c) / f64::from(*s)).powi(2)).sum()
 }
 
-/// Σ (center/scale)²: where a zero gradient lies.
-pub(crate) fn square_of_nothing(center: &Array, scale: &Array) -> f64 {
-    // Stretch by stretch: what is rounded is a millionth of a millionth of the sum, however many
-    // elements there are.
-    let stretch = |(center, scale): (&[f32], &[f32])| {
+/// Returns Σ (center/scale)², the squared norm of a zero gradient in affine coordinates.
+pub(crate) fn square_of_zero(center: &Array, scale: &Array) -> f64 {
+    // Summed in chunks, so that the relative rounding error is below 10⁻¹² for any number of
+    // elements.
+    let chunk = |(center, scale): (&[f32], &[f32])| {
         center.iter().zip(scale).map(|(c, s)| (f64::from(*c) / f64::from(*s)).powi(2)).sum::<f64>()
     };
-    center.data().chunks(4096).zip(scale.data().chunks(4096)).map(stretch).sum()
+    center.data().chunks(4096).zip(scale.data().chunks(4096)).map(chunk).sum()
 }
 
-/// The most that an encoding with these scales can lengthen a vector.
+/// Returns the largest factor by which an affine encoding can increase a norm.
 pub(crate) fn largest_gain(scale: &Array) -> f64 {
     1.0 / f64::from(scale.data().iter().copied().fold(f32::INFINITY, f32::min))
 }
 
-/// Work, in multiplications. Making and reading a number of the gradient counts as a few.
+/// Estimates the cost in multiplications, with a few for writing and reading each element.
 pub(crate) fn cost(rows: usize, a: usize, b: usize) -> f64 {
     (rows as f64 + 4.0) * a as f64 * b as f64
 }

@@ -1,18 +1,18 @@
-//! Per-example gradients that are never made: their norms, and their weighted sums, from what a
-//! backward pass leaves behind.
+//! Norms and weighted sums of per-example gradients, from the intermediates of a backward pass.
 //!
-//! A parameter enters a model in one of three forms, and in several places if it is tied.
-//! Everything the curator needs follows from the forms:
+//! Per-example gradients of matrices are not materialized. The gradient of each use of a parameter
+//! has one of three forms; tied parameters have several uses. Norms and sums follow from the forms:
 //!
-//! | form | an example's gradient | who |
+//! | form | an example's gradient | parameters |
 //! |---|---|---|
-//! | outer | Σ_t x_t ⊗ d_t | weights of linear maps and convolutions, low-rank factors |
+//! | outer | Σ_t x_t ⊗ d_t | weights of linear layers and convolutions, low-rank factors |
 //! | lookup | Σ_t e(id_t) ⊗ d_t | embeddings |
-//! | vector | itself: it is small, one row an example | gains and biases |
+//! | vector | one row, computed by the backward pass | gains and biases |
 //!
 //! # Claim
-//! The norm of a parameter is that of the *sum* over all places where it enters (tied weights), and
-//! no example's norm depends on another example.
+//! The norm of a parameter is that of the *sum* over all its uses (tied weights), and no example's
+//! norm depends on another example.
+//!
 //! # Checked by
 //! `tests/brute_force.rs`, `tests/isolation.rs`.
 
@@ -24,8 +24,6 @@ mod tangent;
 use crate::batch::Batch;
 use crate::layer::embedding::selected_rows;
 use crate::pass::Buffers;
-#[allow(unused_imports)]
-use crate::pass::Pass;
 use crate::plan::BackwardPlan;
 use engine::Accumulator;
 use model::op::{Index, Order};
@@ -36,31 +34,33 @@ use tensor::gram::Rows;
 use tensor::matmul::{DEPTH, OutputMode, Threads, View, ViewMut, matmul};
 use tensor::{Array, Workspace, embedding, outer};
 
-/// How an example's gradient by a parameter is formed, at one place where the parameter enters.
+/// The form of an example's gradient for one use of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GradientForm {
-    /// Σ_t x_t ⊗ d_t
+    /// The sum of outer products Σ_t x_t ⊗ d_t.
     Outer {
         /// x_t: the rows of this value.
         x: Value,
-        /// d_t: rows of the gradient by this value, its first column and its number of columns.
+        /// d_t: the value, first column and number of columns of the gradient.
         gradient: (Value, usize, usize),
-        /// Whether the rows of the parameter belong to d or to x.
+        /// Whether the rows of the parameter correspond to d or to x.
         order: Order,
     },
-    /// Σ_t e(id_t) ⊗ d_t
+    /// The sum of table rows Σ_t e(id_t) ⊗ d_t.
     Lookup {
-        /// id_t
+        /// id_t: the row that token t selects.
         index: Index,
-        /// d_t: rows of the gradient by this value.
+        /// d_t: the rows of the gradient with respect to this value.
         gradient: Value,
     },
-    /// One row for each example, which the backward pass computes ([`Pass::add_vector_gradients`]).
+    /// One row for each example, added by [`Pass::add_vector_gradients`].
+    ///
+    /// [`Pass::add_vector_gradients`]: crate::Pass::add_vector_gradients
     Vector,
 }
 
 impl GradientForm {
-    /// The value and the gradient it is made of.
+    /// Returns the value and the gradient that the form reads.
     pub(crate) fn reads(self) -> (Option<Value>, Option<Value>) {
         match self {
             Self::Outer { x, gradient, .. } => (Some(x), Some(gradient.0)),
@@ -70,27 +70,27 @@ impl GradientForm {
     }
 }
 
-/// 2⁻²⁴ (1 + 2⁻¹⁰): the rounding of one operation, and room for those of higher order.
+/// 2⁻²⁴ (1 + 2⁻¹⁰): the rounding error of one operation, with a margin for higher orders.
 const UNIT: f64 = (1.0 + 1.0 / 1024.0) / 16_777_216.0;
 
-/// The largest S = Σ_t ‖x_t‖‖d_t‖ of an example that contributes.
-pub(crate) const LARGEST: f64 = 1e30;
+/// The largest S = Σ_t ‖x_t‖‖d_t‖ of an example with nonzero weight.
+pub(crate) const MAX_SIZE: f64 = 1e30;
 
-/// How the norms of outer products are found.
+/// How norms of sums of outer products are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum NormMethod {
-    /// Whichever costs less for the sides at hand.
+    /// The cheaper of the two methods, by number of rows and columns.
     #[default]
     Cheapest,
-    /// From inner products of pairs of rows: no gradient is made.
+    /// Ghost norms: inner products of pairs of rows, without the gradient.
     Ghost,
-    /// One example's gradient at a time, a few rows at a time.
+    /// The gradient itself, one example and a few rows at a time.
     Direct,
 }
 
-/// What a backward pass leaves.
+/// Activations and output gradients of a backward pass.
 #[derive(Clone, Copy)]
-pub(crate) struct Traces<'a> {
+pub(crate) struct Intermediates<'a> {
     pub(crate) graph: &'a Graph,
     pub(crate) plan: &'a BackwardPlan,
     pub(crate) batch: &'a Batch,
@@ -98,19 +98,20 @@ pub(crate) struct Traces<'a> {
     pub(crate) method: NormMethod,
 }
 
-/// The square of a norm that is larger by `room`. What is not a number stays so.
-fn enlarged(square: f64, room: f64) -> f64 {
+/// Adds a margin to a norm, given its square; returns the square. NaN remains NaN.
+fn add_margin(square: f64, margin: f64) -> f64 {
     let norm = if square < 0.0 { 0.0 } else { square.sqrt() };
-    (norm + room).powi(2)
+    (norm + margin).powi(2)
 }
 
-impl<'a> Traces<'a> {
+impl<'a> Intermediates<'a> {
+    /// Returns rows and columns of trained parameter `k`.
     fn shape(&self, k: usize) -> (usize, usize) {
         let shape = &self.graph.params()[self.plan.trained[k].index()].shape;
         (shape.first().copied().unwrap_or(1), shape.iter().skip(1).product())
     }
 
-    /// The rows of one example of a value's data.
+    /// Returns the rows of one example in the data of a value.
     fn rows(
         &self,
         value: Value,
@@ -119,23 +120,25 @@ impl<'a> Traces<'a> {
         first: usize,
         width: usize,
     ) -> Rows<'a> {
-        let form = self.graph.shape(value);
-        let offsets = self.batch.offsets(form.space);
+        let shape = self.graph.shape(value);
+        let offsets = self.batch.offsets(shape.space);
         let (start, end) = (offsets[example], offsets[example + 1]);
-        let data = data.get(start * form.width..end * form.width).unwrap_or(&[]);
+        let data = data.get(start * shape.width..end * shape.width).unwrap_or(&[]);
         Rows {
             data,
             rows: if data.is_empty() { 0 } else { end - start },
-            stride: form.width,
+            stride: shape.width,
             first,
             width,
         }
     }
 
+    /// Returns the input rows x_t of one example.
     fn x(&self, x: Value, example: usize) -> Rows<'a> {
         self.rows(x, &self.buffers.values[x.index()], example, 0, self.graph.shape(x).width)
     }
 
+    /// Returns the gradient rows d_t of one example.
     fn d(&self, gradient: (Value, usize, usize), example: usize) -> Rows<'a> {
         self.rows(
             gradient.0,
@@ -146,11 +149,12 @@ impl<'a> Traces<'a> {
         )
     }
 
+    /// Returns the per-example gradients of a vector, one row for each example.
     fn vectors(&self, k: usize) -> &'a [f32] {
         &self.buffers.vectors[self.plan.trained[k].index()]
     }
 
-    /// The indices and the gradient rows of one example's lookups.
+    /// Returns the table rows and the gradient rows of one example's lookups.
     fn lookups(&self, index: Index, gradient: Value, example: usize) -> (&'a [u32], Rows<'a>) {
         let d = self.rows(
             gradient,
@@ -163,48 +167,54 @@ impl<'a> Traces<'a> {
         (&selected_rows(index, self.batch)[first..first + d.rows], d)
     }
 
-    /// Adds each example's squared norm, in `geometry`, of trained parameter `k` to `norms`.
-    pub(crate) fn add_norms(&self, geometry: &Geometry, k: usize, norms: &mut [f64]) {
+    /// Adds the squared norms of trained parameter `k` in a geometry, by example.
+    pub(crate) fn add_norms(&self, geometry: &Geometry, k: usize, squares: &mut [f64]) {
         let (_, cols) = self.shape(k);
         let affine = match geometry {
             Geometry::Affine { center, scale } => Some((&center[k], &scale[k])),
             _ => None,
         };
-        let uses = self.plan.gradient_forms[k].as_slice();
-        match (uses, affine) {
+        let forms = self.plan.gradient_forms[k].as_slice();
+        match (forms, affine) {
             ([GradientForm::Vector, ..], _) => {
                 let width = self.shape(k).0 * cols;
                 let rows = self.vectors(k);
                 if let (true, Some((center, scale))) = (rows.is_empty(), affine) {
-                    // No gradient came: it is zero, which is not where the center is.
-                    let square = direct::square_of_nothing(center, scale);
-                    norms.iter_mut().for_each(|norm| *norm += square);
+                    // No gradient reaches the parameter. A zero gradient is not zero in affine
+                    // coordinates.
+                    let square = direct::square_of_zero(center, scale);
+                    squares.iter_mut().for_each(|sum| *sum += square);
                 }
-                norms
+                squares
                     .iter_mut()
                     .zip(rows.chunks_exact(width.max(1)))
-                    .for_each(|(norm, row)| *norm += direct::square(row, 0, affine));
+                    .for_each(|(sum, row)| *sum += direct::square(row, 0, affine));
             }
             ([GradientForm::Lookup { index, gradient }], _) => {
-                let rest =
-                    affine.map_or(0.0, |(center, scale)| direct::square_of_nothing(center, scale));
+                let of_zero =
+                    affine.map_or(0.0, |(center, scale)| direct::square_of_zero(center, scale));
                 let gain = affine.map_or(1.0, |(_, scale)| direct::largest_gain(scale));
-                self.each(norms, |example| {
+                self.for_each_example(squares, |example| {
                     let (ids, d) = self.lookups(*index, *gradient, example);
                     // Each row of the table is summed in f64 and rounded once.
-                    let own = lookup::square(ids, d, None);
-                    let square =
-                        if affine.is_some() { rest + lookup::square(ids, d, affine) } else { own };
-                    enlarged(square, 8.0 * UNIT * gain * own.sqrt())
+                    let plain = lookup::square(ids, d, None);
+                    let square = if affine.is_some() {
+                        of_zero + lookup::square(ids, d, affine)
+                    } else {
+                        plain
+                    };
+                    add_margin(square, 8.0 * UNIT * gain * plain.sqrt())
                 });
             }
-            ([GradientForm::Outer { x, gradient, .. }], None) => self.each(norms, |example| {
-                let (x, d) = (self.x(*x, example), self.d(*gradient, example));
-                let found = self.prefers_ghost(x, d).then(|| ghost::measure(x, d));
-                found
-                    .and_then(ghost::Ghost::certain)
-                    .unwrap_or_else(|| self.direct_square(k, example))
-            }),
+            ([GradientForm::Outer { x, gradient, .. }], None) => {
+                self.for_each_example(squares, |example| {
+                    let (x, d) = (self.x(*x, example), self.d(*gradient, example));
+                    let ghost = self.prefers_ghost(x, d).then(|| ghost::ghost_norm(x, d));
+                    ghost
+                        .and_then(ghost::GhostNorm::accurate_square)
+                        .unwrap_or_else(|| self.direct_square(k, example))
+                })
+            }
             (
                 [
                     GradientForm::Lookup { index, gradient: rows },
@@ -218,39 +228,42 @@ impl<'a> Traces<'a> {
                     GradientForm::Lookup { index, gradient: rows },
                 ],
                 None,
-            ) => self.each(norms, |example| {
+            ) => self.for_each_example(squares, |example| {
                 let (x, d) = (self.x(*x, example), self.d(*gradient, example));
-                let found = self.prefers_ghost(x, d).then(|| {
+                let ghost = self.prefers_ghost(x, d).then(|| {
                     let (ids, rows) = self.lookups(*index, *rows, example);
                     let product = lookup::product_with_outer(ids, rows, x, d);
-                    ghost::measure(x, d).and_lookups(lookup::square(ids, rows, None), product)
+                    ghost::ghost_norm(x, d).add_lookups(lookup::square(ids, rows, None), product)
                 });
-                found
-                    .and_then(ghost::Ghost::certain)
+                ghost
+                    .and_then(ghost::GhostNorm::accurate_square)
                     .unwrap_or_else(|| self.direct_square(k, example))
             }),
             _ => {
                 let gain = affine.map_or(1.0, |(_, scale)| direct::largest_gain(scale));
-                self.each(norms, |example| {
-                    enlarged(self.made_square(k, example, affine), gain * self.rounding(k, example))
+                self.for_each_example(squares, |example| {
+                    let square = self.materialized_square(k, example, affine);
+                    add_margin(square, gain * self.rounding(k, example))
                 });
             }
         }
     }
 
-    /// Adds each example's squared norm of the tangent coordinates of a low-rank pair.
-    pub(crate) fn add_tangent_norms(&self, frame: &protocol::Frame, norms: &mut [f64]) {
-        self.each(norms, |example| tangent::square(self, frame, example));
+    /// Adds the squared norms of a low-rank pair in tangent coordinates, by example.
+    pub(crate) fn add_tangent_norms(&self, frame: &protocol::Frame, squares: &mut [f64]) {
+        self.for_each_example(squares, |example| tangent::square(self, frame, example));
     }
 
-    fn each(&self, norms: &mut [f64], square: impl Fn(usize) -> f64 + Sync) {
-        norms
+    /// Adds `square(example)` for each example, with all threads.
+    fn for_each_example(&self, squares: &mut [f64], square: impl Fn(usize) -> f64 + Sync) {
+        squares
             .par_iter_mut()
             .with_max_len(1)
             .enumerate()
-            .for_each(|(example, norm)| *norm += square(example));
+            .for_each(|(example, sum)| *sum += square(example));
     }
 
+    /// Returns whether the norm of an outer product is computed as a ghost norm.
     fn prefers_ghost(&self, x: Rows<'_>, d: Rows<'_>) -> bool {
         match self.method {
             NormMethod::Ghost => true,
@@ -261,26 +274,27 @@ impl<'a> Traces<'a> {
         }
     }
 
-    /// The squared norm of an example's gradient that is made for it, and room for rounding.
+    /// Computes the squared norm of an example's gradient directly, with a margin for rounding.
     fn direct_square(&self, k: usize, example: usize) -> f64 {
-        enlarged(self.made_square(k, example, None), self.rounding(k, example))
+        add_margin(self.materialized_square(k, example, None), self.rounding(k, example))
     }
 
-    /// How far an example's gradient, as it enters a sum, may be from itself, as a norm.
+    /// Bounds the rounding error of an example's gradient in a sum and in its norm.
     ///
-    /// A gradient is a sum over rows, Σ_t x_t ⊗ d_t, in f32. Where rows cancel each other, its
-    /// rounding is not relative to what is left but to S = Σ_t ‖x_t‖‖d_t‖. A chain of n operations
-    /// is off by at most n · 2⁻²⁴ · S (1 + 2⁻¹⁰): chains have at most [`outer::LONGEST`] rows where
-    /// sums are made, and [`tensor::matmul::DEPTH`] rows and one addition for each such stretch
-    /// where the gradient is made for its norm. Both are added to a norm that was not found certain
-    /// otherwise, so that a weighted gradient stays within its bound whatever its rows are.
+    /// A gradient is a sum over rows, Σ_t x_t ⊗ d_t, in f32. If rows cancel each other, the
+    /// rounding error is relative to S = Σ_t ‖x_t‖‖d_t‖, not to the result. The error of a chain of
+    /// n operations is at most n · 2⁻²⁴ · S (1 + 2⁻¹⁰). In weighted sums, chains have at most
+    /// [`outer::MAX_CHAIN`] rows; where the gradient is computed for its norm, they have
+    /// [`tensor::matmul::DEPTH`] rows and one addition for each such block of rows. Both errors are
+    /// added to a norm that is not an accurate ghost norm, so that a weighted gradient is within
+    /// its bound for all rows.
     ///
-    /// If S is beyond 10³⁰ the result is infinite, and the example contributes nothing: no
-    /// intermediate result of an example that does add_gradient leaves the range of f32.
+    /// If S is larger than 10³⁰, the result is infinite and the example gets weight 0. So no
+    /// intermediate result of an example with nonzero weight leaves the range of f32.
     fn rounding(&self, k: usize, example: usize) -> f64 {
         let (mut size, mut terms) = (0.0, 8);
-        for entry in &self.plan.gradient_forms[k] {
-            match *entry {
+        for form in &self.plan.gradient_forms[k] {
+            match *form {
                 GradientForm::Outer { x, gradient, .. } => {
                     let (x, d) = (self.x(x, example), self.d(gradient, example));
                     size += (0..d.rows)
@@ -290,24 +304,30 @@ impl<'a> Traces<'a> {
                         })
                         .sum::<f64>();
                     terms +=
-                        d.rows.min(outer::LONGEST) + d.rows.min(DEPTH) + d.rows.div_ceil(DEPTH);
+                        d.rows.min(outer::MAX_CHAIN) + d.rows.min(DEPTH) + d.rows.div_ceil(DEPTH);
                 }
                 GradientForm::Lookup { index, gradient } => {
                     let (_, d) = self.lookups(index, gradient, example);
                     size +=
                         (0..d.rows).map(|t| embedding::squared_norm(d.row(t)).sqrt()).sum::<f64>();
-                    // Where the gradient is made for its norm, rows of one index are added up in a
+                    // Where the gradient is computed for its norm, rows of one index are added in a
                     // chain.
                     terms += d.rows;
                 }
-                // Made already: what is measured is what is summed.
+                // The norm is computed from the same numbers that are summed.
                 GradientForm::Vector => {}
             }
         }
-        if size <= LARGEST { terms as f64 * UNIT * size } else { f64::INFINITY }
+        if size <= MAX_SIZE { terms as f64 * UNIT * size } else { f64::INFINITY }
     }
 
-    fn made_square(&self, k: usize, example: usize, affine: Option<(&Array, &Array)>) -> f64 {
+    /// Computes the squared norm of an example's gradient, a few rows at a time.
+    fn materialized_square(
+        &self,
+        k: usize,
+        example: usize,
+        affine: Option<(&Array, &Array)>,
+    ) -> f64 {
         let mut square = 0.0;
         direct::gradient(self, k, example, |first, rows| {
             square += direct::square(rows, first, affine)
@@ -315,32 +335,33 @@ impl<'a> Traces<'a> {
         square
     }
 
-    /// Adds the weighted sum of all examples' gradients by trained parameter `k` to `sum`. An
-    /// example of weight 0 is not read.
+    /// Adds the weighted sum of all examples' gradients of trained parameter `k` to `sum`.
+    ///
+    /// Examples of weight 0 are not read.
     pub(crate) fn add_weighted(
         &self,
         k: usize,
         weights: &[f32],
         sum: &mut Accumulator,
-        space: &mut Workspace,
+        workspace: &mut Workspace,
     ) {
         let (rows, cols) = self.shape(k);
-        for entry in &self.plan.gradient_forms[k] {
-            match *entry {
+        for form in &self.plan.gradient_forms[k] {
+            match *form {
                 GradientForm::Vector => {
                     for (row, &weight) in
                         self.vectors(k).chunks_exact((rows * cols).max(1)).zip(weights)
                     {
                         sum.add(weight, row.iter().map(|&x| f64::from(x)));
                     }
-                    // All places of a vector are in one row already.
+                    // The row of an example is the sum over all uses of the vector.
                     return;
                 }
                 GradientForm::Lookup { index, gradient } => {
                     let d = self.buffers.gradients.slice(gradient);
                     if !d.is_empty() {
                         let offsets = self.batch.offsets(self.graph.shape(gradient).space);
-                        let mut order = space.take_indices();
+                        let mut order = workspace.take_indices();
                         embedding::scatter_records(
                             cols,
                             selected_rows(index, self.batch),
@@ -350,7 +371,7 @@ impl<'a> Traces<'a> {
                             sum.totals(),
                             &mut order,
                         );
-                        space.give_indices(order);
+                        workspace.give_indices(order);
                     }
                 }
                 GradientForm::Outer { x, gradient, order } => {
@@ -368,12 +389,13 @@ impl<'a> Traces<'a> {
         }
     }
 
-    /// Adds the sum of all examples' gradients by trained parameter `k`, in floating point and as
-    /// one product: what training without privacy does.
-    pub(crate) fn add_plain(&self, k: usize, sum: &mut Array, space: &mut Workspace) {
+    /// Adds the unweighted sum of all examples' gradients of trained parameter `k` to `sum`.
+    ///
+    /// It is computed in floating point as one matrix product, as in non-private training.
+    pub(crate) fn add_plain(&self, k: usize, sum: &mut Array, workspace: &mut Workspace) {
         let (rows, cols) = self.shape(k);
-        for entry in &self.plan.gradient_forms[k] {
-            match *entry {
+        for form in &self.plan.gradient_forms[k] {
+            match *form {
                 GradientForm::Vector => {
                     for row in self.vectors(k).chunks_exact((rows * cols).max(1)) {
                         sum.data_mut().iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
@@ -383,7 +405,7 @@ impl<'a> Traces<'a> {
                 GradientForm::Lookup { index, gradient } => {
                     let d = self.buffers.gradients.slice(gradient);
                     if !d.is_empty() {
-                        let mut order = space.take_indices();
+                        let mut order = workspace.take_indices();
                         embedding::scatter(
                             cols,
                             selected_rows(index, self.batch),
@@ -391,7 +413,7 @@ impl<'a> Traces<'a> {
                             sum.data_mut(),
                             &mut order,
                         );
-                        space.give_indices(order);
+                        workspace.give_indices(order);
                     }
                 }
                 GradientForm::Outer { x, gradient, order } => {
@@ -410,8 +432,10 @@ impl<'a> Traces<'a> {
         }
     }
 
-    /// The two sides of an outer product: rows × rows of the parameter, and rows × columns of it.
-    /// None if no gradient came.
+    /// Returns the factors of a sum of outer products over all examples.
+    ///
+    /// The columns of the first are the rows of the parameter, those of the second its columns.
+    /// Returns `None` if no gradient reaches the parameter.
     fn factors(
         &self,
         x: Value,
@@ -423,9 +447,9 @@ impl<'a> Traces<'a> {
         if d.is_empty() {
             return None;
         }
-        let form = self.graph.shape(x);
-        let count = self.batch.rows(form.space);
-        let x = View::new(values, count, form.width);
+        let shape = self.graph.shape(x);
+        let count = self.batch.rows(shape.space);
+        let x = View::new(values, count, shape.width);
         let d = View::columns(d, count, self.graph.shape(gradient.0).width, gradient.1, gradient.2);
         Some(if order == Order::OutIn { (d, x) } else { (x, d) })
     }

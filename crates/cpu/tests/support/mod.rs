@@ -1,4 +1,4 @@
-//! What several tests need: a gradient by brute force, one example at a time, and ways to compare.
+//! Helpers for tests: brute-force gradients of single examples, and comparisons.
 
 #![allow(dead_code, clippy::unwrap_used)]
 
@@ -12,8 +12,9 @@ use proptest::test_runner::{Config, RngSeed};
 use protocol::{Blocks, Geometry, Params};
 use tensor::Array;
 
-/// `cases` cases from a fixed seed; `MUFFLE_CASES=20` draws twenty times as many, new ones each
-/// time.
+/// Returns a configuration with `cases` cases from a fixed seed.
+///
+/// `MUFFLE_CASES=20` draws twenty times as many cases, with a new seed each time.
 pub(crate) fn config(cases: u32) -> Config {
     match std::env::var("MUFFLE_CASES").ok().and_then(|times| times.parse::<u32>().ok()) {
         Some(times) => Config {
@@ -30,36 +31,38 @@ pub(crate) fn config(cases: u32) -> Config {
     }
 }
 
-/// Losses and norms of a micro-batch, and the weighted sum for weights of our choice.
+/// Losses, norms and the weighted gradient sum of a micro-batch.
 pub(crate) struct Outcome {
     pub(crate) losses: Vec<f64>,
-    /// By example, then block.
+    /// Norms by example and block.
     pub(crate) norms: Vec<Vec<f64>>,
     pub(crate) sum: Params,
 }
 
+/// Computes the losses and norms of a micro-batch and its sum with weights `weight(example,
+/// block)`.
 pub(crate) fn run(
     network: &mut Network,
-    at: &Params,
+    params: &Params,
     examples: &[&Example],
     geometry: &Geometry,
     blocks: &Blocks,
     weight: impl Fn(usize, usize) -> f64,
 ) -> Outcome {
-    let query = CheckedQuery::new(at, geometry, blocks, &network.trainable()).unwrap();
+    let query = CheckedQuery::new(params, geometry, blocks, &network.trainable()).unwrap();
     let weigh = |observed: &Observed| sound_weights(observed, &weight);
     let (observed, sum) =
-        weighted_sum(network, at, examples, &query, &SumPrecision::Float, weigh).unwrap();
+        weighted_sum(network, params, examples, &query, &SumPrecision::Float, weigh).unwrap();
     let norms = |example| (0..observed.blocks()).map(move |block| (example, block));
     let norms = (0..observed.examples())
         .map(|example| norms(example).map(|(example, block)| observed.norm(example, block)))
         .map(Iterator::collect)
         .collect();
     let losses = (0..observed.examples()).map(|example| observed.loss(example)).collect();
-    Outcome { losses, norms, sum: params(&sum, at) }
+    Outcome { losses, norms, sum: to_params(&sum, params) }
 }
 
-/// Weights of the sound examples, as the curator sets them: the others have weight 0.
+/// Returns the weights of sound examples; like in the curator, other examples have weight 0.
 pub(crate) fn sound_weights(observed: &Observed, weight: impl Fn(usize, usize) -> f64) -> Weights {
     let mut weights = Weights::zeros(observed.examples(), observed.blocks());
     for example in (0..observed.examples()).filter(|&example| observed.is_sound(example)) {
@@ -70,26 +73,30 @@ pub(crate) fn sound_weights(observed: &Observed, weight: impl Fn(usize, usize) -
     weights
 }
 
-/// A sum as tensors of these shapes.
-pub(crate) fn params(sum: &Sum, like: &Params) -> Params {
+/// Converts a sum to tensors of the shapes of `like`.
+pub(crate) fn to_params(sum: &Sum, like: &Params) -> Params {
     let tensor =
         |(sum, like): (&Accumulator, &Array)| Array::from_fn(like.shape(), |i| sum.value(i) as f32);
     Params::new(sum.iter().zip(like.iter()).map(tensor).collect())
 }
 
-/// Each example's gradient, made alone and whole: a batch of one, summed without norms.
-pub(crate) fn gradients(network: &mut Network, at: &Params, examples: &[&Example]) -> Vec<Params> {
+/// Computes each example's gradient in a batch of one, without norms.
+pub(crate) fn gradients(
+    network: &mut Network,
+    params: &Params,
+    examples: &[&Example],
+) -> Vec<Params> {
     examples
         .iter()
         .map(|example| {
-            let mut sum = at.zeros_like();
-            network.plain_sum(at, &[example], &mut sum).unwrap();
+            let mut sum = params.zeros_like();
+            network.plain_sum(params, &[example], &mut sum).unwrap();
             sum
         })
         .collect()
 }
 
-/// Σ over the tensors of a block of ((g − center)/scale)².
+/// Returns the norm of a block: the root of Σ ((g − center)/scale)² over its tensors.
 pub(crate) fn norm(gradient: &Params, geometry: &Geometry, blocks: &Blocks, block: usize) -> f64 {
     let mut total = 0.0;
     for k in (0..gradient.len()).filter(|&k| blocks.of(k) == block) {
@@ -106,11 +113,12 @@ pub(crate) fn norm(gradient: &Params, geometry: &Geometry, blocks: &Blocks, bloc
     total.sqrt()
 }
 
+/// Returns whether two numbers differ by at most an absolute plus a relative tolerance.
 pub(crate) fn close(a: f64, b: f64, relative: f64, absolute: f64) -> bool {
     (a - b).abs() <= absolute + relative * a.abs().max(b.abs())
 }
 
-/// Σ_i w_i · g_i
+/// Returns the weighted sum Σ_i w_i · g_i.
 pub(crate) fn weighted(
     gradients: &[Params],
     blocks: &Blocks,
@@ -126,7 +134,7 @@ pub(crate) fn weighted(
     sum
 }
 
-/// The largest difference, in units of the largest number of its tensor.
+/// Returns the largest difference of elements, relative to the largest element of the tensor.
 pub(crate) fn difference(a: &Params, b: &Params) -> f64 {
     let one = |(a, b): (&Array, &Array)| {
         let scale = b.data().iter().fold(1e-2f32, |m, x| m.max(x.abs()));

@@ -1,15 +1,15 @@
-//! Small models of every kind, and examples for them.
+//! Small models of every architecture, and examples for them.
 
 use cpu::Network;
 use engine::{Example, Target};
 use model::activation::Activation;
-use model::hf::{Architecture, BertConfig, Gpt2Config, LlamaConfig, Rope, RopeScaling};
+use model::hf::{Architecture, BertConfig, Gpt2Config, LlamaConfig, RopeConfig, RopeScaling};
 use model::patches::ImageShape;
 use model::{Cnn, Graph, Lora, Mlp};
 use protocol::Params;
 use tensor::Array;
 
-/// What can be built.
+/// The kinds of models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Gpt2Tied,
@@ -36,15 +36,15 @@ pub(crate) const ALL: [Kind; 9] = [
 ];
 
 const VOCAB: usize = 13;
-const LONGEST: usize = 24;
-const GRID: ImageShape = ImageShape { height: 6, width: 4, channels: 2 };
+const MAX_LENGTH: usize = 24;
+const IMAGE: ImageShape = ImageShape { height: 6, width: 4, channels: 2 };
 
 fn graph(kind: Kind) -> Graph {
     let lora = || Some(Lora { rank: 2, alpha: 3.0, on: Vec::new() });
     let gpt2 = |tied| {
         Architecture::Gpt2(Gpt2Config {
             vocab: VOCAB,
-            positions: LONGEST,
+            positions: MAX_LENGTH,
             width: 8,
             layers: 2,
             heads: 2,
@@ -57,7 +57,7 @@ fn graph(kind: Kind) -> Graph {
     let llama = |tied| {
         Architecture::Llama(LlamaConfig {
             vocab: VOCAB,
-            positions: LONGEST,
+            positions: MAX_LENGTH,
             width: 8,
             layers: 2,
             heads: 4,
@@ -65,7 +65,7 @@ fn graph(kind: Kind) -> Graph {
             head_dim: 4,
             inner: 12,
             epsilon: 1e-5,
-            rope: Rope { theta: 100.0, scaling: RopeScaling::None },
+            rope: RopeConfig { theta: 100.0, scaling: RopeScaling::None },
             tied,
             attention_bias: true,
             mlp_bias: true,
@@ -80,7 +80,7 @@ fn graph(kind: Kind) -> Graph {
         Kind::LlamaLora => llama(false).graph(lora()),
         Kind::Bert => Architecture::Bert(BertConfig {
             vocab: VOCAB,
-            positions: LONGEST,
+            positions: MAX_LENGTH,
             types: 2,
             width: 8,
             layers: 2,
@@ -91,14 +91,14 @@ fn graph(kind: Kind) -> Graph {
             labels: 3,
         })
         .graph(None),
-        Kind::Cnn => Cnn { image: GRID, stages: vec![4, 6], groups: 2, classes: 3 }.graph(),
+        Kind::Cnn => Cnn { image: IMAGE, stages: vec![4, 6], groups: 2, classes: 3 }.graph(),
         Kind::Mlp => {
             Mlp { input: 7, hidden: vec![9, 5], classes: 3, activation: Activation::Tanh }.graph()
         }
     }
 }
 
-/// A number in −1..1 that depends on its place.
+/// Returns a pseudo-random number between −1 and 1.
 pub(crate) fn noise(seed: u64, index: usize) -> f32 {
     let mut x = (seed << 32).wrapping_add(index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     x ^= x >> 31;
@@ -107,7 +107,7 @@ pub(crate) fn noise(seed: u64, index: usize) -> f32 {
     (x >> 40) as f32 / (1u64 << 23) as f32 - 1.0
 }
 
-/// A network with parameters that are not degenerate: no gain is one, no bias zero.
+/// Returns a network with random parameters: gains are not one, biases are not zero.
 pub(crate) fn network(kind: Kind, seed: u64) -> (Network, Params) {
     let graph = graph(kind);
     let values = graph.params().iter().enumerate().map(|(k, spec)| {
@@ -117,26 +117,27 @@ pub(crate) fn network(kind: Kind, seed: u64) -> (Network, Params) {
         Array::from_fn(spec.shape.as_slice(), |i| base + scale * noise(seed + 1000 * k as u64, i))
     });
     let values = values.collect();
-    let lora = !graph.pairs().is_empty();
+    let lora = !graph.adapters().is_empty();
     Network::new(graph, values, |name| !lora || name.contains(".lora_")).unwrap()
 }
 
-/// An example for a model of this kind: `length` counts for texts, `masked` tokens of the source
-/// are not predicted.
+/// Returns an example for a model of this kind.
+///
+/// `length` is the number of tokens; the first `masked` tokens have no target.
 pub(crate) fn example(kind: Kind, seed: u64, length: usize, masked: usize) -> Example {
     let token = |i: usize| ((noise(seed, i) + 1.0) * 0.5 * VOCAB as f32) as u32 % VOCAB as u32;
     let class = (token(99) % 3).min(2);
-    let numbers = |count: usize| (0..count).map(|i| noise(seed, i)).collect();
+    let features = |count: usize| (0..count).map(|i| noise(seed, i)).collect();
     match kind {
-        Kind::Cnn => Example::features(numbers(GRID.len()), class),
-        Kind::Mlp => Example::features(numbers(7), class),
+        Kind::Cnn => Example::features(features(IMAGE.len()), class),
+        Kind::Mlp => Example::features(features(7), class),
         Kind::Bert => Example::labelled((0..length).map(token).collect(), class),
         _ => Example::continuation((0..length).map(token).collect(), masked),
     }
 }
 
-/// The same text with no target at all: nothing but padding, as it were.
-pub(crate) fn silenced(mut example: Example) -> Example {
+/// Returns the example without targets.
+pub(crate) fn without_targets(mut example: Example) -> Example {
     if let Target::Next(targets) = &mut example.target {
         targets.fill(Target::NONE);
     }

@@ -186,7 +186,7 @@ pub(crate) fn weights(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
             );
             ReadOutcome {
                 accepted: true,
-                message: format!("{kind} with fresh {:?}", checkpoint.fresh),
+                message: format!("{kind} with fresh {:?}", checkpoint.initialized),
             }
         }
         Err(error) => ReadOutcome { accepted: false, message: strip(scratch, &error.to_string()) },
@@ -240,7 +240,7 @@ pub(crate) fn config(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
         Architecture::Cnn(_) => "whole-cnn",
     };
     done(scratch.put(&format!("{place}/config.json"), input));
-    let opened = Checkpoint::open_for(scratch.at(place), None, 0, 3);
+    let opened = Checkpoint::open_with_classes(scratch.at(place), None, 0, 3);
     ReadOutcome {
         accepted: true,
         message: opened

@@ -1,9 +1,10 @@
-//! BERT (Devlin et al. 2019): post-norm encoder, sight in both directions, a class from the first
-//! token.
+//! BERT (Devlin et al. 2019): post-norm encoder, bidirectional attention, classification by the
+//! first token.
 
-use crate::builder::{Builder, Linear, Lora};
+use crate::builder::{Builder, Linear};
 use crate::graph::{Graph, Init};
 use crate::hf::BertConfig;
+use crate::lora::Lora;
 use tensor::activation::Activation;
 use tensor::attention::{AttentionMask, Heads};
 
@@ -20,12 +21,12 @@ pub(super) fn graph(config: &BertConfig, lora: Option<Lora>) -> Graph {
         )
     };
     let words = table(&mut build, "word", config.vocab);
-    let places = table(&mut build, "position", config.positions);
+    let positions = table(&mut build, "position", config.positions);
     let types = table(&mut build, "token_type", config.types);
-    let (words, places, types) =
-        (build.embed_tokens(words), build.embed_positions(places), build.embed_segment(types));
+    let (words, positions, types) =
+        (build.embed_tokens(words), build.embed_positions(positions), build.embed_segment(types));
     let x = build.add(words, types);
-    let x = build.add(x, places);
+    let x = build.add(x, positions);
     let mut x = build.layer_norm("bert.embeddings.LayerNorm", x, epsilon);
     let heads = Heads {
         queries: config.heads,
@@ -54,7 +55,7 @@ pub(super) fn graph(config: &BertConfig, lora: Option<Lora>) -> Graph {
         x = build.layer_norm(&name("output.LayerNorm"), sum, epsilon);
     }
     build.segment();
-    // The head is small and new: it is trained as it is.
+    // Pooler and classifier are small, so they get no adapters.
     let mut build = build.with_lora(None);
     let first = build.first_token(x);
     let pooler = Linear::new("bert.pooler.dense", width, width).init_std(STD);

@@ -1,5 +1,6 @@
-//! A small convolutional network with group norm: no example sees another, as with batch norm it
-//! would.
+//! A small convolutional network with group normalization.
+//!
+//! Batch normalization would mix examples.
 
 use crate::builder::{Builder, Linear};
 use crate::graph::Graph;
@@ -7,7 +8,7 @@ use tensor::activation::Activation;
 use tensor::patches::{ImageShape, Window};
 use tensor::pooling::Pool;
 
-/// Shape of a convolutional network.
+/// Hyperparameters of a convolutional network.
 ///
 /// ```
 /// use model::Cnn;
@@ -19,36 +20,37 @@ use tensor::pooling::Pool;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cnn {
-    /// The images.
+    /// Shape of the images.
     pub image: ImageShape,
-    /// Channels of each stage; a stage is a 3×3 convolution, group norm and, except after the last,
-    /// 2×2 max pooling.
+    /// Number of channels of each stage.
+    ///
+    /// A stage is a 3×3 convolution, group normalization and, except in the last, 2×2 max pooling.
     pub stages: Vec<usize>,
-    /// Groups of the group norms.
+    /// Number of groups of each group normalization.
     pub groups: usize,
-    /// Classes out.
+    /// Number of classes.
     pub classes: usize,
 }
 
 impl Cnn {
-    /// The model.
+    /// Builds the graph.
     pub fn graph(&self) -> Graph {
         let mut build = Builder::features(self.image.len());
         let mut x = build.image(self.image);
-        let around = Window { kernel: [3, 3], stride: [1, 1], padding: [1, 1] };
-        let halves = Window { kernel: [2, 2], stride: [2, 2], padding: [0, 0] };
+        let same = Window { kernel: [3, 3], stride: [1, 1], padding: [1, 1] };
+        let halve = Window { kernel: [2, 2], stride: [2, 2], padding: [0, 0] };
         for (stage, &channels) in self.stages.iter().enumerate() {
             build.segment();
             x = build.conv(
                 &format!("stages.{stage}.conv"),
                 x,
                 channels,
-                around,
+                same,
                 Some(Activation::Relu),
             );
             x = build.group_norm(&format!("stages.{stage}.norm"), x, self.groups, 1e-5);
             if stage + 1 < self.stages.len() {
-                x = build.pool(x, Pool::Max, halves);
+                x = build.pool(x, Pool::Max, halve);
             }
         }
         let width = self.stages.last().copied().unwrap_or(self.image.channels);

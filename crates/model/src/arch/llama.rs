@@ -1,9 +1,9 @@
-//! The Llama family (Touvron et al. 2023): rotary positions, grouped queries, SwiGLU,
-//! root-mean-square norms.
+//! Llama (Touvron et al. 2023): rotary positions, grouped-query attention, SwiGLU, RMS norm.
 
-use crate::builder::{Builder, Linear, Lora};
+use crate::builder::{Builder, Linear};
 use crate::graph::{Graph, Init};
-use crate::hf::{LlamaConfig, Rope, RopeScaling};
+use crate::hf::{LlamaConfig, RopeConfig, RopeScaling};
+use crate::lora::Lora;
 use std::f64::consts::TAU;
 use std::sync::Arc;
 use tensor::attention::{AttentionMask, Heads};
@@ -30,22 +30,22 @@ pub(super) fn graph(config: &LlamaConfig, lora: Option<Lora>) -> Graph {
             Linear::new(name(part), input, output).init_std(STD).bias(bias)
         };
         let normed = build.rms_norm(&name("input_layernorm"), x, epsilon);
-        let (full, shared) = (config.heads * head_dim, config.kv_heads * head_dim);
-        let [q, k, v] = [("q", full), ("k", shared), ("v", shared)].map(|(part, output)| {
+        let (q_width, kv_width) = (config.heads * head_dim, config.kv_heads * head_dim);
+        let [q, k, v] = [("q", q_width), ("k", kv_width), ("v", kv_width)].map(|(part, output)| {
             let part = format!("self_attn.{part}_proj");
             build.linear_layer(linear(&part, width, output, config.attention_bias))
         });
         let qkv = build.apply_linear(normed, &[q, k, v]);
         let qkv = build.rope(&rope, heads, qkv);
         let mixed = build.attention(heads, qkv);
-        let out = linear("self_attn.o_proj", full, width, config.attention_bias);
+        let out = linear("self_attn.o_proj", q_width, width, config.attention_bias);
         let out = build.linear(mixed, out);
         x = build.add(x, out);
         let normed = build.rms_norm(&name("post_attention_layernorm"), x, epsilon);
         let [gate, up] = ["mlp.gate_proj", "mlp.up_proj"]
             .map(|part| build.linear_layer(linear(part, width, inner, config.mlp_bias)));
-        let both = build.apply_linear(normed, &[gate, up]);
-        let hidden = build.swiglu(both);
+        let gate_up = build.apply_linear(normed, &[gate, up]);
+        let hidden = build.swiglu(gate_up);
         let down = build.linear(hidden, linear("mlp.down_proj", inner, width, config.mlp_bias));
         x = build.add(x, down);
     }
@@ -61,18 +61,18 @@ pub(super) fn graph(config: &LlamaConfig, lora: Option<Lora>) -> Graph {
     build.finish(logits)
 }
 
-/// Radians a position for each pair of a head.
-fn frequencies(rope: Rope, dim: usize) -> Vec<f64> {
+/// Returns the rotation per position, in radians, for each pair of columns of a head.
+fn frequencies(rope: RopeConfig, dim: usize) -> Vec<f64> {
     (0..dim / 2)
         .map(|pair| {
-            let plain = rope.theta.powf(-((2 * pair) as f64) / dim as f64);
+            let unscaled = rope.theta.powf(-((2 * pair) as f64) / dim as f64);
             match rope.scaling {
-                RopeScaling::None => plain,
-                RopeScaling::Linear { factor } => plain / factor,
+                RopeScaling::None => unscaled,
+                RopeScaling::Linear { factor } => unscaled / factor,
                 RopeScaling::Llama3 { factor, low, high, original_positions } => {
-                    let turns = original_positions as f64 * plain / TAU;
-                    let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
-                    kept * plain + (1.0 - kept) * plain / factor
+                    let turns = original_positions as f64 * unscaled / TAU;
+                    let share = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+                    share * unscaled + (1.0 - share) * unscaled / factor
                 }
             }
         })

@@ -1,10 +1,10 @@
-//! A multi-layer perceptron on features.
+//! A multi-layer perceptron on feature vectors.
 
 use crate::builder::{Builder, Linear};
 use crate::graph::Graph;
 use tensor::activation::Activation;
 
-/// Shape of a multi-layer perceptron.
+/// Hyperparameters of a multi-layer perceptron.
 ///
 /// ```
 /// use model::Mlp;
@@ -22,12 +22,12 @@ pub struct Mlp {
     pub hidden: Vec<usize>,
     /// Number of classes.
     pub classes: usize,
-    /// Between layers.
+    /// Activation function of the hidden layers.
     pub activation: Activation,
 }
 
 impl Mlp {
-    /// The model.
+    /// Builds the graph.
     pub fn graph(&self) -> Graph {
         let mut build = Builder::features(self.input);
         let (mut x, mut width) = (build.input(), self.input);

@@ -1,4 +1,4 @@
-//! Models, layer by layer, with the names that Hugging Face checkpoints give their tensors.
+//! Graphs of the supported architectures, with the tensor names of Hugging Face checkpoints.
 
 mod bert;
 mod cnn;
@@ -9,18 +9,18 @@ mod mlp;
 pub use cnn::Cnn;
 pub use mlp::Mlp;
 
-use crate::builder::Lora;
 use crate::graph::Graph;
 use crate::hf::Architecture;
+use crate::lora::Lora;
 
 impl Architecture {
-    /// The model, with low-rank adapters if wanted.
+    /// Builds the graph, with low-rank adapters if `lora` is given.
     pub fn graph(&self, lora: Option<Lora>) -> Graph {
         match self {
             Self::Gpt2(config) => gpt2::graph(config, lora),
             Self::Llama(config) => llama::graph(config, lora),
             Self::Bert(config) => bert::graph(config, lora),
-            // It has no maps wide enough to be worth a low-rank addition.
+            // Its layers are too narrow to benefit from low-rank adapters.
             Self::Cnn(config) => config.graph(),
         }
     }

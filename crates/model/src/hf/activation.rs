@@ -1,10 +1,10 @@
-//! The names of activations.
+//! Names of activation functions.
 
 use serde_json::{Map, Value};
 use tensor::activation::Activation;
 
-/// The activation of this name.
-pub(super) fn named(name: &str) -> Option<Activation> {
+/// Returns the activation function with this name.
+pub(super) fn from_name(name: &str) -> Option<Activation> {
     match name {
         "relu" => Some(Activation::Relu),
         "gelu_new" | "gelu_pytorch_tanh" => Some(Activation::GeluTanh),
@@ -15,13 +15,13 @@ pub(super) fn named(name: &str) -> Option<Activation> {
     }
 }
 
-/// All names, for an error.
+/// The supported names, for errors.
 pub(super) const NAMES: &str =
     "one of relu, gelu, gelu_new, gelu_pytorch_tanh, silu, swish and tanh";
 
-/// Writes an activation under its usual name, unless another of its names is there already.
+/// Writes the name of an activation function. A synonym that is already there is retained.
 pub(super) fn write(map: &mut Map<String, Value>, key: &str, activation: Activation) {
-    if map.get(key).and_then(Value::as_str).and_then(named) != Some(activation) {
+    if map.get(key).and_then(Value::as_str).and_then(from_name) != Some(activation) {
         map.insert(key.into(), name(activation).into());
     }
 }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_lead_back() {
+    fn names_are_parsed_back() {
         for activation in [
             Activation::Relu,
             Activation::GeluTanh,
@@ -49,8 +49,8 @@ mod tests {
             Activation::Silu,
             Activation::Tanh,
         ] {
-            assert_eq!(named(name(activation)), Some(activation));
+            assert_eq!(from_name(name(activation)), Some(activation));
         }
-        assert_eq!(named("gelu_fast"), None);
+        assert_eq!(from_name("gelu_fast"), None);
     }
 }

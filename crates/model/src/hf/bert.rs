@@ -1,4 +1,4 @@
-//! BERT's configuration.
+//! Configuration of BERT.
 
 use std::path::Path;
 
@@ -6,61 +6,63 @@ use serde_json::{Map, Value, json};
 use tensor::activation::Activation;
 
 use super::activation;
-use super::key::{Check, Keys, MOST_LAYERS, decimal};
+use super::keys::{Check, Keys, MAX_LAYERS, decimal};
 use crate::Error;
 
-/// The most classes: each has a name in the file.
-const MOST_LABELS: usize = 1 << 16;
+/// Largest number of classes. Each has a name in the file.
+const MAX_LABELS: usize = 1 << 16;
 
-/// The shape of a BERT that classifies texts. A checkpoint may lack the classifier itself.
+/// Hyperparameters of BERT with a classification head.
+///
+/// A checkpoint may lack the classification head.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BertConfig {
-    /// Tokens.
+    /// Size of the vocabulary.
     pub vocab: usize,
-    /// The longest text.
+    /// Largest number of tokens of a text.
     pub positions: usize,
-    /// Types of tokens: of the first text, of the second.
+    /// Number of token types, such as first and second segment.
     pub types: usize,
-    /// Numbers that stand for a token.
+    /// Width of the residual stream.
     pub width: usize,
-    /// Blocks.
+    /// Number of transformer blocks.
     pub layers: usize,
-    /// Attention heads of a block.
+    /// Number of attention heads of a block.
     pub heads: usize,
-    /// Width of the inner layer of a block's perceptron.
+    /// Width of the hidden layer of a block's MLP.
     pub inner: usize,
-    /// The perceptron's activation.
+    /// Activation function of the MLP.
     pub activation: Activation,
-    /// What layer normalisation adds to the variance.
+    /// Term added to the variance in layer normalization.
     pub epsilon: f32,
-    /// Classes.
+    /// Number of classes.
     pub labels: usize,
 }
 
 impl BertConfig {
     pub(super) fn parse(keys: Keys<'_>) -> Result<Self, Error> {
-        keys.off("is_decoder")?;
-        keys.off("add_cross_attention")?;
-        if keys.text("position_embedding_type")?.is_some_and(|kind| kind != "absolute") {
-            return Err(keys.wrong("position_embedding_type", "absolute"));
+        keys.require_false("is_decoder")?;
+        keys.require_false("add_cross_attention")?;
+        if keys.string("position_embedding_type")?.is_some_and(|kind| kind != "absolute") {
+            return Err(keys.invalid("position_embedding_type", "absolute"));
         }
         let names = keys.object("id2label")?.map(Map::len);
-        let labels = keys.count_or("num_labels", names.unwrap_or(2))?;
+        let labels = keys.integer_or("num_labels", names.unwrap_or(2))?;
         if let Some(names) = names
             && names != labels
         {
             return Err(
-                keys.wrong("num_labels", format!("as many as id2label has names ({names})"))
+                keys.invalid("num_labels", format!("equal to the size of id2label ({names})"))
             );
         }
         let config = Self {
-            vocab: keys.count("vocab_size")?,
-            positions: keys.count("max_position_embeddings")?,
-            types: keys.count("type_vocab_size")?,
-            width: keys.count("hidden_size")?,
-            layers: keys.count("num_hidden_layers")?,
-            heads: keys.count("num_attention_heads")?,
-            inner: keys.count("intermediate_size")?,
+            vocab: keys.integer("vocab_size")?,
+            positions: keys.integer("max_position_embeddings")?,
+            types: keys.integer("type_vocab_size")?,
+            width: keys.integer("hidden_size")?,
+            layers: keys.integer("num_hidden_layers")?,
+            heads: keys.integer("num_attention_heads")?,
+            inner: keys.integer("intermediate_size")?,
             activation: keys.activation("hidden_act")?,
             epsilon: keys.number("layer_norm_eps")? as f32,
             labels,
@@ -72,7 +74,7 @@ impl BertConfig {
     pub(super) fn check(&self, path: &Path) -> Result<(), Error> {
         let &Self { vocab, positions, types, width, layers, heads, inner, labels, .. } = self;
         let check = Check { path };
-        check.sides(&[
+        check.dimensions(&[
             ("vocab_size", vocab),
             ("max_position_embeddings", positions),
             ("type_vocab_size", types),
@@ -80,11 +82,11 @@ impl BertConfig {
             ("num_attention_heads", heads),
             ("intermediate_size", inner),
         ])?;
-        check.between("num_labels", labels, MOST_LABELS)?;
-        check.between("num_hidden_layers", layers, MOST_LAYERS)?;
+        check.in_range("num_labels", labels, MAX_LABELS)?;
+        check.in_range("num_hidden_layers", layers, MAX_LAYERS)?;
         check.divides("num_attention_heads", heads, width, "hidden_size")?;
         check.epsilon("layer_norm_eps", self.epsilon)?;
-        check.numbers(&[
+        check.parameter_count(&[
             [1, vocab + positions + types, width],
             [1, width + labels, width],
             [4 * layers, width, width],
@@ -94,18 +96,18 @@ impl BertConfig {
 
     pub(super) fn write(&self, map: &mut Map<String, Value>) {
         activation::write(map, "hidden_act", self.activation);
-        // The names of the classes say how many there are.
+        // The number of classes is the size of `id2label`.
         map.remove("num_labels");
         map.remove("_num_labels");
         if map.get("id2label").and_then(Value::as_object).map(Map::len) != Some(self.labels) {
             let names = (0..self.labels)
                 .map(|label| (label.to_string(), Value::from(format!("LABEL_{label}"))))
                 .collect();
-            let numbers = (0..self.labels)
+            let ids = (0..self.labels)
                 .map(|label| (format!("LABEL_{label}"), Value::from(label)))
                 .collect();
             map.insert("id2label".into(), Value::Object(names));
-            map.insert("label2id".into(), Value::Object(numbers));
+            map.insert("label2id".into(), Value::Object(ids));
         }
         let ours = json!({
             "architectures": ["BertForSequenceClassification"],

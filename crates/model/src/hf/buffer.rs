@@ -1,14 +1,14 @@
-//! Tensors of a checkpoint that are no parameters: masks, position numbers and frequencies that
-//! older versions of `transformers` saved along.
+//! Tensors of a checkpoint that are not parameters: masks, position ids and rotary frequencies,
+//! which older versions of `transformers` saved.
 
-/// Whether the name is that of a buffer which every model computes by itself.
-pub(super) fn is_harmless(name: &str) -> bool {
+/// Returns whether a name is that of a buffer, which the model computes itself.
+pub(super) fn is_buffer(name: &str) -> bool {
     let gpt2 = name.strip_prefix("transformer.").unwrap_or(name);
     let bert = name.strip_prefix("bert.").unwrap_or(name);
     is_mask(gpt2) || bert == "embeddings.position_ids" || name.ends_with(".rotary_emb.inv_freq")
 }
 
-/// GPT-2's causal mask: `h.N.attn.bias`, `h.N.attn.masked_bias`.
+/// Returns whether a name is that of a causal mask of GPT-2, such as `h.0.attn.bias`.
 fn is_mask(name: &str) -> bool {
     let Some((layer, rest)) = name.strip_prefix("h.").and_then(|rest| rest.split_once('.')) else {
         return false;
@@ -31,7 +31,7 @@ mod tests {
             "bert.embeddings.position_ids",
             "embeddings.position_ids",
         ] {
-            assert!(is_harmless(name), "{name}");
+            assert!(is_buffer(name), "{name}");
         }
         for name in [
             "h.0.attn.c_attn.bias",
@@ -42,7 +42,7 @@ mod tests {
             "lm_head.weight",
             "bert.embeddings.position_embeddings.weight",
         ] {
-            assert!(!is_harmless(name), "{name}");
+            assert!(!is_buffer(name), "{name}");
         }
     }
 }

@@ -1,42 +1,45 @@
-//! The configuration of our own small convolutional network. `transformers` does not know it: the
-//! layout is the same, the model is ours.
+//! Configuration of the small convolutional network, in the Hugging Face layout.
+//!
+//! `transformers` does not have this model.
 
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 use tensor::patches::ImageShape;
 
-use super::key::{Check, Keys};
+use super::keys::{Check, Keys};
 use crate::{Cnn, Error};
 
-/// `model_type`.
-pub(super) const KIND: &str = "muffle-cnn";
+/// The `model_type`.
+pub(super) const MODEL_TYPE: &str = "muffle-cnn";
 
-/// The most stages, rows and columns.
-const MOST_STAGES: usize = 64;
-const LARGEST_IMAGE: usize = 4096;
-const MOST_CHANNELS: usize = 1 << 16;
+/// Largest number of stages.
+const MAX_STAGES: usize = 64;
+/// Largest height and width of an image.
+const MAX_IMAGE_SIZE: usize = 4096;
+/// Largest number of channels, groups and classes.
+const MAX_CHANNELS: usize = 1 << 16;
 
 pub(super) fn parse(keys: Keys<'_>) -> Result<Cnn, Error> {
     let stages = keys
         .required("stages")?
         .as_array()
-        .ok_or_else(|| keys.wrong("stages", "a list of channels"))?;
+        .ok_or_else(|| keys.invalid("stages", "a list of numbers of channels"))?;
     let channels = |value: &Value| {
         value
             .as_u64()
             .and_then(|count| usize::try_from(count).ok())
-            .ok_or_else(|| keys.wrong("stages", "a list of channels"))
+            .ok_or_else(|| keys.invalid("stages", "a list of numbers of channels"))
     };
     let cnn = Cnn {
         image: ImageShape {
-            height: keys.count("image_height")?,
-            width: keys.count("image_width")?,
-            channels: keys.count("image_channels")?,
+            height: keys.integer("image_height")?,
+            width: keys.integer("image_width")?,
+            channels: keys.integer("image_channels")?,
         },
         stages: stages.iter().map(channels).collect::<Result<_, _>>()?,
-        groups: keys.count("groups")?,
-        classes: keys.count("classes")?,
+        groups: keys.integer("groups")?,
+        classes: keys.integer("classes")?,
     };
     check(&cnn, keys.path)?;
     Ok(cnn)
@@ -44,35 +47,35 @@ pub(super) fn parse(keys: Keys<'_>) -> Result<Cnn, Error> {
 
 pub(super) fn check(cnn: &Cnn, path: &Path) -> Result<(), Error> {
     let check = Check { path };
-    check.between("image_height", cnn.image.height, LARGEST_IMAGE)?;
-    check.between("image_width", cnn.image.width, LARGEST_IMAGE)?;
-    check.between("image_channels", cnn.image.channels, MOST_CHANNELS)?;
-    check.between("the number of stages", cnn.stages.len(), MOST_STAGES)?;
-    check.between("groups", cnn.groups, MOST_CHANNELS)?;
-    check.between("classes", cnn.classes, MOST_CHANNELS)?;
+    check.in_range("image_height", cnn.image.height, MAX_IMAGE_SIZE)?;
+    check.in_range("image_width", cnn.image.width, MAX_IMAGE_SIZE)?;
+    check.in_range("image_channels", cnn.image.channels, MAX_CHANNELS)?;
+    check.in_range("number of stages", cnn.stages.len(), MAX_STAGES)?;
+    check.in_range("groups", cnn.groups, MAX_CHANNELS)?;
+    check.in_range("classes", cnn.classes, MAX_CHANNELS)?;
     let (mut channels, mut terms) = (cnn.image.channels, Vec::new());
     for &next in &cnn.stages {
-        check.between("stages", next, MOST_CHANNELS)?;
+        check.in_range("stages", next, MAX_CHANNELS)?;
         check.divides("groups", cnn.groups, next, "every stage's channels")?;
         terms.push([9, channels, next]);
         channels = next;
     }
     terms.push([1, channels, cnn.classes]);
-    check.numbers(&terms)?;
-    // Every stage but the last halves the image.
-    let least = 1usize << (cnn.stages.len() - 1).min(30);
-    check.holds(
-        cnn.image.height.min(cnn.image.width) >= least,
-        "the smaller side of the image",
-        format!("at least {least}"),
-        cnn.image.height,
+    check.parameter_count(&terms)?;
+    // Every stage except the last halves the image.
+    let min_size = 1usize << (cnn.stages.len() - 1).min(30);
+    check.require(
+        cnn.image.height.min(cnn.image.width) >= min_size,
+        "smaller of image_height and image_width",
+        format!("at least {min_size}"),
+        cnn.image.height.min(cnn.image.width),
     )
 }
 
 pub(super) fn write(cnn: &Cnn, map: &mut Map<String, Value>) {
     let ours = json!({
         "architectures": ["MuffleCnn"],
-        "model_type": KIND,
+        "model_type": MODEL_TYPE,
         "image_height": cnn.image.height,
         "image_width": cnn.image.width,
         "image_channels": cnn.image.channels,

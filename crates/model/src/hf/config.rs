@@ -1,18 +1,18 @@
-//! `config.json`: what kind of model it is, and its sides.
+//! `config.json`: the architecture of a model and its hyperparameters.
 //!
-//! What decides the computation must be there and must be something we compute; the one exception
-//! are keys that came after the first models, whose absence means what `transformers` takes it to
-//! mean. What we do not read is kept and written back.
+//! Keys that affect the computation must be present and supported. Keys that were introduced later
+//! than the architecture may be absent; they then have the default of `transformers`. Keys that are
+//! not read are retained and written back.
 
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::key::Keys;
-use super::{BertConfig, Dtype, Gpt2Config, LlamaConfig, cnn, text};
+use super::keys::Keys;
+use super::{BertConfig, Dtype, Gpt2Config, LlamaConfig, cnn, json_file};
 use crate::{Cnn, Error};
 
-/// The name of the file.
+/// Name of the file.
 pub(super) const FILE: &str = "config.json";
 
 /// A model's configuration.
@@ -30,55 +30,56 @@ pub(super) const FILE: &str = "config.json";
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// The model.
+    /// Architecture and hyperparameters.
     pub architecture: Architecture,
-    /// What the file said beyond that: ids of special tokens, names of classes and whatever else.
-    /// It is written back, but what follows from `architecture` takes precedence.
-    pub others: Map<String, Value>,
+    /// All keys of the file, including those that are not read, such as ids of special tokens.
+    ///
+    /// They are written back; keys that `architecture` determines take precedence.
+    pub other_keys: Map<String, Value>,
 }
 
-/// The models there are.
+/// A supported architecture, with its hyperparameters.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Architecture {
     /// GPT-2.
     Gpt2(Gpt2Config),
-    /// Llama and its kin.
+    /// Llama, SmolLM2 and Mistral.
     Llama(LlamaConfig),
     /// BERT.
     Bert(BertConfig),
-    /// Our own small network for images.
+    /// A small convolutional network, which `transformers` does not have.
     Cnn(Cnn),
 }
 
-/// `model_type`, and how the names of its classes in `architectures` begin.
-const KINDS: [(&str, &str); 5] = [
+/// `model_type`, and the prefix of the class names in `architectures`.
+const MODEL_TYPES: [(&str, &str); 5] = [
     ("gpt2", "GPT2"),
     ("llama", "Llama"),
     ("mistral", "Mistral"),
     ("bert", "Bert"),
-    (cnn::KIND, "MuffleCnn"),
+    (cnn::MODEL_TYPE, "MuffleCnn"),
 ];
 
 impl Config {
-    /// A configuration made here rather than read. It has no special tokens.
+    /// Creates a configuration without special tokens.
     pub fn new(architecture: Architecture) -> Self {
-        let absent = ["bos_token_id", "eos_token_id", "pad_token_id"]
+        let no_tokens = ["bos_token_id", "eos_token_id", "pad_token_id"]
             .map(|key| (key.to_string(), Value::Null));
-        Self { architecture, others: absent.into_iter().collect() }
+        Self { architecture, other_keys: no_tokens.into_iter().collect() }
     }
 
-    /// Reads `config.json` of a model's directory, or a file by itself.
+    /// Reads a `config.json`; `path` is the file or the directory of the model.
     ///
     /// # Errors
-    /// If it cannot be read, is not JSON, lacks a key, or describes a model that is none or that we
-    /// do not compute.
+    /// If the file cannot be read or is not JSON, if a key is missing or invalid, or if the model
+    /// is not supported.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let path = if path.is_dir() { path.join(FILE) } else { path.into() };
-        Self::parse(&text::read(&path)?, &path)
+        Self::parse(&json_file::read(&path)?, &path)
     }
 
-    /// Parses the text of a `config.json`; `path` is what errors call it.
+    /// Parses the text of a `config.json`; `path` is used in errors.
     ///
     /// # Errors
     /// As for [`Config::read`].
@@ -86,44 +87,45 @@ impl Config {
         let path = path.as_ref();
         let map: Map<String, Value> = serde_json::from_slice(text)
             .map_err(|error| Error::malformed(path, format!("expected a JSON object: {error}")))?;
-        let keys = Keys { path, map: &map, within: "" };
-        let kind = kind(keys)?;
-        keys.off("is_encoder_decoder")?;
-        keys.absent("pruned_heads")?;
-        keys.absent("quantization_config")?;
-        let architecture = match kind {
+        let keys = Keys { path, map: &map, prefix: "" };
+        let model_type = model_type(keys)?;
+        keys.require_false("is_encoder_decoder")?;
+        keys.require_empty("pruned_heads")?;
+        keys.require_empty("quantization_config")?;
+        let architecture = match model_type {
             "gpt2" => Architecture::Gpt2(Gpt2Config::parse(keys)?),
             "mistral" => Architecture::Llama(LlamaConfig::parse_mistral(keys)?),
             "bert" => Architecture::Bert(BertConfig::parse(keys)?),
-            cnn::KIND => Architecture::Cnn(cnn::parse(keys)?),
+            cnn::MODEL_TYPE => Architecture::Cnn(cnn::parse(keys)?),
             _ => Architecture::Llama(LlamaConfig::parse(keys)?),
         };
-        Ok(Self { architecture, others: map })
+        Ok(Self { architecture, other_keys: map })
     }
 
-    /// The text of a `config.json` from which `transformers` builds the same model, with weights of
-    /// this type. Dropout, which we do not have, is 0.
+    /// Returns the text of a `config.json` that describes the same model for `transformers`.
+    ///
+    /// Weights have type `dtype`. Dropout, which is not supported, is 0.
     pub fn to_json(&self, dtype: Dtype) -> String {
-        let mut map = self.others.clone();
+        let mut map = self.other_keys.clone();
         match &self.architecture {
             Architecture::Gpt2(config) => config.write(&mut map),
             Architecture::Llama(config) => config.write(&mut map),
             Architecture::Bert(config) => config.write(&mut map),
             Architecture::Cnn(config) => cnn::write(config, &mut map),
         }
-        // The first is the name of today, the second that of transformers 4.
+        // The key is `dtype` since transformers 5, and `torch_dtype` before.
         for key in ["dtype", "torch_dtype"] {
-            map.insert(key.into(), dtype.torch().into());
+            map.insert(key.into(), dtype.name().into());
         }
         format!("{:#}\n", Value::Object(map))
     }
 }
 
 impl Architecture {
-    /// Refuses sides that make no sense. What was read has passed this already.
+    /// Checks the hyperparameters. Those of a parsed configuration are valid.
     ///
     /// # Errors
-    /// With the key of `config.json` that the first bad side would have.
+    /// Names the key of the first invalid hyperparameter.
     pub fn check(&self) -> Result<(), Error> {
         let path = Path::new(FILE);
         match self {
@@ -135,33 +137,36 @@ impl Architecture {
     }
 }
 
-/// The kind of model: `model_type`, or what the class in `architectures` says.
-fn kind(keys: Keys<'_>) -> Result<&'static str, Error> {
-    let stated = keys.text("model_type")?;
+/// Returns the `model_type`; if it is absent, that of the class in `architectures`.
+fn model_type(keys: Keys<'_>) -> Result<&'static str, Error> {
+    let stated = keys.string("model_type")?;
     let classes = match keys.get("architectures") {
         None => &[][..],
-        Some(list) => list.as_array().ok_or_else(|| keys.wrong("architectures", "a list"))?,
+        Some(list) => list.as_array().ok_or_else(|| keys.invalid("architectures", "a list"))?,
     };
-    let implied = classes.iter().filter_map(Value::as_str).find_map(kind_of_class);
+    let implied = classes.iter().filter_map(Value::as_str).find_map(model_type_of_class);
     let Some(stated) = stated else {
         return implied.ok_or_else(|| keys.missing("model_type"));
     };
-    let Some((kind, _)) = KINDS.into_iter().find(|(kind, _)| *kind == stated) else {
-        return Err(keys.wrong("model_type", "gpt2, llama, mistral, bert or muffle-cnn"));
+    let Some((model_type, _)) = MODEL_TYPES.into_iter().find(|(known, _)| *known == stated) else {
+        return Err(keys.invalid("model_type", "gpt2, llama, mistral, bert or muffle-cnn"));
     };
-    if implied.is_some_and(|implied| implied != kind) {
-        return Err(keys.wrong("architectures", format!("a class of {kind}, as model_type says")));
+    if implied.is_some_and(|implied| implied != model_type) {
+        let expected = format!("a class of model_type {model_type}");
+        return Err(keys.invalid("architectures", expected));
     }
-    Ok(kind)
+    Ok(model_type)
 }
 
-/// `GPT2LMHeadModel` is a GPT-2, `Llama4ForCausalLM` is no Llama.
-fn kind_of_class(class: &str) -> Option<&'static str> {
+/// Returns the `model_type` of a class name.
+///
+/// `GPT2LMHeadModel` belongs to `gpt2`; `Llama4ForCausalLM` does not belong to `llama`.
+fn model_type_of_class(class: &str) -> Option<&'static str> {
     let heads = ["Model", "For", "LMHead", "DoubleHeads"];
-    let fits = |prefix| {
+    let matches = |prefix| {
         class
             .strip_prefix(prefix)
             .is_some_and(|rest: &str| heads.iter().any(|head| rest.starts_with(head)))
     };
-    KINDS.into_iter().find(|(_, prefix)| fits(*prefix)).map(|(kind, _)| kind)
+    MODEL_TYPES.into_iter().find(|(_, prefix)| matches(*prefix)).map(|(model_type, _)| model_type)
 }

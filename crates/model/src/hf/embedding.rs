@@ -1,10 +1,10 @@
-//! One more token in a vocabulary.
+//! Extension of an embedding table by one row.
 
 use tensor::Array;
 
-/// The array with one more row at its end, the mean of the others. That is how a `[PAD]` token
-/// enters a model: the new row is as likely to be predicted as an average token, and does not stand
-/// out.
+/// Appends a row to a table: the mean of the other rows.
+///
+/// A new `[PAD]` token with this row is predicted like an average token.
 pub fn append_mean_row(array: &Array) -> Array {
     let (rows, cols) = (array.rows(), array.cols());
     let mut sums = vec![0.0f64; cols];
@@ -15,13 +15,13 @@ pub fn append_mean_row(array: &Array) -> Array {
     }
     let mut shape = vec![rows + 1];
     shape.extend(array.shape().iter().skip(1));
-    let mut longer = Array::zeros(shape);
-    let (old, new) = longer.data_mut().split_at_mut(array.len());
+    let mut extended = Array::zeros(shape);
+    let (old, new) = extended.data_mut().split_at_mut(array.len());
     old.copy_from_slice(array.data());
     for (x, sum) in new.iter_mut().zip(sums) {
         *x = (sum / rows.max(1) as f64) as f32;
     }
-    longer
+    extended
 }
 
 #[cfg(test)]
@@ -42,7 +42,7 @@ mod tests {
             append_mean_row(&Array::new([3, 1, 1], vec![1.0, 2.0, 6.0]).unwrap()).data()[3],
             3.0
         );
-        // In f32 the 3 would be lost.
+        // A sum in f32 would lose the 3.
         assert_eq!(
             append_mean_row(&Array::new([3, 1], vec![1e9, 3.0, -1e9]).unwrap()).data()[3],
             1.0

@@ -1,4 +1,4 @@
-//! GPT-2's configuration.
+//! Configuration of GPT-2.
 
 use std::path::Path;
 
@@ -6,50 +6,50 @@ use serde_json::{Map, Value, json};
 use tensor::activation::Activation;
 
 use super::activation;
-use super::key::{Check, Keys, MOST_LAYERS, decimal};
+use super::keys::{Check, Keys, MAX_LAYERS, decimal};
 use crate::Error;
 
-/// The shape of a GPT-2.
+/// Hyperparameters of GPT-2.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gpt2Config {
-    /// Tokens.
+    /// Size of the vocabulary.
     pub vocab: usize,
-    /// The longest text.
+    /// Largest number of tokens of a text.
     pub positions: usize,
-    /// Numbers that stand for a token.
+    /// Width of the residual stream.
     pub width: usize,
-    /// Blocks.
+    /// Number of transformer blocks.
     pub layers: usize,
-    /// Attention heads of a block.
+    /// Number of attention heads of a block.
     pub heads: usize,
-    /// Width of the inner layer of a block's perceptron.
+    /// Width of the hidden layer of a block's MLP.
     pub inner: usize,
-    /// The perceptron's activation.
+    /// Activation function of the MLP.
     pub activation: Activation,
-    /// What layer normalisation adds to the variance.
+    /// Term added to the variance in layer normalization.
     pub epsilon: f32,
-    /// Whether the output layer is the token embedding.
+    /// Whether the head is tied to the token embedding.
     pub tied: bool,
 }
 
 impl Gpt2Config {
     pub(super) fn parse(keys: Keys<'_>) -> Result<Self, Error> {
-        keys.off("scale_attn_by_inverse_layer_idx")?;
-        keys.off("add_cross_attention")?;
-        if keys.switch("scale_attn_weights")? == Some(false) {
-            return Err(keys.wrong("scale_attn_weights", "true"));
+        keys.require_false("scale_attn_by_inverse_layer_idx")?;
+        keys.require_false("add_cross_attention")?;
+        if keys.boolean("scale_attn_weights")? == Some(false) {
+            return Err(keys.invalid("scale_attn_weights", "true"));
         }
-        let width = keys.count("n_embd")?;
+        let width = keys.integer("n_embd")?;
         let config = Self {
-            vocab: keys.count("vocab_size")?,
-            positions: keys.count("n_positions")?,
+            vocab: keys.integer("vocab_size")?,
+            positions: keys.integer("n_positions")?,
             width,
-            layers: keys.count("n_layer")?,
-            heads: keys.count("n_head")?,
-            inner: keys.count_or("n_inner", width.saturating_mul(4))?,
+            layers: keys.integer("n_layer")?,
+            heads: keys.integer("n_head")?,
+            inner: keys.integer_or("n_inner", width.saturating_mul(4))?,
             activation: keys.activation("activation_function")?,
             epsilon: keys.number("layer_norm_epsilon")? as f32,
-            tied: keys.switch("tie_word_embeddings")?.unwrap_or(true),
+            tied: keys.boolean("tie_word_embeddings")?.unwrap_or(true),
         };
         config.check(keys.path)?;
         Ok(config)
@@ -58,19 +58,19 @@ impl Gpt2Config {
     pub(super) fn check(&self, path: &Path) -> Result<(), Error> {
         let &Self { vocab, positions, width, layers, heads, inner, .. } = self;
         let check = Check { path };
-        check.sides(&[
+        check.dimensions(&[
             ("vocab_size", vocab),
             ("n_positions", positions),
             ("n_embd", width),
             ("n_head", heads),
             ("n_inner", inner),
         ])?;
-        check.between("n_layer", layers, MOST_LAYERS)?;
+        check.in_range("n_layer", layers, MAX_LAYERS)?;
         check.divides("n_head", heads, width, "n_embd")?;
         check.epsilon("layer_norm_epsilon", self.epsilon)?;
-        let heads_out = if self.tied { 1 } else { 2 };
-        check.numbers(&[
-            [heads_out, vocab, width],
+        let tables = if self.tied { 1 } else { 2 };
+        check.parameter_count(&[
+            [tables, vocab, width],
             [1, positions, width],
             [4 * layers, width, width],
             [2 * layers, width, inner],

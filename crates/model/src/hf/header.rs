@@ -1,11 +1,11 @@
-//! The header of a safetensors file: eight bytes of length, a JSON object that says where each
-//! tensor lies, then the numbers.
+//! The header of a safetensors file: eight bytes of length, then a JSON object with the type, shape
+//! and byte range of each tensor. The data follow.
 //!
-//! The `safetensors` crate supplies the types of an entry. Its own check of a whole file panics
-//! where overflow is checked and the sizes add up to nearly 2^64, takes the last of two tensors of
-//! one name, and does not always say which tensor is wrong; so the file is checked here. The format
-//! asks that the tensors cover the data exactly: without overlap, without gaps, up to the end of
-//! the file. <https://github.com/huggingface/safetensors#format>
+//! The `safetensors` crate supplies the types of an entry. Its own check of a file is not used: it
+//! panics if overflow checks are on and the sizes add up to nearly 2^64, it takes the last of two
+//! tensors with the same name, and its errors do not always name the tensor. The format requires
+//! that the tensors cover the data exactly: without overlap, without gaps, up to the end of the
+//! file. <https://github.com/huggingface/safetensors#format>
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,22 +15,22 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorInfo;
 use serde_json::{Map, Value, json};
 
-use super::unique::{METADATA, Unique};
+use super::tensor_map::{METADATA, TensorMap};
 use crate::Error;
 
-/// The format's own limit.
-const LONGEST: u64 = 100_000_000;
+/// Largest size of a header in bytes, as the format defines it.
+const MAX_HEADER_BYTES: u64 = 100_000_000;
 
-/// A tensor in a file.
+/// Type, shape and position of a tensor in a file.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Entry {
     pub(super) dtype: Dtype,
     pub(super) shape: Vec<usize>,
-    /// Its bytes, counted from the beginning of the file.
+    /// Byte range in the file.
     pub(super) bytes: Range<usize>,
 }
 
-/// The tensors of a file, by name.
+/// Reads the header of a file and returns its tensors by name.
 pub(super) fn read(path: &Path, file: &[u8]) -> Result<BTreeMap<String, Entry>, Error> {
     parse(file).map_err(|reason| Error::malformed(path, reason))
 }
@@ -38,8 +38,8 @@ pub(super) fn read(path: &Path, file: &[u8]) -> Result<BTreeMap<String, Entry>, 
 fn parse(file: &[u8]) -> Result<BTreeMap<String, Entry>, String> {
     if file.starts_with(b"version https://git-lfs") {
         return Err(
-            "expected weights, got a Git LFS pointer to them; \"git lfs pull\" fetches what \
-            it stands for"
+            "expected a safetensors file, got a Git LFS pointer; run \"git lfs pull\" to download \
+             the file"
                 .into(),
         );
     }
@@ -47,16 +47,16 @@ fn parse(file: &[u8]) -> Result<BTreeMap<String, Entry>, String> {
         return Err(format!("expected a safetensors file of 8 bytes or more, got {}", file.len()));
     };
     let length = u64::from_le_bytes(*length);
-    if length > LONGEST {
+    if length > MAX_HEADER_BYTES {
         return Err(format!(
-            "expected a safetensors header of at most {LONGEST} bytes, got one of {length}"
+            "expected a safetensors header of at most {MAX_HEADER_BYTES} bytes, got {length}"
         ));
     }
-    // At most 10^8, as was just seen.
+    // The length was checked to be at most 10^8.
     let Some((header, data)) = rest.split_at_checked(length as usize) else {
         return Err(format!("truncated: expected a header of {length} bytes, got {}", rest.len()));
     };
-    let Unique(infos) = serde_json::from_slice::<Unique<TensorInfo>>(header)
+    let TensorMap(infos) = serde_json::from_slice::<TensorMap<TensorInfo>>(header)
         .map_err(|error| format!("invalid safetensors header: {error}"))?;
 
     let mut order: Vec<_> = infos.into_iter().collect();
@@ -67,8 +67,8 @@ fn parse(file: &[u8]) -> Result<BTreeMap<String, Entry>, String> {
     for (name, TensorInfo { dtype, shape, data_offsets: (from, to) }) in order {
         if from != end {
             return Err(format!(
-                "tensor {name:?}: expected to begin at byte {end} of the data, where the one \
-                 before ends, got {from}"
+                "tensor {name:?}: expected to begin at byte {end} of the data, where the previous \
+                 tensor ends, got {from}"
             ));
         }
         match size(dtype, &shape) {
@@ -81,7 +81,8 @@ fn parse(file: &[u8]) -> Result<BTreeMap<String, Entry>, String> {
             }
             None => {
                 return Err(format!(
-                    "tensor {name:?}: no number of whole bytes holds {dtype} of shape {shape:?}"
+                    "tensor {name:?}: {dtype} of shape {shape:?} is not a whole number of bytes or \
+                     is too large"
                 ));
             }
         }
@@ -100,14 +101,15 @@ fn parse(file: &[u8]) -> Result<BTreeMap<String, Entry>, String> {
     Ok(entries)
 }
 
-/// Bytes of a tensor.
+/// Returns the size of a tensor in bytes, or `None` if it is not a whole number or overflows.
 fn size(dtype: Dtype, shape: &[usize]) -> Option<usize> {
-    let count = shape.iter().try_fold(1usize, |product, &side| product.checked_mul(side))?;
+    let count =
+        shape.iter().try_fold(1usize, |product, &dimension| product.checked_mul(dimension))?;
     let bits = count.checked_mul(dtype.bitsize())?;
     bits.is_multiple_of(8).then_some(bits / 8)
 }
 
-/// The beginning of a file that holds these tensors in this order, all of one type.
+/// Returns the header of a file with these tensors, in this order and all of one type.
 pub(super) fn write(
     path: &Path,
     dtype: Dtype,
@@ -119,28 +121,22 @@ pub(super) fn write(
     for (name, shape) in tensors {
         let from = end;
         end = size(dtype, shape).and_then(|size| from.checked_add(size)).ok_or_else(|| {
-            Error::malformed(
-                path,
-                format!("tensor {name:?} of shape {shape:?} is too large for a file"),
-            )
+            Error::malformed(path, format!("tensor {name:?}: shape {shape:?} is too large"))
         })?;
         let info =
             json!({ "dtype": dtype.to_string(), "shape": shape, "data_offsets": [from, end] });
         // Also refuses a tensor named like the metadata.
         if header.insert((*name).into(), info).is_some() {
-            return Err(Error::malformed(
-                path,
-                format!("expected tensors of different names, got {name:?} twice"),
-            ));
+            return Err(Error::malformed(path, format!("duplicate tensor {name:?}")));
         }
     }
     let mut text = Value::Object(header).to_string().into_bytes();
-    // The numbers begin at a multiple of 8.
+    // The data begin at a multiple of 8.
     text.resize(text.len().next_multiple_of(8), b' ');
-    if text.len() as u64 > LONGEST {
+    if text.len() as u64 > MAX_HEADER_BYTES {
         return Err(Error::malformed(
             path,
-            format!("expected a header of at most {LONGEST} bytes, got {}", text.len()),
+            format!("expected a header of at most {MAX_HEADER_BYTES} bytes, got {}", text.len()),
         ));
     }
     let mut start = (text.len() as u64).to_le_bytes().to_vec();
@@ -160,9 +156,11 @@ mod tests {
     }
 
     #[test]
-    fn entries_lie_where_the_header_says() {
-        let header = r#"{"b":{"dtype":"F32","shape":[2,3],"data_offsets":[4,28]},"a":{"dtype":"F16","shape":[2],"data_offsets":[0,4]},
-            "none":{"dtype":"F32","shape":[0,9],"data_offsets":[28,28]},"one":{"dtype":"F64","shape":[],"data_offsets":[28,36]}}"#;
+    fn entries_have_the_byte_ranges_of_the_header() {
+        let header = r#"{"b":{"dtype":"F32","shape":[2,3],"data_offsets":[4,28]},
+            "a":{"dtype":"F16","shape":[2],"data_offsets":[0,4]},
+            "none":{"dtype":"F32","shape":[0,9],"data_offsets":[28,28]},
+            "one":{"dtype":"F64","shape":[],"data_offsets":[28,36]}}"#;
         let base = 8 + header.len();
         let entries = parse(&file(header, 36)).unwrap();
         assert_eq!(
@@ -178,13 +176,14 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_refused() {
+    fn inconsistent_headers_are_refused() {
         let one = |dtype: &str, shape: &str, offsets: &str| {
             format!(r#"{{"a":{{"dtype":"{dtype}","shape":{shape},"data_offsets":{offsets}}}}}"#)
         };
         let two = |first: &str, second: &str| {
             format!(
-                r#"{{"a":{{"dtype":"F32","shape":[2],"data_offsets":{first}}},"b":{{"dtype":"F32","shape":[2],"data_offsets":{second}}}}}"#
+                r#"{{"a":{{"dtype":"F32","shape":[2],"data_offsets":{first}}},
+                    "b":{{"dtype":"F32","shape":[2],"data_offsets":{second}}}}}"#
             )
         };
         for (header, data, part) in [
@@ -198,13 +197,17 @@ mod tests {
             (one("F32", "[2]", "[8,0]"), 8, "expected to begin at byte 0"),
             (one("F32", "[2]", "[4,12]"), 12, "expected to begin at byte 0"),
             (one("F32", "[-2]", "[0,8]"), 8, "tensor \"a\": invalid value"),
-            (one("F32", "[4611686018427387904,4]", "[0,0]"), 0, "no number of whole bytes"),
-            (one("F4", "[3]", "[0,1]"), 1, "no number of whole bytes"),
+            (
+                one("F32", "[4611686018427387904,4]", "[0,0]"),
+                0,
+                "not a whole number of bytes or is too large",
+            ),
+            (one("F4", "[3]", "[0,1]"), 1, "not a whole number of bytes or is too large"),
             (one("Q4", "[2]", "[0,8]"), 8, "unknown variant `Q4`"),
             (two("[0,8]", "[4,12]"), 12, "expected to begin at byte 8"),
             (two("[0,8]", "[12,20]"), 20, "expected to begin at byte 8"),
             (two("[0,8]", "[0,8]"), 8, "expected to begin at byte 8"),
-            (two("[0,8]", "[8,16]").replace("\"b\"", "\"a\""), 16, "\"a\" is named twice"),
+            (two("[0,8]", "[8,16]").replace("\"b\"", "\"a\""), 16, "duplicate tensor \"a\""),
             ("{".into(), 0, "invalid safetensors header"),
             ("[]".into(), 0, "invalid safetensors header"),
             ("{}".into(), 1, "expected 0 bytes"),
@@ -215,9 +218,9 @@ mod tests {
         }
     }
 
-    /// Nine tensors, each of a possible size, that together leave no room for the header.
+    /// Eight tensors of valid sizes, of which the sum plus the header overflows.
     #[test]
-    fn sizes_that_overflow_together_are_refused() {
+    fn overflow_of_the_total_size_is_refused() {
         let each = usize::MAX / 8;
         let ends: Vec<usize> = (0..9).map(|i| if i < 8 { i * each } else { usize::MAX }).collect();
         let entry = |pair: &[usize]| {
@@ -233,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_none_is_refused() {
+    fn invalid_files_are_refused() {
         for (bytes, part) in [
             (vec![], "got 0"),
             (vec![1, 2, 3], "got 3"),
@@ -248,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_headers_are_read() {
         let path = Path::new("x");
         let shapes: [(&str, &[usize]); 3] = [("b", &[3]), ("a", &[2, 2]), ("c", &[])];
         let mut bytes = write(path, Dtype::BF16, &shapes).unwrap();

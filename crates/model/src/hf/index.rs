@@ -1,4 +1,4 @@
-//! `model.safetensors.index.json`: which shard holds which tensor.
+//! `model.safetensors.index.json`, the index of a sharded checkpoint.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -6,69 +6,73 @@ use std::path::{Component, Path, PathBuf};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::text;
-use super::unique::Unique;
+use super::json_file;
+use super::tensor_map::TensorMap;
 use crate::Error;
 
-/// The name of the index.
+/// Name of the index file.
 pub(super) const FILE: &str = "model.safetensors.index.json";
 
-/// Beyond this the system may have no maps left.
-const MOST_SHARDS: usize = 10_000;
+/// Largest number of shards: the system limits the number of memory maps.
+const MAX_SHARDS: usize = 10_000;
 
-/// Tensors and their shards.
+/// The tensors of a checkpoint and their shards.
 #[derive(Debug)]
 pub(super) struct Index {
-    /// The shard of each tensor.
-    pub(super) places: BTreeMap<String, String>,
-    /// The shards, in order.
+    /// File name of the shard of each tensor.
+    pub(super) shard_of: BTreeMap<String, String>,
+    /// File names and paths of the shards, sorted by name.
     pub(super) shards: Vec<(String, PathBuf)>,
 }
 
 #[derive(Deserialize)]
-struct Text {
-    weight_map: Unique<String>,
+struct IndexFile {
+    weight_map: TensorMap<String>,
 }
 
-/// Reads an index. Its shards lie in its own directory and nowhere else.
+/// Reads an index. Its shards must be in the same directory.
 pub(super) fn read(path: &Path) -> Result<Index, Error> {
-    let Text { weight_map: Unique(places) } = serde_json::from_slice(&text::read(path)?)
-        .map_err(|error| Error::malformed(path, error))?;
-    let names: BTreeSet<&String> = places.values().collect();
-    if names.is_empty() || names.len() > MOST_SHARDS {
+    let IndexFile { weight_map: TensorMap(shard_of) } =
+        serde_json::from_slice(&json_file::read(path)?)
+            .map_err(|error| Error::malformed(path, error))?;
+    let names: BTreeSet<&String> = shard_of.values().collect();
+    if names.is_empty() || names.len() > MAX_SHARDS {
         return Err(Error::malformed(
             path,
-            format!("expected 1 to {MOST_SHARDS} shards, got {}", names.len()),
+            format!("expected 1 to {MAX_SHARDS} shards, got {}", names.len()),
         ));
     }
     let directory = path.parent().unwrap_or(Path::new(""));
     let mut shards = Vec::new();
     for name in names {
-        if !is_plain(name) {
+        if !is_file_name(name) {
             return Err(Error::malformed(
                 path,
-                format!("expected shards in its own directory, got {name:?}"),
+                format!("shard {name:?}: expected a file name without a directory"),
             ));
         }
         shards.push((name.clone(), directory.join(name)));
     }
-    Ok(Index { places, shards })
+    Ok(Index { shard_of, shards })
 }
 
-/// Whether this is the name of a file on every system, and no path.
-fn is_plain(name: &str) -> bool {
+/// Returns whether a name is a file name without a directory, on every system.
+fn is_file_name(name: &str) -> bool {
     let mut parts = Path::new(name).components();
-    let single = matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name);
-    single && !name.contains(|letter: char| letter.is_control() || "/\\:".contains(letter))
+    let is_single = match (parts.next(), parts.next()) {
+        (Some(Component::Normal(part)), None) => part == name,
+        _ => false,
+    };
+    is_single && !name.contains(|char: char| char.is_control() || "/\\:".contains(char))
 }
 
-/// The text of an index.
-pub(super) fn write(places: &BTreeMap<&str, String>, total_size: u64) -> String {
-    format!("{:#}\n", json!({ "metadata": { "total_size": total_size }, "weight_map": places }))
+/// Returns the text of an index.
+pub(super) fn write(shard_of: &BTreeMap<&str, String>, total_size: u64) -> String {
+    format!("{:#}\n", json!({ "metadata": { "total_size": total_size }, "weight_map": shard_of }))
 }
 
-/// The name of shard `number` (from 1) of `count`.
-pub(super) fn shard(number: usize, count: usize) -> String {
+/// Returns the file name of shard `number` (from 1) of `count`.
+pub(super) fn shard_name(number: usize, count: usize) -> String {
     format!("model-{number:05}-of-{count:05}.safetensors")
 }
 
@@ -77,9 +81,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_files_are_plain() {
+    fn paths_are_not_file_names() {
         for name in ["model-00001-of-00002.safetensors", "x", "..x", "x..", "ä"] {
-            assert!(is_plain(name), "{name}");
+            assert!(is_file_name(name), "{name}");
         }
         for name in [
             "",
@@ -97,7 +101,7 @@ mod tests {
             "x\n",
             "\u{1b}[2J",
         ] {
-            assert!(!is_plain(name), "{name:?}");
+            assert!(!is_file_name(name), "{name:?}");
         }
     }
 }

@@ -1,5 +1,4 @@
-//! The configuration of Llama, of SmolLM2, which is one, and of Mistral, which is one when its
-//! window is open.
+//! Configuration of Llama, SmolLM2 and, without sliding-window attention, Mistral.
 
 use std::path::Path;
 
@@ -7,93 +6,95 @@ use serde_json::{Map, Value, json};
 use tensor::activation::Activation;
 
 use super::activation;
-use super::key::{Check, Keys, MOST_LAYERS, decimal};
-use super::rope::Rope;
+use super::keys::{Check, Keys, MAX_LAYERS, decimal};
+use super::rope::RopeConfig;
 use crate::Error;
 
-/// The shape of a Llama.
+/// Hyperparameters of Llama.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LlamaConfig {
-    /// Tokens.
+    /// Size of the vocabulary.
     pub vocab: usize,
-    /// The longest text.
+    /// Largest number of tokens of a text.
     pub positions: usize,
-    /// Numbers that stand for a token.
+    /// Width of the residual stream.
     pub width: usize,
-    /// Blocks.
+    /// Number of transformer blocks.
     pub layers: usize,
-    /// Attention heads of a block.
+    /// Number of attention heads of a block.
     pub heads: usize,
-    /// Heads of keys and values; each serves `heads / kv_heads` heads.
+    /// Number of key and value heads; each is shared by `heads / kv_heads` query heads.
     pub kv_heads: usize,
     /// Width of a head.
     pub head_dim: usize,
-    /// Width of the inner layer of a block's perceptron.
+    /// Width of the hidden layer of a block's MLP.
     pub inner: usize,
-    /// What RMS normalisation adds to the mean square.
+    /// Term added to the mean square in RMS normalization.
     pub epsilon: f32,
-    /// Rotary positions.
-    pub rope: Rope,
-    /// Whether the output layer is the token embedding.
+    /// Rotary position embeddings.
+    pub rope: RopeConfig,
+    /// Whether the head is tied to the token embedding.
     pub tied: bool,
-    /// Whether the four layers of attention have a bias.
+    /// Whether the four linear layers of attention have a bias.
     pub attention_bias: bool,
-    /// Whether the three layers of the perceptron have a bias.
+    /// Whether the three linear layers of the MLP have a bias.
     pub mlp_bias: bool,
 }
 
 impl LlamaConfig {
     pub(super) fn parse(keys: Keys<'_>) -> Result<Self, Error> {
         if keys.activation("hidden_act")? != Activation::Silu {
-            return Err(keys.wrong("hidden_act", "silu"));
+            return Err(keys.invalid("hidden_act", "silu"));
         }
-        keys.absent("sliding_window")?;
-        keys.off("use_sliding_window")?;
-        let plain = |layer: &Value| layer == "full_attention";
+        keys.require_empty("sliding_window")?;
+        keys.require_false("use_sliding_window")?;
+        let full = |layer: &Value| layer == "full_attention";
         if keys
             .get("layer_types")
-            .is_some_and(|types| !types.as_array().is_some_and(|types| types.iter().all(plain)))
+            .is_some_and(|types| !types.as_array().is_some_and(|types| types.iter().all(full)))
         {
-            return Err(keys.wrong("layer_types", "full_attention throughout"));
+            return Err(keys.invalid("layer_types", "full_attention for all layers"));
         }
-        let (width, heads) = (keys.count("hidden_size")?, keys.count("num_attention_heads")?);
+        let (width, heads) = (keys.integer("hidden_size")?, keys.integer("num_attention_heads")?);
         let config = Self {
-            vocab: keys.count("vocab_size")?,
-            positions: keys.count("max_position_embeddings")?,
+            vocab: keys.integer("vocab_size")?,
+            positions: keys.integer("max_position_embeddings")?,
             width,
-            layers: keys.count("num_hidden_layers")?,
+            layers: keys.integer("num_hidden_layers")?,
             heads,
-            kv_heads: keys.count_or("num_key_value_heads", heads)?,
-            head_dim: keys.count_or("head_dim", width.checked_div(heads).unwrap_or(0))?,
-            inner: keys.count("intermediate_size")?,
+            kv_heads: keys.integer_or("num_key_value_heads", heads)?,
+            head_dim: keys.integer_or("head_dim", width.checked_div(heads).unwrap_or(0))?,
+            inner: keys.integer("intermediate_size")?,
             epsilon: keys.number("rms_norm_eps")? as f32,
-            rope: Rope::parse(keys)?,
-            tied: keys.switch("tie_word_embeddings")?.unwrap_or(false),
-            attention_bias: keys.switch("attention_bias")?.unwrap_or(false),
-            mlp_bias: keys.switch("mlp_bias")?.unwrap_or(false),
+            rope: RopeConfig::parse(keys)?,
+            tied: keys.boolean("tie_word_embeddings")?.unwrap_or(false),
+            attention_bias: keys.boolean("attention_bias")?.unwrap_or(false),
+            mlp_bias: keys.boolean("mlp_bias")?.unwrap_or(false),
         };
         config.check(keys.path)?;
         Ok(config)
     }
 
-    /// Mistral, whose defaults are others: a window of 4096 tokens, eight heads of keys and values.
-    /// It has no biases.
+    /// Parses the configuration of Mistral.
+    ///
+    /// Its defaults differ from those of Llama: a window of 4096 tokens and 8 key and value heads.
+    /// Those keys must therefore be present. It has no biases.
     pub(super) fn parse_mistral(keys: Keys<'_>) -> Result<Self, Error> {
         if !keys.map.contains_key("sliding_window") {
-            return Err(keys.wrong("sliding_window", "null"));
+            return Err(keys.invalid("sliding_window", "null"));
         }
         if !keys.map.contains_key("num_key_value_heads") {
             return Err(keys.missing("num_key_value_heads"));
         }
-        keys.off("attention_bias")?;
-        keys.off("mlp_bias")?;
+        keys.require_false("attention_bias")?;
+        keys.require_false("mlp_bias")?;
         Self::parse(keys)
     }
 
     pub(super) fn check(&self, path: &Path) -> Result<(), Error> {
         let &Self { vocab, positions, width, layers, heads, kv_heads, head_dim, inner, .. } = self;
         let check = Check { path };
-        check.sides(&[
+        check.dimensions(&[
             ("vocab_size", vocab),
             ("max_position_embeddings", positions),
             ("hidden_size", width),
@@ -102,22 +103,22 @@ impl LlamaConfig {
             ("intermediate_size", inner),
             ("head_dim", head_dim),
         ])?;
-        check.between("num_hidden_layers", layers, MOST_LAYERS)?;
+        check.in_range("num_hidden_layers", layers, MAX_LAYERS)?;
         check.divides("num_attention_heads", heads, width, "hidden_size")?;
         check.divides("num_key_value_heads", kv_heads, heads, "num_attention_heads")?;
-        check.holds(
+        check.require(
             head_dim.is_multiple_of(2),
             "head_dim",
-            "even, for rotary positions",
+            "even, for rotary position embeddings",
             head_dim,
         )?;
-        // Both are at most 2^24.
-        check.sides(&[("head_dim × num_attention_heads", head_dim * heads)])?;
+        // The product does not overflow: both factors are at most 2^24.
+        check.dimensions(&[("head_dim × num_attention_heads", head_dim * heads)])?;
         check.epsilon("rms_norm_eps", self.epsilon)?;
         self.rope.check(path)?;
-        let heads_out = if self.tied { 1 } else { 2 };
-        check.numbers(&[
-            [heads_out, vocab, width],
+        let tables = if self.tied { 1 } else { 2 };
+        check.parameter_count(&[
+            [tables, vocab, width],
             [2 * layers, width, (heads + kv_heads) * head_dim],
             [3 * layers, width, inner],
         ])

@@ -1,6 +1,6 @@
-//! A memory-mapped file, from which the weights of a model are read.
+//! A memory-mapped file of weights.
 
-// The one use of `unsafe` outside of the crate `tensor` (docs/supply-chain.md).
+// The only `unsafe` code outside of the crate `tensor` (docs/supply-chain.md).
 #![allow(unsafe_code)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
@@ -10,12 +10,12 @@ use std::io;
 use std::ops::Deref;
 use std::path::Path;
 
-/// A read-only map of a whole file.
+/// A read-only memory map of a whole file.
 ///
-/// The file must not be changed meanwhile. If it is truncated, the system ends the program when the
-/// missing part is read.
+/// The file must not change while it is mapped. If it is truncated, the system terminates the
+/// program when the missing part is read.
 pub(super) struct Mapped {
-    /// None for an empty file.
+    /// `None` for an empty file, which cannot be mapped.
     map: Option<memmap2::Mmap>,
 }
 
@@ -23,9 +23,9 @@ impl Mapped {
     /// Maps the file.
     ///
     /// # Errors
-    /// If it cannot be opened or mapped, or is not a regular file.
+    /// If the file cannot be opened or mapped, or is not a regular file.
     pub(super) fn open(path: impl AsRef<Path>) -> io::Result<Self> {
-        // Checked before opening: opening a pipe waits for its writer.
+        // Checked before opening, because opening a pipe blocks until it has a writer.
         let metadata = fs::metadata(&path)?;
         if !metadata.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
@@ -34,13 +34,13 @@ impl Mapped {
         if metadata.len() == 0 {
             return Ok(Self { map: None });
         }
-        // SAFETY: the map is read-only, covers the present content of the file, and lives as long as
-        // the slices taken from it. No program can guarantee that another process does not change
-        // the file. If one writes to it, other bytes are read: every byte is a valid `u8`, bytes are
-        // only ever converted to numbers, never to references or to types in which some bits are
-        // invalid, and what was validated (the header of a model) was copied before. If one
-        // truncates it, reading the missing pages raises a signal that ends the program; it does not
-        // read foreign memory.
+        // SAFETY: the map is read-only, covers the current content of the file, and lives as long
+        // as the slices taken from it. No program can guarantee that another process does not
+        // change the file. If another process writes to it, other bytes are read: every byte is a
+        // valid `u8`, bytes are only converted to numbers, never to references or to types with
+        // invalid bit patterns, and validated data (the header) were copied before. If another
+        // process truncates the file, reading the missing pages raises a signal that terminates the
+        // program; no memory outside the map is read.
         let map = unsafe { memmap2::Mmap::map(&file)? };
         Ok(Self { map: Some(map) })
     }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_those_of_the_file() {
+    fn the_map_has_the_bytes_of_the_file() {
         let path = std::env::temp_dir().join(format!("muffle-mapped-{}", std::process::id()));
         for bytes in [&b""[..], b"a", &[7; 100_000]] {
             fs::write(&path, bytes).unwrap();

@@ -1,4 +1,4 @@
-//! Writing a model's directory.
+//! Saving of a model to a directory.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -7,50 +7,50 @@ use std::path::Path;
 
 use tensor::Array;
 
-use super::number::{self, Dtype};
+use super::dtype::{self, Dtype};
 use super::staging::{self, Staging};
 use super::{Config, config, header, index, weights};
 use crate::Error;
 
-/// How a model is written.
+/// Options of [`save()`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct SaveOptions<'a> {
-    /// The type of the numbers.
+    /// Element type of the tensors.
     pub dtype: Dtype,
-    /// Bytes of numbers in a file, beyond which another is begun. A larger tensor has a file of its
-    /// own.
+    /// Largest number of data bytes of a file. A larger tensor gets a file of its own.
     pub shard_bytes: u64,
-    /// What happens to a model that is there already.
-    pub existing: Existing,
-    /// The directory from which the tokenizer's files are copied.
+    /// Whether a model in the directory is replaced.
+    pub existing: ExistingModel,
+    /// Directory from which the files of the tokenizer are copied.
     pub tokenizer: Option<&'a Path>,
 }
 
-/// float32 in files of 5 GB, replacing nothing, without a tokenizer.
+/// float32 in files of at most 5 GB; existing models are not replaced; no tokenizer.
 impl Default for SaveOptions<'_> {
     fn default() -> Self {
         Self {
             dtype: Dtype::F32,
             shard_bytes: 5_000_000_000,
-            existing: Existing::Refuse,
+            existing: ExistingModel::Refuse,
             tokenizer: None,
         }
     }
 }
 
-/// What happens to a model that is there already.
+/// Whether a model in the directory is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Existing {
-    /// It stays, and nothing is written.
+pub enum ExistingModel {
+    /// Returns an error; nothing is written.
     #[default]
     Refuse,
-    /// Its configuration and weights are removed, and its tokenizer if another is given. Other
-    /// files of the directory stay.
+    /// Replaces configuration and weights, and the tokenizer if another is given.
+    ///
+    /// Other files in the directory are not changed.
     Replace,
 }
 
-/// Files that belong to a tokenizer or to how text is generated.
-const TOKENIZER: [&str; 10] = [
+/// Files of a tokenizer and of the generation settings.
+const TOKENIZER_FILES: [&str; 10] = [
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -63,19 +63,17 @@ const TOKENIZER: [&str; 10] = [
     "generation_config.json",
 ];
 
-/// Writes `config.json`, the weights (with an index if they need several files) and the tokenizer's
-/// files.
+/// Saves `config.json`, the weights (with an index if there are several files) and the tokenizer.
 ///
-/// Everything is written to a directory beside the old model first; only when all of it is on disk
-/// does it take the place of the old one. A new directory appears all at once. In one that exists
-/// already, files are moved one by one: `config.json` is removed first and comes last, so that
-/// a concurrent reader, or one after a power failure, finds no model rather than half of each.
+/// Files are first written to a temporary directory and moved when all of them are on disk. A new
+/// directory appears atomically. In an existing directory, files are moved one by one: the old
+/// `config.json` is removed first and the new one is moved last, so that a concurrent reader, or a
+/// reader after a power failure, finds no model rather than parts of two models.
 ///
 /// # Errors
-/// If the configuration makes no sense, if a number is not finite in the type asked for, if two
-/// tensors have one name, if there is a model already and replacing it was not asked for, or if the
-/// system refuses. The old model is then as it was, unless the system refused in the middle of
-/// moving.
+/// If the configuration is invalid, if an element is not finite in the requested type, if two
+/// tensors have the same name, if a model exists and must not be replaced, or if a file operation
+/// fails. The old model is then unchanged, unless a file operation failed while files were moved.
 pub fn save<S: AsRef<str>>(
     dir: impl AsRef<Path>,
     config: &Config,
@@ -85,7 +83,7 @@ pub fn save<S: AsRef<str>>(
     let dir = dir.as_ref();
     config.architecture.check()?;
     let old = staging::model_files(dir)?;
-    if options.existing == Existing::Refuse
+    if options.existing == ExistingModel::Refuse
         && let Some(file) = old.first()
     {
         return Err(Error::Exists { path: dir.join(file) });
@@ -94,10 +92,7 @@ pub fn save<S: AsRef<str>>(
         tensors.iter().map(|(name, array)| (name.as_ref(), *array)).collect();
     tensors.sort_by_key(|(name, _)| *name);
     if let Some(pair) = tensors.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-        return Err(Error::malformed(
-            dir,
-            format!("expected tensors of different names, got {:?} twice", pair[0].0),
-        ));
+        return Err(Error::malformed(dir, format!("duplicate tensor {:?}", pair[0].0)));
     }
 
     let mut staging = Staging::new(dir)?;
@@ -110,7 +105,7 @@ pub fn save<S: AsRef<str>>(
     staging.commit(&obsolete)
 }
 
-/// Writes the weights, in as many files as it takes.
+/// Writes the weights to one or several files.
 fn write_weights(
     staging: &mut Staging,
     tensors: &[(&str, &Array)],
@@ -118,26 +113,26 @@ fn write_weights(
 ) -> Result<(), Error> {
     let size = |array: &Array| array.len() as u64 * options.dtype.size() as u64;
     let mut shards: Vec<&[(&str, &Array)]> = Vec::new();
-    let (mut first, mut full) = (0, 0);
+    let (mut first, mut bytes) = (0, 0);
     for (i, (_, array)) in tensors.iter().enumerate() {
-        if i > first && full + size(array) > options.shard_bytes {
+        if i > first && bytes + size(array) > options.shard_bytes {
             shards.push(&tensors[first..i]);
-            (first, full) = (i, 0);
+            (first, bytes) = (i, 0);
         }
-        full += size(array);
+        bytes += size(array);
     }
     shards.push(&tensors[first..]);
     if let [shard] = shards[..] {
         return write_shard(staging, weights::FILE, shard, options.dtype);
     }
-    let mut places = BTreeMap::new();
+    let mut shard_of = BTreeMap::new();
     for (i, shard) in shards.iter().enumerate() {
-        let file = index::shard(i + 1, shards.len());
+        let file = index::shard_name(i + 1, shards.len());
         write_shard(staging, &file, shard, options.dtype)?;
-        places.extend(shard.iter().map(|(name, _)| (*name, file.clone())));
+        shard_of.extend(shard.iter().map(|(name, _)| (*name, file.clone())));
     }
     let total = tensors.iter().map(|(_, array)| size(array)).sum();
-    write_text(staging, index::FILE, &index::write(&places, total))
+    write_text(staging, index::FILE, &index::write(&shard_of, total))
 }
 
 /// Writes one safetensors file.
@@ -155,14 +150,14 @@ fn write_shard(
     file.write_all(&header).map_err(Error::writing(&path))?;
     let mut bytes = Vec::new();
     for (name, array) in tensors {
-        for (piece, numbers) in array.data().chunks(number::PIECE).enumerate() {
+        for (chunk, elements) in array.data().chunks(dtype::CHUNK).enumerate() {
             bytes.clear();
-            number::encode(dtype, numbers, &mut bytes).map_err(|index| Error::NotFinite {
+            dtype::encode(dtype, elements, &mut bytes).map_err(|index| Error::NotFinite {
                 path: path.clone(),
                 name: (*name).into(),
-                dtype: dtype.torch(),
-                index: piece * number::PIECE + index,
-                got: numbers[index],
+                dtype: dtype.name(),
+                index: chunk * dtype::CHUNK + index,
+                got: elements[index],
             })?;
             file.write_all(&bytes).map_err(Error::writing(&path))?;
         }
@@ -181,20 +176,22 @@ fn write_bytes(staging: &mut Staging, name: &str, bytes: &[u8]) -> Result<(), Er
     File::create_new(&path).and_then(write).map_err(Error::writing(&path))
 }
 
-/// Copies the files of a tokenizer that there are. The names of the others are returned: what lay
-/// there under those names belonged to another tokenizer.
+/// Copies the files of a tokenizer.
+///
+/// Returns the names of files that the tokenizer does not have: such files in the target directory
+/// belong to another tokenizer and are removed.
 fn copy_tokenizer(source: &Path, staging: &mut Staging) -> Result<Vec<String>, Error> {
     fs::read_dir(source).map_err(Error::reading(source))?;
-    let mut others = Vec::new();
-    for name in TOKENIZER {
+    let mut absent = Vec::new();
+    for name in TOKENIZER_FILES {
         let path = source.join(name);
         if path.is_file() {
-            // Contents only: a read-only original does not make a read-only copy.
+            // Only the contents are copied: a copy of a read-only file must be writable.
             let bytes = fs::read(&path).map_err(Error::reading(&path))?;
             write_bytes(staging, name, &bytes)?;
         } else {
-            others.push(name.to_string());
+            absent.push(name.to_string());
         }
     }
-    Ok(others)
+    Ok(absent)
 }

@@ -1,4 +1,4 @@
-//! A directory in which a model is written before it takes its place.
+//! A temporary directory for the files of a model until all of them are written.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -8,38 +8,39 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::{config, index, weights};
 use crate::Error;
 
-/// The files of a directory that make up a model, `config.json` first.
+/// Returns the names of the model files in a directory, `config.json` first.
 pub(super) fn model_files(dir: &Path) -> Result<Vec<String>, Error> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(Error::reading(dir)(error)),
     };
-    let mut found = Vec::new();
+    let mut names = Vec::new();
     for entry in entries {
         let name = entry.map_err(Error::reading(dir))?.file_name();
-        found.extend(name.to_str().filter(|name| is_model_file(name)).map(String::from));
+        names.extend(name.to_str().filter(|name| is_model_file(name)).map(String::from));
     }
-    found.sort_by_key(|name| (name != config::FILE, name.clone()));
-    Ok(found)
+    names.sort_by_key(|name| (name != config::FILE, name.clone()));
+    Ok(names)
 }
 
 fn is_model_file(name: &str) -> bool {
-    let shard =
+    let is_shard =
         name.starts_with("model-") && name.contains("-of-") && name.ends_with(".safetensors");
-    shard || [config::FILE, weights::FILE, index::FILE].contains(&name)
+    is_shard || [config::FILE, weights::FILE, index::FILE].contains(&name)
 }
 
-/// Files on their way to `dir`. If they do not get there, they are removed.
+/// Files that will be moved to `dir`. They are removed if they are not moved.
 pub(super) struct Staging {
     dir: PathBuf,
-    /// Where they lie until then, on the same disk.
+    /// Temporary directory, on the same file system as `dir`.
     path: PathBuf,
-    /// Their names, in the order in which they move.
+    /// Names of the files, in the order in which they are moved.
     files: Vec<String>,
 }
 
 impl Staging {
+    /// Creates the temporary directory.
     pub(super) fn new(dir: &Path) -> Result<Self, Error> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let unique =
@@ -48,7 +49,10 @@ impl Staging {
             _ if dir.is_dir() => dir.join(format!(".{unique}")),
             Some(name) => dir.with_file_name(format!(".{}.{unique}", name.to_string_lossy())),
             None => {
-                return Err(Error::malformed(dir, "expected the name of a directory, got none"));
+                return Err(Error::malformed(
+                    dir,
+                    "expected a path that ends with a directory name",
+                ));
             }
         };
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
@@ -58,14 +62,13 @@ impl Staging {
         Ok(Self { dir: dir.into(), path, files: Vec::new() })
     }
 
-    /// The path at which a file of this name is to be written.
+    /// Adds a file and returns the path at which to write it.
     pub(super) fn add(&mut self, name: &str) -> PathBuf {
         self.files.push(name.into());
         self.path.join(name)
     }
 
-    /// Moves everything to its place, in the order in which it was added, after removing what is
-    /// obsolete.
+    /// Removes obsolete files from `dir`, then moves the new files there in the order of addition.
     pub(super) fn commit(self, obsolete: &[String]) -> Result<(), Error> {
         let dir = &self.dir;
         if !dir.is_dir() {
@@ -91,13 +94,13 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // Nothing is left there after a move. If removing fails, the error that led here matters
-        // more.
+        // After a move, nothing is left. An error here is ignored, because the error that prevented
+        // the move was returned.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// Makes moved files survive a power failure, where the system can open a directory.
+/// Makes moves durable across a power failure, where the system can open a directory.
 fn sync(dir: &Path) -> Result<(), Error> {
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
     match File::open(dir) {

@@ -1,22 +1,23 @@
-//! The numbers of a model, as they lie on disk.
+//! Tensors of a model in safetensors files.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::mapped::Mapped;
 use tensor::Array;
 
 use super::header::{self, Entry};
-use super::{buffer, index, number};
+use super::mapped::Mapped;
+use super::{buffer, dtype, index};
 use crate::Error;
 
-/// The name of weights in one piece.
+/// Name of the file of a checkpoint that is not sharded.
 pub(super) const FILE: &str = "model.safetensors";
 
-/// The tensors of a model, in one file or several. Nothing is read into memory before
-/// [`Weights::load`].
+/// The tensors of a model, in one or several memory-mapped files.
+///
+/// A tensor is read into memory by [`Weights::load`].
 #[derive(Debug)]
 pub struct Weights {
     path: PathBuf,
@@ -55,12 +56,11 @@ struct Tensor {
 }
 
 impl Weights {
-    /// Opens the weights of a model: its directory, with `model.safetensors` or shards and their
-    /// index, or one such file by itself.
+    /// Opens the weights of a model: a directory, a safetensors file or an index of shards.
     ///
     /// # Errors
-    /// If a file is missing or damaged, if a tensor comes twice, if an index and its shards
-    /// contradict each other, or if a directory holds both one file and an index.
+    /// If a file is missing or invalid, if a tensor name is duplicate, if an index does not match
+    /// its shards, or if a directory contains both `model.safetensors` and an index.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         if !path.is_dir() {
@@ -74,46 +74,46 @@ impl Weights {
         match (file.exists(), index.exists()) {
             (true, true) => Err(Error::malformed(
                 path,
-                format!("expected {FILE} or {}, got both; name the one that is meant", index::FILE),
+                format!("expected {FILE} or {}, got both; open one of the files", index::FILE),
             )),
             (false, true) => Self::sharded(&index),
-            // If there is none, the error names what was looked for.
+            // If there is neither, the error names the missing file.
             (_, false) => Self::single(&file),
         }
     }
 
-    /// Reads a safetensors file that is in memory already; `path` is what errors call it.
+    /// Opens a safetensors file in memory; `path` is used in errors.
     ///
     /// # Errors
-    /// If it is damaged.
+    /// If the file is invalid.
     pub fn from_bytes(bytes: Vec<u8>, path: impl AsRef<Path>) -> Result<Self, Error> {
-        let mut weights = Self::none(path.as_ref());
+        let mut weights = Self::empty(path.as_ref());
         weights.add(path.as_ref(), Bytes::Owned(bytes))?;
         Ok(weights)
     }
 
-    fn none(path: &Path) -> Self {
+    fn empty(path: &Path) -> Self {
         Self { path: path.into(), files: Vec::new(), tensors: BTreeMap::new() }
     }
 
     fn single(path: &Path) -> Result<Self, Error> {
-        let mut weights = Self::none(path);
+        let mut weights = Self::empty(path);
         weights.add_file(path)?;
         Ok(weights)
     }
 
     fn sharded(path: &Path) -> Result<Self, Error> {
         let index = index::read(path)?;
-        let mut weights = Self::none(path);
+        let mut weights = Self::empty(path);
         for (_, shard) in &index.shards {
             weights.add_file(shard)?;
         }
-        for (name, place) in &index.places {
-            let expected = index.shards.binary_search_by(|(shard, _)| shard.cmp(place)).ok();
+        for (name, shard) in &index.shard_of {
+            let expected = index.shards.binary_search_by(|(known, _)| known.cmp(shard)).ok();
             if weights.tensors.get(name).map(|tensor| tensor.file) != expected {
                 return Err(Error::malformed(
                     path,
-                    format!("expected tensor {name:?} in {place:?}, but it is not there"),
+                    format!("expected tensor {name:?} in {shard:?}, but it is not there"),
                 ));
             }
         }
@@ -131,7 +131,7 @@ impl Weights {
                 let other = self.files[other.file].path.display();
                 return Err(Error::malformed(
                     path,
-                    format!("tensor {name:?} is also in {other}; expected it in one of them"),
+                    format!("duplicate tensor {name:?}: it is also in {other}"),
                 ));
             }
             self.tensors.insert(
@@ -143,26 +143,28 @@ impl Weights {
         Ok(())
     }
 
-    /// The names of all tensors, in alphabetical order.
+    /// Returns the names of all tensors, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// Whether there is a tensor of this name.
+    /// Returns whether there is a tensor with this name.
     pub fn contains(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
     }
 
-    /// The shape of a tensor, if there is one of this name.
+    /// Returns the shape of the tensor with this name, if there is one.
     pub fn shape(&self, name: &str) -> Option<&[usize]> {
         self.tensors.get(name).map(|tensor| tensor.entry.shape.as_slice())
     }
 
-    /// The first of these names that there is. Checkpoints of one model differ: older ones of GPT-2
-    /// lack `transformer.`, some of BERT lack `bert.`.
+    /// Returns the first of several names that a tensor has.
+    ///
+    /// Names differ between checkpoints of a model: older ones of GPT-2 lack the prefix
+    /// `transformer.`, some of BERT lack `bert.`.
     ///
     /// # Errors
-    /// If there is none.
+    /// If no tensor has one of the names.
     pub fn find<'a>(&self, names: &[&'a str]) -> Result<&'a str, Error> {
         let missing = || Error::MissingTensor {
             path: self.path.clone(),
@@ -171,11 +173,11 @@ impl Weights {
         names.iter().copied().find(|name| self.contains(name)).ok_or_else(missing)
     }
 
-    /// Reads a tensor, whatever the type of its numbers.
+    /// Reads a tensor and converts it to f32.
     ///
     /// # Errors
-    /// If there is none of this name, if it has another shape, if its numbers are not
-    /// floating-point numbers, or if one of them is not finite.
+    /// If the tensor is missing, has another shape, is not of a floating-point type, or has an
+    /// element that is not finite.
     pub fn load(&self, name: &str, expected: &[usize]) -> Result<Array, Error> {
         let Some(Tensor { file, entry, used }) = self.tensors.get(name) else {
             return Err(Error::MissingTensor { path: self.path.clone(), names: vec![name.into()] });
@@ -190,39 +192,40 @@ impl Weights {
                 got: entry.shape.clone(),
             });
         }
-        let Some((numbers, wild)) = number::decode(entry.dtype, &bytes[entry.bytes.clone()]) else {
+        let Some((elements, non_finite)) = dtype::decode(entry.dtype, &bytes[entry.bytes.clone()])
+        else {
             return Err(Error::Type { path: path(), name: name(), got: entry.dtype.to_string() });
         };
-        if let Some(index) = wild {
+        if let Some(index) = non_finite {
             return Err(Error::NotFinite {
                 path: path(),
                 name: name(),
                 dtype: "float32",
                 index,
-                got: numbers[index],
+                got: elements[index],
             });
         }
-        let array = Array::new(expected, numbers)
+        let array = Array::new(expected, elements)
             .map_err(|error| Error::malformed(&path(), format!("tensor {:?}: {error}", name())))?;
         used.store(true, Ordering::Relaxed);
         Ok(array)
     }
 
-    /// The tensors that were never loaded, without the buffers that older checkpoints carry along:
-    /// causal masks, position numbers, rotary frequencies.
+    /// Returns the tensors that were not loaded.
+    ///
+    /// Buffers of older checkpoints (causal masks, position ids, rotary frequencies) are left out.
     pub fn unused(&self) -> impl Iterator<Item = &str> {
-        let idle = |(name, tensor): &(&String, &Tensor)| {
-            !tensor.used.load(Ordering::Relaxed) && !buffer::is_harmless(name)
+        let is_unused = |(name, tensor): &(&String, &Tensor)| {
+            !tensor.used.load(Ordering::Relaxed) && !buffer::is_buffer(name)
         };
-        self.tensors.iter().filter(idle).map(|(name, _)| name.as_str())
+        self.tensors.iter().filter(is_unused).map(|(name, _)| name.as_str())
     }
 
-    /// Refuses weights of which some were never loaded. A loader asks this when it is done: a
-    /// parameter that it did not know would otherwise be dropped in silence.
+    /// Checks that all tensors were loaded, so that no parameter is silently ignored.
     ///
     /// # Errors
-    /// If [`Weights::unused`] names any.
-    pub fn all_used(&self) -> Result<(), Error> {
+    /// If there are [unused](Weights::unused) tensors.
+    pub fn check_all_used(&self) -> Result<(), Error> {
         let names: Vec<String> = self.unused().map(String::from).collect();
         if names.is_empty() {
             Ok(())

@@ -1,4 +1,4 @@
-//! A directory for one test.
+//! A temporary directory for a test.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Removed with its contents in the end.
+/// A temporary directory, removed with its contents on drop.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -33,7 +33,7 @@ impl Drop for Folder {
     }
 }
 
-/// What a directory holds, hidden files included.
+/// Returns names and contents of the files in a directory, including hidden files.
 pub(crate) fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     entries

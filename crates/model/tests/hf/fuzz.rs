@@ -1,5 +1,5 @@
-//! Damaged files, many thousands of them: none panics, none asks for much memory, and whatever is
-//! accepted keeps its promises.
+//! Fuzz tests: damaged files cause neither panics nor large allocations, and accepted files are
+//! valid.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,9 @@ use tensor::Array;
 use super::configs;
 use super::folder::Folder;
 
-/// How many cases, and the seed. `MUFFLE_CASES=20` draws twenty times as many, new ones each time.
+/// Returns the number of cases and the seed.
+///
+/// `MUFFLE_CASES=20` draws twenty times as many cases, with a new seed each time.
 fn cases(cases: usize) -> (usize, u64) {
     match std::env::var("MUFFLE_CASES").ok().and_then(|times| times.parse::<usize>().ok()) {
         Some(times) => {
@@ -22,10 +24,10 @@ fn cases(cases: usize) -> (usize, u64) {
     }
 }
 
-/// SplitMix64.
-struct Chance(u64);
+/// A SplitMix64 generator.
+struct SplitMix(u64);
 
-impl Chance {
+impl SplitMix {
     fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -37,22 +39,24 @@ impl Chance {
         (self.bits() % n.max(1) as u64) as usize
     }
 
-    fn one<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.below(of.len())]
+    fn choose<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+        &items[self.below(items.len())]
     }
 }
 
-/// Bytes of address space that the process has had at most, where the system tells.
-fn peak() -> Option<usize> {
+/// Returns the peak size of the address space in bytes, on Linux.
+fn peak_memory() -> Option<usize> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmPeak:"))?;
     Some(line.split_whitespace().nth(1)?.parse::<usize>().ok()? * 1024)
 }
 
-/// Threads and other tests take some hundreds of megabytes of address space; a length out of a
-/// damaged file would take more.
-fn no_more_than_a_gigabyte(before: Option<usize>) {
-    if let (Some(before), Some(after)) = (before, peak()) {
+/// Asserts that the address space grew by less than a gigabyte.
+///
+/// Threads and other tests take some hundred megabytes; a length from a damaged file would take
+/// more.
+fn assert_less_than_a_gigabyte(before: Option<usize>) {
+    if let (Some(before), Some(after)) = (before, peak_memory()) {
         assert!(after - before < 1 << 30, "{} bytes of memory", after - before);
     }
 }
@@ -88,13 +92,13 @@ const WORDS: [&str; 12] = [
     "\"shape\":[1],",
 ];
 
-/// A header, a little wrong.
-fn damage_text(text: &str, chance: &mut Chance) -> String {
+/// Damages the text of a header or an index in up to four places.
+fn damage_text(text: &str, random: &mut SplitMix) -> String {
     let mut bytes = text.trim_end().as_bytes().to_vec();
-    for _ in 0..=chance.below(3) {
-        let at = chance.below(bytes.len());
-        match chance.below(7) {
-            // Another number in place of one.
+    for _ in 0..=random.below(3) {
+        let at = random.below(bytes.len());
+        match random.below(7) {
+            // Replace a number.
             0 | 1 => {
                 let Some(from) = (at..bytes.len()).find(|&i| bytes[i].is_ascii_digit()) else {
                     continue;
@@ -102,25 +106,25 @@ fn damage_text(text: &str, chance: &mut Chance) -> String {
                 let to = (from..bytes.len())
                     .find(|&i| !bytes[i].is_ascii_digit())
                     .unwrap_or(bytes.len());
-                bytes.splice(from..to, chance.one(&NUMBERS).bytes());
+                bytes.splice(from..to, random.choose(&NUMBERS).bytes());
             }
-            2 => drop(bytes.splice(at..at, chance.one(&WORDS).bytes())),
-            3 => drop(bytes.drain(at..(at + 1 + chance.below(20)).min(bytes.len()))),
-            4 => bytes[at] ^= 1 << chance.below(8),
-            // A part of it twice.
+            2 => drop(bytes.splice(at..at, random.choose(&WORDS).bytes())),
+            3 => drop(bytes.drain(at..(at + 1 + random.below(20)).min(bytes.len()))),
+            4 => bytes[at] ^= 1 << random.below(8),
+            // Duplicate a part.
             5 => {
-                let to = (at + chance.below(120)).min(bytes.len());
+                let to = (at + random.below(120)).min(bytes.len());
                 let part = bytes[at..to].to_vec();
-                let at = chance.below(bytes.len());
+                let at = random.below(bytes.len());
                 bytes.splice(at..at, part);
             }
-            // One type in place of another.
+            // Replace a type.
             _ => {
                 let text = String::from_utf8_lossy(&bytes).into_owned();
                 let names: [&str; 9] =
                     ["F32", "F16", "BF16", "F64", "I64", "U8", "F4", "BOOL", "C64"];
-                let (old, new) = (*chance.one(&names[..3]), *chance.one(&names));
-                bytes = text.replacen(old, new, 1 + chance.below(2)).into_bytes();
+                let (old, new) = (*random.choose(&names[..3]), *random.choose(&names));
+                bytes = text.replacen(old, new, 1 + random.below(2)).into_bytes();
             }
         }
         if bytes.is_empty() {
@@ -130,20 +134,20 @@ fn damage_text(text: &str, chance: &mut Chance) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A safetensors file, a little wrong.
-fn damage_file(file: &[u8], chance: &mut Chance) -> Vec<u8> {
+/// Damages a safetensors file.
+fn damage_file(file: &[u8], random: &mut SplitMix) -> Vec<u8> {
     let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
     let mut bytes = file.to_vec();
-    match chance.below(10) {
-        // The header, with its right length.
+    match random.below(10) {
+        // Damage the header; its length is correct.
         0..=4 => {
-            let header = damage_text(std::str::from_utf8(&file[8..8 + length]).unwrap(), chance);
+            let header = damage_text(std::str::from_utf8(&file[8..8 + length]).unwrap(), random);
             bytes = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &file[8 + length..]]
                 .concat();
         }
-        // Its length.
+        // Change the length of the header.
         5 => {
-            let new = *chance.one(&[
+            let new = *random.choose(&[
                 0,
                 1,
                 length as u64 - 1,
@@ -157,23 +161,23 @@ fn damage_file(file: &[u8], chance: &mut Chance) -> Vec<u8> {
             ]);
             bytes[..8].copy_from_slice(&new.to_le_bytes());
         }
-        6 => bytes.truncate(chance.below(file.len())),
-        7 => bytes.extend((0..1 + chance.below(64)).map(|_| chance.bits() as u8)),
-        // The numbers.
-        8 => (0..=chance.below(8)).for_each(|_| {
-            bytes[8 + length + chance.below(file.len() - 8 - length)] ^= 1 << chance.below(8)
+        6 => bytes.truncate(random.below(file.len())),
+        7 => bytes.extend((0..1 + random.below(64)).map(|_| random.bits() as u8)),
+        // Flip bits of the data.
+        8 => (0..=random.below(8)).for_each(|_| {
+            bytes[8 + length + random.below(file.len() - 8 - length)] ^= 1 << random.below(8)
         }),
-        _ => (0..=chance.below(8))
-            .for_each(|_| bytes[8 + chance.below(length)] = chance.bits() as u8),
+        _ => (0..=random.below(8))
+            .for_each(|_| bytes[8 + random.below(length)] = random.bits() as u8),
     }
     bytes
 }
 
 #[test]
-fn damaged_weights() {
+fn damaged_weights_are_refused_or_loaded() {
     let folder = Folder::new();
     let (cases, seed) = cases(40_000);
-    let mut chance = Chance(seed);
+    let mut random = SplitMix(seed);
     let arrays = [
         Array::from_fn([4, 3], |i| i as f32),
         Array::from_fn([5], |i| -(i as f32)),
@@ -183,7 +187,7 @@ fn damaged_weights() {
     let names = ["wte.weight", "h.0.ln.bias", "empty", "scale"];
     let tensors: Vec<(&str, &Array)> = names.into_iter().zip(&arrays).collect();
     let config = Config::parse(configs::GPT2.as_bytes(), "config.json").unwrap();
-    let sound = [Dtype::F32, Dtype::F16, Dtype::Bf16].map(|dtype| {
+    let valid = [Dtype::F32, Dtype::F16, Dtype::Bf16].map(|dtype| {
         let dir = folder.join(dtype.to_string());
         save(&dir, &config, &tensors, &SaveOptions { dtype, ..Default::default() }).unwrap();
         fs::read(dir.join("model.safetensors")).unwrap()
@@ -195,11 +199,11 @@ fn damaged_weights() {
         fs::write(&path, bytes).unwrap();
         Weights::open(&path)
     };
-    let before = peak();
+    let before = peak_memory();
     for case in 0..cases {
-        let file: &Vec<u8> = chance.one(&sound);
-        let bytes = damage_file(file, &mut chance);
-        // Files are slow; a few will do.
+        let file: &Vec<u8> = random.choose(&valid);
+        let bytes = damage_file(file, &mut random);
+        // Files are slow, so only some cases use them.
         let weights = if case % 64 == 0 {
             from_disk(&bytes)
         } else {
@@ -210,7 +214,7 @@ fn damaged_weights() {
             continue;
         };
         opened += 1;
-        // Another reader accepts it too: ours is the stricter one.
+        // The `safetensors` crate, which is less strict, must accept the file too.
         assert!(safetensors::SafeTensors::deserialize(&bytes).is_ok(), "seed {seed}, case {case}");
         for name in weights.names() {
             let shape = weights.shape(name).unwrap();
@@ -222,8 +226,8 @@ fn damaged_weights() {
             }
         }
     }
-    no_more_than_a_gigabyte(before);
-    // Of both there are enough for the test to say something.
+    assert_less_than_a_gigabyte(before);
+    // The test is meaningful only if enough files are accepted and refused.
     assert!(
         opened > cases / 20 && refused > cases / 4 && loaded > cases / 20,
         "{opened} {refused} {loaded}"
@@ -231,20 +235,20 @@ fn damaged_weights() {
 }
 
 #[test]
-fn damaged_indices() {
+fn damaged_indices_are_refused_or_loaded() {
     let folder = Folder::new();
     let (cases, seed) = cases(400);
-    let mut chance = Chance(seed);
+    let mut random = SplitMix(seed);
     let config = Config::parse(configs::GPT2.as_bytes(), "config.json").unwrap();
     let array = Array::zeros([2]);
     let names = ["a", "b", "c"].map(|name| (name, &array));
     save(folder.join("m"), &config, &names, &SaveOptions { shard_bytes: 0, ..Default::default() })
         .unwrap();
     let path = folder.join("m/model.safetensors.index.json");
-    let sound = fs::read_to_string(&path).unwrap();
+    let valid = fs::read_to_string(&path).unwrap();
     let mut opened = 0;
     for case in 0..cases {
-        fs::write(&path, damage_text(&sound, &mut chance)).unwrap();
+        fs::write(&path, damage_text(&valid, &mut random)).unwrap();
         if let Ok(weights) = Weights::open(folder.join("m")) {
             opened += 1;
             assert!(
@@ -256,17 +260,17 @@ fn damaged_indices() {
     assert!(opened > 0 && opened < cases);
 }
 
-/// Some JSON.
-fn value(chance: &mut Chance, depth: usize) -> Value {
-    match chance.below(if depth == 0 { 9 } else { 12 }) {
+/// Returns a random JSON value.
+fn value(random: &mut SplitMix, depth: usize) -> Value {
+    match random.below(if depth == 0 { 9 } else { 12 }) {
         0 => Value::Null,
-        1 => json!(chance.below(2) == 0),
-        2 => json!(chance.bits()),
-        3 => json!(-(chance.below(1 << 30) as i64)),
-        4 => json!(chance.below(1 << 26)),
-        5 => json!(f64::from_bits(chance.bits())),
-        6 => json!(chance.below(40)),
-        7 => json!(*chance.one(&[
+        1 => json!(random.below(2) == 0),
+        2 => json!(random.bits()),
+        3 => json!(-(random.below(1 << 30) as i64)),
+        4 => json!(random.below(1 << 26)),
+        5 => json!(f64::from_bits(random.bits())),
+        6 => json!(random.below(40)),
+        7 => json!(*random.choose(&[
             "",
             "gelu",
             "silu",
@@ -280,45 +284,47 @@ fn value(chance: &mut Chance, depth: usize) -> Value {
             "absolute",
             "1"
         ])),
-        8 => json!(1u64 << chance.below(64)),
-        9 => (0..chance.below(5)).map(|_| value(chance, depth - 1)).collect(),
+        8 => json!(1u64 << random.below(64)),
+        9 => (0..random.below(5)).map(|_| value(random, depth - 1)).collect(),
         10 => {
-            json!({ "rope_type": value(chance, 0), "factor": value(chance, 0), "rope_theta": value(chance, 0) })
+            let keys = ["rope_type", "factor", "rope_theta"];
+            keys.map(|key| (key.to_string(), value(random, 0))).into_iter().collect()
         }
-        _ => (0..chance.below(5))
-            .map(|i| (i.to_string(), value(chance, depth - 1)))
+        _ => (0..random.below(5))
+            .map(|i| (i.to_string(), value(random, depth - 1)))
             .collect::<Map<_, _>>()
             .into(),
     }
 }
 
+/// Changes up to four keys of a configuration.
 fn damage_config(
-    sound: &Map<String, Value>,
-    all: &[String],
-    chance: &mut Chance,
+    valid: &Map<String, Value>,
+    keys: &[String],
+    random: &mut SplitMix,
 ) -> Map<String, Value> {
-    let mut map = sound.clone();
-    for _ in 0..=chance.below(3) {
-        let key = chance.one(all).clone();
-        match chance.below(8) {
+    let mut map = valid.clone();
+    for _ in 0..=random.below(3) {
+        let key = random.choose(keys).clone();
+        match random.below(8) {
             0 => drop(map.remove(&key)),
             1 if map.get(&key).is_some_and(Value::is_object) => {
                 let inner: Vec<String> = map[&key].as_object().unwrap().keys().cloned().collect();
                 if !inner.is_empty() {
-                    map[&key][chance.one(&inner)] = value(chance, 1);
+                    map[&key][random.choose(&inner)] = value(random, 1);
                 }
             }
-            _ => drop(map.insert(key, value(chance, 3))),
+            _ => drop(map.insert(key, value(random, 3))),
         }
     }
     map
 }
 
 #[test]
-fn damaged_configurations() {
+fn damaged_configurations_are_refused_or_parsed() {
     let (cases, seed) = cases(30_000);
-    let mut chance = Chance(seed);
-    let sound = [configs::GPT2, configs::LLAMA, configs::BERT]
+    let mut random = SplitMix(seed);
+    let valid = [configs::GPT2, configs::LLAMA, configs::BERT]
         .map(|text| serde_json::from_str::<Map<String, Value>>(text).unwrap());
     let more = [
         "rope_parameters",
@@ -330,16 +336,20 @@ fn damaged_configurations() {
         "partial_rotary_factor",
         "pruned_heads",
     ];
-    let mut all: Vec<String> =
-        sound.iter().flat_map(|map| map.keys().cloned()).chain(more.map(String::from)).collect();
-    all.sort();
-    all.dedup();
-    let before = peak();
+    let mut keys: Vec<String> =
+        valid.iter().flat_map(|map| map.keys().cloned()).chain(more.map(String::from)).collect();
+    keys.sort();
+    keys.dedup();
+    let before = peak_memory();
     let (mut accepted, mut refused) = (0, 0);
     for case in 0..cases {
-        let text = match chance.below(4) {
-            0 => damage_text(&Value::Object(chance.one(&sound).clone()).to_string(), &mut chance),
-            _ => Value::Object(damage_config(chance.one(&sound), &all, &mut chance)).to_string(),
+        let text = match random.below(4) {
+            0 => {
+                damage_text(&Value::Object(random.choose(&valid).clone()).to_string(), &mut random)
+            }
+            _ => {
+                Value::Object(damage_config(random.choose(&valid), &keys, &mut random)).to_string()
+            }
         };
         match Config::parse(text.as_bytes(), Path::new("config.json")) {
             Ok(config) => {
@@ -363,6 +373,6 @@ fn damaged_configurations() {
             }
         }
     }
-    no_more_than_a_gigabyte(before);
+    assert_less_than_a_gigabyte(before);
     assert!(accepted > cases / 20 && refused > cases / 20, "{accepted} {refused}");
 }

@@ -41,7 +41,7 @@ pub(super) fn lots(network: &dyn Network, params: &Params, seed: u64, count: usi
     let (target, usual) = (usual[count].clone(), &usual[..count]);
     let mut lots = match network.graph().input() {
         InputShape::Features(numbers) => of_numbers(network, params, numbers, seed, &target, usual),
-        InputShape::Tokens { vocab, longest } => of_tokens(vocab, longest, &target, usual),
+        InputShape::Tokens { vocab, max_length } => of_tokens(vocab, max_length, &target, usual),
     };
     // Some of each.
     let others = (0..count)
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn texts_are_shortest_longest_and_repeated() {
         let (network, params) = text(model::Preset::Tiny);
-        let InputShape::Tokens { longest, .. } = network.graph().input() else { unreachable!() };
+        let InputShape::Tokens { max_length, .. } = network.graph().input() else { unreachable!() };
         let all = lots(&network, &params, 1, 15);
         let of = |name: &str| &all.iter().find(|lot| lot.name == name).unwrap().others;
         assert!(
@@ -292,7 +292,7 @@ mod tests {
         );
         assert!(
             !of("longest texts").is_empty()
-                && of("longest texts").iter().all(|text| text.len() == longest)
+                && of("longest texts").iter().all(|text| text.len() == max_length)
         );
         let same = |text: &Example| {
             if let Input::Tokens(tokens) = &text.input {
@@ -301,7 +301,7 @@ mod tests {
                 false
             }
         };
-        assert!(of("one token repeated").iter().all(|text| same(text) && text.len() == longest));
+        assert!(of("one token repeated").iter().all(|text| same(text) && text.len() == max_length));
         assert!(of("longest texts").iter().all(|text| !same(text)));
         assert!(of("some of each").len() > 10);
     }

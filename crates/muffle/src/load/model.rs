@@ -100,8 +100,12 @@ impl LoadedModel {
                 (fresh(preset, &tokenizer, lora, options.seed)?, Some(tokenizer), folder)
             }
             ModelLocation::Folder(folder) => {
-                let checkpoint =
-                    Checkpoint::open_for(&folder, lora, options.seed, circumstances.labels.len())?;
+                let checkpoint = Checkpoint::open_with_classes(
+                    &folder,
+                    lora,
+                    options.seed,
+                    circumstances.labels.len(),
+                )?;
                 match given {
                     Some((tokenizer, folder)) => (checkpoint, Some(tokenizer), folder),
                     None if matches!(checkpoint.config.architecture, Architecture::Cnn(_)) => {
@@ -117,13 +121,13 @@ impl LoadedModel {
                     "model.own_head: with low-rank additions the head stays as it is",
                 ));
             }
-            checkpoint = checkpoint.with_own_head();
+            checkpoint = checkpoint.with_untied_head();
         }
         if options.add_pad {
-            checkpoint = checkpoint.with_pad();
+            checkpoint = checkpoint.with_pad_token();
         }
         if options.lora_rank > 0 && options.lora_init == LoraInit::Spectral {
-            checkpoint = checkpoint.with_spectral_start()?;
+            checkpoint = checkpoint.with_spectral_adapters()?;
         }
         name_classes(&mut checkpoint.config, circumstances.labels);
         Self::new(checkpoint, tokenizer, folder, config)
@@ -151,7 +155,7 @@ impl LoadedModel {
         tokenizer_folder: Option<PathBuf>,
         config: &Config,
     ) -> Result<Self, Error> {
-        let fresh = checkpoint.fresh.clone();
+        let fresh = checkpoint.initialized.clone();
         let options = &config.model;
         let trained = |name: &str| {
             options.lora_rank == 0
@@ -199,7 +203,7 @@ impl LoadedModel {
     /// The most tokens of a text.
     pub fn longest(&self) -> usize {
         match self.network.graph().input() {
-            InputShape::Tokens { longest, .. } => longest,
+            InputShape::Tokens { max_length, .. } => max_length,
             InputShape::Features(_) => 1,
         }
     }
@@ -225,7 +229,7 @@ impl LoadedModel {
 
     /// The names of the classes, as far as the model's files have them.
     pub fn labels(&self) -> Vec<String> {
-        let names = self.config.others.get("id2label").and_then(Value::as_object);
+        let names = self.config.other_keys.get("id2label").and_then(Value::as_object);
         let name = |class: usize| {
             names
                 .and_then(|names| names.get(&class.to_string()))
@@ -283,7 +287,7 @@ fn fresh(
         ("eos_token_id", ["<eos>", "</s>", "<|endoftext|>"]),
     ] {
         if let Some(id) = names.iter().find_map(|name| tokenizer.token_id(name)) {
-            config.others.insert(key.into(), id.into());
+            config.other_keys.insert(key.into(), id.into());
         }
     }
     Ok(Checkpoint::new(config, lora, seed)?)
@@ -315,14 +319,14 @@ fn name_classes(config: &mut hf::Config, labels: &[String]) {
         labels.iter().enumerate().map(|(class, label)| (class.to_string(), json!(label))).collect();
     let numbers =
         labels.iter().enumerate().map(|(class, label)| (label.clone(), json!(class))).collect();
-    config.others.insert("id2label".into(), Value::Object(names));
-    config.others.insert("label2id".into(), Value::Object(numbers));
+    config.other_keys.insert("id2label".into(), Value::Object(names));
+    config.other_keys.insert("label2id".into(), Value::Object(numbers));
 }
 
 /// Tokens under a key of the configuration: one, several or none.
 fn ids(config: &hf::Config, key: &str) -> Vec<u32> {
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
-    match config.others.get(key) {
+    match config.other_keys.get(key) {
         Some(Value::Array(several)) => several.iter().filter_map(id).collect(),
         Some(one) => id(one).into_iter().collect(),
         None => Vec::new(),

@@ -13,7 +13,7 @@ use crate::run::result::{self, Metrics, RESULT, RunResult, SAMPLES};
 use crate::run::snapshot;
 use crate::run::{Files, Run, RunObserver};
 use model::Checkpoint;
-use model::hf::{Existing, SaveOptions};
+use model::hf::{ExistingModel, SaveOptions};
 use std::path::{Path, PathBuf};
 
 /// The outcome of a finished run.
@@ -167,7 +167,7 @@ fn save(run: &Run<'_>, folder: &Folder, model: &Path) -> Result<(), Error> {
         (None, None) => None,
     };
     let options = SaveOptions {
-        existing: Existing::Replace,
+        existing: ExistingModel::Replace,
         tokenizer: tokenizer.as_deref(),
         ..SaveOptions::default()
     };

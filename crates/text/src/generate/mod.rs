@@ -167,5 +167,5 @@ fn best(scores: &[f64]) -> u32 {
 
 /// The largest number of new tokens for a prompt of this length.
 fn max_new_tokens(decoder: &dyn Decoder, length: usize, options: &GenerateOptions) -> usize {
-    options.max_new_tokens.min(decoder.longest().saturating_sub(length))
+    options.max_new_tokens.min(decoder.max_length().saturating_sub(length))
 }

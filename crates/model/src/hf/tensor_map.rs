@@ -1,5 +1,6 @@
-//! A JSON object in which no name comes twice. JSON leaves open what that would mean, so two
-//! readers could see two models.
+//! A JSON object with tensor names as keys, in which duplicate names are refused.
+//!
+//! JSON does not define which of two equal keys counts, so two readers could see two models.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,33 +8,33 @@ use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
-/// What a safetensors header says about itself, under a name that no tensor has.
+/// Key of the metadata in a safetensors header. No tensor has this name.
 pub(super) const METADATA: &str = "__metadata__";
 
-/// Longer names are no names of parameters.
-const LONGEST_NAME: usize = 512;
+/// Largest length of a tensor name, in bytes.
+const MAX_NAME_BYTES: usize = 512;
 
-/// Tensors by name, and something about each.
+/// A map from tensor names to values.
 #[derive(Debug)]
-pub(super) struct Unique<T>(pub(super) BTreeMap<String, T>);
+pub(super) struct TensorMap<T>(pub(super) BTreeMap<String, T>);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Unique<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for TensorMap<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Names(PhantomData))
+        deserializer.deserialize_map(TensorMapVisitor(PhantomData))
     }
 }
 
-struct Names<T>(PhantomData<T>);
+struct TensorMapVisitor<T>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for Names<T> {
-    type Value = Unique<T>;
+impl<'de, T: Deserialize<'de>> Visitor<'de> for TensorMapVisitor<T> {
+    type Value = TensorMap<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object with the names of tensors")
+        f.write_str("an object with tensor names as keys")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Unique<T>, A::Error> {
-        let mut found = BTreeMap::new();
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<TensorMap<T>, A::Error> {
+        let mut tensors = BTreeMap::new();
         let mut metadata: Option<BTreeMap<String, String>> = None;
         while let Some(name) = map.next_key::<String>()? {
             if name == METADATA {
@@ -42,21 +43,21 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Names<T> {
                 }
                 continue;
             }
-            if name.is_empty() || name.len() > LONGEST_NAME {
+            if name.is_empty() || name.len() > MAX_NAME_BYTES {
                 return Err(A::Error::custom(format!(
-                    "the name of a tensor must have 1 to {LONGEST_NAME} bytes, got {}",
+                    "tensor name: expected 1 to {MAX_NAME_BYTES} bytes, got {}",
                     name.len()
                 )));
             }
             let value = map
                 .next_value()
                 .map_err(|error| A::Error::custom(format!("tensor {name:?}: {error}")))?;
-            if found.contains_key(&name) {
-                return Err(A::Error::custom(format!("tensor {name:?} is named twice")));
+            if tensors.contains_key(&name) {
+                return Err(A::Error::custom(format!("duplicate tensor {name:?}")));
             }
-            found.insert(name, value);
+            tensors.insert(name, value);
         }
-        Ok(Unique(found))
+        Ok(TensorMap(tensors))
     }
 }
 
@@ -65,22 +66,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_once() {
-        let found: Unique<u8> =
+    fn duplicate_and_invalid_names_are_refused() {
+        let map: TensorMap<u8> =
             serde_json::from_str(r#"{"a":1,"__metadata__":{"format":"pt"},"b":2}"#).unwrap();
         assert_eq!(
-            found.0.into_iter().collect::<Vec<_>>(),
+            map.0.into_iter().collect::<Vec<_>>(),
             [("a".to_string(), 1), ("b".to_string(), 2)]
         );
         for (text, part) in [
-            (r#"{"a":1,"a":1}"#, "\"a\" is named twice"),
+            (r#"{"a":1,"a":1}"#, "duplicate tensor \"a\""),
             (r#"{"":1}"#, "got 0"),
             (r#"{"__metadata__":{"a":1}}"#, "a string"),
             (r#"{"__metadata__":{},"__metadata__":{}}"#, "duplicate"),
             (r#"{"a":"x"}"#, "tensor \"a\""),
             ("[]", "an object"),
         ] {
-            let error = serde_json::from_str::<Unique<u8>>(text).unwrap_err().to_string();
+            let error = serde_json::from_str::<TensorMap<u8>>(text).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         }
     }

@@ -1,4 +1,4 @@
-//! Gradients against finite differences of the losses.
+//! Gradients equal finite differences of the losses.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,18 +8,18 @@ use engine::{Engine, Example};
 use support::{gradients, zoo};
 
 #[test]
-fn gradients_are_slopes() {
+fn gradients_equal_finite_differences() {
     for kind in zoo::ALL {
-        let (mut network, at) = zoo::network(kind, 11);
+        let (mut network, params) = zoo::network(kind, 11);
         let examples = [zoo::example(kind, 1, 9, 3), zoo::example(kind, 2, 2, 0)];
         for example in &examples {
             let example: &Example = example;
-            let gradient = &gradients(&mut network, &at, &[example])[0];
-            for k in 0..at.len() {
+            let gradient = &gradients(&mut network, &params, &[example])[0];
+            for k in 0..params.len() {
                 let direction: Vec<f32> =
-                    (0..at[k].len()).map(|i| zoo::noise(77 + k as u64, i)).collect();
+                    (0..params[k].len()).map(|i| zoo::noise(77 + k as u64, i)).collect();
                 let mut loss = |step: f32| {
-                    let mut moved = at.clone();
+                    let mut moved = params.clone();
                     moved[k]
                         .data_mut()
                         .iter_mut()
@@ -28,8 +28,8 @@ fn gradients_are_slopes() {
                     network.load(&moved).unwrap();
                     network.losses(&[example]).unwrap()[0]
                 };
-                // Five points: the error is of fourth order, and rounding stays small.
-                // Rectifiers and maxima have kinks, which a long step would cross.
+                // The five-point formula has an error of fourth order and little rounding. A CNN
+                // has kinks (ReLU, max pooling), so its step must be small.
                 let h = if kind == zoo::Kind::Cnn { 4e-4 } else { 4e-3 };
                 let slope = (8.0 * (loss(h) - loss(-h)) - (loss(2.0 * h) - loss(-2.0 * h)))
                     / (12.0 * f64::from(h));

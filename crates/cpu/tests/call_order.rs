@@ -1,4 +1,4 @@
-//! Calls of an engine out of order are refused, and nothing of them reaches a sum.
+//! Calls of an engine in the wrong order are refused and do not change a sum.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use support::zoo::{self, Kind};
 fn refused<T>(result: Result<T, Error>, part: &str) {
     match result.map(|_| ()) {
         Err(Error::Order(what)) => assert!(what.contains(part), "{what}"),
-        other => panic!("expected an error of order ({part}), got {other:?}"),
+        other => panic!("expected Error::Order ({part}), got {other:?}"),
     }
 }
 
@@ -30,8 +30,8 @@ fn is_zero(sum: &Sum) -> bool {
     sum.iter().all(|sum| (0..sum.len()).all(|i| sum.value(i) == 0.0))
 }
 
-/// A network with parameters, two examples and blocks, and how activations are held.
-fn each(test: impl Fn(Network, &Params, &[&Example], &Blocks)) {
+/// Runs a test with two models, with retained and with recomputed activations.
+fn for_each_network(test: impl Fn(Network, &Params, &[&Example], &Blocks)) {
     for kind in [Kind::Gpt2Tied, Kind::Mlp] {
         for activations in [Activations::Retain, Activations::Recompute] {
             let (mut network, params) = zoo::network(kind, 5);
@@ -45,7 +45,7 @@ fn each(test: impl Fn(Network, &Params, &[&Example], &Blocks)) {
 
 #[test]
 fn nothing_is_computed_without_parameters() {
-    each(|mut network, params, examples, blocks| {
+    for_each_network(|mut network, params, examples, blocks| {
         let tensors = network.trainable();
         let query = CheckedQuery::new(params, &Geometry::Identity, blocks, &tensors).unwrap();
         for _ in 0..2 {
@@ -53,7 +53,7 @@ fn nothing_is_computed_without_parameters() {
             refused(network.losses(examples), "no parameters");
             refused(network.observe(examples, &query), "no parameters");
             refused(network.accumulate(&ones(2, blocks.count())), "no parameters");
-            // The same after they were loaded and unloaded.
+            // The parameters are unloaded, so the next iteration must fail in the same way.
             network.load(params).unwrap();
             network.observe(examples, &query).unwrap();
             network.unload();
@@ -64,14 +64,14 @@ fn nothing_is_computed_without_parameters() {
 
 #[test]
 fn nothing_is_accumulated_without_an_observation() {
-    each(|mut network, params, examples, blocks| {
+    for_each_network(|mut network, params, examples, blocks| {
         let tensors = network.trainable();
         let query = CheckedQuery::new(params, &Geometry::Identity, blocks, &tensors).unwrap();
         let weights = ones(2, blocks.count());
         network.load(params).unwrap();
         network.start_sum(&SumPrecision::Float).unwrap();
         refused(network.accumulate(&weights), "no micro-batch");
-        // What overwrites the batch or the parameters of an observation ends it.
+        // Calls that overwrite the batch or the parameters of an observation invalidate it.
         type Between = fn(&mut Network, &Params, &[&Example]);
         let between: [Between; 6] = [
             |network, params, _| network.load(params).unwrap(),
@@ -79,7 +79,7 @@ fn nothing_is_accumulated_without_an_observation() {
             |network, _, examples| drop(network.losses(examples).unwrap()),
             |network, params, examples| drop(network.logits(params, examples).unwrap()),
             |network, _, examples| {
-                network.operations(&[examples[1], examples[0]]).unwrap();
+                network.flops(&[examples[1], examples[0]]).unwrap();
             },
             |network, _, _| network.set_activations(Activations::Retain),
         ];
@@ -100,7 +100,7 @@ fn nothing_is_accumulated_without_an_observation() {
 
 #[test]
 fn a_micro_batch_is_accumulated_once() {
-    each(|mut network, params, examples, blocks| {
+    for_each_network(|mut network, params, examples, blocks| {
         let tensors = network.trainable();
         let query = CheckedQuery::new(params, &Geometry::Identity, blocks, &tensors).unwrap();
         network.load(params).unwrap();
@@ -115,7 +115,7 @@ fn a_micro_batch_is_accumulated_once() {
 
 #[test]
 fn weights_of_another_micro_batch_are_refused() {
-    each(|mut network, params, examples, blocks| {
+    for_each_network(|mut network, params, examples, blocks| {
         let tensors = network.trainable();
         let query = CheckedQuery::new(params, &Geometry::Identity, blocks, &tensors).unwrap();
         network.load(params).unwrap();
@@ -124,7 +124,7 @@ fn weights_of_another_micro_batch_are_refused() {
         for weights in [ones(1, count), ones(3, count), ones(2, 1), ones(2, count + 1)] {
             network.observe(examples, &query).unwrap();
             refused(network.accumulate(&weights), "another micro-batch");
-            // Not with the right ones either: it is observed again, or not counted.
+            // Correct weights are refused too: the micro-batch must be observed again.
             refused(network.accumulate(&ones(2, count)), "no micro-batch");
         }
         assert!(is_zero(&network.take_sum().unwrap()));
@@ -133,7 +133,7 @@ fn weights_of_another_micro_batch_are_refused() {
 
 #[test]
 fn a_sum_is_started_before_it_is_used() {
-    each(|mut network, params, examples, blocks| {
+    for_each_network(|mut network, params, examples, blocks| {
         let tensors = network.trainable();
         let query = CheckedQuery::new(params, &Geometry::Identity, blocks, &tensors).unwrap();
         network.load(params).unwrap();
@@ -143,15 +143,14 @@ fn a_sum_is_started_before_it_is_used() {
         network.start_sum(&SumPrecision::Float).unwrap();
         network.take_sum().unwrap();
         refused(network.take_sum(), "no sum");
-        // A grid for each tensor, or none.
-        refused(network.start_sum(&SumPrecision::Steps(Vec::new())), "a grid for each");
+        // There must be a grid for each tensor.
+        refused(network.start_sum(&SumPrecision::Steps(Vec::new())), "expected a grid for each");
     });
 }
 
-/// A sum that is started again has nothing of the one before.
 #[test]
 fn a_started_sum_is_zero() {
-    each(|mut network, params, examples, blocks| {
+    for_each_network(|mut network, params, examples, blocks| {
         let tensors = network.trainable();
         let query = CheckedQuery::new(params, &Geometry::Identity, blocks, &tensors).unwrap();
         network.load(params).unwrap();
