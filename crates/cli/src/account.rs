@@ -137,8 +137,9 @@ impl Account {
         Ok(())
     }
 
-    /// The invalid count that treats each block as if it had its own lot, by RDP as in the DP-Muon
-    /// paper's Table 3.
+    /// Computes the invalid count that treats each block as if it had its own lot.
+    ///
+    /// By RDP, as in Table 3 of the DP-Muon paper.
     fn per_block(
         &self,
         sigma: Sigma,

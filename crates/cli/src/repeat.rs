@@ -11,8 +11,9 @@ pub(crate) struct Repeated {
     runs: u64,
     /// ε if all runs are released.
     all: f64,
-    /// ε if the number of runs is random with mean `runs` and only the best run is released, and
-    /// the distribution of that number with the smallest ε.
+    /// ε if only the best of a random number of runs with mean `runs` is released.
+    ///
+    /// With the name of the distribution of that number that has the smallest ε.
     random: Option<(f64, &'static str)>,
 }
 

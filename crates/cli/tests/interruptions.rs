@@ -1,5 +1,5 @@
-//! Runs that are killed at each of their operations on files are resumed, lose no charge, and finish
-//! with a consistent statement.
+//! Runs that are killed at each operation on files are resumed, lose no charge, and finish with a
+//! consistent statement.
 
 // Only builds with debug assertions have the hook that aborts the process.
 #![cfg(all(unix, debug_assertions))]

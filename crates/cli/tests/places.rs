@@ -1,5 +1,5 @@
-//! Public files and output do not depend on the content of one row or one person: an unusable row is
-//! a vacant place.
+//! Public files and output do not depend on the content of one row or one person: an unusable row
+//! is a vacant place.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,8 +13,9 @@ use std::path::Path;
 
 const ROWS: usize = 60;
 
-/// Writes a tokenizer of public texts and a RUN.toml without evaluation, so that the output does not
-/// depend on noise.
+/// Writes a tokenizer of public texts and a RUN.toml without evaluation data.
+///
+/// The output then does not depend on noise.
 fn prepare(place: &Path, data: &str) {
     write_tokenizer(place);
     let text = format!(
@@ -43,7 +44,7 @@ fn without_ids(text: &str) -> String {
         .collect()
 }
 
-/// Trains on a file and returns all public output and files, without weights, random ids and hashes.
+/// Trains on a file and returns public output and files, without weights, ids and hashes.
 fn public(place: &Path, rows: &str, more: &[&str]) -> BTreeMap<String, String> {
     std::fs::write(place.join("people"), rows).unwrap();
     let out = place.join("run");

@@ -1,4 +1,4 @@
-//! Verification: unchanged statements are consistent, changed statements and files are detected, and
+//! Verification: unchanged statements are consistent, changed statements and files are detected,
 //! missing evidence is reported.
 
 #![allow(clippy::unwrap_used)]
@@ -159,7 +159,8 @@ fn runs_of_every_kind_are_consistent() {
         "privacy.sampling=full\noptimizer.name=dp-sgd\ntraining.steps=2",
         "privacy.adjacency=replace-one\nprivacy.accountant=rdp",
         "optimizer.learning_rate=hyfree\noptimizer.hyfree.every=2",
-        "optimizer.learning_rate=hyfree\noptimizer.hyfree.every=1\noptimizer.hyfree.lot=same\noptimizer.name=dp-adam-bc",
+        "optimizer.learning_rate=hyfree\noptimizer.hyfree.every=1\noptimizer.hyfree.lot=same\n\
+         optimizer.name=dp-adam-bc",
         "privacy.epsilon=auto\nprivacy.sigma=1.5\nprivacy.delta=1e-4\ndata.evaluation_data=private",
         "model.lora_rank=2\noptimizer.name=dp-prism",
         "optimizer.name=dp-macadam\ntraining.steps=auto\ntraining.epochs=0.3",

@@ -255,7 +255,11 @@ const SHARDED: [(&str, &[u8]); 5] = [
     ("tokenizer.json", b"{ }"),
     (
         "model.safetensors.index.json",
-        br#"{"weight_map": {"a": "model-1-of-2.safetensors", "b": "model-2-of-2.safetensors", "c": "model-1-of-2.safetensors"}}"#,
+        br#"{"weight_map": {
+            "a": "model-1-of-2.safetensors",
+            "b": "model-2-of-2.safetensors",
+            "c": "model-1-of-2.safetensors"
+        }}"#,
     ),
     ("model-1-of-2.safetensors", &[1; 1000]),
     ("model-2-of-2.safetensors", &[2; 2000]),

@@ -721,7 +721,9 @@ fn labelled_texts_and_images() {
         at(&format!("{name}-images-idx3-ubyte")).display().to_string()
     };
     let images = format!(
-        "model.source=cnn\nmodel.tokenizer=auto\ndata.max_length=auto\ndata.train={}\ndata.validation={}\ndata.labels=[\"low\", \"high\"]\noptimizer.name=adam\ntraining.steps=30",
+        "model.source=cnn\nmodel.tokenizer=auto\ndata.max_length=auto\ndata.train={}\n\
+         data.validation={}\ndata.labels=[\"low\", \"high\"]\noptimizer.name=adam\n\
+         training.steps=30",
         idx("train", 100, 0),
         idx("t10k", 20, 1)
     );

@@ -24,7 +24,7 @@ pub(super) struct AdversarialLot {
     pub(super) targets: Vec<Example>,
 }
 
-/// The norm of an input at a kink: large, so that its gradient is clipped and a jump has full size.
+/// The norm of an input at a kink: so large that its gradient is clipped.
 const KINK_SCALE: f64 = 1000.0;
 
 /// A factor for very large inputs.

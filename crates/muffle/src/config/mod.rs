@@ -35,8 +35,10 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Model {
-    /// A preset with new parameters (tiny, gpt2-s, cnn, preset:gpt2), a directory in the Hugging
-    /// Face layout, or a name on the hub (gpt2, HuggingFaceTB/SmolLM2-135M).
+    /// A preset, a directory in the Hugging Face layout, or a name on the hub.
+    ///
+    /// Presets (tiny, gpt2-s, cnn, preset:gpt2) have new parameters. A name on the hub is gpt2 or
+    /// HuggingFaceTB/SmolLM2-135M, for example.
     pub source: String,
     /// A `tokenizer.json`; by default the model's own.
     pub tokenizer: Auto<PathBuf>,
@@ -100,8 +102,9 @@ pub struct Data {
     pub validation: Option<PathBuf>,
     /// Test data, evaluated at the end.
     pub test: Option<PathBuf>,
-    /// Whether validation and test data are public, or private and outside the guarantee; files
-    /// count as private unless they are declared public.
+    /// Whether validation and test data are public, or private and outside the guarantee.
+    ///
+    /// Files are private unless they are declared public.
     pub evaluation_data: Auto<Publicity>,
     /// The column that names the person of a row. The unit of protection is then the person.
     pub group: Option<String>,

@@ -16,8 +16,9 @@ use crate::load::data::Split;
 /// A source and its target text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CorpusPair {
-    /// The row: `name : Ines | trade : watchmaker | day : Saturday`, three to seven slots, always
-    /// in the same order.
+    /// The row, such as `name : Ines | trade : watchmaker | day : Saturday`.
+    ///
+    /// It has three to seven slots, always in the same order.
     pub source: String,
     /// The row in words.
     pub target: String,

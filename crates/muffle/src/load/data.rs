@@ -118,7 +118,7 @@ pub fn labels_and_shape(config: &config::Data) -> Result<(Vec<String>, Option<Im
         return Err(Error::config(
             "data.labels",
             format!(
-                "expected at least 2 classes, such as [\"0\", \"1\"]; got {}. Labels are not read \
+                "expected at least 2 classes, such as [\"0\", \"1\"], got {}; labels are not read \
                  from private records, which they would reveal",
                 labels.len()
             ),
@@ -192,8 +192,9 @@ pub struct DroppedCounts {
 
 /// The training data, prepared for the curator.
 pub struct TrainingData {
-    /// The records: a place for each row, or, if that was declared public, for each row that is
-    /// neither too long nor empty.
+    /// The records, with a place for each row.
+    ///
+    /// If dropped rows are declared public, rows that are too long or empty have no place.
     pub records: Records,
     /// Numbers of rows without a record. **Not private.**
     pub dropped: DroppedCounts,
@@ -284,8 +285,10 @@ fn for_each_place(
     Ok(dropped)
 }
 
-/// Adds a place to a digest: an example with the lengths of its parts, or for a vacant place a
-/// length that no example has.
+/// Adds a place to a digest.
+///
+/// An example is added with the lengths of its parts, a vacant place as a length that no example
+/// has.
 fn update_digest(sum: &mut Sha256, place: Option<&Example>) {
     let Some(example) = place else { return sum.update(u64::MAX.to_le_bytes()) };
     let mut add = |words: &mut dyn ExactSizeIterator<Item = u32>| {

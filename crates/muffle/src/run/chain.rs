@@ -1,5 +1,6 @@
-//! The ledger of a run as a hash chain: a charge that is removed, edited or moved changes every
-//! hash after it.
+//! The ledger of a run as a hash chain.
+//!
+//! A charge that is removed, edited or moved changes every hash after it.
 //!
 //! Entries, in order: a session for each process that worked on the run, its charges, and one
 //! closing when the run is over. With the run's id r, and ‖ for concatenation of fields of known

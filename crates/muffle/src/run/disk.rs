@@ -1,5 +1,4 @@
-//! All operations by which a run changes files, in one place so that tests can interrupt a run at
-//! each of them.
+//! All operations by which a run changes files, so that tests can interrupt it at each.
 //!
 //! In builds with debug assertions the environment variable `MUFFLE_ABORT_AT=n` aborts the process
 //! at the n-th operation, without any clean-up, as a kill does. Release builds do not read it.

@@ -32,8 +32,9 @@ use verdict::{Failure, Finding, OUT_OF_REACH};
 /// places, which allows for 1e-9 as well.
 pub const TOLERANCE: f64 = 1e-9;
 
-/// Verifies the folder of a run, a folder with a model and its statement, or a statement with the
-/// weights beside it.
+/// Verifies a statement, in the folder of a run or beside the weights of a model.
+///
+/// `path` is the folder of a run, a folder with a model and its statement, or a statement.
 ///
 /// # Errors
 /// If there is nothing to verify: the path does not exist, or is not a finished run. A damaged
@@ -374,8 +375,9 @@ fn charged_steps(statement: &Statement) -> u64 {
     }
 }
 
-/// The number of steps that were charged and are not in the model: lost in an interruption, or the
-/// rest of an epoch.
+/// The number of charged steps that are not in the model.
+///
+/// They were lost in an interruption, or are the rest of an epoch.
 fn lost_steps(statement: &Statement) -> u64 {
     charged_steps(statement).saturating_sub(statement.steps)
 }

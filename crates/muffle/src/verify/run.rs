@@ -341,8 +341,10 @@ fn has_checkpoints(folder: &Folder) -> bool {
     std::fs::read_dir(folder.join(CHECKPOINTS)).is_ok_and(|entries| entries.count() > 0)
 }
 
-/// The last checkpoint is that of the last step, was made under this configuration, has a position
-/// of the stated ledger, and holds the model's weights.
+/// The last checkpoint is that of the statement.
+///
+/// It has the last step, this configuration, a position of the stated ledger, and the model's
+/// weights.
 fn checkpoint(folder: &Folder, config: &Config, statement: &Statement) -> Finding {
     let mut damage = None;
     let newest =

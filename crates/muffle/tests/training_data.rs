@@ -51,10 +51,10 @@ fn rows(count: usize, who: impl Fn(usize) -> usize) -> Vec<(String, &'static str
 /// limit are vacant places.
 #[test]
 fn rows_of_a_person_are_counted_over_the_whole_file() {
-    let people = read(&rows(5000, |i| if i.is_multiple_of(500) { 0 } else { i }), 3);
-    assert_eq!((people.records.places(), people.dropped.over_limit), (5000, 7));
-    let people = read(&rows(5000, |i| i % 50), 2);
-    assert_eq!((people.records.places(), people.dropped.over_limit), (5000, 4900));
+    let data = read(&rows(5000, |i| if i.is_multiple_of(500) { 0 } else { i }), 3);
+    assert_eq!((data.records.places(), data.dropped.over_limit), (5000, 7));
+    let data = read(&rows(5000, |i| i % 50), 2);
+    assert_eq!((data.records.places(), data.dropped.over_limit), (5000, 4900));
 }
 
 /// The digest depends on texts, labels, order and number of rows, and not on persons.
