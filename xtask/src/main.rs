@@ -33,6 +33,7 @@ fn main() -> ExitCode {
     }
 }
 
+/// Runs all checks, with or without the tests.
 fn check(tests: bool) -> Result<(), String> {
     cargo("format", &["fmt", "--all", "--check"], &[])?;
     cargo(
@@ -54,6 +55,7 @@ fn check(tests: bool) -> Result<(), String> {
     tidy::run()
 }
 
+/// Runs cargo for a check of this name.
 fn cargo(name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Result<(), String> {
     eprintln!("xtask: {name}: cargo {}", arguments.join(" "));
     let program = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());

@@ -17,17 +17,17 @@ pub(crate) fn allowed(expression: &str, is_allowed: &dyn Fn(&str) -> bool) -> Re
     }
 }
 
-/// `a OR b OR …`
+/// Parses `a OR b OR …`.
 fn either(rest: &mut &[&str], is_allowed: &dyn Fn(&str) -> bool) -> Option<bool> {
     let mut answer = both(rest, is_allowed)?;
     while take(rest, "OR") {
-        // Both operands are parsed, whatever the first is.
+        // Both operands are parsed, even if the first is allowed.
         answer |= both(rest, is_allowed)?;
     }
     Some(answer)
 }
 
-/// `a AND b AND …`, with higher precedence.
+/// Parses `a AND b AND …`, with higher precedence.
 fn both(rest: &mut &[&str], is_allowed: &dyn Fn(&str) -> bool) -> Option<bool> {
     let mut answer = one(rest, is_allowed)?;
     while take(rest, "AND") {
@@ -36,7 +36,7 @@ fn both(rest: &mut &[&str], is_allowed: &dyn Fn(&str) -> bool) -> Option<bool> {
     Some(answer)
 }
 
-/// A licence, a licence with an exception, or an expression in brackets.
+/// Parses a licence, a licence with an exception, or an expression in parentheses.
 fn one(rest: &mut &[&str], is_allowed: &dyn Fn(&str) -> bool) -> Option<bool> {
     if take(rest, "(") {
         let answer = either(rest, is_allowed)?;
@@ -50,6 +50,7 @@ fn one(rest: &mut &[&str], is_allowed: &dyn Fn(&str) -> bool) -> Option<bool> {
     }
 }
 
+/// Takes the next word, if it can be the name of a licence.
 fn word<'a>(rest: &mut &[&'a str]) -> Option<&'a str> {
     let (first, others) = rest.split_first()?;
     *rest = others;
@@ -57,6 +58,7 @@ fn word<'a>(rest: &mut &[&'a str]) -> Option<&'a str> {
     (plain && !["OR", "AND", "WITH"].contains(first)).then_some(first)
 }
 
+/// Takes the next word, if it is this one.
 fn take(rest: &mut &[&str], word: &str) -> bool {
     match rest.split_first() {
         Some((first, others)) if *first == word => {

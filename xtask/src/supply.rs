@@ -1,8 +1,8 @@
 //! Third-party dependencies: sources, licences, build-time programs, number, duplicates.
 //!
-//! The policy is `deny.toml`, which cargo-deny reads as well. Here it is checked without another
-//! tool and, except for crates of other platforms that were never downloaded, without a network.
-//! Only known vulnerabilities need both.
+//! The policy is `deny.toml`, which cargo-deny reads as well. It is checked here without another
+//! tool and without a network, except for crates of other platforms that were never downloaded.
+//! Only known vulnerabilities need cargo-deny and a network.
 
 use crate::spdx;
 use serde_json::Value;
@@ -65,8 +65,8 @@ pub(crate) fn run() -> Result<(), String> {
     let count = count()?;
     if count > MAX_CRATES {
         findings.push(format!(
-            "the default build of muffle has {count} third-party crates, at most {MAX_CRATES} \
-                are allowed (xtask/src/supply.rs)"
+            "default build of muffle: expected at most {MAX_CRATES} third-party crates \
+             (xtask/src/supply.rs), got {count}"
         ));
     }
     if !findings.is_empty() {
@@ -87,7 +87,7 @@ pub(crate) fn run() -> Result<(), String> {
 /// The policy in `deny.toml`.
 struct Policy {
     licences: Vec<String>,
-    /// Exceptions: further licences of single crates.
+    /// Additional licences that are allowed for single crates.
     exceptions: BTreeMap<String, Vec<String>>,
     /// Allowed duplicates: name and version prefix of the older version.
     older: Vec<(String, String)>,
@@ -98,7 +98,8 @@ impl Policy {
     fn parse(text: &str) -> Result<Self, String> {
         let table: Table = text.parse().map_err(|error| format!("deny.toml: {error}"))?;
         let list = |section: &[&str]| -> Result<Vec<toml::Value>, String> {
-            let (last, within) = section.split_last().ok_or("no key")?;
+            let (last, within) =
+                section.split_last().ok_or("deny.toml: expected a key, got none")?;
             let inner = within.iter().try_fold(&table, |table, key| table.get(*key)?.as_table());
             let found = inner.and_then(|table| table.get(*last)?.as_array()).cloned();
             found.ok_or_else(|| format!("deny.toml: missing list {}", section.join(".")))
@@ -153,22 +154,23 @@ fn sources(lock: &Table) -> Vec<String> {
                 "Cargo.lock: {name} has a local path, but is not a crate of this workspace"
             )),
             (_, true) => findings.push(format!(
-                "Cargo.lock: {name} has the name of one of ours, and comes from {source}"
+                "Cargo.lock: {name} has the name of a crate of this workspace, but is from {source}"
             )),
             (CRATES_IO, false) if sum.len() == 64 && sum.chars().all(|c| c.is_ascii_hexdigit()) => {
             }
             (CRATES_IO, false) => findings.push(format!("Cargo.lock: {name} has no checksum")),
             (other, false) => {
-                findings.push(format!("Cargo.lock: {name} comes from {other}, not from crates.io"))
+                findings.push(format!("Cargo.lock: {name}: expected crates.io, got {other}"))
             }
         }
     }
     if packages(lock).next().is_none() {
-        findings.push("Cargo.lock: no packages".into());
+        findings.push("Cargo.lock: expected packages, got none".into());
     }
     findings
 }
 
+/// The packages of a lock file.
 fn packages(lock: &Table) -> impl Iterator<Item = &toml::Value> {
     lock.get("package").and_then(toml::Value::as_array).into_iter().flatten()
 }
@@ -188,8 +190,8 @@ fn duplicates(built: &BTreeSet<(String, String)>, policy: &Policy) -> Vec<String
         if kept.len() > 1 {
             let list = kept.iter().map(|version| **version).collect::<Vec<_>>().join(" and ");
             findings.push(format!(
-                "{name} is there as {list}: get rid of one, or give the reason \
-                in deny.toml (bans.skip)"
+                "{name}: expected one version, got {list}; remove one, or give the reason in \
+                 deny.toml (bans.skip)"
             ));
         }
     }
@@ -197,7 +199,7 @@ fn duplicates(built: &BTreeSet<(String, String)>, policy: &Policy) -> Vec<String
         let all = versions.get(name.as_str()).map_or(&[][..], Vec::as_slice);
         if all.len() < 2 || !all.iter().any(|version| has_prefix(version, prefix)) {
             findings.push(format!(
-                "deny.toml: {name}@{prefix} is not a duplicate any more; remove the line"
+                "deny.toml: {name}@{prefix} is no longer a duplicate; remove the line"
             ));
         }
     }
@@ -239,14 +241,15 @@ impl Packages {
             list.iter().filter(|package| !package["source"].is_null()).cloned().collect();
         if !all {
             eprintln!(
-                "xtask: ONLY THE {} CRATES FOR {host} WERE LOOKED AT: those of other platforms are \
-                 not here, and there is no network",
+                "xtask: ONLY THE {} CRATES FOR {host} WERE CHECKED: those of other platforms are \
+                 not downloaded, and there is no network",
                 packages.len()
             );
         }
         Ok(Self { list: packages, built, all })
     }
 
+    /// Checks the licences of all packages, and that every exception is needed.
     fn licences(&self, policy: &Policy) -> Vec<String> {
         let mut findings = Vec::new();
         let mut used = BTreeSet::new();
@@ -257,7 +260,7 @@ impl Packages {
             let also =
                 |licence: &str| allowed(licence) || excepted.iter().any(|known| known == licence);
             let Some(expression) = package["license"].as_str() else {
-                findings.push(format!("{name}: no licence"));
+                findings.push(format!("{name}: expected a licence, got none"));
                 continue;
             };
             match (spdx::allowed(expression, &allowed), spdx::allowed(expression, &also)) {
@@ -308,13 +311,13 @@ impl Packages {
             let new = there.difference(&expected);
             findings.extend(new.map(|name| {
                 format!(
-                    "{name} has a {what}, which runs when Muffle is built: look \
-                    at it, then list it in {place}"
+                    "{name} has a {what}, which runs when Muffle is built; review it, then list it \
+                     in {place}"
                 )
             }));
             let gone = expected.difference(&there).filter(|_| self.all);
             findings.extend(
-                gone.map(|name| format!("{place}: {name} has no {what} any more; remove it")),
+                gone.map(|name| format!("{place}: {name} no longer has a {what}; remove it")),
             );
         }
         findings
@@ -391,7 +394,7 @@ fn deny(root: &Path) -> Result<(), String> {
     let found = match check(&["advisories"], &[]) {
         Err(what) if what.contains("failed to fetch advisory database") => {
             check(&["advisories"], &["--offline"])
-                .map(|_| " in the list that is here, which may be old")
+                .map(|_| " in the downloaded list, which may be outdated")
         }
         other => other.map(|_| ""),
     };

@@ -13,11 +13,11 @@ const GRAPH: [(&str, &str, &str); 17] = [
     // Keys, samples and mechanisms. It holds no records: sums come in, noisy values come out.
     ("noise", "", ""),
     ("protocol", "tensor", ""),
-    // The seam to whatever computes gradients.
+    // The interface to everything that computes gradients.
     ("engine", "tensor protocol", ""),
     ("model", "tensor noise protocol engine", ""),
     ("cpu", "tensor noise protocol engine model", ""),
-    // It knows engines and reducers by their traits only.
+    // It uses engines and reducers through their traits only.
     ("curator", "accounting tensor noise protocol engine", "audit cpu distributed model"),
     // The analyst. It must reach neither the curator nor the model nor the data.
     // Of `noise`, which holds no records, it uses public randomness.
@@ -27,7 +27,7 @@ const GRAPH: [(&str, &str, &str); 17] = [
     ("text", "noise engine model", "cpu"),
     // Preparation turns records into tokens, so it needs the tokenizer.
     ("data", "engine text", "model"),
-    // It sees what is released, and nothing else.
+    // It sees releases only.
     ("audit", "accounting tensor protocol", "noise"),
     (
         "muffle",
@@ -189,7 +189,7 @@ fn named_tests(root: &Path, files: &[PathBuf]) -> Vec<String> {
         for name in names
             .filter(|name| !sources.iter().any(|(_, text)| text.contains(&format!("fn {name}("))))
         {
-            findings.push(format!("{path}: there is no test {name}"));
+            findings.push(format!("{path}: expected a test {name}, found none"));
         }
     }
     findings
@@ -225,19 +225,19 @@ fn unsafe_code(root: &Path, files: &[PathBuf]) -> Vec<String> {
     for path in files.iter().filter(|path| path.extension().is_some_and(|e| e == "rs")) {
         let (shown, text) =
             (path.display().to_string(), fs::read_to_string(root.join(path)).unwrap_or_default());
-        let (there, explained) = (
+        let (found, expected) = (
             count_unsafe(&text),
             listed.iter().find(|(name, _)| *name == shown).map_or(0, |(_, count)| *count),
         );
-        if there != explained {
+        if found != expected {
             findings.push(format!(
-                "{shown}: {there} uses of `unsafe`, {explained} of them listed in {INVENTORY}"
+                "{shown}: {found} uses of `unsafe`, {expected} of them listed in {INVENTORY}"
             ));
         }
         seen.push(shown);
     }
-    let gone = listed.iter().filter(|(name, _)| !seen.contains(name));
-    findings.extend(gone.map(|(name, _)| format!("{INVENTORY}: {name} does not exist")));
+    let missing = listed.iter().filter(|(name, _)| !seen.contains(name));
+    findings.extend(missing.map(|(name, _)| format!("{INVENTORY}: {name} does not exist")));
     findings
 }
 

@@ -103,34 +103,39 @@ impl Target {
 /// The smallest σ for which the events keep the target, and their guarantee.
 ///
 /// `events` makes the composition from a multiplier. It may contain events that do not depend on σ:
-/// the noise of loss probes is calibrated to the budget that the gradients leave.
-pub fn sigma(
+/// the noise of loss probes is calibrated to the budget that the gradients leave. Its errors may be
+/// of another type.
+///
+/// # Errors
+/// If no noise keeps the target, or `events` fails.
+pub fn sigma<E: From<Error>>(
     target: Target,
-    events: impl Fn(Sigma) -> Result<Composition>,
-) -> Result<(Sigma, Guarantee)> {
-    let cost = |x: f64| Cost::new(&events(Sigma::new(x.exp())?)?, target.unit);
+    events: impl Fn(Sigma) -> std::result::Result<Composition, E>,
+) -> std::result::Result<(Sigma, Guarantee), E> {
+    let cost = |x: f64| -> std::result::Result<Cost, E> {
+        Ok(Cost::new(&events(Sigma::new(x.exp())?)?, target.unit)?)
+    };
     let (lowest, highest) = (SIGMA.0.ln(), SIGMA.1.ln());
     // RDP is fast and close; then PLD on a coarse grid; then the target's accountant, which starts
     // close to the solution.
     let mut found = SearchPoint { x: 0.0, slope: USUAL_SLOPE };
     found = descend(found, (lowest, highest), ROUGH, |x| {
-        target.with_fast_accountant().overrun(&cost(x)?)
+        Ok::<_, E>(target.with_fast_accountant().overrun(&cost(x)?)?)
     })?
     .map_or(SearchPoint { x: highest, ..found }, |f| f.0);
     if matches!(target.accountant, Accountant::Best | Accountant::Pld) {
         found = descend(found, (lowest, highest), 0.1 * ROUGH, |x| {
-            target.overrun(&cost(x)?.with_rough_precision())
+            Ok::<_, E>(target.overrun(&cost(x)?.with_rough_precision())?)
         })?
         .map_or(found, |f| f.0);
     }
-    match descend(found, (lowest, highest), PRECISION, |x| target.overrun(&cost(x)?))? {
+    let exact = |x: f64| Ok::<_, E>(target.overrun(&cost(x)?)?);
+    match descend(found, (lowest, highest), PRECISION, exact)? {
         Some((found, price)) => Ok((Sigma::new(found.x.exp())?, price)),
         None => {
             let least = target.overrun(&cost(highest)?)?.1.epsilon;
-            Err(target.unreachable(
-                "noise multiplier",
-                format!("even σ = {:e} gives ε = {least:.6}", SIGMA.1),
-            ))
+            let reason = format!("even σ = {:e} gives ε = {least:.6}", SIGMA.1);
+            Err(target.unreachable("noise multiplier", reason).into())
         }
     }
 }
@@ -145,12 +150,12 @@ struct SearchPoint {
 /// The smallest x between the limits with f(x) ≤ 0 for a decreasing f; `None` if there is none.
 ///
 /// The result is within `precision` of it, on the side where f(x) ≤ 0.
-fn descend(
+fn descend<E>(
     start: SearchPoint,
     (lowest, highest): (f64, f64),
     precision: f64,
-    f: impl Fn(f64) -> Result<(f64, Guarantee)>,
-) -> Result<Option<(SearchPoint, Guarantee)>> {
+    f: impl Fn(f64) -> std::result::Result<(f64, Guarantee), E>,
+) -> std::result::Result<Option<(SearchPoint, Guarantee)>, E> {
     let mut slope = start.slope;
     let x = start.x.clamp(lowest, highest);
     let (over, price) = f(x)?;
@@ -230,41 +235,48 @@ pub fn steps(target: Target, spent: &Composition, event: &Event) -> Result<(u64,
 }
 
 /// The largest number of steps that keeps the target; `events` makes the composition.
-pub fn largest_count(
+///
+/// # Errors
+/// If no number keeps the target, or `events` fails.
+pub fn largest_count<E: From<Error>>(
     target: Target,
-    events: impl Fn(u64) -> Result<Composition>,
-) -> Result<(u64, Guarantee)> {
+    events: impl Fn(u64) -> std::result::Result<Composition, E>,
+) -> std::result::Result<(u64, Guarantee), E> {
     largest(target, "number of steps", 0, MAX_STEPS, events)
 }
 
 /// The largest lot of up to `dataset` examples that keeps the target.
 ///
 /// `events` makes the composition from a lot size.
-pub fn lot_size(
+///
+/// # Errors
+/// If no lot size keeps the target, or `events` fails.
+pub fn lot_size<E: From<Error>>(
     target: Target,
     dataset: u64,
-    events: impl Fn(u64) -> Result<Composition>,
-) -> Result<(u64, Guarantee)> {
+    events: impl Fn(u64) -> std::result::Result<Composition, E>,
+) -> std::result::Result<(u64, Guarantee), E> {
     largest(target, "lot size", 1, dataset, events)
 }
 
 /// The largest integer in [least, most] whose events keep the target, for an ε increasing in it.
-fn largest(
+fn largest<E: From<Error>>(
     target: Target,
     name: &'static str,
     least: u64,
     most: u64,
-    events: impl Fn(u64) -> Result<Composition>,
-) -> Result<(u64, Guarantee)> {
+    events: impl Fn(u64) -> std::result::Result<Composition, E>,
+) -> std::result::Result<(u64, Guarantee), E> {
     if most < least {
-        return Err(Error::OutOfRange { name, expected: "at least 1", got: most.to_string() });
+        let got = most.to_string();
+        return Err(Error::OutOfRange { name, expected: "at least 1", got }.into());
     }
-    let at = |target: Target, n: u64| target.overrun(&Cost::new(&events(n)?, target.unit)?);
+    let at =
+        |target: Target, n: u64| Ok::<_, E>(target.overrun(&Cost::new(&events(n)?, target.unit)?)?);
     let (mut under, mut kept) = at(target, least)?;
     if under > 0.0 {
-        return Err(
-            target.unreachable(name, format!("{least} already gives ε = {:.6}", kept.epsilon))
-        );
+        let reason = format!("{least} already gives ε = {:.6}", kept.epsilon);
+        return Err(target.unreachable(name, reason).into());
     }
     let mut low = least;
     // Doubling with the fast accountant, which exceeds the target first, then with the target's.

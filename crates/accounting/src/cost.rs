@@ -58,7 +58,10 @@ pub enum Accountant {
 }
 
 impl Accountant {
-    /// The name, as printed.
+    /// All accountants.
+    pub const ALL: [Self; 4] = [Self::Best, Self::Pld, Self::Rdp, Self::Gdp];
+
+    /// The name in configurations, on the command line and in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Best => "best",

@@ -21,6 +21,17 @@ pub enum Adjacency {
 }
 
 impl Adjacency {
+    /// Both relations.
+    pub const ALL: [Self; 2] = [Self::AddRemove, Self::ReplaceOne];
+
+    /// The name in configurations, on the command line and in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AddRemove => "add-remove",
+            Self::ReplaceOne => "replace-one",
+        }
+    }
+
     /// The sensitivity of a sum of examples clipped at 1.
     pub fn sensitivity(self) -> f64 {
         match self {
@@ -32,10 +43,7 @@ impl Adjacency {
 
 impl std::fmt::Display for Adjacency {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::AddRemove => "add-remove",
-            Self::ReplaceOne => "replace-one",
-        })
+        f.write_str(self.name())
     }
 }
 

@@ -81,7 +81,7 @@ fn sigmas_of_the_dp_muon_paper() {
                 lots: Sampling::Poisson { rate: SamplingRate::new(q)? },
                 release: Release::joint([(sigma, 49)])?,
             };
-            Ok(Composition::repeated(event, steps))
+            Ok::<_, Error>(Composition::repeated(event, steps))
         };
         let (each, _) = calibrate::sigma(target, joint).unwrap();
         assert!((each.get() / found.get() / 7.0 - 1.0).abs() < 1e-5, "{each}");
@@ -110,13 +110,13 @@ fn loss_probes_use_the_budget_that_gradients_leave() {
                 },
                 probes,
             )?;
-            Ok(events)
+            Ok::<_, Error>(events)
         };
         let same = |sigma: Sigma| {
             let mut events = Composition::repeated(Event::poisson(rate, gradient), steps - probes);
             let release = Release::joint([(gradient, 1), (sigma, 3)])?;
             events.push(Event::Gaussian { lots: Sampling::Poisson { rate }, release }, probes)?;
-            Ok(events)
+            Ok::<_, Error>(events)
         };
         let (fresh, price) = calibrate::sigma(target, fresh).unwrap();
         assert!(price.epsilon <= 3.0 && (fresh.get() - fresh_sigma).abs() < 0.01, "{fresh}");
@@ -130,7 +130,7 @@ fn lot_size_keeps_the_target_and_a_larger_one_does_not() {
     let (target, n, sigma) =
         (target(3.0, 1e-5, Accountant::Best), 50_000, Sigma::new(1.0).unwrap());
     let events = |lot: u64| {
-        Ok(Composition::repeated(
+        Ok::<_, Error>(Composition::repeated(
             Event::poisson(SamplingRate::new(lot as f64 / n as f64)?, sigma),
             1000,
         ))
@@ -159,7 +159,7 @@ fn unreachable_targets_are_refused() {
         calibrate::lot_size(tight, 10, |_| Ok(spent.clone())),
         Err(Error::Unreachable { .. })
     ));
-    let never = |_: Sigma| Ok(Composition::repeated(Event::NonPrivate, 1));
+    let never = |_: Sigma| Ok::<_, Error>(Composition::repeated(Event::NonPrivate, 1));
     assert!(calibrate::sigma(tight, never).is_err());
     // ε = 0 is reachable with δ > 0, by very large noise.
     let (sigma, price) =

@@ -25,7 +25,15 @@ pub(crate) struct Account {
     #[arg(long, short = 's', value_name = "S", value_parser = real, allow_hyphen_values = true)]
     noise_multiplier: f64,
     /// δ of the guarantee; prints ε
-    #[arg(long, short = 'd', value_name = "D", value_parser = real, allow_hyphen_values = true, required_unless_present = "epsilon", conflicts_with = "epsilon")]
+    #[arg(
+        long,
+        short = 'd',
+        value_name = "D",
+        value_parser = real,
+        allow_hyphen_values = true,
+        required_unless_present = "epsilon",
+        conflicts_with = "epsilon"
+    )]
     delta: Option<f64>,
     /// ε of the guarantee; prints δ
     #[arg(long, short = 'e', value_name = "E", value_parser = real, allow_hyphen_values = true)]
@@ -34,7 +42,7 @@ pub(crate) struct Account {
     /// equivalent GDP μ
     #[arg(long)]
     trade_off: bool,
-    /// Also show the price of so many runs on the same records, as in tuning
+    /// Also show the price of K runs on the same records, as in tuning
     #[arg(long, value_name = "K", value_parser = count, requires = "delta")]
     runs: Option<u64>,
     #[command(flatten)]
@@ -89,7 +97,7 @@ impl Account {
         let steps = self.run.steps()?;
         let events = self.run.events(sigma, steps)?;
         let cost = Cost::new(&events, self.run.unit())?;
-        let accountant = self.run.accountant.into();
+        let accountant = self.run.accountant;
         let guarantee = match (self.delta, self.epsilon) {
             (Some(delta), _) => cost.epsilon(accountant, Delta::new(delta)?)?,
             (None, Some(epsilon)) => cost.delta(accountant, Epsilon::new(epsilon)?)?,
@@ -100,8 +108,8 @@ impl Account {
             if self.run.blocks > 1 { self.per_block(sigma, steps, &guarantee)? } else { None };
         if per_block.is_some() {
             warn(
-                "the per-block count treats blocks of one lot as if each had drawn a lot of its \
-                 own: it is not a valid guarantee",
+                "the per-block count treats each block as if it had its own lot: it is not a valid \
+                 guarantee",
             );
         }
         let trade_off =
@@ -129,8 +137,9 @@ impl Account {
         Ok(())
     }
 
-    /// What the run would seem to cost if every block had drawn a lot of its own, by RDP as in the
-    /// DP-Muon paper's Table 3.
+    /// Computes the invalid count that treats each block as if it had its own lot.
+    ///
+    /// By RDP, as in Table 3 of the DP-Muon paper.
     fn per_block(
         &self,
         sigma: Sigma,
@@ -167,7 +176,7 @@ impl Account {
             delta: self.delta.is_none().then_some(figure),
             accountant: Accountant::Rdp.name(),
             valid: false,
-            reason: "blocks of one lot counted as if each had drawn a lot of its own",
+            reason: "each block is counted as if it had its own lot",
         }
     }
 
@@ -223,7 +232,7 @@ impl Account {
     }
 }
 
-/// Every block of every step as a Poisson-sampled release of its own. Not what happened.
+/// Every block of every step as a separate Poisson-sampled release. Invalid: blocks share a lot.
 fn independent(
     rate: SamplingRate,
     sigma: Sigma,

@@ -3,11 +3,14 @@
 use super::error::Error;
 use super::number::{count, real};
 use super::output::{fields, print, print_json, short, up, up_e, warn};
-use super::train::{Changes, free};
+use super::train::{Changes, unused_path};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use muffle::Config;
-use muffle::audits::{AuditFolder, AuditKind, Expense, Mechanism, OneRun, Others, Replay, Verdict};
+use muffle::audits::{
+    AuditCost, AuditFolder, AuditKind, AuditResult, MechanismSettings, OneRunSettings,
+    OtherRecords, ReplaySettings,
+};
 use muffle::run::folder;
 use std::path::{Path, PathBuf};
 
@@ -18,15 +21,15 @@ use std::path::{Path, PathBuf};
         --steps 3 --sampling-rate 0.1 --trials 20000\n  \
     muffle audit run RUN.toml --canaries 1000\n  muffle audit replay RUN.toml --optimizer dp-prism \
     --set model.lora_rank=4\n\n\
-    An audit gives a lower bound on ε. Above the claim, it refutes it: exit code 1. Below, it \
-    proves nothing; how near it comes to the truth depends on the attack.\n\
-    mechanism comes within a few per cent (at the default, σ = 1, one release, 100,000 trials), on \
-    made-up records. run trains once more on the training data with canaries added, \
-    and finds a small part of a \
-    large ε, but of the whole run; its cost is written to a ledger of its own and, for the \
-    folder of a run, added to the cost of the run. \
-    replay is exact about sensitivity and control flow, on made-up records unless --real-records \
-    is given, and says nothing about the noise."
+    An audit gives a lower bound on ε. A bound above the claim refutes it: exit code 1. A bound \
+    below the claim proves nothing; its distance from the true ε depends on the attack.\n\
+    mechanism: the bound is within a few per cent of the claim (at the default, σ = 1, one \
+    release, 100,000 trials). It uses synthetic records.\n\
+    run: trains once more on the training data with canaries added. The bound is a small part of \
+    a large ε, but covers the whole run. The cost is written to the audit's own ledger and, for \
+    the folder of a run, added to the cost of the run.\n\
+    replay: tests sensitivity and control flow exactly, and does not test the noise. It uses \
+    synthetic records unless --real-records is given."
 )]
 pub(crate) struct Audit {
     /// The target of the attack
@@ -38,16 +41,16 @@ pub(crate) struct Audit {
     /// mechanism: noise standard deviation divided by the clip bound, of each block
     #[arg(long, short = 's', value_name = "S", value_parser = real, default_value = "1")]
     noise_multiplier: f64,
-    /// mechanism: probability of a record to be in a lot
+    /// mechanism: probability that a record is in a lot
     #[arg(long, short = 'q', value_name = "Q", value_parser = real, default_value = "1")]
     sampling_rate: f64,
     /// mechanism: trials with the record, and as many without
     #[arg(long, value_name = "N", value_parser = count, default_value = "100000")]
     trials: u64,
-    /// mechanism: clip every tensor by itself, each with the noise multiplier
+    /// mechanism: one clip block per tensor, each with the noise multiplier
     #[arg(long)]
     per_tensor: bool,
-    /// run: canaries, each included with probability ½. replay: records that are exchanged
+    /// run: number of canaries, each included with probability ½. replay: number of target records
     /// [default: 1000, 4]
     #[arg(long, value_name = "M", value_parser = count)]
     canaries: Option<u64>,
@@ -56,14 +59,14 @@ pub(crate) struct Audit {
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
     /// replay: use the first records of the training data as the other records, instead of
-    /// made-up ones (NON-PRIVATE: figures without noise)
+    /// synthetic ones (NON-PRIVATE: figures without noise)
     #[arg(long)]
     real_records: bool,
     /// The probability with which the bound holds
     #[arg(long, value_name = "P", value_parser = real, default_value = "0.99")]
     confidence: f64,
-    /// Of made-up records, and of replayed randomness; the coins and the noise of the other audits
-    /// come from the system
+    /// Seed of synthetic records and of replayed randomness; coins and noise of the other audits
+    /// come from the operating system
     #[arg(long, value_name = "S", value_parser = count, default_value = "0")]
     seed: u64,
     #[command(flatten)]
@@ -102,8 +105,11 @@ impl Target {
     }
 }
 
-/// Steps of a replay, and records, if nothing is said.
-const REPLAYED: (u64, u64) = (6, 4);
+/// The default number of steps of a replay.
+const REPLAY_STEPS: u64 = 6;
+/// The default number of target records of a replay.
+const REPLAY_RECORDS: u64 = 4;
+/// The default number of canaries.
 const CANARIES: u64 = 1000;
 
 impl Audit {
@@ -117,84 +123,80 @@ impl Audit {
             bar.set_position(done);
         };
         self.check()?;
-        let verdict = match self.target {
+        let result = match self.target {
             Target::Mechanism => {
                 if self.config.is_some() {
                     return Err(Error::usage(
-                        "the mechanism is attacked on a model of its own: no RUN.toml expected; \
-                         run and replay take one",
+                        "audit mechanism uses its own model: expected no RUN.toml; use audit run \
+                         or audit replay",
                     ));
                 }
-                let mechanism = Mechanism {
+                let settings = MechanismSettings {
                     sigma: self.noise_multiplier,
                     steps: self.changes.steps.unwrap_or(1),
                     rate: self.sampling_rate,
-                    blocks: self.per_tensor,
+                    per_tensor: self.per_tensor,
                     delta: self.changes.delta.unwrap_or(1e-5),
                     trials: self.trials,
                     confidence: self.confidence,
                 };
-                mechanism.run(&mut progress)?
+                settings.run(&mut progress)?
             }
             Target::Run => {
                 let canaries = self.canaries.unwrap_or(CANARIES) as usize;
                 let config = self.config()?;
-                OneRun { canaries, confidence: self.confidence, seed: self.seed }.run(
-                    &config,
-                    &self.folder(&config)?,
-                    &mut progress,
-                )?
+                let settings =
+                    OneRunSettings { canaries, confidence: self.confidence, seed: self.seed };
+                settings.run(&config, &self.folder(&config)?, &mut progress)?
             }
             Target::Replay => {
-                let steps = self.changes.steps.unwrap_or(REPLAYED.0);
-                Replay {
-                    steps,
-                    records: self.canaries.unwrap_or(REPLAYED.1).max(1) as usize,
+                let settings = ReplaySettings {
+                    steps: self.changes.steps.unwrap_or(REPLAY_STEPS),
+                    records: self.canaries.unwrap_or(REPLAY_RECORDS).max(1) as usize,
                     seed: self.seed,
-                }
-                .run(
-                    &self.config()?,
-                    if self.real_records { Others::Real } else { Others::MadeUp },
-                    &mut progress,
-                )?
+                };
+                let others =
+                    if self.real_records { OtherRecords::Real } else { OtherRecords::Synthetic };
+                settings.run(&self.config()?, others, &mut progress)?
             }
         };
         bar.finish_and_clear();
-        if !verdict.private {
+        if !result.private {
             warn(
                 "NON-PRIVATE: the result was computed from real records without a guarantee; it is \
                  for the holder of the data only",
             );
         }
         if let Some(path) = &self.out {
-            folder::write(path, verdict.chart.svg().as_bytes())?;
+            folder::write(path, result.chart.svg().as_bytes())?;
         }
         if self.json {
-            print_json(&verdict.document(self.target.kind()))?
+            print_json(&result.document(self.target.kind()))?
         } else {
-            print(&self.text(&verdict))
+            print(&self.text(&result))
         }
-        if verdict.passed() { Ok(()) } else { Err(Error::Refuted(refutation(&verdict))) }
+        if result.passed() { Ok(()) } else { Err(Error::Refuted(refutation(&result))) }
     }
 
+    /// The configuration of a file or of the folder of a run, with the changes.
     fn config(&self) -> Result<Config, Error> {
-        let inside = self
+        let file = self
             .config
             .as_deref()
             .map(|path| if path.is_dir() { path.join("config.toml") } else { path.to_path_buf() });
-        Ok(self.changes.apply(inside.as_deref())?.absolute()?)
+        Ok(self.changes.apply(file.as_deref())?.absolute()?)
     }
 
-    /// Refuses options that have no meaning for the target.
+    /// Refuses options of another target.
     fn check(&self) -> Result<(), Error> {
-        let refused = [
+        let options = [
             ("--folder", self.folder.is_some(), Target::Run),
             ("--real-records", self.real_records, Target::Replay),
         ];
-        match refused.into_iter().find(|(_, given, of)| *given && *of != self.target) {
-            Some((option, _, of)) => Err(Error::usage(format!(
+        match options.into_iter().find(|(_, given, target)| *given && *target != self.target) {
+            Some((option, _, target)) => Err(Error::usage(format!(
                 "{option} is for muffle audit {}, not for {}",
-                of.name(),
+                target.name(),
                 self.target.name()
             ))),
             None => Ok(()),
@@ -209,30 +211,31 @@ impl Audit {
                 // Costs are added up for the same data and the same unit only.
                 if Config::read(&run.join("config.toml"))?.data != config.data {
                     return Err(Error::usage(format!(
-                        "[data]: expected that of the run in {}, got another; audit a RUN.toml of \
-                         its own instead",
+                        "[data]: expected the section of the run in {}, got another; audit a \
+                         RUN.toml instead",
                         run.display()
                     )));
                 }
                 Ok(AuditFolder::within(run)?)
             }
             (Some(run), Some(_)) => Err(Error::usage(format!(
-                "--folder: the audits of a run are kept in its folder ({}/audits), so that all of \
-                 them are added up",
+                "--folder: expected none, because the audits of a run are in its folder \
+                 ({}/audits), where their costs are added up",
                 run.display()
             ))),
             (None, Some(path)) => Ok(AuditFolder::create(path)?),
-            (None, None) => Ok(AuditFolder::create(&free("muffle-audit"))?),
+            (None, None) => Ok(AuditFolder::create(&unused_path("muffle-audit"))?),
         }
     }
 
-    fn text(&self, verdict: &Verdict) -> String {
-        let claimed = up(verdict.epsilon_claimed, 3);
+    /// The result as a table.
+    fn text(&self, result: &AuditResult) -> String {
+        let claimed = up(result.epsilon_claimed, 3);
         let mut rows: Vec<(&str, String)> =
-            verdict.details.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+            result.details.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
         if self.target != Target::Replay {
-            let share = verdict.epsilon_lower / verdict.epsilon_claimed;
-            let of = if share.is_finite() && share > 0.0 {
+            let share = result.epsilon_lower / result.epsilon_claimed;
+            let share = if share.is_finite() && share > 0.0 {
                 format!(": {:.0} % of the claim", 100.0 * share)
             } else {
                 String::new()
@@ -240,21 +243,21 @@ impl Audit {
             rows.push((
                 "ε at least",
                 format!(
-                    "{} with confidence {}{of}",
-                    short(verdict.epsilon_lower),
-                    verdict.confidence
+                    "{} with confidence {}{share}",
+                    short(result.epsilon_lower),
+                    result.confidence
                 ),
             ));
         }
-        rows.push(("ε claimed", format!("at most {claimed} at δ = {}", up_e(verdict.delta))));
-        if let Some(expense) = &verdict.spent {
-            rows.extend(expenses(expense));
+        rows.push(("ε claimed", format!("at most {claimed} at δ = {}", up_e(result.delta))));
+        if let Some(cost) = &result.spent {
+            rows.extend(cost_rows(cost));
         }
-        let word =
-            if verdict.passed() { "passed: nothing contradicts the claim" } else { "FAILED" };
-        rows.push(("verdict", word.into()));
+        let conclusion =
+            if result.passed() { "passed: nothing contradicts the claim" } else { "FAILED" };
+        rows.push(("verdict", conclusion.into()));
         let mut text = fields(&rows);
-        verdict.violations.iter().for_each(|line| text.push_str(&format!("\n  ✗ {line}")));
+        result.violations.iter().for_each(|line| text.push_str(&format!("\n  ✗ {line}")));
         if let Some(path) = &self.out {
             text.push_str(&format!("\nchart: {}", Path::display(path)));
         }
@@ -262,8 +265,8 @@ impl Audit {
     }
 }
 
-/// The cost of the audit.
-fn expenses(expense: &Expense) -> Vec<(&'static str, String)> {
+/// The rows about the cost of the audit.
+fn cost_rows(cost: &AuditCost) -> Vec<(&'static str, String)> {
     let price = |price: &Option<accounting::Guarantee>| match price {
         Some(price) => {
             format!("ε = {} at δ = {}, {}", up(price.epsilon, 3), up_e(price.delta), price.unit)
@@ -274,26 +277,26 @@ fn expenses(expense: &Expense) -> Vec<(&'static str, String)> {
         "spent",
         format!(
             "{}: by this audit's training run; it covers everything shown here",
-            price(&expense.price)
+            price(&cost.price)
         ),
     )];
-    if let Some(joint) = &expense.joint {
+    if let Some(joint) = &cost.joint {
         rows.push(("together", format!("{}: {}", price(&joint.price), joint.of.join(" + "))));
     }
-    if let Some(path) = &expense.ledger {
+    if let Some(path) = &cost.ledger {
         rows.push(("ledger", path.display().to_string()));
     }
     rows
 }
 
-/// The claim that does not hold.
-fn refutation(verdict: &Verdict) -> String {
-    match verdict.violations.first() {
+/// Says why the claim is refuted.
+fn refutation(result: &AuditResult) -> String {
+    match result.violations.first() {
         Some(first) => format!("the claim does not hold: {first}"),
         None => format!(
             "the claim does not hold: ε is at least {}, claimed is {}",
-            short(verdict.epsilon_lower),
-            up(verdict.epsilon_claimed, 3)
+            short(result.epsilon_lower),
+            up(result.epsilon_claimed, 3)
         ),
     }
 }

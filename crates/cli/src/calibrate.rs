@@ -1,4 +1,4 @@
-//! `muffle calibrate`: the noise, steps or lot size that keep a promise.
+//! `muffle calibrate`: the noise, number of steps or lot size that keeps a promise.
 
 use super::error::Error;
 use super::number::{count, real};
@@ -9,7 +9,7 @@ use accounting::{Delta, Epsilon, Guarantee, SamplingMethod, Sigma};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-/// What to search for.
+/// The parameter to search for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 enum Find {
     /// The smallest noise multiplier
@@ -34,7 +34,7 @@ pub(crate) struct Calibrate {
     /// The δ to keep [default: 1/(10·N), if --dataset-size is given]
     #[arg(long, short = 'd', value_name = "D", value_parser = real, allow_hyphen_values = true)]
     delta: Option<f64>,
-    /// What to search for
+    /// The parameter to search for
     #[arg(long, value_enum, default_value_t)]
     find: Find,
     /// The noise multiplier of each block, unless it is searched for
@@ -71,7 +71,7 @@ impl Calibrate {
             epsilon: Epsilon::new(self.epsilon)?,
             delta,
             unit: self.run.unit(),
-            accountant: self.run.accountant.into(),
+            accountant: self.run.accountant,
         };
         self.run.warnings(Some(delta));
         match self.find {
@@ -79,16 +79,15 @@ impl Calibrate {
                 let steps = self.run.steps()?;
                 self.run.events(Sigma::new(1.0)?, steps)?;
                 let (sigma, price) =
-                    calibrate::sigma(target, |sigma| self.run.events_in_search(sigma, steps))?;
+                    calibrate::sigma(target, |sigma| self.run.events(sigma, steps))?;
                 self.print(sigma, steps, &price, None)
             }
             Find::Steps => {
                 let sigma = self.sigma()?;
-                // Epochs of shuffled lots come in whole numbers of steps, so the events are made
-                // anew for each count.
-                let (steps, price) = calibrate::largest_count(target, |steps| {
-                    self.run.events_in_search(sigma, steps)
-                })?;
+                // An epoch of shuffled lots is one event for several steps, so the events are
+                // built for each number of steps.
+                let (steps, price) =
+                    calibrate::largest_count(target, |steps| self.run.events(sigma, steps))?;
                 self.print(sigma, steps, &price, None)
             }
             Find::LotSize => {
@@ -97,22 +96,22 @@ impl Calibrate {
                     .run
                     .dataset_size
                     .ok_or_else(|| Error::usage("--find lot-size needs --dataset-size"))?;
-                let with = |lot: u64| RunArgs {
+                let with_lot = |lot: u64| RunArgs {
                     lot_size: Some(lot),
                     sampling_rate: None,
                     ..self.run.clone()
                 };
-                with(1).steps()?;
+                with_lot(1).steps()?;
                 if self.run.sampling == SamplingMethod::Full {
                     return Err(Error::usage("full batches have no lot size"));
                 }
                 let most = self.most.unwrap_or(n).min(n);
-                let make = |lot: u64| {
-                    let run = with(lot);
-                    run.events_in_search(sigma, run.steps().unwrap_or(u64::MAX))
+                let events = |lot: u64| {
+                    let run = with_lot(lot);
+                    run.events(sigma, run.steps().unwrap_or(u64::MAX))
                 };
-                let (lot, price) = calibrate::lot_size(target, most, make)?;
-                let run = with(lot);
+                let (lot, price) = calibrate::lot_size(target, most, events)?;
+                let run = with_lot(lot);
                 Self { run: run.clone(), ..self }.print(sigma, run.steps()?, &price, Some(lot))
             }
         }

@@ -23,11 +23,17 @@ pub(crate) struct Compare {
     /// The configuration of all runs; without it, the embedded default
     #[arg(value_name = "RUN.toml")]
     config: Option<PathBuf>,
-    /// Names of optimizers; +hyfree after a name finds its learning rate
+    /// Names of optimizers; with the suffix +hyfree, HyFreeDP finds the learning rate
     #[arg(long, value_name = "A,B", value_delimiter = ',', required = true)]
     optimizers: Vec<String>,
-    /// Public seeds of new parameters; noise is always fresh
-    #[arg(long, value_name = "0,1,2", value_delimiter = ',', value_parser = count, default_value = "0,1,2")]
+    /// Public seeds of new parameters; the noise of each run is independent
+    #[arg(
+        long,
+        value_name = "0,1,2",
+        value_delimiter = ',',
+        value_parser = count,
+        default_value = "0,1,2"
+    )]
     seeds: Vec<u64>,
     /// A key for one optimizer: --set-for dp-adam:optimizer.learning_rate=0.002
     #[arg(long, value_name = "NAME:KEY=VALUE")]
@@ -46,13 +52,13 @@ pub(crate) struct Compare {
 #[derive(Serialize)]
 struct Output<'a> {
     rows: Vec<Row>,
-    together: Option<Total>,
+    together: Option<JointCost>,
     out: &'a Path,
 }
 
-/// The cost of all runs together.
+/// The joint cost of all runs.
 #[derive(Serialize)]
-struct Total {
+struct JointCost {
     epsilon: Number,
     delta: f64,
 }
@@ -65,12 +71,12 @@ impl Compare {
         let config = self.changes.apply(self.config.as_deref())?;
         let split = |text: &String| {
             let (optimizer, change) = text.split_once(':').ok_or_else(|| {
-                Error::usage(format!("--set-for: NAME:KEY=VALUE expected, got {text:?}"))
+                Error::usage(format!("--set-for: expected NAME:KEY=VALUE, got {text:?}"))
             })?;
             match self.optimizers.iter().any(|name| name == optimizer) {
                 true => Ok((optimizer.to_string(), change.to_string())),
                 false => Err(Error::usage(format!(
-                    "--set-for: {optimizer:?} is not among the optimizers"
+                    "--set-for: expected one of --optimizers, got {optimizer:?}"
                 ))),
             }
         };
@@ -82,7 +88,7 @@ impl Compare {
             seeds: self.seeds.clone(),
         };
         let compared =
-            comparison.run(&self.out, &mut Terminal::new(1)).map_err(|failed| match failed {
+            comparison.run(&self.out, &mut Terminal::new(1)).map_err(|error| match error {
                 muffle::Error::Stopped => Error::Stopped { resume: "the same command".into() },
                 other => other.into(),
             })?;
@@ -90,8 +96,8 @@ impl Compare {
             return print_json(&Output {
                 rows: compared.rows(),
                 together: compared
-                    .together
-                    .map(|total| Total { epsilon: total.epsilon.into(), delta: total.delta }),
+                    .joint
+                    .map(|joint| JointCost { epsilon: joint.epsilon.into(), delta: joint.delta }),
                 out: &self.out,
             });
         }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// The exit code of faults of the program or the machine.
 pub(crate) const FAULT: u8 = 5;
 
-/// Why a command failed, on one line.
+/// An error of a command, displayed on one line.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// Arguments are missing, invalid or contradict each other.
@@ -29,7 +29,7 @@ pub(crate) enum Error {
     /// A claim is false: an audit or a verification found a contradiction.
     #[error("{0}")]
     Refuted(String),
-    /// Nothing contradicts a claim, but evidence is missing.
+    /// No check of a claim failed, but evidence is missing.
     #[error("{0}")]
     Incomplete(String),
     /// A run was asked to stop and can be resumed.
@@ -40,7 +40,8 @@ pub(crate) enum Error {
     },
 }
 
-macro_rules! through_the_library {
+/// Converts errors of other crates by way of `muffle::Error`.
+macro_rules! from_library_errors {
     ($($error:ty),+) => {
         $(impl From<$error> for Error {
             fn from(error: $error) -> Self {
@@ -49,7 +50,7 @@ macro_rules! through_the_library {
         })+
     };
 }
-through_the_library!(
+from_library_errors!(
     accounting::Error,
     engine::Error,
     model::Error,
@@ -61,12 +62,12 @@ through_the_library!(
 );
 
 impl Error {
-    /// Arguments that are missing, invalid or contradict each other.
+    /// Makes an error about missing, invalid or contradictory arguments.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::Usage(message.into())
     }
 
-    /// A line of a file that is invalid.
+    /// Makes an error about an invalid line of a file.
     pub(crate) fn line(
         path: &Path,
         line: u64,
@@ -75,7 +76,7 @@ impl Error {
         Self::Line { path: path.into(), line, source: source.into() }
     }
 
-    /// The error of a run in a folder, which names the folder to resume.
+    /// Converts the error of a run; if it was stopped, adds the command that resumes it.
     pub(crate) fn of_run(error: muffle::Error, folder: &Path) -> Self {
         match error {
             muffle::Error::Stopped => {

@@ -1,4 +1,4 @@
-//! `muffle eval`: figures of a model on a data set.
+//! `muffle eval`: evaluates a model on a data set.
 
 use super::error::Error;
 use super::number::{count, real};
@@ -7,7 +7,7 @@ use clap::Args;
 use muffle::LoadedModel;
 use muffle::config::{Auto, Config};
 use muffle::data::Format;
-use muffle::evaluate::{self, Writing};
+use muffle::evaluate::{self, GenerationSettings};
 use muffle::load::data::{self, Split};
 use muffle::run::result::Metrics;
 use serde::Serialize;
@@ -19,8 +19,8 @@ use std::path::PathBuf;
         lines\n  muffle eval muffle-run --data e2e_test.txt --beam 5 --json\n\n\
     NLL is the mean over target tokens. With the format lines, each line is an example, every \
     token but the first is a target, and no special tokens are added.\n\
-    A model that generates texts is scored with BLEU and ROUGE-L where the data has sources; \
-    --no-texts leaves that out.")]
+    A model that generates text is scored with BLEU and ROUGE-L if the data has prompts; \
+    --no-texts skips this.")]
 pub(crate) struct Eval {
     /// The folder of a run, a directory in the Hugging Face layout, or a name on the hub
     #[arg(value_name = "DIR|MODEL")]
@@ -28,8 +28,7 @@ pub(crate) struct Eval {
     /// The data
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
-    /// e2e, dart, lines, instructions, tsv, csv, jsonl, idx or png-strip [default: told from the
-    /// file]
+    /// e2e, dart, lines, instructions, tsv, csv, jsonl, idx or png-strip [default: detected]
     #[arg(long, value_name = "NAME")]
     format: Option<String>,
     /// The column of the text
@@ -41,19 +40,25 @@ pub(crate) struct Eval {
     /// The names of the classes, if the model's files do not have them: --labels 0,1
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     labels: Vec<String>,
-    /// Beams of the texts; 1 takes the likeliest token each time
+    /// Number of beams for generated texts; 1 is greedy search
     #[arg(long, value_name = "K", value_parser = count, default_value = "5")]
     beam: u64,
-    /// Exponent of the length in a beam's score
-    #[arg(long, value_name = "X", value_parser = real, default_value = "1", allow_negative_numbers = true)]
+    /// Exponent of the length in the score of a beam
+    #[arg(
+        long,
+        value_name = "X",
+        value_parser = real,
+        default_value = "1",
+        allow_negative_numbers = true
+    )]
     length_penalty: f64,
-    /// The most new tokens of a text
+    /// Maximum number of generated tokens
     #[arg(long, value_name = "N", value_parser = count, default_value = "100")]
     max_new_tokens: u64,
-    /// The fewest
+    /// Minimum number of generated tokens
     #[arg(long, value_name = "N", value_parser = count, default_value = "5")]
     min_new_tokens: u64,
-    /// The most texts to generate [default: one for each source]
+    /// Maximum number of texts to generate [default: one for each prompt]
     #[arg(long, value_name = "N", value_parser = count)]
     texts: Option<u64>,
     /// Generate no texts
@@ -76,47 +81,48 @@ struct Output {
 
 impl Eval {
     pub(crate) fn run(self) -> Result<(), Error> {
-        let mut subject = LoadedModel::look_at(&self.model, &mut |line| eprintln!("{line}"))?;
+        let mut model =
+            LoadedModel::open_for_inference(&self.model, &mut |line| eprintln!("{line}"))?;
         let mut config = Config::default().data;
         config.train = self.data.to_string_lossy().into_owned();
         (config.format, config.text_column, config.label_column) =
             (self.format.into(), self.text_column, self.label_column);
         let format = data::format(&config, &self.data)?;
         config.format = Auto::Value(format.name().into());
-        // Only these have something to write from. A file that can be read once only, such as a
-        // pipe, is then read once.
-        let writes =
+        // Only these formats have prompts. Data of other formats is read once, so that it may be a
+        // pipe.
+        let generates =
             !self.no_texts && matches!(format, Format::E2e | Format::Dart | Format::Instructions);
         let rows =
             || data::rows(&config, Split::Train)?.ok_or(muffle::Error::Internal("no data file"));
-        let labels = if self.labels.is_empty() { subject.labels() } else { self.labels };
-        let params = subject.params.clone();
-        let preparation = subject.preparation(&labels, subject.longest() + 1);
-        let mut network = subject.network.new_instance();
+        let labels = if self.labels.is_empty() { model.labels() } else { self.labels };
+        let params = model.params.clone();
+        let preparation = model.preparation(&labels, model.max_tokens() + 1);
+        let mut network = model.network.new_instance();
         let scores = evaluate::rows(&mut network, &params, &preparation, rows()?)?;
-        if scores.left_out > 0 {
+        if scores.skipped > 0 {
             warn(&format!(
-                "{} rows are empty or longer than the model's {} tokens",
-                scores.left_out,
-                subject.longest()
+                "{} rows are empty or have more than {} tokens, which is the model's limit",
+                scores.skipped,
+                model.max_tokens()
             ));
         }
-        let writing = Writing {
+        let settings = GenerationSettings {
             beams: self.beam as usize,
             length_penalty: self.length_penalty,
             max_new_tokens: self.max_new_tokens as usize,
             min_new_tokens: self.min_new_tokens as usize,
         };
-        let most = self.texts.map_or(usize::MAX, |most| most as usize);
-        let texts = if writes {
-            evaluate::write(&mut subject, &params, rows()?, writing, most, &mut |_| ())?
+        let count = self.texts.map_or(usize::MAX, |count| count as usize);
+        let texts = if generates {
+            evaluate::generate(&mut model, &params, rows()?, settings, count, &mut |_| ())?
         } else {
             None
         };
         if self.json {
             return print_json(&Output {
                 metrics: Metrics::new(Some(scores), texts),
-                left_out: scores.left_out,
+                left_out: scores.skipped,
                 texts: texts.map(|texts| texts.items),
             });
         }
@@ -129,8 +135,8 @@ impl Eval {
         if let Some(texts) = texts {
             lines.push(("BLEU", format!("{:.2}", texts.bleu)));
             lines.push(("ROUGE-L", format!("{:.2}, {} texts", texts.rouge_l, texts.items)));
-            if texts.left_out > 0 {
-                lines.push(("left out", format!("{} sources that are too long", texts.left_out)));
+            if texts.skipped > 0 {
+                lines.push(("skipped", format!("{} prompts that are too long", texts.skipped)));
             }
         }
         print(&fields(&lines));

@@ -1,4 +1,4 @@
-//! `muffle generate`: continue a text.
+//! `muffle generate`: generates texts.
 
 use super::error::Error;
 use super::number::{count, real};
@@ -25,34 +25,58 @@ pub(crate) struct Generate {
     /// A text to continue; may be given several times
     #[arg(long, short = 'p', value_name = "TEXT", required_unless_present = "source")]
     prompt: Vec<String>,
-    /// A source to write a text for, as in training on pairs; may be given several times
+    /// A source to generate a text for, as in training on pairs; may be given several times
     #[arg(long, short = 's', value_name = "TEXT")]
     source: Vec<String>,
-    /// Beams; 1 takes the likeliest token each time
+    /// Number of beams; 1 is greedy search
     #[arg(long, value_name = "K", value_parser = count, default_value = "1")]
     beam: u64,
-    /// Exponent of the length in a beam's score
-    #[arg(long, value_name = "X", value_parser = real, default_value = "1", allow_negative_numbers = true)]
+    /// Exponent of the length in the score of a beam
+    #[arg(
+        long,
+        value_name = "X",
+        value_parser = real,
+        default_value = "1",
+        allow_negative_numbers = true
+    )]
     length_penalty: f64,
     /// Sample tokens at this temperature
     #[arg(long, value_name = "X", value_parser = real, conflicts_with = "beam")]
     temperature: Option<f64>,
-    /// Sample from so many of the likeliest tokens
-    #[arg(long, value_name = "K", value_parser = count, requires = "temperature", default_value = "0")]
+    /// Sample from the K most likely tokens; 0 for all
+    #[arg(
+        long,
+        value_name = "K",
+        value_parser = count,
+        requires = "temperature",
+        default_value = "0"
+    )]
     top_k: u64,
-    /// Sample from the likeliest tokens that together have this probability
-    #[arg(long, value_name = "P", value_parser = real, requires = "temperature", default_value = "1")]
+    /// Sample from the most likely tokens with this joint probability
+    #[arg(
+        long,
+        value_name = "P",
+        value_parser = real,
+        requires = "temperature",
+        default_value = "1"
+    )]
     top_p: f64,
-    /// The seed of the sampling
-    #[arg(long, value_name = "N", value_parser = count, requires = "temperature", default_value = "0")]
+    /// Seed of the sampling
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = count,
+        requires = "temperature",
+        default_value = "0"
+    )]
     seed: u64,
-    /// The most new tokens
+    /// Maximum number of generated tokens
     #[arg(long, value_name = "N", value_parser = count, default_value = "100")]
     max_new_tokens: u64,
-    /// The fewest new tokens
+    /// Minimum number of generated tokens
     #[arg(long, value_name = "N", value_parser = count, default_value = "0")]
     min_new_tokens: u64,
-    /// Never a token with a newline in it
+    /// Generate no token with a newline
     #[arg(long)]
     one_line: bool,
     /// One JSON object on standard output
@@ -69,19 +93,19 @@ struct Output {
 
 impl Generate {
     pub(crate) fn run(self) -> Result<(), Error> {
-        let subject = LoadedModel::look_at(&self.model, &mut |line| eprintln!("{line}"))?;
-        let Some(tokenizer) = &subject.tokenizer else {
-            return Err(Error::usage("the model has no tokenizer, so it cannot read texts"));
+        let model = LoadedModel::open_for_inference(&self.model, &mut |line| eprintln!("{line}"))?;
+        let Some(tokenizer) = &model.tokenizer else {
+            return Err(Error::usage("expected a model of texts, got one without a tokenizer"));
         };
         let encode = |text: &String| {
             let tokens = tokenizer.encode(text, SpecialTokens::Add)?;
             if tokens.is_empty() {
-                Err(Error::usage("a prompt is empty, and the model puts nothing before it"))
+                Err(Error::usage("--prompt: expected at least 1 token, got 0"))
             } else {
                 Ok(tokens)
             }
         };
-        let preparation = subject.preparation(&[], usize::MAX);
+        let preparation = model.preparation(&[], usize::MAX);
         let mut prompts = self.prompt.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
         for source in &self.source {
             prompts.push(preparation.prompt(source)?);
@@ -89,13 +113,13 @@ impl Generate {
         let options = GenerateOptions {
             max_new_tokens: self.max_new_tokens as usize,
             min_new_tokens: self.min_new_tokens as usize,
-            stop: subject.ends(),
+            stop: model.stop_tokens(),
             banned: if self.one_line { tokenizer.tokens_with_newline() } else { Vec::new() },
             search: self.search(),
             ..GenerateOptions::default()
         };
-        let mut network = subject.network.new_instance();
-        let mut decoder = network.decoder(&subject.params)?;
+        let mut network = model.network.new_instance();
+        let mut decoder = network.decoder(&model.params)?;
         let texts = generate(
             &mut *decoder,
             &prompts.iter().map(Vec::as_slice).collect::<Vec<_>>(),
@@ -109,8 +133,8 @@ impl Generate {
             return print_json(&Output { outputs, tokens });
         } else {
             for (index, (prompt, new)) in prompts.iter().zip(&texts).enumerate() {
-                // A prompt and what follows together, so that the space between them is right; a
-                // source is not part of its text.
+                // A prompt is decoded with its continuation, so that the space between them is
+                // right; a source is not part of its text.
                 let text = if index < self.prompt.len() {
                     decode(&[prompt.as_slice(), new].concat())?
                 } else {

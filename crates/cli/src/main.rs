@@ -1,5 +1,5 @@
-//! The program. Each command parses its arguments into checked values, calls the library, and
-//! prints text or one JSON object.
+//! The program `muffle`. Each command parses its arguments, calls the library, and prints text or
+//! one JSON object.
 
 mod account;
 mod audit;
@@ -82,12 +82,12 @@ fn main() -> ExitCode {
 fn run_command() -> ExitCode {
     // clap exits with 2 on bad usage and 0 on --help by itself.
     let muffle = Muffle::parse();
-    let together = match &muffle.command {
+    let runs_in_processes = match &muffle.command {
         Command::Train(_) | Command::Resume(_) => true,
-        Command::Bench(bench) => bench.together(),
+        Command::Bench(bench) => bench.runs_in_processes(),
         _ => false,
     };
-    let ranks = match launched(together) {
+    let ranks = match launched(runs_in_processes) {
         Ok(ranks) => ranks,
         Err(error) => {
             if muffle::distributed::launcher_rank().is_none_or(|(rank, _)| rank == 0) {
@@ -143,29 +143,29 @@ fn run_command() -> ExitCode {
     }
 }
 
-/// This process among those that an MPI launcher started, or alone.
-fn launched(together: bool) -> Result<Ranks, Error> {
+/// Joins the processes that an MPI launcher started, if there are several.
+fn launched(runs_in_processes: bool) -> Result<Ranks, Error> {
     let Some((_, count)) = muffle::distributed::launcher_rank().filter(|(_, count)| *count > 1)
     else {
         return Ok(Ranks::alone());
     };
-    if !together {
+    if !runs_in_processes {
         return Err(Error::usage(format!(
-            "started as {count} processes; only train, resume and bench ranks work together; start \
-             it once"
+            "started as {count} processes, but only train, resume and bench ranks run in several; \
+             start it without the launcher"
         )));
     }
     #[cfg(feature = "mpi")]
     match muffle::distributed::connect_mpi()? {
         Some(ranks) if ranks.count() == count => Ok(ranks),
         _ => Err(Error::usage(format!(
-            "started as {count} processes that do not find each other, so that each would train by \
-             itself: the launcher is of another MPI than this program"
+            "started as {count} processes that cannot communicate, so that each would train alone; \
+             the launcher belongs to another MPI than this program"
         ))),
     }
     #[cfg(not(feature = "mpi"))]
     Err(Error::usage(format!(
-        "started as {count} processes, but built without MPI, so that each would train by itself: \
-         build it with --features mpi"
+        "started as {count} processes, but built without MPI, so that each would train alone; \
+         build with --features mpi"
     )))
 }

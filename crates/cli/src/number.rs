@@ -1,9 +1,31 @@
-//! Numbers as users write them: `0.01`, `1e-5`, `1024/42043`.
+//! Parsers for numbers on the command line: `0.01`, `1e-5`, `1024/42043`.
 
-/// A real number, or a quotient of two. Whether it makes sense is for the checked types to say.
-pub(crate) fn real(text: &str) -> Result<f64, String> {
+/// A text that is not a number of the expected kind.
+#[derive(Debug)]
+pub(crate) struct NumberError {
+    expected: &'static str,
+    text: String,
+}
+
+impl NumberError {
+    fn new(expected: &'static str, text: &str) -> Self {
+        Self { expected, text: text.into() }
+    }
+}
+
+impl std::fmt::Display for NumberError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "expected a {}, got {:?}", self.expected, self.text)
+    }
+}
+
+impl std::error::Error for NumberError {}
+
+/// Parses a real number, or a quotient of two. The range is checked by the types that use it.
+pub(crate) fn real(text: &str) -> Result<f64, NumberError> {
     let parse = |part: &str| {
-        part.trim().replace('_', "").parse::<f64>().map_err(|_| format!("'{text}' is not a number"))
+        let number = part.trim().replace('_', "").parse::<f64>();
+        number.map_err(|_| NumberError::new("number", text))
     };
     match text.split_once('/') {
         Some((over, under)) => Ok(parse(over)? / parse(under)?),
@@ -11,17 +33,17 @@ pub(crate) fn real(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A count: a whole number, `1e6` and `1_000_000` included.
-pub(crate) fn count(text: &str) -> Result<u64, String> {
+/// Parses a whole number; `1e6` and `1_000_000` are accepted.
+pub(crate) fn count(text: &str) -> Result<u64, NumberError> {
     if let Ok(whole) = text.trim().replace('_', "").parse::<u64>() {
         return Ok(whole);
     }
-    let value = real(text)?;
-    // Beyond 2⁵³ not every whole number is a float, so such a count must be written out.
+    let value = real(text).map_err(|_| NumberError::new("whole number", text))?;
+    // Beyond 2⁵³ not every whole number is a float, so such a count must be written in digits.
     if (0.0..=9e15).contains(&value) && value.fract() == 0.0 {
         Ok(value as u64)
     } else {
-        Err(format!("'{text}' is not a whole number"))
+        Err(NumberError::new("whole number", text))
     }
 }
 

@@ -7,7 +7,7 @@ use std::io::Write;
 pub(crate) use muffle::report::Number;
 pub(crate) use muffle::report::digits::{short, up, up_e};
 
-/// A warning, on standard error.
+/// Prints a warning on standard error.
 pub(crate) fn warn(message: &str) {
     eprintln!("muffle: warning: {message}");
 }
@@ -25,7 +25,7 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Names and values, one pair a line.
+/// Formats names and values, one pair per line.
 pub(crate) fn fields(rows: &[(&str, String)]) -> String {
     let width = rows.iter().map(|row| row.0.chars().count()).max().unwrap_or(0);
     let line = |(name, value): &(&str, String)| {
@@ -34,7 +34,7 @@ pub(crate) fn fields(rows: &[(&str, String)]) -> String {
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Columns aligned to the right, the first to the left.
+/// Formats a table with columns aligned to the right, the first one to the left.
 pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let width = |i: usize| {
         rows.iter()

@@ -22,7 +22,14 @@ use std::path::PathBuf;
     muffle plan --dataset-size 42043 --lot-size 1024 --steps 410 --noise-multiplier 0.7")]
 pub(crate) struct Plan {
     /// The ε to keep; the noise multiplier is found for each row [default: 8]
-    #[arg(long, short = 'e', value_name = "E", value_parser = real, allow_hyphen_values = true, conflicts_with = "noise_multiplier")]
+    #[arg(
+        long,
+        short = 'e',
+        value_name = "E",
+        value_parser = real,
+        allow_hyphen_values = true,
+        conflicts_with = "noise_multiplier"
+    )]
     epsilon: Option<f64>,
     /// A fixed noise multiplier; ε is found for each row
     #[arg(long, short = 's', value_name = "S", value_parser = real, allow_hyphen_values = true)]
@@ -37,7 +44,7 @@ pub(crate) struct Plan {
     run: RunArgs,
 }
 
-/// One line of the plan.
+/// One row of a table: a setting and its cost.
 struct Row {
     over: &'static str,
     dataset: u64,
@@ -179,10 +186,9 @@ impl Plan {
         (over, dataset, lot, steps): (&'static str, u64, u64, u64),
     ) -> Result<Row, Error> {
         let run = RunArgs { dataset_size: Some(dataset), lot_size: Some(lot), ..base.clone() };
-        let events = |sigma: Sigma| run.events_in_search(sigma, steps);
+        let events = |sigma: Sigma| run.events(sigma, steps);
         let epsilon = Epsilon::new(self.epsilon.unwrap_or(8.0))?;
-        let target =
-            Target { epsilon, delta, unit: base.unit(), accountant: self.run.accountant.into() };
+        let target = Target { epsilon, delta, unit: base.unit(), accountant: self.run.accountant };
         let (sigma, price) = match self.noise_multiplier {
             Some(sigma) => {
                 let sigma = Sigma::new(sigma)?;

@@ -15,64 +15,69 @@ pub(crate) struct Terminal {
     live: bool,
     stop: Arc<AtomicBool>,
     constants: Constants,
-    /// Whether to print how many rows hold no record, which is not private.
-    shows_left_out: bool,
+    /// Whether to print the numbers of rows without a record, which are not private.
+    shows_dropped: bool,
 }
 
 /// Values that are the same on every line.
 struct Constants {
     steps: u64,
-    first: u64,
+    /// The step that the run started or resumed at.
+    first_step: u64,
     budget: Option<f64>,
-    non_private: &'static str,
-    lot: f64,
+    /// Marks figures on private validation data.
+    marking: &'static str,
+    lot_size: f64,
     lot_tokens: Option<f64>,
-    began: Instant,
+    start: Instant,
 }
 
 impl Terminal {
-    /// Handles Ctrl-C from now on. Of several processes, all are asked to stop if one is gone.
+    /// Creates the observer and handles Ctrl-C from now on.
+    ///
+    /// A launcher of several processes signals all of them to stop if one is lost.
     pub(crate) fn new(processes: usize) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let heard = stop.clone();
-        // The first asks the run to stop after its step, the second ends the process; nothing is
-        // lost either way. Refused if a handler is installed already.
+        let signalled = stop.clone();
+        // The first signal stops the run after its step, the second ends the process; the run can
+        // be resumed in both cases. Refused if a handler is installed already.
         let _ = ctrlc::set_handler(move || {
-            if heard.swap(true, Ordering::SeqCst) {
+            if signalled.swap(true, Ordering::SeqCst) {
                 std::process::exit(130);
             }
             match processes {
                 1 => eprintln!("\nmuffle: stopping after this step (again to stop at once)"),
                 _ => eprintln!(
-                    "\nmuffle: asked to stop, by a signal or because another process is gone; all \
-                     charges are on the disk: resume with muffle resume"
+                    "\nmuffle: stopping, by a signal or because another process was lost; all \
+                     charges are on disk: resume with muffle resume"
                 ),
             }
         });
         let constants = Constants {
             steps: 0,
-            first: 0,
+            first_step: 0,
             budget: None,
-            non_private: "",
-            lot: 0.0,
+            marking: "",
+            lot_size: 0.0,
             lot_tokens: None,
-            began: Instant::now(),
+            start: Instant::now(),
         };
         Self {
             bar: ProgressBar::hidden(),
             live: std::io::stderr().is_terminal(),
             stop,
             constants,
-            shows_left_out: false,
+            shows_dropped: false,
         }
     }
 
-    /// Also prints how many rows hold no record: not private.
-    pub(crate) fn showing_left_out(mut self) -> Self {
-        self.shows_left_out = true;
+    /// Also prints the numbers of rows without a record. Not private.
+    pub(crate) fn showing_dropped(mut self) -> Self {
+        self.shows_dropped = true;
         self
     }
 
+    /// Prints a line above the progress bar.
     fn line(&self, text: &str) {
         if self.live { self.bar.suspend(|| eprintln!("{text}")) } else { eprintln!("{text}") }
     }
@@ -86,17 +91,16 @@ impl RunObserver for Terminal {
         }
     }
 
-    fn started(&mut self, begun: &RunStart<'_>) {
-        let plan = begun.plan;
-        let (trained, all) = begun.parameters;
+    fn started(&mut self, start: &RunStart<'_>) {
+        let plan = start.plan;
+        let (trained, all) = start.parameters;
         self.line(&format!(
             "model      {}: {trained} of {all} parameters are trained",
-            begun.config.model.source
+            start.config.model.source
         ));
-        self.line(&match begun.config.data.dropped_rows {
+        self.line(&match start.config.data.dropped_rows {
             DroppedRows::Vacant => format!(
-                "data       {} records, one for each row (their number \
-                counts as public)",
+                "data       {} records, one for each row (their number is public)",
                 plan.records
             ),
             DroppedRows::Public => {
@@ -107,12 +111,12 @@ impl RunObserver for Terminal {
                 )
             }
         });
-        if self.shows_left_out {
-            let left = begun.left_out;
+        if self.shows_dropped {
+            let dropped = start.dropped;
             self.line(&format!(
-                "           rows without a record: {} too long, {} empty, {} beyond a person's \
-                 limit (NON-PRIVATE, shown here only)",
-                left.too_long, left.empty, left.beyond
+                "           rows without a record: {} too long, {} empty, {} over the limit of \
+                 their person (NON-PRIVATE, shown here only)",
+                dropped.too_long, dropped.empty, dropped.over_limit
             ));
         }
         match (&plan.budget, &plan.price) {
@@ -123,7 +127,7 @@ impl RunObserver for Terminal {
                     up_e(price.delta),
                     budget.unit,
                     price.accountant,
-                    if begun.config.privacy.delta.given().is_none() {
+                    if start.config.privacy.delta.given().is_none() {
                         "; δ is 1/(10 N), the default"
                     } else {
                         ""
@@ -133,46 +137,46 @@ impl RunObserver for Terminal {
                     "noise      σ = {}, all blocks of a lot together",
                     short(plan.sigma.gradient)
                 ));
-                if begun.config.privacy.seed.is_some() {
+                if start.config.privacy.seed.is_some() {
                     warn(
                         "the seed of the noise is fixed: anyone who knows it can remove the noise",
                     );
                 }
             }
-            _ => warn("this optimizer is not private: everything in the data may be in the model"),
+            _ => warn("this optimizer is not private: the model may reveal any record"),
         }
         self.line(&format!(
-            "training   {}, {} steps, lots of {}, {} records at a time{}",
-            begun.config.optimizer.name(),
+            "training   {}, {} steps, lots of {}, micro-batches of {}{}",
+            start.config.optimizer.name(),
             plan.steps,
             short(plan.lot_size()),
-            begun.micro_batch,
-            if begun.processes > 1 {
-                format!(" in each of {} processes", begun.processes)
+            start.micro_batch,
+            if start.processes > 1 {
+                format!(" in each of {} processes", start.processes)
             } else {
                 String::new()
             }
         ));
-        if begun.step > 0 {
-            self.line(&format!("           resumed after step {}", begun.step));
+        if start.step > 0 {
+            self.line(&format!("           resumed after step {}", start.step));
         }
         self.constants = Constants {
             steps: plan.steps,
-            first: begun.step,
+            first_step: start.step,
             budget: plan.budget.map(|budget| budget.epsilon.get()),
-            non_private: if begun.config.data.publicity() == Publicity::Private {
+            marking: if start.config.data.publicity() == Publicity::Private {
                 " (NON-PRIVATE)"
             } else {
                 ""
             },
-            lot: plan.lot_size(),
-            lot_tokens: begun.lot_tokens,
-            began: Instant::now(),
+            lot_size: plan.lot_size(),
+            lot_tokens: start.lot_tokens,
+            start: Instant::now(),
         };
         if self.live {
             self.bar =
                 ProgressBar::with_draw_target(Some(plan.steps), ProgressDrawTarget::stderr());
-            self.bar.set_position(begun.step);
+            self.bar.set_position(start.step);
             if let Ok(style) = ProgressStyle::with_template("{bar:20} {msg}") {
                 self.bar.set_style(style);
             }
@@ -186,21 +190,19 @@ impl RunObserver for Terminal {
             parts.push(format!("ε {} of {}", up(epsilon, 2), up(budget, 2)));
         }
         if let Some(nll) = progress.latest.nll {
-            parts.push(format!("validation NLL {nll:.4}{}", constants.non_private));
+            parts.push(format!("validation NLL {nll:.4}{}", constants.marking));
         }
-        let made = progress.step - constants.first;
+        let done = progress.step - constants.first_step;
         // The duration of a step depends on the records of its lot: it is shown to the holder of
         // the data and not logged.
-        if made > 0 && self.live {
-            let each = constants.began.elapsed().as_secs_f64() / made as f64;
+        if done > 0 && self.live {
+            let step_seconds = constants.start.elapsed().as_secs_f64() / done as f64;
             parts.push(match constants.lot_tokens {
-                Some(tokens) => format!("{} tokens/s", short(tokens / each)),
-                None => format!("{} examples/s", short(constants.lot / each)),
+                Some(tokens) => format!("{} tokens/s", short(tokens / step_seconds)),
+                None => format!("{} examples/s", short(constants.lot_size / step_seconds)),
             });
-            parts.push(format!(
-                "{} left",
-                clock(constants.steps.saturating_sub(progress.step) as f64 * each)
-            ));
+            let remaining = constants.steps.saturating_sub(progress.step) as f64;
+            parts.push(format!("{} left", clock(remaining * step_seconds)));
         }
         if self.live {
             self.bar.set_position(progress.step);
@@ -225,6 +227,7 @@ impl RunObserver for Terminal {
     }
 }
 
+/// A duration as minutes and seconds, or hours, minutes and seconds.
 fn clock(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     if whole < 3600 {
@@ -239,7 +242,7 @@ mod tests {
     use super::clock;
 
     #[test]
-    fn time_left() {
+    fn durations_are_printed_as_a_clock() {
         assert_eq!(
             (clock(0.4), clock(61.0), clock(3600.0 * 25.0 + 62.0)),
             ("0:00".into(), "1:01".into(), "25:01:02".into())

@@ -9,10 +9,11 @@ use serde::Serialize;
 /// ε of several runs.
 pub(crate) struct Repeated {
     runs: u64,
-    /// If all of them are released.
+    /// ε if all runs are released.
     all: f64,
-    /// If their number is random with this mean and only the best is released, under the cheapest
-    /// law.
+    /// ε if only the best of a random number of runs with mean `runs` is released.
+    ///
+    /// With the name of the distribution of that number that has the smallest ε.
     random: Option<(f64, &'static str)>,
 }
 
@@ -44,7 +45,7 @@ impl Repeated {
 
     pub(crate) const HEADER: [&str; 3] = ["runs", "ε, all", "ε, best of random"];
 
-    /// A line of a table.
+    /// The cells of a table row.
     pub(crate) fn cells(&self) -> Vec<String> {
         let random = self
             .random

@@ -1,4 +1,4 @@
-//! `muffle report`: the HTML report of a run.
+//! `muffle report`: writes the HTML report of a run.
 
 use super::error::Error;
 use super::output::{print, print_json};
@@ -31,7 +31,7 @@ struct Output<'a> {
 
 impl Report {
     pub(crate) fn run(self) -> Result<(), Error> {
-        let path = report::write(&Folder::look_at(&self.folder)?)?;
+        let path = report::write(&Folder::open_read_only(&self.folder)?)?;
         if self.json {
             return print_json(&Output { path: &path });
         } else {

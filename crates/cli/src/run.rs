@@ -7,61 +7,56 @@ use accounting::{
     Accountant, Adjacency, Composition, Delta, Event, Guarantee, Release, Sampling, SamplingMethod,
     SamplingRate, Sigma, Unit,
 };
+use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-/// The values of `--sampling`, with their descriptions.
+/// Parses one of `values` by its name. `help` describes each.
+fn by_name<T, const N: usize>(
+    values: [T; N],
+    name: fn(T) -> &'static str,
+    help: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + Send + Sync + 'static,
+{
+    let possible = values.map(|value| PossibleValue::new(name(value)).help(help(value)));
+    PossibleValuesParser::new(possible).try_map(move |text| {
+        let value = values.into_iter().find(|value| name(*value) == text);
+        value.ok_or("not one of the possible values")
+    })
+}
+
+/// The values of `--sampling`.
 fn sampling_methods() -> impl TypedValueParser<Value = SamplingMethod> {
-    let value = |method: SamplingMethod| {
-        PossibleValue::new(method.name()).help(match method {
-            SamplingMethod::Poisson => "Each example independently with the sampling rate",
-            SamplingMethod::FixedSize => {
-                "Exactly the lot size, without replacement; needs --dataset-size and --lot-size"
-            }
-            SamplingMethod::Shuffled => {
-                "A shuffled pass over the data: each example once an epoch, no amplification claimed"
-            }
-            SamplingMethod::Full => "All examples in every step",
-        })
-    };
-    PossibleValuesParser::new(SamplingMethod::ALL.map(value))
-        .try_map(|name| name.parse::<SamplingMethod>())
-}
-
-/// The accountant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum AccountantName {
-    /// The smaller of PLD and RDP; both are upper bounds
-    #[default]
-    Best,
-    /// Privacy loss distributions: tight
-    Pld,
-    /// Rényi differential privacy
-    Rdp,
-    /// Central limit: an estimate, not a guarantee
-    Gdp,
-}
-
-impl From<AccountantName> for Accountant {
-    fn from(name: AccountantName) -> Self {
-        match name {
-            AccountantName::Best => Self::Best,
-            AccountantName::Pld => Self::Pld,
-            AccountantName::Rdp => Self::Rdp,
-            AccountantName::Gdp => Self::Gdp,
+    by_name(SamplingMethod::ALL, SamplingMethod::name, |method| match method {
+        SamplingMethod::Poisson => "Each example independently with the sampling rate",
+        SamplingMethod::FixedSize => {
+            "Exactly the lot size, without replacement; needs --dataset-size and --lot-size"
         }
-    }
+        SamplingMethod::Shuffled => {
+            "A shuffled pass over the data: each example once per epoch, without amplification"
+        }
+        SamplingMethod::Full => "All examples in every step",
+    })
 }
 
-/// Which data sets are neighbours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum AdjacencyName {
-    /// One example is there or not
-    #[default]
-    AddRemove,
-    /// One example is exchanged for another (sensitivity 2C)
-    ReplaceOne,
+/// The values of `--accountant`.
+fn accountants() -> impl TypedValueParser<Value = Accountant> {
+    by_name(Accountant::ALL, Accountant::name, |accountant| match accountant {
+        Accountant::Best => "The smaller of PLD and RDP; both are upper bounds",
+        Accountant::Pld => "Privacy loss distributions: tight",
+        Accountant::Rdp => "Rényi differential privacy",
+        Accountant::Gdp => "Central limit: an estimate, not a guarantee",
+    })
+}
+
+/// The values of `--adjacency`.
+fn adjacencies() -> impl TypedValueParser<Value = Adjacency> {
+    by_name(Adjacency::ALL, Adjacency::name, |adjacency| match adjacency {
+        Adjacency::AddRemove => "One example is added or removed",
+        Adjacency::ReplaceOne => "One example is replaced by another (sensitivity 2C)",
+    })
 }
 
 /// A run and its cost, as `--json` prints them.
@@ -81,13 +76,13 @@ pub(crate) struct PricedRun {
     steps: u64,
 }
 
-/// How lots are drawn, how often, and what is protected.
+/// Arguments for sampling, steps and the unit of privacy.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RunArgs {
     /// How lots are drawn
     #[arg(long, value_parser = sampling_methods(), default_value_t)]
     pub(crate) sampling: SamplingMethod,
-    /// Probability of an example to be in a lot [default: lot size / dataset size]
+    /// Probability that an example is in a lot [default: lot size / dataset size]
     #[arg(long, short = 'q', value_name = "Q", value_parser = real, allow_hyphen_values = true)]
     pub(crate) sampling_rate: Option<f64>,
     /// Number of examples (public)
@@ -97,35 +92,51 @@ pub(crate) struct RunArgs {
     #[arg(long, short = 'b', value_name = "B", value_parser = count, allow_hyphen_values = true)]
     pub(crate) lot_size: Option<u64>,
     /// Number of steps
-    #[arg(long, short = 't', value_name = "T", value_parser = count, allow_hyphen_values = true, conflicts_with = "epochs")]
+    #[arg(
+        long,
+        short = 't',
+        value_name = "T",
+        value_parser = count,
+        allow_hyphen_values = true,
+        conflicts_with = "epochs"
+    )]
     pub(crate) steps: Option<u64>,
     /// Passes over the data, instead of steps
     #[arg(long, value_name = "E", value_parser = real, allow_hyphen_values = true)]
     pub(crate) epochs: Option<f64>,
-    /// Blocks released from each lot, every one with the noise multiplier; accounted jointly
-    #[arg(long, value_name = "K", value_parser = count, default_value = "1", allow_hyphen_values = true)]
+    /// Blocks released from each lot, each with the noise multiplier; accounted jointly
+    #[arg(
+        long,
+        value_name = "K",
+        value_parser = count,
+        default_value = "1",
+        allow_hyphen_values = true
+    )]
     pub(crate) blocks: u64,
     /// Which data sets are neighbours
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) adjacency: AdjacencyName,
-    /// Rows that one person may have: the guarantee then holds for the person
-    #[arg(long, value_name = "K", value_parser = count, default_value = "1", allow_hyphen_values = true)]
+    #[arg(long, value_parser = adjacencies(), default_value_t)]
+    pub(crate) adjacency: Adjacency,
+    /// Maximum number of rows of one person; the guarantee then holds for the person
+    #[arg(
+        long,
+        value_name = "K",
+        value_parser = count,
+        default_value = "1",
+        allow_hyphen_values = true
+    )]
     pub(crate) rows_per_person: u64,
     /// The accountant
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) accountant: AccountantName,
+    #[arg(long, value_parser = accountants(), default_value_t)]
+    pub(crate) accountant: Accountant,
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 impl RunArgs {
+    /// The unit of privacy.
     pub(crate) fn unit(&self) -> Unit {
-        let adjacency = match self.adjacency {
-            AdjacencyName::AddRemove => Adjacency::AddRemove,
-            AdjacencyName::ReplaceOne => Adjacency::ReplaceOne,
-        };
-        Unit { adjacency, rows: self.rows_per_person }
+        Unit { adjacency: self.adjacency, rows: self.rows_per_person }
     }
 
     /// The sampling rate, given or derived.
@@ -140,7 +151,7 @@ impl RunArgs {
         }
     }
 
-    /// The number of steps, given or derived from epochs: as many whole lots as it takes.
+    /// The number of steps, given or derived from epochs and rounded up.
     pub(crate) fn steps(&self) -> Result<u64, Error> {
         match (self.steps, self.epochs) {
             (Some(steps), _) => Ok(steps),
@@ -156,7 +167,7 @@ impl RunArgs {
         }
     }
 
-    /// The events of the run at a multiplier.
+    /// The events of the run with this noise multiplier.
     pub(crate) fn events(&self, sigma: Sigma, steps: u64) -> Result<Composition, Error> {
         let release = Release::joint([(sigma, self.blocks)])?;
         let lots = match self.sampling {
@@ -171,32 +182,14 @@ impl RunArgs {
                 }
             },
             SamplingMethod::Shuffled => {
-                // Only the number of lots in an epoch matters. Rounded down, an epoch may drop a
-                // last short lot; this counts enough epochs for either habit.
+                // Only the number of lots per epoch matters. An implementation may drop the last,
+                // short lot of an epoch or not; rounding down counts enough epochs for both.
                 let lots_per_epoch = (1.0 / self.rate()?.get() + 1e-9).floor().max(1.0);
                 Sampling::shuffled(lots_per_epoch as u64, 1)?
             }
         };
         let count = steps.div_ceil(lots.lots_per_event());
         Ok(Composition::repeated(Event::Gaussian { lots, release }, count))
-    }
-
-    /// The same with the library's kind of error, for its searches.
-    pub(crate) fn events_in_search(
-        &self,
-        sigma: Sigma,
-        steps: u64,
-    ) -> accounting::Result<Composition> {
-        self.events(sigma, steps).map_err(|failure| match failure {
-            Error::Library(muffle::Error::Accounting(error) | muffle::Error::Promise(error)) => {
-                error
-            }
-            other => accounting::Error::OutOfRange {
-                name: "the run",
-                expected: "complete",
-                got: other.to_string(),
-            },
-        })
     }
 
     /// The run with its cost, for `--json`.
@@ -217,8 +210,7 @@ impl RunArgs {
         }
     }
 
-    /// The multiplier of the one Gaussian that a step amounts to, relative to how far one row (or
-    /// person) can move the sum.
+    /// The noise of a step as one Gaussian release, divided by the sensitivity of the unit.
     pub(crate) fn effective(&self, sigma: Sigma) -> f64 {
         let unit = self.unit();
         sigma.get() / (self.blocks as f64).sqrt() / unit.adjacency.sensitivity() / unit.rows as f64
@@ -236,16 +228,16 @@ impl RunArgs {
                 1.0 / n as f64
             ));
         }
-        if self.accountant == AccountantName::Gdp {
+        if self.accountant == Accountant::Gdp {
             warn(
-                "gdp is a central-limit estimate and can lie below the truth; it is not a \
+                "gdp is a central-limit estimate and can be below the exact ε; it is not a \
                  guarantee",
             );
         }
         if self.sampling == SamplingMethod::Shuffled {
             warn(
-                "shuffled lots get no amplification by sampling: every epoch counts as one release \
-                 on all the data",
+                "shuffled lots get no amplification by sampling: every epoch is charged as one \
+                 release on all the data",
             );
         }
         if let (Some(q), Some(b), Some(n)) = (self.sampling_rate, self.lot_size, self.dataset_size)

@@ -1,4 +1,4 @@
-//! `muffle score`: BLEU and ROUGE-L of files.
+//! `muffle score`: computes BLEU and ROUGE-L of files.
 
 use super::error::Error;
 use super::output::{fields, print, print_json};
@@ -9,19 +9,19 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-/// BLEU and ROUGE-L of generated texts
+/// Compute BLEU and ROUGE-L of generated texts
 #[derive(Args)]
 #[command(after_help = "Example:\n  muffle score --hypotheses generated.txt --references \
         references.txt\n\n\
-    One hypothesis a line; the references of the same line of the other file are separated by \
-    tabs, and empty ones are ignored.\n\
+    One hypothesis per line. The references of the same line of the other file are separated by \
+    tabs; empty ones are ignored.\n\
     BLEU is sacrebleu's (13a, effective order), ROUGE-L that of rouge_score with stemming: the \
     best of the references, the mean over items, times 100.")]
 pub(crate) struct Score {
-    /// Generated texts, one a line
+    /// Generated texts, one per line
     #[arg(long, short = 'y', value_name = "FILE")]
     hypotheses: PathBuf,
-    /// Reference texts, those of one item on a line, separated by tabs
+    /// Reference texts: those of one item on one line, separated by tabs
     #[arg(long, short = 'r', value_name = "FILE")]
     references: PathBuf,
     /// One JSON object on standard output
@@ -55,17 +55,20 @@ impl Score {
                 (None, Some(_)) => return Err(shorter(&self.hypotheses, &self.references, row)),
                 (Some(_), None) => return Err(shorter(&self.references, &self.hypotheses, row)),
             };
-            let mut of: Vec<&str> =
+            let mut targets: Vec<&str> =
                 line.split('\t').filter(|reference| !reference.trim().is_empty()).collect();
-            if of.is_empty() {
-                of.push("");
+            if targets.is_empty() {
+                targets.push("");
             }
-            let here = |error: text::Error| Error::line(&self.references, row, error);
-            statistics.add(&hypothesis, &of).map_err(here)?;
-            mean.add(&hypothesis, &of, rouge::Words::Stemmed).map_err(here)?;
+            let at_line = |error: text::Error| Error::line(&self.references, row, error);
+            statistics.add(&hypothesis, &targets).map_err(at_line)?;
+            mean.add(&hypothesis, &targets, rouge::Words::Stemmed).map_err(at_line)?;
         }
         if statistics.items() == 0 {
-            return Err(Error::usage(format!("{}: no texts", self.hypotheses.display())));
+            return Err(Error::usage(format!(
+                "{}: expected at least 1 line, got 0",
+                self.hypotheses.display()
+            )));
         }
         let bleu = statistics.bleu(bleu::BleuOptions {
             order: bleu::Order::Effective,
@@ -100,11 +103,12 @@ impl Score {
     }
 }
 
+/// Makes an error about files with different numbers of lines.
 fn shorter(short: &Path, long: &Path, row: u64) -> Error {
     Error::usage(format!("{} ends before line {row}, {} does not", short.display(), long.display()))
 }
 
-/// A file line by line.
+/// Reads a file line by line.
 struct Lines {
     path: PathBuf,
     file: BufReader<File>,

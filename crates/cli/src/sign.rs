@@ -1,4 +1,4 @@
-//! `muffle sign`: sign the privacy statement of a run.
+//! `muffle sign`: signs the privacy statement of a run.
 
 use super::error::Error;
 use super::output::{fields, print, print_json, warn};
@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 /// Sign the privacy statement of a finished run
 #[derive(Args)]
 #[command(after_help = "Example:\n  muffle sign muffle-run --key signing.key\n\n\
-    Verifies the statement first and refuses to sign one that is inconsistent. The signature goes \
-    to privacy.json.sig beside privacy.json; it covers \
-    the whole statement and with it the hashes of ledger, configuration and weights. muffle keygen \
-    makes a key; muffle verify --key checks the signature.\n\n\
-    Exit codes: 0 signed, 1 inconsistent and not signed, 2 bad usage or input.")]
+    Verifies the statement first and refuses to sign an inconsistent one. The signature is written \
+    to privacy.json.sig beside privacy.json. It covers the whole statement, with the hashes of \
+    ledger, configuration and weights. muffle keygen creates a key; muffle verify --key verifies \
+    the signature.\n\n\
+    Exit codes: 0 signed, 1 inconsistent and not signed, 2 invalid usage or input.")]
 pub(crate) struct Sign {
     /// The folder of a run, a folder with a model and its privacy.json, or a privacy.json
     #[arg(value_name = "DIR")]
@@ -65,12 +65,13 @@ impl Sign {
     }
 }
 
+/// The statement, if no check failed.
 fn signable(verdict: &Verdict) -> Result<&muffle::Statement, Error> {
     let failed: Vec<&str> =
         verdict.checks.iter().filter(|check| !check.passed).map(|check| check.name).collect();
     if !failed.is_empty() {
         return Err(Error::Refuted(format!(
-            "{}: inconsistent ({}), and not signed",
+            "{}: inconsistent ({}); not signed",
             verdict.path.display(),
             failed.join(", ")
         )));

@@ -1,4 +1,4 @@
-//! `muffle train` and `muffle resume`: train a model.
+//! `muffle train` and `muffle resume`: trains a model or resumes a run.
 
 use super::error::Error;
 use super::number::{count, real};
@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
         runs/three\n  \
     muffle train RUN.toml --optimizer dp-adam --set optimizer.clip=0.5 --set data.max_length=80\n  \
     muffle train --print-config > RUN.toml\n\n\
-    Without a RUN.toml a small model is trained on a corpus that is part of the program. Paths in \
-    a RUN.toml are relative to it.\n\
+    Without a RUN.toml, a small model is trained on a generated corpus. Paths in a RUN.toml are \
+    relative to its folder.\n\
     Resume an interrupted run (Ctrl-C, crash) with: muffle resume DIR\n\
     On several machines or in several processes: mpirun -n 4 muffle train RUN.toml (built with the \
     feature mpi)")]
@@ -36,7 +36,7 @@ pub(crate) struct Train {
     /// Print the complete configuration and exit
     #[arg(long)]
     print_config: bool,
-    /// Also print how many rows hold no record: too long, empty, beyond a person's limit
+    /// Also print how many rows have no record: too long, empty, over the limit of their person
     /// (NON-PRIVATE: for the holder of the data only)
     #[arg(long)]
     show_left_out: bool,
@@ -50,7 +50,7 @@ pub(crate) struct Train {
 pub(crate) struct Changes {
     #[arg(long, value_name = "NAME", help = optimizer_help())]
     pub(crate) optimizer: Option<String>,
-    /// A number, or hyfree
+    /// The learning rate: a number, or hyfree
     #[arg(long, value_name = "X|hyfree")]
     learning_rate: Option<String>,
     /// The promised ε
@@ -59,10 +59,10 @@ pub(crate) struct Changes {
     /// The promised δ
     #[arg(long, short = 'd', value_name = "D", value_parser = real)]
     pub(crate) delta: Option<f64>,
-    /// Steps
+    /// Number of steps
     #[arg(long, short = 't', value_name = "T", value_parser = count, conflicts_with = "epochs")]
     pub(crate) steps: Option<u64>,
-    /// How often every record is expected to be seen
+    /// The expected number of times that a record is used
     #[arg(long, value_name = "E", value_parser = real)]
     epochs: Option<f64>,
     /// The expected number of records in a lot
@@ -83,8 +83,8 @@ fn optimizer_help() -> String {
         names.map(|entry| entry.name).collect::<Vec<_>>().join(" ")
     };
     format!(
-        "Replaces the RUN.toml's optimizer; its learning rate, clip bound and momentum, and keys \
-         that the other does not read, are then not used: {} (not private), {}",
+        "Replaces the optimizer of the RUN.toml, without its learning rate, clip bound, momentum \
+         and keys that the new optimizer does not read: {} (not private), {}",
         names(false),
         names(true)
     )
@@ -98,7 +98,8 @@ impl Changes {
             None => Config::embedded(),
         };
         if let Some(name) = &self.optimizer {
-            config = config.with_optimizer(name).map_err(Error::usage)?;
+            config =
+                config.with_optimizer(name).map_err(|error| Error::usage(error.to_string()))?;
         }
         for change in &self.set {
             config = config.with(change)?;
@@ -106,7 +107,10 @@ impl Changes {
         if let Some(rate) = &self.learning_rate {
             config.optimizer.learning_rate = Auto::Value(match rate.as_str() {
                 "hyfree" => LearningRate::HyFree,
-                number => LearningRate::Fixed(real(number).map_err(Error::usage)?),
+                number => LearningRate::Fixed(
+                    real(number)
+                        .map_err(|error| Error::usage(format!("--learning-rate: {error}")))?,
+                ),
             });
         }
         if let Some(epsilon) = self.epsilon {
@@ -140,10 +144,10 @@ impl Train {
             }
             return Ok(());
         }
-        let out = self.out.unwrap_or_else(|| free("muffle-run"));
+        let out = self.out.unwrap_or_else(|| unused_path("muffle-run"));
         let outcome =
             run::train_among(ranks, &config, &out, &mut *observer(ranks, self.show_left_out))
-                .map_err(|failed| Error::of_run(failed, &out))?;
+                .map_err(|error| Error::of_run(error, &out))?;
         outcome.iter().try_for_each(|outcome| print_outcome(outcome, self.json))
     }
 }
@@ -153,8 +157,8 @@ impl Train {
 #[command(after_help = "Example:\n  muffle resume muffle-run\n\n\
     The run resumes from the last checkpoint. Charges made since then count: the run ends that \
     many steps earlier, within the same budget.\n\
-    A ledger that is older than the mark in sealed/, or whose hashes do not fit, and files of \
-    another run are refused.\n\
+    A ledger that is older than the mark in sealed/ or has other hashes is refused, and so are \
+    files of another run.\n\
     Under an MPI launcher the number of processes may differ from before.")]
 pub(crate) struct Resume {
     /// The folder of the run
@@ -168,28 +172,29 @@ pub(crate) struct Resume {
 impl Resume {
     pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Error> {
         let outcome = run::resume_among(ranks, &self.folder, &mut *observer(ranks, false))
-            .map_err(|failed| Error::of_run(failed, &self.folder))?;
+            .map_err(|error| Error::of_run(error, &self.folder))?;
         outcome.iter().try_for_each(|outcome| print_outcome(outcome, self.json))
     }
 }
 
-/// The first process prints; the others stop when it says so.
-fn observer(ranks: &Ranks, shows_left_out: bool) -> Box<dyn RunObserver> {
+/// The observer of this process: only the first one prints and decides when to stop.
+fn observer(ranks: &Ranks, shows_dropped: bool) -> Box<dyn RunObserver> {
     match ranks.is_first() {
-        true if shows_left_out => Box::new(Terminal::new(ranks.count()).showing_left_out()),
+        true if shows_dropped => Box::new(Terminal::new(ranks.count()).showing_dropped()),
         true => Box::new(Terminal::new(ranks.count())),
         false => Box::new(Silent),
     }
 }
 
-/// The first folder of a name that is free.
-pub(crate) fn free(base: &str) -> PathBuf {
+/// The first of `base`, `base-2`, `base-3`, … that does not exist.
+pub(crate) fn unused_path(base: &str) -> PathBuf {
     let name = |number: u64| {
         PathBuf::from(if number == 1 { base.into() } else { format!("{base}-{number}") })
     };
     (1..).map(name).find(|path| !path.exists()).unwrap_or_else(|| name(1))
 }
 
+/// Prints the outcome of a run as a table or as JSON.
 fn print_outcome(outcome: &Outcome, json: bool) -> Result<(), Error> {
     if json {
         return print_json(&outcome.result());
@@ -220,15 +225,15 @@ fn print_outcome(outcome: &Outcome, json: bool) -> Result<(), Error> {
         ));
     }
     if let Some(texts) = outcome.texts {
-        let left = if texts.left_out > 0 {
-            format!(", {} sources were too long", texts.left_out)
+        let skipped = if texts.skipped > 0 {
+            format!(", {} prompts were too long", texts.skipped)
         } else {
             String::new()
         };
         rows.push((
             "BLEU",
             format!(
-                "{:.2}, ROUGE-L {:.2}, {} texts{left}{marked}",
+                "{:.2}, ROUGE-L {:.2}, {} texts{skipped}{marked}",
                 texts.bleu, texts.rouge_l, texts.items
             ),
         ));

@@ -1,10 +1,10 @@
-//! `muffle verify`: whether a privacy statement is consistent with everything beside it.
+//! `muffle verify`: verifies a privacy statement against its ledger and the files of its run.
 
 use super::error::Error;
 use super::output::{Number, print, print_json, up, up_e};
 use clap::Args;
 use muffle::verify::signature::PublicKey;
-use muffle::verify::{Check, Conclusion, Reason, Unchecked, Verdict, verify_signed};
+use muffle::verify::{Check, Conclusion, Unchecked, UncheckedReason, Verdict, verify_signed};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -12,21 +12,20 @@ use std::path::{Path, PathBuf};
 #[derive(Args)]
 #[command(after_help = "Examples:\n  muffle verify muffle-run\n  muffle verify muffle-run --key \
         signing.key.pub\n  muffle verify muffle-run/model/privacy.json --json\n\n\
-    From the ledger in privacy.json: the hash chain over sessions and charges, ε at the stated δ \
-    for the stated unit, the promise, sampling, lot size, noise, steps, \
-    the sentences, and the SHA-256 of the weights beside it. In the folder of a run \
-    also config.toml and the plan that follows from it, ledger.json with its \
-    closing entry, result.json, history.jsonl, the last checkpoint and report.html. With --key, \
-    the signature (muffle sign).\n\n\
-    Consistent does not mean true. What it cannot see: whether the run did what the ledger says, \
-    with good noise; whether the whole folder of a run was restored to an older \
-    state and resumed; whether another copy of it was resumed as well (compare run ids and heads). \
-    Without a signature, anyone who can write a false ledger can write hashes \
-    that fit it. Figures such as NLL are not recomputed; tokenizer and config.json are not \
-    hashed. Everything that was not checked is listed.\n\n\
-    Exit codes: 0 consistent, and all evidence is there; 1 inconsistent (also: --key is given and \
-    the signature is missing or wrong); 2 nothing to verify: no run, or one that \
-    is not finished; 4 nothing contradicts, but evidence is missing.")]
+    Recomputed from the ledger in privacy.json: the hash chain over sessions and charges, ε at the \
+    stated δ for the stated unit, the promise, sampling, lot size, noise, steps, the sentences, \
+    and the SHA-256 of the weights. In the folder of a run also: config.toml and its plan, \
+    ledger.json with its closing entry, result.json, history.jsonl, the last checkpoint and \
+    report.html. With --key: the signature (muffle sign).\n\n\
+    A consistent statement may still be false. The files cannot show whether the run did what the \
+    ledger says, with good noise; whether the whole folder of a run was restored to an older state \
+    and resumed; whether another copy of it was resumed as well (compare run ids and heads). \
+    Without a signature, anyone who can write a false ledger can write matching hashes. Figures \
+    such as NLL are not recomputed; tokenizer and config.json are not hashed. Everything that was \
+    not checked is listed.\n\n\
+    Exit codes: 0 consistent, with all evidence; 1 inconsistent, or --key is given and the \
+    signature is missing or invalid; 2 nothing to verify: no run, or an unfinished one; 4 no check \
+    failed, but evidence is missing.")]
 pub(crate) struct Verify {
     /// The folder of a run, a folder with a model and its privacy.json, or a privacy.json with the
     /// weights beside it
@@ -65,6 +64,7 @@ impl Verify {
     }
 }
 
+/// The names of checks with missing evidence.
 fn missing(verdict: &Verdict) -> String {
     verdict.missing().map(|missing| missing.name).collect::<Vec<_>>().join(", ")
 }
@@ -85,12 +85,12 @@ struct Output<'a> {
     signer: Option<&'a str>,
     statement: &'a Path,
     checks: &'a [Check],
-    unchecked: Vec<Open<'a>>,
+    unchecked: Vec<UncheckedOutput<'a>>,
 }
 
-/// Something that was not checked.
+/// A check that was not made.
 #[derive(Serialize)]
-struct Open<'a> {
+struct UncheckedOutput<'a> {
     name: &'a str,
     missing: bool,
     detail: &'a str,
@@ -99,9 +99,9 @@ struct Open<'a> {
 impl<'a> From<&'a Verdict> for Output<'a> {
     fn from(verdict: &'a Verdict) -> Self {
         let stated = verdict.statement.as_ref();
-        let open = |unchecked: &'a Unchecked| Open {
+        let output = |unchecked: &'a Unchecked| UncheckedOutput {
             name: unchecked.name,
-            missing: unchecked.reason == Reason::Missing,
+            missing: unchecked.reason == UncheckedReason::Missing,
             detail: &unchecked.detail,
         };
         Self {
@@ -118,11 +118,12 @@ impl<'a> From<&'a Verdict> for Output<'a> {
             signer: verdict.signer.as_deref(),
             statement: &verdict.path,
             checks: &verdict.checks,
-            unchecked: verdict.unchecked.iter().map(open).collect(),
+            unchecked: verdict.unchecked.iter().map(output).collect(),
         }
     }
 }
 
+/// The verdict as text.
 fn text(verdict: &Verdict) -> String {
     let names = verdict
         .checks
@@ -155,20 +156,18 @@ fn text(verdict: &Verdict) -> String {
             .map(|check| line(if check.passed { "✓" } else { "✗" }, check.name, &check.detail)),
     );
     for (reason, title) in [
-        (Reason::Missing, "Missing, and not checked:"),
-        (Reason::OutOfReach, "Cannot be checked from these files:"),
+        (UncheckedReason::Missing, "Missing, and not checked:"),
+        (UncheckedReason::OutOfReach, "Cannot be checked from these files:"),
     ] {
-        let some: Vec<&Unchecked> =
-            verdict.unchecked.iter().filter(|unchecked| unchecked.reason == reason).collect();
-        if !some.is_empty() {
+        let mut of_reason =
+            verdict.unchecked.iter().filter(|unchecked| unchecked.reason == reason).peekable();
+        if of_reason.peek().is_some() {
             lines.extend([String::new(), title.into()]);
-            lines.extend(
-                some.into_iter().map(|unchecked| line("–", unchecked.name, &unchecked.detail)),
-            );
+            lines.extend(of_reason.map(|unchecked| line("–", unchecked.name, &unchecked.detail)));
         }
     }
     lines.push(String::new());
-    let so_far = match verdict.conclusion() {
+    let qualification = match verdict.conclusion() {
         Conclusion::Inconsistent => {
             lines.push("Inconsistent. Do not rely on this statement.".into());
             return lines.join("\n");
@@ -181,13 +180,15 @@ fn text(verdict: &Verdict) -> String {
     lines.push(match (&verdict.statement, verdict.price) {
         (Some(statement), Some(price)) if statement.private => {
             format!(
-                "Consistent{so_far}: ε = {} at δ = {} ({}).",
+                "Consistent{qualification}: ε = {} at δ = {} ({}).",
                 up(price.epsilon, 3),
                 up_e(price.delta),
                 price.unit
             )
         }
-        _ => format!("Consistent{so_far}: the statement says that this model is NOT PRIVATE."),
+        _ => {
+            format!("Consistent{qualification}: the statement says that the model is NOT PRIVATE.")
+        }
     });
     lines.join("\n")
 }

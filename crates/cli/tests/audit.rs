@@ -1,5 +1,5 @@
-//! The audits as users meet them. That they find planted errors is tested where errors can be
-//! planted, in the curator.
+//! Audits of the unmodified program. That they find planted errors is tested in the curator, where
+//! errors can be planted.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,24 +8,24 @@ use engine::Example;
 use model::Mlp;
 use model::activation::Activation;
 use muffle::Config;
-use muffle::audits::{Mechanism, OneRun, Replay};
+use muffle::audits::{MechanismSettings, OneRunSettings, ReplaySettings};
 use muffle::curator::Records;
 use serde_json::Value;
 use std::process::Command;
 
-/// The noise is the system's, so that a healthy mechanism fails by chance: in one of ten thousand
-/// attacks at most.
-const USUAL: Mechanism = Mechanism {
+/// The default settings. The noise is random: a correct mechanism fails in at most one of ten
+/// thousand audits.
+const USUAL: MechanismSettings = MechanismSettings {
     sigma: 1.0,
     steps: 1,
     rate: 1.0,
-    blocks: false,
+    per_tensor: false,
     delta: 1e-5,
     trials: 20_000,
     confidence: 0.9999,
 };
 
-/// σ = 1, one release, δ = 1e-5: the truth is 4.377. It passes, and comes within a fifth of it.
+/// σ = 1, one release, δ = 1e-5: the true ε is 4.377. The audit passes within a fifth of it.
 #[test]
 fn the_mechanism_passes_and_the_bound_is_near() {
     let verdict = USUAL.run(&mut |_, _| ()).unwrap();
@@ -35,14 +35,14 @@ fn the_mechanism_passes_and_the_bound_is_near() {
     assert!(verdict.chart.svg().contains("claimed"));
 }
 
-/// Sampled lots, several of them, and blocks that are clipped by themselves.
+/// Several sampled lots, and one clip block per tensor.
 #[test]
 fn other_mechanisms_pass_too() {
-    // Of lots that are sampled less can be seen.
+    // With sampled lots the bound is weaker.
     for (mechanism, share) in [
-        (Mechanism { rate: 0.5, ..USUAL }, 0.3),
-        (Mechanism { steps: 4, sigma: 2.0, trials: 3000, ..USUAL }, 0.4),
-        (Mechanism { blocks: true, sigma: 2.0, trials: 5000, ..USUAL }, 0.4),
+        (MechanismSettings { rate: 0.5, ..USUAL }, 0.3),
+        (MechanismSettings { steps: 4, sigma: 2.0, trials: 3000, ..USUAL }, 0.4),
+        (MechanismSettings { per_tensor: true, sigma: 2.0, trials: 5000, ..USUAL }, 0.4),
     ] {
         let verdict = mechanism.run(&mut |_, _| ()).unwrap();
         assert!(verdict.passed(), "{mechanism:?} {verdict:?}");
@@ -52,8 +52,8 @@ fn other_mechanisms_pass_too() {
             verdict.epsilon_lower
         );
     }
-    assert!(Mechanism { sigma: -1.0, ..USUAL }.run(&mut |_, _| ()).is_err());
-    assert!(Mechanism { delta: 0.0, ..USUAL }.run(&mut |_, _| ()).is_err());
+    assert!(MechanismSettings { sigma: -1.0, ..USUAL }.run(&mut |_, _| ()).is_err());
+    assert!(MechanismSettings { delta: 0.0, ..USUAL }.run(&mut |_, _| ()).is_err());
 }
 
 fn mlp() -> (Network, muffle::protocol::Params) {
@@ -70,11 +70,11 @@ fn people(count: usize) -> Vec<Example> {
         .collect()
 }
 
-/// A run that learns its records by heart tells of its canaries; the same run with noise does not.
+/// A run without noise memorizes its canaries and reveals them; the same run with noise does not.
 #[test]
-fn one_run_tells_a_private_one_from_one_that_is_not() {
+fn one_run_distinguishes_private_from_non_private_training() {
     let (network, params) = mlp();
-    let audit = OneRun { canaries: 300, confidence: 0.95, seed: 1 };
+    let audit = OneRunSettings { canaries: 300, confidence: 0.95, seed: 1 };
     let run = |text: &str| {
         let config = Config::parse(text).unwrap();
         audit
@@ -102,15 +102,14 @@ fn one_run_tells_a_private_one_from_one_that_is_not() {
         assert!((spent.price.unwrap().epsilon - private.epsilon_claimed).abs() < 1e-9);
     }
     let config = Config::parse("[training]\nsteps = 2\nlot_size = 10").unwrap();
-    let few = OneRun { canaries: 3, ..audit };
+    let few = OneRunSettings { canaries: 3, ..audit };
     assert!(
         few.with(&config, &network, &params, Records::new(people(30)), None, &mut |_, _| ())
             .is_err()
     );
 }
 
-/// Every kind of question that an optimizer asks, under both relations of neighbours and all ways
-/// of drawing.
+/// All kinds of queries, under both adjacencies and with all sampling methods.
 #[test]
 fn replays_pass() {
     let (network, params) = mlp();
@@ -126,18 +125,18 @@ fn replays_pass() {
              16\n{more}"
         );
         let config = Config::parse(&text).unwrap();
-        let replay = Replay { steps: 4, records: 3, seed: 3 };
+        let replay = ReplaySettings { steps: 4, records: 3, seed: 3 };
         let verdict = replay.with(&config, &network, &params, &people(31), &mut |_, _| ()).unwrap();
         assert!(verdict.passed(), "{optimizer}: {verdict:?}");
     }
     let config =
         Config::parse("[optimizer]\nname = \"adam\"\n[training]\nsteps = 4\nlot_size = 16")
             .unwrap();
-    let replay = Replay { steps: 4, records: 1, seed: 3 };
+    let replay = ReplaySettings { steps: 4, records: 1, seed: 3 };
     assert!(replay.with(&config, &network, &params, &people(31), &mut |_, _| ()).is_err());
 }
 
-/// An MLP whose hidden units have a kink, as it is publicly known before the first step.
+/// An MLP with ReLU, whose hidden units have a kink, before the first step.
 fn kinked() -> (Network, muffle::protocol::Params) {
     let graph =
         Mlp { input: 64, hidden: vec![17], classes: 2, activation: Activation::Relu }.graph();
@@ -153,7 +152,7 @@ fn adversarial(network: &Network, params: &muffle::protocol::Params) {
                  3.0\nadjacency = \"{adjacency}\""
             );
             let config = Config::parse(&text).unwrap();
-            let replay = Replay { steps: 2, records: 1, seed: 3 };
+            let replay = ReplaySettings { steps: 2, records: 1, seed: 3 };
             let verdict = replay.adversarial(&config, network, params, &mut |_, _| ()).unwrap();
             assert!(
                 verdict.passed(),
@@ -165,30 +164,30 @@ fn adversarial(network: &Network, params: &muffle::protocol::Params) {
     }
 }
 
-/// Rounding does not carry one record into the contributions of others: zeros, equal, huge and tiny
-/// numbers, duplicates.
+/// Rounding carries no record into the contributions of others: zeros, equal, huge and tiny
+/// features, duplicates.
 #[test]
 fn replays_pass_on_adversarial_lots() {
     let (network, params) = mlp();
     adversarial(&network, &params);
 }
 
-/// Not even of records that were made for it, where a derivative jumps.
+/// The same for records at which a derivative jumps.
 #[test]
 fn replays_pass_on_kinks() {
     let (network, params) = kinked();
     adversarial(&network, &params);
 }
 
-/// A RUN.toml on files that stand for people's.
+/// Writes a RUN.toml with private data files.
 fn run_toml(place: &std::path::Path) {
     let texts = |part, count| {
-        let line = |pair: muffle::load::corpus::Pair| format!("{}||{}\n", pair.source, pair.target);
+        let line =
+            |pair: muffle::load::corpus::CorpusPair| format!("{}||{}\n", pair.source, pair.target);
         muffle::load::corpus::pairs(part, count).into_iter().map(line).collect::<String>()
     };
-    std::fs::write(place.join("people.txt"), texts(muffle::load::corpus::Part::Train, 100))
-        .unwrap();
-    let words = texts(muffle::load::corpus::Part::Validation, 200);
+    std::fs::write(place.join("people.txt"), texts(muffle::load::data::Split::Train, 100)).unwrap();
+    let words = texts(muffle::load::data::Split::Validation, 200);
     text::Tokenizer::train(words.lines(), 300, &["<bos>", "<eos>"])
         .unwrap()
         .save(&place.join("tokenizer.json"))
@@ -213,8 +212,8 @@ fn muffle(place: &std::path::Path, arguments: &[&str]) -> (Option<i32>, String, 
 }
 
 fn json(place: &std::path::Path, arguments: &[&str]) -> Value {
-    let (code, out, said) = muffle(place, arguments);
-    assert_eq!(code, Some(0), "{arguments:?}: {said}");
+    let (code, out, stderr) = muffle(place, arguments);
+    assert_eq!(code, Some(0), "{arguments:?}: {stderr}");
     serde_json::from_str(&out).unwrap()
 }
 
@@ -225,10 +224,10 @@ fn ledger(path: &std::path::Path) -> accounting::Ledger {
         .clone()
 }
 
-/// Auditing a run trains again on the same data: what that spends is written down, and added to
-/// what the run and other audits of it have spent.
+/// An audit of a run trains again on the same data: its cost is written, and added to that of the
+/// run and of other audits.
 #[test]
-fn an_audit_of_a_run_is_added_to_what_was_spent() {
+fn the_cost_of_an_audit_is_added_to_that_of_its_run() {
     let place = tempfile::tempdir().unwrap();
     let at = |name: &str| place.path().join(name);
     run_toml(place.path());
@@ -252,7 +251,7 @@ fn an_audit_of_a_run_is_added_to_what_was_spent() {
                 .unwrap()
                 .ends_with(&format!("audits/{number}/ledger.json"))
         );
-        // Together: the price of one ledger with all that was charged, at the larger δ.
+        // The joint cost is that of one ledger with all charges, at the larger δ.
         all.merge(&own).unwrap();
         let joint = audit["joint"]["epsilon"].as_f64().unwrap();
         let delta = accounting::Delta::new(run["delta"].as_f64().unwrap()).unwrap();
@@ -278,10 +277,10 @@ fn an_audit_of_a_run_is_added_to_what_was_spent() {
             audit
         );
     }
-    // The statement is the run's own, and still true.
+    // The statement of the run is unchanged and consistent.
     assert_eq!(std::fs::read(at("run/model/privacy.json")).unwrap(), statement);
     assert_eq!(muffle(place.path(), &["verify", "run"]).0, Some(0));
-    // One that was interrupted counts, too: its ledger is there.
+    // An interrupted audit counts as well: it has a ledger.
     std::fs::remove_file(at("run/audits/2/audit.json")).unwrap();
     let (code, text, _) = muffle(place.path(), &["audit", "run", "run", "--canaries", "20"]);
     assert!(
@@ -290,14 +289,17 @@ fn an_audit_of_a_run_is_added_to_what_was_spent() {
             && text.contains("spent"),
         "{text}"
     );
-    // Other data, or other persons, are not added up.
+    // Costs on other data or for other persons are not added up.
     for change in ["data.group=who", "data.dropped_rows=public"] {
-        let (code, _, said) = muffle(place.path(), &["audit", "run", "run", "--set", change]);
-        assert!(code == Some(2) && said.contains("[data]: expected that of the run"), "{said}");
+        let (code, _, stderr) = muffle(place.path(), &["audit", "run", "run", "--set", change]);
+        assert!(
+            code == Some(2) && stderr.contains("[data]: expected the section of the run"),
+            "{stderr}"
+        );
     }
-    let (code, _, said) = muffle(place.path(), &["audit", "run", "run", "--folder", "elsewhere"]);
-    assert!(code == Some(2) && said.contains("--folder"), "{said}");
-    // Without a guarantee there is nothing to be added up.
+    let (code, _, stderr) = muffle(place.path(), &["audit", "run", "run", "--folder", "elsewhere"]);
+    assert!(code == Some(2) && stderr.contains("--folder"), "{stderr}");
+    // Without a guarantee there is no joint cost.
     let bare = json(
         place.path(),
         &["audit", "run", "run", "--canaries", "20", "--optimizer", "adam", "--json"],
@@ -311,10 +313,9 @@ fn an_audit_of_a_run_is_added_to_what_was_spent() {
     assert_eq!(after["joint"]["epsilon"], "inf");
 }
 
-/// Nothing is computed before the charge for it is on the disk; an audit that cannot begin leaves
-/// nothing.
+/// Nothing is computed before its charge is on disk; an audit that cannot start leaves no files.
 #[test]
-fn what_an_audit_spends_is_written_first() {
+fn charges_of_an_audit_are_written_before_computing() {
     let place = tempfile::tempdir().unwrap();
     run_toml(place.path());
     let mut config = Config::read(&place.path().join("RUN.toml")).unwrap();
@@ -322,25 +323,30 @@ fn what_an_audit_spends_is_written_first() {
     let folder = muffle::audits::AuditFolder::create(&place.path().join("audit")).unwrap();
     let path = folder.ledger();
     let mut charged = Vec::new();
-    let audit = OneRun { canaries: 20, confidence: 0.95, seed: 1 };
+    let audit = OneRunSettings { canaries: 20, confidence: 0.95, seed: 1 };
     audit
         .run(&config, &folder, &mut |done, _| charged.push((done, ledger(&path).events().len())))
         .unwrap();
     assert_eq!(charged, [(1, 1), (2, 2), (3, 3), (4, 4)]);
     let read = Config::read(&place.path().join("audit/audit.toml")).unwrap();
     assert_eq!(read.privacy.delta, muffle::config::Auto::Value(0.1 / 120.0));
-    // The folder is taken; a configuration that makes no sense leaves none.
-    let (code, _, said) = muffle(place.path(), &["audit", "run", "RUN.toml", "--folder", "audit"]);
-    assert!(code == Some(2) && said.contains("not empty"), "{said}");
+    // A folder that is not empty is refused; an invalid configuration leaves no folder.
+    let (code, _, stderr) =
+        muffle(place.path(), &["audit", "run", "RUN.toml", "--folder", "audit"]);
+    assert!(code == Some(2) && stderr.contains("not empty"), "{stderr}");
     for bad in [
         &["--lot-size", "100000"][..],
         &["--canaries", "3"],
         &["--set", "data.train=\"nothing.txt\""],
     ] {
-        let (code, _, said) = muffle(place.path(), &[&["audit", "run", "RUN.toml"], bad].concat());
-        assert!(code == Some(2) && !place.path().join("muffle-audit").exists(), "{bad:?}: {said}");
+        let (code, _, stderr) =
+            muffle(place.path(), &[&["audit", "run", "RUN.toml"], bad].concat());
+        assert!(
+            code == Some(2) && !place.path().join("muffle-audit").exists(),
+            "{bad:?}: {stderr}"
+        );
     }
-    // A journal that fails stops it before anything is computed.
+    // A failing journal stops the audit before anything is computed.
     let (network, params) = mlp();
     let text = "[training]\nsteps = 2\nlot_size = 10\n[optimizer]\nname = \"dp-sgd\"";
     let failed = audit.with(
@@ -354,36 +360,36 @@ fn what_an_audit_spends_is_written_first() {
     assert!(failed.unwrap_err().to_string().contains("the disk is full"));
 }
 
-/// A replay shows what has no noise: of real records only where that is asked for, and marked.
+/// A replay shows figures without noise: of real records only on request, and marked.
 #[test]
-fn real_records_are_asked_for_and_marked() {
+fn real_records_are_used_on_request_and_marked() {
     let place = tempfile::tempdir().unwrap();
     run_toml(place.path());
     let quick = ["--steps", "1", "--canaries", "1", "--optimizer", "dp-adam"];
     let replay = |more: &[&str]| {
         muffle(place.path(), &[&["audit", "replay", "RUN.toml"], &quick[..], more].concat())
     };
-    let (code, made_up, said) = replay(&[]);
+    let (code, synthetic, stderr) = replay(&[]);
     assert!(
-        code == Some(0) && !made_up.contains("NON-PRIVATE") && !said.contains("NON-PRIVATE"),
-        "{made_up}{said}"
+        code == Some(0) && !synthetic.contains("NON-PRIVATE") && !stderr.contains("NON-PRIVATE"),
+        "{synthetic}{stderr}"
     );
     let object: Value = serde_json::from_str(&replay(&["--json"]).1).unwrap();
     assert_eq!((&object["private"], &object["spent"]), (&Value::Bool(true), &Value::Null));
-    let (code, real, said) = replay(&["--real-records", "--out", "seen.svg"]);
+    let (code, real, stderr) = replay(&["--real-records", "--out", "seen.svg"]);
     assert!(
-        code == Some(0) && real.contains("NON-PRIVATE") && said.contains("NON-PRIVATE"),
-        "{real}{said}"
+        code == Some(0) && real.contains("NON-PRIVATE") && stderr.contains("NON-PRIVATE"),
+        "{real}{stderr}"
     );
     assert!(
         std::fs::read_to_string(place.path().join("seen.svg")).unwrap().contains("NON-PRIVATE")
     );
     let object: Value = serde_json::from_str(&replay(&["--real-records", "--json"]).1).unwrap();
     assert_eq!(object["private"], false);
-    // Made-up records are the same whatever the data say.
+    // Synthetic records do not depend on the data.
     let rows: String = (0..100).map(|i| format!("other {i}||other {i}\n")).collect();
     std::fs::write(place.path().join("people.txt"), rows).unwrap();
-    assert_eq!(replay(&[]).1, made_up);
+    assert_eq!(replay(&[]).1, synthetic);
     assert_ne!(replay(&["--real-records"]).1, real);
     // Options of other audits are refused.
     for bad in [
@@ -396,7 +402,7 @@ fn real_records_are_asked_for_and_marked() {
 }
 
 #[test]
-fn the_program_says_what_it_found() {
+fn the_program_prints_the_result_of_an_audit() {
     let place = tempfile::tempdir().unwrap();
     let muffle = |arguments: &[&str]| muffle(place.path(), arguments);
     let (code, out, _) = muffle(&[
@@ -434,7 +440,7 @@ fn the_program_says_what_it_found() {
         &["audit", "run", "nothing.toml"],
         &["audit", "--confidence", "2", "--trials", "100"],
     ] {
-        let (code, _, said) = muffle(bad);
-        assert_eq!(code, Some(2), "{bad:?}: {said}");
+        let (code, _, stderr) = muffle(bad);
+        assert_eq!(code, Some(2), "{bad:?}: {stderr}");
     }
 }

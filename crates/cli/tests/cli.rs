@@ -1,4 +1,4 @@
-//! The program as its users meet it: arguments in, text or JSON out, exit codes.
+//! Commands without training: arguments, text and JSON output, exit codes.
 #![allow(clippy::unwrap_used)]
 
 use serde_json::Value;
@@ -8,7 +8,7 @@ fn muffle(arguments: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_muffle")).args(arguments.split_whitespace()).output().unwrap()
 }
 
-/// The one JSON object on standard output, and nothing else there.
+/// Parses standard output, which must be one JSON object.
 fn json(arguments: &str) -> Value {
     let output = muffle(&format!("{arguments} --json"));
     assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
@@ -49,7 +49,7 @@ fn account_gives_delta_for_epsilon() {
 }
 
 #[test]
-fn blocks_are_joint_and_the_other_count_is_marked() {
+fn blocks_are_joint_and_the_invalid_count_is_marked() {
     let object = json(
         "account --noise-multiplier 2.3395 --blocks 49 --sampling-rate 1024/42043 --steps 410 \
          --delta 8e-6",
@@ -208,8 +208,7 @@ fn plan_has_rows_and_a_chart() {
     );
 }
 
-/// Bad input: one line on standard error that names what is wrong, exit code 2, nothing on standard
-/// output.
+/// Invalid input gives a message on standard error, exit code 2 and no standard output.
 #[test]
 fn bad_input_is_refused() {
     let run = "--sampling-rate 0.01 --steps 10 --delta 1e-5";
@@ -218,7 +217,7 @@ fn bad_input_is_refused() {
         (format!("account --noise-multiplier -1 {run}"), "noise multiplier"),
         (format!("account --noise-multiplier 0 {run}"), "noise multiplier"),
         (format!("account --noise-multiplier inf {run}"), "noise multiplier"),
-        (format!("account --noise-multiplier x {run}"), "not a number"),
+        (format!("account --noise-multiplier x {run}"), "expected a number"),
         ("account --noise-multiplier 1 --sampling-rate 1.5 --steps 10 --delta \
             1e-5".into(), "sampling rate"),
         ("account --noise-multiplier 1 --sampling-rate 0 --steps 10 --delta \
@@ -267,7 +266,7 @@ fn a_promise_that_cannot_be_kept_has_its_own_code() {
         "calibrate --find steps --epsilon 0.1 --delta 1e-5 --sampling full --noise-multiplier 1e-2 \
          --json",
     );
-    // No step at all is still a number of steps; a lot has at least one example.
+    // Zero steps are a valid number; a lot has at least one example.
     assert!(output.status.success());
     let output = muffle(
         "calibrate --find lot-size --epsilon 0.01 --delta 1e-9 --dataset-size 10 --steps 1000 \
@@ -276,7 +275,7 @@ fn a_promise_that_cannot_be_kept_has_its_own_code() {
     assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Extremes: finished quickly, infinite or large, never small.
+/// At extreme settings ε is infinite or large, never small.
 #[test]
 fn extremes_are_infinite_or_large() {
     let at = |arguments: &str| json(&format!("account {arguments}"))["epsilon"].clone();
@@ -449,24 +448,23 @@ fn texts_are_scored() {
     for (h, r, part) in [
         (&one, &short, "short.txt ends before line 2"),
         (&short, &one, "short.txt ends"),
-        (&empty, &empty, "no texts"),
+        (&empty, &empty, "expected at least 1 line"),
         (&one, &bad, "bad.txt:1"),
         (&one, &"nowhere.txt".to_string(), "nowhere.txt"),
     ] {
         let output = muffle(&format!("score --hypotheses {h} --references {r}"));
-        let said = String::from_utf8_lossy(&output.stderr).to_string();
+        let stderr = String::from_utf8_lossy(&output.stderr).to_string();
         assert!(
-            output.status.code() == Some(2) && said.contains(part) && said.lines().count() == 1,
-            "{said}"
+            output.status.code() == Some(2) && stderr.contains(part) && stderr.lines().count() == 1,
+            "{stderr}"
         );
     }
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// A new model with a tokenizer of its own says nothing sensible, but it says it the same way each
-/// time.
+/// The output of a new, untrained model is deterministic.
 #[test]
-fn models_go_on_with_texts() {
+fn texts_are_generated() {
     let dir = std::env::temp_dir().join(format!("muffle-generate-{}", std::process::id()));
     let config = model::hf::Config {
         architecture: model::Preset::Tiny.architecture(),
@@ -506,8 +504,8 @@ fn models_go_on_with_texts() {
         ("generate no/such/directory --prompt river".into(), "no/such/directory"),
     ] {
         let output = muffle(&bad);
-        let said = String::from_utf8_lossy(&output.stderr).to_string();
-        assert!(output.status.code() == Some(2) && said.contains(part), "{bad}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).to_string();
+        assert!(output.status.code() == Some(2) && stderr.contains(part), "{bad}: {stderr}");
     }
     std::fs::remove_dir_all(&dir).unwrap();
 }
@@ -525,11 +523,11 @@ fn bench_measures_whole_steps() {
     assert!(number(&object["step_s"]) > 0.0 && number(&object["records_per_second"]) > 0.0);
 }
 
-/// A launcher starts it several times, but it knows nothing of the others: each would train by
-/// itself. One of them says so.
+/// Several processes that cannot communicate are refused: each would train alone. One prints the
+/// error.
 #[cfg(not(feature = "mpi"))]
 #[test]
-fn processes_that_know_nothing_of_each_other_do_not_train() {
+fn unconnected_processes_are_refused() {
     let place = tempfile::tempdir().unwrap();
     for (rank, lines) in [("0", 1), ("1", 0)] {
         for (of, count) in [
@@ -545,16 +543,19 @@ fn processes_that_know_nothing_of_each_other_do_not_train() {
                 .current_dir(place.path())
                 .output()
                 .unwrap();
-            let said = String::from_utf8(output.stderr).unwrap();
-            assert_eq!((output.status.code(), said.lines().count()), (Some(2), lines), "{said}");
-            assert!(lines == 0 || said.contains("--features mpi"), "{said}");
+            let stderr = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(
+                (output.status.code(), stderr.lines().count()),
+                (Some(2), lines),
+                "{stderr}"
+            );
+            assert!(lines == 0 || stderr.contains("--features mpi"), "{stderr}");
         }
     }
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
 }
 
-/// The codes are documented in the help and in the guide, and a fault of the machine is not bad
-/// input.
+/// The codes are documented in help and guide, and a fault of the machine is not invalid input.
 #[test]
 fn faults_have_their_own_code() {
     let help = text("--help");
@@ -568,9 +569,9 @@ fn faults_have_their_own_code() {
     #[cfg(target_os = "linux")]
     {
         let output = muffle(&format!("{plan} /dev/full"));
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(5), "{said}");
-        assert!(said.contains("/dev/full") && said.lines().count() == 1, "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(5), "{stderr}");
+        assert!(stderr.contains("/dev/full") && stderr.lines().count() == 1, "{stderr}");
     }
     assert_eq!(muffle(&format!("{plan} /nowhere/plan.svg")).status.code(), Some(2));
 }

@@ -1,12 +1,11 @@
-//! The commands that the pages show: every line `$ muffle …` of the README and of docs/ is run,
-//! training ones for two steps.
+//! Runs every line `$ muffle …` of the README and of docs/; training commands for two steps.
 
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The words of a command line; quotation marks keep words together.
+/// Splits a command line into words, with quotation marks.
 fn words(line: &str) -> Vec<String> {
     let (mut all, mut word, mut quoted) = (Vec::new(), String::new(), false);
     for c in line.chars() {
@@ -22,7 +21,7 @@ fn words(line: &str) -> Vec<String> {
     all
 }
 
-/// The commands of a page's console blocks, in order. Lines that end in a backslash go on.
+/// The commands of a page's console blocks, in order. A backslash continues a line.
 fn commands(text: &str) -> Vec<String> {
     let blocks = text.split("```console\n").skip(1).filter_map(|block| block.split("```").next());
     let lines = blocks
@@ -46,8 +45,8 @@ fn every_command_of_every_page_works() {
     for page in pages() {
         let place = tempfile::tempdir().unwrap();
         for line in commands(&std::fs::read_to_string(&page).unwrap()) {
-            // `cargo run` is the same program; `cargo test` is what is running, and the peers are
-            // not part of the tests.
+            // `cargo run` is the same program. `cargo test` is running already, and the scripts in
+            // peers/ are not part of the tests.
             let line = line.replace("cargo run --release -- ", "muffle ");
             let mut arguments = words(&line);
             if arguments.first().is_none_or(|program| program != "muffle")
@@ -88,7 +87,7 @@ fn every_command_of_every_page_works() {
     assert!(count >= 8, "only {count} commands were found");
 }
 
-/// The configurations to start from are read, and name only keys that exist.
+/// The example configurations are valid.
 #[test]
 fn every_configuration_is_read() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs");
@@ -100,7 +99,7 @@ fn every_configuration_is_read() {
         count += 1;
     }
     assert!(count >= 4);
-    // The TOML blocks of the pages, too.
+    // The TOML blocks of the pages are valid, too.
     for page in pages() {
         for block in std::fs::read_to_string(&page).unwrap().split("```toml\n").skip(1) {
             muffle::Config::parse(block.split("```").next().unwrap())

@@ -1,5 +1,5 @@
-//! What can go wrong with a machine: killed at any moment, no room on the disk, no right to write,
-//! clocks that jump, too little memory.
+//! Faults of the machine: kills, a full disk, missing permissions, jumping clocks, too little
+//! memory.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
@@ -16,18 +16,20 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-fn said(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// One line that begins with the name of the program, and no panic.
+/// Whether the last line starts with the name of the program, and there is no panic.
 fn is_one_clear_line(output: &Output, code: i32) -> bool {
-    let said = said(output);
-    let last = said.lines().last().unwrap_or_default();
-    output.status.code() == Some(code) && last.starts_with("muffle: ") && !said.contains("panicked")
+    let stderr = stderr(output);
+    let last = stderr.lines().last().unwrap_or_default();
+    output.status.code() == Some(code)
+        && last.starts_with("muffle: ")
+        && !stderr.contains("panicked")
 }
 
-/// What is spent according to the statement is what the ledger says, and was promised.
+/// Checks that the statement is that of the ledger, and within the promise.
 fn statement_holds(out: &Path) {
     let output = muffle(&["verify", out.to_str().unwrap(), "--json"]).output().unwrap();
     let object: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
@@ -39,10 +41,10 @@ fn statement_holds(out: &Path) {
     );
 }
 
-/// Killed more than fifty times, at random moments, while it reads, charges, computes,
-/// writes and ends. The ledger is whole each time and never shrinks, the snapshots never know more
-/// than it does, and at last the run ends with a statement that holds. Lots that are drawn
-/// independently, in shuffled epochs, and with probes of the learning rate.
+/// Runs that are killed more than fifty times at random moments finish with a valid statement.
+///
+/// The ledger is intact each time and never shrinks, and no snapshot is ahead of it. Tested with
+/// Poisson sampling, shuffled epochs, and probes of the learning rate.
 #[test]
 fn more_than_fifty_kills() {
     let mut words = PublicRandom::from_seed(50).words();
@@ -72,14 +74,14 @@ fn more_than_fifty_kills() {
             let mut child = muffle(&arguments).spawn().unwrap();
             if here >= 18 {
                 let output = child.wait_with_output().unwrap();
-                assert!(output.status.success(), "{way:?}: {}", said(&output));
+                assert!(output.status.success(), "{way:?}: {}", stderr(&output));
                 break;
             }
-            // From the first instruction to well into the steps.
+            // From the start of the process to the middle of training.
             std::thread::sleep(Duration::from_millis(u64::from(words.next_u32() % 700)));
             if child.try_wait().unwrap().is_some() {
                 let output = child.wait_with_output().unwrap();
-                assert!(output.status.success(), "{way:?}: {}", said(&output));
+                assert!(output.status.success(), "{way:?}: {}", stderr(&output));
                 break;
             }
             child.kill().unwrap();
@@ -92,8 +94,7 @@ fn more_than_fifty_kills() {
                 "{way:?}: a snapshot knows more steps than were charged"
             );
             most = now;
-            // A run that was killed before it was one leaves a folder that is no run; nothing was
-            // charged for it.
+            // A kill before the run was created leaves a folder without a run and without charges.
             if out.exists() && !out.join("config.toml").is_file() {
                 assert_eq!(now, 0);
                 std::fs::remove_dir_all(&out).unwrap();
@@ -111,8 +112,9 @@ fn more_than_fifty_kills() {
     assert!(kills > 50 || began > 3, "{kills} kills");
 }
 
-/// A file that cannot grow any more, which is what a full disk is to a program: one line that names
-/// the file; the ledger and the last snapshot are whole, and with room it goes on.
+/// A full disk, simulated by a limit on file sizes, gives an error that names the file.
+///
+/// The ledger and the last snapshot stay intact, and the run is resumed without the limit.
 #[test]
 fn a_full_disk_is_survived() {
     let place = tempfile::tempdir().unwrap();
@@ -135,22 +137,22 @@ fn a_full_disk_is_survived() {
     // Enough for the ledger, too little for a snapshot.
     let output = limited(64);
     assert!(
-        is_one_clear_line(&output, 5) && said(&output).contains("checkpoints"),
+        is_one_clear_line(&output, 5) && stderr(&output).contains("checkpoints"),
         "{}",
-        said(&output)
+        stderr(&output)
     );
     assert!(charges(&out) >= spent && snapshots(&out) == step);
-    // Not even the ledger: nothing is computed that is not written down.
+    // Too little for the ledger: nothing is computed without a written charge.
     let before = charges(&out);
     let output = limited(0);
-    assert!(is_one_clear_line(&output, 5), "{}", said(&output));
+    assert!(is_one_clear_line(&output, 5), "{}", stderr(&output));
     assert_eq!((charges(&out), snapshots(&out)), (before, step));
     let output = muffle(&["resume", out.to_str().unwrap()]).output().unwrap();
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     statement_holds(&out);
 }
 
-/// Folders in which nothing may be written: a line that names them, and nothing changed.
+/// Read-only folders give an error that names them, and are unchanged.
 #[test]
 fn a_folder_that_is_read_only_is_an_error() {
     let place = tempfile::tempdir().unwrap();
@@ -162,7 +164,7 @@ fn a_folder_that_is_read_only_is_an_error() {
     assert!(wait_for_charges(&mut child, &out, 1));
     child.kill().unwrap();
     child.wait().unwrap();
-    // Root is replaced by another user, who needs to reach the program.
+    // Root is replaced by another user, which needs access to the program.
     let program = place.path().join("muffle");
     std::fs::copy(env!("CARGO_BIN_EXE_muffle"), &program).unwrap();
     let all = |path: &Path, mode: u32| {
@@ -188,7 +190,7 @@ fn a_folder_that_is_read_only_is_an_error() {
         &["resume", out.to_str().unwrap()],
     ] {
         let output = as_guest(arguments);
-        assert!(is_one_clear_line(&output, 2), "{}", said(&output));
+        assert!(is_one_clear_line(&output, 2), "{}", stderr(&output));
     }
     assert!(!new.exists());
     for folder in [place.path(), &out, &out.join("sealed"), &out.join("checkpoints")] {
@@ -198,10 +200,10 @@ fn a_folder_that_is_read_only_is_an_error() {
     assert!(muffle(&["resume", out.to_str().unwrap()]).output().unwrap().status.success());
 }
 
-/// Every file has a date in the past or in the future: nothing depends on it, nor on the clock, of
-/// which no part of the program asks the time of day.
+/// Dates of files in the past or in the future change no result. The program does not read the time
+/// of day.
 #[test]
-fn clocks_do_not_matter() {
+fn results_do_not_depend_on_clocks() {
     let place = tempfile::tempdir().unwrap();
     let config = run_toml(place.path(), 8);
     let out = place.path().join("run");
@@ -222,17 +224,17 @@ fn clocks_do_not_matter() {
         assert!(touched.success());
     }
     let output = muffle(&["resume", out.to_str().unwrap()]).output().unwrap();
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     statement_holds(&out);
 }
 
-/// A micro-batch for which there is not enough memory is halved until it fits, and what comes out
-/// is the same but for rounding.
+/// A micro-batch that exceeds the memory is halved until it fits; the result is the same up to
+/// rounding.
 #[test]
 fn too_little_memory_is_survived() {
     let place = tempfile::tempdir().unwrap();
     let config = run_toml(place.path(), 2);
-    // What the model is looked at with is short, so that it is training that needs most.
+    // Validation texts are short, so that training needs the most memory.
     std::fs::write(place.path().join("public.txt"), "name : Ines||Ines helps.\n".repeat(20))
         .unwrap();
     let train = |name: &str, limit: &str| {
@@ -267,13 +269,13 @@ fn too_little_memory_is_survived() {
         (output, result)
     };
     let (output, free) = train("free", "");
-    assert!(output.status.success(), "{}", said(&output));
-    // How much the program takes before it computes differs between machines: it gets less and
-    // less, until the micro-batch is what must give way.
+    assert!(output.status.success(), "{}", stderr(&output));
+    // The memory that the program needs before training differs between machines: the limit is
+    // lowered until the micro-batch must be halved.
     let narrow = (100..=356).rev().step_by(8).find_map(|mib| {
         let (output, result) =
             train(&format!("narrow-{mib}"), &format!("ulimit -v {};", mib << 10));
-        (output.status.success() && said(&output).contains("not enough memory")).then_some(result)
+        (output.status.success() && stderr(&output).contains("out of memory")).then_some(result)
     });
     let narrow = narrow.expect("no limit at which the micro-batch is halved");
     let (free, narrow) = (free.unwrap(), narrow.unwrap());

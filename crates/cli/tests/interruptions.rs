@@ -1,7 +1,7 @@
-//! A run that is killed at each of its operations on files resumes, has lost no charge, and ends
-//! with a statement that is consistent.
+//! Runs that are killed at each operation on files are resumed, lose no charge, and finish with a
+//! consistent statement.
 
-// The hook that ends the process is in builds with debug assertions only.
+// Only builds with debug assertions have the hook that aborts the process.
 #![cfg(all(unix, debug_assertions))]
 #![allow(clippy::unwrap_used)]
 
@@ -25,7 +25,7 @@ use std::process::{Command, Output};
 
 const SIGABRT: i32 = 6;
 
-/// A small run on images of 8 × 8 pixels, with a checkpoint and a look after each step.
+/// Writes a small run on images of 8 × 8 pixels, with a checkpoint and an evaluation each step.
 fn run_toml(place: &Path, way: &Way) -> PathBuf {
     let cnn = Cnn {
         image: ImageShape { channels: 1, height: 8, width: 8 },
@@ -63,7 +63,7 @@ fn run_toml(place: &Path, way: &Way) -> PathBuf {
     path
 }
 
-/// The program, killed at its n-th operation on files.
+/// Runs the program until its n-th operation on files.
 fn killed(arguments: &[&Path], operation: u64) -> Output {
     Command::new(env!("CARGO_BIN_EXE_muffle"))
         .args(arguments)
@@ -72,7 +72,7 @@ fn killed(arguments: &[&Path], operation: u64) -> Output {
         .unwrap()
 }
 
-/// Whether it was killed; if not, it succeeded.
+/// Whether the program was killed; otherwise it must have succeeded.
 fn was_killed(output: &Output) -> bool {
     if output.status.success() {
         return false;
@@ -91,19 +91,19 @@ fn chain(out: &Path) -> Option<Chain> {
     Some(Chain::parse(&text).unwrap())
 }
 
-/// Steps that were certainly computed: of the newest snapshot, which is whole, and of the history.
+/// The number of steps that were computed, from the newest snapshot and the history.
 fn computed(out: &Path) -> u64 {
-    let mut said = Vec::new();
+    let mut warnings = Vec::new();
     let snapshot =
-        Snapshot::newest(&out.join("checkpoints"), &mut |line| said.push(line.to_string()))
+        Snapshot::newest(&out.join("checkpoints"), &mut |line| warnings.push(line.to_string()))
             .unwrap();
-    assert!(said.is_empty(), "{said:?}");
+    assert!(warnings.is_empty(), "{warnings:?}");
     let history = std::fs::read_to_string(out.join("history.jsonl")).unwrap_or_default();
     let looks = history.lines().filter_map(|line| serde_json::from_str::<HistoryEntry>(line).ok());
     looks.map(|look| look.step).chain(snapshot.map(|snapshot| snapshot.step)).max().unwrap_or(0)
 }
 
-/// What must hold after a kill. A charge pays for `steps_each` steps.
+/// Checks the folder after a kill and resumes the run. A charge pays for `steps_each` steps.
 fn survives(out: &Path, steps_each: u64, when: &str) {
     if !out.join("config.toml").is_file() {
         assert_eq!(
@@ -130,7 +130,8 @@ fn survives(out: &Path, steps_each: u64, when: &str) {
         }
     }
     let after = chain(out).unwrap();
-    after.check(&before.mark(), when).unwrap();
+    let contained = after.check(&before.mark(), "the ledger before");
+    contained.unwrap_or_else(|error| panic!("{when}: {error}"));
     assert!(
         after.charges() >= before.charges() && after.charges() * steps_each >= computed(out),
         "{when}"
@@ -148,7 +149,7 @@ fn survives(out: &Path, steps_each: u64, when: &str) {
     );
 }
 
-/// A way of drawing lots, how many steps a charge pays for, and how many there are.
+/// A sampling method, with the number of steps per charge and in total.
 struct Way {
     sampling: &'static str,
     steps_each: u64,
@@ -156,7 +157,7 @@ struct Way {
 }
 
 const POISSON: Way = Way { sampling: "poisson", steps_each: 1, steps: 2 };
-/// Two epochs: what is drawn in one is remembered over an interruption.
+/// Two shuffled epochs: the order of an epoch is saved over an interruption.
 const SHUFFLED: Way = Way { sampling: "shuffled", steps_each: 2, steps: 3 };
 
 fn killed_at_every_write_of(way: &Way) {
@@ -186,8 +187,8 @@ fn killed_at_every_write_of_shuffled_epochs() {
     killed_at_every_write_of(&SHUFFLED);
 }
 
-/// The same for a process that resumes: before the first step, in the middle, and when only the
-/// last files are missing.
+/// Kills of a resumed run: before the first step, in the middle, and when only the last files are
+/// missing.
 #[test]
 fn killed_at_every_write_of_a_resumed_run() {
     struct Stop(u64, u64);
@@ -202,11 +203,11 @@ fn killed_at_every_write_of_a_resumed_run() {
         }
     }
     let place = tempfile::tempdir().unwrap();
-    // One charge is lost below and one may be in a kill: the third pays for a step.
+    // One charge is lost below and one may be lost in a kill: the third pays for a step.
     let config = Config::read(&run_toml(place.path(), &Way { steps: 3, ..POISSON })).unwrap();
     let stopped = place.path().join("stopped");
     assert!(matches!(train(&config, &stopped, &mut Stop(1, 0)), Err(Error::Stopped)));
-    // Back to the checkpoint before the first step: what was charged since stays charged.
+    // Back to the checkpoint before the first step: charges since then count.
     std::fs::remove_dir_all(stopped.join("checkpoints/step-000000001")).unwrap();
     let out = place.path().join("run");
     for operation in 1.. {

@@ -1,5 +1,5 @@
-//! What is public of a run does not depend on what one row, or one person, says: a row that cannot
-//! be used is a vacant place.
+//! Public files and output do not depend on the content of one row or one person: an unusable row
+//! is a vacant place.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,8 +13,9 @@ use std::path::Path;
 
 const ROWS: usize = 60;
 
-/// A tokenizer of public texts, and a RUN.toml that evaluates on nothing: what is printed then
-/// depends on no noise.
+/// Writes a tokenizer of public texts and a RUN.toml without evaluation data.
+///
+/// The output then does not depend on noise.
 fn prepare(place: &Path, data: &str) {
     write_tokenizer(place);
     let text = format!(
@@ -30,8 +31,7 @@ fn walk(folder: &Path) -> Vec<std::path::PathBuf> {
     entries.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
 }
 
-/// A text in which random ids, and hashes of them and of noisy weights, are dots: words of 32 or 64
-/// hexadecimal digits.
+/// Replaces random ids and hashes, words of 32 or 64 hexadecimal digits, by dots.
 fn without_ids(text: &str) -> String {
     let is_id =
         |word: &str| matches!(word.len(), 32 | 64) && word.bytes().all(|c| c.is_ascii_hexdigit());
@@ -44,8 +44,7 @@ fn without_ids(text: &str) -> String {
         .collect()
 }
 
-/// Trains on a file and gives everything that is public: what was printed, and every file,
-/// without the weights, random ids and hashes of either.
+/// Trains on a file and returns public output and files, without weights, ids and hashes.
 fn public(place: &Path, rows: &str, more: &[&str]) -> BTreeMap<String, String> {
     std::fs::write(place.join("people"), rows).unwrap();
     let out = place.join("run");
@@ -84,9 +83,9 @@ fn assert_same(what: &str, one: &BTreeMap<String, String>, other: &BTreeMap<Stri
     assert_eq!(statement["records"], ROWS, "{what}");
 }
 
-/// One row is too long, has one token, or has none: nothing that is public differs.
+/// If one row is too long, has one token, or has none, the public files are the same.
 #[test]
-fn a_row_that_cannot_be_used_is_not_seen() {
+fn unusable_rows_do_not_change_public_files() {
     let place = tempfile::tempdir().unwrap();
     prepare(place.path(), "train = \"people\"\nformat = \"lines\"\nmax_length = 40");
     let rows = |changed: &str| -> String {
@@ -109,10 +108,10 @@ fn a_row_that_cannot_be_used_is_not_seen() {
     ] {
         assert_same(what, &usual, &public(place.path(), &rows(&row), &["--json"]));
     }
-    // Whether any row can be used is not seen either.
+    // They do not show whether any row is usable.
     let none: String = (0..ROWS).map(|_| "welder ".repeat(100) + "\n").collect();
     assert_same("all of them", &usual, &public(place.path(), &none, &["--json"]));
-    // As text, too.
+    // The same for the text output.
     assert_same(
         "text",
         &public(place.path(), &rows("Nils bakes."), &[]),
@@ -120,18 +119,18 @@ fn a_row_that_cannot_be_used_is_not_seen() {
     );
 }
 
-/// The rows of one person are replaced by others, some of which cannot be used or are beyond the
-/// limit: nothing that is public differs.
+/// If the rows of one person are replaced, by unusable ones or by ones over the limit as well, the
+/// public files are the same.
 #[test]
-fn what_a_person_says_is_not_seen() {
+fn the_content_of_rows_does_not_change_public_files() {
     let place = tempfile::tempdir().unwrap();
     prepare(
         place.path(),
         "train = \"people\"\nformat = \"instructions\"\nmax_length = 40\ngroup \
          = \"who\"\nrows_per_person = 2",
     );
-    // Every third row is the person's, whose names and texts are given; the others have two rows
-    // each.
+    // Every third row belongs to the person with the given names and texts; the other persons have
+    // two rows each.
     let rows = |names: [&str; 3], text: &dyn Fn(usize) -> String| -> String {
         let own =
             |i: usize| json!({ "prompt": "say", "completion": text(i), "who": names[i / 3 % 3] });
@@ -158,10 +157,9 @@ fn what_a_person_says_is_not_seen() {
     );
 }
 
-/// How many rows hold no record is said where that is asked for, marked, and on standard error
-/// only.
+/// The number of rows without a record is printed on request, marked, on standard error only.
 #[test]
-fn left_out_rows_are_counted_on_request() {
+fn dropped_rows_are_counted_on_request() {
     let place = tempfile::tempdir().unwrap();
     prepare(place.path(), "train = \"people\"\nformat = \"lines\"\nmax_length = 40");
     let rows: String = (0..ROWS)
@@ -169,17 +167,16 @@ fn left_out_rows_are_counted_on_request() {
         .collect();
     let seen = public(place.path(), &rows, &["--show-left-out"]);
     let line = seen["standard error"].lines().find(|line| line.contains("NON-PRIVATE")).unwrap();
-    assert!(line.contains("15 too long, 45 empty, 0 beyond"), "{line}");
+    assert!(line.contains("15 too long, 45 empty, 0 over"), "{line}");
     assert!(
         seen.iter()
             .all(|(name, content)| name == "standard error" || !content.contains("too long"))
     );
 }
 
-/// Where it is declared public which rows are too long, they are removed, and the statement says
-/// so.
+/// If dropped rows are declared public, they are removed, and the statement says so.
 #[test]
-fn a_declaration_is_stated() {
+fn public_dropped_rows_are_stated() {
     let place = tempfile::tempdir().unwrap();
     let data = "train = \"people\"\nformat = \"lines\"\nmax_length = 40";
     let rows: String = (0..ROWS)

@@ -1,4 +1,4 @@
-//! The program at its main job: killed, stopped, resumed, compared, reported.
+//! Training with the program: kills, stops, resuming, comparisons, reports.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
@@ -17,8 +17,7 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Killed again and again, at whatever moment: the ledger never shrinks, no more is spent than was
-/// promised, and the run comes to an end.
+/// A run that is killed repeatedly finishes within its promise, and its ledger never shrinks.
 #[test]
 fn a_run_survives_being_killed() {
     let place = tempfile::tempdir().unwrap();
@@ -57,8 +56,7 @@ fn a_run_survives_being_killed() {
     assert!(result["epsilon"].as_f64().unwrap() <= 8.0);
 }
 
-/// Ctrl-C: the step is finished, everything is put away, the exit code says so, and nothing is
-/// lost.
+/// On Ctrl-C the step is finished and the run is saved; the exit code is 130.
 #[test]
 fn a_run_can_be_stopped() {
     let place = tempfile::tempdir().unwrap();
@@ -72,9 +70,9 @@ fn a_run_can_be_stopped() {
         Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success()
     );
     let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(130), "{said}");
-    assert!(said.contains("muffle resume"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    assert!(stderr.contains("muffle resume"), "{stderr}");
     assert_eq!(charges(&out), snapshots(&out));
     let object = json(&muffle(&["resume", out.to_str().unwrap(), "--json"]).output().unwrap());
     assert_eq!(
@@ -87,7 +85,7 @@ fn a_run_can_be_stopped() {
 }
 
 #[test]
-fn runs_are_compared_once() {
+fn finished_runs_of_a_comparison_are_not_repeated() {
     let place = tempfile::tempdir().unwrap();
     let config = run_toml(place.path(), 3);
     let out = place.path().join("comparison");
@@ -111,12 +109,12 @@ fn runs_are_compared_once() {
     assert!(rows.iter().all(|row| row["nll_mean"].as_f64().unwrap() > 0.0
         && row["nll_std"].as_f64().is_some()
         && row["epsilon"].as_f64().unwrap() <= 8.0));
-    // Together they have spent more than any of them.
+    // The joint cost is larger than that of one run.
     assert!(object["together"]["epsilon"].as_f64().unwrap() > 8.0);
     for file in ["comparison.md", "comparison.csv", "comparison.svg"] {
         assert!(out.join(file).is_file(), "{file}");
     }
-    // Again: nothing is trained, and the answer is the same.
+    // A second time nothing is trained, and the result is the same.
     let before = std::fs::metadata(out.join("dp-adam-0/result.json")).unwrap().modified().unwrap();
     let again = muffle(&arguments).output().unwrap();
     assert!(String::from_utf8_lossy(&again.stderr).matches("already finished").count() == 4);
@@ -125,7 +123,7 @@ fn runs_are_compared_once() {
         std::fs::metadata(out.join("dp-adam-0/result.json")).unwrap().modified().unwrap(),
         before
     );
-    // One that is gone is made again; another configuration is refused.
+    // A missing run is trained again; another configuration is refused.
     std::fs::remove_dir_all(out.join("dp-adam-1")).unwrap();
     assert!(muffle(&arguments).output().unwrap().status.success());
     let other = muffle(&[&arguments[..], &["--epsilon", "3"]].concat()).output().unwrap();
@@ -135,9 +133,9 @@ fn runs_are_compared_once() {
     );
 }
 
-/// Steps that are too small for any number: a run that learns nothing says so.
+/// A run whose steps are too small to change a tensor prints a warning.
 #[test]
-fn a_tensor_that_does_not_move_is_named() {
+fn unchanged_tensors_are_named() {
     let place = tempfile::tempdir().unwrap();
     let config = run_toml(place.path(), 1);
     let run = |rate: &str, name: &str| {
@@ -153,7 +151,7 @@ fn a_tensor_that_does_not_move_is_named() {
         .output()
         .unwrap();
         assert!(output.status.success());
-        String::from_utf8_lossy(&output.stderr).contains("did not move in 1 steps")
+        String::from_utf8_lossy(&output.stderr).contains("did not change in 1 steps")
     };
     assert!(run("1e-35", "still") && !run("0.001", "moving"));
 }
@@ -224,9 +222,9 @@ fn refusals_have_their_codes() {
     let code = |arguments: &[&str]| {
         let output =
             muffle(&[arguments, &["--out", out.to_str().unwrap()]].concat()).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.stdout.is_empty(), "{arguments:?}");
-        (output.status.code(), said)
+        (output.status.code(), stderr)
     };
     assert_eq!(code(&["train", config, "--epsilon", "1e-12", "--delta", "1e-300"]).0, Some(3));
     assert_eq!(code(&["train", "/nowhere/RUN.toml"]).0, Some(2));
@@ -245,10 +243,9 @@ fn refusals_have_their_codes() {
     assert_eq!(read.privacy.epsilon, muffle::config::Auto::Value(3.0));
 }
 
-/// Without a word, the first line of a text has no token before it: the figure of `transformers`
-/// for the sentence without special tokens.
+/// The NLL is that of `transformers` for the sentence without special tokens.
 #[test]
-fn a_pretrained_model_is_looked_at() {
+fn a_pretrained_model_is_evaluated() {
     let shared = std::env::var_os("MUFFLE_SHARED").map_or_else(
         || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
         PathBuf::from,

@@ -1,5 +1,5 @@
-//! A statement that a run wrote is consistent; one that was changed anywhere, or whose files were,
-//! is not; and what is missing is said.
+//! Verification: unchanged statements are consistent, changed statements and files are detected,
+//! missing evidence is reported.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,20 +12,21 @@ use muffle::config::{Auto, Config, Publicity};
 use muffle::run::chain::Chain;
 use muffle::run::{Progress, RunObserver, RunStart, Silent, resume, train};
 use muffle::verify::signature::{self, PublicKey, SecretKey};
-use muffle::verify::{Conclusion, Reason, Verdict, verify, verify_signed};
+use muffle::verify::{Conclusion, UncheckedReason, Verdict, verify, verify_signed};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 use tempfile::TempDir;
 
-/// People, public texts and a tokenizer, as files.
+/// Writes private and public texts and a tokenizer.
 static FILES: LazyLock<TempDir> = LazyLock::new(|| {
     let place = tempfile::tempdir().unwrap();
-    let line = |pair: muffle::load::corpus::Pair| format!("{}||{}\n", pair.source, pair.target);
+    let line =
+        |pair: muffle::load::corpus::CorpusPair| format!("{}||{}\n", pair.source, pair.target);
     for (name, part, count) in [
-        ("people.txt", muffle::load::corpus::Part::Train, 200),
-        ("public.txt", muffle::load::corpus::Part::Validation, 10),
+        ("people.txt", muffle::load::data::Split::Train, 200),
+        ("public.txt", muffle::load::data::Split::Validation, 10),
     ] {
         std::fs::write(
             place.path().join(name),
@@ -34,19 +35,19 @@ static FILES: LazyLock<TempDir> = LazyLock::new(|| {
         .unwrap();
     }
     // Two rows of each person.
-    let row = |(i, pair): (usize, muffle::load::corpus::Pair)| {
+    let row = |(i, pair): (usize, muffle::load::corpus::CorpusPair)| {
         json!({ "prompt": pair.source, "completion": pair.target, "who": format!("p{}", i / 2) })
             .to_string()
             + "\n"
     };
-    let rows: String = muffle::load::corpus::pairs(muffle::load::corpus::Part::Train, 200)
+    let rows: String = muffle::load::corpus::pairs(muffle::load::data::Split::Train, 200)
         .into_iter()
         .enumerate()
         .map(row)
         .collect();
     std::fs::write(place.path().join("people.jsonl"), rows).unwrap();
     let texts: Vec<String> =
-        muffle::load::corpus::pairs(muffle::load::corpus::Part::Validation, 200)
+        muffle::load::corpus::pairs(muffle::load::data::Split::Validation, 200)
             .into_iter()
             .map(|pair| pair.source + &pair.target)
             .collect();
@@ -84,10 +85,10 @@ fn trained(more: &str) -> (TempDir, PathBuf) {
     (place, out)
 }
 
-/// One run for all tests that only read it or work on a copy.
+/// One run for all tests that read it or work on a copy.
 static RUN: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| trained(""));
 
-/// A copy of the run, to be tampered with.
+/// A copy of the run, which a test can change.
 fn a_copy() -> (TempDir, PathBuf) {
     let place = tempfile::tempdir().unwrap();
     let out = place.path().join("run");
@@ -114,7 +115,7 @@ fn statement(out: &Path) -> Value {
 }
 
 #[test]
-fn a_run_its_model_and_its_statement_are_true() {
+fn a_run_its_model_and_its_statement_are_consistent() {
     let (_keep, out) = &*RUN;
     let verdict = holds(out);
     let names: Vec<&str> = verdict.checks.iter().map(|check| check.name).collect();
@@ -125,11 +126,11 @@ fn a_run_its_model_and_its_statement_are_true() {
             && names.len() == 18,
         "{names:?}"
     );
-    // What no file can show is said every time.
+    // Properties that no file can show are always listed.
     let open: Vec<&str> = verdict
         .unchecked
         .iter()
-        .filter(|unchecked| unchecked.reason == Reason::OutOfReach)
+        .filter(|unchecked| unchecked.reason == UncheckedReason::OutOfReach)
         .map(|unchecked| unchecked.name)
         .collect();
     assert_eq!(
@@ -137,12 +138,12 @@ fn a_run_its_model_and_its_statement_are_true() {
         ["signature", "sealed mark", "older copy", "other copies", "program", "data", "figures"]
     );
     let stated = verdict.statement.unwrap().epsilon.unwrap();
-    // On the machine that made it, to the last bit.
+    // On the same machine, ε is the same to the last bit.
     assert_eq!(verdict.price.unwrap().epsilon, stated);
     assert_eq!(holds(&out.join("model")).checks.len(), 11);
     let alone = holds(&out.join("model/privacy.json"));
     assert_eq!((missing(&alone), alone.conclusion()), (vec!["run"], Conclusion::Incomplete));
-    // White space and ways of writing a number do not matter.
+    // White space and the notation of numbers do not matter.
     let (_keep, out) = a_copy();
     let text = statement(&out).to_string().replace("\"lot_size\":20.0", "\"lot_size\":2e1");
     assert!(text.contains("2e1"));
@@ -151,14 +152,15 @@ fn a_run_its_model_and_its_statement_are_true() {
 }
 
 #[test]
-fn runs_of_every_kind_are_true() {
+fn runs_of_every_kind_are_consistent() {
     for more in [
         "privacy.sampling=shuffled\ntraining.steps=12",
         "privacy.sampling=fixed\noptimizer.name=dp-adam",
         "privacy.sampling=full\noptimizer.name=dp-sgd\ntraining.steps=2",
         "privacy.adjacency=replace-one\nprivacy.accountant=rdp",
         "optimizer.learning_rate=hyfree\noptimizer.hyfree.every=2",
-        "optimizer.learning_rate=hyfree\noptimizer.hyfree.every=1\noptimizer.hyfree.lot=same\noptimizer.name=dp-adam-bc",
+        "optimizer.learning_rate=hyfree\noptimizer.hyfree.every=1\noptimizer.hyfree.lot=same\n\
+         optimizer.name=dp-adam-bc",
         "privacy.epsilon=auto\nprivacy.sigma=1.5\nprivacy.delta=1e-4\ndata.evaluation_data=private",
         "model.lora_rank=2\noptimizer.name=dp-prism",
         "optimizer.name=dp-macadam\ntraining.steps=auto\ntraining.epochs=0.3",
@@ -173,15 +175,15 @@ fn runs_of_every_kind_are_true() {
     }
 }
 
-/// Who is protected is a person; the column that names them can have any name.
+/// The unit of protection is a person, named by a column with any name.
 #[test]
-fn persons_are_checked_too() {
+fn statements_about_persons_are_checked() {
     let people = FILES.path().join("people.jsonl");
     let more = format!("data.train={}\ndata.group=who\ndata.rows_per_person=2", people.display());
     let (_keep, out) = trained(&more);
     let unit = holds(&out).statement.unwrap().unit.unwrap();
     assert_eq!(unit.rows, 2);
-    // Another column is another sentence; without one, several rows protect no person.
+    // With another column the sentence differs; without one, there is no guarantee for persons.
     let cases = [(json!("whom"), &["summary"][..]), (Value::Null, &["private", "summary"])];
     for (column, expected) in cases {
         let mut other = statement(&out);
@@ -191,9 +193,9 @@ fn persons_are_checked_too() {
     }
 }
 
-/// What has no guarantee says so, and that is true; it cannot say anything else.
+/// A non-private run states that it has no guarantee, and cannot claim one.
 #[test]
-fn without_privacy_there_is_no_statement_of_it() {
+fn a_non_private_run_states_no_guarantee() {
     for (more, secret) in [("optimizer.name=adam", false), ("privacy.seed=7", true)] {
         let (_keep, out) = trained(more);
         let verdict = holds(&out);
@@ -206,16 +208,16 @@ fn without_privacy_there_is_no_statement_of_it() {
             let verdict = verify(&place).unwrap();
             assert!(failed(&verdict).contains(&"private"), "{more} {:#?}", verdict.checks);
         }
-        // Nor does another source of noise help.
+        // Another stated source of randomness does not change that.
         other["randomness"] = json!("operating-system");
         std::fs::write(out.join("model/privacy.json"), other.to_string()).unwrap();
         assert!(!verify(&out).unwrap().consistent());
     }
 }
 
-/// Steps that were charged and lost are charged all the same.
+/// Charged and lost steps are part of the statement.
 #[test]
-fn a_run_that_was_interrupted_is_true() {
+fn an_interrupted_run_is_consistent() {
     struct Stop(u64);
     impl RunObserver for Stop {
         fn message(&mut self, _: &str) {}
@@ -230,16 +232,16 @@ fn a_run_that_was_interrupted_is_true() {
     let place = tempfile::tempdir().unwrap();
     let out = place.path().join("run");
     assert!(train(&config(""), &out, &mut Stop(0)).is_err());
-    // Not finished: nothing to verify yet.
-    let said = verify(&out).unwrap_err().to_string();
-    assert!(said.contains("not finished") && said.contains("muffle resume"), "{said}");
+    // An unfinished run cannot be verified.
+    let refused = verify(&out).unwrap_err().to_string();
+    assert!(refused.contains("not finished") && refused.contains("muffle resume"), "{refused}");
     std::fs::remove_dir_all(out.join("checkpoints/step-000000003")).unwrap();
     resume(&out, &mut Silent).unwrap();
     let statement = holds(&out).statement.unwrap();
     assert_eq!((statement.steps, statement.ledger.events().len()), (3, 4));
 }
 
-/// Every place of a JSON value that has no parts, as a pointer.
+/// The JSON pointers of all leaves of a value.
 fn leaves(value: &Value, within: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(map) => {
@@ -253,7 +255,7 @@ fn leaves(value: &Value, within: &str, found: &mut Vec<String>) {
     }
 }
 
-/// The same leaf, a little different.
+/// Small changes of a leaf.
 fn changed(leaf: &Value) -> Vec<(&'static str, Value)> {
     match leaf {
         Value::Bool(is) => vec![("not", json!(!is))],
@@ -289,7 +291,7 @@ fn changed(leaf: &Value) -> Vec<(&'static str, Value)> {
     }
 }
 
-/// Whose business a leaf is.
+/// The check that must detect a change of each leaf.
 const WHO: [(&str, &str); 23] = [
     ("/accountant", "epsilon"),
     ("/coverage", "summary"),
@@ -317,7 +319,7 @@ const WHO: [(&str, &str); 23] = [
 ];
 
 #[test]
-fn the_kind_of_noise_counts() {
+fn another_kind_of_noise_is_detected() {
     let (_keep, out) = a_copy();
     let mut other = statement(&out);
     assert_eq!(other["coverage"]["noise"], "grid");
@@ -327,7 +329,7 @@ fn the_kind_of_noise_counts() {
 }
 
 #[test]
-fn every_leaf_of_the_statement_counts() {
+fn every_changed_value_of_the_statement_is_detected() {
     let (_keep, out) = a_copy();
     let whole = statement(&out);
     let mut places = Vec::new();
@@ -341,7 +343,7 @@ fn every_leaf_of_the_statement_counts() {
             let mut other = whole.clone();
             *other.pointer_mut(place).unwrap() = value;
             std::fs::write(out.join("model/privacy.json"), other.to_string()).unwrap();
-            // By itself first: that is quicker, and finds nearly everything.
+            // The statement alone first: that is faster, and detects nearly everything.
             let alone = verify(&out.join("model")).unwrap();
             let failed = failed(&alone);
             if alone.consistent() {
@@ -349,7 +351,7 @@ fn every_leaf_of_the_statement_counts() {
                 let verdict = verify(&out).unwrap();
                 assert!(!verdict.consistent(), "{place} {how} was not noticed");
             } else {
-                // The one whose business it is, unless it is no statement any more.
+                // The responsible check fails, unless the statement is malformed.
                 assert!(
                     failed == ["form"] || who.is_some_and(|who| failed.contains(&who)),
                     "{place} {how}: {failed:?}"
@@ -357,12 +359,12 @@ fn every_leaf_of_the_statement_counts() {
             }
         }
     }
-    // What a statement alone cannot tell: which configuration, that more was promised than is said,
-    // and that fewer steps are in the model.
+    // A statement alone cannot show another configuration, a smaller promise, or fewer steps in the
+    // model.
     assert_eq!(survivors, ["/config_sha256 letter", "/promised_epsilon +", "/steps -"]);
 }
 
-/// Values that a statement could have, but not this one.
+/// Valid values that are not those of this statement.
 #[test]
 fn another_accountant_or_unit_is_another_figure() {
     let (_keep, out) = a_copy();
@@ -386,7 +388,7 @@ fn another_accountant_or_unit_is_another_figure() {
 }
 
 #[test]
-fn fields_are_neither_missing_nor_unknown_nor_twice() {
+fn missing_unknown_and_duplicate_fields_are_refused() {
     let (_keep, out) = a_copy();
     let whole = statement(&out);
     let refused = |text: &str, what: &str| {
@@ -434,9 +436,9 @@ fn fields_are_neither_missing_nor_unknown_nor_twice() {
     assert_eq!(failed(&verify(&out).unwrap()), ["form"]);
 }
 
-/// Lists that are longer or shorter, a ledger with an event less, and hashes that were made to fit.
+/// Longer and shorter lists, and a ledger with an event less, with and without matching hashes.
 #[test]
-fn lists_and_ledgers_cannot_be_cut() {
+fn truncated_lists_and_ledgers_are_detected() {
     let (_keep, out) = a_copy();
     let whole = statement(&out);
     let check = |other: &Value, expected: &[&str]| {
@@ -457,8 +459,7 @@ fn lists_and_ledgers_cannot_be_cut() {
             check(&other, &["statement"][..usize::from(list != "weights_sha256")]);
         }
     }
-    // One event less, and a hash that fits: then ε is too large for it, and the run's own files
-    // tell.
+    // One event less with a matching hash: ε is too large for it, and the files of the run differ.
     let mut other = whole.clone();
     other["ledger"]["events"][0][1] = json!(3);
     check(&other, &["ledger", "steps", "epsilon", "summary", "ledger file"]);
@@ -468,7 +469,7 @@ fn lists_and_ledgers_cannot_be_cut() {
         Chain::rebuild(other["run_id"].as_str().unwrap(), shorter.events(), &sessions).unwrap();
     other["ledger_head"] = json!(chain.head());
     check(&other, &["steps", "epsilon", "summary", "ledger file"]);
-    // With everything made to fit, only the files of the run can tell.
+    // With a fully matching statement, only the files of the run can show it.
     let unit = accounting::Unit::from(accounting::Adjacency::AddRemove);
     let delta = accounting::Delta::new(whole["delta"].as_f64().unwrap()).unwrap();
     let price = |ledger: &Ledger, rows| {
@@ -505,9 +506,9 @@ fn lists_and_ledgers_cannot_be_cut() {
     holds(&out.join("model"));
 }
 
-/// The statement of another run, with another noise, is not this one's; nor are its other files.
+/// A statement or another file of another run, with other noise, is detected.
 #[test]
-fn files_of_another_run_are_recognised() {
+fn files_of_another_run_are_detected() {
     let (_keep, theirs) = trained("privacy.epsilon=3\noptimizer.name=dp-adam");
     for (file, expected) in [
         (
@@ -538,9 +539,9 @@ fn files_of_another_run_are_recognised() {
     }
 }
 
-/// A little damage to any file of the run.
+/// A small change to any file of the run is detected.
 #[test]
-fn every_file_counts() {
+fn every_changed_file_is_detected() {
     let tampered = |file: &str, change: &dyn Fn(Vec<u8>) -> Vec<u8>, expected: &[&str]| {
         let (_keep, out) = a_copy();
         let bytes = std::fs::read(out.join(file)).unwrap();
@@ -612,7 +613,7 @@ fn every_file_counts() {
     }
 }
 
-/// Nothing contradicts, but something is missing: that is said, and is not the same as consistent.
+/// Missing evidence is reported, and is not the same as consistent.
 #[test]
 fn missing_evidence_is_named() {
     for (file, expected) in [
@@ -653,7 +654,7 @@ fn missing_evidence_is_named() {
                 .contains(&format!("evidence is missing: {}", expected.join(", ")))
         );
     }
-    // A model without its weights is no model; the checkpoint cannot be compared with them either.
+    // Without weights, the checkpoint cannot be compared with them either.
     let (_keep, out) = a_copy();
     std::fs::remove_file(out.join("model/model.safetensors")).unwrap();
     let verdict = verify(&out.join("model")).unwrap();
@@ -662,15 +663,15 @@ fn missing_evidence_is_named() {
         (Conclusion::Incomplete, vec!["weights", "run"])
     );
     assert_eq!(failed(&verify(&out).unwrap()), ["checkpoints"]);
-    // Another file in their place is not missing evidence but a contradiction.
+    // Other weights are not missing evidence but a contradiction.
     std::fs::write(out.join("model/other.safetensors"), "x").unwrap();
     assert_eq!(failed(&verify(&out.join("model")).unwrap()), ["weights"]);
 }
 
-/// Weights that were replaced, with the hash in the statement edited to fit and everything else
-/// that could tell removed: the ledger and the result still tell, each by itself.
+/// Replaced weights with a matching hash in the statement are detected by the ledger or by the
+/// result, each alone.
 #[test]
-fn replaced_weights_are_found() {
+fn replaced_weights_are_detected() {
     let flip = |path: &Path| {
         let mut bytes = std::fs::read(path).unwrap();
         *bytes.last_mut().unwrap() ^= 1;
@@ -700,7 +701,7 @@ fn replaced_weights_are_found() {
         "{:#?}",
         verdict.checks
     );
-    // The result edited as well, or removed: the ledger's closing tells.
+    // The result changed as well, or removed: detected by the ledger's closing.
     let mut result: Value =
         serde_json::from_str(&std::fs::read_to_string(out.join("result.json")).unwrap()).unwrap();
     result["weights_sha256"][0][1] = json!(sum);
@@ -708,7 +709,7 @@ fn replaced_weights_are_found() {
     assert_eq!(failed(&verify(&out).unwrap()), ["ledger file", "result"]);
     std::fs::remove_file(out.join("result.json")).unwrap();
     assert_eq!(failed(&verify(&out).unwrap()), ["ledger file"]);
-    // The closing edited, without the hashes after it.
+    // The closing changed, without the hashes after it.
     let mut ledger: Value =
         serde_json::from_str(&std::fs::read_to_string(out.join("ledger.json")).unwrap()).unwrap();
     ledger["closing"]["weights_sha256"][0][1] = json!(sum);
@@ -718,15 +719,15 @@ fn replaced_weights_are_found() {
         failed(&verdict) == ["ledger file"]
             && verdict.checks.iter().any(|check| check.detail.contains("an entry was changed"))
     );
-    // The ledger removed: the result tells.
+    // The ledger removed: detected by the result.
     let (_keep, out, _) = edited();
     std::fs::remove_file(out.join("ledger.json")).unwrap();
     assert_eq!(failed(&verify(&out).unwrap()), ["result"]);
 }
 
-/// What the hashes cannot do: all of it written again is consistent. A signature tells.
+/// Files that are all rewritten are consistent without a key; a signature detects the change.
 #[test]
-fn a_signature_tells_who_wrote_it() {
+fn a_signature_identifies_the_signer() {
     let (keep, out) = a_copy();
     let (key, stranger) = (SecretKey::generate().unwrap(), SecretKey::generate().unwrap());
     let path = out.join("model/privacy.json");
@@ -747,10 +748,10 @@ fn a_signature_tells_who_wrote_it() {
         (Conclusion::Consistent, Some(key.public().fingerprint()))
     );
     assert_eq!(failed(&with(&stranger.public())), ["signature"]);
-    // However it is written.
+    // The notation of the statement does not matter.
     std::fs::write(&path, statement(&out).to_string()).unwrap();
     assert!(with(&key.public()).consistent());
-    // Any change, and any damage.
+    // Any change and any damage is detected.
     let mut other = statement(&out);
     other["config_sha256"] = json!("0".repeat(64));
     std::fs::write(&path, other.to_string()).unwrap();
@@ -768,7 +769,7 @@ fn a_signature_tells_who_wrote_it() {
         std::fs::write(signature::file(&path), damaged).unwrap();
         assert_eq!(failed(&with(&key.public())), ["signature"], "{damaged}");
     }
-    // Rewritten as a whole with weights of another run: consistent, but not with the key.
+    // Rewritten completely with weights of another run: consistent, but not signed by the key.
     let (_other, theirs) = trained("");
     copy(&theirs, &out);
     assert_eq!(verify(&out).unwrap().conclusion(), Conclusion::Consistent);
@@ -777,7 +778,7 @@ fn a_signature_tells_who_wrote_it() {
     drop(keep);
 }
 
-/// keygen, sign and verify --key, as they are typed.
+/// The commands keygen, sign and verify --key.
 #[test]
 fn keys_and_signatures_of_the_program() {
     let (keep, out) = a_copy();
@@ -794,18 +795,18 @@ fn keys_and_signatures_of_the_program() {
             String::from_utf8(output.stderr).unwrap(),
         )
     };
-    let (code, text, said) = run(&["keygen", "signing.key", "--json"]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, text, stderr) = run(&["keygen", "signing.key", "--json"]);
+    assert_eq!(code, Some(0), "{stderr}");
     let made: Value = serde_json::from_str(&text).unwrap();
-    let (code, _, said) = run(&["keygen", "signing.key"]);
-    assert!(code == Some(2) && said.contains("not overwritten"), "{said}");
+    let (code, _, stderr) = run(&["keygen", "signing.key"]);
+    assert!(code == Some(2) && stderr.contains("not overwritten"), "{stderr}");
     let (code, text, _) = run(&["verify", "run", "--key", "signing.key.pub"]);
     assert!(
         code == Some(1) && text.contains("✗ signature") && text.contains("is not signed"),
         "{text}"
     );
-    let (code, text, said) = run(&["sign", "run", "--key", "signing.key", "--json"]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, text, stderr) = run(&["sign", "run", "--key", "signing.key", "--json"]);
+    assert_eq!(code, Some(0), "{stderr}");
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["signer"], made["fingerprint"]);
     let (code, text, _) = run(&["verify", "run", "--key", "signing.key.pub", "--json"]);
     let object: Value = serde_json::from_str(&text).unwrap();
@@ -821,20 +822,23 @@ fn keys_and_signatures_of_the_program() {
     for arguments in
         [["verify", "run", "--key", "signing.key"], ["sign", "run", "--key", "signing.key.pub"]]
     {
-        let (code, text, said) = run(&arguments);
-        assert!(code == Some(2) && !said.contains(&secret[30..50]) && text.is_empty(), "{said}");
+        let (code, text, stderr) = run(&arguments);
+        assert!(
+            code == Some(2) && !stderr.contains(&secret[30..50]) && text.is_empty(),
+            "{stderr}"
+        );
     }
-    // What is inconsistent is not signed.
+    // An inconsistent statement is not signed.
     let mut other = statement(&out);
     other["epsilon"] = json!(1.0);
     std::fs::write(out.join("model/privacy.json"), other.to_string()).unwrap();
     std::fs::remove_file(out.join("model/privacy.json.sig")).unwrap();
-    let (code, _, said) = run(&["sign", "run", "--key", "signing.key"]);
+    let (code, _, stderr) = run(&["sign", "run", "--key", "signing.key"]);
     assert!(
         code == Some(1)
-            && said.contains("inconsistent")
+            && stderr.contains("inconsistent")
             && !out.join("model/privacy.json.sig").exists(),
-        "{said}"
+        "{stderr}"
     );
 }
 
@@ -849,7 +853,7 @@ fn program(path: &Path, more: &[&str]) -> (Option<i32>, Output) {
 }
 
 #[test]
-fn the_program_says_it_by_line_by_object_and_by_code() {
+fn verify_prints_text_json_and_exit_codes() {
     let (_keep, out) = a_copy();
     let (code, output) = program(&out, &[]);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -898,7 +902,7 @@ fn the_program_says_it_by_line_by_object_and_by_code() {
             .iter()
             .all(|check| check["passed"] == json!(true) && check["name"].is_string())
     );
-    // Something does not hold.
+    // A failed check.
     let mut other = statement(&out);
     other["epsilon"] = json!(1.0);
     std::fs::write(out.join("model/privacy.json"), other.to_string()).unwrap();
@@ -926,8 +930,8 @@ fn the_program_says_it_by_line_by_object_and_by_code() {
     let help = String::from_utf8(help).unwrap();
     assert!(
         help.contains("Examples:\n  muffle verify muffle-run")
-            && help.contains("What it cannot see")
-            && help.contains("4 nothing\ncontradicts"),
+            && help.replace('\n', " ").contains("A consistent statement may still be false")
+            && help.replace('\n', " ").contains("4 no check failed"),
         "{help}"
     );
     // Nothing to verify.

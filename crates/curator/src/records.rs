@@ -17,7 +17,7 @@ use std::borrow::Cow;
 /// rate, the divisor, δ and the number of steps are computed from their number.
 ///
 /// # Checked by
-/// `a_row_that_cannot_be_used_is_not_seen`, `what_a_person_says_is_not_seen`,
+/// `unusable_rows_do_not_change_public_files`, `the_content_of_rows_does_not_change_public_files`,
 /// `places_come_back_from_the_file_as_they_went_in`.
 pub struct Records {
     places: Places,

@@ -32,12 +32,17 @@ fn write_snapshots_of_every_optimizer() {
         let (tensors, params) = tensors(name == "dp-prism");
         let optimizer = build(&config, &tensors, &params).unwrap();
         let ledger = Mark { run_id: "0".repeat(32), entries: 2, charges: 1, head: "0".repeat(64) };
-        let belongs = RunIdentity { config: "x".into(), frozen: 7, ledger, draws: 2 };
+        let identity = RunIdentity { config: "x".into(), frozen: 7, ledger, draws: 2 };
         let folder = tempfile::tempdir().unwrap();
-        let optimizer = optimizer.save().unwrap();
-        Snapshot { step: 1, params, optimizer, first: vec![1, 2, 3], belongs }
-            .save(folder.path())
-            .unwrap();
+        Snapshot {
+            step: 1,
+            params,
+            optimizer: optimizer.save().unwrap(),
+            initial_fingerprints: vec![1, 2, 3],
+            identity,
+        }
+        .save(folder.path())
+        .unwrap();
         let files =
             FILES.map(|file| fs::read(folder.path().join("step-000000001").join(file)).unwrap());
         let suffix = if rate == "hyfree" { "-hyfree" } else { "" };

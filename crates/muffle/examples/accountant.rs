@@ -1,5 +1,4 @@
-//! The accountant alone: what a run would cost, how much noise a promise needs, and what an
-//! attacker could gain.
+//! Accounting without training: cost of a run, noise for a promise, trade-off curve.
 //!
 //! `cargo run --release -p muffle --example accountant`
 
@@ -7,12 +6,13 @@
 
 use muffle::accounting::calibrate::{self, Target};
 use muffle::accounting::{
-    Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Event, SamplingRate, Sigma,
+    Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Error, Event, SamplingRate, Sigma,
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (rate, steps, delta) = (SamplingRate::new(1024.0 / 42_043.0)?, 410, Delta::new(8e-6)?);
-    let run = |sigma: Sigma| Ok(Composition::repeated(Event::poisson(rate, sigma), steps));
+    let run =
+        |sigma: Sigma| Ok::<_, Error>(Composition::repeated(Event::poisson(rate, sigma), steps));
     let target = Target {
         epsilon: Epsilon::new(8.0)?,
         delta,

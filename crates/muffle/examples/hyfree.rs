@@ -1,4 +1,4 @@
-//! No learning rate to choose: HyFreeDP finds it, and the price of looking is part of the promise.
+//! HyFreeDP finds the learning rate; the cost of the search is part of the promise.
 //!
 //! `cargo run --release -p muffle --example hyfree`
 
@@ -9,7 +9,7 @@ use muffle::config::{Auto, LearningRate};
 use muffle::run;
 use muffle::run::{Progress, RunObserver, RunStart};
 
-/// Shows what is found.
+/// Prints the learning rates.
 struct Rates;
 
 impl RunObserver for Rates {

@@ -1,8 +1,7 @@
-//! Low-rank additions of a transformer, trained privately with PRISM; the frozen weights stay as
-//! they are.
+//! Low-rank adapters of a transformer, trained privately with PRISM; the other weights are frozen.
 //!
-//! `cargo run --release -p muffle --example lora_prism [MODEL]`, where MODEL is a directory in the Hugging
-//! Face layout; by default a small model that starts anew.
+//! `cargo run --release -p muffle --example lora_prism [MODEL]`, where MODEL is a directory in the
+//! Hugging Face layout; by default a small new model.
 
 #![allow(clippy::print_stdout)]
 

@@ -1,8 +1,8 @@
 //! An engine defined outside the workspace: linear regression, computed without a graph.
 //!
-//! Anything that reports losses and norms per example and adds weighted gradients can stand behind
-//! the curator. The probe of the session refuses an engine whose norms are not those of the gradients
-//! it sums, or in which one example changes another's.
+//! An engine reports losses and norms per example and adds weighted gradients. The session's probe
+//! refuses an engine whose norms are not those of the gradients it sums, or in which one example
+//! changes another's gradient.
 //!
 //! `cargo run --release -p muffle --example own_engine`
 

@@ -1,8 +1,7 @@
 //! A layer defined outside the workspace: a learned scale and shift of every feature.
 //!
-//! It says what it reads and writes ([`Operation`]), how it is computed and in which form its
-//! per-example gradients come ([`Layer`]). The probe of the session checks it before it sees a
-//! record.
+//! [`Operation`] declares its inputs and outputs, [`Layer`] its computation and the form of its
+//! per-example gradients. The session's probe checks it before it sees a record.
 //!
 //! `cargo run --release -p muffle --example own_layer`
 
@@ -61,7 +60,7 @@ impl Layer for ScaleShift {
 
     fn backward(&self, _: usize, pass: &mut Pass<'_>) {
         let Some(d) = pass.gradient(self.out) else { return };
-        // One row for each example: this layer has one row per example.
+        // This layer has one row per example.
         if pass.trains(self.gain) {
             let mut gains = pass.alloc(self.x);
             let products = pass.value(self.x).iter().zip(d.iter()).map(|(x, d)| x * d);

@@ -1,5 +1,4 @@
-//! A model of your own, put together from layers, trained privately in memory: two moons told apart
-//! at ε = 2.
+//! A custom model of layers, trained privately in memory: classification of two moons at ε = 2.
 //!
 //! `cargo run --release -p muffle --example own_model`
 
@@ -46,7 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Two half circles, one inside the other's arms.
+/// Two interleaved half circles.
 fn moons(part: u32, count: u32) -> Vec<Example> {
     let point = |i: u32| {
         let (class, turn) = (i % 2, (i * 37 + part * 11) % 997);

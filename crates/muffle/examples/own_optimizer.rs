@@ -1,7 +1,7 @@
 //! An optimizer defined outside the workspace: sign descent on released gradients.
 //!
-//! It says what it asks ([`Descent::query`]) and makes a direction of the answer. It cannot reach a
-//! record: everything it does is post-processing.
+//! [`Descent::query`] states the query, and the answer becomes a direction. The optimizer has no
+//! access to records: everything it does is post-processing.
 //!
 //! `cargo run --release -p muffle --example own_optimizer`
 

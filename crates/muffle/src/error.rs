@@ -1,24 +1,28 @@
-//! Errors of the library: what is wrong, where, and which kind of error it is.
+//! Errors of the library and their categories.
 
+use crate::config::ConfigError;
 use crate::hub::HubError;
+use crate::run::chain::ChainError;
+use crate::run::snapshot::SnapshotError;
+use crate::verify::signature::KeyError;
 use protocol::Refused;
 use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why something was refused or could not be done, on one line.
+/// An error of the library, displayed on one line.
 ///
-/// A message can quote a file: control characters in it are replaced when it is displayed.
+/// A message can quote a file: control characters are replaced when the error is displayed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A key of a configuration is unknown, or its value is invalid or contradicts another.
-    #[error("{}{}", prefix(path.as_deref()), printable(message))]
+    #[error("{}{}", prefix(path.as_deref()), printable(source))]
     Config {
         /// The file, if the configuration came from one.
         path: Option<PathBuf>,
         /// The key, what was expected, and what was given.
-        message: String,
+        source: ConfigError,
     },
     /// The system refused an operation on a file or a folder.
     #[error("{}: {source}", shown(path))]
@@ -44,9 +48,22 @@ pub enum Error {
         /// What was expected and what was found.
         message: String,
     },
-    /// The entries of a ledger contradict each other.
-    #[error("invalid ledger: {}", printable(.0))]
-    Ledger(String),
+    /// A ledger is damaged or older than another file, or an entry cannot be added.
+    #[error("{}: {}", path.as_deref().map_or_else(|| "ledger".into(), shown), printable(source))]
+    Ledger {
+        /// The file, if the ledger or a position in it came from one.
+        path: Option<PathBuf>,
+        /// What is wrong with it.
+        source: ChainError,
+    },
+    /// A checkpoint is damaged.
+    #[error("{}: damaged: {}", shown(path), printable(source))]
+    Snapshot {
+        /// The folder of the checkpoint.
+        path: PathBuf,
+        /// What is damaged.
+        source: SnapshotError,
+    },
     /// The folder of a run is not in the state that the operation needs.
     #[error("{}: {}", shown(path), printable(message))]
     Folder {
@@ -97,12 +114,12 @@ pub enum Error {
     #[error("{}", printable(.0))]
     Audit(String),
     /// A signing key or a public key was refused. The key is not shown.
-    #[error("{}: {}", shown(path), printable(message))]
+    #[error("{}: {}", shown(path), printable(source))]
     Key {
         /// The file of the key.
         path: PathBuf,
         /// What was expected.
-        message: String,
+        source: KeyError,
     },
     /// The processes of a run were started with different inputs.
     #[error("rank {rank} has another {what} than rank 0; start all processes with the same")]
@@ -124,8 +141,8 @@ pub enum Error {
     /// Another process is gone, or does not answer.
     #[error("{}", printable(.0))]
     Distributed(#[from] distributed::Error),
-    /// A message between processes, or a document, has no JSON form.
-    #[error("a message between processes or a document: {0}")]
+    /// A document or a message between processes cannot be converted to or from JSON.
+    #[error("JSON of a document or of a message between processes: {0}")]
     Encoding(#[source] serde_json::Error),
     /// The operating system gives no randomness.
     #[error("the operating system gives no randomness: {0}")]
@@ -133,7 +150,7 @@ pub enum Error {
     /// Threads cannot be started.
     #[error("threads: {0}")]
     Threads(#[from] rayon::ThreadPoolBuildError),
-    /// A fault of the program.
+    /// A bug in the program.
     #[error("internal error: {0}")]
     Internal(&'static str),
     /// The run was asked to stop; it is saved and can be resumed.
@@ -141,7 +158,7 @@ pub enum Error {
     Stopped,
 }
 
-/// What an error means for the caller.
+/// The category of an error, which decides the exit code of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Category {
     /// An argument, a file or its content is invalid.
@@ -150,21 +167,22 @@ pub enum Category {
     Promise,
     /// The program, the machine or another process failed.
     Fault,
-    /// It was asked to stop.
+    /// The run was asked to stop.
     Stopped,
 }
 
 impl Error {
-    /// What the error means for the caller.
+    /// Returns the category of the error.
     pub fn category(&self) -> Category {
         match self {
             Self::Stopped => Category::Stopped,
             Self::Promise(_) | Self::Refused(Refused::Budget(_)) => Category::Promise,
             Self::Io { source, .. }
             | Self::Data(data::Error::Io { source, .. })
-            | Self::Model(model::Error::Io { source, .. }) => of_io(source),
-            Self::Hub(error) => error.reason.category(),
+            | Self::Model(model::Error::Io { source, .. }) => io_category(source),
+            Self::Hub(error) => error.kind.category(),
             Self::Refused(Refused::Failed(_))
+            | Self::Ledger { source: ChainError::Randomness(_), .. }
             | Self::Engine(
                 engine::Error::OutOfMemory { .. }
                 | engine::Error::Order(_)
@@ -180,7 +198,8 @@ impl Error {
             Self::Config { .. }
             | Self::Json { .. }
             | Self::Format { .. }
-            | Self::Ledger(_)
+            | Self::Ledger { .. }
+            | Self::Snapshot { .. }
             | Self::Folder { .. }
             | Self::Data(_)
             | Self::Rows { .. }
@@ -196,31 +215,49 @@ impl Error {
         }
     }
 
-    /// A key of a configuration that did not come from a file.
-    pub(crate) fn config(message: impl Into<String>) -> Self {
-        Self::Config { path: None, message: message.into() }
+    /// Makes an error about a key of a configuration that did not come from a file.
+    pub(crate) fn config(key: impl Into<String>, message: impl Into<String>) -> Self {
+        ConfigError::Value { key: key.into(), message: message.into() }.into()
     }
 
-    /// An error of the system at a path.
+    /// Returns a function that adds a path to an error of the system.
     pub fn io(path: &Path) -> impl Fn(io::Error) -> Self + use<> {
         let path = path.to_path_buf();
         move |source| Self::Io { path: path.clone(), source }
     }
 
-    /// An error of the JSON parser in a file.
+    /// Returns a function that adds a path to an error of the JSON parser.
     pub(crate) fn json(path: &Path) -> impl Fn(serde_json::Error) -> Self + use<> {
         let path = path.to_path_buf();
         move |source| Self::Json { path: path.clone(), source }
     }
 
-    /// A file that is not what was written.
+    /// Returns a function that adds a path to an error of a ledger.
+    pub(crate) fn ledger(path: &Path) -> impl Fn(ChainError) -> Self + use<> {
+        let path = path.to_path_buf();
+        move |source| Self::Ledger { path: Some(path.clone()), source }
+    }
+
+    /// Makes an error about a damaged or contradictory file.
     pub(crate) fn format(path: &Path, message: impl Into<String>) -> Self {
         Self::Format { path: path.into(), message: message.into() }
     }
 
-    /// A folder in the wrong state.
+    /// Makes an error about a folder in the wrong state.
     pub(crate) fn folder(path: &Path, message: impl Into<String>) -> Self {
         Self::Folder { path: path.into(), message: message.into() }
+    }
+}
+
+impl From<ConfigError> for Error {
+    fn from(source: ConfigError) -> Self {
+        Self::Config { path: None, source }
+    }
+}
+
+impl From<ChainError> for Error {
+    fn from(source: ChainError) -> Self {
+        Self::Ledger { path: None, source }
     }
 }
 
@@ -243,8 +280,8 @@ impl From<audit::Error> for Error {
     }
 }
 
-/// A path that is wrong or may not be used is input; whatever else the system reports is a fault.
-fn of_io(error: &io::Error) -> Category {
+/// The category of a system error: a wrong or forbidden path is input, anything else a fault.
+fn io_category(error: &io::Error) -> Category {
     use io::ErrorKind as Kind;
     match error.kind() {
         Kind::NotFound
@@ -262,7 +299,7 @@ fn of_io(error: &io::Error) -> Category {
     }
 }
 
-/// Text on one line, without characters that control a terminal.
+/// Replaces control characters, so that the text is one line and cannot control a terminal.
 fn printable(text: impl Display) -> String {
     text.to_string().replace(char::is_control, "\u{fffd}")
 }
@@ -281,9 +318,9 @@ mod tests {
     use std::error::Error as _;
 
     #[test]
-    fn a_message_cannot_move_the_cursor() {
+    fn messages_have_no_control_characters() {
         assert_eq!(
-            Error::config("x: unknown field `\u{1b}[2J`\n").to_string(),
+            Error::config("x", "unknown field `\u{1b}[2J`\n").to_string(),
             "x: unknown field `\u{fffd}[2J`\u{fffd}"
         );
         let path = Path::new("a\u{1b}[2J");
@@ -299,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_keep_their_sources_and_categories() {
+    fn errors_have_sources_and_categories() {
         let path = Path::new("f");
         let json = Error::json(path)(serde_json::from_str::<u32>("x").unwrap_err());
         assert!(json.source().unwrap().is::<serde_json::Error>());

@@ -1,4 +1,4 @@
-//! How good a model is: NLL, perplexity, accuracy; BLEU and ROUGE-L of what it writes.
+//! Evaluation of a model: NLL, perplexity, accuracy; BLEU and ROUGE-L of generated texts.
 
 use crate::Error;
 use crate::LoadedModel;
@@ -8,49 +8,57 @@ use engine::{Example, Target};
 use model::Network;
 use protocol::Params;
 use serde::{Deserialize, Serialize};
-use text::generate::{GenerateOptions, Search, Stopping, generate};
+use text::generate::{GenerateOptions, Search, Stopping};
 use text::{bleu, rouge};
 
 /// Figures on a data set.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Scores {
-    /// Examples.
+    /// Number of examples.
     pub examples: u64,
-    /// Targets: tokens that were to be predicted, or classes.
+    /// Number of targets: predicted tokens, or classes.
     pub tokens: u64,
     /// Mean negative log-likelihood of a target, in nats.
     pub nll: f64,
-    /// The share of targets, or of texts with a label, that come out first.
+    /// The share of targets, or of labels of texts, that are predicted correctly.
     pub accuracy: f64,
-    /// Rows that were too long or empty.
-    pub left_out: u64,
+    /// Number of rows that were too long or empty.
+    pub skipped: u64,
 }
 
 impl Scores {
-    /// e^NLL
+    /// e^NLL.
     pub fn perplexity(&self) -> f64 {
         self.nll.exp()
     }
 }
 
-/// Numbers of logits that are held at a time, and examples.
-const LOGITS: usize = 8 << 20;
-const AT_ONCE: usize = 16;
+/// The maximum number of logits of a batch.
+const MAX_LOGITS: usize = 8 << 20;
+/// The maximum number of examples of a batch.
+const MAX_BATCH: usize = 16;
 
-/// The losses and hits of some examples: (Σ NLL, targets, targets that come first) for each.
-fn each(
+/// Sums over the targets of one example.
+struct ExampleSums {
+    nll: f64,
+    targets: u64,
+    correct: u64,
+}
+
+/// Computes the sums of each example, in batches.
+fn example_sums(
     network: &mut dyn Network,
     at: &Params,
     examples: &[&Example],
-) -> Result<Vec<(f64, u64, u64)>, Error> {
+) -> Result<Vec<ExampleSums>, Error> {
     let classes = network.graph().classes();
     let mut all = Vec::with_capacity(examples.len());
     let mut first = 0;
     while first < examples.len() {
         let (mut end, mut rows) = (first, 0);
         while end < examples.len()
-            && end - first < AT_ONCE
-            && (end == first || (rows + targets(examples[end]).len()) * classes <= LOGITS)
+            && end - first < MAX_BATCH
+            && (end == first || (rows + targets(examples[end]).len()) * classes <= MAX_LOGITS)
         {
             rows += targets(examples[end]).len();
             end += 1;
@@ -58,19 +66,19 @@ fn each(
         let logits = network.logits(at, &examples[first..end])?;
         let mut rows = logits.chunks_exact(classes);
         for example in &examples[first..end] {
-            let mut sum = (0.0, 0, 0);
+            let mut sums = ExampleSums { nll: 0.0, targets: 0, correct: 0 };
             for target in targets(example) {
                 let Some(row) = rows.next() else {
-                    return Err(Error::Internal("the model gave fewer logits than expected"));
+                    return Err(Error::Internal("the model returned fewer logits than expected"));
                 };
-                let top = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-                let all: f64 = row.iter().map(|&x| f64::from(x - top).exp()).sum();
-                let own = row[target as usize];
-                sum.0 += f64::from(top) + all.ln() - f64::from(own);
-                sum.1 += 1;
-                sum.2 += u64::from(own >= top);
+                let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                let normalizer: f64 = row.iter().map(|&x| f64::from(x - max).exp()).sum();
+                let logit = row[target as usize];
+                sums.nll += f64::from(max) + normalizer.ln() - f64::from(logit);
+                sums.targets += 1;
+                sums.correct += u64::from(logit >= max);
             }
-            all.push(sum);
+            all.push(sums);
         }
         first = end;
     }
@@ -86,7 +94,7 @@ fn targets(example: &Example) -> Vec<u32> {
     }
 }
 
-/// Figures on examples.
+/// Evaluates a model on examples.
 ///
 /// # Errors
 /// If an example does not fit the model.
@@ -96,117 +104,125 @@ pub fn examples(
     examples: &[Example],
 ) -> Result<Scores, Error> {
     let all: Vec<&Example> = examples.iter().collect();
-    let mut meter = Meter::default();
-    each(network, at, &all)?.into_iter().for_each(|sum| meter.add(sum));
-    Ok(meter.scores())
+    let mut totals = Totals::default();
+    example_sums(network, at, &all)?.iter().for_each(|sums| totals.add(sums));
+    Ok(totals.scores())
 }
 
-/// Figures on rows, as many as there are; they are read and forgotten. A model that writes texts is
-/// asked for the likeliest of the labels.
+/// Evaluates a model on rows, without holding them in memory.
+///
+/// For rows with labels, a model that generates text predicts the most likely label.
 ///
 /// # Errors
-/// If a row is no good.
+/// If a row is invalid or not of the kind that the model reads.
 pub fn rows(
     network: &mut dyn Network,
     at: &Params,
     preparation: &Preparation<'_>,
     rows: Rows,
 ) -> Result<Scores, Error> {
-    let mut meter = Meter::default();
-    let mut waiting: Vec<Item> = Vec::new();
+    let mut totals = Totals::default();
+    let mut batch: Vec<RowExamples> = Vec::new();
     for row in rows {
         let row = row?;
-        let refuse = |what: &str| {
-            Err(Error::Rows { place: format!("line {}", row.line), message: what.into() })
+        let refuse = |message: &str| {
+            Err(Error::Rows { place: format!("line {}", row.line), message: message.into() })
         };
         let example = match preparation.example(&row)? {
             Prepared::Example(example) => example,
             Prepared::TooLong | Prepared::Empty => {
-                meter.left_out += 1;
+                totals.skipped += 1;
                 continue;
             }
-            Prepared::UnknownLabel => return refuse("a label that the model does not know"),
+            Prepared::UnknownLabel => return refuse("expected a label of the model, got another"),
             Prepared::WrongKind(expected) => {
                 return refuse(&format!("expected {expected}, which is what the model reads"));
             }
         };
-        let choice = match (&row.content, preparation.input) {
+        let label_examples = match (&row.content, preparation.input) {
             (Content::Labelled { text, label }, ModelInput::Causal { .. }) => {
                 preparation.choices(text)?.zip(preparation.class(label))
             }
             _ => None,
         };
-        waiting.push(Item { example, choice });
-        if waiting.len() == AT_ONCE {
-            meter.take(network, at, &mut waiting)?;
+        batch.push(RowExamples { example, label_examples });
+        if batch.len() == MAX_BATCH {
+            totals.add_batch(network, at, &mut batch)?;
         }
     }
-    meter.take(network, at, &mut waiting)?;
-    if meter.examples == 0 {
+    totals.add_batch(network, at, &mut batch)?;
+    if totals.examples == 0 {
         return Err(Error::Rows {
             place: "evaluation data".into(),
             message: format!("every row is empty or has {} tokens or more", preparation.limit),
         });
     }
-    Ok(meter.scores())
+    Ok(totals.scores())
 }
 
-struct Item {
+/// The examples of one row.
+struct RowExamples {
     example: Example,
-    /// An example for each label, and which is right.
-    choice: Option<(Vec<Example>, u32)>,
+    /// An example for each label, and the class of the correct label.
+    label_examples: Option<(Vec<Example>, u32)>,
 }
 
+/// Sums over all examples.
 #[derive(Default)]
-struct Meter {
+struct Totals {
     examples: u64,
-    tokens: u64,
-    right: u64,
+    targets: u64,
+    correct: u64,
     nll: f64,
-    choices: u64,
-    chosen: u64,
-    left_out: u64,
+    /// Rows whose label was predicted from an example for each label.
+    labels: u64,
+    correct_labels: u64,
+    skipped: u64,
 }
 
-impl Meter {
-    fn add(&mut self, (nll, tokens, right): (f64, u64, u64)) {
+impl Totals {
+    fn add(&mut self, sums: &ExampleSums) {
         self.examples += 1;
-        self.nll += nll;
-        self.tokens += tokens;
-        self.right += right;
+        self.nll += sums.nll;
+        self.targets += sums.targets;
+        self.correct += sums.correct;
     }
 
-    fn take(
+    /// Evaluates and clears a batch of rows.
+    fn add_batch(
         &mut self,
         network: &mut dyn Network,
         at: &Params,
-        waiting: &mut Vec<Item>,
+        batch: &mut Vec<RowExamples>,
     ) -> Result<(), Error> {
-        let own: Vec<&Example> = waiting.iter().map(|item| &item.example).collect();
-        each(network, at, &own)?.into_iter().for_each(|sum| self.add(sum));
-        for (examples, right) in waiting.iter().filter_map(|item| item.choice.as_ref()) {
-            let sums = each(network, at, &examples.iter().collect::<Vec<_>>())?;
-            let best = sums
+        let examples: Vec<&Example> = batch.iter().map(|row| &row.example).collect();
+        example_sums(network, at, &examples)?.iter().for_each(|sums| self.add(sums));
+        for (examples, correct) in batch.iter().filter_map(|row| row.label_examples.as_ref()) {
+            let sums = example_sums(network, at, &examples.iter().collect::<Vec<_>>())?;
+            let predicted = sums
                 .iter()
                 .enumerate()
-                .min_by(|a, b| a.1.0.total_cmp(&b.1.0))
+                .min_by(|a, b| a.1.nll.total_cmp(&b.1.nll))
                 .map(|(class, _)| class as u32);
-            self.choices += 1;
-            self.chosen += u64::from(best == Some(*right));
+            self.labels += 1;
+            self.correct_labels += u64::from(predicted == Some(*correct));
         }
-        waiting.clear();
+        batch.clear();
         Ok(())
     }
 
     fn scores(&self) -> Scores {
-        let (right, of) =
-            if self.choices > 0 { (self.chosen, self.choices) } else { (self.right, self.tokens) };
+        let (correct, count) = if self.labels > 0 {
+            (self.correct_labels, self.labels)
+        } else {
+            (self.correct, self.targets)
+        };
         Scores {
             examples: self.examples,
-            tokens: self.tokens,
-            nll: self.nll / self.tokens as f64,
-            accuracy: right as f64 / of as f64,
-            left_out: self.left_out,
+            tokens: self.targets,
+            nll: self.nll / self.targets as f64,
+            accuracy: correct as f64 / count as f64,
+            skipped: self.skipped,
         }
     }
 }
@@ -223,83 +239,84 @@ pub struct GeneratedText {
     pub references: Vec<String>,
 }
 
-/// Figures of written texts.
+/// Scores of generated texts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TextScores {
-    /// Corpus BLEU, as `sacrebleu` has it.
+    /// Corpus BLEU, as `sacrebleu` computes it.
     pub bleu: f64,
-    /// Mean ROUGE-L F1 of the best reference times 100, as `rouge_score` has it.
+    /// Mean ROUGE-L F1 of the best reference times 100, as `rouge_score` computes it.
     pub rouge_l: f64,
-    /// Texts.
+    /// Number of texts.
     pub items: u64,
-    /// Sources that leave no room for a text.
-    pub left_out: u64,
+    /// Number of prompts that are too long for a text to follow.
+    pub skipped: u64,
 }
 
-/// How texts are written.
+/// Settings for the generation of texts.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Writing {
-    /// Beams; 1 for the likeliest token each time.
+pub struct GenerationSettings {
+    /// Number of beams; 1 is greedy search.
     pub beams: usize,
-    /// The exponent of the length in a beam's score.
+    /// The exponent of the length in the score of a beam.
     pub length_penalty: f64,
-    /// The most tokens.
+    /// The maximum number of generated tokens.
     pub max_new_tokens: usize,
-    /// The fewest.
+    /// The minimum number of generated tokens.
     pub min_new_tokens: usize,
 }
 
-/// Writes a text for each different source of some rows, in the order of the rows, and hands each
-/// to `take`. `None` if there is nothing to write: no sources, or another kind of model.
+/// Generates a text for each of the first `count` distinct prompts, and calls `receive` with it.
+///
+/// Prompts are in the order of the rows. Returns `None` if the rows have no prompts, or the model
+/// does not generate text.
 ///
 /// # Errors
-/// If a row is no good.
-pub fn write(
-    subject: &mut LoadedModel,
+/// If a row is invalid.
+pub fn generate(
+    model: &mut LoadedModel,
     at: &Params,
     rows: Rows,
-    writing: Writing,
-    most: usize,
-    take: &mut dyn FnMut(GeneratedText),
+    settings: GenerationSettings,
+    count: usize,
+    receive: &mut dyn FnMut(GeneratedText),
 ) -> Result<Option<TextScores>, Error> {
-    if !subject.writes() {
+    if !model.generates_text() {
         return Ok(None);
     }
     let options = GenerateOptions {
-        max_new_tokens: writing.max_new_tokens,
-        min_new_tokens: writing.min_new_tokens,
-        stop: subject.ends(),
-        banned: subject
+        max_new_tokens: settings.max_new_tokens,
+        min_new_tokens: settings.min_new_tokens,
+        stop: model.stop_tokens(),
+        banned: model
             .tokenizer
             .as_ref()
             .map(text::Tokenizer::tokens_with_newline)
             .unwrap_or_default(),
-        search: match writing.beams {
+        search: match settings.beams {
             0 | 1 => Search::Greedy,
             beams => Search::Beam {
                 beams,
-                length_penalty: writing.length_penalty,
+                length_penalty: settings.length_penalty,
                 stopping: Stopping::Early,
             },
         },
         ..GenerateOptions::default()
     };
     let (mut statistics, mut mean) = (bleu::Statistics::default(), rouge::Mean::default());
-    let mut network = subject.network.new_instance();
-    let preparation = subject.preparation(&[], usize::MAX);
-    let mut sources = merge_by_source(rows).take(most);
-    let mut left_out = 0;
+    let mut network = model.network.new_instance();
+    let preparation = model.preparation(&[], usize::MAX);
+    let mut sources = merge_by_source(rows).take(count);
+    let mut skipped = 0;
     loop {
         let (mut batch, mut rows) = (Vec::new(), 0);
-        for row in sources.by_ref().take((options.batch_size / writing.beams.max(1)).max(1)) {
+        for row in sources.by_ref().take((options.batch_size / settings.beams.max(1)).max(1)) {
             rows += 1;
             if let Content::Text { source: Some(source), references, .. } = row?.content {
                 let prompt = preparation.prompt(&source)?;
-                // Without room for an answer there is nothing to judge.
-                if prompt.len() < subject.longest() {
+                if prompt.len() < model.max_tokens() {
                     batch.push((source, prompt, references));
                 } else {
-                    left_out += 1;
+                    skipped += 1;
                 }
             }
         }
@@ -307,17 +324,17 @@ pub fn write(
             break;
         }
         let prompts: Vec<&[u32]> = batch.iter().map(|(_, prompt, _)| prompt.as_slice()).collect();
-        let texts = generate(&mut *network.decoder(at)?, &prompts, &options)?;
+        let texts = text::generate::generate(&mut *network.decoder(at)?, &prompts, &options)?;
         for ((source, _, references), tokens) in batch.into_iter().zip(texts) {
-            let decoded = subject
+            let decoded = model
                 .tokenizer
                 .as_ref()
                 .map_or_else(|| Ok(String::new()), |tokenizer| tokenizer.decode(&tokens))?;
             let text = decoded.trim().to_string();
-            let of: Vec<&str> = references.iter().map(String::as_str).collect();
-            statistics.add(&text, &of)?;
-            mean.add(&text, &of, rouge::Words::Stemmed)?;
-            take(GeneratedText { source, text, references });
+            let targets: Vec<&str> = references.iter().map(String::as_str).collect();
+            statistics.add(&text, &targets)?;
+            mean.add(&text, &targets, rouge::Words::Stemmed)?;
+            receive(GeneratedText { source, text, references });
         }
     }
     if statistics.items() == 0 {
@@ -330,6 +347,6 @@ pub fn write(
         bleu,
         rouge_l: mean.score().percent().f1,
         items: statistics.items(),
-        left_out,
+        skipped,
     }))
 }

@@ -1,8 +1,7 @@
-//! Models from a hub of our own, on loopback: what is fetched, what is kept, and what is not
-//! believed.
+//! Downloads from a test hub on loopback: the cache, errors, and invalid answers.
 #![allow(clippy::unwrap_used)]
 
-use muffle::hub::{Hub, HubError, Network, Reason, Token};
+use muffle::hub::{Hub, HubError, HubErrorKind, NetworkAccess, Token};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -16,22 +15,22 @@ const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
 const NOTHING: [PathBuf; 0] = [];
 
-/// What the server has and how it behaves.
+/// The files and the behaviour of the server.
 #[derive(Clone, Default)]
 struct World {
     files: BTreeMap<String, Vec<u8>>,
-    /// Header lines in the place of the true ones, by file.
+    /// Header lines that replace the true ones, by file.
     lies: BTreeMap<String, Vec<(String, String)>>,
-    /// As many bytes of the body less or more than there are.
+    /// The number of bytes by which the body is longer or shorter than announced.
     cut: BTreeMap<String, isize>,
     /// The answer to a request for another model.
     stranger: String,
-    /// One line for each request, and with which token.
+    /// One line for each request, with its token.
     requests: Vec<String>,
     store: String,
 }
 
-/// A hub and the store that it sends to for weights, until it is dropped.
+/// A hub and its store of weights; both stop when it is dropped.
 struct Server {
     world: Arc<Mutex<World>>,
     endpoint: String,
@@ -57,7 +56,7 @@ impl Server {
                     while let Ok((guest, _)) = door.accept()
                         && !*stop.lock().unwrap()
                     {
-                        // A client that hangs up early is none of our business.
+                        // A client may close the connection early.
                         let _ = answer(guest, &world);
                     }
                 };
@@ -92,8 +91,10 @@ impl Drop for Server {
     }
 }
 
-/// `/org/model/resolve/<revision>/<file>` is a file, that of weights elsewhere at `/store/<file>`,
-/// and `/renamed/...` another model's old name.
+/// Answers a request.
+///
+/// `/org/model/resolve/<revision>/<file>` is a file; weights are redirected to `/store/<file>`;
+/// `/renamed/...` is the old name of a model.
 fn answer(mut guest: TcpStream, world: &Mutex<World>) -> std::io::Result<()> {
     guest.set_read_timeout(Some(Duration::from_secs(10)))?;
     let mut lines = BufReader::new(guest.try_clone()?).lines();
@@ -158,7 +159,7 @@ fn answer(mut guest: TcpStream, world: &Mutex<World>) -> std::io::Result<()> {
     let mut sent = body;
     match world.cut.get(file).filter(|_| status == "200 OK") {
         Some(cut) if *cut > 0 => {
-            // A whole answer by its own account, but not the file that was announced.
+            // The answer is complete, but is not the announced file.
             sent.resize(sent.len() + cut.unsigned_abs(), b'x');
             if method == "GET" {
                 text.insert("content-length", sent.len().to_string());
@@ -178,7 +179,7 @@ fn answer(mut guest: TcpStream, world: &Mutex<World>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Some name for a content.
+/// A name that depends on the content.
 fn etag(bytes: &[u8]) -> String {
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
@@ -186,7 +187,7 @@ fn etag(bytes: &[u8]) -> String {
     format!("{hash:016x}")
 }
 
-/// A folder that goes away, with a cache in it.
+/// A temporary folder with a cache.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -200,12 +201,12 @@ impl Folder {
         Hub {
             cache: self.0.join("a/b/c/cache"),
             endpoint: endpoint.into(),
-            online: Network::Allowed,
+            network: NetworkAccess::Allowed,
             token: None,
         }
     }
 
-    /// Everything in it that is not a directory.
+    /// All files in the folder.
     fn files(&self) -> Vec<PathBuf> {
         fn below(path: &Path, found: &mut Vec<PathBuf>) {
             for entry in fs::read_dir(path).unwrap() {
@@ -233,12 +234,12 @@ fn fetch(hub: &Hub) -> Result<PathBuf, HubError> {
     hub.fetch("org/model", &mut |_| {})
 }
 
-/// The reason and the line of a failure, which is one line that names the model.
-fn refusal(hub: &Hub, name: &str) -> (Reason, String) {
+/// The kind and the message of a failure. The message is one line that names the model.
+fn refusal(hub: &Hub, name: &str) -> (HubErrorKind, String) {
     let failed = hub.fetch(name, &mut |_| {}).unwrap_err();
     let line = failed.to_string();
     assert!(line.contains(name) && !line.contains('\n'), "{line}");
-    (failed.reason, line)
+    (failed.kind, line)
 }
 
 const SMALL: [(&str, &[u8]); 5] = [
@@ -254,7 +255,11 @@ const SHARDED: [(&str, &[u8]); 5] = [
     ("tokenizer.json", b"{ }"),
     (
         "model.safetensors.index.json",
-        br#"{"weight_map": {"a": "model-1-of-2.safetensors", "b": "model-2-of-2.safetensors", "c": "model-1-of-2.safetensors"}}"#,
+        br#"{"weight_map": {
+            "a": "model-1-of-2.safetensors",
+            "b": "model-2-of-2.safetensors",
+            "c": "model-1-of-2.safetensors"
+        }}"#,
     ),
     ("model-1-of-2.safetensors", &[1; 1000]),
     ("model-2-of-2.safetensors", &[2; 2000]),
@@ -279,7 +284,7 @@ fn a_model_is_fetched_once() {
             "fetching org/model/model.safetensors (300 kB)",
         ]
     );
-    // The layout that other programs know.
+    // The layout that other programs use.
     let root = hub.cache.join("models--org--model");
     assert_eq!(snapshot, root.join("snapshots").join(COMMIT));
     assert_eq!(fs::read_to_string(root.join("refs/main")).unwrap(), COMMIT);
@@ -292,7 +297,7 @@ fn a_model_is_fetched_once() {
     drop(server);
     assert_eq!(hub.fetch("org/model", &mut silence).unwrap(), snapshot);
     assert_eq!(
-        Hub { online: Network::Forbidden, ..hub }.fetch("org/model", &mut silence).unwrap(),
+        Hub { network: NetworkAccess::Forbidden, ..hub }.fetch("org/model", &mut silence).unwrap(),
         snapshot
     );
 }
@@ -310,7 +315,7 @@ fn all_files_are_of_one_commit() {
 }
 
 #[test]
-fn a_model_has_its_shards() {
+fn sharded_models_are_downloaded() {
     let (folder, server) = (Folder::new("shards"), Server::new(&SHARDED));
     let hub = folder.hub(&server.endpoint);
     let snapshot = fetch(&hub).unwrap();
@@ -320,7 +325,7 @@ fn a_model_has_its_shards() {
     server.requests();
     assert_eq!(fetch(&hub).unwrap(), snapshot);
     assert_eq!(server.requests(), [""; 0]);
-    // One shard less is not the model: only that one is brought again.
+    // If one shard is missing, only that one is downloaded again.
     let shard = snapshot.join("model-2-of-2.safetensors");
     fs::remove_file(fs::canonicalize(&shard).unwrap()).unwrap();
     fetch(&hub).unwrap();
@@ -331,13 +336,13 @@ fn a_model_has_its_shards() {
 }
 
 #[test]
-fn what_is_there_is_not_brought_again() {
+fn cached_files_are_not_downloaded_again() {
     let (folder, server) = (Folder::new("there"), Server::new(&SMALL));
     let hub = folder.hub(&server.endpoint);
     let snapshot = fetch(&hub).unwrap();
     let (config, weights) = (snapshot.join("config.json"), snapshot.join("model.safetensors"));
     let tokenizer = snapshot.join("tokenizer.json");
-    // A file in the place of a link, a blob without its link, and one file that really is gone.
+    // A file instead of a link, a blob without its link, and a missing file.
     fs::rename(fs::canonicalize(&config).unwrap(), &config).unwrap();
     fs::remove_file(&weights).unwrap();
     fs::remove_file(fs::canonicalize(&tokenizer).unwrap()).unwrap();
@@ -358,11 +363,11 @@ fn a_renamed_model_is_found() {
 }
 
 #[test]
-fn without_the_network_only_the_cache_counts() {
+fn without_network_only_the_cache_is_used() {
     let (folder, server) = (Folder::new("offline"), Server::new(&SMALL));
-    let hub = Hub { online: Network::Forbidden, ..folder.hub(&server.endpoint) };
-    let (reason, line) = refusal(&hub, "org/model");
-    assert_eq!(reason, Reason::Offline);
+    let hub = Hub { network: NetworkAccess::Forbidden, ..folder.hub(&server.endpoint) };
+    let (kind, line) = refusal(&hub, "org/model");
+    assert_eq!(kind, HubErrorKind::Offline);
     assert!(
         line.contains(hub.cache.to_str().unwrap()) && line.contains("HF_HUB_OFFLINE"),
         "{line}"
@@ -372,38 +377,38 @@ fn without_the_network_only_the_cache_counts() {
 }
 
 #[test]
-fn no_model_no_right_and_no_network_are_told_apart() {
+fn hub_errors_have_distinct_kinds() {
     let (folder, server) = (Folder::new("apart"), Server::new(&SMALL));
     let hub = folder.hub(&server.endpoint);
-    let (reason, line) = refusal(&hub, "gpt3");
-    assert_eq!(reason, Reason::Absent);
+    let (kind, line) = refusal(&hub, "gpt3");
+    assert_eq!(kind, HubErrorKind::NotFound);
     assert_eq!(
         line,
-        format!("there is no model 'gpt3' on {}, and no directory of that name", server.endpoint)
+        format!("{} has no model 'gpt3', and there is no directory of that name", server.endpoint)
     );
-    for (status, reason) in [
-        ("401 Unauthorized", Reason::Denied),
-        ("403 Forbidden", Reason::Denied),
-        ("503 Busy", Reason::Unreachable),
+    for (status, kind) in [
+        ("401 Unauthorized", HubErrorKind::Denied),
+        ("403 Forbidden", HubErrorKind::Denied),
+        ("503 Busy", HubErrorKind::Unreachable),
     ] {
         server.world().stranger = status.into();
-        assert_eq!(refusal(&hub, "gpt3").0, reason, "{status}");
+        assert_eq!(refusal(&hub, "gpt3").0, kind, "{status}");
     }
     server.world().stranger = "401 Unauthorized".into();
     assert!(refusal(&hub, "gpt3").1.contains("set HF_TOKEN"));
     server.lie("config.json", &[("x-error-code", "GatedRepo")]);
     assert!(refusal(&hub, "gpt3").1.contains("accept its terms"));
-    assert_eq!(refusal(&hub, "../gpt3").0, Reason::Name);
+    assert_eq!(refusal(&hub, "../gpt3").0, HubErrorKind::InvalidName);
 
     drop(server);
-    let (reason, line) = refusal(&hub, "gpt3");
-    assert_eq!(reason, Reason::Unreachable);
-    assert!(line.contains(&hub.endpoint) && line.contains("not in the cache"), "{line}");
+    let (kind, line) = refusal(&hub, "gpt3");
+    assert_eq!(kind, HubErrorKind::Unreachable);
+    assert!(line.contains(&hub.endpoint) && line.contains("in the cache"), "{line}");
     assert_eq!(folder.files(), NOTHING);
 }
 
 #[test]
-fn what_a_model_lacks_is_named() {
+fn missing_files_of_a_model_are_named() {
     let folder = Folder::new("lacks");
     for (lacks, named) in [
         ("config.json", "no config.json"),
@@ -412,8 +417,8 @@ fn what_a_model_lacks_is_named() {
     ] {
         let server = Server::new(&SMALL);
         server.world().files.remove(lacks);
-        let (reason, line) = refusal(&folder.hub(&server.endpoint), "org/model");
-        assert_eq!(reason, Reason::Absent);
+        let (kind, line) = refusal(&folder.hub(&server.endpoint), "org/model");
+        assert_eq!(kind, HubErrorKind::NotFound);
         assert!(line.contains(named), "{line}");
     }
     let server = Server::new(&SHARDED);
@@ -426,7 +431,7 @@ fn what_a_model_lacks_is_named() {
 }
 
 #[test]
-fn an_index_names_only_its_neighbours() {
+fn an_index_names_only_files_of_its_folder() {
     for (at, evil) in [
         "../evil.safetensors",
         "../../../../../../../evil.safetensors",
@@ -446,8 +451,8 @@ fn an_index_names_only_its_neighbours() {
         server.world().files.insert("evil.safetensors".into(), b"evil".to_vec());
         let hub = folder.hub(&server.endpoint);
         for _ in 0..2 {
-            let (reason, line) = refusal(&hub, "org/model");
-            assert_eq!(reason, Reason::Unsound);
+            let (kind, line) = refusal(&hub, "org/model");
+            assert_eq!(kind, HubErrorKind::InvalidAnswer);
             assert!(line.contains(&format!("{evil:?}")), "{line}");
         }
         let asked = server.requests();
@@ -475,30 +480,30 @@ fn a_broken_index_is_refused() {
         server.world().files.insert("model.safetensors.index.json".into(), text.into());
         assert_eq!(
             refusal(&folder.hub(&server.endpoint), "org/model").0,
-            Reason::Unsound,
+            HubErrorKind::InvalidAnswer,
             "{text}"
         );
     }
 }
 
 #[test]
-fn half_a_file_is_no_file() {
+fn incomplete_downloads_are_refused() {
     for cut in [-1, -150_000, 1, 150_000] {
         let (folder, server) = (Folder::new(&format!("half-{cut}")), Server::new(&SMALL));
         let hub = folder.hub(&server.endpoint);
         server.world().cut.insert("model.safetensors".into(), cut);
-        let (reason, line) = refusal(&hub, "org/model");
-        assert_eq!(reason, Reason::Unreachable);
+        let (kind, line) = refusal(&hub, "org/model");
+        assert_eq!(kind, HubErrorKind::Unreachable);
         assert!(line.contains("model.safetensors") && line.contains("try again"), "{line}");
-        // Not even under another name, and not for those who only look into the cache.
+        // No file is left under another name, and the model does not count as cached.
         assert!(
             folder.files().iter().all(|file| fs::metadata(file).unwrap().len() < 1000),
             "{:?}",
             folder.files()
         );
         assert_eq!(
-            refusal(&Hub { online: Network::Forbidden, ..hub.clone() }, "org/model").0,
-            Reason::Offline
+            refusal(&Hub { network: NetworkAccess::Forbidden, ..hub.clone() }, "org/model").0,
+            HubErrorKind::Offline
         );
 
         server.world().cut.clear();
@@ -510,7 +515,7 @@ fn half_a_file_is_no_file() {
 }
 
 #[test]
-fn the_hub_is_not_believed() {
+fn invalid_answers_of_the_hub_are_refused() {
     let outside = Folder::new("unbelieved-outside");
     let absolute = outside.0.join("evil");
     let lies = [
@@ -529,8 +534,8 @@ fn the_hub_is_not_believed() {
     for (at, (file, header, value)) in lies.into_iter().enumerate() {
         let (folder, server) = (Folder::new(&format!("unbelieved-{at}")), Server::new(&SMALL));
         server.lie(file, &[(header, value)]);
-        let (reason, line) = refusal(&folder.hub(&server.endpoint), "org/model");
-        assert_eq!(reason, Reason::Unsound, "{header}: {value}: {line}");
+        let (kind, line) = refusal(&folder.hub(&server.endpoint), "org/model");
+        assert_eq!(kind, HubErrorKind::InvalidAnswer, "{header}: {value}: {line}");
         assert!(line.contains(file), "{line}");
         assert_eq!(folder.files(), NOTHING, "{header}: {value}");
     }
@@ -538,16 +543,16 @@ fn the_hub_is_not_believed() {
 }
 
 #[test]
-fn redirects_end() {
+fn redirects_are_limited() {
     let (folder, server) = (Folder::new("redirects"), Server::new(&SMALL));
     server.world().stranger = "307 Temporary Redirect".into();
     server.lie("config.json", &[("location", "/round/config.json")]);
-    assert_eq!(refusal(&folder.hub(&server.endpoint), "gpt3").0, Reason::Unreachable);
+    assert_eq!(refusal(&folder.hub(&server.endpoint), "gpt3").0, HubErrorKind::Unreachable);
     assert!(server.requests().len() < 20);
 }
 
 #[test]
-fn a_token_is_for_the_hub_alone() {
+fn a_token_is_sent_to_the_hub_only() {
     let (folder, server) = (Folder::new("token"), Server::new(&SMALL));
     fetch(&Hub { token: Some(Token::new("hf_secret".into())), ..folder.hub(&server.endpoint) })
         .unwrap();
@@ -559,7 +564,7 @@ fn a_token_is_for_the_hub_alone() {
 }
 
 #[test]
-fn what_a_killed_process_left_goes() {
+fn abandoned_downloads_are_removed() {
     let (folder, server) = (Folder::new("killed"), Server::new(&SMALL));
     let hub = folder.hub(&server.endpoint);
     let blobs = hub.cache.join("models--org--model/blobs");

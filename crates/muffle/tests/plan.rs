@@ -1,4 +1,4 @@
-//! From configurations to the numbers of a run.
+//! Plans of configurations: steps, noise and cost.
 
 #![allow(clippy::unwrap_used)]
 
@@ -37,8 +37,7 @@ fn plan(text: &str, records: usize) -> Result<Plan, Error> {
     Plan::new(&config, records, &tensors)
 }
 
-/// What is priced is what the optimizer will ask for, step by step; and many steps are as quickly
-/// planned as few.
+/// The plan has the charges of all steps, and its time does not depend on their number.
 #[test]
 fn a_plan_has_the_lots_of_every_step() {
     for (every, steps, lot, rate) in [
@@ -85,13 +84,13 @@ const E2E: &str = "[privacy]\nepsilon = 8\ndelta = 8e-6\naccountant \
     = \"rdp\"\n[training]\nlot_size = 1024\nepochs = 10\n";
 
 #[test]
-fn the_papers_numbers() {
+fn noise_multipliers_of_the_paper() {
     let adam = plan(&format!("{E2E}[optimizer]\nname = \"dp-adam\""), 42_043).unwrap();
-    // 10 · 42043/1024 = 410.57: the paper made 410.
+    // 10 · 42043/1024 = 410.57: the paper has 410 steps.
     assert_eq!(adam.steps, 411);
     assert!((adam.sigma.gradient - 0.7189).abs() < 2e-3, "{:?}", adam.sigma);
     assert!((adam.lot_size() - 1024.0).abs() < 1e-9);
-    // Muon's blocks share what Adam's one block has: the total is the same.
+    // Muon's blocks have jointly the same noise as Adam's one block.
     let muon = plan(&format!("{E2E}[optimizer]\nname = \"dp-muon-bc\""), 42_043).unwrap();
     assert_eq!(muon.sigma.gradient, adam.sigma.gradient);
     assert!(muon.price.unwrap().epsilon <= 8.0);
@@ -127,7 +126,7 @@ fn hyfree_pays_for_its_probes() {
 }
 
 #[test]
-fn everything_derivable_is_derived() {
+fn defaults_are_derived() {
     let plain = plan("", 10_000).unwrap();
     assert_eq!(plain.budget.unwrap().delta.get(), 1e-5);
     assert_eq!(plain.budget.unwrap().epsilon.get(), 8.0);
@@ -145,7 +144,7 @@ fn everything_derivable_is_derived() {
     let shuffled =
         plan("[privacy]\nsampling = \"shuffled\"\n[training]\nlot_size = 300\nsteps = 100", 1000)
             .unwrap();
-    // 4 lots an epoch, 25 epochs.
+    // 4 lots per epoch, 25 epochs.
     assert_eq!(shuffled.events.len(), 25);
     let grouped = plan("[data]\ngroup = \"person\"\nrows_per_person = 3", 10_000).unwrap();
     assert_eq!(grouped.budget.unwrap().unit.rows, 3);
@@ -155,7 +154,7 @@ fn everything_derivable_is_derived() {
 }
 
 #[test]
-fn nonsense_is_refused_with_its_key() {
+fn invalid_values_are_refused_with_their_key() {
     for (text, part) in [
         ("[training]\nlot_size = 0", "training.lot_size"),
         ("[training]\nlot_size = 101", "at most the 100 records"),

@@ -1,4 +1,4 @@
-//! Runs in a folder: what comes of them, and what an interruption does.
+//! Runs on disk: results, interruptions and refusals.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,6 +10,7 @@ use folders::copy;
 use muffle::Error;
 use muffle::Statement;
 use muffle::config::Config;
+use muffle::load::data::Split;
 use muffle::report::Marking;
 use muffle::report::statement::RandomnessSource;
 use muffle::run::chain::Chain;
@@ -23,8 +24,8 @@ fn config(more: &str) -> Config {
     config.training.lot_size = muffle::config::Auto::Value(20);
     config.training.checkpoint_every = 2;
     config.data.max_length = muffle::config::Auto::Value(129);
-    config.data.train = corpus(muffle::load::corpus::Part::Train, 400);
-    config.data.validation = Some(corpus(muffle::load::corpus::Part::Validation, 40).into());
+    config.data.train = corpus(Split::Train, 400);
+    config.data.validation = Some(corpus(Split::Validation, 40).into());
     config.data.evaluation_data = muffle::config::Auto::Value(muffle::config::Publicity::Public);
     config.model.tokenizer = muffle::config::Auto::Value(tokenizer());
     config.evaluation.samples = 1;
@@ -36,11 +37,13 @@ fn config(more: &str) -> Config {
 }
 
 /// Pairs of the embedded corpus, as a file.
-fn corpus(part: muffle::load::corpus::Part, count: usize) -> String {
-    let path = std::env::temp_dir().join(format!("muffle-{part:?}-{}.txt", std::process::id()));
+fn corpus(split: Split, count: usize) -> String {
+    let path = std::env::temp_dir().join(format!("muffle-{split:?}-{}.txt", std::process::id()));
     if !path.exists() {
-        let line = |pair: muffle::load::corpus::Pair| format!("{}||{}\n", pair.source, pair.target);
-        let text: String = muffle::load::corpus::pairs(part, count).into_iter().map(line).collect();
+        let line =
+            |pair: muffle::load::corpus::CorpusPair| format!("{}||{}\n", pair.source, pair.target);
+        let text: String =
+            muffle::load::corpus::pairs(split, count).into_iter().map(line).collect();
         let beside = path.with_extension(format!("{:?}", std::thread::current().id()));
         std::fs::write(&beside, text).unwrap();
         std::fs::rename(&beside, &path).unwrap();
@@ -51,11 +54,10 @@ fn corpus(part: muffle::load::corpus::Part, count: usize) -> String {
 fn tokenizer() -> PathBuf {
     let path = std::env::temp_dir().join(format!("muffle-tokenizer-{}.json", std::process::id()));
     if !path.exists() {
-        let texts: Vec<String> =
-            muffle::load::corpus::pairs(muffle::load::corpus::Part::Validation, 300)
-                .into_iter()
-                .map(|pair| pair.source + &pair.target)
-                .collect();
+        let texts: Vec<String> = muffle::load::corpus::pairs(Split::Validation, 300)
+            .into_iter()
+            .map(|pair| pair.source + &pair.target)
+            .collect();
         let made =
             text::Tokenizer::train(texts.iter().map(String::as_str), 400, &["<bos>", "<eos>"])
                 .unwrap();
@@ -66,29 +68,29 @@ fn tokenizer() -> PathBuf {
     path
 }
 
-/// Stops after some step, and remembers what it saw.
+/// An observer that stops after a step and records progress and messages.
 #[derive(Default)]
 struct Stopping {
     after: u64,
-    seen: Vec<u64>,
+    steps: Vec<u64>,
     epsilons: Vec<f64>,
-    began_at: u64,
-    said: Vec<String>,
+    first_step: u64,
+    messages: Vec<String>,
 }
 
 impl RunObserver for Stopping {
     fn message(&mut self, line: &str) {
-        self.said.push(line.into());
+        self.messages.push(line.into());
     }
-    fn started(&mut self, begun: &RunStart<'_>) {
-        self.began_at = begun.step;
+    fn started(&mut self, start: &RunStart<'_>) {
+        self.first_step = start.step;
     }
     fn stepped(&mut self, progress: &Progress) {
-        self.seen.push(progress.step);
+        self.steps.push(progress.step);
         self.epsilons.extend(progress.latest.epsilon);
     }
     fn should_stop(&mut self) -> bool {
-        self.seen.last() == Some(&self.after)
+        self.steps.last() == Some(&self.after)
     }
 }
 
@@ -106,8 +108,8 @@ fn ledger(folder: &Path) -> Ledger {
     chain(folder).ledger().clone()
 }
 
-/// The ledger as it was after fewer charges, with hashes that fit.
-fn put_back(folder: &Path, charges: u64) {
+/// Replaces the ledger by one with fewer charges and matching hashes.
+fn truncate_ledger(folder: &Path, charges: u64) {
     let whole = chain(folder);
     let (mut events, mut left) = (Composition::new(), charges);
     for (event, count) in whole.ledger().events().runs() {
@@ -122,7 +124,7 @@ fn put_back(folder: &Path, charges: u64) {
 }
 
 #[test]
-fn a_run_leaves_a_model_with_a_statement_that_can_be_computed_again() {
+fn a_run_writes_a_model_with_a_reproducible_statement() {
     let place = tempfile::tempdir().unwrap();
     let out = place.path().join("run");
     let outcome = train(&config("evaluation.score=true"), &out, &mut Silent).unwrap();
@@ -145,16 +147,16 @@ fn a_run_leaves_a_model_with_a_statement_that_can_be_computed_again() {
     // 14 of the 400 have more tokens than the model takes; their places are vacant.
     assert_eq!(read.delta, Some(0.1 / 400.0));
     assert!(!out.join("sealed").exists(), "nothing is sealed when it is over");
-    // The model is read by anything that reads the layout, and says the same.
+    // The saved model, loaded again, has the same scores.
     let mut config = Config::default().data;
-    config.train = corpus(muffle::load::corpus::Part::Validation, 40);
-    let subject = muffle::LoadedModel::look_at(out.to_str().unwrap(), &mut |_| ()).unwrap();
-    let preparation = subject.preparation(&[], subject.longest() + 1);
-    let rows =
-        muffle::load::data::rows(&config, muffle::load::data::Split::Train).unwrap().unwrap();
+    config.train = corpus(Split::Validation, 40);
+    let model =
+        muffle::LoadedModel::open_for_inference(out.to_str().unwrap(), &mut |_| ()).unwrap();
+    let preparation = model.preparation(&[], model.max_tokens() + 1);
+    let rows = muffle::load::data::rows(&config, Split::Train).unwrap().unwrap();
     let scores = muffle::evaluate::rows(
-        &mut subject.network.new_instance(),
-        &subject.params,
+        &mut model.network.new_instance(),
+        &model.params,
         &preparation,
         rows,
     )
@@ -171,8 +173,8 @@ fn a_run_leaves_a_model_with_a_statement_that_can_be_computed_again() {
             && html.contains(&outcome.samples[0].source)
             && !html.contains("NON-PRIVATE")
     );
-    // No row is anywhere in what is handed out.
-    let people = std::fs::read_to_string(corpus(muffle::load::corpus::Part::Train, 400)).unwrap();
+    // No row is in any file that is released.
+    let people = std::fs::read_to_string(corpus(Split::Train, 400)).unwrap();
     for entry in walk(&out) {
         let bytes = std::fs::read(&entry).unwrap();
         let text = String::from_utf8_lossy(&bytes);
@@ -192,9 +194,9 @@ fn a_run_leaves_a_model_with_a_statement_that_can_be_computed_again() {
     ));
 }
 
-/// Stopped in an orderly way nothing is lost; the ledger is the same as without the stop.
+/// A stopped run loses no step; its ledger is the same as without the stop.
 #[test]
-fn a_run_that_is_stopped_goes_on() {
+fn a_stopped_run_is_resumed() {
     for (name, more) in [
         ("poisson", ""),
         ("shuffled", "privacy.sampling=shuffled"),
@@ -207,7 +209,7 @@ fn a_run_that_is_stopped_goes_on() {
         assert!(out.join("sealed").is_dir() && !out.join("model").exists());
         let mut second = Stopping::default();
         let outcome = resume(&out, &mut second).unwrap();
-        assert_eq!((second.began_at, second.seen.as_slice()), (3, &[4, 5, 6][..]), "{name}");
+        assert_eq!((second.first_step, second.steps.as_slice()), (3, &[4, 5, 6][..]), "{name}");
         assert_eq!(outcome.statement.steps, 6);
         let uninterrupted = train(&config(more), &whole, &mut Silent).unwrap();
         assert_eq!(outcome.statement.ledger, uninterrupted.statement.ledger, "{name}");
@@ -215,7 +217,7 @@ fn a_run_that_is_stopped_goes_on() {
             (outcome.statement.sessions.len(), uninterrupted.statement.sessions.len()),
             (2, 1)
         );
-        // What could be seen is there once for each step that was looked at.
+        // The history has one entry for each evaluated step.
         let history = std::fs::read_to_string(out.join("history.jsonl")).unwrap();
         let steps: Vec<u64> = history
             .lines()
@@ -228,15 +230,15 @@ fn a_run_that_is_stopped_goes_on() {
     }
 }
 
-/// Killed after a charge and before the next checkpoint: what was charged stays charged, and the
-/// run ends earlier.
+/// After a kill between a charge and the next checkpoint, the charge counts and the run ends
+/// earlier.
 #[test]
-fn what_was_charged_and_lost_is_not_done_again() {
+fn charged_and_lost_steps_are_not_repeated() {
     let place = tempfile::tempdir().unwrap();
     let out = place.path().join("run");
     let mut first = Stopping { after: 3, ..Stopping::default() };
     assert!(train(&config(""), &out, &mut first).is_err());
-    // As if it had been killed in step 4, and its checkpoint of step 3 had not been written.
+    // The state after a kill in step 4, before the checkpoint of step 3 was written.
     std::fs::remove_dir_all(out.join("checkpoints/step-000000003")).unwrap();
     let mut spent = chain(&out);
     let event = spent.ledger().events().runs()[0].0.clone();
@@ -244,20 +246,20 @@ fn what_was_charged_and_lost_is_not_done_again() {
     std::fs::write(out.join("ledger.json"), spent.to_text().unwrap()).unwrap();
     let mut second = Stopping::default();
     let outcome = resume(&out, &mut second).unwrap();
-    assert_eq!(second.began_at, 2);
-    // 6 were planned, 4 were charged, 2 of them are in the model: 2 more can be paid for.
+    assert_eq!(second.first_step, 2);
+    // 6 steps were planned and 4 charged, of which 2 are in the model: the budget has 2 more.
     assert_eq!((outcome.statement.steps, outcome.statement.ledger.events().len()), (4, 6));
     assert!(outcome.statement.epsilon.unwrap() <= 8.0);
     assert!(
-        second.said.iter().any(|line| line.contains("2 steps were charged and lost")),
+        second.messages.iter().any(|line| line.contains("2 steps were charged and lost")),
         "{:?}",
-        second.said
+        second.messages
     );
 }
 
-/// Neither an older ledger, nor other data, nor a damaged seal is taken for the run's own.
+/// An older ledger, other data and damaged private state are refused.
 #[test]
-fn what_was_put_in_its_place_is_refused() {
+fn replaced_files_are_refused() {
     let stopped = |more: &str| {
         let place = tempfile::tempdir().unwrap();
         let out = place.path().join("run");
@@ -278,63 +280,63 @@ fn what_was_put_in_its_place_is_refused() {
         let failed = resume(out, &mut Silent).unwrap_err().to_string();
         assert!(failed.contains(part) && failed.lines().count() == 1, "{failed}");
     };
-    let (_keep, out, _) = stopped("");
-    put_back(&out, 0);
-    refused(&out, "an old ledger");
+    let (_temporary, out, _) = stopped("");
+    truncate_ledger(&out, 0);
+    refused(&out, "replaced by an older one");
     for after in [1, 3] {
         // Before the first checkpoint as well as after it.
-        let (_keep, out, _) = stopped(&format!("training.checkpoint_every={}", 10 * after));
+        let (_temporary, out, _) = stopped(&format!("training.checkpoint_every={}", 10 * after));
         std::fs::remove_file(out.join("ledger.json")).unwrap();
-        refused(&out, "it is gone");
+        refused(&out, "missing");
     }
-    let (_keep, out, _) = stopped("privacy.seed=5");
+    let (_temporary, out, _) = stopped("privacy.seed=5");
     std::fs::remove_dir_all(out.join("sealed")).unwrap();
     refused(&out, "sealed/ is missing");
-    // Twice as many lots as steps: one fewer is still noticed.
-    let (_keep, out, _) = stopped("optimizer.learning_rate=hyfree\noptimizer.hyfree.every=1");
+    // Twice as many lots as steps: one charge less is still detected.
+    let (_temporary, out, _) = stopped("optimizer.learning_rate=hyfree\noptimizer.hyfree.every=1");
     let charges = chain(&out).charges();
     assert!(charges > 4, "{charges}");
-    put_back(&out, charges - 1);
-    refused(&out, "an old ledger");
+    truncate_ledger(&out, charges - 1);
+    refused(&out, "replaced by an older one");
     // A sampler from before the checkpoint.
-    let (_keep, out, _) = stopped("privacy.sampling=shuffled");
+    let (_temporary, out, _) = stopped("privacy.sampling=shuffled");
     let sampler = out.join("sealed/sampler.json");
     let text = std::fs::read_to_string(&sampler).unwrap();
     let older = text.replacen("\\\"draws\\\":3", "\\\"draws\\\":2", 1);
     assert_ne!(older, text);
     std::fs::write(&sampler, older).unwrap();
-    refused(&out, "an old one was put in its place");
+    refused(&out, "the file was replaced by an older one");
     for (from, to) in [
         ("name = \"dp-muon-bc\"", "name = \"muon\""),
         ("steps = 6", "steps = 9"),
         ("adjacency = \"add-remove\"", "adjacency = \"replace-one\""),
     ] {
-        let (_keep, out, _) = stopped("");
+        let (_temporary, out, _) = stopped("");
         let text = std::fs::read_to_string(out.join("config.toml")).unwrap();
         assert!(text.contains(from), "{from}");
         std::fs::write(out.join("config.toml"), text.replace(from, to)).unwrap();
         assert!(resume(&out, &mut Silent).is_err(), "{to}");
     }
-    let (_keep, out, _) = stopped("");
+    let (_temporary, out, _) = stopped("");
     std::fs::write(out.join("ledger.json"), "{").unwrap();
-    refused(&out, "cannot be read");
-    let (_keep, out, data) = stopped("");
+    refused(&out, "ledger.json: invalid JSON");
+    let (_temporary, out, data) = stopped("");
     std::fs::write(
         &data,
         std::fs::read_to_string(&data).unwrap().replacen("name : ", "name : X", 1),
     )
     .unwrap();
     refused(&out, "not the data");
-    let (_keep, out, _) = stopped("privacy.sampling=shuffled");
+    let (_temporary, out, _) = stopped("privacy.sampling=shuffled");
     std::fs::write(out.join("sealed/sampler.json"), "{}").unwrap();
-    refused(&out, "sealed part");
-    let (_keep, out, _) = stopped("");
+    refused(&out, "not the state of a sampler");
+    let (_temporary, out, _) = stopped("");
     let text = std::fs::read_to_string(out.join("config.toml")).unwrap();
     std::fs::write(out.join("config.toml"), text.replace("lot_size = 20", "lot_size = 21"))
         .unwrap();
     refused(&out, "not the configuration");
-    // What is only about speed or looking may change.
-    let (_keep, out, _) = stopped("");
+    // Performance and evaluation settings may change.
+    let (_temporary, out, _) = stopped("");
     let text = std::fs::read_to_string(out.join("config.toml")).unwrap();
     std::fs::write(
         out.join("config.toml"),
@@ -345,7 +347,7 @@ fn what_was_put_in_its_place_is_refused() {
     assert_eq!(resume(&out, &mut Silent).unwrap().samples.len(), 2);
 }
 
-/// Keeps a copy of the folder as it is before the first charge.
+/// Copies the folder before the first charge.
 struct Copying {
     from: PathBuf,
     to: PathBuf,
@@ -364,9 +366,9 @@ impl RunObserver for Copying {
     }
 }
 
-/// Killed before the first lot was drawn: there is nothing to have gone back.
+/// A run that was killed before its first lot was drawn is resumed.
 #[test]
-fn a_run_that_had_hardly_begun_goes_on() {
+fn a_run_without_a_completed_step_is_resumed() {
     for more in ["", "privacy.sampling=shuffled", "privacy.seed=4"] {
         let place = tempfile::tempdir().unwrap();
         let (out, early) = (place.path().join("run"), place.path().join("early"));
@@ -382,8 +384,8 @@ fn a_run_that_had_hardly_begun_goes_on() {
     }
 }
 
-/// A run that was killed after its last checkpoint, with its ledger put back to that checkpoint:
-/// the charges since then would be missing.
+/// A ledger that is replaced by the one of the last checkpoint is refused: the charges since then
+/// would be missing.
 #[test]
 fn an_older_ledger_is_refused() {
     let killed = || {
@@ -406,41 +408,42 @@ fn an_older_ledger_is_refused() {
             "a refused process leaves no trace"
         );
     };
-    // With hashes that fit.
-    let (_keep, out) = killed();
-    put_back(&out, 2);
+    // With matching hashes.
+    let (_temporary, out) = killed();
+    truncate_ledger(&out, 2);
     refused(
         &out,
-        "the ledger has 2 charges, the sealed mark knows of 3: an old ledger was put in its place",
+        "the ledger has 2 charges, but the sealed mark was written after 3: the ledger was \
+         replaced by an older one",
     );
-    // With the numbers changed, and the hashes left.
-    let (_keep, out) = killed();
+    // With changed numbers and unchanged hashes.
+    let (_temporary, out) = killed();
     let text = std::fs::read_to_string(out.join("ledger.json")).unwrap();
     std::fs::write(out.join("ledger.json"), text.replacen(",3]]", ",2]]", 1)).unwrap();
     refused(&out, "an entry was changed");
-    // Without the mark, or with that of another run.
-    let (_keep, out) = killed();
+    // Without the mark, or with the mark of another run.
+    let (_temporary, out) = killed();
     std::fs::remove_file(out.join("sealed/mark.json")).unwrap();
-    refused(&out, "mark.json: it is gone");
-    let (_keep, out) = killed();
+    refused(&out, "mark.json: missing");
+    let (_temporary, out) = killed();
     let (_other, theirs) = killed();
     std::fs::copy(theirs.join("sealed/mark.json"), out.join("sealed/mark.json")).unwrap();
     refused(&out, "files of two runs were mixed");
-    // Neither a checkpoint of another run nor its ledger.
-    let (_keep, out) = killed();
+    // With a checkpoint or the ledger of another run.
+    let (_temporary, out) = killed();
     std::fs::remove_dir_all(out.join("checkpoints")).unwrap();
     copy(&theirs.join("checkpoints"), &out.join("checkpoints"));
     refused(&out, "files of two runs were mixed");
-    let (_keep, out) = killed();
+    let (_temporary, out) = killed();
     std::fs::copy(theirs.join("ledger.json"), out.join("ledger.json")).unwrap();
     refused(&out, "files of two runs were mixed");
 }
 
-/// A run of shuffled epochs, killed after its last checkpoint, with its sampler put back to that
-/// checkpoint: the lots drawn since then would be drawn again without a charge.
+/// A sampler that is replaced by the one of the last checkpoint is refused: the lots drawn since
+/// then would be drawn again without a charge.
 #[test]
 fn an_older_sampler_is_refused() {
-    /// Keeps a copy of a file after the second step, and stops after the third.
+    /// Copies a file after the second step, and stops after the third.
     struct Keeping(PathBuf, u64);
     impl RunObserver for Keeping {
         fn message(&mut self, _: &str) {}
@@ -467,17 +470,16 @@ fn an_older_sampler_is_refused() {
     let present = std::fs::read(&sampler).unwrap();
     std::fs::copy(sampler.with_extension("old"), &sampler).unwrap();
     let refused = resume(&out, &mut Silent).unwrap_err().to_string();
-    assert!(refused.contains("it knows of 2 lots, the sealed mark of 3"), "{refused}");
+    assert!(refused.contains("drawn 2 lots, but the sealed mark was written after 3"), "{refused}");
     std::fs::remove_file(&sampler).unwrap();
-    assert!(resume(&out, &mut Silent).unwrap_err().to_string().contains("it knows of 0 lots"));
+    assert!(resume(&out, &mut Silent).unwrap_err().to_string().contains("drawn 0 lots"));
     std::fs::write(&sampler, present).unwrap();
     assert!(resume(&out, &mut Silent).is_ok());
 }
 
-/// Both have the run's id; what each charged has another head, and their files do not fit one
-/// another.
+/// Both copies have the same run id, but different ledger heads; their files cannot be mixed.
 #[test]
-fn two_resumed_copies_are_told_apart() {
+fn two_resumed_copies_are_distinguished() {
     let place = tempfile::tempdir().unwrap();
     let (out, other) = (place.path().join("run"), place.path().join("other"));
     assert!(train(&config(""), &out, &mut Stopping { after: 3, ..Stopping::default() }).is_err());
@@ -504,7 +506,7 @@ fn two_resumed_copies_are_told_apart() {
 }
 
 #[test]
-fn bad_input_is_one_line_and_leaves_nothing() {
+fn invalid_input_is_refused_and_leaves_no_folder() {
     let place = tempfile::tempdir().unwrap();
     let file = |name: &str, bytes: &[u8]| {
         let path = place.path().join(name);
@@ -520,23 +522,32 @@ fn bad_input_is_one_line_and_leaves_nothing() {
     for (changes, part) in [
         (format!("data.train={empty}"), "no records"),
         (format!("data.train={binary}\ndata.format=e2e"), "expected UTF-8"),
-        (format!("data.train={few}"), "training.lot_size: expected at least 1 and at most the 2 records"),
+        (
+            format!("data.train={few}"),
+            "training.lot_size: expected at least 1 and at most the 2 records",
+        ),
         ("data.train=/nowhere/x.txt".into(), "/nowhere/x.txt"),
-        ("data.max_length=2".into(), "data.max_length: at least 3 expected, got 2"),
+        ("data.max_length=2".into(), "data.max_length: expected at least 3, got 2"),
         ("data.max_length=4".into(), "data.validation: every row is empty or has 4 tokens"),
-        (format!("data.max_length=4\ndata.dropped_rows=public\ndata.validation={short}"), ".txt: \
-            every row is empty or has 4 tokens"),
-        ("data.max_length=5000".into(), "at most 129 expected"),
+        (
+            format!("data.max_length=4\ndata.dropped_rows=public\ndata.validation={short}"),
+            ".txt: every row is empty or has 4 tokens",
+        ),
+        ("data.max_length=5000".into(), "expected at most 129"),
         ("data.format=dart".into(), "line 1"),
         ("optimizer.name=dp-prism".into(), "model.lora_rank"),
-        ("model.source=preset:gpt3".into(), "no preset"),
+        ("model.source=preset:gpt3".into(), "expected a preset"),
         ("model.source=/nowhere/at all".into(), "/nowhere/at all"),
         ("privacy.epsilon=1e-9\nprivacy.delta=1e-30".into(), "no noise multiplier"),
-        ("privacy.sampling=shuffled\noptimizer.learning_rate=hyfree\noptimizer.hyfree.every=1500".into(), "drawn anew"),
+        (
+            "privacy.sampling=shuffled\noptimizer.learning_rate=hyfree\n\
+             optimizer.hyfree.every=1500"
+                .into(),
+            "drawn independently",
+        ),
         ("data.test=/nowhere/test.txt".into(), "/nowhere/test.txt"),
-        (format!("data.validation={}", corpus(muffle::load::corpus::Part::Train, 400)), "is the training \
-            data"),
-        ("model.also_train=[\"x\"]".into(), "everything is trained"),
+        (format!("data.validation={}", corpus(Split::Train, 400)), "is the training data"),
+        ("model.also_train=[\"x\"]".into(), "all parameters are trained"),
         ("model.lora_rank=2\nmodel.lora_on=[\"nothing\"]".into(), "nothing would be trained"),
     ] {
         let out = place.path().join("run");
@@ -546,10 +557,9 @@ fn bad_input_is_one_line_and_leaves_nothing() {
     }
 }
 
-/// A person with many rows counts with the first few of them only, and is what the guarantee is
-/// about.
+/// Only the first rows of a person are used, and the guarantee is for the person.
 #[test]
-fn a_person_has_so_many_rows_at_most() {
+fn rows_per_person_are_limited() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("people.jsonl");
     let row = |i: usize| {
@@ -572,7 +582,7 @@ fn a_person_has_so_many_rows_at_most() {
     assert_eq!(outcome.statement.unit.unwrap().rows, 3);
     assert!(outcome.statement.covered()[0].contains("\"who\""));
     assert_eq!(outcome.statement.person_column.as_deref(), Some("who"));
-    // Three rows for the price of one would be a lie: the noise is larger than for one row each.
+    // The noise for three rows per person is larger than for one.
     let one = train(
         &config(&format!(
             "data.train={}\ndata.group=who\nprivacy.epsilon=8\ntraining.lot_size=20",
@@ -587,7 +597,7 @@ fn a_person_has_so_many_rows_at_most() {
     );
 }
 
-/// Figures on people outside the guarantee are marked.
+/// Figures on records outside the guarantee are marked.
 #[test]
 fn private_validation_data_is_marked() {
     let place = tempfile::tempdir().unwrap();
@@ -607,7 +617,7 @@ fn private_validation_data_is_marked() {
     assert_eq!(outcome.result().figures, Marking::NonPrivate);
     let result = std::fs::read_to_string(out.join("result.json")).unwrap();
     assert!(result.contains("\"figures\":\"NON-PRIVATE\""), "{result}");
-    // Files count as people's unless they are declared public.
+    // Files are private unless they are declared public.
     let undeclared = Config {
         data: muffle::config::Data {
             evaluation_data: muffle::config::Auto::Auto,
@@ -620,7 +630,7 @@ fn private_validation_data_is_marked() {
 }
 
 #[test]
-fn without_privacy_it_says_so() {
+fn a_non_private_run_is_reported() {
     let place = tempfile::tempdir().unwrap();
     let out = place.path().join("run");
     let mut first = Stopping { after: 2, ..Stopping::default() };
@@ -633,7 +643,7 @@ fn without_privacy_it_says_so() {
     assert!(std::fs::read_to_string(out.join("report.html")).unwrap().contains("Not private"));
 }
 
-/// The same seed gives the same run, whatever the micro-batch, to rounding; and it is no privacy.
+/// The same seed gives the same run up to rounding, for any micro-batch size, without a guarantee.
 #[test]
 fn a_fixed_seed_is_reported() {
     let place = tempfile::tempdir().unwrap();
@@ -656,8 +666,7 @@ fn a_fixed_seed_is_reported() {
     assert!((a.scores.unwrap().nll - c.scores.unwrap().nll).abs() > 1e-6);
 }
 
-/// Labels need public names; a model that writes answers with them, and one of images tells classes
-/// apart.
+/// Labels need public names; a language model predicts them as text, a CNN classifies images.
 #[test]
 fn labelled_texts_and_images() {
     let place = tempfile::tempdir().unwrap();
@@ -680,13 +689,14 @@ fn labelled_texts_and_images() {
         at("public.tsv").display()
     );
     let outcome = train(&config(&texts), &at("texts"), &mut Silent).unwrap();
-    // Two labels, of which one is right: half of them by chance.
+    // With two labels, a random guess is correct half of the time.
     assert!(
         (0.0..=1.0).contains(&outcome.scores.unwrap().accuracy)
             && outcome.scores.unwrap().examples == 10
     );
-    let subject = muffle::LoadedModel::look_at(at("texts").to_str().unwrap(), &mut |_| ()).unwrap();
-    assert_eq!(subject.labels(), ["bad", "good"]);
+    let model = muffle::LoadedModel::open_for_inference(at("texts").to_str().unwrap(), &mut |_| ())
+        .unwrap();
+    assert_eq!(model.labels(), ["bad", "good"]);
     let undeclared = texts.clone() + "\ndata.evaluation_data=private";
     let failed = train(&config(&undeclared), &at("x"), &mut Silent).unwrap_err().to_string();
     assert!(failed.contains("data.labels"), "{failed}");
@@ -694,7 +704,10 @@ fn labelled_texts_and_images() {
         train(&config(&(texts + "\ndata.labels=[\"good\", \"worse\"]")), &at("x"), &mut Silent)
             .unwrap_err()
             .to_string();
-    assert!(failed.contains("not among data.labels") && !failed.contains("Nils"), "{failed}");
+    assert!(
+        failed.contains("expected a label of data.labels") && !failed.contains("Nils"),
+        "{failed}"
+    );
 
     let idx = |name: &str, count: u8, shift: u8| {
         let mut images = vec![0, 0, 8, 3, 0, 0, 0, count, 0, 0, 0, 8, 0, 0, 0, 8];
@@ -708,14 +721,16 @@ fn labelled_texts_and_images() {
         at(&format!("{name}-images-idx3-ubyte")).display().to_string()
     };
     let images = format!(
-        "model.source=cnn\nmodel.tokenizer=auto\ndata.max_length=auto\ndata.train={}\ndata.validation={}\ndata.labels=[\"low\", \"high\"]\noptimizer.name=adam\ntraining.steps=30",
+        "model.source=cnn\nmodel.tokenizer=auto\ndata.max_length=auto\ndata.train={}\n\
+         data.validation={}\ndata.labels=[\"low\", \"high\"]\noptimizer.name=adam\n\
+         training.steps=30",
         idx("train", 100, 0),
         idx("t10k", 20, 1)
     );
     let outcome = train(&config(&images), &at("images"), &mut Silent).unwrap();
     assert!(outcome.scores.unwrap().accuracy > 0.9, "{:?}", outcome.scores);
     assert!(
-        muffle::LoadedModel::look_at(at("images").to_str().unwrap(), &mut |_| ())
+        muffle::LoadedModel::open_for_inference(at("images").to_str().unwrap(), &mut |_| ())
             .unwrap()
             .tokenizer
             .is_none()

@@ -1,4 +1,4 @@
-//! `muffle bench account`: an accounting query or a calibration.
+//! `muffle bench account`: the time of an accounting query or a calibration.
 
 use crate::error::Error;
 use crate::number::{count, real};
@@ -18,7 +18,14 @@ use std::time::Instant;
     muffle bench account --epsilon 8 --sampling-rate 1024/42043 --steps 410 --delta 8e-6")]
 pub(crate) struct BenchAccount {
     /// Noise standard deviation divided by the clip bound
-    #[arg(long, short = 's', value_name = "S", value_parser = real, required_unless_present = "epsilon", conflicts_with = "epsilon")]
+    #[arg(
+        long,
+        short = 's',
+        value_name = "S",
+        value_parser = real,
+        required_unless_present = "epsilon",
+        conflicts_with = "epsilon"
+    )]
     noise_multiplier: Option<f64>,
     /// Calibrate to this ε instead
     #[arg(long, short = 'e', value_name = "E", value_parser = real)]
@@ -26,7 +33,7 @@ pub(crate) struct BenchAccount {
     /// δ of the guarantee
     #[arg(long, short = 'd', value_name = "D", value_parser = real)]
     delta: f64,
-    /// How often
+    /// Number of repetitions
     #[arg(long, value_name = "N", value_parser = count, default_value = "20")]
     repeats: u64,
     #[command(flatten)]
@@ -46,7 +53,7 @@ impl BenchAccount {
     pub(crate) fn run(self) -> Result<(), Error> {
         let bench = self;
         let (steps, delta, unit) = (bench.run.steps()?, Delta::new(bench.delta)?, bench.run.unit());
-        let accountant = bench.run.accountant.into();
+        let accountant = bench.run.accountant;
         let mut times = Vec::new();
         for _ in 0..bench.repeats.max(2) {
             let start = Instant::now();
@@ -62,7 +69,7 @@ impl BenchAccount {
                         unit,
                         accountant,
                     };
-                    calibrate::sigma(target, |sigma| bench.run.events_in_search(sigma, steps))?;
+                    calibrate::sigma(target, |sigma| bench.run.events(sigma, steps))?;
                 }
             }
             times.push(start.elapsed().as_secs_f64() * 1e3);

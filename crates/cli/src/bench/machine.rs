@@ -1,11 +1,11 @@
-//! What this machine can do.
+//! Threads, peak speed and memory of this machine, for benchmarks.
 
 use crate::error::Error;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::time::Instant;
 use tensor::matmul::{OutputMode, Threads, View, ViewMut, matmul};
 
-/// So many threads, or one for each core.
+/// Creates a thread pool, by default with one thread per core.
 pub(super) fn pool(threads: Option<u64>) -> Result<ThreadPool, Error> {
     let pool = match threads {
         Some(threads) => ThreadPoolBuilder::new()
@@ -15,7 +15,7 @@ pub(super) fn pool(threads: Option<u64>) -> Result<ThreadPool, Error> {
     Ok(pool.build()?)
 }
 
-/// The least and the median of some times.
+/// The minimum and the median of some times.
 pub(super) fn least_and_median(mut times: Vec<f64>) -> (f64, f64) {
     times.sort_by(f64::total_cmp);
     (
@@ -24,7 +24,7 @@ pub(super) fn least_and_median(mut times: Vec<f64>) -> (f64, f64) {
     )
 }
 
-/// GFLOP/s of the best of a few large products: what this machine can do at this moment.
+/// Measures the peak speed of a large matrix product, in GFLOP/s.
 pub(super) fn peak_rate() -> f64 {
     const SIDE: usize = 1024;
     let (a, mut c) = (vec![0.5f32; SIDE * SIDE], vec![0.0f32; SIDE * SIDE]);
@@ -45,7 +45,7 @@ pub(super) fn peak_rate() -> f64 {
     2.0 * (SIDE as f64).powi(3) / least / 1e9
 }
 
-/// The most memory this process ever held, in MB, where the system tells.
+/// The peak memory of this process in MB, if the system reports it.
 pub(super) fn peak_memory() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

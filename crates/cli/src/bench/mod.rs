@@ -1,4 +1,4 @@
-//! `muffle bench`: speed on this machine. Figures, not tests.
+//! `muffle bench`: measures the speed of this machine.
 
 mod account;
 mod machine;
@@ -28,8 +28,8 @@ enum Benchmark {
 }
 
 impl Bench {
-    /// Whether processes work on it together.
-    pub(crate) fn together(&self) -> bool {
+    /// Whether the benchmark runs in several processes.
+    pub(crate) fn runs_in_processes(&self) -> bool {
         matches!(self.benchmark, Benchmark::Ranks(_))
     }
 

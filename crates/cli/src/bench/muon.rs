@@ -1,4 +1,4 @@
-//! `muffle bench muon`: what DP-Muon does with a release, without the release.
+//! `muffle bench muon`: the time of DP-Muon's update, without the release.
 
 use super::machine::{least_and_median, peak_rate, pool};
 use crate::error::Error;
@@ -31,13 +31,13 @@ pub(crate) struct BenchMuon {
     /// Degree of its polynomial
     #[arg(long, value_name = "KAPPA", value_parser = count, default_value = "2")]
     degree: u64,
-    /// Pairs of probes of the bias correction; 0 for none
+    /// Number of probe pairs of the bias correction; 0 for none
     #[arg(long, value_name = "J", value_parser = count, default_value = "1")]
     probes: u64,
     /// Threads [default: all cores]
     #[arg(long, value_name = "K", value_parser = count)]
     threads: Option<u64>,
-    /// How often, after one update that is not counted
+    /// Number of repetitions, after one that is not counted
     #[arg(long, value_name = "N", value_parser = count, default_value = "3")]
     repeats: u64,
     /// One JSON object on standard output
@@ -64,7 +64,7 @@ impl BenchMuon {
 
     fn inside(self) -> Result<(), Error> {
         let preset = Preset::named(&self.model).ok_or_else(|| {
-            Error::usage(format!("no preset is called {:?}: tiny, gpt2-s or gpt2", self.model))
+            Error::usage(format!("--model: expected tiny, gpt2-s or gpt2, got {:?}", self.model))
         })?;
         let graph = preset.architecture().graph(None);
         let values = graph.init(0)?;
@@ -86,7 +86,7 @@ impl BenchMuon {
             .map(|&k| operations(&config.iteration(), params[k].rows(), params[k].cols()))
             .sum::<f64>()
             * evaluations;
-        let release = released(&params);
+        let release = random_release(&params);
         let mut times = Vec::new();
         for repeat in 0..=self.repeats.max(1) {
             let answer =
@@ -114,13 +114,13 @@ impl BenchMuon {
                 ("update", format!("{least:.3} s at best, {median:.3} s in the median")),
                 (
                     "matrices",
-                    format!("{}, each orthogonalised {evaluations} times", matrices.len()),
+                    format!("{}, each orthogonalized {evaluations} times", matrices.len()),
                 ),
                 (
                     "products",
                     format!(
-                        "{gflops:.1} GFLOP/s, counted as if nothing were symmetric; a large \
-                         product alone reaches {peak:.1} ({:.0} %)",
+                        "{gflops:.1} GFLOP/s, counted without use of symmetry; a large product \
+                         alone reaches {peak:.1} ({:.0} %)",
                         100.0 * gflops / peak
                     ),
                 ),
@@ -131,8 +131,8 @@ impl BenchMuon {
     }
 }
 
-/// Normal numbers in the shapes of the parameters.
-fn released(params: &Params) -> Params {
+/// Normal random numbers in the shapes of the parameters.
+fn random_release(params: &Params) -> Params {
     let mut release = params.zeros_like();
     release
         .iter_mut()

@@ -1,4 +1,4 @@
-//! `muffle bench noise`: numbers from the cryptographic generator, and what they cost in a step.
+//! `muffle bench noise`: the speed of the noise generator, and the time of a step with noise.
 
 use super::machine::{least_and_median, pool};
 use crate::error::Error;
@@ -15,19 +15,18 @@ use noise::{CHUNK, GaussianKind, IndependentGaussian, Key};
 use serde::Serialize;
 use std::time::Instant;
 
-/// Numbers a second from the generator that makes the noise, and the share of a step that each kind
-/// of noise takes
+/// Numbers per second of the noise generator, and the time of a step with each kind of noise
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  muffle bench noise --numbers 100000000 --threads 2 --json\n  muffle \
         bench noise --model gpt2-s --lot 16 --seq 64"
 )]
 pub(crate) struct BenchNoise {
-    /// How many numbers are written at a time
+    /// Numbers generated per repetition
     #[arg(long, short = 'n', value_name = "N", value_parser = count, default_value = "20000000")]
     numbers: u64,
-    /// Also time steps of this preset (tiny, gpt2-s, gpt2) through the curator, with both kinds of
-    /// noise in turn
+    /// Also measure steps of this preset (tiny, gpt2-s, gpt2) through the curator, with both kinds
+    /// of noise alternately
     #[arg(long, short = 'm', value_name = "MODEL")]
     model: Option<String>,
     /// Records in a lot of such a step
@@ -39,7 +38,7 @@ pub(crate) struct BenchNoise {
     /// Threads [default: all cores]
     #[arg(long, value_name = "K", value_parser = count)]
     threads: Option<u64>,
-    /// How often
+    /// Number of repetitions
     #[arg(long, value_name = "N", value_parser = count, default_value = "10")]
     repeats: u64,
     /// One JSON object on standard output
@@ -108,14 +107,14 @@ impl BenchNoise {
         }
         let line = |(least, median): Seconds| {
             format!(
-                "{:.0} million a second at best, {:.0} in the median",
+                "{:.0} million per second at best, {:.0} in the median",
                 rate(least),
                 rate(median)
             )
         };
         let mut rows = vec![
             ("normal numbers", line(normal)),
-            ("discrete Gaussian ones", line(discrete)),
+            ("discrete Gaussian numbers", line(discrete)),
             ("threads", threads.to_string()),
         ];
         if let Some([grid, float]) = steps {
@@ -129,20 +128,20 @@ impl BenchNoise {
         Ok(())
     }
 
-    fn timed(&self, mut act: impl FnMut(u64)) -> Seconds {
+    /// Measures repetitions of some work.
+    fn timed(&self, mut work: impl FnMut(u64)) -> Seconds {
         let once = |repeat: u64| {
             let start = Instant::now();
-            act(repeat);
+            work(repeat);
             start.elapsed().as_secs_f64()
         };
         least_and_median((0..self.repeats.max(1)).map(once).collect())
     }
 
-    /// Whole steps of a curator, from the draw to the release: with grid noise and with float
-    /// noise, in turn.
+    /// Measures steps of a curator, from draw to release, alternately with grid and float noise.
     fn steps(&self, model: &str) -> Result<[Seconds; 2], Error> {
         let preset = Preset::named(model).ok_or_else(|| {
-            Error::usage(format!("--model: one of tiny, gpt2-s and gpt2 expected, got {model:?}"))
+            Error::usage(format!("--model: expected tiny, gpt2-s or gpt2, got {model:?}"))
         })?;
         let graph = preset.architecture().graph(None);
         let values = graph.init(0)?;
@@ -177,7 +176,7 @@ impl BenchNoise {
                 curator
                     .draw(&Announcement::gradient(&bounds))
                     .and_then(|()| curator.gradient(&query))?;
-                // The first two make buffers.
+                // The first two repetitions allocate buffers.
                 if repeat >= 2 {
                     seconds.push(start.elapsed().as_secs_f64());
                 }

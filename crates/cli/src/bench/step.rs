@@ -1,5 +1,5 @@
-//! `muffle bench step`: a training step, forward and backward, with or without per-example
-//! clipping.
+//! `muffle bench step`: the time of a training step, forward and backward, with or without
+//! per-example clipping.
 
 use super::machine::{peak_memory, peak_rate, pool};
 use crate::error::Error;
@@ -16,14 +16,14 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Milliseconds of one step, forward and backward and clipping, without noise and update
+/// Milliseconds of one step: forward, backward and clipping, without noise and update
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     muffle bench step --model gpt2-s --batch 16 --seq 64 --mode private\n  \
     muffle bench step --model gpt2 --batch 4 --seq 100 --mode plain --threads 2 --json\n  \
     muffle bench step --model gpt2-s --mode private --lengths lengths.txt --layout padded\n\n\
-    A file of lengths has a line for each example: tokens of the source, which are not predicted, \
-    and tokens of the target.")]
+    A file of lengths has one line per example: the number of tokens of the source, which are not \
+    predicted, and of the target.")]
 pub(crate) struct BenchStep {
     /// A preset (tiny, gpt2-s, gpt2) or a directory in the Hugging Face layout
     #[arg(long, short = 'm', value_name = "MODEL", default_value = "gpt2-s")]
@@ -34,32 +34,31 @@ pub(crate) struct BenchStep {
     /// Tokens of each example; every one but the first is predicted
     #[arg(long, short = 't', value_name = "T", value_parser = count, default_value = "64")]
     seq: u64,
-    /// With per-example clipping, without, or both in turn
+    /// With per-example clipping, without, or both alternately
     #[arg(long, value_enum, default_value_t = Mode::Private)]
     mode: Mode,
     /// Threads [default: all cores]
     #[arg(long, value_name = "K", value_parser = count)]
     threads: Option<u64>,
-    /// Train low-rank additions of this rank only
+    /// Train only low-rank adapters of this rank
     #[arg(long, value_name = "R", value_parser = count)]
     lora: Option<u64>,
-    /// Lengths of the examples, from a file, instead of --seq; they are used in turn, --batch at a
-    /// time
+    /// A file with the lengths of the examples, instead of --seq; used in batches of --batch
     #[arg(long, value_name = "FILE", conflicts_with = "seq")]
     lengths: Option<PathBuf>,
-    /// Examples end to end, or padded to the longest with every place predicted, as others do
+    /// Examples packed end to end, or padded to the longest with every token predicted
     #[arg(long, value_enum, default_value_t = Layout::Packed)]
     layout: Layout,
     /// Clip bound
     #[arg(long, value_name = "C", value_parser = real, default_value = "1")]
     clip: f64,
-    /// A block for each tensor instead of one for all
+    /// One clip block per tensor instead of one for all
     #[arg(long)]
     per_tensor: bool,
-    /// Keep activations, or make them again to save memory
+    /// Retain all activations, or recompute them to save memory
     #[arg(long, value_enum, default_value_t = Keep::All)]
     keep: Keep,
-    /// How often, after two steps that are not counted
+    /// Number of steps, after two that are not counted
     #[arg(long, value_name = "N", value_parser = count, default_value = "10")]
     repeats: u64,
     /// One JSON object on standard output
@@ -73,7 +72,7 @@ enum Mode {
     Plain,
     /// With clipping
     Private,
-    /// Both in turn, and their ratio
+    /// Both alternately, and their ratio
     Both,
 }
 
@@ -123,7 +122,7 @@ impl BenchStep {
         });
         let batches = self.batches(&*network)?;
         let mut sum = at.zeros_like();
-        // As the curator sums: in steps of which the clip bound has 2²⁵.
+        // The same precision as the curator's sums: the clip bound has 2²⁵ steps.
         let scale = StepScale::Narrow((25.0 - self.clip.log2()).floor().exp2() as f32);
         let precision = SumPrecision::Steps(vec![scale; at.len()]);
         let (mut times, mut plain, mut operations, mut tokens) = (Vec::new(), Vec::new(), 0.0, 0);
@@ -155,7 +154,7 @@ impl BenchStep {
         let (least, median) = (times[0], times[times.len() / 2]);
         plain.sort_by(f64::total_cmp);
         let plain = plain.first().map(|&least| (least, plain[plain.len() / 2]));
-        // By the fastest step where all are alike, by the mean where they are not.
+        // From the fastest step if all have the same size, otherwise from the mean.
         let gflops = operations
             / times.len() as f64
             / (if self.lengths.is_some() { spent / times.len() as f64 } else { least })
@@ -182,11 +181,11 @@ impl BenchStep {
             let mut lines = vec![
                 ("fastest", format!("{least:.2} ms")),
                 ("median", format!("{median:.2} ms")),
-                ("tokens", format!("{rate:.0} a second")),
+                ("tokens", format!("{rate:.0} per second")),
                 (
                     "products",
                     format!(
-                        "{gflops:.1} GFLOP/s, those of privacy not counted; a large product alone \
+                        "{gflops:.1} GFLOP/s, without those for clipping; a large product alone \
                          reaches {peak:.1}"
                     ),
                 ),
@@ -197,7 +196,8 @@ impl BenchStep {
                 lines.push((
                     "not private",
                     format!(
-                        "{plain_median:.2} ms in the median; {:.3} times as long when private",
+                        "{plain_median:.2} ms in the median; a private step takes {:.3} times as \
+                         long",
                         median / plain_median
                     ),
                 ));
@@ -207,30 +207,34 @@ impl BenchStep {
         Ok(())
     }
 
+    /// The model and its parameters.
     fn network(&self) -> Result<(Box<dyn Network>, Params), Error> {
         let lora =
             self.lora.map(|rank| Lora { rank: rank as usize, alpha: rank as f32, on: Vec::new() });
-        let wanted = lora.is_some();
+        let adapters_only = lora.is_some();
         let checkpoint = match Preset::named(&self.model) {
             Some(preset) => Checkpoint::new(Config::new(preset.architecture()), lora, 0),
             None if Path::new(&self.model).is_dir() => Checkpoint::open(&self.model, lora, 0),
             None => {
                 let known = Preset::ALL.map(Preset::name).join(", ");
                 return Err(Error::usage(format!(
-                    "{}: neither a preset ({known}) nor a directory",
+                    "--model: expected a preset ({known}) or a directory, got {:?}",
                     self.model
                 )));
             }
         };
-        let trainable = |name: &str| !wanted || name.contains(".lora_");
+        let trainable = |name: &str| !adapters_only || name.contains(".lora_");
         let (_, network, at) = checkpoint?.network(device(), trainable)?;
         Ok((network, at))
     }
 
-    /// Micro-batches of random tokens, and how many tokens of each example are its own.
+    /// Creates micro-batches of random tokens; with each example, its length without padding.
     fn batches(&self, network: &dyn Network) -> Result<Vec<Vec<(Example, usize)>>, Error> {
         let InputShape::Tokens { vocab, max_length } = network.graph().input() else {
-            return Err(Error::usage(format!("{}: not a model of texts", self.model)));
+            return Err(Error::usage(format!(
+                "--model: expected a model of texts, got {:?}",
+                self.model
+            )));
         };
         let lengths = match &self.lengths {
             Some(path) => read_lengths(path)?,
@@ -240,7 +244,7 @@ impl BenchStep {
             lengths.iter().find(|(source, target)| source + target > max_length)
         {
             return Err(Error::usage(format!(
-                "{} tokens, the model takes at most {max_length}",
+                "expected at most {max_length} tokens, as the model takes; got {}",
                 source + target
             )));
         }
@@ -266,6 +270,7 @@ impl BenchStep {
         Ok(batches)
     }
 
+    /// Computes one step.
     fn step(
         &self,
         mode: Mode,
@@ -296,19 +301,19 @@ impl BenchStep {
     }
 }
 
-/// Lines of two numbers.
+/// Reads a file with two lengths on each line.
 fn read_lengths(path: &Path) -> Result<Vec<(usize, usize)>, Error> {
     let text = std::fs::read_to_string(path).map_err(muffle::Error::io(path))?;
     let line = |(index, line): (usize, &str)| {
         let mut words = line.split_whitespace().map(str::parse::<usize>);
         match (words.next(), words.next(), words.next()) {
             (Some(Ok(source)), Some(Ok(target)), None) => Ok((source, target)),
-            _ => Err(Error::line(path, index as u64 + 1, "expected two lengths")),
+            _ => Err(Error::line(path, index as u64 + 1, "expected two whole numbers")),
         }
     };
     let lengths = text.lines().enumerate().map(line).collect::<Result<Vec<_>, _>>()?;
     if lengths.is_empty() {
-        Err(Error::usage(format!("{}: no lengths", path.display())))
+        Err(Error::usage(format!("{}: expected at least 1 line, got 0", path.display())))
     } else {
         Ok(lengths)
     }

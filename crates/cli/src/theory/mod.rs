@@ -9,7 +9,7 @@ use super::output::print_json;
 use clap::Args;
 use figures::Output;
 use muffle::config::Config;
-use muffle::load::model::Circumstances;
+use muffle::load::model::DataProperties;
 use muffle::optim::newton_schulz::{self, Normaliser, Polynomial};
 use muffle::optim::theory::PrivateMomentum;
 use muffle::optim::{Descent, GradientNoise, Method, Muon, Probes};
@@ -182,7 +182,7 @@ impl Settings {
                 )));
             }
         };
-        let model = LoadedModel::open(config, Circumstances::default(), &mut |_| ())?;
+        let model = LoadedModel::open(config, DataProperties::default(), &mut |_| ())?;
         let tensors: Vec<Trainable> = model.network.trainable();
         drop(model);
         let records = usize::try_from(records)

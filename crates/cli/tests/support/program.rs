@@ -1,4 +1,4 @@
-//! The program, started as users start it, on a small run.
+//! Starts the program on a small run.
 
 #![allow(dead_code, clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ pub(crate) fn muffle(arguments: &[&str]) -> Command {
 /// Writes a tokenizer of public texts, `tokenizer.json`.
 pub(crate) fn write_tokenizer(place: &Path) {
     let words: Vec<String> =
-        muffle::load::corpus::pairs(muffle::load::corpus::Part::Validation, 200)
+        muffle::load::corpus::pairs(muffle::load::data::Split::Validation, 200)
             .into_iter()
             .map(|pair| pair.source + &pair.target)
             .collect();
@@ -25,15 +25,15 @@ pub(crate) fn write_tokenizer(place: &Path) {
     tokenizer.save(&place.join("tokenizer.json")).unwrap();
 }
 
-/// A small run on files: its RUN.toml.
+/// Writes the data and the RUN.toml of a small run.
 pub(crate) fn run_toml(place: &Path, steps: u64) -> PathBuf {
     let texts = |part, count| {
-        let line = |pair: muffle::load::corpus::Pair| format!("{}||{}\n", pair.source, pair.target);
+        let line =
+            |pair: muffle::load::corpus::CorpusPair| format!("{}||{}\n", pair.source, pair.target);
         muffle::load::corpus::pairs(part, count).into_iter().map(line).collect::<String>()
     };
-    std::fs::write(place.join("people.txt"), texts(muffle::load::corpus::Part::Train, 300))
-        .unwrap();
-    std::fs::write(place.join("public.txt"), texts(muffle::load::corpus::Part::Validation, 20))
+    std::fs::write(place.join("people.txt"), texts(muffle::load::data::Split::Train, 300)).unwrap();
+    std::fs::write(place.join("public.txt"), texts(muffle::load::data::Split::Validation, 20))
         .unwrap();
     write_tokenizer(place);
     let text = format!(
@@ -60,7 +60,7 @@ pub(crate) fn snapshots(out: &Path) -> u64 {
     entries.filter_map(|entry| step(entry.unwrap())).max().unwrap_or(0)
 }
 
-/// Waits until the run has charged more than before, or is over.
+/// Waits until the run has made more charges than before, or is finished.
 pub(crate) fn wait_for_charges(child: &mut Child, out: &Path, more_than: u64) -> bool {
     let patience = Instant::now();
     while charges(out) <= more_than {

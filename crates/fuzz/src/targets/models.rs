@@ -4,7 +4,7 @@ use super::done;
 use crate::scratch::Scratch;
 use crate::shape::shape;
 use crate::target::ReadOutcome;
-use muffle::hub::{Hub, Network};
+use muffle::hub::{Hub, NetworkAccess};
 use muffle::model::Checkpoint;
 use muffle::model::hf::{self, Architecture, Dtype, Weights};
 use muffle::text::{SpecialTokens, Tokenizer};
@@ -310,7 +310,7 @@ fn fetch(scratch: &Scratch) -> ReadOutcome {
     let hub = Hub {
         cache: scratch.at(""),
         endpoint: "http://127.0.0.1:9".into(),
-        online: Network::Forbidden,
+        network: NetworkAccess::Forbidden,
         token: None,
     };
     let seen = ReadOutcome::of(hub.fetch("x/y", &mut |_| ()), |place| {

@@ -245,9 +245,9 @@ pub(crate) fn optimizer(config: &Config) -> Result<Optimizer, String> {
     build(config, &tensors, &params).map_err(|refused| refused.to_string())
 }
 
-/// An error as the program prints it.
+/// An error as the program prints it: without control characters.
 fn printed(error: impl ToString) -> String {
-    muffle::Error::Config { path: None, message: error.to_string() }.to_string()
+    muffle::Error::Audit(error.to_string()).to_string()
 }
 
 /// One input in so many.
@@ -295,7 +295,7 @@ fn consequences(config: &Config, exact: bool) -> String {
     optimizer.lots(0);
     let mut config = config.clone();
     if !exact {
-        config.privacy.accountant = "rdp".into();
+        config.privacy.accountant = Accountant::Rdp;
         config.privacy.epsilon = Auto::Auto;
         config.privacy.sigma = Auto::Value(config.privacy.sigma.or(1.0));
     }
@@ -439,7 +439,7 @@ pub(crate) fn prepare(scratch: &Scratch) -> io::Result<()> {
 /// The report of the folder, with one file replaced.
 fn reported(scratch: &Scratch, name: &str, input: &[u8]) -> Result<usize, String> {
     done(scratch.put(&format!("run/{name}"), input));
-    let folder = done(Folder::look_at(&scratch.at("run")));
+    let folder = done(Folder::open_read_only(&scratch.at("run")));
     let page = report::page(&folder).map_err(|failed| strip(scratch, &failed.to_string()))?;
     Ok(page.html().len())
 }
@@ -447,7 +447,7 @@ fn reported(scratch: &Scratch, name: &str, input: &[u8]) -> Result<usize, String
 /// `history.jsonl`: invalid lines are ignored.
 pub(crate) fn history(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
     let page = reported(scratch, looks::FILE, input);
-    let folder = done(Folder::look_at(&scratch.at("run")));
+    let folder = done(Folder::open_read_only(&scratch.at("run")));
     let all = looks::read(&folder, u64::MAX).unwrap_or_default();
     let some = |some: bool| if some { "+" } else { "-" };
     let has = [

@@ -1,10 +1,10 @@
-//! Lots made to magnify rounding: the records that an attacker would choose beside the target.
+//! Adversarial lots: records that amplify rounding errors, as an attacker would choose them.
 //!
-//! A record may change the answer by its own contribution only. Kernels round, and how they round
-//! may depend on how many rows a batch has, so that a record that is there or not could reach the
-//! contributions of others through the last bits of their numbers. For most records this is far
-//! below what is allowed for. The records here are those for which it is not: numbers at which a
-//! model's derivative jumps, sizes at which much is lost, rows that all round alike.
+//! A record may change the answer by its own contribution only. Kernels round, and their rounding
+//! may depend on the number of rows in a batch, so that the presence of a record could change the
+//! last bits of other contributions. For most records this is far below the clip margin. The
+//! records of this module are those for which it is not: inputs at which a model's derivative
+//! jumps, magnitudes at which much precision is lost, rows that all round alike.
 
 use super::canaries;
 use engine::{Example, Target};
@@ -13,155 +13,167 @@ use model::Network;
 use noise::PublicRandom;
 use protocol::Params;
 
-/// Records beside the target, and targets to try among them.
+/// Other records, and target records to try among them.
 #[derive(Clone)]
-pub(super) struct Lot {
-    /// What is strange about them.
+pub(super) struct AdversarialLot {
+    /// The property of the other records.
     pub(super) name: &'static str,
     /// The other records.
     pub(super) others: Vec<Example>,
-    /// Each of them once there, and once not or replaced by the next.
+    /// Target records: each is present once, and absent or replaced by the next once.
     pub(super) targets: Vec<Example>,
 }
 
-/// How far beyond a usual record the numbers of a kink are: whatever the gradient is, it is
-/// clipped, and if it jumps, by all of its size.
+/// The norm of an input at a kink: so large that its gradient is clipped.
 const KINK_SCALE: f64 = 1000.0;
 
-/// Sizes of numbers that are far from usual.
+/// A factor for very large inputs.
 const HUGE: f32 = 1e6;
+/// A factor for very small inputs.
 const TINY: f32 = 1e-6;
 
-/// Tokens of a lot of long texts, at most, unless one text alone has more.
-const TOKENS: usize = 2048;
+/// The maximum number of tokens of a lot of long texts, unless one text has more.
+const MAX_TOKENS: usize = 2048;
 
-/// Lots of `count` other records each, for a model as it is publicly known before the first step.
-pub(super) fn lots(network: &dyn Network, params: &Params, seed: u64, count: usize) -> Vec<Lot> {
-    let usual = canaries(network, seed, count + 1);
-    let (target, usual) = (usual[count].clone(), &usual[..count]);
+/// Creates lots of `count` other records each, for the public model before the first step.
+pub(super) fn lots(
+    network: &dyn Network,
+    params: &Params,
+    seed: u64,
+    count: usize,
+) -> Vec<AdversarialLot> {
+    let ordinary = canaries(network, seed, count + 1);
+    let (target, ordinary) = (ordinary[count].clone(), &ordinary[..count]);
     let mut lots = match network.graph().input() {
-        InputShape::Features(numbers) => of_numbers(network, params, numbers, seed, &target, usual),
-        InputShape::Tokens { vocab, max_length } => of_tokens(vocab, max_length, &target, usual),
+        InputShape::Features(width) => {
+            feature_lots(network, params, width, seed, &target, ordinary)
+        }
+        InputShape::Tokens { vocab, max_length } => {
+            token_lots(vocab, max_length, &target, ordinary)
+        }
     };
-    // Some of each.
     let others = (0..count)
         .filter_map(|i| lots.get(i % lots.len())?.others.get(i / lots.len()).cloned())
         .collect();
     let targets = lots.first().map_or_else(|| vec![target], |lot| lot.targets.clone());
-    lots.push(Lot { name: "some of each", others, targets });
+    lots.push(AdversarialLot { name: "mixture", others, targets });
     lots
 }
 
-fn of_numbers(
+/// Lots for a model of `width` features.
+fn feature_lots(
     network: &dyn Network,
     params: &Params,
-    numbers: usize,
+    width: usize,
     seed: u64,
     target: &Example,
-    usual: &[Example],
-) -> Vec<Lot> {
-    let of = |i: usize, value: Vec<f32>| Example {
-        target: usual[i % usual.len()].target.clone(),
-        ..Example::features(value, 0)
+    ordinary: &[Example],
+) -> Vec<AdversarialLot> {
+    let example = |i: usize, features: Vec<f32>| Example {
+        target: ordinary[i % ordinary.len()].target.clone(),
+        ..Example::features(features, 0)
     };
-    let all = |make: &dyn Fn(usize) -> Vec<f32>| -> Vec<Example> {
-        (0..usual.len()).map(|i| of(i, make(i))).collect()
+    let all = |features: &dyn Fn(usize) -> Vec<f32>| -> Vec<Example> {
+        (0..ordinary.len()).map(|i| example(i, features(i))).collect()
     };
-    let scaled = |i: usize, by: f32| match &usual[i].input {
-        engine::Input::Features(own) => own.iter().map(|x| x * by).collect(),
+    let scaled = |i: usize, factor: f32| match &ordinary[i].input {
+        engine::Input::Features(features) => features.iter().map(|x| x * factor).collect(),
         engine::Input::Tokens(_) => Vec::new(),
     };
-    let zero = of(0, vec![0.0; numbers]);
+    let zero = example(0, vec![0.0; width]);
     let targets = vec![zero, target.clone()];
-    let lot = |name, others| Lot { name, others, targets: targets.clone() };
+    let lot = |name, others| AdversarialLot { name, others, targets: targets.clone() };
     let mut lots = vec![
-        lot("zeros", all(&|_| vec![0.0; numbers])),
-        lot("equal numbers", all(&|i| vec![0.25 * (i as f32 + 1.0); numbers])),
-        lot("huge numbers", all(&|i| scaled(i, HUGE))),
-        lot("tiny numbers", all(&|i| scaled(i, TINY))),
-        lot("duplicates", vec![usual[0].clone(); usual.len()]),
+        lot("zeros", all(&|_| vec![0.0; width])),
+        lot("equal features", all(&|i| vec![0.25 * (i as f32 + 1.0); width])),
+        lot("huge features", all(&|i| scaled(i, HUGE))),
+        lot("tiny features", all(&|i| scaled(i, TINY))),
+        lot("duplicates", vec![ordinary[0].clone(); ordinary.len()]),
     ];
-    let kinks = kinks(network, params, numbers, seed, usual.len());
-    if let Some(one) = kinks.first() {
-        // Gradients of one and the same record point the same way: if they jump, they jump
-        // together.
-        lots.insert(0, lot("one kink repeated", vec![of(0, one.clone()); usual.len()]));
-        lots.insert(
-            0,
-            lot("kinks", kinks.into_iter().enumerate().map(|(i, value)| of(i, value)).collect()),
-        );
+    let kinks = kinks(network, params, width, seed, ordinary.len());
+    if let Some(kink) = kinks.first() {
+        // Gradients of the same record have the same direction: if they jump, they jump together.
+        lots.insert(0, lot("repeated kink", vec![example(0, kink.clone()); ordinary.len()]));
+        let all = kinks.into_iter().enumerate().map(|(i, kink)| example(i, kink)).collect();
+        lots.insert(0, lot("kinks", all));
     }
     lots
 }
 
-fn of_tokens(vocab: usize, longest: usize, target: &Example, usual: &[Example]) -> Vec<Lot> {
+/// Lots for a model of texts.
+fn token_lots(
+    vocab: usize,
+    longest: usize,
+    target: &Example,
+    ordinary: &[Example],
+) -> Vec<AdversarialLot> {
     let token = |i: usize| (i * 7919 % vocab.max(1)) as u32;
-    let of = |i: usize, tokens: Vec<u32>| match usual[i % usual.len()].target {
+    let example = |i: usize, tokens: Vec<u32>| match ordinary[i % ordinary.len()].target {
         Target::Class(class) => Example::labelled(tokens, class),
         Target::Next(_) => Example::continuation(tokens, 1),
     };
-    // A text that is continued needs a second token, to be predicted: with one it is empty, and no
-    // record.
-    let least = if matches!(target.target, Target::Class(_)) { 1 } else { 2 }.min(longest);
-    let few = (TOKENS / longest.max(1)).clamp(1, usual.len());
-    let targets = vec![of(0, vec![token(3); least]), target.clone()];
-    let lot = |name, count: usize, make: &dyn Fn(usize) -> Vec<u32>| Lot {
+    // A continuation needs a second token, which is predicted: with one token it is empty.
+    let shortest = if matches!(target.target, Target::Class(_)) { 1 } else { 2 }.min(longest);
+    let few = (MAX_TOKENS / longest.max(1)).clamp(1, ordinary.len());
+    let targets = vec![example(0, vec![token(3); shortest]), target.clone()];
+    let lot = |name, count: usize, tokens: &dyn Fn(usize) -> Vec<u32>| AdversarialLot {
         name,
-        others: (0..count).map(|i| of(i, make(i))).collect(),
+        others: (0..count).map(|i| example(i, tokens(i))).collect(),
         targets: targets.clone(),
     };
     vec![
-        lot("shortest texts", usual.len(), &|i| (0..least).map(|t| token(i + t)).collect()),
+        lot("shortest texts", ordinary.len(), &|i| (0..shortest).map(|t| token(i + t)).collect()),
         lot("longest texts", few, &|i| (0..longest).map(|t| token(i * longest + t + 1)).collect()),
-        lot("one token repeated", few, &|i| vec![token(i); longest]),
-        Lot {
+        lot("repeated token", few, &|i| vec![token(i); longest]),
+        AdversarialLot {
             name: "duplicates",
-            others: vec![usual[0].clone(); usual.len()],
+            others: vec![ordinary[0].clone(); ordinary.len()],
             targets: targets.clone(),
         },
     ]
 }
 
-/// Numbers at which hidden units of the first layer are, but for rounding, exactly zero, where an
-/// activation such as ReLU has a kink: orthogonal to the weights of as many units as the width
-/// allows. None if no tensor is a first layer of this width.
+/// Computes inputs at which hidden units of the first layer are zero up to rounding.
+///
+/// There an activation such as ReLU has a kink. The inputs are orthogonal to the weights of as many
+/// units as the width allows. Empty if no tensor is a first layer of this width.
 fn kinks(
     network: &dyn Network,
     params: &Params,
-    numbers: usize,
+    width: usize,
     seed: u64,
     count: usize,
 ) -> Vec<Vec<f32>> {
     let first = network
         .tensors(params)
         .into_iter()
-        .find(|(_, tensor)| tensor.shape().len() == 2 && tensor.shape().contains(&numbers));
+        .find(|(_, tensor)| tensor.shape().len() == 2 && tensor.shape().contains(&width));
     let Some((_, weight)) = first else { return Vec::new() };
     let (rows, columns) = (weight.shape()[0], weight.shape()[1]);
-    let number = |row: usize, column: usize| f64::from(weight.data()[row * columns + column]);
-    let units: Vec<Vec<f64>> = if columns == numbers {
-        (0..rows).map(|row| (0..columns).map(|column| number(row, column)).collect()).collect()
+    let element = |row: usize, column: usize| f64::from(weight.data()[row * columns + column]);
+    let units: Vec<Vec<f64>> = if columns == width {
+        (0..rows).map(|row| (0..columns).map(|column| element(row, column)).collect()).collect()
     } else {
-        (0..columns).map(|column| (0..rows).map(|row| number(row, column)).collect()).collect()
+        (0..columns).map(|column| (0..rows).map(|row| element(row, column)).collect()).collect()
     };
-    // All of them, if something is left that is orthogonal to all.
-    let zeroed = if units.len() < numbers { units.len() } else { numbers / 2 };
+    // All units, if a direction remains that is orthogonal to all of them.
+    let zeroed = if units.len() < width { units.len() } else { width / 2 };
     let mut basis: Vec<Vec<f64>> = Vec::new();
     for unit in units.into_iter().take(zeroed) {
-        basis.extend(normalised(without(unit, &basis)));
+        basis.extend(normalized(orthogonal_part(unit, &basis)));
     }
-    let mut normals = vec![0.0f32; numbers * count];
+    let mut normals = vec![0.0f32; width * count];
     PublicRandom::new("kinks", seed).fill_normals(&mut normals);
     let kink = |normals: &[f32]| {
-        let direction =
-            normalised(without(normals.iter().map(|&x| f64::from(x)).collect(), &basis))?;
+        let normals = normals.iter().map(|&x| f64::from(x)).collect();
+        let direction = normalized(orthogonal_part(normals, &basis))?;
         Some(direction.into_iter().map(|x| (KINK_SCALE * x) as f32).collect())
     };
-    normals.chunks_exact(numbers.max(1)).filter_map(kink).collect()
+    normals.chunks_exact(width.max(1)).filter_map(kink).collect()
 }
 
-/// A vector without its parts along an orthonormal basis; twice, so that little is left of them.
-fn without(mut vector: Vec<f64>, basis: &[Vec<f64>]) -> Vec<f64> {
+/// The part of a vector that is orthogonal to an orthonormal basis, by Gram–Schmidt done twice.
+fn orthogonal_part(mut vector: Vec<f64>, basis: &[Vec<f64>]) -> Vec<f64> {
     for along in basis.iter().chain(basis) {
         let part: f64 = vector.iter().zip(along).map(|(a, b)| a * b).sum();
         vector.iter_mut().zip(along).for_each(|(x, y)| *x -= part * y);
@@ -169,8 +181,8 @@ fn without(mut vector: Vec<f64>, basis: &[Vec<f64>]) -> Vec<f64> {
     vector
 }
 
-/// None of a vector that is next to nothing.
-fn normalised(vector: Vec<f64>) -> Option<Vec<f64>> {
+/// A vector divided by its norm; `None` if the norm is almost zero.
+fn normalized(vector: Vec<f64>) -> Option<Vec<f64>> {
     let norm = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
     (norm > 1e-9).then(|| vector.into_iter().map(|x| x / norm).collect())
 }
@@ -190,10 +202,10 @@ mod tests {
         device().network(graph, values, &|_| true).unwrap()
     }
 
-    fn text(which: model::Preset) -> (Box<dyn Network>, Params) {
-        let graph =
-            model::Checkpoint::new(model::hf::Config::new(which.architecture()), None, 0).unwrap();
-        let (_, network, params) = graph.network(device(), |_| true).unwrap();
+    fn text(preset: model::Preset) -> (Box<dyn Network>, Params) {
+        let config = model::hf::Config::new(preset.architecture());
+        let checkpoint = model::Checkpoint::new(config, None, 0).unwrap();
+        let (_, network, params) = checkpoint.network(device(), |_| true).unwrap();
         (network, params)
     }
 
@@ -214,19 +226,16 @@ mod tests {
                         .map(|(w, x)| f64::from(*w) * f64::from(*x))
                         .sum::<f64>()
                 };
-                assert!(
-                    (0..zeroed).all(|k| unit(k).abs() < 1e-3),
-                    "of 1000, not more than rounding"
-                );
+                assert!((0..zeroed).all(|k| unit(k).abs() < 1e-3), "more than rounding of 1000");
                 assert!((zeroed..hidden).all(|k| unit(k).abs() > 1e-3));
             }
             assert_ne!(kinks[0], kinks[1]);
         }
     }
 
-    /// The model takes all of them, and they are as strange as their names say.
+    /// The model accepts all records, and they have the properties that name the lots.
     #[test]
-    fn lots_are_what_they_are_called() {
+    fn lots_have_the_properties_that_name_them() {
         let (network, params) = mlp(12, 5);
         let all = lots(&network, &params, 1, 15);
         let names: Vec<&str> = all.iter().map(|lot| lot.name).collect();
@@ -234,17 +243,18 @@ mod tests {
             names,
             [
                 "kinks",
-                "one kink repeated",
+                "repeated kink",
                 "zeros",
-                "equal numbers",
-                "huge numbers",
-                "tiny numbers",
+                "equal features",
+                "huge features",
+                "tiny features",
                 "duplicates",
-                "some of each"
+                "mixture"
             ]
         );
-        let numbers = |example: &Example| {
-            if let Input::Features(numbers) = &example.input { numbers.clone() } else { Vec::new() }
+        let features = |example: &Example| match &example.input {
+            Input::Features(features) => features.clone(),
+            Input::Tokens(_) => Vec::new(),
         };
         let of = |name: &str| {
             all.iter()
@@ -252,16 +262,16 @@ mod tests {
                 .unwrap()
                 .others
                 .iter()
-                .map(numbers)
+                .map(features)
                 .collect::<Vec<_>>()
         };
         assert!(of("zeros").iter().flatten().all(|x| *x == 0.0));
-        assert!(of("equal numbers").iter().all(|record| record.iter().all(|x| *x == record[0])));
-        assert!(of("huge numbers").iter().all(|record| record.iter().any(|x| x.abs() > 1e5)));
-        assert!(of("tiny numbers").iter().flatten().all(|x| x.abs() < 1e-4));
+        assert!(of("equal features").iter().all(|record| record.iter().all(|x| *x == record[0])));
+        assert!(of("huge features").iter().all(|record| record.iter().any(|x| x.abs() > 1e5)));
+        assert!(of("tiny features").iter().flatten().all(|x| x.abs() < 1e-4));
         assert!(of("duplicates").windows(2).all(|pair| pair[0] == pair[1]));
         assert!(all.iter().all(
-            |lot| lot.others.len() == 15 && numbers(&lot.targets[0]).iter().all(|x| *x == 0.0)
+            |lot| lot.others.len() == 15 && features(&lot.targets[0]).iter().all(|x| *x == 0.0)
         ));
         for (network, _, lots) in
             [(network, params, all)].into_iter().chain([model::Preset::Tiny].map(|preset| {
@@ -301,8 +311,8 @@ mod tests {
                 false
             }
         };
-        assert!(of("one token repeated").iter().all(|text| same(text) && text.len() == max_length));
+        assert!(of("repeated token").iter().all(|text| same(text) && text.len() == max_length));
         assert!(of("longest texts").iter().all(|text| !same(text)));
-        assert!(of("some of each").len() > 10);
+        assert!(of("mixture").len() > 10);
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// What an audit attacks.
+/// The target of an audit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AuditKind {
@@ -19,7 +19,7 @@ pub enum AuditKind {
 }
 
 impl AuditKind {
-    /// Its name on the command line.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Mechanism => "mechanism",
@@ -33,11 +33,11 @@ impl AuditKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuditDocument {
-    /// What was attacked.
+    /// The target of the audit.
     pub audit: AuditKind,
     /// The lower bound on ε.
     pub epsilon_lower: Number,
-    /// The ε that is claimed.
+    /// The claimed ε.
     pub epsilon_claimed: Number,
     /// δ of both.
     pub delta: Number,
@@ -47,13 +47,13 @@ pub struct AuditDocument {
     pub passed: bool,
     /// Whether the result may be published.
     pub private: bool,
-    /// The cost of the audit; none if it used made-up records only.
+    /// The cost of the audit; none if it used synthetic records only.
     pub spent: Option<SpentDocument>,
     /// The joint cost with the audited run and earlier audits of it.
     pub joint: Option<JointDocument>,
     /// Violations that were found.
     pub violations: Vec<String>,
-    /// What was done and seen, by name.
+    /// Settings and observations, by name.
     pub details: BTreeMap<String, String>,
 }
 
@@ -64,7 +64,7 @@ pub struct PriceDocument {
     pub epsilon: Number,
     /// δ.
     pub delta: Option<f64>,
-    /// What is protected.
+    /// The unit of privacy.
     pub unit: Option<Unit>,
 }
 

@@ -1,13 +1,13 @@
-//! The folder of an audit that trains: what it was, what it has spent, what it found.
+//! The folder of an audit that trains: configuration, ledger and result.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `audit.toml` | the configuration that it trained with |
-//! | `ledger.json` | what was charged; written before anything is computed |
-//! | `audit.json` | what was found and what all of it cost; not there if the audit was interrupted |
+//! | `audit.toml` | the configuration of the training run |
+//! | `ledger.json` | all charges; written before anything is computed |
+//! | `audit.json` | the result and the cost; missing if the audit was interrupted |
 //!
-//! The audits of a run lie in its folder, as `audits/1`, `audits/2` and so on: what they spent
-//! counts beside what the run spent, whether they were finished or not.
+//! The audits of a run are in its folder, as `audits/1`, `audits/2` and so on. Their charges are
+//! added to those of the run, whether they were finished or not.
 
 use super::document::AuditDocument;
 use crate::Error;
@@ -16,38 +16,38 @@ use crate::run::chain::Chain;
 use crate::run::folder;
 use crate::run::ledger_file::LEDGER;
 use crate::verify::spent::{self, Spent};
-use accounting::{Event, Guarantee};
+use accounting::{Event, Guarantee, Ledger};
 use curator::Journal;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 const CONFIG: &str = "audit.toml";
-const FOUND: &str = "audit.json";
+const RESULT: &str = "audit.json";
 const AUDITS: &str = "audits";
 
 /// The folder of an audit.
 #[derive(Debug)]
 pub struct AuditFolder {
     path: PathBuf,
-    /// The folder of the run that is audited, if it is one.
+    /// The folder of the audited run, if a run is audited.
     run: Option<PathBuf>,
 }
 
-/// What a run and all audits of it have spent together.
+/// The joint cost of a run and all audits of it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Joint {
-    /// What was added up, by name.
+pub struct JointCost {
+    /// The names of the ledgers that were added up.
     pub of: Vec<String>,
-    /// What it comes to; none if one of them has no guarantee, or they cannot be added up.
+    /// The cost; `None` if one of them has no guarantee, or their units differ.
     pub price: Option<Guarantee>,
 }
 
 impl AuditFolder {
-    /// A new one.
+    /// Creates the folder of a new audit.
     ///
     /// # Errors
-    /// If there is something in it already, or it cannot be made.
+    /// If the folder is not empty, or cannot be created.
     pub fn create(path: &Path) -> Result<Self, Error> {
         match fs::read_dir(path).map(Iterator::count) {
             Ok(0) => {}
@@ -65,10 +65,10 @@ impl AuditFolder {
         Ok(Self { path: path.into(), run: None })
     }
 
-    /// A new one in the folder of a run.
+    /// Creates the folder of a new audit in the folder of a run.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub fn within(run: &Path) -> Result<Self, Error> {
         let audits = run.join(AUDITS);
         fs::create_dir_all(&audits).map_err(Error::io(&audits))?;
@@ -80,42 +80,45 @@ impl AuditFolder {
                 Err(error) => return Err(Error::io(&path)(error)),
             }
         }
-        Err(Error::folder(&audits, "there are too many audits"))
+        Err(Error::folder(&audits, "too many audits"))
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where its ledger is.
+    /// The path of the ledger.
     pub fn ledger(&self) -> PathBuf {
         self.path.join(LEDGER)
     }
 
-    /// Writes down what will be done, and gives what writes the ledger from now on. Without privacy
-    /// nothing is charged on the way: that it was not private is written down now.
+    /// Writes configuration and ledger. Returns the journal, which writes the ledger after each
+    /// charge.
+    ///
+    /// Without privacy the journal gets no charges; one non-private event is written now.
     pub(super) fn begin(&self, config: &Config, places: usize) -> Result<Journal, Error> {
         let mut config = config.clone();
         let mut chain = Chain::new()?;
         match spent::promise(&config, places) {
-            // As a number: where it is read later, the number of places is not known.
+            // Written as a number: a later reader does not know the number of places.
             Some((_, delta)) => config.privacy.delta = Auto::Value(delta),
-            None => chain.charge(&Event::NonPrivate).map_err(Error::Ledger)?,
+            None => chain.charge(&Event::NonPrivate)?,
         }
         folder::write(&self.path.join(CONFIG), config.print().as_bytes())?;
         let path = self.ledger();
         folder::write(&path, chain.to_text()?.as_bytes())?;
-        Ok(Box::new(move |ledger| {
-            chain.follow(ledger)?;
-            let text = chain.to_text().map_err(|failed| failed.to_string())?;
-            folder::write(&path, text.as_bytes()).map_err(|failed| failed.to_string())
-        }))
+        let mut write = move |ledger: &Ledger| -> Result<(), Error> {
+            chain.append_next(ledger)?;
+            folder::write(&path, chain.to_text()?.as_bytes())
+        };
+        Ok(Box::new(move |ledger| write(ledger).map_err(|error| error.to_string())))
     }
 
-    /// What the run, the earlier audits of it and this one have spent together; none if no run is
-    /// audited. Its data have so many places.
-    pub(super) fn joint(&self, own: &Spent, places: usize) -> Result<Option<Joint>, Error> {
+    /// The joint cost of the run, its earlier audits and this one; `None` if no run is audited.
+    ///
+    /// `places` is the number of places of the run's data.
+    pub(super) fn joint(&self, own: &Spent, places: usize) -> Result<Option<JointCost>, Error> {
         let Some(run) = &self.run else { return Ok(None) };
         let (mut of, mut all) = (vec!["run".to_string()], vec![Spent::of_run(run, places)?]);
         let audits = run.join(AUDITS);
@@ -124,7 +127,7 @@ impl AuditFolder {
             folders.push(entry.map_err(Error::io(&audits))?.path());
         }
         folders.sort();
-        // One that has no ledger did not begin.
+        // An audit without a ledger did not start.
         for path in folders.iter().filter(|path| **path != self.path && path.join(LEDGER).exists())
         {
             let config = Config::read(&path.join(CONFIG))?;
@@ -136,26 +139,27 @@ impl AuditFolder {
         }
         of.push(name(&self.path));
         all.push(own.clone());
-        Ok(Some(Joint { of, price: spent::joint(&all)? }))
+        Ok(Some(JointCost { of, price: spent::joint(&all)? }))
     }
 
-    /// Writes down what was found.
-    pub(super) fn finish(&self, found: &AuditDocument) -> Result<(), Error> {
-        let text = serde_json::to_string(found).map_err(Error::Encoding)?;
-        folder::write(&self.path.join(FOUND), (text + "\n").as_bytes())
+    /// Writes the result.
+    pub(super) fn finish(&self, result: &AuditDocument) -> Result<(), Error> {
+        let text = serde_json::to_string(result).map_err(Error::Encoding)?;
+        folder::write(&self.path.join(RESULT), (text + "\n").as_bytes())
     }
 
-    /// Removes it, if nothing was charged: no audit began.
+    /// Removes the folder if nothing was charged.
     pub(super) fn discard_unspent(&self) {
         let ledger = self.ledger();
         if !ledger.exists() || spent::read(&ledger).is_ok_and(|ledger| ledger.events().is_empty()) {
             // It was empty before, so that only our own files are in it. If removing fails, the
-            // reason for it matters more.
+            // error that led here matters more.
             let _ = fs::remove_dir_all(&self.path);
         }
     }
 }
 
+/// The name of an audit in the list of ledgers.
 fn name(path: &Path) -> String {
     format!("{AUDITS}/{}", path.file_name().unwrap_or_default().to_string_lossy())
 }

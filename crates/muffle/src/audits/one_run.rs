@@ -1,17 +1,17 @@
-//! One training run with canaries among the records, each included with probability ½.
+//! Audit of one training run with canaries among the records, each included with probability ½.
 //!
-//! It is another training run on the same data: it has a ledger of its own, and what it spends adds
-//! to what the data have spent.
+//! It is another training run on the same data: it has its own ledger, and its cost adds to that of
+//! other runs.
 
 use super::folder::AuditFolder;
-use super::{AuditKind, AuditProgress, Expense, Verdict, canaries};
+use super::{AuditCost, AuditKind, AuditProgress, AuditResult, canaries};
 use crate::Error;
 use crate::Plan;
 use crate::Session;
 use crate::chart::{Axis, Chart, Series};
 use crate::config::{Auto, Config};
 use crate::load::data;
-use crate::load::model::{Circumstances, LoadedModel};
+use crate::load::model::{DataProperties, LoadedModel};
 use crate::report::digits::short;
 use crate::run::memory;
 use crate::verify::spent::{self, Spent};
@@ -22,32 +22,33 @@ use model::Network;
 use noise::{Key, Rng};
 use protocol::Params;
 
-/// How it is attacked.
+/// Settings of an audit of one run.
 #[derive(Clone, Copy, Debug)]
-pub struct OneRun {
-    /// How many canaries.
+pub struct OneRunSettings {
+    /// Number of canaries.
     pub canaries: usize,
-    /// With which probability the bound shall hold.
+    /// The probability with which the bound holds.
     pub confidence: f64,
-    /// Of the canaries. The coins come from the system.
+    /// The seed of the canaries. The coins come from the operating system.
     pub seed: u64,
 }
 
-/// Canaries whose losses are computed at a time.
-const AT_ONCE: usize = 16;
+/// Number of canaries whose losses are computed in one batch.
+const BATCH: usize = 16;
 
-impl OneRun {
-    /// Trains as a configuration says, with canaries added, and guesses which were in. What is
-    /// charged is written into the folder before anything is computed.
+impl OneRunSettings {
+    /// Trains with canaries among the records, and guesses which of them were included.
+    ///
+    /// Charges are written into the folder before anything is computed.
     ///
     /// # Errors
-    /// If the configuration or the data are no good, or something cannot be written.
+    /// If the configuration or the data is invalid, or the folder cannot be written.
     pub fn run(
         &self,
         config: &Config,
         folder: &AuditFolder,
         progress: AuditProgress<'_>,
-    ) -> Result<Verdict, Error> {
+    ) -> Result<AuditResult, Error> {
         self.run_in(config, folder, progress).inspect_err(|_| folder.discard_unspent())
     }
 
@@ -56,32 +57,33 @@ impl OneRun {
         config: &Config,
         folder: &AuditFolder,
         progress: AuditProgress<'_>,
-    ) -> Result<Verdict, Error> {
+    ) -> Result<AuditResult, Error> {
         Plan::check(config)?;
         self.check()?;
-        let (labels, image) = data::survey(&config.data)?;
-        let subject =
-            LoadedModel::open(config, Circumstances { labels: &labels, image }, &mut |_| ())?;
-        let limit = data::limit(&config.data, &subject)?;
-        let people =
-            data::people(config, &subject.preparation(&labels, limit), folder.path())?.records;
+        let (labels, image) = data::labels_and_shape(&config.data)?;
+        let model =
+            LoadedModel::open(config, DataProperties { labels: &labels, image }, &mut |_| ())?;
+        let limit = data::length_limit(&config.data, &model)?;
+        let records =
+            data::training_data(config, &model.preparation(&labels, limit), folder.path())?.records;
         let mut config = config.clone();
         config.training.micro_batch = Auto::Value(
-            config.training.micro_batch.or_else(|| memory::micro_batch(&subject.network, limit, 1)),
+            config.training.micro_batch.or_else(|| memory::micro_batch(&model.network, limit, 1)),
         );
         config.privacy.seed = None;
-        let places = people.places();
+        let places = records.places();
         let journal = folder.begin(&config, places + self.canaries)?;
-        let mut verdict =
-            self.with(&config, &subject.network, &subject.params, people, Some(journal), progress)?;
-        if let Some(expense) = &mut verdict.spent {
-            expense.ledger = Some(folder.ledger());
-            expense.joint = folder.joint(&expense.spent, places)?;
+        let mut result =
+            self.with(&config, &model.network, &model.params, records, Some(journal), progress)?;
+        if let Some(cost) = &mut result.spent {
+            cost.ledger = Some(folder.ledger());
+            cost.joint = folder.joint(&cost.spent, places)?;
         }
-        folder.finish(&verdict.document(AuditKind::Run))?;
-        Ok(verdict)
+        folder.finish(&result.document(AuditKind::Run))?;
+        Ok(result)
     }
 
+    /// Checks the settings.
     fn check(&self) -> Result<(), Error> {
         match self.canaries {
             0..10 => {
@@ -91,34 +93,38 @@ impl OneRun {
         }
     }
 
-    /// The same for a model and records of one's own. The journal, if there is one, gets the ledger
-    /// before anything is computed from what it pays for.
+    /// Audits a training run of a given model on given records.
+    ///
+    /// The journal receives the ledger after each charge, before anything is computed.
     ///
     /// # Errors
-    /// If the configuration does not fit them.
+    /// If the configuration does not fit the model or the records.
     pub fn with(
         &self,
         config: &Config,
         network: &dyn Network,
         start: &Params,
-        people: Records,
+        records: Records,
         journal: Option<Journal>,
         progress: AuditProgress<'_>,
-    ) -> Result<Verdict, Error> {
+    ) -> Result<AuditResult, Error> {
         self.check()?;
         let mut coins = [0; 32];
         getrandom::fill(&mut coins)?;
         let mut coins = Key::new(coins).words();
-        let put_in: Vec<bool> = (0..self.canaries).map(|_| coins.next_u32() & 1 == 1).collect();
-        // Under replace-one another record is in the place; under add/remove none.
+        let included: Vec<bool> = (0..self.canaries).map(|_| coins.next_u32() & 1 == 1).collect();
+        // The place of a canary that is not included has another record under replace-one, and
+        // none under add/remove.
         let replace = config.privacy.adjacency == Adjacency::ReplaceOne;
-        let made =
+        let all =
             canaries(network, self.seed, if replace { 2 * self.canaries } else { self.canaries });
-        let (ones, others) = made.split_at(self.canaries);
-        let place =
-            |i: usize| if put_in[i] { Some(ones[i].clone()) } else { others.get(i).cloned() };
-        let records = people.and_places((0..self.canaries).map(place).collect());
-        // With noise that is fixed there is no probability of which a confidence could speak.
+        let (canaries, replacements) = all.split_at(self.canaries);
+        let place = |i: usize| match included[i] {
+            true => Some(canaries[i].clone()),
+            false => replacements.get(i).cloned(),
+        };
+        let records = records.and_places((0..self.canaries).map(place).collect());
+        // With a fixed seed of the noise, the confidence would have no meaning.
         let mut config = config.clone();
         config.privacy.seed = None;
         let config = &config;
@@ -135,26 +141,25 @@ impl OneRun {
         }
         let guarantee = session.guarantee()?;
         let mut engine = network.new_instance();
-        let mut fell =
-            |examples: &[Example]| fallen(&mut engine, start, session.params(), examples);
-        let (of_ones, of_others) = (fell(ones)?, fell(others)?);
-        let scores: Vec<f64> = of_ones
+        let mut decreases =
+            |examples: &[Example]| loss_decreases(&mut engine, start, session.params(), examples);
+        let (of_canaries, of_replacements) = (decreases(canaries)?, decreases(replacements)?);
+        let scores: Vec<f64> = of_canaries
             .iter()
             .enumerate()
-            .map(|(i, fell)| fell - of_others.get(i).unwrap_or(&0.0))
+            .map(|(i, decrease)| decrease - of_replacements.get(i).unwrap_or(&0.0))
             .collect();
         let private = session.plan().budget.is_some();
-        // Without privacy there is no δ; any will do.
+        // Without privacy there is no δ; any value will do.
         let delta = if private { guarantee.delta } else { 1e-5 };
-        let chart = histogram(&put_in, &scores);
-        let attacked = audit::OneRun { included: put_in, scores };
-        let found = attacked.bound(delta, self.confidence)?;
+        let chart = histogram(&included, &scores);
+        let bound = audit::OneRun { included, scores }.bound(delta, self.confidence)?;
         let spent = Spent {
             ledger: session.ledger().clone(),
             promise: spent::promise(config, session.plan().records),
         };
-        Ok(Verdict {
-            epsilon_lower: found.epsilon_lower,
+        Ok(AuditResult {
+            epsilon_lower: bound.epsilon_lower,
             epsilon_claimed: guarantee.epsilon,
             delta,
             confidence: self.confidence,
@@ -164,16 +169,16 @@ impl OneRun {
                 (
                     "canaries".into(),
                     format!(
-                        "{} among {} places, each in with probability ½",
+                        "{} among {} places, each included with probability ½",
                         self.canaries,
                         session.plan().records
                     ),
                 ),
-                ("score".into(), "by how much the run lowered a canary's loss".into()),
-                ("guesses".into(), format!("{} of {} right", found.correct, found.guesses)),
+                ("score".into(), "decrease of a canary's loss in the run".into()),
+                ("guesses".into(), format!("{} of {} correct", bound.correct, bound.guesses)),
                 ("steps".into(), session.steps().to_string()),
                 (
-                    "could be shown at most".into(),
+                    "largest possible bound".into(),
                     short(audit::one_run::epsilon_lower(
                         self.canaries as u64,
                         self.canaries as u64,
@@ -184,46 +189,46 @@ impl OneRun {
                 ),
             ],
             private,
-            spent: Some(Expense { price: spent.guarantee()?, spent, ledger: None, joint: None }),
+            spent: Some(AuditCost { price: spent.guarantee()?, spent, ledger: None, joint: None }),
             chart,
         })
     }
 }
 
-/// By how much each example's loss fell.
-fn fallen(
+/// The decrease of each example's loss from the first to the last parameters.
+fn loss_decreases(
     engine: &mut dyn Network,
     start: &Params,
     end: &Params,
     examples: &[Example],
 ) -> Result<Vec<f64>, Error> {
-    let mut fell = Vec::with_capacity(examples.len());
-    for some in examples.chunks(AT_ONCE) {
-        let some: Vec<&Example> = some.iter().collect();
+    let mut decreases = Vec::with_capacity(examples.len());
+    for batch in examples.chunks(BATCH) {
+        let batch: Vec<&Example> = batch.iter().collect();
         engine.load(start)?;
-        let before = engine.losses(&some)?;
+        let before = engine.losses(&batch)?;
         engine.load(end)?;
-        fell.extend(
-            engine.losses(&some)?.into_iter().zip(before).map(|(after, before)| before - after),
+        decreases.extend(
+            engine.losses(&batch)?.into_iter().zip(before).map(|(after, before)| before - after),
         );
     }
     engine.unload();
-    Ok(fell)
+    Ok(decreases)
 }
 
-/// How the scores lie, of canaries that were in and of those that were not.
-fn histogram(put_in: &[bool], scores: &[f64]) -> Chart {
+/// A histogram of the scores of included canaries and of the others.
+fn histogram(included: &[bool], scores: &[f64]) -> Chart {
     const BINS: usize = 24;
     let finite = || scores.iter().copied().filter(|score| score.is_finite());
     let (low, high) =
         (finite().fold(f64::INFINITY, f64::min), finite().fold(f64::NEG_INFINITY, f64::max));
     let width = ((high - low) / BINS as f64).max(f64::MIN_POSITIVE);
-    let of = |there: bool| {
+    let series = |of_included: bool| {
         let mut bins = [0u64; BINS];
         for (score, _) in scores
             .iter()
-            .zip(put_in)
-            .filter(|(score, put_in)| **put_in == there && score.is_finite())
+            .zip(included)
+            .filter(|(score, included)| **included == of_included && score.is_finite())
         {
             bins[(((score - low) / width) as usize).min(BINS - 1)] += 1;
         }
@@ -233,16 +238,16 @@ fn histogram(put_in: &[bool], scores: &[f64]) -> Chart {
             .enumerate()
             .map(|(i, &n)| (low + (i as f64 + 0.5) * width, n as f64 / all))
             .collect();
-        match there {
-            true => Series::new("in", points),
-            false => Series::new("not in", points).dashed(),
+        match of_included {
+            true => Series::new("included", points),
+            false => Series::new("not included", points).dashed(),
         }
     };
     Chart {
         title: "Canaries".into(),
         x: Axis::linear("score"),
         y: Axis::linear("share"),
-        series: vec![of(true), of(false)],
+        series: vec![series(true), series(false)],
         marks: Vec::new(),
     }
 }

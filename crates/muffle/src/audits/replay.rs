@@ -1,17 +1,16 @@
-//! The same randomness on neighbouring data: how far one record moves every release, and whether
-//! anything else depends on it.
+//! Audit by replay: the same randomness on neighbouring data sets. Measures how far one record
+//! moves every release, and whether anything else depends on it.
 //!
-//! The records are made up: an ordinary lot first, then lots that an attacker would choose
-//! ([`adversarial`]). What is found is computed without noise, so that on real records, which are
-//! taken only where that is asked for, it is not private.
+//! The records are synthetic: ordinary lots first, then [`adversarial`] ones. The result is
+//! computed without noise. On real records, which are used only on request, it is not private.
 
-use super::{AuditProgress, Verdict, adversarial, canaries};
+use super::{AuditProgress, AuditResult, adversarial, canaries};
 use crate::Error;
 use crate::Plan;
 use crate::chart::{Axis, Chart, Mark, Series};
 use crate::config::{Auto, Config};
 use crate::load::data;
-use crate::load::model::{Circumstances, LoadedModel};
+use crate::load::model::{DataProperties, LoadedModel};
 use accounting::Adjacency;
 use audit::PairedOracles;
 use curator::{Curator, Door, Randomness, Records};
@@ -20,100 +19,103 @@ use model::Network;
 use noise::IndependentGaussian;
 use protocol::Params;
 
-/// How it is attacked.
+/// Settings of an audit by replay.
 #[derive(Clone, Copy, Debug)]
-pub struct Replay {
-    /// Steps with each record that is looked at.
+pub struct ReplaySettings {
+    /// Number of steps for each target record.
     pub steps: u64,
-    /// Of how many records.
+    /// Number of target records.
     pub records: usize,
-    /// Of the public randomness that both sides draw from, and of made-up records.
+    /// The seed of the randomness of both curators, and of synthetic records. Public.
     pub seed: u64,
 }
 
-/// The records beside those that are looked at.
+/// The source of the records that both data sets have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Others {
-    /// Made up: nothing that is found depends on the training data.
-    MadeUp,
-    /// The first records of the training data. **What is found is not private.**
+pub enum OtherRecords {
+    /// Synthetic records: the result does not depend on the training data.
+    Synthetic,
+    /// The first records of the training data. **The result is not private.**
     Real,
 }
 
-/// Places of the data that is looked at, and of a lot: enough that the record is in about every
-/// other lot.
+/// Number of places of an ordinary data set; a lot has half of them.
 const PLACES: usize = 32;
 
-/// Records that are computed on at a time: several micro-batches in a lot.
+/// The micro-batch size of ordinary lots: a lot has several micro-batches.
 const MICRO_BATCH: usize = 3;
 
-/// Places of an adversarial lot, which is one micro-batch, and its steps: after the first few the
-/// parameters are no longer those that it was made for.
+/// Number of places of an adversarial lot, which is one micro-batch.
 const ADVERSARIAL_PLACES: usize = 16;
+/// Number of steps of an adversarial lot: it was made for the initial parameters.
 const ADVERSARIAL_STEPS: u64 = 2;
 
 /// Two data sets that differ in one place.
 struct Neighbours {
+    /// The property of the records they have in common.
     name: &'static str,
-    sides: [Vec<Option<Example>>; 2],
+    data_sets: [Vec<Option<Example>>; 2],
     micro_batch: usize,
 }
 
 impl Neighbours {
-    /// `at` is the place that differs, among the others.
+    /// Inserts one of two targets among the other records, at `position`.
     fn new(
         name: &'static str,
         others: &[Example],
-        at: usize,
-        [one, other]: [Option<Example>; 2],
+        position: usize,
+        [first, second]: [Option<Example>; 2],
         micro_batch: usize,
     ) -> Self {
-        let side = |target: Option<Example>| {
+        let data_set = |target: Option<Example>| {
             let mut places: Vec<Option<Example>> = others.iter().cloned().map(Some).collect();
-            places.insert(at, target);
+            places.insert(position, target);
             places
         };
-        Self { name, sides: [side(one), side(other)], micro_batch }
+        Self { name, data_sets: [data_set(first), data_set(second)], micro_batch }
     }
 }
 
-impl Replay {
-    /// Attacks what a configuration would do: first with ordinary other records, then with
-    /// adversarial ones. Only the lots are smaller, so that one record matters.
+impl ReplaySettings {
+    /// Audits a configuration, first with ordinary other records, then with adversarial ones.
+    ///
+    /// Lots are smaller than configured, so that one record matters.
     ///
     /// # Errors
-    /// If the configuration is no good or, if they are to be read, the data.
+    /// If the configuration is invalid or, with real records, the data.
     pub fn run(
         &self,
         config: &Config,
-        others: Others,
+        others: OtherRecords,
         progress: AuditProgress<'_>,
-    ) -> Result<Verdict, Error> {
+    ) -> Result<AuditResult, Error> {
         Plan::check(config)?;
-        let (labels, image) = data::survey(&config.data)?;
-        let subject =
-            LoadedModel::open(config, Circumstances { labels: &labels, image }, &mut |_| ())?;
+        let (labels, image) = data::labels_and_shape(&config.data)?;
+        let model =
+            LoadedModel::open(config, DataProperties { labels: &labels, image }, &mut |_| ())?;
         let ordinary = match others {
-            Others::MadeUp => canaries(&subject.network, self.seed.wrapping_add(1), PLACES - 1),
-            Others::Real => {
-                let limit = data::limit(&config.data, &subject)?;
-                data::first(config, &subject.preparation(&labels, limit), PLACES - 1)?
+            OtherRecords::Synthetic => {
+                canaries(&model.network, self.seed.wrapping_add(1), PLACES - 1)
+            }
+            OtherRecords::Real => {
+                let limit = data::length_limit(&config.data, &model)?;
+                data::first_examples(config, &model.preparation(&labels, limit), PLACES - 1)?
             }
         };
         let mut config = config.clone();
         config.training.steps = Auto::Value(self.steps);
         config.training.epochs = Auto::Auto;
         config.training.lot_size = Auto::Value((ordinary.len() as u64).div_ceil(2).max(1));
-        let (network, params) = (&subject.network, &subject.params);
-        let mut rounds = self.ordinary(&config, network, &ordinary);
-        rounds.extend(self.made(&config, network, params));
-        self.attack(&config, network, params, rounds, others, progress)
+        let (network, params) = (&model.network, &model.params);
+        let mut rounds = self.ordinary_rounds(&config, network, &ordinary);
+        rounds.extend(self.adversarial_rounds(&config, network, params));
+        self.audit(&config, network, params, rounds, others, progress)
     }
 
-    /// The same for a model and other records of one's own: the last place is the one that differs.
+    /// Audits a given model with given other records. The last place is the one that differs.
     ///
     /// # Errors
-    /// If the configuration does not fit them.
+    /// If the configuration does not fit the model or the records.
     pub fn with(
         &self,
         config: &Config,
@@ -121,18 +123,12 @@ impl Replay {
         params: &Params,
         others: &[Example],
         progress: AuditProgress<'_>,
-    ) -> Result<Verdict, Error> {
-        self.attack(
-            config,
-            network,
-            params,
-            self.ordinary(config, network, others),
-            Others::Real,
-            progress,
-        )
+    ) -> Result<AuditResult, Error> {
+        let rounds = self.ordinary_rounds(config, network, others);
+        self.audit(config, network, params, rounds, OtherRecords::Real, progress)
     }
 
-    /// With adversarial other records only, for a model of one's own: full lots of one micro-batch.
+    /// Audits a given model with adversarial other records only, in full lots of one micro-batch.
     ///
     /// # Errors
     /// If the configuration does not fit the model.
@@ -142,35 +138,31 @@ impl Replay {
         network: &dyn Network,
         params: &Params,
         progress: AuditProgress<'_>,
-    ) -> Result<Verdict, Error> {
-        self.attack(
-            config,
-            network,
-            params,
-            self.made(config, network, params),
-            Others::MadeUp,
-            progress,
-        )
+    ) -> Result<AuditResult, Error> {
+        let rounds = self.adversarial_rounds(config, network, params);
+        self.audit(config, network, params, rounds, OtherRecords::Synthetic, progress)
     }
 
-    fn ordinary(
+    /// A round for each target record, with the same other records.
+    fn ordinary_rounds(
         &self,
         config: &Config,
         network: &dyn Network,
         others: &[Example],
     ) -> Vec<(Config, Neighbours)> {
-        let strange = canaries(network, self.seed, 2 * self.records);
+        let targets = canaries(network, self.seed, 2 * self.records);
         let round = |pair: &[Example]| {
-            let sides = [Some(pair[0].clone()), replaces(config).then(|| pair[1].clone())];
+            let targets = [Some(pair[0].clone()), replaces(config).then(|| pair[1].clone())];
             (
                 config.clone(),
-                Neighbours::new("ordinary records", others, others.len(), sides, MICRO_BATCH),
+                Neighbours::new("ordinary records", others, others.len(), targets, MICRO_BATCH),
             )
         };
-        strange.chunks_exact(2).map(round).collect()
+        targets.chunks_exact(2).map(round).collect()
     }
 
-    fn made(
+    /// Two rounds for each target record of each adversarial lot.
+    fn adversarial_rounds(
         &self,
         config: &Config,
         network: &dyn Network,
@@ -186,55 +178,60 @@ impl Replay {
             for (index, target) in lot.targets.iter().enumerate() {
                 let other =
                     replaces(&config).then(|| lot.targets[(index + 1) % lot.targets.len()].clone());
-                // Before the others, where it moves their rows, or after them.
-                for at in [0, lot.others.len()] {
-                    let sides = [Some(target.clone()), other.clone()];
-                    rounds.push((
-                        config.clone(),
-                        Neighbours::new(lot.name, &lot.others, at, sides, ADVERSARIAL_PLACES),
-                    ));
+                // Before the others, where it shifts their rows, or after them.
+                for position in [0, lot.others.len()] {
+                    let neighbours = Neighbours::new(
+                        lot.name,
+                        &lot.others,
+                        position,
+                        [Some(target.clone()), other.clone()],
+                        ADVERSARIAL_PLACES,
+                    );
+                    rounds.push((config.clone(), neighbours));
                 }
             }
         }
         rounds
     }
 
-    fn attack(
+    /// Replays all rounds.
+    fn audit(
         &self,
         config: &Config,
         network: &dyn Network,
         params: &Params,
         rounds: Vec<(Config, Neighbours)>,
-        others: Others,
+        others: OtherRecords,
         progress: AuditProgress<'_>,
-    ) -> Result<Verdict, Error> {
-        let mut seen = Seen::default();
-        let all = rounds.len() as u64;
+    ) -> Result<AuditResult, Error> {
+        let mut observed = Observations::default();
+        let count = rounds.len() as u64;
         for (round, (config, neighbours)) in rounds.into_iter().enumerate() {
-            self.round(&config, network, params, neighbours, round as u64, &mut seen)?;
-            progress(round as u64 + 1, all);
+            self.replay(&config, network, params, neighbours, round as u64, &mut observed)?;
+            progress(round as u64 + 1, count);
         }
-        Ok(seen.verdict(all, others, config))
+        Ok(observed.result(count, others, config))
     }
 
-    fn round(
+    /// Trains two curators on neighbouring data sets with the same randomness.
+    fn replay(
         &self,
         config: &Config,
         network: &dyn Network,
         params: &Params,
         neighbours: Neighbours,
         round: u64,
-        seen: &mut Seen,
+        observed: &mut Observations,
     ) -> Result<(), Error> {
         let tensors = network.trainable();
-        let plan = Plan::new(config, neighbours.sides[0].len(), &tensors)?;
+        let plan = Plan::new(config, neighbours.data_sets[0].len(), &tensors)?;
         let Some(budget) = plan.budget else {
             return Err(Error::Audit(format!(
-                "{} is not private; choose a private optimizer to replay",
+                "optimizer.name: expected a private optimizer, got {}",
                 config.optimizer.name()
             )));
         };
-        let make = |places: Vec<Option<Example>>| -> Result<Curator<Box<dyn Network>>, Error> {
+        let curator = |places: Vec<Option<Example>>| -> Result<Curator<Box<dyn Network>>, Error> {
             let door = Door::planned(budget, &plan.events)?;
             let (records, randomness) =
                 (Records::with_vacancies(places), Randomness::fixed(self.seed.wrapping_add(round)));
@@ -244,84 +241,90 @@ impl Replay {
             curator.set_micro_batch(neighbours.micro_batch);
             Ok(curator)
         };
-        let [one, other] = neighbours.sides;
-        let (mut one, mut other) = (make(one)?, make(other)?);
+        let [first, second] = neighbours.data_sets;
+        let (mut first, mut second) = (curator(first)?, curator(second)?);
         let mut optimizer = plan.optimizer(config, &tensors, params)?;
         let mut params = params.clone();
-        let mut twins = PairedOracles::new(&mut one, &mut other, sensitivity(config));
+        let mut pair = PairedOracles::new(&mut first, &mut second, sensitivity(config));
         for step in 0..plan.steps {
             // A refusal is compared as well; it ends the round.
-            if optimizer.step(&mut params, &mut twins).is_err()
-                && twins.report().violations.is_empty()
+            if optimizer.step(&mut params, &mut pair).is_err()
+                && pair.report().violations.is_empty()
             {
                 return Err(Error::Audit(format!("step {step} was refused on both data sets")));
             }
-            seen.farthest.push(twins.report().max_distance);
-            if !twins.report().violations.is_empty() {
+            observed.max_distances.push(pair.report().max_distance);
+            if !pair.report().violations.is_empty() {
                 break;
             }
         }
-        let replayed = twins.report().clone();
-        seen.releases += replayed.releases;
-        seen.together = seen.together.max(replayed.max_joint_distance);
-        match seen.lots.iter_mut().find(|(name, _)| *name == neighbours.name) {
-            Some((_, farthest)) => *farthest = farthest.max(replayed.max_distance),
-            None => seen.lots.push((neighbours.name, replayed.max_distance)),
+        let report = pair.report().clone();
+        observed.releases += report.releases;
+        observed.max_joint_distance = observed.max_joint_distance.max(report.max_joint_distance);
+        match observed.lots.iter_mut().find(|(name, _)| *name == neighbours.name) {
+            Some((_, distance)) => *distance = distance.max(report.max_distance),
+            None => observed.lots.push((neighbours.name, report.max_distance)),
         }
-        seen.violations.extend(
-            replayed.violations.into_iter().map(|line| format!("{}: {line}", neighbours.name)),
+        observed.violations.extend(
+            report.violations.into_iter().map(|line| format!("{}: {line}", neighbours.name)),
         );
-        if one.ledger() != other.ledger() || one.draws() != other.draws() {
-            seen.violations
-                .push(format!("{}: what was charged depends on a record", neighbours.name));
+        if first.ledger() != second.ledger() || first.draws() != second.draws() {
+            observed
+                .violations
+                .push(format!("{}: charges or draws depend on a record", neighbours.name));
         }
-        seen.claimed = plan.price.map_or(f64::INFINITY, |price| price.epsilon);
-        seen.delta = budget.delta.get();
+        observed.claimed = plan.price.map_or(f64::INFINITY, |price| price.epsilon);
+        observed.delta = budget.delta.get();
         Ok(())
     }
 }
 
+/// Whether neighbours differ by a replaced record.
 fn replaces(config: &Config) -> bool {
     config.privacy.adjacency == Adjacency::ReplaceOne
 }
 
-/// How far a sum may be moved, in clip bounds.
+/// The sensitivity of a sum, in clip bounds.
 fn sensitivity(config: &Config) -> f64 {
-    if replaces(config) { 2.0 } else { 1.0 }
+    config.privacy.adjacency.sensitivity()
 }
 
-/// Over all rounds.
+/// Observations over all rounds. Distances are shares of the declared sensitivity.
 #[derive(Default)]
-struct Seen {
+struct Observations {
     releases: u64,
-    /// The largest share of the sensitivity up to each step.
-    farthest: Vec<f64>,
-    /// The same for each kind of lot.
+    /// The largest distance up to each step, one round after the other.
+    max_distances: Vec<f64>,
+    /// The largest distance for each kind of lot.
     lots: Vec<(&'static str, f64)>,
-    together: f64,
+    /// The largest distance of all blocks of a lot jointly.
+    max_joint_distance: f64,
     violations: Vec<String>,
+    /// The claimed ε.
     claimed: f64,
     delta: f64,
 }
 
-impl Seen {
-    fn verdict(self, rounds: u64, others: Others, config: &Config) -> Verdict {
-        let farthest = self.farthest.iter().copied().fold(0.0, f64::max);
+impl Observations {
+    fn result(self, rounds: u64, others: OtherRecords, config: &Config) -> AuditResult {
+        let max_distance = self.max_distances.iter().copied().fold(0.0, f64::max);
         let mut violations = self.violations;
-        if self.releases == 0 || farthest == 0.0 {
-            violations.push("no release was moved by any record: nothing was looked at".into());
+        if self.releases == 0 || max_distance == 0.0 {
+            violations.push("no record changed any release: the audit tested nothing".into());
         }
         let points = self
-            .farthest
+            .max_distances
             .iter()
             .enumerate()
             .map(|(step, &share)| (step as f64 + 1.0, share))
             .collect();
         let lots: Vec<String> =
-            self.lots.iter().map(|(name, farthest)| format!("{name} {farthest:.4}")).collect();
+            self.lots.iter().map(|(name, distance)| format!("{name} {distance:.4}")).collect();
         let (records, mark) = match others {
-            Others::MadeUp => ("made up: nothing shown here depends on the training data", ""),
-            Others::Real => (
+            OtherRecords::Synthetic => {
+                ("synthetic: nothing shown here depends on the training data", "")
+            }
+            OtherRecords::Real => (
                 "REAL (NON-PRIVATE: computed from them without noise, for their holder only)",
                 " (NON-PRIVATE)",
             ),
@@ -332,39 +335,40 @@ impl Seen {
             (
                 "compared".into(),
                 format!(
-                    "{} releases, of {rounds} pairs of data sets that differ in one record",
+                    "{} releases on {rounds} pairs of data sets that differ in one record",
                     self.releases
                 ),
             ),
             (
-                "farthest apart".into(),
+                "largest distance".into(),
                 format!(
-                    "{farthest:.4} of the declared sensitivity ({} C){mark}",
+                    "{max_distance:.4} of the declared sensitivity ({} C){mark}",
                     sensitivity(config)
                 ),
             ),
             ("by other records".into(), format!("{}{mark}", lots.join(", "))),
             (
                 "all blocks of a lot".into(),
-                format!("{:.4} of what was announced and charged{mark}", self.together),
+                format!("{:.4} of the charged sensitivity{mark}", self.max_joint_distance),
             ),
             ("control flow".into(), "charges, draws, refusals and declared noise compared".into()),
         ];
-        Verdict {
-            // A distance is no estimate of ε; within its bounds it says nothing against the claim.
+        AuditResult {
+            // A distance is no estimate of ε; within the sensitivity it does not contradict the
+            // claim.
             epsilon_lower: 0.0,
             epsilon_claimed: self.claimed,
             delta: self.delta,
             confidence: 1.0,
             violations: violations.into_iter().map(|line| format!("{line}{mark}")).collect(),
             details,
-            private: others == Others::MadeUp,
+            private: others == OtherRecords::Synthetic,
             spent: None,
             chart: Chart {
-                title: format!("How far one record moved a release{mark}"),
-                x: Axis::linear("step, one record after the other"),
+                title: format!("Distance between releases on neighbouring data{mark}"),
+                x: Axis::linear("step, one target record after the other"),
                 y: Axis::linear("largest so far, share of the declared sensitivity"),
-                series: vec![Series::new("moved", points)],
+                series: vec![Series::new("distance", points)],
                 marks: vec![Mark { name: "declared".into(), y: 1.0 }],
             },
         }

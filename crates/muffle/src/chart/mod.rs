@@ -1,4 +1,4 @@
-//! Charts: one model of axes and series, drawn as SVG or as text for a terminal.
+//! Charts of axes and series, rendered as SVG or as text for a terminal.
 
 mod ruler;
 mod svg;
@@ -43,54 +43,54 @@ pub struct Chart {
 pub struct Axis {
     /// The quantity, with its unit.
     pub label: String,
-    /// How values are spaced.
+    /// The scale.
     pub scale: Scale,
-    /// Whether a linear axis begins at zero, so that heights can be compared.
+    /// Whether a linear axis starts at zero, so that heights can be compared.
     pub from_zero: bool,
 }
 
-/// How values are spaced on an axis.
+/// The scale of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scale {
-    /// By their difference.
+    /// Linear.
     #[default]
     Linear,
-    /// By their ratio; only positive values are shown.
+    /// Logarithmic; only positive values are shown.
     Log,
 }
 
 /// One curve.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// Its name in the legend.
+    /// The name in the legend.
     pub name: String,
-    /// (x, y), by rising x. Points that are not finite, beyond 10¹⁰⁰, or not positive on a
-    /// logarithmic axis are left out.
+    /// (x, y), by increasing x. Points that are not finite, beyond 10¹⁰⁰, or not positive on a
+    /// logarithmic axis are not shown.
     pub points: Vec<(f64, f64)>,
-    /// ± at each point, drawn as a band; or empty.
+    /// The deviation at each point, drawn as a band; or empty.
     pub spread: Vec<f64>,
-    /// How the curve is drawn.
+    /// The line style.
     pub line: Line,
     /// The x of a point that is highlighted.
     pub highlight: Option<f64>,
 }
 
-/// How a curve is drawn.
+/// The line style of a curve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Line {
-    /// Without gaps.
+    /// Solid.
     #[default]
     Solid,
-    /// In dashes.
+    /// Dashed.
     Dashed,
 }
 
 /// A horizontal line across the chart, such as a budget.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mark {
-    /// Its name, written at the line.
+    /// The name, written at the line.
     pub name: String,
-    /// Where it lies.
+    /// The position on the vertical axis.
     pub y: f64,
 }
 
@@ -105,7 +105,7 @@ impl Axis {
         Self { label: label.into(), scale: Scale::Log, from_zero: false }
     }
 
-    /// A linear axis that begins at zero.
+    /// A linear axis that starts at zero.
     pub fn from_zero(label: impl Into<String>) -> Self {
         Self { label: label.into(), scale: Scale::Linear, from_zero: true }
     }
@@ -118,7 +118,7 @@ impl Series {
         Self { name, points, spread, line: Line::Solid, highlight: None }
     }
 
-    /// The same in dashes.
+    /// Makes the curve dashed.
     #[must_use]
     pub fn dashed(self) -> Self {
         Self { line: Line::Dashed, ..self }
@@ -148,7 +148,7 @@ impl Chart {
         all.filter_map(|(index, series)| self.curve(index, series)).collect()
     }
 
-    /// What can be shown of a series; nothing, if no point can.
+    /// The points of a series that can be shown; `None` if there are none.
     fn curve<'a>(&self, index: usize, series: &'a Series) -> Option<Curve<'a>> {
         let spread = |i: usize| {
             series.spread.get(i).map(|s| s.abs()).filter(|s| Scale::Linear.shows(*s)).unwrap_or(0.0)
@@ -186,7 +186,7 @@ impl Chart {
         (Ruler::tight(self.x.scale, points().map(|p| p.x)), y)
     }
 
-    /// The chart in words, for readers who cannot see it.
+    /// A description of the chart in words, for readers who cannot see it.
     fn description(&self, curves: &[Curve]) -> String {
         let mut text = format!("{} over {}.", self.y.label, self.x.label);
         for Curve { name, points, .. } in curves {
@@ -207,13 +207,13 @@ impl Chart {
 }
 
 impl Scale {
-    /// Whether a value has a place on the axis.
+    /// Whether a value can be shown on the axis.
     fn shows(self, value: f64) -> bool {
         value.abs() <= 1e100 && (self == Self::Linear || value >= 1e-100)
     }
 }
 
-/// A value to six digits.
+/// A value with six significant digits.
 fn reading(x: f64) -> String {
     let rounded = format!("{x:.5e}").parse().unwrap_or(x);
     if x == 0.0 || (1e-4..1e9).contains(&x.abs()) {
@@ -276,7 +276,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_axis_begins_at_zero_where_that_is_asked_for() {
+    fn an_axis_starts_at_zero_on_request() {
         let mut chart = chart(vec![series(&[(1.0, 90.0), (2.0, 100.0)])]);
         let lowest = |chart: &Chart| chart.rulers(&chart.curves()).1.ticks[0];
         assert_eq!(lowest(&chart), 90.0);

@@ -1,5 +1,4 @@
-//! The ruler of an axis: its range, and the round values (1, 2 and 5 times powers of ten) to be
-//! written beside it.
+//! The range of an axis and its ticks: round values, 1, 2 and 5 times powers of ten.
 
 use super::Scale;
 
@@ -9,12 +8,12 @@ pub(super) struct Ruler {
     scale: Scale,
     low: f64,
     high: f64,
-    /// Round values within the range, rising.
+    /// Round values within the range, increasing.
     pub(super) ticks: Vec<f64>,
 }
 
 impl Ruler {
-    /// From the smallest value to the largest; from zero, if the smallest is next to it.
+    /// A range from the smallest value, or from zero if that is close, to the largest.
     pub(super) fn tight(scale: Scale, values: impl Iterator<Item = f64>) -> Self {
         let (mut low, high) = range(scale, values);
         if scale == Scale::Linear && low > 0.0 && low < 0.05 * high {
@@ -23,7 +22,7 @@ impl Ruler {
         Self { scale, low, high, ticks: ticks(scale, low, high) }
     }
 
-    /// From a tick below the values to a tick above them; from zero, if that is near.
+    /// A range from a tick below the values, or from zero if that is close, to a tick above them.
     pub(super) fn rounded(scale: Scale, values: impl Iterator<Item = f64>) -> Self {
         let (mut low, mut high) = range(scale, values);
         match scale {
@@ -52,7 +51,7 @@ impl Ruler {
         Self { scale, low, high, ticks: ticks(scale, low, high) }
     }
 
-    /// How far along the axis a value lies, between 0 and 1.
+    /// The relative position of a value on the axis, between 0 and 1.
     pub(super) fn part(&self, value: f64) -> f64 {
         let part = match self.scale {
             Scale::Linear => (value - self.low) / (self.high - self.low),
@@ -61,8 +60,9 @@ impl Ruler {
         part.clamp(0.0, 1.0)
     }
 
-    /// The ticks in writing: all in one unit and with as many digits as tell them apart; on a
-    /// logarithmic axis each by itself.
+    /// The labels of the ticks: in one unit, with enough digits to distinguish them.
+    ///
+    /// On a logarithmic axis, each tick has its own unit.
     pub(super) fn labels(&self) -> Vec<String> {
         let gaps =
             self.ticks.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::INFINITY, f64::min);
@@ -91,7 +91,7 @@ fn range(scale: Scale, values: impl Iterator<Item = f64>) -> (f64, f64) {
     }
 }
 
-/// The least of 1, 2 and 5 times a power of ten that is not below `gap`.
+/// The smallest of 1, 2 and 5 times a power of ten that is at least `gap`.
 fn step(gap: f64) -> f64 {
     let power = 10_f64.powi(exponent(gap));
     [1.0, 2.0, 5.0]
@@ -101,7 +101,7 @@ fn step(gap: f64) -> f64 {
         .unwrap_or(10.0 * power)
 }
 
-/// Some four to nine round values within the range.
+/// About four to nine round values within the range.
 fn ticks(scale: Scale, low: f64, high: f64) -> Vec<f64> {
     if scale == Scale::Log && spans(low, high) {
         let decades = (high / low).log10();
@@ -117,8 +117,9 @@ fn ticks(scale: Scale, low: f64, high: f64) -> Vec<f64> {
     (0..=(last - first) as usize).map(|i| (first + i as f64) * step + 0.0).collect()
 }
 
-/// Whether 1, 2 and 5 times the powers of ten are ticks enough. A logarithmic axis too short for
-/// them has linear ticks.
+/// Whether 1, 2 and 5 times powers of ten are enough ticks for a logarithmic axis.
+///
+/// Otherwise it has linear ticks.
 fn spans(low: f64, high: f64) -> bool {
     high / low > 10.0
 }
@@ -130,12 +131,12 @@ fn candidates(low: f64, high: f64, digits: &[f64]) -> Vec<f64> {
     all.filter(|tick| *tick >= low * (1.0 - 1e-9) && *tick <= high * (1.0 + 1e-9)).collect()
 }
 
-/// The power of ten of the first digit.
+/// The decimal exponent of a number.
 fn exponent(x: f64) -> i32 {
     (x.abs().log10() + 1e-9).floor() as i32
 }
 
-/// A tick in writing, told apart from others `gap` away, in the unit that suits the `largest`.
+/// The label of a tick, distinct from ticks `gap` away, in a unit that suits the `largest`.
 fn label(tick: f64, gap: f64, largest: f64) -> String {
     let power = exponent(largest);
     let (unit, suffix) = match power {
@@ -150,6 +151,7 @@ fn label(tick: f64, gap: f64, largest: f64) -> String {
     number.strip_prefix("1×").map_or(number.clone(), str::to_owned)
 }
 
+/// A number in superscript digits.
 fn superscript(power: i32) -> String {
     let raise = |c: char| "-0123456789".find(c).and_then(|place| "⁻⁰¹²³⁴⁵⁶⁷⁸⁹".chars().nth(place));
     power.to_string().chars().filter_map(raise).collect()
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn linear_ticks_lie_within_the_data() {
+    fn linear_ticks_are_within_the_data() {
         let ruler = tight(Scale::Linear, 30.0, 296.0);
         assert_eq!(ruler.ticks, [50.0, 100.0, 150.0, 200.0, 250.0]);
         assert_eq!((ruler.low, ruler.high), (30.0, 296.0));
@@ -197,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rounded_range_ends_on_ticks_and_starts_at_zero_if_near() {
+    fn a_rounded_range_ends_on_ticks_and_starts_at_zero_if_close() {
         let ruler = Ruler::rounded(Scale::Linear, [2.31, 4.08].into_iter());
         assert_eq!((ruler.low, ruler.high), (2.0, 4.5));
         let ruler = Ruler::rounded(Scale::Linear, [0.4, 7.9].into_iter());
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn every_range_has_ticks_that_differ_in_writing() {
+    fn every_range_has_ticks_with_different_labels() {
         let ends = [
             -1e100,
             -3.7e7,
@@ -263,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_value_lies_in_the_middle() {
+    fn a_single_value_is_in_the_middle() {
         for (scale, value) in
             [(Scale::Linear, 0.0), (Scale::Linear, -7.0), (Scale::Linear, 300.0), (Scale::Log, 3.0)]
         {

@@ -1,16 +1,15 @@
 //! Charts as SVG text.
 //!
-//! A chart stands alone as a file and fits inline in a page. It holds no ids, so that several can
-//! share a page, and takes its colours from the page's variables `--series-1` to `--series-6`,
-//! `--plot-paper`, `--plot-ink`, `--plot-soft` and `--plot-grid` where they are set. Curves differ
-//! by marker as well as by colour; the colours are after Okabe and Ito, darkened or lightened to
-//! contrast 3:1 with the paper.
+//! A chart can be a file of its own or inline in a page. It has no ids, so that a page can have
+//! several charts, and uses the page's variables `--series-1` to `--series-6`, `--plot-paper`,
+//! `--plot-ink`, `--plot-soft` and `--plot-grid` where they are set. Curves differ by marker and by
+//! colour. The colours are those of Okabe and Ito, darkened or lightened to a contrast of 3:1.
 
 use super::{Chart, Curve, Line, reading};
 use std::fmt::Write;
 
 impl Chart {
-    /// The chart as SVG text. The same chart gives the same text.
+    /// Renders the chart as SVG. The result is deterministic.
     pub fn svg(&self) -> String {
         let (content, height) = self.content();
         format!(
@@ -57,7 +56,7 @@ impl Chart {
         (content, top)
     }
 
-    /// The grid, the curves and the marks, from `top` on. Returns where they end.
+    /// Draws grid, curves and marks below `top`. Returns the lower end.
     fn draw(&self, body: &mut String, curves: &[Curve], top: f64) -> f64 {
         let (x, y) = self.rulers(curves);
         let widest = y.labels().iter().map(|label| label.chars().count()).max().unwrap_or(0);
@@ -117,8 +116,8 @@ impl Chart {
         let mut taken: Vec<f64> = Vec::new();
         for mark in self.visible_marks() {
             let at = py(mark.y);
-            // A name that would lie on another goes to the other end of its line; under the line at
-            // the top of the plot.
+            // A name that would overlap another is placed at the other end of its line; at the top
+            // of the plot it is placed below the line.
             let (x, anchor) = if taken.iter().any(|y| (y - at).abs() < 20.0) {
                 (right - 6.0, "end")
             } else {
@@ -140,7 +139,7 @@ impl Chart {
     }
 }
 
-/// Several charts beside one another in one SVG file, under a common title.
+/// Renders several charts side by side in one SVG file, under a common title.
 pub fn side_by_side(title: &str, charts: &[Chart]) -> String {
     let contents: Vec<(String, f64)> = charts.iter().map(Chart::content).collect();
     let top = 36.0;
@@ -165,8 +164,9 @@ pub fn side_by_side(title: &str, charts: &[Chart]) -> String {
     text + "</svg>\n"
 }
 
-/// `text` for an element or a quoted attribute, in HTML and in XML. Characters that XML forbids
-/// become �.
+/// Escapes text for an element or a quoted attribute, in HTML and in XML.
+///
+/// Characters that XML forbids become �.
 pub(crate) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -193,7 +193,7 @@ const BOLD: &str = "font-size=\"1.15em\" font-weight=\"600\"";
 const FONT: &str =
     "font-family=\"system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif\" font-size=\"13\"";
 
-/// Each curve's colour on light and on dark paper.
+/// The colours of curves on light and on dark paper.
 const COLOURS: [(&str, &str); 6] = [
     ("#0072b2", "#5cb3f0"),
     ("#c8500a", "#ff9a57"),
@@ -203,20 +203,24 @@ const COLOURS: [(&str, &str); 6] = [
     ("#4a4f57", "#b9c0cb"),
 ];
 
-/// Colours by class: the page's variables first, then ours. The attributes are for viewers that
-/// know no variables.
+/// The style sheet: colours by class, from the page's variables or the defaults.
+///
+/// The colour attributes of elements are for viewers without support for variables.
 fn style() -> String {
     let mut text = String::from(
-        ".muffle-plot{--p:var(--plot-paper,#fff);--i:var(--plot-ink,#1b1f24);--s:var(--plot-soft,#565d67);--g:var(--plot-grid,#e2e4e8)}",
+        ".muffle-plot{--p:var(--plot-paper,#fff);--i:var(--plot-ink,#1b1f24);\
+         --s:var(--plot-soft,#565d67);--g:var(--plot-grid,#e2e4e8)}",
     );
     let mut dark = String::from(
-        ".muffle-plot{--p:var(--plot-paper,#14171b);--i:var(--plot-ink,#e7e9ec);--s:var(--plot-soft,#a9b0ba);--g:var(--plot-grid,#30363e)}",
+        ".muffle-plot{--p:var(--plot-paper,#14171b);--i:var(--plot-ink,#e7e9ec);\
+         --s:var(--plot-soft,#a9b0ba);--g:var(--plot-grid,#30363e)}",
     );
     text.push_str(
-        ".muffle-plot .paper{fill:var(--p)}.muffle-plot .ink{fill:var(--i)}.muffle-plot \
-         .soft{fill:var(--s)}\
-         .muffle-plot .grid{stroke:var(--g)}.muffle-plot .mark{stroke:var(--i)}\
-         .muffle-plot .halo{paint-order:stroke;stroke:var(--p);stroke-width:4px;stroke-linejoin:round}",
+        ".muffle-plot .paper{fill:var(--p)}.muffle-plot .ink{fill:var(--i)}\
+         .muffle-plot .soft{fill:var(--s)}.muffle-plot .grid{stroke:var(--g)}\
+         .muffle-plot .mark{stroke:var(--i)}\
+         .muffle-plot .halo{paint-order:stroke;stroke:var(--p);stroke-width:4px;\
+         stroke-linejoin:round}",
     );
     for (i, (light, night)) in COLOURS.iter().enumerate() {
         let n = i + 1;
@@ -230,11 +234,13 @@ fn style() -> String {
 }
 
 impl Curve<'_> {
+    /// The attributes of the curve's colour.
     fn colour(&self) -> String {
         let i = self.index % COLOURS.len();
         format!("class=\"c{}\" color=\"{}\"", i + 1, COLOURS[i].0)
     }
 
+    /// Draws the band of deviations.
     fn band(&self, body: &mut String, px: &impl Fn(f64) -> f64, py: &impl Fn(f64) -> f64) {
         if self.points.iter().all(|p| p.spread == 0.0) {
             return;
@@ -262,7 +268,7 @@ impl Curve<'_> {
         );
     }
 
-    /// The line, and a marker at each point or, of many points, at eight.
+    /// Draws the line and its markers: at each point, or at eight of many points.
     fn line(
         &self,
         body: &mut String,
@@ -276,7 +282,7 @@ impl Curve<'_> {
         let _ =
             writeln!(body, "<polyline {colour} {}points=\"{}\"/>", self.stroke(), path.join(" "));
         let stride = if self.points.len() <= 20 { 1 } else { self.points.len().div_ceil(8) };
-        // Curves that share their points carry their markers at different ones.
+        // Curves with the same points have their markers at different ones.
         let first = stride * self.index / curves.max(self.index + 1);
         for p in self.points.iter().skip(first).step_by(stride) {
             let (x, y) = (px(p.x), py(p.y));
@@ -295,6 +301,7 @@ impl Curve<'_> {
         }
     }
 
+    /// The attributes of the line.
     fn stroke(&self) -> &'static str {
         match self.line {
             Line::Solid => {
@@ -309,8 +316,7 @@ impl Curve<'_> {
     }
 }
 
-/// The path of a curve's marker. Five shapes and six colours: thirty curves before one looks like
-/// another.
+/// The path of a curve's marker. Five shapes and six colours distinguish thirty curves.
 fn marker(index: usize, x: f64, y: f64) -> String {
     match index % 5 {
         0 => format!("M{:.1},{y:.1}a3.6,3.6 0 1 0 7.2,0a3.6,3.6 0 1 0 -7.2,0z", x - 3.6),
@@ -326,7 +332,7 @@ fn highlighted(x: f64, y: f64) -> String {
     format!("M{x:.1},{:.1}l7,7l-7,7l-7,-7z", y - 7.0)
 }
 
-/// The names of the curves, in rows from `top` on. Returns where the last row ends.
+/// Draws the names of the curves in rows below `top`. Returns the lower end.
 fn legend(body: &mut String, curves: &[Curve], top: f64) -> f64 {
     let (mut x, mut y) = (12.0, top + 12.0);
     let mut end = top;
@@ -353,7 +359,7 @@ fn legend(body: &mut String, curves: &[Curve], top: f64) -> f64 {
     end
 }
 
-/// Lines of at most `most` characters, broken between words where that can be.
+/// Breaks text into lines of at most `most` characters, between words if possible.
 fn wrap(text: &str, most: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -374,7 +380,7 @@ fn wrap(text: &str, most: usize) -> Vec<String> {
     lines
 }
 
-/// The first line, and … if there are more.
+/// The first line, with … if there are more.
 fn shortened(lines: &[String]) -> String {
     match lines {
         [] => String::new(),
@@ -383,7 +389,7 @@ fn shortened(lines: &[String]) -> String {
     }
 }
 
-/// `text` on one line, escaped.
+/// Text on one line, shortened and escaped.
 fn shorten(text: &str) -> String {
     escape(&shortened(&wrap(text, 44)))
 }
@@ -404,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn the_checker_finds_what_is_broken() {
+    fn the_checker_finds_malformed_text() {
         for good in ["<a><b/>x &amp; y</a>", "<!doctype html><a k=\"v\">&#39;</a>"] {
             assert_eq!(well_formed(good), Ok(()));
         }
@@ -415,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_chart_is_well_formed_and_holds_no_ids() {
+    fn a_full_chart_is_well_formed_and_has_no_ids() {
         let mut full = chart(vec![series(&[(1.0, 4.0), (10.0, 3.0), (100.0, 2.5)]); 7]);
         full.series[1].spread = vec![0.1, 0.2, 0.1];
         full.series[2].line = Line::Dashed;
@@ -430,7 +436,7 @@ mod tests {
         assert_eq!(svg.matches("<polyline").count(), 7);
         assert_eq!(svg.matches("<polygon").count(), 1);
         assert_eq!(svg.matches("class=\"mark\"").count(), 2);
-        // Once for the curve and once for its key.
+        // Once for the curve and once in the legend.
         assert_eq!(svg.matches("stroke-dasharray=\"7 4\"").count(), 2);
         assert_eq!(svg, full.svg());
     }
@@ -453,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn points_that_cannot_be_shown_are_left_out() {
+    fn points_that_cannot_be_shown_are_omitted() {
         let points = [
             (0.0, 5.0),
             (1.0, f64::NAN),
@@ -498,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn long_curves_carry_few_markers() {
+    fn long_curves_have_few_markers() {
         let points: Vec<(f64, f64)> =
             (0..300).map(|i| (f64::from(i), 1.0 / f64::from(i + 1))).collect();
         let svg = chart(vec![series(&points)]).svg();
@@ -518,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn charts_stand_beside_one_another() {
+    fn charts_are_placed_side_by_side() {
         let mut one = chart(vec![series(&[(10.0, 1.0), (100.0, f64::INFINITY), (1000.0, 4.0)])]);
         one.x.scale = Scale::Log;
         one.x.label = "steps <T>".into();

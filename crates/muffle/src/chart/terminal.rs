@@ -9,11 +9,11 @@ const MARKERS: [char; 5] = ['•', '▪', '▴', '◦', '▫'];
 /// The marker of a highlighted point.
 const HIGHLIGHT: char = '◆';
 
-/// Width of the labels of the vertical axis.
+/// The width of the labels of the vertical axis.
 const LABELS: usize = 9;
 
 impl Chart {
-    /// The chart in characters, `width` by `height` without axes and labels.
+    /// Renders the chart in characters, `width` by `height` without axes and labels.
     pub fn terminal(&self, width: usize, height: usize) -> String {
         let (width, height) = (width.max(2), height.max(2));
         let curves = self.curves();
@@ -57,11 +57,11 @@ impl Chart {
         }
         let _ = writeln!(text, "{:>LABELS$} └{}", "", "─".repeat(width));
         let ticks = x.ticks.iter().map(|tick| column(*tick)).zip(x.labels());
-        let _ = writeln!(text, "{:>LABELS$}  {}", "", beneath(ticks, width));
+        let _ = writeln!(text, "{:>LABELS$}  {}", "", label_line(ticks, width));
         text
     }
 
-    /// What is shown, with the names of several curves.
+    /// The line above the chart: axes, and names if there are several curves.
     fn heading(&self, curves: &[Curve<'_>]) -> String {
         let mut text = format!("{} over {}", self.y.label, self.x.label);
         if curves.len() > 1 {
@@ -80,8 +80,8 @@ fn marker(curve: &Curve<'_>) -> char {
     MARKERS[curve.index % MARKERS.len()]
 }
 
-/// Labels centred on their columns; those that would touch one before them are left out.
-fn beneath(labels: impl Iterator<Item = (usize, String)>, width: usize) -> String {
+/// A line of labels, centred on their columns; labels that would overlap are omitted.
+fn label_line(labels: impl Iterator<Item = (usize, String)>, width: usize) -> String {
     let mut line = String::new();
     let mut used = 0;
     for (column, label) in labels {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sketch_rises_with_the_curve() {
+    fn points_are_drawn_at_their_values() {
         let text = curve().terminal(40, 8);
         let rows: Vec<&str> = text.lines().collect();
         let row_of = |mark: char| rows.iter().position(|row| row.contains(mark)).unwrap();
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn an_empty_chart_says_so() {
         assert!(chart(vec![]).terminal(40, 8).contains("nothing to show yet"));
-        // One point, and points that are not in order, are drawn.
+        // A single point and unordered points are drawn.
         for points in [&[(1.0, 1.0)][..], &[(2.0, 1.0), (1.0, 3.0)]] {
             assert!(chart(vec![series(points)]).terminal(40, 8).contains('•'));
         }

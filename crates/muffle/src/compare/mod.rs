@@ -1,8 +1,8 @@
-//! Several optimizers, several times each, on the same data at the same ε: the table (mean ± sample
-//! standard deviation) and the curves.
+//! Comparison of optimizers on the same data at the same ε, with several runs each: a table (mean ±
+//! sample standard deviation) and curves.
 //!
-//! Every run has a folder of its own and its own guarantee. All of them together have spent more:
-//! that is priced too.
+//! Every run has its own folder and its own guarantee. The joint cost of all runs, which is higher,
+//! is computed as well.
 
 use crate::Error;
 use crate::Plan;
@@ -21,44 +21,44 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What is compared.
+/// The settings of a comparison.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// What all runs have in common.
+    /// The configuration of all runs.
     pub config: Config,
-    /// Optimizers by name; `+hyfree` after a name finds its rate by HyFreeDP.
+    /// Names of optimizers; with the suffix `+hyfree`, HyFreeDP finds the learning rate.
     pub optimizers: Vec<String>,
-    /// Changes for one of them: its name, and `section.key=value`.
+    /// Changes for one optimizer: its name, and `section.key=value`.
     pub changes: Vec<(String, String)>,
-    /// Public seeds of new parameters; noise is always fresh.
+    /// Public seeds of new parameters. The noise of each run is independent.
     pub seeds: Vec<u64>,
 }
 
-/// One finished run.
+/// One finished run of a comparison.
 #[derive(Clone, Debug)]
-pub struct Single {
-    /// Its optimizer.
+pub struct ComparedRun {
+    /// The optimizer.
     pub optimizer: String,
-    /// Its seed.
+    /// The seed.
     pub seed: u64,
-    /// Where it is.
+    /// The folder of the run.
     pub folder: PathBuf,
-    /// ε; none without privacy.
+    /// ε; `None` without privacy.
     pub epsilon: Option<f64>,
-    /// Its figures.
+    /// Figures on evaluation data.
     pub metrics: Metrics,
     /// NLL against steps.
     pub curve: Vec<(f64, f64)>,
     spent: Spent,
 }
 
-/// All of them.
+/// The result of a comparison.
 #[derive(Clone, Debug)]
-pub struct Compared {
+pub struct ComparisonResult {
     /// In the order of optimizers, then seeds.
-    pub runs: Vec<Single>,
-    /// The joint cost of all runs on the same records; none if one of them has no guarantee.
-    pub together: Option<Guarantee>,
+    pub runs: Vec<ComparedRun>,
+    /// The joint cost of all runs on the same records; `None` if one of them has no guarantee.
+    pub joint: Option<Guarantee>,
     /// Whether the figures are public.
     pub marking: Marking,
 }
@@ -69,7 +69,7 @@ struct Column {
     title: &'static str,
     digits: usize,
     smaller_is_better: bool,
-    of: fn(&Metrics) -> Option<f64>,
+    value: fn(&Metrics) -> Option<f64>,
 }
 
 const COLUMNS: [Column; 5] = [
@@ -78,35 +78,35 @@ const COLUMNS: [Column; 5] = [
         title: "NLL ↓",
         digits: 4,
         smaller_is_better: true,
-        of: |metrics| metrics.nll,
+        value: |metrics| metrics.nll,
     },
     Column {
         key: "perplexity",
         title: "perplexity ↓",
         digits: 2,
         smaller_is_better: true,
-        of: |metrics| metrics.perplexity,
+        value: |metrics| metrics.perplexity,
     },
     Column {
         key: "accuracy",
         title: "accuracy ↑",
         digits: 4,
         smaller_is_better: false,
-        of: |metrics| metrics.accuracy,
+        value: |metrics| metrics.accuracy,
     },
     Column {
         key: "bleu",
         title: "BLEU ↑",
         digits: 2,
         smaller_is_better: false,
-        of: |metrics| metrics.bleu,
+        value: |metrics| metrics.bleu,
     },
     Column {
         key: "rouge_l",
         title: "ROUGE-L ↑",
         digits: 2,
         smaller_is_better: false,
-        of: |metrics| metrics.rouge_l,
+        value: |metrics| metrics.rouge_l,
     },
 ];
 
@@ -115,7 +115,7 @@ const COLUMNS: [Column; 5] = [
 pub struct Row {
     /// The optimizer.
     pub optimizer: String,
-    /// Its runs.
+    /// The number of its runs.
     pub runs: usize,
     /// The largest ε of its runs; none if one of them has no guarantee.
     pub epsilon: Option<f64>,
@@ -127,21 +127,28 @@ pub struct Row {
 }
 
 impl Comparison {
-    /// Makes the runs that are not there yet, finishes those that were interrupted, and writes the
-    /// tables.
+    /// Trains all missing runs, resumes interrupted ones, and writes the tables.
     ///
     /// # Errors
-    /// If a run fails, or it was asked to stop.
-    pub fn run(&self, out: &Path, observer: &mut dyn RunObserver) -> Result<Compared, Error> {
+    /// If a run fails, or the observer asks to stop.
+    pub fn run(
+        &self,
+        out: &Path,
+        observer: &mut dyn RunObserver,
+    ) -> Result<ComparisonResult, Error> {
         if self.config.privacy.seed.is_some() {
             return Err(Error::config(
-                "privacy.seed: expected none, because repeated runs need independent noise",
+                "privacy.seed",
+                "expected none, because repeated runs need independent noise",
             ));
         }
-        let configs =
-            self.optimizers.iter().map(|name| self.of(name)).collect::<Result<Vec<_>, _>>()?;
+        let configs = self
+            .optimizers
+            .iter()
+            .map(|name| self.config_of(name))
+            .collect::<Result<Vec<_>, _>>()?;
         std::fs::create_dir_all(out).map_err(Error::io(out))?;
-        self.same_as_before(out, &configs)?;
+        self.refuse_other_configs(out, &configs)?;
         let mut runs = Vec::new();
         for (name, config) in self.optimizers.iter().zip(&configs) {
             for &seed in &self.seeds {
@@ -150,8 +157,8 @@ impl Comparison {
                 let mut config = config.clone();
                 config.model.seed = seed;
                 if run::resume::is_complete(&folder) {
-                    // Opened, it removes what an interruption at its very end may have left of the
-                    // sealed part.
+                    // An interruption may have left private state that was being removed; opening
+                    // the folder removes it.
                     Folder::open(&folder)?;
                     observer.message("already finished");
                 } else if folder.join("config.toml").is_file() {
@@ -159,34 +166,35 @@ impl Comparison {
                 } else {
                     run::train(&config, &folder, observer)?;
                 }
-                runs.push(Single::read(name, seed, &folder)?);
+                runs.push(ComparedRun::read(name, seed, &folder)?);
             }
         }
-        let compared = Compared {
-            together: joint(&runs.iter().map(|single| single.spent.clone()).collect::<Vec<_>>())?,
+        let result = ComparisonResult {
+            joint: joint(&runs.iter().map(|run| run.spent.clone()).collect::<Vec<_>>())?,
             runs,
             marking: self.config.data.publicity().into(),
         };
-        compared.write(out)?;
-        Ok(compared)
+        result.write(out)?;
+        Ok(result)
     }
 
     /// The configuration of one optimizer.
-    fn of(&self, name: &str) -> Result<Config, Error> {
-        let (base, found) = name.strip_suffix("+hyfree").map_or((name, false), |base| (base, true));
-        let mut config = self.config.with_optimizer(base).map_err(Error::config)?;
-        if found {
+    fn config_of(&self, name: &str) -> Result<Config, Error> {
+        let (base, hyfree) =
+            name.strip_suffix("+hyfree").map_or((name, false), |base| (base, true));
+        let mut config = self.config.with_optimizer(base)?;
+        if hyfree {
             config.optimizer.learning_rate = Auto::Value(LearningRate::HyFree);
         }
-        for (_, change) in self.changes.iter().filter(|(whose, _)| whose == name) {
+        for (_, change) in self.changes.iter().filter(|(optimizer, _)| optimizer == name) {
             config = config.with(change)?;
         }
         Plan::check(&config)?;
         config.absolute()
     }
 
-    /// Refuses a folder of another comparison: half of each would be no table.
-    fn same_as_before(&self, out: &Path, configs: &[Config]) -> Result<(), Error> {
+    /// Refuses a folder with runs of another configuration: they cannot be compared.
+    fn refuse_other_configs(&self, out: &Path, configs: &[Config]) -> Result<(), Error> {
         for (name, config) in self.optimizers.iter().zip(configs) {
             for &seed in &self.seeds {
                 let path = out.join(format!("{name}-{seed}")).join("config.toml");
@@ -198,7 +206,7 @@ impl Comparison {
                 if Config::read(&path)? != expected {
                     return Err(Error::folder(
                         &path,
-                        "a run with another configuration; choose another folder (--out)",
+                        "the run has another configuration; choose another folder (--out)",
                     ));
                 }
             }
@@ -207,9 +215,10 @@ impl Comparison {
     }
 }
 
-impl Single {
+impl ComparedRun {
+    /// Reads a finished run from its folder.
     fn read(optimizer: &str, seed: u64, folder: &Path) -> Result<Self, Error> {
-        let run = Folder::look_at(folder)?;
+        let run = Folder::open_read_only(folder)?;
         let result = RunResult::read(&run)?
             .ok_or_else(|| Error::folder(folder, format!("{RESULT} is missing")))?;
         let statement = Statement::of_run(folder)?;
@@ -228,7 +237,7 @@ impl Single {
     }
 }
 
-/// Mean and sample standard deviation; none of the latter for one value.
+/// Mean and sample standard deviation; the latter is `None` for one value.
 pub fn mean_and_deviation(values: &[f64]) -> Option<(f64, Option<f64>)> {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
@@ -236,31 +245,33 @@ pub fn mean_and_deviation(values: &[f64]) -> Option<(f64, Option<f64>)> {
     mean.is_finite().then(|| (mean, (values.len() > 1).then(|| (squares / (count - 1.0)).sqrt())))
 }
 
-impl Compared {
-    /// The optimizers, in order.
+impl ComparisonResult {
+    /// The names of the optimizers, in order.
     fn optimizers(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
-        for single in &self.runs {
-            if !names.contains(&single.optimizer.as_str()) {
-                names.push(&single.optimizer);
+        for run in &self.runs {
+            if !names.contains(&run.optimizer.as_str()) {
+                names.push(&run.optimizer);
             }
         }
         names
     }
 
-    fn of(&self, optimizer: &str) -> impl Iterator<Item = &Single> {
-        self.runs.iter().filter(move |single| single.optimizer == optimizer)
+    /// The runs of an optimizer.
+    fn runs_of(&self, optimizer: &str) -> impl Iterator<Item = &ComparedRun> {
+        self.runs.iter().filter(move |run| run.optimizer == optimizer)
     }
 
-    /// The largest of its runs; none if one of them has no guarantee.
+    /// The largest ε of an optimizer's runs; `None` if one of them has no guarantee.
     fn epsilon(&self, optimizer: &str) -> Option<f64> {
-        self.of(optimizer)
-            .map(|single| single.epsilon)
-            .try_fold(0.0f64, |most, epsilon| Some(most.max(epsilon?)))
+        self.runs_of(optimizer)
+            .map(|run| run.epsilon)
+            .try_fold(0.0f64, |largest, epsilon| Some(largest.max(epsilon?)))
     }
 
+    /// Mean and deviation of a column over an optimizer's runs.
     fn summary(&self, optimizer: &str, column: &Column) -> Option<(f64, Option<f64>)> {
-        let values = self.of(optimizer).filter_map(|single| (column.of)(&single.metrics));
+        let values = self.runs_of(optimizer).filter_map(|run| (column.value)(&run.metrics));
         mean_and_deviation(&values.collect::<Vec<_>>())
     }
 
@@ -276,7 +287,7 @@ impl Compared {
             }
             Row {
                 optimizer: (*optimizer).into(),
-                runs: self.of(optimizer).count(),
+                runs: self.runs_of(optimizer).count(),
                 epsilon: self.epsilon(optimizer),
                 figures: self.marking,
                 metrics,
@@ -288,7 +299,7 @@ impl Compared {
     /// The table as Markdown: the best mean of each column in bold.
     pub fn markdown(&self) -> String {
         let measured =
-            |column: &&Column| self.runs.iter().any(|run| (column.of)(&run.metrics).is_some());
+            |column: &&Column| self.runs.iter().any(|run| (column.value)(&run.metrics).is_some());
         let present: Vec<&Column> = COLUMNS.iter().filter(measured).collect();
         let marked = match self.marking {
             Marking::NonPrivate => " (NON-PRIVATE: records outside the guarantee)",
@@ -308,12 +319,12 @@ impl Compared {
             }
             text.push('\n');
         }
-        text += &match self.together {
-            Some(total) => format!(
-                "\nEach run keeps its own promise. All of them together cost ε = {} at δ = {}; \
+        text += &match self.joint {
+            Some(joint) => format!(
+                "\nEach run keeps its own promise. The joint cost of all runs is ε = {} at δ = {}; \
                  choosing one of them by figures on private records costs more.\n",
-                up(total.epsilon, 2),
-                up_e(total.delta)
+                up(joint.epsilon, 2),
+                up_e(joint.delta)
             ),
             None => "\nThe runs have no joint guarantee: one of them is not private, or they \
                 protect different units.\n"
@@ -332,7 +343,7 @@ impl Compared {
             true => other < mean,
             false => other > mean,
         };
-        let wins = self
+        let is_best = self
             .optimizers()
             .iter()
             .filter_map(|other| self.summary(other, column))
@@ -340,24 +351,24 @@ impl Compared {
         let spread =
             deviation.map_or(String::new(), |deviation| format!(" ± {deviation:.digits$}"));
         let cell = format!("{mean:.digits$}{spread}");
-        if wins { format!(" **{cell}** |") } else { format!(" {cell} |") }
+        if is_best { format!(" **{cell}** |") } else { format!(" {cell} |") }
     }
 
-    /// Every run, for spreadsheets.
+    /// All runs as comma-separated values.
     pub fn csv(&self) -> String {
         let mut text = "optimizer,seed,figures,epsilon".to_string();
         COLUMNS.iter().for_each(|column| text += &format!(",{}", column.key));
         text.push('\n');
-        for single in &self.runs {
+        for run in &self.runs {
             text += &format!(
                 "{},{},{},{}",
-                single.optimizer,
-                single.seed,
+                run.optimizer,
+                run.seed,
                 self.marking.name(),
-                single.epsilon.map_or("inf".into(), |epsilon| epsilon.to_string())
+                run.epsilon.map_or("inf".into(), |epsilon| epsilon.to_string())
             );
             for column in &COLUMNS {
-                let value = (column.of)(&single.metrics);
+                let value = (column.value)(&run.metrics);
                 text += &value.map_or(",".into(), |value| format!(",{value}"));
             }
             text.push('\n');
@@ -365,18 +376,17 @@ impl Compared {
         text
     }
 
-    /// NLL against steps, the spread of the seeds around each mean.
+    /// A chart of NLL against steps, with the standard deviation over the seeds.
     pub fn chart(&self) -> Chart {
         let series = |optimizer: &&str| {
-            let curves: Vec<&Single> = self.of(optimizer).collect();
-            let steps: Vec<f64> = curves
+            let runs: Vec<&ComparedRun> = self.runs_of(optimizer).collect();
+            let steps: Vec<f64> = runs
                 .first()
-                .map(|single| single.curve.iter().map(|point| point.0).collect())
+                .map(|run| run.curve.iter().map(|point| point.0).collect())
                 .unwrap_or_default();
             let at = |step: f64| {
-                curves
-                    .iter()
-                    .filter_map(|single| single.curve.iter().find(|point| point.0 == step))
+                runs.iter()
+                    .filter_map(|run| run.curve.iter().find(|point| point.0 == step))
                     .map(|point| point.1)
                     .collect::<Vec<_>>()
             };
@@ -386,7 +396,7 @@ impl Compared {
                 .collect();
             let points = summaries.iter().map(|(step, (mean, _))| (*step, *mean)).collect();
             Series {
-                spread: if curves.len() > 1 {
+                spread: if runs.len() > 1 {
                     summaries.iter().map(|(_, (_, deviation))| deviation.unwrap_or(0.0)).collect()
                 } else {
                     Vec::new()
@@ -416,7 +426,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_deviation_is_that_of_a_sample() {
+    fn the_deviation_is_the_sample_standard_deviation() {
         // Table 1 of Kim and Fan (2026), DP-Adam: 0.4961 ± 0.0028 from the seeds of their Table 4.
         let (mean, deviation) = mean_and_deviation(&[0.497869, 0.492847, 0.497539]).unwrap();
         assert_eq!(
@@ -427,9 +437,9 @@ mod tests {
         assert_eq!(mean_and_deviation(&[]), None);
     }
 
-    fn single(optimizer: &str, seed: u64, nll: f64) -> Single {
+    fn run(optimizer: &str, seed: u64, nll: f64) -> ComparedRun {
         let curve = vec![(0.0, 3.0), (10.0, nll)];
-        Single {
+        ComparedRun {
             optimizer: optimizer.into(),
             seed,
             folder: PathBuf::new(),
@@ -442,13 +452,8 @@ mod tests {
 
     #[test]
     fn tables_and_curves() {
-        let runs = vec![
-            single("a", 0, 1.0),
-            single("a", 1, 2.0),
-            single("b", 0, 3.0),
-            single("b", 1, 3.0),
-        ];
-        let compared = Compared { runs, together: None, marking: Marking::NonPrivate };
+        let runs = vec![run("a", 0, 1.0), run("a", 1, 2.0), run("b", 0, 3.0), run("b", 1, 3.0)];
+        let compared = ComparisonResult { runs, joint: None, marking: Marking::NonPrivate };
         let text = compared.markdown();
         assert!(text.contains("| a | 8.000 | **1.5000 ± 0.7071** | 15.00 ± 7.07 |"), "{text}");
         assert!(

@@ -1,19 +1,17 @@
-//! The keys of a configuration: which exist, which one was meant, and whose value is wrong.
+//! Checks of the keys of a configuration: unknown keys, suggestions, and keys with invalid values.
 
-use super::Config;
+use super::{Config, ConfigError};
 use optim::{OptimizerConfig, registry};
 use serde::Deserialize;
 use toml::{Table, Value};
 
-/// Reads a configuration from a table. Every key must exist and be read.
-pub(super) fn read(mut table: Table) -> Result<Config, String> {
+/// Reads a configuration from a table. Every key must exist and be read by the optimizer.
+pub(super) fn read(mut table: Table) -> Result<Config, ConfigError> {
     let name = match table.get("optimizer").and_then(|section| section.get("name")) {
         None => OptimizerConfig::default().name(),
-        Some(Value::String(name)) => {
-            registry::find(name).map_err(|what| format!("optimizer.name: {what}"))?.name
-        }
+        Some(Value::String(name)) => registry::find(name).map_err(optimizer_name)?.name,
         Some(other) => {
-            return Err(format!("optimizer.name: expected a string, got {}", other.type_str()));
+            return Err(optimizer_name(format!("expected a string, got {}", other.type_str())));
         }
     };
     compare(&table, &known(name)?, "", name)?;
@@ -21,14 +19,19 @@ pub(super) fn read(mut table: Table) -> Result<Config, String> {
         section.insert("name".into(), name.into());
     }
     Config::deserialize(table.clone()).map_err(|error| {
-        invalid(&table, &mut Vec::new(), name).unwrap_or_else(|| one_line(&error.to_string()))
+        invalid(&table, &mut Vec::new(), name).unwrap_or(ConfigError::Syntax(error))
     })
 }
 
-/// The keys of a configuration with this optimizer: those of one in which nothing is left out.
-fn known(optimizer: &str) -> Result<Table, String> {
-    let mut complete =
-        Config { optimizer: OptimizerConfig::named(optimizer)?, ..Config::default() };
+/// Makes an error about the name of the optimizer.
+pub(super) fn optimizer_name(message: String) -> ConfigError {
+    ConfigError::Value { key: "optimizer.name".into(), message }
+}
+
+/// All keys of a configuration with this optimizer, optional ones included.
+fn known(optimizer: &str) -> Result<Table, ConfigError> {
+    let optimizer = OptimizerConfig::named(optimizer).map_err(optimizer_name)?;
+    let mut complete = Config { optimizer, ..Config::default() };
     complete.data.validation = Some(Default::default());
     complete.data.test = Some(Default::default());
     for option in
@@ -37,16 +40,21 @@ fn known(optimizer: &str) -> Result<Table, String> {
         *option = Some(String::new());
     }
     complete.privacy.seed = Some(0);
-    Table::try_from(&complete).map_err(|error| error.to_string())
+    Ok(Table::try_from(&complete)?)
 }
 
 /// The keys of `[optimizer]` that an optimizer reads.
-pub(super) fn of_optimizer(name: &str) -> Result<Table, String> {
-    Table::try_from(OptimizerConfig::named(name)?).map_err(|error| error.to_string())
+pub(super) fn of_optimizer(name: &str) -> Result<Table, ConfigError> {
+    Ok(Table::try_from(OptimizerConfig::named(name).map_err(optimizer_name)?)?)
 }
 
 /// Refuses keys that do not exist, and suggests one that does.
-fn compare(table: &Table, known: &Table, section: &str, optimizer: &str) -> Result<(), String> {
+fn compare(
+    table: &Table,
+    known: &Table,
+    section: &str,
+    optimizer: &'static str,
+) -> Result<(), ConfigError> {
     for (key, value) in table {
         let path = join(section, key);
         let Some(expected) = known.get(key) else {
@@ -55,12 +63,10 @@ fn compare(table: &Table, known: &Table, section: &str, optimizer: &str) -> Resu
                 || similar(key, known),
                 |section| format!("it belongs in [{section}]"),
             );
-            return Err(match readers(key) {
-                _ if section != "optimizer" => format!("{path}: unknown key; {hint}"),
-                names if names.is_empty() => format!("{path}: not a key of {optimizer}; {hint}"),
-                names => {
-                    format!("{path}: not read by {optimizer}, only by {}; {hint}", names.join(", "))
-                }
+            return Err(if section == "optimizer" {
+                ConfigError::UnreadKey { key: path, optimizer, readers: readers(key), hint }
+            } else {
+                ConfigError::UnknownKey { key: path, hint }
             });
         };
         if let (Value::Table(inner), Value::Table(known)) = (value, expected) {
@@ -90,7 +96,7 @@ fn readers(key: &str) -> Vec<&'static str> {
         .collect()
 }
 
-/// The section in which a key would be known.
+/// The section that has a key of this name.
 fn section_of<'a>(key: &str, known: &'a Table) -> Option<&'a str> {
     known
         .iter()
@@ -98,14 +104,14 @@ fn section_of<'a>(key: &str, known: &'a Table) -> Option<&'a str> {
         .map(|(name, _)| name.as_str())
 }
 
-/// Finds the key whose value alone is an error, and says what is wrong with it.
+/// Finds the key with an invalid value by parsing each value alone.
 ///
-/// The error of the whole table would name its section only: the hyperparameters of an optimizer
-/// are read after its name, without their keys.
-fn invalid(table: &Table, path: &mut Vec<String>, optimizer: &str) -> Option<String> {
+/// The error of the whole table names its section only: the hyperparameters of an optimizer are
+/// read after its name, without their keys.
+fn invalid(table: &Table, path: &mut Vec<String>, optimizer: &str) -> Option<ConfigError> {
     for (key, value) in table {
         path.push(key.clone());
-        let found = match value {
+        let error = match value {
             Value::Table(inner) => invalid(inner, path, optimizer),
             value => {
                 let mut alone = value.clone();
@@ -117,12 +123,14 @@ fn invalid(table: &Table, path: &mut Vec<String>, optimizer: &str) -> Option<Str
                 if let Some(Value::Table(section)) = alone.get_mut("optimizer") {
                     section.insert("name".into(), optimizer.into());
                 }
-                let read = Config::deserialize(alone);
-                read.err().map(|error| format!("{}: {}", path.join("."), one_line(error.message())))
+                Config::deserialize(alone).err().map(|error| ConfigError::Value {
+                    key: path.join("."),
+                    message: one_line(error.message()),
+                })
             }
         };
-        if found.is_some() {
-            return found;
+        if error.is_some() {
+            return error;
         }
         path.pop();
     }
@@ -217,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_printed_configuration_is_read_as_itself() {
+    fn printed_configurations_round_trip() {
         for name in registry::names() {
             let config = Config::default().with_optimizer(name).unwrap();
             assert_eq!(Config::parse(&config.print()).unwrap(), config);
@@ -239,12 +247,12 @@ mod tests {
              0.3\nbetas = [0.5, 0.6]\nprobes = 3\nclipping = \"automatic\"\nwarm_up = 7",
         )
         .unwrap();
-        // Named in place of the file's: rate, clip bound and momentum were meant for the other.
+        // Replaced by name: rate, clip bound and momentum were meant for the other optimizer.
         let other = config.with_optimizer("dp-adam").unwrap();
         assert_eq!((other.optimizer.clip(), other.optimizer.warm_up), (0.1, 7));
         assert_eq!(other.optimizer.learning_rate, Auto::Auto);
         assert!(other.print().contains("clipping = \"automatic\""), "{}", other.print());
-        // Set as a key: everything that it reads stays.
+        // Replaced as a key: every key that the new optimizer reads is carried over.
         let other = config.with("optimizer.name=dp-muon").unwrap();
         assert_eq!(other.optimizer.learning_rate, Auto::Value(LearningRate::Fixed(0.5)));
         assert_eq!(other.optimizer.clip(), 0.7);
@@ -252,6 +260,7 @@ mod tests {
         assert_eq!(config.with_optimizer("dp-muon-bc").unwrap(), config);
         let found = config.with("optimizer.learning_rate=hyfree").unwrap();
         assert!(found.with_optimizer("adamw").unwrap().optimizer.finds_rate());
-        assert!(config.with_optimizer("dp-moun").unwrap_err().contains("dp-muon"));
+        let refused = config.with_optimizer("dp-moun").unwrap_err();
+        assert!(refused.to_string().contains("dp-muon"), "{refused}");
     }
 }

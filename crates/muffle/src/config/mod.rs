@@ -1,6 +1,6 @@
 //! The configuration of a run: a `RUN.toml`, parsed into structs with a default for every key.
 //!
-//! Nothing here is checked against the data or the model; [`crate::plan`] does that. Unknown keys,
+//! Values are not checked against the data or the model; [`crate::plan`] does that. Unknown keys,
 //! and keys that the chosen optimizer does not read, are errors with a suggestion.
 
 mod keys;
@@ -8,7 +8,7 @@ mod keys;
 pub use optim::{Auto, LearningRate, OptimizerConfig};
 
 use crate::Error;
-use accounting::SamplingMethod;
+use accounting::{Accountant, Adjacency, SamplingMethod};
 use noise::GaussianKind;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -50,8 +50,10 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Model {
-    /// A preset with new parameters (tiny, gpt2-s, cnn, preset:gpt2), a directory in the Hugging
-    /// Face layout, or a name on the hub (gpt2, HuggingFaceTB/SmolLM2-135M).
+    /// A preset, a directory in the Hugging Face layout, or a name on the hub.
+    ///
+    /// Presets (tiny, gpt2-s, cnn, preset:gpt2) have new parameters. A name on the hub is gpt2 or
+    /// HuggingFaceTB/SmolLM2-135M, for example.
     pub source: String,
     /// A `tokenizer.json`; by default the model's own.
     pub tokenizer: Auto<PathBuf>,
@@ -63,11 +65,11 @@ pub struct Model {
     pub lora_on: Vec<String>,
     /// Initialization of adapters.
     pub lora_init: LoraInit,
-    /// Substrings of the names of further tensors that are trained beside adapters, such as a head.
+    /// Substrings of the names of other tensors that are trained with the adapters, such as a head.
     pub also_train: Vec<String>,
-    /// Whether a head that is tied to the token table becomes a parameter of its own.
+    /// Whether a head that is tied to the token table becomes a separate parameter.
     pub own_head: bool,
-    /// Whether a token is added to the vocabulary; its rows are the means of the others.
+    /// Whether a padding token is added to the vocabulary; its rows are the means of the others.
     pub add_pad: bool,
     /// Whether activations are recomputed, to save memory.
     pub recompute: bool,
@@ -97,9 +99,9 @@ impl Default for Model {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LoraInit {
-    /// Small orthonormal factors; the frozen weight is changed so that the model is not.
+    /// Small orthonormal factors; their product is subtracted from the frozen weight.
     Balanced,
-    /// The largest singular values of the weight move into the factors.
+    /// The factors hold the largest singular values of the weight.
     Spectral,
 }
 
@@ -115,8 +117,9 @@ pub struct Data {
     pub validation: Option<PathBuf>,
     /// Test data, evaluated at the end.
     pub test: Option<PathBuf>,
-    /// Whether validation and test data are public, or private and outside the guarantee; files
-    /// count as private unless they are declared public.
+    /// Whether validation and test data are public, or private and outside the guarantee.
+    ///
+    /// Files are private unless they are declared public.
     pub evaluation_data: Auto<Publicity>,
     /// The column that names the person of a row. The unit of protection is then the person.
     pub group: Option<String>,
@@ -156,7 +159,7 @@ impl Default for Data {
 }
 
 impl Data {
-    /// Whether figures on validation and test data may be shown as they are.
+    /// Whether figures on validation and test data are public.
     pub fn publicity(&self) -> Publicity {
         let embedded = self.train == "embedded" && self.validation.is_none() && self.test.is_none();
         self.evaluation_data.or(if embedded { Publicity::Public } else { Publicity::Private })
@@ -169,11 +172,11 @@ impl Data {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DroppedRows {
-    /// They keep their places, with no record in them: the number of records N is the number of
-    /// rows, whatever their content.
+    /// Their places stay, without a record: the number of records N is the number of rows,
+    /// whatever their content.
     Vacant,
-    /// Which rows are too long or empty is declared public. They are removed, and N is the number
-    /// of the other rows.
+    /// They are removed, and N is the number of the other rows. Which rows are too long or empty
+    /// is declared public.
     Public,
 }
 
@@ -198,11 +201,11 @@ pub struct Privacy {
     /// The noise multiplier; calibrated to ε by default.
     pub sigma: Auto<f64>,
     /// Which data sets count as neighbours.
-    pub adjacency: accounting::Adjacency,
+    pub adjacency: Adjacency,
     /// The sampling method of lots: poisson, fixed, shuffled or full.
     pub sampling: SamplingMethod,
-    /// The accountant: best, pld or rdp.
-    pub accountant: String,
+    /// The accountant: best, pld or rdp. The estimate gdp is refused.
+    pub accountant: Accountant,
     /// The noise: "grid" (exact, in integers) or "float".
     pub noise: GaussianKind,
     /// A fixed seed of lots and noise, for tests only. **The noise can be removed with it.**
@@ -215,9 +218,9 @@ impl Default for Privacy {
             epsilon: Auto::Auto,
             delta: Auto::Auto,
             sigma: Auto::Auto,
-            adjacency: accounting::Adjacency::AddRemove,
+            adjacency: Adjacency::AddRemove,
             sampling: SamplingMethod::Poisson,
-            accountant: "best".into(),
+            accountant: Accountant::Best,
             noise: GaussianKind::Grid,
             seed: None,
         }
@@ -292,15 +295,65 @@ impl Default for Evaluation {
     }
 }
 
+/// An error of a configuration, on one line.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The text is not TOML, or not of the expected structure.
+    #[error("{}", keys::one_line(&.0.to_string()))]
+    Syntax(#[from] toml::de::Error),
+    /// A key does not exist.
+    #[error("{key}: unknown key; {hint}")]
+    UnknownKey {
+        /// The key with its section.
+        key: String,
+        /// A similar key, or all keys.
+        hint: String,
+    },
+    /// The optimizer does not read a key of `[optimizer]`.
+    #[error("{key}: {}; {hint}", not_read(optimizer, readers))]
+    UnreadKey {
+        /// The key with its section.
+        key: String,
+        /// The name of the optimizer.
+        optimizer: &'static str,
+        /// The optimizers that read the key.
+        readers: Vec<&'static str>,
+        /// A similar key, or all keys.
+        hint: String,
+    },
+    /// The value of a key is invalid, or contradicts another.
+    #[error("{key}: {message}")]
+    Value {
+        /// The key with its section.
+        key: String,
+        /// What was expected, and what was given.
+        message: String,
+    },
+    /// A change is not of the form `KEY=VALUE`.
+    #[error("expected KEY=VALUE, got {0:?}")]
+    Change(String),
+    /// A configuration has no TOML form.
+    #[error("{}", keys::one_line(&.0.to_string()))]
+    Print(#[from] toml::ser::Error),
+}
+
+fn not_read(optimizer: &str, readers: &[&str]) -> String {
+    match readers {
+        [] => format!("not a key of {optimizer}"),
+        names => format!("not read by {optimizer}, only by {}", names.join(", ")),
+    }
+}
+
 impl Config {
-    /// Reads a `RUN.toml`. Paths in it are relative to it.
+    /// Reads a `RUN.toml`. Paths in it are relative to its folder.
     ///
     /// # Errors
-    /// One line that names the file, the key and what was expected.
+    /// If the file cannot be read, a key is unknown, or a value is invalid.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
         let mut config = Self::from_text(&text)
-            .map_err(|message| Error::Config { path: Some(path.into()), message })?;
+            .map_err(|source| Error::Config { path: Some(path.into()), source })?;
         config.relative_to(path.parent().unwrap_or(Path::new("")));
         Ok(config)
     }
@@ -308,19 +361,16 @@ impl Config {
     /// Parses the text of a `RUN.toml`.
     ///
     /// # Errors
-    /// One line that names the key and what was expected.
+    /// If a key is unknown or a value is invalid.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        Self::from_text(text).map_err(Error::config)
+        Ok(Self::from_text(text)?)
     }
 
-    fn from_text(text: &str) -> Result<Self, String> {
-        let table: toml::Table =
-            text.parse().map_err(|error: toml::de::Error| keys::one_line(&error.to_string()))?;
-        keys::read(table)
+    fn from_text(text: &str) -> Result<Self, ConfigError> {
+        keys::read(text.parse::<toml::Table>()?)
     }
 
-    /// The default of `muffle train`: a small model, a corpus made by a grammar, ε = 8, about two
-    /// minutes.
+    /// The default of `muffle train`: a small model, a generated corpus, ε = 8; two minutes.
     pub fn embedded() -> Self {
         let mut config = Self::default();
         config.privacy.epsilon = Auto::Value(8.0);
@@ -340,7 +390,7 @@ impl Config {
     ///
     /// # Errors
     /// If no optimizer has this name; the error suggests one.
-    pub fn with_optimizer(&self, name: &str) -> Result<Self, String> {
+    pub fn with_optimizer(&self, name: &str) -> Result<Self, ConfigError> {
         if name == self.optimizer.name() {
             return Ok(self.clone());
         }
@@ -353,9 +403,9 @@ impl Config {
 
     /// Replaces the name of the optimizer. Keys that the new one does not read and those of
     /// `dropped` are not carried over.
-    fn renamed(&self, name: &str, dropped: &[&str]) -> Result<Self, String> {
-        let known = keys::of_optimizer(name).map_err(|what| format!("optimizer.name: {what}"))?;
-        let mut table = self.table()?;
+    fn renamed(&self, name: &str, dropped: &[&str]) -> Result<Self, ConfigError> {
+        let known = keys::of_optimizer(name)?;
+        let mut table = toml::Table::try_from(self)?;
         if let Some(toml::Value::Table(section)) = table.get_mut("optimizer") {
             section.retain(|key, _| known.contains_key(key) && !dropped.contains(&key));
             section.insert("name".into(), name.into());
@@ -363,45 +413,40 @@ impl Config {
         keys::read(table)
     }
 
-    fn table(&self) -> Result<toml::Table, String> {
-        toml::Table::try_from(self).map_err(|error| keys::one_line(&error.to_string()))
-    }
-
     /// Changes one key: `section.key=value`, the value as in TOML; quotation marks may be left out.
-    /// Another `optimizer.name` keeps the keys that the new optimizer reads.
+    /// With another `optimizer.name`, the keys that the new optimizer reads are carried over.
     ///
     /// # Errors
-    /// One line that names the key.
+    /// If the key is unknown or the value is invalid.
     pub fn with(&self, change: &str) -> Result<Self, Error> {
-        self.changed(change).map_err(Error::config)
+        Ok(self.changed(change)?)
     }
 
-    fn changed(&self, change: &str) -> Result<Self, String> {
-        let Some((key, value)) = change.split_once('=') else {
-            return Err(format!("expected KEY=VALUE, got {change:?}"));
-        };
+    fn changed(&self, change: &str) -> Result<Self, ConfigError> {
+        let malformed = || ConfigError::Change(change.into());
+        let (key, value) = change.split_once('=').ok_or_else(malformed)?;
         let (key, value) = (key.trim(), value.trim());
+        let invalid = |message: String| ConfigError::Value { key: key.into(), message };
         let parsed = format!("x = {value}")
             .parse::<toml::Table>()
             .or_else(|_| format!("x = {}", toml::Value::from(value)).parse::<toml::Table>());
         let value = parsed
             .ok()
             .and_then(|mut table| table.remove("x"))
-            .ok_or_else(|| format!("{key}: expected a TOML value, got {value}"))?;
+            .ok_or_else(|| invalid(format!("expected a TOML value, got {value}")))?;
         if let ("optimizer.name", Some(name)) = (key, value.as_str()) {
             return self.renamed(name, &[]);
         }
-        let mut table = self.table()?;
+        let mut table = toml::Table::try_from(self)?;
         let mut within = &mut table;
         let path: Vec<&str> = key.split('.').collect();
-        let (last, sections) =
-            path.split_last().ok_or_else(|| format!("expected KEY=VALUE, got {change:?}"))?;
+        let (last, sections) = path.split_last().ok_or_else(malformed)?;
         for section in sections {
             let entry =
                 within.entry(*section).or_insert_with(|| toml::Value::Table(toml::Table::new()));
             within = entry
                 .as_table_mut()
-                .ok_or_else(|| format!("{key}: {section:?} is not a section"))?;
+                .ok_or_else(|| invalid(format!("{section:?} is not a section")))?;
         }
         within.insert((*last).into(), value);
         keys::read(table)
@@ -412,13 +457,13 @@ impl Config {
         toml::to_string_pretty(self).unwrap_or_else(|error| format!("# {error}\n"))
     }
 
-    /// SHA-256 of everything that affects training and charges: all but performance and evaluation.
+    /// SHA-256 of the configuration, without performance and evaluation settings.
     pub(crate) fn digest(&self) -> String {
         let mut config = self.clone();
         config.evaluation = Evaluation::default();
-        let usual = Training::default();
+        let default = Training::default();
         (config.training.threads, config.training.micro_batch, config.training.checkpoint_every) =
-            (usual.threads, usual.micro_batch, usual.checkpoint_every);
+            (default.threads, default.micro_batch, default.checkpoint_every);
         crate::run::snapshot::digest(config.print().as_bytes())
     }
 

@@ -1,14 +1,14 @@
-//! Models by their name on the Hugging Face hub, kept where the hub's other programs keep them.
+//! Models of the Hugging Face hub, in the cache that other programs for the hub use.
 //!
-//! A model is `models--<owner>--<name>/` with `refs/main` (a commit), `snapshots/<commit>/<file>`
-//! (links) and `blobs/<etag>`, the layout of `hf-hub` and of the `huggingface_hub` of Python. What
-//! is there is used as it is, without any request.
-//!
-//! What is not is brought by a `visit` to the hub, which is not trusted.
+//! The folder of a model is `models--<owner>--<name>/` with `refs/main` (a commit),
+//! `snapshots/<commit>/<file>` (links) and `blobs/<etag>`: the layout of `hf-hub` and of Python's
+//! `huggingface_hub`. A cached model is used without any request; another one is downloaded by
+//! `download`, which does not trust the hub.
 
-mod visit;
+mod download;
 
 use crate::error::Category;
+use download::Downloader;
 use hf_hub::{Cache, CacheRepo};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -16,85 +16,82 @@ use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use visit::Visit;
 
 const CONFIG: &str = "config.json";
 const TOKENIZER: &str = "tokenizer.json";
 const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
-/// The largest tokenizers take half of it.
-const LONGEST_JSON: u64 = 64 << 20;
+/// The maximum length of a JSON file in bytes. The largest known tokenizers have half of it.
+const MAX_JSON: u64 = 64 << 20;
 
-/// Where models come from.
+/// The hub, its cache and the access to it.
 #[derive(Clone, Debug)]
 pub struct Hub {
-    /// The folder of all models, as a rule `~/.cache/huggingface/hub`.
+    /// The folder of all cached models, by default `~/.cache/huggingface/hub`.
     pub cache: PathBuf,
-    /// The address of the hub, `https://huggingface.co` unless there is a mirror.
+    /// The address of the hub, by default `https://huggingface.co`.
     pub endpoint: String,
-    /// Whether the hub may be asked.
-    pub online: Network,
-    /// Opens private and gated models.
+    /// Whether requests are allowed.
+    pub network: NetworkAccess,
+    /// The access token for private and gated models.
     pub token: Option<Token>,
 }
 
-/// Whether there may be requests.
+/// Whether requests to the hub are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Network {
-    /// For what is not in the cache.
+pub enum NetworkAccess {
+    /// Models that are not in the cache are downloaded.
     Allowed,
     /// Only the cache is used.
     Forbidden,
 }
 
-/// A secret that the hub gave to a user. It never prints.
+/// An access token of a user of the hub. It does not print.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
-/// Why a model cannot be fetched, on one line.
+/// An error in fetching a model, displayed on one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct HubError {
     /// The kind of failure.
-    pub reason: Reason,
+    pub kind: HubErrorKind,
     message: String,
 }
 
 /// The kind of a failure to fetch a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// It is no name of a model.
-    Name,
-    /// There is no such model, or it lacks a file.
-    Absent,
-    /// The hub wants a token, or another one.
+pub enum HubErrorKind {
+    /// The text is not the name of a model.
+    InvalidName,
+    /// The model or one of its files does not exist.
+    NotFound,
+    /// The hub requires a token, or another one.
     Denied,
-    /// It would take the network, which is forbidden.
+    /// The model is not in the cache, and requests are forbidden.
     Offline,
-    /// The hub does not answer, or breaks off, or is busy.
+    /// The hub does not answer, interrupts a transfer, or is busy.
     Unreachable,
-    /// The hub's answer cannot be right.
-    Unsound,
+    /// The hub's answer is invalid.
+    InvalidAnswer,
     /// The cache cannot be read or written.
     Disk,
 }
 
-/// A directory with the model's configuration, weights and tokenizer: from the cache if it is
-/// there, else fetched. `said` hears of every file that is downloaded.
+/// Returns the folder of a model, from the cache or downloaded, with the default [`Hub`].
 ///
 /// # Errors
 /// As [`Hub::fetch`].
-pub fn fetch(name: &str, said: &mut dyn FnMut(&str)) -> Result<PathBuf, HubError> {
-    Hub::from_env()?.fetch(name, said)
+pub fn fetch(name: &str, report: &mut dyn FnMut(&str)) -> Result<PathBuf, HubError> {
+    Hub::from_env()?.fetch(name, report)
 }
 
-/// Whether this may be a model on the hub: `name` or `owner/name`. It says nothing of whether there
-/// is one.
-pub fn looks_like_a_name(text: &str) -> bool {
-    // The hub's own rules. Without the one on `--` two models could have one folder.
+/// Whether a text has the form of a model's name: `name` or `owner/name`.
+pub fn is_model_name(text: &str) -> bool {
+    // The rules of the hub. Without the rule on `--`, two models could have the same folder.
     let part = |part: &str| {
-        is_plain(part)
+        is_file_name(part)
             && !part.starts_with('-')
             && !part.ends_with(['-', '.'])
             && !part.contains("--")
@@ -103,42 +100,44 @@ pub fn looks_like_a_name(text: &str) -> bool {
 }
 
 impl Hub {
-    /// The hub and the cache that `HF_ENDPOINT`, `HF_HUB_CACHE`, `HF_HOME`, `HF_HUB_OFFLINE` and
-    /// `HF_TOKEN` name, or the usual ones.
+    /// Reads the settings from the environment, with the defaults of `huggingface_hub`.
+    ///
+    /// The variables are `HF_ENDPOINT`, `HF_HUB_CACHE`, `HF_HOME`, `HF_HUB_OFFLINE` and `HF_TOKEN`.
     ///
     /// # Errors
-    /// If there is no home directory to keep a cache in.
+    /// If there is no home directory for the cache.
     pub fn from_env() -> Result<Self, HubError> {
         Self::from_settings(|key| std::env::var_os(key).filter(|value| !value.is_empty()))
     }
 
-    /// A directory with the model's configuration, weights and tokenizer: from the cache if it is
-    /// there, else fetched. `said` hears of every file that is downloaded.
+    /// Returns the folder of a model, from the cache or downloaded.
+    ///
+    /// It has configuration, weights and tokenizer. `report` receives a line for each downloaded
+    /// file.
     ///
     /// # Errors
-    /// If it is no name, neither the cache nor the hub has the model, or it cannot be brought here
-    /// whole.
-    pub fn fetch(&self, name: &str, said: &mut dyn FnMut(&str)) -> Result<PathBuf, HubError> {
-        if !looks_like_a_name(name) {
+    /// If the name is invalid, neither the cache nor the hub has the model, or the download fails.
+    pub fn fetch(&self, name: &str, report: &mut dyn FnMut(&str)) -> Result<PathBuf, HubError> {
+        if !is_model_name(name) {
             let message = format!(
-                "{name:?} is neither a directory nor the name of a model on a hub, like 'gpt2' or \
-                 'owner/name'"
+                "expected a directory or the name of a model on the hub, such as gpt2 or \
+                 owner/name; got {name:?}"
             );
-            return Err(HubError { reason: Reason::Name, message });
+            return Err(HubError { kind: HubErrorKind::InvalidName, message });
         }
-        let kept = Cache::new(self.cache.clone()).model(name.to_string());
-        if let Some(snapshot) = complete(name, &kept)? {
+        let cached = Cache::new(self.cache.clone()).model(name.to_string());
+        if let Some(snapshot) = complete(name, &cached)? {
             return Ok(snapshot);
         }
-        if self.online == Network::Forbidden {
+        if self.network == NetworkAccess::Forbidden {
             let cache = self.cache.display();
             let message = format!(
-                "'{name}' is no directory, not in the cache at {cache}, and HF_HUB_OFFLINE forbids \
-                 to fetch it: unset that"
+                "'{name}' is neither a directory nor in the cache at {cache}, and HF_HUB_OFFLINE \
+                 is set; unset it to download"
             );
-            return Err(HubError { reason: Reason::Offline, message });
+            return Err(HubError { kind: HubErrorKind::Offline, message });
         }
-        Visit::new(self, name, kept).fetch(said)
+        Downloader::new(self, name, cached).fetch(report)
     }
 
     fn from_settings(setting: impl Fn(&str) -> Option<OsString>) -> Result<Self, HubError> {
@@ -148,25 +147,26 @@ impl Hub {
             .or_else(|| path("XDG_CACHE_HOME").map(|cache| cache.join("huggingface")))
             .or_else(|| std::env::home_dir().map(|home| home.join(".cache/huggingface")))
             .ok_or_else(|| HubError {
-                reason: Reason::Disk,
-                message: "there is no home directory for models: set HF_HOME".into(),
+                kind: HubErrorKind::Disk,
+                message: "no home directory for the cache of models; set HF_HOME".into(),
             })?;
-        let usual = home.join("hub");
-        let token = text("HF_TOKEN").or_else(|| Cache::new(usual.clone()).token()).map(Token::new);
+        let default = home.join("hub");
+        let token =
+            text("HF_TOKEN").or_else(|| Cache::new(default.clone()).token()).map(Token::new);
         let offline = text("HF_HUB_OFFLINE").is_some_and(|value| {
             ["1", "on", "yes", "true"].contains(&value.to_lowercase().as_str())
         });
         Ok(Self {
-            cache: path("HF_HUB_CACHE").unwrap_or(usual),
+            cache: path("HF_HUB_CACHE").unwrap_or(default),
             endpoint: text("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".into()),
-            online: if offline { Network::Forbidden } else { Network::Allowed },
+            network: if offline { NetworkAccess::Forbidden } else { NetworkAccess::Allowed },
             token,
         })
     }
 }
 
 impl Token {
-    /// As the hub gave it.
+    /// Wraps a token, without surrounding white space.
     pub fn new(secret: String) -> Self {
         Self(secret.trim().into())
     }
@@ -178,57 +178,63 @@ impl fmt::Debug for Token {
     }
 }
 
-impl Reason {
-    /// Whether the request was wrong, or something on the way failed.
+impl HubErrorKind {
+    /// The category of the error: input, or a fault.
     pub(crate) fn category(self) -> Category {
         match self {
-            Self::Name | Self::Absent | Self::Denied | Self::Offline => Category::Input,
-            Self::Unreachable | Self::Unsound | Self::Disk => Category::Fault,
+            Self::InvalidName | Self::NotFound | Self::Denied | Self::Offline => Category::Input,
+            Self::Unreachable | Self::InvalidAnswer | Self::Disk => Category::Fault,
         }
     }
 }
 
-/// The snapshot of `refs/main`, if it has all that is needed.
-fn complete(name: &str, kept: &CacheRepo) -> Result<Option<PathBuf>, HubError> {
-    let Some(snapshot) = kept.get(CONFIG).and_then(|config| config.parent().map(Path::to_path_buf))
+/// The cached snapshot of `refs/main`, if it has all needed files.
+fn complete(name: &str, cached: &CacheRepo) -> Result<Option<PathBuf>, HubError> {
+    let Some(snapshot) =
+        cached.get(CONFIG).and_then(|config| config.parent().map(Path::to_path_buf))
     else {
         return Ok(None);
     };
-    let there = |file: &str| snapshot.join(file).is_file();
-    let whole = there(TOKENIZER)
-        && (there(WEIGHTS)
-            || (there(INDEX)
-                && shards(name, &snapshot.join(INDEX))?.iter().all(|shard| there(shard))));
-    Ok(whole.then_some(snapshot))
+    let exists = |file: &str| snapshot.join(file).is_file();
+    let is_complete = exists(TOKENIZER)
+        && (exists(WEIGHTS)
+            || (exists(INDEX)
+                && shards(name, &snapshot.join(INDEX))?.iter().all(|shard| exists(shard))));
+    Ok(is_complete.then_some(snapshot))
 }
 
-/// The files that an index names.
+/// Reads the names of the weight files from an index.
 fn shards(name: &str, index: &Path) -> Result<BTreeSet<String>, HubError> {
     #[derive(serde::Deserialize)]
-    struct Text {
+    struct Index {
         weight_map: BTreeMap<String, String>,
     }
-    let said = |what: String| {
-        format!("'{name}' has the index {}, but {what}: take another model", index.display())
+    let invalid = |problem: String| HubError {
+        kind: HubErrorKind::InvalidAnswer,
+        message: format!("'{name}': {}: {problem}; choose another model", index.display()),
     };
-    let unsound = |what: String| HubError { reason: Reason::Unsound, message: said(what) };
     let mut text = Vec::new();
     File::open(index)
-        .and_then(|file| file.take(LONGEST_JSON).read_to_end(&mut text))
-        .map_err(|error| unsound(error.to_string()))?;
-    let Text { weight_map } =
-        serde_json::from_slice(&text).map_err(|error| unsound(format!("it is none: {error}")))?;
+        .and_then(|file| file.take(MAX_JSON).read_to_end(&mut text))
+        .map_err(|error| invalid(error.to_string()))?;
+    let Index { weight_map } =
+        serde_json::from_slice(&text).map_err(|error| invalid(format!("invalid JSON: {error}")))?;
     let names: BTreeSet<String> = weight_map.into_values().collect();
     if let Some(wrong) =
-        names.iter().find(|name| !is_plain(name) || !name.ends_with(".safetensors"))
+        names.iter().find(|name| !is_file_name(name) || !name.ends_with(".safetensors"))
     {
-        return Err(unsound(format!("it names {wrong:?}, which is no file of weights beside it")));
+        return Err(invalid(format!(
+            "expected the name of a .safetensors file without a folder, got {wrong:?}"
+        )));
     }
-    if names.is_empty() { Err(unsound("it names no file".into())) } else { Ok(names) }
+    match names.is_empty() {
+        true => Err(invalid("expected at least 1 file, got 0".into())),
+        false => Ok(names),
+    }
 }
 
-/// Whether this is the name of a file on every system, and no path.
-fn is_plain(name: &str) -> bool {
+/// Whether a text is a valid file name on every system, and not a path.
+fn is_file_name(name: &str) -> bool {
     let letter = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
     !name.is_empty() && name.chars().all(letter) && !name.starts_with('.') && !name.contains("..")
 }
@@ -243,27 +249,27 @@ mod tests {
     }
 
     #[test]
-    fn names_are_told_from_paths() {
+    fn names_and_paths_are_distinguished() {
         for name in ["gpt2", "HuggingFaceTB/SmolLM2-135M", "a/b_c.d", &"x".repeat(96)] {
-            assert!(looks_like_a_name(name), "{name}");
+            assert!(is_model_name(name), "{name}");
         }
         for path in [
             "", "/", "a/", "/a", "a/b/c", "..", "../a", "a/..", "./a", "a..b", ".a", "a b", "a\\b",
             "é", "-a", "a.", "a--b", "C:a",
         ] {
-            assert!(!looks_like_a_name(path), "{path}");
+            assert!(!is_model_name(path), "{path}");
         }
-        assert!(!looks_like_a_name(&"x".repeat(97)));
+        assert!(!is_model_name(&"x".repeat(97)));
     }
 
     #[test]
     fn the_environment_is_honoured() {
         let home = std::env::home_dir().unwrap();
-        // With a token, so that the tester's own is not read.
+        // With a token, so that the one of the user who runs the test is not read.
         let usual = hub(&[("HF_TOKEN", "t")]);
         assert_eq!(
-            (usual.cache, usual.online),
-            (home.join(".cache/huggingface/hub"), Network::Allowed)
+            (usual.cache, usual.network),
+            (home.join(".cache/huggingface/hub"), NetworkAccess::Allowed)
         );
         assert_eq!(usual.endpoint, "https://huggingface.co");
         assert_eq!(hub(&[("XDG_CACHE_HOME", "/x")]).cache, Path::new("/x/huggingface/hub"));
@@ -273,19 +279,21 @@ mod tests {
             hub(&[("HF_HOME", "/h"), ("HF_ENDPOINT", "http://mirror")]).endpoint,
             "http://mirror"
         );
-        for (value, online) in
-            [("1", Network::Forbidden), ("TRUE", Network::Forbidden), ("0", Network::Allowed)]
-        {
+        for (value, network) in [
+            ("1", NetworkAccess::Forbidden),
+            ("TRUE", NetworkAccess::Forbidden),
+            ("0", NetworkAccess::Allowed),
+        ] {
             assert_eq!(
-                hub(&[("HF_HOME", "/h"), ("HF_HUB_OFFLINE", value)]).online,
-                online,
+                hub(&[("HF_HOME", "/h"), ("HF_HUB_OFFLINE", value)]).network,
+                network,
                 "{value}"
             );
         }
     }
 
     #[test]
-    fn a_token_is_taken_and_never_shown() {
+    fn a_token_is_read_and_never_shown() {
         let with = hub(&[("HF_HOME", "/nowhere"), ("HF_TOKEN", "hf_secret\n")]);
         assert_eq!(with.token, Some(Token::new("hf_secret".into())));
         assert!(!format!("{with:?}").contains("secret"));

@@ -1,53 +1,45 @@
-//! A small table-to-text corpus: the volunteers of a repair workshop, made by a grammar written for
-//! this project.
+//! A small synthetic table-to-text corpus about volunteers of a repair workshop, from a grammar.
 //!
-//! A pair is a row of a table and one or two sentences that say all of it and nothing else about
-//! the person. The rows are about people, because that is the kind of data private training is for;
-//! the people and the facts are made up.
+//! A pair is a row of a table and one or two sentences that state all of its facts and no others.
+//! The persons and the facts are fictitious.
 //!
-//! The grammar works in three steps: draw the facts; draw a plan and a voice; put the facts into
-//! words, where a fact is taken out of the row as it is said, so that none is said twice and what
-//! is left goes into the last sentence. One voice chooses the words of all slots, so the plan is
-//! most of what the source leaves open.
+//! The grammar works in three steps: it draws the facts, draws a sentence plan and a voice, and
+//! puts the facts into words. A fact is removed from the row when it is stated, so that none is
+//! stated twice; the remaining facts go into the last sentence. One voice chooses the words of all
+//! slots, so that most of the freedom is in the plan.
 //!
-//! The randomness is public: a counter run through splitmix64 (Steele, Lea, Flood, *Fast splittable
-//! pseudorandom number generators*, OOPSLA 2014). It hides nothing and must never feed noise or a
-//! sample.
+//! The randomness is public: splitmix64 (Steele, Lea, Flood, *Fast splittable pseudorandom number
+//! generators*, OOPSLA 2014) in counter mode. It must not be used for noise or lots.
 
-/// One pair.
+use crate::load::data::Split;
+
+/// A source and its target text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pair {
-    /// The row: `name : Ines | trade : watchmaker | day : Saturday`, three to seven slots, always
-    /// in the same order.
+pub struct CorpusPair {
+    /// The row, such as `name : Ines | trade : watchmaker | day : Saturday`.
+    ///
+    /// It has three to seven slots, always in the same order.
     pub source: String,
     /// The row in words.
     pub target: String,
 }
 
-/// A part of the corpus. No source is in two parts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    /// To learn from.
-    Train,
-    /// To choose settings by.
-    Validation,
-    /// To report on.
-    Test,
+/// Generates the first `count` pairs of a split. Pair i does not depend on `count`.
+///
+/// No source is in two splits.
+pub fn pairs(split: Split, count: usize) -> Vec<CorpusPair> {
+    (0..count).map(|index| pair(split, index)).collect()
 }
 
-/// The first `count` pairs of a part. Pair i does not depend on `count`.
-pub fn pairs(part: Part, count: usize) -> Vec<Pair> {
-    (0..count).map(|index| pair(part, index)).collect()
-}
-
-fn pair(part: Part, index: usize) -> Pair {
-    let mut draws = Draws::new(part, index);
+fn pair(split: Split, index: usize) -> CorpusPair {
+    let mut draws = Draws::new(split, index);
     loop {
         let facts = Facts::draw(draws.slots(), &mut draws);
         let source = facts.source();
-        if part_of(&source) == part {
-            let plans: Vec<Plan> = PLANS.into_iter().filter(|plan| plan.fits(&facts)).collect();
-            return Pair {
+        if split_of(&source) == split {
+            let plans: Vec<SentencePlan> =
+                PLANS.into_iter().filter(|plan| plan.fits(&facts)).collect();
+            return CorpusPair {
                 source,
                 target: target(facts, draws.one_of(&plans), draws.one_of(&VOICES)),
             };
@@ -55,21 +47,20 @@ fn pair(part: Part, index: usize) -> Pair {
     }
 }
 
-/// The part a source belongs to, by its FNV-1a hash: one in twenty to validation, one in twenty to
-/// test.
-fn part_of(source: &str) -> Part {
+/// The split of a source, by its FNV-1a hash: 5 % validation, 5 % test.
+fn split_of(source: &str) -> Split {
     let hash = source.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     match mix(hash) % 20 {
-        0 => Part::Validation,
-        1 => Part::Test,
-        _ => Part::Train,
+        0 => Split::Validation,
+        1 => Split::Test,
+        _ => Split::Train,
     }
 }
 
-/// The draws of one pair: number k is `mix(key + k·φ)`, φ the step of splitmix64, with a key made
-/// of the part and the index.
+/// The random draws of one pair: draw k is `mix(key + k·φ)` with the increment φ of splitmix64. The
+/// key depends on split and index.
 struct Draws(u64);
 
 /// The finaliser of splitmix64, a bijection.
@@ -80,8 +71,8 @@ fn mix(mut z: u64) -> u64 {
 }
 
 impl Draws {
-    fn new(part: Part, index: usize) -> Draws {
-        Draws(mix(mix(part as u64 + 1).wrapping_add(index as u64)))
+    fn new(split: Split, index: usize) -> Draws {
+        Draws(mix(mix(split as u64 + 1).wrapping_add(index as u64)))
     }
 
     fn below(&mut self, bound: usize) -> usize {
@@ -93,7 +84,7 @@ impl Draws {
         values[self.below(values.len())]
     }
 
-    /// The slots beside the name: how many by [`SIZES`], which by selection sampling.
+    /// Draws the slots of a row besides the name: their number from [`SIZES`], then which.
     fn slots(&mut self) -> [bool; SLOTS] {
         let mut wanted = self.one_of(&SIZES);
         std::array::from_fn(|slot| {
@@ -104,12 +95,12 @@ impl Draws {
     }
 }
 
-/// Slots beside the name.
+/// Number of slots besides the name.
 const SLOTS: usize = 7;
-/// How many of them a row has, each as likely as it is often here.
+/// The distribution of the number of these slots in a row.
 const SIZES: [usize; 7] = [2, 3, 4, 4, 5, 5, 6];
 
-/// One row. A fact is `None` if it is not in the row or has been said.
+/// One row. A fact is `None` if it is not in the row or has been stated.
 #[derive(Debug, Clone, Copy)]
 struct Facts {
     name: &'static str,
@@ -164,7 +155,7 @@ impl Facts {
         self.trade.take().unwrap_or("volunteer").to_string() + &home.unwrap_or_default()
     }
 
-    /// What stands beside a name: "a potter from Larkham" or "who lives in Larkham".
+    /// The apposition of a name: "a potter from Larkham" or "who lives in Larkham".
     fn aside(&mut self, voice: Voice) -> Option<String> {
         match self.trade {
             Some(_) => Some(with_article(&self.noun())),
@@ -180,7 +171,7 @@ impl Facts {
         self.aside(voice).map_or(name.to_string(), |aside| format!("{name}, {aside},"))
     }
 
-    /// What stands before a name: "a potter from Larkham", "a potter by trade" or "based in
+    /// The phrase before a name: "a potter from Larkham", "a potter by trade" or "based in
     /// Larkham".
     fn opener(&mut self) -> String {
         match (self.trade, self.home) {
@@ -199,9 +190,9 @@ impl Facts {
 
     /// "mends/mend toys at the workshop on Mondays": the item, the day and, where they go together,
     /// the years.
-    fn work(&mut self, plan: Plan, voice: Voice) -> Option<String> {
+    fn work(&mut self, plan: SentencePlan, voice: Voice) -> Option<String> {
         let ([present, past, ing], object) = match (self.mends.take(), self.day) {
-            (Some(item), None) if plan == Plan::Fronted => {
+            (Some(item), None) if plan == SentencePlan::Fronted => {
                 (item.verb(voice), item.name.to_string())
             }
             (Some(item), _) => (item.verb(voice), voice.say(PLACE, item.name)),
@@ -209,7 +200,7 @@ impl Facts {
             (None, None) => return None,
         };
         let when = self.when(voice);
-        if plan == Plan::Fronted {
+        if plan == SentencePlan::Fronted {
             return Some(format!("{present} {object}"));
         }
         let years = self.years.take_if(|_| voice != Voice::Brisk);
@@ -222,8 +213,8 @@ impl Facts {
         })
     }
 
-    /// All that has not been said.
-    fn rest(&mut self, plan: Plan, voice: Voice) -> Vec<String> {
+    /// Predicates for all facts that have not been stated.
+    fn rest(&mut self, plan: SentencePlan, voice: Voice) -> Vec<String> {
         let work = self.work(plan, voice);
         let trade = self.trade.map(|_| match self.home {
             Some(_) => format!("is/are {}", with_article(&self.noun())),
@@ -237,9 +228,9 @@ impl Facts {
     }
 }
 
-/// The order of the facts and how they are joined.
+/// The order of the facts and the structure of the sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Plan {
+enum SentencePlan {
     /// Ines is a potter who mends toys.
     Relative,
     /// Ines is a Greek-speaking potter who mends toys.
@@ -258,35 +249,35 @@ enum Plan {
     Bargain,
 }
 
-const PLANS: [Plan; 8] = [
-    Plan::Relative,
-    Plan::Speaker,
-    Plan::Apposition,
-    Plan::Opener,
-    Plan::Work,
-    Plan::Fronted,
-    Plan::Passive,
-    Plan::Bargain,
+const PLANS: [SentencePlan; 8] = [
+    SentencePlan::Relative,
+    SentencePlan::Speaker,
+    SentencePlan::Apposition,
+    SentencePlan::Opener,
+    SentencePlan::Work,
+    SentencePlan::Fronted,
+    SentencePlan::Passive,
+    SentencePlan::Bargain,
 ];
 
-impl Plan {
+impl SentencePlan {
     fn fits(self, facts: &Facts) -> bool {
         let works = facts.mends.is_some() || facts.day.is_some();
         let identity = facts.trade.is_some() || facts.home.is_some();
         let other =
             works || facts.years.is_some() || facts.language.is_some() || facts.thanks.is_some();
         match self {
-            Plan::Relative => true,
-            Plan::Speaker => facts.language.is_some(),
-            Plan::Apposition | Plan::Opener => identity && other,
-            Plan::Work | Plan::Fronted => works,
-            Plan::Passive => facts.mends.is_some(),
-            Plan::Bargain => facts.mends.is_some() && facts.thanks.is_some(),
+            SentencePlan::Relative => true,
+            SentencePlan::Speaker => facts.language.is_some(),
+            SentencePlan::Apposition | SentencePlan::Opener => identity && other,
+            SentencePlan::Work | SentencePlan::Fronted => works,
+            SentencePlan::Passive => facts.mends.is_some(),
+            SentencePlan::Bargain => facts.mends.is_some() && facts.thanks.is_some(),
         }
     }
 }
 
-/// The choice of words, the same for all slots.
+/// The choice of words for all slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Voice {
     Plain,
@@ -317,28 +308,29 @@ const REWARD: [&str; 3] =
     ["takes/take * as thanks", "asks/ask only for * in return", "is/are paid in *"];
 const BARGAIN: [&str; 3] = ["in return for *", "in exchange for *", "paid in *"];
 
-/// Puts a row into words. The plan must fit.
-fn target(mut facts: Facts, plan: Plan, voice: Voice) -> String {
+/// Puts a row into words. The plan must fit the row.
+fn target(mut facts: Facts, plan: SentencePlan, voice: Voice) -> String {
     let (name, (subject, number)) = (facts.name, facts.pronoun);
-    // After the opening and the link come `limit` predicates at the most: two only if these are
-    // all.
+    // At most `limit` predicates follow the opening and the link; two only if there are no others.
     let (opening, link, limit) = match plan {
-        Plan::Relative => (format!("{name} is {}", with_article(&facts.noun())), " who ", 2),
-        Plan::Speaker => {
+        SentencePlan::Relative => {
+            (format!("{name} is {}", with_article(&facts.noun())), " who ", 2)
+        }
+        SentencePlan::Speaker => {
             let speaking = facts
                 .language
                 .take()
                 .map_or(String::new(), |language| format!("{language}-speaking "));
             (format!("{name} is {}", with_article(&(speaking + &facts.noun()))), " who ", 2)
         }
-        Plan::Apposition => (facts.name_and_aside(voice), " ", 1),
-        Plan::Opener => (format!("{}, {name}", facts.opener()), " ", 2),
-        Plan::Work => (name.to_string(), " ", 1),
-        Plan::Fronted => {
+        SentencePlan::Apposition => (facts.name_and_aside(voice), " ", 1),
+        SentencePlan::Opener => (format!("{}, {name}", facts.opener()), " ", 2),
+        SentencePlan::Work => (name.to_string(), " ", 1),
+        SentencePlan::Fronted => {
             let front = facts.day.map_or("at the workshop".to_string(), |day| voice.say(DAY, day));
             (format!("{front}, {}", facts.name_and_aside(voice)), " ", 1)
         }
-        Plan::Passive => {
+        SentencePlan::Passive => {
             let work = facts.mends.take().map_or(String::new(), |item| item.passive(voice));
             let opening = format!("{work}{} by {name}", facts.when(voice));
             match facts.aside(voice) {
@@ -346,7 +338,7 @@ fn target(mut facts: Facts, plan: Plan, voice: Voice) -> String {
                 None => (opening, ", who ", 2),
             }
         }
-        Plan::Bargain => (
+        SentencePlan::Bargain => (
             format!("{}, {name}", voice.say(BARGAIN, facts.thanks.take().unwrap_or_default())),
             " ",
             1,
@@ -364,7 +356,7 @@ fn target(mut facts: Facts, plan: Plan, voice: Voice) -> String {
     text + "."
 }
 
-/// What a verb agrees with.
+/// The grammatical number that a verb agrees with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Number {
     One,
@@ -402,13 +394,13 @@ fn capitalised(text: &str) -> String {
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// The pronoun that opens a sentence, and what its verb agrees with.
+/// The pronoun at the start of a sentence, and the number of its verb.
 type Pronoun = (&'static str, Number);
 
 /// "mends/mend", "mended", "mending".
 type Verb = [&'static str; 3];
 
-/// What is mended, with the verbs that go with it.
+/// A repaired item, with its verbs.
 #[derive(Debug, Clone, Copy)]
 struct Item {
     name: &'static str,
@@ -459,42 +451,45 @@ const ITEMS: [(Number, [Verb; 2], [&str; 4]); 10] = [
 ];
 #[rustfmt::skip]
 const TRADES: [&str; 22] = [
-    "architect", "baker", "carpenter", "cobbler", "electrician", "engineer", "farmer", "gardener", "librarian", "nurse", "optician",
-    "organ builder", "plumber", "potter", "printer", "sailor", "tailor", "teacher", "tram \
-     driver", "upholsterer", "watchmaker", "welder",
+    "architect", "baker", "carpenter", "cobbler", "electrician", "engineer", "farmer", "gardener",
+    "librarian", "nurse", "optician", "organ builder", "plumber", "potter", "printer", "sailor",
+    "tailor", "teacher", "tram driver", "upholsterer", "watchmaker", "welder",
 ];
 #[rustfmt::skip]
 const HOMES: [&str; 18] = [
-    "Alderby", "Coldmere", "Dunholt", "Elmstow", "Fernwick", "Greyford", "Ivyholt", "Kelbrook", "Larkham", "Marlwood", "Northey",
-    "Oakstead", "Pennick", "Rushby", "Saltmarsh", "Thornley", "Westerlea", "Yarrowby",
+    "Alderby", "Coldmere", "Dunholt", "Elmstow", "Fernwick", "Greyford", "Ivyholt", "Kelbrook",
+    "Larkham", "Marlwood", "Northey", "Oakstead", "Pennick", "Rushby", "Saltmarsh", "Thornley",
+    "Westerlea", "Yarrowby",
 ];
 const DAYS: [&str; 7] =
     ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
 #[rustfmt::skip]
 const YEARS: [(&str, &str); 12] = [
-    ("1", "one year"), ("2", "two years"), ("3", "three years"), ("4", "four years"), ("5", "five \
-        years"), ("6", "six years"),
-    ("7", "seven years"), ("8", "eight years"), ("9", "nine years"), ("10", "ten \
-        years"), ("11", "eleven years"), ("12", "twelve years"),
+    ("1", "one year"), ("2", "two years"), ("3", "three years"), ("4", "four years"),
+    ("5", "five years"), ("6", "six years"), ("7", "seven years"), ("8", "eight years"),
+    ("9", "nine years"), ("10", "ten years"), ("11", "eleven years"), ("12", "twelve years"),
 ];
 #[rustfmt::skip]
 const LANGUAGES: [&str; 16] = [
-    "Arabic", "Danish", "Dutch", "Estonian", "French", "German", "Greek", "Hindi", "Italian", "Polish", "Spanish", "Swedish", "Turkish",
-    "Ukrainian", "Urdu", "Welsh",
+    "Arabic", "Danish", "Dutch", "Estonian", "French", "German", "Greek", "Hindi", "Italian",
+    "Polish", "Spanish", "Swedish", "Turkish", "Ukrainian", "Urdu", "Welsh",
 ];
 #[rustfmt::skip]
 const THANKS: [&str; 16] = [
-    "apple cake", "biscuits", "cheese", "chocolate", "coffee", "eggs", "fresh \
-     bread", "honey", "jam", "lemonade", "pears", "plums",
-    "roses", "soup", "tea", "tulips",
+    "apple cake", "biscuits", "cheese", "chocolate", "coffee", "eggs", "fresh bread", "honey",
+    "jam", "lemonade", "pears", "plums", "roses", "soup", "tea", "tulips",
 ];
-/// By pronoun, each row as likely as any other.
+/// Names by pronoun. All rows have the same probability.
 #[rustfmt::skip]
 const NAMES: [(Pronoun, [&str; 9]); 5] = [
-    (("She", One), ["Amina", "Birgit", "Clara", "Greta", "Hanna", "Ines", "Leila", "Maya", "Nadia"]),
+    (("She", One), [
+        "Amina", "Birgit", "Clara", "Greta", "Hanna", "Ines", "Leila", "Maya", "Nadia",
+    ]),
     (("She", One), ["Odile", "Priya", "Ruth", "Sofia", "Thea", "Una", "Vera", "Wanda", "Yara"]),
     (("He", One), ["Anton", "Bruno", "Dario", "Hugo", "Idris", "Jonas", "Karim", "Luca", "Mateo"]),
-    (("He", One), ["Nils", "Omar", "Oskar", "Pavel", "Rafael", "Stefan", "Tomas", "Viktor", "Yusuf"]),
+    (("He", One), [
+        "Nils", "Omar", "Oskar", "Pavel", "Rafael", "Stefan", "Tomas", "Viktor", "Yusuf",
+    ]),
     (("They", Many), ["Alex", "Jules", "Kim", "Noor", "Quinn", "Robin", "Rowan", "Sasha", "Toni"]),
 ];
 
@@ -505,8 +500,8 @@ mod tests {
 
     const TRAIN: usize = 20_000;
     const HELD_OUT: usize = 1_000;
-    const PARTS: [(Part, usize); 3] =
-        [(Part::Train, TRAIN), (Part::Validation, HELD_OUT), (Part::Test, HELD_OUT)];
+    const PARTS: [(Split, usize); 3] =
+        [(Split::Train, TRAIN), (Split::Validation, HELD_OUT), (Split::Test, HELD_OUT)];
 
     fn words(text: &str) -> Vec<String> {
         text.split(|letter: char| !letter.is_alphanumeric())
@@ -546,8 +541,7 @@ mod tests {
         all
     }
 
-    /// Whether the verbs of a sentence go with its subject. Names, she, he and who are one, they
-    /// are many.
+    /// Whether the verbs of a sentence agree with its subject.
     fn agrees(sentence: &str) -> bool {
         let wordings = [TRADE, HOME, TIME, LANGUAGE, REWARD].concat().join(" ");
         let verbs = ITEMS
@@ -580,7 +574,7 @@ mod tests {
         }
     }
 
-    /// What is wrong with the form of a target, if anything.
+    /// The fault in the form of a target, if there is one.
     fn fault(target: &str) -> Option<&'static str> {
         const AN: [&str; 10] = [
             "architect",
@@ -625,8 +619,8 @@ mod tests {
     }
 
     /// Rows with each choice of slots, three of each, in every style that fits.
-    fn all_styles() -> Vec<(Facts, Plan, Voice, String)> {
-        let mut draws = Draws::new(Part::Train, 0);
+    fn all_styles() -> Vec<(Facts, SentencePlan, Voice, String)> {
+        let mut draws = Draws::new(Split::Train, 0);
         let mut all = Vec::new();
         for mask in 0..1_u32 << SLOTS {
             let slots = std::array::from_fn(|slot| mask >> slot & 1 == 1);
@@ -648,7 +642,7 @@ mod tests {
     }
 
     #[test]
-    fn every_style_says_the_row_and_nothing_else() {
+    fn every_style_states_the_row_and_nothing_else() {
         let lexicon = lexicon();
         for (facts, plan, voice, target) in all_styles() {
             let source = facts.source();
@@ -676,7 +670,7 @@ mod tests {
     }
 
     #[test]
-    fn the_checks_see_faults() {
+    fn the_checks_detect_faults() {
         for bad in [
             "Ines is an potter.",
             "Ines is a engineer.",
@@ -718,7 +712,7 @@ mod tests {
 
     #[test]
     fn plans_and_voices_differ() {
-        let facts = Facts::draw([true; SLOTS], &mut Draws::new(Part::Test, 0));
+        let facts = Facts::draw([true; SLOTS], &mut Draws::new(Split::Test, 0));
         let all: HashSet<String> = PLANS
             .into_iter()
             .flat_map(|plan| VOICES.map(|voice| target(facts, plan, voice)))
@@ -727,8 +721,8 @@ mod tests {
     }
 
     #[test]
-    fn the_plan_is_most_of_what_is_open() {
-        let mut draws = Draws::new(Part::Validation, 0);
+    fn most_of_the_freedom_is_in_the_plan() {
+        let mut draws = Draws::new(Split::Validation, 0);
         let rows = 2_000;
         let bits = |_| {
             let slots = draws.slots();
@@ -740,16 +734,16 @@ mod tests {
     }
 
     #[test]
-    fn parts_share_no_source() {
+    fn splits_share_no_source() {
         let [train, validation, test] = PARTS.map(|(part, count)| {
             pairs(part, count).into_iter().map(|p| p.source).collect::<HashSet<_>>()
         });
         assert!(train.len() * 100 > TRAIN * 95, "{} distinct sources", train.len());
         assert!(validation.len() * 100 > HELD_OUT * 95 && test.len() * 100 > HELD_OUT * 95);
         for (sources, part) in
-            [(&train, Part::Train), (&validation, Part::Validation), (&test, Part::Test)]
+            [(&train, Split::Train), (&validation, Split::Validation), (&test, Split::Test)]
         {
-            assert!(sources.iter().all(|source| part_of(source) == part), "{part:?}");
+            assert!(sources.iter().all(|source| split_of(source) == part), "{part:?}");
         }
         assert!(
             train.is_disjoint(&validation)
@@ -760,9 +754,9 @@ mod tests {
 
     #[test]
     fn pairs_do_not_depend_on_the_count() {
-        let many = pairs(Part::Train, 100);
-        assert_eq!(pairs(Part::Train, 40), many[..40]);
-        assert!(pairs(Part::Train, 0).is_empty());
+        let many = pairs(Split::Train, 100);
+        assert_eq!(pairs(Split::Train, 40), many[..40]);
+        assert!(pairs(Split::Train, 0).is_empty());
         // Golden: the corpus is the same on every machine and in every version.
         assert_eq!(
             many[0].source,
@@ -773,7 +767,7 @@ mod tests {
 
     #[test]
     fn lengths_and_words_are_small() {
-        let all = pairs(Part::Train, TRAIN);
+        let all = pairs(Split::Train, TRAIN);
         let mean = all.iter().map(|pair| pair.target.split(' ').count()).sum::<usize>() as f64
             / all.len() as f64;
         assert!((18.0..26.0).contains(&mean), "{mean} words a target");

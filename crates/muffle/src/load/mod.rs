@@ -1,4 +1,4 @@
-//! What a run starts from: the model with its tokenizer, and the records.
+//! Loading of the model with its tokenizer, and of the records.
 
 pub mod corpus;
 pub mod data;

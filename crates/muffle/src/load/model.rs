@@ -1,10 +1,11 @@
-//! What is trained or looked at: a model with its tokenizer, from a preset, a folder or the hub.
+//! Loads a model with its tokenizer, from a preset, a folder or the hub.
 
 use crate::Error;
 use crate::config::{Auto, Config, LoraInit};
 use crate::device::device;
 use crate::hub;
 use crate::load::corpus;
+use crate::load::data::Split;
 use data::{ModelInput, Preparation};
 use model::Network;
 use model::hf::{self, Architecture};
@@ -15,59 +16,67 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use text::Tokenizer;
 
-/// A model, and what makes tokens for it.
+/// A model on a device, with its tokenizer.
 #[derive(Debug)]
 pub struct LoadedModel {
-    /// Its configuration.
+    /// The configuration of the model.
     pub config: hf::Config,
-    /// Runs it.
+    /// The model on its device.
     pub network: Box<dyn Network>,
-    /// What is trained.
+    /// The trained parameters.
     pub params: Params,
-    /// Makes tokens; a model of images has none.
+    /// The tokenizer; `None` for a model of images.
     pub tokenizer: Option<Tokenizer>,
-    /// Where the tokenizer's files are; none if it was made here.
+    /// The folder of the tokenizer's files; `None` if the tokenizer was trained or is one file.
     pub tokenizer_folder: Option<PathBuf>,
-    kind: Kind,
+    task: ModelTask,
 }
 
-/// What kind of model it is.
+/// The task of a model.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum ModelTask {
+    /// Generates text; `begin` and `end` are tokens.
     Causal { begin: u32, end: u32 },
-    Classifier,
-    Images { numbers: usize },
+    /// Classifies texts.
+    TextClassifier,
+    /// Classifies images of this many elements.
+    ImageClassifier { elements: usize },
 }
 
-/// Beside what a model says of itself.
+/// Public properties of the data that a new model or a new head is built for.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Circumstances<'a> {
+pub struct DataProperties<'a> {
     /// The public names of the classes.
     pub labels: &'a [String],
-    /// The sides of the images.
+    /// The shape of the images.
     pub image: Option<ImageShape>,
 }
 
 impl LoadedModel {
-    /// What a configuration asks for.
+    /// Opens or creates the model of a configuration. `report` receives lines about downloads.
     ///
     /// # Errors
-    /// If there is no such model, its files are no good, or what is to be trained makes no sense.
+    /// If the model does not exist, its files are invalid, or its configuration contradicts itself.
     pub fn open(
         config: &Config,
-        circumstances: Circumstances<'_>,
-        said: &mut dyn FnMut(&str),
+        data: DataProperties<'_>,
+        report: &mut dyn FnMut(&str),
     ) -> Result<Self, Error> {
         let options = &config.model;
         if config.optimizer.entry().needs_pairs && options.lora_rank == 0 {
-            return Err(Error::config(format!(
-                "{} trains low-rank additions: set model.lora_rank, for example to 8",
-                config.optimizer.name()
-            )));
+            return Err(Error::config(
+                "model.lora_rank",
+                format!(
+                    "expected at least 1, such as 8, because {} trains low-rank adapters; got 0",
+                    config.optimizer.name()
+                ),
+            ));
         }
         if options.lora_rank == 0 && !options.also_train.is_empty() {
             return Err(Error::config(
-                "model.also_train: everything is trained as long as model.lora_rank is 0",
+                "model.also_train",
+                "expected an empty list, because all parameters are trained if model.lora_rank is \
+                 0; set model.lora_rank or remove the key",
             ));
         }
         let lora = (options.lora_rank > 0).then(|| Lora {
@@ -76,36 +85,34 @@ impl LoadedModel {
             on: options.lora_on.clone(),
         });
         let given = match &options.tokenizer {
-            // A file by itself is written anew beside the model; a folder's files are copied.
+            // A single file is saved again with the model; the files of a folder are copied.
             Auto::Value(path) => {
                 Some((Tokenizer::open(path)?, path.is_dir().then(|| path.clone())))
             }
             Auto::Auto => None,
         };
-        let (mut checkpoint, tokenizer, folder) = match locate(&options.source, said)? {
-            ModelLocation::Cnn => (images(circumstances, options.seed)?, None, None),
+        let (mut checkpoint, tokenizer, folder) = match locate(&options.source, report)? {
+            ModelLocation::Cnn => (new_cnn(data, options.seed)?, None, None),
             ModelLocation::Preset(preset) => {
                 let (tokenizer, folder) = match given {
                     Some(given) => given,
                     None if config.data.train == "embedded" => (corpus_tokenizer()?, None),
                     None => {
-                        return Err(Error::config(format!(
-                            "model.tokenizer: the preset {:?} has none of its own, and one that is \
-                             made from people's texts would tell of them; name a public \
-                             tokenizer.json",
-                            options.source
-                        )));
+                        return Err(Error::config(
+                            "model.tokenizer",
+                            format!(
+                                "expected a public tokenizer.json, because the preset {:?} has no \
+                                 tokenizer; one trained on private texts would reveal them",
+                                options.source
+                            ),
+                        ));
                     }
                 };
-                (fresh(preset, &tokenizer, lora, options.seed)?, Some(tokenizer), folder)
+                (new_model(preset, &tokenizer, lora, options.seed)?, Some(tokenizer), folder)
             }
             ModelLocation::Folder(folder) => {
-                let checkpoint = Checkpoint::open_with_classes(
-                    &folder,
-                    lora,
-                    options.seed,
-                    circumstances.labels.len(),
-                )?;
+                let checkpoint =
+                    Checkpoint::open_with_classes(&folder, lora, options.seed, data.labels.len())?;
                 match given {
                     Some((tokenizer, folder)) => (checkpoint, Some(tokenizer), folder),
                     None if matches!(checkpoint.config.architecture, Architecture::Cnn(_)) => {
@@ -118,7 +125,8 @@ impl LoadedModel {
         if options.own_head {
             if options.lora_rank > 0 {
                 return Err(Error::config(
-                    "model.own_head: with low-rank additions the head stays as it is",
+                    "model.own_head",
+                    "expected false, because low-rank adapters leave the head unchanged; got true",
                 ));
             }
             checkpoint = checkpoint.with_untied_head();
@@ -129,15 +137,15 @@ impl LoadedModel {
         if options.lora_rank > 0 && options.lora_init == LoraInit::Spectral {
             checkpoint = checkpoint.with_spectral_adapters()?;
         }
-        name_classes(&mut checkpoint.config, circumstances.labels);
+        name_classes(&mut checkpoint.config, data.labels);
         Self::new(checkpoint, tokenizer, folder, config)
     }
 
-    /// A model as it lies in a folder, or in the folder of a run, to be looked at.
+    /// Opens a model for inference. `source` may also be the folder of a run.
     ///
     /// # Errors
-    /// If its files are no good.
-    pub fn look_at(source: &str, said: &mut dyn FnMut(&str)) -> Result<Self, Error> {
+    /// If its files are invalid.
+    pub fn open_for_inference(source: &str, report: &mut dyn FnMut(&str)) -> Result<Self, Error> {
         let path = Path::new(source).join("model");
         let source = if path.join("config.json").is_file() {
             path.to_string_lossy().into_owned()
@@ -146,7 +154,7 @@ impl LoadedModel {
         };
         let mut config = Config::default();
         config.model.source = source;
-        Self::open(&config, Circumstances::default(), said)
+        Self::open(&config, DataProperties::default(), report)
     }
 
     fn new(
@@ -155,79 +163,82 @@ impl LoadedModel {
         tokenizer_folder: Option<PathBuf>,
         config: &Config,
     ) -> Result<Self, Error> {
-        let fresh = checkpoint.initialized.clone();
+        let new_tensors = checkpoint.initialized.clone();
         let options = &config.model;
         let trained = |name: &str| {
             options.lora_rank == 0
                 || name.contains(".lora_")
                 || options.also_train.iter().any(|part| name.contains(part.as_str()))
-                || name.starts_with("classifier.") && fresh.iter().any(|new| new == name)
+                || name.starts_with("classifier.") && new_tensors.iter().any(|new| new == name)
         };
         let (hf, mut network, params) = checkpoint.network(device(), trained)?;
         if params.is_empty() {
             return Err(Error::config(
-                "model.lora_on: no map of the model has such a name, so that \
-                nothing would be trained",
+                "model.lora_on",
+                "no weight of the model has such a name; nothing would be trained",
             ));
         }
         if options.recompute {
             network.set_activations(model::Activations::Recompute);
         }
-        let kind = kind(&hf, &network, tokenizer.as_ref())?;
+        let task = task(&hf, &network, tokenizer.as_ref())?;
         if let (Some(tokenizer), InputShape::Tokens { vocab, .. }) =
             (&tokenizer, network.graph().input())
             && tokenizer.vocab_size() > vocab
         {
-            return Err(Error::config(format!(
-                "the tokenizer has {} tokens, the model only {vocab}: they do not belong together",
-                tokenizer.vocab_size()
-            )));
+            return Err(Error::config(
+                "model.tokenizer",
+                format!(
+                    "expected at most {vocab} tokens, as the model has; got {}",
+                    tokenizer.vocab_size()
+                ),
+            ));
         }
-        Ok(Self { config: hf, network, params, tokenizer, tokenizer_folder, kind })
+        Ok(Self { config: hf, network, params, tokenizer, tokenizer_folder, task })
     }
 
-    /// How records become examples of this model. Texts must be shorter than `limit`.
+    /// The preparation of records for this model. Texts must have fewer than `limit` tokens.
     pub fn preparation<'a>(&'a self, labels: &'a [String], limit: usize) -> Preparation<'a> {
-        let input = match (self.kind, &self.tokenizer) {
-            (Kind::Causal { begin, end }, Some(tokenizer)) => {
+        let input = match (self.task, &self.tokenizer) {
+            (ModelTask::Causal { begin, end }, Some(tokenizer)) => {
                 ModelInput::Causal { tokenizer, begin, end }
             }
-            (Kind::Classifier, Some(tokenizer)) => ModelInput::Classifier { tokenizer },
-            (Kind::Images { numbers }, _) => ModelInput::Images { elements: numbers },
-            // Texts without a tokenizer are refused when a subject is made.
+            (ModelTask::TextClassifier, Some(tokenizer)) => ModelInput::Classifier { tokenizer },
+            (ModelTask::ImageClassifier { elements }, _) => ModelInput::Images { elements },
+            // A model of texts without a tokenizer is refused when it is loaded.
             (_, None) => ModelInput::Images { elements: 0 },
         };
         Preparation { input, labels, limit }
     }
 
-    /// The most tokens of a text.
-    pub fn longest(&self) -> usize {
+    /// The maximum number of tokens of a text.
+    pub fn max_tokens(&self) -> usize {
         match self.network.graph().input() {
             InputShape::Tokens { max_length, .. } => max_length,
             InputShape::Features(_) => 1,
         }
     }
 
-    /// Whether it goes on with texts.
-    pub fn writes(&self) -> bool {
-        matches!(self.kind, Kind::Causal { .. })
+    /// Whether the model generates text.
+    pub fn generates_text(&self) -> bool {
+        matches!(self.task, ModelTask::Causal { .. })
     }
 
-    /// The tokens that end a text.
-    pub fn ends(&self) -> Vec<u32> {
-        match self.kind {
-            Kind::Causal { end, .. } => {
-                let mut ends = ids(&self.config, "eos_token_id");
-                if !ends.contains(&end) {
-                    ends.push(end);
+    /// The tokens that end a generated text.
+    pub fn stop_tokens(&self) -> Vec<u32> {
+        match self.task {
+            ModelTask::Causal { end, .. } => {
+                let mut tokens = token_ids(&self.config, "eos_token_id");
+                if !tokens.contains(&end) {
+                    tokens.push(end);
                 }
-                ends
+                tokens
             }
             _ => Vec::new(),
         }
     }
 
-    /// The names of the classes, as far as the model's files have them.
+    /// The names of the classes in the model's configuration, up to the first that is missing.
     pub fn labels(&self) -> Vec<String> {
         let names = self.config.other_keys.get("id2label").and_then(Value::as_object);
         let name = |class: usize| {
@@ -240,16 +251,17 @@ impl LoadedModel {
     }
 }
 
-/// Where a model comes from.
+/// The source of a model.
 enum ModelLocation {
     Preset(Preset),
     Cnn,
     Folder(PathBuf),
 }
 
-/// Locates a model: a folder, then a preset, then the hub. `gpt2` is the hub's model; the preset is
-/// `preset:gpt2`.
-fn locate(source: &str, said: &mut dyn FnMut(&str)) -> Result<ModelLocation, Error> {
+/// Locates a model: a folder, else a preset, else a model of the hub.
+///
+/// `gpt2` is the hub's model; the preset is `preset:gpt2`.
+fn locate(source: &str, report: &mut dyn FnMut(&str)) -> Result<ModelLocation, Error> {
     if Path::new(source).is_dir() {
         return Ok(ModelLocation::Folder(source.into()));
     }
@@ -262,16 +274,17 @@ fn locate(source: &str, said: &mut dyn FnMut(&str)) -> Result<ModelLocation, Err
         Some(preset) if forced || preset != Preset::Gpt2 => Ok(ModelLocation::Preset(preset)),
         None if forced => {
             let names = Preset::ALL.map(Preset::name).join(", ");
-            Err(Error::config(format!(
-                "model.source: there is no preset {name:?}: there are {names} and cnn"
-            )))
+            Err(Error::config(
+                "model.source",
+                format!("expected a preset ({names}, cnn), got {name:?}"),
+            ))
         }
-        _ => Ok(ModelLocation::Folder(hub::fetch(name, said)?)),
+        _ => Ok(ModelLocation::Folder(hub::fetch(name, report)?)),
     }
 }
 
-/// A new model with as many tokens as the tokenizer has.
-fn fresh(
+/// Creates a new model of a preset, with as many tokens as the tokenizer has.
+fn new_model(
     preset: Preset,
     tokenizer: &Tokenizer,
     lora: Option<Lora>,
@@ -293,24 +306,28 @@ fn fresh(
     Ok(Checkpoint::new(config, lora, seed)?)
 }
 
-/// Trained on the public part of the corpus.
+/// Trains a tokenizer on the public part of the embedded corpus.
 fn corpus_tokenizer() -> Result<Tokenizer, Error> {
-    let texts: Vec<String> = corpus::pairs(corpus::Part::Validation, 4000)
+    let texts: Vec<String> = corpus::pairs(Split::Validation, 4000)
         .into_iter()
         .flat_map(|pair| [format!(" {} ", pair.source), format!(" {} ", pair.target)])
         .collect();
     Ok(Tokenizer::train(texts.iter().map(String::as_str), 1024, &["<bos>", "<eos>"])?)
 }
 
-fn images(circumstances: Circumstances<'_>, seed: u64) -> Result<Checkpoint, Error> {
-    let Some(image) = circumstances.image else {
-        return Err(Error::config("model.source: \"cnn\" is for images"));
+/// Creates a new convolutional network for the images of the data.
+fn new_cnn(data: DataProperties<'_>, seed: u64) -> Result<Checkpoint, Error> {
+    let Some(image) = data.image else {
+        return Err(Error::config(
+            "model.source",
+            "expected a model of texts, because data.train has no images; got \"cnn\"",
+        ));
     };
-    let cnn =
-        Cnn { image, stages: vec![32, 64, 64], groups: 8, classes: circumstances.labels.len() };
+    let cnn = Cnn { image, stages: vec![32, 64, 64], groups: 8, classes: data.labels.len() };
     Ok(Checkpoint::new(hf::Config::new(Architecture::Cnn(cnn)), None, seed)?)
 }
 
+/// Writes the names of the classes into the model's configuration.
 fn name_classes(config: &mut hf::Config, labels: &[String]) {
     if labels.is_empty() {
         return;
@@ -323,8 +340,8 @@ fn name_classes(config: &mut hf::Config, labels: &[String]) {
     config.other_keys.insert("label2id".into(), Value::Object(numbers));
 }
 
-/// Tokens under a key of the configuration: one, several or none.
-fn ids(config: &hf::Config, key: &str) -> Vec<u32> {
+/// The token ids under a key of the model's configuration: one, several or none.
+fn token_ids(config: &hf::Config, key: &str) -> Vec<u32> {
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     match config.other_keys.get(key) {
         Some(Value::Array(several)) => several.iter().filter_map(id).collect(),
@@ -333,23 +350,26 @@ fn ids(config: &hf::Config, key: &str) -> Vec<u32> {
     }
 }
 
-fn kind(
+/// The task of a model, from its input and its architecture.
+fn task(
     config: &hf::Config,
     network: &dyn Network,
     tokenizer: Option<&Tokenizer>,
-) -> Result<Kind, Error> {
-    let numbers = match network.graph().input() {
-        InputShape::Features(numbers) => return Ok(Kind::Images { numbers }),
-        InputShape::Tokens { .. } => tokenizer,
-    };
-    let Some(tokenizer) = numbers else {
-        return Err(Error::config("the model has no tokenizer: set model.tokenizer"));
+) -> Result<ModelTask, Error> {
+    if let InputShape::Features(elements) = network.graph().input() {
+        return Ok(ModelTask::ImageClassifier { elements });
+    }
+    let Some(tokenizer) = tokenizer else {
+        return Err(Error::config(
+            "model.tokenizer",
+            "expected a file: the model has no tokenizer",
+        ));
     };
     if matches!(config.architecture, Architecture::Bert(_)) {
-        return Ok(Kind::Classifier);
+        return Ok(ModelTask::TextClassifier);
     }
     let first = |key: &str, names: &[&str]| {
-        ids(config, key)
+        token_ids(config, key)
             .first()
             .copied()
             .or_else(|| names.iter().find_map(|name| tokenizer.token_id(name)))
@@ -357,10 +377,10 @@ fn kind(
     let end = first("eos_token_id", &["</s>", "<eos>", "<|endoftext|>"]);
     let begin = first("bos_token_id", &["<s>", "<bos>", "<|endoftext|>"]).or(end);
     match (begin, end.or(begin)) {
-        (Some(begin), Some(end)) => Ok(Kind::Causal { begin, end }),
+        (Some(begin), Some(end)) => Ok(ModelTask::Causal { begin, end }),
         _ => Err(Error::config(
-            "neither the model's config.json nor its tokenizer names a token \
-            that ends a text (eos_token_id)",
+            "model.source",
+            "neither config.json (eos_token_id) nor the tokenizer has a token that ends a text",
         )),
     }
 }

@@ -13,7 +13,7 @@ use curator::lot_event;
 use optim::{Multipliers, Optimizer, Setting};
 use protocol::{Params, Refused, Trainable};
 
-/// Steps, noise and cost of a run, before it starts.
+/// Steps, noise and cost of a run, fixed before it starts.
 ///
 /// ```
 /// use muffle::protocol::{Role, Trainable};
@@ -38,7 +38,7 @@ pub struct Plan {
     pub sigma: Multipliers,
     /// The budget, if the run is private.
     pub budget: Option<Budget>,
-    /// Everything that will be charged.
+    /// All events that will be charged.
     pub events: Composition,
     /// The cost of all events, if the run is private.
     pub price: Option<Guarantee>,
@@ -51,25 +51,30 @@ pub type OptimizerFactory = dyn Fn(&Setting<'_>) -> Result<Optimizer, Refused>;
 pub const EPSILON: f64 = 8.0;
 
 impl Plan {
-    /// Checks what can be checked of a configuration without data.
+    /// Checks a configuration as far as possible without data.
     ///
     /// # Errors
     /// If it is invalid.
     pub fn check(config: &Config) -> Result<(), Error> {
-        accountant(&config.privacy.accountant)?;
+        if config.privacy.accountant == Accountant::Gdp {
+            return Err(Error::config(
+                "privacy.accountant",
+                "expected best, pld or rdp; got gdp, which is an estimate and not a guarantee",
+            ));
+        }
         if config.privacy.epsilon.given().and(config.privacy.sigma.given()).is_some() {
-            return Err(Error::config("privacy: expected epsilon or sigma, not both"));
+            return Err(Error::config("privacy", "expected epsilon or sigma, not both"));
         }
         if config.data.group.is_some() && config.data.rows_per_person == 0 {
-            return Err(Error::config("data.rows_per_person: expected at least 1, got 0"));
+            return Err(Error::config("data.rows_per_person", "expected at least 1, got 0"));
         }
         Ok(())
     }
 
     /// The cost of the part of the plan in a ledger. Without privacy ε is infinite.
     ///
-    /// The plan is fixed beforehand and a part of it reveals no more than the whole: if the figure
-    /// of the part is above that of the whole, the latter is returned.
+    /// The plan is fixed beforehand, and a part of it reveals no more than the whole: the result is
+    /// at most the cost of the whole plan.
     ///
     /// # Errors
     /// If it cannot be computed.
@@ -136,6 +141,7 @@ impl Plan {
         private: bool,
         build: &dyn Fn(&Setting<'_>) -> Result<Optimizer, Refused>,
     ) -> Result<Self, Error> {
+        Self::check(config)?;
         let lot = lot_size(config, records)?;
         let steps = steps(config, records, lot)?;
         let sampling = config.privacy.sampling.with(records as u64, lot)?;
@@ -153,20 +159,17 @@ impl Plan {
         }
         let lot_size = sampling.lot_size(records);
         let optimizer = |sigma: Multipliers| {
-            // What is asked does not depend on the parameters: none are needed.
+            // The announced queries do not depend on the parameters: none are needed.
             let (params, seed) = (&Params::default(), config.model.seed);
             build(&Setting { tensors, params, lot_size, steps, sigma, seed })
         };
         let events = |sigma: Multipliers| events(&optimizer(sigma)?, steps, sampling);
         let delta = Delta::new(config.privacy.delta.or(0.1 / records as f64))?;
         let unit = config.unit();
-        let accountant = accountant(&config.privacy.accountant)?;
+        let accountant = config.privacy.accountant;
         let (sigma, budget) = match (config.privacy.sigma, config.privacy.epsilon) {
-            (Auto::Value(_), Auto::Value(_)) => {
-                return Err(Error::config("privacy: expected epsilon or sigma, not both"));
-            }
-            (Auto::Value(sigma), Auto::Auto) => {
-                // The noise is given: the promise is what it costs.
+            (Auto::Value(sigma), _) => {
+                // The noise is given: the promised ε is its cost.
                 let sigma = Multipliers { gradient: Sigma::new(sigma)?.get(), probe: sigma };
                 let open = Budget { epsilon: Epsilon::new(f64::MAX)?, delta, unit, accountant };
                 let price = open.price(&events(sigma)?)?;
@@ -212,7 +215,7 @@ impl Plan {
         config.optimizer.build(&self.setting(config, tensors, params))
     }
 
-    /// What an optimizer of this plan is built for.
+    /// The setting for which an optimizer of this plan is built.
     pub fn setting<'a>(
         &self,
         config: &Config,
@@ -233,45 +236,43 @@ impl Plan {
 /// Finds the least noise that keeps the promise.
 ///
 /// With probes, the gradients get `factor` times the noise that they would need alone, and the
-/// probes the rest of the budget.
+/// probes get the rest of the budget.
 fn calibrated(
     budget: Budget,
     factor: Option<f64>,
     events: &dyn Fn(Multipliers) -> Result<Composition, Refused>,
 ) -> Result<Multipliers, Error> {
-    let made = |sigma: Multipliers| {
-        events(sigma).map_err(|refused| accounting::Error::Unsupported {
-            accountant: "planned",
-            event: refused.to_string(),
-        })
-    };
-    // Probes that cost almost nothing.
-    let silent = 1e7;
+    // With this noise, probes cost almost nothing.
+    const NEGLIGIBLE_PROBE: f64 = 1e7;
     let (alone, _) = calibrate::sigma(budget, |sigma| {
-        made(Multipliers { gradient: sigma.get(), probe: silent })
+        let sigma = Multipliers { gradient: sigma.get(), probe: NEGLIGIBLE_PROBE };
+        Ok::<_, Error>(events(sigma)?)
     })?;
     let Some(factor) = factor else {
-        return Ok(Multipliers { gradient: alone.get(), probe: silent });
+        return Ok(Multipliers { gradient: alone.get(), probe: NEGLIGIBLE_PROBE });
     };
     if !(factor > 1.0 && factor < 100.0) {
-        return Err(Error::config(format!(
-            "optimizer.hyfree.gradient_factor: expected more than 1 and less than 100, got {factor}"
-        )));
+        return Err(Error::config(
+            "optimizer.hyfree.gradient_factor",
+            format!("expected more than 1 and less than 100, got {factor}"),
+        ));
     }
     let gradient = alone.get() * factor;
-    let (probe, _) =
-        calibrate::sigma(budget, |sigma| made(Multipliers { gradient, probe: sigma.get() }))?;
+    let (probe, _) = calibrate::sigma(budget, |sigma| {
+        Ok::<_, Error>(events(Multipliers { gradient, probe: sigma.get() })?)
+    })?;
     Ok(Multipliers { gradient, probe: probe.get() })
 }
 
-/// Everything that a run of this optimizer will charge.
+/// All events that a run of this optimizer will charge.
 fn events(optimizer: &Optimizer, steps: u64, sampling: Sampling) -> Result<Composition, Refused> {
     let failed = |error: accounting::Error| Refused::Query(error.to_string());
     let schedule = optimizer.schedule(steps);
     if sampling.method() == SamplingMethod::Shuffled && (optimizer.probes() || schedule.len() != 1)
     {
         return Err(Refused::Query(
-            "probes of the loss need lots that are drawn anew: set privacy.sampling to \"poisson\""
+            "privacy.sampling: expected \"poisson\", got \"shuffled\"; probes of the loss need a \
+             lot that is drawn independently"
                 .into(),
         ));
     }
@@ -286,22 +287,23 @@ fn events(optimizer: &Optimizer, steps: u64, sampling: Sampling) -> Result<Compo
 
 fn lot_size(config: &Config, records: usize) -> Result<u64, Error> {
     // 2 √N, at most 1024.
-    let usual = ((records as f64).sqrt() * 2.0).round().clamp(1.0, 1024.0) as u64;
-    let lot = config.training.lot_size.or(usual.min(records as u64));
+    let default = ((records as f64).sqrt() * 2.0).round().clamp(1.0, 1024.0) as u64;
+    let lot = config.training.lot_size.or(default.min(records as u64));
     if lot >= 1 && lot <= records as u64 {
         return Ok(lot);
     }
-    Err(Error::config(format!(
-        "training.lot_size: expected at least 1 and at most the {records} records, got {lot}"
-    )))
+    Err(Error::config(
+        "training.lot_size",
+        format!("expected at least 1 and at most the {records} records, got {lot}"),
+    ))
 }
 
 fn steps(config: &Config, records: usize, lot: u64) -> Result<u64, Error> {
     match (config.training.steps, config.training.epochs) {
         (Auto::Value(_), Auto::Value(_)) => {
-            Err(Error::config("training: expected steps or epochs, not both"))
+            Err(Error::config("training", "expected steps or epochs, not both"))
         }
-        (Auto::Value(0), _) => Err(Error::config("training.steps: expected at least 1, got 0")),
+        (Auto::Value(0), _) => Err(Error::config("training.steps", "expected at least 1, got 0")),
         (Auto::Value(steps), _) => Ok(steps),
         (Auto::Auto, epochs) => {
             let epochs = epochs.or(3.0);
@@ -309,21 +311,11 @@ fn steps(config: &Config, records: usize, lot: u64) -> Result<u64, Error> {
             if (1.0..1e12).contains(&steps) {
                 Ok(steps as u64)
             } else {
-                Err(Error::config(format!(
-                    "training.epochs: expected 1 to 1e12 steps, got {steps} from {epochs} epochs"
-                )))
+                Err(Error::config(
+                    "training.epochs",
+                    format!("expected 1 to 1e12 steps, got {steps} from {epochs} epochs"),
+                ))
             }
         }
-    }
-}
-
-fn accountant(name: &str) -> Result<Accountant, Error> {
-    match name {
-        "best" => Ok(Accountant::Best),
-        "pld" => Ok(Accountant::Pld),
-        "rdp" => Ok(Accountant::Rdp),
-        other => Err(Error::config(format!(
-            "privacy.accountant: expected best, pld or rdp, got {other:?}"
-        ))),
     }
 }

@@ -1,17 +1,17 @@
-//! Figures as they are printed: bounds are rounded up, never down.
+//! Formatting of figures. Upper bounds are rounded up.
 
-/// A figure rounded *up* to `digits` places: what is printed must not be below what was computed.
+/// Rounds a figure *up* to `digits` decimal places, so that a printed bound stays a bound.
 pub fn up(x: f64, digits: usize) -> String {
     if !x.is_finite() {
         return if x > 0.0 { "∞".into() } else { "not a number".into() };
     }
     let scale = 10_f64.powi(digits as i32);
-    // A hair of tolerance, so that 1.83 does not become 1.8301 by representation alone.
+    // A small tolerance, so that 1.83 does not become 1.84 by its binary representation.
     let rounded = (x * scale - 1e-6).ceil() / scale + 0.0;
     format!("{:.digits$}", if rounded.is_finite() { rounded } else { x })
 }
 
-/// A small figure rounded *up* to three digits, as 2.34e-6.
+/// Rounds a small figure *up* to three digits, such as 2.34e-6.
 pub fn up_e(x: f64) -> String {
     if !(x > 0.0 && x.is_finite()) {
         return up(x, 0);
@@ -25,7 +25,7 @@ pub fn up_e(x: f64) -> String {
     }
 }
 
-/// A positive figure with about four significant digits, plain or in powers of ten.
+/// Formats a positive figure with about four significant digits, with an exponent if needed.
 pub fn short(x: f64) -> String {
     match x {
         x if !x.is_finite() => up(x, 0),
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn printed_figures_are_never_smaller() {
+    fn printed_bounds_are_never_smaller() {
         assert_eq!(up(1.828241, 3), "1.829");
         assert_eq!(up(1.83, 2), "1.83");
         assert_eq!(up(f64::INFINITY, 2), "∞");

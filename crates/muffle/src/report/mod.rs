@@ -1,4 +1,4 @@
-//! The privacy statement, and `report.html` from the folder of a run.
+//! The privacy statement and the report of a run.
 
 pub mod digits;
 pub mod number;
@@ -23,7 +23,7 @@ use accounting::{Adjacency, Cost, Delta, Unit};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// The name of the file.
+/// The file name of the report.
 pub const FILE: &str = "report.html";
 
 /// Whether figures are public.
@@ -38,7 +38,7 @@ pub enum Marking {
 }
 
 impl Marking {
-    /// The name, as files and tables have it.
+    /// The name in files and tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Public => "public",
@@ -56,7 +56,7 @@ impl From<Publicity> for Marking {
     }
 }
 
-/// Writes the report of a finished run; where it is.
+/// Writes the report of a finished run and returns its path.
 ///
 /// # Errors
 /// If the run is not finished, or the folder is damaged.
@@ -66,7 +66,7 @@ pub fn write(folder: &Folder) -> Result<PathBuf, Error> {
     Ok(folder.join(FILE))
 }
 
-/// The report as data.
+/// Builds the report from the folder of a run.
 ///
 /// # Errors
 /// As [`write()`].
@@ -111,8 +111,7 @@ fn headline(statement: &Statement) -> Headline {
                 .into(),
         },
         _ => Headline::NonPrivate {
-            reason: "This model was trained by an optimizer that neither \
-            clips nor adds noise."
+            reason: "This model was trained by an optimizer that neither clips nor adds noise."
                 .into(),
         },
     }
@@ -234,7 +233,7 @@ fn trade_off(statement: &Statement, unit: Unit, delta: f64) -> Result<Option<Cha
     };
     let rates = || (0..=60).map(|i| 10f64.powf(-4.0 + f64::from(i) / 15.0));
     Ok(Some(Chart {
-        title: "What an attacker can gain".into(),
+        title: "Membership tests".into(),
         x: Axis::log("false-positive rate"),
         y: Axis::linear("true-positive rate"),
         series: vec![
@@ -283,7 +282,7 @@ fn sections(config: &Config, statement: &Statement, metrics: &Metrics) -> Vec<Se
         row("optimizer", config.optimizer.name().into()),
         row("model", config.model.source.clone()),
         row(
-            "low-rank additions",
+            "low-rank adapters",
             if config.model.lora_rank == 0 {
                 "none: all parameters are trained".into()
             } else {

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A number that JSON may have no number for: then it is the string "inf", "-inf" or "nan", which
-/// no comparison mistakes for a small number.
+/// A number in JSON, or the string "inf", "-inf" or "nan" if it is not finite.
+///
+/// A reader cannot mistake these strings for a small number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Number(pub f64);
 

@@ -1,18 +1,17 @@
 //! The report of a run as one self-contained HTML page without scripts.
 //!
-//! The page is rendered from data. Figures that no guarantee covers carry a badge wherever they
-//! stand.
+//! The page is rendered from typed data. Figures that no guarantee covers have a badge.
 
 use crate::chart::{Chart, escape};
 use crate::report::Marking;
 use std::fmt::Write;
 
-/// A report.
+/// The content of a report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page {
     /// The title, such as "dp-muon-bc on e2e_train.txt".
     pub title: String,
-    /// The promise, or that there is none.
+    /// The guarantee, or that there is none.
     pub headline: Headline,
     /// The privacy statement in plain words, by paragraphs.
     pub words: Vec<String>,
@@ -20,9 +19,9 @@ pub struct Page {
     pub covered: Vec<String>,
     /// What it does not cover.
     pub not_covered: Vec<String>,
-    /// What weakens or voids the guarantee.
+    /// Facts that weaken or void the guarantee.
     pub warnings: Vec<String>,
-    /// Single numbers.
+    /// Figures.
     pub figures: Vec<Figure>,
     /// Charts.
     pub charts: Vec<Panel>,
@@ -34,7 +33,7 @@ pub struct Page {
     pub configuration: String,
 }
 
-/// The promise on top of the page.
+/// The headline of the page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Headline {
     /// The run is (ε, δ)-differentially private.
@@ -89,14 +88,14 @@ pub struct Sample {
 /// A table of names and values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Section {
-    /// What the values have in common.
+    /// The title.
     pub title: String,
     /// Names and values.
     pub rows: Vec<(String, String)>,
 }
 
 impl Page {
-    /// The page as HTML text. The same page gives the same text.
+    /// Renders the page as HTML. The result is deterministic.
     pub fn html(&self) -> String {
         let parts = [
             self.headline(),
@@ -117,7 +116,8 @@ impl Page {
              <meta name=\"color-scheme\" content=\"light dark\">\n\
              <meta name=\"referrer\" content=\"no-referrer\">\n<link rel=\"icon\" \
              href=\"data:,\">\n\
-             <title>{} · Muffle</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n{}</main>\n\
+             <title>{} · Muffle</title>\n<style>{STYLE}</style>\n</head>\n\
+             <body>\n<main>\n{}</main>\n\
              <footer><p>Made by Muffle. This page loads no resources and \
              runs no scripts.</p></footer>\n</body>\n</html>\n",
             escape(&self.title),
@@ -167,8 +167,9 @@ impl Page {
         if marked.into_iter().any(|marking| marking == Marking::NonPrivate) {
             let _ = writeln!(
                 text,
-                "<p class=\"note\">Figures marked {} were computed from records without protection, \
-                 and no guarantee covers them. Remove them before you publish this page.</p>",
+                "<p class=\"note\">Figures marked {} were computed from records without \
+                 protection, and no guarantee covers them. Remove them before you publish this \
+                 page.</p>",
                 badge(Marking::NonPrivate)
             );
         }
@@ -228,7 +229,8 @@ impl Page {
             let reference =
                 sample.reference.as_deref().map_or(String::new(), |text| line("Reference", text));
             format!(
-                "<article class=\"card\">\n<h3>Sample {}{}</h3>\n<dl>\n{}{}{reference}</dl>\n</article>\n",
+                "<article class=\"card\">\n<h3>Sample {}{}</h3>\n\
+                 <dl>\n{}{}{reference}</dl>\n</article>\n",
                 i + 1,
                 badge(sample.marking),
                 line("Prompt", &sample.prompt),
@@ -275,7 +277,7 @@ impl Page {
     }
 }
 
-/// A section with a heading around `content`; nothing without content.
+/// A section with a heading; empty if the content is.
 fn titled(title: &str, content: String, open: &str, close: &str) -> String {
     if content.is_empty() {
         content
@@ -297,131 +299,8 @@ fn badge(marking: Marking) -> &'static str {
     }
 }
 
-/// All text has a contrast of at least 4.5:1 with what it stands on, in both schemes.
-const STYLE: &str = r#"
-:root {
-  color-scheme: light dark;
-  --paper: #faf9f6; --card: #fff; --ink: #1b1f24; --soft: #565d67; --rule: #dfe1e5;
-  --accent: #0b5d57; --good: #17663a; --bad: #9b1420; --badge: #fdeaea;
-  --warn: #fff3d9; --warn-ink: #643f00; --warn-rule: #c98a12; --alarm: #a3121f;
-  --plot-paper: var(--card); --plot-ink: var(--ink); --plot-soft: var(--soft); --plot-grid: var(--rule);
-}
-@media screen and (prefers-color-scheme: dark) {
-  :root {
-    --paper: #14171b; --card: #1b1f25; --ink: #e7e9ec; --soft: #a9b0ba; --rule: #343a43;
-    --accent: #6fd3c4; --good: #7ad69b; --bad: #ffadad; --badge: #431a1d;
-    --warn: #32260e; --warn-ink: #ffd591; --warn-rule: #b57f1c; --alarm: #a8202c;
-  }
-}
-* { box-sizing: border-box; }
-html { -webkit-text-size-adjust: 100%; text-size-adjust: 100%; }
-body {
-  margin: 0; background: var(--paper); color: var(--ink); overflow-wrap: anywhere;
-  font: 1.0625rem/1.6 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif;
-}
-main, footer { max-width: 66rem; margin: 0 auto; padding: 0 1.5rem; }
-main > * { margin: 0 0 3.5rem; }
-h1, h2, h3, p, ul, dl, dd, figure, pre { margin: 0; }
-h1 { font-size: 1.25rem; font-weight: 600; line-height: 1.35; }
-h2 { font-size: 1.375rem; font-weight: 650; line-height: 1.3; letter-spacing: -.01em; margin-bottom: 1rem; text-wrap: balance; }
-h3 { font-size: 1rem; font-weight: 650; line-height: 1.4; margin-bottom: .5rem; }
-i { font-family: Georgia, "Times New Roman", serif; }
-ul { padding-left: 1.5rem; }
-li + li { margin-top: .5rem; }
-.kind { font-size: .8125rem; font-weight: 650; letter-spacing: .09em; text-transform: uppercase; margin-bottom: .25rem; }
-.big { font-size: clamp(2.5rem, 9vw, 4.5rem); font-weight: 650; line-height: 1.1; letter-spacing: -.025em; margin: 1.5rem 0 .75rem; }
-.big span { display: inline-block; margin-right: .6em; font-variant-numeric: tabular-nums; }
-.promise { padding: 3.5rem 0 2.5rem; border-bottom: 1px solid var(--rule); margin-bottom: 2.5rem; }
-.promise .kind, .promise .big { color: var(--accent); }
-.alarm {
-  background: var(--alarm); color: #fff; padding: 2.5rem; border-radius: 0 0 .75rem .75rem; margin-bottom: 2.5rem;
-  print-color-adjust: exact; -webkit-print-color-adjust: exact;
-}
-.alarm .big { text-transform: uppercase; letter-spacing: -.01em; }
-.alarm .big::before { content: "⚠\FE0E\00A0" / ""; }
-.alarm p + p { margin-top: .75rem; }
-.warnings {
-  background: var(--warn); color: var(--warn-ink); border-left: .375rem solid var(--warn-rule); border-radius: .375rem;
-  padding: 1.25rem 1.5rem; margin-bottom: 2.5rem; print-color-adjust: exact; -webkit-print-color-adjust: exact;
-}
-.warnings h2 { font-size: 1.0625rem; margin-bottom: .375rem; }
-.warnings ul { max-width: 68ch; padding-left: 1.25rem; }
-.words p { max-width: 68ch; }
-.words p + p { margin-top: 1rem; }
-.note { color: var(--soft); }
-.pair { display: grid; grid-template-columns: 1fr 1fr; gap: 2rem 3rem; }
-.pair > section { border-top: .1875rem solid; padding-top: 1rem; min-width: 0; }
-.pair h2, .pair li { color: var(--ink); }
-.covered, .covered li::marker { border-color: var(--good); color: var(--good); }
-.uncovered, .uncovered li::marker { border-color: var(--bad); color: var(--bad); }
-.covered ul { list-style-type: "✓\00A0\00A0"; }
-.uncovered ul { list-style-type: "✗\00A0\00A0"; }
-.card { background: var(--card); border: 1px solid var(--rule); border-radius: .625rem; min-width: 0; }
-.badge {
-  display: inline-block; font-size: .6875rem; font-weight: 700; line-height: 1.2; letter-spacing: .06em; white-space: nowrap;
-  color: var(--bad); background: var(--badge); border: 1px solid; border-radius: .25rem; padding: .125rem .375rem;
-  vertical-align: .1em; print-color-adjust: exact; -webkit-print-color-adjust: exact;
-}
-.figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 14.5rem), 1fr)); gap: 1rem; }
-.figures > div { display: flex; flex-direction: column; justify-content: space-between; padding: 1rem 1.25rem; }
-.figures dt { color: var(--soft); font-size: .9375rem; line-height: 1.4; }
-.figures dd {
-  font-size: 1.625rem; font-weight: 600; line-height: 1.25; letter-spacing: -.015em;
-  font-variant-numeric: tabular-nums; margin-top: .375rem;
-}
-.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 26rem), 1fr)); gap: 1.5rem; }
-.plots > figure { padding: .5rem .75rem 1rem; }
-.plots svg { display: block; width: 100%; height: auto; }
-figcaption { color: var(--soft); font-size: .9375rem; line-height: 1.5; padding: .5rem .75rem 0; }
-.samples { display: grid; gap: 1rem; }
-.samples > article { padding: 1.25rem 1.5rem; }
-.samples dt { color: var(--soft); font-size: .875rem; margin-top: .75rem; }
-.samples dd { white-space: pre-wrap; max-width: 80ch; }
-.settings { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 26rem), 1fr)); gap: 2rem 3rem; }
-.settings > section { min-width: 0; }
-.scroll { overflow-x: auto; }
-table { width: 100%; border-collapse: collapse; font-size: .9375rem; line-height: 1.45; }
-th, td { text-align: left; vertical-align: top; padding: .5rem 0; border-top: 1px solid var(--rule); }
-th { font-weight: 400; color: var(--soft); padding-right: 1.25rem; width: 40%; min-width: 7rem; overflow-wrap: break-word; }
-td { font-variant-numeric: tabular-nums; min-width: 7rem; }
-summary { cursor: pointer; font-weight: 600; padding: .75rem 0; }
-pre {
-  background: var(--card); border: 1px solid var(--rule); border-radius: .625rem; padding: 1rem 1.25rem;
-  overflow-x: auto; overflow-wrap: normal;
-  font: .875rem/1.55 ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; tab-size: 4;
-}
-code { font: inherit; }
-:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
-footer { color: var(--soft); font-size: .875rem; padding-top: 1.25rem; padding-bottom: 2.5rem; }
-@media (max-width: 40rem) {
-  body { font-size: 1rem; }
-  main, footer { padding-left: 1rem; padding-right: 1rem; }
-  main > * { margin-bottom: 2.5rem; }
-  .promise { padding: 2rem 0 1.75rem; }
-  .alarm { margin-left: -1rem; margin-right: -1rem; padding: 2rem 1rem; border-radius: 0; }
-  .warnings { padding: 1rem; }
-  .pair { grid-template-columns: 1fr; }
-  .figures { grid-template-columns: 1fr 1fr; gap: .75rem; }
-  .figures > div { padding: .75rem .875rem; }
-  .figures dd { font-size: 1.25rem; }
-  .plots > figure { padding: .25rem .25rem .875rem; }
-  figcaption { padding-left: .5rem; padding-right: .5rem; }
-  .samples > article { padding: 1rem; }
-}
-@media print {
-  body { font-size: 10.5pt; background: none; }
-  main, footer { max-width: none; padding: 0; }
-  main > * { margin-bottom: 1.75rem; }
-  .promise { padding-top: 0; }
-  .figures { grid-template-columns: repeat(3, 1fr); }
-  .plots, .settings { grid-template-columns: 1fr 1fr; }
-  .plots svg { font-size: 16px; }
-  .card, tr, li { break-inside: avoid; }
-  h2, h3 { break-after: avoid; }
-  pre { white-space: pre-wrap; overflow-wrap: anywhere; }
-  details::details-content { content-visibility: visible; display: block; block-size: auto; }
-}
-"#;
+/// The style sheet. All text has a contrast of at least 4.5:1 in the light and the dark scheme.
+const STYLE: &str = include_str!("page.css");
 
 #[cfg(test)]
 mod tests {
@@ -472,7 +351,7 @@ mod tests {
     fn every_text_is_shown_and_escaped() {
         let html = full(EVIL, Marking::NonPrivate).html();
         assert!(!html.contains("<script"), "{html}");
-        // 17 texts; the run's title stands also in the window, a section's also as its label.
+        // 17 texts; the title of the page and that of the section occur twice.
         assert_eq!(
             html.matches("&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt;&amp;&#39;").count(),
             19
@@ -487,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_guarantee_covers_carries_a_badge() {
+    fn figures_outside_the_guarantee_have_a_badge() {
         assert_eq!(full("x", Marking::Public).html().matches("NON-PRIVATE").count(), 0);
         // A figure, a chart, a sample, and the note that explains the badge.
         assert_eq!(full("x", Marking::NonPrivate).html().matches(">NON-PRIVATE<").count(), 4);
@@ -526,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_empty_is_left_out() {
+    fn empty_parts_are_omitted() {
         let html = empty().html();
         assert_eq!(well_formed(&html), Ok(()));
         for gone in ["<h2>", "<section", "<ul>", "<dl", "<figure", "<table", "<details"] {

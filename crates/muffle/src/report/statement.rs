@@ -1,13 +1,13 @@
 //! `privacy.json`: the privacy statement of a model as typed fields.
 //!
-//! It holds all that is needed to recompute its figures. Sentences are rendered from the fields
+//! It has all that is needed to recompute its figures. Sentences are rendered from the fields
 //! (`report::summary`) into `summary` and never parsed. Unknown fields are refused.
 
 use crate::Error;
 use crate::Plan;
 use crate::config::{Config, DroppedRows};
 use crate::report::Marking;
-use crate::run::chain::{Chain, Closing, SessionEntry};
+use crate::run::chain::{Chain, ChainError, Closing, SessionEntry};
 use crate::run::snapshot;
 use accounting::{Accountant, Ledger, Sampling, SamplingMethod, SamplingRate, Unit};
 use engine::Isolation;
@@ -24,7 +24,7 @@ pub struct Statement {
     pub version: u32,
     /// The program that wrote it, with its version.
     pub software: String,
-    /// The id of the run, which its other files have as well.
+    /// The id of the run, which is also in its other files.
     pub run_id: String,
     /// Whether there is a guarantee.
     pub private: bool,
@@ -32,32 +32,33 @@ pub struct Statement {
     pub epsilon: Option<f64>,
     /// δ of that ε.
     pub delta: Option<f64>,
-    /// ε promised before the run began.
+    /// ε promised before the run started.
     pub promised_epsilon: Option<f64>,
     /// Adjacency, and the number of rows that are protected together.
     pub unit: Option<Unit>,
     /// The column that names the person of a row; none if rows are protected one by one.
     pub person_column: Option<String>,
-    /// The accountant whose figure ε is.
+    /// The accountant that computed ε.
     pub accountant: Option<Accountant>,
     /// How lots were drawn.
     pub sampling: SamplingMethod,
-    /// Places of the data set, with or without a record: rows of the file, or those left if
-    /// `dropped_rows` is public. Public by assumption.
+    /// Number of places of the data set, with or without a record. Public by assumption.
+    ///
+    /// These are the rows of the file, without dropped rows if `dropped_rows` is public.
     pub records: usize,
     /// The public lot size.
     pub lot_size: f64,
-    /// Noise of a lot's gradient in clip bounds, all blocks together.
+    /// The noise multiplier of a lot's gradient, all blocks together.
     pub noise_multiplier: Option<f64>,
     /// Steps whose result is in the model.
     pub steps: u64,
-    /// Where noise and lots came from.
+    /// The source of randomness for noise and lots.
     pub randomness: RandomnessSource,
-    /// What the guarantee covers depends on these facts.
+    /// Facts that decide what the guarantee covers.
     pub coverage: Coverage,
     /// The processes that worked on the run: one, and one more each time it was resumed.
     pub sessions: Vec<SessionEntry>,
-    /// Everything that was charged.
+    /// All charges.
     pub ledger: Ledger,
     /// The head of the hash chain over sessions and charges.
     pub ledger_head: String,
@@ -69,7 +70,7 @@ pub struct Statement {
     pub summary: Vec<String>,
 }
 
-/// Where the randomness of noise and lots came from.
+/// The source of randomness for noise and lots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RandomnessSource {
@@ -83,7 +84,7 @@ pub enum RandomnessSource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Coverage {
-    /// How far the engine keeps records apart while it computes.
+    /// How far the engine isolates records from each other.
     pub isolation: Isolation,
     /// The arithmetic of the noise; none without noise.
     pub noise: Option<GaussianKind>,
@@ -105,7 +106,7 @@ const VERSION: u32 = 3;
 const SOFTWARE: &str = concat!("muffle ", env!("CARGO_PKG_VERSION"));
 
 impl Statement {
-    /// The statement of a run of this configuration with these charges.
+    /// Builds the statement of a run from its configuration, plan and charges.
     ///
     /// # Errors
     /// If the cost cannot be computed.
@@ -118,8 +119,7 @@ impl Statement {
         weights_sha256: Vec<(String, String)>,
     ) -> Result<Self, Error> {
         let ledger = chain.ledger();
-        let open = Chain::rebuild(chain.run_id(), ledger.events(), chain.sessions())
-            .map_err(Error::Ledger)?;
+        let open = Chain::rebuild(chain.run_id(), ledger.events(), chain.sessions())?;
         let spent = plan.budget.map(|_| plan.spent(ledger)).transpose()?;
         let randomness = match config.privacy.seed {
             None => RandomnessSource::OperatingSystem,
@@ -162,28 +162,28 @@ impl Statement {
         Ok(statement)
     }
 
-    /// The statement of the finished run in a folder.
+    /// Reads the statement of a finished run.
     ///
     /// # Errors
-    /// If there is none, or it is damaged.
+    /// If it is missing or damaged.
     pub fn of_run(folder: &Path) -> Result<Self, Error> {
         let path = folder.join("model").join(FILE);
         let text = std::fs::read_to_string(&path).map_err(Error::io(&path))?;
         Self::parse(&text).map_err(Error::json(&path))
     }
 
-    /// Parses a statement strictly: every field is there, once, and there is no other.
+    /// Parses a statement strictly: every field exactly once, and no other.
     ///
     /// # Errors
     /// If it is not valid JSON, or a field is missing, unknown or of another type.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         let statement: Self = serde_json::from_str(text)?;
-        // What serde overlooks: an option that is left out, an unknown field of a nested value.
+        // serde accepts a missing option and unknown fields of some nested values.
         let (there, expected): (Value, Value) =
             (serde_json::from_str(text)?, serde_json::to_value(&statement)?);
-        match differing(&there, &expected, "") {
-            Some(place) => Err(serde::de::Error::custom(format!(
-                "{place}: the field is missing, unknown or out of place"
+        match first_difference(&there, &expected, "") {
+            Some(path) => Err(serde::de::Error::custom(format!(
+                "{path}: the field is missing, unknown or out of place"
             ))),
             None => Ok(statement),
         }
@@ -197,7 +197,7 @@ impl Statement {
         serde_json::to_string(self).map_err(Error::Encoding)
     }
 
-    /// The entry that closes the chain of the run.
+    /// The closing entry of the run's ledger.
     pub(crate) fn closing(&self) -> Result<Closing, Error> {
         Ok(Closing {
             weights_sha256: self.weights_sha256.clone(),
@@ -206,37 +206,31 @@ impl Statement {
         })
     }
 
-    /// The chain of the run up to its closing, recomputed.
+    /// Rebuilds the ledger's chain, without the closing.
     ///
     /// # Errors
-    /// If the sessions do not fit the charges, or it has another head.
-    pub(crate) fn chain(&self) -> Result<Chain, String> {
+    /// If the sessions do not fit the charges, or the head is not the stated one.
+    pub(crate) fn chain(&self) -> Result<Chain, ChainError> {
         let chain = Chain::rebuild(&self.run_id, self.ledger.events(), &self.sessions)?;
-        match chain.head() == self.ledger_head {
-            true => Ok(chain),
-            false => Err(format!(
-                "ledger_head: sessions and charges give {}, got {:?}",
-                chain.head(),
-                self.ledger_head
-            )),
-        }
+        chain.check_head("ledger_head", &self.ledger_head)?;
+        Ok(chain)
     }
 
-    /// Whether this version of the program writes such statements.
-    pub(crate) fn is_ours(&self) -> bool {
+    /// Whether the statement has the version and the name of this program.
+    pub(crate) fn is_of_this_version(&self) -> bool {
         self.version == VERSION && self.software == SOFTWARE
     }
 
-    /// The guarantee that is promised: what is protected, and at which δ; none without one.
+    /// The unit of privacy and δ of the guarantee; `None` without one.
     pub fn promise(&self) -> Option<(Unit, f64)> {
         self.unit.zip(self.delta).filter(|_| self.private)
     }
 
-    /// How the curator drew lots of the stated size.
+    /// The sampling of lots, from the stated method, lot size and number of records.
     ///
     /// # Errors
-    /// If the stated size is none that lots of so many records can have.
-    pub(crate) fn lots(&self) -> Result<Sampling, accounting::Error> {
+    /// If the lot size is impossible for the number of records.
+    pub(crate) fn sampling_of_lots(&self) -> Result<Sampling, accounting::Error> {
         let (dataset, lot) = (self.records as u64, self.lot_size.round());
         match self.sampling {
             SamplingMethod::Poisson => {
@@ -250,26 +244,25 @@ impl Statement {
     }
 }
 
-/// The first place at which two values have other keys, lengths or kinds. How a number is written
-/// does not matter.
-fn differing(a: &Value, b: &Value, within: &str) -> Option<String> {
-    let place =
+/// The path of the first difference between two values. The notation of numbers is ignored.
+fn first_difference(a: &Value, b: &Value, within: &str) -> Option<String> {
+    let path =
         |key: &str| if within.is_empty() { key.to_string() } else { format!("{within}.{key}") };
     match (a, b) {
         (Value::Object(a), Value::Object(b)) => {
-            let alone = a
+            let in_one = a
                 .keys()
                 .find(|key| !b.contains_key(*key))
                 .or_else(|| b.keys().find(|key| !a.contains_key(*key)));
-            alone.map(|key| place(key)).or_else(|| {
-                a.iter().find_map(|(key, value)| differing(value, b.get(key)?, &place(key)))
+            in_one.map(|key| path(key)).or_else(|| {
+                a.iter().find_map(|(key, value)| first_difference(value, b.get(key)?, &path(key)))
             })
         }
         (Value::Array(a), Value::Array(b)) if a.len() == b.len() => a
             .iter()
             .zip(b)
             .enumerate()
-            .find_map(|(index, (a, b))| differing(a, b, &place(&index.to_string()))),
+            .find_map(|(index, (a, b))| first_difference(a, b, &path(&index.to_string()))),
         (Value::Number(a), Value::Number(b)) if a.as_f64() == b.as_f64() => None,
         _ => (a != b).then(|| within.to_string()),
     }
@@ -289,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn written_and_read_it_is_the_same() {
+    fn statements_round_trip() {
         let statement = statement();
         assert_eq!(Statement::parse(&statement.canonical().unwrap()).unwrap(), statement);
     }

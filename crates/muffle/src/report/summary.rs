@@ -9,7 +9,7 @@ use engine::Isolation;
 use noise::GaussianKind;
 
 impl Statement {
-    /// The whole statement in sentences, as its field `summary` has them.
+    /// The whole statement in sentences, for its field `summary`.
     pub(crate) fn rendered(&self) -> Vec<String> {
         let mut lines = self.words();
         lines.extend(self.covered().into_iter().map(|line| format!("Covered: {line}")));
@@ -17,7 +17,7 @@ impl Statement {
         lines
     }
 
-    /// The guarantee in plain words, a paragraph each.
+    /// The guarantee in plain words, by paragraphs.
     pub fn words(&self) -> Vec<String> {
         let (Some(epsilon), Some(delta), Some(unit)) = (self.epsilon, self.delta, self.unit) else {
             return vec![
@@ -42,7 +42,7 @@ impl Statement {
         };
         let change = match unit.adjacency {
             Adjacency::AddRemove => format!("with or without {whose}"),
-            Adjacency::ReplaceOne => format!("if {whose} had said something else"),
+            Adjacency::ReplaceOne => format!("if {whose} had another content"),
         };
         let factor = epsilon.exp();
         let factor = if factor < 1e4 { up(factor, 2) } else { up_e(factor) };
@@ -66,7 +66,7 @@ impl Statement {
         ]
     }
 
-    /// What the guarantee covers; nothing without one.
+    /// What the guarantee covers; empty without one.
     pub fn covered(&self) -> Vec<String> {
         let Some((unit, delta)) = self.promise() else { return Vec::new() };
         let whom = match &self.person_column {
@@ -150,7 +150,7 @@ impl Statement {
         list.into_iter().map(String::from).collect()
     }
 
-    /// How lots were drawn, in words.
+    /// The sampling of lots in words.
     pub fn sampling_in_words(&self) -> String {
         let (lot, records) = (self.lot_size.round(), self.records);
         match self.sampling {
@@ -161,7 +161,7 @@ impl Statement {
                 format!("fixed: {lot} of {records} records, drawn for each step")
             }
             SamplingMethod::Shuffled => format!(
-                "shuffled: {lot} records after one another, in an order drawn for each epoch; no \
+                "shuffled: lots of {lot} records, in an order drawn for each epoch; no \
                  amplification is claimed"
             ),
             SamplingMethod::Full => "full: every record in every step".into(),

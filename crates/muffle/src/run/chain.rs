@@ -1,39 +1,152 @@
-//! The ledger of a run as a hash chain: a charge that is removed, edited or moved changes every
-//! hash after it.
+//! The ledger of a run as a hash chain.
+//!
+//! A charge that is removed, edited or moved changes every hash after it.
 //!
 //! Entries, in order: a session for each process that worked on the run, its charges, and one
 //! closing when the run is over. With the run's id r, and ‖ for concatenation of fields of known
 //! length,
 //!
 //! ```text
-//! h₀     = SHA-256("muffle ledger 2" ‖ r)
-//! hᵢ     = SHA-256(hᵢ₋₁ ‖ kind ‖ i ‖ SHA-256(contentᵢ))                i as 64 bits, the lowest byte first
-//! content = r ‖ session id                                              kind 0, a session
-//!         = r ‖ session id ‖ the event as JSON                          kind 1, a charge
-//!         = r ‖ the closing as JSON                                     kind 2, the closing
+//! h₀      = SHA-256("muffle ledger 2" ‖ r)
+//! hᵢ      = SHA-256(hᵢ₋₁ ‖ kind ‖ i ‖ SHA-256(contentᵢ))      i as 64 bits, little-endian
+//! content = r ‖ session id                                    kind 0, a session
+//!         = r ‖ session id ‖ the event as JSON                kind 1, a charge
+//!         = r ‖ the closing as JSON                           kind 2, the closing
 //! ```
 //!
-//! The file holds events run-length coded, and for each session after how many charges it began.
-//! All hashes follow from that and are recomputed whenever it is read. Everything in it is public:
-//! it tells of charges, not of records.
+//! `ledger.json` holds the events, run-length coded, and for each session the number of charges
+//! before it. All hashes follow from these and are recomputed whenever the file is read. Everything
+//! in the file is public: charges do not depend on records.
 //!
 //! The chain has no secret. It shows that files belong together, not who wrote them: anyone who
-//! rewrites all of them can compute fitting hashes. A signature ([`crate::verify::signature`]) is the
-//! answer to that.
+//! rewrites all of them can compute matching hashes. A signature ([`crate::verify::signature`])
+//! prevents that.
 
-use crate::Error;
 use crate::run::snapshot::hex;
 use accounting::{Composition, Event, Ledger};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// The version of the written form.
+/// The version of `ledger.json`.
 const VERSION: u32 = 2;
 
-/// Charges of a run at the most: all hashes are recomputed whenever a ledger is read.
-pub const MOST_CHARGES: u64 = 1 << 24;
+/// The maximum number of charges of a run: all hashes are recomputed whenever a ledger is read.
+pub const MAX_CHARGES: u64 = 1 << 24;
 
-/// The charges of a run, which process made them, and what came of it.
+/// An error of a hash-chained ledger.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChainError {
+    /// The text is not JSON of the expected structure, or an entry has no JSON form.
+    #[error("invalid JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// The file has another version.
+    #[error("version: expected {VERSION}, got {0}")]
+    Version(u32),
+    /// An id of a run or a session is malformed.
+    #[error("{field}: expected 32 hexadecimal digits, got {id:?}")]
+    Id {
+        /// Which id.
+        field: &'static str,
+        /// The text in its place.
+        id: String,
+    },
+    /// There are more charges than a chain can have.
+    #[error("events: expected at most {MAX_CHARGES} charges, got {0}")]
+    TooManyCharges(u64),
+    /// Charges need a session before them.
+    #[error("sessions: expected at least 1, got 0")]
+    NoSession,
+    /// A session states another number of charges before it than there are.
+    #[error("session {id}: expected {expected} charges before it, got {got}")]
+    SessionCharges {
+        /// The id of the session.
+        id: String,
+        /// The number of charges before it.
+        expected: u64,
+        /// The stated number.
+        got: u64,
+    },
+    /// A session states another head than the entries before it give.
+    #[error(
+        "session {id}: the entries before it give the head {expected}, it started from {got:?}; \
+         an entry was changed"
+    )]
+    SessionHead {
+        /// The id of the session.
+        id: String,
+        /// The recomputed head.
+        expected: String,
+        /// The stated head.
+        got: String,
+    },
+    /// Two sessions have the same id.
+    #[error("session {0}: occurs twice")]
+    DuplicateSession(String),
+    /// The stated head is not the recomputed one.
+    #[error("{field}: the entries give {expected}, got {got:?}; an entry was changed")]
+    Head {
+        /// The field that states the head.
+        field: &'static str,
+        /// The recomputed head.
+        expected: String,
+        /// The stated head.
+        got: String,
+    },
+    /// The chain is closed and cannot be extended.
+    #[error("the run is over: its ledger is closed and takes no further entry")]
+    Closed,
+    /// A ledger is not the chain's ledger with one more charge.
+    #[error("expected one charge more than the {charges} in the ledger, got {got}")]
+    NotNext {
+        /// Charges in the chain.
+        charges: u64,
+        /// Charges in the other ledger.
+        got: u64,
+    },
+    /// A position belongs to the chain of another run.
+    #[error("{holder}: expected the run {expected}, got {got}; files of two runs were mixed")]
+    OtherRun {
+        /// The file that holds the position.
+        holder: &'static str,
+        /// The id of the run.
+        expected: String,
+        /// The run id of the position.
+        got: String,
+    },
+    /// The chain ends before a position: it was replaced by an older one.
+    #[error(
+        "the ledger has {got} charges, but {holder} was written after {expected}: the ledger was \
+         replaced by an older one"
+    )]
+    OlderLedger {
+        /// The file that holds the position.
+        holder: &'static str,
+        /// Charges at the position.
+        expected: u64,
+        /// Charges in the ledger.
+        got: u64,
+    },
+    /// The chain has another hash at a position.
+    #[error(
+        "the first {charges} charges of the ledger are not those of {holder}: an entry was \
+         changed, or this is the ledger of another copy of the run"
+    )]
+    OtherEntries {
+        /// The file that holds the position.
+        holder: &'static str,
+        /// Charges at the position.
+        charges: u64,
+    },
+    /// A charge was refused.
+    #[error(transparent)]
+    Accounting(#[from] accounting::Error),
+    /// The operating system gives no randomness for an id.
+    #[error("the operating system gives no randomness: {0}")]
+    Randomness(#[from] getrandom::Error),
+}
+
+/// The hash-chained ledger of a run: sessions, charges and the closing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chain {
     run_id: String,
@@ -44,48 +157,48 @@ pub struct Chain {
     head: [u8; 32],
 }
 
-/// The beginning of a process that worked on a run.
+/// The entry of a process that worked on a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SessionEntry {
     /// 128 random bits in hexadecimal digits.
     pub id: String,
-    /// Charges that were made before it.
+    /// Number of charges before it.
     pub charges: u64,
-    /// The head of the chain that it started from.
+    /// The head of the chain before it.
     pub from: String,
 }
 
-/// The end of a run: what was released.
+/// The last entry of a finished run: hashes of what was released.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Closing {
     /// SHA-256 of each file of weights.
     pub weights_sha256: Vec<(String, String)>,
-    /// SHA-256 of the configuration, as far as it decides what is trained and charged.
+    /// SHA-256 of the configuration, without performance and evaluation settings.
     pub config_sha256: String,
     /// SHA-256 of the privacy statement in its canonical form.
     pub statement_sha256: String,
 }
 
-/// A position in a chain: what other files remember of it.
+/// A position in a chain, stored in the files that were written at it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mark {
-    /// Whose chain it is.
+    /// The id of the run.
     pub run_id: String,
-    /// Entries up to here.
+    /// Number of entries up to here.
     pub entries: u64,
-    /// Charges among them.
+    /// Number of charges among them.
     pub charges: u64,
     /// The hash of the last entry.
     pub head: String,
 }
 
-/// The written form.
+/// The content of `ledger.json`.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct LedgerDocument {
     version: u32,
     run_id: String,
     events: Composition,
@@ -94,23 +207,23 @@ struct Written {
     head: String,
 }
 
-/// 128 random bits from the operating system, in hexadecimal digits.
+/// Draws 128 random bits from the operating system, as hexadecimal digits.
 ///
 /// # Errors
-/// If the system has none to give.
-pub(crate) fn fresh_id() -> Result<String, Error> {
+/// If the system gives no randomness.
+pub(crate) fn new_id() -> Result<String, getrandom::Error> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)?;
     Ok(hex(&bytes))
 }
 
 impl Chain {
-    /// The chain of a new run, with its first session.
+    /// Creates the chain of a new run, with its first session.
     ///
     /// # Errors
     /// If the system gives no randomness.
-    pub fn new() -> Result<Self, Error> {
-        let mut chain = Self::empty(fresh_id()?);
+    pub fn new() -> Result<Self, ChainError> {
+        let mut chain = Self::empty(new_id()?);
         chain.begin_session()?;
         Ok(chain)
     }
@@ -128,30 +241,24 @@ impl Chain {
         }
     }
 
-    /// From what a file says, with all hashes recomputed.
+    /// Parses the text of `ledger.json` and recomputes all hashes.
     ///
     /// # Errors
-    /// One line: what is wrong with it.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let written: Written = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        if written.version != VERSION {
-            return Err(format!("version: expected {VERSION}, got {}", written.version));
+    /// If it is not valid JSON, or its entries contradict each other or the stated hashes.
+    pub fn parse(text: &str) -> Result<Self, ChainError> {
+        let document: LedgerDocument = serde_json::from_str(text)?;
+        if document.version != VERSION {
+            return Err(ChainError::Version(document.version));
         }
-        let mut chain = Self::rebuild(&written.run_id, &written.events, &written.sessions)?;
-        if let Some(closing) = written.closing {
+        let mut chain = Self::rebuild(&document.run_id, &document.events, &document.sessions)?;
+        if let Some(closing) = document.closing {
             chain.close(closing)?;
         }
-        if chain.head() != written.head {
-            return Err(format!(
-                "head: its entries give {}, got {:?}; an entry was changed",
-                chain.head(),
-                written.head
-            ));
-        }
+        chain.check_head("head", &document.head)?;
         Ok(chain)
     }
 
-    /// From its parts, without a closing.
+    /// Rebuilds a chain from its events and sessions, without a closing.
     ///
     /// # Errors
     /// If a session does not start from the head that the entries before it give, or an id is
@@ -160,13 +267,10 @@ impl Chain {
         run_id: &str,
         events: &Composition,
         sessions: &[SessionEntry],
-    ) -> Result<Self, String> {
+    ) -> Result<Self, ChainError> {
         check_id("run_id", run_id)?;
-        if events.len() > MOST_CHARGES {
-            return Err(format!(
-                "events: expected at most {MOST_CHARGES} charges, got {}",
-                events.len()
-            ));
+        if events.len() > MAX_CHARGES {
+            return Err(ChainError::TooManyCharges(events.len()));
         }
         let mut chain = Self::empty(run_id.into());
         let mut sessions = sessions.iter().peekable();
@@ -174,7 +278,7 @@ impl Chain {
             let mut left = *count;
             while left > 0 {
                 while let Some(entry) = sessions.next_if(|entry| entry.charges <= chain.charges()) {
-                    chain.resume_session(entry)?;
+                    chain.push_session(entry)?;
                 }
                 let until =
                     sessions.peek().map_or(u64::MAX, |entry| entry.charges - chain.charges());
@@ -182,146 +286,131 @@ impl Chain {
                 left -= left.min(until);
             }
         }
-        sessions.try_for_each(|entry| chain.resume_session(entry))?;
+        sessions.try_for_each(|entry| chain.push_session(entry))?;
         if chain.sessions.is_empty() {
-            return Err("sessions: expected at least 1, got 0".into());
+            return Err(ChainError::NoSession);
         }
         Ok(chain)
     }
 
-    /// A session that is known, at its place.
-    fn resume_session(&mut self, entry: &SessionEntry) -> Result<(), String> {
-        check_id("session id", &entry.id)?;
+    /// Appends a session that was read from a file, if it fits the entries before it.
+    fn push_session(&mut self, entry: &SessionEntry) -> Result<(), ChainError> {
+        let id = entry.id.clone();
+        check_id("session id", &id)?;
         if entry.charges != self.charges() {
-            return Err(format!(
-                "session {}: expected at most {} charges before it, got {}",
-                entry.id,
-                self.charges(),
-                entry.charges
-            ));
+            let (expected, got) = (self.charges(), entry.charges);
+            return Err(ChainError::SessionCharges { id, expected, got });
         }
         if entry.from != self.head() {
-            return Err(format!(
-                "session {}: the entries before it give the head {}, it started from {:?}; an \
-                 entry was changed",
-                entry.id,
-                self.head(),
-                entry.from
-            ));
+            let (expected, got) = (self.head(), entry.from.clone());
+            return Err(ChainError::SessionHead { id, expected, got });
         }
-        if self.sessions.iter().any(|known| known.id == entry.id) {
-            return Err(format!("session {}: occurs twice", entry.id));
+        if self.sessions.iter().any(|known| known.id == id) {
+            return Err(ChainError::DuplicateSession(id));
         }
         self.extend(0, self.content().chain_update(&entry.id));
         self.sessions.push(entry.clone());
         Ok(())
     }
 
-    /// Appends a session with an id of its own.
+    /// Appends a session with a new id.
     ///
     /// # Errors
-    /// If the system gives no randomness, or the run is over.
-    pub fn begin_session(&mut self) -> Result<(), Error> {
+    /// If the system gives no randomness, or the chain is closed.
+    pub fn begin_session(&mut self) -> Result<(), ChainError> {
         if self.closing.is_some() {
-            return Err(Error::Ledger("the run is closed; no process can work on it".into()));
+            return Err(ChainError::Closed);
         }
-        let entry = SessionEntry { id: fresh_id()?, charges: self.charges(), from: self.head() };
-        self.resume_session(&entry).map_err(Error::Ledger)
+        let entry = SessionEntry { id: new_id()?, charges: self.charges(), from: self.head() };
+        self.push_session(&entry)
     }
 
-    /// Appends a charge of the present session.
+    /// Appends a charge of the last session.
     ///
     /// # Errors
-    /// If the run is over, or there are too many.
-    pub fn charge(&mut self, event: &Event) -> Result<(), String> {
+    /// If the chain is closed, or would have more than [`MAX_CHARGES`] charges.
+    pub fn charge(&mut self, event: &Event) -> Result<(), ChainError> {
         self.charge_times(event, 1)
     }
 
-    /// Appends the charge by which `spent` is ahead.
+    /// Appends the last charge of `spent`, which has all charges of the chain and one more.
     ///
     /// # Errors
     /// If `spent` is not the chain's ledger with one charge more.
-    pub(crate) fn follow(&mut self, spent: &Ledger) -> Result<(), String> {
-        let (event, _) = spent.events().runs().last().ok_or("expected a charge, got none")?;
+    pub(crate) fn append_next(&mut self, spent: &Ledger) -> Result<(), ChainError> {
+        let not_next = ChainError::NotNext { charges: self.charges(), got: spent.events().len() };
+        let Some((event, _)) = spent.events().runs().last() else { return Err(not_next) };
         self.charge(event)?;
         if self.ledger() != spent {
-            return Err(format!(
-                "expected one charge more than the {} in the ledger, got {}",
-                self.charges() - 1,
-                spent.events().len()
-            ));
+            return Err(not_next);
         }
         Ok(())
     }
 
-    pub(crate) fn charge_times(&mut self, event: &Event, count: u64) -> Result<(), String> {
+    /// Appends `count` charges of the last session.
+    pub(crate) fn charge_times(&mut self, event: &Event, count: u64) -> Result<(), ChainError> {
         if self.closing.is_some() {
-            return Err("the run is over, and takes no further charge".into());
+            return Err(ChainError::Closed);
         }
-        if self.charges().checked_add(count).is_none_or(|sum| sum > MOST_CHARGES) {
-            return Err(format!("expected at most {MOST_CHARGES} charges, got more"));
+        let charges = self.charges().saturating_add(count);
+        if charges > MAX_CHARGES {
+            return Err(ChainError::TooManyCharges(charges));
         }
-        let session = self
-            .sessions
-            .last()
-            .ok_or("sessions: expected one before the first charge, got none")?;
-        let event_text = serde_json::to_string(event).map_err(|error| error.to_string())?;
+        let session = self.sessions.last().ok_or(ChainError::NoSession)?;
+        let event_text = serde_json::to_string(event)?;
         let content: [u8; 32] =
             self.content().chain_update(&session.id).chain_update(event_text).finalize().into();
         (0..count).for_each(|_| self.extend_by(1, content));
-        self.ledger.charge(event.clone(), count).map_err(|error| error.to_string())
+        Ok(self.ledger.charge(event.clone(), count)?)
     }
 
-    /// Appends the closing; after it there is nothing.
+    /// Appends the closing, which is the last entry.
     ///
     /// # Errors
-    /// If there is one.
-    pub fn close(&mut self, closing: Closing) -> Result<(), String> {
+    /// If the chain is closed already.
+    pub fn close(&mut self, closing: Closing) -> Result<(), ChainError> {
         if self.closing.is_some() {
-            return Err("the run is over already".into());
+            return Err(ChainError::Closed);
         }
-        let text = serde_json::to_string(&closing).map_err(|error| error.to_string())?;
+        let text = serde_json::to_string(&closing)?;
         self.extend(2, self.content().chain_update(text));
         self.closing = Some(closing);
         Ok(())
     }
 
-    /// Whether a position is one of this chain.
+    /// Checks that a position is one of this chain. `holder` names the file that holds it.
     ///
     /// # Errors
-    /// If the chain is of another run, ends before it, or has another hash there. The line begins
-    /// with `whose`.
-    pub fn check(&self, mark: &Mark, whose: &str) -> Result<(), String> {
+    /// If the chain is of another run, ends before the position, or has another hash there.
+    pub fn check(&self, mark: &Mark, holder: &'static str) -> Result<(), ChainError> {
         if mark.run_id != self.run_id {
-            return Err(format!(
-                "{whose}: expected the run {}, got {}; files of two runs were mixed",
-                self.run_id, mark.run_id
-            ));
+            let (expected, got) = (self.run_id.clone(), mark.run_id.clone());
+            return Err(ChainError::OtherRun { holder, expected, got });
         }
         if mark.entries > self.entries || mark.charges > self.charges() {
-            return Err(format!(
-                "the ledger has {} charges, {whose} knows of {}: an old ledger was put in its \
-                 place",
-                self.charges(),
-                mark.charges
-            ));
+            let (expected, got) = (mark.charges, self.charges());
+            return Err(ChainError::OlderLedger { holder, expected, got });
         }
         match self.mark_at(mark.entries) == Some(mark.clone()) {
             true => Ok(()),
-            false => Err(format!(
-                "the ledger's first {} charges are not those that {whose} knows of: an entry was \
-                 changed, or this is the ledger of another copy of the run",
-                mark.charges
-            )),
+            false => Err(ChainError::OtherEntries { holder, charges: mark.charges }),
         }
     }
 
-    /// The position after so many entries.
+    /// Checks that a stated head is the recomputed one. `field` names where it is stated.
+    pub(crate) fn check_head(&self, field: &'static str, stated: &str) -> Result<(), ChainError> {
+        if self.head() == stated {
+            return Ok(());
+        }
+        Err(ChainError::Head { field, expected: self.head(), got: stated.into() })
+    }
+
+    /// Returns the position after a number of entries.
     fn mark_at(&self, entries: u64) -> Option<Mark> {
         if entries == self.entries {
             return Some(self.mark());
         }
-        // The sessions and charges that were there by then.
+        // The sessions among these entries.
         let before = |entry: &&SessionEntry, index: usize| entry.charges + (index as u64) < entries;
         let sessions: Vec<SessionEntry> = self
             .sessions
@@ -365,17 +454,17 @@ impl Chain {
         &self.run_id
     }
 
-    /// What has been charged.
+    /// All charges.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// The processes that worked on the run, in order.
+    /// The sessions of the run, one for each process, in order.
     pub fn sessions(&self) -> &[SessionEntry] {
         &self.sessions
     }
 
-    /// What was released, if the run is over.
+    /// The closing, if the run is finished.
     pub fn closing(&self) -> Option<&Closing> {
         self.closing.as_ref()
     }
@@ -385,12 +474,12 @@ impl Chain {
         hex(&self.head)
     }
 
-    /// Charges.
+    /// The number of charges.
     pub fn charges(&self) -> u64 {
         self.ledger.events().len()
     }
 
-    /// The position of its last entry.
+    /// The position of the last entry.
     pub fn mark(&self) -> Mark {
         Mark {
             run_id: self.run_id.clone(),
@@ -400,12 +489,12 @@ impl Chain {
         }
     }
 
-    /// As text, for `ledger.json`.
+    /// The text of `ledger.json`.
     ///
     /// # Errors
-    /// If it has no written form, which does not happen.
-    pub fn to_text(&self) -> Result<String, Error> {
-        let written = Written {
+    /// If an entry has no JSON form, which does not happen.
+    pub fn to_text(&self) -> Result<String, ChainError> {
+        let document = LedgerDocument {
             version: VERSION,
             run_id: self.run_id.clone(),
             events: self.ledger.events().clone(),
@@ -413,14 +502,14 @@ impl Chain {
             closing: self.closing.clone(),
             head: self.head(),
         };
-        serde_json::to_string(&written).map_err(Error::Encoding)
+        Ok(serde_json::to_string(&document)?)
     }
 }
 
-fn check_id(name: &str, id: &str) -> Result<(), String> {
+fn check_id(field: &'static str, id: &str) -> Result<(), ChainError> {
     match id.len() == 32 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
         true => Ok(()),
-        false => Err(format!("{name}: expected 32 hexadecimal digits, got {id:?}")),
+        false => Err(ChainError::Id { field, id: id.into() }),
     }
 }
 
@@ -460,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn written_and_read_it_is_the_same_and_short() {
+    fn chains_round_trip_and_are_compact() {
         let mut chain = chain();
         assert_eq!(Chain::parse(&chain.to_text().unwrap()).unwrap(), chain);
         assert_eq!(
@@ -481,7 +570,7 @@ mod tests {
         assert!(long.to_text().unwrap().len() < empty + 100);
     }
 
-    /// The formula of the module's documentation, written out.
+    /// Computes the formula of the module's documentation independently.
     #[test]
     fn the_hashes_are_the_documented_ones() {
         let chain = chain();
@@ -519,9 +608,9 @@ mod tests {
         assert_eq!(chain.head(), hex(&last));
     }
 
-    /// Whatever is removed, edited or moved: the head no longer fits.
+    /// After any entry is removed, edited or moved, the head no longer matches.
     #[test]
-    fn every_change_is_found() {
+    fn every_change_is_detected() {
         let mut closed = chain();
         closed.close(closing()).unwrap();
         for chain in [chain(), closed] {
@@ -567,8 +656,8 @@ mod tests {
         }
     }
 
-    /// A position of the chain is recognised at every entry; one of a chain that was cut, or went
-    /// another way, is not.
+    /// A position of the chain is recognised at every entry; one of a chain that is shorter or has
+    /// other entries is not.
     #[test]
     fn positions_are_recognised() {
         let mut chain = Chain::new().unwrap();
@@ -593,9 +682,11 @@ mod tests {
                 );
             }
             let other = Mark { head: "0".repeat(64), ..mark.clone() };
-            assert!(chain.check(&other, "the checkpoint").unwrap_err().contains("another copy"));
+            let refused = chain.check(&other, "the checkpoint").unwrap_err();
+            assert!(refused.to_string().contains("another copy"));
             let other = Mark { run_id: "0".repeat(32), ..mark.clone() };
-            assert!(chain.check(&other, "the checkpoint").unwrap_err().contains("two runs"));
+            let refused = chain.check(&other, "the checkpoint").unwrap_err();
+            assert!(refused.to_string().contains("two runs"));
             let other = Mark { charges: mark.charges + 1, ..mark.clone() };
             assert!(chain.check(&other, "the checkpoint").is_err());
         }
@@ -611,12 +702,7 @@ mod tests {
             a.check(&b.mark(), "the checkpoint").is_err()
                 && b.check(&a.mark(), "the checkpoint").is_err()
         );
-        assert!(
-            marks[1]
-                .0
-                .check(&marks[3].1, "the mark")
-                .unwrap_err()
-                .contains("1 charges, the mark knows of 2: an old ledger")
-        );
+        let refused = marks[1].0.check(&marks[3].1, "the mark").unwrap_err();
+        assert!(matches!(refused, ChainError::OlderLedger { expected: 2, got: 1, .. }));
     }
 }

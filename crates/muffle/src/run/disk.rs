@@ -1,40 +1,39 @@
-//! The operations by which a run changes files. All of them are here, so that tests can interrupt a
-//! run at each.
+//! All operations by which a run changes files, so that tests can interrupt it at each.
 //!
-//! In builds with debug assertions the environment variable `MUFFLE_ABORT_AT=n` ends the process,
-//! without any clean-up, at the n-th operation: what a kill does. Release builds do not read it.
+//! In builds with debug assertions the environment variable `MUFFLE_ABORT_AT=n` aborts the process
+//! at the n-th operation, without any clean-up, as a kill does. Release builds do not read it.
 //! Unit tests use `fault::fail_from` instead.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// Who may read a file.
+/// Permissions of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// As the system's defaults say.
+    /// The default of the system.
     Default,
-    /// The owner only.
+    /// Only the owner can read it.
     Owner,
 }
 
-/// Replaces a file in one step: a reader finds the old content or the new one, whole, also after a
-/// power failure.
+/// Replaces a file atomically: a reader finds the old or the new content, also after a power
+/// failure.
 ///
 /// # Errors
 /// If the system refuses; the old file is then unchanged.
 pub(crate) fn replace(path: &Path, bytes: &[u8], access: Access) -> io::Result<()> {
-    let beside = path.with_extension("writing");
-    let put = || {
-        let mut file = create(&beside, access)?;
+    let temporary = path.with_extension("writing");
+    let replaced = || {
+        let mut file = create(&temporary, access)?;
         write(&mut file, bytes)?;
         sync(&file)?;
-        rename(&beside, path)?;
+        rename(&temporary, path)?;
         sync_dir(path.parent().unwrap_or(Path::new(".")))
     };
-    put().inspect_err(|_| {
+    replaced().inspect_err(|_| {
         // The first error matters more than one of the clean-up.
-        let _ = remove_file(&beside);
+        let _ = remove_file(&temporary);
     })
 }
 
@@ -56,8 +55,8 @@ pub(crate) fn append(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write(&mut file, bytes)
 }
 
-/// Runs a function that writes one file by itself, and forces the file onto the disk.
-pub(crate) fn produce<E>(
+/// Calls a function that writes one file, and syncs the file to disk.
+pub(crate) fn write_with<E>(
     path: &Path,
     make: impl FnOnce() -> Result<(), E>,
     failed: impl Fn(io::Error) -> E,
@@ -74,7 +73,7 @@ pub(crate) fn produce<E>(
     File::open(path).and_then(|file| sync(&file)).map_err(failed)
 }
 
-/// An empty file, or an existing one without its content.
+/// Creates an empty file, or truncates an existing one.
 fn create(path: &Path, access: Access) -> io::Result<File> {
     fault::operation()?;
     options(access).create(true).truncate(true).open(path)
@@ -113,13 +112,13 @@ pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)
 }
 
-/// Makes a rename survive a power failure, where the system can open a directory.
+/// Syncs a directory, so that a rename survives a power failure, if the system can open it.
 pub(crate) fn sync_dir(path: &Path) -> io::Result<()> {
     let Ok(directory) = File::open(path) else { return Ok(()) };
     sync(&directory)
 }
 
-/// Creates a directory and those above it.
+/// Creates a directory and its parents.
 pub(crate) fn create_dir_all(path: &Path) -> io::Result<()> {
     fault::operation()?;
     fs::create_dir_all(path)
@@ -141,42 +140,42 @@ pub(crate) fn remove_file(path: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }
 
-/// How the name of a directory begins while its files are being removed.
+/// The prefix of the name of a directory while its files are being removed.
 const REMOVING: &str = ".removing-";
 
-/// Removes a directory in one step, if it exists: it gets another name, and is then removed file by
-/// file.
+/// Removes a directory atomically, if it exists: renames it, then removes its files.
 pub(crate) fn remove_dir(path: &Path) -> io::Result<()> {
-    let doomed = doomed(path);
-    clear(&doomed)?;
-    match rename(path, &doomed) {
+    let renamed = removal_path(path);
+    remove_tree(&renamed)?;
+    match rename(path, &renamed) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         other => other?,
     }
     sync_dir(path.parent().unwrap_or(Path::new(".")))?;
-    clear(&doomed)
+    remove_tree(&renamed)
 }
 
-fn doomed(path: &Path) -> PathBuf {
+/// The name of a directory while its files are being removed.
+fn removal_path(path: &Path) -> PathBuf {
     path.with_file_name(format!(
         "{REMOVING}{}",
         path.file_name().unwrap_or_default().to_string_lossy()
     ))
 }
 
-/// Removes the rest of directories whose removal was interrupted.
+/// Removes what is left of directories whose removal was interrupted.
 pub(crate) fn finish_removals(within: &Path) -> io::Result<()> {
     for entry in fs::read_dir(within)? {
         let path = entry?.path();
         if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(REMOVING)) {
-            clear(&path)?;
+            remove_tree(&path)?;
         }
     }
     Ok(())
 }
 
-/// Removes a directory that is not in use, if it exists, file by file.
-pub(crate) fn clear(path: &Path) -> io::Result<()> {
+/// Removes a directory file by file, if it exists. Not atomic.
+pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
     fault::operation()?;
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -184,29 +183,29 @@ pub(crate) fn clear(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A moment before or after writes that other crates make by themselves.
-pub(crate) fn moment() -> io::Result<()> {
+/// A point before or after writes of other crates, at which tests can interrupt a run.
+pub(crate) fn interruption_point() -> io::Result<()> {
     fault::operation()
 }
 
-/// Interruptions on purpose, for tests.
+/// Injected interruptions, for tests.
 pub(crate) mod fault {
     use std::io;
 
     #[cfg(test)]
     thread_local! {
-        /// Operations of this thread that still succeed.
+        /// Number of operations of this thread that still succeed.
         static LEFT: std::cell::Cell<Option<u64>> = const { std::cell::Cell::new(None) };
     }
 
-    /// From the n-th operation of this thread on, none succeeds: for the files this is a kill.
-    /// `None` ends it.
+    /// Lets every operation of this thread fail from the n-th on, as if the process was killed.
+    /// `None` switches this off.
     #[cfg(test)]
     pub(crate) fn fail_from(operation: Option<u64>) {
         LEFT.set(operation);
     }
 
-    /// Whether the interruption is at this operation or was before it.
+    /// Returns an error if this operation must fail.
     #[cfg(test)]
     fn due() -> Option<io::Error> {
         let left = LEFT.get()?;
@@ -214,7 +213,7 @@ pub(crate) mod fault {
         (left == 0).then(|| io::Error::other("interrupted on purpose"))
     }
 
-    /// Whether the process must end at this operation.
+    /// Returns an error if the process must abort at this operation.
     #[cfg(all(debug_assertions, not(test)))]
     fn due() -> Option<io::Error> {
         use std::sync::LazyLock;
@@ -233,13 +232,13 @@ pub(crate) mod fault {
         None
     }
 
-    /// An operation comes next.
+    /// Called before each operation; interrupts it if that is due.
     #[inline]
     pub(super) fn operation() -> io::Result<()> {
         torn(|| Ok(()))
     }
 
-    /// An operation comes next that, if it is interrupted, does half of its work.
+    /// Called before an operation that does `half` of its work if it is interrupted.
     #[inline]
     pub(super) fn torn(half: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let Some(error) = due() else { return Ok(()) };
@@ -253,9 +252,9 @@ pub(crate) mod fault {
 mod tests {
     use super::*;
 
-    /// ResumeState at any operation, a file has its old content or the new one.
+    /// After an interruption at any operation, a file has its old content or the new one.
     #[test]
-    fn a_file_is_replaced_in_one_step() {
+    fn a_file_is_replaced_atomically() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("file.json");
         let mut outcomes = Vec::new();
@@ -276,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_removed_in_one_step() {
+    fn a_directory_is_removed_atomically() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("sealed");
         for operation in 0.. {
@@ -294,15 +293,15 @@ mod tests {
                 break;
             }
         }
-        assert!(!doomed(&path).exists());
+        assert!(!removal_path(&path).exists());
         remove_dir(&path).unwrap();
-        fs::create_dir(doomed(&path)).unwrap();
+        fs::create_dir(removal_path(&path)).unwrap();
         finish_removals(place.path()).unwrap();
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
     }
 
     #[test]
-    fn a_secret_does_not_replace_anything() {
+    fn a_secret_is_not_written_over_a_file() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("key");
         create_secret(&path, b"a").unwrap();

@@ -1,4 +1,4 @@
-//! The folder of a run, and how files get there: all at once, or not at all.
+//! The folder of a run: its files, its lock, and atomic writes.
 
 use crate::Error;
 use crate::run::disk::{self, Access};
@@ -7,28 +7,29 @@ use std::path::{Path, PathBuf};
 
 /// The folder of a run.
 ///
-/// | file | what |
+/// | file | content |
 /// |---|---|
 /// | `config.toml` | the complete configuration |
-/// | `ledger.json` | what was charged, as a hash chain; written before anything is computed |
-/// | `history.jsonl` | what could be seen on the way |
-/// | `checkpoints/` | parameters and the optimizer's memory; public |
-/// | `sealed/` | private state of the curator; removed when the run is over |
-/// | `model/` | the result, in the Hugging Face layout, with `privacy.json` and, if it was signed, `privacy.json.sig` |
-/// | `result.json`, `samples.json` | figures and texts |
-/// | `report.html` | all of it, to be read |
+/// | `ledger.json` | all charges, as a hash chain; written before anything is computed |
+/// | `history.jsonl` | figures measured while the run trains |
+/// | `checkpoints/` | parameters and the optimizer's state; public |
+/// | `sealed/` | private state of the curator; removed when the run is finished |
+/// | `model/` | the model in the Hugging Face layout, with `privacy.json` |
+/// | `model/privacy.json.sig` | the signature of the privacy statement, if it was signed |
+/// | `result.json`, `samples.json` | figures and generated texts |
+/// | `report.html` | the report |
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// Held as long as this process works in it.
+    /// Held as long as this process works in the folder.
     _lock: Option<File>,
 }
 
 impl Folder {
-    /// A new one, for this process alone.
+    /// Creates the folder of a new run and locks it for this process.
     ///
     /// # Errors
-    /// If there is a run in it already, or it cannot be made.
+    /// If the folder is not empty, or cannot be created.
     pub fn create(path: &Path) -> Result<Self, Error> {
         if path.join("config.toml").exists() {
             return Err(Error::folder(
@@ -60,55 +61,55 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Takes back what [`create`](Self::create) made: no run began in it.
+    /// Removes a folder that [`create`](Self::create) made and in which no run started.
     pub(crate) fn discard(self) {
-        // It was empty before, so that only our own files are in it. If removing fails, the reason
-        // for it matters more.
+        // It was empty before, so that only our own files are in it. If removing fails, the error
+        // that led here matters more.
         let _ = fs::remove_dir_all(&self.path);
     }
 
-    /// One that is there, for this process alone.
+    /// Opens the folder of a run and locks it for this process.
     ///
     /// # Errors
-    /// If there is no run in it, or another process is at work in it.
+    /// If there is no run in it, or another process has locked it.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        Self::look_at(path)?;
+        Self::open_read_only(path)?;
         let folder = Self { path: path.into(), _lock: Some(lock(path)?) };
-        // An interruption may have left what was being removed.
+        // An interruption may have left a directory that was being removed.
         disk::finish_removals(path).map_err(Error::io(path))?;
         Ok(folder)
     }
 
-    /// One that is there, to be read.
+    /// Opens the folder of a run without locking it, for reading.
     ///
     /// # Errors
     /// If there is no run in it.
-    pub fn look_at(path: &Path) -> Result<Self, Error> {
+    pub fn open_read_only(path: &Path) -> Result<Self, Error> {
         if path.join("config.toml").is_file() {
             return Ok(Self { path: path.into(), _lock: None });
         }
         Err(Error::folder(path, "not the folder of a run (config.toml is missing)"))
     }
 
-    /// Where something lies.
+    /// The path of a file in the folder.
     pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// The folder itself.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Replaces a file: a reader finds the old content or the new one, whole.
+    /// Replaces a file atomically.
     ///
     /// # Errors
-    /// If the system refuses; the old one is then as it was.
+    /// If the system refuses; the old file is then unchanged.
     pub fn write(&self, name: &str, text: &str) -> Result<(), Error> {
         write(&self.join(name), text.as_bytes())
     }
 
-    /// What lies there, if anything does.
+    /// Reads a file; `None` if it does not exist.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -121,12 +122,12 @@ impl Folder {
         }
     }
 
-    /// The folder that only its owner can open.
+    /// The path of the folder for private state, which only its owner can open.
     pub fn sealed(&self) -> PathBuf {
         self.join("sealed")
     }
 
-    /// Removes what is sealed, in one step: the run is over.
+    /// Removes the private state atomically, when the run is finished.
     ///
     /// # Errors
     /// If the system refuses.
@@ -135,7 +136,7 @@ impl Folder {
     }
 }
 
-/// Replaces a file in one step; a sealed one can be read by its owner only.
+/// Replaces a file atomically. In a folder named `sealed`, only its owner can read it.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let sealed = path.parent().is_some_and(|folder| folder.ends_with("sealed"));
     disk::replace(path, bytes, if sealed { Access::Owner } else { Access::Default })
@@ -143,14 +144,14 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
 }
 
 fn lock(path: &Path) -> Result<File, Error> {
-    let place = path.join(".lock");
-    let file = disk::create_lock(&place).map_err(Error::io(&place))?;
+    let lock = path.join(".lock");
+    let file = disk::create_lock(&lock).map_err(Error::io(&lock))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {
             Err(Error::folder(path, "another process is working on this run"))
         }
-        Err(TryLockError::Error(error)) => Err(Error::io(&place)(error)),
+        Err(TryLockError::Error(error)) => Err(Error::io(&lock)(error)),
     }
 }
 
@@ -172,7 +173,7 @@ mod tests {
         assert!(Folder::create(&path).unwrap_err().to_string().contains("muffle resume"));
         drop(folder);
         assert!(Folder::open(&path).is_ok());
-        // A folder with other files is not taken over.
+        // A folder with other files is refused.
         let theirs = place.path().join("theirs");
         fs::create_dir(&theirs).unwrap();
         fs::write(theirs.join("thesis.txt"), "x").unwrap();
@@ -185,7 +186,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn what_is_sealed_is_for_its_owner_only() {
+    fn only_the_owner_can_read_private_state() {
         use std::os::unix::fs::PermissionsExt;
         let place = tempfile::tempdir().unwrap();
         let folder = Folder::create(&place.path().join("run")).unwrap();
@@ -205,7 +206,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("file.json");
         write(&path, b"old").unwrap();
-        // A folder in the place of the file that is written first.
+        // A directory where the temporary file would be.
         fs::create_dir(path.with_extension("writing")).unwrap();
         assert!(write(&path, b"new").is_err());
         assert_eq!(fs::read(&path).unwrap(), b"old");

@@ -1,5 +1,6 @@
-//! `history.jsonl`: figures measured while a run trains, one entry per line. All of them are
-//! public, or marked. Unknown fields are refused.
+//! `history.jsonl`: figures measured while a run trains, one entry per line.
+//!
+//! Every figure is public, or marked as not private. Unknown fields are refused.
 
 use crate::Error;
 use crate::Scores;
@@ -30,15 +31,15 @@ pub struct HistoryEntry {
 }
 
 impl HistoryEntry {
-    /// With figures on validation data, if there are any.
+    /// Adds figures on validation data, if there are any.
     #[must_use]
-    pub fn with(mut self, scores: Option<Scores>) -> Self {
+    pub fn with_scores(mut self, scores: Option<Scores>) -> Self {
         self.nll = scores.map(|scores| scores.nll);
         self.accuracy = scores.map(|scores| scores.accuracy);
         self
     }
 
-    /// Appends it to a folder's history.
+    /// Appends the entry to the history of a run.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -55,7 +56,7 @@ impl HistoryEntry {
 /// Parses every line of a history.
 ///
 /// # Errors
-/// If a line is not a whole entry.
+/// If a line is not a complete entry.
 pub fn parse(text: &str) -> Result<Vec<HistoryEntry>, serde_json::Error> {
     text.lines().map(serde_json::from_str).collect()
 }
@@ -73,11 +74,11 @@ pub fn read(folder: &Folder, up_to: u64) -> Result<Vec<HistoryEntry>, Error> {
         .collect())
 }
 
-/// Removes the entries after a step, which is run again.
+/// Removes the entries after a step, from which the run is resumed.
 ///
 /// # Errors
 /// If it cannot be written.
-pub fn cut(folder: &Folder, up_to: u64) -> Result<(), Error> {
+pub fn truncate(folder: &Folder, up_to: u64) -> Result<(), Error> {
     let lines = read(folder, up_to)?.iter().map(HistoryEntry::line).collect::<Result<String, _>>();
     folder.write(FILE, &lines?)
 }

@@ -1,19 +1,19 @@
-//! The ledger of a run on the disk: `ledger.json`, and a mark in the sealed folder that says how
-//! far ledger and sampler were.
+//! The ledger of a run on disk: `ledger.json`, and the sealed mark, which holds the positions of
+//! ledger and sampler.
 //!
-//! Each charge is written to the ledger first and to the mark second, and both are on the disk
-//! before anything is computed. A kill between the two leaves a ledger that is ahead of the mark,
-//! which resumes; a ledger that is behind it was put there by something else, and is refused. Where
-//! the sampler must be remembered, each draw is written to its file first and to the mark second,
-//! for the same reason.
+//! Each charge is written to the ledger first and to the mark second, and both are on disk before
+//! anything is computed. A kill between the two leaves a ledger that is ahead of the mark; the run
+//! can be resumed. A ledger that is behind the mark was replaced from outside and is refused. Where
+//! the state of the sampler is saved, each draw is written to its file first and to the mark
+//! second, for the same reason.
 //!
 //! # Claim
 //! A run is resumed only with all charges that were made before anything was computed, unless
 //! ledger *and* mark were replaced.
 //!
 //! # Why
-//! `charge` returns after the mark of that charge is on the disk, and the curator computes only
-//! after it. `open` refuses a ledger that does not contain the mark.
+//! [`LedgerFile::append_next`] returns after the mark of that charge is on disk, and the curator
+//! computes only after it. [`LedgerFile::open`] refuses a ledger that does not contain the mark.
 //!
 //! # Checked by
 //! `a_ledger_behind_its_mark_is_refused`, `an_older_ledger_is_refused`, `killed_at_every_write`
@@ -27,68 +27,69 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-/// The names of the files.
+/// The path of the ledger in the folder of a run.
 pub(crate) const LEDGER: &str = "ledger.json";
+/// The path of the sealed mark in the folder of a run.
 pub(crate) const MARK: &str = "sealed/mark.json";
 
-/// The chain of a run and where it is written.
+/// The chain of a run and the files that hold it.
 #[derive(Debug)]
 pub(crate) struct LedgerFile {
     ledger: PathBuf,
     mark: PathBuf,
     chain: Mutex<Chain>,
-    /// Lots that were drawn, as far as they are remembered over an interruption.
+    /// Number of lots drawn, if the state of the sampler is saved; otherwise 0.
     draws: AtomicU64,
 }
 
-/// What is in the mark's file.
+/// The content of `sealed/mark.json`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SealedMark {
-    /// How far the ledger was.
+    /// The position of the ledger.
     pub(crate) ledger: Mark,
-    /// Lots that were drawn, as far as they are remembered over an interruption.
+    /// Number of lots drawn, if the state of the sampler is saved; otherwise 0.
     pub(crate) draws: u64,
 }
 
 impl SealedMark {
-    /// Reads it.
+    /// Reads the sealed mark of a run.
     ///
     /// # Errors
-    /// If it is gone or damaged.
+    /// If it is missing or damaged.
     pub(crate) fn read(folder: &Folder) -> Result<Self, Error> {
-        let at = |what: &str| Error::format(&folder.join(MARK), what);
+        let path = folder.join(MARK);
         let text = folder.read(MARK)?.ok_or_else(|| {
-            at("it is gone, so that an old ledger could not be told from the present one")
+            Error::format(&path, "missing; without it an older ledger cannot be detected")
         })?;
-        serde_json::from_str(&text).map_err(|error| at(&format!("damaged: {error}")))
+        serde_json::from_str(&text).map_err(Error::json(&path))
     }
 }
 
 impl LedgerFile {
-    /// Of a new run. Nothing is written yet.
+    /// Creates the ledger of a new run. Nothing is written yet.
     pub(crate) fn new(folder: &Folder) -> Result<Self, Error> {
-        Ok(Self::with(folder, Chain::new()?))
+        Ok(Self::from_chain(folder, Chain::new()?))
     }
 
-    /// Of a run that was interrupted.
+    /// Opens the ledger of an interrupted run.
     ///
     /// # Errors
-    /// If the ledger or its mark is gone or damaged, or the ledger does not contain the mark.
+    /// If the ledger or its mark is missing or damaged, or the ledger does not contain the mark.
     pub(crate) fn open(folder: &Folder) -> Result<Self, Error> {
-        let at = |what: &str| Error::format(&folder.join(LEDGER), what);
-        let text =
-            folder.read(LEDGER)?.ok_or_else(|| at("it is gone, and with it what was spent"))?;
-        let chain = Chain::parse(&text)
-            .map_err(|what| at(&format!("what was spent cannot be read: {what}")))?;
+        let path = folder.join(LEDGER);
+        let text = folder
+            .read(LEDGER)?
+            .ok_or_else(|| Error::format(&path, "missing; the charges of the run are unknown"))?;
+        let chain = Chain::parse(&text).map_err(Error::ledger(&path))?;
         let mark = SealedMark::read(folder)?;
-        chain.check(&mark.ledger, "the sealed mark").map_err(|what| at(&what))?;
-        let file = Self::with(folder, chain);
+        chain.check(&mark.ledger, "the sealed mark").map_err(Error::ledger(&path))?;
+        let file = Self::from_chain(folder, chain);
         file.draws.store(mark.draws, Ordering::Relaxed);
         Ok(file)
     }
 
-    fn with(folder: &Folder, chain: Chain) -> Self {
+    fn from_chain(folder: &Folder, chain: Chain) -> Self {
         Self {
             ledger: folder.join(LEDGER),
             mark: folder.join(MARK),
@@ -99,93 +100,91 @@ impl LedgerFile {
 
     /// Writes the ledger, then the mark.
     pub(crate) fn write(&self) -> Result<(), Error> {
-        self.put(&self.locked())
+        self.write_chain(&self.lock())
     }
 
-    fn put(&self, chain: &Chain) -> Result<(), Error> {
+    fn write_chain(&self, chain: &Chain) -> Result<(), Error> {
         folder::write(&self.ledger, chain.to_text()?.as_bytes())?;
-        self.put_mark(chain)
+        self.write_mark(chain)
     }
 
-    fn put_mark(&self, chain: &Chain) -> Result<(), Error> {
+    fn write_mark(&self, chain: &Chain) -> Result<(), Error> {
         let mark = SealedMark { ledger: chain.mark(), draws: self.draws() };
         let text = serde_json::to_string(&mark).map_err(Error::Encoding)?;
         folder::write(&self.mark, text.as_bytes())
     }
 
-    /// Lots that were drawn, as far as they are remembered over an interruption.
+    /// Number of lots drawn, if the state of the sampler is saved; otherwise 0.
     pub(crate) fn draws(&self) -> u64 {
         self.draws.load(Ordering::Relaxed)
     }
 
-    /// Remembers that so many lots were drawn; the sampler's file knows already.
-    pub(crate) fn drawn(&self, draws: u64) -> Result<(), Error> {
+    /// Writes the number of lots drawn into the mark, after the sampler's file has it.
+    pub(crate) fn set_draws(&self, draws: u64) -> Result<(), Error> {
         self.draws.store(draws, Ordering::Relaxed);
-        self.put_mark(&self.locked())
+        self.write_mark(&self.lock())
     }
 
     /// Appends a session for this process, and writes it.
     pub(crate) fn begin_session(&self) -> Result<(), Error> {
-        let mut chain = self.locked();
+        let mut chain = self.lock();
         chain.begin_session()?;
-        self.put(&chain)
+        self.write_chain(&chain)
     }
 
-    /// Appends the charge by which `spent` is ahead, and writes it.
+    /// Appends the last charge of `spent`, which has one more than the chain, and writes it.
     ///
     /// # Errors
-    /// If `spent` is not the chain's ledger with one charge more, or the disk refuses.
-    pub(crate) fn follow(&self, spent: &Ledger) -> Result<(), String> {
-        let mut chain = self.locked();
-        chain.follow(spent)?;
-        self.put(&chain).map_err(|failed| failed.to_string())
+    /// If `spent` is not the chain's ledger with one charge more, or it cannot be written.
+    pub(crate) fn append_next(&self, spent: &Ledger) -> Result<(), Error> {
+        let mut chain = self.lock();
+        chain.append_next(spent)?;
+        self.write_chain(&chain)
     }
 
-    /// Appends the closing and writes it; if the run was closed before, looks whether it is the
-    /// same.
+    /// Appends the closing and writes it. A run that is closed already must have the same closing.
     ///
     /// # Errors
-    /// If it is another, or the disk refuses.
+    /// If the run has another closing, or it cannot be written.
     pub(crate) fn close(&self, closing: Closing) -> Result<(), Error> {
-        let mut chain = self.locked();
+        let mut chain = self.lock();
         match chain.closing() {
             Some(known) if *known == closing => {}
             Some(_) => {
                 return Err(Error::format(
                     &self.ledger,
                     "the run was closed with other weights, configuration or statement than it \
-                     has now; end it with the muffle that closed it",
+                     has now; finish it with the version of muffle that closed it",
                 ));
             }
-            None => chain.close(closing).map_err(Error::Ledger)?,
+            None => chain.close(closing)?,
         }
         // Written in any case: an interruption may have come before the mark.
-        self.put(&chain)
+        self.write_chain(&chain)
     }
 
-    /// Without privacy nothing is charged on the way: all steps are charged when the run is over.
-    /// Written with the closing.
-    pub(crate) fn charge_steps(&self, steps: u64) -> Result<(), Error> {
-        let mut chain = self.locked();
+    /// Charges all steps of a run without privacy, at its end; written with the closing.
+    pub(crate) fn charge_non_private_steps(&self, steps: u64) -> Result<(), Error> {
+        let mut chain = self.lock();
         if chain.closing().is_some() {
             return Ok(());
         }
-        chain.charge_times(&Event::NonPrivate, steps).map_err(Error::Ledger)
+        Ok(chain.charge_times(&Event::NonPrivate, steps)?)
     }
 
-    /// The present position.
+    /// The position of the last entry.
     pub(crate) fn mark(&self) -> Mark {
-        self.locked().mark()
+        self.lock().mark()
     }
 
-    /// The chain as it is now.
+    /// A copy of the chain.
     pub(crate) fn chain(&self) -> Chain {
-        self.locked().clone()
+        self.lock().clone()
     }
 
-    fn locked(&self) -> MutexGuard<'_, Chain> {
+    fn lock(&self) -> MutexGuard<'_, Chain> {
         // A thread that panicked while it held the lock has at most made a charge that is not
-        // written: never too few.
+        // written: the chain has too many charges, never too few.
         self.chain.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
@@ -201,22 +200,22 @@ mod tests {
     }
 
     fn run() -> (tempfile::TempDir, Folder, LedgerFile) {
-        let place = tempfile::tempdir().unwrap();
-        let folder = Folder::create(&place.path().join("run")).unwrap();
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = Folder::create(&temporary.path().join("run")).unwrap();
         let file = LedgerFile::new(&folder).unwrap();
         file.write().unwrap();
-        (place, folder, file)
+        (temporary, folder, file)
     }
 
-    fn charge(file: &LedgerFile) -> Result<(), String> {
+    fn charge(file: &LedgerFile) -> Result<(), Error> {
         let mut spent = file.chain().ledger().clone();
         spent.charge(event(), 1).unwrap();
-        file.follow(&spent)
+        file.append_next(&spent)
     }
 
     #[test]
     fn a_ledger_behind_its_mark_is_refused() {
-        let (_keep, folder, file) = run();
+        let (_temporary, folder, file) = run();
         charge(&file).unwrap();
         let old = folder.read(LEDGER).unwrap().unwrap();
         let old_mark = folder.read(MARK).unwrap().unwrap();
@@ -226,7 +225,7 @@ mod tests {
         folder.write(LEDGER, &old).unwrap();
         let refused = LedgerFile::open(&folder).unwrap_err().to_string();
         assert!(
-            refused.contains("the ledger has 1 charges, the sealed mark knows of 2: an old ledger"),
+            refused.contains("the ledger has 1 charges, but the sealed mark was written after 2"),
             "{refused}"
         );
         // Ahead of the mark: what a kill between the two leaves.
@@ -247,31 +246,29 @@ mod tests {
         assert!(LedgerFile::open(&folder).unwrap_err().to_string().contains("another copy"));
         for damaged in ["", "{}", "{\"run_id\":\"x\"}"] {
             folder.write(MARK, damaged).unwrap();
-            assert!(
-                LedgerFile::open(&folder).unwrap_err().to_string().contains("mark.json: damaged")
-            );
+            let refused = LedgerFile::open(&folder).unwrap_err().to_string();
+            assert!(refused.contains("mark.json: invalid JSON"), "{refused}");
         }
         std::fs::remove_file(folder.join(MARK)).unwrap();
-        assert!(
-            LedgerFile::open(&folder).unwrap_err().to_string().contains("mark.json: it is gone")
-        );
+        let refused = LedgerFile::open(&folder).unwrap_err().to_string();
+        assert!(refused.contains("mark.json: missing"), "{refused}");
     }
 
     #[test]
-    fn only_the_next_charge_is_followed() {
-        let (_keep, _folder, file) = run();
+    fn only_a_ledger_with_one_more_charge_is_accepted() {
+        let (_temporary, _folder, file) = run();
         let mut two = Ledger::new();
         two.charge(event(), 2).unwrap();
-        assert!(file.follow(&two).is_err());
-        assert!(file.follow(&Ledger::new()).is_err());
+        assert!(file.append_next(&two).is_err());
+        assert!(file.append_next(&Ledger::new()).is_err());
     }
 
-    /// ResumeState at any operation of a charge: what is read afterwards has the charge, or it was
-    /// not reported as made.
+    /// After an interruption at any operation of a charge, the ledger has the charge, or the charge
+    /// was not reported as made.
     #[test]
     fn an_interrupted_charge_resumes_and_is_never_lost() {
         for operation in 0.. {
-            let (_keep, folder, file) = run();
+            let (_temporary, folder, file) = run();
             charge(&file).unwrap();
             fault::fail_from(Some(operation));
             let made = charge(&file).is_ok();
@@ -290,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_run_is_closed_once() {
-        let (_keep, folder, file) = run();
+        let (_temporary, folder, file) = run();
         charge(&file).unwrap();
         let closing = |weights: &str| Closing {
             weights_sha256: vec![("w".into(), weights.into())],
@@ -301,9 +298,9 @@ mod tests {
         let again = LedgerFile::open(&folder).unwrap();
         again.close(closing("a")).unwrap();
         assert!(again.close(closing("b")).unwrap_err().to_string().contains("other weights"));
-        assert!(charge(&again).unwrap_err().contains("over"));
+        assert!(charge(&again).unwrap_err().to_string().contains("over"));
         assert!(again.begin_session().is_err());
-        again.charge_steps(5).unwrap();
+        again.charge_non_private_steps(5).unwrap();
         assert_eq!(again.chain().charges(), 1);
     }
 }

@@ -1,11 +1,10 @@
-//! A run with a folder around it: the main job, from a configuration to a model with its privacy
-//! statement; and how it goes on after an interruption.
+//! Training runs on disk: from a configuration to a model with its privacy statement.
 //!
-//! What is written, and when, is what makes an interruption harmless: the ledger before anything is
-//! computed from a lot, what the curator must remember before that too, parameters and optimizer
-//! together in snapshots. A run that is killed goes on from its last snapshot. What was charged
-//! since then stays charged and is not done again with the same noise: the run ends that many steps
-//! earlier, within the same budget.
+//! A run can be interrupted at any moment and resumed. The ledger and the private state of the
+//! curator are written before anything is computed from a lot; parameters and optimizer state are
+//! written together in snapshots. A run that was killed is resumed from its last snapshot. Steps
+//! that were charged after it stay charged and are not repeated with the same noise: the run ends
+//! that many steps earlier, within the same budget.
 
 mod builder;
 pub mod chain;
@@ -19,6 +18,7 @@ pub mod snapshot;
 pub use builder::SessionBuilder;
 
 pub(crate) mod disk;
+mod evaluation_data;
 pub(crate) mod ledger_file;
 pub(crate) mod memory;
 mod progress;
@@ -31,18 +31,18 @@ use crate::Outcome;
 use crate::Plan;
 use crate::config::{Config, Publicity};
 use crate::evaluate;
-use crate::load::data::{self, Split};
-use crate::load::model::{Circumstances, LoadedModel};
+use crate::load::data;
+use crate::load::model::{DataProperties, LoadedModel};
+use crate::run::evaluation_data::{check_test_data, validation_examples};
 use crate::run::folder::Folder;
 use crate::run::history::HistoryEntry;
 use crate::run::ledger_file::LedgerFile;
 pub use crate::run::progress::{Progress, RunObserver, RunStart, Silent};
-use crate::run::resume::{InterruptedRun, belongs};
+use crate::run::resume::{InterruptedRun, require_same_run};
 pub use crate::run::resume::{resume, resume_among};
 use crate::run::session::{ResumeState, Session};
 use crate::run::snapshot::{RunIdentity, Snapshot};
 use crate::run::together::COMPARED_EVERY;
-use ::data::Prepared;
 use curator::Records;
 use distributed::Ranks;
 use engine::{Engine, Example};
@@ -54,20 +54,21 @@ use std::sync::Arc;
 /// A session on a model of any device.
 type ModelSession = Session<Box<dyn Network>>;
 
-/// SHA-256 of the training data: sealed, for it tells of them.
-pub(crate) const FINGERPRINT: &str = "sealed/data.sha256";
+/// The file with the SHA-256 of the training data. It is sealed: the digest is not private.
+pub(crate) const DATA_DIGEST: &str = "sealed/data.sha256";
 
-/// Where a run is written: what the first process has, and no other.
+/// The folder and the ledger of a run. Only the first process has them.
 #[derive(Clone)]
-pub(crate) struct Files<'a> {
+pub(crate) struct RunFiles<'a> {
     pub(crate) folder: &'a Folder,
     pub(crate) ledger: Arc<LedgerFile>,
 }
 
-/// Trains as a configuration says, in a new folder.
+/// Trains a model in a new folder.
 ///
 /// # Errors
-/// If something is no good, a promise cannot be kept, or it was asked to stop.
+/// If the configuration, the data or the model is invalid, the promise cannot be kept, or the
+/// observer asks to stop.
 pub fn train(
     config: &Config,
     out: &Path,
@@ -76,11 +77,12 @@ pub fn train(
     train_among(&Ranks::alone(), config, out, observer)?.ok_or_else(no_outcome)
 }
 
-/// The same as one of several processes. The first has the folder and the outcome, and speaks to
-/// `observer`.
+/// Trains a model as one of several processes.
+///
+/// Only the first process has the folder and the outcome.
 ///
 /// # Errors
-/// As [`train`], or if a process is gone.
+/// As [`train`], or if a process is lost.
 pub fn train_among(
     ranks: &Ranks,
     config: &Config,
@@ -88,33 +90,33 @@ pub fn train_among(
     observer: &mut dyn RunObserver,
 ) -> Result<Option<Outcome>, Error> {
     let config = config.clone().absolute()?;
-    // Everything that can be wrong is looked at before a folder is made.
+    // All inputs are checked before a folder is created.
     Plan::check(&config)?;
-    let (labels, image) = data::survey(&config.data)?;
+    let (labels, image) = data::labels_and_shape(&config.data)?;
     let open = || {
-        LoadedModel::open(&config, Circumstances { labels: &labels, image }, &mut |line| {
+        LoadedModel::open(&config, DataProperties { labels: &labels, image }, &mut |line| {
             observer.message(line)
         })
     };
-    let subject = together::in_turn(ranks, open)?;
-    let people = fingerprint(&config)?;
-    not_the_people(&config, &people)?;
-    same_beginning(ranks, &config, people.clone())?;
+    let model = together::in_turn(ranks, open)?;
+    let data_digest = training_data_digest(&config)?;
+    refuse_evaluation_on_training_data(&config, &data_digest)?;
+    require_same_inputs(ranks, &config, data_digest.clone())?;
     if !ranks.is_first() {
-        return begin(ranks, &config, None, subject, &labels, None, observer)?.drive(observer);
+        return prepare(ranks, &config, None, model, &labels, None, observer)?.train(observer);
     }
     let folder = Folder::create(out)?;
-    let ready = LedgerFile::new(&folder).and_then(|ledger| {
-        let files = Files { folder: &folder, ledger: Arc::new(ledger) };
-        let run = begin(ranks, &config, Some(files.clone()), subject, &labels, None, observer)?;
-        folder.write(FINGERPRINT, &people)?;
+    let prepared = LedgerFile::new(&folder).and_then(|ledger| {
+        let files = RunFiles { folder: &folder, ledger: Arc::new(ledger) };
+        let run = prepare(ranks, &config, Some(files.clone()), model, &labels, None, observer)?;
+        folder.write(DATA_DIGEST, &data_digest)?;
         files.ledger.write()?;
         // From here on there is a run in the folder.
         folder.write("config.toml", &config.print())?;
         Ok(run)
     });
-    match ready {
-        Ok(run) => run.drive(observer),
+    match prepared {
+        Ok(run) => run.train(observer),
         Err(failed) => {
             folder.discard();
             Err(failed)
@@ -122,7 +124,12 @@ pub fn train_among(
     }
 }
 
-pub(crate) fn same_beginning(ranks: &Ranks, config: &Config, people: String) -> Result<(), Error> {
+/// Refuses processes with different versions, configurations or training data.
+pub(crate) fn require_same_inputs(
+    ranks: &Ranks,
+    config: &Config,
+    data_digest: String,
+) -> Result<(), Error> {
     let version = env!("CARGO_PKG_VERSION").to_string();
     let every = config.training.checkpoint_every.to_string();
     together::same(
@@ -131,22 +138,27 @@ pub(crate) fn same_beginning(ranks: &Ranks, config: &Config, people: String) -> 
             ("version of muffle", version),
             ("configuration", config.digest()),
             ("checkpoint_every", every),
-            ("training data", people),
+            ("training data", data_digest),
         ],
     )
 }
 
 /// Refuses figures on the protected records: they would be released without a charge.
-fn not_the_people(config: &Config, people: &str) -> Result<(), Error> {
-    for (key, path) in [("validation", &config.data.validation), ("test", &config.data.test)] {
+fn refuse_evaluation_on_training_data(config: &Config, data_digest: &str) -> Result<(), Error> {
+    for (key, path) in
+        [("data.validation", &config.data.validation), ("data.test", &config.data.test)]
+    {
         if let Some(path) = path
-            && snapshot::digest_file(path)? == people
+            && snapshot::digest_file(path)? == data_digest
         {
-            return Err(Error::config(format!(
-                "data.{key}: {} is the training data; figures on its records are not covered by \
-                 any guarantee",
-                path.display()
-            )));
+            return Err(Error::config(
+                key,
+                format!(
+                    "{} is the training data; figures on its records are not covered by any \
+                     guarantee",
+                    path.display()
+                ),
+            ));
         }
     }
     Ok(())
@@ -160,239 +172,199 @@ pub(crate) fn no_outcome() -> Error {
 pub(crate) struct Run<'a> {
     ranks: Ranks,
     pub(crate) config: &'a Config,
-    /// The first process's.
-    files: Option<Files<'a>>,
+    /// `None` on all processes but the first.
+    files: Option<RunFiles<'a>>,
     pub(crate) labels: &'a [String],
-    pub(crate) subject: LoadedModel,
+    /// The loaded model. Its parameters are in the session.
+    pub(crate) model: LoadedModel,
     pub(crate) session: ModelSession,
-    pub(crate) first: Vec<u64>,
-    pub(crate) limit: usize,
+    /// A fingerprint of each trained tensor before the first step.
+    initial_fingerprints: Vec<u64>,
+    /// Examples must have fewer tokens than this.
+    pub(crate) length_limit: usize,
     config_digest: String,
+    /// A fingerprint of the frozen weights.
     frozen: u64,
     validation: Vec<Example>,
-    every: u64,
+    /// Steps between evaluations.
+    evaluate_every: u64,
     /// The step of the last snapshot that this process wrote or resumed from.
-    put_away: Option<u64>,
+    snapshot_step: Option<u64>,
 }
 
-pub(crate) fn begin<'a>(
+/// Prepares a run, new or interrupted: reads the records and builds the session.
+pub(crate) fn prepare<'a>(
     ranks: &Ranks,
     config: &'a Config,
-    files: Option<Files<'a>>,
-    mut subject: LoadedModel,
+    files: Option<RunFiles<'a>>,
+    mut model: LoadedModel,
     labels: &'a [String],
     from: Option<InterruptedRun>,
     observer: &mut dyn RunObserver,
 ) -> Result<Run<'a>, Error> {
     together::set_threads(ranks, config);
-    let limit = data::limit(&config.data, &subject)?;
-    let preparation = subject.preparation(labels, limit);
-    let validation = validation(config, &preparation)?;
-    first_row(config, &preparation)?;
+    let length_limit = data::length_limit(&config.data, &model)?;
+    let preparation = model.preparation(labels, length_limit);
+    let validation = validation_examples(config, &preparation)?;
+    check_test_data(config, &preparation)?;
     let spill = files.as_ref().map_or_else(std::env::temp_dir, |files| files.folder.sealed());
-    let data::People { records, left_out, digest } = data::people(config, &preparation, &spill)?;
+    let data::TrainingData { records, dropped, digest } =
+        data::training_data(config, &preparation, &spill)?;
     let micro_batch = config
         .training
         .micro_batch
-        .or_else(|| memory::micro_batch(&subject.network, limit, ranks.count()));
-    let frozen = frozen(&subject);
+        .or_else(|| memory::micro_batch(&model.network, length_limit, ranks.count()));
+    let frozen = frozen_fingerprint(&model);
     together::same(
         ranks,
         &[("model", frozen.to_string()), ("set of prepared records (the tokenizer?)", digest)],
     )?;
     // The snapshot that it resumes from need not be written again.
-    let put_away = from.as_ref().and_then(|left| Some(left.snapshot.as_ref()?.step));
-    let (mut session, first) = session(ranks, config, &subject, records, from, frozen)?;
+    let snapshot_step = from.as_ref().and_then(|from| Some(from.snapshot.as_ref()?.step));
+    let (mut session, initial_fingerprints) =
+        session(ranks, config, &model, records, from, frozen)?;
     // Without privacy every step is charged at the end.
     let charges = session.plan().events.len().max(session.plan().steps);
-    if charges > chain::MOST_CHARGES {
-        return Err(Error::config(format!(
-            "training.steps: expected at most {} charges, got {charges} (several a step, if the \
-             learning rate is searched for)",
-            chain::MOST_CHARGES
-        )));
+    if charges > chain::MAX_CHARGES {
+        return Err(Error::config(
+            "training.steps",
+            format!(
+                "expected at most {} charges, got {charges} (several per step if the learning \
+                 rate is searched for)",
+                chain::MAX_CHARGES
+            ),
+        ));
     }
     together::same_params(ranks, session.params())?;
     session.set_micro_batch(micro_batch);
     if let Some(files) = &files {
-        keep(config, files, &mut session);
+        write_on_charge_and_draw(config, files, &mut session);
     }
     let total: usize =
-        subject.network.tensors(&subject.params).into_iter().map(|(_, tensor)| tensor.len()).sum();
+        model.network.tensors(&model.params).into_iter().map(|(_, tensor)| tensor.len()).sum();
     let tokens =
         validation.iter().map(Example::len).sum::<usize>() as f64 / validation.len() as f64;
     observer.started(&RunStart {
         config,
         plan: session.plan(),
-        parameters: (subject.params.elements(), total),
+        parameters: (model.params.elements(), total),
         micro_batch,
         processes: ranks.count(),
         step: session.steps(),
-        left_out,
-        lot_tokens: (subject.tokenizer.is_some() && tokens.is_finite())
+        dropped,
+        lot_tokens: (model.tokenizer.is_some() && tokens.is_finite())
             .then(|| tokens * session.plan().lot_size()),
     });
-    // They live on in the session.
-    subject.params = Params::default();
-    let every = config.evaluation.every.or_else(|| session.plan().steps.div_ceil(20)).max(1);
+    // The session has its own copy.
+    model.params = Params::default();
+    let evaluate_every =
+        config.evaluation.every.or_else(|| session.plan().steps.div_ceil(20)).max(1);
     Ok(Run {
         ranks: ranks.clone(),
         config,
         files,
         labels,
-        subject,
+        model,
         session,
-        first,
-        limit,
+        initial_fingerprints,
+        length_limit,
         config_digest: config.digest(),
         frozen,
         validation,
-        every,
-        put_away,
+        evaluate_every,
+        snapshot_step,
     })
 }
 
-/// The session, new or as it was left, and the fingerprints of the tensors before the first step.
+/// Builds a new or resumed session. Also returns the tensors' fingerprints before the first step.
 fn session(
     ranks: &Ranks,
     config: &Config,
-    subject: &LoadedModel,
+    model: &LoadedModel,
     records: Records,
     from: Option<InterruptedRun>,
     frozen: u64,
 ) -> Result<(ModelSession, Vec<u64>), Error> {
-    let network = subject.network.new_instance();
-    let Some(left) = from else {
-        let session =
-            Session::among(ranks, config, network, subject.params.clone(), records, None)?;
-        return Ok((session, fingerprints(&subject.params)));
+    let network = model.network.new_instance();
+    let Some(from) = from else {
+        let session = Session::among(ranks, config, network, model.params.clone(), records, None)?;
+        return Ok((session, fingerprints(&model.params)));
     };
-    let (step, params, optimizer, first) = match left.snapshot {
+    let (step, params, optimizer, initial_fingerprints) = match from.snapshot {
         Some(snapshot) => {
-            belongs(config, &snapshot.belongs, left.sealed.as_ref(), frozen)?;
-            (snapshot.step, snapshot.params, Some(snapshot.optimizer), snapshot.first)
+            require_same_run(config, &snapshot.identity, from.private_state.as_ref(), frozen)?;
+            let Snapshot { step, params, optimizer, initial_fingerprints, .. } = snapshot;
+            (step, params, Some(optimizer), initial_fingerprints)
         }
-        // ResumeState before the first snapshot: what was charged counts all the same.
-        None => (0, subject.params.clone(), None, fingerprints(&subject.params)),
+        // Interrupted before the first snapshot: the charges count all the same.
+        None => (0, model.params.clone(), None, fingerprints(&model.params)),
     };
-    let past = ResumeState {
-        ledger: left.ledger,
-        sealed: left.sealed,
+    let state = ResumeState {
+        ledger: from.ledger,
+        sealed: from.private_state,
         optimizer,
         params: Params::default(),
     };
-    let session = Session::among(ranks, config, network, params, records, Some(past))?;
+    let session = Session::among(ranks, config, network, params, records, Some(state))?;
     if session.steps() != step {
         return Err(Error::format(
             Path::new("checkpoints"),
             format!(
-                "the checkpoint is of step {step}, its optimizer state of step {}",
+                "expected an optimizer state of step {step}, as the checkpoint; got step {}",
                 session.steps()
             ),
         ));
     }
-    Ok((session, first))
+    Ok((session, initial_fingerprints))
 }
 
-/// Whether a resumed process needs to know what was drawn.
-pub(crate) fn keeps(config: &Config) -> bool {
+/// Whether a resumed run needs the state of the sampler: lots depend on earlier draws.
+pub(crate) fn needs_sampler_state(config: &Config) -> bool {
     config.optimizer.is_private()
         && (config.privacy.seed.is_some()
             || config.privacy.sampling == accounting::SamplingMethod::Shuffled)
 }
 
-/// Writes the ledger after each charge and, where a resumed process would need it, the sampler
-/// after each draw.
-fn keep(config: &Config, files: &Files<'_>, session: &mut ModelSession) {
+/// Writes the ledger after each charge and, if a resumed run needs it, the sampler after each
+/// draw.
+fn write_on_charge_and_draw(config: &Config, files: &RunFiles<'_>, session: &mut ModelSession) {
     let ledger = files.ledger.clone();
-    session.set_journal(Box::new(move |spent| ledger.follow(spent)));
-    if keeps(config) {
+    session.set_journal(Box::new(move |spent| {
+        ledger.append_next(spent).map_err(|error| error.to_string())
+    }));
+    if needs_sampler_state(config) {
         let (path, ledger) = (files.folder.join(sampler_file::SAMPLER), files.ledger.clone());
-        session.set_state_sink(Box::new(move |sealed| {
-            let written = sampler_file::write(&path, &ledger.mark(), sealed)
-                .and_then(|()| ledger.drawn(sealed.draws()));
-            written.map_err(|failed| failed.to_string())
+        session.set_state_sink(Box::new(move |state| {
+            sampler_file::write(&path, &ledger.mark(), state)
+                .and_then(|()| ledger.set_draws(state.draws()))
+                .map_err(|error| error.to_string())
         }));
     }
 }
 
-/// Whether the test data can be read, and is what the model reads: better known now than after the
-/// last step.
-fn first_row(config: &Config, preparation: &::data::Preparation<'_>) -> Result<(), Error> {
-    let Some(row) = data::rows(&config.data, Split::Test)?.and_then(|mut rows| rows.next()) else {
-        return Ok(());
-    };
-    match preparation.example(&row?)? {
-        Prepared::UnknownLabel => Err(unfit("data.test", UNKNOWN_LABEL)),
-        Prepared::WrongKind(expected) => {
-            Err(unfit("data.test", &format!("expected {expected}, which is what the model reads")))
-        }
-        _ => Ok(()),
-    }
-}
-
-const UNKNOWN_LABEL: &str = "a label that is not among data.labels";
-
-/// Evaluation data that does not fit the configuration or the model.
-fn unfit(key: &str, message: &str) -> Error {
-    Error::Rows { place: key.into(), message: message.into() }
-}
-
-/// What the model is looked at with on the way.
-fn validation(
-    config: &Config,
-    preparation: &::data::Preparation<'_>,
-) -> Result<Vec<Example>, Error> {
-    let (mut examples, mut unusable) = (Vec::new(), false);
-    for row in data::rows(&config.data, Split::Validation)?.into_iter().flatten() {
-        if examples.len() as u64 >= config.evaluation.examples {
-            break;
-        }
-        match preparation.example(&row?)? {
-            Prepared::Example(example) => examples.push(example),
-            Prepared::TooLong | Prepared::Empty => unusable = true,
-            Prepared::UnknownLabel => {
-                return Err(unfit("data.validation", UNKNOWN_LABEL));
-            }
-            Prepared::WrongKind(expected) => {
-                let expected = format!("expected {expected}, which is what the model reads");
-                return Err(unfit("data.validation", &expected));
-            }
-        }
-    }
-    // Said of these rows, because of the training data it may not be said.
-    if examples.is_empty() && unusable {
-        let expected = format!(
-            "every row is empty or has {} tokens or more; a larger data.max_length may be meant",
-            preparation.limit
-        );
-        return Err(unfit("data.validation", &expected));
-    }
-    Ok(examples)
-}
-
 impl<'a> Run<'a> {
-    pub(crate) fn drive(
+    /// Trains up to the last step and finishes the run. Only the first process has an outcome.
+    pub(crate) fn train(
         mut self,
         observer: &mut dyn RunObserver,
     ) -> Result<Option<Outcome>, Error> {
-        let mut last = self.past(observer)?;
-        let mut at_once = self.session.micro_batch();
-        // A run that was closed makes no further step: only its last files are missing.
+        let mut last = self.restore_history(observer)?;
+        let mut micro_batch = self.session.micro_batch();
+        // A closed run makes no further step: only its last files are missing.
         let closed =
             self.files.as_ref().is_some_and(|files| files.ledger.chain().closing().is_some());
         while let Some(step) = if closed { None } else { self.session.step()? } {
-            if self.session.micro_batch() < at_once {
-                at_once = self.session.micro_batch();
+            if self.session.micro_batch() < micro_batch {
+                micro_batch = self.session.micro_batch();
                 observer.message(&format!(
-                    "warning: there was not enough memory; going on with {at_once} records at a \
-                     time (NON-PRIVATE, shown here only)"
+                    "warning: out of memory; continuing with a micro-batch size of {micro_batch} \
+                     (NON-PRIVATE, shown here only)"
                 ));
             }
             let done = self.session.steps();
-            let over = done == self.session.plan().steps;
-            let fresh = done.is_multiple_of(self.every) || over;
-            if done.is_multiple_of(COMPARED_EVERY) || over {
+            let is_last = done == self.session.plan().steps;
+            let fresh = done.is_multiple_of(self.evaluate_every) || is_last;
+            if done.is_multiple_of(COMPARED_EVERY) || is_last {
                 together::same_params(&self.ranks, self.session.params())?;
             }
             if let Some(folder) = self.folder().filter(|_| fresh) {
@@ -400,19 +372,19 @@ impl<'a> Run<'a> {
                 entry.append(folder)?;
                 last = Some(entry);
             }
-            if done.is_multiple_of(self.config.training.checkpoint_every.max(1)) || over {
-                self.put_away()?;
+            if done.is_multiple_of(self.config.training.checkpoint_every.max(1)) || is_last {
+                self.save_snapshot()?;
             }
             let notes = step.notes.iter().map(ToString::to_string).collect();
             if let Some(latest) = last {
                 observer.stepped(&Progress { step: done, latest, fresh, notes });
             }
-            if !over && self.stops(observer)? {
-                self.put_away()?;
+            if !is_last && self.should_stop(observer)? {
+                self.save_snapshot()?;
                 return Err(Error::Stopped);
             }
         }
-        self.put_away()?;
+        self.save_snapshot()?;
         self.files.clone().map(|files| outcome::finish(self, &files, observer)).transpose()
     }
 
@@ -420,13 +392,18 @@ impl<'a> Run<'a> {
         self.files.as_ref().map(|files| files.folder)
     }
 
-    /// The last entry of the history, or one before the first step.
-    fn past(&mut self, observer: &mut dyn RunObserver) -> Result<Option<HistoryEntry>, Error> {
+    /// Removes history entries after the current step and returns the last one that is left.
+    ///
+    /// Before the first step, writes a snapshot and an entry.
+    fn restore_history(
+        &mut self,
+        observer: &mut dyn RunObserver,
+    ) -> Result<Option<HistoryEntry>, Error> {
         if self.session.steps() == 0 {
-            self.put_away()?;
+            self.save_snapshot()?;
         }
         let Some(folder) = self.folder() else { return Ok(None) };
-        history::cut(folder, self.session.steps())?;
+        history::truncate(folder, self.session.steps())?;
         if self.session.steps() == 0 {
             // The entry before the first step is written again.
             folder.write(history::FILE, "")?;
@@ -437,8 +414,8 @@ impl<'a> Run<'a> {
         Ok(history::read(folder, self.session.steps())?.pop())
     }
 
-    /// Whether to stop after this step: as the first process says.
-    fn stops(&self, observer: &mut dyn RunObserver) -> Result<bool, Error> {
+    /// Whether to stop after this step. The first process decides.
+    fn should_stop(&self, observer: &mut dyn RunObserver) -> Result<bool, Error> {
         let own = observer.should_stop();
         Ok(if self.ranks.count() == 1 {
             own
@@ -447,10 +424,10 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// ε so far, and figures on the validation data.
+    /// Computes ε so far and figures on the validation data.
     fn evaluate(&mut self, rate: f64) -> Result<HistoryEntry, Error> {
-        // With buffers of its own, which are gone afterwards.
-        let mut network = self.subject.network.new_instance();
+        // A new instance has its own buffers, which are dropped afterwards.
+        let mut network = self.model.network.new_instance();
         let scores = (!self.validation.is_empty())
             .then(|| evaluate::examples(&mut network, self.session.params(), &self.validation))
             .transpose()?;
@@ -463,22 +440,23 @@ impl<'a> Run<'a> {
             nll: None,
             accuracy: None,
         };
-        Ok(entry.with(scores))
+        Ok(entry.with_scores(scores))
     }
 
-    fn put_away(&mut self) -> Result<(), Error> {
-        if self.put_away == Some(self.session.steps()) {
+    /// Saves a snapshot of the current step, unless there is one. All processes must call it.
+    fn save_snapshot(&mut self) -> Result<(), Error> {
+        if self.snapshot_step == Some(self.session.steps()) {
             return Ok(());
         }
         let (step, optimizer) = (self.session.steps(), self.session.optimizer()?);
-        self.put_away = Some(step);
+        self.snapshot_step = Some(step);
         let Some(files) = &self.files else { return Ok(()) };
         let snapshot = Snapshot {
             step,
             params: self.session.params().clone(),
             optimizer,
-            first: self.first.clone(),
-            belongs: RunIdentity {
+            initial_fingerprints: self.initial_fingerprints.clone(),
+            identity: RunIdentity {
                 config: self.config_digest.clone(),
                 frozen: self.frozen,
                 ledger: files.ledger.mark(),
@@ -488,14 +466,14 @@ impl<'a> Run<'a> {
         snapshot.save(&files.folder.join("checkpoints"))
     }
 
-    /// The trained tensors that are what they were before the first step.
-    pub(crate) fn unmoved(&self) -> Vec<String> {
+    /// The names of trained tensors with the same values as before the first step.
+    pub(crate) fn unchanged_tensors(&self) -> Vec<String> {
         let now = fingerprints(self.session.params());
         let same = self
             .session
             .trainable()
             .iter()
-            .zip(now.iter().zip(&self.first))
+            .zip(now.iter().zip(&self.initial_fingerprints))
             .filter(|(_, (now, first))| now == first);
         same.map(|(tensor, _)| tensor.name.clone()).collect()
     }
@@ -506,15 +484,16 @@ impl<'a> Run<'a> {
     }
 }
 
+/// A fingerprint of each tensor.
 fn fingerprints(params: &Params) -> Vec<u64> {
     params.iter().map(|tensor| snapshot::fingerprint(std::iter::once(tensor))).collect()
 }
 
-/// Of the weights that are not trained.
-fn frozen(subject: &LoadedModel) -> u64 {
+/// A fingerprint of the weights that are not trained.
+fn frozen_fingerprint(model: &LoadedModel) -> u64 {
     let trained: Vec<String> =
-        subject.network.trainable().into_iter().map(|tensor| tensor.name).collect();
-    let all = subject.network.tensors(&subject.params);
+        model.network.trainable().into_iter().map(|tensor| tensor.name).collect();
+    let all = model.network.tensors(&model.params);
     snapshot::fingerprint(
         all.iter()
             .filter(|(name, _)| !trained.iter().any(|trained| trained == name))
@@ -522,8 +501,8 @@ fn frozen(subject: &LoadedModel) -> u64 {
     )
 }
 
-/// SHA-256 of the training data.
-pub(crate) fn fingerprint(config: &Config) -> Result<String, Error> {
+/// SHA-256 of the training data. **Not private.**
+pub(crate) fn training_data_digest(config: &Config) -> Result<String, Error> {
     if config.data.train == "embedded" {
         return Ok(snapshot::digest(b"embedded"));
     }

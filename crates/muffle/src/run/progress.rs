@@ -1,23 +1,23 @@
-//! Progress of a run, for observers.
+//! Reports of the progress of a run to an observer.
 
 use crate::Plan;
 use crate::config::Config;
-use crate::load::data::LeftOut;
+use crate::load::data::DroppedCounts;
 use crate::run::history::HistoryEntry;
 
 /// Receives the progress of a run and may ask it to stop.
 pub trait RunObserver {
-    /// A message of one line.
+    /// Receives a message of one line.
     fn message(&mut self, line: &str);
-    /// The run is planned and the first step follows.
+    /// Called after planning, before the first step.
     fn started(&mut self, start: &RunStart<'_>);
-    /// A step is done.
+    /// Called after each step.
     fn stepped(&mut self, progress: &Progress);
-    /// Whether to stop after this step. The run is saved.
+    /// Returns whether to stop after this step. The run is saved.
     fn should_stop(&mut self) -> bool;
 }
 
-/// Ignores progress and never stops.
+/// An observer that ignores progress and never stops the run.
 pub struct Silent;
 
 impl RunObserver for Silent {
@@ -44,13 +44,13 @@ pub struct RunStart<'a> {
     pub processes: usize,
     /// The step it starts at: 0, or more if it is resumed.
     pub step: u64,
-    /// Rows without a record. **Not private**: shown only on request.
-    pub left_out: LeftOut,
+    /// Numbers of rows without a record. **Not private**: shown only on request.
+    pub dropped: DroppedCounts,
     /// Estimated number of tokens in a lot, from public validation data.
     pub lot_tokens: Option<f64>,
 }
 
-/// How far a run is.
+/// The progress of a run after a step.
 #[derive(Clone, Debug)]
 pub struct Progress {
     /// Number of steps done.
@@ -59,6 +59,6 @@ pub struct Progress {
     pub latest: HistoryEntry,
     /// Whether the entry is of this step.
     pub fresh: bool,
-    /// What the optimizer wants to be known.
+    /// Messages of the optimizer.
     pub notes: Vec<String>,
 }

@@ -1,5 +1,6 @@
-//! `result.json` and `samples.json`: figures and texts of a finished run. Unknown fields are
-//! refused.
+//! `result.json` and `samples.json`: figures and generated texts of a finished run.
+//!
+//! Unknown fields are refused.
 
 use crate::Error;
 use crate::evaluate::{GeneratedText, Scores, TextScores};
@@ -10,9 +11,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// The file of the figures.
+/// The file with the figures of a finished run.
 pub const RESULT: &str = "result.json";
-/// The file of texts that the model generated.
+/// The file with texts that the model generated.
 pub const SAMPLES: &str = "samples.json";
 
 /// The figures of a finished run.
@@ -27,7 +28,7 @@ pub struct RunResult {
     pub sigma: Option<f64>,
     /// Steps whose result is in the model.
     pub steps: u64,
-    /// Places of the data set.
+    /// Number of places of the data set.
     pub records: usize,
     /// The public lot size.
     pub lot_size: f64,
@@ -41,7 +42,7 @@ pub struct RunResult {
     pub private: bool,
     /// The id of the run.
     pub run_id: String,
-    /// Processes that worked on the run.
+    /// Number of processes that worked on the run, one after the other.
     pub sessions: usize,
     /// The head of the ledger's hash chain, after its closing.
     pub ledger_head: String,
@@ -66,10 +67,10 @@ pub struct Metrics {
     /// The share of targets predicted correctly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<f64>,
-    /// Targets.
+    /// Number of targets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
-    /// Examples.
+    /// Number of examples.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub examples: Option<u64>,
     /// BLEU of generated texts.
@@ -81,7 +82,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// From the figures of an evaluation.
+    /// Collects the figures of an evaluation.
     pub fn new(scores: Option<Scores>, texts: Option<TextScores>) -> Self {
         Self {
             nll: scores.map(|scores| scores.nll),
@@ -96,7 +97,7 @@ impl Metrics {
 }
 
 impl RunResult {
-    /// What follows from a statement and the closed ledger, with these metrics.
+    /// Builds the result from a statement, the closed ledger and the metrics.
     pub(crate) fn new(
         statement: &Statement,
         chain: &Chain,
@@ -124,7 +125,7 @@ impl RunResult {
         }
     }
 
-    /// Reads `result.json`; none if the run is not finished.
+    /// Reads `result.json`; `None` if the run is not finished.
     ///
     /// # Errors
     /// If it is damaged.

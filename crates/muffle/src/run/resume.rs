@@ -1,11 +1,10 @@
-//! How a run goes on after an interruption: from what its folder holds, with any number of
-//! processes.
+//! Resuming an interrupted run from its folder, with any number of processes.
 
 use crate::Error;
 use crate::Outcome;
 use crate::config::Config;
 use crate::load::data;
-use crate::load::model::{Circumstances, LoadedModel};
+use crate::load::model::{DataProperties, LoadedModel};
 use crate::run::folder::Folder;
 use crate::run::ledger_file::LedgerFile;
 use crate::run::progress::RunObserver;
@@ -13,7 +12,10 @@ use crate::run::result;
 use crate::run::sampler_file;
 use crate::run::snapshot::{self, RunIdentity, Snapshot};
 use crate::run::together;
-use crate::run::{FINGERPRINT, Files, begin, fingerprint, keeps, no_outcome, same_beginning};
+use crate::run::{
+    DATA_DIGEST, RunFiles, needs_sampler_state, no_outcome, prepare, require_same_inputs,
+    training_data_digest,
+};
 use accounting::{Event, Ledger};
 use curator::PrivateState;
 use distributed::Ranks;
@@ -21,39 +23,40 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Goes on with a run from its last snapshot.
+/// Resumes a run from its last checkpoint.
 ///
 /// # Errors
-/// As [`train`](crate::run::train), or if the folder is damaged or the data are no longer those it
-/// began with.
+/// As [`train`](crate::run::train), or if the folder is damaged or the training data are not those
+/// that the run started with.
 pub fn resume(out: &Path, observer: &mut dyn RunObserver) -> Result<Outcome, Error> {
     resume_among(&Ranks::alone(), out, observer)?.ok_or_else(no_outcome)
 }
 
-/// The same as one of several processes, as many as it may be now. The first reads the folder and
-/// tells the others.
+/// Resumes a run as one of several processes, whose number may have changed.
+///
+/// The first process reads the folder and sends its content to the others.
 ///
 /// # Errors
-/// As [`resume`], or if a process is gone.
+/// As [`resume`], or if a process is lost.
 pub fn resume_among(
     ranks: &Ranks,
     out: &Path,
     observer: &mut dyn RunObserver,
 ) -> Result<Option<Outcome>, Error> {
     if !ranks.is_first() {
-        return follow(ranks, observer);
+        return resume_from_message(ranks, observer);
     }
     let folder = Folder::open(out)?;
     let config = Config::read(&folder.join("config.toml"))?;
-    let people = fingerprint(&config)?;
-    match folder.read(FINGERPRINT)? {
-        Some(known) if known == people => {}
+    let data_digest = training_data_digest(&config)?;
+    match folder.read(DATA_DIGEST)? {
+        Some(known) if known == data_digest => {}
         Some(_) => {
             return Err(Error::folder(
                 out,
                 format!(
-                    "data.train ({}) is not the data that the run began with, on which its \
-                     budget was spent",
+                    "data.train: {} is not the data that the run started with; the budget was \
+                     spent on the original data",
                     config.data.train
                 ),
             ));
@@ -76,57 +79,66 @@ pub fn resume_among(
     let ledger_file = LedgerFile::open(&folder)?;
     let chain = ledger_file.chain();
     if let Some(snapshot) = &snapshot {
-        chain
-            .check(&snapshot.belongs.ledger, "the checkpoint")
-            .map_err(|what| Error::format(out, what))?;
+        chain.check(&snapshot.identity.ledger, "the checkpoint").map_err(Error::ledger(out))?;
     }
-    let sealed = sampler_file::read(&folder, &chain)?;
-    let drawn = sealed
+    let sampler = sampler_file::read(&folder, &chain)?;
+    let drawn = sampler
         .as_deref()
-        .map_or(Ok(0), |text| PrivateState::from_text(text).map(|sealed| sealed.draws()))?;
+        .map_or(Ok(0), |text| PrivateState::from_text(text).map(|state| state.draws()))?;
     if drawn < ledger_file.draws() {
-        return Err(Error::format(
+        return Err(older_sampler(
             &folder.join(sampler_file::SAMPLER),
-            format!(
-                "it knows of {drawn} lots, the sealed mark of {}: an old one was put in its place",
-                ledger_file.draws()
-            ),
+            drawn,
+            "the sealed mark",
+            ledger_file.draws(),
         ));
     }
-    let ledger = without_privacy(&config, chain.ledger().clone(), snapshot.as_ref())?;
+    let ledger = resumed_ledger(&config, chain.ledger().clone(), snapshot.as_ref())?;
     ResumeMessage {
         config: config.print(),
         ledger: ledger.clone(),
-        sealed: sealed.clone(),
-        begun: snapshot.is_some(),
+        sampler: sampler.clone(),
+        has_snapshot: snapshot.is_some(),
     }
     .send(ranks, files)?;
     let from = InterruptedRun {
         snapshot,
         ledger,
-        sealed: sealed.map(|text| PrivateState::from_text(&text)).transpose()?,
+        private_state: sampler.map(|text| PrivateState::from_text(&text)).transpose()?,
     };
-    go_on(
+    resume_interrupted(
         ranks,
         &config,
-        people,
-        Some(Files { folder: &folder, ledger: Arc::new(ledger_file) }),
+        data_digest,
+        Some(RunFiles { folder: &folder, ledger: Arc::new(ledger_file) }),
         from,
         observer,
     )
 }
 
-/// What the first process reads in the folder of an interrupted run and the others must know.
+/// The state of a sampler with fewer draws than another file records.
+fn older_sampler(path: &Path, drawn: u64, holder: &str, expected: u64) -> Error {
+    Error::format(
+        path,
+        format!(
+            "the sampler has drawn {drawn} lots, but {holder} was written after {expected}: the \
+             file was replaced by an older one"
+        ),
+    )
+}
+
+/// The state of an interrupted run, as the first process sends it to the others.
 #[derive(Serialize, Deserialize)]
 struct ResumeMessage {
     config: String,
     ledger: Ledger,
-    sealed: Option<String>,
-    begun: bool,
+    sampler: Option<String>,
+    /// Whether the three files of a snapshot follow.
+    has_snapshot: bool,
 }
 
 impl ResumeMessage {
-    fn send(&self, ranks: &Ranks, files: Option<snapshot::Files>) -> Result<(), Error> {
+    fn send(&self, ranks: &Ranks, files: Option<snapshot::SnapshotFiles>) -> Result<(), Error> {
         if ranks.count() > 1 {
             ranks.broadcast(serde_json::to_vec(self).map_err(Error::Encoding)?)?;
             files.into_iter().flatten().try_for_each(|file| ranks.broadcast(file).map(drop))?;
@@ -135,13 +147,16 @@ impl ResumeMessage {
     }
 }
 
-/// What the other processes do with an interrupted run.
-fn follow(ranks: &Ranks, observer: &mut dyn RunObserver) -> Result<Option<Outcome>, Error> {
-    let told: ResumeMessage =
+/// Resumes a run from the message of the first process.
+fn resume_from_message(
+    ranks: &Ranks,
+    observer: &mut dyn RunObserver,
+) -> Result<Option<Outcome>, Error> {
+    let message: ResumeMessage =
         serde_json::from_slice(&ranks.broadcast(Vec::new())?).map_err(Error::Encoding)?;
-    let config = Config::parse(&told.config)?;
+    let config = Config::parse(&message.config)?;
     let file = || ranks.broadcast(Vec::new());
-    let snapshot = if told.begun {
+    let snapshot = if message.has_snapshot {
         let files = [file()?, file()?, file()?];
         let damaged = |_| Error::Internal("the snapshot sent by rank 0 is damaged");
         Some(Snapshot::from_files(&files).map_err(damaged)?)
@@ -150,44 +165,44 @@ fn follow(ranks: &Ranks, observer: &mut dyn RunObserver) -> Result<Option<Outcom
     };
     let from = InterruptedRun {
         snapshot,
-        ledger: told.ledger,
-        sealed: told.sealed.map(|text| PrivateState::from_text(&text)).transpose()?,
+        ledger: message.ledger,
+        private_state: message.sampler.map(|text| PrivateState::from_text(&text)).transpose()?,
     };
-    go_on(ranks, &config, fingerprint(&config)?, None, from, observer)
+    resume_interrupted(ranks, &config, training_data_digest(&config)?, None, from, observer)
 }
 
-fn go_on(
+fn resume_interrupted(
     ranks: &Ranks,
     config: &Config,
-    people: String,
-    files: Option<Files<'_>>,
+    data_digest: String,
+    files: Option<RunFiles<'_>>,
     from: InterruptedRun,
     observer: &mut dyn RunObserver,
 ) -> Result<Option<Outcome>, Error> {
-    let (labels, image) = data::survey(&config.data)?;
+    let (labels, image) = data::labels_and_shape(&config.data)?;
     let open = || {
-        LoadedModel::open(config, Circumstances { labels: &labels, image }, &mut |line| {
+        LoadedModel::open(config, DataProperties { labels: &labels, image }, &mut |line| {
             observer.message(line)
         })
     };
-    let subject = together::in_turn(ranks, open)?;
-    same_beginning(ranks, config, people)?;
-    let run = begin(ranks, config, files.clone(), subject, &labels, Some(from), observer)?;
-    // Nothing was found that speaks against it: from here on this process works on the run.
+    let model = together::in_turn(ranks, open)?;
+    require_same_inputs(ranks, config, data_digest)?;
+    let run = prepare(ranks, config, files.clone(), model, &labels, Some(from), observer)?;
+    // All checks have passed: from here on this process works on the run.
     if let Some(files) = files.filter(|files| files.ledger.chain().closing().is_none()) {
         files.ledger.begin_session()?;
     }
-    run.drive(observer)
+    run.train(observer)
 }
 
-/// Whether a run is over: its result is there and nothing is sealed any more.
+/// Whether a run is finished: its result is written and its private state is removed.
 pub(crate) fn is_complete(out: &Path) -> bool {
-    out.join(result::RESULT).is_file() && !out.join(FINGERPRINT).exists()
+    out.join(result::RESULT).is_file() && !out.join(DATA_DIGEST).exists()
 }
 
-/// Without privacy nothing is charged on the way: every step that was made counts as one without a
-/// guarantee.
-fn without_privacy(
+/// The ledger to resume with. Without privacy, it has one non-private event for each step of the
+/// snapshot: such steps are charged at the end.
+fn resumed_ledger(
     config: &Config,
     ledger: Ledger,
     snapshot: Option<&Snapshot>,
@@ -200,42 +215,41 @@ fn without_privacy(
     Ok(ledger)
 }
 
-/// What an interrupted run left.
+/// The state of an interrupted run, read from its folder.
 pub(crate) struct InterruptedRun {
     pub(crate) snapshot: Option<Snapshot>,
     pub(crate) ledger: Ledger,
-    pub(crate) sealed: Option<PrivateState>,
+    pub(crate) private_state: Option<PrivateState>,
 }
 
 /// Refuses a sampler older than the snapshot, another configuration, or another model.
-pub(crate) fn belongs(
+pub(crate) fn require_same_run(
     config: &Config,
-    known: &RunIdentity,
-    sealed: Option<&PrivateState>,
+    identity: &RunIdentity,
+    private_state: Option<&PrivateState>,
     frozen: u64,
 ) -> Result<(), Error> {
-    if keeps(config) && known.draws > 0 && sealed.is_none_or(|sealed| sealed.draws() < known.draws)
-    {
-        return Err(Error::format(
+    let drawn = private_state.map_or(0, PrivateState::draws);
+    if needs_sampler_state(config) && drawn < identity.draws {
+        return Err(older_sampler(
             Path::new(sampler_file::SAMPLER),
-            format!(
-                "the checkpoint knows of {} lots, the sealed part of fewer: an old one was put in \
-                 its place",
-                known.draws
-            ),
+            drawn,
+            "the checkpoint",
+            identity.draws,
         ));
     }
-    if config.digest() != known.config {
+    if config.digest() != identity.config {
         return Err(Error::config(
-            "config.toml: not the configuration that the run began with (only \
-            threads, micro_batch, checkpoint_every and [evaluation] may change)",
+            "config.toml",
+            "not the configuration that the run started with; only training.threads, \
+             training.micro_batch, training.checkpoint_every and [evaluation] may change",
         ));
     }
-    if frozen != known.frozen {
-        return Err(Error::config(format!(
-            "model.source: {} is not the model that the run began with",
-            config.model.source
-        )));
+    if frozen != identity.frozen {
+        return Err(Error::config(
+            "model.source",
+            format!("{} is not the model that the run started with", config.model.source),
+        ));
     }
     Ok(())
 }

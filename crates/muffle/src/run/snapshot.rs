@@ -1,5 +1,5 @@
-//! What a run is at a step, on disk: parameters and the optimizer's memory, all of it public. A
-//! damaged one is recognised.
+//! A checkpoint of a run on disk: parameters and the optimizer's state, all of it public. Damage is
+//! detected by digests.
 
 use crate::Error;
 use crate::run::chain::Mark;
@@ -21,57 +21,96 @@ use tensor::Array;
 /// A run at a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
-    /// Steps that were made.
+    /// Number of steps completed.
     pub step: u64,
     /// The trained tensors.
     pub params: Params,
-    /// What the optimizer remembers.
+    /// The state of the optimizer.
     pub optimizer: State,
-    /// A fingerprint of each tensor as it was before the first step.
-    pub first: Vec<u64>,
-    /// What it belongs to.
-    pub belongs: RunIdentity,
+    /// A fingerprint of each trained tensor before the first step.
+    pub initial_fingerprints: Vec<u64>,
+    /// The run that it belongs to.
+    pub identity: RunIdentity,
 }
 
-/// What must not have changed, or gone back, when a run goes on from a snapshot.
+/// What a resumed run must have in common with its snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunIdentity {
-    /// SHA-256 of the configuration, as far as it decides what is trained and charged.
+    /// SHA-256 of the configuration, without performance and evaluation settings.
     pub config: String,
     /// A fingerprint of the frozen weights.
     pub frozen: u64,
-    /// How far the ledger was.
+    /// The position of the ledger.
     pub ledger: Mark,
-    /// Lots that were drawn.
+    /// Number of lots drawn.
     pub draws: u64,
 }
 
-/// What stands in the file `snapshot`.
+/// Why a snapshot is unusable.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// A file cannot be read.
+    #[error("{file}: {source}")]
+    Io {
+        /// The file.
+        file: &'static str,
+        /// The error of the system.
+        source: std::io::Error,
+    },
+    /// The file `snapshot` is not a line with a digest, followed by text.
+    #[error("{HEAD}: expected a digest and JSON in UTF-8")]
+    Head,
+    /// A file has another digest than was written.
+    #[error("{0}: expected the recorded SHA-256, got another")]
+    Digest(&'static str),
+    /// The file `snapshot` has another structure.
+    #[error("{HEAD}: {0}")]
+    Json(#[from] serde_json::Error),
+    /// The snapshot has another version.
+    #[error("{HEAD}: version: expected {VERSION}, got {0}")]
+    Version(u32),
+    /// A file of tensors cannot be read.
+    #[error("{file}: {source}")]
+    Tensors {
+        /// The file.
+        file: &'static str,
+        /// The error of the reader.
+        source: SafeTensorError,
+    },
+    /// A tensor is missing, or has another type or length.
+    #[error("{0}: a tensor is missing or not f32")]
+    MissingTensor(&'static str),
+}
+
+/// The content of the file `snapshot`, after the line with its digest.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct SnapshotHead {
     version: u32,
     step: u64,
-    optimizer: Skeleton,
-    first: Vec<u64>,
-    belongs: RunIdentity,
+    optimizer: StateOutline,
+    #[serde(rename = "first")]
+    initial_fingerprints: Vec<u64>,
+    #[serde(rename = "belongs")]
+    identity: RunIdentity,
     /// SHA-256 of each file.
     files: BTreeMap<String, String>,
 }
 
-/// A state without its tensors.
+/// The state of an optimizer without its tensors.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Skeleton {
+struct StateOutline {
     kind: String,
-    /// As bits, so that what is not finite has a written form.
+    /// Bits of each number, because JSON has no infinite numbers.
     numbers: BTreeMap<String, u64>,
     /// The indices of the tensors of each name.
     tensors: BTreeMap<String, Vec<usize>>,
     /// The number of shared tensors of each name.
     shared: BTreeMap<String, usize>,
-    parts: BTreeMap<String, Skeleton>,
+    parts: BTreeMap<String, StateOutline>,
 }
 
 const VERSION: u32 = 3;
@@ -80,50 +119,49 @@ const HEAD: &str = "snapshot";
 const PARAMS: &str = "params.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
 
-/// What is in the three files of a snapshot.
-pub(crate) type Files = [Vec<u8>; 3];
+/// The content of the three files of a snapshot: head, parameters, optimizer.
+pub(crate) type SnapshotFiles = [Vec<u8>; 3];
 
-/// How many are kept: a damaged one has one before it.
+/// Number of snapshots that are kept: if the last one is damaged, the one before it is used.
 const KEPT: usize = 2;
 
 impl Snapshot {
-    /// Writes it into a folder of its own within `folder`, which appears when all of it is on the
-    /// disk; only then are older ones removed.
+    /// Writes the snapshot into a new subfolder of `folder`, then removes older ones.
     ///
-    /// A snapshot of the same step is not overwritten: the new one gets a name of its own, so that
-    /// at every moment there is a whole one.
+    /// The subfolder gets its name when all of it is on disk. A snapshot of the same step is not
+    /// overwritten: the new one gets another name, so that at every moment there is a complete one.
     ///
     /// # Errors
-    /// If the system refuses. What was there is then as it was.
+    /// If the system refuses. The existing snapshots are then unchanged.
     pub fn save(&self, folder: &Path) -> Result<(), Error> {
         let same: Vec<SnapshotFolder> =
-            all(folder)?.into_iter().filter(|place| place.step == self.step).collect();
+            all(folder)?.into_iter().filter(|known| known.step == self.step).collect();
         if same
             .last()
-            .is_some_and(|place| Self::load(&place.path).is_ok_and(|(there, _)| there == *self))
+            .is_some_and(|last| Self::load(&last.path).is_ok_and(|(there, _)| there == *self))
         {
             return Ok(());
         }
-        let place = folder.join(match same.last() {
+        let target = folder.join(match same.last() {
             None => format!("step-{:09}", self.step),
             Some(last) => format!("step-{:09}.{}", self.step, last.version + 1),
         });
-        let beside = folder.join(".writing");
-        disk::clear(&beside)
-            .and_then(|()| disk::create_dir_all(&beside))
-            .map_err(Error::io(&beside))?;
-        let result = self.write(&beside).and_then(|()| {
-            let moved = disk::rename(&beside, &place).and_then(|()| disk::sync_dir(folder));
-            moved.map_err(Error::io(&place))
+        let temporary = folder.join(".writing");
+        disk::remove_tree(&temporary)
+            .and_then(|()| disk::create_dir_all(&temporary))
+            .map_err(Error::io(&temporary))?;
+        let result = self.write(&temporary).and_then(|()| {
+            let moved = disk::rename(&temporary, &target).and_then(|()| disk::sync_dir(folder));
+            moved.map_err(Error::io(&target))
         });
         if result.is_err() {
             // The first error matters more than one of the clean-up.
-            let _ = disk::clear(&beside);
+            let _ = disk::remove_tree(&temporary);
             return result;
         }
         disk::finish_removals(folder).map_err(Error::io(folder))?;
         let older =
-            all(folder)?.into_iter().rev().filter(|place| place.step != self.step).skip(KEPT - 1);
+            all(folder)?.into_iter().rev().filter(|known| known.step != self.step).skip(KEPT - 1);
         for old in same.into_iter().chain(older) {
             disk::remove_dir(&old.path).map_err(Error::io(&old.path))?;
         }
@@ -135,39 +173,40 @@ impl Snapshot {
         let mut files = BTreeMap::new();
         files.insert(PARAMS.into(), store(&folder.join(PARAMS), named)?);
         let mut tensors = Vec::new();
-        let optimizer = skeleton(&self.optimizer, "", &mut tensors);
+        let optimizer = outline(&self.optimizer, "", &mut tensors);
         files.insert(OPTIMIZER.into(), store(&folder.join(OPTIMIZER), tensors.into_iter())?);
-        let head = Written {
+        let head = SnapshotHead {
             version: VERSION,
             step: self.step,
             optimizer,
-            first: self.first.clone(),
-            belongs: self.belongs.clone(),
+            initial_fingerprints: self.initial_fingerprints.clone(),
+            identity: self.identity.clone(),
             files,
         };
         let text = serde_json::to_string_pretty(&head).map_err(Error::Encoding)?;
         folder::write(&folder.join(HEAD), format!("{}\n{text}", digest(text.as_bytes())).as_bytes())
     }
 
-    /// The newest that is whole. For each that is not, `said` is told.
+    /// Loads the newest intact snapshot; `warn` gets a line for each damaged one before it.
     ///
     /// # Errors
-    /// If there are some, and none is whole.
-    pub fn newest(folder: &Path, said: &mut dyn FnMut(&str)) -> Result<Option<Self>, Error> {
-        Ok(Self::newest_with_files(folder, said)?.map(|(snapshot, _)| snapshot))
+    /// If all snapshots are damaged.
+    pub fn newest(folder: &Path, warn: &mut dyn FnMut(&str)) -> Result<Option<Self>, Error> {
+        Ok(Self::newest_with_files(folder, warn)?.map(|(snapshot, _)| snapshot))
     }
 
-    /// The same, and its files.
+    /// Loads the newest intact snapshot and the content of its files.
     pub(crate) fn newest_with_files(
         folder: &Path,
-        said: &mut dyn FnMut(&str),
-    ) -> Result<Option<(Self, Files)>, Error> {
+        warn: &mut dyn FnMut(&str),
+    ) -> Result<Option<(Self, SnapshotFiles)>, Error> {
         let all = all(folder)?;
-        for place in all.iter().rev() {
-            match Self::load(&place.path) {
+        for known in all.iter().rev() {
+            match Self::load(&known.path) {
                 Ok(snapshot) => return Ok(Some(snapshot)),
-                Err(failed) => {
-                    said(&format!("warning: {failed}; the checkpoint before it is used"))
+                Err(source) => {
+                    let damaged = Error::Snapshot { path: known.path.clone(), source };
+                    warn(&format!("warning: {damaged}; the checkpoint before it is used"));
                 }
             }
         }
@@ -177,46 +216,52 @@ impl Snapshot {
         }
     }
 
-    fn load(folder: &Path) -> Result<(Self, Files), Error> {
-        let damaged =
-            |what: &dyn std::fmt::Display| Error::format(folder, format!("damaged: {what}"));
-        let read = |name: &str| fs::read(folder.join(name)).map_err(|error| damaged(&error));
+    fn load(folder: &Path) -> Result<(Self, SnapshotFiles), SnapshotError> {
+        let read = |file: &'static str| {
+            fs::read(folder.join(file)).map_err(|source| SnapshotError::Io { file, source })
+        };
         let files = [read(HEAD)?, read(PARAMS)?, read(OPTIMIZER)?];
-        Ok((Self::from_files(&files).map_err(|what| damaged(&what))?, files))
+        Ok((Self::from_files(&files)?, files))
     }
 
-    /// From what is in its files, if that is what was written.
-    pub(crate) fn from_files([head, params, optimizer]: &Files) -> Result<Self, String> {
-        let damaged = |what: &dyn std::fmt::Display| what.to_string();
-        let text = std::str::from_utf8(head).map_err(|error| damaged(&error))?;
-        let (sum, text) = text.split_once('\n').ok_or_else(|| damaged(&"not whole"))?;
+    /// Parses a snapshot from the content of its files, if their digests match.
+    pub(crate) fn from_files(files: &SnapshotFiles) -> Result<Self, SnapshotError> {
+        let [head, params, optimizer] = files;
+        let text = std::str::from_utf8(head).map_err(|_| SnapshotError::Head)?;
+        let (sum, text) = text.split_once('\n').ok_or(SnapshotError::Head)?;
         if digest(text.as_bytes()) != sum {
-            return Err(damaged(&format!("{HEAD} is not what was written")));
+            return Err(SnapshotError::Digest(HEAD));
         }
-        let head: Written = serde_json::from_str(text).map_err(|error| damaged(&error))?;
+        let head: SnapshotHead = serde_json::from_str(text)?;
         if head.version != VERSION {
-            return Err(damaged(&format!("version {}, {VERSION} expected", head.version)));
+            return Err(SnapshotError::Version(head.version));
         }
         for (name, bytes) in [(PARAMS, params), (OPTIMIZER, optimizer)] {
-            let expected =
-                head.files.get(name).ok_or_else(|| damaged(&format!("no digest of {name}")))?;
-            if digest(bytes) != *expected {
-                return Err(damaged(&format!("{name} is not what was written")));
+            if head.files.get(name).is_none_or(|expected| digest(bytes) != *expected) {
+                return Err(SnapshotError::Digest(name));
             }
         }
-        let params = SafeTensors::deserialize(params).map_err(|error| damaged(&error))?;
-        let params = (0..params.len()).map(|k| {
-            array(&params, &k.to_string()).ok_or_else(|| damaged(&"a parameter is missing"))
-        });
+        let params = tensors(PARAMS, params)?;
+        let missing = || SnapshotError::MissingTensor(PARAMS);
+        let params = (0..params.len()).map(|k| array(&params, &k.to_string()).ok_or_else(missing));
         let params = Params::new(params.collect::<Result<_, _>>()?);
-        let tensors = SafeTensors::deserialize(optimizer).map_err(|error| damaged(&error))?;
-        let optimizer = state(&head.optimizer, "", &tensors)
-            .ok_or_else(|| damaged(&"the optimizer's memory is incomplete"))?;
-        Ok(Self { step: head.step, params, optimizer, first: head.first, belongs: head.belongs })
+        let optimizer = state(&head.optimizer, "", &tensors(OPTIMIZER, optimizer)?)
+            .ok_or(SnapshotError::MissingTensor(OPTIMIZER))?;
+        Ok(Self {
+            step: head.step,
+            params,
+            optimizer,
+            initial_fingerprints: head.initial_fingerprints,
+            identity: head.identity,
+        })
     }
 }
 
-/// Where a snapshot is.
+fn tensors<'a>(file: &'static str, bytes: &'a [u8]) -> Result<SafeTensors<'a>, SnapshotError> {
+    SafeTensors::deserialize(bytes).map_err(|source| SnapshotError::Tensors { file, source })
+}
+
+/// The folder of a snapshot, parsed from its name.
 struct SnapshotFolder {
     path: PathBuf,
     step: u64,
@@ -224,7 +269,7 @@ struct SnapshotFolder {
     version: u64,
 }
 
-/// The snapshots of a folder, the newest last.
+/// Lists the snapshots of a folder, the newest last.
 fn all(folder: &Path) -> Result<Vec<SnapshotFolder>, Error> {
     let parse = |name: &str| {
         let name = name.strip_prefix("step-")?;
@@ -237,14 +282,14 @@ fn all(folder: &Path) -> Result<Vec<SnapshotFolder>, Error> {
         let numbers = path.file_name().and_then(|name| parse(name.to_str()?));
         found.extend(numbers.map(|(step, version)| SnapshotFolder { path, step, version }));
     }
-    found.sort_by_key(|place| (place.step, place.version));
+    found.sort_by_key(|known| (known.step, known.version));
     Ok(found)
 }
 
-/// Numbers of a tensor, one after the other.
-struct Stored<'a>(&'a Array);
+/// An array as the safetensors library reads it.
+struct ArrayView<'a>(&'a Array);
 
-impl View for Stored<'_> {
+impl View for ArrayView<'_> {
     fn dtype(&self) -> Dtype {
         Dtype::F32
     }
@@ -262,41 +307,40 @@ impl View for Stored<'_> {
     }
 }
 
-/// Writes tensors; the digest of the file.
+/// Writes tensors to a file and returns its digest.
 fn store<'a>(
     path: &Path,
     tensors: impl Iterator<Item = (String, &'a Array)>,
 ) -> Result<String, Error> {
     let make = || {
-        serialize_to_file(tensors.map(|(name, array)| (name, Stored(array))), None, path).map_err(
-            |error| match error {
+        serialize_to_file(tensors.map(|(name, array)| (name, ArrayView(array))), None, path)
+            .map_err(|error| match error {
                 SafeTensorError::IoError(source) => Error::io(path)(source),
                 other => Error::format(path, other.to_string()),
-            },
-        )
+            })
     };
-    disk::produce(path, make, Error::io(path))?;
+    disk::write_with(path, make, Error::io(path))?;
     digest_file(path)
 }
 
 /// SHA-256 of a file, in hexadecimal digits.
 pub(crate) fn digest_file(path: &Path) -> Result<String, Error> {
     let mut file = File::open(path).map_err(Error::io(path))?;
-    let (mut sum, mut piece) = (Sha256::new(), vec![0; 1 << 16]);
+    let (mut sum, mut buffer) = (Sha256::new(), vec![0; 1 << 16]);
     loop {
-        match file.read(&mut piece).map_err(Error::io(path))? {
+        match file.read(&mut buffer).map_err(Error::io(path))? {
             0 => return Ok(hex(&sum.finalize())),
-            read => sum.update(&piece[..read]),
+            read => sum.update(&buffer[..read]),
         }
     }
 }
 
-/// A number that stands for the bits of some tensors.
+/// The first 64 bits of the SHA-256 of the elements of some tensors.
 pub(crate) fn fingerprint<'a>(tensors: impl Iterator<Item = &'a Array>) -> u64 {
     let mut sum = Sha256::new();
     for tensor in tensors {
-        for numbers in tensor.data().chunks(1 << 14) {
-            sum.update(numbers.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>());
+        for elements in tensor.data().chunks(1 << 14) {
+            sum.update(elements.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>());
         }
     }
     u64::from_le_bytes(*sum.finalize().first_chunk().unwrap_or(&[0; 8]))
@@ -307,31 +351,33 @@ pub(crate) fn digest(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
+/// Lower-case hexadecimal digits of some bytes.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn array(tensors: &SafeTensors<'_>, name: &str) -> Option<Array> {
     let view = tensors.tensor(name).ok().filter(|view| view.dtype() == Dtype::F32)?;
-    let numbers: Vec<f32> =
+    let elements: Vec<f32> =
         view.data().as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
-    (numbers.len() == view.shape().iter().product::<usize>())
-        .then(|| Array::from_fn(view.shape(), |i| numbers[i]))
+    (elements.len() == view.shape().iter().product::<usize>())
+        .then(|| Array::from_fn(view.shape(), |i| elements[i]))
 }
 
-fn skeleton<'a>(
+/// Splits a state into its outline and its tensors, whose names start with `prefix`.
+fn outline<'a>(
     state: &'a State,
-    within: &str,
+    prefix: &str,
     tensors: &mut Vec<(String, &'a Array)>,
-) -> Skeleton {
+) -> StateOutline {
     for (name, list) in &state.tensors {
-        tensors.extend(list.iter().map(|(k, tensor)| (format!("{within}{name}.{k}"), tensor)));
+        tensors.extend(list.iter().map(|(k, tensor)| (format!("{prefix}{name}.{k}"), tensor)));
     }
     for (name, params) in &state.shared {
-        let named = |(k, tensor): (usize, &'a Array)| (shared_key(within, name, k), tensor);
+        let named = |(k, tensor): (usize, &'a Array)| (shared_key(prefix, name, k), tensor);
         tensors.extend(params.iter().enumerate().map(named));
     }
-    Skeleton {
+    StateOutline {
         kind: state.kind.clone(),
         numbers: state
             .numbers
@@ -347,35 +393,34 @@ fn skeleton<'a>(
         parts: state
             .parts
             .iter()
-            .map(|(name, part)| {
-                (name.clone(), skeleton(part, &format!("{within}{name}/"), tensors))
-            })
+            .map(|(name, part)| (name.clone(), outline(part, &format!("{prefix}{name}/"), tensors)))
             .collect(),
     }
 }
 
 /// The key of a shared tensor, which no other tensor has.
-fn shared_key(within: &str, name: &str, k: usize) -> String {
-    format!("{within}shared/{name}.{k}")
+fn shared_key(prefix: &str, name: &str, k: usize) -> String {
+    format!("{prefix}shared/{name}.{k}")
 }
 
-fn state(skeleton: &Skeleton, within: &str, tensors: &SafeTensors<'_>) -> Option<State> {
-    let mut state = State::new(&skeleton.kind);
+/// Rebuilds a state from its outline and its tensors; `None` if a tensor is missing.
+fn state(outline: &StateOutline, prefix: &str, tensors: &SafeTensors<'_>) -> Option<State> {
+    let mut state = State::new(&outline.kind);
     state.numbers =
-        skeleton.numbers.iter().map(|(name, bits)| (name.clone(), f64::from_bits(*bits))).collect();
-    let read = |name: &str, k: usize| array(tensors, &format!("{within}{name}.{k}"));
-    for (name, indices) in &skeleton.tensors {
+        outline.numbers.iter().map(|(name, bits)| (name.clone(), f64::from_bits(*bits))).collect();
+    let read = |name: &str, k: usize| array(tensors, &format!("{prefix}{name}.{k}"));
+    for (name, indices) in &outline.tensors {
         let each = |&k: &usize| Some((k, read(name, k)?));
         state.tensors.insert(name.clone(), indices.iter().map(each).collect::<Option<_>>()?);
     }
-    for (name, count) in &skeleton.shared {
+    for (name, count) in &outline.shared {
         let tensors = (0..*count)
-            .map(|k| array(tensors, &shared_key(within, name, k)))
+            .map(|k| array(tensors, &shared_key(prefix, name, k)))
             .collect::<Option<_>>()?;
         state.shared.insert(name.clone(), Params::new(tensors));
     }
-    for (name, part) in &skeleton.parts {
-        state.parts.insert(name.clone(), self::state(part, &format!("{within}{name}/"), tensors)?);
+    for (name, part) in &outline.parts {
+        state.parts.insert(name.clone(), self::state(part, &format!("{prefix}{name}/"), tensors)?);
     }
     Some(state)
 }
@@ -400,8 +445,8 @@ mod tests {
             step,
             params: Params::new(vec![tensor(&[2, 3]), tensor(&[0]), tensor(&[4])]),
             optimizer,
-            first: vec![1, u64::MAX, 3],
-            belongs: RunIdentity {
+            initial_fingerprints: vec![1, u64::MAX, 3],
+            identity: RunIdentity {
                 config: "x".into(),
                 frozen: 7,
                 ledger: Mark {
@@ -420,28 +465,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
-        let place = tempfile::tempdir().unwrap();
-        assert_eq!(Snapshot::newest(place.path(), &mut silent()).unwrap(), None);
+    fn snapshots_round_trip() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(Snapshot::newest(folder.path(), &mut silent()).unwrap(), None);
         for step in [5, 100, 20] {
-            snapshot(step).save(place.path()).unwrap();
+            snapshot(step).save(folder.path()).unwrap();
         }
-        assert_eq!(Snapshot::newest(place.path(), &mut silent()).unwrap(), Some(snapshot(100)));
+        assert_eq!(Snapshot::newest(folder.path(), &mut silent()).unwrap(), Some(snapshot(100)));
         // Two are kept.
         assert_eq!(
-            all(place.path()).unwrap().iter().map(|place| place.step).collect::<Vec<_>>(),
+            all(folder.path()).unwrap().iter().map(|known| known.step).collect::<Vec<_>>(),
             [20, 100]
         );
     }
 
     #[test]
-    fn a_damaged_one_is_recognised_and_the_one_before_it_used() {
+    fn a_damaged_snapshot_is_detected_and_the_one_before_it_used() {
         for file in [HEAD, PARAMS, OPTIMIZER] {
             for damage in ["flip", "cut", "gone", "empty"] {
-                let place = tempfile::tempdir().unwrap();
-                snapshot(1).save(place.path()).unwrap();
-                snapshot(2).save(place.path()).unwrap();
-                let path = place.path().join("step-000000002").join(file);
+                let folder = tempfile::tempdir().unwrap();
+                snapshot(1).save(folder.path()).unwrap();
+                snapshot(2).save(folder.path()).unwrap();
+                let path = folder.path().join("step-000000002").join(file);
                 let mut bytes = fs::read(&path).unwrap();
                 match damage {
                     "flip" => {
@@ -456,58 +501,58 @@ mod tests {
                 } else {
                     fs::write(&path, bytes).unwrap()
                 }
-                let mut told = Vec::new();
-                let found = Snapshot::newest(place.path(), &mut |what| told.push(what.to_string()))
-                    .unwrap();
-                assert_eq!(found, Some(snapshot(1)), "{file} {damage}");
-                assert!(told.len() == 1 && told[0].contains("damaged"), "{told:?}");
-                fs::remove_dir_all(place.path().join("step-000000001")).unwrap();
-                assert!(Snapshot::newest(place.path(), &mut silent()).is_err());
+                let mut warnings = Vec::new();
+                let newest =
+                    Snapshot::newest(folder.path(), &mut |line| warnings.push(line.to_string()));
+                assert_eq!(newest.unwrap(), Some(snapshot(1)), "{file} {damage}");
+                assert!(warnings.len() == 1 && warnings[0].contains("damaged"), "{warnings:?}");
+                fs::remove_dir_all(folder.path().join("step-000000001")).unwrap();
+                assert!(Snapshot::newest(folder.path(), &mut silent()).is_err());
             }
         }
     }
 
     #[test]
-    fn a_damaged_one_is_replaced() {
-        let place = tempfile::tempdir().unwrap();
-        snapshot(1).save(place.path()).unwrap();
+    fn a_damaged_snapshot_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        snapshot(1).save(folder.path()).unwrap();
         for name in ["step-000000001", "step-000000001.2"] {
-            fs::write(place.path().join(name).join(PARAMS), "x").unwrap();
-            snapshot(1).save(place.path()).unwrap();
-            assert_eq!(Snapshot::newest(place.path(), &mut silent()).unwrap(), Some(snapshot(1)));
-            assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+            fs::write(folder.path().join(name).join(PARAMS), "x").unwrap();
+            snapshot(1).save(folder.path()).unwrap();
+            assert_eq!(Snapshot::newest(folder.path(), &mut silent()).unwrap(), Some(snapshot(1)));
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         }
     }
 
-    /// ResumeState at any operation, by a new step or by the same one written again: there is a
-    /// whole snapshot.
+    /// After an interruption at any operation, of a new step or of the same step written again,
+    /// there is a complete snapshot.
     #[test]
-    fn at_every_moment_there_is_a_whole_one() {
+    fn at_every_moment_there_is_a_complete_snapshot() {
         let first = snapshot(1);
-        let other = Snapshot { first: vec![5, 6, 7], ..snapshot(1) };
+        let other = Snapshot { initial_fingerprints: vec![5, 6, 7], ..snapshot(1) };
         for next in [snapshot(2), other] {
             for operation in 0.. {
-                let place = tempfile::tempdir().unwrap();
-                snapshot(0).save(place.path()).unwrap();
-                first.save(place.path()).unwrap();
+                let folder = tempfile::tempdir().unwrap();
+                snapshot(0).save(folder.path()).unwrap();
+                first.save(folder.path()).unwrap();
                 // What an interruption before this one may have left.
-                fs::create_dir(place.path().join(".removing-step-000000000")).unwrap();
-                fs::remove_dir_all(place.path().join("step-000000000")).unwrap();
+                fs::create_dir(folder.path().join(".removing-step-000000000")).unwrap();
+                fs::remove_dir_all(folder.path().join("step-000000000")).unwrap();
                 disk::fault::fail_from(Some(operation));
-                let done = next.save(place.path()).is_ok();
+                let done = next.save(folder.path()).is_ok();
                 disk::fault::fail_from(None);
                 let found =
-                    Snapshot::newest(place.path(), &mut |what| panic!("{operation}: {what}"))
+                    Snapshot::newest(folder.path(), &mut |what| panic!("{operation}: {what}"))
                         .unwrap()
                         .unwrap();
                 assert!(found == next || !done && found == first, "{operation}");
-                // And what comes after it is saved.
-                snapshot(3).save(place.path()).unwrap();
+                // A later snapshot is saved as usual.
+                snapshot(3).save(folder.path()).unwrap();
                 assert_eq!(
-                    Snapshot::newest(place.path(), &mut silent()).unwrap(),
+                    Snapshot::newest(folder.path(), &mut silent()).unwrap(),
                     Some(snapshot(3))
                 );
-                assert!(fs::read_dir(place.path()).unwrap().count() <= KEPT, "{operation}");
+                assert!(fs::read_dir(folder.path()).unwrap().count() <= KEPT, "{operation}");
                 if done {
                     assert!(operation > 10, "only {operation} operations");
                     break;
@@ -517,13 +562,13 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_not_finished_is_not_there() {
-        let place = tempfile::tempdir().unwrap();
-        snapshot(1).save(place.path()).unwrap();
-        fs::create_dir(place.path().join(".writing")).unwrap();
-        fs::write(place.path().join(".writing").join(HEAD), "half").unwrap();
-        assert_eq!(Snapshot::newest(place.path(), &mut silent()).unwrap(), Some(snapshot(1)));
-        snapshot(2).save(place.path()).unwrap();
-        assert_eq!(Snapshot::newest(place.path(), &mut silent()).unwrap(), Some(snapshot(2)));
+    fn an_unfinished_snapshot_is_ignored() {
+        let folder = tempfile::tempdir().unwrap();
+        snapshot(1).save(folder.path()).unwrap();
+        fs::create_dir(folder.path().join(".writing")).unwrap();
+        fs::write(folder.path().join(".writing").join(HEAD), "half").unwrap();
+        assert_eq!(Snapshot::newest(folder.path(), &mut silent()).unwrap(), Some(snapshot(1)));
+        snapshot(2).save(folder.path()).unwrap();
+        assert_eq!(Snapshot::newest(folder.path(), &mut silent()).unwrap(), Some(snapshot(2)));
     }
 }

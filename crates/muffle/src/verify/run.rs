@@ -1,13 +1,13 @@
 //! Checks of a statement against the other files of its run.
 
-use super::{Finding, Verdict, close, gradient_blocks};
+use super::{Failure, Finding, Verdict, close, gradient_blocks, lost_steps};
 use crate::LoadedModel;
 use crate::Plan;
 use crate::Statement;
 use crate::config::Config;
 use crate::report;
 use crate::report::Marking;
-use crate::run::chain::Chain;
+use crate::run::chain::{Chain, ChainError};
 use crate::run::folder::Folder;
 use crate::run::history::{self, HistoryEntry};
 use crate::run::ledger_file::{LEDGER, SealedMark};
@@ -20,95 +20,105 @@ use serde_json::Value;
 
 const CHECKPOINTS: &str = "checkpoints";
 
-/// A multiplier is searched to a precision of 1e-6; on another machine the search may end at the
-/// other side of that.
-const SEARCHED: f64 = 3e-6;
+/// The largest relative difference between a noise multiplier and the recomputed one.
+///
+/// Calibration searches to a precision of 1e-6; on another machine the search may end on the other
+/// side of the solution.
+const SIGMA_TOLERANCE: f64 = 3e-6;
 
-/// More steps than any run has: a configuration that asks for them was not this run's.
-const MOST_STEPS: f64 = 1e8;
+/// The maximum number of steps for which a plan is recomputed.
+const MAX_STEPS: f64 = 1e8;
 
-/// More blocks than any model has.
-const MOST_BLOCKS: u64 = 1 << 20;
+/// The maximum number of blocks for which a plan is recomputed.
+const MAX_BLOCKS: u64 = 1 << 20;
 
+/// Checks a statement against the other files of its run.
 pub(super) fn check(verdict: &mut Verdict, folder: &Folder, statement: &Statement) {
     let config = Config::read(&folder.join("config.toml"));
     match &config {
-        Ok(config) => {
-            let plan = plan(config, statement);
-            verdict.check(
-                "plan",
-                plan.as_ref().map_err(Clone::clone).and_then(|plan| planned(plan, statement)),
-            );
-            verdict.check("statement", plan.and_then(|plan| recomputed(config, plan, statement)));
-        }
-        Err(error) => verdict.check("plan", Err(error.to_string())),
+        Ok(config) => match plan(config, statement) {
+            Ok(plan) => {
+                verdict.add("plan", planned(&plan, statement));
+                verdict.add("statement", recomputed(config, plan, statement));
+            }
+            Err(failure) => {
+                let repeated = Failure::new(failure.to_string());
+                verdict.add("plan", Err(failure));
+                verdict.add("statement", Err(repeated));
+            }
+        },
+        Err(error) => verdict.add("plan", Err(Failure::new(error.to_string()))),
     }
     match folder.join(LEDGER).exists() {
-        true => verdict.check("ledger file", ledger(folder, statement)),
-        false => verdict.miss("ledger file", "ledger.json is missing"),
+        true => verdict.add("ledger file", ledger(folder, statement)),
+        false => verdict.add_missing("ledger file", "ledger.json is missing"),
     }
     match folder.sealed().exists() {
-        true => verdict.check("sealed mark", mark(folder)),
-        false => verdict.out_of_reach(
+        true => verdict.add("sealed mark", mark(folder)),
+        false => verdict.add_out_of_reach(
             "sealed mark",
-            "removed when the run was over; while it ran, it held the ledger to its last charge",
+            "removed when the run was finished; until then it had the position of the ledger",
         ),
     }
     let Ok(config) = &config else { return };
     match folder.join(RESULT).exists() {
-        true => verdict.check("result", result(folder, config, statement)),
-        false => verdict.miss(
+        true => verdict.add("result", result(folder, config, statement)),
+        false => verdict.add_missing(
             "result",
             "result.json is missing: the run is not finished (muffle resume), or the file \
              was removed",
         ),
     }
     match folder.join(history::FILE).exists() {
-        true => verdict.check("history", entries(folder, config, statement)),
-        false => verdict.miss("history", "history.jsonl is missing"),
+        true => verdict.add("history", history(folder, config, statement)),
+        false => verdict.add_missing("history", "history.jsonl is missing"),
     }
     match has_checkpoints(folder) {
-        true => verdict.check(CHECKPOINTS, checkpoint(folder, config, statement)),
-        false => verdict.miss(CHECKPOINTS, "there are none"),
+        true => verdict.add(CHECKPOINTS, checkpoint(folder, config, statement)),
+        false => verdict.add_missing(CHECKPOINTS, "the folder has no checkpoint"),
     }
     let needed =
         [RESULT, history::FILE, SAMPLES].into_iter().find(|name| !folder.join(name).exists());
     match (folder.join(report::FILE).exists(), needed) {
-        (true, None) => verdict.check("report", page(folder)),
-        (true, Some(name)) => {
-            verdict.miss("report", &format!("report.html cannot be recomputed without {name}"))
+        (true, None) => verdict.add("report", page(folder)),
+        (true, Some(name)) => verdict
+            .add_missing("report", &format!("report.html cannot be recomputed without {name}")),
+        (false, _) => {
+            verdict.add_missing("report", "report.html is missing; muffle report writes it")
         }
-        (false, _) => verdict.miss("report", "report.html is missing; muffle report writes it"),
     }
 }
 
-/// The plan that follows from the configuration.
-fn plan(config: &Config, statement: &Statement) -> Result<Plan, String> {
-    Plan::check(config).map_err(|failed| failed.to_string())?;
+/// Recomputes the plan from the configuration.
+fn plan(config: &Config, statement: &Statement) -> Result<Plan, Failure> {
+    Plan::check(config)?;
     let epochs = config.training.epochs.or(3.0);
     let steps = config
         .training
         .steps
         .given()
         .map_or(epochs * statement.records as f64 / statement.lot_size, |steps| *steps as f64);
-    if !(steps <= MOST_STEPS) {
-        return Err(format!("config.toml: {steps} steps are more than any run has"));
+    if !(steps <= MAX_STEPS) {
+        return Err(Failure::new(format!(
+            "config.toml: expected at most {MAX_STEPS} steps, got {steps}"
+        )));
     }
     let tensors = placeholders(config, statement)?;
     Plan::new(config, statement.records, &tensors)
-        .map_err(|unplanned| format!("config.toml: {unplanned}"))
+        .map_err(|error| Failure::new(format!("config.toml: {error}")))
 }
 
-/// Tensors that are asked for in as many blocks as the model's own: a plan depends on nothing else
-/// of them.
-fn placeholders(config: &Config, statement: &Statement) -> Result<Vec<Trainable>, String> {
+/// Placeholder tensors in as many blocks as the model has: a plan depends on nothing else of them.
+fn placeholders(config: &Config, statement: &Statement) -> Result<Vec<Trainable>, Failure> {
     let blocks = statement.ledger.events().runs().iter().find_map(|(event, _)| match event {
         Event::Gaussian { release, .. } => gradient_blocks(release, statement.noise_multiplier?),
         Event::NonPrivate => None,
     });
     let blocks = blocks.unwrap_or(1);
-    if blocks > MOST_BLOCKS {
-        return Err(format!("{blocks} blocks are more than any model has"));
+    if blocks > MAX_BLOCKS {
+        return Err(Failure::new(format!(
+            "charges: expected at most {MAX_BLOCKS} blocks, got {blocks}"
+        )));
     }
     let tensor = |role| Trainable { name: String::new(), shape: vec![1, 1], role };
     Ok(match config.optimizer.entry().needs_pairs {
@@ -117,31 +127,31 @@ fn placeholders(config: &Config, statement: &Statement) -> Result<Vec<Trainable>
     })
 }
 
-/// Noise and steps are those of the plan, and all that was charged is in it.
+/// Noise and steps are those of the plan, and all charges are in it.
 fn planned(plan: &Plan, statement: &Statement) -> Finding {
-    let near = |a: f64, b: f64| (a - b).abs() <= SEARCHED * b;
+    let near = |a: f64, b: f64| (a - b).abs() <= SIGMA_TOLERANCE * b;
     if let Some(sigma) =
         statement.noise_multiplier.filter(|sigma| !near(*sigma, plan.sigma.gradient))
     {
-        return Err(format!(
-            "config.toml asks for σ = {}, not the stated {sigma}",
+        return Err(Failure::new(format!(
+            "config.toml gives σ = {}, not the stated {sigma}",
             plan.sigma.gradient
-        ));
+        )));
     }
     if statement.steps > plan.steps {
-        return Err(format!(
-            "config.toml asks for {} steps, not the stated {}",
+        return Err(Failure::new(format!(
+            "config.toml gives {} steps, not the stated {}",
             plan.steps, statement.steps
-        ));
+        )));
     }
     let same = |a: &Event, b: &Event| match (a, b) {
         (Event::Gaussian { lots: a, release: x }, Event::Gaussian { lots: b, release: y }) => {
-            let alike = x
+            let same_blocks = x
                 .blocks()
                 .iter()
                 .zip(y.blocks())
                 .all(|((x, n), (y, m))| n == m && near(x.get(), y.get()));
-            a == b && x.blocks().len() == y.blocks().len() && alike
+            a == b && x.blocks().len() == y.blocks().len() && same_blocks
         }
         _ => a == b,
     };
@@ -151,9 +161,9 @@ fn planned(plan: &Plan, statement: &Statement) -> Finding {
         match left.iter_mut().find(|(known, left)| same(event, known) && *left >= *count) {
             Some((_, left)) => *left -= count,
             None => {
-                return Err(format!(
-                    "{count} times a {event} was charged, which config.toml does not plan"
-                ));
+                return Err(Failure::new(format!(
+                    "the ledger has {count} charges of {event}, which config.toml does not plan"
+                )));
             }
         }
     }
@@ -171,36 +181,35 @@ fn recomputed(config: &Config, plan: Plan, statement: &Statement) -> Finding {
     if let Some(sigma) = statement.noise_multiplier {
         plan.sigma.gradient = sigma;
     }
-    let mut written = Statement::new(
+    let mut expected = Statement::new(
         config,
         &plan,
         &statement.chain()?,
         statement.steps,
         statement.coverage.isolation,
         statement.weights_sha256.clone(),
-    )
-    .map_err(|failed| failed.to_string())?;
-    if let (Some(again), Some(stated)) = (written.epsilon, statement.epsilon)
-        && close(stated, again)
+    )?;
+    if let (Some(epsilon), Some(stated)) = (expected.epsilon, statement.epsilon)
+        && close(stated, epsilon)
     {
-        written.epsilon = statement.epsilon;
+        expected.epsilon = statement.epsilon;
     }
-    if let (Some(again), Some(stated)) = (written.promised_epsilon, statement.promised_epsilon)
-        && close(stated, again)
+    if let (Some(epsilon), Some(stated)) = (expected.promised_epsilon, statement.promised_epsilon)
+        && close(stated, epsilon)
     {
-        written.promised_epsilon = statement.promised_epsilon;
+        expected.promised_epsilon = statement.promised_epsilon;
     }
-    if written == *statement {
-        return Ok("recomputed from config.toml and the ledger, it is the same".into());
+    if expected == *statement {
+        return Ok("the same as recomputed from config.toml and the ledger".into());
     }
-    Err(format!(
-        "recomputed from config.toml and the ledger, it has another {}",
-        differing(statement, &written).join(", ")
-    ))
+    Err(Failure::new(format!(
+        "config.toml and the ledger give another {}",
+        differing_fields(statement, &expected).join(", ")
+    )))
 }
 
 /// The fields in which two documents of one type differ.
-fn differing<T: Serialize>(a: &T, b: &T) -> Vec<String> {
+fn differing_fields<T: Serialize>(a: &T, b: &T) -> Vec<String> {
     let (Ok(Value::Object(a)), Ok(Value::Object(b))) =
         (serde_json::to_value(a), serde_json::to_value(b))
     else {
@@ -209,30 +218,37 @@ fn differing<T: Serialize>(a: &T, b: &T) -> Vec<String> {
     a.into_iter().filter(|(key, value)| b.get(key) != Some(value)).map(|(key, _)| key).collect()
 }
 
+/// Makes a failure about the ledger in the folder of the run.
+fn ledger_failure(source: ChainError) -> Failure {
+    Failure::LedgerFile { file: LEDGER, source }
+}
+
 /// The ledger of the run is the stated one, and closes with this statement.
 fn ledger(folder: &Folder, statement: &Statement) -> Finding {
-    let text = folder.read(LEDGER).map_err(|failed| failed.to_string())?.unwrap_or_default();
-    let kept = Chain::parse(&text).map_err(|what| format!("{LEDGER}: {what}"))?;
+    let text = folder.read(LEDGER)?.unwrap_or_default();
+    let chain = Chain::parse(&text).map_err(ledger_failure)?;
     let stated = statement.chain()?;
-    kept.check(&stated.mark(), "the statement").map_err(|what| format!("{LEDGER}: {what}"))?;
-    if kept.ledger() != stated.ledger() || kept.sessions() != stated.sessions() {
-        return Err(format!(
-            "{LEDGER} has {} charges in {} sessions, and is not the stated ledger",
-            kept.charges(),
-            kept.sessions().len()
-        ));
+    chain.check(&stated.mark(), "the statement").map_err(ledger_failure)?;
+    if chain.ledger() != stated.ledger() || chain.sessions() != stated.sessions() {
+        return Err(Failure::new(format!(
+            "{LEDGER}: expected {} charges in {} sessions, as stated; got {} in {}",
+            stated.charges(),
+            stated.sessions().len(),
+            chain.charges(),
+            chain.sessions().len()
+        )));
     }
-    let closing = kept
-        .closing()
-        .ok_or_else(|| format!("{LEDGER} has no closing entry: the run did not come to its end"))?;
-    let expected = statement.closing().map_err(|failed| failed.to_string())?;
+    let closing = chain.closing().ok_or_else(|| {
+        Failure::new(format!("{LEDGER} has no closing entry: the run is not finished"))
+    })?;
+    let expected = statement.closing()?;
     for (name, same) in [
         ("weights", closing.weights_sha256 == expected.weights_sha256),
         ("configuration", closing.config_sha256 == expected.config_sha256),
         ("privacy statement", closing.statement_sha256 == expected.statement_sha256),
     ] {
         if !same {
-            return Err(format!("{LEDGER} closes with the hash of another {name}"));
+            return Err(Failure::new(format!("{LEDGER} closes with the hash of another {name}")));
         }
     }
     Ok(format!(
@@ -241,26 +257,21 @@ fn ledger(folder: &Folder, statement: &Statement) -> Finding {
     ))
 }
 
-/// The mark of a run whose sealed folder is still there.
+/// The ledger contains the sealed mark, if the run has not removed it yet.
 fn mark(folder: &Folder) -> Finding {
-    let text = folder
-        .read(LEDGER)
-        .map_err(|failed| failed.to_string())?
-        .ok_or_else(|| format!("{LEDGER} is missing"))?;
-    let chain = Chain::parse(&text).map_err(|what| format!("{LEDGER}: {what}"))?;
-    let mark = SealedMark::read(folder).map_err(|failed| failed.to_string())?;
+    let text = folder.read(LEDGER)?.ok_or_else(|| Failure::new(format!("{LEDGER} is missing")))?;
+    let chain = Chain::parse(&text).map_err(ledger_failure)?;
+    let mark = SealedMark::read(folder)?;
     chain.check(&mark.ledger, "the sealed mark")?;
-    Ok("the ledger contains it; the run has not removed what is sealed yet (muffle resume does)"
-        .into())
+    Ok("the ledger contains it; muffle resume removes the private state of the run".into())
 }
 
 /// `result.json` has the figures of the statement.
 fn result(folder: &Folder, config: &Config, statement: &Statement) -> Finding {
-    let result = RunResult::read(folder)
-        .map_err(|error| error.to_string())?
-        .ok_or_else(|| format!("{RESULT} is missing"))?;
+    let result =
+        RunResult::read(folder)?.ok_or_else(|| Failure::new(format!("{RESULT} is missing")))?;
     let mut chain = statement.chain()?;
-    chain.close(statement.closing().map_err(|error| error.to_string())?)?;
+    chain.close(statement.closing()?)?;
     let expected = RunResult {
         figures: config.data.publicity().into(),
         ..RunResult::new(
@@ -271,31 +282,32 @@ fn result(folder: &Folder, config: &Config, statement: &Statement) -> Finding {
             result.metrics,
         )
     };
-    match differing(&result, &expected).as_slice() {
+    match differing_fields(&result, &expected).as_slice() {
         [] => Ok(format!("{RESULT} has the same figures")),
-        keys => Err(format!("{RESULT}: not as stated: {}", keys.join(", "))),
+        keys => Err(Failure::new(format!("{RESULT}: not as stated: {}", keys.join(", ")))),
     }
 }
 
-/// ε begins at zero, stays within the promise and ends at the stated value.
-fn entries(folder: &Folder, config: &Config, statement: &Statement) -> Finding {
-    let text = folder.read(history::FILE).map_err(|failed| failed.to_string())?.unwrap_or_default();
-    let entries = history::parse(&text).map_err(|error| format!("{}: {error}", history::FILE))?;
+/// ε starts at zero, stays within the promise and ends at the stated value.
+fn history(folder: &Folder, config: &Config, statement: &Statement) -> Finding {
+    let text = folder.read(history::FILE)?.unwrap_or_default();
+    let entries = history::parse(&text)
+        .map_err(|error| Failure::new(format!("{}: {error}", history::FILE)))?;
     let marking: Marking = config.data.publicity().into();
-    let wrong = |entry: &HistoryEntry, what: &str| {
-        Err(format!("{}, step {}: {what}", history::FILE, entry.step))
+    let wrong = |entry: &HistoryEntry, message: &str| {
+        Err(Failure::new(format!("{}, step {}: {message}", history::FILE, entry.step)))
     };
     for (index, entry) in entries.iter().enumerate() {
         if entry.step > statement.steps || index > 0 && entry.step <= entries[index - 1].step {
             return wrong(entry, "out of order");
         }
         if entry.figures != marking {
-            return wrong(entry, "figures are marked other than config.toml says");
+            return wrong(entry, "the marking of figures is not that of config.toml");
         }
-        let kept = match (entry.epsilon, statement.promised_epsilon) {
-            // Before the first step something was spent only if steps were lost in an interruption.
+        let in_order = match (entry.epsilon, statement.promised_epsilon) {
+            // Before the first step ε is positive only if steps were lost in an interruption.
             (Some(epsilon), Some(promised)) => {
-                let lost = super::lost(statement) > 0;
+                let lost = lost_steps(statement) > 0;
                 epsilon <= promised
                     && if entry.step == 0 && !lost {
                         epsilon == 0.0
@@ -308,15 +320,17 @@ fn entries(folder: &Folder, config: &Config, statement: &Statement) -> Finding {
                 entry.step == 0 && statement.promised_epsilon.is_none()
             }
         };
-        if !kept {
-            return wrong(entry, "ε is not within what was promised");
+        if !in_order {
+            return wrong(entry, "ε is not within the promise");
         }
     }
-    let Some(last) = entries.last() else { return Err(format!("{} is empty", history::FILE)) };
+    let Some(last) = entries.last() else {
+        return Err(Failure::new(format!("{} is empty", history::FILE)));
+    };
     if let (Some(seen), Some(stated)) = (last.epsilon, statement.epsilon)
         && last.step == statement.steps
-        // What was charged after it and lost in an interruption was not seen yet.
-        && !(close(seen, stated) || super::lost(statement) > 0 && seen < stated)
+        // Charges after the entry that were lost in an interruption are not in it.
+        && !(close(seen, stated) || lost_steps(statement) > 0 && seen < stated)
     {
         return wrong(last, &format!("ε is {seen}, {stated} is stated"));
     }
@@ -327,55 +341,56 @@ fn has_checkpoints(folder: &Folder) -> bool {
     std::fs::read_dir(folder.join(CHECKPOINTS)).is_ok_and(|entries| entries.count() > 0)
 }
 
-/// The last checkpoint is that of the last step, was made under this configuration, has a position
-/// of the stated ledger, and holds the model's weights.
+/// The last checkpoint is that of the statement.
+///
+/// It has the last step, this configuration, a position of the stated ledger, and the model's
+/// weights.
 fn checkpoint(folder: &Folder, config: &Config, statement: &Statement) -> Finding {
     let mut damage = None;
     let newest =
-        Snapshot::newest(&folder.join(CHECKPOINTS), &mut |what| damage = Some(what.to_string()));
-    if let Some(what) = damage {
-        return Err(what);
+        Snapshot::newest(&folder.join(CHECKPOINTS), &mut |line| damage = Some(line.to_string()));
+    if let Some(line) = damage {
+        return Err(Failure::new(line));
     }
-    let newest = newest.map_err(|failed| failed.to_string())?.ok_or("there is none")?;
+    let newest = newest?.ok_or_else(|| Failure::new("the folder has no checkpoint"))?;
     if newest.step != statement.steps {
-        return Err(format!(
+        return Err(Failure::new(format!(
             "the last is of step {}, the model of step {}",
             newest.step, statement.steps
-        ));
+        )));
     }
-    if newest.belongs.config != config.digest() {
-        return Err("made under another config.toml".into());
+    if newest.identity.config != config.digest() {
+        return Err(Failure::new("made under another config.toml"));
     }
-    statement.chain()?.check(&newest.belongs.ledger, "the last checkpoint")?;
-    // Low-rank additions are part of other weights by the end.
+    statement.chain()?.check(&newest.identity.ledger, "the last checkpoint")?;
+    // The saved model has low-rank adapters merged into its weights.
     if config.model.lora_rank > 0 {
         return Ok(format!(
             "step {}, this config.toml, a position of the stated ledger",
             newest.step
         ));
     }
-    let subject = LoadedModel::look_at(&folder.path().to_string_lossy(), &mut |_| ())
-        .map_err(|failed| failed.to_string())?;
-    let prints = |params: &Params| {
+    let model = LoadedModel::open_for_inference(&folder.path().to_string_lossy(), &mut |_| ())?;
+    let fingerprints = |params: &Params| {
         params
             .iter()
             .map(|tensor| snapshot::fingerprint(std::iter::once(tensor)))
             .collect::<Vec<_>>()
     };
-    let there = prints(&subject.params);
-    match prints(&newest.params).iter().all(|print| there.contains(print)) {
+    let of_model = fingerprints(&model.params);
+    match fingerprints(&newest.params).iter().all(|print| of_model.contains(print)) {
         true => Ok(format!(
             "step {}, this config.toml, a position of the stated ledger, the model's weights",
             newest.step
         )),
-        false => Err("its weights are not the model's".into()),
+        false => Err(Failure::new("its weights are not the model's")),
     }
 }
 
 /// The recomputed report is the same, except for the description of the machine.
 fn page(folder: &Folder) -> Finding {
-    let there = folder.read(report::FILE).map_err(|failed| failed.to_string())?.unwrap_or_default();
-    let again = report::page(folder).map_err(|failed| failed.to_string())?.html();
+    let found = folder.read(report::FILE)?.unwrap_or_default();
+    let expected = report::page(folder)?.html();
     let lines = |text: &str| -> Vec<String> {
         let machine = |line: &&str| {
             ["system", "threads"]
@@ -384,12 +399,13 @@ fn page(folder: &Folder) -> Finding {
         };
         text.lines().filter(machine).map(String::from).collect()
     };
-    let (there, again) = (lines(&there), lines(&again));
-    match (0..there.len().max(again.len())).find(|&index| there.get(index) != again.get(index)) {
-        None => Ok("report.html, recomputed, is the same".into()),
-        Some(index) => Err(format!(
+    let (found, expected) = (lines(&found), lines(&expected));
+    let count = found.len().max(expected.len());
+    match (0..count).find(|&index| found.get(index) != expected.get(index)) {
+        None => Ok("report.html is the same as recomputed".into()),
+        Some(index) => Err(Failure::new(format!(
             "report.html differs from the one recomputed from the other files, about line {}",
             index + 1
-        )),
+        ))),
     }
 }

@@ -1,15 +1,15 @@
 //! Ed25519 signatures of privacy statements.
 //!
-//! Hashes show that files belong together; anyone who changes all of them can compute fitting ones.
-//! A signature needs the secret key. What is signed is the line `muffle privacy statement` and the
-//! statement's canonical form ([`Statement::canonical`]), which has the hashes of ledger,
-//! configuration and weights. All files are one line of text:
+//! Hashes show that files belong together; anyone who changes all of them can compute matching
+//! hashes. A signature needs the secret key. The signed message is the line
+//! `muffle privacy statement` and the statement's canonical form ([`Statement::canonical`]), which
+//! has the hashes of ledger, configuration and weights. All files are one line of text:
 //!
 //! | file | line |
 //! |---|---|
 //! | secret key, readable by its owner only | `muffle-ed25519-secret` and 64 hexadecimal digits |
 //! | public key | `muffle-ed25519-public` and 64 hexadecimal digits |
-//! | `privacy.json.sig`, beside `privacy.json` | `muffle-ed25519-signature`, the fingerprint of the public key and 128 hexadecimal digits |
+//! | `privacy.json.sig` | `muffle-ed25519-signature`, a fingerprint, 128 hexadecimal digits |
 //!
 //! The fingerprint is the first half of the SHA-256 of the public key's 32 bytes.
 
@@ -25,13 +25,68 @@ use zeroize::Zeroizing;
 const SECRET: &str = "muffle-ed25519-secret";
 const PUBLIC: &str = "muffle-ed25519-public";
 const SIGNATURE: &str = "muffle-ed25519-signature";
-/// What separates these signatures from those of other things with the same key.
+/// Separates these signatures from other uses of the same key.
 const DOMAIN: &str = "muffle privacy statement\n";
 
-/// A key that signs. It does not print, and is overwritten when it is dropped.
+/// Why a key was refused. The key is not shown.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// The file is not one line with the name and the digits of a key.
+    #[error("expected the line \"{0} \" and 64 hexadecimal digits")]
+    Malformed(&'static str),
+    /// A secret key was given in place of a public one.
+    #[error("expected a public key, got a secret one; the public key is in the .pub file")]
+    SecretKey,
+    /// The digits are not a point of the curve.
+    #[error("expected a point of the curve, got another number")]
+    NotOnCurve,
+    /// Others than the owner can read a secret key.
+    #[error("expected a key that only its owner can read (mode 600), got mode {0:o}; chmod 600 it")]
+    Permissions(u32),
+    /// A file that would be overwritten.
+    #[error("the file exists and keys are not overwritten; choose another name")]
+    Exists,
+}
+
+/// Why a signature was refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SignatureError {
+    /// The text is not one line with a fingerprint and the digits of a signature.
+    #[error("expected the line \"{SIGNATURE} \", a fingerprint and 128 hexadecimal digits")]
+    Malformed,
+    /// The signature is of another key.
+    #[error("expected a signature by the key {expected}, got one by {got:?}")]
+    OtherKey {
+        /// The fingerprint of the given key.
+        expected: String,
+        /// The fingerprint in the signature.
+        got: String,
+    },
+    /// The signature does not match the statement.
+    #[error("not a signature of this statement: the statement or the signature was changed")]
+    Invalid,
+    /// There is no signature.
+    #[error("the statement is not signed")]
+    Unsigned,
+    /// The file of the signature is invalid.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<SignatureError>,
+    },
+    /// The file cannot be read, or the statement has no JSON form.
+    #[error(transparent)]
+    Library(#[from] Error),
+}
+
+/// A signing key. It does not print, and is overwritten in memory when it is dropped.
 pub struct SecretKey(SigningKey);
 
-/// A key that checks signatures.
+/// A key that verifies signatures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicKey(VerifyingKey);
 
@@ -42,58 +97,48 @@ impl std::fmt::Debug for SecretKey {
 }
 
 impl SecretKey {
-    /// A new one, from the operating system's randomness.
+    /// Generates a key from the operating system's randomness.
     ///
     /// # Errors
-    /// If the system has none to give.
+    /// If the system gives no randomness.
     pub fn generate() -> Result<Self, Error> {
         let mut bytes = Zeroizing::new([0; 32]);
         getrandom::fill(&mut *bytes)?;
         Ok(Self(SigningKey::from_bytes(&bytes)))
     }
 
-    /// Reads a file that only its owner can read.
+    /// Reads a key from a file that only its owner can read.
     ///
     /// # Errors
-    /// If it is something else. The message does not show it.
+    /// If it is not such a file, or not a key. The message does not show its content.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let at = |what: &str| Error::Key { path: path.into(), message: what.into() };
+        let refused = |source: KeyError| Error::Key { path: path.into(), source };
         #[cfg(unix)]
         {
             let mode = std::fs::metadata(path).map_err(Error::io(path))?;
             let mode = std::os::unix::fs::PermissionsExt::mode(&mode.permissions()) & 0o777;
             if mode & 0o077 != 0 {
-                return Err(at(&format!(
-                    "expected a key that only its owner can read (mode 600), got mode {mode:o}; \
-                     chmod 600 it"
-                )));
+                return Err(refused(KeyError::Permissions(mode)));
             }
         }
         let text = Zeroizing::new(std::fs::read_to_string(path).map_err(Error::io(path))?);
         let bytes =
             field(&text, SECRET).and_then(|digits| Some(Zeroizing::new(unhex::<32>(digits)?)));
-        let bytes = bytes.ok_or_else(|| {
-            at(&format!("expected the line \"{SECRET} \" and 64 hexadecimal digits"))
-        })?;
+        let bytes = bytes.ok_or_else(|| refused(KeyError::Malformed(SECRET)))?;
         Ok(Self(SigningKey::from_bytes(&bytes)))
     }
 
-    /// Writes it to a new file, and the public key to another with `.pub` after its name, which is
-    /// returned.
+    /// Writes the key to a new file and the public key to `<path>.pub`, whose path is returned.
     ///
     /// # Errors
-    /// If one of them exists, or the system refuses.
+    /// If one of the files exists, or cannot be written.
     pub fn write(&self, path: &Path) -> Result<PathBuf, Error> {
         let mut name = path.as_os_str().to_owned();
         name.push(".pub");
         let public = PathBuf::from(name);
         for path in [path, public.as_path()] {
             if path.symlink_metadata().is_ok() {
-                return Err(Error::Key {
-                    path: path.into(),
-                    message: "the file exists; choose another name, a key is not overwritten"
-                        .into(),
-                });
+                return Err(Error::Key { path: path.into(), source: KeyError::Exists });
             }
         }
         let mut line = Zeroizing::new(String::with_capacity(SECRET.len() + 66));
@@ -114,15 +159,15 @@ impl SecretKey {
         Ok(public)
     }
 
-    /// The key that checks its signatures.
+    /// The key that verifies signatures of this key.
     pub fn public(&self) -> PublicKey {
         PublicKey(self.0.verifying_key())
     }
 
-    /// Signs a statement; the text of `privacy.json.sig`.
+    /// Signs a statement and returns the text of `privacy.json.sig`.
     ///
     /// # Errors
-    /// If the statement has no written form, which does not happen.
+    /// If the statement has no JSON form, which does not happen.
     pub fn sign(&self, statement: &Statement) -> Result<String, Error> {
         let signature = self.0.sign(&message(statement)?);
         Ok(format!("{SIGNATURE} {} {}\n", self.public().fingerprint(), hex(&signature.to_bytes())))
@@ -130,64 +175,52 @@ impl SecretKey {
 }
 
 impl PublicKey {
-    /// Reads a file.
+    /// Reads a public key from a file.
     ///
     /// # Errors
-    /// If it is something else.
+    /// If it cannot be read, or is not a public key.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
-        Self::parse(&text).map_err(|message| Error::Key { path: path.into(), message })
+        Self::parse(&text).map_err(|source| Error::Key { path: path.into(), source })
     }
 
-    /// From the line of a file.
+    /// Parses the text of a public key file.
     ///
     /// # Errors
-    /// If it is something else.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    /// If it is not a public key.
+    pub fn parse(text: &str) -> Result<Self, KeyError> {
         if text.starts_with(SECRET) {
-            return Err("expected a public key, got a secret one; the public key is in the file \
-                that ends in .pub"
-                .into());
+            return Err(KeyError::SecretKey);
         }
         let bytes = field(text, PUBLIC).and_then(unhex::<32>);
-        let bytes = bytes
-            .ok_or_else(|| format!("expected the line \"{PUBLIC} \" and 64 hexadecimal digits"))?;
-        VerifyingKey::from_bytes(&bytes)
-            .map(Self)
-            .map_err(|_| "expected a point of the curve, got another number".into())
+        let bytes = bytes.ok_or(KeyError::Malformed(PUBLIC))?;
+        VerifyingKey::from_bytes(&bytes).map(Self).map_err(|_| KeyError::NotOnCurve)
     }
 
-    /// The first half of its SHA-256, in hexadecimal digits.
+    /// The first half of the key's SHA-256, in hexadecimal digits.
     pub fn fingerprint(&self) -> String {
         digest(self.0.as_bytes())[..32].into()
     }
 
-    /// Whether this text is its signature of a statement.
+    /// Verifies the text of a signature file against a statement.
     ///
     /// # Errors
-    /// One line: what is wrong.
-    pub fn check(&self, statement: &Statement, text: &str) -> Result<(), String> {
-        let malformed = || {
-            format!("expected the line \"{SIGNATURE} \", a fingerprint and 128 hexadecimal digits")
-        };
-        let (fingerprint, digits) =
-            field(text, SIGNATURE).and_then(|rest| rest.split_once(' ')).ok_or_else(malformed)?;
-        let bytes = unhex::<64>(digits).ok_or_else(malformed)?;
+    /// If it is malformed, of another key, or of another statement.
+    pub fn check(&self, statement: &Statement, text: &str) -> Result<(), SignatureError> {
+        let (fingerprint, digits) = field(text, SIGNATURE)
+            .and_then(|rest| rest.split_once(' '))
+            .ok_or(SignatureError::Malformed)?;
+        let bytes = unhex::<64>(digits).ok_or(SignatureError::Malformed)?;
         if fingerprint != self.fingerprint() {
-            return Err(format!(
-                "expected a signature by the key {}, got one by {fingerprint:?}",
-                self.fingerprint()
-            ));
+            let (expected, got) = (self.fingerprint(), fingerprint.into());
+            return Err(SignatureError::OtherKey { expected, got });
         }
-        let message = message(statement).map_err(|failed| failed.to_string())?;
         let signature = Signature::from_bytes(&bytes);
-        self.0.verify_strict(&message, &signature).map_err(|_| {
-            "it is not of this statement: the statement or the signature was changed".into()
-        })
+        self.0.verify_strict(&message(statement)?, &signature).map_err(|_| SignatureError::Invalid)
     }
 }
 
-/// Where the signature of a statement is.
+/// The path of the signature of a statement.
 pub fn file(statement: &Path) -> PathBuf {
     statement.with_file_name(format!(
         "{}.sig",
@@ -195,33 +228,35 @@ pub fn file(statement: &Path) -> PathBuf {
     ))
 }
 
-/// Whether the statement of this file was signed by a key.
+/// Verifies that the statement at `path` is signed by a key.
 ///
 /// # Errors
-/// One line: what is wrong.
-pub(crate) fn check(path: &Path, statement: &Statement, key: &PublicKey) -> Result<(), String> {
+/// If it is not signed, or the signature is invalid.
+pub(crate) fn check(
+    path: &Path,
+    statement: &Statement,
+    key: &PublicKey,
+) -> Result<(), SignatureError> {
     let file = file(path);
-    match std::fs::read_to_string(&file) {
-        Ok(text) => {
-            key.check(statement, &text).map_err(|what| format!("{}: {what}", file.display()))
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Err(format!("{}: the statement is not signed", file.display()))
-        }
-        Err(error) => Err(format!("{}: {error}", file.display())),
-    }
+    let checked = match std::fs::read_to_string(&file) {
+        Ok(text) => key.check(statement, &text),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(SignatureError::Unsigned),
+        Err(error) => return Err(Error::io(&file)(error).into()),
+    };
+    checked.map_err(|source| SignatureError::File { path: file, source: Box::new(source) })
 }
 
+/// The bytes that are signed.
 fn message(statement: &Statement) -> Result<Vec<u8>, Error> {
     Ok([DOMAIN.as_bytes(), statement.canonical()?.as_bytes()].concat())
 }
 
-/// What comes after the name on a line.
+/// The rest of a line after a name and a space.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.strip_suffix('\n').unwrap_or(text).strip_prefix(name)?.strip_prefix(' ')
 }
 
-/// Bytes from lower-case hexadecimal digits.
+/// Parses lower-case hexadecimal digits.
 fn unhex<const N: usize>(digits: &str) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     let digits = digits.as_bytes();
@@ -239,9 +274,9 @@ fn unhex<const N: usize>(digits: &str) -> Option<[u8; N]> {
 mod tests {
     use super::*;
 
-    /// RFC 8032, section 7.1, test 1: the public key of that secret.
+    /// The public key and the signature of RFC 8032, section 7.1, test 1.
     #[test]
-    fn the_keys_are_those_of_the_standard() {
+    fn keys_and_signatures_follow_rfc_8032() {
         let secret =
             unhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60").unwrap();
         let public = SecretKey(SigningKey::from_bytes(&secret)).public();
@@ -257,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_written_once_and_for_their_owner() {
+    fn keys_are_not_overwritten_and_only_readable_by_their_owner() {
         let place = tempfile::tempdir().unwrap();
         let (path, key) = (place.path().join("key"), SecretKey::generate().unwrap());
         let public = key.write(&path).unwrap();
@@ -287,10 +322,10 @@ mod tests {
             &format!("{text}x"),
         ] {
             std::fs::write(&path, damaged).unwrap();
-            let said = SecretKey::read(&path).unwrap_err().to_string();
+            let message = SecretKey::read(&path).unwrap_err().to_string();
             assert!(
-                said.contains("64 hexadecimal digits") && !said.contains(&text[30..50]),
-                "{said}"
+                message.contains("64 hexadecimal digits") && !message.contains(&text[30..50]),
+                "{message}"
             );
         }
         // A public key without its secret is not overwritten either.
@@ -299,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused() {
+    fn malformed_keys_are_refused() {
         for text in [
             "",
             "muffle-ed25519-public",

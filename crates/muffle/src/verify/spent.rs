@@ -12,19 +12,19 @@ use std::path::Path;
 /// The charges of one training run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spent {
-    /// Everything that was charged.
+    /// All charges.
     pub ledger: Ledger,
-    /// What is protected, and at which δ; none if there is no guarantee.
+    /// The unit of privacy and δ; `None` if there is no guarantee.
     pub promise: Option<(Unit, f64)>,
 }
 
 impl Spent {
-    /// The charges of the run in a folder, finished or not, on so many places of data.
+    /// Reads the charges of a run on `places` places, finished or not.
     ///
     /// # Errors
-    /// If its ledger is gone or damaged.
+    /// If its ledger is missing or damaged.
     pub fn of_run(folder: &Path, places: usize) -> Result<Self, Error> {
-        let run = Folder::look_at(folder)?;
+        let run = Folder::open_read_only(folder)?;
         if run.join("model").join(crate::report::statement::FILE).is_file() {
             let statement = Statement::of_run(folder)?;
             return Ok(Self { promise: statement.promise(), ledger: statement.ledger });
@@ -33,7 +33,7 @@ impl Spent {
         Ok(Self { ledger: read(&run.join(LEDGER))?, promise: promise(&config, places) })
     }
 
-    /// Its guarantee; none if there is none.
+    /// The guarantee of this run alone; `None` if it has none.
     ///
     /// # Errors
     /// If it cannot be computed.
@@ -42,23 +42,24 @@ impl Spent {
     }
 }
 
-/// The cost of all of them together, at the largest δ of any; none if one of them has no
-/// guarantee, or adjacency differs.
+/// The joint cost of several runs, at their largest δ.
+///
+/// `None` if one of them has no guarantee, or their adjacencies differ.
 ///
 /// # Errors
 /// If it cannot be computed.
 pub fn joint(all: &[Spent]) -> Result<Option<Guarantee>, Error> {
     let (mut ledger, mut unit, mut delta) = (Ledger::new(), None::<Unit>, 0.0f64);
     for spent in all {
-        let Some((own, of)) = spent.promise else { return Ok(None) };
-        // The largest number of rows of any, if adjacency is the same.
+        let Some((run_unit, run_delta)) = spent.promise else { return Ok(None) };
+        // The largest number of rows per person, if the adjacency is the same.
         unit = match unit {
-            Some(known) if known.adjacency != own.adjacency => return Ok(None),
-            Some(known) => Some(Unit { rows: known.rows.max(own.rows), ..known }),
-            None => Some(own),
+            Some(known) if known.adjacency != run_unit.adjacency => return Ok(None),
+            Some(known) => Some(Unit { rows: known.rows.max(run_unit.rows), ..known }),
+            None => Some(run_unit),
         };
         ledger.merge(&spent.ledger)?;
-        delta = delta.max(of);
+        delta = delta.max(run_delta);
     }
     unit.map(|unit| {
         Ok(Cost::new(ledger.events(), unit)?.epsilon(Accountant::Best, Delta::new(delta)?)?)
@@ -66,17 +67,16 @@ pub fn joint(all: &[Spent]) -> Result<Option<Guarantee>, Error> {
     .transpose()
 }
 
-/// What a run of this configuration protects, and at which δ; none without a guarantee.
+/// The unit of privacy and δ of a run of this configuration; `None` without a guarantee.
 pub(crate) fn promise(config: &Config, places: usize) -> Option<(Unit, f64)> {
     let private = config.optimizer.is_private() && config.privacy.seed.is_none();
     private.then(|| (config.unit(), config.privacy.delta.or(0.1 / places as f64)))
 }
 
-/// A ledger that was written while a run went on.
+/// Reads the charges of a `ledger.json`, closed or not.
 pub(crate) fn read(path: &Path) -> Result<Ledger, Error> {
     let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
-    let chain = Chain::parse(&text)
-        .map_err(|what| Error::format(path, format!("invalid ledger: {what}")))?;
+    let chain = Chain::parse(&text).map_err(Error::ledger(path))?;
     Ok(chain.ledger().clone())
 }
 
@@ -105,10 +105,10 @@ mod tests {
         assert!((together.epsilon - whole.epsilon).abs() < 1e-12 && together.delta == 1e-5);
         assert!((together.epsilon - 1.828_244).abs() < 1e-4, "{}", together.epsilon);
         assert!(together.epsilon > two.guarantee().unwrap().unwrap().epsilon);
-        // A person with more rows in one of them has as many in all.
+        // A person with several rows in one run may have as many in all.
         let persons = joint(&[one.clone(), spent(400, rows(2), 1e-5)]).unwrap().unwrap();
         assert!(persons.unit.rows == 2 && persons.epsilon > together.epsilon);
-        // What cannot be added up is not.
+        // Without a common adjacency or a guarantee there is no joint cost.
         assert_eq!(
             joint(&[one.clone(), spent(400, Adjacency::ReplaceOne.into(), 1e-5)]).unwrap(),
             None

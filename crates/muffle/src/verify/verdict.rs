@@ -1,36 +1,38 @@
-//! The result of verifying a statement: what holds, what does not, and what was not checked.
+//! The result of verifying a statement: checks that passed or failed, and what was not checked.
 
 use crate::Statement;
+use crate::run::chain::ChainError;
+use crate::verify::signature::SignatureError;
 use accounting::Guarantee;
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// One thing that must hold.
+/// A check that was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// The subject of the check.
+    /// The name of the check.
     pub name: &'static str,
-    /// Whether it holds.
+    /// Whether it passed.
     pub passed: bool,
-    /// One line: what was found.
+    /// The finding, on one line.
     pub detail: String,
 }
 
-/// One thing that was not checked.
+/// A check that was not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unchecked {
-    /// The subject of the check.
+    /// The name of the check.
     pub name: &'static str,
-    /// Why it was not.
-    pub reason: Reason,
-    /// One line: what remains open.
+    /// Why it was not made.
+    pub reason: UncheckedReason,
+    /// What remains open, on one line.
     pub detail: String,
 }
 
-/// Why something was not checked.
+/// Why a check was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// A file that a finished run has is not there.
+pub enum UncheckedReason {
+    /// A file that a finished run has is missing.
     Missing,
     /// No file of a run can show it.
     OutOfReach,
@@ -39,11 +41,11 @@ pub enum Reason {
 /// The conclusion of a verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conclusion {
-    /// Nothing contradicts, and all evidence that a run leaves is there.
+    /// No check failed, and no evidence is missing.
     Consistent,
-    /// Nothing contradicts, and some evidence is missing.
+    /// No check failed, but evidence is missing.
     Incomplete,
-    /// Something contradicts.
+    /// A check failed.
     Inconsistent,
 }
 
@@ -52,17 +54,16 @@ pub enum Conclusion {
 pub struct Verdict {
     /// The file of the statement.
     pub path: PathBuf,
-    /// The statement; none if it cannot be read as one.
+    /// The statement; `None` if it is malformed.
     pub statement: Option<Statement>,
-    /// The recomputed cost of the ledger; ε is infinite without privacy. None if it cannot be
-    /// computed.
+    /// The recomputed cost of the ledger; `None` if it cannot be computed. Without privacy ε is
+    /// infinite.
     pub price: Option<Guarantee>,
-    /// The fingerprint of the key that signed the statement, if a key was given and the signature
-    /// is its.
+    /// The fingerprint of the given key, if it signed the statement.
     pub signer: Option<String>,
-    /// Everything that was checked.
+    /// The checks that were made.
     pub checks: Vec<Check>,
-    /// Everything that was not checked.
+    /// The checks that were not made.
     pub unchecked: Vec<Unchecked>,
 }
 
@@ -78,34 +79,39 @@ impl Verdict {
         }
     }
 
-    /// Whether nothing contradicts. Evidence may be missing.
+    /// Whether no check failed. Evidence may be missing.
     pub fn consistent(&self) -> bool {
         self.conclusion() != Conclusion::Inconsistent
     }
 
-    /// Evidence that is not there.
+    /// Checks that were not made because evidence is missing.
     pub fn missing(&self) -> impl Iterator<Item = &Unchecked> {
-        self.unchecked.iter().filter(|unchecked| unchecked.reason == Reason::Missing)
+        self.unchecked.iter().filter(|unchecked| unchecked.reason == UncheckedReason::Missing)
     }
 
-    pub(super) fn check(&mut self, name: &'static str, finding: Finding) {
+    /// Adds a check that was made.
+    pub(super) fn add(&mut self, name: &'static str, finding: Finding) {
         let (passed, detail) = match finding {
             Ok(detail) => (true, detail),
-            Err(detail) => (false, detail),
+            Err(failure) => (false, failure.to_string()),
         };
         self.checks.push(Check { name, passed, detail });
     }
 
-    pub(super) fn miss(&mut self, name: &'static str, detail: &str) {
-        self.unchecked.push(Unchecked { name, reason: Reason::Missing, detail: detail.into() });
+    /// Adds a check that was not made because evidence is missing.
+    pub(super) fn add_missing(&mut self, name: &'static str, detail: &str) {
+        let reason = UncheckedReason::Missing;
+        self.unchecked.push(Unchecked { name, reason, detail: detail.into() });
     }
 
-    pub(super) fn out_of_reach(&mut self, name: &'static str, detail: &str) {
-        self.unchecked.push(Unchecked { name, reason: Reason::OutOfReach, detail: detail.into() });
+    /// Adds a check that no file makes possible.
+    pub(super) fn add_out_of_reach(&mut self, name: &'static str, detail: &str) {
+        let reason = UncheckedReason::OutOfReach;
+        self.unchecked.push(Unchecked { name, reason, detail: detail.into() });
     }
 }
 
-/// What no file of a run can show.
+/// Properties that no file of a run can show.
 pub(super) const OUT_OF_REACH: [(&str, &str); 5] = [
     (
         "older copy",
@@ -129,5 +135,38 @@ pub(super) const OUT_OF_REACH: [(&str, &str); 5] = [
     ),
 ];
 
-/// One line: what holds, or what does not.
-pub(super) type Finding = Result<String, String>;
+/// Why a check failed, on one line.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    /// Two facts contradict each other.
+    #[error("{0}")]
+    Contradiction(String),
+    /// A ledger is invalid, or does not contain a position.
+    #[error(transparent)]
+    Ledger(#[from] ChainError),
+    /// A file of the run has an invalid ledger.
+    #[error("{file}: {source}")]
+    LedgerFile { file: &'static str, source: ChainError },
+    /// The statement is not signed by the given key.
+    #[error(transparent)]
+    Signature(#[from] SignatureError),
+    /// A figure is out of range, or a cost cannot be computed.
+    #[error(transparent)]
+    Accounting(#[from] accounting::Error),
+    /// The statement is malformed.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// A file cannot be read.
+    #[error(transparent)]
+    Library(#[from] crate::Error),
+}
+
+impl Failure {
+    /// Makes a failure of facts that contradict each other.
+    pub(super) fn new(message: impl Into<String>) -> Self {
+        Self::Contradiction(message.into())
+    }
+}
+
+/// The finding of a check, on one line: what was confirmed, or why it failed.
+pub(super) type Finding = Result<String, Failure>;

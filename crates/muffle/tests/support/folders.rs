@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-/// Copies a folder with all that is in it.
+/// Copies a folder with its content.
 pub(crate) fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {

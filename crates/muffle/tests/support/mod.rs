@@ -1,4 +1,4 @@
-//! Every optimizer, and an engine small enough to see through.
+//! Cases for all optimizers, and an engine with a known solution.
 
 #![allow(dead_code, clippy::unwrap_used)]
 
@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 use tensor::Array;
 use toml::{Table, Value};
 
-/// What an optimizer is made for.
+/// The problem that an optimizer is built for.
 pub(crate) struct Setting<'a> {
     pub(crate) tensors: &'a [Trainable],
     pub(crate) params: &'a Params,
     pub(crate) clip: f64,
     pub(crate) sigma: f64,
     pub(crate) lot_size: f64,
-    /// For optimizers whose steps are about as long as their rate.
+    /// The learning rate of optimizers whose steps are about as long as their rate.
     pub(crate) rate: f64,
 }
 
@@ -46,7 +46,7 @@ fn optimizer_of(case: &str) -> (&str, &'static str) {
     variant.map_or((case, ""), |(_, optimizer, keys)| (*optimizer, *keys))
 }
 
-/// Whether it trains low-rank pairs.
+/// Whether the optimizer trains low-rank pairs.
 pub(crate) fn needs_pairs(case: &str) -> bool {
     registry::find(optimizer_of(case).0).unwrap().needs_pairs
 }
@@ -65,7 +65,7 @@ fn tuned(optimizer: &str, clip: f64) -> String {
 pub(crate) fn make(case: &str, setting: &Setting<'_>) -> Optimizer {
     let &Setting { tensors, params, clip, sigma, lot_size, rate } = setting;
     let (optimizer, further) = optimizer_of(case);
-    // The steps of SGD have the size of the gradient, the others that of the rate.
+    // SGD's steps are proportional to the gradient, those of the others to the learning rate.
     let start = if optimizer == "dp-sgd" { rate * 5.0 } else { rate };
     let mut keys: Table = format!(
         "name = {optimizer:?}\nlearning_rate = {start:?}\nclip = {clip:?}\n\
@@ -92,7 +92,7 @@ pub(crate) fn make(case: &str, setting: &Setting<'_>) -> Optimizer {
         .unwrap()
 }
 
-/// Adds keys to a table; keys of a table within it are added to that.
+/// Adds keys to a table, recursively.
 fn merge(table: &mut Table, more: Table) {
     for (key, value) in more {
         match (table.get_mut(&key), value) {
@@ -102,7 +102,7 @@ fn merge(table: &mut Table, more: Table) {
     }
 }
 
-/// The tensors of a small model of each role; pairs if asked for.
+/// The tensors of a small model, with every role; optionally with pairs.
 pub(crate) fn tensors(pairs: bool) -> Vec<Trainable> {
     let tensor = |name: &str, shape: &[usize], role| Trainable {
         name: name.into(),

@@ -1,12 +1,12 @@
-//! An engine whose losses are half squared distances: example i holds a point x_i, and its loss is
-//! ½‖z(θ) − x_i‖², where z is the parameters, or A Bᵀ for each pair.
+//! An engine with quadratic losses: example i has a point x_i and the loss ½‖z(θ) − x_i‖², where z
+//! is the parameters, or A Bᵀ for each pair.
 
 use engine::{CheckedQuery, Engine, Error, Example, Input, Observed, Sum, SumPrecision, Weights};
 use noise::PublicRandom;
 use protocol::{Blocks, Params, Role, Trainable};
 use tensor::Array;
 
-/// The engine.
+/// An engine with quadratic losses.
 pub(crate) struct Quadratic {
     tensors: Vec<Trainable>,
     params: Params,
@@ -20,7 +20,7 @@ impl Quadratic {
         Self { tensors, params: Params::default(), sum: None, observed: None }
     }
 
-    /// Sides of each observed matrix, and which tensors make it.
+    /// The shape of each observed matrix, and its tensors.
     fn parts(&self) -> Vec<(usize, Option<usize>, usize)> {
         let size = |k: usize| self.tensors[k].shape.iter().product::<usize>();
         let part = |k: usize| match self.tensors[k].role {
@@ -33,12 +33,12 @@ impl Quadratic {
         (0..self.tensors.len()).filter_map(part).collect()
     }
 
-    /// How many numbers an example holds.
+    /// The number of features of an example.
     pub(crate) fn numbers(&self) -> usize {
         self.parts().iter().map(|part| part.2).sum()
     }
 
-    /// First parameters, not degenerate.
+    /// Initial parameters, not degenerate.
     pub(crate) fn start(&self, seed: u64) -> Params {
         let tensor = |(k, tensor): (usize, &Trainable)| {
             let mut array = Array::zeros(tensor.shape.clone());
@@ -48,8 +48,10 @@ impl Quadratic {
         Params::new(self.tensors.iter().enumerate().map(tensor).collect())
     }
 
-    /// `count` examples around a common point that is `far` from the origin; their own deviations
-    /// have the size `spread`. For pairs the point has the pairs' rank.
+    /// Creates `count` examples around a common point.
+    ///
+    /// The point is at the distance `far` from the origin, the deviations have the size `spread`.
+    /// For pairs the point has the rank of the pairs.
     pub(crate) fn examples(&self, count: u64, far: f32, spread: f32) -> Vec<Example> {
         let truth = self.start(77);
         let center: Vec<f32> =
@@ -62,7 +64,7 @@ impl Quadratic {
         (0..count).map(one).collect()
     }
 
-    /// z(θ), part by part.
+    /// z(θ), by parts.
     fn point(&self, at: &Params) -> Vec<Vec<f64>> {
         let get = |k: usize, i: usize| f64::from(at[k].data()[i]);
         let part = |(k, right, size): (usize, Option<usize>, usize)| match right {
@@ -81,13 +83,13 @@ impl Quadratic {
         self.parts().into_iter().map(part).collect()
     }
 
-    /// The mean loss without noise: what training is to bring down.
+    /// The mean loss without noise, which training minimizes.
     pub(crate) fn mean_loss(&self, at: &Params, examples: &[Example]) -> f64 {
         examples.iter().map(|example| self.example(at, example).0).sum::<f64>()
             / examples.len() as f64
     }
 
-    /// What is left at the common point: half the squares of the examples' own deviations, about.
+    /// The mean loss at the common point: about half the squared deviations.
     pub(crate) fn mean_loss_floor(&self, spread: f64) -> f64 {
         0.5 * spread * spread * self.numbers() as f64
     }

@@ -1,14 +1,14 @@
-//! From a file to records: how many of one person, and what their digest tells apart.
+//! Training data of persons: limits on rows, and digests of records.
 
 #![allow(clippy::unwrap_used)]
 
 use data::{ModelInput, Preparation};
 use muffle::Config;
-use muffle::load::data::{People, people};
+use muffle::load::data::{TrainingData, training_data};
 use text::Tokenizer;
 
-/// The records of a table of (sentence, label, who).
-fn read(rows: &[(String, &str, String)], most: u64) -> People {
+/// Reads a table of (sentence, label, person).
+fn read(rows: &[(String, &str, String)], most: u64) -> TrainingData {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("people.tsv");
     let line = |(text, label, who): &(String, &str, String)| format!("{text}\t{label}\t{who}\n");
@@ -38,7 +38,7 @@ fn read(rows: &[(String, &str, String)], most: u64) -> People {
     ];
     let config =
         changes.iter().fold(Config::embedded(), |config, change| config.with(change).unwrap());
-    people(&config, &preparation, place.path()).unwrap()
+    training_data(&config, &preparation, place.path()).unwrap()
 }
 
 fn rows(count: usize, who: impl Fn(usize) -> usize) -> Vec<(String, &'static str, String)> {
@@ -47,20 +47,19 @@ fn rows(count: usize, who: impl Fn(usize) -> usize) -> Vec<(String, &'static str
         .collect()
 }
 
-/// However far apart a person's rows stand in the file. Rows are prepared 1024 at a time, and those
-/// beyond the limit are vacant places.
+/// The limit holds over the whole file, although rows are prepared in chunks of 1024. Rows over the
+/// limit are vacant places.
 #[test]
 fn rows_of_a_person_are_counted_over_the_whole_file() {
-    let people = read(&rows(5000, |i| if i.is_multiple_of(500) { 0 } else { i }), 3);
-    assert_eq!((people.records.places(), people.left_out.beyond), (5000, 7));
-    let people = read(&rows(5000, |i| i % 50), 2);
-    assert_eq!((people.records.places(), people.left_out.beyond), (5000, 4900));
+    let data = read(&rows(5000, |i| if i.is_multiple_of(500) { 0 } else { i }), 3);
+    assert_eq!((data.records.places(), data.dropped.over_limit), (5000, 7));
+    let data = read(&rows(5000, |i| i % 50), 2);
+    assert_eq!((data.records.places(), data.dropped.over_limit), (5000, 4900));
 }
 
-/// Another text, another label, another order and one row fewer are other digests; who a row
-/// belongs to is not part of a record.
+/// The digest depends on texts, labels, order and number of rows, and not on persons.
 #[test]
-fn a_digest_tells_records_apart() {
+fn digests_of_different_records_differ() {
     let base = rows(20, |i| i);
     let digest = |rows: &[(String, &'static str, String)]| read(rows, 1).digest;
     let mut others = vec![base.clone(); 3];
