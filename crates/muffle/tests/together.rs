@@ -76,7 +76,7 @@ fn steps(count: usize, optimizer: &str, steps: u64, from: Option<Left>) -> Left 
             Some(Left { past, params }) => {
                 let past = ResumeState {
                     ledger: past.ledger.clone(),
-                    sealed: None,
+                    private_state: None,
                     optimizer: past.optimizer.clone(),
                     params: Params::default(),
                 };
@@ -89,7 +89,7 @@ fn steps(count: usize, optimizer: &str, steps: u64, from: Option<Left>) -> Left 
         let optimizer = session.optimizer().unwrap();
         let past = ResumeState {
             ledger: session.ledger().clone(),
-            sealed: None,
+            private_state: None,
             optimizer: Some(optimizer),
             params: Params::default(),
         };
@@ -147,7 +147,7 @@ fn another_past_is_noticed() {
         let (network, params, people) = model("dp-sgd");
         let past = ResumeState {
             ledger: left.past.ledger.clone(),
-            sealed: None,
+            private_state: None,
             optimizer: None,
             params: Params::default(),
         };

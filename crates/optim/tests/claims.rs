@@ -5,7 +5,7 @@
 use noise::PublicRandom;
 use optim::hyfree::{self, Points, ProbeLot};
 use optim::macadam::{self, Deviation};
-use optim::newton_schulz::{Config, Scratch, orthogonalise};
+use optim::newton_schulz::{Config, Normaliser, Scratch, orthogonalise};
 use optim::{
     Auto, Descent, GradientNoise, HyFree, MacAdam, Muon, Optimizer, Probes, Sgd, muon, sgd, theory,
 };
@@ -407,4 +407,27 @@ fn macadams_scale_has_the_right_fixed_point() {
             );
         }
     }
+}
+
+/// What docs/optimizers.md says of the normaliser: on pure noise in a 768×768 matrix, at the σ_W of a
+/// true ε = 8, `max1` equals `frobenius` at the momentum M and shrinks the result at M̂ = M/s_t.
+#[test]
+fn max1_shrinks_at_the_average_and_not_at_the_momentum() {
+    let (side, decay) = (768, 0.95f64);
+    let nu = 5.03 * 0.1 / 1024.0;
+    let deviation = nu / (1.0 - decay * decay).sqrt();
+    let mut scratch = Scratch::default();
+    let mut rms = |normaliser: Normaliser, scale: f64| {
+        let config = Config { normaliser, ..Config::default() };
+        let matrix = normal(side, side, &PublicRandom::from_seed(7));
+        let scale = (deviation * scale) as f32;
+        let mut data: Vec<f32> = matrix.data().iter().map(|&x| x * scale).collect();
+        orthogonalise(&config, &mut data, side, side, &mut scratch, Threads::All);
+        (data.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / side as f64).sqrt()
+    };
+    let frobenius = rms(Normaliser::Frobenius, 1.0);
+    assert!((frobenius - 0.626).abs() < 0.005, "{frobenius}");
+    assert!((rms(Normaliser::AtLeastOne, 1.0) - frobenius).abs() < 1e-3);
+    let at_average = rms(Normaliser::AtLeastOne, 1.0 - decay);
+    assert!((at_average - 0.050).abs() < 0.002, "{at_average}");
 }

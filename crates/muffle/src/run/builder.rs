@@ -26,13 +26,13 @@ impl<E: Engine> SessionBuilder<E> {
         Self { config: Config::default(), engine, params, records, optimizer: None }
     }
 
-    /// Promises this ε. The noise is calibrated to it.
+    /// Sets the budget ε. The noise is calibrated to it.
     pub fn epsilon(mut self, epsilon: f64) -> Self {
         self.config.privacy.epsilon = Auto::Value(epsilon);
         self
     }
 
-    /// Promises this δ; 1/(10 N) by default.
+    /// Sets the δ of the budget; 1/(10 N) by default.
     pub fn delta(mut self, delta: f64) -> Self {
         self.config.privacy.delta = Auto::Value(delta);
         self
@@ -74,7 +74,7 @@ impl<E: Engine> SessionBuilder<E> {
         self
     }
 
-    /// Sets the micro-batch size: speed and memory, nothing else.
+    /// Sets the micro-batch size. It changes speed and memory, not what is released.
     pub fn micro_batch(mut self, records: usize) -> Self {
         self.config.training.micro_batch = Auto::Value(records);
         self
@@ -117,7 +117,7 @@ impl<E: Engine> SessionBuilder<E> {
     /// Plans the run, probes the engine and validates the records.
     ///
     /// # Errors
-    /// If a setting is invalid, the promise cannot be kept, the probe refuses the engine, or a
+    /// If a setting is invalid, no plan is within the budget, the probe refuses the engine, or a
     /// record does not fit the model.
     pub fn build(self) -> Result<Session<E>, Error> {
         let Self { config, engine, params, records, optimizer } = self;

@@ -301,7 +301,7 @@ fn session(
     };
     let state = ResumeState {
         ledger: from.ledger,
-        sealed: from.private_state,
+        private_state: from.private_state,
         optimizer,
         params: Params::default(),
     };

@@ -58,7 +58,7 @@ pub struct ResumeState {
     /// What was charged, for all steps that were started.
     pub ledger: Ledger,
     /// The private state of the curator.
-    pub sealed: Option<PrivateState>,
+    pub private_state: Option<PrivateState>,
     /// The state of the optimizer; `None` before its first step.
     pub optimizer: Option<State>,
     /// The parameters.
@@ -86,7 +86,7 @@ impl<E: Engine> Session<E> {
     /// given.
     ///
     /// # Errors
-    /// If the configuration is invalid, the promise cannot be kept, the probe refuses the engine,
+    /// If the configuration is invalid, no plan is within the budget, the probe refuses the engine,
     /// or a record does not fit the model.
     pub fn new(
         config: &Config,
@@ -165,10 +165,10 @@ impl<E: Engine> Session<E> {
             Some(seed) => Randomness::fixed(seed),
             None => distributed::shared_randomness(ranks)?,
         };
-        let (ledger, sealed) = match from {
+        let (ledger, private_state) = match from {
             Some(from) => {
                 from.optimizer.map_or(Ok(()), |state| optimizer.load(state))?;
-                (from.ledger, from.sealed)
+                (from.ledger, from.private_state)
             }
             None => (Ledger::new(), None),
         };
@@ -191,17 +191,19 @@ impl<E: Engine> Session<E> {
                 Backend::NonPrivate(exact)
             }
         };
-        if let (Backend::Private(curator), Some(sealed)) = (&mut backend, sealed) {
-            curator.restore_private_state(sealed)?;
+        if let (Backend::Private(curator), Some(state)) = (&mut backend, private_state) {
+            curator.restore_private_state(state)?;
         }
         Ok(Self { plan, optimizer, backend, params, resumed })
     }
 
-    /// One step; `None` if all steps are done, or what is left of the budget, after an
-    /// interruption, does not pay for another.
+    /// Takes one step; returns `None` if all steps are done.
+    ///
+    /// After an interruption it also returns `None` if the rest of the budget does not cover another
+    /// step.
     ///
     /// # Errors
-    /// If something could not be computed or written down.
+    /// If a computation fails or the ledger cannot be saved.
     pub fn step(&mut self) -> Result<Option<Step>, Error> {
         if self.optimizer.steps() >= self.plan.steps {
             return Ok(None);
@@ -218,7 +220,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// How many records are computed on at a time: speed and memory, nothing else.
+    /// Sets the micro-batch size. It changes speed and memory, not what is released.
     pub fn set_micro_batch(&mut self, examples: usize) {
         match &mut self.backend {
             Backend::Private(curator) => curator.set_micro_batch(examples),
@@ -226,8 +228,9 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// How many records are computed on at a time now. **Not private** if it is fewer than was
-    /// asked for: that there was not enough memory may tell of how long records are.
+    /// Returns the micro-batch size, which is smaller than requested after running out of memory.
+    ///
+    /// **Not private**: it may depend on the lengths of records.
     pub fn micro_batch(&self) -> usize {
         match &self.backend {
             Backend::Private(curator) => curator.micro_batch(),
@@ -235,36 +238,36 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Calls this with the ledger after each charge, before anything is computed.
+    /// Sets what is called with the ledger after each charge, before anything is computed.
     pub fn set_journal(&mut self, journal: curator::Journal) {
         if let Backend::Private(curator) = &mut self.backend {
             curator.set_journal(journal);
         }
     }
 
-    /// Calls this after each draw, before anything is computed.
-    pub fn set_state_sink(&mut self, keeper: curator::StateSink) {
+    /// Sets what is called after each draw, before anything is computed.
+    pub fn set_state_sink(&mut self, state_sink: curator::StateSink) {
         if let Backend::Private(curator) = &mut self.backend {
-            curator.set_state_sink(keeper);
+            curator.set_state_sink(state_sink);
         }
     }
 
-    /// The numbers of the run.
+    /// Returns the plan: steps, noise and cost of the run.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Steps that were made.
+    /// Returns the number of steps taken.
     pub fn steps(&self) -> u64 {
         self.optimizer.steps()
     }
 
-    /// The parameters. They were made from released values: public.
+    /// Returns the parameters. They are computed from released values, so they are public.
     pub fn params(&self) -> &Params {
         &self.params
     }
 
-    /// What is publicly known of the trained tensors.
+    /// Returns the public description of the trained tensors.
     pub fn trainable(&self) -> &[Trainable] {
         match &self.backend {
             Backend::Private(curator) => curator.trainable(),
@@ -272,7 +275,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// How far the engine keeps records apart.
+    /// Returns how far the engine isolates records.
     pub fn isolation(&self) -> Isolation {
         match &self.backend {
             Backend::Private(curator) => curator.isolation(),
@@ -280,7 +283,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// How many lots were drawn, or may have been.
+    /// Returns the number of lots that were drawn, or may have been.
     pub fn draws(&self) -> u64 {
         match &self.backend {
             Backend::Private(curator) => curator.draws(),
@@ -299,7 +302,7 @@ impl<E: Engine> Session<E> {
         Ok(self.optimizer.save()?)
     }
 
-    /// What has been charged.
+    /// Returns what has been charged.
     pub fn ledger(&self) -> &Ledger {
         match &self.backend {
             Backend::Private(curator) => curator.ledger(),
@@ -307,7 +310,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// What has been spent so far, at the budget's δ. Without privacy ε is infinite.
+    /// Returns the cost so far, at the budget's δ. Without privacy ε is infinite.
     ///
     /// # Errors
     /// If it cannot be computed.

@@ -1,5 +1,4 @@
-//! What a run of several processes needs beyond what each of them does alone: the same beginning,
-//! parts of the optimizer's memory put together, parameters that stay the same.
+//! What a run needs on several processes: equal inputs, equal parameters, a share of the cores.
 
 use crate::Error;
 use crate::config::{Auto, Config};
@@ -10,13 +9,12 @@ use protocol::Params;
 /// Steps between comparisons of the parameters.
 pub(crate) const COMPARED_EVERY: u64 = 32;
 
-/// Refuses to go on if something is not the same on all processes. Of the things that are not, the
-/// first is named.
-pub(crate) fn same(ranks: &Ranks, things: &[(&str, String)]) -> Result<(), Error> {
+/// Refuses to continue if an input differs between processes, and names it.
+pub(crate) fn same(ranks: &Ranks, inputs: &[(&str, String)]) -> Result<(), Error> {
     if ranks.count() == 1 {
         return Ok(());
     }
-    for (name, what) in things {
+    for (name, what) in inputs {
         if let Some(rank) = ranks.first_difference(what.clone().into_bytes())? {
             return Err(Error::RanksDiffer { rank, what: (*name).into() });
         }
@@ -24,7 +22,7 @@ pub(crate) fn same(ranks: &Ranks, things: &[(&str, String)]) -> Result<(), Error
     Ok(())
 }
 
-/// Compares the parameters of all processes.
+/// Refuses to continue if the parameters of the processes differ.
 pub(crate) fn same_params(ranks: &Ranks, params: &Params) -> Result<(), Error> {
     if ranks.count() == 1 {
         return Ok(());
@@ -35,7 +33,7 @@ pub(crate) fn same_params(ranks: &Ranks, params: &Params) -> Result<(), Error> {
     }
 }
 
-/// The first process first, then the others: what it fetches into a cache, they find there.
+/// Does work on rank 0 first, then on the others, which find its downloads in the cache.
 pub(crate) fn in_turn<T>(
     ranks: &Ranks,
     work: impl FnOnce() -> Result<T, Error>,
@@ -49,21 +47,21 @@ pub(crate) fn in_turn<T>(
     work()
 }
 
-/// As many threads as were asked for, or this process's share of the machine.
+/// Sets the number of threads: as configured, or this process's share of the machine.
 pub(crate) fn set_threads(ranks: &Ranks, config: &Config) {
     let threads = match config.training.threads {
         Auto::Value(threads) => threads,
         Auto::Auto if ranks.count() == 1 => return,
         Auto::Auto => threads(ranks),
     };
-    // Refused if the pool is there already, which is as good.
+    // Fails if the pool exists already; then its size stays.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
 }
 
-/// This process's share of the machine's cores.
+/// Returns this process's share of the machine's cores.
 pub fn threads(ranks: &Ranks) -> usize {
     let usable = std::thread::available_parallelism().map_or(1, usize::from);
-    // A launcher that has given each process cores of its own has divided them already.
+    // A launcher that binds each process to cores has divided them already.
     let divided = online().is_some_and(|online| usable < online);
     if divided {
         usable
@@ -72,7 +70,7 @@ pub fn threads(ranks: &Ranks) -> usize {
     }
 }
 
-/// The cores of the machine, as Linux tells them: 0-3,8.
+/// Returns the number of cores that Linux lists as online, such as `0-3,8`.
 fn online() -> Option<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
     let range = |range: &str| {
@@ -87,7 +85,7 @@ mod tests {
     use super::*;
     use tensor::Array;
 
-    /// The same work on three threads that stand for processes.
+    /// Runs the same work on three threads that act as ranks.
     fn on_three<T: Send>(work: impl Fn(&Ranks) -> T + Sync) -> Vec<T> {
         let work = &work;
         std::thread::scope(|scope| {
@@ -100,7 +98,7 @@ mod tests {
         })
     }
 
-    /// One bit of one number on one process is enough.
+    /// One bit of one element on one process is enough.
     #[test]
     fn parameters_that_drift_apart_stop_the_run() {
         let params = |last: f32| {
@@ -120,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_same_is_named() {
+    fn an_input_that_differs_is_named() {
         let things = |rank: usize| {
             [
                 ("model", "a".to_string()),
