@@ -26,7 +26,10 @@ A file has
 * rates        the learning rate of each step; an input, except for HyFree, which computes it
 * released     of each step, each tensor: the noisy divided release, in its coordinates
 * expected     of each step, each tensor: its value after the step
-* debug        further values that may help to find a difference; incomplete
+* debug        further values that may help to find a difference; incomplete. Muon: `matrices` are
+               the tensors that it updates, `blocks` the tensors of each clip block, `probe_widths`
+               the standard deviations of the probes at the point of evaluation (with the normalizer
+               frobenius always at the average: the scale does not change the result)
 * float32      the largest difference in `expected` when every release and every value is rounded to
                float32 at each step: the order of magnitude by which a correct single-precision
                implementation may differ
@@ -42,6 +45,7 @@ and the run fails if they differ.
 import json
 import math
 import pathlib
+import re
 import sys
 
 import _venv
@@ -172,29 +176,29 @@ class Run:
         self.rates.append(rate)
         self.released.append(released)
 
-    def factor(self, norm, block=0):
+    def factor(self, norm, clip, block=0):
         """The clip factor of a gradient with this norm."""
-        clip = self.c["clip"]
         self.seen[block] = self.seen.get(block, 0) + 1
         self.clipped[block] = self.clipped.get(block, 0) + (norm > clip)
         if self.c["clipping"] == "automatic":
             return clip / (norm + self.c["automatic_gamma"])
         return 1.0 if norm <= clip else clip / norm
 
-    def release(self, t, blocks=None, sigmas=None):
+    def release(self, t, blocks=None, clips=None, sigmas=None):
         """The noisy divided sum of clipped gradients; each block of tensors is clipped by its own norm."""
         if blocks is None:
-            blocks, sigmas = [list(range(len(self.theta)))], [self.c["sigma"]]
+            blocks = [list(range(len(self.theta)))]
+            clips, sigmas = [self.c["clip"]], [self.c["sigma"]]
         total = [np.zeros_like(x) for x in self.theta]
         for i in self.p.lots[t - 1]:
             g = self.p.gradients(self.theta, i)
             for number, block in enumerate(blocks):
-                factor = self.factor(length(g[k] for k in block), number)
+                factor = self.factor(length(g[k] for k in block), clips[number], number)
                 for k in block:
                     total[k] = total[k] + factor * g[k]
-        for block, sigma in zip(blocks, sigmas):
+        for block, clip, sigma in zip(blocks, clips, sigmas):
             for k in block:
-                total[k] = (total[k] + sigma * self.c["clip"] * self.p.noise[t - 1][k]) / BATCH
+                total[k] = (total[k] + sigma * clip * self.p.noise[t - 1][k]) / BATCH
         return self.keep(total)
 
     def check(self):
@@ -311,40 +315,95 @@ def shape_scale(shape, c):
             "larger-side": 0.2 * math.sqrt(max(rows, cols))}[c["shape_scale"]]
 
 
+def clip_blocks(tensors, group):
+    """The first map: the tensors of each clip block. The last block is the auxiliary one."""
+    own = [k for k, (_, shape, role) in enumerate(tensors)
+           if len(shape) >= 2 and (group == "all" or role == "weight")]
+    return [[k] for k in own] + [[k for k in range(len(tensors)) if k not in own]]
+
+
+def muon_tensors(tensors, group):
+    """The second map: the tensors that Muon updates. Adam updates the others."""
+    return [k for k, (_, shape, role) in enumerate(tensors)
+            if len(shape) >= 2 and (group in ("all", "paper") or role == "weight")]
+
+
+def matches(pattern, name):
+    """Whether the pattern is the name; each `*` stands for any characters, or none."""
+    return re.fullmatch(".*".join(re.escape(part) for part in pattern.split("*")), name) is not None
+
+
+def block_bounds(tensors, blocks, c):
+    """The clip bound and noise multiplier of each block, by the first rule that matches its name."""
+    names = [tensors[block[0]][0] for block in blocks[:-1]] + ["auxiliary"]
+    clips, weights, used = [], [], set()
+    for name in names:
+        clip, weight = c["clip"], 1.0
+        for number, rule in enumerate(c.get("blocks", [])):
+            if matches(rule["tensors"], name):
+                clip = clip if rule["clip"] is None else rule["clip"]
+                weight = weight if rule["weight"] is None else rule["weight"]
+                used.add(number)
+                break
+        clips.append(clip)
+        weights.append(weight)
+    assert len(used) == len(c.get("blocks", [])), "a rule that applies to no block"
+    sigmas = [c["sigma"] * math.sqrt(sum(weights)) / math.sqrt(weight) for weight in weights]
+    same(sum(1 / sigma**2 for sigma in sigmas), 1 / c["sigma"] ** 2, "the joint noise")
+    return clips, sigmas
+
+
+def bias_corrected(point, width, probes, c):
+    """2 Q(point) − the mean of Q(point ± width U) over the probes U."""
+    o = 2 * newton_schulz(point, c)
+    for u in probes:
+        around = newton_schulz(point + width * u, c) + newton_schulz(point - width * u, c)
+        o = o - around / (2 * len(probes))
+    return o
+
+
 def run_muon(run):
     c, p = run.c, run.p
-    matrices = [k for k, (_, shape, role) in enumerate(p.tensors)
-                if len(shape) >= 2 and (role == "weight" or c["group"] == "all")]
+    blocks = clip_blocks(p.tensors, c["group"])
+    matrices = muon_tensors(p.tensors, c["group"])
     others = [k for k in range(len(p.tensors)) if k not in matrices]
-    blocks = [[k] for k in matrices] + [others]
-    sigma = c["sigma"] * math.sqrt(len(blocks))
-    same(sum(1 / sigma**2 for _ in blocks), 1 / c["sigma"] ** 2, "the joint noise")
+    clips, sigmas = block_bounds(p.tensors, blocks, c)
+    # The noise of a tensor is that of its clip block, whichever rule updates the tensor.
+    nus = {k: sigma * clip / BATCH
+           for block, clip, sigma in zip(blocks, clips, sigmas) for k in block}
+    at = c.get("evaluate_at", "momentum")
     aux = Adam(c["aux_beta1"], c["aux_beta2"], c["aux_eps"])
-    mu, nu = c["momentum"], sigma * c["clip"] / BATCH
+    mu = c["momentum"]
     momentum = {k: np.zeros_like(run.theta[k]) for k in matrices}
-    norms, rhos = [], []
+    norms, widths, apart = [], [], []
     for t in range(1, STEPS + 1):
-        g, eta = run.release(t, blocks, [sigma] * len(blocks)), run.rate(t)
+        g, eta = run.release(t, blocks, clips, sigmas), run.rate(t)
         theta = list(run.theta)
-        # Bias correction: the point at which Q is evaluated, and the width of the probes.
         s = (1 - mu**t) / (1 - mu)
-        rho = math.sqrt(nu**2 * (1 - mu) * (1 + mu**t) / ((1 + mu) * (1 - mu**t)))
-        same(s * rho, nu * math.sqrt((1 - mu ** (2 * t)) / (1 - mu**2)), "the noise of the momentum")
-        divisor, width = (1.0, s * rho) if c["normalizer"] == "max1" else (s, rho)
+        widths.append([])
         for number, k in enumerate(matrices):
             momentum[k], = run.keep([mu * momentum[k] + g[k]])
-            norms.append(length([momentum[k]]))
             if c["probes"] == 0:
+                norms.append(length([momentum[k]]))
                 o = newton_schulz(momentum[k], c)
             else:
-                point = momentum[k] / divisor
-                o = 2 * newton_schulz(point, c)
-                for u in p.probes[t - 1][number]:
-                    around = newton_schulz(point + width * u, c) + newton_schulz(point - width * u, c)
-                    o = o - around / (2 * c["probes"])
+                # The standard deviation of the noise in M / s, and in M.
+                rho = math.sqrt(nus[k] ** 2 * (1 - mu) * (1 + mu**t) / ((1 + mu) * (1 - mu**t)))
+                same(s * rho, nus[k] * math.sqrt((1 - mu ** (2 * t)) / (1 - mu**2)),
+                     "the noise of the momentum")
+                points = {"momentum": (momentum[k], s * rho), "average": (momentum[k] / s, rho)}
+                found = {name: bias_corrected(point, width, p.probes[t - 1][number], c)
+                         for name, (point, width) in points.items()}
+                norms.append(length([points[at][0]]))
+                apart.append(float(np.abs(found["average"] - found["momentum"]).max()))
+                if c["normalizer"] == "frobenius":
+                    # Q does not depend on the scale.
+                    same(found["average"], found["momentum"], "the two points of evaluation")
+                    widths[-1].append(rho)
+                else:
+                    widths[-1].append(points[at][1])
+                o = found[at]
             theta[k] = (1 - eta * c["weight_decay"]) * theta[k] - eta * shape_scale(theta[k].shape, c) * o
-        if c["probes"] > 0:
-            rhos.append(width)
         for k, d in zip(others, aux.direction([g[k] for k in others])):
             own = eta * c["aux_ratio"]
             theta[k] = (1 - own * c["aux_weight_decay"]) * theta[k] - own * d
@@ -353,9 +412,19 @@ def run_muon(run):
         below = sum(n < 1 for n in norms)
         assert 0.15 * len(norms) < below < 0.85 * len(norms), f"{below} of {len(norms)} below 1"
         run.debug["norms_below_one"] = below
-    run.debug |= {"matrices": matrices, "blocks": blocks, "block_sigma": sigma}
-    if rhos:
-        run.debug["probe_widths"] = rhos
+    run.debug |= {"matrices": matrices, "blocks": blocks}
+    # One number for all blocks or matrices, unless rules make them differ.
+    if "blocks" in c:
+        run.debug |= {"block_clips": clips, "block_sigmas": sigmas}
+    else:
+        run.debug["block_sigma"] = sigmas[0]
+    if c["probes"] > 0:
+        run.debug["probe_widths"] = widths if "blocks" in c else [step[0] for step in widths]
+    if at == "average":
+        # How many directions depend on the point of evaluation, and the largest change of an element.
+        changed = sum(x > 0.01 for x in apart)
+        assert changed > 0.15 * len(apart), f"{changed} of {len(apart)} directions changed"
+        run.debug |= {"changed_by_point": changed, "of": len(apart), "largest_change": max(apart)}
 
 
 # ---- DP-MacAdam ---------------------------------------------------------------------------------------------------
@@ -545,7 +614,7 @@ def run_prism(run):
                     projected = frames[u[0]].project(dense)
                     same(frames[u[0]].dense(g[u[0]], g[u[1]]), projected, "the projection of a gradient")
                     same(length([g[u[0]], g[u[1]]]), length([projected]), "the norm of a projected gradient")
-            factor = run.factor(length(g))
+            factor = run.factor(length(g), clip)
             total = [x + factor * y for x, y in zip(total, g)]
         noise = list(p.noise[t - 1])
         for a, b in pairs:
@@ -688,6 +757,22 @@ CASES = {
     "muon-bc": (19, run_muon, MUON | {"probes": 1}, TENSORS, UNITS),
     "muon-bc-max1": (20, run_muon, MUON | {
         "probes": 2, "normalizer": "max1", "clip": 0.8, "momentum": 0.7}, TENSORS, UNITS),
+    "muon-paper": (21, run_muon, MUON | {"group": "paper"}, TENSORS, UNITS),
+    # Muon updates `embed`, which is clipped with the auxiliary block: the rule gives this block
+    # another noise than any matrix.
+    "muon-bc-paper": (22, run_muon, MUON | {
+        "group": "paper", "probes": 1, "block_weights": "rules",
+        "blocks": [{"tensors": "auxiliary", "clip": 1.5, "weight": 0.25}]}, TENSORS, UNITS),
+    # Five iterations bring most singular values to 1 from either point; after three they differ.
+    "muon-bc-average-max1": (23, run_muon, MUON | {
+        "probes": 1, "normalizer": "max1", "evaluate_at": "average", "iterations": 3, "clip": 2.6,
+        "momentum": 0.7}, TENSORS, UNITS),
+    # The second rule also matches the tensors of the first, which comes first.
+    "muon-blocks": (24, run_muon, MUON | {
+        "probes": 1, "block_weights": "rules",
+        "blocks": [{"tensors": "w_*a*", "clip": 1.2, "weight": 2.0},
+                   {"tensors": "w_*", "clip": None, "weight": 0.5},
+                   {"tensors": "auxiliary", "clip": 0.9, "weight": None}]}, TENSORS, UNITS),
     "macadam-literal": (31, run_macadam, MACADAM | {
         "sigma": 1.0, "variance": "literal", "variance_scale": 1.0, "clip_min": 3.0, "clip_max": 4.5}, TENSORS, UNITS),
     "macadam-exact": (32, run_macadam, MACADAM | {
@@ -708,8 +793,9 @@ def problem_of(seed, c, tensors, units):
     p = Problem(seed, tensors, units)
     p.check()
     if c.get("probes"):
-        matrices = [shape for _, shape, role in tensors if role == "weight" or (c["group"] == "all" and len(shape) > 1)]
-        p.probes = [[[p.normal(shape) for _ in range(c["probes"])] for shape in matrices] for _ in range(STEPS)]
+        shapes = [tensors[k][1] for k in muon_tensors(tensors, c["group"])]
+        p.probes = [[[p.normal(shape) for _ in range(c["probes"])] for shape in shapes]
+                    for _ in range(STEPS)]
     if "every" in c:
         steps = [t for t in range(1, STEPS + 1) if t % c["every"] == 0]
         fresh = c["probe"] == "fresh-lot"
@@ -782,7 +868,7 @@ def make(name):
                 "debug": digits(run.debug), "float32": float(f"{deviation:.1e}")}
     size = write(OUT / f"{name}.json", content)
     clipped = " ".join(f"{run.clipped[k]}/{run.seen[k]}" for k in sorted(run.seen))
-    print(f"{name:16} clipped {clipped:35} norm {length(p.initial):.4f} -> {length(run.theta):.4f}, moved {moved:.4f}, "
+    print(f"{name:20} clipped {clipped:35} norm {length(p.initial):.4f} -> {length(run.theta):.4f}, moved {moved:.4f}, "
           f"float32 {deviation:.0e}, {size} bytes", flush=True)
 
 
