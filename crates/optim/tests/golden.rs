@@ -482,6 +482,7 @@ fn muon_follows() {
         "muon-scaled",
         "muon-scaled-02",
         "muon-k2-all",
+        "muon-paper",
     ] {
         follows(name, with_rates(Case::muon));
     }
@@ -489,7 +490,8 @@ fn muon_follows() {
 
 #[test]
 fn muon_with_bias_correction_follows() {
-    for name in ["muon-bc", "muon-bc-max1"] {
+    for name in ["muon-bc", "muon-bc-max1", "muon-bc-paper", "muon-bc-average-max1", "muon-blocks"]
+    {
         follows(name, with_rates(Case::muon));
     }
 }
