@@ -66,7 +66,7 @@ struct Output {
     repeated: Option<repeat::Output>,
 }
 
-/// The figure of a count that is not a guarantee.
+/// The per-block count of the privacy cost, which is not a guarantee.
 #[derive(Serialize)]
 struct InvalidCount {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -103,7 +103,7 @@ impl Account {
             (None, Some(epsilon)) => cost.delta(accountant, Epsilon::new(epsilon)?)?,
             (None, None) => return Err(Error::usage("give --delta or --epsilon")),
         };
-        self.run.warnings(Delta::new(guarantee.delta).ok());
+        self.run.print_warnings(Delta::new(guarantee.delta).ok());
         let per_block =
             if self.run.blocks > 1 { self.per_block(sigma, steps, &guarantee)? } else { None };
         if per_block.is_some() {
@@ -122,7 +122,7 @@ impl Account {
             return print_json(&Output {
                 run: self.run.priced(sigma, steps, &guarantee),
                 order: guarantee.order.map(Number),
-                invalid_per_block: per_block.map(|figure| self.invalid(figure)),
+                invalid_per_block: per_block.map(|figure| self.invalid_count(figure)),
                 gdp_mu: trade_off.as_ref().map(|(mu, _)| Number(*mu)),
                 trade_off: trade_off
                     .map(|(_, points)| points.into_iter().map(Rates::from).collect()),
@@ -147,8 +147,8 @@ impl Account {
         guarantee: &Guarantee,
     ) -> Result<Option<f64>, Error> {
         let rate = self.run.rate()?;
-        let Ok(cost) = independent(rate, sigma, steps, self.run.blocks)
-            .and_then(|all| Cost::new(&all, self.run.unit()))
+        let Ok(cost) = per_block_events(rate, sigma, steps, self.run.blocks)
+            .and_then(|events| Cost::new(&events, self.run.unit()))
         else {
             return Ok(None);
         };
@@ -158,18 +158,20 @@ impl Account {
         }))
     }
 
+    /// Returns the equivalent GDP μ, and false-positive with true-positive rates.
     fn trade_off(
         &self,
         cost: &Cost,
         guarantee: &Guarantee,
     ) -> Result<(f64, Vec<(f64, f64)>), Error> {
-        let least = guarantee.delta.clamp(1e-9, 1e-3);
-        let curve = cost.trade_off(Delta::new(least)?)?;
+        let delta = guarantee.delta.clamp(1e-9, 1e-3);
+        let curve = cost.trade_off(Delta::new(delta)?)?;
         let rates = [1e-4, 1e-3, 0.01, 0.05, 0.1, 0.2, 0.5];
-        Ok((curve.gdp_mu(least), rates.iter().map(|fpr| (*fpr, curve.tpr(*fpr))).collect()))
+        Ok((curve.gdp_mu(delta), rates.iter().map(|fpr| (*fpr, curve.tpr(*fpr))).collect()))
     }
 
-    fn invalid(&self, figure: f64) -> InvalidCount {
+    /// Labels the per-block count as invalid, for `--json`.
+    fn invalid_count(&self, figure: f64) -> InvalidCount {
         let figure = Number(figure);
         InvalidCount {
             epsilon: self.delta.is_some().then_some(figure),
@@ -233,7 +235,7 @@ impl Account {
 }
 
 /// Every block of every step as a separate Poisson-sampled release. Invalid: blocks share a lot.
-fn independent(
+fn per_block_events(
     rate: SamplingRate,
     sigma: Sigma,
     steps: u64,

@@ -122,7 +122,7 @@ impl Audit {
             bar.set_length(all);
             bar.set_position(done);
         };
-        self.check()?;
+        self.check_options()?;
         let result = match self.target {
             Target::Mechanism => {
                 if self.config.is_some() {
@@ -188,7 +188,7 @@ impl Audit {
     }
 
     /// Refuses options of another target.
-    fn check(&self) -> Result<(), Error> {
+    fn check_options(&self) -> Result<(), Error> {
         let options = [
             ("--folder", self.folder.is_some(), Target::Run),
             ("--real-records", self.real_records, Target::Replay),

@@ -73,7 +73,7 @@ impl Calibrate {
             unit: self.run.unit(),
             accountant: self.run.accountant,
         };
-        self.run.warnings(Some(delta));
+        self.run.print_warnings(Some(delta));
         match self.find {
             Find::NoiseMultiplier => {
                 let steps = self.run.steps()?;

@@ -80,14 +80,14 @@ fn main() -> ExitCode {
 }
 
 fn run_command() -> ExitCode {
-    // clap exits with 2 on bad usage and 0 on --help by itself.
+    // On invalid usage clap exits with 2, on --help with 0.
     let muffle = Muffle::parse();
     let runs_in_processes = match &muffle.command {
         Command::Train(_) | Command::Resume(_) => true,
         Command::Bench(bench) => bench.runs_in_processes(),
         _ => false,
     };
-    let ranks = match launched(runs_in_processes) {
+    let ranks = match connect_ranks(runs_in_processes) {
         Ok(ranks) => ranks,
         Err(error) => {
             if muffle::distributed::launcher_rank().is_none_or(|(rank, _)| rank == 0) {
@@ -126,10 +126,11 @@ fn run_command() -> ExitCode {
                 .chars()
                 .map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c })
                 .collect();
-            // If several processes fail for the same reason, the first prints it and ends all.
+            // Rank 0 reports a stop for all ranks.
             if matches!(error, Error::Stopped { .. }) && !ranks.is_first() {
                 return ExitCode::from(error.code());
             }
+            // If all ranks fail for the same reason, rank 0 prints it and aborts the others.
             if !ranks.is_first() {
                 std::thread::sleep(std::time::Duration::from_secs(2));
             }
@@ -144,7 +145,7 @@ fn run_command() -> ExitCode {
 }
 
 /// Joins the processes that an MPI launcher started, if there are several.
-fn launched(runs_in_processes: bool) -> Result<Ranks, Error> {
+fn connect_ranks(runs_in_processes: bool) -> Result<Ranks, Error> {
     let Some((_, count)) = muffle::distributed::launcher_rank().filter(|(_, count)| *count > 1)
     else {
         return Ok(Ranks::alone());

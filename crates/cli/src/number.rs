@@ -28,7 +28,7 @@ pub(crate) fn real(text: &str) -> Result<f64, NumberError> {
         number.map_err(|_| NumberError::new("number", text))
     };
     match text.split_once('/') {
-        Some((over, under)) => Ok(parse(over)? / parse(under)?),
+        Some((numerator, denominator)) => Ok(parse(numerator)? / parse(denominator)?),
         None => parse(text),
     }
 }

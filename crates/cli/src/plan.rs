@@ -46,7 +46,8 @@ pub(crate) struct Plan {
 
 /// One row of a table: a setting and its cost.
 struct Row {
-    over: &'static str,
+    /// The parameter that differs from the base; empty for the base itself.
+    varied: &'static str,
     dataset: u64,
     lot: u64,
     steps: u64,
@@ -82,7 +83,7 @@ struct Setting {
     accountant: &'static str,
 }
 
-/// A setting in which one number differs from the base.
+/// A setting in which one parameter differs from the base.
 #[derive(Serialize)]
 struct Varied {
     over: &'static str,
@@ -132,7 +133,7 @@ impl Plan {
         let base = RunArgs { lot_size: Some(lot), epochs, ..self.run.clone() };
         let steps = base.steps()?.max(1);
         let delta = Delta::new(self.delta.unwrap_or(0.1 / n as f64))?;
-        base.warnings(Some(delta));
+        base.print_warnings(Some(delta));
         let sweep = |over: &'static str, (low, high): (u64, u64), base_value: u64| {
             let mut values: Vec<u64> = [1.0 / 8.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0]
                 .iter()
@@ -154,13 +155,13 @@ impl Plan {
             .into_iter()
             .map(|s| self.row(&base, delta, s))
             .collect::<Result<Vec<Row>, Error>>()?;
-        let own = self.row(&base, delta, ("", n, lot, steps))?;
-        let events = base.events(Sigma::new(own.sigma)?, own.steps)?;
+        let base_row = self.row(&base, delta, ("", n, lot, steps))?;
+        let events = base.events(Sigma::new(base_row.sigma)?, base_row.steps)?;
         let repeated = [1, 2, 5, 10, 20, 50]
             .into_iter()
             .map(|runs| Repeated::new(&events, base.unit(), delta, runs))
             .collect::<Result<Vec<_>, _>>()?;
-        let charts = self.charts(&rows, &own);
+        let charts = self.charts(&rows, &base_row);
         if let Some(path) = &self.chart {
             let title = match self.noise_multiplier {
                 Some(sigma) => format!("ε at σ = {sigma}, δ = {}", short(delta.get())),
@@ -173,17 +174,18 @@ impl Plan {
             std::fs::write(path, side_by_side(&title, &charts)).map_err(muffle::Error::io(path))?;
         }
         if self.run.json {
-            return print_json(&self.output(delta, &own, &rows, &repeated));
+            return print_json(&self.output(delta, &base_row, &rows, &repeated));
         }
-        self.print_tables(delta, &own, &rows, &repeated, &charts);
+        self.print_tables(delta, &base_row, &rows, &repeated, &charts);
         Ok(())
     }
 
+    /// Computes noise and cost of one setting.
     fn row(
         &self,
         base: &RunArgs,
         delta: Delta,
-        (over, dataset, lot, steps): (&'static str, u64, u64, u64),
+        (varied, dataset, lot, steps): (&'static str, u64, u64, u64),
     ) -> Result<Row, Error> {
         let run = RunArgs { dataset_size: Some(dataset), lot_size: Some(lot), ..base.clone() };
         let events = |sigma: Sigma| run.events(sigma, steps);
@@ -196,23 +198,26 @@ impl Plan {
             }
             None => calibrate::sigma(target, events)?,
         };
-        Ok(Row { over, dataset, lot, steps, sigma: sigma.get(), price })
+        Ok(Row { varied, dataset, lot, steps, sigma: sigma.get(), price })
     }
 
-    fn charts(&self, rows: &[Row], own: &Row) -> Vec<Chart> {
+    fn charts(&self, rows: &[Row], base_row: &Row) -> Vec<Chart> {
         let (y_label, y): (&str, fn(&Row) -> f64) = if self.noise_multiplier.is_some() {
             ("ε", |row| row.price.epsilon)
         } else {
             ("noise multiplier σ", |row| row.sigma)
         };
         let chart = |over: &str, x_label: &str, x: fn(&Row) -> u64| {
-            let rows = rows.iter().filter(|row| row.over == over);
+            let rows = rows.iter().filter(|row| row.varied == over);
             let points = rows.map(|row| (x(row) as f64, y(row))).collect();
             Chart {
                 title: String::new(),
                 x: Axis::log(x_label),
                 y: Axis::from_zero(y_label),
-                series: vec![Series { highlight: Some(x(own) as f64), ..Series::new("", points) }],
+                series: vec![Series {
+                    highlight: Some(x(base_row) as f64),
+                    ..Series::new("", points)
+                }],
                 marks: Vec::new(),
             }
         };
@@ -224,16 +229,16 @@ impl Plan {
         charts
     }
 
-    fn output(&self, delta: Delta, own: &Row, rows: &[Row], repeated: &[Repeated]) -> Output {
+    fn output(&self, delta: Delta, base_row: &Row, rows: &[Row], repeated: &[Repeated]) -> Output {
         Output {
-            base: Setting::from(own),
-            rows: rows.iter().map(|row| Varied { over: row.over, setting: row.into() }).collect(),
+            base: Setting::from(base_row),
+            rows: rows.iter().map(|row| Varied { over: row.varied, setting: row.into() }).collect(),
             repeated: repeated.iter().map(Repeated::output).collect(),
             delta: delta.get(),
-            estimate: own.price.estimate,
+            estimate: base_row.price.estimate,
             sampling: self.run.sampling,
-            adjacency: own.price.unit.adjacency,
-            rows_per_person: own.price.unit.rows,
+            adjacency: base_row.price.unit.adjacency,
+            rows_per_person: base_row.price.unit.rows,
             blocks: self.run.blocks,
         }
     }
@@ -241,23 +246,23 @@ impl Plan {
     fn print_tables(
         &self,
         delta: Delta,
-        own: &Row,
+        base_row: &Row,
         rows: &[Row],
         repeated: &[Repeated],
         charts: &[Chart],
     ) {
-        let chosen = if self.delta.is_none() { " (1/(10·N))" } else { "" };
+        let note = if self.delta.is_none() { " (1/(10·N))" } else { "" };
         print(&format!(
-            "N = {}, lots of {}, {} steps, δ = {}{chosen}, {} sampling, {}:\nσ = {}, ε = {} ({})\n",
-            own.dataset,
-            own.lot,
-            own.steps,
+            "N = {}, lots of {}, {} steps, δ = {}{note}, {} sampling, {}:\nσ = {}, ε = {} ({})\n",
+            base_row.dataset,
+            base_row.lot,
+            base_row.steps,
             short(delta.get()),
             self.run.sampling.name(),
-            own.price.unit,
-            up(own.sigma, 4),
-            up(own.price.epsilon, 4),
-            own.price.accountant,
+            base_row.price.unit,
+            up(base_row.sigma, 4),
+            up(base_row.price.epsilon, 4),
+            base_row.price.accountant,
         ));
         for (over, title) in [
             ("steps", "If the number of steps changes"),
@@ -266,17 +271,17 @@ impl Plan {
         ] {
             let lines: Vec<Vec<String>> = rows
                 .iter()
-                .filter(|row| row.over == over)
+                .filter(|row| row.varied == over)
                 .map(|row| {
-                    let same =
-                        (row.dataset, row.lot, row.steps) == (own.dataset, own.lot, own.steps);
+                    let is_base = (row.dataset, row.lot, row.steps)
+                        == (base_row.dataset, base_row.lot, base_row.steps);
                     let label = match over {
                         "steps" => row.steps,
                         "lot_size" => row.lot,
                         _ => row.dataset,
                     };
                     vec![
-                        format!("{label}{}", if same { " ◆" } else { "" }),
+                        format!("{label}{}", if is_base { " ◆" } else { "" }),
                         up(row.sigma, 4),
                         short(row.sigma / row.lot as f64),
                         up(row.price.epsilon, 4),
@@ -294,7 +299,7 @@ impl Plan {
         }
         print(Repeated::TITLE);
         print(&table(&Repeated::HEADER, &repeated.iter().map(Repeated::cells).collect::<Vec<_>>()));
-        if self.noise_multiplier.is_none() && own.sigma < 0.3 {
+        if self.noise_multiplier.is_none() && base_row.sigma < 0.3 {
             warn("with so little noise the guarantee rests on δ; consider a smaller ε");
         }
         if let Some(path) = &self.chart {

@@ -12,7 +12,9 @@ use std::time::Instant;
 /// Prints the progress of a run, and handles Ctrl-C.
 pub(crate) struct Terminal {
     bar: ProgressBar,
+    /// Whether standard error is a terminal, so that one line is updated in place.
     live: bool,
+    /// Set by the signal handler.
     stop: Arc<AtomicBool>,
     constants: Constants,
     /// Whether to print the numbers of rows without a record, which are not private.
@@ -24,6 +26,7 @@ struct Constants {
     steps: u64,
     /// The step that the run started or resumed at.
     first_step: u64,
+    /// The promised ε.
     budget: Option<f64>,
     /// Marks figures on private validation data.
     marking: &'static str,
@@ -40,7 +43,7 @@ impl Terminal {
         let stop = Arc::new(AtomicBool::new(false));
         let signalled = stop.clone();
         // The first signal stops the run after its step, the second ends the process; the run can
-        // be resumed in both cases. Refused if a handler is installed already.
+        // be resumed in both cases. Installing it fails only if there is a handler already.
         let _ = ctrlc::set_handler(move || {
             if signalled.swap(true, Ordering::SeqCst) {
                 std::process::exit(130);

@@ -13,12 +13,12 @@ pub(crate) struct Repeated {
     all: f64,
     /// ε if only the best of a random number of runs with mean `runs` is released.
     ///
-    /// With the name of the distribution of that number that has the smallest ε.
+    /// The name is that of the number's distribution: the one with the smallest ε.
     random: Option<(f64, &'static str)>,
 }
 
 impl Repeated {
-    /// Prices `runs` runs of these events.
+    /// Computes the cost of `runs` runs, each with the events of `run`.
     pub(crate) fn new(
         run: &Composition,
         unit: Unit,
@@ -33,8 +33,9 @@ impl Repeated {
         let random =
             [Repetition::Geometric(mean), Repetition::Logarithmic(mean), Repetition::Poisson(mean)]
                 .into_iter()
-                .filter_map(|law| {
-                    Some((tuning::epsilon(run, unit, law, delta).ok()?.epsilon, law.name()))
+                .filter_map(|distribution| {
+                    let epsilon = tuning::epsilon(run, unit, distribution, delta).ok()?.epsilon;
+                    Some((epsilon, distribution.name()))
                 })
                 .min_by(|a, b| a.0.total_cmp(&b.0));
         Ok(Self { runs, all, random: random.filter(|_| runs > 1) })

@@ -182,8 +182,8 @@ impl RunArgs {
                 }
             },
             SamplingMethod::Shuffled => {
-                // Only the number of lots per epoch matters. An implementation may drop the last,
-                // short lot of an epoch or not; rounding down counts enough epochs for both.
+                // Only the number of lots per epoch matters. Rounding it down counts enough epochs,
+                // whether or not an implementation drops the last, short lot of an epoch.
                 let lots_per_epoch = (1.0 / self.rate()?.get() + 1e-9).floor().max(1.0);
                 Sampling::shuffled(lots_per_epoch as u64, 1)?
             }
@@ -210,14 +210,14 @@ impl RunArgs {
         }
     }
 
-    /// The noise of a step as one Gaussian release, divided by the sensitivity of the unit.
+    /// The joint noise multiplier of all blocks of a step, divided by the sensitivity of the unit.
     pub(crate) fn effective(&self, sigma: Sigma) -> f64 {
         let unit = self.unit();
         sigma.get() / (self.blocks as f64).sqrt() / unit.adjacency.sensitivity() / unit.rows as f64
     }
 
     /// Prints warnings about weak settings.
-    pub(crate) fn warnings(&self, delta: Option<Delta>) {
+    pub(crate) fn print_warnings(&self, delta: Option<Delta>) {
         if let (Some(delta), Some(n)) = (delta, self.dataset_size)
             && n > 0
             && delta.get() >= 1.0 / n as f64

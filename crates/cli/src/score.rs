@@ -52,8 +52,12 @@ impl Score {
             let (hypothesis, line) = match (hypotheses.next_line()?, references.next_line()?) {
                 (Some(hypothesis), Some(line)) => (hypothesis, line),
                 (None, None) => break,
-                (None, Some(_)) => return Err(shorter(&self.hypotheses, &self.references, row)),
-                (Some(_), None) => return Err(shorter(&self.references, &self.hypotheses, row)),
+                (None, Some(_)) => {
+                    return Err(unequal_lengths(&self.hypotheses, &self.references, row));
+                }
+                (Some(_), None) => {
+                    return Err(unequal_lengths(&self.references, &self.hypotheses, row));
+                }
             };
             let mut targets: Vec<&str> =
                 line.split('\t').filter(|reference| !reference.trim().is_empty()).collect();
@@ -104,7 +108,7 @@ impl Score {
 }
 
 /// Makes an error about files with different numbers of lines.
-fn shorter(short: &Path, long: &Path, row: u64) -> Error {
+fn unequal_lengths(short: &Path, long: &Path, row: u64) -> Error {
     Error::usage(format!("{} ends before line {row}, {} does not", short.display(), long.display()))
 }
 
@@ -112,6 +116,7 @@ fn shorter(short: &Path, long: &Path, row: u64) -> Error {
 struct Lines {
     path: PathBuf,
     file: BufReader<File>,
+    /// The number of the last line, counted from 1.
     row: u64,
 }
 

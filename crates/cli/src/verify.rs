@@ -51,7 +51,7 @@ impl Verify {
         match verdict.conclusion() {
             Conclusion::Consistent => Ok(()),
             Conclusion::Incomplete => {
-                Err(Error::Incomplete(format!("evidence is missing: {}", missing(&verdict))))
+                Err(Error::Incomplete(format!("evidence is missing: {}", missing_names(&verdict))))
             }
             Conclusion::Inconsistent => {
                 let failed = verdict.checks.iter().filter(|check| !check.passed).count();
@@ -64,8 +64,8 @@ impl Verify {
     }
 }
 
-/// The names of checks with missing evidence.
-fn missing(verdict: &Verdict) -> String {
+/// The names of checks with missing evidence, separated by commas.
+fn missing_names(verdict: &Verdict) -> String {
     verdict.missing().map(|missing| missing.name).collect::<Vec<_>>().join(", ")
 }
 
@@ -173,7 +173,7 @@ fn text(verdict: &Verdict) -> String {
             return lines.join("\n");
         }
         Conclusion::Incomplete => {
-            format!(" as far as the evidence goes ({} is missing)", missing(verdict))
+            format!(" as far as the evidence goes ({} is missing)", missing_names(verdict))
         }
         Conclusion::Consistent => String::new(),
     };

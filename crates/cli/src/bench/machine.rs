@@ -7,15 +7,15 @@ use tensor::matmul::{OutputMode, Threads, View, ViewMut, matmul};
 
 /// Creates a thread pool, by default with one thread per core.
 pub(super) fn pool(threads: Option<u64>) -> Result<ThreadPool, Error> {
-    let pool = match threads {
+    let builder = match threads {
         Some(threads) => ThreadPoolBuilder::new()
             .num_threads(usize::try_from(threads).unwrap_or(usize::MAX).max(1)),
         None => ThreadPoolBuilder::new(),
     };
-    Ok(pool.build()?)
+    Ok(builder.build()?)
 }
 
-/// The minimum and the median of some times.
+/// Returns the minimum and the median of some times.
 pub(super) fn least_and_median(mut times: Vec<f64>) -> (f64, f64) {
     times.sort_by(f64::total_cmp);
     (
@@ -25,14 +25,14 @@ pub(super) fn least_and_median(mut times: Vec<f64>) -> (f64, f64) {
 }
 
 /// Measures the peak speed of a large matrix product, in GFLOP/s.
-pub(super) fn peak_rate() -> f64 {
-    const SIDE: usize = 1024;
-    let (a, mut c) = (vec![0.5f32; SIDE * SIDE], vec![0.0f32; SIDE * SIDE]);
-    let view = View::new(&a, SIDE, SIDE);
-    let once = |_| {
+pub(super) fn peak_gflops() -> f64 {
+    const SIZE: usize = 1024;
+    let (a, mut c) = (vec![0.5f32; SIZE * SIZE], vec![0.0f32; SIZE * SIZE]);
+    let view = View::new(&a, SIZE, SIZE);
+    let measure = |_| {
         let start = Instant::now();
         matmul(
-            ViewMut::new(&mut c, SIDE, SIDE),
+            ViewMut::new(&mut c, SIZE, SIZE),
             OutputMode::Overwrite,
             1.0,
             view,
@@ -41,11 +41,11 @@ pub(super) fn peak_rate() -> f64 {
         );
         start.elapsed().as_secs_f64()
     };
-    let least = (0..6).map(once).fold(f64::INFINITY, f64::min);
-    2.0 * (SIDE as f64).powi(3) / least / 1e9
+    let least = (0..6).map(measure).fold(f64::INFINITY, f64::min);
+    2.0 * (SIZE as f64).powi(3) / least / 1e9
 }
 
-/// The peak memory of this process in MB, if the system reports it.
+/// Returns the peak memory of this process in MB, if the system reports it.
 pub(super) fn peak_memory() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

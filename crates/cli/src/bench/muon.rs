@@ -1,6 +1,6 @@
 //! `muffle bench muon`: the time of DP-Muon's update, without the release.
 
-use super::machine::{least_and_median, peak_rate, pool};
+use super::machine::{least_and_median, peak_gflops, pool};
 use crate::error::Error;
 use crate::number::count;
 use crate::output::{fields, print, print_json};
@@ -59,10 +59,10 @@ struct Output {
 
 impl BenchMuon {
     pub(crate) fn run(self) -> Result<(), Error> {
-        pool(self.threads)?.install(|| self.inside())
+        pool(self.threads)?.install(|| self.run_in_pool())
     }
 
-    fn inside(self) -> Result<(), Error> {
+    fn run_in_pool(self) -> Result<(), Error> {
         let preset = Preset::named(&self.model).ok_or_else(|| {
             Error::usage(format!("--model: expected tiny, gpt2-s or gpt2, got {:?}", self.model))
         })?;
@@ -81,7 +81,7 @@ impl BenchMuon {
         let mut muon = Muon::new(&config, Some(correction), noise, &tensors, probes)?;
         let matrices: Vec<usize> = muon.matrices().to_vec();
         let evaluations = (1 + 2 * self.probes) as f64;
-        let nominal: f64 = matrices
+        let flops: f64 = matrices
             .iter()
             .map(|&k| operations(&config.iteration(), params[k].rows(), params[k].cols()))
             .sum::<f64>()
@@ -98,7 +98,7 @@ impl BenchMuon {
             }
         }
         let (least, median) = least_and_median(times);
-        let (gflops, peak) = (nominal / least / 1e9, peak_rate());
+        let (gflops, peak) = (flops / least / 1e9, peak_gflops());
         if self.json {
             return print_json(&Output {
                 seconds_min: least,

@@ -65,15 +65,15 @@ struct Output {
     step_ms_float_median: Option<f64>,
 }
 
-/// Least and median seconds.
+/// The minimum and the median of measured seconds.
 type Seconds = (f64, f64);
 
 impl BenchNoise {
     pub(crate) fn run(self) -> Result<(), Error> {
-        pool(self.threads)?.install(|| self.inside())
+        pool(self.threads)?.install(|| self.run_in_pool())
     }
 
-    fn inside(self) -> Result<(), Error> {
+    fn run_in_pool(self) -> Result<(), Error> {
         let numbers =
             usize::try_from(self.numbers).map_err(|_| Error::usage("too many numbers"))?.max(1);
         let root = Key::from_seed(1);
@@ -130,12 +130,12 @@ impl BenchNoise {
 
     /// Measures repetitions of some work.
     fn timed(&self, mut work: impl FnMut(u64)) -> Seconds {
-        let once = |repeat: u64| {
+        let measure = |repeat: u64| {
             let start = Instant::now();
             work(repeat);
             start.elapsed().as_secs_f64()
         };
-        least_and_median((0..self.repeats.max(1)).map(once).collect())
+        least_and_median((0..self.repeats.max(1)).map(measure).collect())
     }
 
     /// Measures steps of a curator, from draw to release, alternately with grid and float noise.

@@ -1,5 +1,5 @@
-//! `muffle bench ranks`: whole training steps on one process or on several, and what it costs to
-//! send a model's numbers around.
+//! `muffle bench ranks`: the time of training steps on one process or on several, and of the
+//! collective operations on a model's parameters.
 
 use super::machine::{least_and_median, peak_memory, pool};
 use crate::error::Error;
@@ -64,12 +64,12 @@ struct Output<'a> {
     step_s_median: f64,
     records_per_second: f64,
     peak_memory_mb: Option<f64>,
-    sent: Option<Sent>,
+    sent: Option<CollectiveSeconds>,
 }
 
-/// Seconds in which the numbers of a model are exchanged.
+/// The least seconds of collective operations on the elements of a model.
 #[derive(Serialize)]
-struct Sent {
+struct CollectiveSeconds {
     sum_f64_s: f64,
     sum_f32_s: f64,
     gather_f32_s: f64,
@@ -80,10 +80,10 @@ impl BenchRanks {
         let threads = self
             .threads
             .or_else(|| (ranks.count() > 1).then(|| muffle::run::together::threads(ranks) as u64));
-        pool(threads)?.install(|| self.inside(ranks))
+        pool(threads)?.install(|| self.run_in_pool(ranks))
     }
 
-    fn inside(self, ranks: &Ranks) -> Result<(), Error> {
+    fn run_in_pool(self, ranks: &Ranks) -> Result<(), Error> {
         let preset = Preset::named(&self.model).ok_or_else(|| {
             Error::usage(format!(
                 "--model: one of tiny, gpt2-s and gpt2 expected, got {:?}",
@@ -110,7 +110,7 @@ impl BenchRanks {
         );
         let config = Config::parse(&config)?;
         let mut session = Session::among(ranks, &config, network, params, records, None)?;
-        // The first step makes room.
+        // The first step allocates buffers and is not counted.
         session.step()?;
         let mut seconds = Vec::new();
         for _ in 0..repeats {
@@ -120,7 +120,7 @@ impl BenchRanks {
         }
         let memory = peak_memory();
         drop(session);
-        let sent = send(ranks, &tensors, repeats)?;
+        let sent = time_collectives(ranks, &tensors, repeats)?;
         if !ranks.is_first() {
             return Ok(());
         }
@@ -139,10 +139,10 @@ impl BenchRanks {
                 step_s_median: median,
                 records_per_second: lot as f64 / least,
                 peak_memory_mb: memory,
-                sent: sent.map(|(wide, narrow, whole)| Sent {
-                    sum_f64_s: wide,
-                    sum_f32_s: narrow,
-                    gather_f32_s: whole,
+                sent: sent.map(|(sum_f64, sum_f32, gather_f32)| CollectiveSeconds {
+                    sum_f64_s: sum_f64,
+                    sum_f32_s: sum_f32,
+                    gather_f32_s: gather_f32,
                 }),
             });
         }
@@ -158,26 +158,28 @@ impl BenchRanks {
         rows.extend(
             memory.map(|memory| ("memory", format!("{memory:.0} MB at most in the first process"))),
         );
-        if let Some((wide, narrow, whole)) = sent {
-            let part = (ranks.count() - 1) as f64 / ranks.count() as f64 * numbers as f64 / 1e9;
+        if let Some((sum_f64, sum_f32, gather_f32)) = sent {
+            let gigaelements =
+                (ranks.count() - 1) as f64 / ranks.count() as f64 * numbers as f64 / 1e9;
             let line = |seconds: f64, bytes: f64| {
                 format!(
                     "{seconds:.3} s, {:.2} GB/s to and from each process",
-                    part * bytes / seconds
+                    gigaelements * bytes / seconds
                 )
             };
-            rows.push(("sums in 64 bits", line(wide, 8.0)));
-            rows.push(("sums in 32 bits", line(narrow, 4.0)));
-            rows.push(("parts put together", line(whole, 4.0)));
+            rows.push(("sums in 64 bits", line(sum_f64, 8.0)));
+            rows.push(("sums in 32 bits", line(sum_f32, 4.0)));
+            rows.push(("parts put together", line(gather_f32, 4.0)));
         }
         print(&fields(&rows));
         Ok(())
     }
 }
 
-/// Returns the least seconds to reduce the tensors of a model, in 64 and in 32 bits, and to gather
-/// them on all ranks.
-fn send(
+/// Measures sums of a model's elements in 64 and in 32 bits, and gathering them on all ranks.
+///
+/// Returns the least seconds of each; `None` on one process.
+fn time_collectives(
     ranks: &Ranks,
     tensors: &[Trainable],
     repeats: u64,
@@ -188,24 +190,25 @@ fn send(
     let lengths: Vec<usize> = tensors.iter().map(|x| x.shape.iter().product()).collect();
     let work: Vec<f64> = lengths.iter().map(|&length| length as f64).collect();
     let ownership = Ownership::divide(tensors, &work, ranks.count());
-    let (mut wide, mut narrow, mut whole) = (f64::INFINITY, f64::INFINITY, f64::INFINITY);
+    let (mut sum_f64, mut sum_f32, mut gather_f32) = (f64::INFINITY, f64::INFINITY, f64::INFINITY);
     for _ in 0..repeats {
-        let numbers: Vec<Vec<i64>> = lengths.iter().map(|&length| vec![1; length]).collect();
-        let few: Vec<Vec<i32>> = lengths.iter().map(|&length| vec![1; length]).collect();
+        let wide: Vec<Vec<i64>> = lengths.iter().map(|&length| vec![1; length]).collect();
+        let narrow: Vec<Vec<i32>> = lengths.iter().map(|&length| vec![1; length]).collect();
         let owned = ownership.owned_by(ranks.rank()).into_iter();
         let parameters = owned.map(|k| (k, Array::from_fn(ownership.shape(k), |_| 1.0))).collect();
+        // Exchanging nothing makes all ranks start at the same time.
         ranks.all_gather_bytes(Vec::new())?;
         let start = Instant::now();
-        let sums = ranks.reduce(&ownership, numbers).wait()?;
-        wide = wide.min(start.elapsed().as_secs_f64());
+        let sums = ranks.reduce(&ownership, wide).wait()?;
+        sum_f64 = sum_f64.min(start.elapsed().as_secs_f64());
         ranks.all_gather_bytes(Vec::new())?;
         let start = Instant::now();
-        drop(ranks.reduce_onto(&ownership, sums, few).wait()?);
-        narrow = narrow.min(start.elapsed().as_secs_f64());
+        drop(ranks.reduce_onto(&ownership, sums, narrow).wait()?);
+        sum_f32 = sum_f32.min(start.elapsed().as_secs_f64());
         ranks.all_gather_bytes(Vec::new())?;
         let start = Instant::now();
         drop(ranks.all_gather(&ownership, parameters).wait()?);
-        whole = whole.min(start.elapsed().as_secs_f64());
+        gather_f32 = gather_f32.min(start.elapsed().as_secs_f64());
     }
-    Ok(Some((wide, narrow, whole)))
+    Ok(Some((sum_f64, sum_f32, gather_f32)))
 }

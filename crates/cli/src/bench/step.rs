@@ -1,7 +1,7 @@
 //! `muffle bench step`: the time of a training step, forward and backward, with or without
 //! per-example clipping.
 
-use super::machine::{peak_memory, peak_rate, pool};
+use super::machine::{peak_gflops, peak_memory, pool};
 use crate::error::Error;
 use crate::number::{count, real};
 use crate::output::{fields, print, print_json};
@@ -110,10 +110,10 @@ struct Output {
 
 impl BenchStep {
     pub(crate) fn run(self) -> Result<(), Error> {
-        pool(self.threads)?.install(|| self.inside())
+        pool(self.threads)?.install(|| self.run_in_pool())
     }
 
-    fn inside(self) -> Result<(), Error> {
+    fn run_in_pool(self) -> Result<(), Error> {
         let (mut network, at) = self.network()?;
         network.set_activations(if self.keep == Keep::All {
             Activations::Retain
@@ -122,10 +122,10 @@ impl BenchStep {
         });
         let batches = self.batches(&*network)?;
         let mut sum = at.zeros_like();
-        // The same precision as the curator's sums: the clip bound has 2²⁵ steps.
+        // The precision of the curator's sums: the clip bound is 2²⁵ steps of the grid.
         let scale = StepScale::Narrow((25.0 - self.clip.log2()).floor().exp2() as f32);
         let precision = SumPrecision::Steps(vec![scale; at.len()]);
-        let (mut times, mut plain, mut operations, mut tokens) = (Vec::new(), Vec::new(), 0.0, 0);
+        let (mut times, mut plain, mut flops, mut tokens) = (Vec::new(), Vec::new(), 0.0, 0);
         for repeat in 0..self.repeats.max(1) + 2 {
             let lot: Vec<&Example> = batches[repeat as usize % batches.len()]
                 .iter()
@@ -136,32 +136,33 @@ impl BenchStep {
                 self.step(mode, &mut *network, &at, &lot, &mut sum, &precision)?;
                 Ok(start.elapsed().as_secs_f64() * 1e3)
             };
-            let without = if self.mode == Mode::Both { Some(timed(Mode::Plain)?) } else { None };
+            let plain_elapsed =
+                if self.mode == Mode::Both { Some(timed(Mode::Plain)?) } else { None };
             let elapsed =
                 timed(if self.mode == Mode::Plain { Mode::Plain } else { Mode::Private })?;
             if repeat >= 2 {
                 times.push(elapsed);
-                plain.extend(without);
-                operations += network.flops(&lot)?;
+                plain.extend(plain_elapsed);
+                flops += network.flops(&lot)?;
                 tokens += batches[repeat as usize % batches.len()]
                     .iter()
-                    .map(|(_, own)| own)
+                    .map(|(_, length)| length)
                     .sum::<usize>();
             }
         }
-        let spent: f64 = times.iter().sum();
+        let total: f64 = times.iter().sum();
         times.sort_by(f64::total_cmp);
         let (least, median) = (times[0], times[times.len() / 2]);
         plain.sort_by(f64::total_cmp);
         let plain = plain.first().map(|&least| (least, plain[plain.len() / 2]));
-        // From the fastest step if all have the same size, otherwise from the mean.
-        let gflops = operations
+        // Of the fastest step if all steps have the same size, otherwise of the mean step.
+        let gflops = flops
             / times.len() as f64
-            / (if self.lengths.is_some() { spent / times.len() as f64 } else { least })
+            / (if self.lengths.is_some() { total / times.len() as f64 } else { least })
             / 1e6;
-        let rate = tokens as f64 / spent * 1e3;
+        let rate = tokens as f64 / total * 1e3;
         let memory = peak_memory();
-        let peak = peak_rate();
+        let peak = peak_gflops();
         if self.json {
             return print_json(&Output {
                 ms_min: least,
@@ -228,7 +229,7 @@ impl BenchStep {
         Ok((network, at))
     }
 
-    /// Creates micro-batches of random tokens; with each example, its length without padding.
+    /// Creates micro-batches of random tokens: each example with its length without padding.
     fn batches(&self, network: &dyn Network) -> Result<Vec<Vec<(Example, usize)>>, Error> {
         let InputShape::Tokens { vocab, max_length } = network.graph().input() else {
             return Err(Error::usage(format!(
@@ -255,15 +256,15 @@ impl BenchStep {
         let mut batches = Vec::new();
         for _ in 0..count {
             let lot: Vec<(usize, usize)> = lengths.by_ref().take(batch).collect();
-            let widest = lot.iter().map(|(source, target)| source + target).max().unwrap_or(0);
+            let longest = lot.iter().map(|(source, target)| source + target).max().unwrap_or(0);
             let example = |(source, target): (usize, usize)| {
-                let (length, first) = if self.layout == Layout::Padded {
-                    (widest, 0)
+                let (length, first_target) = if self.layout == Layout::Padded {
+                    (longest, 0)
                 } else {
                     (source + target, source)
                 };
                 let tokens = (0..length).map(|_| random.next_u32() % vocab as u32).collect();
-                (Example::continuation(tokens, first), source + target)
+                (Example::continuation(tokens, first_target), source + target)
             };
             batches.push(lot.into_iter().map(example).collect());
         }
@@ -301,7 +302,7 @@ impl BenchStep {
     }
 }
 
-/// Reads a file with two lengths on each line.
+/// Reads the lengths of source and target from each line of a file.
 fn read_lengths(path: &Path) -> Result<Vec<(usize, usize)>, Error> {
     let text = std::fs::read_to_string(path).map_err(muffle::Error::io(path))?;
     let line = |(index, line): (usize, &str)| {

@@ -12,7 +12,7 @@ use muffle::optim::theory::{
 use serde::Serialize;
 
 /// The probability with which the bound on δ of Lemma 3.3 may fail.
-pub(super) const FAILURE: f64 = 0.01;
+pub(super) const FAILURE_PROBABILITY: f64 = 0.01;
 
 /// The output of `--json`.
 #[derive(Serialize)]
@@ -55,8 +55,9 @@ pub(super) struct MomentumNoise {
     pub(super) frobenius_over_clip: f64,
 }
 
-/// Equation (7), Lemma 3.3 and Lemma B.4. Gradients are in units of √r C, the largest nuclear norm
-/// of a clipped mean.
+/// Figures of equation (7), Lemma 3.3 and Lemma B.4.
+///
+/// Gradients are in units of √r C, the largest nuclear norm of a clipped mean.
 #[derive(Serialize)]
 pub(super) struct TrackingFigures {
     pub(super) gamma: f64,
@@ -97,7 +98,7 @@ pub(super) struct Simulated {
     pub(super) probe_error: f64,
 }
 
-/// Theorem 3.4 with the mean error of noise.
+/// The terms of Theorem 3.4, with the mean error of noise.
 #[derive(Serialize)]
 pub(super) struct Terms {
     pub(super) optimization: f64,
@@ -135,40 +136,43 @@ impl Theory {
                 frobenius_over_clip: frobenius / settings.clip,
             });
         }
-        let law = noise_singular_values(rows, cols)?;
+        let noise_spectrum = noise_singular_values(rows, cols)?;
         let iteration = match settings.iteration.polynomial {
             Polynomial::Newton { degree } => {
                 Some(Iteration::new(degree, settings.iteration.steps)?)
             }
-            // Lemma 3.3 is about p_κ.
+            // Lemma 3.3 holds for the polynomials p_κ only.
             Polynomial::Quintic => None,
         };
-        let start =
-            momentum.initial_error(settings.steps, FAILURE, settings.iteration.normaliser)?;
-        let worst = iteration.map(|iteration| iteration.quality(start));
-        let mean = iteration.map(|iteration| iteration.mean_quality(&law));
+        let initial_error = momentum.initial_error(
+            settings.steps,
+            FAILURE_PROBABILITY,
+            settings.iteration.normaliser,
+        )?;
+        let worst = iteration.map(|iteration| iteration.quality(initial_error));
+        let mean = iteration.map(|iteration| iteration.mean_quality(&noise_spectrum));
         let shape = (rows, cols);
-        let tracked = (settings.clip, settings.lot, settings.noise_multiplier);
-        let left = tracking_noise(shape, tracked, settings.momentum, settings.steps)?;
-        let largest = (rows.min(cols) as f64).sqrt() * settings.clip;
-        let least = |quality: Option<Quality>| -> Result<Option<Number>, Error> {
+        let release = (settings.clip, settings.lot, settings.noise_multiplier);
+        let tracking_error = tracking_noise(shape, release, settings.momentum, settings.steps)?;
+        let max_nuclear_norm = (rows.min(cols) as f64).sqrt() * settings.clip;
+        let least_gradient = |quality: Option<Quality>| -> Result<Option<Number>, Error> {
             let Some(quality) = quality else { return Ok(None) };
-            Ok(Some((quality.least_gradient(left)? / largest).into()))
+            Ok(Some((quality.least_gradient(tracking_error)? / max_nuclear_norm).into()))
         };
         let tracking = TrackingFigures {
             gamma: mean_weight_norm(settings.momentum, settings.steps)?,
-            noise: left,
-            noise_over_signal: left / largest,
+            noise: tracking_error,
+            noise_over_signal: tracking_error / max_nuclear_norm,
             worst_chi: worst.map(|quality| quality.chi().into()),
-            least_gradient_worst: least(worst)?,
+            least_gradient_worst: least_gradient(worst)?,
             noise_mean_error: mean.map(Quality::epsilon),
-            least_gradient_mean: least(mean)?,
+            least_gradient_mean: least_gradient(mean)?,
         };
-        let full = rows.min(cols);
+        let full_rank = rows.min(cols);
         let mut ranks: Vec<usize> = if self.assumed.rank.is_empty() {
-            vec![1, (full as f64).sqrt().round() as usize, full]
+            vec![1, (full_rank as f64).sqrt().round() as usize, full_rank]
         } else {
-            self.assumed.rank.iter().map(|&rank| (rank as usize).min(full)).collect()
+            self.assumed.rank.iter().map(|&rank| (rank as usize).min(full_rank)).collect()
         };
         ranks.dedup();
         let bias = ranks
@@ -192,7 +196,7 @@ impl Theory {
         let noise = momentum.std(settings.steps)? * scale;
         let clean = Spectrum::flat(rows, cols, rank, signal)?;
         let heat = HeatExpansion::new(&settings.iteration, &clean)?;
-        let size = heat.output_norm();
+        let output_norm = heat.output_norm();
         let samples = usize::try_from(self.samples)
             .map_err(|_| Error::usage("--samples: too large for this machine"))?;
         let simulated = if samples > 0 {
@@ -201,41 +205,48 @@ impl Theory {
         } else {
             None
         };
-        let relative = |seen: SimulatedBias| Simulated {
-            bias: seen.bias / seen.output,
-            bias_error: (seen.bias_error / seen.output).into(),
-            corrected: seen.corrected / seen.output,
-            corrected_error: (seen.corrected_error / seen.output).into(),
-            probe_error: seen.probe_error / (settings.probes.max(1) as f64).sqrt() / seen.output,
+        let relative = |result: SimulatedBias| Simulated {
+            bias: result.bias / result.output,
+            bias_error: (result.bias_error / result.output).into(),
+            corrected: result.corrected / result.output,
+            corrected_error: (result.corrected_error / result.output).into(),
+            probe_error: result.probe_error
+                / (settings.probes.max(1) as f64).sqrt()
+                / result.output,
         };
         let probe_error_bound = if settings.probes > 0 {
             let polynomial = settings.iteration.polynomial;
-            Some(probe_error_bound(polynomial, (rows, cols), settings.probes)? / size)
+            Some(probe_error_bound(polynomial, (rows, cols), settings.probes)? / output_norm)
         } else {
             None
         };
         Ok(Bias {
             rank,
             output: heat.output().last().copied().unwrap_or(0.0),
-            leading: heat.leading_bias(noise)? / size,
-            next: heat.next_bias(noise)? / size,
-            corrected: heat.remainder(noise)? / size,
+            leading: heat.leading_bias(noise)? / output_norm,
+            next: heat.next_bias(noise)? / output_norm,
+            corrected: heat.remainder(noise)? / output_norm,
             usable: heat.is_usable(noise),
             probe_error_bound,
             simulated: simulated.map(relative),
         })
     }
 
+    /// Computes Theorem 3.4; `None` without the assumptions that it needs.
     fn stationarity(
         &self,
         settings: &Settings,
         (rows, cols): (usize, usize),
         quality: Option<Quality>,
     ) -> Result<Option<Terms>, Error> {
-        let given = &self.assumed;
-        let (Some(learning_rate), Some(smoothness), Some(descent), Some(norm), Some(quality)) =
-            (given.learning_rate, given.smoothness, given.descent, given.gradient_norm, quality)
-        else {
+        let assumed = &self.assumed;
+        let (Some(learning_rate), Some(smoothness), Some(descent), Some(norm), Some(quality)) = (
+            assumed.learning_rate,
+            assumed.smoothness,
+            assumed.descent,
+            assumed.gradient_norm,
+            quality,
+        ) else {
             return Ok(None);
         };
         let problem = Problem {

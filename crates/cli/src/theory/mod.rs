@@ -111,11 +111,12 @@ struct Assumed {
     gradient_norm: Option<f64>,
 }
 
-/// A shape as `768x3072`.
+/// Parses a shape such as `768x3072`.
 fn shape(text: &str) -> Result<(usize, usize), String> {
-    let side = |part: &str| part.trim().parse::<usize>().ok().filter(|side| *side > 0);
+    let dimension =
+        |part: &str| part.trim().parse::<usize>().ok().filter(|dimension| *dimension > 0);
     text.split_once(['x', '×'])
-        .and_then(|(rows, cols)| Some((side(rows)?, side(cols)?)))
+        .and_then(|(rows, cols)| Some((dimension(rows)?, dimension(cols)?)))
         .ok_or_else(|| format!("expected rows and columns, like 768x3072; got '{text}'"))
 }
 
@@ -152,27 +153,28 @@ struct Settings {
 impl Settings {
     fn from_arguments(arguments: &Theory) -> Self {
         let given = &arguments.settings;
-        let usual = newton_schulz::Config::default();
-        let steps = given.newton_schulz_steps.map_or(usual.steps, |steps| steps.min(100) as usize);
+        let defaults = newton_schulz::Config::default();
+        let steps =
+            given.newton_schulz_steps.map_or(defaults.steps, |steps| steps.min(100) as usize);
         Self {
-            shapes: collect(arguments.shape.iter().copied()),
+            shapes: count_shapes(arguments.shape.iter().copied()),
             noise_multiplier: given.noise_multiplier.unwrap_or(f64::NAN),
             clip: given.clip.unwrap_or(1.0),
             lot: given.lot_size.unwrap_or(f64::NAN),
             steps: given.steps.unwrap_or(0),
             momentum: given.momentum.unwrap_or(0.95),
             iteration: newton_schulz::Config {
-                polynomial: given.newton_schulz_degree.unwrap_or(usual.polynomial),
+                polynomial: given.newton_schulz_degree.unwrap_or(defaults.polynomial),
                 steps,
-                normaliser: given.normaliser.unwrap_or(usual.normaliser),
+                normaliser: given.normaliser.unwrap_or(defaults.normaliser),
             },
             probes: given.probes.unwrap_or(1) as usize,
         }
     }
 
-    /// The matrices and settings of a configuration, planned for so many records.
+    /// Reads matrices and settings from a configuration, with the plan for `records` records.
     fn from_config(config: &Config, records: u64) -> Result<Self, Error> {
-        let (own, correction) = match &config.optimizer.method {
+        let (muon_config, correction) = match &config.optimizer.method {
             Method::DpMuon(method) => (&method.own, None),
             Method::DpMuonBc(method) => (&method.own.muon, Some(method.own.correction)),
             _ => {
@@ -190,7 +192,7 @@ impl Settings {
         let plan = Plan::new(config, records, &tensors)?;
         let bound = Bound::new(config.optimizer.clip(), plan.sigma.gradient)?;
         let noise = GradientNoise { bound, clipping: Clipping::Cut };
-        let muon = Muon::new(own, correction, noise, &tensors, Probes::from_seed(0))?;
+        let muon = Muon::new(muon_config, correction, noise, &tensors, Probes::from_seed(0))?;
         let bound = muon.bounds()[0];
         if muon.bounds().iter().any(|other| *other != bound) {
             return Err(Error::usage(
@@ -198,18 +200,18 @@ impl Settings {
                  shown for all matrices",
             ));
         }
-        let side = |&k: &usize| {
+        let matrix_shape = |&k: &usize| {
             let shape = &tensors[k].shape;
             (shape[0], shape.iter().skip(1).product())
         };
         Ok(Self {
-            shapes: collect(muon.matrices().iter().map(side)),
+            shapes: count_shapes(muon.matrices().iter().map(matrix_shape)),
             noise_multiplier: bound.sigma.get(),
             clip: bound.clip.get(),
             lot: plan.lot_size(),
             steps: plan.steps,
-            momentum: own.momentum.or(0.95),
-            iteration: own.iteration(),
+            momentum: muon_config.momentum.or(0.95),
+            iteration: muon_config.iteration(),
             probes: correction.map_or(0, |correction| correction.probes),
         })
     }
@@ -226,8 +228,8 @@ impl Settings {
     }
 }
 
-/// Distinct shapes in order, with how many there are of each.
-fn collect(shapes: impl Iterator<Item = (usize, usize)>) -> Vec<(usize, usize, usize)> {
+/// Returns the distinct shapes in order, each with the number of its matrices.
+fn count_shapes(shapes: impl Iterator<Item = (usize, usize)>) -> Vec<(usize, usize, usize)> {
     let mut all: Vec<(usize, usize, usize)> = Vec::new();
     for (rows, cols) in shapes {
         match all.iter_mut().find(|(r, c, _)| (*r, *c) == (rows, cols)) {

@@ -1,15 +1,15 @@
-//! The tables of `muffle theory`, and notes on bounds that say nothing.
+//! The tables of `muffle theory`, and notes on vacuous bounds.
 
 use super::Settings;
-use super::figures::{FAILURE, Matrix, Output};
+use super::figures::{FAILURE_PROBABILITY, Matrix, Output};
 use crate::output::{Number, print, short, table};
 use muffle::optim::newton_schulz::Polynomial;
 
-/// What the figures do not say, in sentences.
+/// Returns notes on bounds that are vacuous or do not apply, one sentence each.
 pub(super) fn notes(settings: &Settings, matrices: &[Matrix]) -> Vec<String> {
-    let named = |which: &dyn Fn(&Matrix) -> bool| {
-        let named = matrices.iter().filter(|matrix| which(matrix));
-        named
+    let shapes_where = |condition: &dyn Fn(&Matrix) -> bool| {
+        let selected = matrices.iter().filter(|matrix| condition(matrix));
+        selected
             .map(|matrix| format!("{}×{}", matrix.rows, matrix.cols))
             .collect::<Vec<_>>()
             .join(", ")
@@ -20,27 +20,27 @@ pub(super) fn notes(settings: &Settings, matrices: &[Matrix]) -> Vec<String> {
             notes.push(format!("{shapes}: {text}"));
         }
     };
-    let beyond = |figure: &Option<Number>| figure.is_some_and(|figure| !(figure.0 <= 1.0));
+    let exceeds_one = |figure: &Option<Number>| figure.is_some_and(|figure| !(figure.0 <= 1.0));
     note(
-        named(&|matrix| matrix.tracking.noise_over_signal >= 1.0),
+        shapes_where(&|matrix| matrix.tracking.noise_over_signal >= 1.0),
         "equation (7) is vacuous: its noise alone exceeds the largest clipped mean",
     );
     note(
-        named(&|matrix| beyond(&matrix.tracking.least_gradient_worst)),
+        shapes_where(&|matrix| exceeds_one(&matrix.tracking.least_gradient_worst)),
         "Lemma B.4 and Theorem 3.4 are vacuous with the worst direction's error (Lemma 3.3): no \
          clipped gradient is large enough",
     );
     note(
-        named(&|matrix| beyond(&matrix.tracking.least_gradient_mean)),
+        shapes_where(&|matrix| exceeds_one(&matrix.tracking.least_gradient_mean)),
         "they are vacuous with the mean error, too",
     );
     note(
-        named(&|matrix| matrix.bias.iter().any(|bias| !bias.usable)),
+        shapes_where(&|matrix| matrix.bias.iter().any(|bias| !bias.usable)),
         "rows marked ✗: the noise is too large for the expansion of §4 and Theorem 4.1; their \
          figures are not estimates of the bias (--samples simulates it)",
     );
     note(
-        named(&|matrix| {
+        shapes_where(&|matrix| {
             matrix.bias.iter().any(|bias| bias.probe_error_bound.is_some_and(|bound| bound >= 1.0))
         }),
         "the bound of C.6 on the error of the probes is vacuous: it is as large as the direction",
@@ -103,7 +103,7 @@ impl Output {
             "\nTracking and descent, gradients in units of √r·C, the largest clipped mean. \
              Descent is promised from\n‖g‖_* on (Lemma B.4), by the worst direction's χ_q \
              (Lemma 3.3, with probability {}) or by the mean error of noise:",
-            1.0 - FAILURE
+            1.0 - FAILURE_PROBABILITY
         ));
         let header =
             ["matrix", "Γ_T (6)", "noise (7)", "χ_q", "‖g‖_* by χ_q", "mean ε", "‖g‖_* by mean ε"];
@@ -124,10 +124,11 @@ impl Output {
     }
 
     fn print_bias(&self) {
-        let simulated = self.matrices.iter().any(|m| m.bias.iter().any(|b| b.simulated.is_some()));
+        let has_simulation =
+            self.matrices.iter().any(|m| m.bias.iter().any(|b| b.simulated.is_some()));
         let mut header =
             vec!["matrix", "rank", "output", "bias", "next term", "corrected", "C.6 bound", ""];
-        if simulated {
+        if has_simulation {
             header.extend(["simulated bias", "±", "corrected", "±", "probe error"]);
         }
         let mut lines = Vec::new();
@@ -143,13 +144,13 @@ impl Output {
                     bias.probe_error_bound.map_or("–".into(), short),
                     if bias.usable { "✓" } else { "✗" }.into(),
                 ];
-                if let Some(seen) = &bias.simulated {
+                if let Some(simulated_bias) = &bias.simulated {
                     line.extend([
-                        short(seen.bias),
-                        short(seen.bias_error.0),
-                        short(seen.corrected),
-                        short(seen.corrected_error.0),
-                        short(seen.probe_error),
+                        short(simulated_bias.bias),
+                        short(simulated_bias.bias_error.0),
+                        short(simulated_bias.corrected),
+                        short(simulated_bias.corrected_error.0),
+                        short(simulated_bias.probe_error),
                     ]);
                 }
                 lines.push(line);
