@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 #[non_exhaustive]
 pub enum Error {
     /// A key of a configuration is unknown, or its value is invalid or contradicts another.
-    #[error("{}{}", prefix(path.as_deref()), printable(source))]
+    #[error("{}{}", path_prefix(path.as_deref()), printable(source))]
     Config {
         /// The file, if the configuration came from one.
         path: Option<PathBuf>,
@@ -25,7 +25,7 @@ pub enum Error {
         source: ConfigError,
     },
     /// The system refused an operation on a file or a folder.
-    #[error("{}: {source}", shown(path))]
+    #[error("{}: {source}", printable_path(path))]
     Io {
         /// The file or folder.
         path: PathBuf,
@@ -33,7 +33,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A file is not valid JSON, or not of the expected structure.
-    #[error("{}: invalid JSON: {}", shown(path), printable(source))]
+    #[error("{}: invalid JSON: {}", printable_path(path), printable(source))]
     Json {
         /// The file.
         path: PathBuf,
@@ -41,7 +41,7 @@ pub enum Error {
         source: serde_json::Error,
     },
     /// A file is damaged, contradicts itself, or belongs to another run.
-    #[error("{}: {}", shown(path), printable(message))]
+    #[error("{}: {}", printable_path(path), printable(message))]
     Format {
         /// The file.
         path: PathBuf,
@@ -49,7 +49,11 @@ pub enum Error {
         message: String,
     },
     /// A ledger is damaged or older than another file, or an entry cannot be added.
-    #[error("{}: {}", path.as_deref().map_or_else(|| "ledger".into(), shown), printable(source))]
+    #[error(
+        "{}: {}",
+        path.as_deref().map_or_else(|| "ledger".into(), printable_path),
+        printable(source)
+    )]
     Ledger {
         /// The file, if the ledger or a position in it came from one.
         path: Option<PathBuf>,
@@ -57,7 +61,7 @@ pub enum Error {
         source: ChainError,
     },
     /// A checkpoint is damaged.
-    #[error("{}: damaged: {}", shown(path), printable(source))]
+    #[error("{}: damaged: {}", printable_path(path), printable(source))]
     Snapshot {
         /// The folder of the checkpoint.
         path: PathBuf,
@@ -65,7 +69,7 @@ pub enum Error {
         source: SnapshotError,
     },
     /// The folder of a run is not in the state that the operation needs.
-    #[error("{}: {}", shown(path), printable(message))]
+    #[error("{}: {}", printable_path(path), printable(message))]
     Folder {
         /// The folder.
         path: PathBuf,
@@ -114,7 +118,7 @@ pub enum Error {
     #[error("{}", printable(.0))]
     Audit(String),
     /// A signing key or a public key was refused. The key is not shown.
-    #[error("{}: {}", shown(path), printable(source))]
+    #[error("{}: {}", printable_path(path), printable(source))]
     Key {
         /// The file of the key.
         path: PathBuf,
@@ -304,12 +308,12 @@ fn printable(text: impl Display) -> String {
     text.to_string().replace(char::is_control, "\u{fffd}")
 }
 
-fn shown(path: &Path) -> String {
+fn printable_path(path: &Path) -> String {
     printable(path.display())
 }
 
-fn prefix(path: Option<&Path>) -> String {
-    path.map_or_else(String::new, |path| format!("{}: ", shown(path)))
+fn path_prefix(path: Option<&Path>) -> String {
+    path.map_or_else(String::new, |path| format!("{}: ", printable_path(path)))
 }
 
 #[cfg(test)]

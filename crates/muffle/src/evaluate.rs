@@ -20,7 +20,7 @@ pub struct Scores {
     pub tokens: u64,
     /// Mean negative log-likelihood of a target, in nats.
     pub nll: f64,
-    /// The share of targets, or of labels of texts, that are predicted correctly.
+    /// The share of targets that are predicted correctly; of labels, if rows have labels.
     pub accuracy: f64,
     /// Number of rows that were too long or empty.
     pub skipped: u64,
@@ -53,19 +53,20 @@ fn example_sums(
 ) -> Result<Vec<ExampleSums>, Error> {
     let classes = network.graph().classes();
     let mut all = Vec::with_capacity(examples.len());
-    let mut first = 0;
-    while first < examples.len() {
-        let (mut end, mut rows) = (first, 0);
+    let mut start = 0;
+    while start < examples.len() {
+        let (mut end, mut batch_targets) = (start, 0);
         while end < examples.len()
-            && end - first < MAX_BATCH
-            && (end == first || (rows + targets(examples[end]).len()) * classes <= MAX_LOGITS)
+            && end - start < MAX_BATCH
+            && (end == start
+                || (batch_targets + targets(examples[end]).len()) * classes <= MAX_LOGITS)
         {
-            rows += targets(examples[end]).len();
+            batch_targets += targets(examples[end]).len();
             end += 1;
         }
-        let logits = network.logits(at, &examples[first..end])?;
+        let logits = network.logits(at, &examples[start..end])?;
         let mut rows = logits.chunks_exact(classes);
-        for example in &examples[first..end] {
+        for example in &examples[start..end] {
             let mut sums = ExampleSums { nll: 0.0, targets: 0, correct: 0 };
             for target in targets(example) {
                 let Some(row) = rows.next() else {
@@ -80,11 +81,12 @@ fn example_sums(
             }
             all.push(sums);
         }
-        first = end;
+        start = end;
     }
     Ok(all)
 }
 
+/// The targets of an example: predicted tokens, or its class.
 fn targets(example: &Example) -> Vec<u32> {
     match &example.target {
         Target::Next(targets) => {
@@ -308,9 +310,9 @@ pub fn generate(
     let mut sources = merge_by_source(rows).take(count);
     let mut skipped = 0;
     loop {
-        let (mut batch, mut rows) = (Vec::new(), 0);
+        let (mut batch, mut rows_read) = (Vec::new(), 0);
         for row in sources.by_ref().take((options.batch_size / settings.beams.max(1)).max(1)) {
-            rows += 1;
+            rows_read += 1;
             if let Content::Text { source: Some(source), references, .. } = row?.content {
                 let prompt = preparation.prompt(&source)?;
                 if prompt.len() < model.max_tokens() {
@@ -320,7 +322,7 @@ pub fn generate(
                 }
             }
         }
-        if rows == 0 {
+        if rows_read == 0 {
             break;
         }
         let prompts: Vec<&[u32]> = batch.iter().map(|(_, prompt, _)| prompt.as_slice()).collect();

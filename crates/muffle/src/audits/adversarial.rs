@@ -4,7 +4,7 @@
 //! may depend on the number of rows in a batch, so that the presence of a record could change the
 //! last bits of other contributions. For most records this is far below the clip margin. The
 //! records of this module are those for which it is not: inputs at which a model's derivative
-//! jumps, magnitudes at which much precision is lost, rows that all round alike.
+//! jumps, magnitudes at which much precision is lost, rows with the same rounding errors.
 
 use super::canaries;
 use engine::{Example, Target};
@@ -20,7 +20,7 @@ pub(super) struct AdversarialLot {
     pub(super) name: &'static str,
     /// The other records.
     pub(super) others: Vec<Example>,
-    /// Target records: each is present once, and absent or replaced by the next once.
+    /// Target records: each is compared with its absence, or with the next one in its place.
     pub(super) targets: Vec<Example>,
 }
 
@@ -73,7 +73,7 @@ fn feature_lots(
         target: ordinary[i % ordinary.len()].target.clone(),
         ..Example::features(features, 0)
     };
-    let all = |features: &dyn Fn(usize) -> Vec<f32>| -> Vec<Example> {
+    let examples = |features: &dyn Fn(usize) -> Vec<f32>| -> Vec<Example> {
         (0..ordinary.len()).map(|i| example(i, features(i))).collect()
     };
     let scaled = |i: usize, factor: f32| match &ordinary[i].input {
@@ -84,18 +84,18 @@ fn feature_lots(
     let targets = vec![zero, target.clone()];
     let lot = |name, others| AdversarialLot { name, others, targets: targets.clone() };
     let mut lots = vec![
-        lot("zeros", all(&|_| vec![0.0; width])),
-        lot("equal features", all(&|i| vec![0.25 * (i as f32 + 1.0); width])),
-        lot("huge features", all(&|i| scaled(i, HUGE))),
-        lot("tiny features", all(&|i| scaled(i, TINY))),
+        lot("zeros", examples(&|_| vec![0.0; width])),
+        lot("equal features", examples(&|i| vec![0.25 * (i as f32 + 1.0); width])),
+        lot("huge features", examples(&|i| scaled(i, HUGE))),
+        lot("tiny features", examples(&|i| scaled(i, TINY))),
         lot("duplicates", vec![ordinary[0].clone(); ordinary.len()]),
     ];
     let kinks = kinks(network, params, width, seed, ordinary.len());
     if let Some(kink) = kinks.first() {
         // Gradients of the same record have the same direction: if they jump, they jump together.
         lots.insert(0, lot("repeated kink", vec![example(0, kink.clone()); ordinary.len()]));
-        let all = kinks.into_iter().enumerate().map(|(i, kink)| example(i, kink)).collect();
-        lots.insert(0, lot("kinks", all));
+        let others = kinks.into_iter().enumerate().map(|(i, kink)| example(i, kink)).collect();
+        lots.insert(0, lot("kinks", others));
     }
     lots
 }
@@ -112,9 +112,9 @@ fn token_lots(
         Target::Class(class) => Example::labelled(tokens, class),
         Target::Next(_) => Example::continuation(tokens, 1),
     };
-    // A continuation needs a second token, which is predicted: with one token it is empty.
+    // The first token of a continuation is not predicted, so that it needs a second one.
     let shortest = if matches!(target.target, Target::Class(_)) { 1 } else { 2 }.min(longest);
-    let few = (MAX_TOKENS / longest.max(1)).clamp(1, ordinary.len());
+    let long_count = (MAX_TOKENS / longest.max(1)).clamp(1, ordinary.len());
     let targets = vec![example(0, vec![token(3); shortest]), target.clone()];
     let lot = |name, count: usize, tokens: &dyn Fn(usize) -> Vec<u32>| AdversarialLot {
         name,
@@ -123,8 +123,10 @@ fn token_lots(
     };
     vec![
         lot("shortest texts", ordinary.len(), &|i| (0..shortest).map(|t| token(i + t)).collect()),
-        lot("longest texts", few, &|i| (0..longest).map(|t| token(i * longest + t + 1)).collect()),
-        lot("repeated token", few, &|i| vec![token(i); longest]),
+        lot("longest texts", long_count, &|i| {
+            (0..longest).map(|t| token(i * longest + t + 1)).collect()
+        }),
+        lot("repeated token", long_count, &|i| vec![token(i); longest]),
         AdversarialLot {
             name: "duplicates",
             others: vec![ordinary[0].clone(); ordinary.len()],
@@ -156,10 +158,10 @@ fn kinks(
     } else {
         (0..columns).map(|column| (0..rows).map(|row| element(row, column)).collect()).collect()
     };
-    // All units, if a direction remains that is orthogonal to all of them.
-    let zeroed = if units.len() < width { units.len() } else { width / 2 };
+    // All units are zero if some direction is orthogonal to all their weights.
+    let zero_units = if units.len() < width { units.len() } else { width / 2 };
     let mut basis: Vec<Vec<f64>> = Vec::new();
-    for unit in units.into_iter().take(zeroed) {
+    for unit in units.into_iter().take(zero_units) {
         basis.extend(normalized(orthogonal_part(unit, &basis)));
     }
     let mut normals = vec![0.0f32; width * count];
@@ -174,9 +176,9 @@ fn kinks(
 
 /// The part of a vector that is orthogonal to an orthonormal basis, by Gram–Schmidt done twice.
 fn orthogonal_part(mut vector: Vec<f64>, basis: &[Vec<f64>]) -> Vec<f64> {
-    for along in basis.iter().chain(basis) {
-        let part: f64 = vector.iter().zip(along).map(|(a, b)| a * b).sum();
-        vector.iter_mut().zip(along).for_each(|(x, y)| *x -= part * y);
+    for direction in basis.iter().chain(basis) {
+        let coefficient: f64 = vector.iter().zip(direction).map(|(a, b)| a * b).sum();
+        vector.iter_mut().zip(direction).for_each(|(x, y)| *x -= coefficient * y);
     }
     vector
 }

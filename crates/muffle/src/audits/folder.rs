@@ -101,7 +101,7 @@ impl AuditFolder {
         let mut config = config.clone();
         let mut chain = Chain::new()?;
         match spent::promise(&config, places) {
-            // Written as a number: a later reader does not know the number of places.
+            // The default depends on the number of places, which a later reader does not know.
             Some((_, delta)) => config.privacy.delta = Auto::Value(delta),
             None => chain.charge(&Event::NonPrivate)?,
         }
@@ -120,7 +120,7 @@ impl AuditFolder {
     /// `places` is the number of places of the run's data.
     pub(super) fn joint(&self, own: &Spent, places: usize) -> Result<Option<JointCost>, Error> {
         let Some(run) = &self.run else { return Ok(None) };
-        let (mut of, mut all) = (vec!["run".to_string()], vec![Spent::of_run(run, places)?]);
+        let (mut names, mut runs) = (vec!["run".to_string()], vec![Spent::of_run(run, places)?]);
         let audits = run.join(AUDITS);
         let mut folders = Vec::new();
         for entry in fs::read_dir(&audits).map_err(Error::io(&audits))? {
@@ -131,15 +131,15 @@ impl AuditFolder {
         for path in folders.iter().filter(|path| **path != self.path && path.join(LEDGER).exists())
         {
             let config = Config::read(&path.join(CONFIG))?;
-            of.push(name(path));
-            all.push(Spent {
+            names.push(audit_name(path));
+            runs.push(Spent {
                 ledger: spent::read(&path.join(LEDGER))?,
                 promise: spent::promise(&config, places),
             });
         }
-        of.push(name(&self.path));
-        all.push(own.clone());
-        Ok(Some(JointCost { of, price: spent::joint(&all)? }))
+        names.push(audit_name(&self.path));
+        runs.push(own.clone());
+        Ok(Some(JointCost { of: names, price: spent::joint(&runs)? }))
     }
 
     /// Writes the result.
@@ -160,6 +160,6 @@ impl AuditFolder {
 }
 
 /// The name of an audit in the list of ledgers.
-fn name(path: &Path) -> String {
+fn audit_name(path: &Path) -> String {
     format!("{AUDITS}/{}", path.file_name().unwrap_or_default().to_string_lossy())
 }

@@ -1,6 +1,6 @@
 //! Audit of the mechanism: many releases of a small model, with and without one record.
 
-use super::{AuditProgress, AuditResult, trade_off};
+use super::{AuditProgress, AuditResult, trade_off_chart};
 use crate::Error;
 use crate::chart::Series;
 use crate::device::device;
@@ -48,7 +48,7 @@ impl MechanismSettings {
             Mlp { input: 4, hidden: vec![6], classes: 3, activation: Activation::Tanh }.graph();
         let values = graph.init(0)?;
         let (network, at) = device().network(graph, values, &|_| true)?;
-        // It has a gradient in every tensor, far beyond the clip bound.
+        // Its gradient is far beyond the clip bound in every tensor.
         let record = Example::features(vec![0.9, -0.6, 0.4, 1.2], 1);
         let curator = |record: Option<Example>| -> Result<Curator<Box<dyn Network>>, Error> {
             Ok(Curator::new(
@@ -98,7 +98,7 @@ impl MechanismSettings {
         let observed = observed.map_err(|_| Error::Internal("the audit panicked"))??;
         // The claim is what the curator charges for a trial.
         let claim = Claim {
-            events: charged(&with, &query, self.steps)?,
+            events: trial_charge(&with, &query, self.steps)?,
             unit: Adjacency::AddRemove.into(),
             delta,
         };
@@ -136,25 +136,25 @@ impl MechanismSettings {
             // The record is synthetic.
             private: true,
             spent: None,
-            chart: trade_off(&claim, series)?,
+            chart: trade_off_chart(&claim, series)?,
         })
     }
 }
 
 /// The charge for one trial, from the ledger of a curator that answered only such queries.
-fn charged(
+fn trial_charge(
     curator: &Curator<Box<dyn Network>>,
     query: &GradientQuery<'_>,
     steps: u64,
 ) -> Result<Composition, Error> {
     let sigma = Sigma::new(query.bounds[0].sigma.get())?;
     let runs = curator.ledger().events().runs();
-    let charged = runs.iter().map(|(event, _)| event).rfind(|event| match event {
+    let event = runs.iter().map(|(event, _)| event).rfind(|event| match event {
         accounting::Event::Gaussian { release, .. } => {
-            release.blocks().iter().any(|(known, _)| *known == sigma)
+            release.blocks().iter().any(|(block_sigma, _)| *block_sigma == sigma)
         }
         accounting::Event::NonPrivate => false,
     });
-    let event = charged.ok_or(Error::Internal("nothing was charged for the audited query"))?;
+    let event = event.ok_or(Error::Internal("nothing was charged for the audited query"))?;
     Ok(Composition::repeated(event.clone(), steps))
 }

@@ -70,14 +70,14 @@ pub struct AuditCost {
 impl AuditResult {
     /// Whether nothing contradicts the claim.
     pub fn passed(&self) -> bool {
-        // Tests the good case, so that NaN fails.
+        // Every comparison with NaN is false, so NaN does not pass.
         self.epsilon_lower <= self.epsilon_claimed && self.violations.is_empty()
     }
 
     /// The content of `audit.json`.
     pub fn document(&self, kind: AuditKind) -> AuditDocument {
         let spent = self.spent.as_ref();
-        let joint = spent.and_then(|expense| expense.joint.as_ref());
+        let joint = spent.and_then(|cost| cost.joint.as_ref());
         AuditDocument {
             audit: kind,
             epsilon_lower: self.epsilon_lower.into(),
@@ -86,9 +86,9 @@ impl AuditResult {
             confidence: self.confidence,
             passed: self.passed(),
             private: self.private,
-            spent: spent.map(|expense| SpentDocument {
-                price: expense.price.into(),
-                ledger: expense.ledger.clone(),
+            spent: spent.map(|cost| SpentDocument {
+                price: cost.price.into(),
+                ledger: cost.ledger.clone(),
             }),
             joint: joint
                 .map(|joint| JointDocument { price: joint.price.into(), of: joint.of.clone() }),
@@ -102,16 +102,19 @@ impl AuditResult {
 pub type AuditProgress<'a> = &'a mut dyn FnMut(u64, u64);
 
 /// The false-positive rates at which a curve is drawn.
-fn rates() -> impl Iterator<Item = f64> {
+fn false_positive_rates() -> impl Iterator<Item = f64> {
     (0..=120).map(|i| 10f64.powf(-5.0 + f64::from(i) / 24.0).min(1.0))
 }
 
-/// A chart of the claimed trade-off curve and the observed tests.
-fn trade_off(claim: &Claim, observed: Vec<Series>) -> Result<Chart, Error> {
+/// Draws the claimed trade-off curve and the observed tests.
+fn trade_off_chart(claim: &Claim, observed: Vec<Series>) -> Result<Chart, Error> {
     let curve = claim.trade_off()?;
     let mut series = vec![
-        Series::new("claimed: at most", rates().map(|fpr| (fpr, curve.tpr(fpr))).collect()),
-        Series::new("guessing", rates().map(|fpr| (fpr, fpr)).collect()).dashed(),
+        Series::new(
+            "claimed: at most",
+            false_positive_rates().map(|fpr| (fpr, curve.tpr(fpr))).collect(),
+        ),
+        Series::new("guessing", false_positive_rates().map(|fpr| (fpr, fpr)).collect()).dashed(),
     ];
     series.extend(observed);
     Ok(Chart {
@@ -123,16 +126,16 @@ fn trade_off(claim: &Claim, observed: Vec<Series>) -> Result<Chart, Error> {
     })
 }
 
-/// Creates synthetic records with random content, each different from the others.
+/// Creates `count` synthetic records with random content that fit the engine.
 fn canaries(engine: &(impl Engine + ?Sized), seed: u64, count: usize) -> Vec<Example> {
     let probe_examples = engine.probe_examples();
-    let classes = probe_examples
+    let max_class = probe_examples
         .iter()
         .filter_map(
             |example| if let Target::Class(class) = example.target { Some(class) } else { None },
         )
         .max();
-    let tokens = probe_examples
+    let max_token = probe_examples
         .iter()
         .filter_map(|example| {
             if let Input::Tokens(tokens) = &example.input { tokens.iter().max() } else { None }
@@ -140,20 +143,21 @@ fn canaries(engine: &(impl Engine + ?Sized), seed: u64, count: usize) -> Vec<Exa
         .max();
     let longest = probe_examples.iter().map(Example::len).max().unwrap_or(0);
     let mut words = PublicRandom::new("canaries", seed).words();
-    let mut up_to =
-        move |most: u32| ((u64::from(words.next_u32()) * (u64::from(most) + 1)) >> 32) as u32;
+    let mut random_up_to =
+        move |max: u32| ((u64::from(words.next_u32()) * (u64::from(max) + 1)) >> 32) as u32;
     let mut features = vec![0.0f32; longest * count];
     PublicRandom::new("canary numbers", seed).fill_normals(&mut features);
-    let canary = |i: usize| match (tokens, classes) {
-        (Some(&most), None) => {
-            Example::continuation((0..longest).map(|_| up_to(most)).collect(), 1)
+    let canary = |i: usize| match (max_token, max_class) {
+        (Some(&max), None) => {
+            Example::continuation((0..longest).map(|_| random_up_to(max)).collect(), 1)
         }
-        (Some(&most), Some(class)) => {
-            Example::labelled((0..longest).map(|_| up_to(most)).collect(), up_to(class))
-        }
+        (Some(&max), Some(class)) => Example::labelled(
+            (0..longest).map(|_| random_up_to(max)).collect(),
+            random_up_to(class),
+        ),
         (None, class) => {
             let features = features[i * longest..][..longest].to_vec();
-            Example::features(features, up_to(class.unwrap_or(0)))
+            Example::features(features, random_up_to(class.unwrap_or(0)))
         }
     };
     (0..count).map(canary).collect()

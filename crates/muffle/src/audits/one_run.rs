@@ -113,17 +113,17 @@ impl OneRunSettings {
         getrandom::fill(&mut coins)?;
         let mut coins = Key::new(coins).words();
         let included: Vec<bool> = (0..self.canaries).map(|_| coins.next_u32() & 1 == 1).collect();
-        // The place of a canary that is not included has another record under replace-one, and
-        // none under add/remove.
+        // If a canary is not included, its place has another record under replace-one, and none
+        // under add/remove.
         let replace = config.privacy.adjacency == Adjacency::ReplaceOne;
         let all =
             canaries(network, self.seed, if replace { 2 * self.canaries } else { self.canaries });
         let (canaries, replacements) = all.split_at(self.canaries);
-        let place = |i: usize| match included[i] {
+        let record_at = |i: usize| match included[i] {
             true => Some(canaries[i].clone()),
             false => replacements.get(i).cloned(),
         };
-        let records = records.and_places((0..self.canaries).map(place).collect());
+        let records = records.and_places((0..self.canaries).map(record_at).collect());
         // With a fixed seed of the noise, the confidence would have no meaning.
         let mut config = config.clone();
         config.privacy.seed = None;
@@ -143,11 +143,12 @@ impl OneRunSettings {
         let mut engine = network.new_instance();
         let mut decreases =
             |examples: &[Example]| loss_decreases(&mut engine, start, session.params(), examples);
-        let (of_canaries, of_replacements) = (decreases(canaries)?, decreases(replacements)?);
-        let scores: Vec<f64> = of_canaries
+        let (canary_decreases, replacement_decreases) =
+            (decreases(canaries)?, decreases(replacements)?);
+        let scores: Vec<f64> = canary_decreases
             .iter()
             .enumerate()
-            .map(|(i, decrease)| decrease - of_replacements.get(i).unwrap_or(&0.0))
+            .map(|(i, decrease)| decrease - replacement_decreases.get(i).unwrap_or(&0.0))
             .collect();
         let private = session.plan().budget.is_some();
         // Without privacy there is no δ; any value will do.
@@ -232,11 +233,11 @@ fn histogram(included: &[bool], scores: &[f64]) -> Chart {
         {
             bins[(((score - low) / width) as usize).min(BINS - 1)] += 1;
         }
-        let all = bins.iter().sum::<u64>().max(1) as f64;
+        let total = bins.iter().sum::<u64>().max(1) as f64;
         let points = bins
             .iter()
             .enumerate()
-            .map(|(i, &n)| (low + (i as f64 + 0.5) * width, n as f64 / all))
+            .map(|(i, &n)| (low + (i as f64 + 0.5) * width, n as f64 / total))
             .collect();
         match of_included {
             true => Series::new("included", points),

@@ -47,10 +47,10 @@ const MICRO_BATCH: usize = 3;
 
 /// Number of places of an adversarial lot, which is one micro-batch.
 const ADVERSARIAL_PLACES: usize = 16;
-/// Number of steps of an adversarial lot: it was made for the initial parameters.
+/// Maximum number of steps on an adversarial lot, which is made for the initial parameters.
 const ADVERSARIAL_STEPS: u64 = 2;
 
-/// Two data sets that differ in one place.
+/// Two neighbouring data sets: they differ in one place.
 struct Neighbours {
     /// The property of the records they have in common.
     name: &'static str,
@@ -152,7 +152,7 @@ impl ReplaySettings {
     ) -> Vec<(Config, Neighbours)> {
         let targets = canaries(network, self.seed, 2 * self.records);
         let round = |pair: &[Example]| {
-            let targets = [Some(pair[0].clone()), replaces(config).then(|| pair[1].clone())];
+            let targets = [Some(pair[0].clone()), is_replace_one(config).then(|| pair[1].clone())];
             (
                 config.clone(),
                 Neighbours::new("ordinary records", others, others.len(), targets, MICRO_BATCH),
@@ -176,15 +176,15 @@ impl ReplaySettings {
         for lot in adversarial::lots(network, params, self.seed, ADVERSARIAL_PLACES - 1) {
             config.training.lot_size = Auto::Value(lot.others.len() as u64 + 1);
             for (index, target) in lot.targets.iter().enumerate() {
-                let other =
-                    replaces(&config).then(|| lot.targets[(index + 1) % lot.targets.len()].clone());
-                // Before the others, where it shifts their rows, or after them.
+                let replacement = is_replace_one(&config)
+                    .then(|| lot.targets[(index + 1) % lot.targets.len()].clone());
+                // The target is before the others, where it shifts their rows, or after them.
                 for position in [0, lot.others.len()] {
                     let neighbours = Neighbours::new(
                         lot.name,
                         &lot.others,
                         position,
-                        [Some(target.clone()), other.clone()],
+                        [Some(target.clone()), replacement.clone()],
                         ADVERSARIAL_PLACES,
                     );
                     rounds.push((config.clone(), neighbours));
@@ -280,7 +280,7 @@ impl ReplaySettings {
 }
 
 /// Whether neighbours differ by a replaced record.
-fn replaces(config: &Config) -> bool {
+fn is_replace_one(config: &Config) -> bool {
     config.privacy.adjacency == Adjacency::ReplaceOne
 }
 

@@ -67,7 +67,7 @@ pub struct Series {
     /// (x, y), by increasing x. Points that are not finite, beyond 10¹⁰⁰, or not positive on a
     /// logarithmic axis are not shown.
     pub points: Vec<(f64, f64)>,
-    /// The deviation at each point, drawn as a band; or empty.
+    /// The deviation at each point, drawn as a band; empty for no band.
     pub spread: Vec<f64>,
     /// The line style.
     pub line: Line,
@@ -174,7 +174,7 @@ impl Chart {
         self.marks.iter().filter(|mark| self.y.scale.shows(mark.y)).collect()
     }
 
-    /// Ranges and ticks of the two axes.
+    /// Computes ranges and ticks of the two axes.
     fn rulers(&self, curves: &[Curve<'_>]) -> (Ruler, Ruler) {
         let points = || curves.iter().flat_map(|curve| &curve.points);
         let zero = (self.y.from_zero && self.y.scale == Scale::Linear).then_some(0.0);
@@ -191,7 +191,7 @@ impl Chart {
         let mut text = format!("{} over {}.", self.y.label, self.x.label);
         for Curve { name, points, .. } in curves {
             if let (Some(first), Some(last)) = (points.first(), points.last()) {
-                let [x0, y0, x1, y1] = [first.x, first.y, last.x, last.y].map(reading);
+                let [x0, y0, x1, y1] = [first.x, first.y, last.x, last.y].map(six_digits);
                 let _ = write!(
                     text,
                     " {name}: {} points, from {y0} at {x0} to {y1} at {x1}.",
@@ -200,7 +200,7 @@ impl Chart {
             }
         }
         for mark in self.visible_marks() {
-            let _ = write!(text, " {} at {}.", mark.name, reading(mark.y));
+            let _ = write!(text, " {} at {}.", mark.name, six_digits(mark.y));
         }
         text
     }
@@ -213,8 +213,8 @@ impl Scale {
     }
 }
 
-/// A value with six significant digits.
-fn reading(x: f64) -> String {
+/// Formats a value with six significant digits.
+fn six_digits(x: f64) -> String {
     let rounded = format!("{x:.5e}").parse().unwrap_or(x);
     if x == 0.0 || (1e-4..1e9).contains(&x.abs()) {
         format!("{rounded}")

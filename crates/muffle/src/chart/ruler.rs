@@ -30,18 +30,18 @@ impl Ruler {
                 if low > 0.0 && low < 0.25 * high {
                     low = 0.0;
                 }
-                let step = step((high - low) / 6.0);
+                let step = round_step((high - low) / 6.0);
                 (low, high) =
                     ((low / step + 1e-9).floor() * step, (high / step - 1e-9).ceil() * step);
             }
             Scale::Log => {
-                let outer = candidates(low / 10.0, high * 10.0, &[1.0, 2.0, 5.0]);
-                low = outer
+                let round_values = candidates(low / 10.0, high * 10.0, &[1.0, 2.0, 5.0]);
+                low = round_values
                     .iter()
                     .copied()
                     .filter(|tick| *tick <= low * (1.0 + 1e-9))
                     .fold(low / 10.0, f64::max);
-                high = outer
+                high = round_values
                     .iter()
                     .copied()
                     .filter(|tick| *tick >= high * (1.0 - 1e-9))
@@ -52,26 +52,26 @@ impl Ruler {
     }
 
     /// The relative position of a value on the axis, between 0 and 1.
-    pub(super) fn part(&self, value: f64) -> f64 {
-        let part = match self.scale {
+    pub(super) fn fraction(&self, value: f64) -> f64 {
+        let fraction = match self.scale {
             Scale::Linear => (value - self.low) / (self.high - self.low),
             Scale::Log => (value.max(self.low) / self.low).ln() / (self.high / self.low).ln(),
         };
-        part.clamp(0.0, 1.0)
+        fraction.clamp(0.0, 1.0)
     }
 
     /// The labels of the ticks: in one unit, with enough digits to distinguish them.
     ///
     /// On a logarithmic axis, each tick has its own unit.
     pub(super) fn labels(&self) -> Vec<String> {
-        let gaps =
+        let smallest_gap =
             self.ticks.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::INFINITY, f64::min);
         let largest = self.ticks.iter().fold(0.0, |most: f64, tick| most.max(tick.abs()));
         let label = |&tick: &f64| match self.scale {
-            Scale::Log if spans(self.low, self.high) => {
+            Scale::Log if spans_a_decade(self.low, self.high) => {
                 label(tick, 10_f64.powi(exponent(tick)), tick)
             }
-            _ => label(tick, gaps.min(largest), largest),
+            _ => label(tick, smallest_gap.min(largest), largest),
         };
         self.ticks.iter().map(label).collect()
     }
@@ -92,7 +92,7 @@ fn range(scale: Scale, values: impl Iterator<Item = f64>) -> (f64, f64) {
 }
 
 /// The smallest of 1, 2 and 5 times a power of ten that is at least `gap`.
-fn step(gap: f64) -> f64 {
+fn round_step(gap: f64) -> f64 {
     let power = 10_f64.powi(exponent(gap));
     [1.0, 2.0, 5.0]
         .iter()
@@ -103,24 +103,24 @@ fn step(gap: f64) -> f64 {
 
 /// About four to nine round values within the range.
 fn ticks(scale: Scale, low: f64, high: f64) -> Vec<f64> {
-    if scale == Scale::Log && spans(low, high) {
+    if scale == Scale::Log && spans_a_decade(low, high) {
         let decades = (high / low).log10();
         if decades <= 2.5 {
             return candidates(low, high, &[1.0, 2.0, 5.0]);
         }
-        let every = (decades / 6.0).ceil() as usize;
-        return candidates(low, high, &[1.0]).into_iter().step_by(every).collect();
+        let stride = (decades / 6.0).ceil() as usize;
+        return candidates(low, high, &[1.0]).into_iter().step_by(stride).collect();
     }
-    let step = step((high - low) / 6.0);
+    let step = round_step((high - low) / 6.0);
     let (first, last) = ((low / step - 1e-9).ceil(), (high / step + 1e-9).floor());
     // Adding zero turns -0 into 0.
     (0..=(last - first) as usize).map(|i| (first + i as f64) * step + 0.0).collect()
 }
 
-/// Whether 1, 2 and 5 times powers of ten are enough ticks for a logarithmic axis.
+/// Whether a logarithmic range is wide enough for ticks at 1, 2 and 5 times powers of ten.
 ///
-/// Otherwise it has linear ticks.
-fn spans(low: f64, high: f64) -> bool {
+/// A narrower range has linear ticks.
+fn spans_a_decade(low: f64, high: f64) -> bool {
     high / low > 10.0
 }
 
@@ -136,7 +136,7 @@ fn exponent(x: f64) -> i32 {
     (x.abs().log10() + 1e-9).floor() as i32
 }
 
-/// The label of a tick, distinct from ticks `gap` away, in a unit that suits the `largest`.
+/// Formats a tick, distinct from ticks `gap` away, in a unit that suits the `largest` one.
 fn label(tick: f64, gap: f64, largest: f64) -> String {
     let power = exponent(largest);
     let (unit, suffix) = match power {
@@ -153,8 +153,9 @@ fn label(tick: f64, gap: f64, largest: f64) -> String {
 
 /// A number in superscript digits.
 fn superscript(power: i32) -> String {
-    let raise = |c: char| "-0123456789".find(c).and_then(|place| "⁻⁰¹²³⁴⁵⁶⁷⁸⁹".chars().nth(place));
-    power.to_string().chars().filter_map(raise).collect()
+    let superscript_digit =
+        |c: char| "-0123456789".find(c).and_then(|index| "⁻⁰¹²³⁴⁵⁶⁷⁸⁹".chars().nth(index));
+    power.to_string().chars().filter_map(superscript_digit).collect()
 }
 
 #[cfg(test)]
@@ -177,7 +178,7 @@ mod tests {
             (0.03, 0.05),
             (2e-7, 2e-7),
         ] {
-            assert!((step(gap) / expected - 1.0).abs() < 1e-9, "{gap}: {}", step(gap));
+            assert!((round_step(gap) / expected - 1.0).abs() < 1e-9, "{gap}: {}", round_step(gap));
         }
     }
 
@@ -251,12 +252,12 @@ mod tests {
                         assert!((2..=14).contains(&labels.len()), "{low} {high} {ruler:?}");
                         labels.dedup();
                         assert_eq!(labels.len(), ruler.ticks.len(), "{low} {high} {labels:?}");
-                        let hair = 1e-8 * (ruler.high - ruler.low);
+                        let tolerance = 1e-8 * (ruler.high - ruler.low);
                         assert!(
-                            ruler.low <= low + hair && high <= ruler.high + hair,
+                            ruler.low <= low + tolerance && high <= ruler.high + tolerance,
                             "{low} {high} {ruler:?}"
                         );
-                        let (from, to) = (ruler.part(low), ruler.part(high));
+                        let (from, to) = (ruler.fraction(low), ruler.fraction(high));
                         assert!(0.0 <= from && from <= to && to <= 1.0, "{low} {high} {ruler:?}");
                     }
                 }
@@ -269,8 +270,8 @@ mod tests {
         for (scale, value) in
             [(Scale::Linear, 0.0), (Scale::Linear, -7.0), (Scale::Linear, 300.0), (Scale::Log, 3.0)]
         {
-            let part = tight(scale, value, value).part(value);
-            assert!((part - 0.5).abs() < 1e-9, "{value}: {part}");
+            let fraction = tight(scale, value, value).fraction(value);
+            assert!((fraction - 0.5).abs() < 1e-9, "{value}: {fraction}");
         }
     }
 }

@@ -5,7 +5,7 @@
 //! `--plot-ink`, `--plot-soft` and `--plot-grid` where they are set. Curves differ by marker and by
 //! colour. The colours are those of Okabe and Ito, darkened or lightened to a contrast of 3:1.
 
-use super::{Chart, Curve, Line, reading};
+use super::{Chart, Curve, Line, six_digits};
 use std::fmt::Write;
 
 impl Chart {
@@ -19,7 +19,7 @@ impl Chart {
         )
     }
 
-    /// Title, description and drawing, and their height.
+    /// Renders title, description and drawing. Also returns their height.
     fn content(&self) -> (String, f64) {
         let curves = self.curves();
         let title = wrap(&self.title, 44);
@@ -62,14 +62,14 @@ impl Chart {
         let widest = y.labels().iter().map(|label| label.chars().count()).max().unwrap_or(0);
         let (left, right) = ((18.0 + 9.0 * widest as f64).max(42.0), WIDTH - 18.0);
         let (top, bottom) = (top + 8.0, top + 238.0);
-        let px = |value: f64| left + (right - left) * x.part(value);
-        let py = |value: f64| bottom - (bottom - top) * y.part(value);
+        let px = |value: f64| left + (right - left) * x.fraction(value);
+        let py = |value: f64| bottom - (bottom - top) * y.fraction(value);
 
         let _ = writeln!(
             body,
             "<text {SOFT} x=\"12\" y=\"{}\">{}</text>",
             top - 18.0,
-            shorten(&self.y.label)
+            label_text(&self.y.label)
         );
         for (tick, label) in y.ticks.iter().zip(y.labels()) {
             let at = py(*tick);
@@ -84,27 +84,27 @@ impl Chart {
                 at + 4.5
             );
         }
-        let mut free = f64::NEG_INFINITY;
+        let mut free_from = f64::NEG_INFINITY;
         for (tick, label) in x.ticks.iter().zip(x.labels()) {
             let (at, half) = (px(*tick), 4.6 * label.chars().count() as f64);
             let _ = writeln!(
                 body,
                 "<line {GRID} x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{top}\" y2=\"{bottom}\"/>"
             );
-            if at - half > free && at + half <= WIDTH {
+            if at - half > free_from && at + half <= WIDTH {
                 let _ = writeln!(
                     body,
                     "<text {SOFT} x=\"{at:.1}\" y=\"{}\" {MIDDLE}>{label}</text>",
                     bottom + 20.0
                 );
-                free = at + half + 6.0;
+                free_from = at + half + 6.0;
             }
         }
         let (middle, below) = ((left + right) / 2.0, bottom + 42.0);
         let _ = writeln!(
             body,
             "<text {SOFT} x=\"{middle:.1}\" y=\"{below}\" {MIDDLE}>{}</text>",
-            shorten(&self.x.label)
+            label_text(&self.x.label)
         );
 
         for curve in curves {
@@ -113,17 +113,17 @@ impl Chart {
         for curve in curves {
             curve.line(body, &px, &py, curves.len());
         }
-        let mut taken: Vec<f64> = Vec::new();
+        let mut mark_heights: Vec<f64> = Vec::new();
         for mark in self.visible_marks() {
             let at = py(mark.y);
             // A name that would overlap another is placed at the other end of its line; at the top
             // of the plot it is placed below the line.
-            let (x, anchor) = if taken.iter().any(|y| (y - at).abs() < 20.0) {
+            let (x, anchor) = if mark_heights.iter().any(|y| (y - at).abs() < 20.0) {
                 (right - 6.0, "end")
             } else {
                 (left + 6.0, "start")
             };
-            taken.push(at);
+            mark_heights.push(at);
             let y = if at - top < 20.0 { at + 16.0 } else { at - 6.0 };
             let _ = writeln!(
                 body,
@@ -132,7 +132,7 @@ impl Chart {
                  x1=\"{left:.1}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\n\
                  <text class=\"ink halo\" fill=\"{INK}\" x=\"{x:.1}\" y=\"{y:.1}\" \
                  text-anchor=\"{anchor}\">{}</text>",
-                shorten(&mark.name)
+                label_text(&mark.name)
             );
         }
         bottom + 54.0
@@ -168,20 +168,20 @@ pub fn side_by_side(title: &str, charts: &[Chart]) -> String {
 ///
 /// Characters that XML forbids become �.
 pub(crate) fn escape(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
+    let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            '\n' | '\t' => safe.push(c),
-            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => safe.push('\u{fffd}'),
-            c => safe.push(c),
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            '\n' | '\t' => escaped.push(c),
+            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => escaped.push('\u{fffd}'),
+            c => escaped.push(c),
         }
     }
-    safe
+    escaped
 }
 
 const WIDTH: f64 = 480.0;
@@ -211,7 +211,7 @@ fn style() -> String {
         ".muffle-plot{--p:var(--plot-paper,#fff);--i:var(--plot-ink,#1b1f24);\
          --s:var(--plot-soft,#565d67);--g:var(--plot-grid,#e2e4e8)}",
     );
-    let mut dark = String::from(
+    let mut dark_style = String::from(
         ".muffle-plot{--p:var(--plot-paper,#14171b);--i:var(--plot-ink,#e7e9ec);\
          --s:var(--plot-soft,#a9b0ba);--g:var(--plot-grid,#30363e)}",
     );
@@ -222,13 +222,13 @@ fn style() -> String {
          .muffle-plot .halo{paint-order:stroke;stroke:var(--p);stroke-width:4px;\
          stroke-linejoin:round}",
     );
-    for (i, (light, night)) in COLOURS.iter().enumerate() {
+    for (i, (light, dark)) in COLOURS.iter().enumerate() {
         let n = i + 1;
         let _ = write!(text, ".muffle-plot .c{n}{{color:var(--series-{n},{light})}}");
-        let _ = write!(dark, ".muffle-plot .c{n}{{color:var(--series-{n},{night})}}");
+        let _ = write!(dark_style, ".muffle-plot .c{n}{{color:var(--series-{n},{dark})}}");
     }
     format!(
-        "{text}@media screen and (prefers-color-scheme:dark){{{dark}}}@media \
+        "{text}@media screen and (prefers-color-scheme:dark){{{dark_style}}}@media \
          (max-width:480px){{.muffle-plot{{font-size:16px}}}}"
     )
 }
@@ -282,15 +282,18 @@ impl Curve<'_> {
         let _ =
             writeln!(body, "<polyline {colour} {}points=\"{}\"/>", self.stroke(), path.join(" "));
         let stride = if self.points.len() <= 20 { 1 } else { self.points.len().div_ceil(8) };
-        // Curves with the same points have their markers at different ones.
+        // Curves with equal points have their markers at different points.
         let first = stride * self.index / curves.max(self.index + 1);
         for p in self.points.iter().skip(first).step_by(stride) {
             let (x, y) = (px(p.x), py(p.y));
-            let spread =
-                if p.spread > 0.0 { format!(" ± {}", reading(p.spread)) } else { String::new() };
-            let name = format!("{}: {}{spread} at {}", self.name, reading(p.y), reading(p.x));
+            let spread = if p.spread > 0.0 {
+                format!(" ± {}", six_digits(p.spread))
+            } else {
+                String::new()
+            };
+            let name = format!("{}: {}{spread} at {}", self.name, six_digits(p.y), six_digits(p.x));
             let (colour, shape) = match self.highlight == Some(p.x) {
-                true => (format!("class=\"ink\" color=\"{INK}\""), highlighted(x, y)),
+                true => (format!("class=\"ink\" color=\"{INK}\""), highlight_marker(x, y)),
                 false => (colour.clone(), marker(self.index, x, y)),
             };
             let _ = writeln!(
@@ -328,7 +331,7 @@ fn marker(index: usize, x: f64, y: f64) -> String {
 }
 
 /// The path of a highlighted point's marker.
-fn highlighted(x: f64, y: f64) -> String {
+fn highlight_marker(x: f64, y: f64) -> String {
     format!("M{x:.1},{:.1}l7,7l-7,7l-7,-7z", y - 7.0)
 }
 
@@ -338,7 +341,7 @@ fn legend(body: &mut String, curves: &[Curve], top: f64) -> f64 {
     let mut end = top;
     for curve in curves.iter().filter(|curve| !curve.name.is_empty()) {
         let name = wrap(curve.name, 44);
-        let width = 36.0 + 8.8 * shortened(&name).chars().count() as f64;
+        let width = 36.0 + 8.8 * first_line(&name).chars().count() as f64;
         if x > 12.0 && x + width > WIDTH - 12.0 {
             (x, y) = (12.0, y + 22.0);
         }
@@ -351,7 +354,7 @@ fn legend(body: &mut String, curves: &[Curve], top: f64) -> f64 {
              <text class=\"ink\" fill=\"{INK}\" x=\"{1:.1}\" y=\"{y:.1}\">{2}</text>",
             y - 4.5,
             x + 33.0,
-            escape(&shortened(&name))
+            escape(&first_line(&name))
         );
         x += width + 14.0;
         end = y + 8.0;
@@ -359,16 +362,16 @@ fn legend(body: &mut String, curves: &[Curve], top: f64) -> f64 {
     end
 }
 
-/// Breaks text into lines of at most `most` characters, between words if possible.
-fn wrap(text: &str, most: usize) -> Vec<String> {
+/// Breaks text into lines of at most `max_length` characters, between words if possible.
+fn wrap(text: &str, max_length: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         let letters: Vec<char> = word.chars().collect();
-        for (i, piece) in letters.chunks(most).enumerate() {
+        for (i, piece) in letters.chunks(max_length).enumerate() {
             let piece: String = piece.iter().collect();
             match lines.last_mut() {
                 Some(line)
-                    if i == 0 && line.chars().count() + 1 + piece.chars().count() <= most =>
+                    if i == 0 && line.chars().count() + 1 + piece.chars().count() <= max_length =>
                 {
                     line.push(' ');
                     line.push_str(&piece);
@@ -380,8 +383,8 @@ fn wrap(text: &str, most: usize) -> Vec<String> {
     lines
 }
 
-/// The first line, with … if there are more.
-fn shortened(lines: &[String]) -> String {
+/// Returns the first line, followed by … if there are more.
+fn first_line(lines: &[String]) -> String {
     match lines {
         [] => String::new(),
         [line] => line.clone(),
@@ -389,9 +392,9 @@ fn shortened(lines: &[String]) -> String {
     }
 }
 
-/// Text on one line, shortened and escaped.
-fn shorten(text: &str) -> String {
-    escape(&shortened(&wrap(text, 44)))
+/// Shortens text to one line and escapes it.
+fn label_text(text: &str) -> String {
+    escape(&first_line(&wrap(text, 44)))
 }
 
 #[cfg(test)]
@@ -517,10 +520,10 @@ mod tests {
         assert_eq!(wrap("one two three", 7), ["one two", "three"]);
         assert_eq!(wrap("εεεεε x", 3), ["εεε", "εε", "x"]);
         assert_eq!(
-            shorten(&"word ".repeat(20)),
+            label_text(&"word ".repeat(20)),
             format!("{}…", "word ".repeat(8) + "word").as_str()
         );
-        assert_eq!(shorten("  "), "");
+        assert_eq!(label_text("  "), "");
     }
 
     #[test]

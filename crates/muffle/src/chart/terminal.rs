@@ -10,7 +10,7 @@ const MARKERS: [char; 5] = ['•', '▪', '▴', '◦', '▫'];
 const HIGHLIGHT: char = '◆';
 
 /// The width of the labels of the vertical axis.
-const LABELS: usize = 9;
+const LABEL_WIDTH: usize = 9;
 
 impl Chart {
     /// Renders the chart in characters, `width` by `height` without axes and labels.
@@ -21,19 +21,19 @@ impl Chart {
             return format!("{}: nothing to show yet\n", self.y.label);
         }
         let (x, y) = self.rulers(&curves);
-        let column = |value: f64| (x.part(value) * (width - 1) as f64).round() as usize;
-        let row = |part: f64| height - 1 - (part * (height - 1) as f64).round() as usize;
+        let column = |value: f64| (x.fraction(value) * (width - 1) as f64).round() as usize;
+        let row = |fraction: f64| height - 1 - (fraction * (height - 1) as f64).round() as usize;
         let mut grid = vec![vec![' '; width]; height];
         for mark in self.visible_marks() {
-            grid[row(y.part(mark.y))].fill('╌');
+            grid[row(y.fraction(mark.y))].fill('╌');
         }
         for curve in &curves {
             for pair in curve.points.windows(2) {
                 let (from, to) = (column(pair[0].x), column(pair[1].x));
-                let (low, high) = (y.part(pair[0].y), y.part(pair[1].y));
+                let (low, high) = (y.fraction(pair[0].y), y.fraction(pair[1].y));
                 for step in 0..=to.saturating_sub(from) {
-                    let part = step as f64 / to.saturating_sub(from).max(1) as f64;
-                    grid[row(low + part * (high - low))][from + step] = '·';
+                    let fraction = step as f64 / to.saturating_sub(from).max(1) as f64;
+                    grid[row(low + fraction * (high - low))][from + step] = '·';
                 }
             }
         }
@@ -43,21 +43,21 @@ impl Chart {
                     true => HIGHLIGHT,
                     false => marker(curve),
                 };
-                grid[row(y.part(point.y))][column(point.x)] = marker;
+                grid[row(y.fraction(point.y))][column(point.x)] = marker;
             }
         }
         let mut text = self.heading(&curves);
         let labels: Vec<(usize, String)> =
-            y.ticks.iter().map(|tick| row(y.part(*tick))).zip(y.labels()).collect();
+            y.ticks.iter().map(|tick| row(y.fraction(*tick))).zip(y.labels()).collect();
         for (index, line) in grid.iter().enumerate() {
             let label = labels.iter().find(|(row, _)| *row == index);
             let label = label.map_or("", |(_, label)| label.as_str());
             let line: String = line.iter().collect();
-            let _ = writeln!(text, "{label:>LABELS$} │{}", line.trim_end());
+            let _ = writeln!(text, "{label:>LABEL_WIDTH$} │{}", line.trim_end());
         }
-        let _ = writeln!(text, "{:>LABELS$} └{}", "", "─".repeat(width));
+        let _ = writeln!(text, "{:>LABEL_WIDTH$} └{}", "", "─".repeat(width));
         let ticks = x.ticks.iter().map(|tick| column(*tick)).zip(x.labels());
-        let _ = writeln!(text, "{:>LABELS$}  {}", "", label_line(ticks, width));
+        let _ = writeln!(text, "{:>LABEL_WIDTH$}  {}", "", label_line(ticks, width));
         text
     }
 
@@ -83,14 +83,14 @@ fn marker(curve: &Curve<'_>) -> char {
 /// A line of labels, centred on their columns; labels that would overlap are omitted.
 fn label_line(labels: impl Iterator<Item = (usize, String)>, width: usize) -> String {
     let mut line = String::new();
-    let mut used = 0;
+    let mut free_from = 0;
     for (column, label) in labels {
         let length = label.chars().count();
         let start = column.saturating_sub(length / 2).min(width.saturating_sub(length));
-        if start >= used {
+        if start >= free_from {
             line.push_str(&" ".repeat(start - line.chars().count()));
             line.push_str(&label);
-            used = start + length + 1;
+            free_from = start + length + 1;
         }
     }
     line

@@ -180,10 +180,10 @@ impl Comparison {
 
     /// The configuration of one optimizer.
     fn config_of(&self, name: &str) -> Result<Config, Error> {
-        let (base, hyfree) =
+        let (base, finds_rate) =
             name.strip_suffix("+hyfree").map_or((name, false), |base| (base, true));
         let mut config = self.config.with_optimizer(base)?;
-        if hyfree {
+        if finds_rate {
             config.optimizer.learning_rate = Auto::Value(LearningRate::HyFree);
         }
         for (_, change) in self.changes.iter().filter(|(optimizer, _)| optimizer == name) {
@@ -300,7 +300,7 @@ impl ComparisonResult {
     pub fn markdown(&self) -> String {
         let measured =
             |column: &&Column| self.runs.iter().any(|run| (column.value)(&run.metrics).is_some());
-        let present: Vec<&Column> = COLUMNS.iter().filter(measured).collect();
+        let columns: Vec<&Column> = COLUMNS.iter().filter(measured).collect();
         let marked = match self.marking {
             Marking::NonPrivate => " (NON-PRIVATE: records outside the guarantee)",
             Marking::Public => "",
@@ -309,12 +309,12 @@ impl ComparisonResult {
             "Mean ± sample standard deviation over {} runs{marked}.\n\n| optimizer | ε |",
             self.runs.len() / self.optimizers().len().max(1)
         );
-        present.iter().for_each(|column| text += &format!(" {} |", column.title));
-        text += &format!("\n|---|---|{}\n", "---|".repeat(present.len()));
+        columns.iter().for_each(|column| text += &format!(" {} |", column.title));
+        text += &format!("\n|---|---|{}\n", "---|".repeat(columns.len()));
         for optimizer in self.optimizers() {
             let epsilon = self.epsilon(optimizer).map_or("∞".into(), |epsilon| up(epsilon, 3));
             text += &format!("| {optimizer} | {epsilon} |");
-            for column in &present {
+            for column in &columns {
                 text += &self.cell(optimizer, column);
             }
             text.push('\n');
@@ -384,7 +384,7 @@ impl ComparisonResult {
                 .first()
                 .map(|run| run.curve.iter().map(|point| point.0).collect())
                 .unwrap_or_default();
-            let at = |step: f64| {
+            let nlls_at = |step: f64| {
                 runs.iter()
                     .filter_map(|run| run.curve.iter().find(|point| point.0 == step))
                     .map(|point| point.1)
@@ -392,7 +392,7 @@ impl ComparisonResult {
             };
             let summaries: Vec<(f64, (f64, Option<f64>))> = steps
                 .iter()
-                .filter_map(|&step| Some((step, mean_and_deviation(&at(step))?)))
+                .filter_map(|&step| Some((step, mean_and_deviation(&nlls_at(step))?)))
                 .collect();
             let points = summaries.iter().map(|(step, (mean, _))| (*step, *mean)).collect();
             Series {

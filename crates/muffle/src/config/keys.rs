@@ -9,28 +9,31 @@ use toml::{Table, Value};
 pub(super) fn read(mut table: Table) -> Result<Config, ConfigError> {
     let name = match table.get("optimizer").and_then(|section| section.get("name")) {
         None => OptimizerConfig::default().name(),
-        Some(Value::String(name)) => registry::find(name).map_err(optimizer_name)?.name,
+        Some(Value::String(name)) => registry::find(name).map_err(optimizer_name_error)?.name,
         Some(other) => {
-            return Err(optimizer_name(format!("expected a string, got {}", other.type_str())));
+            return Err(optimizer_name_error(format!(
+                "expected a string, got {}",
+                other.type_str()
+            )));
         }
     };
-    compare(&table, &known(name)?, "", name)?;
+    refuse_unknown_keys(&table, &all_keys(name)?, "", name)?;
     if let Some(Value::Table(section)) = table.get_mut("optimizer") {
         section.insert("name".into(), name.into());
     }
     Config::deserialize(table.clone()).map_err(|error| {
-        invalid(&table, &mut Vec::new(), name).unwrap_or(ConfigError::Syntax(error))
+        find_invalid_value(&table, &mut Vec::new(), name).unwrap_or(ConfigError::Syntax(error))
     })
 }
 
 /// Makes an error about the name of the optimizer.
-pub(super) fn optimizer_name(message: String) -> ConfigError {
+pub(super) fn optimizer_name_error(message: String) -> ConfigError {
     ConfigError::Value { key: "optimizer.name".into(), message }
 }
 
 /// All keys of a configuration with this optimizer, optional ones included.
-fn known(optimizer: &str) -> Result<Table, ConfigError> {
-    let optimizer = OptimizerConfig::named(optimizer).map_err(optimizer_name)?;
+fn all_keys(optimizer: &str) -> Result<Table, ConfigError> {
+    let optimizer = OptimizerConfig::named(optimizer).map_err(optimizer_name_error)?;
     let mut complete = Config { optimizer, ..Config::default() };
     complete.data.validation = Some(Default::default());
     complete.data.test = Some(Default::default());
@@ -44,12 +47,12 @@ fn known(optimizer: &str) -> Result<Table, ConfigError> {
 }
 
 /// The keys of `[optimizer]` that an optimizer reads.
-pub(super) fn of_optimizer(name: &str) -> Result<Table, ConfigError> {
-    Ok(Table::try_from(OptimizerConfig::named(name).map_err(optimizer_name)?)?)
+pub(super) fn optimizer_keys(name: &str) -> Result<Table, ConfigError> {
+    Ok(Table::try_from(OptimizerConfig::named(name).map_err(optimizer_name_error)?)?)
 }
 
 /// Refuses keys that do not exist, and suggests one that does.
-fn compare(
+fn refuse_unknown_keys(
     table: &Table,
     known: &Table,
     section: &str,
@@ -60,7 +63,7 @@ fn compare(
         let Some(expected) = known.get(key) else {
             let elsewhere = if section.is_empty() { section_of(key, known) } else { None };
             let hint = elsewhere.map_or_else(
-                || similar(key, known),
+                || suggestion(key, known),
                 |section| format!("it belongs in [{section}]"),
             );
             return Err(if section == "optimizer" {
@@ -70,14 +73,14 @@ fn compare(
             });
         };
         if let (Value::Table(inner), Value::Table(known)) = (value, expected) {
-            compare(inner, known, &path, optimizer)?;
+            refuse_unknown_keys(inner, known, &path, optimizer)?;
         }
     }
     Ok(())
 }
 
 /// The most similar key, or all keys if none is similar.
-fn similar(key: &str, known: &Table) -> String {
+fn suggestion(key: &str, known: &Table) -> String {
     let similarity = |other: &str| strsim::jaro_winkler(key, other);
     let nearest = known.keys().max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
     match nearest {
@@ -92,7 +95,7 @@ fn similar(key: &str, known: &Table) -> String {
 /// The optimizers that read a key of `[optimizer]`.
 fn readers(key: &str) -> Vec<&'static str> {
     registry::names()
-        .filter(|name| of_optimizer(name).is_ok_and(|keys| keys.contains_key(key)))
+        .filter(|name| optimizer_keys(name).is_ok_and(|keys| keys.contains_key(key)))
         .collect()
 }
 
@@ -106,24 +109,28 @@ fn section_of<'a>(key: &str, known: &'a Table) -> Option<&'a str> {
 
 /// Finds the key with an invalid value by parsing each value alone.
 ///
-/// The error of the whole table names its section only: the hyperparameters of an optimizer are
-/// read after its name, without their keys.
-fn invalid(table: &Table, path: &mut Vec<String>, optimizer: &str) -> Option<ConfigError> {
+/// The error for the whole table names the section only, because the hyperparameters of an
+/// optimizer are parsed together, after its name.
+fn find_invalid_value(
+    table: &Table,
+    path: &mut Vec<String>,
+    optimizer: &str,
+) -> Option<ConfigError> {
     for (key, value) in table {
         path.push(key.clone());
         let error = match value {
-            Value::Table(inner) => invalid(inner, path, optimizer),
+            Value::Table(inner) => find_invalid_value(inner, path, optimizer),
             value => {
-                let mut alone = value.clone();
+                let mut nested = value.clone();
                 for key in path.iter().rev() {
-                    let mut around = Table::new();
-                    around.insert(key.clone(), alone);
-                    alone = Value::Table(around);
+                    let mut outer = Table::new();
+                    outer.insert(key.clone(), nested);
+                    nested = Value::Table(outer);
                 }
-                if let Some(Value::Table(section)) = alone.get_mut("optimizer") {
+                if let Some(Value::Table(section)) = nested.get_mut("optimizer") {
                     section.insert("name".into(), optimizer.into());
                 }
-                Config::deserialize(alone).err().map(|error| ConfigError::Value {
+                Config::deserialize(nested).err().map(|error| ConfigError::Value {
                     key: path.join("."),
                     message: one_line(error.message()),
                 })

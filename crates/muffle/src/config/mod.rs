@@ -67,7 +67,7 @@ pub struct Model {
     pub lora_init: LoraInit,
     /// Substrings of the names of other tensors that are trained with the adapters, such as a head.
     pub also_train: Vec<String>,
-    /// Whether a head that is tied to the token table becomes a separate parameter.
+    /// Whether a head that is tied to the token embedding becomes a separate parameter.
     pub own_head: bool,
     /// Whether a padding token is added to the vocabulary; its rows are the means of the others.
     pub add_pad: bool,
@@ -125,8 +125,7 @@ pub struct Data {
     pub group: Option<String>,
     /// The maximum number of rows of one person; further rows are vacant places.
     pub rows_per_person: u64,
-    /// An example must have fewer tokens than this; `dropped_rows` says what happens to longer
-    /// ones.
+    /// An example must have fewer tokens than this; for longer ones, see `dropped_rows`.
     pub max_length: Auto<usize>,
     /// What happens to rows that are too long or empty.
     pub dropped_rows: DroppedRows,
@@ -168,7 +167,7 @@ impl Data {
 
 /// What happens to rows that are too long or empty.
 ///
-/// Rows beyond `rows_per_person` are vacant places whatever is declared here.
+/// Rows beyond `rows_per_person` are vacant places in both cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DroppedRows {
@@ -311,7 +310,7 @@ pub enum ConfigError {
         hint: String,
     },
     /// The optimizer does not read a key of `[optimizer]`.
-    #[error("{key}: {}; {hint}", not_read(optimizer, readers))]
+    #[error("{key}: {}; {hint}", unread_key_message(optimizer, readers))]
     UnreadKey {
         /// The key with its section.
         key: String,
@@ -338,7 +337,7 @@ pub enum ConfigError {
     Print(#[from] toml::ser::Error),
 }
 
-fn not_read(optimizer: &str, readers: &[&str]) -> String {
+fn unread_key_message(optimizer: &str, readers: &[&str]) -> String {
     match readers {
         [] => format!("not a key of {optimizer}"),
         names => format!("not read by {optimizer}, only by {}", names.join(", ")),
@@ -354,7 +353,7 @@ impl Config {
         let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
         let mut config = Self::from_text(&text)
             .map_err(|source| Error::Config { path: Some(path.into()), source })?;
-        config.relative_to(path.parent().unwrap_or(Path::new("")));
+        config.resolve_paths(path.parent().unwrap_or(Path::new("")));
         Ok(config)
     }
 
@@ -370,7 +369,9 @@ impl Config {
         keys::read(text.parse::<toml::Table>()?)
     }
 
-    /// The default of `muffle train`: a small model, a generated corpus, ε = 8; two minutes.
+    /// The default of `muffle train`: a small model and a generated corpus at ε = 8.
+    ///
+    /// Training takes about two minutes.
     pub fn embedded() -> Self {
         let mut config = Self::default();
         config.privacy.epsilon = Auto::Value(8.0);
@@ -394,17 +395,18 @@ impl Config {
         if name == self.optimizer.name() {
             return Ok(self.clone());
         }
-        let mut config = self.renamed(name, &["clip", "momentum"])?;
+        let mut config = self.with_optimizer_name(name, &["clip", "momentum"])?;
         if !config.optimizer.finds_rate() {
             config.optimizer.learning_rate = Auto::Auto;
         }
         Ok(config)
     }
 
-    /// Replaces the name of the optimizer. Keys that the new one does not read and those of
-    /// `dropped` are not carried over.
-    fn renamed(&self, name: &str, dropped: &[&str]) -> Result<Self, ConfigError> {
-        let known = keys::of_optimizer(name)?;
+    /// Replaces the name of the optimizer.
+    ///
+    /// Keys of `dropped`, and keys that the new optimizer does not read, are not carried over.
+    fn with_optimizer_name(&self, name: &str, dropped: &[&str]) -> Result<Self, ConfigError> {
+        let known = keys::optimizer_keys(name)?;
         let mut table = toml::Table::try_from(self)?;
         if let Some(toml::Value::Table(section)) = table.get_mut("optimizer") {
             section.retain(|key, _| known.contains_key(key) && !dropped.contains(&key));
@@ -414,15 +416,16 @@ impl Config {
     }
 
     /// Changes one key: `section.key=value`, the value as in TOML; quotation marks may be left out.
+    ///
     /// With another `optimizer.name`, the keys that the new optimizer reads are carried over.
     ///
     /// # Errors
     /// If the key is unknown or the value is invalid.
     pub fn with(&self, change: &str) -> Result<Self, Error> {
-        Ok(self.changed(change)?)
+        Ok(self.with_change(change)?)
     }
 
-    fn changed(&self, change: &str) -> Result<Self, ConfigError> {
+    fn with_change(&self, change: &str) -> Result<Self, ConfigError> {
         let malformed = || ConfigError::Change(change.into());
         let (key, value) = change.split_once('=').ok_or_else(malformed)?;
         let (key, value) = (key.trim(), value.trim());
@@ -435,20 +438,21 @@ impl Config {
             .and_then(|mut table| table.remove("x"))
             .ok_or_else(|| invalid(format!("expected a TOML value, got {value}")))?;
         if let ("optimizer.name", Some(name)) = (key, value.as_str()) {
-            return self.renamed(name, &[]);
+            return self.with_optimizer_name(name, &[]);
         }
         let mut table = toml::Table::try_from(self)?;
-        let mut within = &mut table;
+        let mut section_table = &mut table;
         let path: Vec<&str> = key.split('.').collect();
         let (last, sections) = path.split_last().ok_or_else(malformed)?;
         for section in sections {
-            let entry =
-                within.entry(*section).or_insert_with(|| toml::Value::Table(toml::Table::new()));
-            within = entry
+            let entry = section_table
+                .entry(*section)
+                .or_insert_with(|| toml::Value::Table(toml::Table::new()));
+            section_table = entry
                 .as_table_mut()
                 .ok_or_else(|| invalid(format!("{section:?} is not a section")))?;
         }
-        within.insert((*last).into(), value);
+        section_table.insert((*last).into(), value);
         keys::read(table)
     }
 
@@ -461,9 +465,9 @@ impl Config {
     pub(crate) fn digest(&self) -> String {
         let mut config = self.clone();
         config.evaluation = Evaluation::default();
-        let default = Training::default();
+        let defaults = Training::default();
         (config.training.threads, config.training.micro_batch, config.training.checkpoint_every) =
-            (default.threads, default.micro_batch, default.checkpoint_every);
+            (defaults.threads, defaults.micro_batch, defaults.checkpoint_every);
         crate::run::snapshot::digest(config.print().as_bytes())
     }
 
@@ -478,12 +482,13 @@ impl Config {
     /// # Errors
     /// If the working directory is unknown.
     pub fn absolute(mut self) -> Result<Self, Error> {
-        let here = std::env::current_dir().map_err(Error::io(Path::new(".")))?;
-        self.relative_to(&here);
+        let working_directory = std::env::current_dir().map_err(Error::io(Path::new(".")))?;
+        self.resolve_paths(&working_directory);
         Ok(self)
     }
 
-    fn relative_to(&mut self, folder: &Path) {
+    /// Makes relative paths relative to `folder`; absolute paths stay.
+    fn resolve_paths(&mut self, folder: &Path) {
         let data = &mut self.data;
         for path in [&mut data.validation, &mut data.test].into_iter().flatten() {
             *path = folder.join(&*path);

@@ -2,7 +2,7 @@
 //!
 //! Names from the hub are checked before they become paths, a file must have the announced length,
 //! and all files are of one commit. Version 0.5 of `hf-hub` does not check this: it writes to
-//! wherever an `ETag` points, accepts a file of any length, and waits without a time limit.
+//! whatever path an `ETag` gives, accepts a file of any length, and waits without a time limit.
 //! Therefore only its cache is used.
 
 use super::{
@@ -70,35 +70,36 @@ impl<'a> Downloader<'a> {
     /// All files are located before weights are downloaded, and `refs/main` is written last: only
     /// then does the model count as cached.
     pub(super) fn fetch(&self, report: &mut dyn FnMut(&str)) -> Result<PathBuf, HubError> {
-        let config = self.needed("main", CONFIG)?;
+        let config = self.find_required("main", CONFIG)?;
         let commit = config.commit.clone();
-        let mut files = vec![config, self.needed(&commit, TOKENIZER)?];
+        let mut files = vec![config, self.find_required(&commit, TOKENIZER)?];
         for file in OPTIONAL {
             files.extend(self.find(&commit, file)?);
         }
         if let Some(weights) = self.find(&commit, WEIGHTS)? {
             files.push(weights);
         } else {
-            let neither = || {
+            let no_weights = || {
                 self.failed(
                     HubErrorKind::NotFound,
                     format!("has neither {WEIGHTS} nor {INDEX}; choose another model"),
                 )
             };
-            let index = self.find(&commit, INDEX)?.ok_or_else(neither)?;
+            let index = self.find(&commit, INDEX)?.ok_or_else(no_weights)?;
             self.fetch_file(&index, report)?;
             for shard in shards(self.name, &self.cached.pointer_path(&commit).join(INDEX))? {
-                files.push(self.needed(&commit, &shard)?);
+                files.push(self.find_required(&commit, &shard)?);
             }
         }
         for file in &files {
             self.fetch_file(file, report)?;
         }
-        self.cached.create_ref(&commit).map_err(|error| self.disk(&error))?;
+        self.cached.create_ref(&commit).map_err(|error| self.disk_error(&error))?;
         Ok(self.cached.pointer_path(&commit))
     }
 
-    fn needed(&self, revision: &str, file: &str) -> Result<RemoteFile, HubError> {
+    /// Requests the properties of a file that must exist.
+    fn find_required(&self, revision: &str, file: &str) -> Result<RemoteFile, HubError> {
         let missing = || {
             self.failed(
                 HubErrorKind::NotFound,
@@ -110,7 +111,7 @@ impl<'a> Downloader<'a> {
 
     /// Requests the properties of a file; `None` if it does not exist.
     fn find(&self, revision: &str, file: &str) -> Result<Option<RemoteFile>, HubError> {
-        let answer = self.ask(revision, file, |url| self.agent.head(url))?;
+        let answer = self.send(revision, file, |url| self.agent.head(url))?;
         let (status, headers) = (answer.status(), answer.headers());
         if status == StatusCode::NOT_FOUND
             && (revision != "main" || header(headers, "x-error-code") == Some("EntryNotFound"))
@@ -120,12 +121,13 @@ impl<'a> Downloader<'a> {
         if status != StatusCode::OK && redirect_target(&answer).is_none() {
             return Err(self.refused(status, headers, file));
         }
-        let either = |linked, own| {
+        let linked_or_own = |linked, own| {
             header(headers, linked).or_else(|| header(headers, own)).unwrap_or_default()
         };
-        let etag = either("x-linked-etag", "etag").trim_start_matches("W/").trim_matches('"');
+        let etag =
+            linked_or_own("x-linked-etag", "etag").trim_start_matches("W/").trim_matches('"');
         let (size, commit) = (
-            either("x-linked-size", "content-length"),
+            linked_or_own("x-linked-size", "content-length"),
             header(headers, "x-repo-commit").unwrap_or_default(),
         );
         let invalid = |problem: &str| {
@@ -134,16 +136,16 @@ impl<'a> Downloader<'a> {
                 format!("answers with {problem} for {file}; choose another HF_ENDPOINT"),
             )
         };
-        let hash = commit.len() == 40 && commit.chars().all(|digit| digit.is_ascii_hexdigit());
-        if !hash || (revision != "main" && revision != commit) {
+        let is_hash = commit.len() == 40 && commit.chars().all(|digit| digit.is_ascii_hexdigit());
+        if !is_hash || (revision != "main" && revision != commit) {
             return Err(invalid(&format!("the commit {commit:?}")));
         }
         if !is_file_name(etag) || etag.contains('.') || etag.len() > 128 {
             return Err(invalid(&format!("the ETag {etag:?}")));
         }
-        let longest = if file.ends_with(".json") { MAX_JSON } else { u64::MAX };
+        let max_size = if file.ends_with(".json") { MAX_JSON } else { u64::MAX };
         match size.parse() {
-            Ok(size) if size <= longest => Ok(Some(RemoteFile {
+            Ok(size) if size <= max_size => Ok(Some(RemoteFile {
                 file: file.into(),
                 commit: commit.into(),
                 etag: etag.into(),
@@ -154,7 +156,7 @@ impl<'a> Downloader<'a> {
     }
 
     /// Sends a request and follows redirects within the hub, as `huggingface_hub` does.
-    fn ask(
+    fn send(
         &self,
         revision: &str,
         file: &str,
@@ -162,20 +164,20 @@ impl<'a> Downloader<'a> {
     ) -> Result<Response<Body>, HubError> {
         let origin = origin(self.endpoint);
         let mut url = format!("{}/{}/resolve/{revision}/{file}", self.endpoint, self.name);
-        let mut left = MAX_REDIRECTS;
+        let mut redirects_left = MAX_REDIRECTS;
         loop {
             let mut request = request(&url).config().max_redirects(0).build();
             if let Some(Token(secret)) = self.token {
                 request = request.header("authorization", format!("Bearer {secret}"));
             }
-            let answer = request.call().map_err(|error| self.unreachable(&error))?;
+            let answer = request.call().map_err(|error| self.network_error(&error))?;
             let Some(target) = redirect_target(&answer) else { return Ok(answer) };
             let path = target.strip_prefix(origin).unwrap_or(target);
             if !path.starts_with('/') || path.starts_with("//") {
                 return Ok(answer);
             }
             url = format!("{origin}{path}");
-            left = left.checked_sub(1).ok_or_else(|| {
+            redirects_left = redirects_left.checked_sub(1).ok_or_else(|| {
                 self.failed(
                     HubErrorKind::Unreachable,
                     format!("redirects {file} more than {MAX_REDIRECTS} times; try again later"),
@@ -191,27 +193,28 @@ impl<'a> Downloader<'a> {
         report: &mut dyn FnMut(&str),
     ) -> Result<(), HubError> {
         let pointer = self.cached.pointer_path(&remote.commit).join(&remote.file);
-        let whole = |path: &Path| {
-            fs::metadata(path).is_ok_and(|there| there.is_file() && there.len() == remote.size)
+        let is_complete = |path: &Path| {
+            fs::metadata(path)
+                .is_ok_and(|metadata| metadata.is_file() && metadata.len() == remote.size)
         };
-        if whole(&pointer) {
+        if is_complete(&pointer) {
             return Ok(());
         }
-        if !whole(&self.blobs.join(&remote.etag)) {
+        if !is_complete(&self.blobs.join(&remote.etag)) {
             report(&format!("fetching {}/{} ({})", self.name, remote.file, bytes(remote.size)));
             self.download(remote)?;
         }
-        self.link(remote, &pointer).map_err(|error| self.disk(&error))
+        self.link(remote, &pointer).map_err(|error| self.disk_error(&error))
     }
 
     /// Downloads a blob into a temporary file and renames it when it is complete.
     fn download(&self, remote: &RemoteFile) -> Result<(), HubError> {
         let timeout = Duration::from_secs(60 + remote.size / MIN_BYTES_PER_SECOND);
         let get = |url: &str| self.agent.get(url).config().timeout_recv_body(Some(timeout)).build();
-        let mut answer = self.ask(&remote.commit, &remote.file, get)?;
+        let mut answer = self.send(&remote.commit, &remote.file, get)?;
         // A file that is stored on another host is requested without the token.
         if let Some(target) = redirect_target(&answer) {
-            answer = get(target).call().map_err(|error| self.unreachable(&error))?;
+            answer = get(target).call().map_err(|error| self.network_error(&error))?;
         }
         if answer.status() != StatusCode::OK {
             return Err(self.failed(
@@ -219,36 +222,40 @@ impl<'a> Downloader<'a> {
                 format!("answers {} for {}; try again later", answer.status(), remote.file),
             ));
         }
-        fs::create_dir_all(&self.blobs).map_err(|error| self.disk(&error))?;
+        fs::create_dir_all(&self.blobs).map_err(|error| self.disk_error(&error))?;
         self.remove_abandoned();
         let temporary = TemporaryFile(self.blobs.join(temporary_name(&remote.etag)));
-        let mut file = File::create_new(&temporary.0).map_err(|error| self.disk(&error))?;
+        let mut file = File::create_new(&temporary.0).map_err(|error| self.disk_error(&error))?;
         let mut body = answer.into_body().into_reader().take(remote.size.saturating_add(1));
-        let (mut buffer, mut got) = (vec![0; 1 << 16], 0);
-        let interrupted = |got: u64, details: &str| {
+        let (mut buffer, mut received) = (vec![0; 1 << 16], 0);
+        let interrupted = |received: u64, details: &str| {
             let line = format!(
                 "sent {} of the {} of {}{details}; try again",
-                bytes(got),
+                bytes(received),
                 bytes(remote.size),
                 remote.file
             );
             self.failed(HubErrorKind::Unreachable, line)
         };
         loop {
-            let more =
-                body.read(&mut buffer).map_err(|error| interrupted(got, &format!(" ({error})")))?;
-            file.write_all(&buffer[..more]).map_err(|error| self.disk(&error))?;
-            got += more as u64;
-            if more == 0 {
+            let read = body
+                .read(&mut buffer)
+                .map_err(|error| interrupted(received, &format!(" ({error})")))?;
+            file.write_all(&buffer[..read]).map_err(|error| self.disk_error(&error))?;
+            received += read as u64;
+            if read == 0 {
                 break;
             }
         }
-        if got != remote.size {
-            return Err(interrupted(got, if got > remote.size { " or more" } else { "" }));
+        if received != remote.size {
+            return Err(interrupted(
+                received,
+                if received > remote.size { " or more" } else { "" },
+            ));
         }
         file.sync_all()
             .and_then(|()| fs::rename(&temporary.0, self.blobs.join(&remote.etag)))
-            .map_err(|error| self.disk(&error))
+            .map_err(|error| self.disk_error(&error))
     }
 
     /// Links a blob into its snapshot, by a rename, because another process may do the same.
@@ -270,7 +277,7 @@ impl<'a> Downloader<'a> {
         for entry in fs::read_dir(&self.blobs).into_iter().flatten().flatten() {
             let age = entry
                 .metadata()
-                .and_then(|there| there.modified())
+                .and_then(|metadata| metadata.modified())
                 .ok()
                 .and_then(|time| time.elapsed().ok());
             if entry.file_name().to_string_lossy().ends_with(TEMPORARY_SUFFIX)
@@ -318,7 +325,7 @@ impl<'a> Downloader<'a> {
         HubError { kind, message }
     }
 
-    fn unreachable(&self, error: &ureq::Error) -> HubError {
+    fn network_error(&self, error: &ureq::Error) -> HubError {
         let Self { name, endpoint, cache, .. } = self;
         let cache = cache.display();
         let message = format!(
@@ -328,7 +335,7 @@ impl<'a> Downloader<'a> {
         HubError { kind: HubErrorKind::Unreachable, message }
     }
 
-    fn disk(&self, error: &io::Error) -> HubError {
+    fn disk_error(&self, error: &io::Error) -> HubError {
         let line = format!(
             "cannot be written to the cache at {}: {error}; set HF_HOME to another folder",
             self.cache.display()

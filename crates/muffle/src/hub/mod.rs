@@ -47,7 +47,7 @@ pub enum NetworkAccess {
     Forbidden,
 }
 
-/// An access token of a user of the hub. It does not print.
+/// An access token of a user of the hub. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
@@ -90,13 +90,13 @@ pub fn fetch(name: &str, report: &mut dyn FnMut(&str)) -> Result<PathBuf, HubErr
 /// Whether a text has the form of a model's name: `name` or `owner/name`.
 pub fn is_model_name(text: &str) -> bool {
     // The rules of the hub. Without the rule on `--`, two models could have the same folder.
-    let part = |part: &str| {
+    let is_valid_part = |part: &str| {
         is_file_name(part)
             && !part.starts_with('-')
             && !part.ends_with(['-', '.'])
             && !part.contains("--")
     };
-    text.len() <= 96 && text.split('/').count() <= 2 && text.split('/').all(part)
+    text.len() <= 96 && text.split('/').count() <= 2 && text.split('/').all(is_valid_part)
 }
 
 impl Hub {
@@ -126,7 +126,7 @@ impl Hub {
             return Err(HubError { kind: HubErrorKind::InvalidName, message });
         }
         let cached = Cache::new(self.cache.clone()).model(name.to_string());
-        if let Some(snapshot) = complete(name, &cached)? {
+        if let Some(snapshot) = complete_snapshot(name, &cached)? {
             return Ok(snapshot);
         }
         if self.network == NetworkAccess::Forbidden {
@@ -189,7 +189,7 @@ impl HubErrorKind {
 }
 
 /// The cached snapshot of `refs/main`, if it has all needed files.
-fn complete(name: &str, cached: &CacheRepo) -> Result<Option<PathBuf>, HubError> {
+fn complete_snapshot(name: &str, cached: &CacheRepo) -> Result<Option<PathBuf>, HubError> {
     let Some(snapshot) =
         cached.get(CONFIG).and_then(|config| config.parent().map(Path::to_path_buf))
     else {
@@ -235,8 +235,11 @@ fn shards(name: &str, index: &Path) -> Result<BTreeSet<String>, HubError> {
 
 /// Whether a text is a valid file name on every system, and not a path.
 fn is_file_name(name: &str) -> bool {
-    let letter = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
-    !name.is_empty() && name.chars().all(letter) && !name.starts_with('.') && !name.contains("..")
+    let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
+    !name.is_empty()
+        && name.chars().all(is_allowed)
+        && !name.starts_with('.')
+        && !name.contains("..")
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! The grammar works in three steps: it draws the facts, draws a sentence plan and a voice, and
 //! puts the facts into words. A fact is removed from the row when it is stated, so that none is
 //! stated twice; the remaining facts go into the last sentence. One voice chooses the words of all
-//! slots, so that most of the freedom is in the plan.
+//! slots, so that most of the variation comes from the plan.
 //!
 //! The randomness is public: splitmix64 (Steele, Lea, Flood, *Fast splittable pseudorandom number
 //! generators*, OOPSLA 2014) in counter mode. It must not be used for noise or lots.
@@ -59,8 +59,10 @@ fn split_of(source: &str) -> Split {
     }
 }
 
-/// The random draws of one pair: draw k is `mix(key + k·φ)` with the increment φ of splitmix64. The
-/// key depends on split and index.
+/// The random draws of one pair.
+///
+/// Draw k is `mix(key + k·φ)` with the increment φ of splitmix64. The key depends on split and
+/// index.
 struct Draws(u64);
 
 /// The finaliser of splitmix64, a bijection.
@@ -75,6 +77,7 @@ impl Draws {
         Draws(mix(mix(split as u64 + 1).wrapping_add(index as u64)))
     }
 
+    /// Draws an integer from 0 to `bound` − 1.
     fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         ((u128::from(mix(self.0)) * bound as u128) >> 64) as usize
@@ -109,7 +112,7 @@ struct Facts {
     home: Option<&'static str>,
     mends: Option<Item>,
     day: Option<&'static str>,
-    /// In figures and in words.
+    /// The number of years, in figures and in words.
     years: Option<(&'static str, &'static str)>,
     language: Option<&'static str>,
     thanks: Option<&'static str>,
@@ -150,33 +153,35 @@ impl Facts {
     }
 
     /// "potter from Larkham"; a volunteer if there is no trade.
-    fn noun(&mut self) -> String {
+    fn noun_phrase(&mut self) -> String {
         let home = self.home.take().map(|home| format!(" from {home}"));
         self.trade.take().unwrap_or("volunteer").to_string() + &home.unwrap_or_default()
     }
 
     /// The apposition of a name: "a potter from Larkham" or "who lives in Larkham".
-    fn aside(&mut self, voice: Voice) -> Option<String> {
+    fn apposition(&mut self, voice: Voice) -> Option<String> {
         match self.trade {
-            Some(_) => Some(with_article(&self.noun())),
-            None => {
-                self.home.take().map(|home| agree(&format!("who {}", voice.say(HOME, home)), One))
-            }
+            Some(_) => Some(with_article(&self.noun_phrase())),
+            None => self
+                .home
+                .take()
+                .map(|home| choose_forms(&format!("who {}", voice.say(HOME, home)), One)),
         }
     }
 
     /// "Ines, a potter from Larkham," or just "Ines".
-    fn name_and_aside(&mut self, voice: Voice) -> String {
+    fn name_and_apposition(&mut self, voice: Voice) -> String {
         let name = self.name;
-        self.aside(voice).map_or(name.to_string(), |aside| format!("{name}, {aside},"))
+        self.apposition(voice)
+            .map_or(name.to_string(), |apposition| format!("{name}, {apposition},"))
     }
 
     /// The phrase before a name: "a potter from Larkham", "a potter by trade" or "based in
     /// Larkham".
     fn opener(&mut self) -> String {
         match (self.trade, self.home) {
-            (Some(_), Some(_)) => with_article(&self.noun()),
-            (_, None) => with_article(&self.noun()) + " by trade",
+            (Some(_), Some(_)) => with_article(&self.noun_phrase()),
+            (_, None) => with_article(&self.noun_phrase()) + " by trade",
             (None, Some(_)) => {
                 self.home.take().map_or(String::new(), |home| format!("based in {home}"))
             }
@@ -214,11 +219,11 @@ impl Facts {
     }
 
     /// Predicates for all facts that have not been stated.
-    fn rest(&mut self, plan: SentencePlan, voice: Voice) -> Vec<String> {
+    fn remaining_predicates(&mut self, plan: SentencePlan, voice: Voice) -> Vec<String> {
         let work = self.work(plan, voice);
         let trade = self.trade.map(|_| match self.home {
-            Some(_) => format!("is/are {}", with_article(&self.noun())),
-            None => voice.say(TRADE, &with_article(&self.noun())),
+            Some(_) => format!("is/are {}", with_article(&self.noun_phrase())),
+            None => voice.say(TRADE, &with_article(&self.noun_phrase())),
         });
         let home = self.home.take().map(|home| voice.say(HOME, home));
         let years = self.years.take().map(|(_, years)| voice.say(TIME, years));
@@ -261,6 +266,7 @@ const PLANS: [SentencePlan; 8] = [
 ];
 
 impl SentencePlan {
+    /// Whether a row has the facts that the plan states.
     fn fits(self, facts: &Facts) -> bool {
         let works = facts.mends.is_some() || facts.day.is_some();
         let identity = facts.trade.is_some() || facts.home.is_some();
@@ -288,6 +294,7 @@ enum Voice {
 const VOICES: [Voice; 3] = [Voice::Plain, Voice::Warm, Voice::Brisk];
 
 impl Voice {
+    /// Puts a value into this voice's wording.
     fn say(self, wordings: [&str; 3], value: &str) -> String {
         wordings[self as usize].replace('*', value)
     }
@@ -311,30 +318,31 @@ const BARGAIN: [&str; 3] = ["in return for *", "in exchange for *", "paid in *"]
 /// Puts a row into words. The plan must fit the row.
 fn target(mut facts: Facts, plan: SentencePlan, voice: Voice) -> String {
     let (name, (subject, number)) = (facts.name, facts.pronoun);
-    // At most `limit` predicates follow the opening and the link; two only if there are no others.
+    // Up to `limit` predicates complete the first sentence after the link. If there are more than
+    // `limit`, at most one does, and the others go into a second sentence.
     let (opening, link, limit) = match plan {
         SentencePlan::Relative => {
-            (format!("{name} is {}", with_article(&facts.noun())), " who ", 2)
+            (format!("{name} is {}", with_article(&facts.noun_phrase())), " who ", 2)
         }
         SentencePlan::Speaker => {
             let speaking = facts
                 .language
                 .take()
                 .map_or(String::new(), |language| format!("{language}-speaking "));
-            (format!("{name} is {}", with_article(&(speaking + &facts.noun()))), " who ", 2)
+            (format!("{name} is {}", with_article(&(speaking + &facts.noun_phrase()))), " who ", 2)
         }
-        SentencePlan::Apposition => (facts.name_and_aside(voice), " ", 1),
+        SentencePlan::Apposition => (facts.name_and_apposition(voice), " ", 1),
         SentencePlan::Opener => (format!("{}, {name}", facts.opener()), " ", 2),
         SentencePlan::Work => (name.to_string(), " ", 1),
         SentencePlan::Fronted => {
             let front = facts.day.map_or("at the workshop".to_string(), |day| voice.say(DAY, day));
-            (format!("{front}, {}", facts.name_and_aside(voice)), " ", 1)
+            (format!("{front}, {}", facts.name_and_apposition(voice)), " ", 1)
         }
         SentencePlan::Passive => {
             let work = facts.mends.take().map_or(String::new(), |item| item.passive(voice));
             let opening = format!("{work}{} by {name}", facts.when(voice));
-            match facts.aside(voice) {
-                Some(aside) => (format!("{opening}, {aside}"), "", 0),
+            match facts.apposition(voice) {
+                Some(apposition) => (format!("{opening}, {apposition}"), "", 0),
                 None => (opening, ", who ", 2),
             }
         }
@@ -344,14 +352,14 @@ fn target(mut facts: Facts, plan: SentencePlan, voice: Voice) -> String {
             1,
         ),
     };
-    let mut first = facts.rest(plan, voice);
+    let mut first = facts.remaining_predicates(plan, voice);
     let second = first.split_off(if first.len() <= limit { first.len() } else { limit.min(1) });
     let mut text = capitalised(&opening);
     if !first.is_empty() {
-        text = text + link + &agree(&listed(&first), One);
+        text = text + link + &choose_forms(&join_list(&first), One);
     }
     if !second.is_empty() {
-        text = format!("{text}. {subject} {}", agree(&listed(&second), number));
+        text = format!("{text}. {subject} {}", choose_forms(&join_list(&second), number));
     }
     text + "."
 }
@@ -365,7 +373,7 @@ enum Number {
 use Number::{Many, One};
 
 /// Chooses among the forms `one/many`.
-fn agree(text: &str, number: Number) -> String {
+fn choose_forms(text: &str, number: Number) -> String {
     let words = text.split(' ').map(|word| match (word.split_once('/'), number) {
         (None, _) => word,
         (Some((one, _)), One) => one,
@@ -375,7 +383,7 @@ fn agree(text: &str, number: Number) -> String {
 }
 
 /// "a", "a and b", "a, b and c".
-fn listed(items: &[String]) -> String {
+fn join_list(items: &[String]) -> String {
     match items.split_last() {
         Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
         _ => items.concat(),
@@ -420,7 +428,7 @@ impl Item {
 
     fn passive(self, voice: Voice) -> String {
         let work = format!("{} is/are {}", self.name, self.verb(voice)[1]);
-        voice.say(PLACE, &agree(&work, self.number))
+        voice.say(PLACE, &choose_forms(&work, self.number))
     }
 }
 
@@ -567,7 +575,7 @@ mod tests {
                     .iter()
                     .find(|(_, _, names)| names.contains(&item))
                     .map(|(number, _, _)| *number);
-                said[0] == agree("is/are", number.unwrap()) && none(&said[1..], many)
+                said[0] == choose_forms("is/are", number.unwrap()) && none(&said[1..], many)
             }
             None if sentence.starts_with("They ") => none(&said, one),
             None => none(&said, many),

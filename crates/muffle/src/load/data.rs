@@ -35,6 +35,7 @@ pub enum Split {
 
 /// Number of training records of the embedded corpus.
 pub const EMBEDDED: usize = 60_000;
+/// Number of validation and of test records of the embedded corpus.
 const EMBEDDED_EVALUATION: usize = 500;
 
 /// Number of rows that are prepared together, by all threads.
@@ -50,14 +51,14 @@ const MAX_MEMORY: usize = 32 << 20;
 pub fn rows(config: &config::Data, split: Split) -> Result<Option<Rows>, Error> {
     let path = match split {
         Split::Train if config.train == "embedded" => {
-            return Ok(Some(embedded(Split::Train, EMBEDDED)));
+            return Ok(Some(embedded_rows(Split::Train, EMBEDDED)));
         }
         Split::Train => Some(Path::new(&config.train)),
         Split::Validation if config.validation.is_none() && config.train == "embedded" => {
-            return Ok(Some(embedded(Split::Validation, EMBEDDED_EVALUATION)));
+            return Ok(Some(embedded_rows(Split::Validation, EMBEDDED_EVALUATION)));
         }
         Split::Test if config.test.is_none() && config.train == "embedded" => {
-            return Ok(Some(embedded(Split::Test, EMBEDDED_EVALUATION)));
+            return Ok(Some(embedded_rows(Split::Test, EMBEDDED_EVALUATION)));
         }
         Split::Validation => config.validation.as_deref(),
         Split::Test => config.test.as_deref(),
@@ -83,7 +84,8 @@ pub fn format(config: &config::Data, path: &Path) -> Result<Format, Error> {
     }
 }
 
-fn embedded(split: Split, count: usize) -> Rows {
+/// Returns the first `count` rows of a split of the embedded corpus.
+fn embedded_rows(split: Split, count: usize) -> Rows {
     let record = |(index, pair): (usize, corpus::CorpusPair)| {
         let content = Content::Text {
             source: Some(pair.source),
@@ -95,7 +97,7 @@ fn embedded(split: Split, count: usize) -> Rows {
     Box::new(corpus::pairs(split, count).into_iter().enumerate().map(record))
 }
 
-/// The public names of the classes and the shape of images, which a model is built for.
+/// Returns the public class names and the image shape that a model is built for.
 ///
 /// # Errors
 /// If the file is invalid, or rows have labels and `data.labels` is empty: labels read from private
@@ -140,31 +142,32 @@ fn public_labels(config: &config::Data) -> Result<Vec<String>, Error> {
     Ok(labels.into_iter().collect())
 }
 
-/// The number of tokens below which the length of every text must be.
+/// Returns the exclusive upper limit on the number of tokens of a text.
 ///
 /// The defaults for E2E and DART are those of Kim and Fan (2026).
 ///
 /// # Errors
 /// If `data.max_length` is more than the model takes, or too small for any text.
 pub fn length_limit(config: &config::Data, model: &LoadedModel) -> Result<usize, Error> {
-    let most = model.max_tokens() + 1;
-    // With fewer no text could be used: a generated text has a first token and a predicted one.
-    let least = if model.generates_text() { 3 } else { 2 };
+    let max_limit = model.max_tokens() + 1;
+    // With a lower limit no text is usable: a generated text has a first and a predicted token.
+    let min_limit = if model.generates_text() { 3 } else { 2 };
     match config.max_length {
-        Auto::Value(limit) if limit < least => {
-            Err(Error::config("data.max_length", format!("expected at least {least}, got {limit}")))
-        }
-        Auto::Value(limit) if limit > most => Err(Error::config(
+        Auto::Value(limit) if limit < min_limit => Err(Error::config(
+            "data.max_length",
+            format!("expected at least {min_limit}, got {limit}"),
+        )),
+        Auto::Value(limit) if limit > max_limit => Err(Error::config(
             "data.max_length",
             format!(
-                "expected at most {most}, because the model takes {} tokens; got {limit}",
+                "expected at most {max_limit}, because the model takes {} tokens; got {limit}",
                 model.max_tokens()
             ),
         )),
         Auto::Value(limit) => Ok(limit),
         Auto::Auto => {
             let default = if config.train == "embedded" {
-                most
+                max_limit
             } else {
                 match format(config, Path::new(&config.train))? {
                     Format::E2e => 100,
@@ -172,7 +175,7 @@ pub fn length_limit(config: &config::Data, model: &LoadedModel) -> Result<usize,
                     _ => 257,
                 }
             };
-            Ok(default.min(most))
+            Ok(default.min(max_limit))
         }
     }
 }
@@ -216,20 +219,20 @@ pub struct TrainingData {
 /// `places_depend_on_their_own_person_only`.
 /// # Errors
 /// If the file is invalid, or a row is not of the kind that the model reads. Messages do not show
-/// rows. That no row is usable is an error only where this is public.
+/// rows. A file without usable rows is an error only if dropped rows are public.
 pub fn training_data(
     config: &Config,
     preparation: &Preparation<'_>,
     folder: &Path,
 ) -> Result<TrainingData, Error> {
     let mut collector = Collector::new(folder, MAX_MEMORY);
-    let mut sum = Sha256::new();
+    let mut hasher = Sha256::new();
     let dropped = for_each_place(config, preparation, &mut |place| {
-        update_digest(&mut sum, place.as_ref());
+        update_digest(&mut hasher, place.as_ref());
         Ok(collector.push(place)?)
     })?;
-    // A file without rows is refused by its reader: there are places, unless rows were removed,
-    // which is public then.
+    // The reader refuses a file without rows. Without places, all rows were removed, which happens
+    // only if dropped rows are declared public.
     if collector.is_empty() {
         return Err(Error::Rows {
             place: config.data.train.clone(),
@@ -239,7 +242,7 @@ pub fn training_data(
     Ok(TrainingData {
         records: collector.finish()?,
         dropped,
-        digest: snapshot::hex(&sum.finalize()),
+        digest: snapshot::hex(&hasher.finalize()),
     })
 }
 
@@ -254,16 +257,16 @@ fn for_each_place(
         .ok_or_else(|| Error::config("data.train", "expected a file, got none"))?
         .peekable();
     let mut dropped = DroppedCounts::default();
-    let mut rows_of_persons: HashMap<Box<str>, u64> = HashMap::new();
+    let mut person_counts: HashMap<Box<str>, u64> = HashMap::new();
     while rows.peek().is_some() {
         let chunk = rows.by_ref().take(CHUNK_ROWS).collect::<data::Result<Vec<Record>>>()?;
         let prepared: Vec<_> =
-            chunk.par_iter().map(|record| example(preparation, record, &data.train)).collect();
+            chunk.par_iter().map(|record| prepare(preparation, record, &data.train)).collect();
         for (record, prepared) in chunk.iter().zip(prepared) {
             let person = person(data, record)?;
             match prepared? {
                 // Only usable rows count towards a person's limit, in the order of the file.
-                Ok(example) if within_limit(data, person, &mut rows_of_persons) => {
+                Ok(example) if within_limit(data, person, &mut person_counts) => {
                     push(Some(example))?
                 }
                 Ok(_) => {
@@ -289,11 +292,11 @@ fn for_each_place(
 ///
 /// An example is added with the lengths of its parts, a vacant place as a length that no example
 /// has.
-fn update_digest(sum: &mut Sha256, place: Option<&Example>) {
-    let Some(example) = place else { return sum.update(u64::MAX.to_le_bytes()) };
+fn update_digest(hasher: &mut Sha256, place: Option<&Example>) {
+    let Some(example) = place else { return hasher.update(u64::MAX.to_le_bytes()) };
     let mut add = |words: &mut dyn ExactSizeIterator<Item = u32>| {
-        sum.update((words.len() as u64).to_le_bytes());
-        words.for_each(|word| sum.update(word.to_le_bytes()));
+        hasher.update((words.len() as u64).to_le_bytes());
+        words.for_each(|word| hasher.update(word.to_le_bytes()));
     };
     match &example.input {
         Input::Tokens(tokens) => add(&mut tokens.iter().copied()),
@@ -321,7 +324,7 @@ pub fn first_examples(
         if examples.len() == count {
             break;
         }
-        examples.extend(example(preparation, &record?, &config.data.train)?.ok());
+        examples.extend(prepare(preparation, &record?, &config.data.train)?.ok());
     }
     if examples.is_empty() {
         return Err(Error::Rows {
@@ -348,10 +351,10 @@ fn person<'a>(data: &config::Data, record: &'a Record) -> Result<Option<&'a str>
 fn within_limit(
     data: &config::Data,
     person: Option<&str>,
-    rows_of_persons: &mut HashMap<Box<str>, u64>,
+    person_counts: &mut HashMap<Box<str>, u64>,
 ) -> bool {
     let Some(person) = person else { return true };
-    let count = rows_of_persons.entry(person.into()).or_default();
+    let count = person_counts.entry(person.into()).or_default();
     *count += 1;
     *count <= data.rows_per_person
 }
@@ -363,7 +366,7 @@ enum Unusable {
 }
 
 /// Prepares the example of a row, unless it is too long or empty.
-fn example(
+fn prepare(
     preparation: &Preparation<'_>,
     record: &Record,
     file: &str,
@@ -474,9 +477,9 @@ mod tests {
     #[test]
     fn vacant_places_are_part_of_the_digest() {
         let digest = |places: &[Option<Example>]| {
-            let mut sum = Sha256::new();
-            places.iter().for_each(|place| update_digest(&mut sum, place.as_ref()));
-            snapshot::hex(&sum.finalize())
+            let mut hasher = Sha256::new();
+            places.iter().for_each(|place| update_digest(&mut hasher, place.as_ref()));
+            snapshot::hex(&hasher.finalize())
         };
         let record = || Some(Example::labelled(vec![1, 2], 0));
         let all = [

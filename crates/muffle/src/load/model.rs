@@ -84,7 +84,7 @@ impl LoadedModel {
             alpha: options.lora_alpha as f32,
             on: options.lora_on.clone(),
         });
-        let given = match &options.tokenizer {
+        let given_tokenizer = match &options.tokenizer {
             // A single file is saved again with the model; the files of a folder are copied.
             Auto::Value(path) => {
                 Some((Tokenizer::open(path)?, path.is_dir().then(|| path.clone())))
@@ -94,8 +94,8 @@ impl LoadedModel {
         let (mut checkpoint, tokenizer, folder) = match locate(&options.source, report)? {
             ModelLocation::Cnn => (new_cnn(data, options.seed)?, None, None),
             ModelLocation::Preset(preset) => {
-                let (tokenizer, folder) = match given {
-                    Some(given) => given,
+                let (tokenizer, folder) = match given_tokenizer {
+                    Some(pair) => pair,
                     None if config.data.train == "embedded" => (corpus_tokenizer()?, None),
                     None => {
                         return Err(Error::config(
@@ -113,7 +113,7 @@ impl LoadedModel {
             ModelLocation::Folder(folder) => {
                 let checkpoint =
                     Checkpoint::open_with_classes(&folder, lora, options.seed, data.labels.len())?;
-                match given {
+                match given_tokenizer {
                     Some((tokenizer, folder)) => (checkpoint, Some(tokenizer), folder),
                     None if matches!(checkpoint.config.architecture, Architecture::Cnn(_)) => {
                         (checkpoint, None, None)
@@ -171,7 +171,7 @@ impl LoadedModel {
                 || options.also_train.iter().any(|part| name.contains(part.as_str()))
                 || name.starts_with("classifier.") && new_tensors.iter().any(|new| new == name)
         };
-        let (hf, mut network, params) = checkpoint.network(device(), trained)?;
+        let (model_config, mut network, params) = checkpoint.network(device(), trained)?;
         if params.is_empty() {
             return Err(Error::config(
                 "model.lora_on",
@@ -181,7 +181,7 @@ impl LoadedModel {
         if options.recompute {
             network.set_activations(model::Activations::Recompute);
         }
-        let task = task(&hf, &network, tokenizer.as_ref())?;
+        let task = find_task(&model_config, &network, tokenizer.as_ref())?;
         if let (Some(tokenizer), InputShape::Tokens { vocab, .. }) =
             (&tokenizer, network.graph().input())
             && tokenizer.vocab_size() > vocab
@@ -194,7 +194,7 @@ impl LoadedModel {
                 ),
             ));
         }
-        Ok(Self { config: hf, network, params, tokenizer, tokenizer_folder, task })
+        Ok(Self { config: model_config, network, params, tokenizer, tokenizer_folder, task })
     }
 
     /// The preparation of records for this model. Texts must have fewer than `limit` tokens.
@@ -268,11 +268,11 @@ fn locate(source: &str, report: &mut dyn FnMut(&str)) -> Result<ModelLocation, E
     if source == "cnn" {
         return Ok(ModelLocation::Cnn);
     }
-    let (name, forced) =
+    let (name, is_preset) =
         source.strip_prefix("preset:").map_or((source, false), |name| (name, true));
     match Preset::named(name) {
-        Some(preset) if forced || preset != Preset::Gpt2 => Ok(ModelLocation::Preset(preset)),
-        None if forced => {
+        Some(preset) if is_preset || preset != Preset::Gpt2 => Ok(ModelLocation::Preset(preset)),
+        None if is_preset => {
             let names = Preset::ALL.map(Preset::name).join(", ");
             Err(Error::config(
                 "model.source",
@@ -334,10 +334,10 @@ fn name_classes(config: &mut hf::Config, labels: &[String]) {
     }
     let names =
         labels.iter().enumerate().map(|(class, label)| (class.to_string(), json!(label))).collect();
-    let numbers =
+    let ids =
         labels.iter().enumerate().map(|(class, label)| (label.clone(), json!(class))).collect();
     config.other_keys.insert("id2label".into(), Value::Object(names));
-    config.other_keys.insert("label2id".into(), Value::Object(numbers));
+    config.other_keys.insert("label2id".into(), Value::Object(ids));
 }
 
 /// The token ids under a key of the model's configuration: one, several or none.
@@ -350,8 +350,8 @@ fn token_ids(config: &hf::Config, key: &str) -> Vec<u32> {
     }
 }
 
-/// The task of a model, from its input and its architecture.
-fn task(
+/// Determines the task of a model from its input and its architecture.
+fn find_task(
     config: &hf::Config,
     network: &dyn Network,
     tokenizer: Option<&Tokenizer>,

@@ -1,7 +1,7 @@
 //! The plan of a run: steps, lot size, δ and σ from a configuration and the number of places.
 //!
-//! Calibration and training use the same numbers: steps are integers throughout. What a run asks,
-//! and so what it costs, is announced by the optimizer.
+//! Calibration and training use the same numbers: steps are integers throughout. The optimizer
+//! announces its queries, which determine the cost of the run.
 
 use crate::Error;
 use crate::config::{Auto, Config};
@@ -71,7 +71,9 @@ impl Plan {
         Ok(())
     }
 
-    /// The cost of the part of the plan in a ledger. Without privacy ε is infinite.
+    /// Computes the cost of a ledger whose charges are part of the plan.
+    ///
+    /// Without privacy ε is infinite.
     ///
     /// The plan is fixed beforehand, and a part of it reveals no more than the whole: the result is
     /// at most the cost of the whole plan.
@@ -159,7 +161,7 @@ impl Plan {
         }
         let lot_size = sampling.lot_size(records);
         let optimizer = |sigma: Multipliers| {
-            // The announced queries do not depend on the parameters: none are needed.
+            // The announced queries do not depend on the parameters, so that none are given.
             let (params, seed) = (&Params::default(), config.model.seed);
             build(&Setting { tensors, params, lot_size, steps, sigma, seed })
         };
@@ -171,9 +173,10 @@ impl Plan {
             (Auto::Value(sigma), _) => {
                 // The noise is given: the promised ε is its cost.
                 let sigma = Multipliers { gradient: Sigma::new(sigma)?.get(), probe: sigma };
-                let open = Budget { epsilon: Epsilon::new(f64::MAX)?, delta, unit, accountant };
-                let price = open.price(&events(sigma)?)?;
-                (sigma, Budget { epsilon: Epsilon::new(price.epsilon)?, ..open })
+                let unlimited =
+                    Budget { epsilon: Epsilon::new(f64::MAX)?, delta, unit, accountant };
+                let price = unlimited.price(&events(sigma)?)?;
+                (sigma, Budget { epsilon: Epsilon::new(price.epsilon)?, ..unlimited })
             }
             (Auto::Auto, epsilon) => {
                 let budget =
@@ -181,7 +184,7 @@ impl Plan {
                 let factor = optimizer(unit_noise)?
                     .probes()
                     .then_some(config.optimizer.hyfree.gradient_factor);
-                (calibrated(budget, factor, &events)?, budget)
+                (calibrate_noise(budget, factor, &events)?, budget)
             }
         };
         let events = events(sigma)?;
@@ -237,19 +240,19 @@ impl Plan {
 ///
 /// With probes, the gradients get `factor` times the noise that they would need alone, and the
 /// probes get the rest of the budget.
-fn calibrated(
+fn calibrate_noise(
     budget: Budget,
     factor: Option<f64>,
     events: &dyn Fn(Multipliers) -> Result<Composition, Refused>,
 ) -> Result<Multipliers, Error> {
-    // With this noise, probes cost almost nothing.
+    // The noise multiplier at which probes cost almost nothing.
     const NEGLIGIBLE_PROBE: f64 = 1e7;
-    let (alone, _) = calibrate::sigma(budget, |sigma| {
+    let (gradient_alone, _) = calibrate::sigma(budget, |sigma| {
         let sigma = Multipliers { gradient: sigma.get(), probe: NEGLIGIBLE_PROBE };
         Ok::<_, Error>(events(sigma)?)
     })?;
     let Some(factor) = factor else {
-        return Ok(Multipliers { gradient: alone.get(), probe: NEGLIGIBLE_PROBE });
+        return Ok(Multipliers { gradient: gradient_alone.get(), probe: NEGLIGIBLE_PROBE });
     };
     if !(factor > 1.0 && factor < 100.0) {
         return Err(Error::config(
@@ -257,7 +260,7 @@ fn calibrated(
             format!("expected more than 1 and less than 100, got {factor}"),
         ));
     }
-    let gradient = alone.get() * factor;
+    let gradient = gradient_alone.get() * factor;
     let (probe, _) = calibrate::sigma(budget, |sigma| {
         Ok::<_, Error>(events(Multipliers { gradient, probe: sigma.get() })?)
     })?;
@@ -285,6 +288,7 @@ fn events(optimizer: &Optimizer, steps: u64, sampling: Sampling) -> Result<Compo
     Ok(all)
 }
 
+/// Returns the lot size, configured or by default.
 fn lot_size(config: &Config, records: usize) -> Result<u64, Error> {
     // 2 √N, at most 1024.
     let default = ((records as f64).sqrt() * 2.0).round().clamp(1.0, 1024.0) as u64;
@@ -298,6 +302,7 @@ fn lot_size(config: &Config, records: usize) -> Result<u64, Error> {
     ))
 }
 
+/// Returns the number of steps, configured or from the number of epochs.
 fn steps(config: &Config, records: usize, lot: u64) -> Result<u64, Error> {
     match (config.training.steps, config.training.epochs) {
         (Auto::Value(_), Auto::Value(_)) => {

@@ -11,7 +11,7 @@ pub fn up(x: f64, digits: usize) -> String {
     format!("{:.digits$}", if rounded.is_finite() { rounded } else { x })
 }
 
-/// Rounds a small figure *up* to three digits, such as 2.34e-6.
+/// Rounds a small figure *up* to three significant digits, such as 2.34e-6.
 pub fn up_e(x: f64) -> String {
     if !(x > 0.0 && x.is_finite()) {
         return up(x, 0);

@@ -159,8 +159,8 @@ fn charts(
     entries: &[HistoryEntry],
     marking: Marking,
 ) -> Result<Vec<Panel>, Error> {
-    let curve = |name: &str, of: &dyn Fn(&HistoryEntry) -> Option<f64>| {
-        let point = |entry: &HistoryEntry| Some((entry.step as f64, of(entry)?));
+    let curve = |name: &str, value: &dyn Fn(&HistoryEntry) -> Option<f64>| {
+        let point = |entry: &HistoryEntry| Some((entry.step as f64, value(entry)?));
         vec![Series::new(name, entries.iter().filter_map(point).collect())]
     };
     let chart = |title: &str, y: &str, series: Vec<Series>, marks: Vec<Mark>| Chart {
@@ -267,12 +267,12 @@ fn sections(config: &Config, statement: &Statement, metrics: &Metrics) -> Vec<Se
             "accountant",
             statement.accountant.map_or_else(String::new, |accountant| accountant.to_string()),
         ));
-        let what = if statement.sampling == accounting::SamplingMethod::Shuffled {
+        let charge_label = if statement.sampling == accounting::SamplingMethod::Shuffled {
             "epochs charged"
         } else {
             "lots charged"
         };
-        privacy.push(row(what, statement.ledger.events().len().to_string()));
+        privacy.push(row(charge_label, statement.ledger.events().len().to_string()));
         privacy.push(row("noise and lots from", statement.randomness.to_string()));
     }
     privacy.push(row("run", statement.run_id.clone()));
@@ -293,7 +293,11 @@ fn sections(config: &Config, statement: &Statement, metrics: &Metrics) -> Vec<Se
         row("steps", format!("{}", statement.steps)),
         row(
             "figures on",
-            if *metrics == Metrics::default() { "nothing".into() } else { evaluated(config) },
+            if *metrics == Metrics::default() {
+                "nothing".into()
+            } else {
+                evaluation_data_label(config)
+            },
         ),
     ];
     let environment = vec![
@@ -309,7 +313,8 @@ fn sections(config: &Config, statement: &Statement, metrics: &Metrics) -> Vec<Se
     ]
 }
 
-fn evaluated(config: &Config) -> String {
+/// Names the data that the figures were computed on, and whether they are public.
+fn evaluation_data_label(config: &Config) -> String {
     let name = match (&config.data.test, &config.data.validation) {
         (None, Some(_)) if config.data.train == "embedded" => "the embedded test part".into(),
         (Some(path), _) | (None, Some(path)) => {

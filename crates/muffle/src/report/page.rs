@@ -206,7 +206,12 @@ impl Page {
                 escape(value)
             )
         };
-        titled("Figures", self.figures.iter().map(figure).collect(), "dl class=\"figures\"", "dl")
+        section_with_heading(
+            "Figures",
+            self.figures.iter().map(figure).collect(),
+            "dl class=\"figures\"",
+            "dl",
+        )
     }
 
     fn charts(&self) -> String {
@@ -219,7 +224,12 @@ impl Page {
             };
             format!("<figure class=\"card\">\n{}{caption}</figure>\n", chart.svg())
         };
-        titled("Charts", self.charts.iter().map(panel).collect(), "div class=\"plots\"", "div")
+        section_with_heading(
+            "Charts",
+            self.charts.iter().map(panel).collect(),
+            "div class=\"plots\"",
+            "div",
+        )
     }
 
     fn samples(&self) -> String {
@@ -237,7 +247,7 @@ impl Page {
                 line("Generated", &sample.text)
             )
         };
-        titled(
+        section_with_heading(
             "Samples",
             self.samples.iter().enumerate().map(sample).collect(),
             "div class=\"samples\"",
@@ -257,7 +267,7 @@ impl Page {
                  <table>\n<tbody>\n{rows}</tbody>\n</table></div>\n</section>\n"
             )
         };
-        titled(
+        section_with_heading(
             "Settings",
             self.sections.iter().map(section).collect(),
             "div class=\"settings\"",
@@ -278,7 +288,7 @@ impl Page {
 }
 
 /// A section with a heading; empty if the content is.
-fn titled(title: &str, content: String, open: &str, close: &str) -> String {
+fn section_with_heading(title: &str, content: String, open: &str, close: &str) -> String {
     if content.is_empty() {
         content
     } else {

@@ -119,7 +119,7 @@ impl Statement {
         weights_sha256: Vec<(String, String)>,
     ) -> Result<Self, Error> {
         let ledger = chain.ledger();
-        let open = Chain::rebuild(chain.run_id(), ledger.events(), chain.sessions())?;
+        let open_chain = Chain::rebuild(chain.run_id(), ledger.events(), chain.sessions())?;
         let spent = plan.budget.map(|_| plan.spent(ledger)).transpose()?;
         let randomness = match config.privacy.seed {
             None => RandomnessSource::OperatingSystem,
@@ -153,7 +153,7 @@ impl Statement {
             sessions: chain.sessions().to_vec(),
             ledger: ledger.clone(),
             // Without the closing, which has the hash of this statement.
-            ledger_head: open.head(),
+            ledger_head: open_chain.head(),
             config_sha256: config.digest(),
             weights_sha256,
             summary: Vec::new(),
@@ -179,9 +179,9 @@ impl Statement {
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         let statement: Self = serde_json::from_str(text)?;
         // serde accepts a missing option and unknown fields of some nested values.
-        let (there, expected): (Value, Value) =
+        let (given, expected): (Value, Value) =
             (serde_json::from_str(text)?, serde_json::to_value(&statement)?);
-        match first_difference(&there, &expected, "") {
+        match first_difference(&given, &expected, "") {
             Some(path) => Err(serde::de::Error::custom(format!(
                 "{path}: the field is missing, unknown or out of place"
             ))),
@@ -250,11 +250,11 @@ fn first_difference(a: &Value, b: &Value, within: &str) -> Option<String> {
         |key: &str| if within.is_empty() { key.to_string() } else { format!("{within}.{key}") };
     match (a, b) {
         (Value::Object(a), Value::Object(b)) => {
-            let in_one = a
+            let only_in_one = a
                 .keys()
                 .find(|key| !b.contains_key(*key))
                 .or_else(|| b.keys().find(|key| !a.contains_key(*key)));
-            in_one.map(|key| path(key)).or_else(|| {
+            only_in_one.map(|key| path(key)).or_else(|| {
                 a.iter().find_map(|(key, value)| first_difference(value, b.get(key)?, &path(key)))
             })
         }

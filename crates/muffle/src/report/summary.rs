@@ -35,14 +35,14 @@ impl Statement {
                 up_e(delta)
             )];
         }
-        let whose = if unit.rows == 1 {
+        let unit_records = if unit.rows == 1 {
             "one record".to_string()
         } else {
             format!("all records of one person, of which at most {} took part", unit.rows)
         };
         let change = match unit.adjacency {
-            Adjacency::AddRemove => format!("with or without {whose}"),
-            Adjacency::ReplaceOne => format!("if {whose} had another content"),
+            Adjacency::AddRemove => format!("with or without {unit_records}"),
+            Adjacency::ReplaceOne => format!("if {unit_records} had another content"),
         };
         let factor = epsilon.exp();
         let factor = if factor < 1e4 { up(factor, 2) } else { up_e(factor) };
@@ -69,7 +69,7 @@ impl Statement {
     /// What the guarantee covers; empty without one.
     pub fn covered(&self) -> Vec<String> {
         let Some((unit, delta)) = self.promise() else { return Vec::new() };
-        let whom = match &self.person_column {
+        let protected_unit = match &self.person_column {
             Some(column) => format!(
                 "Every person, as named in the column {column:?}, with all rows that took part, at \
                  most {}.",
@@ -78,19 +78,19 @@ impl Statement {
             None => format!(
                 "Every single row of the training data. A person with several rows is protected \
                  less: with 2 rows ε is {}, with 10 rows {}, at the same δ.",
-                of_rows(&self.ledger, unit, delta, 2),
-                of_rows(&self.ledger, unit, delta, 10)
+                epsilon_for_rows(&self.ledger, unit, delta, 2),
+                epsilon_for_rows(&self.ledger, unit, delta, 10)
             ),
         };
-        let what = if self.sampling == SamplingMethod::Shuffled { "epochs" } else { "lots" };
+        let charged = if self.sampling == SamplingMethod::Shuffled { "epochs" } else { "lots" };
         let sessions = match self.sessions.len() {
             1 => "1 session".into(),
             sessions => format!("{sessions} sessions (the run was resumed)"),
         };
         vec![
-            whom,
+            protected_unit,
             format!(
-                "All {} {what} that were charged, in {sessions}, with queries that depend on \
+                "All {} {charged} that were charged, in {sessions}, with queries that depend on \
                  earlier answers; the noise followed a plan that was fixed before the first.",
                 self.ledger.events().len(),
             ),
@@ -180,8 +180,8 @@ impl std::fmt::Display for RandomnessSource {
     }
 }
 
-/// ε of a person with several rows.
-fn of_rows(ledger: &Ledger, unit: Unit, delta: f64, rows: u64) -> String {
+/// ε of a person with `rows` rows, in words if it cannot be computed.
+fn epsilon_for_rows(ledger: &Ledger, unit: Unit, delta: f64, rows: u64) -> String {
     let price = Delta::new(delta)
         .and_then(|delta| ledger.cost(Unit { rows, ..unit })?.epsilon(Accountant::Best, delta));
     price.map_or_else(|_| format!("more than {rows} times as large"), |price| up(price.epsilon, 1))

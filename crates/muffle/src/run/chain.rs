@@ -275,15 +275,15 @@ impl Chain {
         let mut chain = Self::empty(run_id.into());
         let mut sessions = sessions.iter().peekable();
         for (event, count) in events.runs() {
-            let mut left = *count;
-            while left > 0 {
+            let mut remaining = *count;
+            while remaining > 0 {
                 while let Some(entry) = sessions.next_if(|entry| entry.charges <= chain.charges()) {
                     chain.push_session(entry)?;
                 }
-                let until =
+                let until_session =
                     sessions.peek().map_or(u64::MAX, |entry| entry.charges - chain.charges());
-                chain.charge_times(event, left.min(until))?;
-                left -= left.min(until);
+                chain.charge_times(event, remaining.min(until_session))?;
+                remaining -= remaining.min(until_session);
             }
         }
         sessions.try_for_each(|entry| chain.push_session(entry))?;
@@ -308,7 +308,7 @@ impl Chain {
         if self.sessions.iter().any(|known| known.id == id) {
             return Err(ChainError::DuplicateSession(id));
         }
-        self.extend(0, self.content().chain_update(&entry.id));
+        self.extend(0, self.content_hasher().chain_update(&entry.id));
         self.sessions.push(entry.clone());
         Ok(())
     }
@@ -358,9 +358,13 @@ impl Chain {
         }
         let session = self.sessions.last().ok_or(ChainError::NoSession)?;
         let event_text = serde_json::to_string(event)?;
-        let content: [u8; 32] =
-            self.content().chain_update(&session.id).chain_update(event_text).finalize().into();
-        (0..count).for_each(|_| self.extend_by(1, content));
+        let content: [u8; 32] = self
+            .content_hasher()
+            .chain_update(&session.id)
+            .chain_update(event_text)
+            .finalize()
+            .into();
+        (0..count).for_each(|_| self.extend_with_digest(1, content));
         Ok(self.ledger.charge(event.clone(), count)?)
     }
 
@@ -373,7 +377,7 @@ impl Chain {
             return Err(ChainError::Closed);
         }
         let text = serde_json::to_string(&closing)?;
-        self.extend(2, self.content().chain_update(text));
+        self.extend(2, self.content_hasher().chain_update(text));
         self.closing = Some(closing);
         Ok(())
     }
@@ -405,41 +409,45 @@ impl Chain {
         Err(ChainError::Head { field, expected: self.head(), got: stated.into() })
     }
 
-    /// Returns the position after a number of entries.
+    /// Recomputes the position after the first `entries` entries; `None` if there is none.
     fn mark_at(&self, entries: u64) -> Option<Mark> {
         if entries == self.entries {
             return Some(self.mark());
         }
         // The sessions among these entries.
-        let before = |entry: &&SessionEntry, index: usize| entry.charges + (index as u64) < entries;
+        let is_within =
+            |entry: &&SessionEntry, index: usize| entry.charges + (index as u64) < entries;
         let sessions: Vec<SessionEntry> = self
             .sessions
             .iter()
             .enumerate()
-            .filter(|(index, entry)| before(entry, *index))
+            .filter(|(index, entry)| is_within(entry, *index))
             .map(|(_, entry)| entry.clone())
             .collect();
         let charges = entries.checked_sub(sessions.len() as u64)?;
         if charges > self.charges() || sessions.is_empty() {
             return None;
         }
-        let (mut events, mut left) = (Composition::new(), charges);
+        let (mut events, mut remaining) = (Composition::new(), charges);
         for (event, count) in self.ledger.events().runs() {
-            events.push(event.clone(), left.min(*count)).ok()?;
-            left -= left.min(*count);
+            events.push(event.clone(), remaining.min(*count)).ok()?;
+            remaining -= remaining.min(*count);
         }
         Some(Self::rebuild(&self.run_id, &events, &sessions).ok()?.mark())
     }
 
-    fn content(&self) -> Sha256 {
+    /// Starts the hash of an entry's content, which begins with the id of the run.
+    fn content_hasher(&self) -> Sha256 {
         Sha256::new().chain_update(&self.run_id)
     }
 
+    /// Appends an entry. Its kind is 0, 1 or 2, as in the documentation of the module.
     fn extend(&mut self, kind: u8, content: Sha256) {
-        self.extend_by(kind, content.finalize().into());
+        self.extend_with_digest(kind, content.finalize().into());
     }
 
-    fn extend_by(&mut self, kind: u8, content: [u8; 32]) {
+    /// Appends an entry with the given digest of its content.
+    fn extend_with_digest(&mut self, kind: u8, content: [u8; 32]) {
         self.entries += 1;
         let hash = Sha256::new()
             .chain_update(self.head)
@@ -656,8 +664,9 @@ mod tests {
         }
     }
 
-    /// A position of the chain is recognised at every entry; one of a chain that is shorter or has
-    /// other entries is not.
+    /// A position of the chain is recognised at every entry.
+    ///
+    /// One of a chain that is shorter or has other entries is not.
     #[test]
     fn positions_are_recognised() {
         let mut chain = Chain::new().unwrap();

@@ -24,14 +24,14 @@ pub(crate) enum Access {
 /// If the system refuses; the old file is then unchanged.
 pub(crate) fn replace(path: &Path, bytes: &[u8], access: Access) -> io::Result<()> {
     let temporary = path.with_extension("writing");
-    let replaced = || {
+    let write_and_rename = || {
         let mut file = create(&temporary, access)?;
         write(&mut file, bytes)?;
         sync(&file)?;
         rename(&temporary, path)?;
         sync_dir(path.parent().unwrap_or(Path::new(".")))
     };
-    replaced().inspect_err(|_| {
+    write_and_rename().inspect_err(|_| {
         // The first error matters more than one of the clean-up.
         let _ = remove_file(&temporary);
     })
@@ -58,19 +58,19 @@ pub(crate) fn append(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Calls a function that writes one file, and syncs the file to disk.
 pub(crate) fn write_with<E>(
     path: &Path,
-    make: impl FnOnce() -> Result<(), E>,
-    failed: impl Fn(io::Error) -> E,
+    write_file: impl FnOnce() -> Result<(), E>,
+    to_error: impl Fn(io::Error) -> E,
 ) -> Result<(), E> {
-    fault::operation().map_err(&failed)?;
-    make()?;
-    fault::torn(|| {
+    fault::operation().map_err(&to_error)?;
+    write_file()?;
+    fault::interrupt_after(|| {
         File::options()
             .write(true)
             .open(path)
             .and_then(|file| file.set_len(file.metadata()?.len() / 2))
     })
-    .map_err(&failed)?;
-    File::open(path).and_then(|file| sync(&file)).map_err(failed)
+    .map_err(&to_error)?;
+    File::open(path).and_then(|file| sync(&file)).map_err(to_error)
 }
 
 /// Creates an empty file, or truncates an existing one.
@@ -97,7 +97,7 @@ fn options(access: Access) -> OpenOptions {
 }
 
 fn write(file: &mut File, bytes: &[u8]) -> io::Result<()> {
-    fault::torn(|| file.write_all(&bytes[..bytes.len() / 2]))?;
+    fault::interrupt_after(|| file.write_all(&bytes[..bytes.len() / 2]))?;
     file.write_all(bytes)
 }
 
@@ -195,27 +195,27 @@ pub(crate) mod fault {
     #[cfg(test)]
     thread_local! {
         /// Number of operations of this thread that still succeed.
-        static LEFT: std::cell::Cell<Option<u64>> = const { std::cell::Cell::new(None) };
+        static REMAINING: std::cell::Cell<Option<u64>> = const { std::cell::Cell::new(None) };
     }
 
     /// Lets every operation of this thread fail from the n-th on, as if the process was killed.
     /// `None` switches this off.
     #[cfg(test)]
     pub(crate) fn fail_from(operation: Option<u64>) {
-        LEFT.set(operation);
+        REMAINING.set(operation);
     }
 
     /// Returns an error if this operation must fail.
     #[cfg(test)]
-    fn due() -> Option<io::Error> {
-        let left = LEFT.get()?;
-        LEFT.set(Some(left.saturating_sub(1)));
-        (left == 0).then(|| io::Error::other("interrupted on purpose"))
+    fn injected_error() -> Option<io::Error> {
+        let remaining = REMAINING.get()?;
+        REMAINING.set(Some(remaining.saturating_sub(1)));
+        (remaining == 0).then(|| io::Error::other("interrupted on purpose"))
     }
 
     /// Returns an error if the process must abort at this operation.
     #[cfg(all(debug_assertions, not(test)))]
-    fn due() -> Option<io::Error> {
+    fn injected_error() -> Option<io::Error> {
         use std::sync::LazyLock;
         use std::sync::atomic::{AtomicU64, Ordering};
         static AT: LazyLock<Option<u64>> =
@@ -228,20 +228,20 @@ pub(crate) mod fault {
 
     #[cfg(not(any(debug_assertions, test)))]
     #[inline(always)]
-    fn due() -> Option<io::Error> {
+    fn injected_error() -> Option<io::Error> {
         None
     }
 
     /// Called before each operation; interrupts it if that is due.
     #[inline]
     pub(super) fn operation() -> io::Result<()> {
-        torn(|| Ok(()))
+        interrupt_after(|| Ok(()))
     }
 
-    /// Called before an operation that does `half` of its work if it is interrupted.
+    /// Called before an operation; if an interruption is due, does `half` of its work first.
     #[inline]
-    pub(super) fn torn(half: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        let Some(error) = due() else { return Ok(()) };
+    pub(super) fn interrupt_after(half: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let Some(error) = injected_error() else { return Ok(()) };
         // Whether the half succeeds makes no difference to an interruption.
         let _ = half();
         if cfg!(test) { Err(error) } else { std::process::abort() }

@@ -6,7 +6,7 @@ use crate::load::data::{Split, rows};
 use ::data::{Preparation, Prepared};
 use engine::Example;
 
-/// Checks the first row of the test data before the first step, not after the last.
+/// Checks the first row of the test data, so that a run with invalid data does not start.
 pub(super) fn check_test_data(config: &Config, preparation: &Preparation<'_>) -> Result<(), Error> {
     let Some(row) = rows(&config.data, Split::Test)?.and_then(|mut rows| rows.next()) else {
         return Ok(());
@@ -50,7 +50,7 @@ pub(super) fn validation_examples(
             }
         }
     }
-    // An error here, and not for the training data, whose content must not decide an error.
+    // For training data this is not an error: whether a run fails must not depend on their content.
     if examples.is_empty() && unusable {
         let message = format!(
             "every row is empty or has {} tokens or more; raise data.max_length if the model \

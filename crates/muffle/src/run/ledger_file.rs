@@ -159,7 +159,7 @@ impl LedgerFile {
             }
             None => chain.close(closing)?,
         }
-        // Written in any case: an interruption may have come before the mark.
+        // Written even if it was closed: an interruption may have come before the mark was written.
         self.write_chain(&chain)
     }
 

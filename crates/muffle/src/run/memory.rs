@@ -11,11 +11,11 @@ const MAX_EXAMPLES: usize = 32;
 
 /// Returns how many examples of up to `length` tokens fit into memory, between 1 and 32.
 ///
-/// Uses a quarter of this process's share of the free memory; of `processes`, some may be on other
-/// machines.
+/// Uses a quarter of the free memory, divided among those of the `processes` that run on this
+/// machine.
 pub(crate) fn micro_batch(network: &dyn Network, length: usize, processes: usize) -> usize {
-    let neighbours = distributed::local_ranks().unwrap_or(processes).min(processes) as u64;
+    let local_processes = distributed::local_ranks().unwrap_or(processes).min(processes) as u64;
     let free = tensor::memory::available().unwrap_or(MAX_BYTES as u64 * 4);
-    let bytes = (free / 4 / neighbours.max(1)).min(MAX_BYTES as u64) as usize;
+    let bytes = (free / 4 / local_processes.max(1)).min(MAX_BYTES as u64) as usize;
     (bytes / network.graph().bytes_per_example(length).max(1)).clamp(1, MAX_EXAMPLES)
 }

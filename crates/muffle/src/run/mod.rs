@@ -42,7 +42,7 @@ use crate::run::resume::{InterruptedRun, require_same_run};
 pub use crate::run::resume::{resume, resume_among};
 use crate::run::session::{ResumeState, Session};
 use crate::run::snapshot::{RunIdentity, Snapshot};
-use crate::run::together::COMPARED_EVERY;
+use crate::run::together::COMPARE_EVERY;
 use curator::Records;
 use distributed::Ranks;
 use engine::{Engine, Example};
@@ -132,7 +132,7 @@ pub(crate) fn require_same_inputs(
 ) -> Result<(), Error> {
     let version = env!("CARGO_PKG_VERSION").to_string();
     let every = config.training.checkpoint_every.to_string();
-    together::same(
+    together::require_same(
         ranks,
         &[
             ("version of muffle", version),
@@ -207,23 +207,24 @@ pub(crate) fn prepare<'a>(
     let preparation = model.preparation(labels, length_limit);
     let validation = validation_examples(config, &preparation)?;
     check_test_data(config, &preparation)?;
-    let spill = files.as_ref().map_or_else(std::env::temp_dir, |files| files.folder.sealed());
+    let spill_folder =
+        files.as_ref().map_or_else(std::env::temp_dir, |files| files.folder.sealed());
     let data::TrainingData { records, dropped, digest } =
-        data::training_data(config, &preparation, &spill)?;
+        data::training_data(config, &preparation, &spill_folder)?;
     let micro_batch = config
         .training
         .micro_batch
         .or_else(|| memory::micro_batch(&model.network, length_limit, ranks.count()));
     let frozen = frozen_fingerprint(&model);
-    together::same(
+    together::require_same(
         ranks,
         &[("model", frozen.to_string()), ("set of prepared records (the tokenizer?)", digest)],
     )?;
-    // The snapshot that it resumes from need not be written again.
+    // The snapshot from which the run is resumed need not be written again.
     let snapshot_step = from.as_ref().and_then(|from| Some(from.snapshot.as_ref()?.step));
     let (mut session, initial_fingerprints) =
-        session(ranks, config, &model, records, from, frozen)?;
-    // Without privacy every step is charged at the end.
+        build_session(ranks, config, &model, records, from, frozen)?;
+    // Without privacy the charges are made at the end, one for each step.
     let charges = session.plan().events.len().max(session.plan().steps);
     if charges > chain::MAX_CHARGES {
         return Err(Error::config(
@@ -235,14 +236,14 @@ pub(crate) fn prepare<'a>(
             ),
         ));
     }
-    together::same_params(ranks, session.params())?;
+    together::require_same_params(ranks, session.params())?;
     session.set_micro_batch(micro_batch);
     if let Some(files) = &files {
         write_on_charge_and_draw(config, files, &mut session);
     }
     let total: usize =
         model.network.tensors(&model.params).into_iter().map(|(_, tensor)| tensor.len()).sum();
-    let tokens =
+    let mean_tokens =
         validation.iter().map(Example::len).sum::<usize>() as f64 / validation.len() as f64;
     observer.started(&RunStart {
         config,
@@ -252,10 +253,10 @@ pub(crate) fn prepare<'a>(
         processes: ranks.count(),
         step: session.steps(),
         dropped,
-        lot_tokens: (model.tokenizer.is_some() && tokens.is_finite())
-            .then(|| tokens * session.plan().lot_size()),
+        lot_tokens: (model.tokenizer.is_some() && mean_tokens.is_finite())
+            .then(|| mean_tokens * session.plan().lot_size()),
     });
-    // The session has its own copy.
+    // The session has its own copy of the parameters.
     model.params = Params::default();
     let evaluate_every =
         config.evaluation.every.or_else(|| session.plan().steps.div_ceil(20)).max(1);
@@ -277,7 +278,7 @@ pub(crate) fn prepare<'a>(
 }
 
 /// Builds a new or resumed session. Also returns the tensors' fingerprints before the first step.
-fn session(
+fn build_session(
     ranks: &Ranks,
     config: &Config,
     model: &LoadedModel,
@@ -296,7 +297,7 @@ fn session(
             let Snapshot { step, params, optimizer, initial_fingerprints, .. } = snapshot;
             (step, params, Some(optimizer), initial_fingerprints)
         }
-        // Interrupted before the first snapshot: the charges count all the same.
+        // Interrupted before the first snapshot: the run starts over, and all charges count.
         None => (0, model.params.clone(), None, fingerprints(&model.params)),
     };
     let state = ResumeState {
@@ -364,8 +365,8 @@ impl<'a> Run<'a> {
             let done = self.session.steps();
             let is_last = done == self.session.plan().steps;
             let fresh = done.is_multiple_of(self.evaluate_every) || is_last;
-            if done.is_multiple_of(COMPARED_EVERY) || is_last {
-                together::same_params(&self.ranks, self.session.params())?;
+            if done.is_multiple_of(COMPARE_EVERY) || is_last {
+                together::require_same_params(&self.ranks, self.session.params())?;
             }
             if let Some(folder) = self.folder().filter(|_| fresh) {
                 let entry = self.evaluate(step.rate)?;
@@ -405,7 +406,7 @@ impl<'a> Run<'a> {
         let Some(folder) = self.folder() else { return Ok(None) };
         history::truncate(folder, self.session.steps())?;
         if self.session.steps() == 0 {
-            // The entry before the first step is written again.
+            // An earlier process may have written the entry of step 0: it is replaced.
             folder.write(history::FILE, "")?;
             let latest = self.evaluate(0.0)?;
             latest.append(folder)?;
@@ -416,11 +417,11 @@ impl<'a> Run<'a> {
 
     /// Whether to stop after this step. The first process decides.
     fn should_stop(&self, observer: &mut dyn RunObserver) -> Result<bool, Error> {
-        let own = observer.should_stop();
+        let stop = observer.should_stop();
         Ok(if self.ranks.count() == 1 {
-            own
+            stop
         } else {
-            self.ranks.broadcast(vec![own.into()])? == [1]
+            self.ranks.broadcast(vec![stop.into()])? == [1]
         })
     }
 
@@ -469,13 +470,13 @@ impl<'a> Run<'a> {
     /// The names of trained tensors with the same values as before the first step.
     pub(crate) fn unchanged_tensors(&self) -> Vec<String> {
         let now = fingerprints(self.session.params());
-        let same = self
+        let unchanged = self
             .session
             .trainable()
             .iter()
             .zip(now.iter().zip(&self.initial_fingerprints))
             .filter(|(_, (now, first))| now == first);
-        same.map(|(tensor, _)| tensor.name.clone()).collect()
+        unchanged.map(|(tensor, _)| tensor.name.clone()).collect()
     }
 
     /// Whether figures on validation and test data are public.

@@ -65,10 +65,10 @@ pub(crate) fn finish(
             run.session.steps()
         ));
     }
-    let lost = run.session.plan().steps.saturating_sub(run.session.steps());
-    if lost > 0 {
+    let lost_steps = run.session.plan().steps.saturating_sub(run.session.steps());
+    if lost_steps > 0 {
         observer.message(&format!(
-            "{lost} steps were charged and lost in an interruption; they are not repeated"
+            "{lost_steps} steps were charged and lost in an interruption; they are not repeated"
         ));
     }
     // The model comes first: it is saved even if the test data is invalid.
@@ -139,21 +139,23 @@ fn generate(
         min_new_tokens: options.min_new_tokens,
     };
     // Private rows are not shown, not even in part.
-    let shown = if run.publicity() == Publicity::Public { options.samples as usize } else { 0 };
-    let count = if options.score { usize::MAX } else { shown };
+    let sample_count =
+        if run.publicity() == Publicity::Public { options.samples as usize } else { 0 };
+    let count = if options.score { usize::MAX } else { sample_count };
     let mut samples = Vec::new();
     let Some(rows) = data::rows(&run.config.data, split)?.filter(|_| count > 0) else {
         return Ok((None, samples));
     };
     let texts =
         evaluate::generate(&mut run.model, params, rows, settings, count, &mut |generated| {
-            if samples.len() < shown {
+            if samples.len() < sample_count {
                 samples.push(generated);
             }
         })?;
     Ok((texts.filter(|_| options.score), samples))
 }
 
+/// Saves the model with its tokenizer.
 fn save(run: &Run<'_>, folder: &Folder, model: &Path) -> Result<(), Error> {
     let new_folder = folder.join("tokenizer");
     let tokenizer = match (&run.model.tokenizer_folder, &run.model.tokenizer) {

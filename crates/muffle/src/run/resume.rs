@@ -116,7 +116,7 @@ pub fn resume_among(
     )
 }
 
-/// The state of a sampler with fewer draws than another file records.
+/// Makes an error about a sampler with fewer draws than `holder` records.
 fn older_sampler(path: &Path, drawn: u64, holder: &str, expected: u64) -> Error {
     Error::format(
         path,
@@ -155,9 +155,9 @@ fn resume_from_message(
     let message: ResumeMessage =
         serde_json::from_slice(&ranks.broadcast(Vec::new())?).map_err(Error::Encoding)?;
     let config = Config::parse(&message.config)?;
-    let file = || ranks.broadcast(Vec::new());
+    let receive_file = || ranks.broadcast(Vec::new());
     let snapshot = if message.has_snapshot {
-        let files = [file()?, file()?, file()?];
+        let files = [receive_file()?, receive_file()?, receive_file()?];
         let damaged = |_| Error::Internal("the snapshot sent by rank 0 is damaged");
         Some(Snapshot::from_files(&files).map_err(damaged)?)
     } else {
@@ -200,8 +200,10 @@ pub(crate) fn is_complete(out: &Path) -> bool {
     out.join(result::RESULT).is_file() && !out.join(DATA_DIGEST).exists()
 }
 
-/// The ledger to resume with. Without privacy, it has one non-private event for each step of the
-/// snapshot: such steps are charged at the end.
+/// Returns the ledger to resume with.
+///
+/// Without privacy, steps are charged only at the end of the run: the ledger gets one non-private
+/// event for each step of the snapshot.
 fn resumed_ledger(
     config: &Config,
     ledger: Ledger,

@@ -27,7 +27,8 @@ use protocol::{Oracle, Params, Refused, Trainable};
 /// let values = graph.init(0)?;
 /// let (network, params) = Network::new(graph, values, |_| true)?;
 /// let example = |i: u32| Example::features(vec![i as f32 / 500.0, 1.0], u32::from(i < 250));
-/// let mut session = Session::builder(network, params, Records::new((0..500).map(example).collect()))
+/// let records = Records::new((0..500).map(example).collect());
+/// let mut session = Session::builder(network, params, records)
 ///     .epsilon(2.0)
 ///     .optimizer(Method::DpAdam(Default::default()))
 ///     .steps(20)
@@ -47,7 +48,7 @@ pub struct Session<E> {
     resumed: bool,
 }
 
-/// What answers the optimizer's queries.
+/// The oracle that answers the optimizer's queries.
 enum Backend<E> {
     Private(Curator<E>),
     NonPrivate(NonPrivateOracle<E>),
@@ -55,7 +56,7 @@ enum Backend<E> {
 
 /// The state of an interrupted run.
 pub struct ResumeState {
-    /// What was charged, for all steps that were started.
+    /// All charges, including those of steps that were not completed.
     pub ledger: Ledger,
     /// The private state of the curator.
     pub private_state: Option<PrivateState>,
@@ -100,7 +101,8 @@ impl<E: Engine> Session<E> {
     /// Resumes an interrupted run.
     ///
     /// # Errors
-    /// As [`new`](Self::new), or if what is left of the run is not part of the plan.
+    /// As [`new`](Self::new), or if the ledger has charges that are not in the plan, or a state
+    /// does not fit the optimizer or the curator.
     pub fn resume(
         config: &Config,
         engine: E,
@@ -145,7 +147,7 @@ impl<E: Engine> Session<E> {
         let tensors = engine.trainable();
         match from {
             None => engine::probe(&mut engine, &params)?,
-            // During a run any gradient may be zero.
+            // No check that every tensor gets a gradient: during a run any gradient may be zero.
             Some(_) => {
                 engine::probe_isolation(&mut engine, &params)?;
                 engine::probe_norms(&mut engine, &params)?;
@@ -183,12 +185,12 @@ impl<E: Engine> Session<E> {
                 Backend::Private(curator)
             }
             None => {
-                let mut exact =
+                let mut oracle =
                     NonPrivateOracle::resumed(engine, records, plan.sampling, randomness, ledger)?;
                 if let Some(reducer) = reducer {
-                    exact.set_reducer(reducer)?;
+                    oracle.set_reducer(reducer)?;
                 }
-                Backend::NonPrivate(exact)
+                Backend::NonPrivate(oracle)
             }
         };
         if let (Backend::Private(curator), Some(state)) = (&mut backend, private_state) {
@@ -199,8 +201,7 @@ impl<E: Engine> Session<E> {
 
     /// Takes one step; returns `None` if all steps are done.
     ///
-    /// After an interruption it also returns `None` if the rest of the budget does not cover another
-    /// step.
+    /// A resumed run also returns `None` if the rest of the budget does not cover another step.
     ///
     /// # Errors
     /// If a computation fails or the ledger cannot be saved.
@@ -210,11 +211,11 @@ impl<E: Engine> Session<E> {
         }
         let oracle: &mut dyn Oracle = match &mut self.backend {
             Backend::Private(curator) => curator,
-            Backend::NonPrivate(exact) => exact,
+            Backend::NonPrivate(oracle) => oracle,
         };
         match self.optimizer.step(&mut self.params, oracle) {
             Ok(step) => Ok(Some(step)),
-            // Steps that were charged and lost in an interruption are not made up for.
+            // Steps that were charged and lost in an interruption are not repeated.
             Err(Refused::Budget(_)) if self.resumed && self.optimizer.steps() > 0 => Ok(None),
             Err(refused) => Err(refused.into()),
         }
@@ -224,7 +225,7 @@ impl<E: Engine> Session<E> {
     pub fn set_micro_batch(&mut self, examples: usize) {
         match &mut self.backend {
             Backend::Private(curator) => curator.set_micro_batch(examples),
-            Backend::NonPrivate(exact) => exact.set_micro_batch(examples),
+            Backend::NonPrivate(oracle) => oracle.set_micro_batch(examples),
         }
     }
 
@@ -234,18 +235,18 @@ impl<E: Engine> Session<E> {
     pub fn micro_batch(&self) -> usize {
         match &self.backend {
             Backend::Private(curator) => curator.micro_batch(),
-            Backend::NonPrivate(exact) => exact.micro_batch(),
+            Backend::NonPrivate(oracle) => oracle.micro_batch(),
         }
     }
 
-    /// Sets what is called with the ledger after each charge, before anything is computed.
+    /// Sets a function that gets the ledger after each charge, before anything is computed.
     pub fn set_journal(&mut self, journal: curator::Journal) {
         if let Backend::Private(curator) = &mut self.backend {
             curator.set_journal(journal);
         }
     }
 
-    /// Sets what is called after each draw, before anything is computed.
+    /// Sets a function that gets the private state after each draw, before anything is computed.
     pub fn set_state_sink(&mut self, state_sink: curator::StateSink) {
         if let Backend::Private(curator) = &mut self.backend {
             curator.set_state_sink(state_sink);
@@ -271,7 +272,7 @@ impl<E: Engine> Session<E> {
     pub fn trainable(&self) -> &[Trainable] {
         match &self.backend {
             Backend::Private(curator) => curator.trainable(),
-            Backend::NonPrivate(exact) => exact.trainable(),
+            Backend::NonPrivate(oracle) => oracle.trainable(),
         }
     }
 
@@ -279,7 +280,7 @@ impl<E: Engine> Session<E> {
     pub fn isolation(&self) -> Isolation {
         match &self.backend {
             Backend::Private(curator) => curator.isolation(),
-            Backend::NonPrivate(exact) => exact.isolation(),
+            Backend::NonPrivate(oracle) => oracle.isolation(),
         }
     }
 
@@ -287,14 +288,14 @@ impl<E: Engine> Session<E> {
     pub fn draws(&self) -> u64 {
         match &self.backend {
             Backend::Private(curator) => curator.draws(),
-            Backend::NonPrivate(exact) => exact.ledger().events().len(),
+            Backend::NonPrivate(oracle) => oracle.ledger().events().len(),
         }
     }
 
     /// Returns the state of the optimizer.
     ///
-    /// In a distributed run all processes must call this: rank 0 gets the complete state, the others
-    /// that of their tensors.
+    /// In a distributed run all processes must call this: rank 0 gets the complete state, the
+    /// others that of their tensors.
     ///
     /// # Errors
     /// If a process is lost.
@@ -306,7 +307,7 @@ impl<E: Engine> Session<E> {
     pub fn ledger(&self) -> &Ledger {
         match &self.backend {
             Backend::Private(curator) => curator.ledger(),
-            Backend::NonPrivate(exact) => exact.ledger(),
+            Backend::NonPrivate(oracle) => oracle.ledger(),
         }
     }
 

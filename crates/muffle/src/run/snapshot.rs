@@ -122,8 +122,8 @@ const OPTIMIZER: &str = "optimizer.safetensors";
 /// The content of the three files of a snapshot: head, parameters, optimizer.
 pub(crate) type SnapshotFiles = [Vec<u8>; 3];
 
-/// Number of snapshots that are kept: if the last one is damaged, the one before it is used.
-const KEPT: usize = 2;
+/// Number of snapshots that are retained: if the last one is damaged, the one before it is used.
+const MAX_SNAPSHOTS: usize = 2;
 
 impl Snapshot {
     /// Writes the snapshot into a new subfolder of `folder`, then removes older ones.
@@ -134,15 +134,15 @@ impl Snapshot {
     /// # Errors
     /// If the system refuses. The existing snapshots are then unchanged.
     pub fn save(&self, folder: &Path) -> Result<(), Error> {
-        let same: Vec<SnapshotFolder> =
-            all(folder)?.into_iter().filter(|known| known.step == self.step).collect();
-        if same
+        let same_step: Vec<SnapshotFolder> =
+            list_snapshots(folder)?.into_iter().filter(|known| known.step == self.step).collect();
+        if same_step
             .last()
-            .is_some_and(|last| Self::load(&last.path).is_ok_and(|(there, _)| there == *self))
+            .is_some_and(|last| Self::load(&last.path).is_ok_and(|(saved, _)| saved == *self))
         {
             return Ok(());
         }
-        let target = folder.join(match same.last() {
+        let target = folder.join(match same_step.last() {
             None => format!("step-{:09}", self.step),
             Some(last) => format!("step-{:09}.{}", self.step, last.version + 1),
         });
@@ -160,9 +160,12 @@ impl Snapshot {
             return result;
         }
         disk::finish_removals(folder).map_err(Error::io(folder))?;
-        let older =
-            all(folder)?.into_iter().rev().filter(|known| known.step != self.step).skip(KEPT - 1);
-        for old in same.into_iter().chain(older) {
+        let older = list_snapshots(folder)?
+            .into_iter()
+            .rev()
+            .filter(|known| known.step != self.step)
+            .skip(MAX_SNAPSHOTS - 1);
+        for old in same_step.into_iter().chain(older) {
             disk::remove_dir(&old.path).map_err(Error::io(&old.path))?;
         }
         Ok(())
@@ -171,10 +174,11 @@ impl Snapshot {
     fn write(&self, folder: &Path) -> Result<(), Error> {
         let named = self.params.iter().enumerate().map(|(k, tensor)| (k.to_string(), tensor));
         let mut files = BTreeMap::new();
-        files.insert(PARAMS.into(), store(&folder.join(PARAMS), named)?);
+        files.insert(PARAMS.into(), write_tensors(&folder.join(PARAMS), named)?);
         let mut tensors = Vec::new();
-        let optimizer = outline(&self.optimizer, "", &mut tensors);
-        files.insert(OPTIMIZER.into(), store(&folder.join(OPTIMIZER), tensors.into_iter())?);
+        let optimizer = split_state(&self.optimizer, "", &mut tensors);
+        files
+            .insert(OPTIMIZER.into(), write_tensors(&folder.join(OPTIMIZER), tensors.into_iter())?);
         let head = SnapshotHead {
             version: VERSION,
             step: self.step,
@@ -200,8 +204,8 @@ impl Snapshot {
         folder: &Path,
         warn: &mut dyn FnMut(&str),
     ) -> Result<Option<(Self, SnapshotFiles)>, Error> {
-        let all = all(folder)?;
-        for known in all.iter().rev() {
+        let snapshots = list_snapshots(folder)?;
+        for known in snapshots.iter().rev() {
             match Self::load(&known.path) {
                 Ok(snapshot) => return Ok(Some(snapshot)),
                 Err(source) => {
@@ -210,7 +214,7 @@ impl Snapshot {
                 }
             }
         }
-        match all.is_empty() {
+        match snapshots.is_empty() {
             true => Ok(None),
             false => Err(Error::format(folder, "all checkpoints are damaged")),
         }
@@ -228,8 +232,8 @@ impl Snapshot {
     pub(crate) fn from_files(files: &SnapshotFiles) -> Result<Self, SnapshotError> {
         let [head, params, optimizer] = files;
         let text = std::str::from_utf8(head).map_err(|_| SnapshotError::Head)?;
-        let (sum, text) = text.split_once('\n').ok_or(SnapshotError::Head)?;
-        if digest(text.as_bytes()) != sum {
+        let (stated, text) = text.split_once('\n').ok_or(SnapshotError::Head)?;
+        if digest(text.as_bytes()) != stated {
             return Err(SnapshotError::Digest(HEAD));
         }
         let head: SnapshotHead = serde_json::from_str(text)?;
@@ -241,11 +245,12 @@ impl Snapshot {
                 return Err(SnapshotError::Digest(name));
             }
         }
-        let params = tensors(PARAMS, params)?;
+        let params = parse_tensors(PARAMS, params)?;
         let missing = || SnapshotError::MissingTensor(PARAMS);
-        let params = (0..params.len()).map(|k| array(&params, &k.to_string()).ok_or_else(missing));
+        let params =
+            (0..params.len()).map(|k| read_tensor(&params, &k.to_string()).ok_or_else(missing));
         let params = Params::new(params.collect::<Result<_, _>>()?);
-        let optimizer = state(&head.optimizer, "", &tensors(OPTIMIZER, optimizer)?)
+        let optimizer = join_state(&head.optimizer, "", &parse_tensors(OPTIMIZER, optimizer)?)
             .ok_or(SnapshotError::MissingTensor(OPTIMIZER))?;
         Ok(Self {
             step: head.step,
@@ -257,7 +262,10 @@ impl Snapshot {
     }
 }
 
-fn tensors<'a>(file: &'static str, bytes: &'a [u8]) -> Result<SafeTensors<'a>, SnapshotError> {
+fn parse_tensors<'a>(
+    file: &'static str,
+    bytes: &'a [u8],
+) -> Result<SafeTensors<'a>, SnapshotError> {
     SafeTensors::deserialize(bytes).map_err(|source| SnapshotError::Tensors { file, source })
 }
 
@@ -270,7 +278,7 @@ struct SnapshotFolder {
 }
 
 /// Lists the snapshots of a folder, the newest last.
-fn all(folder: &Path) -> Result<Vec<SnapshotFolder>, Error> {
+fn list_snapshots(folder: &Path) -> Result<Vec<SnapshotFolder>, Error> {
     let parse = |name: &str| {
         let name = name.strip_prefix("step-")?;
         let (step, version) = name.split_once('.').unwrap_or((name, "1"));
@@ -308,42 +316,42 @@ impl View for ArrayView<'_> {
 }
 
 /// Writes tensors to a file and returns its digest.
-fn store<'a>(
+fn write_tensors<'a>(
     path: &Path,
     tensors: impl Iterator<Item = (String, &'a Array)>,
 ) -> Result<String, Error> {
-    let make = || {
+    let write_file = || {
         serialize_to_file(tensors.map(|(name, array)| (name, ArrayView(array))), None, path)
             .map_err(|error| match error {
                 SafeTensorError::IoError(source) => Error::io(path)(source),
                 other => Error::format(path, other.to_string()),
             })
     };
-    disk::write_with(path, make, Error::io(path))?;
+    disk::write_with(path, write_file, Error::io(path))?;
     digest_file(path)
 }
 
 /// SHA-256 of a file, in hexadecimal digits.
 pub(crate) fn digest_file(path: &Path) -> Result<String, Error> {
     let mut file = File::open(path).map_err(Error::io(path))?;
-    let (mut sum, mut buffer) = (Sha256::new(), vec![0; 1 << 16]);
+    let (mut hasher, mut buffer) = (Sha256::new(), vec![0; 1 << 16]);
     loop {
         match file.read(&mut buffer).map_err(Error::io(path))? {
-            0 => return Ok(hex(&sum.finalize())),
-            read => sum.update(&buffer[..read]),
+            0 => return Ok(hex(&hasher.finalize())),
+            read => hasher.update(&buffer[..read]),
         }
     }
 }
 
 /// The first 64 bits of the SHA-256 of the elements of some tensors.
 pub(crate) fn fingerprint<'a>(tensors: impl Iterator<Item = &'a Array>) -> u64 {
-    let mut sum = Sha256::new();
+    let mut hasher = Sha256::new();
     for tensor in tensors {
         for elements in tensor.data().chunks(1 << 14) {
-            sum.update(elements.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>());
+            hasher.update(elements.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>());
         }
     }
-    u64::from_le_bytes(*sum.finalize().first_chunk().unwrap_or(&[0; 8]))
+    u64::from_le_bytes(*hasher.finalize().first_chunk().unwrap_or(&[0; 8]))
 }
 
 /// SHA-256 in hexadecimal digits.
@@ -356,7 +364,8 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn array(tensors: &SafeTensors<'_>, name: &str) -> Option<Array> {
+/// Reads a tensor by its name; `None` if it is missing or not f32.
+fn read_tensor(tensors: &SafeTensors<'_>, name: &str) -> Option<Array> {
     let view = tensors.tensor(name).ok().filter(|view| view.dtype() == Dtype::F32)?;
     let elements: Vec<f32> =
         view.data().as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
@@ -365,7 +374,7 @@ fn array(tensors: &SafeTensors<'_>, name: &str) -> Option<Array> {
 }
 
 /// Splits a state into its outline and its tensors, whose names start with `prefix`.
-fn outline<'a>(
+fn split_state<'a>(
     state: &'a State,
     prefix: &str,
     tensors: &mut Vec<(String, &'a Array)>,
@@ -393,7 +402,9 @@ fn outline<'a>(
         parts: state
             .parts
             .iter()
-            .map(|(name, part)| (name.clone(), outline(part, &format!("{prefix}{name}/"), tensors)))
+            .map(|(name, part)| {
+                (name.clone(), split_state(part, &format!("{prefix}{name}/"), tensors))
+            })
             .collect(),
     }
 }
@@ -404,23 +415,23 @@ fn shared_key(prefix: &str, name: &str, k: usize) -> String {
 }
 
 /// Rebuilds a state from its outline and its tensors; `None` if a tensor is missing.
-fn state(outline: &StateOutline, prefix: &str, tensors: &SafeTensors<'_>) -> Option<State> {
+fn join_state(outline: &StateOutline, prefix: &str, tensors: &SafeTensors<'_>) -> Option<State> {
     let mut state = State::new(&outline.kind);
     state.numbers =
         outline.numbers.iter().map(|(name, bits)| (name.clone(), f64::from_bits(*bits))).collect();
-    let read = |name: &str, k: usize| array(tensors, &format!("{prefix}{name}.{k}"));
+    let read = |name: &str, k: usize| read_tensor(tensors, &format!("{prefix}{name}.{k}"));
     for (name, indices) in &outline.tensors {
         let each = |&k: &usize| Some((k, read(name, k)?));
         state.tensors.insert(name.clone(), indices.iter().map(each).collect::<Option<_>>()?);
     }
     for (name, count) in &outline.shared {
         let tensors = (0..*count)
-            .map(|k| array(tensors, &shared_key(prefix, name, k)))
+            .map(|k| read_tensor(tensors, &shared_key(prefix, name, k)))
             .collect::<Option<_>>()?;
         state.shared.insert(name.clone(), Params::new(tensors));
     }
     for (name, part) in &outline.parts {
-        state.parts.insert(name.clone(), self::state(part, &format!("{prefix}{name}/"), tensors)?);
+        state.parts.insert(name.clone(), join_state(part, &format!("{prefix}{name}/"), tensors)?);
     }
     Some(state)
 }
@@ -474,7 +485,11 @@ mod tests {
         assert_eq!(Snapshot::newest(folder.path(), &mut silent()).unwrap(), Some(snapshot(100)));
         // Two are kept.
         assert_eq!(
-            all(folder.path()).unwrap().iter().map(|known| known.step).collect::<Vec<_>>(),
+            list_snapshots(folder.path())
+                .unwrap()
+                .iter()
+                .map(|known| known.step)
+                .collect::<Vec<_>>(),
             [20, 100]
         );
     }
@@ -552,7 +567,10 @@ mod tests {
                     Snapshot::newest(folder.path(), &mut silent()).unwrap(),
                     Some(snapshot(3))
                 );
-                assert!(fs::read_dir(folder.path()).unwrap().count() <= KEPT, "{operation}");
+                assert!(
+                    fs::read_dir(folder.path()).unwrap().count() <= MAX_SNAPSHOTS,
+                    "{operation}"
+                );
                 if done {
                     assert!(operation > 10, "only {operation} operations");
                     break;

@@ -1,4 +1,4 @@
-//! What a run needs on several processes: equal inputs, equal parameters, a share of the cores.
+//! Support for runs on several processes: equal inputs, equal parameters, a share of the cores.
 
 use crate::Error;
 use crate::config::{Auto, Config};
@@ -6,16 +6,16 @@ use crate::run::snapshot;
 use distributed::Ranks;
 use protocol::Params;
 
-/// Steps between comparisons of the parameters.
-pub(crate) const COMPARED_EVERY: u64 = 32;
+/// Number of steps between comparisons of the parameters of all processes.
+pub(crate) const COMPARE_EVERY: u64 = 32;
 
 /// Refuses to continue if an input differs between processes, and names it.
-pub(crate) fn same(ranks: &Ranks, inputs: &[(&str, String)]) -> Result<(), Error> {
+pub(crate) fn require_same(ranks: &Ranks, inputs: &[(&str, String)]) -> Result<(), Error> {
     if ranks.count() == 1 {
         return Ok(());
     }
-    for (name, what) in inputs {
-        if let Some(rank) = ranks.first_difference(what.clone().into_bytes())? {
+    for (name, value) in inputs {
+        if let Some(rank) = ranks.first_difference(value.clone().into_bytes())? {
             return Err(Error::RanksDiffer { rank, what: (*name).into() });
         }
     }
@@ -23,7 +23,7 @@ pub(crate) fn same(ranks: &Ranks, inputs: &[(&str, String)]) -> Result<(), Error
 }
 
 /// Refuses to continue if the parameters of the processes differ.
-pub(crate) fn same_params(ranks: &Ranks, params: &Params) -> Result<(), Error> {
+pub(crate) fn require_same_params(ranks: &Ranks, params: &Params) -> Result<(), Error> {
     if ranks.count() == 1 {
         return Ok(());
     }
@@ -49,21 +49,21 @@ pub(crate) fn in_turn<T>(
 
 /// Sets the number of threads: as configured, or this process's share of the machine.
 pub(crate) fn set_threads(ranks: &Ranks, config: &Config) {
-    let threads = match config.training.threads {
-        Auto::Value(threads) => threads,
+    let count = match config.training.threads {
+        Auto::Value(count) => count,
         Auto::Auto if ranks.count() == 1 => return,
         Auto::Auto => threads(ranks),
     };
     // Fails if the pool exists already; then its size stays.
-    let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+    let _ = rayon::ThreadPoolBuilder::new().num_threads(count).build_global();
 }
 
 /// Returns this process's share of the machine's cores.
 pub fn threads(ranks: &Ranks) -> usize {
     let usable = std::thread::available_parallelism().map_or(1, usize::from);
     // A launcher that binds each process to cores has divided them already.
-    let divided = online().is_some_and(|online| usable < online);
-    if divided {
+    let is_bound = online_cores().is_some_and(|online_cores| usable < online_cores);
+    if is_bound {
         usable
     } else {
         (usable / distributed::local_ranks().unwrap_or_else(|| ranks.count())).max(1)
@@ -71,7 +71,7 @@ pub fn threads(ranks: &Ranks) -> usize {
 }
 
 /// Returns the number of cores that Linux lists as online, such as `0-3,8`.
-fn online() -> Option<usize> {
+fn online_cores() -> Option<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
     let range = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -106,28 +106,32 @@ mod tests {
         };
         let next = f32::from_bits(1.0f32.to_bits() + 1);
         assert!(
-            on_three(|ranks| same_params(ranks, &params(1.0)).is_ok()).iter().all(|same| *same)
+            on_three(|ranks| require_same_params(ranks, &params(1.0)).is_ok())
+                .iter()
+                .all(|same| *same)
         );
-        for said in on_three(|ranks| {
-            same_params(ranks, &params(if ranks.rank() == 2 { next } else { 1.0 }))
+        for message in on_three(|ranks| {
+            require_same_params(ranks, &params(if ranks.rank() == 2 { next } else { 1.0 }))
                 .unwrap_err()
                 .to_string()
         }) {
-            assert!(said.contains("rank 2") && said.contains("muffle resume"), "{said}");
+            assert!(message.contains("rank 2") && message.contains("muffle resume"), "{message}");
         }
     }
 
     #[test]
     fn an_input_that_differs_is_named() {
-        let things = |rank: usize| {
+        let inputs = |rank: usize| {
             [
                 ("model", "a".to_string()),
                 ("tokenizer", if rank == 1 { "c" } else { "b" }.to_string()),
             ]
         };
-        for said in on_three(|ranks| same(ranks, &things(ranks.rank())).unwrap_err().to_string()) {
-            assert!(said.contains("rank 1 has another tokenizer"), "{said}");
+        for message in
+            on_three(|ranks| require_same(ranks, &inputs(ranks.rank())).unwrap_err().to_string())
+        {
+            assert!(message.contains("rank 1 has another tokenizer"), "{message}");
         }
-        assert!(on_three(|ranks| same(ranks, &things(0)).is_ok()).iter().all(|same| *same));
+        assert!(on_three(|ranks| require_same(ranks, &inputs(0)).is_ok()).iter().all(|same| *same));
     }
 }

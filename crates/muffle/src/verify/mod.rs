@@ -66,20 +66,20 @@ pub fn verify_signed(path: &Path, key: Option<&PublicKey>) -> Result<Verdict, Er
         }
     };
     verdict.add("form", Ok("every field is present once, and no other".into()));
-    verdict.add("software", software(&statement));
-    verdict.add("ledger", ledger(&statement));
-    verdict.add("private", private(&statement));
-    verdict.add("sampling", sampling(&statement));
-    verdict.add("noise", noise(&statement));
-    verdict.add("steps", steps(&statement));
-    let price = price(&statement);
-    verdict.add("epsilon", epsilon(&statement, price.as_ref()));
-    verdict.add("promise", promise(&statement, price.as_ref()));
-    verdict.add("summary", summary(&statement));
+    verdict.add("software", check_software(&statement));
+    verdict.add("ledger", check_ledger(&statement));
+    verdict.add("private", check_private(&statement));
+    verdict.add("sampling", check_sampling(&statement));
+    verdict.add("noise", check_noise(&statement));
+    verdict.add("steps", check_steps(&statement));
+    let price = recompute_price(&statement);
+    verdict.add("epsilon", check_epsilon(&statement, price.as_ref()));
+    verdict.add("promise", check_promise(&statement, price.as_ref()));
+    verdict.add("summary", check_summary(&statement));
     let model = verdict.path.parent().unwrap_or(Path::new("")).to_path_buf();
-    match no_weights(&statement, &model) {
+    match has_no_weights(&statement, &model) {
         true => verdict.add_missing("weights", "no file of weights is beside the statement"),
-        false => verdict.add("weights", weights(&statement, &model)),
+        false => verdict.add("weights", check_weights(&statement, &model)),
     }
     match key {
         Some(key) => {
@@ -173,7 +173,8 @@ fn check_form(statement: &Statement) -> Result<(), Failure> {
             .map_err(|error| Failure::new(format!("{name}: {error}")))?;
     }
     statement.delta.map_or(Ok(()), |delta| Delta::new(delta).map(|_| ()))?;
-    // Tests the good case, so that NaN is refused. A rate times a number of records is rounded.
+    // Every comparison with NaN is false, so that NaN is refused. The tolerance is for a lot size
+    // that is a rate times a number of records.
     if !(statement.lot_size >= 1.0 - 1e-9
         && statement.lot_size <= statement.records as f64 * (1.0 + 1e-9))
     {
@@ -186,7 +187,7 @@ fn check_form(statement: &Statement) -> Result<(), Failure> {
         return Err(Failure::new("weights_sha256: expected at least 1 file, got 0"));
     }
     for (name, sum) in &statement.weights_sha256 {
-        if Path::new(name).file_name().is_none_or(|plain| plain != name.as_str()) {
+        if Path::new(name).file_name().is_none_or(|file_name| file_name != name.as_str()) {
             return Err(Failure::new(format!(
                 "weights_sha256: expected a file name, got {name:?}"
             )));
@@ -210,8 +211,8 @@ fn is_sha256(text: &str) -> bool {
     text.len() == 64 && text.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'))
 }
 
-/// This version of the program writes such statements.
-fn software(statement: &Statement) -> Finding {
+/// Checks that this version of the program wrote the statement.
+fn check_software(statement: &Statement) -> Finding {
     match statement.is_of_this_version() {
         true => Ok(statement.software.clone()),
         false => Err(Failure::new(format!(
@@ -221,8 +222,8 @@ fn software(statement: &Statement) -> Finding {
     }
 }
 
-/// The hash chain over sessions and charges has the stated head.
-fn ledger(statement: &Statement) -> Finding {
+/// Checks that the hash chain over sessions and charges has the stated head.
+fn check_ledger(statement: &Statement) -> Finding {
     let chain = statement.chain()?;
     Ok(format!(
         "{} charges in {} sessions, head {}…",
@@ -232,9 +233,10 @@ fn ledger(statement: &Statement) -> Finding {
     ))
 }
 
-/// A guarantee needs noise in every charge, from a secret source. A guarantee for persons with
-/// several rows needs a column that names them.
-fn private(statement: &Statement) -> Finding {
+/// Checks that a guarantee is stated exactly if every charge has noise from a secret source.
+///
+/// A guarantee for persons with several rows also needs a column that names them.
+fn check_private(statement: &Statement) -> Finding {
     if let Some(unit) = statement.unit
         && unit.rows != 1
         && statement.person_column.is_none()
@@ -269,8 +271,8 @@ fn private(statement: &Statement) -> Finding {
     }
 }
 
-/// Stated sampling, lot size and records agree with one another and with every charge.
-fn sampling(statement: &Statement) -> Finding {
+/// Checks that stated sampling, lot size and records agree with one another and with every charge.
+fn check_sampling(statement: &Statement) -> Finding {
     let sampling = statement.sampling_of_lots()?;
     let lot = sampling.lot_size(statement.records);
     if lot != statement.lot_size {
@@ -301,20 +303,20 @@ fn sampling(statement: &Statement) -> Finding {
 ///
 /// These are the blocks of the gradient; the others are probes of the loss.
 fn gradient_blocks(release: &Release, sigma: f64) -> Option<u64> {
-    let (mut count, mut before) = (0u64, 0.0);
-    for &(block, more) in release.blocks() {
+    let (mut count, mut precision_before) = (0u64, 0.0);
+    for &(block, equal_blocks) in release.blocks() {
         let precision = block.get().powi(-2);
         // A probe may have the same noise as a block: then only some of the equal blocks are the
         // gradient's.
-        let some = ((sigma.powi(-2) - before) / precision).round();
-        if some >= 1.0
-            && some <= more as f64
-            && close((before + some * precision).powf(-0.5), sigma)
+        let needed = ((sigma.powi(-2) - precision_before) / precision).round();
+        if needed >= 1.0
+            && needed <= equal_blocks as f64
+            && close((precision_before + needed * precision).powf(-0.5), sigma)
         {
-            return count.checked_add(some as u64);
+            return count.checked_add(needed as u64);
         }
-        count = count.checked_add(more)?;
-        before += more as f64 * precision;
+        count = count.checked_add(equal_blocks)?;
+        precision_before += equal_blocks as f64 * precision;
     }
     None
 }
@@ -325,7 +327,7 @@ fn close(a: f64, b: f64) -> bool {
 }
 
 /// The number of gradients that were charged with this noise multiplier.
-fn gradients(events: &Composition, sigma: f64) -> u64 {
+fn count_gradients(events: &Composition, sigma: f64) -> u64 {
     let count = |(event, count): &(Event, u64)| match event {
         Event::Gaussian { release, .. } if gradient_blocks(release, sigma).is_some() => *count,
         _ => 0,
@@ -333,8 +335,8 @@ fn gradients(events: &Composition, sigma: f64) -> u64 {
     events.runs().iter().map(count).sum()
 }
 
-/// Every gradient was charged with the stated noise multiplier.
-fn noise(statement: &Statement) -> Finding {
+/// Checks that every gradient was charged with the stated noise multiplier.
+fn check_noise(statement: &Statement) -> Finding {
     let events = statement.ledger.events();
     let Some(sigma) = statement.noise_multiplier else {
         return match events.runs().iter().all(|(event, _)| *event == Event::NonPrivate) {
@@ -357,7 +359,7 @@ fn noise(statement: &Statement) -> Finding {
     // A run has no other kinds than: a gradient with or without probes, and probes alone.
     match (with.len(), without.len()) {
         (0, _) => Err(Failure::new(format!("no charge has the stated noise multiplier {sigma}"))),
-        (1..=2, 0..=1) => Ok(format!("σ = {sigma} in {} charges", gradients(events, sigma))),
+        (1..=2, 0..=1) => Ok(format!("σ = {sigma} in {} charges", count_gradients(events, sigma))),
         _ => Err(Failure::new(format!(
             "{} kinds of charges with the stated noise multiplier {sigma}, {} with another",
             with.len(),
@@ -370,7 +372,7 @@ fn noise(statement: &Statement) -> Finding {
 fn charged_steps(statement: &Statement) -> u64 {
     let lots = statement.sampling_of_lots().map_or(1, |sampling| sampling.lots_per_event());
     match statement.noise_multiplier {
-        Some(sigma) => gradients(statement.ledger.events(), sigma).saturating_mul(lots),
+        Some(sigma) => count_gradients(statement.ledger.events(), sigma).saturating_mul(lots),
         None => statement.ledger.events().len(),
     }
 }
@@ -382,8 +384,8 @@ fn lost_steps(statement: &Statement) -> u64 {
     charged_steps(statement).saturating_sub(statement.steps)
 }
 
-/// No more steps are in the model than were charged.
-fn steps(statement: &Statement) -> Finding {
+/// Checks that at most the charged steps are in the model.
+fn check_steps(statement: &Statement) -> Finding {
     let charged = charged_steps(statement);
     match statement.steps >= 1 && statement.steps <= charged {
         true => Ok(format!("{} in the model, {charged} charged", statement.steps)),
@@ -392,7 +394,7 @@ fn steps(statement: &Statement) -> Finding {
 }
 
 /// Recomputes the cost of the ledger.
-fn price(statement: &Statement) -> Result<Guarantee, Failure> {
+fn recompute_price(statement: &Statement) -> Result<Guarantee, Failure> {
     let unit = statement.unit.unwrap_or(accounting::Adjacency::AddRemove.into());
     let delta = Delta::new(statement.delta.unwrap_or(0.5))?;
     let cost = statement.ledger.cost(unit)?;
@@ -412,14 +414,14 @@ fn price(statement: &Statement) -> Result<Guarantee, Failure> {
     }
 }
 
-/// The recomputed cost, or the failure of this computation once more.
-fn computed(price: Result<&Guarantee, &Failure>) -> Result<Guarantee, Failure> {
+/// Copies the recomputed cost or the failure to compute it, which several checks report.
+fn copy_price(price: Result<&Guarantee, &Failure>) -> Result<Guarantee, Failure> {
     price.copied().map_err(|failure| Failure::new(failure.to_string()))
 }
 
-/// The stated ε is the cost of the ledger, up to [`TOLERANCE`] in both directions.
-fn epsilon(statement: &Statement, price: Result<&Guarantee, &Failure>) -> Finding {
-    let price = computed(price)?;
+/// Checks that the stated ε is the cost of the ledger, up to [`TOLERANCE`] in both directions.
+fn check_epsilon(statement: &Statement, price: Result<&Guarantee, &Failure>) -> Finding {
+    let price = copy_price(price)?;
     match (statement.epsilon, statement.delta) {
         (Some(stated), Some(delta)) => {
             match close(stated, price.epsilon) || stated == price.epsilon {
@@ -443,12 +445,12 @@ fn epsilon(statement: &Statement, price: Result<&Guarantee, &Failure>) -> Findin
     }
 }
 
-/// Stated and recomputed ε are within the promise.
-fn promise(statement: &Statement, price: Result<&Guarantee, &Failure>) -> Finding {
+/// Checks that stated and recomputed ε are within the promise.
+fn check_promise(statement: &Statement, price: Result<&Guarantee, &Failure>) -> Finding {
     let (Some(promised), Some(stated)) = (statement.promised_epsilon, statement.epsilon) else {
         return Ok("nothing was promised".into());
     };
-    let price = computed(price)?;
+    let price = copy_price(price)?;
     match stated <= promised && price.epsilon <= promised * (1.0 + TOLERANCE) {
         true => Ok(format!("ε ≤ {promised}, as promised before the run")),
         false => Err(Failure::new(format!(
@@ -458,8 +460,8 @@ fn promise(statement: &Statement, price: Result<&Guarantee, &Failure>) -> Findin
     }
 }
 
-/// The sentences of the statement are those that this program renders from its fields.
-fn summary(statement: &Statement) -> Finding {
+/// Checks that the sentences are those that this program renders from the fields.
+fn check_summary(statement: &Statement) -> Finding {
     match statement.summary == statement.rendered() {
         true => Ok("the sentences are those of the fields".into()),
         false => Err(Failure::new("the sentences are not those of the fields")),
@@ -482,13 +484,13 @@ fn weight_files(folder: &Path) -> Result<Vec<String>, Error> {
 }
 
 /// Whether a folder has no file of weights.
-fn no_weights(statement: &Statement, folder: &Path) -> bool {
+fn has_no_weights(statement: &Statement, folder: &Path) -> bool {
     let named = statement.weights_sha256.iter().any(|(name, _)| folder.join(name).exists());
     !named && weight_files(folder).is_ok_and(|files| files.is_empty())
 }
 
-/// The files of weights have the stated digests, and there are no others.
-fn weights(statement: &Statement, folder: &Path) -> Finding {
+/// Checks that the files of weights have the stated digests, and that there are no others.
+fn check_weights(statement: &Statement, folder: &Path) -> Finding {
     for (name, stated) in &statement.weights_sha256 {
         let path = folder.join(name);
         if !path.is_file() {

@@ -36,10 +36,10 @@ const MAX_BLOCKS: u64 = 1 << 20;
 pub(super) fn check(verdict: &mut Verdict, folder: &Folder, statement: &Statement) {
     let config = Config::read(&folder.join("config.toml"));
     match &config {
-        Ok(config) => match plan(config, statement) {
+        Ok(config) => match recompute_plan(config, statement) {
             Ok(plan) => {
-                verdict.add("plan", planned(&plan, statement));
-                verdict.add("statement", recomputed(config, plan, statement));
+                verdict.add("plan", check_plan(&plan, statement));
+                verdict.add("statement", check_statement(config, plan, statement));
             }
             Err(failure) => {
                 let repeated = Failure::new(failure.to_string());
@@ -50,11 +50,11 @@ pub(super) fn check(verdict: &mut Verdict, folder: &Folder, statement: &Statemen
         Err(error) => verdict.add("plan", Err(Failure::new(error.to_string()))),
     }
     match folder.join(LEDGER).exists() {
-        true => verdict.add("ledger file", ledger(folder, statement)),
+        true => verdict.add("ledger file", check_ledger_file(folder, statement)),
         false => verdict.add_missing("ledger file", "ledger.json is missing"),
     }
     match folder.sealed().exists() {
-        true => verdict.add("sealed mark", mark(folder)),
+        true => verdict.add("sealed mark", check_sealed_mark(folder)),
         false => verdict.add_out_of_reach(
             "sealed mark",
             "removed when the run was finished; until then it had the position of the ledger",
@@ -62,7 +62,7 @@ pub(super) fn check(verdict: &mut Verdict, folder: &Folder, statement: &Statemen
     }
     let Ok(config) = &config else { return };
     match folder.join(RESULT).exists() {
-        true => verdict.add("result", result(folder, config, statement)),
+        true => verdict.add("result", check_result(folder, config, statement)),
         false => verdict.add_missing(
             "result",
             "result.json is missing: the run is not finished (muffle resume), or the file \
@@ -70,17 +70,17 @@ pub(super) fn check(verdict: &mut Verdict, folder: &Folder, statement: &Statemen
         ),
     }
     match folder.join(history::FILE).exists() {
-        true => verdict.add("history", history(folder, config, statement)),
+        true => verdict.add("history", check_history(folder, config, statement)),
         false => verdict.add_missing("history", "history.jsonl is missing"),
     }
     match has_checkpoints(folder) {
-        true => verdict.add(CHECKPOINTS, checkpoint(folder, config, statement)),
+        true => verdict.add(CHECKPOINTS, check_checkpoint(folder, config, statement)),
         false => verdict.add_missing(CHECKPOINTS, "the folder has no checkpoint"),
     }
     let needed =
         [RESULT, history::FILE, SAMPLES].into_iter().find(|name| !folder.join(name).exists());
     match (folder.join(report::FILE).exists(), needed) {
-        (true, None) => verdict.add("report", page(folder)),
+        (true, None) => verdict.add("report", check_report(folder)),
         (true, Some(name)) => verdict
             .add_missing("report", &format!("report.html cannot be recomputed without {name}")),
         (false, _) => {
@@ -90,7 +90,7 @@ pub(super) fn check(verdict: &mut Verdict, folder: &Folder, statement: &Statemen
 }
 
 /// Recomputes the plan from the configuration.
-fn plan(config: &Config, statement: &Statement) -> Result<Plan, Failure> {
+fn recompute_plan(config: &Config, statement: &Statement) -> Result<Plan, Failure> {
     Plan::check(config)?;
     let epochs = config.training.epochs.or(3.0);
     let steps = config
@@ -108,7 +108,9 @@ fn plan(config: &Config, statement: &Statement) -> Result<Plan, Failure> {
         .map_err(|error| Failure::new(format!("config.toml: {error}")))
 }
 
-/// Placeholder tensors in as many blocks as the model has: a plan depends on nothing else of them.
+/// Creates placeholder tensors with as many blocks as the model has.
+///
+/// A plan depends on no other property of the tensors.
 fn placeholders(config: &Config, statement: &Statement) -> Result<Vec<Trainable>, Failure> {
     let blocks = statement.ledger.events().runs().iter().find_map(|(event, _)| match event {
         Event::Gaussian { release, .. } => gradient_blocks(release, statement.noise_multiplier?),
@@ -127,11 +129,11 @@ fn placeholders(config: &Config, statement: &Statement) -> Result<Vec<Trainable>
     })
 }
 
-/// Noise and steps are those of the plan, and all charges are in it.
-fn planned(plan: &Plan, statement: &Statement) -> Finding {
-    let near = |a: f64, b: f64| (a - b).abs() <= SIGMA_TOLERANCE * b;
+/// Checks that noise and steps are those of the plan, and that all charges are in it.
+fn check_plan(plan: &Plan, statement: &Statement) -> Finding {
+    let sigma_agrees = |a: f64, b: f64| (a - b).abs() <= SIGMA_TOLERANCE * b;
     if let Some(sigma) =
-        statement.noise_multiplier.filter(|sigma| !near(*sigma, plan.sigma.gradient))
+        statement.noise_multiplier.filter(|sigma| !sigma_agrees(*sigma, plan.sigma.gradient))
     {
         return Err(Failure::new(format!(
             "config.toml gives σ = {}, not the stated {sigma}",
@@ -150,15 +152,15 @@ fn planned(plan: &Plan, statement: &Statement) -> Finding {
                 .blocks()
                 .iter()
                 .zip(y.blocks())
-                .all(|((x, n), (y, m))| n == m && near(x.get(), y.get()));
+                .all(|((x, n), (y, m))| n == m && sigma_agrees(x.get(), y.get()));
             a == b && x.blocks().len() == y.blocks().len() && same_blocks
         }
         _ => a == b,
     };
-    let mut left: Vec<(&Event, u64)> =
+    let mut remaining: Vec<(&Event, u64)> =
         plan.events.runs().iter().map(|(event, count)| (event, *count)).collect();
     for (event, count) in statement.ledger.events().runs() {
-        match left.iter_mut().find(|(known, left)| same(event, known) && *left >= *count) {
+        match remaining.iter_mut().find(|(known, left)| same(event, known) && *left >= *count) {
             Some((_, left)) => *left -= count,
             None => {
                 return Err(Failure::new(format!(
@@ -175,8 +177,8 @@ fn planned(plan: &Plan, statement: &Statement) -> Finding {
     ))
 }
 
-/// The statement is the one that follows from configuration and ledger.
-fn recomputed(config: &Config, plan: Plan, statement: &Statement) -> Finding {
+/// Checks that the statement is the one that follows from configuration and ledger.
+fn check_statement(config: &Config, plan: Plan, statement: &Statement) -> Finding {
     let mut plan = plan;
     if let Some(sigma) = statement.noise_multiplier {
         plan.sigma.gradient = sigma;
@@ -223,8 +225,8 @@ fn ledger_failure(source: ChainError) -> Failure {
     Failure::LedgerFile { file: LEDGER, source }
 }
 
-/// The ledger of the run is the stated one, and closes with this statement.
-fn ledger(folder: &Folder, statement: &Statement) -> Finding {
+/// Checks that the ledger of the run is the stated one, and closes with this statement.
+fn check_ledger_file(folder: &Folder, statement: &Statement) -> Finding {
     let text = folder.read(LEDGER)?.unwrap_or_default();
     let chain = Chain::parse(&text).map_err(ledger_failure)?;
     let stated = statement.chain()?;
@@ -257,8 +259,8 @@ fn ledger(folder: &Folder, statement: &Statement) -> Finding {
     ))
 }
 
-/// The ledger contains the sealed mark, if the run has not removed it yet.
-fn mark(folder: &Folder) -> Finding {
+/// Checks that the ledger contains the sealed mark, which exists until the run is finished.
+fn check_sealed_mark(folder: &Folder) -> Finding {
     let text = folder.read(LEDGER)?.ok_or_else(|| Failure::new(format!("{LEDGER} is missing")))?;
     let chain = Chain::parse(&text).map_err(ledger_failure)?;
     let mark = SealedMark::read(folder)?;
@@ -266,8 +268,8 @@ fn mark(folder: &Folder) -> Finding {
     Ok("the ledger contains it; muffle resume removes the private state of the run".into())
 }
 
-/// `result.json` has the figures of the statement.
-fn result(folder: &Folder, config: &Config, statement: &Statement) -> Finding {
+/// Checks that `result.json` has the figures of the statement.
+fn check_result(folder: &Folder, config: &Config, statement: &Statement) -> Finding {
     let result =
         RunResult::read(folder)?.ok_or_else(|| Failure::new(format!("{RESULT} is missing")))?;
     let mut chain = statement.chain()?;
@@ -288,8 +290,8 @@ fn result(folder: &Folder, config: &Config, statement: &Statement) -> Finding {
     }
 }
 
-/// ε starts at zero, stays within the promise and ends at the stated value.
-fn history(folder: &Folder, config: &Config, statement: &Statement) -> Finding {
+/// Checks that ε starts at zero, stays within the promise and ends at the stated value.
+fn check_history(folder: &Folder, config: &Config, statement: &Statement) -> Finding {
     let text = folder.read(history::FILE)?.unwrap_or_default();
     let entries = history::parse(&text)
         .map_err(|error| Failure::new(format!("{}: {error}", history::FILE)))?;
@@ -341,11 +343,11 @@ fn has_checkpoints(folder: &Folder) -> bool {
     std::fs::read_dir(folder.join(CHECKPOINTS)).is_ok_and(|entries| entries.count() > 0)
 }
 
-/// The last checkpoint is that of the statement.
+/// Checks that the last checkpoint is that of the statement.
 ///
-/// It has the last step, this configuration, a position of the stated ledger, and the model's
+/// It must have the last step, this configuration, a position of the stated ledger, and the model's
 /// weights.
-fn checkpoint(folder: &Folder, config: &Config, statement: &Statement) -> Finding {
+fn check_checkpoint(folder: &Folder, config: &Config, statement: &Statement) -> Finding {
     let mut damage = None;
     let newest =
         Snapshot::newest(&folder.join(CHECKPOINTS), &mut |line| damage = Some(line.to_string()));
@@ -387,17 +389,17 @@ fn checkpoint(folder: &Folder, config: &Config, statement: &Statement) -> Findin
     }
 }
 
-/// The recomputed report is the same, except for the description of the machine.
-fn page(folder: &Folder) -> Finding {
+/// Checks that the recomputed report is the same, except for the description of the machine.
+fn check_report(folder: &Folder) -> Finding {
     let found = folder.read(report::FILE)?.unwrap_or_default();
     let expected = report::page(folder)?.html();
     let lines = |text: &str| -> Vec<String> {
-        let machine = |line: &&str| {
+        let is_not_machine = |line: &&str| {
             ["system", "threads"]
                 .iter()
                 .all(|row| !line.starts_with(&format!("<tr><th scope=\"row\">{row}</th>")))
         };
-        text.lines().filter(machine).map(String::from).collect()
+        text.lines().filter(is_not_machine).map(String::from).collect()
     };
     let (found, expected) = (lines(&found), lines(&expected));
     let count = found.len().max(expected.len());

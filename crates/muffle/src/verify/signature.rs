@@ -83,7 +83,7 @@ pub enum SignatureError {
     Library(#[from] Error),
 }
 
-/// A signing key. It does not print, and is overwritten in memory when it is dropped.
+/// A signing key. `Debug` does not show it, and its memory is overwritten on drop.
 pub struct SecretKey(SigningKey);
 
 /// A key that verifies signatures.
@@ -123,7 +123,7 @@ impl SecretKey {
         }
         let text = Zeroizing::new(std::fs::read_to_string(path).map_err(Error::io(path))?);
         let bytes =
-            field(&text, SECRET).and_then(|digits| Some(Zeroizing::new(unhex::<32>(digits)?)));
+            after_name(&text, SECRET).and_then(|digits| Some(Zeroizing::new(unhex::<32>(digits)?)));
         let bytes = bytes.ok_or_else(|| refused(KeyError::Malformed(SECRET)))?;
         Ok(Self(SigningKey::from_bytes(&bytes)))
     }
@@ -192,7 +192,7 @@ impl PublicKey {
         if text.starts_with(SECRET) {
             return Err(KeyError::SecretKey);
         }
-        let bytes = field(text, PUBLIC).and_then(unhex::<32>);
+        let bytes = after_name(text, PUBLIC).and_then(unhex::<32>);
         let bytes = bytes.ok_or(KeyError::Malformed(PUBLIC))?;
         VerifyingKey::from_bytes(&bytes).map(Self).map_err(|_| KeyError::NotOnCurve)
     }
@@ -207,7 +207,7 @@ impl PublicKey {
     /// # Errors
     /// If it is malformed, of another key, or of another statement.
     pub fn check(&self, statement: &Statement, text: &str) -> Result<(), SignatureError> {
-        let (fingerprint, digits) = field(text, SIGNATURE)
+        let (fingerprint, digits) = after_name(text, SIGNATURE)
             .and_then(|rest| rest.split_once(' '))
             .ok_or(SignatureError::Malformed)?;
         let bytes = unhex::<64>(digits).ok_or(SignatureError::Malformed)?;
@@ -252,7 +252,7 @@ fn message(statement: &Statement) -> Result<Vec<u8>, Error> {
 }
 
 /// The rest of a line after a name and a space.
-fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+fn after_name<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.strip_suffix('\n').unwrap_or(text).strip_prefix(name)?.strip_prefix(' ')
 }
 

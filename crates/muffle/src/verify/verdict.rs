@@ -104,7 +104,7 @@ impl Verdict {
         self.unchecked.push(Unchecked { name, reason, detail: detail.into() });
     }
 
-    /// Adds a check that no file makes possible.
+    /// Adds a check that was not made because no file can show the property.
     pub(super) fn add_out_of_reach(&mut self, name: &'static str, detail: &str) {
         let reason = UncheckedReason::OutOfReach;
         self.unchecked.push(Unchecked { name, reason, detail: detail.into() });
