@@ -149,7 +149,7 @@ fn a_damaged_private_state_is_refused_and_not_shown() {
         &text.replace("draws", "drawn"),
     ] {
         let refused = PrivateState::from_text(bad).unwrap_err().to_string();
-        assert!(refused.contains("sealed part") && !refused.contains("key"), "{refused}");
+        assert!(refused.contains("private state") && !refused.contains("key"), "{refused}");
     }
     // A shuffled epoch is not for a curator that draws otherwise.
     let (mut poisson, _) = curator(support::poisson(0.5), Randomness::fixed(3), None);
