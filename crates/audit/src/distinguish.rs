@@ -5,10 +5,10 @@
 //!
 //! - If the mechanism is (ε, δ)-private, 1 − β ≤ e^ε α + δ and 1 − α ≤ e^ε β + δ. That bounds ε
 //!   for any mechanism, but it needs rare events: n trials show an ε of at most about ln n.
-//! - If the claim is true, (α, β) lies on or above its trade-off curve (Dong, Roth, Su 2022; Nasr et
-//!   al. 2023). The claim is a list of events; with its noise multiplied by m it is the claim of a
-//!   weaker or stronger mechanism. The smallest refuted m bounds the actual noise from above, and ε
-//!   of that claim is the bound. It uses frequent errors, so it is tight.
+//! - If the claim is true, (α, β) is on or above its trade-off curve (Dong, Roth, Su 2022; Nasr et
+//!   al. 2023). The claim is a list of events. Multiplying their noise by m gives a family of
+//!   claims. The smallest refuted m is an upper bound on the actual noise, and ε of that claim is
+//!   the lower bound on ε. It uses frequent errors, so it is tight.
 //!
 //! Thresholds are chosen on one part of the trials; the rates are measured on the rest, with
 //! Clopper–Pearson bounds that hold jointly at the given confidence.
@@ -43,7 +43,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// The claimed ε.
+    /// Computes the claimed ε.
     ///
     /// # Errors
     /// If the accountant does not support the events.
@@ -51,7 +51,7 @@ impl Claim {
         Ok(Cost::new(&self.events, self.unit)?.epsilon(Accountant::Best, self.delta)?.epsilon)
     }
 
-    /// The claim with all noise multiplied by `factor`.
+    /// Returns the claim with all noise multiplied by `factor`.
     fn with_noise_times(&self, factor: f64) -> Result<Self> {
         let mut events = Composition::new();
         for (event, count) in self.events.runs() {
@@ -73,7 +73,7 @@ impl Claim {
         Ok(Self { events, ..*self })
     }
 
-    /// The trade-off curve that holds if the claim is true.
+    /// Computes the trade-off curve that holds if the claim is true.
     ///
     /// # Errors
     /// If the accountant has no trade-off curve for these events.
@@ -136,20 +136,20 @@ pub struct EpsilonBounds {
 }
 
 impl EpsilonBounds {
-    /// The larger bound.
+    /// Returns the larger bound.
     pub fn epsilon_lower(&self) -> f64 {
         self.epsilon_any.max(self.epsilon_family)
     }
 }
 
-/// One of so many trials is used to choose thresholds.
+/// The first 1/`SELECTION_SHARE` of the trials is used to choose thresholds.
 const SELECTION_SHARE: usize = 5;
 
 /// Range of noise factors that are tested.
 const FACTORS: [f64; 2] = [1.0 / 32.0, 1024.0];
 
 impl Scores {
-    /// Lower bounds on ε at the claim's δ, which hold jointly at the given confidence.
+    /// Computes lower bounds on ε at the claim's δ, which hold jointly at the given confidence.
     ///
     /// # Errors
     /// If there are too few trials, the confidence is not a probability, or the claim cannot be
@@ -185,7 +185,7 @@ impl Scores {
 }
 
 impl ThresholdTest {
-    /// The ε that these rates refute for any (ε, δ)-private mechanism, in both directions.
+    /// Returns the largest ε that these rates refute for any mechanism, in both directions.
     fn epsilon(&self, delta: f64) -> f64 {
         let bound = |power: f64, error: f64| {
             if power > delta { ((power - delta) / error).ln().max(0.0) } else { 0.0 }
@@ -194,7 +194,7 @@ impl ThresholdTest {
         positive.max(bound(1.0 - self.false_positives_at_most, 1.0 - self.true_positives_at_least))
     }
 
-    /// The smallest μ of a Gaussian mechanism that allows these rates.
+    /// Returns the smallest μ of a Gaussian mechanism that allows these rates.
     fn mu(&self) -> f64 {
         accounting::curve::gdp_mu_of(self.false_positives_at_most, self.true_positives_at_least)
     }
@@ -221,7 +221,7 @@ fn test(without: &[f64], with: &[f64], threshold: f64, alpha: f64) -> ThresholdT
     }
 }
 
-/// The most promising thresholds: for either direction of (ε, δ), and for the trade-off curve.
+/// Returns the best thresholds for both directions of (ε, δ) and for the trade-off curve.
 fn choose(without: &[f64], with: &[f64], delta: f64, alpha: f64) -> Vec<f64> {
     let mut all: Vec<f64> = without.iter().chain(with).copied().collect();
     all.sort_by(f64::total_cmp);
@@ -250,7 +250,7 @@ fn choose(without: &[f64], with: &[f64], delta: f64, alpha: f64) -> Vec<f64> {
     [best(&positive), best(&negative), best(&ThresholdTest::mu)].into_iter().flatten().collect()
 }
 
-/// The smallest noise factor at which the tests refute the claim.
+/// Finds the smallest noise factor at which the tests refute the claim, by bisection.
 fn noise_at_most(claim: &Claim, tests: &[ThresholdTest]) -> Result<f64> {
     let refuted = |factor: f64| -> Result<bool> {
         let curve = claim.with_noise_times(factor)?.trade_off()?;

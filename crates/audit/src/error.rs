@@ -43,6 +43,6 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// Validates a confidence level.
 pub(crate) fn check_confidence(confidence: f64) -> Result<()> {
-    // Tests the good case, so that NaN is refused.
+    // Tests for the valid case, so that NaN is refused.
     if confidence > 0.0 && confidence < 1.0 { Ok(()) } else { Err(Error::Confidence(confidence)) }
 }

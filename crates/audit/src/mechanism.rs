@@ -1,9 +1,9 @@
 //! Audit of a mechanism by many releases on data with and without one record.
 //!
-//! The two oracles hold neighbouring data; the more the record stands out, the larger the bound.
-//! The direction of its contribution is measured first, from answers with very little noise, which
-//! is allowed because the data is synthetic. Then the same query is asked of each oracle many
-//! times, so that repeated noise is detected, too.
+//! The two oracles hold neighbouring data, which must be synthetic: the direction of the record's
+//! contribution is measured first, from answers with very little noise. Then each oracle answers
+//! the same query many times, so that repeated noise is detected, too. The more the contribution of
+//! the record differs from others, the larger is the bound.
 
 use crate::distinguish::{Claim, EpsilonBounds, Scores};
 use crate::error::{Error, Result};
@@ -71,7 +71,8 @@ impl MechanismAudit<'_> {
                 for _ in 0..self.steps {
                     let answer = self.ask(oracle, self.query.bounds)?;
                     check.record(&answer.value);
-                    let likelihoods: Vec<f64> = (0..direction.len())
+                    // Log-likelihood ratio of N(v) to N(0), by tensor.
+                    let log_ratios: Vec<f64> = (0..direction.len())
                         .map(|k| {
                             let std = answer.std[self.query.blocks.of(k)];
                             let pairs = answer.value[k].data().iter().zip(direction[k].data());
@@ -82,12 +83,12 @@ impl MechanismAudit<'_> {
                         })
                         .collect();
                     for (sum, view) in sums.iter_mut().zip(&views) {
-                        // ln of the likelihood ratio of (1 − q) N(0) + q N(v) against N(0).
-                        let one: f64 = view.iter().map(|&k| likelihoods[k]).sum();
+                        // Log-likelihood ratio of the mixture (1 − q) N(0) + q N(v) to N(0).
+                        let present: f64 = view.iter().map(|&k| log_ratios[k]).sum();
                         *sum += if self.rate < 1.0 {
-                            ln_add((1.0 - self.rate).ln(), self.rate.ln() + one)
+                            ln_add((1.0 - self.rate).ln(), self.rate.ln() + present)
                         } else {
-                            one
+                            present
                         };
                     }
                 }
@@ -99,8 +100,8 @@ impl MechanismAudit<'_> {
             }
             let std = self.ask(oracle, self.query.bounds)?.std;
             noise.extend(check.violations(&self.query, &std));
-            // The record itself correlates tensors; without it, and without other records, only
-            // shared noise does.
+            // The record correlates tensors, so only releases without it are checked, in which
+            // shared noise is the only cause.
             if let Some((a, b)) = check.correlated(&self.query, &std).filter(|_| !present) {
                 noise.push(format!("the noise of tensors {a} and {b} is correlated"));
             }
@@ -112,6 +113,7 @@ impl MechanismAudit<'_> {
         Ok(MechanismScores { views: views.iter().map(name).zip(scores).collect(), noise })
     }
 
+    /// Draws a lot and asks the query with these bounds.
     fn ask(
         &self,
         oracle: &mut dyn Oracle,
@@ -123,33 +125,34 @@ impl MechanismAudit<'_> {
         Ok(protocol::Noisy { value, std: answer.std })
     }
 
-    /// The record's contribution to a release: the largest difference over several lots.
+    /// Returns the record's contribution to a release: the largest difference over several lots.
     ///
-    /// There are enough lots for the record to be in one of them with near certainty.
+    /// There are so many lots that the record is in one of them with near certainty.
     fn direction(
         &self,
         with: &mut dyn Oracle,
         without: &mut dyn Oracle,
     ) -> std::result::Result<Params, Refused> {
-        let quiet = self.query.bounds.iter().map(|bound| Bound::new(bound.clip.get(), PROBE_SIGMA));
-        let quiet = quiet.collect::<std::result::Result<Vec<_>, _>>()?;
+        let bounds = self.query.bounds.iter();
+        let bounds = bounds.map(|bound| Bound::new(bound.clip.get(), PROBE_SIGMA));
+        let bounds = bounds.collect::<std::result::Result<Vec<_>, _>>()?;
         let lots = if self.rate < 1.0 { (20.0 / self.rate).ceil() as u64 } else { 1 };
         let mut best = (0.0, Params::default());
         for _ in 0..lots {
-            let (one, other) = (self.ask(with, &quiet)?, self.ask(without, &quiet)?);
-            let mut apart = one.value;
-            let mut size = 0.0f64;
-            for (k, (a, b)) in apart.iter_mut().zip(other.value.iter()).enumerate() {
+            let (one, other) = (self.ask(with, &bounds)?, self.ask(without, &bounds)?);
+            let mut difference = one.value;
+            let mut square = 0.0f64;
+            for (k, (a, b)) in difference.iter_mut().zip(other.value.iter()).enumerate() {
                 // Differences within the noise count as zero.
                 let least = 20.0 * one.std[self.query.blocks.of(k)] as f32;
                 for (a, &b) in a.data_mut().iter_mut().zip(b.data()) {
                     *a -= b;
                     *a = if a.abs() > least { *a } else { 0.0 };
-                    size += f64::from(*a).powi(2);
+                    square += f64::from(*a).powi(2);
                 }
             }
-            if size > best.0 {
-                best = (size, apart);
+            if square > best.0 {
+                best = (square, difference);
             }
         }
         Ok(if best.0 > 0.0 { best.1 } else { self.query.at.zeros_like() })
@@ -157,7 +160,7 @@ impl MechanismAudit<'_> {
 }
 
 impl MechanismScores {
-    /// The largest bound of all views, jointly at the given confidence, and the view's name.
+    /// Returns the largest bound of all views with the view's name, jointly at the confidence.
     ///
     /// # Errors
     /// As [`Scores::bound`].
@@ -177,7 +180,7 @@ impl MechanismScores {
 /// Checks the noise itself: variance per element, repetition, and correlation between tensors.
 struct NoiseCheck {
     /// The previous release, if it is not yet paired.
-    before: Option<Vec<f64>>,
+    unpaired: Option<Vec<f64>>,
     /// Sums of squared differences of pairs of releases, per element.
     squares: Vec<f64>,
     pairs: u64,
@@ -186,8 +189,8 @@ struct NoiseCheck {
     /// Bits of the first elements of all releases.
     seen: HashSet<[u32; 4]>,
     repeated: bool,
-    /// Sums of products of the first elements of each two tensors.
-    together: Vec<f64>,
+    /// Sums of products of the first elements, for each two tensors.
+    products: Vec<f64>,
     releases: u64,
 }
 
@@ -195,39 +198,40 @@ impl NoiseCheck {
     fn new(like: &Params) -> Self {
         let tensors =
             like.iter().enumerate().flat_map(|(k, tensor)| vec![k; tensor.len()]).collect();
-        let together = vec![0.0; like.len() * like.len()];
+        let products = vec![0.0; like.len() * like.len()];
         Self {
-            before: None,
+            unpaired: None,
             squares: vec![0.0; like.elements()],
             pairs: 0,
             tensors,
             seen: HashSet::new(),
             repeated: false,
-            together,
+            products,
             releases: 0,
         }
     }
 
+    /// Takes a release into account.
     fn record(&mut self, release: &Params) {
         let mut elements = release.iter().flat_map(|tensor| tensor.data());
         let first = [(); 4].map(|()| elements.next().map_or(0, |x| x.to_bits()));
-        // Two elements have 48 bits: equal ones mean repeated noise.
+        // Two elements have 48 random bits, so equal ones mean repeated noise.
         self.repeated |= !self.seen.insert(first) && self.squares.len() > 1;
         self.releases += 1;
         let firsts: Vec<f64> = release
             .iter()
             .map(|tensor| tensor.data().first().map_or(0.0, |&x| f64::from(x)))
             .collect();
-        for (pair, sum) in self.together.iter_mut().enumerate() {
+        for (pair, sum) in self.products.iter_mut().enumerate() {
             *sum += firsts[pair / firsts.len()] * firsts[pair % firsts.len()];
         }
         let all = release.iter().flat_map(|tensor| tensor.data()).map(|&x| f64::from(x));
-        match self.before.take() {
-            None => self.before = Some(all.collect()),
-            Some(before) => {
+        match self.unpaired.take() {
+            None => self.unpaired = Some(all.collect()),
+            Some(previous) => {
                 self.squares
                     .iter_mut()
-                    .zip(before)
+                    .zip(previous)
                     .zip(all)
                     .for_each(|((sum, a), b)| *sum += (a - b).powi(2));
                 self.pairs += 1;
@@ -235,25 +239,25 @@ impl NoiseCheck {
         }
     }
 
-    /// Two tensors with correlated first elements, if any.
+    /// Returns two tensors with correlated first elements, if any.
     ///
-    /// Of independent ones the mean product is 0 with a standard error of 1/√n.
+    /// In standard deviations, the mean product of independent noise is 0 with a standard error of
+    /// 1/√n.
     fn correlated(&self, query: &GradientQuery<'_>, std: &[f64]) -> Option<(usize, usize)> {
         let tensors = query.blocks.tensors();
         let n = self.releases.max(1) as f64;
         let pairs = (0..tensors).flat_map(|a| (a + 1..tensors).map(move |b| (a, b)));
         pairs.into_iter().find(|&(a, b)| {
-            let mean = self.together[a * tensors + b]
+            let mean = self.products[a * tensors + b]
                 / n
                 / (std[query.blocks.of(a)] * std[query.blocks.of(b)]);
             mean.abs() > MAX_STANDARD_ERRORS / n.sqrt()
         })
     }
 
-    /// Violations of the declared noise.
+    /// Returns the violations of the declared noise.
     ///
-    /// Var(x − x′)/2 is the variance of the noise where nothing else varies, and larger where lots
-    /// do.
+    /// Var(x − x′)/2 is the variance of the noise, and larger if lots vary.
     fn violations(&self, query: &GradientQuery<'_>, std: &[f64]) -> Vec<String> {
         let mut list = Vec::new();
         if self.repeated {
@@ -275,6 +279,7 @@ impl NoiseCheck {
     }
 }
 
+/// Computes ln(e^a + e^b).
 fn ln_add(a: f64, b: f64) -> f64 {
     let (high, low) = if a > b { (a, b) } else { (b, a) };
     if high == f64::NEG_INFINITY { high } else { high + (low - high).exp().ln_1p() }

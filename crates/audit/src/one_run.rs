@@ -1,15 +1,15 @@
 //! Audit of one run with canaries, each included by a fair coin (Steinke, Nasr, Jagielski 2023).
 //!
-//! After the run, the canaries with the highest scores are guessed to be included, those with the
-//! lowest to be excluded; about the others no guess is made. If the run is (ε, δ)-private, the
-//! number of correct guesses among r is not much larger than that of r coins which fall correct
-//! with probability e^ε/(1 + e^ε): with W the number of such coins,
+//! After the run, the canaries with the highest scores are guessed to be included and those with
+//! the lowest to be excluded; about the others no guess is made. Let W be binomial: the number of
+//! successes in r trials with probability e^ε/(1 + e^ε). If the run is (ε, δ)-private, the number
+//! of correct guesses among r satisfies
 //!
 //! P(correct ≥ v) ≤ P(W ≥ v) + 2 m δ · max_{1 ≤ i ≤ v} P(v > W ≥ v − i)/i
 //!
-//! for m canaries (their Theorem 5.2). An ε for which the correct-hand side is below 1 − confidence
-//! is refuted, and with it all below, because what is private at a smaller ε is so at a larger one.
-//! One run shows little of a large ε, and needs no assumption about the run at all.
+//! for m canaries (their Theorem 5.2). An ε for which the right-hand side is below 1 − confidence
+//! is refuted, and so is every smaller ε, because a run that is private at a smaller ε is private
+//! at a larger one. One run cannot show a large ε, but the bound needs no assumption about the run.
 
 use crate::error::{Error, Result, check_confidence};
 use crate::rate::binomial;
@@ -27,9 +27,9 @@ use crate::rate::binomial;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct OneRun {
-    /// Whether each was included.
+    /// Whether each canary was included.
     pub included: Vec<bool>,
-    /// One score each, higher where the canary seems to be included.
+    /// The score of each canary, higher where it seems to be included.
     pub scores: Vec<f64>,
 }
 
@@ -38,7 +38,7 @@ pub struct OneRun {
 pub struct OneRunBound {
     /// The number of guesses.
     pub guesses: u64,
-    /// Right ones.
+    /// The number of correct guesses.
     pub correct: u64,
     /// Lower bound on ε.
     pub epsilon_lower: f64,
@@ -50,7 +50,7 @@ pub struct OneRunBound {
 const SHARES: [f64; 5] = [0.02, 0.1, 0.25, 0.5, 0.9];
 
 impl OneRun {
-    /// The largest of the bounds, which hold jointly at the given confidence.
+    /// Returns the largest of several bounds, which hold jointly at the given confidence.
     ///
     /// # Errors
     /// If there are fewer than 2 canaries, or not one score for each, or the confidence is not a
@@ -68,7 +68,7 @@ impl OneRun {
             |canary: usize| if self.scores[canary].is_nan() { 0.0 } else { self.scores[canary] };
         order.sort_by(|&a, &b| score(b).total_cmp(&score(a)));
         let alpha = (1.0 - confidence) / SHARES.len() as f64;
-        let of = |share: f64| {
+        let bound_for = |share: f64| {
             let half = ((share * canaries as f64 / 2.0).round() as usize).clamp(1, canaries / 2);
             let correct = order[..half].iter().filter(|&&canary| self.included[canary]).count()
                 + order[canaries - half..].iter().filter(|&&canary| !self.included[canary]).count();
@@ -79,15 +79,16 @@ impl OneRun {
                 epsilon_lower: epsilon_lower(canaries as u64, guesses, correct, delta, alpha),
             }
         };
-        let all = SHARES.map(of);
+        let all = SHARES.map(bound_for);
         Ok(all.into_iter().fold(all[0], |best, one| {
             if one.epsilon_lower > best.epsilon_lower { one } else { best }
         }))
     }
 }
 
-/// The largest ε that is refuted by `correct` of `guesses` correct guesses about some of
-/// `canaries`.
+/// Returns the largest ε that the guesses refute, at the error probability `alpha`.
+///
+/// `correct` of `guesses` were correct, out of `canaries` canaries.
 pub fn epsilon_lower(canaries: u64, guesses: u64, correct: u64, delta: f64, alpha: f64) -> f64 {
     let refuted = |epsilon: f64| p_value(canaries, guesses, correct, epsilon, delta) < alpha;
     if !refuted(0.0) {
@@ -101,13 +102,13 @@ pub fn epsilon_lower(canaries: u64, guesses: u64, correct: u64, delta: f64, alph
     low
 }
 
-/// Upper bound on the probability of so many correct guesses.
+/// Bounds the probability of at least so many correct guesses if the run is (ε, δ)-private.
 fn p_value(canaries: u64, guesses: u64, correct: u64, epsilon: f64, delta: f64) -> f64 {
-    let coin = 1.0 / (1.0 + (-epsilon).exp());
-    let at_least: f64 = (correct..=guesses).map(|k| binomial(k, guesses, coin)).sum();
+    let p = 1.0 / (1.0 + (-epsilon).exp());
+    let at_least: f64 = (correct..=guesses).map(|k| binomial(k, guesses, p)).sum();
     let (mut below, mut worst) = (0.0, 0.0f64);
     for i in 1..=correct {
-        below += binomial(correct - i, guesses, coin);
+        below += binomial(correct - i, guesses, p);
         worst = worst.max(below / i as f64);
     }
     (at_least + 2.0 * canaries as f64 * delta * worst).min(1.0)
@@ -118,8 +119,9 @@ mod tests {
     use super::*;
     use noise::{PublicRandom, Rng};
 
-    /// Randomised response at ε: each canary tells its coin with probability e^ε/(1 + e^ε). The
-    /// bound is below ε and near it.
+    /// For randomised response at ε, the bound is below ε and close to it.
+    ///
+    /// A score is the truth about its canary with probability e^ε/(1 + e^ε).
     #[test]
     fn bounds_of_randomised_response_are_close() {
         for (epsilon, seed) in [(0.5f64, 1), (1.0, 2), (2.0, 3), (4.0, 4)] {

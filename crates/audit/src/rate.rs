@@ -1,6 +1,6 @@
 //! Clopper–Pearson bounds on probabilities.
 
-/// Upper Clopper–Pearson bound on a probability after `seen` successes in `trials`.
+/// Computes the upper Clopper–Pearson bound on a probability after `seen` successes in `trials`.
 ///
 /// It fails with probability at most `alpha`.
 pub fn clopper_pearson_upper(seen: u64, trials: u64, alpha: f64) -> f64 {
@@ -20,7 +20,7 @@ pub fn clopper_pearson_upper(seen: u64, trials: u64, alpha: f64) -> f64 {
     high
 }
 
-/// The regularised incomplete beta function I_x(a, b), by its continued fraction (DLMF 8.17.22).
+/// Computes the regularised incomplete beta function I_x(a, b) (DLMF 8.17.22).
 fn beta(x: f64, a: f64, b: f64) -> f64 {
     if !(x > 0.0) {
         return 0.0;
@@ -56,7 +56,7 @@ fn beta(x: f64, a: f64, b: f64) -> f64 {
     front * value
 }
 
-/// P(Bin(n, p) = k).
+/// Computes P(Bin(n, p) = k).
 pub(crate) fn binomial(k: u64, n: u64, p: f64) -> f64 {
     let (k, n) = (k as f64, n as f64);
     let term = |count: f64, ln: f64| if count == 0.0 { 0.0 } else { count * ln };

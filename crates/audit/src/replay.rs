@@ -1,6 +1,6 @@
-//! Replay: the same randomness on neighbouring data.
+//! Replay: the same queries and the same randomness on neighbouring data.
 //!
-//! Noise and lots are equal then, so the difference of two answers is the effect of one record.
+//! Noise and lots are equal, so the difference of two answers is the effect of one record.
 
 use protocol::{Announcement, GradientQuery, LossQuery, Noisy, Oracle, Refused, TensorMap};
 
@@ -22,9 +22,9 @@ pub struct ReplayReport {
     pub releases: u64,
     /// The largest distance of two answers, relative to the declared sensitivity.
     pub max_distance: f64,
-    /// The largest Σ_k (distance_k/(σ_k·C_k))² of one lot, relative to its announcement.
+    /// The largest joint distance of all blocks of one lot, relative to its announcement.
     ///
-    /// It is the joint cost of all blocks.
+    /// The joint distance is Σ_k (distance_k/(σ_k·C_k))².
     pub max_joint_distance: f64,
     /// Violations, one line each.
     pub violations: Vec<String>,
@@ -43,19 +43,20 @@ impl<'a> PairedOracles<'a> {
         Self { one, other, sensitivity, report: ReplayReport::default() }
     }
 
-    /// Distances and violations found by a replay.
+    /// Returns the distances and violations found so far.
     pub fn report(&self) -> &ReplayReport {
         &self.report
     }
 
+    /// Records a violation, up to [`MAX_VIOLATIONS`].
     fn violation(&mut self, what: String) {
         if self.report.violations.len() < MAX_VIOLATIONS {
             self.report.violations.push(what);
         }
     }
 
-    /// Both answers; a violation if one is refused or the refusals differ.
-    fn same<T>(
+    /// Returns both answers; records a violation if only one is refused or the refusals differ.
+    fn both_answers<T>(
         &mut self,
         what: &str,
         one: Result<T, Refused>,
@@ -82,15 +83,16 @@ impl<'a> PairedOracles<'a> {
 
     /// Records the distance of two answers, and a violation if it exceeds the sensitivity.
     ///
-    /// `size` bounds the norm of the rounded answers; `unit` is the clip bound in released units.
+    /// `size` bounds the norms of both answers, and `unit` is the clip bound divided by the lot
+    /// size.
     fn compare(&mut self, what: &str, distance: f64, size: f64, unit: f64, sigma: f64) {
-        // Released values are f32: each of the two is rounded.
+        // Released values are rounded to f32, which can add to the distance.
         let distance = (distance - 1.2e-7 * size).max(0.0);
         let share = distance / (self.sensitivity * unit);
         self.report.releases += 1;
         self.report.max_distance = self.report.max_distance.max(share);
         self.report.used += (distance / unit / sigma).powi(2);
-        // Tests the good case, so that NaN is a violation.
+        // Tests for the valid case, so that NaN is a violation.
         if !(share <= 1.0) {
             self.violation(format!(
                 "{what}: one record changed it by {share:.4} of the declared sensitivity"
@@ -105,7 +107,8 @@ impl<'a> PairedOracles<'a> {
         }
     }
 
-    fn same_std(&mut self, what: &str, one: &[f64], other: &[f64]) {
+    /// Records a violation if the declared noise of the answers differs.
+    fn check_std(&mut self, what: &str, one: &[f64], other: &[f64]) {
         if one != other {
             self.violation(format!("{what}: the declared noise depends on the record"));
         }
@@ -123,15 +126,15 @@ impl Oracle for PairedOracles<'_> {
             0.0,
         );
         let (one, other) = (self.one.draw(announced), self.other.draw(announced));
-        self.same("a lot", one, other).map(|_| ())
+        self.both_answers("a lot", one, other).map(|_| ())
     }
 
     fn gradient(&mut self, query: &GradientQuery<'_>) -> Result<Noisy<TensorMap>, Refused> {
         let (one, other) = (self.one.gradient(query), self.other.gradient(query));
-        let Some((one, other)) = self.same("a gradient", one, other)? else {
+        let Some((one, other)) = self.both_answers("a gradient", one, other)? else {
             return Err(Refused::Failed("no answer".into()));
         };
-        self.same_std("a gradient", &one.std, &other.std);
+        self.check_std("a gradient", &one.std, &other.std);
         let shapes = |tensors: &TensorMap| -> Vec<(usize, Vec<usize>)> {
             tensors.iter().map(|(k, tensor)| (k, tensor.shape().to_vec())).collect()
         };
@@ -162,10 +165,10 @@ impl Oracle for PairedOracles<'_> {
 
     fn loss(&mut self, query: &LossQuery<'_>) -> Result<Noisy<f64>, Refused> {
         let (one, other) = (self.one.loss(query), self.other.loss(query));
-        let Some((one, other)) = self.same("a loss", one, other)? else {
+        let Some((one, other)) = self.both_answers("a loss", one, other)? else {
             return Err(Refused::Failed("no answer".into()));
         };
-        self.same_std("a loss", &one.std, &other.std);
+        self.check_std("a loss", &one.std, &other.std);
         let unit = one.std.first().copied().unwrap_or(0.0) / query.bound.sigma.get();
         self.compare(
             "a loss",

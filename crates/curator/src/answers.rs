@@ -1,9 +1,8 @@
-//! The curator: it holds the records, and only it turns what was computed from them into public
-//! values.
+//! The curator: holds the records and answers queries about them with noise.
 
 use crate::grid::{self, WEIGHT_STEPS};
 use crate::private_state::MechanismState;
-use crate::release::{Paid, release};
+use crate::release::{PaidRelease, release};
 use crate::sampler::Sampler;
 use crate::sums::LotSummer;
 use crate::{Door, Journal, Private, PrivateState, Randomness, Records, Sampling};
@@ -16,9 +15,9 @@ use protocol::{
 };
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Holds records, draws lots, and answers with noise what has been paid for.
+/// Holds records, draws lots, and answers announced and charged queries with noise.
 ///
-/// Records, lots and sums are accessible through the answers of the [`Oracle`] only.
+/// Other crates learn about records, lots and sums only from its answers as an [`Oracle`].
 pub struct Curator<E> {
     summer: LotSummer<E>,
     sampler: Sampler,
@@ -26,7 +25,7 @@ pub struct Curator<E> {
     randomness: Randomness,
     mechanism: Box<dyn Mechanism>,
     lot: Option<Lot>,
-    /// Number of lots drawn, from which keys are derived. It only grows.
+    /// Number of the next draw, from which keys are derived. It only grows.
     draws: u64,
     state_sink: Option<StateSink>,
 }
@@ -34,34 +33,36 @@ pub struct Curator<E> {
 /// Called after a lot is drawn and before anything is computed from it, to save the private state.
 pub type StateSink = Box<dyn FnMut(&PrivateState) -> Result<(), String> + Send>;
 
-/// A lot that has been paid for, and the releases that may still be asked of it.
+/// A lot that was charged and drawn, and the releases that may still be made from it.
 struct Lot {
     /// Number of the draw.
     draw: u64,
-    /// Keys of the releases that are still to be made from it.
+    /// Keys of further releases from it.
     releases: Ratchet,
+    /// Places of its records, ascending.
     places: Private<Vec<usize>>,
-    left: Announcement,
+    /// The announced releases that were not made yet.
+    remaining: Announcement,
 }
 
-/// Share of the charged bound to which gradients are clipped, as a margin for rounding.
+/// Share of the charged clip bound to which gradients and losses are clipped.
 ///
-/// Norms and sums are computed in floating point. (PROOFS.md, 3.)
-const ROOM: f64 = 1.0 - 1.0 / 256.0;
+/// The rest is a margin for rounding, because norms are computed in floating point (PROOFS.md, 3).
+const CLIPPED_SHARE: f64 = 1.0 - 1.0 / 256.0;
 
 /// The largest ‖center/scale‖ of an affine geometry, in units of the smaller of clip bound and γ.
 ///
-/// Beyond it, subtracting the center loses more precision than [`ROOM`] allows for.
-const FARTHEST_CENTER: f64 = 1000.0;
+/// Beyond it, subtracting the center loses more precision than [`CLIPPED_SHARE`] allows for.
+const MAX_CENTER_DISTANCE: f64 = 1000.0;
 
-/// Clip bounds for which all values are well inside of the range of f32.
-const CLIPS: std::ops::RangeInclusive<f64> = 1e-15..=1e15;
+/// Accepted clip bounds: all values computed with them are well within the range of f32.
+const CLIP_RANGE: std::ops::RangeInclusive<f64> = 1e-15..=1e15;
 
 /// The largest ratio of a clip bound to the γ of automatic clipping.
-const LARGEST_GAIN: f64 = 1e6;
+const MAX_CLIP_OVER_GAMMA: f64 = 1e6;
 
-/// Clip bounds times the scales of an affine geometry.
-const SCALED_CLIPS: std::ops::RangeInclusive<f64> = 1e-28..=1e28;
+/// Accepted products of a clip bound and a scale of an affine geometry.
+const SCALED_CLIP_RANGE: std::ops::RangeInclusive<f64> = 1e-28..=1e28;
 
 impl<E> std::fmt::Debug for Curator<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -73,7 +74,7 @@ impl<E> std::fmt::Debug for Curator<E> {
 }
 
 impl<E: Engine> Curator<E> {
-    /// Makes a curator of an engine and records.
+    /// Creates a curator from an engine and records.
     ///
     /// # Errors
     /// If a record does not fit the model, or lots are larger than the data.
@@ -85,8 +86,8 @@ impl<E: Engine> Curator<E> {
         randomness: Randomness,
     ) -> Result<Self, Refused> {
         let sampler = Sampler::new(sampling, records.places())?;
-        // What an earlier process may have drawn for the charges of this door is not drawn again,
-        // even with a fixed seed.
+        // An earlier process may have drawn lots for the charges in this ledger. Their numbers, and
+        // so their keys, are not used again, even with a fixed seed.
         let draws = sampler.most_draws(door.ledger().events().len());
         Ok(Self {
             summer: LotSummer::new(engine, records)?,
@@ -118,8 +119,7 @@ impl<E: Engine> Curator<E> {
     /// tensor adds noise to its sums, with a key that depends on the draw and the tensor only. What
     /// is released does not depend on the number of processes.
     ///
-    /// Nothing more is released from a lot that was drawn before: the other processes have not
-    /// agreed to it.
+    /// The current lot is discarded, because the other processes have not agreed on it.
     ///
     /// # Errors
     /// If the reducer is made for other tensors.
@@ -130,8 +130,8 @@ impl<E: Engine> Curator<E> {
 
     /// Replaces the mechanism that adds noise; by default [`IndependentGaussian`] on a grid.
     ///
-    /// A lot or an epoch that was charged for the previous mechanism is abandoned: nothing more is
-    /// released from it. So it is called before a saved state is restored.
+    /// The current lot and epoch are discarded, because they were charged for the previous
+    /// mechanism. So call this before a saved state is restored.
     pub fn set_mechanism(&mut self, mechanism: Box<dyn Mechanism>) {
         self.lot = None;
         self.sampler.abandon_epoch();
@@ -148,7 +148,7 @@ impl<E: Engine> Curator<E> {
         self.door.ledger()
     }
 
-    /// Returns the ledger with its budget.
+    /// Returns the door: the ledger with its budget.
     pub fn door(&self) -> &Door {
         &self.door
     }
@@ -168,17 +168,17 @@ impl<E: Engine> Curator<E> {
         self.sampler.lot_size()
     }
 
-    /// Sets what is called after each charge, before anything is computed.
+    /// Sets the journal, which is called after each charge and before anything is computed.
     pub fn set_journal(&mut self, journal: Journal) {
         self.door.set_journal(journal);
     }
 
-    /// Sets what is called after each draw, before anything is computed.
+    /// Sets what saves the private state after each draw, before anything is computed.
     pub fn set_state_sink(&mut self, state_sink: StateSink) {
         self.state_sink = Some(state_sink);
     }
 
-    /// Returns the number of lots that were drawn, or may have been.
+    /// Returns an upper bound on the number of lots drawn so far, by earlier processes too.
     pub fn draws(&self) -> u64 {
         self.draws
     }
@@ -211,7 +211,7 @@ impl<E: Engine> Curator<E> {
         saved.epoch.map_or(Ok(()), |epoch| self.sampler.restore_private_state(epoch))
     }
 
-    /// Returns the announcement with the multipliers that the mechanism asks to charge.
+    /// Returns the announcement with the multipliers as which the mechanism charges them.
     fn charged(&self, draw: u64, announced: &Announcement) -> Result<Announcement, Refused> {
         announced.sigmas().iter().try_fold(Announcement::default(), |sum, &(sigma, count)| {
             let charged = self.mechanism.charged_multiplier(draw, sigma.get());
@@ -219,30 +219,30 @@ impl<E: Engine> Curator<E> {
         })
     }
 
-    /// Takes what a query will release out of what was announced, and the key of its noise.
+    /// Removes the releases of a query from the announced ones and takes the key of their noise.
     ///
     /// # Errors
-    /// If it was not announced. Then nothing is taken.
+    /// If one of them was not announced. Then nothing is removed.
     fn spend(
         &mut self,
         kind: ReleaseKind,
         sigmas: impl Iterator<Item = Positive>,
-    ) -> Result<Paid, Refused> {
+    ) -> Result<PaidRelease, Refused> {
         let lot =
             self.lot.as_mut().ok_or_else(|| Refused::Query("no lot has been drawn".into()))?;
-        let mut left = lot.left.clone();
+        let mut remaining = lot.remaining.clone();
         for sigma in sigmas {
-            if !left.take(sigma) {
+            if !remaining.take(sigma) {
                 return Err(Refused::Query(format!(
                     "a release with σ = {sigma} was not announced when the lot was drawn"
                 )));
             }
         }
-        lot.left = left;
-        Ok(Paid { draw: lot.draw, key: lot.releases.take_next().map_err(failed)?, kind })
+        lot.remaining = remaining;
+        Ok(PaidRelease { draw: lot.draw, key: lot.releases.take_next().map_err(failed)?, kind })
     }
 
-    /// Validates a query and returns the grids of its sums, which depend on public values alone.
+    /// Validates a query and chooses the grids of its sums, which depend on public values alone.
     fn check<'a>(
         &self,
         query: &GradientQuery<'a>,
@@ -265,64 +265,72 @@ impl<E: Engine> Curator<E> {
         }
         if let Clipping::Automatic { gamma } = query.clipping {
             query.bounds.iter().try_for_each(|bound| {
-                within("clip bound over γ", bound.clip.get() / gamma.get(), 0.0..=LARGEST_GAIN)
+                within(
+                    "clip bound over γ",
+                    bound.clip.get() / gamma.get(),
+                    0.0..=MAX_CLIP_OVER_GAMMA,
+                )
             })?;
         }
-        let far = match query.geometry {
+        let center_distance = match query.geometry {
             Geometry::Affine { center, scale } => {
                 // The sum of all weights, in steps, must fit into 64 bits.
-                let largest = |bound: &protocol::Bound| match query.clipping {
+                let largest_weight = |bound: &protocol::Bound| match query.clipping {
                     Clipping::Cut => 1.0,
                     Clipping::Automatic { gamma } => (bound.clip.get() / gamma.get()).max(1.0),
                 };
-                let sum = query.bounds.iter().map(largest).fold(1.0, f64::max)
+                let sum = query.bounds.iter().map(largest_weight).fold(1.0, f64::max)
                     * self.summer.places() as f64;
                 within("largest sum of weights", sum, 0.0..=2f64.powi(61) / WEIGHT_STEPS)?;
                 check_affine(query, center, scale)?
             }
             Geometry::Identity | Geometry::Tangent { .. } => 0.0,
         };
-        let scales = grid::scales(query, &self.summer.roundings(), self.summer.places(), far)?;
+        let (roundings, places) = (self.summer.roundings(), self.summer.places());
+        let scales = grid::scales(query, &roundings, places, center_distance)?;
         Ok((checked, SumPrecision::Steps(scales)))
     }
 }
 
-/// Checks that an affine encoding keeps sums precise enough; returns the distance of its center.
+/// Validates center and scale of an affine geometry; returns the largest distance of the center.
+///
+/// The distance in a block is ‖center/scale‖ in units of the clip bound, or of γ if it is smaller.
 fn check_affine(
     query: &GradientQuery<'_>,
     center: &Params,
     scale: &Params,
 ) -> Result<f64, Refused> {
-    let mut far = vec![0.0; query.bounds.len()];
+    let mut squared_distances = vec![0.0; query.bounds.len()];
     for (k, (center, scale)) in center.iter().zip(scale.iter()).enumerate() {
         let block = query.blocks.of(k);
         let clip = query.bounds[block].clip.get();
         for (&center, &scale) in center.data().iter().zip(scale.data()) {
-            far[block] += (f64::from(center) / f64::from(scale)).powi(2);
-            if !SCALED_CLIPS.contains(&(clip * f64::from(scale))) {
+            squared_distances[block] += (f64::from(center) / f64::from(scale)).powi(2);
+            if !SCALED_CLIP_RANGE.contains(&(clip * f64::from(scale))) {
                 return Err(Refused::Query(format!(
                     "a clip bound of {clip} at a scale of {scale} is outside of what f32 can hold"
                 )));
             }
         }
     }
-    let mut farthest = 0.0f64;
-    for (far, bound) in far.iter().zip(query.bounds) {
+    let mut largest = 0.0f64;
+    for (square, bound) in squared_distances.iter().zip(query.bounds) {
         let unit = match query.clipping {
             Clipping::Cut => bound.clip.get(),
             Clipping::Automatic { gamma } => bound.clip.get().min(gamma.get()),
         };
+        let distance = square.sqrt() / unit;
         within(
             "distance of the center in scales and clip bounds",
-            far.sqrt() / unit,
-            0.0..=FARTHEST_CENTER,
+            distance,
+            0.0..=MAX_CENTER_DISTANCE,
         )?;
-        farthest = farthest.max(far.sqrt() / unit);
+        largest = largest.max(distance);
     }
-    Ok(farthest)
+    Ok(largest)
 }
 
-/// Converts an error of the crate `noise`: none of them depends on records.
+/// Converts an error of the crate `noise`, none of which depends on records.
 pub(crate) fn failed(error: noise::Error) -> Refused {
     Refused::Failed(error.to_string())
 }
@@ -333,10 +341,10 @@ fn invalid(error: noise::Error) -> Refused {
 }
 
 fn check_clip(clip: f64) -> Result<(), Refused> {
-    within("clip bound", clip, CLIPS)
+    within("clip bound", clip, CLIP_RANGE)
 }
 
-/// Refuses a value outside of a range. It tests for the good case, so that NaN is refused.
+/// Refuses a value outside of a range. It tests for the valid case, so that NaN is refused.
 pub(crate) fn within(
     what: &str,
     value: f64,
@@ -356,7 +364,7 @@ impl<E: Engine> Oracle for Curator<E> {
     /// # Claim
     /// (PROOFS.md, 7.) All releases from the lot were charged before it was drawn.
     fn draw(&mut self, announced: &Announcement) -> Result<(), Refused> {
-        // Nothing more is released from the previous lot, even if this draw fails.
+        // The previous lot is discarded even if this draw fails.
         self.lot = None;
         let draw = self.draws;
         let charged = self.charged(draw, announced)?;
@@ -372,19 +380,19 @@ impl<E: Engine> Oracle for Curator<E> {
                 Refused::Failed(format!("the private state cannot be saved: {what}"))
             })?;
         }
-        // Before any process computes, all have charged and drawn the same, and rank 0 has written
-        // the charge.
+        // Waits until all processes have charged the same event and drawn the same lot. By then
+        // rank 0 has saved the charge, so no process computes before.
         self.summer.agree(&|| {
-            let mut lot = DefaultHasher::new();
-            places.within().hash(&mut lot);
+            let mut digest = DefaultHasher::new();
+            places.inner().hash(&mut digest);
             format!(
                 "{draw} {} {announced:?} {} {:?}",
                 self.door.ledger().events().len(),
-                lot.finish(),
+                digest.finish(),
                 tag.bytes()
             )
         })?;
-        self.lot = Some(Lot { draw, releases, places, left: announced.clone() });
+        self.lot = Some(Lot { draw, releases, places, remaining: announced.clone() });
         Ok(())
     }
 
@@ -403,9 +411,9 @@ impl<E: Engine> Oracle for Curator<E> {
         let (params, bounds) = (query.at, query.bounds);
         let sums =
             self.summer.gradients(&lot.places, params, &checked, &precision, |norm, block| {
-                let factor = query.clipping.factor(norm, bounds[block].clip.get() * ROOM);
-                // Where a center is subtracted, weights are whole multiples of a step, so that
-                // their sum is exact.
+                let factor = query.clipping.factor(norm, bounds[block].clip.get() * CLIPPED_SHARE);
+                // An affine encoding subtracts Σ c times its center, so Σ c must be exact: weights
+                // are rounded down to whole steps.
                 if affine { (factor * WEIGHT_STEPS).floor() / WEIGHT_STEPS } else { factor }
             })?;
         let (blocks, size) = ((query.blocks, query.bounds), self.sampler.lot_size());
@@ -425,7 +433,7 @@ impl<E: Engine> Oracle for Curator<E> {
             return Err(Refused::Query("no lot has been drawn".into()));
         };
         let sums = self.summer.losses(&lot.places, query.at, query.bound.clip.get(), |loss| {
-            clipped_loss(loss, query.bound.clip.get() * ROOM)
+            clipped_loss(loss, query.bound.clip.get() * CLIPPED_SHARE)
         })?;
         let (blocks, size) = (Blocks::flat(1), self.sampler.lot_size());
         let blocks = (&blocks, &[query.bound][..]);

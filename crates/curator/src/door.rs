@@ -1,4 +1,4 @@
-//! Charges: nothing is computed before it is charged within the budget.
+//! The ledger and its budget: every event is charged here before anything is computed.
 
 use accounting::{Budget, Composition, Event, Ledger};
 use protocol::Refused;
@@ -8,10 +8,10 @@ pub type Journal = Box<dyn FnMut(&Ledger) -> Result<(), String> + Send>;
 
 /// Charges events to a ledger and refuses those that the budget does not cover.
 ///
-/// Under a budget, events may be charged that belong to a *plan*, fixed before the first answer: a
-/// number of events of each kind, in any order; any of them may be omitted. Answers may decide the
-/// order and the end, but not the noise: choosing σ by earlier answers and pricing the chosen events
-/// is not covered by the accountants' theorems.
+/// Under a budget, only the events of a *plan* can be charged. The plan is fixed before the first
+/// answer: a number of events of each kind. They can be charged in any order, and omitted. Answers
+/// may decide the order and the end, but not the noise: the accountants' theorems do not cover a σ
+/// that is chosen by earlier answers.
 pub struct Door {
     ledger: Ledger,
     limit: Limit,
@@ -23,8 +23,8 @@ enum Limit {
     None,
     /// As many events of the first kind that is charged as the budget allows.
     OneKind(Budget),
-    /// The rest of a plan whose total price is within the budget.
-    Planned { budget: Budget, left: Vec<(Event, u64)> },
+    /// The uncharged events of a plan whose total price is within the budget.
+    Planned { budget: Budget, remaining: Vec<(Event, u64)> },
 }
 
 impl std::fmt::Debug for Door {
@@ -37,39 +37,41 @@ impl std::fmt::Debug for Door {
 }
 
 impl Door {
-    /// Creates a door for events of one kind: the first charge decides which, and the budget how many.
+    /// Creates a door for events of one kind.
+    ///
+    /// The first charge determines the kind, and the budget the number of events.
     pub fn within(budget: Budget) -> Self {
         Self { ledger: Ledger::new(), limit: Limit::OneKind(budget), journal: None }
     }
 
-    /// Creates a door for a plan, which as a whole must be within the budget.
+    /// Creates a door for a plan.
     ///
     /// # Errors
-    /// If it is not.
+    /// If the plan as a whole is not within the budget.
     pub fn planned(budget: Budget, plan: &Composition) -> Result<Self, Refused> {
         Self::resumed(budget, plan, Ledger::new())
     }
 
-    /// Resumes a plan of which a part has been spent.
+    /// Creates a door for the rest of a plan, of which the events in `spent` were charged before.
     ///
     /// # Errors
     /// If the plan is not within the budget, or an event was spent that is not in it.
     pub fn resumed(budget: Budget, plan: &Composition, spent: Ledger) -> Result<Self, Refused> {
         let price = budget.price(plan).map_err(refusal)?;
-        // Asks for the good case, so that NaN is refused.
+        // Tests for the valid case, so that NaN is refused.
         if !(price.epsilon <= budget.epsilon.get()) || price.estimate {
             return Err(Refused::Budget(format!(
                 "the plan costs ε = {:.6}; the budget is {}",
                 price.epsilon, budget.epsilon
             )));
         }
-        let mut left = Vec::new();
+        let mut remaining = Vec::new();
         for (event, count) in plan.runs() {
-            add(&mut left, event, *count)?;
+            add_events(&mut remaining, event, *count)?;
         }
         for (event, count) in spent.events().runs() {
             let planned =
-                left.iter_mut().find(|(known, planned)| known == event && planned >= count);
+                remaining.iter_mut().find(|(known, planned)| known == event && planned >= count);
             let (_, planned) = planned.ok_or_else(|| {
                 Refused::Budget(format!(
                     "{count} times a {event} was spent, which is not in the plan"
@@ -77,7 +79,7 @@ impl Door {
             })?;
             *planned -= count;
         }
-        Ok(Self { ledger: spent, limit: Limit::Planned { budget, left }, journal: None })
+        Ok(Self { ledger: spent, limit: Limit::Planned { budget, remaining }, journal: None })
     }
 
     /// Creates a door that records every charge and refuses none.
@@ -85,7 +87,7 @@ impl Door {
         Self { ledger: Ledger::new(), limit: Limit::None, journal: None }
     }
 
-    /// Sets what is called after each charge, before anything is computed.
+    /// Sets the journal, which is called after each charge and before anything is computed.
     pub fn set_journal(&mut self, journal: Journal) {
         self.journal = Some(journal);
     }
@@ -106,18 +108,18 @@ impl Door {
     /// Charges an event. No other function does.
     ///
     /// # Claim
-    /// (PROOFS.md, 7.) When it returns `Ok`, the event is in the ledger, the ledger is written
-    /// down, and all that was charged is part of a plan whose price is within the budget.
+    /// (PROOFS.md, 7.) When it returns `Ok`, the event is in the ledger, the journal has saved the
+    /// ledger, and under a budget all charges are part of a plan whose price is within it.
     /// # Checked by
     /// `a_door_within_a_budget_allows_what_a_plan_would`, `unplanned_events_are_refused`,
     /// `events_spent_before_a_resume_count`
     pub(crate) fn charge(&mut self, event: Event) -> Result<(), Refused> {
         if let Limit::OneKind(budget) = self.limit {
-            let most = Ledger::new().steps_left(&budget, &event).map_err(refusal)?;
-            self.limit = Limit::Planned { budget, left: vec![(event.clone(), most)] };
+            let count = Ledger::new().steps_left(&budget, &event).map_err(refusal)?;
+            self.limit = Limit::Planned { budget, remaining: vec![(event.clone(), count)] };
         }
-        if let Limit::Planned { budget, left } = &mut self.limit {
-            match left.iter_mut().find(|(known, _)| *known == event) {
+        if let Limit::Planned { budget, remaining } = &mut self.limit {
+            match remaining.iter_mut().find(|(known, _)| *known == event) {
                 Some((_, count)) if *count > 0 => *count -= 1,
                 Some(_) => {
                     return Err(Refused::Budget(format!(
@@ -141,7 +143,8 @@ impl Door {
     }
 }
 
-fn add(list: &mut Vec<(Event, u64)>, event: &Event, count: u64) -> Result<(), Refused> {
+/// Adds events to a list that has one entry per kind.
+fn add_events(list: &mut Vec<(Event, u64)>, event: &Event, count: u64) -> Result<(), Refused> {
     match list.iter_mut().find(|(known, _)| known == event) {
         Some((_, sum)) => {
             *sum = sum.checked_add(count).ok_or_else(|| refusal(accounting::Error::TooMany))?
@@ -237,7 +240,7 @@ mod tests {
         assert!(door.charge(event(1.0)).is_ok() && door.charge(event(2.0)).is_ok());
         assert!(matches!(door.charge(event(1.0)), Err(Refused::Failed(_))));
         assert_eq!(*seen.lock().unwrap(), [1, 2, 3]);
-        // The charge stands although nothing came of it.
+        // The charge remains in the ledger, although the journal failed.
         assert_eq!(door.ledger().events().len(), 3);
     }
 }

@@ -2,9 +2,11 @@
 //!
 //! | to find | look in |
 //! |---|---|
-//! | the records, and the type that keeps values private | [`records`](Records), [`spill`](Collector), [`private`](Private) |
+//! | the records, in memory or in a temporary file | [`records`](Records), [`spill`](Collector) |
+//! | the type of values computed from records | [`private`](Private) |
 //! | how lots are drawn, and what that is charged as | [`sampler`](lot_event) |
-//! | how a gradient is clipped and summed | `sums` |
+//! | how gradients are clipped and summed | `sums` |
+//! | the public grids that make sums exact | `grid` |
 //! | the one function that releases sums, with noise | `release` |
 //! | the one function that charges | [`door`](Door) |
 //! | keys, and the noise itself | the crate `noise` |
@@ -13,7 +15,7 @@
 //! | exact answers without privacy, reported as such | [`non_private`](NonPrivateOracle) |
 //! | planted errors, and the audits that find them | `tests/mutants.rs` |
 //!
-//! The numbered claims behind it are in `PROOFS.md`, each with its function and its test.
+//! `PROOFS.md` has the numbered claims, each with its functions and its tests.
 
 #![forbid(unsafe_code)]
 

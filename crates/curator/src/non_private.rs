@@ -1,4 +1,4 @@
-//! The same answers without privacy, for comparison. Its ledger says so.
+//! Exact answers without privacy, for comparison. The ledger records them as non-private.
 
 use crate::answers::failed;
 use crate::sampler::Sampler;
@@ -126,7 +126,7 @@ impl<E: Engine> Oracle for NonPrivateOracle<E> {
             (k, Array::from_fn(query.at[k].shape(), |i| (sum[i] / size) as f32))
         };
         Ok(Noisy {
-            value: sums?.out().tensors.into_iter().map(mean).collect(),
+            value: sums?.into_inner().tensors.into_iter().map(mean).collect(),
             std: vec![0.0; query.blocks.count()],
         })
     }
@@ -136,6 +136,9 @@ impl<E: Engine> Oracle for NonPrivateOracle<E> {
         let lot = self.lot.take().ok_or_else(|| Refused::Query("no lot has been drawn".into()))?;
         let sums = self.summer.plain_losses(&lot, query.at);
         self.lot = Some(lot);
-        Ok(Noisy { value: sums?.out().tensors[0][0] / self.sampler.lot_size(), std: vec![0.0] })
+        Ok(Noisy {
+            value: sums?.into_inner().tensors[0][0] / self.sampler.lot_size(),
+            std: vec![0.0],
+        })
     }
 }

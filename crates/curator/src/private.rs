@@ -21,11 +21,11 @@
 /// let value = curator::Private::new(1.0).value;
 /// ```
 /// ```compile_fail,E0624
-/// let value = curator::Private::new(1.0).out();
+/// let value = curator::Private::new(1.0).into_inner();
 /// ```
 /// ```compile_fail,E0624
 /// let secret = curator::Private::new(1.0);
-/// let value = secret.within();
+/// let value = secret.inner();
 /// ```
 /// Its debug output does not show the value:
 /// ```
@@ -41,13 +41,13 @@ impl<T> Private<T> {
         Self { value }
     }
 
-    /// Returns a reference, inside this crate.
-    pub(crate) fn within(&self) -> &T {
+    /// Returns a reference to the value, for computations inside this crate.
+    pub(crate) fn inner(&self) -> &T {
         &self.value
     }
 
     /// Unwraps the value. Called where noise is added, and by the non-private oracle.
-    pub(crate) fn out(self) -> T {
+    pub(crate) fn into_inner(self) -> T {
         self.value
     }
 }

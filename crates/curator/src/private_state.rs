@@ -1,4 +1,6 @@
-//! The private state that a curator needs to resume an interrupted run. It determines the lots.
+//! The private state that a curator needs to resume an interrupted run.
+//!
+//! It determines the lots, so it is as secret as the records.
 
 use noise::Key;
 use protocol::{Announcement, Positive, Refused};
@@ -6,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// The number of lots drawn, the order of an unfinished epoch, and the state of the mechanism.
 ///
-/// Its debug output does not show it. The key of the noise is not part of it: a resumed process
-/// uses another.
+/// Its debug output hides it. The keys of the noise are not part of it: a resumed process derives
+/// new ones.
 #[derive(Clone, PartialEq)]
 pub struct PrivateState {
     pub(crate) draws: u64,
@@ -24,11 +26,14 @@ pub(crate) struct MechanismState {
     pub(crate) state: Vec<u8>,
 }
 
-/// An epoch of shuffled lots.
+/// An unfinished epoch of shuffled lots.
 #[derive(Clone, PartialEq)]
 pub(crate) struct SavedEpoch {
+    /// Key from which the order of the places was drawn.
     pub(crate) key: Key,
+    /// Number of places that were in a lot.
     pub(crate) done: usize,
+    /// The releases from each lot that were charged when the epoch began.
     pub(crate) paid: Announcement,
 }
 
@@ -38,7 +43,7 @@ impl std::fmt::Debug for PrivateState {
     }
 }
 
-/// The serialized form.
+/// The serialized form of [`PrivateState`].
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
@@ -49,6 +54,7 @@ struct Document {
     mechanism: Option<MechanismState>,
 }
 
+/// The serialized form of [`SavedEpoch`].
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EpochDocument {
@@ -57,6 +63,7 @@ struct EpochDocument {
     paid: Vec<(f64, u64)>,
 }
 
+/// Version of the serialized form.
 const VERSION: u32 = 1;
 
 impl PrivateState {
@@ -89,11 +96,11 @@ impl PrivateState {
     /// If the text is invalid. The message does not show it.
     pub fn from_text(text: &str) -> Result<Self, Refused> {
         let refuse = |_| Refused::Query("the private state of a checkpoint is damaged".into());
-        let written: Document = serde_json::from_str(text).map_err(refuse)?;
-        if written.version != VERSION {
+        let document: Document = serde_json::from_str(text).map_err(refuse)?;
+        if document.version != VERSION {
             return Err(Refused::Query(format!(
                 "the private state of a checkpoint: expected version {VERSION}, got {}",
-                written.version
+                document.version
             )));
         }
         let epoch = |epoch: EpochDocument| {
@@ -104,9 +111,9 @@ impl PrivateState {
             Ok::<_, Refused>(SavedEpoch { key: Key::new(epoch.key), done: epoch.done, paid })
         };
         Ok(Self {
-            draws: written.draws,
-            epoch: written.epoch.map(epoch).transpose()?,
-            mechanism: written.mechanism,
+            draws: document.draws,
+            epoch: document.epoch.map(epoch).transpose()?,
+            mechanism: document.mechanism,
         })
     }
 }

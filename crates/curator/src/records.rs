@@ -1,4 +1,4 @@
-//! The records of a data set, each in a place of its own.
+//! The records of a data set, each in its own place.
 
 use crate::spill::Spill;
 use engine::Example;
@@ -21,13 +21,13 @@ use std::borrow::Cow;
 /// `places_come_back_from_the_file_as_they_went_in`.
 pub struct Records {
     places: Places,
-    /// Further places, in memory.
-    more: Vec<Option<Example>>,
+    /// Places added by [`and_places`](Self::and_places), after all others.
+    added: Vec<Option<Example>>,
 }
 
 enum Places {
     Memory(Vec<Option<Example>>),
-    /// In a temporary file without a name.
+    /// In an unnamed temporary file.
     File(Spill),
 }
 
@@ -42,26 +42,27 @@ impl Records {
     /// A row that cannot be used is a vacant place, and so is a record that a neighbouring data set
     /// lacks, or a canary that is left out.
     pub fn with_vacancies(places: Vec<Option<Example>>) -> Self {
-        Self { places: Places::Memory(places), more: Vec::new() }
+        Self { places: Places::Memory(places), added: Vec::new() }
     }
 
     pub(crate) fn spilled(spill: Spill) -> Self {
-        Self { places: Places::File(spill), more: Vec::new() }
+        Self { places: Places::File(spill), added: Vec::new() }
     }
 
-    /// Adds places, taken or vacant, for canaries.
+    /// Adds places after the others, each with a record or vacant. Audits add canaries this way.
     #[must_use]
-    pub fn and_places(mut self, more: Vec<Option<Example>>) -> Self {
-        self.more.extend(more);
+    pub fn and_places(mut self, places: Vec<Option<Example>>) -> Self {
+        self.added.extend(places);
         self
     }
 
     /// Returns the number of places, which is public.
     pub fn places(&self) -> usize {
-        self.first() + self.more.len()
+        self.read_places() + self.added.len()
     }
 
-    fn first(&self) -> usize {
+    /// Returns the number of places without the added ones.
+    fn read_places(&self) -> usize {
         match &self.places {
             Places::Memory(places) => places.len(),
             Places::File(spill) => spill.len(),
@@ -70,8 +71,8 @@ impl Records {
 
     /// Returns the record in a place; `None` if the place is vacant.
     pub(crate) fn at(&self, place: usize) -> Result<Option<Cow<'_, Example>>, Refused> {
-        if let Some(more) = place.checked_sub(self.first()) {
-            return Ok(self.more[more].as_ref().map(Cow::Borrowed));
+        if let Some(index) = place.checked_sub(self.read_places()) {
+            return Ok(self.added[index].as_ref().map(Cow::Borrowed));
         }
         match &self.places {
             Places::Memory(places) => Ok(places[place].as_ref().map(Cow::Borrowed)),

@@ -1,4 +1,6 @@
-//! Sampling of lots. A sampling method determines its privacy event, so it cannot be charged as another.
+//! Sampling of lots, and the event that is charged for them.
+//!
+//! Both are computed from the same [`Sampling`], so a lot cannot be charged as another one.
 
 use crate::Private;
 use crate::private_state::SavedEpoch;
@@ -6,7 +8,7 @@ use accounting::{Event, Release, Sampling, Sigma};
 use noise::{Key, Rng};
 use protocol::{Announcement, Refused};
 
-/// Returns the event that a lot with this announcement is charged as; if shuffled, its epoch.
+/// Returns the event that is charged for a lot, or for an epoch of shuffled lots.
 ///
 /// # Errors
 /// If a lot is larger than the data, or nothing is announced.
@@ -22,7 +24,7 @@ fn refuse(error: accounting::Error) -> Refused {
     Refused::Query(error.to_string())
 }
 
-/// Draws lots.
+/// Draws lots and determines when they are charged.
 #[derive(Debug)]
 pub(crate) struct Sampler {
     pub(crate) sampling: Sampling,
@@ -38,6 +40,7 @@ struct Epoch {
     order: Private<Vec<usize>>,
     /// Number of places that were in a lot.
     done: usize,
+    /// The releases from each lot that were charged when the epoch began.
     paid: Announcement,
 }
 
@@ -62,14 +65,14 @@ impl Sampler {
         self.sampling.lot_size(self.places)
     }
 
-    /// Returns what must be charged before the next lot: nothing within an epoch that is paid for.
+    /// Returns the event to charge before the next lot; `None` within a charged epoch.
     ///
-    /// `charged` has the multipliers that the noise mechanism asks to charge for what is
-    /// announced. A lot that releases something else abandons the epoch and begins another.
+    /// `charged` is the announcement with the multipliers as which the noise mechanism charges
+    /// them. A lot with another announcement than the current epoch begins a new epoch.
     ///
     /// # Claim
-    /// (PROOFS.md, 9.) Each place is in at most one lot of an epoch, and every lot of it releases
-    /// what was charged when it began; so the epoch costs one release on all the data.
+    /// (PROOFS.md, 9.) Each place is in at most one lot of an epoch, and every lot of an epoch
+    /// releases what was charged at its beginning. So an epoch costs one release on all places.
     pub(crate) fn due(
         &self,
         announced: &Announcement,
@@ -82,7 +85,7 @@ impl Sampler {
         }
     }
 
-    /// Returns whether the next lot belongs to the present epoch.
+    /// Returns whether the next lot belongs to the current epoch.
     fn continues_epoch(&self, announced: &Announcement) -> bool {
         self.epoch
             .as_ref()
@@ -113,7 +116,7 @@ impl Sampler {
                 let mut places = Vec::new();
                 if let Some(epoch) = &mut self.epoch {
                     let end = epoch.done.saturating_add(lot as usize).min(self.places);
-                    places.extend(&epoch.order.within()[epoch.done..end]);
+                    places.extend(&epoch.order.inner()[epoch.done..end]);
                     epoch.done = end;
                 }
                 places.sort_unstable();
@@ -122,15 +125,13 @@ impl Sampler {
         };
         Private::new(lot)
     }
-}
 
-impl Sampler {
-    /// Returns the largest number of lots that so many charges pay for.
+    /// Returns the largest number of lots that so many charges cover.
     pub(crate) fn most_draws(&self, charges: u64) -> u64 {
         charges.saturating_mul(self.sampling.lots_per_event())
     }
 
-    /// Abandons the present epoch: the next lot begins another, which is charged again.
+    /// Abandons the current epoch: the next lot begins a new one, which is charged again.
     pub(crate) fn abandon_epoch(&mut self) {
         self.epoch = None;
     }
@@ -167,12 +168,12 @@ fn shuffled(n: usize, count: usize, words: &mut impl Rng) -> Vec<usize> {
     order
 }
 
-/// Draws an exactly uniform number below `n`: words beyond the last multiple of n are rejected.
+/// Draws an exactly uniform number below `n`, by rejecting words beyond the last multiple of n.
 fn below(n: u64, words: &mut impl Rng) -> u64 {
-    let whole = u64::MAX - (u64::MAX % n + 1) % n;
+    let largest = u64::MAX - (u64::MAX % n + 1) % n;
     loop {
         let word = words.next_u64();
-        if word <= whole {
+        if word <= largest {
             return word % n;
         }
     }
@@ -196,7 +197,9 @@ mod tests {
     fn lots(sampling: Sampling, places: usize, count: u64) -> Vec<Vec<usize>> {
         let mut sampler = sampler(sampling, places);
         let root = Key::from_seed(5);
-        (0..count).map(|draw| sampler.draw(&announced(1.0), &root.derive(draw)).out()).collect()
+        (0..count)
+            .map(|draw| sampler.draw(&announced(1.0), &root.derive(draw)).into_inner())
+            .collect()
     }
 
     #[test]
@@ -234,14 +237,14 @@ mod tests {
                     < error(rate * rate)
             );
         }
-        // The size varies as it should, and one lot says nothing about the next.
+        // The variance of the size is binomial, and sizes of consecutive lots are uncorrelated.
         let sizes: Vec<f64> = drawn.iter().map(|lot| lot.len() as f64).collect();
         let (mean, variance) = (rate * places as f64, rate * (1.0 - rate) * places as f64);
         let spread = sizes.iter().map(|size| (size - mean).powi(2)).sum::<f64>() / count as f64;
         assert!((spread / variance - 1.0).abs() < 5.5 * (2.0 / count as f64).sqrt());
-        let along =
+        let covariance =
             sizes.windows(2).map(|w| (w[0] - mean) * (w[1] - mean)).sum::<f64>() / count as f64;
-        assert!((along / variance).abs() < 5.5 / (count as f64).sqrt());
+        assert!((covariance / variance).abs() < 5.5 / (count as f64).sqrt());
         assert!(
             lots(Sampling::Poisson { rate: SamplingRate::new(1.0).unwrap() }, 7, 3)
                 .iter()
@@ -254,9 +257,10 @@ mod tests {
         );
     }
 
-    /// Pooled over places and draws, the share is within 5.5 standard errors of the rate: a new
-    /// seed would be refused once in 26 million. A rate that is off by a hundredth of itself is 16
-    /// and more standard errors off.
+    /// Pooled over places and draws, the share is within 5.5 standard errors of the rate.
+    ///
+    /// A new seed would exceed that once in 26 million. A rate that is wrong by one percent is off
+    /// by at least 16 standard errors.
     #[test]
     fn the_rate_is_the_one_that_is_charged() {
         let (places, count) = (400, 20_000);
@@ -271,8 +275,9 @@ mod tests {
         }
     }
 
-    /// By place, what is in a lot says nothing of the lot after it, within 5.5 standard errors:
-    /// centred products of neighbours are uncorrelated.
+    /// Whether a place is in a lot is uncorrelated with whether it is in the next lot.
+    ///
+    /// The tolerance is 5.5 standard errors.
     #[test]
     fn consecutive_lots_are_independent() {
         let (places, count, rate) = (40usize, 20_000, 0.3);
@@ -282,9 +287,9 @@ mod tests {
             let both = lots[0].iter().filter(|place| lots[1].contains(place)).count() as f64;
             both - rate * (lots[0].len() + lots[1].len()) as f64 + rate * rate * places as f64
         };
-        let apart = drawn.windows(2).map(product).sum::<f64>()
+        let correlation = drawn.windows(2).map(product).sum::<f64>()
             / (rate * (1.0 - rate) * ((places as u64 * (count - 1)) as f64).sqrt());
-        assert!(apart.abs() < 5.5, "{apart}");
+        assert!(correlation.abs() < 5.5, "{correlation}");
     }
 
     #[test]
@@ -323,13 +328,13 @@ mod tests {
         for draw in 0..7 {
             let due = |sigma| sampler.due(&announced(sigma), &announced(sigma)).unwrap();
             assert_eq!(due(1.0).is_some(), draw % 3 == 0);
-            // Another release is never covered by the charge.
+            // The charge never covers another announcement.
             assert!(due(0.5).is_some() && due(2.0).is_some());
             let _ = sampler.draw(&announced(1.0), &root.derive(draw));
         }
-        // It begins another epoch, with all places in it.
+        // Another announcement begins a new epoch, with all places in it.
         let sizes: Vec<usize> = (7..10)
-            .map(|draw| sampler.draw(&announced(0.5), &root.derive(draw)).out().len())
+            .map(|draw| sampler.draw(&announced(0.5), &root.derive(draw)).into_inner().len())
             .collect();
         assert_eq!(sizes, [4, 4, 2]);
     }

@@ -1,6 +1,6 @@
-//! Records that do not fit into memory, in a temporary file without a name.
+//! Records that do not fit into memory, in an unnamed temporary file.
 //!
-//! No other process can open the file, and it is removed when the process ends.
+//! The file has no path by which another process could open it, and is gone when the process ends.
 
 use crate::Records;
 use engine::{Example, Input, Target};
@@ -10,27 +10,32 @@ use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Collects the places of a data set one by one, in memory up to a limit and then in a file.
+/// Collects the places of a data set one by one: in memory up to a limit, then in a file.
 pub struct Collector {
     folder: PathBuf,
-    most: usize,
+    max_bytes: usize,
     memory: Vec<Option<Example>>,
+    /// Bytes of the places in memory.
     bytes: usize,
-    file: Option<Writing>,
+    /// Holds all places once the limit is exceeded.
+    file: Option<SpillWriter>,
 }
 
-struct Writing {
+/// The file while it is written.
+struct SpillWriter {
     file: BufWriter<File>,
+    /// See [`Spill::ends`].
     ends: Vec<u64>,
+    /// The end of the last record.
     end: u64,
 }
 
 impl Collector {
-    /// Creates a collector that holds at most `most` bytes in memory.
+    /// Creates a collector that holds about `max_bytes` bytes in memory.
     ///
     /// The file is created in `folder`, which must be on a disk that may hold such data.
-    pub fn new(folder: &Path, most: usize) -> Self {
-        Self { folder: folder.into(), most, memory: Vec::new(), bytes: 0, file: None }
+    pub fn new(folder: &Path, max_bytes: usize) -> Self {
+        Self { folder: folder.into(), max_bytes, memory: Vec::new(), bytes: 0, file: None }
     }
 
     /// Adds the next place: its record, or `None` if it is vacant.
@@ -39,9 +44,9 @@ impl Collector {
     /// If the file cannot be written.
     pub fn push(&mut self, place: Option<Example>) -> Result<(), Refused> {
         if self.file.is_none() {
-            self.bytes += size_of::<Option<Example>>() + place.as_ref().map_or(0, bytes);
+            self.bytes += size_of::<Option<Example>>() + place.as_ref().map_or(0, size_in_memory);
             self.memory.push(place);
-            return if self.bytes > self.most { self.spill() } else { Ok(()) };
+            return if self.bytes > self.max_bytes { self.spill() } else { Ok(()) };
         }
         self.write(place.as_ref())
     }
@@ -61,24 +66,26 @@ impl Collector {
     /// # Errors
     /// If the file cannot be written.
     pub fn finish(self) -> Result<Records, Refused> {
-        let Some(writing) = self.file else { return Ok(Records::with_vacancies(self.memory)) };
-        let file = writing.file.into_inner().map_err(|error| failed(&error))?;
-        Ok(Records::spilled(Spill { file: Mutex::new(file), ends: writing.ends }))
+        let Some(writer) = self.file else { return Ok(Records::with_vacancies(self.memory)) };
+        let file = writer.file.into_inner().map_err(|error| failed(&error))?;
+        Ok(Records::spilled(Spill { file: Mutex::new(file), ends: writer.ends }))
     }
 
+    /// Moves all places from memory to a new file.
     fn spill(&mut self) -> Result<(), Refused> {
         let file = tempfile::tempfile_in(&self.folder).map_err(|error| failed(&error))?;
-        self.file = Some(Writing { file: BufWriter::new(file), ends: Vec::new(), end: 0 });
+        self.file = Some(SpillWriter { file: BufWriter::new(file), ends: Vec::new(), end: 0 });
         std::mem::take(&mut self.memory).iter().try_for_each(|place| self.write(place.as_ref()))
     }
 
+    /// Appends a place to the file.
     fn write(&mut self, place: Option<&Example>) -> Result<(), Refused> {
-        let Some(writing) = &mut self.file else { return Ok(()) };
+        let Some(writer) = &mut self.file else { return Ok(()) };
         // A vacant place takes no bytes; every record takes some.
         let encoded = place.map(encode).unwrap_or_default();
-        writing.file.write_all(&encoded).map_err(|error| failed(&error))?;
-        writing.end += encoded.len() as u64;
-        writing.ends.push(writing.end);
+        writer.file.write_all(&encoded).map_err(|error| failed(&error))?;
+        writer.end += encoded.len() as u64;
+        writer.ends.push(writer.end);
         Ok(())
     }
 }
@@ -86,7 +93,7 @@ impl Collector {
 /// A file of records.
 pub(crate) struct Spill {
     file: Mutex<File>,
-    /// The end of each place's record in the file; that of the place before it if it is vacant.
+    /// The offset in the file at which each place ends. A vacant place takes no bytes.
     ends: Vec<u64>,
 }
 
@@ -114,25 +121,27 @@ fn failed(error: &dyn std::fmt::Display) -> Refused {
     Refused::Failed(format!("temporary file of records: {error}"))
 }
 
-fn bytes(example: &Example) -> usize {
+/// Returns about how many bytes the values of an example take.
+fn size_in_memory(example: &Example) -> usize {
     let targets = if let Target::Next(targets) = &example.target { targets.len() } else { 1 };
     4 * (example.len() + targets)
 }
 
-/// Encodes an example as 32-bit words: the numbers of inputs and targets, their kinds, the values.
+/// Encodes an example as 32-bit words: the counts of inputs and targets, their kinds, the values.
 fn encode(example: &Example) -> Vec<u8> {
-    let (inputs, numbers): (Vec<u32>, u32) = match &example.input {
+    let (inputs, input_kind): (Vec<u32>, u32) = match &example.input {
         Input::Tokens(tokens) => (tokens.clone(), 0),
-        Input::Features(numbers) => (numbers.iter().map(|x| x.to_bits()).collect(), 1),
+        Input::Features(features) => (features.iter().map(|x| x.to_bits()).collect(), 1),
     };
-    let (targets, class) = match &example.target {
+    let (targets, target_kind) = match &example.target {
         Target::Next(targets) => (targets.clone(), 0),
         Target::Class(class) => (vec![*class], 2),
     };
-    let head = [inputs.len() as u32, targets.len() as u32, numbers | class];
+    let head = [inputs.len() as u32, targets.len() as u32, input_kind | target_kind];
     head.iter().chain(&inputs).chain(&targets).flat_map(|word| word.to_le_bytes()).collect()
 }
 
+/// Decodes an example; `None` if the words are invalid.
 fn decode(encoded: &[u8]) -> Option<Example> {
     let words: Vec<u32> =
         encoded.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
@@ -167,8 +176,8 @@ mod tests {
         list
     }
 
-    /// With bits, so that NaN is equal to itself.
-    fn shape(example: &Example) -> Vec<u8> {
+    /// The encoded example: its bits are compared, so that NaN is equal to itself.
+    fn bits_of(example: &Example) -> Vec<u8> {
         encode(example)
     }
 
@@ -195,13 +204,17 @@ mod tests {
             assert_eq!((records.places(), count), (count, 54));
             for (place, expected) in places().iter().enumerate().rev() {
                 let found = records.at(place).unwrap();
-                assert_eq!(found.as_deref().map(shape), expected.as_ref().map(shape), "{place}");
+                assert_eq!(
+                    found.as_deref().map(bits_of),
+                    expected.as_ref().map(bits_of),
+                    "{place}"
+                );
             }
             let records = records.and_places(vec![None, Some(examples()[3].clone())]);
             assert_eq!(records.places(), count + 2);
             assert!(records.at(count).unwrap().is_none());
-            assert_eq!(shape(&records.at(count + 1).unwrap().unwrap()), shape(&examples()[3]));
-            assert_eq!(shape(&records.at(count - 3).unwrap().unwrap()), shape(&examples()[42]));
+            assert_eq!(bits_of(&records.at(count + 1).unwrap().unwrap()), bits_of(&examples()[3]));
+            assert_eq!(bits_of(&records.at(count - 3).unwrap().unwrap()), bits_of(&examples()[42]));
         }
     }
 

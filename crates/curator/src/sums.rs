@@ -1,4 +1,4 @@
-//! The sum over a lot: records in, private sums out.
+//! Clipped sums over a lot: records in, private sums out.
 
 use crate::grid::WEIGHT_STEPS;
 use crate::{Private, Records};
@@ -11,27 +11,26 @@ use rayon::prelude::*;
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Σ c x, the sum of weighted encoded gradients, of the tensors that this process owns.
+/// Σ c x: the weighted sums of encoded gradients, for the tensors that this process owns.
 pub(crate) struct Sums {
     pub(crate) tensors: TensorMap<Vec<f64>>,
 }
 
 impl Sums {
-    /// A sum of one number.
+    /// Wraps a single value, such as a sum of losses.
     fn single(value: f64) -> Self {
         Self { tensors: [(0, vec![value])].into_iter().collect() }
     }
 }
 
-/// The sum over some places of a lot.
-struct Part {
-    sum: Sum,
-    /// Σ c by block, in steps of [`WEIGHT_STEPS`]: integers, so that they do not depend on the
-    /// order either.
+/// The sum over the places of one stage.
+struct StageSum {
+    gradients: Sum,
+    /// Σ c by block, in steps of 1/[`WEIGHT_STEPS`]. Integers, so the order does not matter.
     weights: Vec<i64>,
 }
 
-/// Computes per-lot sums: the engine, the records and the micro-batch size.
+/// Computes the sums of a lot, from the records, with the engine.
 pub(crate) struct LotSummer<E> {
     engine: E,
     tensors: Vec<Trainable>,
@@ -40,18 +39,20 @@ pub(crate) struct LotSummer<E> {
     reducer: Box<dyn Reducer>,
 }
 
-/// How many examples are computed on at a time, unless something else is asked for; and the most.
-const MICRO_BATCH: usize = 16;
-const LARGEST_MICRO_BATCH: usize = 1024;
+/// Default micro-batch size.
+const DEFAULT_MICRO_BATCH: usize = 16;
 
-/// Steps in which clipped losses are added up, in a clip bound: at most 2³⁸.
+/// Largest micro-batch size.
+const MAX_MICRO_BATCH: usize = 1024;
+
+/// Clipped losses are summed in steps of which their clip bound has at most 2^`LOSS_BITS`.
 const LOSS_BITS: f64 = 38.0;
 
 impl<E: Engine> LotSummer<E> {
-    /// Takes the records, after the engine has validated each.
+    /// Takes the records after the engine has validated all of them.
     pub(crate) fn new(mut engine: E, records: Records) -> Result<Self, Refused> {
-        // All records, before anything is computed: later no refusal depends on which records are in
-        // a lot.
+        // All records are validated before anything is computed, so that no later refusal depends
+        // on which records are in a lot.
         for place in 0..records.places() {
             let Some(example) = records.at(place)? else { continue };
             engine.validate(&example).map_err(|error| match error {
@@ -63,24 +64,24 @@ impl<E: Engine> LotSummer<E> {
         }
         let tensors = engine.trainable();
         let reducer = Box::new(OneProcess::default());
-        Ok(Self { engine, tensors, records, micro_batch: MICRO_BATCH, reducer })
+        Ok(Self { engine, tensors, records, micro_batch: DEFAULT_MICRO_BATCH, reducer })
     }
 
     pub(crate) fn trainable(&self) -> &[Trainable] {
         &self.tensors
     }
 
-    /// How often the engine rounds a record's contribution to each tensor to the grid.
+    /// Returns how often the engine rounds a record's contribution to each tensor to the grid.
     pub(crate) fn roundings(&self) -> Vec<usize> {
         self.engine.roundings()
     }
 
-    /// How far the engine isolates records from each other.
+    /// Returns how far the engine isolates records from each other.
     pub(crate) fn isolation(&self) -> Isolation {
         self.engine.isolation()
     }
 
-    /// How many places the data set has.
+    /// Returns the number of places of the data set.
     pub(crate) fn places(&self) -> usize {
         self.records.places()
     }
@@ -91,9 +92,9 @@ impl<E: Engine> LotSummer<E> {
         Ok(())
     }
 
-    /// Divides a lot among the processes, in stages. Returns the stages of this process.
+    /// Returns the places of a lot that this process sums, in stages, as the reducer divides it.
     ///
-    /// Checks that no place is in two stages, or outside of the lot; [`check_places`] checks that
+    /// Checks that no place occurs twice, and none outside of the lot. [`check_places`] checks that
     /// all processes together have all places.
     fn stages(&mut self, lot: &[usize]) -> Result<Vec<Vec<usize>>, Refused> {
         let stages = self.reducer.stages(lot);
@@ -106,16 +107,16 @@ impl<E: Engine> LotSummer<E> {
         Ok(stages)
     }
 
-    /// Refuses to continue if the state of another process differs.
+    /// Waits for all processes and refuses if the state of one differs.
     pub(crate) fn agree(&self, state: &dyn Fn() -> String) -> Result<(), Refused> {
         self.reducer.agree(state)
     }
 
-    /// Refuses to continue if another process has other coordinates.
+    /// Refuses if another process has other coordinates.
     ///
-    /// Gradients are clipped by one process and noise is added by another, so the coordinates must
-    /// be the same. Each process computes tangent spaces for itself, by factorisations that may
-    /// differ between processors; everything else is computed from the same bits.
+    /// One process clips a gradient and another adds the noise, so their coordinates must be the
+    /// same. Only tangent spaces are compared: each process computes them for itself, by
+    /// factorisations that may differ between processors.
     pub(crate) fn agree_on_geometry(&self, geometry: &Geometry) -> Result<(), Refused> {
         let Geometry::Tangent { frames } = geometry else { return Ok(()) };
         self.agree(&|| {
@@ -129,16 +130,17 @@ impl<E: Engine> LotSummer<E> {
     }
 
     pub(crate) fn set_micro_batch(&mut self, examples: usize) {
-        self.micro_batch = examples.clamp(1, LARGEST_MICRO_BATCH);
+        self.micro_batch = examples.clamp(1, MAX_MICRO_BATCH);
     }
 
     pub(crate) fn micro_batch(&self) -> usize {
         self.micro_batch
     }
 
-    /// Processes places of a lot in micro-batches; on out-of-memory, halves the micro-batch and
-    /// starts over. Exact sums do not depend on the micro-batch size (claim 2).
-    fn with_memory<T>(
+    /// Calls `process` with the micro-batch size; on out-of-memory, halves it and starts over.
+    ///
+    /// Exact sums do not depend on the micro-batch size (PROOFS.md, 2).
+    fn retry_on_out_of_memory<T>(
         &mut self,
         mut process: impl FnMut(&mut Self, usize) -> Result<T, Failure>,
     ) -> Result<T, Refused> {
@@ -157,8 +159,9 @@ impl<E: Engine> LotSummer<E> {
         outcome
     }
 
-    /// Validates a query against the model, before a lot is looked at, so that the answer does not
-    /// depend on which records are in it.
+    /// Validates a query against the model.
+    ///
+    /// It does not read the lot, so a refusal does not depend on which records are in it.
     pub(crate) fn check<'a>(&self, query: &GradientQuery<'a>) -> Result<CheckedQuery<'a>, Refused> {
         let kind = query.geometry.kind();
         if !self.engine.supports(kind) {
@@ -169,22 +172,24 @@ impl<E: Engine> LotSummer<E> {
 
     /// Refuses parameters of other shapes than the trainable tensors.
     pub(crate) fn check_params(&self, params: &Params) -> Result<(), Refused> {
-        let same = |(array, tensor): (&tensor::Array, &Trainable)| array.shape() == tensor.shape;
-        let fits = params.len() == self.tensors.len() && params.iter().zip(&self.tensors).all(same);
+        let same_shape =
+            |(array, tensor): (&tensor::Array, &Trainable)| array.shape() == tensor.shape;
+        let fits =
+            params.len() == self.tensors.len() && params.iter().zip(&self.tensors).all(same_shape);
         if fits { Ok(()) } else { Err(Refused::Query("parameters of another model".into())) }
     }
 
-    /// Σ c g over a lot, in the query's geometry, where c = `factor(norm, block)`.
+    /// Returns Σ c g over a lot, encoded in the query's geometry, with c = `factor(norm, block)`.
     ///
     /// # Claim
-    /// (PROOFS.md, 2.) Before it is encoded, it is the sum over the taken places of the lot of
-    /// something that depends on that place's record alone; in steps exactly so.
+    /// (PROOFS.md, 2.) Before it is encoded, it is a sum over the records of the lot, and each term
+    /// depends on its own record alone: exactly if the precision is in steps.
     /// # Why
-    /// The engine's claim, for one micro-batch; addition of integers, across micro-batches and
-    /// processes.
+    /// Within a micro-batch this is the claim of [`Engine`]. Micro-batches and processes add
+    /// integers.
     /// # Checked by
-    /// `releases_do_not_depend_on_micro_batches`, `presence_changes_no_other_record`, and the engine's tests of
-    /// isolation.
+    /// `releases_do_not_depend_on_micro_batches`, `presence_changes_no_other_record`, and the
+    /// engine's tests of isolation.
     pub(crate) fn gradients(
         &mut self,
         lot: &Private<Vec<usize>>,
@@ -195,20 +200,21 @@ impl<E: Engine> LotSummer<E> {
     ) -> Result<Private<Sums>, Refused> {
         let mut weights = vec![0; query.blocks().count()];
         let mut places = 0;
-        for stage in self.stages(lot.within())? {
-            let part = self.part(&stage, params, query, precision, &factor)?;
+        for stage in self.stages(lot.inner())? {
+            let stage_sum = self.sum_stage(&stage, params, query, precision, &factor)?;
             places += stage.len() as i64;
-            weights.iter_mut().zip(part.weights).for_each(|(sum, weight)| *sum += weight);
-            self.reducer.add(part.sum)?;
+            weights.iter_mut().zip(stage_sum.weights).for_each(|(sum, weight)| *sum += weight);
+            self.reducer.add(stage_sum.gradients)?;
         }
         let totals = self.reducer.finish()?;
         self.check_elements(&totals)?;
+        // The number of places is summed over all processes together with the weights.
         weights.push(places);
         self.reducer.sum_integers(&mut weights)?;
-        check_places(weights.pop(), lot.within())?;
+        check_places(weights.pop(), lot.inner())?;
         let weights: Vec<f64> =
             weights.into_iter().map(|steps| steps as f64 / WEIGHT_STEPS).collect();
-        let mut tensors = totals.into_iter().map(|(k, total)| (k, values(total))).collect();
+        let mut tensors = totals.into_iter().map(|(k, total)| (k, elements(total))).collect();
         query.geometry().encode_sum(query.blocks(), &weights, &mut tensors);
         Ok(Private::new(Sums { tensors }))
     }
@@ -225,28 +231,30 @@ impl<E: Engine> LotSummer<E> {
         Err(Refused::Failed("the reducer returned sums of other shapes".into()))
     }
 
-    /// Σ c g over some places.
-    fn part(
+    /// Returns Σ c g over the places of one stage, not encoded.
+    fn sum_stage(
         &mut self,
         places: &[usize],
         params: &Params,
         query: &CheckedQuery<'_>,
         precision: &SumPrecision,
         factor: &impl Fn(f64, usize) -> f64,
-    ) -> Result<Part, Refused> {
-        self.with_memory(|summer, micro_batch| {
+    ) -> Result<StageSum, Refused> {
+        self.retry_on_out_of_memory(|summer, micro_batch| {
             summer.engine.load(params)?;
             summer.engine.start_sum(precision)?;
             let mut weights = vec![0; query.blocks().count()];
             for places in places.chunks(micro_batch) {
-                summer.add(places, query, factor, &mut weights)?;
+                summer.add_micro_batch(places, query, factor, &mut weights)?;
             }
-            Ok(Part { sum: summer.engine.take_sum()?, weights })
+            Ok(StageSum { gradients: summer.engine.take_sum()?, weights })
         })
     }
 
-    /// Adds one micro-batch: observe, weigh, accumulate.
-    fn add(
+    /// Adds one micro-batch: observes the examples, weighs them and accumulates their gradients.
+    ///
+    /// `totals` has Σ c by block, in steps of 1/[`WEIGHT_STEPS`], if the geometry is affine.
+    fn add_micro_batch(
         &mut self,
         places: &[usize],
         query: &CheckedQuery<'_>,
@@ -268,7 +276,7 @@ impl<E: Engine> LotSummer<E> {
                 weights.set(example, block, factor(observed.norm(example, block), block));
             }
         }
-        // Only a center needs the sum of weights. Each is rounded by itself.
+        // Only an affine encoding uses the sum of weights. They are whole numbers of steps.
         if matches!(query.geometry(), Geometry::Affine { .. }) {
             for (block, total) in totals.iter_mut().enumerate() {
                 let steps = |&weight: &f32| (f64::from(weight) * WEIGHT_STEPS).round() as i64;
@@ -278,8 +286,9 @@ impl<E: Engine> LotSummer<E> {
         Ok(self.engine.accumulate(&weights)?)
     }
 
-    /// Σ clip(loss) over a lot, in whole steps, of which `bound` has at most 2³⁸: exact, as sums of
-    /// gradients are.
+    /// Returns Σ clip(loss) over a lot, summed exactly in steps of a grid.
+    ///
+    /// `bound` is the largest absolute value that `clip` returns; it determines the steps.
     pub(crate) fn losses(
         &mut self,
         lot: &Private<Vec<usize>>,
@@ -288,35 +297,35 @@ impl<E: Engine> LotSummer<E> {
         clip: impl Fn(f64) -> f64,
     ) -> Result<Private<Sums>, Refused> {
         let steps = (LOSS_BITS - bound.log2()).floor().exp2();
-        let own = self.stages(lot.within())?.concat();
+        let own = self.stages(lot.inner())?.concat();
         let sum =
             self.sum_losses(&own, params, |loss| (clip(loss) * steps).round_ties_even() as i64)?;
         let mut sums = [sum, own.len() as i64];
         self.reducer.sum_integers(&mut sums)?;
-        check_places(Some(sums[1]), lot.within())?;
+        check_places(Some(sums[1]), lot.inner())?;
         Ok(Private::new(Sums::single(sums[0] as f64 / steps)))
     }
 
-    /// Σ loss over a lot, in floating point: without privacy.
+    /// Returns Σ loss over a lot, in floating point: for training without privacy.
     pub(crate) fn plain_losses(
         &mut self,
         lot: &Private<Vec<usize>>,
         params: &Params,
     ) -> Result<Private<Sums>, Refused> {
-        let own = self.stages(lot.within())?.concat();
+        let own = self.stages(lot.inner())?.concat();
         let mut sum = self.sum_losses(&own, params, |loss| loss)?;
         self.reducer.sum_floats(std::slice::from_mut(&mut sum))?;
         Ok(Private::new(Sums::single(sum)))
     }
 
-    /// The sum of `term(loss)` over this process's places of a lot.
+    /// Returns the sum of `term(loss)` over the places `own`, which this process sums.
     fn sum_losses<A: Copy + Default + std::ops::AddAssign>(
         &mut self,
         own: &[usize],
         params: &Params,
         term: impl Fn(f64) -> A,
     ) -> Result<A, Refused> {
-        self.with_memory(|summer, micro_batch| {
+        self.retry_on_out_of_memory(|summer, micro_batch| {
             summer.engine.load(params)?;
             let mut sum = A::default();
             for places in own.chunks(micro_batch) {
@@ -335,7 +344,7 @@ impl<E: Engine> LotSummer<E> {
     }
 }
 
-/// Refuses if all processes together have not summed each place of the lot once.
+/// Refuses if all processes together have not summed as many places as the lot has.
 fn check_places(summed: Option<i64>, lot: &[usize]) -> Result<(), Refused> {
     if summed == Some(lot.len() as i64) { Ok(()) } else { Err(wrong_division()) }
 }
@@ -344,28 +353,29 @@ fn wrong_division() -> Refused {
     Refused::Failed("the reducer does not divide a lot into its places".into())
 }
 
-/// Returns the elements of a sum.
-fn values(sum: Accumulator) -> Vec<f64> {
+/// Returns the elements of a sum as floating-point numbers.
+fn elements(sum: Accumulator) -> Vec<f64> {
     match sum {
         Accumulator::Float(totals) => totals,
         Accumulator::Steps { totals, scale } => {
+            // Converted in place: an element holds the bits of its integer until it is divided.
             let mut values: Vec<f64> = bytemuck::allocation::cast_vec(totals);
-            let each = |(at, values): (usize, &mut [f64])| {
+            let convert = |(chunk, values): (usize, &mut [f64])| {
                 for (i, value) in values.iter_mut().enumerate() {
                     let steps = value.to_bits() as i64;
-                    *value = steps as f64 / f64::from(scale.of(at * CHUNK + i));
+                    *value = steps as f64 / f64::from(scale.of(chunk * CHUNK + i));
                 }
             };
-            values.par_chunks_mut(CHUNK).enumerate().for_each(each);
+            values.par_chunks_mut(CHUNK).enumerate().for_each(convert);
             values
         }
     }
 }
 
-/// Elements of a piece of work.
+/// Elements that one thread converts at a time.
 const CHUNK: usize = 1 << 16;
 
-/// The records at some places; vacant places are skipped.
+/// Returns the records at some places, without vacant places.
 fn records_at<'a>(
     records: &'a Records,
     places: &[usize],
@@ -385,7 +395,7 @@ impl From<Refused> for Failure {
     }
 }
 
-/// Drops what the engine may say of a record.
+/// Converts an error of the engine, without its message about an example, which may reveal it.
 impl From<engine::Error> for Failure {
     fn from(error: engine::Error) -> Self {
         match error {

@@ -28,7 +28,7 @@ pub trait Summand: Pod + Send + std::ops::AddAssign {}
 impl Summand for i64 {}
 impl Summand for f64 {}
 
-/// Adds up a piece of this rank: the piece, the rank, and what each rank sent.
+/// Adds up a piece that this rank owns, given the piece, this rank, and the values of each rank.
 type AddPiece<'a, N> = &'a mut dyn FnMut(&Piece, usize, &[Vec<N>]);
 
 /// A part of a tensor.
@@ -81,8 +81,9 @@ impl Ranks {
         })
     }
 
-    /// Sums tensors over all ranks, of elements that may be shorter, and adds them to `onto`: the
-    /// sums of the tensors that this rank owns.
+    /// Sums tensors over all ranks and adds the sums of the tensors that this rank owns to `onto`.
+    ///
+    /// Their elements may have a shorter type than those of `onto`.
     pub fn reduce_onto<A: Summand, N: Pod + Into<A> + Send>(
         &self,
         ownership: &Ownership,
@@ -199,7 +200,8 @@ impl Ranks {
     /// Sends arrays from other ranks to rank 0, in the order given.
     ///
     /// `sent[rank]` has the shapes of the arrays that a rank sends, and is the same on all ranks.
-    /// `own` has the arrays that this rank sends. Rank 0 gets the arrays by rank, the others nothing.
+    /// `own` has the arrays that this rank sends. Rank 0 gets the arrays by rank; other ranks get
+    /// empty lists.
     ///
     /// # Errors
     /// If a rank is lost.
@@ -234,6 +236,7 @@ impl Ranks {
     }
 }
 
+/// Iterates over all ranks except this one.
 fn others(rank: usize, ranks: usize) -> impl Iterator<Item = usize> {
     (0..ranks).filter(move |&other| other != rank)
 }
@@ -272,9 +275,9 @@ fn send_to_owners<N: Pod>(
         let buffers = now.iter_mut().enumerate().filter(|(other, _)| *other != rank && length > 0);
         let mut receives: Vec<Buffer<'_>> =
             buffers.map(|(other, buffer)| (other, cast_slice_mut(&mut buffer[..length]))).collect();
-        let last = round.checked_sub(1).and_then(|round| pieces[rank].get(round));
+        let previous = round.checked_sub(1).and_then(|round| pieces[rank].get(round));
         transport.exchange(&sends, &mut receives, &mut || {
-            if let Some(piece) = last {
+            if let Some(piece) = previous {
                 add_piece(piece, rank, &before);
             }
         })?;
@@ -294,10 +297,12 @@ fn in_blocks<A: Summand>(length: usize, mut sum: impl FnMut(Range<usize>, &mut [
     }
 }
 
+/// Adds values to sums.
 fn add<A: Summand, N: Copy + Into<A>>(sum: &mut [A], values: &[N]) {
     sum.iter_mut().zip(values).for_each(|(sum, &value)| *sum += value.into());
 }
 
+/// Sends the bytes of this rank to all others and returns those of all ranks.
 fn all_gather_bytes(transport: &mut dyn Transport, own: Vec<u8>) -> Result<Vec<Vec<u8>>, Error> {
     let (rank, ranks) = (transport.rank(), transport.ranks());
     let mut lengths = vec![[0; 8]; ranks];
@@ -310,7 +315,7 @@ fn all_gather_bytes(transport: &mut dyn Transport, own: Vec<u8>) -> Result<Vec<V
     Ok(all)
 }
 
-/// Sends the bytes of this rank to all others and receives theirs.
+/// Sends `all[rank]` of this rank to all others and fills the rest of `all` with theirs.
 fn all_gather_into(
     transport: &mut dyn Transport,
     all: &mut [impl AsRef<[u8]> + AsMut<[u8]>],
@@ -327,6 +332,7 @@ fn all_gather_into(
     transport.exchange(&sends, &mut receives, &mut || ())
 }
 
+/// Overwrites the bytes of all ranks with those of rank 0.
 fn from_first(transport: &mut dyn Transport, bytes: &mut [u8]) -> Result<(), Error> {
     if transport.rank() > 0 {
         return transport.exchange(&[], &mut [(0, bytes)], &mut || ());
@@ -341,7 +347,7 @@ mod tests {
     use crate::threads;
     use std::sync::Arc;
 
-    /// Runs the same on so many threads that act as ranks.
+    /// Runs `work` on `count` threads that act as ranks.
     fn on<T: Send + 'static>(
         count: usize,
         work: impl Fn(&Ranks) -> T + Send + Sync + 'static,

@@ -1,9 +1,10 @@
 //! Training by several processes (ranks), which hold the same records and draw the same lots.
 //!
-//! The tensors of the model are divided among the ranks ([`Ownership`]). Each rank sums its share of
-//! a lot; the owner of a tensor receives the sums of all ranks, adds noise to them, and computes and
-//! keeps the optimizer's state of that tensor; then all ranks receive its direction. Two wrappers do
-//! this, and nothing else knows that there are several processes:
+//! The tensors of the model are divided among the ranks ([`Ownership`]). Each rank sums its share
+//! of a lot. The owner of a tensor receives the sums of all ranks, adds noise, and computes the
+//! direction of the tensor, for which it stores the optimizer's state. Then all ranks receive the
+//! direction. Two wrappers, [`LotReducer`] and [`ShardedDescent`], do this; the curator, the engine
+//! and the optimizers know nothing of ranks.
 //!
 //! | to find | look in |
 //! |---|---|

@@ -1,8 +1,8 @@
 //! Processes started by an MPI launcher.
 //!
-//! The communication thread is the only one that calls MPI. It uses non-blocking operations and polls
-//! them, so that it can send heartbeats, check those of other ranks, and abort all ranks if one is
-//! silent. If a process dies, the launcher ends the others; a process that hangs is detected here.
+//! Only the communication thread calls MPI. It polls non-blocking operations. Meanwhile it sends
+//! heartbeats, checks those of other ranks, and aborts all ranks if one is silent. If a process
+//! dies, the launcher ends the others; a process that hangs is detected here.
 
 use crate::ranks::Status;
 use crate::transport::{Buffer, Message, Transport};
@@ -23,7 +23,7 @@ const HEARTBEAT: i32 = 2;
 const INTERVAL: Duration = Duration::from_secs(1);
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// How long messages are polled without a pause while a caller waits; then the pause between polls.
+/// How long messages are polled without a pause while a caller waits, and the pause after that.
 const BUSY_POLLING: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_micros(100);
 
@@ -88,7 +88,8 @@ impl MpiTransport {
         if self.sent.elapsed() < INTERVAL || self.ranks == 1 {
             return;
         }
-        // A process that was suspended has received nothing meanwhile.
+        // A late heartbeat means that this process was suspended. It has received nothing
+        // meanwhile.
         let suspended = self.sent.elapsed() > SILENCE / 2;
         self.sent = Instant::now();
         if suspended {
@@ -145,7 +146,7 @@ impl Transport for MpiTransport {
         receives: &mut [Buffer<'_>],
         meanwhile: &mut dyn FnMut(),
     ) -> Result<(), Error> {
-        // Also here, in case no message ever has to be waited for.
+        // Also called here, in case all messages have arrived before they are waited for.
         self.heartbeat();
         mpi::request::scope(|scope| {
             let mut open = Vec::with_capacity(sends.len() + receives.len());

@@ -41,7 +41,7 @@ impl Ownership {
         Self::new(assign(&groups, work, ranks), shapes)
     }
 
-    /// Number of tensors.
+    /// Returns the number of tensors.
     pub fn tensors(&self) -> usize {
         self.owners.len()
     }
@@ -67,8 +67,10 @@ impl Ownership {
     }
 }
 
-/// Assigns each group of tensors to a rank: the most expensive group first, each to the rank with
-/// the least work so far. `groups[k]` is the group of tensor k.
+/// Assigns each group of tensors to a rank; returns the rank of each tensor.
+///
+/// `groups[k]` is the group of tensor k. The most expensive group is first, and each is assigned to
+/// the rank with the least work so far.
 fn assign(groups: &[usize], work: &[f64], ranks: usize) -> Vec<usize> {
     let count = groups.iter().max().map_or(0, |last| last + 1);
     let mut costs = vec![0.0; count];

@@ -1,8 +1,8 @@
 //! This process among the others, and its communication thread.
 //!
 //! All messages of a process go through one thread. It runs jobs in the order in which they were
-//! started, so all processes must start the same jobs in the same order. It runs while other threads
-//! compute, so sums are sent during the next micro-batch, and it sends heartbeats meanwhile.
+//! started, so all processes must start the same jobs in the same order. While other threads
+//! compute, it sends sums and heartbeats.
 
 use crate::Error;
 use crate::stall::StallDetector;
@@ -31,18 +31,18 @@ struct Inner {
     status: Arc<Status>,
 }
 
-/// What other threads tell the communication thread.
+/// State through which other threads inform the communication thread.
 #[derive(Default)]
 pub(crate) struct Status {
     /// Whether a caller waits for the current job.
     pub(crate) awaited: AtomicBool,
-    /// An exit code plus one, if all processes are to be aborted.
+    /// The exit code plus one if all processes are to be aborted, else 0.
     abort: AtomicU32,
     pub(crate) stall: StallDetector,
 }
 
 impl Status {
-    /// Returns the exit code with which all processes are to be aborted, if they are.
+    /// Returns the exit code with which all processes are to be aborted, if any.
     #[cfg_attr(not(feature = "mpi"), allow(dead_code))]
     pub(crate) fn abort_code(&self) -> Option<u8> {
         let code = self.abort.load(Ordering::Acquire);
@@ -57,7 +57,7 @@ impl std::fmt::Debug for Ranks {
 }
 
 impl Ranks {
-    /// A single process.
+    /// Creates the rank of a single process, without a communication thread.
     pub fn alone() -> Self {
         Self(Arc::new(Inner {
             rank: 0,
@@ -73,22 +73,22 @@ impl Ranks {
     pub(crate) fn new<T: Transport>(
         connect: impl FnOnce(&Arc<Status>) -> Result<(T, String), Error> + Send + 'static,
     ) -> Result<Self, Error> {
-        let (ready, begun) = mpsc::sync_channel(1);
-        let (jobs, orders) = mpsc::channel();
+        let (ready, connected) = mpsc::sync_channel(1);
+        let (jobs, queue) = mpsc::channel();
         let status = Arc::new(Status::default());
         let own = Arc::clone(&status);
         let run = move || match connect(&own) {
             Ok((transport, host)) => {
                 let _ = ready.send(Ok((transport.rank(), transport.ranks(), host)));
-                run_jobs(transport, &orders);
+                run_jobs(transport, &queue);
             }
-            Err(lost) => drop(ready.send(Err(lost))),
+            Err(error) => drop(ready.send(Err(error))),
         };
         let thread = std::thread::Builder::new()
             .name("communication".into())
             .spawn(run)
             .map_err(Error::Thread)?;
-        let (rank, ranks, host) = begun.recv().map_err(|_| Error::Stopped)??;
+        let (rank, ranks, host) = connected.recv().map_err(|_| Error::Stopped)??;
         Ok(Self(Arc::new(Inner {
             rank,
             ranks,
@@ -121,7 +121,7 @@ impl Ranks {
         format!("rank {} of {}{host}", self.rank(), self.count())
     }
 
-    /// Starts a job, to be run after those started before. All other processes must start the same.
+    /// Starts a job, which runs after all jobs before it. All other processes must start the same.
     pub(crate) fn start<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut dyn Transport) -> Result<T, Error> + Send + 'static,
@@ -149,7 +149,7 @@ impl Ranks {
         self.0.status.stall.start_work(Instant::now(), None);
     }
 
-    /// Aborts all processes with this exit code. A single process is left to its caller.
+    /// Aborts all processes with this exit code. Does nothing if there is only one process.
     pub fn abort(&self, code: u8) {
         if self.count() == 1 {
             return;
@@ -161,10 +161,10 @@ impl Ranks {
     }
 }
 
-/// Runs jobs until the last handle is dropped.
-fn run_jobs(mut transport: impl Transport, orders: &Receiver<Job>) {
+/// Runs jobs until the last clone of [`Ranks`] is dropped.
+fn run_jobs(mut transport: impl Transport, queue: &Receiver<Job>) {
     loop {
-        match orders.recv_timeout(IDLE) {
+        match queue.recv_timeout(IDLE) {
             Ok(job) => job(&mut transport),
             Err(RecvTimeoutError::Timeout) => transport.idle(),
             Err(RecvTimeoutError::Disconnected) => break,
@@ -176,6 +176,7 @@ fn run_jobs(mut transport: impl Transport, orders: &Receiver<Job>) {
 impl Drop for Inner {
     fn drop(&mut self) {
         if std::thread::panicking() && self.ranks > 1 {
+            // Exit code 101, that of a panic, plus one.
             self.status.abort.store(102, Ordering::Release);
         }
         drop(self.jobs.take());
@@ -208,10 +209,10 @@ impl<T> Pending<T> {
 /// Returns the rank and the number of ranks that an MPI launcher has set in the environment.
 pub fn launcher_rank() -> Option<(usize, usize)> {
     // Open MPI; MPICH and Intel MPI; Slurm as a launcher.
-    let of = |rank: &str, ranks: &str| number(rank).zip(number(ranks));
-    of("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
-        .or_else(|| of("PMI_RANK", "PMI_SIZE"))
-        .or_else(|| of("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"))
+    let read = |rank: &str, ranks: &str| number(rank).zip(number(ranks));
+    read("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
+        .or_else(|| read("PMI_RANK", "PMI_SIZE"))
+        .or_else(|| read("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"))
 }
 
 /// Returns the number of ranks on this machine, if the launcher has set it.
@@ -221,6 +222,7 @@ pub fn local_ranks() -> Option<usize> {
         .filter(|&count| count > 0)
 }
 
+/// Returns the number in an environment variable, if there is one.
 fn number(name: &str) -> Option<usize> {
     std::env::var(name).ok()?.parse().ok()
 }

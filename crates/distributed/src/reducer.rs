@@ -1,4 +1,4 @@
-//! Sums of a lot over all ranks. It handles sums without noise: its results go to the curator only.
+//! Sums of a lot over all ranks. They have no noise yet, so they go to the curator only.
 
 use crate::{Ownership, Pending, Ranks, Summand};
 use engine::{Accumulator, Reducer, StepScale, Sum};
@@ -7,28 +7,28 @@ use tensor::outer::NARROW;
 
 /// Divides the places of a lot among the ranks and sends the sums of each tensor to its owner.
 ///
-/// A rank has every n-th place, so all ranks have the same number of them, or one more; vacant
-/// places count, so the division does not depend on the records. The last few places are a stage of
-/// their own: while their sum is computed, the sum of the others is sent. The sum of the last few is
-/// sent in 32 bits if it fits.
+/// Of n ranks, each sums every n-th place, so their numbers of places differ by at most one. Vacant
+/// places count, so the division does not depend on the records. The last few places of a rank are
+/// a second stage: while their sum is computed, the sum of the first stage is sent. The sum of the
+/// last stage is sent in 32 bits if it fits.
 pub struct LotReducer {
     ranks: Ranks,
     ownership: Ownership,
     /// Stages of the current lot that are still to be added.
     stages_left: usize,
-    /// The sum of the stage before the last one, which is being sent.
+    /// The sum of the first of two stages, which is being sent.
     pending: Option<PendingSum>,
     /// The sum of the last stage, which is sent by `finish`.
     last: Option<Sum>,
 }
 
-/// A sum that is being reduced.
+/// A sum that is being sent and added up.
 enum PendingSum {
     Steps(Pending<TensorMap<Vec<i64>>>),
     Float(Pending<TensorMap<Vec<f64>>>),
 }
 
-/// Most records in the last stage: so few that 32 bits hold their sum on a narrow grid.
+/// Most records of a rank in the last stage: 32 bits hold their sum on a narrow grid.
 const LAST_RECORDS: usize = 31;
 
 const _: () = assert!(LAST_RECORDS as u64 * NARROW as u64 <= i32::MAX as u64);
@@ -59,7 +59,7 @@ impl LotReducer {
         Err(Refused::Failed("the engine's sum does not have the elements of the tensors".into()))
     }
 
-    /// Adds up a few numbers over all ranks, in the order of the ranks.
+    /// Adds up a few values over all ranks, in the order of the ranks.
     fn sum_few<A: Summand>(&self, values: &mut [A]) -> Result<(), Refused> {
         self.ranks.end_work();
         let all = self.ranks.all_gather_bytes(bytemuck::cast_slice(values).to_vec())?;
@@ -93,7 +93,7 @@ impl Reducer for LotReducer {
         (self.pending, self.last) = (None, None);
         let (rank, count) = (self.ranks.rank(), self.ranks.count());
         let mut places: Vec<usize> = lot.iter().copied().skip(rank).step_by(count).collect();
-        // Whether a rank has more than fit into the last stage: the same on all ranks.
+        // The number of stages must be the same on all ranks, so it depends on the largest share.
         let stages = if lot.len().div_ceil(count) > LAST_RECORDS {
             let last = places.split_off(places.len().saturating_sub(LAST_RECORDS));
             vec![places, last]
@@ -123,7 +123,7 @@ impl Reducer for LotReducer {
     }
 
     fn finish(&mut self) -> Result<TensorMap<Accumulator>, Refused> {
-        // From here on this rank waits for others.
+        // From here on this rank waits for others, which is not a stall.
         self.ranks.end_work();
         let (totals, scales) = split(self.last.take().ok_or_else(out_of_order)?)?;
         match (totals, self.pending.take()) {
@@ -142,10 +142,10 @@ impl Reducer for LotReducer {
                 } else {
                     self.ranks.reduce_onto(&self.ownership, first, last).wait()?
                 };
-                let each = |(k, totals): (usize, Vec<i64>)| {
+                let accumulator = |(k, totals): (usize, Vec<i64>)| {
                     (k, Accumulator::Steps { totals, scale: scales[k].clone() })
                 };
-                Ok(totals.into_iter().map(each).collect())
+                Ok(totals.into_iter().map(accumulator).collect())
             }
             (Totals::Float(last), first @ (None | Some(PendingSum::Float(_)))) => {
                 let first = match first {
@@ -173,9 +173,9 @@ impl Reducer for LotReducer {
         match self.ranks.first_difference(state.into_bytes())? {
             None => Ok(()),
             Some(rank) => Err(Refused::Failed(format!(
-                "rank {rank} and rank 0 are not doing the same: the draw, the charges, the lot, the \
-                 secret, the coordinates or the owners of tensors differ; start all processes with \
-                 the same command"
+                "rank {rank} and rank 0 are not doing the same: the draw, the charges, the lot, \
+                 the secret, the coordinates or the owners of tensors differ; start all processes \
+                 with the same command"
             ))),
         }
     }

@@ -5,11 +5,11 @@ use optim::{Descent, GatherTensors, Note, State};
 use protocol::{Bound, GradientQuery, Noisy, Params, Refused, TensorMap};
 use tensor::Array;
 
-/// Wraps the descent of one rank, which is answered for the tensors that this rank owns.
+/// Wraps the descent of one rank, which gets answers for the tensors that this rank owns.
 ///
-/// Directions of all tensors are gathered on all ranks. [`save`](Descent::save) gathers the state on
-/// rank 0, and all ranks must call it; [`load`](Descent::load) takes a complete state and keeps what
-/// belongs to the tensors of this rank.
+/// All ranks gather the directions of all tensors. [`save`](Descent::save) gathers the state on
+/// rank 0, so all ranks must call it. [`load`](Descent::load) takes a complete state and drops the
+/// tensors that this rank does not own.
 pub struct ShardedDescent {
     inner: Box<dyn Descent>,
     ranks: Ranks,
@@ -70,7 +70,7 @@ impl Descent for ShardedDescent {
     }
 }
 
-/// Returns all tensors, each from its owner. Tensors that this rank does not own are ignored.
+/// Returns all tensors, each from its owner. Values of tensors of other owners are ignored.
 fn gather(ranks: &Ranks, ownership: &Ownership, mut tensors: TensorMap) -> Result<Params, Refused> {
     tensors.retain(|tensor| ownership.owner(tensor) == ranks.rank());
     let shapes = tensors.iter().map(|(k, tensor)| (k, tensor.shape()));
@@ -85,10 +85,10 @@ fn gather(ranks: &Ranks, ownership: &Ownership, mut tensors: TensorMap) -> Resul
     Ok(ranks.all_gather(ownership, tensors).wait()?)
 }
 
-/// A tensor of a state: the names of the parts above it, its name, its index and its shape.
+/// A tensor of a state: the path of part names to it, its name, its index and its shape.
 type Entry = (Vec<String>, String, usize, Vec<usize>);
 
-/// Completes the state of rank 0 with the tensors of other ranks. Other ranks keep theirs.
+/// Completes the state of rank 0 with the tensors of other ranks, whose states are unchanged.
 ///
 /// # Errors
 /// If the numbers of the states differ, or a rank is lost.

@@ -3,9 +3,9 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Tells a stalled process from one whose work takes long.
+/// Distinguishes a stalled process from one whose work takes long.
 ///
-/// It knows the current piece of work and the longest time that a unit of work has taken so far.
+/// It compares the time of the current piece of work with the longest time per unit so far.
 #[derive(Default)]
 pub(crate) struct StallDetector(Mutex<Progress>);
 
@@ -18,7 +18,7 @@ struct Progress {
 }
 
 /// The shortest time without progress that counts as a stall.
-const LEAST: Duration = Duration::from_secs(20);
+const MIN_STALL: Duration = Duration::from_secs(20);
 
 /// A piece of work that takes this many times longer than expected is stalled.
 const FACTOR: u32 = 20;
@@ -51,7 +51,7 @@ impl StallDetector {
         let elapsed = now.saturating_duration_since(started);
         let usual =
             longest.checked_mul(u32::try_from(units).unwrap_or(u32::MAX)).unwrap_or(Duration::MAX);
-        (elapsed > LEAST.max(usual.saturating_mul(FACTOR))).then_some(elapsed.as_secs())
+        (elapsed > MIN_STALL.max(usual.saturating_mul(FACTOR))).then_some(elapsed.as_secs())
     }
 }
 

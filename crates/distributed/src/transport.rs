@@ -2,10 +2,10 @@
 
 use crate::Error;
 
-/// Bytes for a rank.
+/// The rank to send to, and the bytes.
 pub(crate) type Message<'a> = (usize, &'a [u8]);
 
-/// A buffer for the bytes of a rank, of exactly the length of its message.
+/// The rank to receive from, and a buffer of exactly the length of its message.
 pub(crate) type Buffer<'a> = (usize, &'a mut [u8]);
 
 /// Sends bytes to other ranks and receives theirs.
@@ -16,8 +16,10 @@ pub(crate) trait Transport {
     /// Returns the number of ranks.
     fn ranks(&self) -> usize;
 
-    /// Sends and receives all messages. `meanwhile` is called once all of them have been started.
-    /// Between two ranks, messages arrive in the order in which they were sent.
+    /// Sends and receives all messages.
+    ///
+    /// `meanwhile` is called when all of them have been started. Between two ranks, messages arrive
+    /// in the order in which they were sent.
     ///
     /// # Errors
     /// If a rank is lost.

@@ -1,4 +1,4 @@
-//! What an engine must do, and what it must guarantee.
+//! The trait of engines, with the claims that an implementation must fulfil.
 
 use crate::{CheckedQuery, Error, Example, Observed, Sum, SumPrecision, Weights};
 use protocol::{GeometryKind, Params, Trainable};
@@ -8,25 +8,27 @@ use serde::{Deserialize, Serialize};
 ///
 /// One query on a lot is: [`load`](Self::load), [`start_sum`](Self::start_sum), then for each
 /// micro-batch [`observe`](Self::observe) and [`accumulate`](Self::accumulate), then
-/// [`take_sum`](Self::take_sum) and [`unload`](Self::unload). Parameters and the sum may stay on the
-/// engine's own device meanwhile.
+/// [`take_sum`](Self::take_sum) and [`unload`](Self::unload). Meanwhile, parameters and the sum may
+/// stay on the engine's own device.
 ///
 /// # Claim
 /// An example's loss, norms and contribution are functions of that example, the parameters and its
 /// weight alone: the same bits whatever other examples there are, how many, how long, and in which
-/// order. (An engine for which that is true only up to rounding says so: [`Isolation`].)
+/// order. An engine for which this holds only up to rounding declares it ([`Isolation`]).
 ///
-/// A reported norm includes the rounding of the gradient as it is summed, so that the contribution
-/// of an example with weight c is at most c · norm in L2 before it is rounded to the grid of the
-/// sum, and is rounded to that grid as often as [`roundings`](Self::roundings) says.
+/// A reported norm covers the rounding of the gradient that is summed: the contribution of an
+/// example with weight c has an L2 norm of at most c · norm, before it is rounded to the grid of
+/// the sum. It is rounded to that grid as often as [`roundings`](Self::roundings) returns.
 ///
-/// The curator relies on these claims (PROOFS.md). [`probe()`](crate::probe()) tests them with
-/// made-up examples before a record is loaded.
+/// The curator relies on these claims (its PROOFS.md, 2 and 3). [`probe()`](crate::probe()) tests
+/// them with synthetic examples before the engine sees a record.
 pub trait Engine {
-    /// The trainable tensors, in the order of [`Params`].
+    /// Returns the trainable tensors, in the order of [`Params`].
     fn trainable(&self) -> Vec<Trainable>;
 
-    /// At least three made-up examples, of different lengths if the model takes such.
+    /// Returns at least three synthetic examples for the probe.
+    ///
+    /// If the model accepts different lengths, the longest comes first, and the third is short.
     fn probe_examples(&self) -> Vec<Example>;
 
     /// Refuses an example that does not fit the model.
@@ -44,7 +46,7 @@ pub trait Engine {
     /// If they are not of the shapes of the trainable tensors.
     fn load(&mut self, params: &Params) -> Result<(), Error>;
 
-    /// Forgets the loaded parameters, a sum that was not taken, and what a micro-batch left behind.
+    /// Discards the loaded parameters, the sum, and the intermediate results of a micro-batch.
     fn unload(&mut self);
 
     /// Computes the loss of each example.
@@ -53,7 +55,7 @@ pub trait Engine {
     /// If an example does not fit, or memory does not suffice.
     fn losses(&mut self, examples: &[&Example]) -> Result<Vec<f64>, Error>;
 
-    /// Starts a sum at zero, in place of any sum so far.
+    /// Starts a new sum at zero and discards the previous one.
     ///
     /// # Errors
     /// If the precision does not fit the trainable tensors.
@@ -69,34 +71,36 @@ pub trait Engine {
         query: &CheckedQuery<'_>,
     ) -> Result<Observed, Error>;
 
-    /// Adds Σ_i w_ik · g_ik to the sum, where g_ik is the gradient of the observed example i in
-    /// block k.
+    /// Adds the weighted gradients of the observed examples to the sum.
     ///
-    /// The sum is of *gradients* in every geometry: encodings are affine, so the curator encodes
-    /// the sum. An example of weight 0 contributes nothing, even if its gradient is not finite.
+    /// It adds Σ_i w_ik · g_ik to block k, where g_ik is the gradient of example i, *not encoded*:
+    /// encodings are affine, so the curator encodes the sum. An example of weight 0 contributes
+    /// nothing, even if its gradient is not finite.
     ///
     /// # Errors
     /// If no micro-batch was observed, or no sum started.
     fn accumulate(&mut self, weights: &Weights) -> Result<(), Error>;
 
-    /// Takes the sum out.
+    /// Returns the sum and ends it.
     ///
     /// # Errors
     /// If no sum was started.
     fn take_sum(&mut self) -> Result<Sum, Error>;
 
-    /// How often an example's contribution to each tensor is rounded to the grid of the sum: once
-    /// for each place where the tensor enters the model.
+    /// Returns how often an example's contribution to each tensor is rounded to the grid.
+    ///
+    /// That is once for each use of the tensor in the model, unless the engine adds up the uses
+    /// before it rounds.
     fn roundings(&self) -> Vec<usize> {
         vec![1; self.trainable().len()]
     }
 
-    /// How far examples are isolated from each other.
+    /// Returns how far examples are isolated from each other.
     fn isolation(&self) -> Isolation {
         Isolation::Exact
     }
 
-    /// Whether norms can be computed in this kind of coordinates.
+    /// Returns whether norms can be computed in this kind of geometry.
     fn supports(&self, geometry: GeometryKind) -> bool {
         let _ = geometry;
         true
@@ -110,9 +114,11 @@ pub enum Isolation {
     /// An example's loss, norms and contribution are the same bits whatever other examples are
     /// computed with it.
     Exact,
-    /// They are the same up to rounding. At a kink (ReLU, max-pooling) rounding can decide a whole
-    /// gradient: data made for it could move a sum by more than its bound. The privacy statement
-    /// says that this case is not covered.
+    /// They are the same up to rounding.
+    ///
+    /// At a kink (ReLU, max-pooling) rounding can decide a whole gradient, so adversarial data
+    /// could move a sum by more than its bound. The privacy statement says that this is not
+    /// covered.
     UpToRounding,
 }
 
@@ -174,7 +180,7 @@ impl<E: Engine + ?Sized> Engine for Box<E> {
     }
 }
 
-/// Runs one micro-batch through all phases: for probes, benchmarks and tests of engines.
+/// Sums the weighted gradients of one micro-batch, for benchmarks and tests of engines.
 ///
 /// # Errors
 /// Those of the engine.

@@ -1,6 +1,6 @@
-//! Errors of the seam.
+//! Errors of an engine.
 
-/// Why an engine could not do what it was asked.
+/// Why a call of an engine failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An example does not fit the model.

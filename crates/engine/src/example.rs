@@ -1,6 +1,6 @@
 //! One record, as an engine sees it.
 
-/// An input and a target.
+/// A record as the input and the target of a model.
 ///
 /// ```
 /// use engine::{Example, Target};
@@ -12,7 +12,7 @@
 /// ```
 #[derive(Clone, PartialEq)]
 pub struct Example {
-    /// The input of an example.
+    /// The input.
     pub input: Input,
     /// The target.
     pub target: Target,
@@ -30,21 +30,22 @@ pub enum Input {
 /// The target of an example.
 #[derive(Clone, PartialEq)]
 pub enum Target {
-    /// At each token the next one, or [`Target::NONE`] where nothing is asked.
+    /// For each token the next token, or [`Target::NONE`] if it is not to be predicted.
     Next(Vec<u32>),
     /// One class.
     Class(u32),
 }
 
 impl Target {
-    /// No target at this place.
+    /// Marks a token after which nothing is to be predicted.
     pub const NONE: u32 = u32::MAX;
 }
 
 impl Example {
-    /// A text in which every token from index `first` on is to be predicted from those before it.
-    /// What lies before `first` is given for free (a masked source); the first token of all can
-    /// never be predicted.
+    /// Creates a text in which the tokens from index `first` on are to be predicted.
+    ///
+    /// Each is predicted from all tokens before it. The tokens before `first` (a masked source)
+    /// have no loss; nor has the very first token, since nothing precedes it.
     pub fn continuation(tokens: Vec<u32>, first: usize) -> Self {
         let target = |t: usize| {
             if t + 1 >= first {
@@ -57,17 +58,17 @@ impl Example {
         Self { input: Input::Tokens(tokens), target: Target::Next(targets) }
     }
 
-    /// A text of a class.
+    /// Creates a text with a class.
     pub fn labelled(tokens: Vec<u32>, class: u32) -> Self {
         Self { input: Input::Tokens(tokens), target: Target::Class(class) }
     }
 
-    /// Features or pixels of a class.
+    /// Creates features or pixels with a class.
     pub fn features(features: Vec<f32>, class: u32) -> Self {
         Self { input: Input::Features(features), target: Target::Class(class) }
     }
 
-    /// Number of tokens or of features.
+    /// Returns the number of tokens or features.
     pub fn len(&self) -> usize {
         match &self.input {
             Input::Tokens(tokens) => tokens.len(),
@@ -75,13 +76,13 @@ impl Example {
         }
     }
 
-    /// Whether it has no tokens and no numbers.
+    /// Whether there are no tokens or features.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// A record is private: it does not print.
+/// Debug output hides the content, because a record is private.
 impl std::fmt::Debug for Example {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Example(…)")

@@ -1,10 +1,10 @@
-//! The seam between the curator and whatever computes gradients.
+//! The interface between the curator and the computation of gradients.
 //!
 //! The curator loads parameters into an [`Engine`], lets it [observe](Engine::observe) a
 //! micro-batch (losses and squared norms per example and block), turns the observation into
 //! [`Weights`], lets the engine [accumulate](Engine::accumulate) the weighted gradients, and
-//! [takes the sum](Engine::take_sum) once per lot. Nothing in this crate belongs to one engine:
-//! host arrays and integers cross the seam, and no closure does.
+//! [takes the sum](Engine::take_sum) once per lot. No type of this crate depends on how an engine
+//! computes: arrays in host memory and integers cross the interface, and no closure does.
 //!
 //! | to find | look in |
 //! |---|---|

@@ -1,6 +1,6 @@
-//! What the curator learns about a micro-batch, and what it answers.
+//! The losses and norms of a micro-batch, and the weights that the curator computes from them.
 
-/// Losses and squared norms of a micro-batch. All of it is private: it does not print.
+/// Losses and squared norms of a micro-batch. They are private: debug output hides them.
 pub struct Observed {
     losses: Vec<f64>,
     squared_norms: Vec<f64>,
@@ -8,7 +8,7 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// Takes the losses by example and the squared norms, a row of `blocks` for each example.
+    /// Takes the losses by example, and the squared norms by example and then by block.
     ///
     /// # Panics
     /// If a squared norm is missing.
@@ -17,29 +17,29 @@ impl Observed {
         Self { losses, squared_norms, blocks }
     }
 
-    /// Number of examples.
+    /// Returns the number of examples.
     pub fn examples(&self) -> usize {
         self.losses.len()
     }
 
-    /// Number of clip blocks.
+    /// Returns the number of clip blocks.
     pub fn blocks(&self) -> usize {
         self.blocks
     }
 
-    /// Loss of an example.
+    /// Returns the loss of an example.
     pub fn loss(&self, example: usize) -> f64 {
         self.losses[example]
     }
 
-    /// L2 norm of an example's encoded gradient in a block. NaN if it is not known.
+    /// Returns the L2 norm of an example's encoded gradient in a block; NaN if it is not known.
     pub fn norm(&self, example: usize, block: usize) -> f64 {
-        // Cancellation can leave a tiny negative number where the norm is zero; NaN stays.
+        // Rounding can make the square of a zero norm slightly negative. NaN is returned as it is.
         let square = self.squared_norms[example * self.blocks + block];
         if square < 0.0 { 0.0 } else { square.sqrt() }
     }
 
-    /// Whether the loss and all norms of an example are finite. Other examples contribute nothing.
+    /// Whether the loss and all norms of an example are finite. Otherwise its weight must be 0.
     pub fn is_sound(&self, example: usize) -> bool {
         let norms = &self.squared_norms[example * self.blocks..(example + 1) * self.blocks];
         self.losses[example].is_finite() && norms.iter().all(|square| square.is_finite())
@@ -52,7 +52,7 @@ impl std::fmt::Debug for Observed {
     }
 }
 
-/// A weight for each example and block. Weights depend on norms: they do not print.
+/// A weight for each example and block. They depend on private norms, so there is no debug output.
 pub struct Weights {
     /// By block, then by example.
     values: Vec<f32>,
@@ -61,14 +61,15 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Zero for every example and block.
+    /// Creates weights of 0 for every example and block.
     pub fn zeros(examples: usize, blocks: usize) -> Self {
         Self { values: vec![0.0; examples * blocks], examples, blocks }
     }
 
-    /// Sets one weight, rounded towards zero to f32, so that no example counts more than asked for.
+    /// Sets one weight, rounded to f32 towards zero.
     ///
-    /// A weight that is not finite, or too small for a normal f32, becomes 0.
+    /// So no contribution exceeds its bound by rounding. A weight that is not finite, or too small
+    /// for a normal f32, becomes 0.
     ///
     /// # Panics
     /// If the example or the block does not exist.
@@ -77,29 +78,30 @@ impl Weights {
         self.values[block * self.examples + example] = round_towards_zero(weight);
     }
 
-    /// Number of examples.
+    /// Returns the number of examples.
     pub fn examples(&self) -> usize {
         self.examples
     }
 
-    /// Number of clip blocks.
+    /// Returns the number of clip blocks.
     pub fn blocks(&self) -> usize {
         self.blocks
     }
 
-    /// Weights of a block, by example.
+    /// Returns the weights of a block, by example.
     pub fn block(&self, block: usize) -> &[f32] {
         &self.values[block * self.examples..(block + 1) * self.examples]
     }
 
-    /// Sum of a block's weights: what a geometry with a center subtracts.
+    /// Returns the sum of a block's weights. An affine encoding subtracts its center as often.
     pub fn total(&self, block: usize) -> f64 {
         self.block(block).iter().map(|&weight| f64::from(weight)).sum()
     }
 }
 
-/// The nearest f32 that is not larger in size; 0 if it is not finite, or not normal: subnormal
-/// numbers have too few bits for a bound.
+/// Rounds to f32 towards zero; returns 0 if the result is not a normal number.
+///
+/// The relative rounding error of subnormal numbers is not bounded.
 fn round_towards_zero(weight: f64) -> f32 {
     let near = weight as f32;
     let near = if f64::from(near).abs() > weight.abs() {

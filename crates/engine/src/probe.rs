@@ -1,4 +1,4 @@
-//! Checks that an engine must pass before it sees a record, with made-up examples.
+//! Checks that an engine must pass, with synthetic examples, before it sees a record.
 
 use crate::query::low_rank_pairs;
 use crate::{
@@ -10,17 +10,17 @@ use tensor::Array;
 
 /// Refuses an engine that mixes examples, reports wrong norms or leaves a tensor without gradient.
 ///
-/// Batch norm, a mean or maximum over the batch, padding that counts, a division by the size of the
-/// batch: with any of these one record moves what other records contribute, and clipping bounds
-/// nothing. So does a product that is rounded differently when there are more rows. A norm that is
-/// too small makes the clip bound false. A tensor without a gradient would be filled with noise and
-/// learn nothing.
+/// - *Mixing.* With batch norm, a mean or maximum over the batch, padding that counts, or a
+///   division by the batch size, one record changes the contributions of others, and clipping
+///   bounds nothing. So it is with a product that is rounded differently if there are more rows.
+/// - *Norms.* If a norm is too small, a contribution exceeds the clip bound.
+/// - *Gradients.* A tensor without a gradient would learn nothing from its noisy sums.
 ///
-/// An engine that claims [`Isolation::Exact`] must give the same bits for an example alone, with
-/// others, with longer and shorter ones, with many, and in every position.
+/// An engine that declares [`Isolation::Exact`] must compute the same bits for an example alone and
+/// together with longer, shorter and many other examples, in every position.
 ///
 /// # Errors
-/// The first check that fails, with the name of the tensor where there is one.
+/// Describes the first check that fails, with the name of the tensor if there is one.
 pub fn probe(engine: &mut (impl Engine + ?Sized), params: &Params) -> Result<(), Error> {
     probe_isolation(engine, params)?;
     probe_norms(engine, params)?;
@@ -51,11 +51,12 @@ fn probe_idle_tensors(engine: &mut (impl Engine + ?Sized), params: &Params) -> R
     }
 }
 
-/// Refuses an engine whose reported norms are not those of the gradients it sums, in any geometry
-/// that it supports.
+/// Refuses an engine that reports other norms than those of the gradients that it sums.
+///
+/// All geometries that it supports are tested.
 ///
 /// # Errors
-/// The geometry and the block whose norm differs.
+/// Names the geometry and the block whose norm differs.
 pub fn probe_norms(engine: &mut (impl Engine + ?Sized), params: &Params) -> Result<(), Error> {
     let tensors = engine.trainable();
     let each = Blocks::each(params.len());
@@ -67,7 +68,7 @@ pub fn probe_norms(engine: &mut (impl Engine + ?Sized), params: &Params) -> Resu
     let pairs = low_rank_pairs(&tensors);
     if engine.supports(GeometryKind::Tangent) && !pairs.is_empty() {
         let frame = |&(left, right): &(usize, usize)| Frame::new(params, left, right);
-        // Factors without full rank have no tangent space: then a query in it is refused as well.
+        // Factors without full rank have no tangent space. Queries in it are refused, too.
         if let Ok(frames) = pairs.iter().map(frame).collect::<Result<_, _>>() {
             cases.push((Geometry::Tangent { frames }, &flat));
         }
@@ -82,21 +83,21 @@ pub fn probe_norms(engine: &mut (impl Engine + ?Sized), params: &Params) -> Resu
     Ok(())
 }
 
-/// An affine geometry with a center and a scale that differ from element to element.
+/// Returns an affine geometry whose center and scale differ from element to element.
 fn affine(params: &Params) -> Geometry {
-    let fill = |of: &dyn Fn(f32) -> f32| {
+    let fill = |f: &dyn Fn(f32) -> f32| {
         let tensor = |(k, tensor): (usize, &Array)| {
-            Array::from_fn(tensor.shape(), |i| of(((i + 7 * k) as f32 * 0.618).sin()))
+            Array::from_fn(tensor.shape(), |i| f(((i + 7 * k) as f32 * 0.618).sin()))
         };
         Params::new(params.iter().enumerate().map(tensor).collect())
     };
     Geometry::Affine { center: fill(&|x| 1e-3 * x), scale: fill(&|x| 1.0 + 0.5 * x) }
 }
 
-/// Refuses an engine in which one example reaches another's loss, norm or gradient.
+/// Refuses an engine in which one example changes the loss, norm or gradient of another.
 ///
 /// # Errors
-/// If one example reaches another.
+/// If an example changes another, or there are fewer than three probe examples.
 pub fn probe_isolation(engine: &mut (impl Engine + ?Sized), params: &Params) -> Result<(), Error> {
     let examples = engine.probe_examples();
     let [long, middle, short, ..] = &examples[..] else {
@@ -105,54 +106,55 @@ pub fn probe_isolation(engine: &mut (impl Engine + ?Sized), params: &Params) -> 
     let blocks = Blocks::flat(params.len());
     let query = CheckedQuery::new(params, &Geometry::Identity, &blocks, &engine.trainable())?;
     let other = altered(middle, long);
-    let many: Vec<Example> = (0..COMPANY)
-        .map(|i| if i % 2 == 0 { altered(short, long) } else { short.clone() })
-        .collect();
+    let many: Vec<Example> =
+        (0..MANY).map(|i| if i % 2 == 0 { altered(short, long) } else { short.clone() }).collect();
     for target in std::iter::once(short.clone()).chain(extremes(short)) {
         let target = &target;
         let alone = Outcome::new(engine, params, &[target], 0, &query, None)?;
-        let scale = Some(&alone.scales[..]);
-        // What another example contains changes no bit, whatever the engine claims: shapes are the
-        // same.
-        let beside = Outcome::new(engine, params, &[target, middle], 0, &query, scale)?;
-        let altered = Outcome::new(engine, params, &[target, &other], 0, &query, scale)?;
-        if !beside.is_same(&altered) {
-            return Err(Error::Probe(format!("{MIXED}: {BATCH}")));
+        let scales = Some(&alone.scales[..]);
+        // The content of another example must not change a bit, whatever isolation the engine
+        // declares, because all shapes are the same.
+        let with_middle = Outcome::new(engine, params, &[target, middle], 0, &query, scales)?;
+        let with_other = Outcome::new(engine, params, &[target, &other], 0, &query, scales)?;
+        if !with_middle.is_same(&with_other) {
+            return Err(Error::Probe(format!("{MIXED}: {MIXING_ADVICE}")));
         }
-        // Few at a time: each is as large as the model.
-        for (company, index) in [
+        // One outcome at a time, because each holds a gradient as large as the model.
+        for (batch, index) in [
             (vec![target, middle], 0),
             (vec![middle, target], 1),
             (vec![target, long], 0),
             (vec![long, target, middle], 1),
         ] {
-            compare(engine, params, &query, &alone, &company, index)?;
+            compare(engine, params, &query, &alone, &batch, index)?;
         }
-        for index in [0, COMPANY / 2, COMPANY] {
-            let mut company: Vec<&Example> = many.iter().collect();
-            company.insert(index, target);
-            compare(engine, params, &query, &alone, &company, index)?;
+        for index in [0, MANY / 2, MANY] {
+            let mut batch: Vec<&Example> = many.iter().collect();
+            batch.insert(index, target);
+            compare(engine, params, &query, &alone, &batch, index)?;
         }
     }
     Ok(())
 }
 
 const MIXED: &str = "one example changes another's loss or gradient";
-const BATCH: &str =
+const MIXING_ADVICE: &str =
     "such a model cannot be trained privately (batch norm? a mean over the batch? padding?)";
 
-/// How many short examples are put around another: enough for libraries to choose another product.
-const COMPANY: usize = 16;
+/// Number of other examples in a large batch: so many that libraries choose another kernel.
+const MANY: usize = 16;
 
-/// Examples like this one at which rounding decides most: zeros and huge numbers, where many units
-/// stand at a kink; one token, and the same token again and again.
+/// Returns variants of an example for which rounding matters most.
+///
+/// Zeros and huge features put many units at a kink. Texts are one token repeated, and a text as
+/// short as possible.
 fn extremes(example: &Example) -> Vec<Example> {
     let with = |input: Input| Example { input, target: example.target.clone() };
     match (&example.input, &example.target) {
-        (Input::Features(numbers), _) => {
+        (Input::Features(features), _) => {
             vec![
-                with(Input::Features(vec![0.0; numbers.len()])),
-                with(Input::Features(numbers.iter().map(|x| 1000.0 * x).collect())),
+                with(Input::Features(vec![0.0; features.len()])),
+                with(Input::Features(features.iter().map(|x| 1000.0 * x).collect())),
             ]
         }
         (Input::Tokens(tokens), Target::Next(_)) => vec![
@@ -166,16 +168,16 @@ fn extremes(example: &Example) -> Vec<Example> {
     }
 }
 
-/// Refuses if an example among others does not give what it gives alone.
+/// Refuses if the example at `index` of a batch has another outcome than alone.
 fn compare(
     engine: &mut (impl Engine + ?Sized),
     params: &Params,
     query: &CheckedQuery<'_>,
     alone: &Outcome,
-    company: &[&Example],
+    batch: &[&Example],
     index: usize,
 ) -> Result<(), Error> {
-    let among = Outcome::new(engine, params, company, index, query, Some(&alone.scales))?;
+    let among = Outcome::new(engine, params, batch, index, query, Some(&alone.scales))?;
     let isolation = engine.isolation();
     if among.is_same(alone) || isolation == Isolation::UpToRounding && among.is_near(alone) {
         return Ok(());
@@ -184,25 +186,27 @@ fn compare(
         "by rounding, which can decide a whole gradient: an engine that cannot do better must say \
          so"
     } else {
-        BATCH
+        MIXING_ADVICE
     };
     Err(Error::Probe(format!("{MIXED}: {advice}")))
 }
 
-/// What one example of a micro-batch gives.
+/// Losses, norms and gradient of one example of a micro-batch.
 struct Outcome {
-    /// From the gradient's pass and from the pass for losses.
+    /// From [`Engine::observe`] and from [`Engine::losses`].
     losses: [f64; 2],
     /// By block.
     norms: Vec<f64>,
-    /// Steps of the grid that the gradient is rounded to, by block.
+    /// Steps per unit of the grid to which the gradient is rounded, by block.
     scales: Vec<f32>,
     gradient: Sum,
 }
 
 impl Outcome {
-    /// Computes the example at `index`; the others have weight 0. The gradient is rounded to steps
-    /// that suit its norms, or to these.
+    /// Computes the outcome of the example at `index`; the others have weight 0.
+    ///
+    /// The gradient is rounded to a grid with `scales`; if there are none, to one that suits its
+    /// norms.
     fn new(
         engine: &mut (impl Engine + ?Sized),
         params: &Params,
@@ -229,10 +233,10 @@ impl Outcome {
         let observed = engine.observe(examples, query)?;
         engine.accumulate(&weights)?;
         let gradient = engine.take_sum()?;
-        let again = engine.losses(examples)?.get(index).copied().unwrap_or(f64::NAN);
+        let plain_loss = engine.losses(examples)?.get(index).copied().unwrap_or(f64::NAN);
         engine.unload();
         Ok(Self {
-            losses: [observed.loss(index), again],
+            losses: [observed.loss(index), plain_loss],
             norms: (0..blocks.count()).map(|block| observed.norm(index, block)).collect(),
             scales,
             gradient,
@@ -250,8 +254,8 @@ impl Outcome {
             norms(blocks, encoded.into_iter().map(Vec::into_iter)).collect()
         };
         for (block, (actual, &norm)) in actual.into_iter().zip(&self.norms).enumerate() {
-            // A norm may be larger, by the rounding that it covers. Asks for the good case: NaN is
-            // refused.
+            // A norm may be larger, by the rounding that it covers. Tests for the valid case, so
+            // that NaN is refused.
             let covers = actual <= norm * (1.0 + NORM_TOLERANCE) + TINY;
             let close = norm <= actual * (1.0 + NORM_EXCESS) + TINY;
             if !(covers && close) {
@@ -265,8 +269,8 @@ impl Outcome {
         Ok(())
     }
 
-    /// Pairs of elements of two gradients.
-    fn paired<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (f64, f64)> + 'a {
+    /// Iterates over pairs of corresponding elements of two gradients.
+    fn element_pairs<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (f64, f64)> + 'a {
         let pairs = self.gradient.iter().zip(other.gradient.iter());
         pairs.flat_map(|(a, b)| (0..a.len()).map(move |i| (a.value(i), b.value(i))))
     }
@@ -276,47 +280,49 @@ impl Outcome {
         let bits = |norms: &[f64]| norms.iter().map(|norm| norm.to_bits()).collect::<Vec<_>>();
         self.losses.map(f64::to_bits) == other.losses.map(f64::to_bits)
             && bits(&self.norms) == bits(&other.norms)
-            && self.paired(other).all(|(a, b)| a == b)
+            && self.element_pairs(other).all(|(a, b)| a == b)
     }
 
-    /// Whether two outcomes are equal up to rounding. What is not finite is near nothing but
-    /// itself.
+    /// Whether two outcomes are equal up to rounding. Values that are not finite must be equal.
     fn is_near(&self, other: &Self) -> bool {
         let near = |x: f64, y: f64| {
             x.to_bits() == y.to_bits() || (x - y).abs() <= 1e-4 * x.abs().max(1e-3)
         };
         let square = |x: f64| x * x;
-        let apart: f64 = self.paired(other).map(|(a, b)| square(a - b)).sum();
-        let size: f64 = self.paired(self).map(|(x, _)| square(x)).sum();
+        let squared_distance: f64 = self.element_pairs(other).map(|(a, b)| square(a - b)).sum();
+        let squared_norm: f64 = self.element_pairs(self).map(|(x, _)| square(x)).sum();
         near(self.losses[0], other.losses[0])
             && near(self.losses[1], other.losses[1])
             && self.norms.iter().zip(&other.norms).all(|(&x, &y)| near(x, y))
-            && apart <= 1e-6 * size.max(1e-12)
+            && squared_distance <= 1e-6 * squared_norm.max(1e-12)
     }
 }
 
-/// How far a reported norm may lie below the norm of the gradient: the gradient is rounded to the
-/// grid of the sum before it is compared.
+/// How far a reported norm may be below that of the summed gradient, relative to it.
+///
+/// The summed gradient is rounded to a grid, which can increase its norm.
 const NORM_TOLERANCE: f64 = 1e-3;
 
-/// How far a reported norm may lie above it: a norm covers the rounding of the sum.
+/// How far a reported norm may be above that of the summed gradient, relative to it.
+///
+/// A reported norm covers rounding, so it is larger.
 const NORM_EXCESS: f64 = 0.02;
 
 /// Below this, norms are not compared.
 const TINY: f64 = 1e-20;
 
-/// A power of two by which no element of a gradient of this norm has 2²⁵ steps or more.
+/// Returns a power of two for which elements of a gradient of this norm have fewer than 2²⁵ steps.
 fn suitable_scale(norm: f64) -> f32 {
     let norm = if norm > 0.0 && norm < 1e30 { norm } else { 1.0 };
     (24.0 - norm.log2()).floor().clamp(-100.0, 100.0).exp2() as f32
 }
 
-/// The elements of a sum, by tensor.
+/// Iterates over the elements of a sum, by tensor.
 fn elements(sum: &Sum) -> impl Iterator<Item = impl Iterator<Item = f64>> {
     sum.iter().map(|sum| (0..sum.len()).map(|i| sum.value(i)))
 }
 
-/// The L2 norm of each block.
+/// Computes the L2 norm of each block.
 fn norms(
     blocks: &Blocks,
     tensors: impl Iterator<Item = impl Iterator<Item = f64>>,
@@ -328,7 +334,9 @@ fn norms(
     squares.into_iter().map(f64::sqrt)
 }
 
-/// Another example of the same size, with what `from` says and another target.
+/// Returns an example of the same size with other content: the tokens and target of `from`.
+///
+/// Features are transformed instead, because there are always equally many of them.
 fn altered(example: &Example, from: &Example) -> Example {
     match (&example.input, &from.input) {
         (Input::Tokens(tokens), Input::Tokens(others)) => {
@@ -338,8 +346,8 @@ fn altered(example: &Example, from: &Example) -> Example {
                 Target::Next(_) => Example::continuation(tokens, 1),
             }
         }
-        (Input::Features(numbers), _) => Example {
-            input: Input::Features(numbers.iter().map(|x| 1.0 - 3.0 * x).collect()),
+        (Input::Features(features), _) => Example {
+            input: Input::Features(features.iter().map(|x| 1.0 - 3.0 * x).collect()),
             target: from.target.clone(),
         },
         (Input::Tokens(_), Input::Features(_)) => example.clone(),

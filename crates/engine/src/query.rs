@@ -3,9 +3,9 @@
 use crate::Error;
 use protocol::{Blocks, Geometry, Params, Refused, Role, Trainable};
 
-/// A geometry and a partition into clip blocks that fit the model at some parameters.
+/// A geometry and clip blocks that were validated against the model and its parameters.
 ///
-/// It is validated once per query. Engines take it as it is.
+/// The curator validates each query once, so engines need not.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckedQuery<'a> {
     geometry: &'a Geometry,
@@ -15,11 +15,11 @@ pub struct CheckedQuery<'a> {
 impl<'a> CheckedQuery<'a> {
     /// Validates parameters, geometry and blocks against the trainable tensors.
     ///
-    /// Frames of the tangent geometry must be exactly those of the parameters, because the bound of
-    /// a sum rests on them.
+    /// Frames of a tangent geometry must be exactly those of the parameters, because the
+    /// sensitivity of a sum depends on them.
     ///
     /// # Errors
-    /// What does not fit.
+    /// If one of them does not fit; the message says which.
     pub fn new(
         params: &Params,
         geometry: &'a Geometry,
@@ -32,12 +32,12 @@ impl<'a> CheckedQuery<'a> {
         Ok(Self { geometry, blocks })
     }
 
-    /// The coordinates in which norms are taken.
+    /// Returns the coordinates in which norms are computed.
     pub fn geometry(&self) -> &'a Geometry {
         self.geometry
     }
 
-    /// The partition of tensors into clip blocks.
+    /// Returns the partition of tensors into clip blocks.
     pub fn blocks(&self) -> &'a Blocks {
         self.blocks
     }
@@ -46,7 +46,7 @@ impl<'a> CheckedQuery<'a> {
 /// Refuses parameters whose shapes are not those of the trainable tensors.
 ///
 /// # Errors
-/// The first tensor that differs.
+/// Names the first tensor that differs.
 pub(crate) fn check_params(params: &Params, tensors: &[Trainable]) -> Result<(), Error> {
     if params.len() != tensors.len() {
         return Err(Error::Params(format!(
@@ -66,7 +66,7 @@ pub(crate) fn check_params(params: &Params, tensors: &[Trainable]) -> Result<(),
     }
 }
 
-/// The low-rank pairs (left, right) among the trainable tensors.
+/// Returns the low-rank pairs (left, right) among the trainable tensors.
 pub(crate) fn low_rank_pairs(tensors: &[Trainable]) -> Vec<(usize, usize)> {
     let pair = |(left, tensor): (usize, &Trainable)| match tensor.role {
         Role::Left(right) => Some((left, right)),

@@ -1,21 +1,21 @@
-//! The seam between the curator and several processes that sum one lot.
+//! The interface between the curator and several processes that sum one lot.
 
 use crate::{Accumulator, Sum};
 use protocol::{Refused, TensorMap, Trainable};
 
 /// Divides the work on a lot among processes and adds up their sums.
 ///
-/// All processes hold the same records and draw the same lots, and call the same methods in the same
-/// order. A process owns some of the tensors: it gets their sums. [`OneProcess`] owns all.
+/// All processes hold the same records, draw the same lots, and call the same methods in the same
+/// order. Each tensor has an owner, the process that gets its sum. [`OneProcess`] owns all tensors.
 ///
 /// A reducer handles sums without noise, so it is trusted code.
 ///
 /// # Contract
-/// - The division of a lot depends on positions in the lot only, not on records, and has every
-///   place exactly once over all processes and stages.
+/// - The division of a lot depends on positions in the lot only, not on records. Every place is in
+///   exactly one stage of one process.
 /// - Every tensor has exactly one owner. Integers are added exactly.
 pub trait Reducer: Send {
-    /// Checks that the tensors of a model are those that have an owner.
+    /// Checks that exactly the tensors of a model have owners.
     ///
     /// # Errors
     /// If a tensor has no owner, or another shape.
@@ -23,8 +23,8 @@ pub trait Reducer: Send {
 
     /// Returns the places of a lot that this process sums, in stages.
     ///
-    /// All processes have the same number of stages, at least one; a stage may be empty. The sum of a
-    /// stage may be sent while the next one is computed.
+    /// All processes have the same number of stages, at least one. A stage may be empty. The sum of
+    /// a stage may be sent while the next one is computed.
     fn stages(&mut self, lot: &[usize]) -> Vec<Vec<usize>>;
 
     /// Takes the sum of a stage. Called once for each stage, in order.

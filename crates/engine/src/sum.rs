@@ -9,7 +9,7 @@ use tensor::outer::{Scale, Totals, to_steps};
 /// examples there are, and the sum does not depend on how a lot is divided into micro-batches or
 /// among processes. In floating point it serves training without privacy.
 ///
-/// Sums are private: they do not print.
+/// Sums are private: debug output hides them.
 pub struct Sum {
     tensors: Vec<Accumulator>,
 }
@@ -20,7 +20,7 @@ pub enum Accumulator {
     Steps {
         /// The sum so far.
         totals: Vec<i64>,
-        /// The size of a step.
+        /// The number of steps per unit.
         scale: StepScale,
     },
     /// In floating point.
@@ -30,8 +30,8 @@ pub enum Accumulator {
 /// Steps of the grid per unit of a gradient.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StepScale {
-    /// A power of two, so small that no weighted gradient of an example has an element of
-    /// [`tensor::outer::NARROW`] steps or more.
+    /// A power of two: each element of an example's weighted gradient has fewer than
+    /// [`tensor::outer::NARROW`] steps.
     Narrow(f32),
     /// A power of two.
     Wide(f32),
@@ -40,7 +40,7 @@ pub enum StepScale {
 }
 
 impl Accumulator {
-    /// Zero, in steps.
+    /// Creates a sum of zero, in steps.
     pub fn steps(elements: usize, scale: StepScale) -> Self {
         Self::Steps { totals: vec![0; elements], scale }
     }
@@ -70,7 +70,7 @@ impl Accumulator {
         }
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         match self {
             Self::Steps { totals, .. } => totals.len(),
@@ -83,7 +83,7 @@ impl Accumulator {
         self.len() == 0
     }
 
-    /// Element i of the sum.
+    /// Returns element i of the sum.
     pub fn value(&self, i: usize) -> f64 {
         match self {
             Self::Steps { totals, scale } => totals[i] as f64 / f64::from(scale.of(i)),
@@ -91,7 +91,7 @@ impl Accumulator {
         }
     }
 
-    /// The accumulator as the kernels of `tensor` take it.
+    /// Returns the totals in the form that the kernels of `tensor` accept.
     pub fn totals(&mut self) -> Totals<'_> {
         match self {
             Self::Float(totals) => Totals::Float(totals),
@@ -115,7 +115,7 @@ impl Accumulator {
 }
 
 impl StepScale {
-    /// Steps per unit of element i.
+    /// Returns the steps per unit of element i.
     #[inline]
     pub fn of(&self, i: usize) -> f32 {
         match self {
@@ -125,18 +125,19 @@ impl StepScale {
     }
 }
 
-/// In which numbers a sum is computed.
+/// The arithmetic in which a sum is computed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SumPrecision {
-    /// Exactly, in whole steps of these grids, one for each tensor.
+    /// Exact, in whole steps of a grid for each tensor.
     Steps(Vec<StepScale>),
-    /// In floating point: for training without privacy.
+    /// Floating point, for training without privacy.
     Float,
 }
 
 impl SumPrecision {
-    /// A sum at zero for tensors of these numbers of elements; `None` if there are more or fewer
-    /// grids than tensors.
+    /// Creates a sum of zero; `None` if there is not one grid for each tensor.
+    ///
+    /// `elements` has the number of elements of each tensor.
     pub fn zeros(&self, elements: impl ExactSizeIterator<Item = usize>) -> Option<Sum> {
         let tensors = match self {
             Self::Float => elements.map(|n| Accumulator::Float(vec![0.0; n])).collect(),
@@ -148,15 +149,16 @@ impl SumPrecision {
         };
         Some(Sum { tensors })
     }
-}
 
-impl SumPrecision {
-    /// Whether a sum is of this precision.
+    /// Whether a sum has this precision.
     pub fn fits(&self, sum: &Sum) -> bool {
         match self {
             Self::Float => sum.iter().all(|sum| matches!(sum, Accumulator::Float(_))),
             Self::Steps(scales) => {
-                let same = |(sum, scale): (&Accumulator, &StepScale)| matches!(sum, Accumulator::Steps { scale: own, .. } if own == scale);
+                let same = |(sum, expected): (&Accumulator, &StepScale)| match sum {
+                    Accumulator::Steps { scale, .. } => scale == expected,
+                    Accumulator::Float(_) => false,
+                };
                 sum.tensors.len() == scales.len() && sum.iter().zip(scales).all(same)
             }
         }
@@ -164,22 +166,22 @@ impl SumPrecision {
 }
 
 impl Sum {
-    /// Sum of these tensors.
+    /// Creates a sum from those of its tensors.
     pub fn new(tensors: Vec<Accumulator>) -> Self {
         Self { tensors }
     }
 
-    /// The tensors.
+    /// Iterates over the sums of the tensors.
     pub fn iter(&self) -> std::slice::Iter<'_, Accumulator> {
         self.tensors.iter()
     }
 
-    /// The tensors, mutably.
+    /// Iterates over the sums of the tensors, mutably.
     pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, Accumulator> {
         self.tensors.iter_mut()
     }
 
-    /// Takes the tensors out.
+    /// Returns the sums of the tensors.
     pub fn into_tensors(self) -> Vec<Accumulator> {
         self.tensors
     }

@@ -56,7 +56,8 @@ const FINE_FACTOR: f64 = 1.0 / (1u32 << 12) as f64;
 /// the audits of planted errors in the tests of the curator.
 ///
 /// ```
-/// use noise::{GaussianKind, IndependentGaussian, Key, Mechanism, Release, ReleaseKind, TensorNoise};
+/// use noise::{GaussianKind, IndependentGaussian, Key};
+/// use noise::{Mechanism, Release, ReleaseKind, TensorNoise};
 ///
 /// let release = Release {
 ///     draw: 0,

@@ -1,9 +1,9 @@
 //! DP-Adam, DP-AdamW and DP-AdamBC.
 //!
-//! m and v are moving averages of the released gradient and its square, both corrected for their
-//! start at zero; the direction is m̂/(√v̂ + ε). The noise of a release adds its variance to v̂,
-//! which in private training is often most of it; DP-AdamBC (Tang, Shpilevskiy, Lécuyer 2024) takes
-//! it off again: m̂/√max(v̂ − s², floor), s the known standard deviation of the noise.
+//! m and v are moving averages of the released gradient and its square; m̂ and v̂ are corrected for
+//! their start at zero. The direction is m̂/(√v̂ + ε). The variance of the noise is part of v̂, and
+//! in private training often most of it. DP-AdamBC (Tang, Shpilevskiy, Lécuyer 2024) subtracts it:
+//! m̂/√max(v̂ − s², floor), where s is the known standard deviation of the noise.
 
 use crate::config::{Hyperparameters, Setting};
 use crate::gradient_noise::QueryTemplate;
@@ -101,13 +101,13 @@ impl Hyperparameters for AdamBcConfig {
     }
 }
 
-/// β₁ and β₂ by default.
+/// Default β₁ and β₂.
 pub(crate) const BETAS: (f64, f64) = (0.9, 0.999);
 
-/// ε by default.
+/// Default ε.
 pub(crate) const EPSILON: f64 = 1e-8;
 
-/// The update rule of Adam's family, of which each optimizer sets a part.
+/// The update rule shared by DP-Adam, DP-AdamW and DP-AdamBC.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rule {
     /// β₁ and β₂: decay of the averages of the gradient and of its square.
@@ -180,8 +180,9 @@ impl Moments {
         Self { rule, shapes, first: TensorMap::new(), second: TensorMap::new(), steps: 0 }
     }
 
-    /// Updates the moments with released gradients, whose noise has the standard deviation `std`,
-    /// and replaces them by `scale` times the directions.
+    /// Updates the moments with released gradients and replaces these by directions.
+    ///
+    /// `std` is the standard deviation of their noise. Directions are multiplied by `scale`.
     pub(crate) fn advance<'a>(
         &mut self,
         gradients: impl Iterator<Item = (usize, &'a mut Array)>,

@@ -5,18 +5,18 @@ use serde::de::{Error, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::marker::PhantomData;
 
-/// A value that may be left to be derived. In text it is the value or `"auto"`.
+/// A value, or `"auto"` if it is to be derived from the rest of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Auto<T> {
-    /// Derived.
+    /// The value is to be derived.
     #[default]
     Auto,
-    /// Given.
+    /// The value is given.
     Value(T),
 }
 
 impl<T> Auto<T> {
-    /// The value, if it is given.
+    /// Returns the value, if it is given.
     pub fn given(&self) -> Option<&T> {
         match self {
             Self::Auto => None,
@@ -24,7 +24,7 @@ impl<T> Auto<T> {
         }
     }
 
-    /// The value, or the result of `derive`.
+    /// Returns the value, or the result of `derive`.
     pub fn or_else(&self, derive: impl FnOnce() -> T) -> T
     where
         T: Clone,
@@ -32,7 +32,7 @@ impl<T> Auto<T> {
         self.given().cloned().unwrap_or_else(derive)
     }
 
-    /// The value, or `default`.
+    /// Returns the value, or `default`.
     pub fn or(&self, default: T) -> T
     where
         T: Clone,

@@ -1,7 +1,7 @@
 //! The section `[optimizer]` of a configuration, and how an optimizer is built from it.
 //!
-//! Each optimizer declares its own hyperparameters beside its formulas; [`registry`] lists them by
-//! name. This file has what they share: the step size and the clip bound.
+//! Each optimizer declares its own hyperparameters beside its formulas; [`registry`] lists the
+//! optimizers by name. This file has the keys that they share: step size and clip bound.
 
 use crate::auto::NumberOrName;
 use crate::registry::{Entry, Method};
@@ -19,16 +19,16 @@ pub struct OptimizerConfig {
     /// The method: its name (see [`registry`](crate::registry::ALL)) and its own hyperparameters.
     #[serde(flatten)]
     pub method: Method,
-    /// A number, or "hyfree"; by default that of the method, for fine-tuning.
+    /// A number, or "hyfree"; by default the number in the registry, chosen for fine-tuning.
     #[serde(default)]
     pub learning_rate: Auto<LearningRate>,
-    /// How the learning rate falls: constant, linear or cosine.
+    /// How the learning rate decreases: constant, linear or cosine.
     #[serde(default)]
     pub schedule: Shape,
-    /// Steps in which the learning rate rises to its peak.
+    /// Number of steps in which the learning rate increases to its peak.
     #[serde(default)]
     pub warm_up: u64,
-    /// The fraction of the peak at the end of a falling schedule.
+    /// The learning rate at the end of a decreasing schedule, as a fraction of the peak.
     #[serde(default)]
     pub end: f64,
     /// Hyperparameters of HyFreeDP, used if the learning rate is "hyfree".
@@ -68,7 +68,7 @@ impl From<LearningRate> for NumberOrName<f64> {
     }
 }
 
-/// What an optimizer is built for.
+/// The model, the noise and the length of the run for which an optimizer is built.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting<'a> {
     /// The trained tensors.
@@ -86,7 +86,7 @@ pub struct Setting<'a> {
 }
 
 impl Setting<'_> {
-    /// Public randomness of this run.
+    /// Returns the public randomness of this run.
     pub(crate) fn probes(&self) -> Probes {
         Probes::from_seed(self.seed ^ 0x4d55_4646)
     }
@@ -97,7 +97,7 @@ impl Setting<'_> {
 pub struct Multipliers {
     /// Joint multiplier of all blocks of a gradient.
     pub gradient: f64,
-    /// Multiplier of each loss that is probed.
+    /// Multiplier of each probed loss.
     pub probe: f64,
 }
 
@@ -114,7 +114,7 @@ impl From<Method> for OptimizerConfig {
 }
 
 impl OptimizerConfig {
-    /// The defaults of a method.
+    /// Creates the configuration of a method with defaults for the shared keys.
     pub fn new(method: Method) -> Self {
         Self {
             method,
@@ -126,7 +126,7 @@ impl OptimizerConfig {
         }
     }
 
-    /// The defaults of the method of this name.
+    /// Creates the configuration of the method of this name, with its defaults.
     ///
     /// # Errors
     /// If no optimizer has this name; the error suggests one.
@@ -134,12 +134,12 @@ impl OptimizerConfig {
         Ok(Self::new((registry::find(name)?.defaults)()))
     }
 
-    /// The registry entry of the method.
+    /// Returns the registry entry of the method.
     pub fn entry(&self) -> &'static Entry {
         self.method.entry()
     }
 
-    /// The name of the method.
+    /// Returns the name of the method.
     pub fn name(&self) -> &'static str {
         self.entry().name
     }
@@ -154,7 +154,7 @@ impl OptimizerConfig {
         self.learning_rate == Auto::Value(LearningRate::HyFree)
     }
 
-    /// The clip bound of each block.
+    /// Returns the clip bound of each block.
     pub fn clip(&self) -> f64 {
         self.method.hyperparameters().clip().or(self.entry().clip)
     }
@@ -193,14 +193,14 @@ impl OptimizerConfig {
     }
 }
 
-/// Hyperparameters of one method, as the registry needs them.
+/// The interface of a method's hyperparameters to the registry.
 pub trait Hyperparameters {
-    /// The clip bound, for methods that have the key `clip`.
+    /// Returns the clip bound; `Auto` for methods without the key `clip`.
     fn clip(&self) -> Auto<f64> {
         Auto::Auto
     }
 
-    /// Builds the method. `noise` has the clip bound and cuts gradients at it.
+    /// Builds the descent of the method. `noise` has the clip bound and the rule [`Clipping::Cut`].
     ///
     /// # Errors
     /// If a hyperparameter is out of range, or the model does not fit the method.

@@ -3,14 +3,14 @@
 use crate::State;
 use protocol::{Bound, GradientQuery, Noisy, Params, Refused, TensorMap};
 
-/// Replaces the values of tensors that another descent computes by that descent's values.
+/// Replaces the values of tensors that other descents compute by those descents' values.
 pub type GatherTensors<'a> = &'a mut dyn FnMut(&mut Params) -> Result<(), Refused>;
 
 /// Asks for a gradient and turns the answer into a direction.
 ///
-/// The caller may divide the tensors of a model among several descents, each of which gets the
-/// answers for its own tensors. So state is created for a tensor when its first answer arrives, and
-/// values that depend on more than one tensor are computed in [`synchronize`](Self::synchronize).
+/// In a distributed run, each process has its own descent, which gets the answers for the tensors
+/// that the process owns. So the state of a tensor is created when its first answer arrives, and
+/// values that depend on several tensors are computed in [`synchronize`](Self::synchronize).
 pub trait Descent: Send {
     /// Returns the clip bound and noise multiplier of each block, which decide the cost of a query.
     fn bounds(&self) -> &[Bound];
@@ -18,22 +18,21 @@ pub trait Descent: Send {
     /// Returns the query at these parameters.
     ///
     /// # Errors
-    /// If there is none, such as at factors that have lost their rank.
+    /// If no query is possible, such as at factors without full rank.
     fn query<'a>(&'a mut self, at: &'a Params) -> Result<GradientQuery<'a>, Refused>;
 
-    /// Turns the answer into a direction d for each of its tensors: the step will be θ − rate · d.
+    /// Turns the answer into a direction d for each of its tensors.
     ///
-    /// Called once for each answer, always with the same tensors.
+    /// The step is θ − rate · d. Called once for each answer, always with the same tensors.
     ///
     /// # Errors
     /// If the answer does not fit the query.
     fn direction(&mut self, at: &Params, answer: Noisy<TensorMap>) -> Result<TensorMap, Refused>;
 
-    /// Computes what the next query needs of all tensors together. Called after
-    /// [`direction`](Self::direction).
+    /// Computes the values of the next query that depend on all tensors.
     ///
-    /// `gather` replaces the values of tensors for which this descent gets no answers by up-to-date
-    /// ones. By default there is nothing to compute.
+    /// Called after [`direction`](Self::direction). `gather` replaces the values of tensors for
+    /// which this descent gets no answers by those of their owners. By default it does nothing.
     ///
     /// # Errors
     /// If the values of other tensors are not available.
@@ -47,7 +46,7 @@ pub trait Descent: Send {
         at[tensor].len() as f64
     }
 
-    /// Takes a step of this rate along a direction. At rate 0 the model does not change.
+    /// Takes a step of this learning rate along a direction. At rate 0 the model does not change.
     ///
     /// # Errors
     /// If the result is unusable, such as parameters that are not finite.
@@ -60,8 +59,8 @@ pub trait Descent: Send {
 
     /// Returns the state to be saved.
     ///
-    /// Its numbers must be the same in all descents of a model; its tensors may be those of this
-    /// descent.
+    /// Its numbers must be the same in all descents of a model. Its tensors may be only those for
+    /// which this descent gets answers.
     ///
     /// # Errors
     /// If a part of the state is elsewhere and not available.

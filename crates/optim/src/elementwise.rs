@@ -4,16 +4,17 @@ use protocol::Params;
 use rayon::prelude::*;
 use tensor::Array;
 
+/// Elements that one thread updates at a time.
 const PIECE: usize = 1 << 14;
 
-/// `a ← f(a, b)`
+/// Computes a ← f(a, b) for each element.
 pub(crate) fn update(a: &mut Array, b: &Array, f: impl Fn(f32, f32) -> f32 + Sync) {
     a.data_mut().par_chunks_mut(PIECE).zip(b.data().par_chunks(PIECE)).for_each(|(a, b)| {
         a.iter_mut().zip(b).for_each(|(a, &b)| *a = f(*a, b));
     });
 }
 
-/// `f(a, b, c)` may change all three.
+/// Calls `f` with each element of three tensors; it may change all of them.
 pub(crate) fn update3(
     a: &mut Array,
     b: &mut Array,
@@ -28,7 +29,7 @@ pub(crate) fn update3(
     pieces.for_each(|((a, b), c)| a.iter_mut().zip(b).zip(c).for_each(|((a, b), c)| f(a, b, c)));
 }
 
-/// θ ← (1 − rate·decay) θ − rate·d
+/// Computes θ ← (1 − rate·decay) θ − rate·d for all parameters.
 pub(crate) fn step(params: &mut Params, direction: &Params, rate: f64, decay: f64) {
     params
         .iter_mut()
@@ -36,8 +37,8 @@ pub(crate) fn step(params: &mut Params, direction: &Params, rate: f64, decay: f6
         .for_each(|(param, direction)| step_tensor(param, direction, rate, decay));
 }
 
-/// The same for one tensor.
+/// Computes θ ← (1 − rate·decay) θ − rate·d for one tensor.
 pub(crate) fn step_tensor(param: &mut Array, direction: &Array, rate: f64, decay: f64) {
-    let (keep, rate) = ((1.0 - rate * decay) as f32, rate as f32);
-    update(param, direction, |p, d| keep.mul_add(p, -rate * d));
+    let (shrink, rate) = ((1.0 - rate * decay) as f32, rate as f32);
+    update(param, direction, |p, d| shrink.mul_add(p, -rate * d));
 }

@@ -20,7 +20,7 @@ pub(crate) struct QueryTemplate {
 }
 
 impl QueryTemplate {
-    /// One block of `tensors` tensors.
+    /// Creates the template for one block with all tensors.
     pub(crate) fn one_block(noise: GradientNoise, tensors: usize) -> Self {
         Self { blocks: Blocks::flat(tensors), bounds: vec![noise.bound], clipping: noise.clipping }
     }

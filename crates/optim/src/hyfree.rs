@@ -1,13 +1,17 @@
 //! HyFreeDP: a learning rate found by probing the loss (Bu and Liu 2025).
 //!
 //! Every few steps the loss is probed privately at a few points along the direction, and a parabola
-//! L(0) − b x + a x²/2 is fitted: its minimum b/a is the Newton step. It works with any descent.
+//! L(0) − b x + a x²/2 is fitted. Its minimum, b/a, is the Newton step. It works with any descent.
 //!
-//! Three things differ from the paper. A fit is used only if slope and curvature exceed the known
-//! noise by `gate` standard deviations; without that, the rate drifts down by orders of magnitude
-//! where the probes resolve nothing. The clip bound of the losses follows 3·L̃(0), not L̃(0):
-//! clipped losses are at most the bound, so the latter could only fall, to 0. And the probes may
-//! have a lot of their own, which costs far less than asking the gradient's lot again.
+//! Three things differ from the paper:
+//!
+//! - A fit is used only if slope and curvature exceed the known noise by `gate` standard
+//!   deviations. Otherwise the rate decreases by orders of magnitude where the probes resolve
+//!   nothing.
+//! - The clip bound of the losses follows 3·L̃(0), not L̃(0). Clipped losses are at most the bound,
+//!   so a bound that follows L̃(0) could only decrease, down to 0.
+//! - The probes may have their own lot, which costs far less than more releases from the gradient's
+//!   lot.
 
 use crate::{FoundRate, Note, Search, State, within};
 use protocol::{Announcement, Bound, LossQuery, Oracle, Params, Positive, Refused};
@@ -50,7 +54,7 @@ impl Default for Config {
     }
 }
 
-/// Where the loss is probed, in units of the present learning rate. In text: 3 or 5.
+/// Points at which the loss is probed, in units of the current learning rate; as text, 3 or 5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
 pub enum Points {
@@ -68,7 +72,7 @@ impl Points {
         }
     }
 
-    /// Number of releases of one probe.
+    /// Returns the number of points, each of which is one release.
     pub fn count(self) -> u64 {
         self.all().len() as u64
     }
@@ -95,9 +99,9 @@ impl From<Points> for u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProbeLot {
-    /// The gradient's: charged together with it.
+    /// The gradient's lot. Gradient and probes are charged together.
     Same,
-    /// One of its own.
+    /// A lot that is drawn for the probes.
     Fresh,
 }
 
@@ -110,10 +114,10 @@ pub struct HyFree {
     clip: f64,
 }
 
-/// A parabola fitted to noisy points, with its uncertainty.
+/// A parabola fitted to noisy losses, with the standard deviations of its coefficients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fit {
-    /// b: how steeply the loss falls at 0.
+    /// b: the negative slope of the loss at 0.
     pub slope: f64,
     /// a: the curvature.
     pub curvature: f64,
@@ -124,11 +128,11 @@ pub struct Fit {
 }
 
 impl Fit {
-    /// Least squares of −b x + a x²/2 to y = L(x) − L(0), for points that come in pairs ±x after 0;
-    /// `deviation` is that of each loss.
+    /// Fits −b x + a x²/2 to y = L(x) − L(0) by least squares.
     ///
-    /// For such points Σx³ = 0, so b = −Σxy/Σx² and a = 2Σx²y/Σx⁴. Both are linear in the losses,
-    /// L(0) included, which enters every y: sd_b = τ/√Σx², sd_a = 2τ √(Σx⁴ + (Σx²)²)/Σx⁴.
+    /// The points are 0, then pairs ±x. `deviation` is the standard deviation τ of each loss. For
+    /// such points Σx³ = 0, so b = −Σxy/Σx² and a = 2Σx²y/Σx⁴. Both are linear in the losses,
+    /// including L(0), which is part of every y: sd_b = τ/√Σx², sd_a = 2τ √(Σx⁴ + (Σx²)²)/Σx⁴.
     pub fn new(points: &[f64], losses: &[f64], deviation: f64) -> Self {
         let sum = |f: &dyn Fn(f64, f64) -> f64| {
             points.iter().zip(losses).map(|(&x, &loss)| f(x, loss - losses[0])).sum::<f64>()
@@ -144,7 +148,7 @@ impl Fit {
 }
 
 impl HyFree {
-    /// Starts at the configured learning rate; `sigma` is the noise multiplier of each probe.
+    /// Creates the search; `sigma` is the noise multiplier of each probe.
     ///
     /// # Errors
     /// If a hyperparameter is out of range.
@@ -159,7 +163,7 @@ impl HyFree {
         })
     }
 
-    /// Whether a step, counted from 0, probes.
+    /// Returns whether a step, counted from 0, probes the loss.
     fn probes(&self, step: u64) -> bool {
         (step % self.config.every) + 1 == self.config.every
     }
@@ -173,7 +177,7 @@ impl Search for HyFree {
     fn kinds(&self, steps: u64) -> Vec<(u64, u64)> {
         let every = self.config.every;
         let probing = steps / every;
-        // Step 0 stands for those that do not probe; if every step probes, there are none.
+        // Step 0 represents the steps that do not probe. If every step probes, their count is 0.
         let kinds = [(0, steps - probing), (every - 1, probing)];
         kinds.into_iter().filter(|(_, count)| *count > 0).collect()
     }
@@ -213,7 +217,7 @@ impl Search for HyFree {
                 losses.push(released.value);
             }
             let fit = Fit::new(&points, &losses, deviation);
-            // Written for the good case: NaN keeps the rate.
+            // Tests for the valid case, so that NaN does not change the rate.
             if fit.curvature > self.config.gate * fit.curvature_deviation
                 && fit.slope > self.config.gate * fit.slope_deviation
             {
@@ -222,7 +226,7 @@ impl Search for HyFree {
             } else {
                 notes.push(unresolved(&fit, self.rate));
             }
-            // Within what a curator accepts, whatever was released.
+            // At most what a curator accepts, whatever loss was released.
             self.clip = self.config.lowest_loss_clip.max(3.0 * losses[0]).min(1e12);
         }
         Ok(FoundRate { rate: self.rate, notes })
@@ -268,7 +272,7 @@ mod tests {
         }
     }
 
-    /// The kinds of steps count what the steps themselves announce.
+    /// The counts of the kinds are those of the steps with the same announcements.
     #[test]
     fn kinds_cover_every_step() {
         let sigma = Positive::new("σ", 1.0).unwrap();
@@ -288,7 +292,7 @@ mod tests {
         }
     }
 
-    /// The deviations against 200,000 simulated probes, within 5.5 standard errors.
+    /// Standard deviations are those of 200,000 simulated probes, within 5.5 standard errors.
     #[test]
     fn deviations_are_those_of_simulated_probes() {
         let (eta, tau, count) = (0.2, 0.05, 200_000);

@@ -1,12 +1,12 @@
 //! Optimizers: the analyst, which turns answers into the next parameters.
 //!
-//! An [`Optimizer`] is a [`Descent`] (what to ask, and the direction) and a [`Search`] (the step
-//! size). It sees the [`Oracle`](protocol::Oracle)'s answers and nothing else: whatever it does
-//! with them is post-processing. It cannot reach a record, because this crate does not depend on
-//! those that hold them:
+//! An [`Optimizer`] is a [`Descent`] (the query and the direction) and a [`Search`] (the step
+//! size). It sees the answers of an [`Oracle`](protocol::Oracle) and nothing else, so whatever it
+//! does with them is post-processing. This crate does not depend on crates that hold records, so it
+//! cannot name one:
 //!
 //! ```compile_fail,E0432
-//! use model::Example;
+//! use engine::Example;
 //! ```
 //! ```compile_fail,E0432
 //! use curator::Records;
@@ -16,13 +16,13 @@
 //! |---|---|---|---|
 //! | DP-SGD | [`sgd`] | identity | 1 |
 //! | DP-Adam, DP-AdamW, DP-AdamBC | [`adam`] | identity | 1 |
-//! | DP-Muon, DP-MuonBC | [`muon`] on [`newton_schulz`] | identity | one for each matrix, one for the rest |
+//! | DP-Muon, DP-MuonBC | [`muon`] on [`newton_schulz`] | identity | 1 per matrix, 1 for the rest |
 //! | DP-MacAdam | [`macadam`] | affine, from its own moments | 1 |
 //! | PRISM | [`prism`] | tangent, from the low-rank factors | 1 |
 //! | HyFreeDP | [`hyfree`], a search for any of them | | |
 //!
-//! Without privacy they are the same optimizers against an oracle that is exact. To add one: a file
-//! with its [`Config`](sgd::Config) and [`Descent`], and a row in [`registry`].
+//! Without privacy, the same optimizers use an oracle with exact answers. A new optimizer needs a
+//! file with its hyperparameters and its [`Descent`], and a row in [`registry`].
 
 #![forbid(unsafe_code)]
 
@@ -66,7 +66,7 @@ pub use state::{Shapes, State};
 
 /// Returns `value` if it is at least `low` and less than `high`; `key` names it in the error.
 fn within(key: &str, value: f64, low: f64, high: f64) -> Result<f64, protocol::Refused> {
-    // Asks for the good case, so that NaN is refused.
+    // Tests for the valid case, so that NaN is refused.
     if value >= low && value < high {
         return Ok(value);
     }

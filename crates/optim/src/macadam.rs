@@ -1,16 +1,16 @@
-//! DP-MacAdam (Tasnim, Sankar, Kosut 2026): the moments that drive the step also say where and how
-//! wide to clip.
+//! DP-MacAdam (Tasnim, Sankar, Kosut 2026): clips around Adam's first moment, at an adaptive scale.
 //!
 //! A gradient is encoded as w = (g − m̂)/b and clipped to norm 1; the release is decoded as g̃ = b
-//! ⊙ w̃ + m̂. m and v are Adam's moments of g̃; s is a moving average of the squared deviations u
-//! from m̂, from which the next b is made: ŝ = clamp(c_s (s/κ_t − b²σ²/B²), h₁, h₂), b = ŝ^¼ (Σ_j
-//! ŝ_j^½)^½, the sum over all elements of all tensors.
+//! ⊙ w̃ + m̂. m and v are Adam's moments of g̃, and s is a moving average of the squared deviations
+//! u from m̂. The next scale is b = ŝ^¼ (Σ_j ŝ_j^½)^½, where the sum is over all elements of all
+//! tensors and ŝ = clamp(c_s (s/κ_t − b²σ²/B²), h₁, h₂).
 //!
-//! κ_t = 2(β₁ − β₁^t)/(1 + β₁) is the exact factor for u = (g̃ − m̂_t)(g̃ − m̂_{t−1}); for the
-//! paper's u = (g̃ − m̂_t)² it is up to 2 too large early on. ŝ estimates the variance of a mean of
-//! B gradients, while b scales single ones: with c_s = 1, as in the paper, b falls to its floor;
-//! c_s = B repairs that. The clamps are given as clip bounds: h = C²/d makes b = C in every number
-//! when all of them are clamped.
+//! - κ_t = 2(β₁ − β₁^t)/(1 + β₁) is the exact factor for u = (g̃ − m̂_t)(g̃ − m̂_{t−1}). For the
+//!   paper's u = (g̃ − m̂_t)² it is too large by a factor of up to 2 in early steps.
+//! - ŝ estimates the variance of a mean of B gradients, while b scales single gradients. With
+//!   c_s = 1, as in the paper, b decreases to its lower limit; c_s = B corrects that.
+//! - The limits h are configured as clip bounds C, with h = C²/d for d elements: if all elements
+//!   are clamped to it, b = C.
 
 use crate::adam::{BETAS, EPSILON};
 use crate::config::{Hyperparameters, Setting};
@@ -29,17 +29,17 @@ use tensor::Array;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// C₀: the scale b of the first steps.
+    /// C₀: the scale b of the first two steps.
     pub clip: Auto<f64>,
-    /// The least and the largest b, as clip bounds.
+    /// The limits of ŝ, as the smallest and the largest clip bound.
     pub clips: (f64, f64),
     /// β₁ and β₂
     pub betas: (f64, f64),
     /// γ: added to √v̂.
     pub epsilon: f64,
-    /// How deviations are squared: exact or literal.
+    /// The definition of the squared deviation u: exact or literal.
     pub deviation: Deviation,
-    /// c_s: 1 in the paper; the lot size by default, which repairs it.
+    /// c_s: the lot size by default; 1 in the paper.
     pub variance_scale: Auto<f64>,
 }
 
@@ -70,17 +70,17 @@ impl Hyperparameters for Config {
     }
 }
 
-/// How the deviation u is squared.
+/// The definition of the squared deviation u.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Deviation {
-    /// (g̃ − m̂_t)², to the letter of the paper.
+    /// (g̃ − m̂_t)², as in the paper.
     Literal,
-    /// (g̃ − m̂_t)(g̃ − m̂_{t−1}): what κ_t is exact for.
+    /// (g̃ − m̂_t)(g̃ − m̂_{t−1}), for which κ_t is exact.
     Exact,
 }
 
-/// Adam with clipping around its own mean.
+/// Adam with clipping around its own first moment.
 pub struct MacAdam {
     config: Config,
     /// c_s
@@ -96,8 +96,9 @@ pub struct MacAdam {
 }
 
 impl MacAdam {
-    /// Creates the optimizer for parameters of these shapes. `bound` has the first scale C₀ and the
-    /// noise multiplier.
+    /// Creates the optimizer for parameters of these shapes.
+    ///
+    /// `bound` has the first scale C₀ as its clip bound, and the noise multiplier.
     ///
     /// # Errors
     /// If a hyperparameter is out of range.
@@ -151,13 +152,14 @@ impl MacAdam {
         })
     }
 
-    /// Moves a center that is many scales away towards 0. It could not be subtracted exactly enough
-    /// and would be refused; 0 is as valid a center as any. Noise moves it so far only if lots are
-    /// tiny.
-    fn draw_center_in(&mut self) {
-        const FAR: f64 = 900.0;
+    /// Moves the center towards 0 if it is too many scales away from 0.
+    ///
+    /// The curator refuses such a center, because it cannot be subtracted exactly enough. Any other
+    /// center is valid, too. Only the noise of tiny lots moves it so far.
+    fn limit_center(&mut self) {
+        const MAX_DISTANCE: f64 = 900.0;
         let Geometry::Affine { center, scale } = &mut self.geometry else { return };
-        let part = |(center, scale): (&Array, &Array)| {
+        let squared_distances = |(center, scale): (&Array, &Array)| {
             let pieces = center.data().par_chunks(1 << 14).zip(scale.data().par_chunks(1 << 14));
             pieces
                 .map(|(m, b)| {
@@ -168,17 +170,20 @@ impl MacAdam {
                 })
                 .collect::<Vec<_>>()
         };
-        let far = center.iter().zip(scale.iter()).flat_map(part).sum::<f64>().sqrt();
-        if far > FAR {
-            let keep = (FAR / far) as f32;
+        let distance =
+            center.iter().zip(scale.iter()).flat_map(squared_distances).sum::<f64>().sqrt();
+        if distance > MAX_DISTANCE {
+            let shrink = (MAX_DISTANCE / distance) as f32;
             center
                 .iter_mut()
-                .for_each(|center| center.data_mut().par_iter_mut().for_each(|m| *m *= keep));
+                .for_each(|center| center.data_mut().par_iter_mut().for_each(|m| *m *= shrink));
         }
     }
 
-    /// Updates the moments with one tensor's release and replaces it by the direction. If the scale
-    /// is to change, √ŝ is written to it.
+    /// Updates the moments with one tensor's release and replaces the release by the direction.
+    ///
+    /// If the scale is to change, writes √ŝ to it; [`synchronize`](Descent::synchronize) completes
+    /// b.
     fn advance(&mut self, k: usize, release: &mut Array, noise: f64, limits: (f32, f32)) {
         let Geometry::Affine { center, scale } = &mut self.geometry else { return };
         let (b1, b2) = self.config.betas;
@@ -189,7 +194,7 @@ impl MacAdam {
         let (b1, n1, b2, n2) = (b1 as f32, (1.0 - b1) as f32, b2 as f32, (1.0 - b2) as f32);
         let (epsilon, deviation) = (self.config.epsilon as f32, self.config.deviation);
         let (factor, noise) = (self.variance_scale as f32, (noise * noise) as f32);
-        let (by_kappa, rescales) = ((1.0 / kappa) as f32, self.steps >= 2);
+        let (inverse_kappa, rescales) = ((1.0 / kappa) as f32, self.steps >= 2);
         const PIECE: usize = 1 << 14;
         let shape = release.shape().to_vec();
         let [first, second, spread] = [&mut self.first, &mut self.second, &mut self.spread]
@@ -215,7 +220,7 @@ impl MacAdam {
                     spread[i] = b1.mul_add(spread[i], n1 * u);
                     if rescales {
                         let variance =
-                            factor * by_kappa.mul_add(spread[i], -noise * scale[i] * scale[i]);
+                            factor * inverse_kappa.mul_add(spread[i], -noise * scale[i] * scale[i]);
                         scale[i] = variance.clamp(limits.0, limits.1).sqrt();
                     }
                     center[i] = mean;
@@ -226,12 +231,12 @@ impl MacAdam {
     }
 }
 
-/// Σ of a tensor's numbers.
+/// Returns the sum of a tensor's elements.
 fn total(tensor: &Array) -> f64 {
     tensor
         .data()
         .par_chunks(1 << 14)
-        .map(|numbers| numbers.iter().map(|&x| f64::from(x)).sum::<f64>())
+        .map(|piece| piece.iter().map(|&x| f64::from(x)).sum::<f64>())
         .collect::<Vec<_>>()
         .into_iter()
         .sum()
@@ -258,7 +263,7 @@ impl Descent for MacAdam {
         Ok(direction)
     }
 
-    /// The next query has center and scale of all tensors, and each scale depends on all.
+    /// Gathers center and scale of all tensors and completes the scale b, which depends on all.
     fn synchronize(&mut self, gather: GatherTensors<'_>) -> Result<(), Refused> {
         if let Geometry::Affine { center, scale } = &mut self.geometry {
             gather(center)?;
@@ -270,7 +275,7 @@ impl Descent for MacAdam {
                 });
             }
         }
-        self.draw_center_in();
+        self.limit_center();
         Ok(())
     }
 

@@ -1,31 +1,31 @@
-//! The Newton–Schulz iteration: towards the orthogonal factor of a matrix, by products alone.
+//! The Newton–Schulz iteration: approximates the orthogonal polar factor by matrix products.
 //!
-//! Y ← p(Y Yᵀ) Y, from Y = X/α, drives every singular value of X towards 1 (Kim and Fan 2026, §2;
-//! Kim and Oh 2026). With p_κ(λ) = Σ_{s ≤ κ} c_s (1−λ)^s, c_s = (2s)!/(4^s s!²), a singular value s
-//! of Y becomes s′ with 1 − s′² ≤ (1 − s²)^{κ+1}: it stays in [0, 1] and converges.
+//! Y ← p(Y Yᵀ) Y, from Y = X/α, drives every nonzero singular value towards 1 (Kim and Fan 2026,
+//! §2; Kim and Oh 2026). With p_κ(λ) = Σ_{j ≤ κ} c_j (1−λ)^j, c_j = (2j)!/(4^j j!²), a singular
+//! value s of Y becomes s′ with 1 − s′² ≤ (1 − s²)^{κ+1}: it stays in [0, 1] and converges to 1.
 //!
-//! A matrix with more rows than columns is not transposed: Y p(Yᵀ Y) is the same. Y Yᵀ and all
+//! If a matrix has more rows than columns, the equal Y p(Yᵀ Y) is computed. Y Yᵀ and all
 //! polynomials of it are symmetric, and only half of each is computed.
 //!
-//! Several steps can be made on the small side alone: with S = Y Yᵀ, Y₂ = p(S₁) p(S) Y where S₁ =
-//! p(S) S p(S), so that Y is read twice for a whole *stretch* of steps, not twice for each.
-//! Everything is a polynomial of S and symmetric. Rounding in S is amplified by p(0)² a step, so a
-//! stretch ends before that passes 1000; then S is computed afresh. For a matrix four times as wide
-//! as high, five steps in one stretch take half the operations.
+//! Several steps, a *stretch*, can be made on the Gram matrix S = Y Yᵀ alone. For two steps,
+//! Y₂ = p(S₁) p(S) Y with S₁ = p(S) S p(S). So Y is read twice per stretch, not twice per step, and
+//! all factors are symmetric. Each step amplifies rounding errors in S by p(0)². A stretch ends
+//! before the amplification exceeds 1000, and then S is recomputed. For a matrix four times as wide
+//! as high, five steps in one stretch need half the operations.
 
 use crate::auto::NumberOrName;
 use serde::{Deserialize, Serialize};
 use tensor::matmul::{OutputMode, Threads, View, ViewMut, matmul};
 use tensor::symmetric::symmetric_product;
 
-/// How it is run.
+/// Parameters of the iteration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
-    /// p
+    /// The polynomial p.
     pub polynomial: Polynomial,
-    /// q: how many times.
+    /// q: the number of steps.
     pub steps: usize,
-    /// α: what the matrix is divided by first.
+    /// α: the number by which the matrix is divided first.
     pub normaliser: Normaliser,
 }
 
@@ -39,17 +39,18 @@ impl Default for Config {
     }
 }
 
-/// The polynomial that is applied to Y Yᵀ. In text it is its degree κ, or "quintic".
+/// The polynomial that is applied to Y Yᵀ; as text, its degree κ or "quintic".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "NumberOrName<usize>", into = "NumberOrName<usize>")]
 pub enum Polynomial {
-    /// p_κ: converges.
+    /// p_κ, which converges.
     Newton {
         /// κ ≥ 1
         degree: usize,
     },
-    /// 3.4445 − 4.7750 λ + 2.0315 λ² (Jordan et al. 2024): fast at first, then wanders between 0.68
-    /// and 1.13.
+    /// 3.4445 − 4.7750 λ + 2.0315 λ² (Jordan et al. 2024), which does not converge.
+    ///
+    /// Singular values increase quickly at first and then vary between 0.68 and 1.13.
     Quintic,
 }
 
@@ -78,33 +79,36 @@ impl From<Polynomial> for NumberOrName<usize> {
     }
 }
 
-/// What a matrix is divided by before the iteration.
+/// The number by which a matrix is divided before the iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Normaliser {
     /// ‖X‖_F: the result does not depend on the scale of X. The zero matrix stays zero.
     Frobenius,
-    /// max(1, ‖X‖_F), to the letter of the paper: a matrix of norm below 1, where private training
-    /// often is, stays small, and the step with it.
+    /// max(1, ‖X‖_F), as in the paper.
+    ///
+    /// A matrix of norm below 1, as is common in private training, stays small, and so does the
+    /// step.
     #[serde(rename = "max1")]
     AtLeastOne,
 }
 
 impl Polynomial {
-    /// Its coefficients, and whether they are in powers of 1 − λ or of λ.
+    /// Returns the coefficients, and whether they are in powers of 1 − λ or of λ.
     fn coefficients(self) -> (Vec<f32>, Base) {
         match self {
             Self::Newton { degree } => {
                 let next = |c: &f64, s: usize| c * (2 * s - 1) as f64 / (2 * s) as f64;
-                let mut of = vec![1.0];
-                (1..=degree.max(1)).for_each(|s| of.push(next(&of[s - 1], s)));
-                (of.into_iter().map(|c| c as f32).collect(), Base::Residual)
+                let mut all = vec![1.0];
+                (1..=degree.max(1)).for_each(|s| all.push(next(&all[s - 1], s)));
+                (all.into_iter().map(|c| c as f32).collect(), Base::Residual)
             }
             Self::Quintic => (vec![3.4445, -4.7750, 2.0315], Base::Gram),
         }
     }
 }
 
+/// The variable in whose powers a polynomial is given.
 #[derive(Clone, Copy, PartialEq)]
 enum Base {
     /// 1 − λ
@@ -113,7 +117,7 @@ enum Base {
     Gram,
 }
 
-/// Buffers that are used again.
+/// Buffers that calls of [`orthogonalise`] reuse.
 #[derive(Default)]
 pub struct Scratch {
     gram: Vec<f32>,
@@ -153,10 +157,10 @@ pub fn orthogonalise(
     }
     scratch.image.resize(x.len(), 0.0);
     let stretch = stretch(config, rows, cols);
-    let mut left = config.steps;
-    while left > 0 {
-        let steps = left.min(stretch);
-        left -= steps;
+    let mut remaining = config.steps;
+    while remaining > 0 {
+        let steps = remaining.min(stretch);
+        remaining -= steps;
         let y = View::new(x, rows, cols);
         let (outer, inner) = if rows <= cols { (y, y.t()) } else { (y.t(), y) };
         symmetric_product(&mut scratch.gram, 1.0, outer, inner, threads);
@@ -211,28 +215,27 @@ pub fn orthogonalise(
     }
 }
 
-/// How many steps are made between two readings of the matrix: as many as cost the least and as
-/// rounding allows.
+/// Returns the number of steps per stretch that costs the least and that rounding allows.
 fn stretch(config: &Config, rows: usize, cols: usize) -> usize {
-    const AMPLIFIED: f64 = 1000.0;
+    const MAX_AMPLIFICATION: f64 = 1000.0;
     let (coefficients, base) = config.polynomial.coefficients();
     let at_zero: f64 = match base {
         Base::Residual => coefficients.iter().map(|&c| f64::from(c)).sum(),
         Base::Gram => f64::from(coefficients[0]),
     };
-    let most = (AMPLIFIED.ln() / (2.0 * at_zero.ln())) as usize;
+    let longest = (MAX_AMPLIFICATION.ln() / (2.0 * at_zero.ln())) as usize;
     let (short, long) = (rows.min(cols) as f64, rows.max(cols) as f64);
-    // In units of short², a symmetric product counting 0.6 of a plain one.
+    // In units of short², where a symmetric product costs 0.6 of a plain one.
     let cost = |stretch: usize| {
-        let times = config.steps.div_ceil(stretch) as f64;
+        let stretches = config.steps.div_ceil(stretch) as f64;
         let small = config.steps as f64 * (coefficients.len() - 2) as f64
-            + 3.0 * (config.steps as f64 - times);
-        times * 1.6 * long + 0.6 * small * short
+            + 3.0 * (config.steps as f64 - stretches);
+        stretches * 1.6 * long + 0.6 * small * short
     };
-    (1..=most.max(1)).min_by(|&a, &b| cost(a).total_cmp(&cost(b))).unwrap_or(1)
+    (1..=longest.max(1)).min_by(|&a, &b| cost(a).total_cmp(&cost(b))).unwrap_or(1)
 }
 
-/// Σ c_s base^s into `sum`. All of it commutes, so every product is symmetric.
+/// Computes `scratch.sum` = Σ c_j base^j. All factors commute, so every product is symmetric.
 fn horner(coefficients: &[f32], side: usize, scratch: &mut Scratch, threads: Threads) {
     let last = coefficients.len() - 1;
     scratch
@@ -254,8 +257,7 @@ fn add_to_diagonal(a: &mut [f32], side: usize, number: f32) {
     a.iter_mut().step_by(side + 1).for_each(|x| *x += number);
 }
 
-/// Operations of one evaluation as a plain implementation makes them: nothing symmetric, no
-/// stretches.
+/// Counts the operations of a plain implementation: without symmetric products and stretches.
 pub fn operations(config: &Config, rows: usize, cols: usize) -> f64 {
     let (short, long) = (rows.min(cols) as f64, rows.max(cols) as f64);
     let powers = (config.polynomial.coefficients().0.len() - 2) as f64;
@@ -310,8 +312,15 @@ mod tests {
         /// Singular vectors stay, singular values follow the scalar map: the whole iteration
         /// against the decomposition.
         #[test]
-        fn it_is_the_scalar_map_on_singular_values(rows in 1usize..14, cols in 1usize..14, seed in 0u64..1000, which in 0usize..5, steps in 0usize..7) {
-            let config = Config { polynomial: ALL[which], steps, normaliser: Normaliser::Frobenius };
+        fn it_is_the_scalar_map_on_singular_values(
+            rows in 1usize..14,
+            cols in 1usize..14,
+            seed in 0u64..1000,
+            which in 0usize..5,
+            steps in 0usize..7,
+        ) {
+            let normaliser = Normaliser::Frobenius;
+            let config = Config { polynomial: ALL[which], steps, normaliser };
             let x = normal(rows, cols, seed);
             let (u, s, v) = linalg::svd(&Array::new([rows, cols], x.clone()).unwrap()).unwrap();
             let norm = s.iter().map(|s| s * s).sum::<f32>().sqrt();
@@ -319,7 +328,11 @@ mod tests {
             for i in 0..rows {
                 for j in 0..cols {
                     let expected: f64 = (0..s.len())
-                        .map(|k| f64::from(u.data()[i * s.len() + k]) * scalar(&config, f64::from(s[k] / norm)) * f64::from(v.data()[j * s.len() + k]))
+                        .map(|k| {
+                            f64::from(u.data()[i * s.len() + k])
+                                * scalar(&config, f64::from(s[k] / norm))
+                                * f64::from(v.data()[j * s.len() + k])
+                        })
                         .sum();
                     prop_assert!((f64::from(y[i * cols + j]) - expected).abs() < 3e-5, "{} \
                         {expected}", y[i * cols + j]);

@@ -10,7 +10,7 @@ pub struct Optimizer {
     steps: u64,
 }
 
-/// What a step did. All of it is public.
+/// The result of a step. All of it is public.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     /// The learning rate.
@@ -31,18 +31,19 @@ impl Optimizer {
         Self { descent: wrap(self.descent), ..self }
     }
 
-    /// Combines a descent and a search whose types are not known.
+    /// Combines a boxed descent and a boxed search.
     pub(crate) fn boxed(descent: Box<dyn Descent>, search: Box<dyn Search>) -> Self {
         Self { descent, search, steps: 0 }
     }
 
-    /// Whether any step probes the loss, beside asking for a gradient.
+    /// Returns whether some steps probe the loss.
     pub fn probes(&self) -> bool {
         self.search.asks()
     }
 
-    /// What the first `steps` steps ask: every announcement once, with the number of lots of that
-    /// kind. In any order, since a price does not depend on it.
+    /// Returns the announcements of the first `steps` steps, each with its number of lots.
+    ///
+    /// Each announcement is listed once, in any order, because the cost does not depend on it.
     pub fn schedule(&self, steps: u64) -> Vec<(Announcement, u64)> {
         let mut schedule: Vec<(Announcement, u64)> = Vec::new();
         for (step, count) in self.search.kinds(steps) {
@@ -56,15 +57,16 @@ impl Optimizer {
         schedule
     }
 
-    /// The lots that a step, counted from 0, draws, and what it asks of each. It is known before
-    /// anything is computed and does not depend on the data.
+    /// Returns the announcement of each lot that a step, counted from 0, draws.
+    ///
+    /// They are known before anything is computed and do not depend on the data.
     pub fn lots(&self, step: u64) -> Vec<Announcement> {
-        let own = Announcement::gradient(self.descent.bounds());
-        let own = match self.search.same_lot(step) {
-            Some((sigma, count)) => own.and(sigma, count),
-            None => own,
+        let gradient = Announcement::gradient(self.descent.bounds());
+        let first = match self.search.same_lot(step) {
+            Some((sigma, count)) => gradient.and(sigma, count),
+            None => gradient,
         };
-        std::iter::once(own).chain(self.search.fresh_lot(step)).collect()
+        std::iter::once(first).chain(self.search.fresh_lot(step)).collect()
     }
 
     /// Estimates the work for each tensor, in any unit.
@@ -72,7 +74,7 @@ impl Optimizer {
         (0..params.len()).map(|tensor| self.descent.work(tensor, params)).collect()
     }
 
-    /// Number of steps taken.
+    /// Returns the number of steps taken.
     pub fn steps(&self) -> u64 {
         self.steps
     }
@@ -80,8 +82,8 @@ impl Optimizer {
     /// Takes one step.
     ///
     /// # Errors
-    /// If the oracle refuses. The parameters are then unchanged, but the optimizer's state may not
-    /// be: continue from a saved state.
+    /// If the oracle refuses. Then the parameters are unchanged, but the state of the optimizer may
+    /// have changed: resume from a saved state.
     pub fn step(&mut self, params: &mut Params, oracle: &mut dyn Oracle) -> Result<Step, Refused> {
         let lots = self.lots(self.steps);
         let query = self.descent.query(params)?;
@@ -91,8 +93,8 @@ impl Optimizer {
         self.descent.synchronize(&mut |_| Ok(()))?;
         let descent = &self.descent;
         let mut trial = |rate: f64| {
-            let mut there = params.clone();
-            descent.apply(&mut there, &direction, rate).map(|_| there)
+            let mut moved = params.clone();
+            descent.apply(&mut moved, &direction, rate).map(|_| moved)
         };
         let found = self.search.rate(self.steps, &mut trial, oracle)?;
         let mut notes = found.notes;
@@ -116,7 +118,7 @@ impl Optimizer {
     /// Restores a saved state.
     ///
     /// # Errors
-    /// If the state is that of another optimizer. This one must then not be used any more.
+    /// If the state is that of another optimizer. Then this one must not be used any more.
     pub fn load(&mut self, mut state: State) -> Result<(), Refused> {
         state.check_kind("optimizer")?;
         let steps = state.count("steps")?;

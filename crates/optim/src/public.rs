@@ -1,16 +1,18 @@
-//! Public randomness of optimizers: probes and fresh directions. It is independent of the noise of
-//! releases.
+//! Public randomness of optimizers: probes and replacement directions.
+//!
+//! It is independent of the noise of releases.
 
 use noise::PublicRandom;
 
-type Given = Box<dyn Fn(u64, usize, usize, &mut [f32]) + Send + Sync>;
+/// Writes the values of a probe, given its step, tensor and index.
+type WriteProbe = Box<dyn Fn(u64, usize, usize, &mut [f32]) + Send + Sync>;
 
 /// Source of public normal values.
 pub struct Probes(Source);
 
 enum Source {
     Random(PublicRandom),
-    Given(Given),
+    Given(WriteProbe),
 }
 
 impl Probes {
@@ -20,8 +22,8 @@ impl Probes {
     }
 
     /// Uses given values, by step, tensor and index of the probe, to compare implementations.
-    pub fn given(numbers: impl Fn(u64, usize, usize, &mut [f32]) + Send + Sync + 'static) -> Self {
-        Self(Source::Given(Box::new(numbers)))
+    pub fn given(write: impl Fn(u64, usize, usize, &mut [f32]) + Send + Sync + 'static) -> Self {
+        Self(Source::Given(Box::new(write)))
     }
 
     /// Writes the values of a probe.
@@ -30,7 +32,7 @@ impl Probes {
             Source::Random(random) => {
                 random.derive(step).derive(tensor as u64).derive(probe as u64).normals(0, out)
             }
-            Source::Given(given) => given(step, tensor, probe, out),
+            Source::Given(write) => write(step, tensor, probe, out),
         }
     }
 }

@@ -1,8 +1,7 @@
 //! The optimizers by name: one row each.
 //!
-//! A row has the variant of [`Method`] with the type of its hyperparameters, the name that users
-//! write, and the default learning rate and clip bound. To add an optimizer: a file with its
-//! formulas and hyperparameters, and a row here.
+//! A row has the variant of [`Method`] with the type of its hyperparameters, the name in a
+//! configuration, and the default learning rate and clip bound.
 
 use crate::adam::{AdamBcConfig, AdamConfig, AdamWConfig};
 use crate::config::{Clipped, Hyperparameters};
@@ -12,17 +11,17 @@ use serde::{Deserialize, Serialize};
 /// One row of the registry.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// The name that users write.
+    /// The name in a configuration.
     pub name: &'static str,
     /// Whether gradients are clipped and noised.
     pub private: bool,
     /// Whether it trains low-rank pairs and requires a model that has them.
     pub needs_pairs: bool,
-    /// The learning rate if none is given: for fine-tuning.
+    /// The default learning rate, for fine-tuning.
     pub learning_rate: f64,
-    /// The clip bound if none is given.
+    /// The default clip bound.
     pub clip: f64,
-    /// Makes the method with the defaults of its hyperparameters.
+    /// Creates the method with the defaults of its hyperparameters.
     pub defaults: fn() -> Method,
 }
 
@@ -32,7 +31,7 @@ macro_rules! row {
             name: $name,
             defaults: || Method::$variant(Default::default()),
             $($field: $value,)+
-            ..ROW
+            ..DEFAULT_ROW
         }
     };
 }
@@ -53,14 +52,14 @@ macro_rules! registry {
         pub const ALL: &[Entry] = &[$(row!($variant $name $($field: $value),+)),+];
 
         impl Method {
-            /// The row of this method.
+            /// Returns the row of this method.
             pub fn entry(&self) -> &'static Entry {
                 match self {
                     $(Self::$variant(_) => const { &row!($variant $name $($field: $value),+) }),+
                 }
             }
 
-            /// The hyperparameters, whatever the method.
+            /// Returns the hyperparameters of the method.
             pub(crate) fn hyperparameters(&self) -> &dyn Hyperparameters {
                 match self {
                     $(Self::$variant(config) => config),+
@@ -70,8 +69,8 @@ macro_rules! registry {
     };
 }
 
-/// What a row does not say: private, no needs.
-const ROW: Entry = Entry {
+/// Defaults of the fields that a row does not set.
+const DEFAULT_ROW: Entry = Entry {
     name: "",
     private: true,
     needs_pairs: false,
@@ -109,12 +108,12 @@ registry! {
     }
 }
 
-/// The names of all optimizers, in the order of the registry.
+/// Returns the names of all optimizers, in the order of the registry.
 pub fn names() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|entry| entry.name)
 }
 
-/// The optimizer of this name.
+/// Returns the entry of the optimizer of this name.
 ///
 /// # Errors
 /// If there is none; the error suggests the most similar name and lists all.

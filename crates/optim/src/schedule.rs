@@ -1,39 +1,39 @@
-//! Learning rates that are known beforehand.
+//! Learning rates that are fixed in advance.
 
 use crate::{FoundRate, Search, State};
 use protocol::{Oracle, Params, Positive, Refused};
 use serde::{Deserialize, Serialize};
 
-/// A learning rate for each step, known beforehand.
+/// A learning rate for each step, fixed in advance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedule {
     /// The highest rate.
     pub peak: Positive,
-    /// How it falls after the warm-up.
+    /// How it decreases after the warm-up.
     pub shape: Shape,
-    /// The fraction of the peak at the end, unless it is constant.
+    /// The rate at the end as a fraction of the peak, unless it is constant.
     pub end: f64,
-    /// Number of steps in which it rises to the peak.
+    /// Number of steps in which it increases to the peak.
     pub warm_up: u64,
     /// Number of steps.
     pub steps: u64,
 }
 
-/// How a learning rate falls.
+/// How a learning rate decreases after the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shape {
-    /// It does not.
+    /// It stays at the peak.
     #[default]
     Constant,
-    /// In a straight line.
+    /// Linearly.
     Linear,
-    /// Along half a cosine.
+    /// Along half a period of a cosine.
     Cosine,
 }
 
 impl Schedule {
-    /// The same rate in every step.
+    /// Creates a schedule with the same rate in every step.
     ///
     /// # Errors
     /// If the rate is not a finite number greater than 0.
@@ -47,7 +47,7 @@ impl Schedule {
         })
     }
 
-    /// The rate of a step, counted from 0.
+    /// Returns the rate of a step, counted from 0.
     pub fn at(&self, step: u64) -> f64 {
         let peak = self.peak.get();
         if step < self.warm_up {

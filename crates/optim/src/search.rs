@@ -1,35 +1,38 @@
-//! The step size.
+//! The search for the step size.
 
 use crate::{Note, State};
 use protocol::{Announcement, Oracle, Params, Positive, Refused};
 
 /// Finds the learning rate of each step.
 pub trait Search: Send {
-    /// Whether it asks queries of its own in any step.
+    /// Returns whether it asks queries of its own in some steps.
     fn asks(&self) -> bool {
         false
     }
 
-    /// The kinds of steps among the first `steps`: one step of each kind, and how many there are.
-    /// Steps of one kind ask the same.
+    /// Returns the kinds of steps among the first `steps`: an example of each kind, and its count.
+    ///
+    /// Steps of one kind announce the same. By default all steps are of one kind.
     fn kinds(&self, steps: u64) -> Vec<(u64, u64)> {
         vec![(0, steps)]
     }
 
-    /// What it asks of the gradient's own lot in step `step`, counted from 0: the multiplier and
-    /// the number of releases.
+    /// Returns the releases it makes from the gradient's lot: their multiplier and number.
+    ///
+    /// `step` is counted from 0.
     fn same_lot(&self, step: u64) -> Option<(Positive, u64)> {
         let _ = step;
         None
     }
 
-    /// What it asks of a lot of its own in step `step`.
+    /// Returns the announcement of a lot of its own that it draws in step `step`.
     fn fresh_lot(&self, step: u64) -> Option<Announcement> {
         let _ = step;
         None
     }
 
-    /// The learning rate of step `step`. `trial(x)` returns the parameters after a step of rate x.
+    /// Finds the learning rate of step `step`. `trial(x)` returns the parameters after a step of
+    /// rate x.
     ///
     /// # Errors
     /// If the oracle refuses.
@@ -40,7 +43,7 @@ pub trait Search: Send {
         oracle: &mut dyn Oracle,
     ) -> Result<FoundRate, Refused>;
 
-    /// The state to be saved.
+    /// Returns the state to be saved.
     fn save(&self) -> State;
 
     /// Restores a saved state.
@@ -50,7 +53,7 @@ pub trait Search: Send {
     fn load(&mut self, state: State) -> Result<(), Refused>;
 }
 
-/// A learning rate, and what the user should know about it.
+/// A learning rate, with messages to the user about it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FoundRate {
     /// The learning rate.

@@ -1,4 +1,4 @@
-//! The state of an optimizer, as data. It is made of released values: public.
+//! The saved state of an optimizer. It is computed from released values, so it is public.
 
 use protocol::{Params, Refused, TensorMap};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,7 @@ pub struct State {
     pub numbers: BTreeMap<String, f64>,
     /// Tensors, by the index of the parameter that they belong to.
     pub tensors: BTreeMap<String, TensorMap>,
-    /// Tensors of all parameters, which every descent of a model needs.
+    /// Values for all parameters, which every descent of a model needs.
     pub shared: BTreeMap<String, Params>,
     /// States of parts.
     pub parts: BTreeMap<String, State>,
@@ -53,7 +53,7 @@ impl State {
         self.tensors.insert(name.into(), tensors.clone());
     }
 
-    /// Sets tensors that are needed for all parameters.
+    /// Sets values for all parameters, which every descent of a model needs.
     pub fn set_shared(&mut self, name: &str, params: &Params) {
         self.shared.insert(name.into(), params.clone());
     }
@@ -63,14 +63,16 @@ impl State {
         self.parts.insert(name.into(), part);
     }
 
-    /// Drops all tensors except those of some parameters, and shared ones, here and in all parts.
-    /// [`take_tensors`](Self::take_tensors) then expects only those.
+    /// Restricts the state and its parts to the tensors of some parameters.
+    ///
+    /// Other tensors are dropped, except shared ones. [`take_tensors`](Self::take_tensors) then
+    /// expects only those that are left.
     pub fn restrict(&mut self, wanted: &BTreeSet<usize>) {
         self.retain_tensors(wanted);
         self.expect_only(wanted);
     }
 
-    /// Drops all tensors except those of some parameters, and shared ones, here and in all parts.
+    /// Drops tensors of other parameters, except shared ones, here and in all parts.
     pub fn retain_tensors(&mut self, wanted: &BTreeSet<usize>) {
         for tensors in self.tensors.values_mut() {
             tensors.retain(|tensor| wanted.contains(&tensor));
@@ -121,7 +123,7 @@ impl State {
     /// Takes tensors of these shapes out of the state.
     ///
     /// # Errors
-    /// If one is missing or has another shape, or there are others.
+    /// If a tensor is missing or has another shape, or there are tensors without a shape.
     pub fn take_tensors(&mut self, name: &str, shapes: &Shapes) -> Result<TensorMap, Refused> {
         let tensors = self.tensors.remove(name).ok_or_else(|| self.missing(name))?;
         let wanted =
@@ -146,7 +148,7 @@ impl State {
         Ok(shared)
     }
 
-    /// Takes the state of a part out.
+    /// Takes the state of a part out of this state.
     ///
     /// # Errors
     /// If it is missing.
@@ -156,7 +158,8 @@ impl State {
 
     fn differs(&self, name: &str) -> Refused {
         Refused::Query(format!(
-            "the state of {}: {name}: tensors differ from those of the parameters in number or shape",
+            "the state of {}: {name}: tensors differ from those of the parameters in number or \
+             shape",
             self.kind
         ))
     }

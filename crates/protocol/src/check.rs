@@ -4,16 +4,18 @@ use crate::{Blocks, Frame, Geometry, Params, Refused};
 use tensor::Array;
 use tensor::matmul::product;
 
-/// Largest difference between a frame and its definition. Rounding in f32 stays well below it, even
-/// at the worst condition that [`Frame::new`] accepts.
+/// Largest difference between an element of a frame and its definition.
+///
+/// Rounding in f32 stays well below it, even at the worst condition that [`Frame::new`] accepts.
 const TOLERANCE: f32 = 1e-3;
 
 impl Geometry {
-    /// Validates shapes, values and frames. `pairs` are the low-rank pairs of the model; only these
-    /// have a tangent space.
+    /// Validates shapes, values and frames against the blocks and the parameters.
+    ///
+    /// `pairs` are the low-rank pairs of the model. Only these have a tangent space.
     ///
     /// # Errors
-    /// Says what is invalid.
+    /// If one of them is invalid; the message says which.
     pub fn check(
         &self,
         blocks: &Blocks,
@@ -31,16 +33,16 @@ impl Geometry {
         match self {
             Geometry::Identity => Ok(()),
             Geometry::Affine { center, scale } => {
-                let same = |other: &Params| {
+                let same_shapes = |other: &Params| {
                     other.len() == at.len()
                         && other.iter().zip(at.iter()).all(|(a, b)| a.shape() == b.shape())
                 };
-                if !same(center) || !same(scale) {
+                if !same_shapes(center) || !same_shapes(scale) {
                     return refuse(
                         "center and scale: shapes differ from those of the parameters".into(),
                     );
                 }
-                // Tests for the good case: NaN fails.
+                // Tests for the valid case, so that NaN is refused.
                 if !scale
                     .iter()
                     .all(|tensor| tensor.data().iter().all(|&s| s > 0.0 && s.is_finite()))
@@ -56,8 +58,8 @@ impl Geometry {
                 let mut seen = vec![false; at.len()];
                 for frame in frames {
                     let (left, right) = (frame.left, frame.right);
-                    // The norm of a pair is taken when its left factor's traces are complete: only
-                    // in a pair of the model are the right one's complete then.
+                    // Engines compute the norm of a pair together with its left factor. Only in a
+                    // pair of the model is the gradient of the right factor complete by then.
                     if !pairs.contains(&(left, right)) || std::mem::replace(&mut seen[left], true) {
                         return refuse(format!(
                             "({left}, {right}) is not a low-rank pair of the model, or comes twice"
@@ -75,8 +77,8 @@ impl Geometry {
                             "the frame of the pair ({left}, {right}) has other shapes"
                         ));
                     }
-                    if !belongs(&frame.left_basis, &frame.left_inverse, &at[left])
-                        || !belongs(&frame.right_basis, &frame.right_inverse, &at[right])
+                    if !is_basis_of(&frame.left_basis, &frame.left_inverse, &at[left])
+                        || !is_basis_of(&frame.right_basis, &frame.right_inverse, &at[right])
                     {
                         return refuse(format!(
                             "the frame of the pair ({left}, {right}) does not belong to its factors"
@@ -91,9 +93,9 @@ impl Geometry {
         }
     }
 
-    /// Refuses frames that are not exactly those of the parameters.
+    /// Recomputes the frames from the parameters and refuses any that differ.
     ///
-    /// The sensitivity of a sum depends on them, so the curator computes them again.
+    /// The sensitivity of a sum depends on the frames, so the curator does not rely on the query.
     ///
     /// # Errors
     /// Names the pair whose frame differs.
@@ -109,17 +111,16 @@ impl Geometry {
     }
 }
 
-/// Whether Q has orthonormal columns and is A R⁻¹, up to rounding.
-fn belongs(basis: &Array, inverse: &Array, factor: &Array) -> bool {
+/// Whether the basis Q has orthonormal columns and is A R⁻¹ for the factor A, up to rounding.
+fn is_basis_of(basis: &Array, inverse: &Array, factor: &Array) -> bool {
     let rank = basis.cols();
-    let inner = product(basis.view().t(), basis.view());
-    let made = product(factor.view(), inverse.view());
-    // Tests for the good case: NaN fails.
+    let gram = product(basis.view().t(), basis.view());
+    let recomputed = product(factor.view(), inverse.view());
+    // Tests for the valid case, so that NaN is refused.
     let near = |a: f32, b: f32| (a - b).abs() < TOLERANCE;
-    inner
-        .data()
+    gram.data()
         .iter()
         .enumerate()
         .all(|(i, &x)| near(x, if i % (rank + 1) == 0 { 1.0 } else { 0.0 }))
-        && made.data().iter().zip(basis.data()).all(|(&a, &b)| near(a, b))
+        && recomputed.data().iter().zip(basis.data()).all(|(&a, &b)| near(a, b))
 }

@@ -1,8 +1,9 @@
-//! Coordinates in which a per-example gradient is clipped.
+//! Coordinates in which per-example gradients are clipped.
 //!
-//! Encode a gradient into coordinates, clip there in L2, sum, add isotropic noise, decode: the clip
-//! bound is the sensitivity whatever the encoding. All encodings here are affine, so the sum of
-//! encoded gradients is the encoding of the sum, and an engine needs only the norms.
+//! A gradient is encoded into coordinates and clipped there in L2; the sum gets isotropic noise and
+//! is decoded. The clip bound is the sensitivity for every encoding. All encodings are affine, so
+//! the weighted sum of encoded gradients can be computed from the weighted sum of gradients, and an
+//! engine computes encoded norms only.
 
 use crate::{Blocks, Params, TensorMap};
 use tensor::{Array, Error, linalg};
@@ -19,9 +20,9 @@ pub enum Geometry {
         /// The divisor; every element is positive.
         scale: Params,
     },
-    /// Pairs of low-rank factors in the tangent space of their product; x = g for other tensors.
+    /// Low-rank pairs in the tangent space of their product; x = g for other tensors.
     Tangent {
-        /// The pairs.
+        /// The tangent space of each pair.
         frames: Vec<Frame>,
     },
 }
@@ -37,12 +38,12 @@ pub enum GeometryKind {
     Tangent,
 }
 
-/// The tangent space of the matrices of rank r at Z = A Bᵀ, seen from the gradients by A (m×r) and
-/// B (n×r).
+/// Coordinates of the tangent space at Z = A Bᵀ of the matrices of rank r.
 ///
-/// With thin factorisations A = Q_A R_A and B = Q_B R_B the coordinates are X = gA R_B⁻¹ and Y⊥ =
-/// (I − Q_B Q_Bᵀ) gB R_A⁻¹: an isometry of the tangent space, ‖P(G)‖² = ‖X‖² + ‖Y⊥‖². They do not
-/// change when (A, B) is replaced by (A R, B R⁻ᵀ).
+/// A is m×r and B is n×r, with the thin QR factorisations A = Q_A R_A and B = Q_B R_B. The
+/// gradients gA and gB with respect to A and B have the coordinates X = gA R_B⁻¹ and Y⊥ = (I − Q_B
+/// Q_Bᵀ) gB R_A⁻¹. They are an isometry: ‖X‖² + ‖Y⊥‖² = ‖P(G)‖² for the projection P(G) of the
+/// gradient with respect to Z. This norm is the same for all factors (A R, B R⁻ᵀ) of Z.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
     /// Index of the tensor A.
@@ -69,21 +70,21 @@ impl Geometry {
         }
     }
 
-    /// Turns Σ c g, the weighted sum of gradients, into the weighted sum of encoded gradients, Σ c
-    /// x. `taken` is Σ c of each block.
+    /// Turns Σ c g, a weighted sum of gradients, into Σ c x, that of encoded gradients.
     ///
-    /// Each tensor is encoded by itself, so `sums` may have some of them. In f64: an affine encoding
-    /// subtracts values that are nearly equal.
-    pub fn encode_sum(&self, blocks: &Blocks, taken: &[f64], sums: &mut TensorMap<Vec<f64>>) {
+    /// `weight_sums` has Σ c of each block. Each tensor is encoded by itself, so `sums` may have
+    /// some of the tensors only. Sums are in f64, because an affine encoding subtracts values that
+    /// are nearly equal.
+    pub fn encode_sum(&self, blocks: &Blocks, weight_sums: &[f64], sums: &mut TensorMap<Vec<f64>>) {
         match self {
             Self::Identity => {}
             Self::Affine { center, scale } => {
                 for (k, sum) in sums.iter_mut() {
-                    let taken = taken[blocks.of(k)];
+                    let weight_sum = weight_sums[blocks.of(k)];
                     for ((x, &center), &scale) in
                         sum.iter_mut().zip(center[k].data()).zip(scale[k].data())
                     {
-                        *x = (*x - taken * f64::from(center)) / f64::from(scale);
+                        *x = (*x - weight_sum * f64::from(center)) / f64::from(scale);
                     }
                 }
             }
@@ -101,16 +102,17 @@ impl Geometry {
         }
     }
 
-    /// Encodes the gradient of one example, which has all tensors.
+    /// Encodes the gradient of one example, given for all tensors.
     pub fn encode(&self, blocks: &Blocks, gradient: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
         let mut encoded: TensorMap<Vec<f64>> = gradient.into_iter().enumerate().collect();
         self.encode_sum(blocks, &vec![1.0; blocks.count()], &mut encoded);
         encoded.into_iter().map(|(_, tensor)| tensor).collect()
     }
 
-    /// Turns a release in these coordinates into an estimate of the mean gradient: b ⊙ w + m for an
-    /// affine encoding. Coordinates of a tangent space remain, without the noise that points out
-    /// of it.
+    /// Decodes a released mean: into an estimate of the mean gradient if the encoding is affine.
+    ///
+    /// Tangent coordinates remain tangent coordinates; only the noise orthogonal to the tangent
+    /// space is removed.
     pub fn decode(&self, release: &mut TensorMap) {
         match self {
             Self::Identity => {}
@@ -126,9 +128,9 @@ impl Geometry {
             Self::Tangent { frames } => {
                 for frame in frames {
                     let Some(right) = release.get_mut(frame.right) else { continue };
-                    let mut wide: Vec<f64> = right.data().iter().map(|&x| f64::from(x)).collect();
-                    project_out(&mut wide, &frame.right_basis);
-                    right.data_mut().iter_mut().zip(wide).for_each(|(x, wide)| *x = wide as f32);
+                    let mut values: Vec<f64> = right.data().iter().map(|&x| f64::from(x)).collect();
+                    project_out(&mut values, &frame.right_basis);
+                    right.data_mut().iter_mut().zip(values).for_each(|(x, y)| *x = y as f32);
                 }
             }
         }
@@ -164,16 +166,17 @@ fn project_out(y: &mut [f64], q: &Array) {
     }
 }
 
-/// The least (s_min/s_max)² of a factor's singular values. Below it, inverses are dominated by
-/// rounding.
-const CONDITION: f64 = 1e-6;
+/// The smallest accepted (s_min/s_max)² of a factor's singular values.
+///
+/// Below it, rounding dominates the inverses.
+const MIN_SQUARED_RATIO: f64 = 1e-6;
 
 impl Frame {
     /// Computes the frame at the factors `params[left]` and `params[right]`.
     ///
     /// # Errors
-    /// If a factor is not finite, or has no full column rank: (s_min/s_max)² ≤ 1e-6 for its singular
-    /// values.
+    /// If a factor is not finite, or does not have full column rank: (s_min/s_max)² ≤ 1e-6 for its
+    /// singular values.
     pub fn new(params: &Params, left: usize, right: usize) -> Result<Self, Error> {
         let (left_basis, left_inverse) = factorise(&params[left])?;
         let (right_basis, right_inverse) = factorise(&params[right])?;
@@ -181,21 +184,21 @@ impl Frame {
     }
 }
 
-/// Q and R⁻¹.
+/// Returns Q and R⁻¹ of the thin QR factorisation.
 fn factorise(factor: &Array) -> Result<(Array, Array), Error> {
-    let refusal = Error::Rank { rows: factor.rows(), cols: factor.cols() };
+    let rank_error = Error::Rank { rows: factor.rows(), cols: factor.cols() };
     if factor.cols() > factor.rows() {
-        return Err(refusal);
+        return Err(rank_error);
     }
     let (basis, triangle) = linalg::thin_qr(factor)?;
     let (_, values, _) = linalg::svd(&triangle)?;
-    let sizes = values
+    let squared_ratio = values
         .first()
         .zip(values.last())
         .map(|(&max, &min)| (f64::from(min) / f64::from(max)).powi(2));
-    // Tests for the good case: 0/0 fails.
-    if !sizes.is_none_or(|square| square > CONDITION) {
-        return Err(refusal);
+    // Tests for the valid case, so that 0/0 is refused.
+    if !squared_ratio.is_none_or(|ratio| ratio > MIN_SQUARED_RATIO) {
+        return Err(rank_error);
     }
     Ok((basis, linalg::inverse_upper(&triangle)?))
 }

@@ -1,12 +1,12 @@
-//! What may be asked of private data and what comes back: the public language between analyst and
-//! curator.
+//! Queries about private data and their answers: the interface between analyst and curator.
+//!
+//! All types of this crate hold public values.
 
 #![forbid(unsafe_code)]
 
 mod blocks;
 mod check;
 mod geometry;
-
 mod oracle;
 mod params;
 mod positive;

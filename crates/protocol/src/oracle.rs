@@ -4,17 +4,18 @@ use crate::{Announcement, GradientQuery, LossQuery, TensorMap};
 
 /// Answers queries about private data.
 pub trait Oracle {
-    /// Draws a new lot, of which the announced queries may be asked. All of them are charged now;
-    /// a query that is not asked is not refunded.
+    /// Charges the announced releases and draws a new lot, from which they may then be made.
+    ///
+    /// A release that is not made is not refunded.
     ///
     /// # Errors
     /// If the budget does not cover them. Then nothing has been computed.
     fn draw(&mut self, announced: &Announcement) -> Result<(), Refused>;
 
-    /// Returns the clipped and noisy mean gradient of the lot, in the coordinates of the query's
-    /// geometry, and one standard deviation for each block.
+    /// Returns the clipped and noisy mean gradient of the lot, in the geometry of the query.
     ///
-    /// The answer has the tensors that the oracle is responsible for: in one process, all of them.
+    /// The answer has one standard deviation for each block. It has the tensors that this process
+    /// owns: all of them, unless several processes train together.
     ///
     /// # Errors
     /// If the query was not announced, or does not fit the model.

@@ -20,7 +20,7 @@ impl Params {
         Self::new(self.iter().map(|tensor| Array::zeros(tensor.shape())).collect())
     }
 
-    /// Number of tensors.
+    /// Returns the number of tensors.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -30,22 +30,22 @@ impl Params {
         self.0.is_empty()
     }
 
-    /// Number of elements of all tensors together.
+    /// Returns the number of elements of all tensors together.
     pub fn elements(&self) -> usize {
         self.iter().map(Array::len).sum()
     }
 
-    /// The tensors.
+    /// Iterates over the tensors.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Array> + DoubleEndedIterator + Clone {
         self.0.iter().map(Arc::as_ref)
     }
 
-    /// The tensors, mutably. A tensor that a clone shares is copied first.
+    /// Iterates over the tensors, mutably. A tensor that a clone shares is copied first.
     pub fn iter_mut(&mut self) -> impl ExactSizeIterator<Item = &mut Array> + DoubleEndedIterator {
         self.0.iter_mut().map(Arc::make_mut)
     }
 
-    /// Takes the tensors out. A tensor that a clone shares is copied.
+    /// Returns the tensors. A tensor that a clone shares is copied.
     pub fn into_tensors(self) -> Vec<Array> {
         self.0.into_iter().map(Arc::unwrap_or_clone).collect()
     }

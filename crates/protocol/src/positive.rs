@@ -1,4 +1,4 @@
-//! Validated numbers.
+//! Validated positive numbers.
 
 use crate::Refused;
 
@@ -12,7 +12,7 @@ impl Positive {
     /// # Errors
     /// If it is not a finite number greater than 0.
     pub fn new(what: &'static str, value: f64) -> Result<Self, Refused> {
-        // Asks for the good case, so that NaN is refused.
+        // Tests for the valid case, so that NaN is refused.
         if value > 0.0 && value < f64::INFINITY {
             Ok(Self(value))
         } else {

@@ -5,7 +5,7 @@ use crate::{Blocks, Geometry, Params, Positive, Refused};
 /// The clip bound of a block and the noise multiplier relative to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bound {
-    /// C: no example moves the block's sum by more.
+    /// C: the largest norm of an example's contribution to the sum of the block.
     pub clip: Positive,
     /// σ: the noise has the standard deviation σ·C.
     pub sigma: Positive,
@@ -23,21 +23,23 @@ impl Bound {
         })
     }
 
-    /// Returns bounds of several blocks that together cost as much as one block with `sigma`:
-    /// σ_k = σ √(Σ w) / √w_k, so that Σ 1/σ_k² = 1/σ².
+    /// Divides a joint noise multiplier among blocks, given the clip bound and weight of each.
+    ///
+    /// Block k gets σ_k = σ √(Σ w)/√w_k. Then Σ 1/σ_k² = 1/σ²: all blocks together cost as much as
+    /// one block with `sigma`.
     ///
     /// # Errors
-    /// If a share is so small that its multiplier is not finite.
+    /// If a weight is so small that the multiplier is not finite.
     pub fn shared(sigma: Positive, blocks: &[(Positive, Positive)]) -> Result<Vec<Self>, Refused> {
         let total: f64 = blocks.iter().map(|(_, weight)| weight.get()).sum();
-        let of = |&(clip, weight): &(Positive, Positive)| {
+        let bound = |&(clip, weight): &(Positive, Positive)| {
             Self::new(clip.get(), sigma.get() * (total / weight.get()).sqrt())
         };
-        blocks.iter().map(of).collect()
+        blocks.iter().map(bound).collect()
     }
 }
 
-/// How an encoded gradient x is scaled such that its norm is at most the bound C.
+/// How an encoded gradient x is scaled so that its norm is at most the clip bound C.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub enum Clipping {
     /// x · min(1, C/‖x‖)
@@ -62,16 +64,18 @@ impl Clipping {
             Self::Cut => clip / norm,
             Self::Automatic { gamma } => clip / (norm + gamma.get()),
         };
-        // Tests for the good case, so that NaN gives 0.
+        // Tests for the valid case, so that NaN gives 0.
         if factor >= 0.0 && norm < f64::INFINITY { factor } else { 0.0 }
     }
 }
 
-/// Asks for the sum of the clipped gradients of a lot, with noise, divided by the public lot size,
-/// in the coordinates of the geometry.
+/// Asks for the clipped and noisy mean gradient of a lot.
+///
+/// The answer is the sum of the clipped, encoded gradients, with noise, divided by the public lot
+/// size.
 #[derive(Clone, Copy, Debug)]
 pub struct GradientQuery<'a> {
-    /// The parameters at which the gradients are taken.
+    /// The parameters at which the gradients are computed.
     pub at: &'a Params,
     /// The coordinates in which they are clipped and released.
     pub geometry: &'a Geometry,
@@ -83,26 +87,28 @@ pub struct GradientQuery<'a> {
     pub clipping: Clipping,
 }
 
-/// Asks for the sum of the losses of a lot, each clipped to ±C, with noise, divided by the public
-/// lot size.
+/// Asks for the clipped and noisy mean loss of a lot.
+///
+/// The answer is the sum of the losses, each clipped to ±C, with noise, divided by the public lot
+/// size.
 #[derive(Clone, Copy, Debug)]
 pub struct LossQuery<'a> {
-    /// The parameters at which the losses are taken.
+    /// The parameters at which the losses are computed.
     pub at: &'a Params,
     /// Clip bound and multiplier.
     pub bound: Bound,
 }
 
-/// The releases that will be asked of a lot, which are charged before anything is computed.
+/// The releases that will be made from a lot. They are charged before the lot is drawn.
 ///
-/// It has the noise multiplier of every release.
+/// It lists the noise multipliers, because only these determine the cost.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Announcement {
     sigmas: Vec<(Positive, u64)>,
 }
 
 impl Announcement {
-    /// Announces one release for each bound.
+    /// Announces a gradient: one release for each block.
     pub fn gradient(bounds: &[Bound]) -> Self {
         bounds.iter().fold(Self::default(), |sum, bound| sum.and(bound.sigma, 1))
     }

@@ -23,12 +23,12 @@ use tensor::Array;
 pub struct TensorMap<T = Array>(BTreeMap<usize, T>);
 
 impl<T> TensorMap<T> {
-    /// An empty map.
+    /// Creates an empty map.
     pub fn new() -> Self {
         Self(BTreeMap::new())
     }
 
-    /// Number of tensors in the map.
+    /// Returns the number of tensors in the map.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -53,7 +53,7 @@ impl<T> TensorMap<T> {
         self.0.get_mut(&tensor)
     }
 
-    /// Returns the value of a tensor; sets it first if the map has none.
+    /// Returns the value of a tensor; inserts `value()` first if the map has none.
     pub fn get_or_insert_with(&mut self, tensor: usize, value: impl FnOnce() -> T) -> &mut T {
         self.0.entry(tensor).or_insert_with(value)
     }
@@ -68,7 +68,7 @@ impl<T> TensorMap<T> {
         self.0.remove(&tensor)
     }
 
-    /// Keeps the tensors for which `wanted` holds.
+    /// Retains the tensors for which `wanted` returns true.
     pub fn retain(&mut self, wanted: impl Fn(usize) -> bool) {
         self.0.retain(|&tensor, _| wanted(tensor));
     }
@@ -95,7 +95,7 @@ impl<T> TensorMap<T> {
 }
 
 impl TensorMap {
-    /// Returns the value of a tensor; zeros of this shape if the map had none.
+    /// Returns the value of a tensor; inserts zeros of this shape first if the map has none.
     pub fn get_or_zeros(&mut self, tensor: usize, shape: &[usize]) -> &mut Array {
         self.get_or_insert_with(tensor, || Array::zeros(shape))
     }

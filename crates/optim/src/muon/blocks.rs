@@ -1,4 +1,4 @@
-//! Which tensors Muon updates, and which clip block each tensor is in: two separate maps.
+//! Which tensors Muon orthogonalises, and which clip block each tensor is in.
 
 use crate::{Auto, GradientNoise};
 use protocol::{Blocks, Bound, Positive, Refused, Role, Trainable};
@@ -17,11 +17,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Group {
-    /// Weights between hidden values, kernels of convolutions as matrices (out, in·height·width),
-    /// are orthogonalised and have their own blocks.
+    /// Hidden weights are orthogonalised and have their own blocks.
+    ///
+    /// A kernel of a convolution is a matrix of out × in·height·width elements.
     Hidden,
+    /// As in the paper (Kim and Fan 2026, Appendix D).
+    ///
     /// Every tensor of two or more dimensions is orthogonalised; hidden weights have their own
-    /// blocks (Kim and Fan 2026, Appendix D).
+    /// blocks.
     Paper,
     /// Every tensor of two or more dimensions is orthogonalised and has its own block.
     #[serde(rename = "all")]
@@ -56,7 +59,8 @@ pub const AUXILIARY: &str = "auxiliary";
 /// Clip bound and noise share of the blocks of some tensors.
 ///
 /// The first rule that matches a block applies to it. From the joint noise multiplier σ, a block of
-/// weight w gets σ √(Σ w)/√w, where the sum is over all blocks: a larger weight means less noise.
+/// weight w gets σ √(Σ w)/√w, where the sum is over all blocks. So a larger weight means less
+/// noise.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockRule {
@@ -70,7 +74,7 @@ pub struct BlockRule {
     pub weight: Auto<f64>,
 }
 
-/// The two maps, and the bound of each block.
+/// Which tensors are orthogonalised, the block of each tensor, and the bound of each block.
 pub(super) struct Assignment {
     /// The tensors that are orthogonalised, in ascending order.
     pub(super) matrices: Vec<usize>,
@@ -119,8 +123,8 @@ pub(super) fn assign(
     }
     if let Some((rule, _)) = rules.iter().zip(matched).find(|(_, matched)| !matched) {
         return Err(Refused::Query(format!(
-            "optimizer.blocks: tensors = {:?}: expected a pattern that matches a clip block which no \
-             rule before it matches, such as {:?}, or {AUXILIARY:?}",
+            "optimizer.blocks: tensors = {:?}: expected a pattern that matches a clip block which \
+             no rule before it matches, such as {:?}, or {AUXILIARY:?}",
             rule.tensors, tensors[matrices[0]].name
         )));
     }

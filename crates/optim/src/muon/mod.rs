@@ -1,17 +1,20 @@
 //! DP-Muon and DP-MuonBC (Kim and Fan 2026).
 //!
-//! Hidden matrices have their own clip blocks; other tensors share one ([`Group`]). Vectors, and
-//! tables if the grouping says so, are updated by Adam. The released gradient of a matrix feeds a heavy-ball momentum M ← μ M + G̃, and the direction is
-//! M after the Newton–Schulz iteration Q. All blocks come from one lot and are charged together:
-//! from one total multiplier σ they get σ_W = σ √(Σ w)/√w_W ([`BlockRule`]).
+//! By default, hidden matrices are orthogonalised and have their own clip blocks; other tensors
+//! share one block and are updated by Adam ([`Group`]). The released gradient G̃ of a matrix is
+//! added to a heavy-ball momentum M ← μ M + G̃, and the direction is Q(M), where Q is the
+//! Newton–Schulz iteration. All blocks are released from one lot and charged together: from the
+//! joint multiplier σ, the block of matrix W gets σ_W = σ √(Σ w)/√w_W ([`BlockRule`]).
 //!
-//! **Bias correction.** Noise in M is centred, but Q is not linear, so Q(M) is biased. M carries
-//! normal noise of a known standard deviation r; the paper's 2 Q(M) − (1/2J) Σ_j [Q(M + r U_j) +
-//! Q(M − r U_j)] with public normal U_j takes the leading term off (Theorem 4.1). The paper
-//! evaluates it at M̂ = M/s_t, s_t = (1 − μ^t)/(1 − μ), with ρ_t = r/s_t ([`EvaluateAt`]). With the
-//! Frobenius normaliser both are the same. With max(1, ‖·‖_F), M has a norm above 1 at an honest σ
-//! and the result is that of the Frobenius normaliser, while M̂ is so small that the step shrinks.
-//! r² ← μ² r² + ν² follows the noise that was actually added.
+//! **Bias correction.** The noise in M has mean 0, but Q is not linear, so Q(M) is biased. Its
+//! standard deviation r is known: r² ← μ² r² + ν², where ν is that of G̃. With public normal U_j,
+//! the paper's 2 Q(M) − (1/2J) Σ_j [Q(M + r U_j) + Q(M − r U_j)] removes the leading term of the
+//! bias (Theorem 4.1).
+//!
+//! The paper evaluates this at M̂ = M/s_t, s_t = (1 − μ^t)/(1 − μ), with r/s_t instead of r
+//! ([`EvaluateAt`]). With the Frobenius normaliser both are the same. With max(1, ‖·‖_F), the norm
+//! of M is above 1 at realistic σ, and the result is that of the Frobenius normaliser; M̂ is so
+//! small that the step shrinks.
 
 mod blocks;
 
@@ -40,9 +43,10 @@ pub struct Config {
     pub newton_schulz_steps: usize,
     /// Degree of its polynomial, or "quintic".
     pub newton_schulz_degree: Polynomial,
-    /// What the momentum is divided by before the iteration: frobenius or max1.
+    /// The number by which the momentum is divided before the iteration: frobenius or max1.
     pub normaliser: Normaliser,
-    /// What a direction is multiplied by: none, rows-over-cols or larger-side.
+    /// The factor of a direction, from the shape of its matrix: none, rows-over-cols or
+    /// larger-side.
     pub shape_scale: ShapeScale,
     /// Which tensors are orthogonalised and which have their own clip block: hidden, paper or all.
     pub muon_group: Group,
@@ -78,7 +82,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The Newton–Schulz iteration Q.
+    /// Returns the parameters of the Newton–Schulz iteration Q.
     pub fn iteration(&self) -> newton_schulz::Config {
         newton_schulz::Config {
             polynomial: self.newton_schulz_degree,
@@ -128,14 +132,15 @@ impl Default for Correction {
 
 /// Where the Newton–Schulz iteration of DP-MuonBC is evaluated.
 ///
-/// It matters with the normaliser `max1` only. Rms singular values of the result on pure noise in a
-/// 768×768 matrix with σ_W = 5.03, C = 0.1, lots of 1024: 0.63 at M, 0.05 at M̂.
+/// It matters with the normaliser `max1` only. For pure noise in a 768×768 matrix with σ_W = 5.03,
+/// C = 0.1 and lots of 1024, the root mean square of the resulting singular values is 0.63 at M and
+/// 0.05 at M̂.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EvaluateAt {
     /// At the momentum M, as DP-Muon does.
     Momentum,
-    /// At the averaged gradient M̂ = M/s_t, to the letter of the paper.
+    /// At the averaged gradient M̂ = M/s_t, as in the paper.
     Average,
 }
 
@@ -150,7 +155,7 @@ impl Hyperparameters for CorrectedConfig {
     }
 }
 
-/// What a direction is multiplied by, from the shape of its matrix.
+/// The factor of a direction, from the shape of its matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ShapeScale {
@@ -158,7 +163,7 @@ pub enum ShapeScale {
     None,
     /// √max(1, rows/cols)
     RowsOverCols,
-    /// 0.2 √max(rows, cols): about the size of Adam's directions.
+    /// 0.2 √max(rows, cols), which gives directions about as large as Adam's.
     LargerSide,
 }
 
@@ -243,18 +248,20 @@ impl Muon {
         })
     }
 
-    /// The indices of the matrices among the tensors.
+    /// Returns the indices of the tensors that are orthogonalised.
     pub fn matrices(&self) -> &[usize] {
         &self.matrices
     }
 
-    /// s_t = (1 − μ^t)/(1 − μ): the sum of the weights of all gradients in the momentum.
+    /// Returns s_t = (1 − μ^t)/(1 − μ), the sum of the weights of all gradients in the momentum.
     fn momentum_weight(&self) -> f64 {
         let t = (self.steps + 1).min(i32::MAX as u64) as i32;
         (1.0 - self.decay.powi(t)) / (1.0 - self.decay)
     }
 
-    /// 2 Q(M) − (1/2J) Σ_j [Q(M + r U_j) + Q(M − r U_j)], or Q(M).
+    /// Returns the direction of a matrix: Q(M), with bias correction if it has probes.
+    ///
+    /// `index` counts the matrices.
     fn orthogonalised(
         &self,
         index: usize,
@@ -316,14 +323,15 @@ impl Descent for Muon {
         let mut direction = answer.value;
         let momentum = self.decay;
         for (index, &k) in self.matrices.iter().enumerate() {
+            // Also for matrices of other processes, so that the numbers of the state are the same.
             let std = answer.std[self.template.blocks.of(k)];
             self.variance[index] = momentum * momentum * self.variance[index] + std.powi(2);
             if let Some(gradient) = direction.get(k) {
-                let average = self.momentum.get_or_zeros(k, gradient.shape());
-                elementwise::update(average, gradient, |m, g| (momentum as f32).mul_add(m, g));
+                let buffer = self.momentum.get_or_zeros(k, gradient.shape());
+                elementwise::update(buffer, gradient, |m, g| (momentum as f32).mul_add(m, g));
             }
         }
-        // The most expensive first, so that no thread is left with one of them at the end.
+        // The most expensive matrices first, so that no thread is left with one at the end.
         let mut order: Vec<(usize, usize, &Array)> = self
             .matrices
             .iter()
@@ -339,16 +347,16 @@ impl Descent for Muon {
         } else {
             Threads::All
         };
-        let one = |scratch: &mut _, &(index, k, momentum): &(usize, usize, &Array)| {
+        let direction_of = |scratch: &mut _, &(index, k, momentum): &(usize, usize, &Array)| {
             (k, self.orthogonalised(index, momentum, scratch, threads))
         };
         let done: Vec<(usize, Array)> = match threads {
             Threads::One => {
-                order.par_iter().with_max_len(1).map_init(Default::default, one).collect()
+                order.par_iter().with_max_len(1).map_init(Default::default, direction_of).collect()
             }
             Threads::All => {
                 let mut scratch = Default::default();
-                order.iter().map(|matrix| one(&mut scratch, matrix)).collect()
+                order.iter().map(|matrix| direction_of(&mut scratch, matrix)).collect()
             }
         };
         for (k, array) in done {
@@ -363,8 +371,10 @@ impl Descent for Muon {
         Ok(direction)
     }
 
-    /// In nanoseconds, roughly: noise and updates take about 10 for each element, and a product of
-    /// the iteration 1 or 2 for each element and row of the shorter side.
+    /// Estimates nanoseconds.
+    ///
+    /// Noise and updates take about 10 per element. Each evaluation of Q takes about 0.75 per
+    /// element and row of the shorter side.
     fn work(&self, tensor: usize, at: &Params) -> f64 {
         let matrix = &at[tensor];
         let products = if self.matrices.contains(&tensor) {

@@ -5,15 +5,17 @@ use protocol::Frame;
 use tensor::Array;
 use tensor::matmul::product;
 
-/// X Q_Bᵀ + Q_A Yᵀ, with Y orthogonal to Q_B.
+/// The tangent vector X Q_Bᵀ + Q_A Yᵀ, with Y orthogonal to Q_B.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tangent {
     pub(crate) x: Array,
     pub(crate) y: Array,
 }
 
-/// The changes of A and B that share the tangent vector evenly: with K = Q_Aᵀ X, dA = (X − ½ Q_A K)
-/// R_B⁻ᵀ and dB = (Y + ½ Q_B Kᵀ) R_A⁻ᵀ, so that dA Bᵀ + A dBᵀ is the tangent vector.
+/// Returns the changes dA and dB of the factors that together are the tangent vector.
+///
+/// dA Bᵀ + A dBᵀ is the tangent vector. Its part K = Q_Aᵀ X, which either factor could take, is
+/// divided evenly: dA = (X − ½ Q_A K) R_B⁻ᵀ and dB = (Y + ½ Q_B Kᵀ) R_A⁻ᵀ.
 pub(crate) fn lift(frame: &Frame, tangent: &Tangent) -> (Array, Array) {
     let core = product(frame.left_basis.view().t(), tangent.x.view());
     let mut x = tangent.x.clone();
@@ -26,7 +28,7 @@ pub(crate) fn lift(frame: &Frame, tangent: &Tangent) -> (Array, Array) {
     )
 }
 
-/// The projection of a tangent vector at one point onto the tangent space at another.
+/// Projects a tangent vector at one point onto the tangent space at another.
 pub(crate) fn transport(from: &Frame, to: &Frame, tangent: &Tangent) -> Tangent {
     let (a, b) = (from.left_basis.view(), from.right_basis.view());
     let (to_a, to_b) = (to.left_basis.view(), to.right_basis.view());
@@ -39,6 +41,7 @@ pub(crate) fn transport(from: &Frame, to: &Frame, tangent: &Tangent) -> Tangent 
     Tangent { x, y }
 }
 
+/// Computes y ← y + factor · x.
 fn add(y: &mut Array, factor: f32, x: &Array) {
     elementwise::update(y, x, |y, x| factor.mul_add(x, y));
 }
@@ -71,8 +74,9 @@ mod tests {
         (params, frame)
     }
 
-    /// The projector onto the tangent space, from its definition: G ↦ G Q_B Q_Bᵀ + Q_A Q_Aᵀ G (I −
-    /// Q_B Q_Bᵀ).
+    /// Projects onto the tangent space by definition.
+    ///
+    /// G ↦ G Q_B Q_Bᵀ + Q_A Q_Aᵀ G (I − Q_B Q_Bᵀ)
     fn project(frame: &Frame, g: &Array) -> Tangent {
         let x = product(g.view(), frame.right_basis.view());
         let mut y = product(g.view().t(), frame.left_basis.view());

@@ -1,15 +1,20 @@
-//! PRISM: private training of low-rank adapters, independent of their factorization (Wang and Zhang
-//! 2026).
+//! PRISM: private training of low-rank adapters (Wang and Zhang 2026).
 //!
-//! Z = A Bᵀ can be written with many factors, and noise on the factors means something else for
-//! each. PRISM clips and releases gradients in coordinates of the tangent space at Z
-//! ([`protocol::Frame`]), keeps its first moment there and carries it from one tangent space to the
-//! next, divides by an r×r second moment with a ridge at the known level of the noise, and steps
-//! along the manifold of matrices of rank r ([`retraction`]).
+//! An adapter Z = A Bᵀ has many factorizations, and the effect of noise on A and B depends on which
+//! one is used. PRISM does not depend on it:
 //!
-//! The ridge is λ_A = c₀ (σC/B)² · (m − ¾r)/m · tr((BᵀB)⁻¹)/r: what the noise alone contributes to
-//! dAᵀdA/m, in the mean over directions. (The paper's σC²/b has another dimension.) Tensors that
-//! belong to no pair, such as a task's head, join the same clip bound and are updated by Adam.
+//! 1. Gradients are clipped and released in coordinates of the tangent space at Z
+//!    ([`protocol::Frame`]).
+//! 2. The first moment is stored in these coordinates and transported from one tangent space to the
+//!    next.
+//! 3. It is multiplied by the inverse root of an r×r second moment, with a ridge at the known level
+//!    of the noise.
+//! 4. The step follows the manifold of matrices of rank r ([`retraction`]).
+//!
+//! The ridge of A is λ_A = c₀ (σC/B)² · (m − ¾r)/m · tr((BᵀB)⁻¹)/r: the expectation of what the
+//! noise alone adds to dAᵀdA/m, averaged over directions. (The paper's σC²/b has other units.)
+//! Tensors without a pair, such as the head of a task, are in the same clip block and are updated
+//! by Adam.
 
 mod coordinates;
 pub mod retraction;
@@ -61,7 +66,7 @@ impl Hyperparameters for Config {
 struct Pair {
     left: usize,
     right: usize,
-    /// State of the pair, from its first answer on.
+    /// The moments; `None` before the first answer.
     state: Option<PairState>,
 }
 
@@ -73,7 +78,7 @@ struct PairState {
 }
 
 impl PairState {
-    /// Zeros, for an answer of these shapes.
+    /// Creates moments of zero for a release of these shapes.
     fn zeros(release: &Tangent) -> Self {
         let rank = release.x.cols();
         let (x, y) = (Array::zeros(release.x.shape()), Array::zeros(release.y.shape()));
@@ -91,15 +96,17 @@ pub struct Prism {
     shapes: Vec<Vec<usize>>,
     /// The tangent spaces of the last query, in the order of the pairs.
     geometry: Geometry,
-    heads: Vec<usize>,
+    /// The indices of the tensors without a pair, which Adam updates.
+    others: Vec<usize>,
     moments: Moments,
     fresh: Probes,
     steps: u64,
 }
 
 impl Prism {
-    /// Creates the optimizer for these tensors; their roles name the pairs. New directions come
-    /// from `fresh` if a pair loses its rank.
+    /// Creates the optimizer for these tensors, whose roles determine the pairs.
+    ///
+    /// If a pair loses its rank, new directions are drawn from `fresh`.
     ///
     /// # Errors
     /// If none of the tensors is half of a pair, or a hyperparameter is out of range.
@@ -109,18 +116,18 @@ impl Prism {
         tensors: &[Trainable],
         fresh: Probes,
     ) -> Result<Self, Refused> {
-        let head = adam::Rule::plain(config.betas, config.epsilon);
-        head.check()?;
+        let auxiliary = adam::Rule::plain(config.betas, config.epsilon);
+        auxiliary.check()?;
         within("optimizer.ridge", config.ridge, 0.0, f64::INFINITY)?;
         let ratio = config.auxiliary_ratio.or(1.0);
         let auxiliary_ratio = within("optimizer.auxiliary_ratio", ratio, 0.0, f64::INFINITY)?;
         let mut pairs = Vec::new();
-        let mut heads = Vec::new();
+        let mut others = Vec::new();
         for (k, tensor) in tensors.iter().enumerate() {
             match tensor.role {
                 Role::Left(right) => pairs.push(Pair { left: k, right, state: None }),
                 Role::Right(_) => {}
-                _ => heads.push(k),
+                _ => others.push(k),
             }
         }
         if pairs.is_empty() {
@@ -128,7 +135,7 @@ impl Prism {
                 "PRISM trains low-rank pairs, and the model has none: set model.lora_rank".into(),
             ));
         }
-        let head_shapes: Shapes = heads.iter().map(|&k| (k, tensors[k].shape.clone())).collect();
+        let other_shapes: Shapes = others.iter().map(|&k| (k, tensors[k].shape.clone())).collect();
         Ok(Self {
             config,
             auxiliary_ratio,
@@ -136,14 +143,14 @@ impl Prism {
             pairs,
             shapes: tensors.iter().map(|tensor| tensor.shape.clone()).collect(),
             geometry: Geometry::Tangent { frames: Vec::new() },
-            heads,
-            moments: Moments::new(head, head_shapes),
+            others,
+            moments: Moments::new(auxiliary, other_shapes),
             fresh,
             steps: 0,
         })
     }
 
-    /// The tangent space of a pair at the last query.
+    /// Returns the tangent space of a pair at the last query.
     fn frame_of(&self, pair: &Pair) -> Option<&Frame> {
         match &self.geometry {
             Geometry::Tangent { frames } => frame_at(frames, pair.left),
@@ -232,8 +239,8 @@ impl Descent for Prism {
                 direction.insert(at, moved);
             }
         }
-        let heads = direction.iter_mut().filter(|(k, _)| self.heads.contains(k));
-        self.moments.advance(heads, answer.std[0], self.auxiliary_ratio);
+        let others = direction.iter_mut().filter(|(k, _)| self.others.contains(k));
+        self.moments.advance(others, answer.std[0], self.auxiliary_ratio);
         Ok(direction)
     }
 
@@ -263,9 +270,9 @@ impl Descent for Prism {
             }
             moved.push((left, right, a, b));
         }
-        // Nothing has changed until everything has succeeded.
+        // Parameters change only after all pairs have succeeded.
         moved.into_iter().for_each(|(left, right, a, b)| (params[left], params[right]) = (a, b));
-        self.heads
+        self.others
             .iter()
             .for_each(|&k| elementwise::step_tensor(&mut params[k], &direction[k], rate, 0.0));
         Ok(notes)
@@ -325,8 +332,9 @@ impl Descent for Prism {
     }
 }
 
-/// (correction · V + ridge · I)^(−½) of a symmetric V ≥ 0. Directions in which there is nothing at
-/// all, not even a ridge, are left alone.
+/// Returns (correction · V + ridge · I)^(−½) for a symmetric V ≥ 0.
+///
+/// Eigenvalues that are zero up to rounding remain zero.
 fn inverse_root(second: &Array, correction: f64, ridge: f64) -> Result<Array, Refused> {
     let (values, vectors) = linalg::symmetric_eigen(second)?;
     let rank = values.len();

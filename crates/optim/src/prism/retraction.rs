@@ -1,30 +1,31 @@
-//! A step along the matrices of rank r: the best approximation of rank r to where the straight line
-//! leads, without ever forming an m×n matrix.
+//! A step on the manifold of matrices of rank r.
+//!
+//! It is a straight step, followed by the best approximation of rank r. No m×n matrix is formed.
 
 use protocol::Refused;
 use tensor::matmul::product;
 use tensor::{Array, linalg};
 
-/// A pair has lost its rank if the square of its smallest singular value is below this share of the
-/// square of its largest.
-const LOST: f64 = 1e-6;
+/// Singular values whose squares are at most this share of the largest square are lost.
+const LOST_SHARE: f64 = 1e-6;
 
-/// Singular values that were lost start again at this share of the largest.
-const AFRESH: f32 = 2e-3;
+/// The value that replaces lost singular values, as a share of the largest.
+const REPLACEMENT_SHARE: f32 = 2e-3;
 
-/// The singular value a pair starts again with if all were lost.
-const SMALL: f32 = 4e-4;
+/// The value that replaces the singular values if all of them are lost.
+const REPLACEMENT: f32 = 4e-4;
 
-/// The factors of Z − η (U_A Bᵀ + A U_Bᵀ), truncated to rank r: balanced (AᵀA = BᵀB) and turned to
-/// lie as near to the old factors as can be, so that moments kept by column keep their meaning.
-/// `fresh(side, numbers)` writes public random numbers. The last number is how many singular values
-/// were lost and started afresh in public random directions.
+/// Returns the factors of Z − η (U_A Bᵀ + A U_Bᵀ), truncated to rank r.
 ///
-/// With [A U_A] = Q_u R_u and [B U_B] = Q_v R_v the matrix is Q_u R_u [[I, −ηI], [−ηI, 0]] R_vᵀ
-/// Q_vᵀ, whose singular values are those of the middle, of side 2r.
+/// The factors are balanced (AᵀA = BᵀB) and rotated to be as close as possible to the old factors,
+/// so that moments by column stay valid. Lost singular values are replaced, in public random
+/// directions that `fresh(side, out)` writes; their number is the last value returned.
+///
+/// With [A U_A] = Q_u R_u and [B U_B] = Q_v R_v, the matrix is Q_u R_u [[I, −ηI], [−ηI, 0]] R_vᵀ
+/// Q_vᵀ. Its singular values are those of the 2r×2r product in the middle.
 ///
 /// # Errors
-/// If a number is not finite.
+/// If a value is not finite.
 pub fn retract(
     (a, b): (&Array, &Array),
     (ua, ub): (&Array, &Array),
@@ -54,10 +55,10 @@ pub fn retract(
     let mut s = s[..rank].to_vec();
     let kept = s
         .iter()
-        .filter(|&&value| f64::from(value).powi(2) > LOST * f64::from(s[0]).powi(2))
+        .filter(|&&value| f64::from(value).powi(2) > LOST_SHARE * f64::from(s[0]).powi(2))
         .count();
     if kept < rank {
-        let value = if kept == 0 { SMALL } else { AFRESH * s[0] };
+        let value = if kept == 0 { REPLACEMENT } else { REPLACEMENT_SHARE * s[0] };
         s[kept..].fill(value);
         left = completed(&left, kept, |out| fresh(0, out))?;
         right = completed(&right, kept, |out| fresh(1, out))?;
@@ -76,7 +77,7 @@ pub fn retract(
     Ok((product(left.view(), turn.view()), product(right.view(), turn.view()), rank - kept))
 }
 
-/// [A U] = Q R with orthonormal Q. Where that is wider than high, Q is the identity.
+/// Returns Q and R of [A U] = Q R, with orthonormal Q; Q = I if [A U] has too few rows.
 fn factor(a: &Array, u: &Array) -> Result<(Array, Array), Refused> {
     let (rows, rank) = (a.rows(), a.cols());
     let both = Array::from_fn([rows, 2 * rank], |i| {
@@ -89,7 +90,7 @@ fn factor(a: &Array, u: &Array) -> Result<(Array, Array), Refused> {
     Ok((Array::from_fn([rows, rows], |i| if i / rows == i % rows { 1.0 } else { 0.0 }), both))
 }
 
-/// Keeps the first columns and replaces the others by random ones, orthonormal to all.
+/// Replaces all columns after the first `kept` ones by random columns, all orthonormal.
 fn completed(columns: &Array, kept: usize, fresh: impl Fn(&mut [f32])) -> Result<Array, Refused> {
     let rank = columns.cols();
     let mut random = Array::zeros(columns.shape());
@@ -182,14 +183,14 @@ mod tests {
         let (a1, b1, lost) = retract((&a, &b), (&zero.0, &zero.1), 0.1, fresh).unwrap();
         assert_eq!(lost, 1);
         let (_, s, _) = linalg::svd(&outer(&a1, &b1)).unwrap();
-        assert!(f64::from(s[2] / s[0]).powi(2) > LOST);
+        assert!(f64::from(s[2] / s[0]).powi(2) > LOST_SHARE);
         let change = outer(&a, &b)
             .data()
             .iter()
             .zip(outer(&a1, &b1).data())
             .map(|(x, y)| (x - y).abs())
             .fold(0.0, f32::max);
-        assert!(change < 3.0 * AFRESH * s[0]);
+        assert!(change < 3.0 * REPLACEMENT_SHARE * s[0]);
         // Nothing left at all.
         let (a2, b2, lost) = retract((&zero.0, &zero.1), (&zero.0, &zero.1), 0.1, fresh).unwrap();
         assert_eq!(lost, 3);

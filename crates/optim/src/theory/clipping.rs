@@ -22,8 +22,10 @@ pub enum GradientTail {
 }
 
 impl GradientTail {
-    /// A bound on the clipping residual 𝔅_T(C) = √r sup_t E(‖G_t‖_F − C)₊ (4) for matrices of rank
-    /// r at the most: √r G₂²/C (Corollary B.6), or e √r K²/(2C) e^{−C²/K²} (Corollary B.7).
+    /// Bounds the clipping residual 𝔅_T(C) = √r sup_t E(‖G_t‖_F − C)₊ (4).
+    ///
+    /// r is the largest rank of the matrix. The bound is √r G₂²/C (Corollary B.6), or e √r K²/(2C)
+    /// e^{−C²/K²} (Corollary B.7).
     pub fn residual(self, rank: usize, clip: f64) -> Result<f64, Refused> {
         let root = (counted("the rank", rank)? as f64).sqrt();
         let clip = positive("the clip bound", clip)?;

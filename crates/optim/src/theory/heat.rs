@@ -6,7 +6,8 @@
 //! - with correction it is off by −(ρ⁴/4) Δ²Q(X) + O(ρ⁶) (Theorem 4.1).
 //!
 //! Q replaces each singular value, so ΔQ(X) and Δ²Q(X) have the singular vectors of X and are
-//! evaluated from its singular values (`laplacian.rs` has the derivation for a polynomial G). The normalised map F(X) = G(X/‖X‖_F) is constant along rays. In d = mn dimensions
+//! evaluated from its singular values (`laplacian.rs` has the derivation for a polynomial map G).
+//! The normalised map F(X) = G(X/‖X‖_F) is constant along rays. In d = mn dimensions
 //! with E = r ∂_r and L = E² + (d−2) E, the Laplacian of the unit sphere is Δ_S = r²Δ − L, it
 //! commutes with r and E, and EΔ = Δ(E−2). At ‖X‖_F = α that gives
 //!

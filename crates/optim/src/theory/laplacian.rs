@@ -12,9 +12,9 @@
 //!
 //! - ψ = Σ_i A(u_i) + 4 Σ_{i<j} θ[u_i, u_j].
 //! - Δψ = Σ_i (4u A″ + 2a A′)(u_i) + Σ_{i<j} (4 (u A′)[u_i, u_j] + C(u_i, u_j)) + Σ_{i<j<k} D.
-//! - C(x, y) = 32 (x θ[xxxy] + y θ[xyyy]) + 8a (θ[xxy] + θ[xyy]) + 16 (x θ[xxyy] + θ[xyy]).
-//! - D(x, y, z) = 16 (η_x[y, z] + η_y[x, z] + η_z[x, y]), where η_y(x) = x ∂_x θ[x, y] and
-//!   η_y[x, z] = θ[zzy] + x (θ[xxzy] + θ[xzzy]).
+//! - `C(x, y) = 32 (x θ[xxxy] + y θ[xyyy]) + 8a (θ[xxy] + θ[xyy]) + 16 (x θ[xxyy] + θ[xyy])`.
+//! - `D(x, y, z) = 16 (η_x[y, z] + η_y[x, z] + η_z[x, y])`, where `η_y(x) = x ∂_x θ[x, y]` and
+//!   `η_y[x, z] = θ[zzy] + x (θ[xxzy] + θ[xzzy])`.
 //!
 //! The functions below return the derivatives by one u_i, times 2 s_i: singular values of ΔG, Δ²G.
 

@@ -1,6 +1,6 @@
 //! Formulas of the DP-Muon paper (Kim and Fan 2026), evaluated for given shapes and settings.
 //!
-//! It is public arithmetic: no record is read, nothing is charged. `muffle theory` prints it.
+//! It is public arithmetic: no record is read and nothing is charged. `muffle theory` prints it.
 //!
 //! | to evaluate | look in |
 //! |---|---|
@@ -15,8 +15,8 @@
 //! | error of the probes (C.6), the bias itself | [`probe_error_bound`], [`simulate`] |
 //!
 //! Theorem 3.4 bounds (1/T) Σ_t E‖∇f(W_{t−1})‖_* for *one* matrix, moved by η times the
-//! Newton–Schulz direction with p_κ: no weight decay, no scaling by shape, no bias correction, no
-//! quintic. The sizes of its terms say which hyperparameter to change. Limits of what is proved:
+//! Newton–Schulz direction with p_κ, without weight decay, scaling by shape, bias correction or the
+//! quintic polynomial. The sizes of its terms show which hyperparameter to change. Limits:
 //!
 //! - The paper takes δ_{0,T} for a constant. It is a property of the run.
 //!   [`PrivateMomentum::initial_error`] bounds it with high probability, and at realistic settings
@@ -77,7 +77,7 @@ fn positive(what: &'static str, value: f64) -> Result<f64, Refused> {
     Positive::new(what, value).map(Positive::get)
 }
 
-// Comparisons ask for the good case, so that NaN is refused.
+// Comparisons test for the valid case, so that NaN is refused.
 fn not_negative(what: &str, value: f64) -> Result<f64, Refused> {
     if (0.0..f64::INFINITY).contains(&value) {
         Ok(value)
