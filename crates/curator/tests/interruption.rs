@@ -52,8 +52,8 @@ fn summed(releases: &[Noisy<Params>], lot: f64) -> Vec<f64> {
     sum
 }
 
-/// An epoch of three lots, interrupted after the first two: together they have every record once, and
-/// are charged once.
+/// An epoch of three lots, interrupted after the first two: together they have every record once,
+/// and are charged once.
 #[test]
 fn an_interrupted_epoch_is_resumed() {
     let (spec, at) = spec();

@@ -56,7 +56,8 @@ fn the_noise_has_the_declared_law() {
             // Enough numbers in the smallest block to tell σ from ⅔σ: 5.5 √(2/n) < 0.3.
             for sampling in [poisson(0.5), Sampling::FixedSize { dataset: 20, lot: 5 }] {
                 let (numbers, std) = noise(kind, &spec, 400, sampling);
-                // The center of an affine encoding is not subtracted for vacant places: no record, no center.
+                // The center of an affine encoding is not subtracted for vacant places: no record,
+                // no center.
                 for ((block, numbers), &std) in numbers.iter().enumerate().zip(&std) {
                     let declared = spec.bounds[block].sigma.get() * spec.bounds[block].clip.get()
                         / sampling.lot_size(20);

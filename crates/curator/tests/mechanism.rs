@@ -11,11 +11,12 @@ use protocol::{Announcement, Bound, LossQuery, Oracle, Params};
 mod support;
 use support::{Kind, network, query_specs, records};
 
-/// Subtracts half of the noise of the release before, and regenerates that noise from its saved key.
+/// Subtracts half of the noise of the release before, and regenerates that noise from its saved
+/// key.
 ///
 /// A matrix-factorisation mechanism in small: C⁻¹ has 1 on the diagonal and −½ below it, so that C
-/// has columns (1, ½, ¼, …), whose norm is below √(4/3): the sensitivity to a record that takes part
-/// once. It applies to gradients alone.
+/// has columns (1, ½, ¼, …), whose norm is below √(4/3): the sensitivity to a record that takes
+/// part once. It applies to gradients alone.
 #[derive(Default)]
 struct Correlated {
     gaussian: IndependentGaussian,
@@ -100,8 +101,8 @@ fn the_multiplier_of_the_mechanism_is_charged_and_its_deviation_reported() {
     assert_eq!((release.effective_sigma(), *count), (1.0 / SENSITIVITY, 2));
 }
 
-/// A lot is charged by the mechanism that is set when it is drawn: another one releases nothing from
-/// it, and starts an epoch that is charged again.
+/// A lot is charged by the mechanism that is set when it is drawn: another one releases nothing
+/// from it, and starts an epoch that is charged again.
 #[test]
 fn what_was_charged_for_another_mechanism_is_not_released() {
     let (network, at) = network(Kind::Mlp);

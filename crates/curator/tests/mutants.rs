@@ -1,8 +1,8 @@
 //! Planted errors, each of which an audit must find.
 //!
-//! Each [`Mutant`] is a way in which a respected library or paper was wrong. The code of the curator
-//! is not changed: errors are planted behind its seams, by a [`Mechanism`], an [`Engine`] or an
-//! [`Oracle`] that wraps the correct one.
+//! Each [`Mutant`] is a way in which a respected library or paper was wrong. The code of the
+//! curator is not changed: errors are planted behind its seams, by a [`Mechanism`], an [`Engine`]
+//! or an [`Oracle`] that wraps the correct one.
 
 #![allow(clippy::unwrap_used)]
 

@@ -227,8 +227,8 @@ fn invalid_queries_are_refused() {
     }
 }
 
-/// Frames that are not those of the factors are refused, whatever the records: the bound of a sum rests
-/// on them.
+/// Frames that are not those of the factors are refused, whatever the records: the bound of a sum
+/// rests on them.
 #[test]
 fn foreign_frames_are_refused() {
     for places in [records(Kind::Lora, 3).into_iter().map(Some).collect(), vec![None; 3]] {

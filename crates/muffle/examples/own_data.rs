@@ -5,8 +5,8 @@
 //! 1. Every row has a place. A row that cannot be used is a vacant place: the number of places is
 //!    public, so it must not depend on what the rows say.
 //! 2. A row becomes an example by itself. Scaling uses public ranges, not means of the data.
-//! 3. Examples go into [`Records`] and do not come out. [`Collector`] streams them: beyond a limit of
-//!    memory they go to a file without a name.
+//! 3. Examples go into [`Records`] and do not come out. [`Collector`] streams them: beyond a limit
+//!    of memory they go to a file without a name.
 //!
 //! `cargo run --release -p muffle --example own_data`
 

@@ -110,8 +110,8 @@ fn steps(count: usize, optimizer: &str, steps: u64, from: Option<Left>) -> Left 
     all.swap_remove(0)
 }
 
-/// RunStart by two, gone on with by three, by one and by four: each begins with all that the optimizer
-/// remembered, and comes to where one process comes alone.
+/// RunStart by two, gone on with by three, by one and by four: each begins with all that the
+/// optimizer remembered, and comes to where one process comes alone.
 #[test]
 fn any_number_goes_on_with_what_others_left() {
     for optimizer in ["dp-sgd", "dp-adam-bc", "dp-muon-bc", "dp-macadam", "dp-prism", "adamw"] {

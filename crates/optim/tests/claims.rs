@@ -409,8 +409,8 @@ fn macadams_scale_has_the_right_fixed_point() {
     }
 }
 
-/// What docs/optimizers.md says of the normaliser: on pure noise in a 768×768 matrix, at the σ_W of a
-/// true ε = 8, `max1` equals `frobenius` at the momentum M and shrinks the result at M̂ = M/s_t.
+/// What docs/optimizers.md says of the normaliser: on pure noise in a 768×768 matrix, at the σ_W of
+/// a true ε = 8, `max1` equals `frobenius` at the momentum M and shrinks the result at M̂ = M/s_t.
 #[test]
 fn max1_shrinks_at_the_average_and_not_at_the_momentum() {
     let (side, decay) = (768, 0.95f64);

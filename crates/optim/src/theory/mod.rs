@@ -125,7 +125,7 @@ mod tests {
     const HORIZON: Horizon = Horizon { steps: 500, learning_rate: 0.01, momentum: 0.9, clip: 0.5 };
 
     #[test]
-    fn invalid_queries_are_refused() {
+    fn invalid_arguments_are_refused() {
         let says = |result: Result<f64, Refused>, what: &str| match result {
             Err(Refused::Query(message)) => {
                 assert!(message.starts_with(what), "{message}: not about {what}")
