@@ -18,6 +18,37 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// Holds records, draws lots, and answers announced and charged queries with noise.
 ///
 /// Other crates learn about records, lots and sums only from its answers as an [`Oracle`].
+///
+/// ```
+/// use accounting::{Sampling, SamplingRate};
+/// use cpu::Network;
+/// use curator::{Curator, Door, Randomness, Records};
+/// use engine::Example;
+/// use model::{Mlp, activation::Activation};
+/// use protocol::{Announcement, Blocks, Bound, Clipping, Geometry, GradientQuery, Oracle};
+///
+/// let mlp = Mlp { input: 2, hidden: vec![4], classes: 2, activation: Activation::Tanh };
+/// let graph = mlp.graph();
+/// let values = graph.init(0)?;
+/// let (network, params) = Network::new(graph, values, |_| true)?;
+/// let records = Records::new(vec![Example::features(vec![1.0, 0.5], 1); 100]);
+/// let sampling = Sampling::Poisson { rate: SamplingRate::new(0.1)? };
+/// let (door, secret) = (Door::unlimited(), Randomness::from_system()?);
+/// let mut curator = Curator::new(network, records, sampling, door, secret)?;
+///
+/// let bounds = [Bound::new(1.0, 2.0)?];
+/// curator.draw(&Announcement::gradient(&bounds))?;
+/// let answer = curator.gradient(&GradientQuery {
+///     at: &params,
+///     geometry: &Geometry::Identity,
+///     blocks: &Blocks::flat(params.len()),
+///     bounds: &bounds,
+///     clipping: Clipping::Cut,
+/// })?;
+/// // σ C over the expected lot size.
+/// assert_eq!((answer.value.len(), answer.std[0]), (params.len(), 2.0 * 1.0 / 10.0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Curator<E> {
     summer: LotSummer<E>,
     sampler: Sampler,

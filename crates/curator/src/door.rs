@@ -12,6 +12,23 @@ pub type Journal = Box<dyn FnMut(&Ledger) -> Result<(), String> + Send>;
 /// answer: a number of events of each kind. They can be charged in any order, and omitted. Answers
 /// may decide the order and the end, but not the noise: the accountants' theorems do not cover a σ
 /// that is chosen by earlier answers.
+///
+/// ```
+/// use accounting::{Accountant, Adjacency, Budget, Composition, Delta, Epsilon, Event};
+/// use accounting::{SamplingRate, Sigma};
+/// use curator::Door;
+///
+/// let budget = Budget {
+///     epsilon: Epsilon::new(1.0)?,
+///     delta: Delta::new(1e-5)?,
+///     unit: Adjacency::AddRemove.into(),
+///     accountant: Accountant::Best,
+/// };
+/// let step = Event::poisson(SamplingRate::new(0.01)?, Sigma::new(1.0)?);
+/// assert!(Door::planned(budget, &Composition::repeated(step.clone(), 10)).is_ok());
+/// assert!(Door::planned(budget, &Composition::repeated(step, 10_000)).is_err());
+/// # Ok::<(), accounting::Error>(())
+/// ```
 pub struct Door {
     ledger: Ledger,
     limit: Limit,

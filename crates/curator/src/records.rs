@@ -19,6 +19,14 @@ use std::borrow::Cow;
 /// # Checked by
 /// `unusable_rows_do_not_change_public_files`, `the_content_of_rows_does_not_change_public_files`,
 /// `places_come_back_from_the_file_as_they_went_in`.
+///
+/// ```
+/// use curator::Records;
+/// use engine::Example;
+///
+/// let rows = vec![Some(Example::features(vec![0.5], 1)), None];
+/// assert_eq!(Records::with_vacancies(rows).places(), 2);
+/// ```
 pub struct Records {
     places: Places,
     /// Places added by [`and_places`](Self::and_places), after all others.

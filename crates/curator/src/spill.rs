@@ -11,6 +11,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// Collects the places of a data set one by one: in memory up to a limit, then in a file.
+///
+/// ```
+/// use curator::Collector;
+/// use engine::Example;
+///
+/// // At most 1 MiB in memory.
+/// let mut collector = Collector::new(&std::env::temp_dir(), 1 << 20);
+/// collector.push(Some(Example::features(vec![0.5], 1)))?;
+/// collector.push(None)?;
+/// assert_eq!(collector.finish()?.places(), 2);
+/// # Ok::<(), protocol::Refused>(())
+/// ```
 pub struct Collector {
     folder: PathBuf,
     max_bytes: usize,

@@ -14,6 +14,16 @@ use protocol::{Bound, Clipping, Params, Positive, Refused, Trainable};
 use serde::{Deserialize, Serialize};
 
 /// The section `[optimizer]`: the method with its hyperparameters, and the step size.
+///
+/// ```
+/// use optim::config::Clipped;
+/// use optim::{Auto, Method, OptimizerConfig, sgd};
+///
+/// let own = sgd::Config { momentum: Auto::Value(0.8), ..sgd::Config::default() };
+/// let config = OptimizerConfig::new(Method::DpSgd(Clipped { own, ..Clipped::default() }));
+/// assert_eq!((config.name(), config.clip()), ("dp-sgd", 0.1));
+/// assert!(OptimizerConfig::named("dp-sdg").is_err());
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OptimizerConfig {
     /// The method: its name (see [`registry`](crate::registry::ALL)) and its own hyperparameters.

@@ -12,6 +12,8 @@ use optim::{Optimizer, Setting};
 use protocol::{Params, Refused};
 
 /// Builds a [`Session`]. Every setting has the default of its key in `RUN.toml`.
+///
+/// [`Session`] has an example.
 #[must_use]
 pub struct SessionBuilder<E> {
     config: Config,
