@@ -156,6 +156,12 @@ fn losses_are_the_same_on_all_ranks() {
     }
 }
 
+/// Checks that every rank refused because rank 1 differs from rank 0.
+fn assert_disagreement(messages: &[String]) {
+    let differs = |message: &String| message.contains("rank 1 and rank 0 are not doing the same");
+    assert!(messages.iter().all(differs), "{messages:?}");
+}
+
 /// A process that is at another step is noticed before anything is computed.
 #[test]
 fn ranks_at_different_steps_are_refused() {
@@ -165,12 +171,7 @@ fn ranks_at_different_steps_are_refused() {
         let bound = Bound::new(1.0, if ranks.is_first() { 1.0 } else { 2.0 }).unwrap();
         curator.draw(&Announcement::default().and(bound.sigma, 1)).unwrap_err().to_string()
     });
-    assert!(
-        messages
-            .iter()
-            .all(|messages| messages.contains("rank 1 and rank 0 are not doing the same")),
-        "{messages:?}"
-    );
+    assert_disagreement(&messages);
 }
 
 /// Each with a secret of its own would draw another lot, and a record could count twice.
@@ -188,12 +189,7 @@ fn ranks_with_different_secrets_are_refused() {
         let bound = Bound::new(1.0, 1.0).unwrap();
         curator.draw(&Announcement::default().and(bound.sigma, 1)).unwrap_err().to_string()
     });
-    assert!(
-        messages
-            .iter()
-            .all(|messages| messages.contains("rank 1 and rank 0 are not doing the same")),
-        "{messages:?}"
-    );
+    assert_disagreement(&messages);
 }
 
 /// One must not clip in other coordinates than those in which another adds noise.
@@ -208,12 +204,7 @@ fn different_tangent_spaces_are_refused() {
         let spec = query_specs(Kind::Lora, &network, &elsewhere, 0.3, 0.5).pop().unwrap();
         spec.ask(&mut curator, &elsewhere).unwrap_err().to_string()
     });
-    assert!(
-        messages
-            .iter()
-            .all(|messages| messages.contains("rank 1 and rank 0 are not doing the same")),
-        "{messages:?}"
-    );
+    assert_disagreement(&messages);
 }
 
 /// The secret is the first one's.
@@ -259,10 +250,7 @@ fn ranks_with_other_owners_are_refused() {
         let bound = Bound::new(1.0, 1.0).unwrap();
         curator.draw(&Announcement::default().and(bound.sigma, 1)).unwrap_err().to_string()
     });
-    assert!(
-        messages.iter().all(|message| message.contains("rank 1 and rank 0 are not doing the same")),
-        "{messages:?}"
-    );
+    assert_disagreement(&messages);
 }
 
 /// Without privacy, several ranks agree, and sum gradients and losses as one does.

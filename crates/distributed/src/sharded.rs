@@ -49,6 +49,10 @@ impl Descent for ShardedDescent {
         self.inner.work(tensor, at)
     }
 
+    fn weight_decay(&self, tensor: usize) -> f64 {
+        self.inner.weight_decay(tensor)
+    }
+
     fn apply(
         &self,
         params: &mut Params,
@@ -181,10 +185,6 @@ mod tests {
                 self.state.insert(k, tensor.clone());
             }
             Ok(answer.value)
-        }
-
-        fn apply(&self, _: &mut Params, _: &Params, _: f64) -> Result<Vec<Note>, Refused> {
-            Ok(Vec::new())
         }
 
         fn save(&self) -> Result<State, Refused> {

@@ -13,7 +13,7 @@ use model::Mlp;
 use model::activation::Activation;
 use muffle::Session;
 use muffle::curator::Records;
-use optim::{Descent, Note, Optimizer, Schedule, State};
+use optim::{Descent, Optimizer, Schedule, State};
 use protocol::{
     Blocks, Bound, Clipping, Geometry, GradientQuery, Noisy, Params, Refused, TensorMap,
 };
@@ -45,19 +45,6 @@ impl Descent for SignDescent {
             tensor.data_mut().iter_mut().for_each(|x| *x = x.signum());
         }
         Ok(direction)
-    }
-
-    fn apply(
-        &self,
-        params: &mut Params,
-        direction: &Params,
-        rate: f64,
-    ) -> Result<Vec<Note>, Refused> {
-        for (param, direction) in params.iter_mut().zip(direction.iter()) {
-            let pairs = param.data_mut().iter_mut().zip(direction.data());
-            pairs.for_each(|(p, d)| *p -= rate as f32 * d);
-        }
-        Ok(Vec::new())
     }
 
     fn save(&self) -> Result<State, Refused> {

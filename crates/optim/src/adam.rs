@@ -8,7 +8,7 @@
 use crate::config::{Hyperparameters, Setting};
 use crate::gradient_noise::QueryTemplate;
 use crate::state::{Shapes, shapes};
-use crate::{Auto, Descent, GradientNoise, Note, State, elementwise, within};
+use crate::{Auto, Descent, GradientNoise, State, elementwise, within};
 use protocol::{Bound, Geometry, GradientQuery, Noisy, Params, Refused, TensorMap};
 use serde::{Deserialize, Serialize};
 use tensor::Array;
@@ -273,14 +273,8 @@ impl Descent for Adam {
         Ok(direction)
     }
 
-    fn apply(
-        &self,
-        params: &mut Params,
-        direction: &Params,
-        rate: f64,
-    ) -> Result<Vec<Note>, Refused> {
-        elementwise::step(params, direction, rate, self.moments.rule.weight_decay);
-        Ok(Vec::new())
+    fn weight_decay(&self, _: usize) -> f64 {
+        self.moments.rule.weight_decay
     }
 
     fn save(&self) -> Result<State, Refused> {

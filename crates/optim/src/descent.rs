@@ -1,6 +1,6 @@
 //! The direction of a step.
 
-use crate::State;
+use crate::{State, elementwise};
 use protocol::{Bound, GradientQuery, Noisy, Params, Refused, TensorMap};
 
 /// Replaces the values of tensors that other descents compute by those descents' values.
@@ -46,7 +46,15 @@ pub trait Descent: Send {
         at[tensor].len() as f64
     }
 
-    /// Takes a step of this learning rate along a direction. At rate 0 the model does not change.
+    /// Returns the decoupled weight decay of a tensor; none by default.
+    fn weight_decay(&self, tensor: usize) -> f64 {
+        let _ = tensor;
+        0.0
+    }
+
+    /// Takes a step of this learning rate along a direction d. At rate 0 the model does not change.
+    ///
+    /// By default θ ← (1 − rate · decay) θ − rate · d.
     ///
     /// # Errors
     /// If the result is unusable, such as parameters that are not finite.
@@ -55,7 +63,12 @@ pub trait Descent: Send {
         params: &mut Params,
         direction: &Params,
         rate: f64,
-    ) -> Result<Vec<Note>, Refused>;
+    ) -> Result<Vec<Note>, Refused> {
+        for (k, (param, direction)) in params.iter_mut().zip(direction.iter()).enumerate() {
+            elementwise::step(param, direction, rate, self.weight_decay(k));
+        }
+        Ok(Vec::new())
+    }
 
     /// Returns the state to be saved.
     ///

@@ -1,6 +1,5 @@
 //! Elementwise updates of tensors, in parallel.
 
-use protocol::Params;
 use rayon::prelude::*;
 use tensor::Array;
 
@@ -29,16 +28,8 @@ pub(crate) fn update3(
     pieces.for_each(|((a, b), c)| a.iter_mut().zip(b).zip(c).for_each(|((a, b), c)| f(a, b, c)));
 }
 
-/// Computes θ ← (1 − rate·decay) θ − rate·d for all parameters.
-pub(crate) fn step(params: &mut Params, direction: &Params, rate: f64, decay: f64) {
-    params
-        .iter_mut()
-        .zip(direction.iter())
-        .for_each(|(param, direction)| step_tensor(param, direction, rate, decay));
-}
-
 /// Computes θ ← (1 − rate·decay) θ − rate·d for one tensor.
-pub(crate) fn step_tensor(param: &mut Array, direction: &Array, rate: f64, decay: f64) {
+pub(crate) fn step(param: &mut Array, direction: &Array, rate: f64, decay: f64) {
     let (shrink, rate) = ((1.0 - rate * decay) as f32, rate as f32);
     update(param, direction, |p, d| shrink.mul_add(p, -rate * d));
 }

@@ -17,7 +17,7 @@ use crate::config::{Hyperparameters, Setting};
 use crate::descent::GatherTensors;
 use crate::gradient_noise::QueryTemplate;
 use crate::state::{Shapes, shapes};
-use crate::{Auto, Descent, GradientNoise, Note, State, elementwise, within};
+use crate::{Auto, Descent, GradientNoise, State, within};
 use protocol::{
     Bound, Clipping, Geometry, GradientQuery, Noisy, Params, Positive, Refused, TensorMap,
 };
@@ -277,16 +277,6 @@ impl Descent for MacAdam {
         }
         self.limit_center();
         Ok(())
-    }
-
-    fn apply(
-        &self,
-        params: &mut Params,
-        direction: &Params,
-        rate: f64,
-    ) -> Result<Vec<Note>, Refused> {
-        elementwise::step(params, direction, rate, 0.0);
-        Ok(Vec::new())
     }
 
     fn save(&self) -> Result<State, Refused> {

@@ -3,7 +3,7 @@
 use crate::config::{Hyperparameters, Setting};
 use crate::gradient_noise::QueryTemplate;
 use crate::state::{Shapes, shapes};
-use crate::{Auto, Descent, GradientNoise, Note, State, elementwise, within};
+use crate::{Auto, Descent, GradientNoise, State, elementwise, within};
 use protocol::{Bound, Geometry, GradientQuery, Noisy, Params, Refused, TensorMap};
 use serde::{Deserialize, Serialize};
 
@@ -71,14 +71,8 @@ impl Descent for Sgd {
         Ok(self.velocity.clone())
     }
 
-    fn apply(
-        &self,
-        params: &mut Params,
-        direction: &Params,
-        rate: f64,
-    ) -> Result<Vec<Note>, Refused> {
-        elementwise::step(params, direction, rate, self.weight_decay);
-        Ok(Vec::new())
+    fn weight_decay(&self, _: usize) -> f64 {
+        self.weight_decay
     }
 
     fn save(&self) -> Result<State, Refused> {

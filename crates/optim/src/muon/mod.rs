@@ -26,7 +26,7 @@ use crate::config::{Hyperparameters, Setting};
 use crate::gradient_noise::QueryTemplate;
 use crate::newton_schulz::{self, Normaliser, Polynomial, Scratch, orthogonalise};
 use crate::state::Shapes;
-use crate::{Auto, Descent, GradientNoise, Note, Probes, State, elementwise, within};
+use crate::{Auto, Descent, GradientNoise, Probes, State, elementwise, within};
 use protocol::{Bound, Geometry, GradientQuery, Noisy, Params, Refused, TensorMap, Trainable};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -385,19 +385,8 @@ impl Descent for Muon {
         matrix.len() as f64 * (10.0 + 0.75 * products as f64)
     }
 
-    fn apply(
-        &self,
-        params: &mut Params,
-        direction: &Params,
-        rate: f64,
-    ) -> Result<Vec<Note>, Refused> {
-        let decays = [(&self.matrices, self.weight_decay), (&self.others, 0.0)];
-        for (tensors, decay) in decays {
-            tensors.iter().for_each(|&k| {
-                elementwise::step_tensor(&mut params[k], &direction[k], rate, decay)
-            });
-        }
-        Ok(Vec::new())
+    fn weight_decay(&self, tensor: usize) -> f64 {
+        if self.shapes.contains(tensor) { self.weight_decay } else { 0.0 }
     }
 
     fn save(&self) -> Result<State, Refused> {

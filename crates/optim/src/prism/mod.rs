@@ -274,7 +274,7 @@ impl Descent for Prism {
         moved.into_iter().for_each(|(left, right, a, b)| (params[left], params[right]) = (a, b));
         self.others
             .iter()
-            .for_each(|&k| elementwise::step_tensor(&mut params[k], &direction[k], rate, 0.0));
+            .for_each(|&k| elementwise::step(&mut params[k], &direction[k], rate, 0.0));
         Ok(notes)
     }
 
