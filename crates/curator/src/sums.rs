@@ -247,7 +247,12 @@ impl<E: Engine> LotSummer<E> {
             for places in places.chunks(micro_batch) {
                 summer.add_micro_batch(places, query, factor, &mut weights)?;
             }
-            Ok(StageSum { gradients: summer.engine.take_sum()?, weights })
+            let gradients = summer.engine.take_sum()?;
+            // A sum in floating point would not be exact, and one on another grid not bounded.
+            if !precision.fits(&gradients) {
+                return Err(Refused::Failed("the engine summed in another precision".into()).into());
+            }
+            Ok(StageSum { gradients, weights })
         })
     }
 

@@ -7,7 +7,9 @@ mod support;
 
 use cpu::Network;
 use curator::{Curator, Door, NonPrivateOracle, Randomness, Records, Sampling};
-use engine::{CheckedQuery, Engine, Error, Example, Observed, Sum, SumPrecision, Weights};
+use engine::{
+    Accumulator, CheckedQuery, Engine, Error, Example, Observed, Sum, SumPrecision, Weights,
+};
 use protocol::{Announcement, GeometryKind, Oracle, Params, Refused, Trainable};
 use support::{ALL, Kind, network, query_specs, record, records, sums};
 
@@ -24,6 +26,8 @@ enum Answer {
     Fewer,
     /// Norms of one block more.
     MoreBlocks,
+    /// The sum is in floating point.
+    FloatSum,
 }
 
 /// An engine whose gradients are finite, and whose answers about one record are not.
@@ -102,7 +106,13 @@ impl Engine for Lying {
     }
 
     fn take_sum(&mut self) -> Result<Sum, Error> {
-        self.network.take_sum()
+        let sum = self.network.take_sum()?;
+        if !matches!(self.answer, Answer::FloatSum) {
+            return Ok(sum);
+        }
+        let float =
+            |sum: &Accumulator| Accumulator::Float((0..sum.len()).map(|i| sum.value(i)).collect());
+        Ok(Sum::new(sum.iter().map(float).collect()))
     }
 
     fn roundings(&self) -> Vec<usize> {
@@ -211,10 +221,10 @@ fn a_record_that_is_not_finite_does_not_spoil_an_exact_sum() {
 }
 
 #[test]
-fn an_observation_of_other_examples_is_refused() {
+fn other_observations_and_sums_are_refused() {
     let kind = Kind::Mlp;
     let (net, at) = network(kind);
-    for answer in [Answer::Fewer, Answer::MoreBlocks] {
+    for answer in [Answer::Fewer, Answer::MoreBlocks, Answer::FloatSum] {
         for spec in query_specs(kind, &net, &at, 0.5, 1e-3) {
             let records = places(kind, Some(marked(kind)));
             let mut curator = curator(Lying::new(kind, answer), records);
