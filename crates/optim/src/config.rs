@@ -178,7 +178,13 @@ impl OptimizerConfig {
             clip: Positive::new("optimizer.clip", self.clip())?,
             sigma: Positive::new("the noise multiplier", setting.sigma.gradient)?,
         };
-        let noise = GradientNoise { bound, clipping: Clipping::Cut };
+        // Automatic clipping is part of HyFreeDP.
+        let clipping = if self.finds_rate() {
+            Clipping::Automatic { gamma: Positive::new("γ", DEFAULT_GAMMA)? }
+        } else {
+            Clipping::Cut
+        };
+        let noise = GradientNoise { bound, clipping };
         let search = self.search(setting)?;
         Ok(Optimizer::boxed(self.method.hyperparameters().build(noise, setting)?, search))
     }
@@ -188,7 +194,7 @@ impl OptimizerConfig {
             Auto::Value(LearningRate::HyFree) => {
                 let sigma =
                     Positive::new("the noise multiplier of the probes", setting.sigma.probe)?;
-                return Ok(Box::new(HyFree::new(&self.hyfree, sigma)?));
+                return Ok(Box::new(HyFree::new(&self.hyfree, self.entry().learning_rate, sigma)?));
             }
             Auto::Value(LearningRate::Fixed(rate)) => rate,
             Auto::Auto => self.entry().learning_rate,
@@ -210,7 +216,7 @@ pub trait Hyperparameters {
         Auto::Auto
     }
 
-    /// Builds the descent of the method. `noise` has the clip bound and the rule [`Clipping::Cut`].
+    /// Builds the method. `noise` has the clip bound and the default clipping rule.
     ///
     /// # Errors
     /// If a hyperparameter is out of range, or the model does not fit the method.
@@ -239,11 +245,14 @@ pub struct Clipped<H> {
 pub struct ClipConfig {
     /// The clip bound C of each block.
     pub clip: Auto<f64>,
-    /// The clipping rule: flat or automatic.
-    pub clipping: ClippingRule,
+    /// The clipping rule: flat or automatic; flat by default, and automatic with HyFreeDP.
+    pub clipping: Auto<ClippingRule>,
     /// γ of automatic clipping.
     pub automatic_gamma: f64,
 }
+
+/// γ of automatic clipping by default.
+const DEFAULT_GAMMA: f64 = 0.01;
 
 /// A clipping rule by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -258,7 +267,7 @@ pub enum ClippingRule {
 
 impl Default for ClipConfig {
     fn default() -> Self {
-        Self { clip: Auto::Auto, clipping: ClippingRule::Flat, automatic_gamma: 0.01 }
+        Self { clip: Auto::Auto, clipping: Auto::Auto, automatic_gamma: DEFAULT_GAMMA }
     }
 }
 
@@ -272,7 +281,11 @@ impl<H: Hyperparameters> Hyperparameters for Clipped<H> {
         noise: GradientNoise,
         setting: &Setting<'_>,
     ) -> Result<Box<dyn Descent>, Refused> {
-        let clipping = match self.clip.clipping {
+        let default = match noise.clipping {
+            Clipping::Cut => ClippingRule::Flat,
+            Clipping::Automatic { .. } => ClippingRule::Automatic,
+        };
+        let clipping = match self.clip.clipping.or(default) {
             ClippingRule::Flat => Clipping::Cut,
             ClippingRule::Automatic => Clipping::Automatic {
                 gamma: Positive::new("optimizer.automatic_gamma", self.clip.automatic_gamma)?,

@@ -280,34 +280,46 @@ impl Oracle for Quadratic {
     }
 }
 
+/// The learning rates that HyFreeDP finds for SGD on a quadratic, without noise. Each step takes a
+/// fresh start, so that there is always a slope.
+fn rates_on_a_quadratic(config: &hyfree::Config, steps: usize) -> Vec<f64> {
+    // All curvatures equal: the best rate is 1/4 at every point.
+    let mut oracle = Quadratic { curvature: vec![4.0; 6], left: Announcement::default() };
+    let params = Params::new(vec![Array::from_fn([6], |i| 50.0 + i as f32)]);
+    let noise = GradientNoise { bound: Bound::new(1.0, 1.0).unwrap(), clipping: Clipping::Cut };
+    let plain = sgd::Config { momentum: Auto::Value(0.0), ..sgd::Config::default() };
+    let descent = Sgd::new(plain, noise, &params).unwrap();
+    let search = HyFree::new(config, f64::NAN, positive(1.0)).unwrap();
+    let mut optimizer = Optimizer::new(descent, search);
+    let mut step = || optimizer.step(&mut params.clone(), &mut oracle).unwrap().rate;
+    (0..steps).map(|_| step()).collect()
+}
+
 /// Without noise the rate that is found is that of exact line search, for three points and for
-/// five, on the same lot or a fresh one.
+/// five, on the same lot or a fresh one, by every rule.
 #[test]
 fn hyfree_finds_the_exact_rate_of_a_quadratic() {
+    use hyfree::Rule;
     for (points, lot) in [(Points::Three, ProbeLot::Same), (Points::Five, ProbeLot::Fresh)] {
-        // All curvatures equal: the best rate is 1/4 at every point.
-        let mut oracle = Quadratic { curvature: vec![4.0; 6], left: Announcement::default() };
-        let params = Params::new(vec![Array::from_fn([6], |i| 50.0 + i as f32)]);
-        let config = hyfree::Config {
-            start: 0.2,
+        let config = |rule: Rule, start: f64| hyfree::Config {
+            start: Auto::Value(start),
+            rule,
             every: 1,
             points,
             lot,
-            gate: 2.0,
             ..hyfree::Config::default()
         };
-        let noise = GradientNoise { bound: Bound::new(1.0, 1.0).unwrap(), clipping: Clipping::Cut };
-        let plain = sgd::Config { momentum: Auto::Value(0.0), ..sgd::Config::default() };
-        let descent = Sgd::new(plain, noise, &params).unwrap();
-        let search = HyFree::new(&config, positive(1.0)).unwrap();
-        let mut optimizer = Optimizer::new(descent, search);
-        // The rate moves a tenth of the way each time: 0.25 − 0.05 · 0.9^t. Each step takes a fresh
-        // start, so that there is always a slope.
-        for t in 1..=60 {
-            let mut fresh = params.clone();
-            let rate = optimizer.step(&mut fresh, &mut oracle).unwrap().rate;
-            let expected = 0.25 - 0.05 * 0.9f64.powi(t);
+        // A tenth of the way each time: 0.25 − 0.05 · 0.9^t.
+        for (t, rate) in rates_on_a_quadratic(&config(Rule::Gated, 0.2), 60).iter().enumerate() {
+            let expected = 0.25 - 0.05 * 0.9f64.powi(t as i32 + 1);
             assert!((rate - expected).abs() < 1e-4, "{t}: {rate} {expected}");
+        }
+        let literal = rates_on_a_quadratic(&config(Rule::Literal, 0.2), 3);
+        assert!(literal.iter().all(|rate| (rate - 0.25).abs() < 1e-4), "{literal:?}");
+        // From far below and far above.
+        for start in [1e-4, 50.0] {
+            let rates = rates_on_a_quadratic(&config(Rule::Adaptive, start), 60);
+            assert!((rates[59] - 0.25).abs() < 1e-3, "{rates:?}");
         }
     }
 }

@@ -212,16 +212,21 @@ impl Case {
 
     fn hyfree(&self) -> HyFree {
         let config = hyfree::Config {
-            start: self.number("rate"),
+            start: Auto::Value(self.number("rate")),
+            rule: hyfree::Rule::Gated,
             every: self.number("every") as u64,
             points: if self.number("points") == 3.0 { Points::Three } else { Points::Five },
             lot: if self.text("probe") == "same-lot" { ProbeLot::Same } else { ProbeLot::Fresh },
             gradient_factor: 1.01,
             gate: self.number("gate"),
+            smoothing: Auto::Value(0.1),
+            max_change: 2.0,
             loss_clip: self.number("loss_clip"),
+            loss_clip_factor: 3.0,
+            loss_clip_fall: 1.0,
             lowest_loss_clip: self.number("loss_clip_min"),
         };
-        HyFree::new(&config, self.positive("loss_sigma")).unwrap()
+        HyFree::new(&config, f64::NAN, self.positive("loss_sigma")).unwrap()
     }
 
     fn given_rates(&self) -> Given {

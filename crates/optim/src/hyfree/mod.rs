@@ -1,19 +1,28 @@
 //! HyFreeDP: a learning rate found by probing the loss (Bu and Liu 2025).
 //!
 //! Every few steps the loss is probed privately at a few points along the direction, and a parabola
-//! L(0) − b x + a x²/2 is fitted. Its minimum, b/a, is the Newton step. It works with any descent.
+//! L(0) − b x + a x²/2 is fitted: its minimum b/a is the Newton step. It works with any descent. The
+//! losses are released and charged; everything computed from them is post-processing.
 //!
-//! Three things differ from the paper:
+//! Differences from the paper, all of which are options:
 //!
-//! - A fit is used only if slope and curvature exceed the known noise by `gate` standard
-//!   deviations. Otherwise the rate decreases by orders of magnitude where the probes resolve
-//!   nothing.
-//! - The clip bound of the losses follows 3·L̃(0), not L̃(0). Clipped losses are at most the bound,
-//!   so a bound that follows L̃(0) could only decrease, down to 0.
-//! - The probes may have their own lot, which costs far less than more releases from the gradient's
-//!   lot.
+//! | | paper | default |
+//! |---|---|---|
+//! | learning rate ([`Rule`]) | b/a at every probe | averaged over probes, see [`adaptive`] |
+//! | points of the probes | ± the learning rate | ± a radius of its own |
+//! | clip bound R_l of the losses | L̃(0) | 3 L̃(0), which falls by at most one half per probe |
+//! | lot of the probes | the gradient's | one of its own, which costs far less |
+//!
+//! With R_l = L̃(0) the bound could only fall, to 0, because clipped losses are at most R_l.
+//! Gradients are clipped automatically (C/(‖g‖ + γ)) unless `optimizer.clipping` says otherwise.
 
-use crate::{FoundRate, Note, Search, State, within};
+mod adaptive;
+mod fit;
+
+pub use self::adaptive::Adaptive;
+pub use self::fit::Fit;
+
+use crate::{Auto, FoundRate, Note, Search, State, within};
 use protocol::{Announcement, Bound, LossQuery, Oracle, Params, Positive, Refused};
 use serde::{Deserialize, Serialize};
 
@@ -21,9 +30,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The learning rate before the first probe.
-    pub start: f64,
-    /// Probes are made in every step whose number, counted from 1, is a multiple of this.
+    /// The learning rate before the first probe; by default that of the method.
+    pub start: Auto<f64>,
+    /// How the learning rate follows from the probes: adaptive, gated or literal.
+    pub rule: Rule,
+    /// K: probes are made in every step whose number, counted from 1, is a multiple of this.
     pub every: u64,
     /// Number of points at which the loss is probed: 3 or 5.
     pub points: Points,
@@ -31,10 +42,18 @@ pub struct Config {
     pub lot: ProbeLot,
     /// Factor by which the gradients get more noise, to pay for the probes.
     pub gradient_factor: f64,
-    /// Standard deviations by which a fit must stand out; 0 for the paper's rule.
+    /// Standard deviations by which slope and curvature must exceed the noise.
     pub gate: f64,
+    /// The weight of a new estimate in the learning rate; 0.1 for gated, 0.5 for adaptive.
+    pub smoothing: Auto<f64>,
+    /// The largest factor by which one estimate may exceed the learning rate, or fall below it.
+    pub max_change: f64,
     /// The clip bound of the losses before the first probe.
     pub loss_clip: f64,
+    /// The clip bound of the losses as a multiple of L̃(0).
+    pub loss_clip_factor: f64,
+    /// The largest share by which the clip bound of the losses may fall per probe.
+    pub loss_clip_fall: f64,
     /// The least clip bound of the losses.
     pub lowest_loss_clip: f64,
 }
@@ -42,19 +61,36 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            start: 1e-4,
+            start: Auto::Auto,
+            rule: Rule::Adaptive,
             every: 5,
             points: Points::Three,
             lot: ProbeLot::Fresh,
             gradient_factor: 1.01,
             gate: 2.0,
+            smoothing: Auto::Auto,
+            max_change: 2.0,
             loss_clip: 10.0,
+            loss_clip_factor: 3.0,
+            loss_clip_fall: 0.5,
             lowest_loss_clip: 0.1,
         }
     }
 }
 
-/// Points at which the loss is probed, in units of the current learning rate; as text, 3 or 5.
+/// How the learning rate follows from the probes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rule {
+    /// Slope and curvature are averaged over probes, and the radius of the probes is adapted.
+    Adaptive,
+    /// Probes at ± the learning rate; b/a is used, smoothed and limited, if the gate is exceeded.
+    Gated,
+    /// Probes at ± the learning rate, which becomes b/a, to the letter of the paper.
+    Literal,
+}
+
+/// Where the loss is probed, in units of the radius. In text: 3 or 5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
 pub enum Points {
@@ -72,7 +108,7 @@ impl Points {
         }
     }
 
-    /// Returns the number of points, each of which is one release.
+    /// Number of releases of one probe.
     pub fn count(self) -> u64 {
         self.all().len() as u64
     }
@@ -99,9 +135,9 @@ impl From<Points> for u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProbeLot {
-    /// The gradient's lot. Gradient and probes are charged together.
+    /// The gradient's: charged together with it.
     Same,
-    /// A lot that is drawn for the probes.
+    /// One of its own.
     Fresh,
 }
 
@@ -112,58 +148,71 @@ pub struct HyFree {
     sigma: Positive,
     rate: f64,
     clip: f64,
-}
-
-/// A parabola fitted to noisy losses, with the standard deviations of its coefficients.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Fit {
-    /// b: the negative slope of the loss at 0.
-    pub slope: f64,
-    /// a: the curvature.
-    pub curvature: f64,
-    /// The standard deviation of the slope.
-    pub slope_deviation: f64,
-    /// The standard deviation of the curvature.
-    pub curvature_deviation: f64,
-}
-
-impl Fit {
-    /// Fits −b x + a x²/2 to y = L(x) − L(0) by least squares.
-    ///
-    /// The points are 0, then pairs ±x. `deviation` is the standard deviation τ of each loss. For
-    /// such points Σx³ = 0, so b = −Σxy/Σx² and a = 2Σx²y/Σx⁴. Both are linear in the losses,
-    /// including L(0), which is part of every y: sd_b = τ/√Σx², sd_a = 2τ √(Σx⁴ + (Σx²)²)/Σx⁴.
-    pub fn new(points: &[f64], losses: &[f64], deviation: f64) -> Self {
-        let sum = |f: &dyn Fn(f64, f64) -> f64| {
-            points.iter().zip(losses).map(|(&x, &loss)| f(x, loss - losses[0])).sum::<f64>()
-        };
-        let (s2, s4) = (sum(&|x, _| x * x), sum(&|x, _| x.powi(4)));
-        Self {
-            slope: -sum(&|x, y| x * y) / s2,
-            curvature: 2.0 * sum(&|x, y| x * x * y) / s4,
-            slope_deviation: deviation / s2.sqrt(),
-            curvature_deviation: 2.0 * deviation * (s4 + s2 * s2).sqrt() / s4,
-        }
-    }
+    adaptive: Adaptive,
 }
 
 impl HyFree {
-    /// Creates the search; `sigma` is the noise multiplier of each probe.
+    /// Starts at the configured learning rate, or at `start`; `sigma` is the noise multiplier of
+    /// each probe.
     ///
     /// # Errors
     /// If a hyperparameter is out of range.
-    pub fn new(config: &Config, sigma: Positive) -> Result<Self, Refused> {
+    pub fn new(config: &Config, start: f64, sigma: Positive) -> Result<Self, Refused> {
         Positive::new("optimizer.hyfree.lowest_loss_clip", config.lowest_loss_clip)?;
+        Positive::new("optimizer.hyfree.loss_clip_factor", config.loss_clip_factor)?;
+        let most = 1.0 + f64::EPSILON;
+        within("optimizer.hyfree.loss_clip_fall", config.loss_clip_fall, 0.0, most)?;
         within("optimizer.hyfree.gate", config.gate, 0.0, f64::INFINITY)?;
+        within("optimizer.hyfree.max_change", config.max_change, 1.0, f64::INFINITY)?;
+        let smoothing = config.smoothing.or(0.5);
+        if !(smoothing > 0.0 && smoothing <= 1.0) {
+            return Err(Refused::Query(format!(
+                "optimizer.hyfree.smoothing: expected more than 0 and at most 1, got {smoothing}"
+            )));
+        }
+        let rate = Positive::new("optimizer.hyfree.start", config.start.or(start))?.get();
         Ok(Self {
-            rate: Positive::new("optimizer.hyfree.start", config.start)?.get(),
+            rate,
             clip: Positive::new("optimizer.hyfree.loss_clip", config.loss_clip)?.get(),
             config: Config { every: config.every.max(1), ..*config },
             sigma,
+            adaptive: Adaptive::new(rate),
         })
     }
 
-    /// Returns whether a step, counted from 0, probes the loss.
+    /// The radius of the probes.
+    fn radius(&self) -> f64 {
+        match self.config.rule {
+            Rule::Adaptive => self.adaptive.radius(),
+            Rule::Gated | Rule::Literal => self.rate,
+        }
+    }
+
+    /// The learning rate after a fit; a note if it is kept.
+    fn next_rate(&mut self, fit: &Fit, losses: &[f64], deviation: f64) -> Result<f64, Note> {
+        let Config { gate, max_change, .. } = self.config;
+        let newton = fit.slope / fit.curvature;
+        match self.config.rule {
+            Rule::Adaptive => {
+                let smoothing = self.config.smoothing.or(0.5);
+                self.adaptive.observe(fit, losses, deviation, gate);
+                Ok(self.adaptive.next_rate(self.rate, gate, smoothing, max_change))
+            }
+            // Written for the good case: NaN keeps the rate.
+            Rule::Gated
+                if fit.curvature > gate * fit.curvature_deviation
+                    && fit.slope > gate * fit.slope_deviation =>
+            {
+                let smoothing = self.config.smoothing.or(0.1);
+                let newton = newton.clamp(self.rate / max_change, self.rate * max_change);
+                Ok((1.0 - smoothing) * self.rate + smoothing * newton)
+            }
+            Rule::Literal if newton > RATES.start && newton < RATES.end => Ok(newton),
+            Rule::Gated | Rule::Literal => Err(unresolved(fit, self.rate)),
+        }
+    }
+
+    /// Whether a step, counted from 0, probes.
     fn probes(&self, step: u64) -> bool {
         (step % self.config.every) + 1 == self.config.every
     }
@@ -177,7 +226,7 @@ impl Search for HyFree {
     fn kinds(&self, steps: u64) -> Vec<(u64, u64)> {
         let every = self.config.every;
         let probing = steps / every;
-        // Step 0 represents the steps that do not probe. If every step probes, their count is 0.
+        // Step 0 stands for those that do not probe; if every step probes, there are none.
         let kinds = [(0, steps - probing), (every - 1, probing)];
         kinds.into_iter().filter(|(_, count)| *count > 0).collect()
     }
@@ -208,7 +257,8 @@ impl Search for HyFree {
                 clip: Positive::new("the clip bound of the losses", self.clip)?,
                 sigma: self.sigma,
             };
-            let points: Vec<f64> = self.config.points.all().iter().map(|x| x * self.rate).collect();
+            let radius = self.radius();
+            let points: Vec<f64> = self.config.points.all().iter().map(|x| x * radius).collect();
             let mut deviation = 0.0;
             let mut losses = Vec::with_capacity(points.len());
             for &x in &points {
@@ -217,17 +267,15 @@ impl Search for HyFree {
                 losses.push(released.value);
             }
             let fit = Fit::new(&points, &losses, deviation);
-            // Tests for the valid case, so that NaN does not change the rate.
-            if fit.curvature > self.config.gate * fit.curvature_deviation
-                && fit.slope > self.config.gate * fit.slope_deviation
-            {
-                let newton = (fit.slope / fit.curvature).clamp(self.rate / 2.0, self.rate * 2.0);
-                self.rate = 0.9 * self.rate + 0.1 * newton;
-            } else {
-                notes.push(unresolved(&fit, self.rate));
+            match self.next_rate(&fit, &losses, deviation) {
+                Ok(rate) => self.rate = rate,
+                Err(note) => notes.push(note),
             }
-            // At most what a curator accepts, whatever loss was released.
-            self.clip = self.config.lowest_loss_clip.max(3.0 * losses[0]).min(1e12);
+            // Within what a curator accepts, whatever was released.
+            let target = self.config.loss_clip_factor * losses[0];
+            let lowest =
+                ((1.0 - self.config.loss_clip_fall) * self.clip).max(self.config.lowest_loss_clip);
+            self.clip = lowest.max(target).min(1e12);
         }
         Ok(FoundRate { rate: self.rate, notes })
     }
@@ -236,17 +284,21 @@ impl Search for HyFree {
         let mut state = State::new("hyfree");
         state.set_number("rate", self.rate);
         state.set_number("clip", self.clip);
+        state.set_part("adaptive", self.adaptive.save());
         state
     }
 
-    fn load(&mut self, state: State) -> Result<(), Refused> {
+    fn load(&mut self, mut state: State) -> Result<(), Refused> {
         state.check_kind("hyfree")?;
         let (rate, clip) = (state.number("rate")?, state.number("clip")?);
         self.rate = Positive::new("the learning rate", rate)?.get();
         self.clip = Positive::new("the clip bound of the losses", clip)?.get();
-        Ok(())
+        self.adaptive.load(&state.part("adaptive")?)
     }
 }
+
+/// Learning rates that a literal b/a may have; others keep the rate.
+const RATES: std::ops::Range<f64> = 1e-12..1e6;
 
 fn unresolved(fit: &Fit, rate: f64) -> Note {
     Note(format!(
@@ -272,14 +324,14 @@ mod tests {
         }
     }
 
-    /// The counts of the kinds are those of the steps with the same announcements.
+    /// The kinds of steps count what the steps themselves announce.
     #[test]
     fn kinds_cover_every_step() {
         let sigma = Positive::new("σ", 1.0).unwrap();
         for (every, steps) in [(0, 4), (1, 7), (3, 10), (3, 2), (5, 20), (u64::MAX, 9)] {
             for lot in [ProbeLot::Same, ProbeLot::Fresh] {
                 let config = Config { every, lot, ..Config::default() };
-                let search = HyFree::new(&config, sigma).unwrap();
+                let search = HyFree::new(&config, 1e-4, sigma).unwrap();
                 let asked = |step| (search.same_lot(step), search.fresh_lot(step));
                 let mut counted = 0;
                 for (step, count) in search.kinds(steps) {
@@ -292,7 +344,7 @@ mod tests {
         }
     }
 
-    /// Standard deviations are those of 200,000 simulated probes, within 5.5 standard errors.
+    /// The deviations against 200,000 simulated probes, within 5.5 standard errors.
     #[test]
     fn deviations_are_those_of_simulated_probes() {
         let (eta, tau, count) = (0.2, 0.05, 200_000);
