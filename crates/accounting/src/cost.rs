@@ -19,9 +19,9 @@ use serde::{Deserialize, Serialize};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unit {
-    /// How neighbouring data sets differ in a row.
+    /// How neighbouring data sets differ in a record.
     pub adjacency: Adjacency,
-    /// In how many rows they differ: 1 protects a row, k protects a person with up to k rows.
+    /// In how many records they differ: k protects a person with up to k records.
     pub rows: u64,
 }
 
@@ -35,8 +35,8 @@ impl From<Adjacency> for Unit {
 impl std::fmt::Display for Unit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.rows {
-            1 => write!(f, "{}, one row", self.adjacency),
-            k => write!(f, "{}, a person with {k} rows", self.adjacency),
+            1 => write!(f, "{}, one record", self.adjacency),
+            k => write!(f, "{}, a person with {k} records", self.adjacency),
         }
     }
 }

@@ -101,9 +101,11 @@ impl RunObserver for Terminal {
             "model      {}: {trained} of {all} parameters are trained",
             start.config.model.source
         ));
-        self.line(&match start.config.data.dropped_rows {
+        let data = &start.config.data;
+        let owner = if data.combines_rows() { "person" } else { "row" };
+        self.line(&match data.dropped_rows {
             DroppedRows::Vacant => format!(
-                "data       {} records, one for each row (their number is public)",
+                "data       {} records, one for each {owner} (their number is public)",
                 plan.records
             ),
             DroppedRows::Public => {

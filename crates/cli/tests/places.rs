@@ -127,7 +127,7 @@ fn the_content_of_rows_does_not_change_public_files() {
     prepare(
         place.path(),
         "train = \"people\"\nformat = \"instructions\"\nmax_length = 40\ngroup \
-         = \"who\"\nrows_per_person = 2",
+         = \"who\"\nperson_rows = \"separate\"\nrows_per_person = 2",
     );
     // Every third row belongs to the person with the given names and texts; the other persons have
     // two rows each.
@@ -155,6 +155,40 @@ fn the_content_of_rows_does_not_change_public_files() {
         &usual,
         &public(place.path(), &rows(["x", "y", "z"], &long), &["--json"]),
     );
+}
+
+/// If rows are combined, the rows of one person can be replaced by any number of others, usable or
+/// not: the public files are the same.
+#[test]
+fn the_rows_of_a_combined_person_do_not_change_public_files() {
+    let place = tempfile::tempdir().unwrap();
+    prepare(
+        place.path(),
+        "train = \"people\"\nformat = \"instructions\"\nmax_length = 40\ngroup = \"who\"",
+    );
+    let row = |who: String, text: String| {
+        json!({ "prompt": "say", "completion": text, "who": who }).to_string() + "\n"
+    };
+    // Sixty persons with two rows each, and the rows of one more after every tenth.
+    let rows = |own: &[String]| -> String {
+        let own = || own.iter().map(|text| row("x".into(), text.clone())).collect::<String>();
+        (0..2 * ROWS)
+            .map(|i| {
+                let other = row(format!("person {}", i % ROWS), format!("day {i}"));
+                if i == 10 { own() + &other } else { other }
+            })
+            .collect()
+    };
+    let usual = public(place.path(), &rows(&["night".into()]), &["--json"]);
+    let long = "welder ".repeat(100);
+    for (what, own) in [
+        ("many rows", (0..40).map(|i| format!("night {i}")).collect()),
+        ("unusable", vec![long.clone()]),
+        ("both", vec![long, "night".into()]),
+    ] {
+        let own: Vec<String> = own;
+        assert_same(what, &usual, &public(place.path(), &rows(&own), &["--json"]));
+    }
 }
 
 /// The number of rows without a record is printed on request, marked, on standard error only.

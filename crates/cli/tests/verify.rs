@@ -179,7 +179,10 @@ fn runs_of_every_kind_are_consistent() {
 #[test]
 fn statements_about_persons_are_checked() {
     let people = FILES.path().join("people.jsonl");
-    let more = format!("data.train={}\ndata.group=who\ndata.rows_per_person=2", people.display());
+    let more = format!(
+        "data.train={}\ndata.group=who\ndata.person_rows=separate\ndata.rows_per_person=2",
+        people.display()
+    );
     let (_keep, out) = trained(&more);
     let unit = holds(&out).statement.unwrap().unit.unwrap();
     assert_eq!(unit.rows, 2);
@@ -191,6 +194,11 @@ fn statements_about_persons_are_checked() {
         std::fs::write(out.join("model/privacy.json"), other.to_string()).unwrap();
         assert_eq!(failed(&verify(&out.join("model")).unwrap()), expected);
     }
+    // Rows that are one record are not several records.
+    let mut other = statement(&out);
+    other["person_rows"] = json!("combined");
+    std::fs::write(out.join("model/privacy.json"), other.to_string()).unwrap();
+    assert_eq!(failed(&verify(&out.join("model")).unwrap()), ["private", "summary"]);
 }
 
 /// A non-private run states that it has no guarantee, and cannot claim one.

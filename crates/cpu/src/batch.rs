@@ -1,16 +1,19 @@
-//! A packed micro-batch: the rows of all examples are concatenated, without padding.
+//! A packed micro-batch: the rows of all parts of all examples are concatenated, without padding.
+//!
+//! A model computes each part by itself. Norms and weights are those of examples, whose parts are
+//! contiguous, so an example's gradient is the sum over the rows of all its parts.
 
-use engine::{Error, Example, Input, Target};
+use engine::{Error, Example, Input, Part, Target};
 use model::{Graph, InputShape, Reduction, Space};
+use std::borrow::Cow;
+use std::ops::Range;
 
 /// A packed micro-batch.
 #[derive(Default)]
 pub(crate) struct Batch {
-    /// Number of examples.
-    pub(crate) examples: usize,
     /// Token ids of all examples.
     pub(crate) ids: Vec<u32>,
-    /// Position of each token in its example.
+    /// Position of each token in its part.
     pub(crate) positions: Vec<u32>,
     /// Segment of each token: always 0.
     pub(crate) segment_ids: Vec<u32>,
@@ -22,9 +25,12 @@ pub(crate) struct Batch {
     pub(crate) targets: Vec<u32>,
     /// Weight of each target's loss in the loss of its example.
     pub(crate) target_weights: Vec<f32>,
+    /// First part of each example, and the number of all parts at the end.
+    example_parts: Vec<usize>,
     token_offsets: Vec<usize>,
     target_offsets: Vec<usize>,
-    example_offsets: Vec<usize>,
+    /// The parts themselves: 0, 1, 2, …
+    part_offsets: Vec<usize>,
     /// Offsets of images, by number of pixels.
     image_offsets: Vec<(usize, Vec<usize>)>,
 }
@@ -38,13 +44,13 @@ impl Batch {
         examples: &[&Example],
     ) -> Result<(), Error> {
         self.clear();
-        self.examples = examples.len();
         for (index, example) in examples.iter().enumerate() {
-            self.push(graph, reduction, example)
-                .map_err(|reason| Error::Example { index, reason })?;
-            self.token_offsets.push(self.ids.len());
-            self.target_offsets.push(self.targets.len());
-            self.example_offsets.push(index + 1);
+            for part in example.parts() {
+                self.push(graph, reduction, part, example.part_weight())
+                    .map_err(|reason| Error::Example { index, reason })?;
+                self.end_part();
+            }
+            self.end_example();
         }
         for shape in graph.values() {
             if let Space::Grid { height, width } = shape.space {
@@ -56,7 +62,7 @@ impl Batch {
         }
         for (pixels, offsets) in &mut self.image_offsets {
             offsets.clear();
-            offsets.extend((0..=examples.len()).map(|i| i * *pixels));
+            offsets.extend(self.part_offsets.iter().map(|i| i * *pixels));
         }
         Ok(())
     }
@@ -66,8 +72,8 @@ impl Batch {
         let rows = |space: Space| match space {
             Space::Tokens => self.ids.len(),
             Space::Targets => self.targets.len(),
-            Space::Examples => self.examples,
-            Space::Grid { height, width } => self.examples * height * width,
+            Space::Parts => self.parts(),
+            Space::Grid { height, width } => self.parts() * height * width,
         };
         graph.bytes(rows)
     }
@@ -82,7 +88,6 @@ impl Batch {
         past: &[usize],
     ) -> Result<(), Error> {
         self.clear();
-        self.examples = texts.len();
         let InputShape::Tokens { vocab, max_length } = graph.input() else {
             return Err(Error::Params(
                 "decoding: expected a model of tokens, got a model of features".into(),
@@ -108,11 +113,35 @@ impl Batch {
             self.target_rows.push(self.ids.len() as u32 - 1);
             self.targets.push(0);
             self.target_weights.push(0.0);
-            self.token_offsets.push(self.ids.len());
-            self.target_offsets.push(self.targets.len());
-            self.example_offsets.push(index + 1);
+            self.end_part();
+            self.end_example();
         }
         Ok(())
+    }
+
+    /// Returns the number of examples.
+    pub(crate) fn examples(&self) -> usize {
+        self.example_parts.len().saturating_sub(1)
+    }
+
+    /// Returns the number of parts of all examples.
+    pub(crate) fn parts(&self) -> usize {
+        self.part_offsets.len().saturating_sub(1)
+    }
+
+    /// Returns the parts of an example.
+    pub(crate) fn parts_of(&self, example: usize) -> Range<usize> {
+        self.example_parts[example]..self.example_parts[example + 1]
+    }
+
+    fn end_part(&mut self) {
+        self.token_offsets.push(self.ids.len());
+        self.target_offsets.push(self.targets.len());
+        self.part_offsets.push(self.part_offsets.len());
+    }
+
+    fn end_example(&mut self) {
+        self.example_parts.push(self.parts());
     }
 
     fn clear(&mut self) {
@@ -125,7 +154,12 @@ impl Batch {
         ] {
             list.clear();
         }
-        for list in [&mut self.token_offsets, &mut self.target_offsets, &mut self.example_offsets] {
+        for list in [
+            &mut self.example_parts,
+            &mut self.token_offsets,
+            &mut self.target_offsets,
+            &mut self.part_offsets,
+        ] {
             list.clear();
             list.push(0);
         }
@@ -133,15 +167,16 @@ impl Batch {
         self.target_weights.clear();
     }
 
-    /// Appends an example. Returns why it does not fit the model.
+    /// Appends a part, whose loss has this weight. Returns why it does not fit the model.
     fn push(
         &mut self,
         graph: &Graph,
         reduction: Reduction,
-        example: &Example,
+        part: &Part,
+        weight: f32,
     ) -> Result<(), String> {
         let first = self.ids.len();
-        match (&example.input, graph.input()) {
+        match (&part.input, graph.input()) {
             (Input::Tokens(tokens), InputShape::Tokens { vocab, max_length }) => {
                 if tokens.len() > max_length {
                     return Err(format!(
@@ -178,12 +213,12 @@ impl Batch {
                 Err(format!("a target is outside the {classes} classes"))
             }
         };
-        match (&example.target, graph.shape(graph.logits()).space) {
+        match (&part.target, graph.shape(graph.logits()).space) {
             (Target::Next(targets), Space::Targets) => {
-                if targets.len() != example.len() {
+                if targets.len() != part.input.len() {
                     return Err(format!(
                         "expected {} targets, one for each token, got {}",
-                        example.len(),
+                        part.input.len(),
                         targets.len()
                     ));
                 }
@@ -195,17 +230,17 @@ impl Batch {
                     self.target_rows.push((first + row) as u32);
                     self.targets.push(target);
                     self.target_weights.push(if reduction == Reduction::Mean {
-                        1.0 / count as f32
+                        weight / count as f32
                     } else {
-                        1.0
+                        weight
                     });
                 }
             }
-            (Target::Class(class), Space::Examples) => {
+            (Target::Class(class), Space::Parts) => {
                 check(*class)?;
                 self.targets.push(*class);
-                // An empty example has loss 0.
-                self.target_weights.push(if example.is_empty() { 0.0 } else { 1.0 });
+                // An empty part has loss 0.
+                self.target_weights.push(if part.input.is_empty() { 0.0 } else { weight });
             }
             (Target::Next(_), _) => {
                 return Err("expected a class, got a target for each token".into());
@@ -217,12 +252,12 @@ impl Batch {
         Ok(())
     }
 
-    /// Returns the first row of each example, and the number of all rows at the end.
+    /// Returns the first row of each part, and the number of all rows at the end.
     pub(crate) fn offsets(&self, space: Space) -> &[usize] {
         match space {
             Space::Tokens => &self.token_offsets,
             Space::Targets => &self.target_offsets,
-            Space::Examples => &self.example_offsets,
+            Space::Parts => &self.part_offsets,
             Space::Grid { height, width } => self
                 .image_offsets
                 .iter()
@@ -231,13 +266,23 @@ impl Batch {
         }
     }
 
+    /// Returns the first row of each example, and the number of all rows at the end.
+    pub(crate) fn example_offsets(&self, space: Space) -> Cow<'_, [usize]> {
+        let offsets = self.offsets(space);
+        if self.parts() == self.examples() {
+            return Cow::Borrowed(offsets);
+        }
+        Cow::Owned(self.example_parts.iter().map(|&part| offsets[part]).collect())
+    }
+
+    /// Returns the rows of an example.
+    pub(crate) fn rows_of(&self, space: Space, example: usize) -> Range<usize> {
+        let (offsets, parts) = (self.offsets(space), self.parts_of(example));
+        offsets[parts.start]..offsets[parts.end]
+    }
+
     /// Returns the number of rows of a space.
     pub(crate) fn rows(&self, space: Space) -> usize {
         self.offsets(space).last().copied().unwrap_or(0)
-    }
-
-    /// Returns the first target of each example, and the number of all targets at the end.
-    pub(crate) fn target_offsets(&self) -> &[usize] {
-        &self.target_offsets
     }
 }

@@ -26,7 +26,7 @@ impl Network {
         blocks: &Blocks,
         which: impl Fn(usize) -> bool,
     ) {
-        let (examples, count) = (self.batch.examples, blocks.count());
+        let (examples, count) = (self.batch.examples(), blocks.count());
         let frames: &[Frame] = match geometry {
             Geometry::Tangent { frames } => frames,
             _ => &[],
@@ -82,8 +82,7 @@ impl Engine for Network {
 
     fn probe_examples(&self) -> Vec<Example> {
         let graph = &self.graph;
-        let classes =
-            (graph.shape(graph.logits()).space == Space::Examples).then(|| graph.classes());
+        let classes = (graph.shape(graph.logits()).space == Space::Parts).then(|| graph.classes());
         match graph.input() {
             InputShape::Tokens { vocab, max_length } => {
                 probe_examples::texts(vocab, max_length, classes)
@@ -139,7 +138,7 @@ impl Engine for Network {
         let (geometry, blocks) = (query.geometry(), query.blocks());
         self.begin(examples)?;
         self.squared_norms.clear();
-        self.squared_norms.resize(self.batch.examples * blocks.count(), 0.0);
+        self.squared_norms.resize(self.batch.examples() * blocks.count(), 0.0);
         match self.activations {
             Activations::Retain => self.forward_backward(&params, |network, which| {
                 network.add_squared_norms(geometry, blocks, which);
@@ -157,7 +156,7 @@ impl Engine for Network {
     fn accumulate(&mut self, weights: &Weights) -> Result<(), Error> {
         let params = self.loaded_params()?;
         let blocks = self.observed.take().ok_or(Error::Order("no micro-batch was observed"))?;
-        if weights.examples() != self.batch.examples || weights.blocks() != blocks.count() {
+        if weights.examples() != self.batch.examples() || weights.blocks() != blocks.count() {
             return Err(Error::Order("the weights are those of another micro-batch"));
         }
         let mut sum = self.sum.take().ok_or(Error::Order("no sum was started"))?;

@@ -6,7 +6,7 @@ use crate::pass::{Buffers, Mode, Pass};
 use crate::plan::BackwardPlan;
 use crate::rule::{GradientForm, Intermediates, NormMethod};
 use engine::{Error, Example, Sum};
-use model::{Activations, Device, Graph, Reduction};
+use model::{Activations, Device, Graph, Reduction, Space};
 use protocol::{Blocks, Params, Role};
 use std::ops::Range;
 use std::sync::Arc;
@@ -310,9 +310,10 @@ impl Network {
         }
         self.losses.clear();
         let weights = &self.batch.target_weights;
-        self.losses.extend(self.batch.target_offsets().windows(2).map(|pair| {
+        self.losses.extend((0..self.batch.examples()).map(|example| {
             // A target of weight 0 is skipped: 0 times an infinite loss would be NaN.
-            (pair[0]..pair[1])
+            self.batch
+                .rows_of(Space::Targets, example)
                 .filter(|&t| weights[t] != 0.0)
                 .map(|t| f64::from(rows[t]) * f64::from(weights[t]))
                 .sum::<f64>()
@@ -379,7 +380,7 @@ impl Network {
     /// Computes the logits, row-major.
     ///
     /// A language model has one row for each token that has a target, other models one row for each
-    /// example.
+    /// part of an example.
     ///
     /// # Errors
     /// If an example does not fit the model.

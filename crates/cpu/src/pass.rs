@@ -99,9 +99,9 @@ impl<'a> Pass<'a> {
         self.plan.trains(param)
     }
 
-    /// Returns the number of examples.
-    pub fn examples(&self) -> usize {
-        self.batch.examples
+    /// Returns the number of parts of all examples. Each part is computed by itself.
+    pub fn parts(&self) -> usize {
+        self.batch.parts()
     }
 
     /// Returns the shape of a value.
@@ -114,7 +114,7 @@ impl<'a> Pass<'a> {
         self.batch.rows(self.shape(value).space)
     }
 
-    /// Returns the first row of each example in a value, and the number of all rows at the end.
+    /// Returns the first row of each part in a value, and the number of all rows at the end.
     pub fn offsets(&self, value: Value) -> &'a [usize] {
         self.batch.offsets(self.shape(value).space)
     }
@@ -216,20 +216,21 @@ impl<'a> Pass<'a> {
         });
     }
 
-    /// Adds to the per-example gradients of a parameter; `gradients` has one row for each example.
+    /// Adds to the per-example gradients of a parameter; `gradients` has one row for each part.
     ///
     /// The parameter must have the form [`GradientForm::Vector`](crate::GradientForm::Vector).
     ///
     /// # Panics
-    /// If the number of rows is not the number of examples, or a row does not have the length of
-    /// the parameter.
-    pub fn add_vector_gradients(&mut self, param: Param, gradients: Vec<f32>) {
+    /// If the number of rows is not the number of parts, or a row does not have the length of the
+    /// parameter.
+    pub fn add_vector_gradients(&mut self, param: Param, mut gradients: Vec<f32>) {
         let elements: usize = self.graph.param(param).shape.iter().product();
         assert_eq!(
             gradients.len(),
-            self.batch.examples * elements,
+            self.batch.parts() * elements,
             "length of per-example gradients"
         );
+        self.sum_parts(elements, &mut gradients);
         let sum = &mut self.buffers.vectors[param.index()];
         if sum.is_empty() {
             *sum = gradients;
@@ -237,6 +238,27 @@ impl<'a> Pass<'a> {
             tensor::activation::add(sum, &gradients);
             self.workspace.give(gradients);
         }
+    }
+
+    /// Replaces rows of parts by rows of examples: the sums over the parts of each.
+    fn sum_parts(&self, elements: usize, rows: &mut Vec<f32>) {
+        if self.batch.parts() == self.batch.examples() {
+            return;
+        }
+        for example in 0..self.batch.examples() {
+            let parts = self.batch.parts_of(example);
+            // No part of an example comes before it, so a row is read before it is overwritten.
+            rows.copy_within(
+                parts.start * elements..(parts.start + 1) * elements,
+                example * elements,
+            );
+            for part in parts.skip(1) {
+                let (sums, rest) = rows.split_at_mut(part * elements);
+                let sum = &mut sums[example * elements..][..elements];
+                tensor::activation::add(sum, &rest[..elements]);
+            }
+        }
+        rows.truncate(self.batch.examples() * elements);
     }
 
     /// Adds the gradient with respect to `from` to the gradient with respect to `to`.

@@ -1,6 +1,6 @@
 //! Synthetic examples for the probe of an engine.
 
-use engine::{Example, Input, Target};
+use engine::Example;
 use noise::{PublicRandom, Rng};
 
 /// Purpose of the public randomness. Another one would change the examples.
@@ -27,10 +27,7 @@ pub(crate) fn features(count: usize, classes: usize) -> Vec<Example> {
     let example = |index: u64| {
         let mut features = vec![0.0; count];
         PublicRandom::new(PURPOSE, index).normals(0, &mut features);
-        Example {
-            input: Input::Features(features),
-            target: Target::Class((index % classes.max(1) as u64) as u32),
-        }
+        Example::features(features, (index % classes.max(1) as u64) as u32)
     };
     (0..3).map(example).collect()
 }

@@ -19,7 +19,7 @@ impl Network {
         // The workspace still holds the memory of earlier passes.
         if bytes > self.reserved_bytes {
             if !tensor::memory::can_allocate(bytes.saturating_sub(self.workspace.idle_bytes())) {
-                return Err(Error::OutOfMemory { examples: self.batch.examples, bytes });
+                return Err(Error::OutOfMemory { examples: self.batch.examples(), bytes });
             }
             self.reserved_bytes = bytes;
         }

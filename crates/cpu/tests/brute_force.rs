@@ -5,7 +5,7 @@
 mod support;
 
 use cpu::NormMethod;
-use engine::Example;
+use engine::{Combination, Example};
 use model::Activations;
 use proptest::prelude::*;
 use protocol::{Blocks, Frame, Geometry, Params};
@@ -23,6 +23,15 @@ fn examples(kind: Kind, seed: u64, lengths: &[(usize, usize)]) -> Vec<Example> {
         all.push(zoo::without_targets(last));
     }
     all
+}
+
+/// Combines neighbouring examples to examples of up to `parts` parts, by turns as mean and as sum.
+fn combined(examples: Vec<Example>, parts: usize) -> Vec<Example> {
+    let combine = |(i, parts): (usize, &[Example])| {
+        let combination = if i % 2 == 0 { Combination::Mean } else { Combination::Sum };
+        Example::combined(parts.iter().cloned(), combination)
+    };
+    examples.chunks(parts).enumerate().filter_map(combine).collect()
 }
 
 fn weight(example: usize, block: usize) -> f64 {
@@ -55,14 +64,15 @@ proptest! {
     fn norms_and_sums_equal_those_of_single_examples(
         which in 0..zoo::ALL.len(),
         seed in 0u64..1000,
-        lengths in prop::collection::vec((0usize..20, 0usize..8), 0..5),
+        lengths in prop::collection::vec((0usize..20, 0usize..8), 0..7),
+        parts in 1usize..4,
         per_tensor: bool,
         is_affine: bool,
         recompute: bool,
     ) {
         let kind = zoo::ALL[which];
         let (mut network, params) = zoo::network(kind, seed);
-        let all = examples(kind, seed, &lengths);
+        let all = combined(examples(kind, seed, &lengths), parts);
         let references: Vec<&Example> = all.iter().collect();
         let count = params.len();
         let blocks = if per_tensor { Blocks::each(count) } else { Blocks::flat(count) };
@@ -112,6 +122,8 @@ proptest! {
             zoo::example(kind, seed, length, masked)
         };
         let all: Vec<Example> = lengths.iter().zip(seed..).map(example).collect();
+        let all = combined(all, 1 + seed as usize % 2);
+        prop_assume!(all.len() > 1);
         let references: Vec<&Example> = all.iter().collect();
         let blocks = Blocks::flat(params.len());
         let mut outcome = |examples: &[&Example]| {
@@ -144,6 +156,7 @@ fn tangent_norms_equal_those_of_the_projected_matrix() {
         assert!(!frames.is_empty());
         let geometry = Geometry::Tangent { frames: frames.clone() };
         let all: Vec<Example> = (0..4).map(|i| zoo::example(kind, i, 5 * i as usize, 1)).collect();
+        let all: Vec<Example> = all.iter().cloned().chain(combined(all.clone(), 3)).collect();
         let references: Vec<&Example> = all.iter().collect();
         let alone = gradients(&mut network, &params, &references);
         let outcome = run(

@@ -33,7 +33,7 @@ fn logits(network: &mut dyn Network, params: &Params, name: &str) -> Vec<f32> {
     } else {
         Example::continuation(tokens, 0)
     };
-    if let Target::Next(targets) = &mut example.target {
+    if let Target::Next(targets) = &mut example.parts_mut()[0].target {
         targets.fill(0);
     }
     network.logits(params, &[&example]).unwrap()

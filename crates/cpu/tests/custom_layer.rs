@@ -94,8 +94,8 @@ impl Layer for ScaleShift {
     fn backward(&self, _: usize, pass: &mut Pass<'_>) {
         let Some(d) = pass.gradient(self.out) else { return };
         let offsets = pass.offsets(self.out);
-        let examples = pass.examples();
-        // One row for each example: the sum over its rows.
+        let parts = pass.parts();
+        // One row for each part: the sum over its rows.
         let sums = |term: &dyn Fn(usize) -> f32, mut sums: Vec<f32>| {
             for (example, sums) in sums.chunks_exact_mut(WIDTH).enumerate() {
                 for (j, sum) in sums.iter_mut().enumerate() {
@@ -106,18 +106,18 @@ impl Layer for ScaleShift {
             sums
         };
         if pass.trains(self.gain) {
-            let buffer = pass.alloc_len(examples * WIDTH);
+            let buffer = pass.alloc_len(parts * WIDTH);
             let x = pass.value(self.x);
             let gradients = sums(&|i| d[i] * x[i], buffer);
             pass.add_vector_gradients(self.gain, gradients);
         }
         if pass.trains(self.bias) && self.fault != Fault::NoVectors {
-            let buffer = pass.alloc_len(examples * WIDTH);
+            let buffer = pass.alloc_len(parts * WIDTH);
             let mut gradients = sums(&|i| d[i], buffer);
             if self.fault == Fault::MixedVectors {
                 for j in 0..WIDTH {
                     let column = gradients.iter().skip(j).step_by(WIDTH);
-                    let mean = column.sum::<f32>() / examples as f32;
+                    let mean = column.sum::<f32>() / parts as f32;
                     gradients.iter_mut().skip(j).step_by(WIDTH).for_each(|x| *x = mean);
                 }
             }
@@ -249,7 +249,7 @@ fn graph(kind: Kind, body: impl Fn(&mut Builder, Value) -> Value) -> Graph {
     // Nonlinear, so that the mean over the rows of a text does not hide mixed rows.
     let last = Linear::new("last", WIDTH, WIDTH).activation(Activation::Tanh);
     let h = build.linear(h, last);
-    let h = if build.shape(h).space == Space::Examples { h } else { build.mean(h) };
+    let h = if build.shape(h).space == Space::Parts { h } else { build.mean(h) };
     let logits = build.linear(h, Linear::new("head", WIDTH, 3));
     build.finish(logits)
 }

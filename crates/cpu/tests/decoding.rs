@@ -13,7 +13,7 @@ use support::zoo::{self, Kind};
 fn logits_of_text(kind: Kind, text: &[u32]) -> Vec<f32> {
     let (mut network, params) = zoo::network(kind, 5);
     let mut example = Example::continuation(text.to_vec(), 0);
-    if let Target::Next(targets) = &mut example.target {
+    if let Target::Next(targets) = &mut example.parts_mut()[0].target {
         targets.fill(Target::NONE);
         *targets.last_mut().unwrap() = 0;
     }

@@ -65,7 +65,7 @@ impl Golden {
             } else {
                 let targets =
                     self.integers("targets")[range].iter().map(|&id| target(id)).collect();
-                Example { input: Input::Tokens(tokens), target: Target::Next(targets) }
+                Example::new(Input::Tokens(tokens), Target::Next(targets))
             }
         };
         slices.enumerate().map(example).collect()
@@ -79,11 +79,11 @@ fn open(name: &str) -> (Network, Params) {
 
 /// Returns the example with a target for every token, so that all logits are computed.
 fn with_all_targets(example: &Example) -> Example {
-    let mut example = example.clone();
-    if let Target::Next(targets) = &mut example.target {
+    let mut part = example.parts()[0].clone();
+    if let Target::Next(targets) = &mut part.target {
         targets.fill(0);
     }
-    example
+    part.into()
 }
 
 /// Compares a model with its expected values.
@@ -141,12 +141,13 @@ fn check(name: &str) {
         }
     }
     if golden.has("greedy") {
-        let Input::Tokens(tokens) = &examples[0].input else { unreachable!() };
+        let Input::Tokens(tokens) = &examples[0].parts()[0].input else { unreachable!() };
         let mut tokens = tokens[..2].to_vec();
         for expected in golden.integers("greedy") {
-            let mut query = Example::continuation(tokens.clone(), tokens.len());
+            let mut query = Example::continuation(tokens.clone(), tokens.len()).parts()[0].clone();
             let Target::Next(targets) = &mut query.target else { unreachable!() };
             *targets.last_mut().unwrap() = 0;
+            let query = query.into();
             let logits = network.logits(&params, &[&query]).unwrap();
             let best = (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap();
             assert_eq!(best as i64, expected, "{name}: greedy text");

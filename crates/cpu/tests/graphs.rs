@@ -222,7 +222,9 @@ fn earlier_examples_do_not_change_norms() {
         let mut norms = Vec::new();
         for scale in [1.0, 50.0] {
             let mut past = example(&network, 7);
-            let engine::Input::Features(features) = &mut past.input else { unreachable!() };
+            let engine::Input::Features(features) = &mut past.parts_mut()[0].input else {
+                unreachable!()
+            };
             features.iter_mut().for_each(|x| *x *= scale);
             for example in [&past, &target] {
                 norms.push(

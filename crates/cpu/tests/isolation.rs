@@ -7,20 +7,28 @@ mod support;
 
 use cpu::Network;
 use engine::{
-    CheckedQuery, Engine, Example, Input, Observed, StepScale, Sum, SumPrecision, Weights,
-    weighted_sum,
+    CheckedQuery, Combination, Engine, Example, Input, Observed, StepScale, Sum, SumPrecision,
+    Weights, weighted_sum,
 };
 use model::Activations;
 use protocol::{Blocks, Geometry, Params};
 use support::zoo::{self, Kind};
 use support::{difference, run, sound_weights};
 
+/// Returns examples, of which the second and the last have several parts.
 fn lot(kind: Kind) -> Vec<Example> {
-    [(7, 2), (19, 4), (2, 0), (12, 5)]
+    let mut all: Vec<Example> = [(7, 2), (19, 4), (2, 0), (12, 5), (3, 1)]
         .iter()
         .zip(40..)
         .map(|(&(length, masked), seed)| zoo::example(kind, seed, length, masked))
-        .collect()
+        .collect();
+    let combined = |indices: &[usize], combination| {
+        Example::combined(indices.iter().map(|&i| all[i].clone()), combination).unwrap()
+    };
+    let (mean, sum) =
+        (combined(&[1, 4, 0], Combination::Mean), combined(&[3, 3, 4], Combination::Sum));
+    (all[1], all[4]) = (mean, sum);
+    all
 }
 
 #[test]
@@ -31,12 +39,12 @@ fn a_changed_example_changes_no_other() {
         let before = lot(kind);
         for changed in 0..before.len() {
             let mut after = before.clone();
-            match &mut after[changed].input {
+            after[changed] = with_changed_input(&before[changed], |input| match input {
                 Input::Tokens(tokens) => {
                     tokens.iter_mut().for_each(|token| *token = (*token + 3) % 13)
                 }
                 Input::Features(features) => features.iter_mut().for_each(|x| *x = 1e3 * *x - 7.0),
-            }
+            });
             let [a, b] = [&before, &after].map(|all| {
                 run(
                     &mut network,
@@ -66,6 +74,13 @@ fn a_changed_example_changes_no_other() {
             }
         }
     }
+}
+
+/// Returns an example with the input of its last part changed.
+fn with_changed_input(example: &Example, change: impl Fn(&mut Input)) -> Example {
+    let mut parts = example.parts().to_vec();
+    change(&mut parts.last_mut().unwrap().input);
+    Example::combined(parts.into_iter().map(Example::from), example.combination()).unwrap()
 }
 
 /// Returns the loss of an example, its norms by block, and its contribution to a sum in steps.
@@ -194,8 +209,10 @@ fn a_poisoned_example_contributes_nothing() {
         let blocks = Blocks::flat(params.len());
         let clean = lot(kind);
         let mut poisoned = clean.clone();
-        let Input::Features(features) = &mut poisoned[1].input else { unreachable!() };
-        features[2] = poison;
+        poisoned[1] = with_changed_input(&clean[1], |input| {
+            let Input::Features(features) = input else { unreachable!() };
+            features[2] = poison;
+        });
         let rest: Vec<&Example> =
             clean.iter().enumerate().filter(|(i, _)| *i != 1).map(|(_, example)| example).collect();
         let without = run(&mut network, &params, &rest, &Geometry::Identity, &blocks, |_, _| 1.0);

@@ -20,7 +20,7 @@ fn poisoned(kind: Kind, params: &mut Params, tables: &[usize], poison: f32) -> V
         .map(|(&(length, masked), seed)| zoo::example(kind, seed, length, masked))
         .collect();
     for (i, example) in lot.iter_mut().enumerate() {
-        match &mut example.input {
+        match &mut example.parts_mut()[0].input {
             // Only the second example has token 12, whose row in every table is not finite.
             Input::Tokens(tokens) => {
                 tokens.iter_mut().for_each(|token| *token %= 12);
@@ -31,7 +31,7 @@ fn poisoned(kind: Kind, params: &mut Params, tables: &[usize], poison: f32) -> V
             Input::Features(features) if i == 1 => features[2] = poison,
             Input::Features(_) => {}
         }
-        if let engine::Target::Next(targets) = &mut example.target {
+        if let engine::Target::Next(targets) = &mut example.parts_mut()[0].target {
             targets.iter_mut().filter(|target| **target < 13).for_each(|target| *target %= 12);
         }
     }

@@ -119,7 +119,7 @@ fn errors_do_not_contain_data_of_examples() {
     };
     assert!(!message(&Example::continuation(vec![1, 98_765, 2], 0)).contains("98765"));
     let mut example = Example::continuation(vec![1, 2, 3], 0);
-    let Target::Next(targets) = &mut example.target else { unreachable!() };
+    let Target::Next(targets) = &mut example.parts_mut()[0].target else { unreachable!() };
     targets[1] = 98_765;
     assert!(!message(&example).contains("98765"));
 }

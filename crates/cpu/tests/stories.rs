@@ -43,7 +43,7 @@ fn loss_and_greedy_text_equal_those_of_transformers() {
     let mut tokens = SENTENCE[..6].to_vec();
     for expected in SENTENCE[6..].iter().chain(&CONTINUATION) {
         let mut query = Example::continuation(tokens.clone(), tokens.len());
-        if let Target::Next(targets) = &mut query.target {
+        if let Target::Next(targets) = &mut query.parts_mut()[0].target {
             *targets.last_mut().unwrap() = 0;
         }
         let logits = network.logits(&params, &[&query]).unwrap();

@@ -3,7 +3,7 @@
 //! The file has no path by which another process could open it, and is gone when the process ends.
 
 use crate::Records;
-use engine::{Example, Input, Target};
+use engine::{Combination, Example, Input, Part, Target};
 use protocol::Refused;
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
@@ -135,32 +135,61 @@ fn failed(error: &dyn std::fmt::Display) -> Refused {
 
 /// Returns about how many bytes the values of an example take.
 fn size_in_memory(example: &Example) -> usize {
-    let targets = if let Target::Next(targets) = &example.target { targets.len() } else { 1 };
-    4 * (example.len() + targets)
+    let size = |part: &Part| {
+        let targets = if let Target::Next(targets) = &part.target { targets.len() } else { 1 };
+        size_of::<Part>() + 4 * (part.input.len() + targets)
+    };
+    example.parts().iter().map(size).sum()
 }
 
-/// Encodes an example as 32-bit words: the counts of inputs and targets, their kinds, the values.
+/// Encodes an example as 32-bit words: the combination of its parts, then each part.
 fn encode(example: &Example) -> Vec<u8> {
-    let (inputs, input_kind): (Vec<u32>, u32) = match &example.input {
+    let combination = match example.combination() {
+        Combination::Mean => 0,
+        Combination::Sum => 1,
+    };
+    let words = std::iter::once(combination).chain(example.parts().iter().flat_map(part_words));
+    words.flat_map(u32::to_le_bytes).collect()
+}
+
+/// Encodes a part as 32-bit words: the counts of inputs and targets, their kinds, the values.
+fn part_words(part: &Part) -> Vec<u32> {
+    let (inputs, input_kind): (Vec<u32>, u32) = match &part.input {
         Input::Tokens(tokens) => (tokens.clone(), 0),
         Input::Features(features) => (features.iter().map(|x| x.to_bits()).collect(), 1),
     };
-    let (targets, target_kind) = match &example.target {
+    let (targets, target_kind) = match &part.target {
         Target::Next(targets) => (targets.clone(), 0),
         Target::Class(class) => (vec![*class], 2),
     };
     let head = [inputs.len() as u32, targets.len() as u32, input_kind | target_kind];
-    head.iter().chain(&inputs).chain(&targets).flat_map(|word| word.to_le_bytes()).collect()
+    [&head, &inputs[..], &targets].concat()
 }
 
 /// Decodes an example; `None` if the words are invalid.
 fn decode(encoded: &[u8]) -> Option<Example> {
     let words: Vec<u32> =
         encoded.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
+    let (&combination, mut words) = words.split_first()?;
+    let combination = match combination {
+        0 => Combination::Mean,
+        1 => Combination::Sum,
+        _ => return None,
+    };
+    let mut parts = Vec::new();
+    while !words.is_empty() {
+        let (part, rest) = decode_part(words)?;
+        parts.push(part.into());
+        words = rest;
+    }
+    Example::combined(parts, combination)
+}
+
+/// Decodes the first part and returns it with the other words; `None` if they are invalid.
+fn decode_part(words: &[u32]) -> Option<(Part, &[u32])> {
     let (&[inputs, targets, kind], rest) = words.split_first_chunk::<3>()?;
-    let (inputs, targets) = rest
-        .split_at_checked(inputs as usize)
-        .filter(|(_, rest)| rest.len() == targets as usize)?;
+    let (inputs, rest) = rest.split_at_checked(inputs as usize)?;
+    let (targets, rest) = rest.split_at_checked(targets as usize)?;
     let input = if kind & 1 == 0 {
         Input::Tokens(inputs.to_vec())
     } else {
@@ -171,7 +200,7 @@ fn decode(encoded: &[u8]) -> Option<Example> {
     } else {
         Target::Class(*targets.first()?)
     };
-    Some(Example { input, target })
+    Some((Part { input, target }, rest))
 }
 
 #[cfg(test)]
@@ -185,6 +214,10 @@ mod tests {
         list.push(Example::labelled(vec![1, 2, 3], 4));
         list.push(Example::features(vec![0.5, -0.0, f32::NAN], 1));
         list.push(Example::labelled(vec![], 0));
+        for combination in [Combination::Mean, Combination::Sum] {
+            let parts = [list[3].clone(), list[5].clone(), list[42].clone()];
+            list.extend(Example::combined(parts, combination));
+        }
         list
     }
 
@@ -213,7 +246,7 @@ mod tests {
                 (count, false, most < 1 << 20)
             );
             let records = collector.finish().unwrap();
-            assert_eq!((records.places(), count), (count, 54));
+            assert_eq!((records.places(), count), (count, 56));
             for (place, expected) in places().iter().enumerate().rev() {
                 let found = records.at(place).unwrap();
                 assert_eq!(
@@ -226,7 +259,7 @@ mod tests {
             assert_eq!(records.places(), count + 2);
             assert!(records.at(count).unwrap().is_none());
             assert_eq!(bits_of(&records.at(count + 1).unwrap().unwrap()), bits_of(&examples()[3]));
-            assert_eq!(bits_of(&records.at(count - 3).unwrap().unwrap()), bits_of(&examples()[42]));
+            assert_eq!(bits_of(&records.at(count - 3).unwrap().unwrap()), bits_of(&examples()[44]));
         }
     }
 
@@ -248,10 +281,10 @@ mod tests {
             (0..32).flat_map(|bits| [(1u32 << bits) - 1, 1 << bits]).chain([u32::MAX]).collect();
         let numbers: Vec<f32> = tokens.iter().map(|&bits| f32::from_bits(bits)).collect();
         let class = |class: u32| Example::labelled(tokens.clone(), class);
-        let next = Example {
-            input: Input::Tokens(tokens.clone()),
-            target: Target::Next(tokens.iter().rev().copied().collect()),
-        };
+        let next = Example::new(
+            Input::Tokens(tokens.clone()),
+            Target::Next(tokens.iter().rev().copied().collect()),
+        );
         let long = Example::labelled((0..70_000).collect(), 3);
         let all =
             [class(u32::MAX), class(1 << 16), next, Example::features(numbers, 1 << 20), long];
@@ -260,11 +293,14 @@ mod tests {
         let records = collector.finish().unwrap();
         for (place, example) in all.iter().enumerate() {
             let back = records.at(place).unwrap().unwrap().into_owned();
-            let bits = |example: &Example| match &example.input {
+            let bits = |example: &Example| match &example.parts()[0].input {
                 Input::Tokens(tokens) => tokens.clone(),
                 Input::Features(numbers) => numbers.iter().map(|x| x.to_bits()).collect(),
             };
-            assert!(bits(&back) == bits(example) && back.target == example.target, "{place}");
+            assert!(
+                bits(&back) == bits(example) && back.parts()[0].target == example.parts()[0].target,
+                "{place}"
+            );
         }
     }
 

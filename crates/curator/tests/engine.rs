@@ -187,9 +187,10 @@ fn a_record_that_is_not_finite_contributes_exactly_nothing() {
         };
         let without = release(None);
         for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            let mut poisoned = marked(kind);
+            let mut poisoned = marked(kind).parts()[0].clone();
             let engine::Input::Features(numbers) = &mut poisoned.input else { unreachable!() };
             numbers[2] = poison;
+            let poisoned = Example::from(poisoned);
             assert!(release(Some(poisoned)) == without, "{poison} {:?}", spec.clipping);
         }
     }

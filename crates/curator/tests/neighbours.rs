@@ -7,7 +7,7 @@ mod support;
 
 use cpu::NormMethod;
 use curator::{Curator, Door, Randomness, Records, Sampling};
-use engine::Example;
+use engine::{Combination, Example};
 use protocol::{Announcement, Bound, LossQuery, Oracle};
 use support::{ALL, Kind, curator, network, poisson, positive, query_specs, record, records, sums};
 
@@ -18,13 +18,16 @@ fn with(kind: Kind, third: Option<Example>) -> Records {
     Records::with_vacancies(places)
 }
 
-/// Records of all kinds: small, ordinary, huge, and ones whose gradients are not
+/// Records of all kinds: small, ordinary, huge, of several parts, and ones whose gradients are not
 /// finite.
 fn data_set(kind: Kind) -> Vec<Example> {
     let scales: &[f32] =
         if kind == Kind::Mlp { &[1e-6, 1.0, 1e4, 1e30, f32::INFINITY, f32::NAN] } else { &[1.0] };
     let seeds = 40..43u64;
-    seeds.flat_map(|seed| scales.iter().map(move |&scale| record(kind, seed, scale))).collect()
+    let single = seeds.flat_map(|seed| scales.iter().map(move |&scale| record(kind, seed, scale)));
+    let parts =
+        |combination| Example::combined((50..57).map(|seed| record(kind, seed, 3.0)), combination);
+    single.chain(parts(Combination::Mean)).chain(parts(Combination::Sum)).collect()
 }
 
 fn samplings() -> [Sampling; 4] {
@@ -105,6 +108,44 @@ fn adding_or_removing_a_record_moves_a_sum_by_the_clip_bound_at_most() {
     }
 }
 
+/// All rows of a person together move a sum by the clip bound at most, wherever they are in the
+/// file. As separate records they would move it by several times the bound.
+#[test]
+fn the_rows_of_a_person_are_clipped_together() {
+    for kind in ALL {
+        for combination in [Combination::Mean, Combination::Sum] {
+            let (net, at) = network(kind);
+            let spec = &query_specs(kind, &net, &at, 1e-3, 1e-3)[0];
+            let release = |present: bool, combined: bool| {
+                // Rows of three persons in turns; the person in question has every third.
+                let row = |i: u64| (present || i % 3 != 1).then(|| record(kind, i, 1.0));
+                let rows = Records::with_vacancies((0..12).map(row).collect());
+                let place_of_row: Vec<usize> = (0..12).map(|i| i % 3).collect();
+                let records = match combined {
+                    true => rows.combine_rows(&place_of_row, combination).unwrap(),
+                    false => rows,
+                };
+                assert_eq!(records.places(), if combined { 3 } else { 12 });
+                let (mut curator, _) = curator(kind, records, Sampling::Full, 5);
+                let answer = spec.ask(&mut curator, &at).unwrap();
+                sums(&answer, curator.lot_size())
+            };
+            let moved = |combined: bool| {
+                let (with, without) = (release(true, combined), release(false, combined));
+                let apart: Vec<Vec<f64>> = with
+                    .iter()
+                    .zip(&without)
+                    .map(|(a, b)| a.iter().zip(b).map(|(a, b)| a - b).collect())
+                    .collect();
+                spec.norm(&apart, 0) / spec.bounds[0].clip.get()
+            };
+            let together = moved(true);
+            assert!((0.9..=1.0).contains(&together), "{kind:?} {combination:?}: {together}");
+            assert!(moved(false) > 1.2, "{kind:?}: {}", moved(false));
+        }
+    }
+}
+
 #[test]
 fn replacing_a_record_moves_a_sum_by_twice_the_clip_bound_at_most() {
     for kind in ALL {
@@ -142,8 +183,7 @@ fn rows_that_cancel_do_not_hide_a_gradient() {
     for (token, count) in [(3u32, 11usize), (0, 8), (7, 11)] {
         let tokens = vec![token; count];
         let targets = (0..count as u32).collect();
-        let cancelling =
-            Example { input: engine::Input::Tokens(tokens), target: engine::Target::Next(targets) };
+        let cancelling = Example::new(engine::Input::Tokens(tokens), engine::Target::Next(targets));
         for method in [NormMethod::Cheapest, NormMethod::Ghost, NormMethod::Direct] {
             for clip in [1e-8, 1e-5, 1e-2] {
                 let release = |record: Option<Example>| {

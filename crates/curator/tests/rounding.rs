@@ -256,10 +256,10 @@ fn lookups_of_a_tied_table_that_cancel() {
             noise::PublicRandom::from_seed(seed).normals(0, &mut noise);
             let mut u = vec![0.0f32; vocab];
             (u[0], u[1], u[2]) = (noise[0], noise[1], -noise[0] - noise[1]);
-            let record = Example {
-                input: engine::Input::Tokens(vec![0, 0, 0, 1]),
-                target: engine::Target::Next(vec![0, 1, 2, 3]),
-            };
+            let record = Example::new(
+                engine::Input::Tokens(vec![0, 0, 0, 1]),
+                engine::Target::Next(vec![0, 1, 2, 3]),
+            );
             let network = || tied_lookups(&u, 1e6, 1e-4, width, method);
             let moved = Ask::plain(Blocks::flat(1), 1e-6).moved(&network, &[], &record).unwrap();
             assert!(moved <= 1.0, "{method:?} {seed}: {moved}");

@@ -37,7 +37,9 @@ fn only_the_target_is_predicted() {
     else {
         panic!("an example")
     };
-    let (Input::Tokens(tokens), Target::Next(targets)) = (&example.input, &example.target) else {
+    let (Input::Tokens(tokens), Target::Next(targets)) =
+        (&example.parts()[0].input, &example.parts()[0].target)
+    else {
         panic!("a text")
     };
     let begin = tokens.iter().position(|&token| token == 0).unwrap();
@@ -61,7 +63,9 @@ fn texts_without_source_predict_all_but_the_first_token() {
     else {
         panic!("an example")
     };
-    let (Input::Tokens(seen), Target::Next(targets)) = (&example.input, &example.target) else {
+    let (Input::Tokens(seen), Target::Next(targets)) =
+        (&example.parts()[0].input, &example.parts()[0].target)
+    else {
         panic!("a text")
     };
     assert_eq!((seen, &targets[..tokens.len() - 1]), (&tokens, &tokens[1..]));
@@ -112,17 +116,17 @@ fn labels_become_classes_or_targets() {
     else {
         panic!("an example")
     };
-    assert!(answer.input == expected.input);
+    assert!(answer == expected);
     let choices = answers.choices("The Eagle").unwrap().unwrap();
-    assert!(choices.len() == 2 && choices[1].input == answer.input);
+    assert!(choices.len() == 2 && choices[1].parts()[0].input == answer.parts()[0].input);
     let classes =
         Preparation { input: ModelInput::Classifier { tokenizer: &tokenizer }, ..answers };
     let Prepared::Example(class) = classes.example(&row("far")).unwrap() else {
         panic!("an example")
     };
     assert!(
-        class.target == Target::Class(1)
-            && class.input
+        class.parts()[0].target == Target::Class(1)
+            && class.parts()[0].input
                 == Input::Tokens(tokenizer.encode("The Eagle", SpecialTokens::Add).unwrap())
     );
     assert!(matches!(classes.example(&row("else")).unwrap(), Prepared::UnknownLabel));

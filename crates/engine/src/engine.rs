@@ -34,7 +34,8 @@ pub trait Engine {
     /// Refuses an example that does not fit the model.
     ///
     /// The curator validates every record before anything is computed, so that no later refusal
-    /// depends on which records are in a lot.
+    /// depends on which records are in a lot. An engine that computes examples of one part only
+    /// refuses others here ([`Example::only_part`]).
     ///
     /// # Errors
     /// If the example does not fit.

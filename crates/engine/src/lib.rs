@@ -28,7 +28,7 @@ mod sum;
 
 pub use engine::{Engine, Isolation, weighted_sum};
 pub use error::Error;
-pub use example::{Example, Input, Target};
+pub use example::{Combination, Example, Input, Part, Target};
 pub use observed::{Observed, Weights};
 pub use probe::{probe, probe_isolation, probe_norms};
 pub use query::CheckedQuery;

@@ -2,8 +2,8 @@
 
 use crate::query::low_rank_pairs;
 use crate::{
-    Accumulator, CheckedQuery, Engine, Error, Example, Input, Isolation, StepScale, Sum,
-    SumPrecision, Target, Weights,
+    Accumulator, CheckedQuery, Combination, Engine, Error, Example, Input, Isolation, StepScale,
+    Sum, SumPrecision, Target, Weights,
 };
 use protocol::{Blocks, Frame, Geometry, GeometryKind, Params};
 use tensor::Array;
@@ -75,7 +75,7 @@ pub fn probe_norms(engine: &mut (impl Engine + ?Sized), params: &Params) -> Resu
     }
     for (geometry, blocks) in &cases {
         let query = CheckedQuery::new(params, geometry, blocks, &tensors)?;
-        for example in &engine.probe_examples() {
+        for example in engine.probe_examples().iter().chain(&combined_examples(engine)) {
             let outcome = Outcome::new(engine, params, &[example], 0, &query, None)?;
             outcome.check_norms(&query)?;
         }
@@ -108,7 +108,9 @@ pub fn probe_isolation(engine: &mut (impl Engine + ?Sized), params: &Params) -> 
     let other = altered(middle, long);
     let many: Vec<Example> =
         (0..MANY).map(|i| if i % 2 == 0 { altered(short, long) } else { short.clone() }).collect();
-    for target in std::iter::once(short.clone()).chain(extremes(short)) {
+    let combined = combined_examples(engine);
+    probe_combination(engine, params)?;
+    for target in std::iter::once(short.clone()).chain(extremes(short)).chain(combined) {
         let target = &target;
         let alone = Outcome::new(engine, params, &[target], 0, &query, None)?;
         let scales = Some(&alone.scales[..]);
@@ -137,6 +139,45 @@ pub fn probe_isolation(engine: &mut (impl Engine + ?Sized), params: &Params) -> 
     Ok(())
 }
 
+/// Returns examples of several parts; none if the engine does not support them.
+fn combined_examples(engine: &mut (impl Engine + ?Sized)) -> Vec<Example> {
+    let examples = engine.probe_examples();
+    let [long, middle, short, ..] = &examples[..] else { return Vec::new() };
+    // The same part twice, and parts of which one differs in content only.
+    let parts = [short, middle, &altered(short, long), short].map(Clone::clone);
+    [Combination::Mean, Combination::Sum]
+        .into_iter()
+        .filter_map(|combination| Example::combined(parts.clone(), combination))
+        .filter(|example| engine.validate(example).is_ok())
+        .collect()
+}
+
+/// Refuses an engine in which the loss of several parts is not the mean or sum of their losses.
+fn probe_combination(engine: &mut (impl Engine + ?Sized), params: &Params) -> Result<(), Error> {
+    for example in combined_examples(engine) {
+        engine.load(params)?;
+        let mut loss_of = |example: &Example| -> Result<f64, Error> {
+            Ok(engine.losses(&[example])?.first().copied().unwrap_or(f64::NAN))
+        };
+        let mut expected = 0.0;
+        for part in example.parts() {
+            expected += f64::from(example.part_weight()) * loss_of(&part.clone().into())?;
+        }
+        let loss = loss_of(&example)?;
+        engine.unload();
+        // Written for the valid case, so that NaN is refused.
+        if !((loss - expected).abs() <= 1e-4 * expected.abs().max(1e-3)) {
+            return Err(Error::Probe(format!(
+                "an example of {} parts has the loss {loss:.6e}, expected {expected:.6e} ({:?} of \
+                 its parts)",
+                example.parts().len(),
+                example.combination()
+            )));
+        }
+    }
+    Ok(())
+}
+
 const MIXED: &str = "one example changes another's loss or gradient";
 const MIXING_ADVICE: &str =
     "such a model cannot be trained privately (batch norm? a mean over the batch? padding?)";
@@ -149,8 +190,9 @@ const MANY: usize = 16;
 /// Zeros and huge features put many units at a kink. Texts are one token repeated, and a text as
 /// short as possible.
 fn extremes(example: &Example) -> Vec<Example> {
-    let with = |input: Input| Example { input, target: example.target.clone() };
-    match (&example.input, &example.target) {
+    let part = &example.parts()[0];
+    let with = |input: Input| Example::new(input, part.target.clone());
+    match (&part.input, &part.target) {
         (Input::Features(features), _) => {
             vec![
                 with(Input::Features(vec![0.0; features.len()])),
@@ -338,7 +380,8 @@ fn norms(
 ///
 /// Features are transformed instead, because there are always equally many of them.
 fn altered(example: &Example, from: &Example) -> Example {
-    match (&example.input, &from.input) {
+    let (part, from) = (&example.parts()[0], &from.parts()[0]);
+    match (&part.input, &from.input) {
         (Input::Tokens(tokens), Input::Tokens(others)) => {
             let tokens: Vec<u32> = others.iter().copied().cycle().take(tokens.len()).collect();
             match &from.target {
@@ -346,10 +389,10 @@ fn altered(example: &Example, from: &Example) -> Example {
                 Target::Next(_) => Example::continuation(tokens, 1),
             }
         }
-        (Input::Features(features), _) => Example {
-            input: Input::Features(features.iter().map(|x| 1.0 - 3.0 * x).collect()),
-            target: from.target.clone(),
-        },
+        (Input::Features(features), _) => Example::new(
+            Input::Features(features.iter().map(|x| 1.0 - 3.0 * x).collect()),
+            from.target.clone(),
+        ),
         (Input::Tokens(_), Input::Features(_)) => example.clone(),
     }
 }

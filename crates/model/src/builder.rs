@@ -293,7 +293,7 @@ impl Builder {
         let InputShape::Features(count) = self.graph.input else {
             panic!("input: expected a model of features, got a model of tokens")
         };
-        let out = self.value(Space::Examples, count);
+        let out = self.value(Space::Parts, count);
         self.push(Op::Reshape(ReshapeOp { x: None, out }));
         out
     }
@@ -442,14 +442,14 @@ impl Builder {
 
     /// Selects the first token of each example.
     pub fn first_token(&mut self, x: Value) -> Value {
-        let out = self.value(Space::Examples, self.width(x));
+        let out = self.value(Space::Parts, self.width(x));
         self.push(Op::FirstToken(FirstTokenOp { x, out }));
         out
     }
 
     /// Averages the rows (tokens or pixels) of each example.
     pub fn mean(&mut self, x: Value) -> Value {
-        let out = self.value(Space::Examples, self.width(x));
+        let out = self.value(Space::Parts, self.width(x));
         self.push(Op::MeanRows(MeanRowsOp { x, out }));
         out
     }
@@ -459,7 +459,7 @@ impl Builder {
         let Space::Grid { height, width } = self.space(x) else {
             panic!("flatten: expected an image")
         };
-        let out = self.value(Space::Examples, height * width * self.width(x));
+        let out = self.value(Space::Parts, height * width * self.width(x));
         self.push(Op::Reshape(ReshapeOp { x: Some(x), out }));
         out
     }
@@ -513,7 +513,7 @@ impl Builder {
     /// Returns the graph with these logits as its output.
     pub fn finish(mut self, logits: Value) -> Graph {
         assert!(
-            matches!(self.space(logits), Space::Targets | Space::Examples),
+            matches!(self.space(logits), Space::Targets | Space::Parts),
             "logits: expected one row for each target or for each example"
         );
         self.graph.logits = logits;

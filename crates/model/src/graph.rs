@@ -1,8 +1,8 @@
 //! A model as data: parameters, values and operations, in the order of the forward pass.
 //!
 //! Every value is a matrix with one row for each member of a [`Space`]: each token, each token that
-//! has a target, each example, each pixel. The rows of an example are contiguous. No operation
-//! mixes rows of different examples, so per-example gradients need no batch dimension.
+//! has a target, each part of an example, each pixel. The rows of an example are contiguous. No
+//! operation mixes rows of different parts, so per-example gradients need no batch dimension.
 
 use crate::lora::Lora;
 use crate::lora::LowRankAdapter;
@@ -23,9 +23,9 @@ pub enum Space {
     Tokens,
     /// One row for each token that has a target.
     Targets,
-    /// One row for each example.
-    Examples,
-    /// One row for each pixel of an image, row-major; all examples have the same size.
+    /// One row for each part of an example.
+    Parts,
+    /// One row for each pixel of an image, row-major; all images have the same size.
     Grid {
         /// Height of the image.
         height: usize,
@@ -184,7 +184,7 @@ impl Graph {
     pub fn bytes_per_example(&self, length: usize) -> usize {
         self.bytes(|space| match space {
             Space::Tokens | Space::Targets => length,
-            Space::Examples => 1,
+            Space::Parts => 1,
             Space::Grid { height, width } => height * width,
         })
     }

@@ -28,7 +28,9 @@ struct LeastSquares {
 
 impl LeastSquares {
     fn residual(&self, example: &Example) -> (f64, Vec<f64>) {
-        let Input::Features(features) = &example.input else { return (f64::NAN, Vec::new()) };
+        let Input::Features(features) = &example.parts()[0].input else {
+            return (f64::NAN, Vec::new());
+        };
         let (x, y) = features.split_at(self.width);
         let x: Vec<f64> = x.iter().map(|&x| f64::from(x)).collect();
         let weights = self.params[0].data().iter().map(|&w| f64::from(w));
@@ -51,10 +53,13 @@ impl Engine for LeastSquares {
     }
 
     fn validate(&mut self, example: &Example) -> Result<(), Error> {
-        if example.len() == self.width + 1 {
-            return Ok(());
-        }
-        let reason = format!("expected {} features, got {}", self.width + 1, example.len());
+        // Examples of several parts are refused, because only one part is computed.
+        let features = example.only_part().map(|part| part.input.len());
+        let reason = match features {
+            Ok(features) if features == self.width + 1 => return Ok(()),
+            Ok(features) => format!("expected {} features, got {features}", self.width + 1),
+            Err(reason) => reason,
+        };
         Err(Error::Example { index: 0, reason })
     }
 

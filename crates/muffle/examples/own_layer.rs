@@ -89,7 +89,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let x = build.input();
     let gain = build.param("scale.gain", [2], Init::Ones);
     let shift = build.param("scale.shift", [2], Init::Zeros);
-    let out = build.custom_value(Space::Examples, 2);
+    let out = build.custom_value(Space::Parts, 2);
     build.custom(cpu::custom(ScaleShift { x, gain, shift, out }));
     let logits = build.linear(out, Linear::new("head", 2, 2));
     let graph = build.finish(logits);

@@ -4,7 +4,7 @@ use crate::Error;
 use crate::LoadedModel;
 use crate::load::data::Rows;
 use data::{Content, ModelInput, Preparation, Prepared, merge_by_source};
-use engine::{Example, Target};
+use engine::{Example, Part, Target};
 use model::Network;
 use protocol::Params;
 use serde::{Deserialize, Serialize};
@@ -86,14 +86,15 @@ fn example_sums(
     Ok(all)
 }
 
-/// The targets of an example: predicted tokens, or its class.
+/// The targets of an example, over its parts: predicted tokens, or classes.
 fn targets(example: &Example) -> Vec<u32> {
-    match &example.target {
+    let targets = |part: &Part| match &part.target {
         Target::Next(targets) => {
             targets.iter().copied().filter(|&target| target != Target::NONE).collect()
         }
         Target::Class(class) => vec![*class],
-    }
+    };
+    example.parts().iter().flat_map(targets).collect()
 }
 
 /// Evaluates a model on examples.

@@ -497,7 +497,7 @@ fn every_one_learns_to_classify() {
             .unwrap();
         let right = |(row, example): (&[f32], &Example)| {
             let best = (0..3).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap();
-            example.target == engine::Target::Class(best as u32)
+            example.parts()[0].target == engine::Target::Class(best as u32)
         };
         let share =
             logits.chunks_exact(3).zip(&people).filter(|&pair| right(pair)).count() as f64 / 600.0;

@@ -146,8 +146,22 @@ fn defaults_are_derived() {
             .unwrap();
     // 4 lots per epoch, 25 epochs.
     assert_eq!(shuffled.events.len(), 25);
-    let grouped = plan("[data]\ngroup = \"person\"\nrows_per_person = 3", 10_000).unwrap();
+    let persons = |more: &str| {
+        let text = format!("[data]\ngroup = \"person\"\n{more}\n[privacy]\nepsilon = 3.0");
+        plan(&text, 10_000)
+    };
+    let separate = "person_rows = \"separate\"";
+    let grouped = persons(&format!("{separate}\nrows_per_person = 3")).unwrap();
     assert_eq!(grouped.budget.unwrap().unit.rows, 3);
+    assert!(persons(separate).is_err(), "separate rows need a limit");
+    // If the rows of a person are one record, persons cost what records cost.
+    let rows = plan("[privacy]\nepsilon = 3.0", 10_000).unwrap();
+    for limit in ["", "rows_per_person = 3"] {
+        let combined = persons(limit).unwrap();
+        assert_eq!(combined.sigma, rows.sigma);
+        assert_eq!(combined.budget.unwrap().unit, rows.budget.unwrap().unit);
+    }
+    assert!(grouped.sigma.gradient > 1.5 * rows.sigma.gradient);
     assert!(grouped.sigma.gradient > plain.sigma.gradient);
     let without = plan("[optimizer]\nname = \"adam\"", 10_000).unwrap();
     assert!(without.budget.is_none() && without.price.is_none());

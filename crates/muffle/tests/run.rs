@@ -557,7 +557,7 @@ fn invalid_input_is_refused_and_leaves_no_folder() {
     }
 }
 
-/// Only the first rows of a person are used, and the guarantee is for the person.
+/// The guarantee is for the person: with all rows as one record, or with up to k records.
 #[test]
 fn rows_per_person_are_limited() {
     let place = tempfile::tempdir().unwrap();
@@ -571,7 +571,8 @@ fn rows_per_person_are_limited() {
     std::fs::write(&path, (0..150).map(row).collect::<String>()).unwrap();
     let outcome = train(
         &config(&format!(
-            "data.train={}\ndata.group=who\ndata.rows_per_person=3\nprivacy.epsilon=8",
+            "data.train={}\ndata.group=who\ndata.person_rows=separate\ndata.rows_per_person=3\n\
+             privacy.epsilon=8\ntraining.lot_size=20",
             path.display()
         )),
         &place.path().join("run"),
@@ -582,19 +583,21 @@ fn rows_per_person_are_limited() {
     assert_eq!(outcome.statement.unit.unwrap().rows, 3);
     assert!(outcome.statement.covered()[0].contains("\"who\""));
     assert_eq!(outcome.statement.person_column.as_deref(), Some("who"));
-    // The noise for three rows per person is larger than for one.
-    let one = train(
+    let combined = train(
         &config(&format!(
             "data.train={}\ndata.group=who\nprivacy.epsilon=8\ntraining.lot_size=20",
             path.display()
         )),
-        &place.path().join("one"),
+        &place.path().join("combined"),
         &mut Silent,
     )
-    .unwrap();
-    assert!(
-        outcome.statement.noise_multiplier.unwrap() > 1.5 * one.statement.noise_multiplier.unwrap()
-    );
+    .unwrap()
+    .statement;
+    assert_eq!((combined.records, combined.unit.unwrap().rows), (101, 1));
+    assert!(combined.covered()[0].contains("\"who\"") && combined.covered()[0].contains("as one"));
+    assert!(combined.words()[0].contains("all rows of one person"));
+    // The noise for three records per person is larger than for one.
+    assert!(outcome.statement.noise_multiplier.unwrap() > 1.5 * combined.noise_multiplier.unwrap());
 }
 
 /// Figures on records outside the guarantee are marked.

@@ -7,8 +7,12 @@ use muffle::Config;
 use muffle::load::data::{TrainingData, training_data};
 use text::Tokenizer;
 
-/// Reads a table of (sentence, label, person).
+/// Reads a table of (sentence, label, person), each row as a record.
 fn read(rows: &[(String, &str, String)], most: u64) -> TrainingData {
+    read_as("separate", rows, most)
+}
+
+fn read_as(person_rows: &str, rows: &[(String, &str, String)], most: u64) -> TrainingData {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("people.tsv");
     let line = |(text, label, who): &(String, &str, String)| format!("{text}\t{label}\t{who}\n");
@@ -35,6 +39,7 @@ fn read(rows: &[(String, &str, String)], most: u64) -> TrainingData {
         "data.label_column=label".into(),
         "data.group=who".into(),
         format!("data.rows_per_person={most}"),
+        format!("data.person_rows={person_rows}"),
     ];
     let config =
         changes.iter().fold(Config::embedded(), |config, change| config.with(change).unwrap());
@@ -55,6 +60,8 @@ fn rows_of_a_person_are_counted_over_the_whole_file() {
     assert_eq!((data.records.places(), data.dropped.over_limit), (5000, 7));
     let data = read(&rows(5000, |i| i % 50), 2);
     assert_eq!((data.records.places(), data.dropped.over_limit), (5000, 4900));
+    let data = read_as("combined", &rows(5000, |i| i % 50), 2);
+    assert_eq!((data.records.places(), data.dropped.over_limit), (50, 4900));
 }
 
 /// The digest depends on texts, labels, order and number of rows, and not on persons.

@@ -9,7 +9,7 @@ use tensor::group_norm::{self, AffineGradients};
 
 fn kernel(op: &GroupNormOp, pass: &Pass<'_>) -> group_norm::GroupNorm {
     group_norm::GroupNorm {
-        examples: pass.examples(),
+        examples: pass.parts(),
         pixels: op.pixels,
         channels: pass.shape(op.out).width,
         groups: op.groups,
@@ -28,8 +28,8 @@ impl Layer for GroupNormOp {
 
     fn forward(&self, index: usize, pass: &mut Pass<'_>) {
         let mut out = pass.alloc(self.out);
-        let mut stats = pass.workspace.take(2 * pass.examples() * self.groups);
-        let (mean, inverse) = stats.split_at_mut(pass.examples() * self.groups);
+        let mut stats = pass.workspace.take(2 * pass.parts() * self.groups);
+        let (mean, inverse) = stats.split_at_mut(pass.parts() * self.groups);
         let x = pass.value(self.x);
         kernel(self, pass).forward(
             x,
@@ -45,10 +45,10 @@ impl Layer for GroupNormOp {
 
     fn backward(&self, index: usize, pass: &mut Pass<'_>) {
         let Some(d) = pass.gradient(self.out) else { return };
-        let count = pass.examples() * pass.shape(self.out).width;
+        let count = pass.parts() * pass.shape(self.out).width;
         let (mut dgain, mut dbias) = (pass.workspace.take(count), pass.workspace.take(count));
         let (kernel, stats) = (kernel(self, pass), pass.take_saved(index));
-        let (mean, inverse) = stats.split_at(pass.examples() * self.groups);
+        let (mean, inverse) = stats.split_at(pass.parts() * self.groups);
         kernel.parameter_gradients(pass.value(self.x), mean, inverse, &d, &mut dgain, &mut dbias);
         pass.write_gradient(self.x, |pass, dx| {
             let affine = AffineGradients { dgain: &dgain, dbias: &dbias };

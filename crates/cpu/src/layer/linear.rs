@@ -114,10 +114,10 @@ impl Layer for LinearOp {
             pass.set_gradient(self.out, d);
         }
         let Some(d) = pass.gradient(self.out) else { return };
-        let examples = pass.examples();
+        let parts = pass.parts();
         for part in &self.parts {
             if let Some(bias) = part.bias.filter(|&bias| pass.trains(bias)) {
-                let mut sums = pass.workspace.take(examples * part.width);
+                let mut sums = pass.workspace.take(parts * part.width);
                 norm::row_sums(
                     pass.offsets(self.out),
                     &d,

@@ -74,7 +74,7 @@ use std::sync::Arc;
 /// let mut build = Builder::features(3);
 /// let x = build.input();
 /// let x = build.linear(x, Linear::new("hidden", 3, 4));
-/// let y = build.custom_value(Space::Examples, 4);
+/// let y = build.custom_value(Space::Parts, 4);
 /// build.custom(cpu::custom(Double { x, y }));
 /// let logits = build.linear(y, Linear::new("head", 4, 2));
 /// let graph = build.finish(logits);
@@ -117,7 +117,7 @@ pub struct BatchShape<'a> {
 }
 
 impl<'a> BatchShape<'a> {
-    /// Returns the first row of each example in a value, and the number of all rows at the end.
+    /// Returns the first row of each part in a value, and the number of all rows at the end.
     pub fn offsets(&self, value: Value) -> &'a [usize] {
         self.batch.offsets(self.graph.shape(value).space)
     }

@@ -44,7 +44,7 @@ impl Layer for NormOp {
         let bias = self.bias.filter(|&bias| pass.trains(bias));
         if pass.trains(self.gain) || bias.is_some() {
             let offsets = pass.offsets(self.out);
-            let count = pass.examples() * width;
+            let count = pass.parts() * width;
             let mut dgain = pass.workspace.take(count);
             let mut dbias = bias.map(|_| pass.workspace.take(count));
             norm::parameter_gradients(

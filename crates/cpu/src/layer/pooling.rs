@@ -17,7 +17,7 @@ impl Layer for PoolOp {
             self.pooling,
             &self.window,
             &self.image,
-            pass.examples(),
+            pass.parts(),
             pass.value(self.x),
             &mut out,
         );
@@ -28,7 +28,7 @@ impl Layer for PoolOp {
         let Some(d) = pass.gradient(self.out) else { return };
         pass.write_gradient(self.x, |pass, dx| {
             // For a mean, x is empty: it was released and is not read.
-            let (x, n) = (pass.value(self.x), pass.examples());
+            let (x, n) = (pass.value(self.x), pass.parts());
             pooling::pool_backward(self.pooling, &self.window, &self.image, n, x, &d, dx);
         });
     }

@@ -10,8 +10,8 @@
 //! | vector | one row, computed by the backward pass | gains and biases |
 //!
 //! # Claim
-//! The norm of a parameter is that of the *sum* over all its uses (tied weights), and no example's
-//! norm depends on another example.
+//! The norm of a parameter is that of the *sum* over all its uses (tied weights) and over all parts
+//! of an example, and no example's norm depends on another example.
 //!
 //! # Checked by
 //! `tests/brute_force.rs`, `tests/isolation.rs`.
@@ -121,12 +121,11 @@ impl<'a> Intermediates<'a> {
         width: usize,
     ) -> Rows<'a> {
         let shape = self.graph.shape(value);
-        let offsets = self.batch.offsets(shape.space);
-        let (start, end) = (offsets[example], offsets[example + 1]);
-        let data = data.get(start * shape.width..end * shape.width).unwrap_or(&[]);
+        let rows = self.batch.rows_of(shape.space, example);
+        let data = data.get(rows.start * shape.width..rows.end * shape.width).unwrap_or(&[]);
         Rows {
             data,
-            rows: if data.is_empty() { 0 } else { end - start },
+            rows: if data.is_empty() { 0 } else { rows.len() },
             stride: shape.width,
             first,
             width,
@@ -163,7 +162,7 @@ impl<'a> Intermediates<'a> {
             0,
             self.graph.shape(gradient).width,
         );
-        let first = self.batch.offsets(self.graph.shape(gradient).space)[example];
+        let first = self.batch.rows_of(self.graph.shape(gradient).space, example).start;
         (&selected_rows(index, self.batch)[first..first + d.rows], d)
     }
 
@@ -360,12 +359,12 @@ impl<'a> Intermediates<'a> {
                 GradientForm::Lookup { index, gradient } => {
                     let d = self.buffers.gradients.slice(gradient);
                     if !d.is_empty() {
-                        let offsets = self.batch.offsets(self.graph.shape(gradient).space);
+                        let offsets = self.batch.example_offsets(self.graph.shape(gradient).space);
                         let mut order = workspace.take_indices();
                         embedding::scatter_records(
                             cols,
                             selected_rows(index, self.batch),
-                            offsets,
+                            &offsets,
                             weights,
                             d,
                             sum.totals(),
@@ -380,7 +379,7 @@ impl<'a> Intermediates<'a> {
                             sum.totals(),
                             lhs,
                             rhs,
-                            self.batch.offsets(self.graph.shape(x).space),
+                            &self.batch.example_offsets(self.graph.shape(x).space),
                             weights,
                         );
                     }

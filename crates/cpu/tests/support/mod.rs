@@ -80,7 +80,7 @@ pub(crate) fn to_params(sum: &Sum, like: &Params) -> Params {
     Params::new(sum.iter().zip(like.iter()).map(tensor).collect())
 }
 
-/// Computes each example's gradient in a batch of one, without norms.
+/// Computes each example's gradient from its parts, each in a batch of one, without norms.
 pub(crate) fn gradients(
     network: &mut Network,
     params: &Params,
@@ -89,9 +89,16 @@ pub(crate) fn gradients(
     examples
         .iter()
         .map(|example| {
-            let mut sum = params.zeros_like();
-            network.plain_sum(params, &[example], &mut sum).unwrap();
-            sum
+            let mut total = params.zeros_like();
+            for part in example.parts() {
+                let mut sum = params.zeros_like();
+                network.plain_sum(params, &[&part.clone().into()], &mut sum).unwrap();
+                for (total, sum) in total.iter_mut().zip(sum.iter()) {
+                    let pairs = total.data_mut().iter_mut().zip(sum.data());
+                    pairs.for_each(|(total, x)| *total += example.part_weight() * x);
+                }
+            }
+            total
         })
         .collect()
 }

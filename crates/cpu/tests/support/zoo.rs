@@ -137,9 +137,10 @@ pub(crate) fn example(kind: Kind, seed: u64, length: usize, masked: usize) -> Ex
 }
 
 /// Returns the example without targets.
-pub(crate) fn without_targets(mut example: Example) -> Example {
-    if let Target::Next(targets) = &mut example.target {
+pub(crate) fn without_targets(example: Example) -> Example {
+    let mut part = example.parts()[0].clone();
+    if let Target::Next(targets) = &mut part.target {
         targets.fill(Target::NONE);
     }
-    example
+    part.into()
 }

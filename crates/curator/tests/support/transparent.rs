@@ -45,7 +45,7 @@ impl Engine for Transparent {
     fn unload(&mut self) {}
 
     fn losses(&mut self, examples: &[&Example]) -> Result<Vec<f64>, Error> {
-        let loss = |example: &&Example| match &example.input {
+        let loss = |example: &&Example| match &example.parts()[0].input {
             Input::Features(numbers) => f64::from(numbers[0]),
             Input::Tokens(_) => f64::NAN,
         };

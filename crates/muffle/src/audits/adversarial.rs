@@ -69,14 +69,14 @@ fn feature_lots(
     target: &Example,
     ordinary: &[Example],
 ) -> Vec<AdversarialLot> {
-    let example = |i: usize, features: Vec<f32>| Example {
-        target: ordinary[i % ordinary.len()].target.clone(),
-        ..Example::features(features, 0)
+    let example = |i: usize, features: Vec<f32>| {
+        let target = ordinary[i % ordinary.len()].parts()[0].target.clone();
+        Example::new(engine::Input::Features(features), target)
     };
     let examples = |features: &dyn Fn(usize) -> Vec<f32>| -> Vec<Example> {
         (0..ordinary.len()).map(|i| example(i, features(i))).collect()
     };
-    let scaled = |i: usize, factor: f32| match &ordinary[i].input {
+    let scaled = |i: usize, factor: f32| match &ordinary[i].parts()[0].input {
         engine::Input::Features(features) => features.iter().map(|x| x * factor).collect(),
         engine::Input::Tokens(_) => Vec::new(),
     };
@@ -108,12 +108,14 @@ fn token_lots(
     ordinary: &[Example],
 ) -> Vec<AdversarialLot> {
     let token = |i: usize| (i * 7919 % vocab.max(1)) as u32;
-    let example = |i: usize, tokens: Vec<u32>| match ordinary[i % ordinary.len()].target {
+    let example = |i: usize, tokens: Vec<u32>| match ordinary[i % ordinary.len()].parts()[0].target
+    {
         Target::Class(class) => Example::labelled(tokens, class),
         Target::Next(_) => Example::continuation(tokens, 1),
     };
     // The first token of a continuation is not predicted, so that it needs a second one.
-    let shortest = if matches!(target.target, Target::Class(_)) { 1 } else { 2 }.min(longest);
+    let shortest =
+        if matches!(target.parts()[0].target, Target::Class(_)) { 1 } else { 2 }.min(longest);
     let long_count = (MAX_TOKENS / longest.max(1)).clamp(1, ordinary.len());
     let targets = vec![example(0, vec![token(3); shortest]), target.clone()];
     let lot = |name, count: usize, tokens: &dyn Fn(usize) -> Vec<u32>| AdversarialLot {
@@ -254,7 +256,7 @@ mod tests {
                 "mixture"
             ]
         );
-        let features = |example: &Example| match &example.input {
+        let features = |example: &Example| match &example.parts()[0].input {
             Input::Features(features) => features.clone(),
             Input::Tokens(_) => Vec::new(),
         };
@@ -307,7 +309,7 @@ mod tests {
                 && of("longest texts").iter().all(|text| text.len() == max_length)
         );
         let same = |text: &Example| {
-            if let Input::Tokens(tokens) = &text.input {
+            if let Input::Tokens(tokens) = &text.parts()[0].input {
                 tokens.iter().all(|t| *t == tokens[0])
             } else {
                 false

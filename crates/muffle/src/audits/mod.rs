@@ -129,16 +129,13 @@ fn trade_off_chart(claim: &Claim, observed: Vec<Series>) -> Result<Chart, Error>
 /// Creates `count` synthetic records with random content that fit the engine.
 fn canaries(engine: &(impl Engine + ?Sized), seed: u64, count: usize) -> Vec<Example> {
     let probe_examples = engine.probe_examples();
-    let max_class = probe_examples
-        .iter()
-        .filter_map(
-            |example| if let Target::Class(class) = example.target { Some(class) } else { None },
-        )
+    let parts = || probe_examples.iter().flat_map(Example::parts);
+    let max_class = parts()
+        .filter_map(|part| if let Target::Class(class) = part.target { Some(class) } else { None })
         .max();
-    let max_token = probe_examples
-        .iter()
-        .filter_map(|example| {
-            if let Input::Tokens(tokens) = &example.input { tokens.iter().max() } else { None }
+    let max_token = parts()
+        .filter_map(|part| {
+            if let Input::Tokens(tokens) = &part.input { tokens.iter().max() } else { None }
         })
         .max();
     let longest = probe_examples.iter().map(Example::len).max().unwrap_or(0);

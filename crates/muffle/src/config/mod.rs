@@ -9,6 +9,7 @@ pub use optim::{Auto, LearningRate, OptimizerConfig};
 
 use crate::Error;
 use accounting::{Accountant, Adjacency, SamplingMethod};
+use engine::Combination;
 use noise::GaussianKind;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -123,8 +124,15 @@ pub struct Data {
     pub evaluation_data: Auto<Publicity>,
     /// The column that names the person of a row. The unit of protection is then the person.
     pub group: Option<String>,
-    /// The maximum number of rows of one person; further rows are vacant places.
-    pub rows_per_person: u64,
+    /// Whether the rows of a person are one record (combined) or one record each (separate).
+    pub person_rows: PersonRows,
+    /// How the losses of the rows of one record are combined: mean or sum.
+    pub combine: Combination,
+    /// The maximum number of rows of one person; further rows are not used.
+    ///
+    /// By default, all rows are used. If rows are separate, a number is required: noise increases
+    /// with it.
+    pub rows_per_person: Auto<u64>,
     /// An example must have fewer tokens than this; for longer ones, see `dropped_rows`.
     pub max_length: Auto<usize>,
     /// What happens to rows that are too long or empty.
@@ -147,7 +155,9 @@ impl Default for Data {
             test: None,
             evaluation_data: Auto::Auto,
             group: None,
-            rows_per_person: 1,
+            person_rows: PersonRows::Combined,
+            combine: Combination::Mean,
+            rows_per_person: Auto::Auto,
             max_length: Auto::Auto,
             dropped_rows: DroppedRows::Vacant,
             text_column: None,
@@ -158,11 +168,28 @@ impl Default for Data {
 }
 
 impl Data {
+    /// Whether the rows of a person are one record.
+    pub fn combines_rows(&self) -> bool {
+        self.group.is_some() && self.person_rows == PersonRows::Combined
+    }
+
     /// Whether figures on validation and test data are public.
     pub fn publicity(&self) -> Publicity {
         let embedded = self.train == "embedded" && self.validation.is_none() && self.test.is_none();
         self.evaluation_data.or(if embedded { Publicity::Public } else { Publicity::Private })
     }
+}
+
+/// How the rows of a person take part in training, if `data.group` names persons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PersonRows {
+    /// All rows of a person are one record: their gradient is clipped once.
+    ///
+    /// The number of records N is the number of persons, and accounting is that of single records.
+    Combined,
+    /// Every row is a record. The guarantee for a person follows from that for k records.
+    Separate,
 }
 
 /// What happens to rows that are too long or empty.
@@ -471,9 +498,12 @@ impl Config {
         crate::run::snapshot::digest(config.print().as_bytes())
     }
 
-    /// The unit of protection: a row, or a person with at most `rows_per_person` rows.
+    /// The unit of protection: one record, or up to `rows_per_person` records of one person.
     pub fn unit(&self) -> accounting::Unit {
-        let rows = if self.data.group.is_some() { self.data.rows_per_person } else { 1 };
+        let rows = match self.data.person_rows {
+            PersonRows::Separate if self.data.group.is_some() => self.data.rows_per_person.or(1),
+            _ => 1,
+        };
         accounting::Unit { adjacency: self.privacy.adjacency, rows }
     }
 

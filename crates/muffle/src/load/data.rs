@@ -195,7 +195,7 @@ pub struct DroppedCounts {
 
 /// The training data, prepared for the curator.
 pub struct TrainingData {
-    /// The records, with a place for each row.
+    /// The records, with a place for each row, or for each person if rows are combined.
     ///
     /// If dropped rows are declared public, rows that are too long or empty have no place.
     pub records: Records,
@@ -208,9 +208,10 @@ pub struct TrainingData {
 /// Reads and prepares the training data. Records beyond a memory limit are written to `folder`.
 ///
 /// # Claim
-/// (PROOFS.md, 13.) With `dropped_rows = "vacant"`, the number of places is the number of rows, and
-/// the content of a place depends on its row and, where persons are named, on the other rows of the
-/// same person. No person has more than `rows_per_person` places with a record.
+/// (PROOFS.md, 13.) With `dropped_rows = "vacant"`, the number of places is the number of rows, or
+/// of persons if their rows are combined. The content of a place depends on its row and, where
+/// persons are named, on the other rows of the same person. No person has more than one place if
+/// rows are combined, and not more than `rows_per_person` places with a record if they are separate.
 /// # Why
 /// Every row is pushed once. A person's limit counts that person's usable rows in the order of the
 /// file.
@@ -227,9 +228,12 @@ pub fn training_data(
 ) -> Result<TrainingData, Error> {
     let mut collector = Collector::new(folder, MAX_MEMORY);
     let mut hasher = Sha256::new();
-    let dropped = for_each_place(config, preparation, &mut |place| {
-        update_digest(&mut hasher, place.as_ref());
-        Ok(collector.push(place)?)
+    let mut place_of_row = Vec::new();
+    let dropped = for_each_row(config, preparation, &mut |place, example| {
+        hasher.update((place as u64).to_le_bytes());
+        update_digest(&mut hasher, example.as_ref());
+        place_of_row.push(place);
+        Ok(collector.push(example)?)
     })?;
     // The reader refuses a file without rows. Without places, all rows were removed, which happens
     // only if dropped rows are declared public.
@@ -239,39 +243,54 @@ pub fn training_data(
             message: format!("every row is empty or has {} tokens or more", preparation.limit),
         });
     }
-    Ok(TrainingData {
-        records: collector.finish()?,
-        dropped,
-        digest: snapshot::hex(&hasher.finalize()),
-    })
+    let mut records = collector.finish()?;
+    if config.data.combines_rows() {
+        records = records.combine_rows(&place_of_row, config.data.combine)?;
+    }
+    Ok(TrainingData { records, dropped, digest: snapshot::hex(&hasher.finalize()) })
 }
 
-/// Calls `push` with every place of the training data, in the order of the file.
-fn for_each_place(
+/// Calls `push(place, example)` with every row of the training data, in the order of the file.
+///
+/// If rows are combined, all rows of a person have the same place; persons are numbered in the order
+/// of their first rows. Otherwise every row has a place of its own.
+fn for_each_row(
     config: &Config,
     preparation: &Preparation<'_>,
-    push: &mut dyn FnMut(Option<Example>) -> Result<(), Error>,
+    push: &mut dyn FnMut(usize, Option<Example>) -> Result<(), Error>,
 ) -> Result<DroppedCounts, Error> {
     let data = &config.data;
     let mut rows = rows(data, Split::Train)?
         .ok_or_else(|| Error::config("data.train", "expected a file, got none"))?
         .peekable();
     let mut dropped = DroppedCounts::default();
-    let mut person_counts: HashMap<Box<str>, u64> = HashMap::new();
+    let mut persons: HashMap<Box<str>, Person> = HashMap::new();
+    let mut next_place = 0;
+    let mut push = |person: Option<&mut Person>, example: Option<Example>| {
+        let mut own_place = None;
+        let place = match person {
+            Some(person) if data.combines_rows() => &mut person.place,
+            _ => &mut own_place,
+        };
+        let place = *place.get_or_insert(next_place);
+        next_place = next_place.max(place + 1);
+        push(place, example)
+    };
     while rows.peek().is_some() {
         let chunk = rows.by_ref().take(CHUNK_ROWS).collect::<data::Result<Vec<Record>>>()?;
         let prepared: Vec<_> =
             chunk.par_iter().map(|record| prepare(preparation, record, &data.train)).collect();
         for (record, prepared) in chunk.iter().zip(prepared) {
-            let person = person(data, record)?;
+            let mut person =
+                person(data, record)?.map(|name| persons.entry(name.into()).or_default());
             match prepared? {
                 // Only usable rows count towards a person's limit, in the order of the file.
-                Ok(example) if within_limit(data, person, &mut person_counts) => {
-                    push(Some(example))?
+                Ok(example) if within_limit(data, person.as_deref_mut()) => {
+                    push(person, Some(example))?;
                 }
                 Ok(_) => {
                     dropped.over_limit += 1;
-                    push(None)?;
+                    push(person, None)?;
                 }
                 Err(unusable) => {
                     match unusable {
@@ -279,7 +298,7 @@ fn for_each_place(
                         Unusable::Empty => dropped.empty += 1,
                     }
                     if data.dropped_rows == DroppedRows::Vacant {
-                        push(None)?;
+                        push(person, None)?;
                     }
                 }
             }
@@ -298,13 +317,17 @@ fn update_digest(hasher: &mut Sha256, place: Option<&Example>) {
         hasher.update((words.len() as u64).to_le_bytes());
         words.for_each(|word| hasher.update(word.to_le_bytes()));
     };
-    match &example.input {
-        Input::Tokens(tokens) => add(&mut tokens.iter().copied()),
-        Input::Features(values) => add(&mut values.iter().map(|x| x.to_bits())),
-    }
-    match &example.target {
-        Target::Next(tokens) => add(&mut tokens.iter().copied()),
-        Target::Class(class) => add(&mut std::iter::once(*class)),
+    // The number of parts, in one word.
+    add(&mut std::iter::once(example.parts().len() as u32));
+    for part in example.parts() {
+        match &part.input {
+            Input::Tokens(tokens) => add(&mut tokens.iter().copied()),
+            Input::Features(values) => add(&mut values.iter().map(|x| x.to_bits())),
+        }
+        match &part.target {
+            Target::Next(tokens) => add(&mut tokens.iter().copied()),
+            Target::Class(class) => add(&mut std::iter::once(*class)),
+        }
     }
 }
 
@@ -347,16 +370,20 @@ fn person<'a>(data: &config::Data, record: &'a Record) -> Result<Option<&'a str>
     }
 }
 
+/// A person of the training data.
+#[derive(Default)]
+struct Person {
+    /// Usable rows so far.
+    rows: u64,
+    /// The place of the combined rows, once a row has been pushed.
+    place: Option<usize>,
+}
+
 /// Counts a usable row of a person. Returns whether it is within the limit.
-fn within_limit(
-    data: &config::Data,
-    person: Option<&str>,
-    person_counts: &mut HashMap<Box<str>, u64>,
-) -> bool {
+fn within_limit(data: &config::Data, person: Option<&mut Person>) -> bool {
     let Some(person) = person else { return true };
-    let count = person_counts.entry(person.into()).or_default();
-    *count += 1;
-    *count <= data.rows_per_person
+    person.rows += 1;
+    data.rows_per_person.given().is_none_or(|&limit| person.rows <= limit)
 }
 
 /// Why a row cannot be a record.
@@ -392,8 +419,8 @@ mod tests {
     use data::ModelInput;
     use text::Tokenizer;
 
-    /// The tokens of each place of a file with these rows.
-    fn places(rows: &str, data: &str) -> (Vec<Option<Vec<u32>>>, DroppedCounts) {
+    /// The place and the tokens of each row of a file with these rows.
+    fn placed_rows(rows: &str, data: &str) -> (Vec<(usize, Option<Vec<u32>>)>, DroppedCounts) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("people.jsonl");
         std::fs::write(&path, rows).unwrap();
@@ -407,20 +434,32 @@ mod tests {
             limit: 30,
         };
         let mut all = Vec::new();
-        let dropped = for_each_place(&config, &preparation, &mut |place| {
-            all.push(place.map(|example| {
-                if let Input::Tokens(tokens) = example.input { tokens } else { Vec::new() }
-            }));
+        let dropped = for_each_row(&config, &preparation, &mut |place, example| {
+            all.push((place, example.map(|example| tokens(&example))));
             Ok(())
         });
         (all, dropped.unwrap())
+    }
+
+    fn tokens(example: &Example) -> Vec<u32> {
+        match &example.parts()[0].input {
+            Input::Tokens(tokens) => tokens.clone(),
+            Input::Features(_) => Vec::new(),
+        }
+    }
+
+    /// The tokens of each row of a file in which every row has a place of its own.
+    fn places(rows: &str, data: &str) -> (Vec<Option<Vec<u32>>>, DroppedCounts) {
+        let (rows, dropped) = placed_rows(rows, data);
+        assert!(rows.iter().enumerate().all(|(i, (place, _))| *place == i));
+        (rows.into_iter().map(|(_, tokens)| tokens).collect(), dropped)
     }
 
     fn row(who: &str, text: &str) -> String {
         format!("{{\"prompt\":\"say\",\"completion\":\"{text}\",\"who\":\"{who}\"}}\n")
     }
 
-    const PERSONS: &str = "group = \"who\"\nrows_per_person = 2";
+    const PERSONS: &str = "group = \"who\"\nperson_rows = \"separate\"\nrows_per_person = 2";
     const LONG: &str = "far too many words for a model that takes thirty";
 
     /// For every combination of usable rows of one person: the places of the others are the same,
@@ -471,6 +510,40 @@ mod tests {
         assert_eq!(occupied(PERSONS), [true, false, true, false, true]);
         let public = format!("{PERSONS}\ndropped_rows = \"public\"");
         assert_eq!(occupied(&public), [true, true, false, true]);
+    }
+
+    /// The rows of a person have one place, wherever they are in the file. A person whose rows are
+    /// all unusable keeps a place, and without a limit all usable rows are used.
+    #[test]
+    fn combined_rows_have_the_place_of_their_person() {
+        let rows = [
+            row("x", "one"),
+            row("y", LONG),
+            row("x", LONG),
+            row("z", "two"),
+            row("x", "three"),
+            row("y", LONG),
+            row("x", "four"),
+        ]
+        .concat();
+        let used = |data: &str| {
+            let (rows, dropped) = placed_rows(&rows, data);
+            let rows: Vec<(usize, bool)> =
+                rows.iter().map(|(place, tokens)| (*place, tokens.is_some())).collect();
+            (rows, dropped.over_limit)
+        };
+        let (all, over) = used("group = \"who\"");
+        let places = [0, 1, 0, 2, 0, 1, 0];
+        let usable = [true, false, false, true, true, false, true];
+        assert_eq!(all, places.into_iter().zip(usable).collect::<Vec<_>>());
+        assert_eq!(over, 0);
+        let (limited, over) = used("group = \"who\"\nrows_per_person = 2");
+        let usable = [true, false, false, true, true, false, false];
+        assert_eq!(limited, places.into_iter().zip(usable).collect::<Vec<_>>());
+        assert_eq!(over, 1);
+        // Declared public, unusable rows and persons without other rows have no place.
+        let (public, _) = used("group = \"who\"\ndropped_rows = \"public\"");
+        assert_eq!(public, [(0, true), (1, true), (0, true), (0, true)]);
     }
 
     /// Processes with different places are detected: the digest covers vacant places.

@@ -4,7 +4,7 @@
 //! announces its queries, which determine the cost of the run.
 
 use crate::Error;
-use crate::config::{Auto, Config};
+use crate::config::{Auto, Config, PersonRows};
 use accounting::{
     Accountant, Budget, Composition, Delta, Epsilon, Guarantee, Ledger, Sampling, SamplingMethod,
     Sigma, Unit, calibrate,
@@ -65,8 +65,23 @@ impl Plan {
         if config.privacy.epsilon.given().and(config.privacy.sigma.given()).is_some() {
             return Err(Error::config("privacy", "expected epsilon or sigma, not both"));
         }
-        if config.data.group.is_some() && config.data.rows_per_person == 0 {
-            return Err(Error::config("data.rows_per_person", "expected at least 1, got 0"));
+        if config.data.group.is_some() {
+            match (config.data.rows_per_person, config.data.person_rows) {
+                (Auto::Value(0), _) => {
+                    return Err(Error::config(
+                        "data.rows_per_person",
+                        "expected at least 1, got 0",
+                    ));
+                }
+                (Auto::Auto, PersonRows::Separate) => {
+                    return Err(Error::config(
+                        "data.rows_per_person",
+                        "expected a number, because the rows of a person are separate records; \
+                         noise increases with it (data.person_rows = \"combined\" uses all rows)",
+                    ));
+                }
+                _ => {}
+            }
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 
 use crate::Error;
 use crate::Plan;
-use crate::config::{Config, DroppedRows};
+use crate::config::{Config, DroppedRows, PersonRows};
 use crate::report::Marking;
 use crate::run::chain::{Chain, ChainError, Closing, SessionEntry};
 use crate::run::snapshot;
@@ -38,13 +38,16 @@ pub struct Statement {
     pub unit: Option<Unit>,
     /// The column that names the person of a row; none if rows are protected one by one.
     pub person_column: Option<String>,
+    /// Whether the rows of a person are one record or several; none without `person_column`.
+    pub person_rows: Option<PersonRows>,
     /// The accountant that computed ε.
     pub accountant: Option<Accountant>,
     /// How lots were drawn.
     pub sampling: SamplingMethod,
     /// Number of places of the data set, with or without a record. Public by assumption.
     ///
-    /// These are the rows of the file, without dropped rows if `dropped_rows` is public.
+    /// These are the rows of the file, without dropped rows if `dropped_rows` is public, or the
+    /// persons if `person_rows` is combined.
     pub records: usize,
     /// The public lot size.
     pub lot_size: f64,
@@ -136,6 +139,7 @@ impl Statement {
             promised_epsilon: plan.budget.map(|budget| budget.epsilon.get()),
             unit: spent.map(|spent| spent.unit),
             person_column: config.data.group.clone(),
+            person_rows: config.data.group.as_ref().map(|_| config.data.person_rows),
             accountant: spent.map(|spent| spent.accountant),
             sampling: config.privacy.sampling,
             records: plan.records,

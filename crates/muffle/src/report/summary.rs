@@ -1,6 +1,6 @@
 //! The sentences of a privacy statement, rendered from its typed fields.
 
-use crate::config::DroppedRows;
+use crate::config::{DroppedRows, PersonRows};
 use crate::report::Marking;
 use crate::report::digits::{up, up_e};
 use crate::report::statement::{RandomnessSource, Statement};
@@ -35,10 +35,10 @@ impl Statement {
                 up_e(delta)
             )];
         }
-        let unit_records = if unit.rows == 1 {
-            "one record".to_string()
-        } else {
-            format!("all records of one person, of which at most {} took part", unit.rows)
+        let unit_records = match (unit.rows, self.person_rows) {
+            (1, Some(PersonRows::Combined)) => "all rows of one person".to_string(),
+            (1, _) => "one record".to_string(),
+            (k, _) => format!("all records of one person, of which at most {k} took part"),
         };
         let change = match unit.adjacency {
             Adjacency::AddRemove => format!("with or without {unit_records}"),
@@ -70,6 +70,10 @@ impl Statement {
     pub fn covered(&self) -> Vec<String> {
         let Some((unit, delta)) = self.promise() else { return Vec::new() };
         let protected_unit = match &self.person_column {
+            Some(column) if self.person_rows == Some(PersonRows::Combined) => format!(
+                "Every person, as named in the column {column:?}, with all rows that took part, \
+                 however many: their gradient is clipped as one."
+            ),
             Some(column) => format!(
                 "Every person, as named in the column {column:?}, with all rows that took part, at \
                  most {}.",

@@ -15,6 +15,7 @@ pub use verdict::{Check, Conclusion, Unchecked, UncheckedReason, Verdict};
 
 use crate::Error;
 use crate::Statement;
+use crate::config::PersonRows;
 use crate::report::digits::{up, up_e};
 use crate::report::statement::{self, RandomnessSource};
 use crate::run::folder::Folder;
@@ -235,14 +236,17 @@ fn check_ledger(statement: &Statement) -> Finding {
 
 /// Checks that a guarantee is stated exactly if every charge has noise from a secret source.
 ///
-/// A guarantee for persons with several rows also needs a column that names them.
+/// A guarantee for persons with several records also needs a column that names them.
 fn check_private(statement: &Statement) -> Finding {
+    if statement.person_column.is_some() != statement.person_rows.is_some() {
+        return Err(Failure::new("expected person_column and person_rows, or neither"));
+    }
     if let Some(unit) = statement.unit
         && unit.rows != 1
-        && statement.person_column.is_none()
+        && statement.person_rows != Some(PersonRows::Separate)
     {
         return Err(Failure::new(format!(
-            "unit.rows: expected 1 without person_column, got {}",
+            "unit.rows: expected 1 without separate rows of named persons, got {}",
             unit.rows
         )));
     }

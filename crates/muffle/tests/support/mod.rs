@@ -73,7 +73,7 @@ pub(crate) fn make(case: &str, setting: &Setting<'_>) -> Optimizer {
     )
     .parse()
     .unwrap();
-    if further.contains("automatic") {
+    if further.contains("automatic") || further.contains("hyfree") {
         keys.insert("automatic_gamma".into(), Value::Float(0.01 * clip));
     }
     for more in [&tuned(optimizer, clip), further] {

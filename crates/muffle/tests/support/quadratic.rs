@@ -95,7 +95,7 @@ impl Quadratic {
     }
 
     fn example(&self, at: &Params, example: &Example) -> (f64, Vec<Vec<f64>>) {
-        let Input::Features(point) = &example.input else { panic!("numbers") };
+        let Input::Features(point) = &example.only_part().unwrap().input else { panic!("numbers") };
         let mut gradient: Vec<Vec<f64>> = at.iter().map(|tensor| vec![0.0; tensor.len()]).collect();
         let (mut loss, mut first) = (0.0, 0);
         for ((k, right, size), z) in self.parts().into_iter().zip(self.point(at)) {
