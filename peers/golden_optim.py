@@ -589,6 +589,40 @@ def retract(a, b, ua, ub, eta):
     return new_a, new_b
 
 
+def balance(a, b):
+    """The factors U S^½ O, V S^½ O of A Bᵀ = U S Vᵀ, with the orthogonal O that brings them closest to A and B."""
+    r = a.shape[1]
+    u, s, v = np.linalg.svd(a @ b.T)
+    root = np.diag(np.sqrt(s[:r]))
+    new_a, new_b = u[:, :r] @ root, v[:r].T @ root
+    o = polar(new_a.T @ a + new_b.T @ b)
+    new_a, new_b = new_a @ o, new_b @ o
+    same(new_a @ new_b.T, a @ b.T, "the product of balanced factors")
+    same(new_a.T @ new_a, new_b.T @ new_b, "the balance of the factors")
+    assert s[r - 1] > 0.02 * s[0], f"singular values {s}: too close to a lost rank"
+    return new_a, new_b
+
+
+def noise_moment(f, nu2):
+    """The expectations of dAᵀdA/m and dBᵀdB/n if the release is noise alone: summed over its coordinates."""
+    (m, r), n = f.a.shape, f.b.shape[0]
+    na, nb = np.zeros((r, r)), np.zeros((r, r))
+    for j in range(m * r + n * r):
+        e = np.zeros(m * r + n * r)
+        e[j] = 1.0
+        da, db = f.half_lift(e[:m * r].reshape(m, r), f.off(e[m * r:].reshape(n, r)))
+        na, nb = na + nu2 * da.T @ da / m, nb + nu2 * db.T @ db / n
+    same(na, nu2 * (m - 0.75 * r) / m * np.linalg.inv(f.b.T @ f.b), "the noise of V_A")
+    same(nb, nu2 * (n - 0.75 * r) / n * np.linalg.inv(f.a.T @ f.a), "the noise of V_B")
+    return na, nb
+
+
+def positive_part(v):
+    """The symmetric matrix with its negative eigenvalues set to 0, and how many there were."""
+    values, vectors = np.linalg.eigh(v)
+    return vectors @ np.diag(np.maximum(values, 0.0)) @ vectors.T, int((values < 0).sum())
+
+
 def run_prism(run):
     c, p = run.c, run.p
     sigma, clip, beta1, beta2 = c["sigma"], c["clip"], c["beta1"], c["beta2"]
@@ -596,7 +630,9 @@ def run_prism(run):
     heads = [u[0] for u in p.units if len(u) == 1]
     head = Adam(beta1, beta2, c["head_eps"])
     state = {a: None for a, _ in pairs}
-    ridges = []
+    ridges, negative = [], 0
+    for a, b in pairs:
+        run.theta[a], run.theta[b] = run.keep(balance(run.theta[a], run.theta[b]))
     for t in range(1, STEPS + 1):
         eta = run.rate(t)
         frames = {a: Frame(run.theta[a], run.theta[b]) for a, b in pairs}
@@ -628,28 +664,37 @@ def run_prism(run):
             if state[a] is None:
                 mx, my = np.zeros_like(f.a), np.zeros_like(f.b)
                 va, vb = np.zeros((r, r)), np.zeros((r, r))
+                na, nb = np.zeros((r, r)), np.zeros((r, r))
             else:
-                old, mx, my, va, vb = state[a]
+                old, mx, my, va, vb, na, nb = state[a]
                 mx, my = transport(mx, my, old, f)
             mx, my = beta1 * mx + (1 - beta1) * g[a], beta1 * my + (1 - beta1) * g[b]
             da, db = f.half_lift(g[a], g[b])
             va = beta2 * va + (1 - beta2) * da.T @ da / m
             vb = beta2 * vb + (1 - beta2) * db.T @ db / n
-            state[a] = (f, mx, my, va, vb)
-
             nu2 = (sigma * clip / BATCH) ** 2
+            ea, eb = noise_moment(f, nu2)
+            na, nb = beta2 * na + (1 - beta2) * ea, beta2 * nb + (1 - beta2) * eb
+            state[a] = (f, mx, my, va, vb, na, nb)
+
             la = c["ridge"] * nu2 * (m - 0.75 * r) / m * np.trace(np.linalg.inv(f.b.T @ f.b)) / r
             lb = c["ridge"] * nu2 * (n - 0.75 * r) / n * np.trace(np.linalg.inv(f.a.T @ f.a)) / r
             ridges.append([float(la), float(lb)])
             ua, ub = f.half_lift(mx / (1 - beta1**t), my / (1 - beta1**t))
-            ua = ua @ inverse_root(va / (1 - beta2**t) + la * np.eye(r))
-            ub = ub @ inverse_root(vb / (1 - beta2**t) + lb * np.eye(r))
+            va, vb = va / (1 - beta2**t), vb / (1 - beta2**t)
+            if c["subtract_noise"]:
+                va, below_a = positive_part(va - na / (1 - beta2**t))
+                vb, below_b = positive_part(vb - nb / (1 - beta2**t))
+                negative += below_a + below_b
+            ua = ua @ inverse_root(va + la * np.eye(r))
+            ub = ub @ inverse_root(vb + lb * np.eye(r))
             theta[a], theta[b] = retract(f.a, f.b, ua, ub, eta)
         if heads:
             for k, d in zip(heads, head.direction([g[k] for k in heads])):
                 theta[k] = theta[k] - eta * c["head_ratio"] * d
         run.record(theta, eta, g)
-    run.debug = {"ridges": [ridges[i:i + len(pairs)] for i in range(0, len(ridges), len(pairs))]}
+    assert not c["subtract_noise"] or negative, "no eigenvalue was ever negative"
+    run.debug = {"negative_eigenvalues": negative, "ridges": [ridges[i:i + len(pairs)] for i in range(0, len(ridges), len(pairs))]}
 
 
 # ---- HyFree -------------------------------------------------------------------------------------------------------
@@ -731,7 +776,7 @@ MUON = ALL | {"momentum": 0.9, "polynomial": "kappa", "kappa": 2, "iterations": 
               "aux_weight_decay": 0.0, "clip": 2.0, "sigma": 0.3}
 MACADAM = {"rate": 0.015, "schedule": "constant", "beta1": 0.9, "beta2": 0.999, "gamma": 1e-8,
            "clip_initial": 1.0}
-PRISM = ALL | {"beta1": 0.9, "beta2": 0.999, "ridge": 1.0, "head_ratio": 0.5, "head_eps": 1e-8, "scale": 1.0}
+PRISM = ALL | {"beta1": 0.9, "beta2": 0.999, "ridge": 1.0, "subtract_noise": False, "head_ratio": 0.5, "head_eps": 1e-8, "scale": 1.0}
 HYFREE = {"gate": 2.0, "every": 5, "points": 3, "probe": "fresh-lot", "loss_clip_min": 5.0, "loss_clip_factor": 3.0,
           "rate_smoothing": 0.9, "schedule": "probed"}
 
@@ -780,6 +825,11 @@ CASES = {
         "gamma": 0.01}, TENSORS, UNITS),
     "prism": (41, run_prism, PRISM, PRISM_TENSORS, PRISM_UNITS),
     "prism-narrow": (42, run_prism, PRISM, NARROW_TENSORS, NARROW_UNITS),
+    # The noise is so large that some eigenvalues of the difference are negative.
+    "prism-subtract-noise": (43, run_prism, PRISM | {
+        "subtract_noise": True, "ridge": 0.5, "beta2": 0.95, "sigma": 1.5}, PRISM_TENSORS, PRISM_UNITS),
+    # Factors A R and B R⁻ᵀ, for random R whose singular values are as given.
+    "prism-unbalanced": (44, run_prism, PRISM | {"gauge": [24.0, 0.25, 3.0]}, PRISM_TENSORS, PRISM_UNITS),
     "hyfree-sgd": (51, run_hyfree, SGD | HYFREE | {
         "rate": 0.03, "gate": 0.0, "every": 2, "probe": "same-lot", "loss_sigma": 0.002, "loss_clip": 20.0}, TENSORS,
                    UNITS),
@@ -792,6 +842,11 @@ CASES = {
 def problem_of(seed, c, tensors, units):
     p = Problem(seed, tensors, units)
     p.check()
+    for a, b in (u for u in units if len(u) == 2 and "gauge" in c):
+        r = p.initial[a].shape[1]
+        u, v = (np.linalg.qr(p.normal((r, r)))[0] for _ in range(2))
+        s = np.array(c["gauge"][:r])
+        p.initial[a], p.initial[b] = f32(p.initial[a] @ u @ np.diag(s) @ v), f32(p.initial[b] @ u @ np.diag(1 / s) @ v)
     if c.get("probes"):
         shapes = [tensors[k][1] for k in muon_tensors(tensors, c["group"])]
         p.probes = [[[p.normal(shape) for _ in range(c["probes"])] for shape in shapes]

@@ -28,6 +28,10 @@ impl Descent for ShardedDescent {
         self.inner.bounds()
     }
 
+    fn initialize(&self, params: &mut Params) -> Result<Vec<Note>, Refused> {
+        self.inner.initialize(params)
+    }
+
     fn query<'a>(&'a mut self, at: &'a Params) -> Result<GradientQuery<'a>, Refused> {
         self.inner.query(at)
     }

@@ -6,17 +6,14 @@
 mod support;
 
 use accounting::{Composition, SamplingRate};
-use cpu::Network;
 use curator::{Curator, Door, NonPrivateOracle, Randomness, Records, Sampling, lot_event};
 use distributed::{LotReducer, Ownership, Ranks, ShardedDescent};
 use engine::{Engine, Example};
-use model::activation::Activation;
-use model::{Builder, Linear, Lora};
 use optim::{Optimizer, State};
 use protocol::{Announcement, GradientQuery, LossQuery, Noisy, Oracle, Params, Refused, TensorMap};
 use std::collections::BTreeSet;
 use support::quadratic::Quadratic;
-use support::{Setting, cases, make, needs_pairs, state_tensors, tensors};
+use support::{Setting, cases, make, needs_pairs, perceptron, state_tensors, tensors};
 
 const PEOPLE: u64 = 40;
 
@@ -432,26 +429,6 @@ fn twins_without_privacy_descend_further() {
                 .all(|(event, _)| *event == accounting::Event::NonPrivate)
         );
     }
-}
-
-/// A perceptron; with pairs, its low-rank additions and its last bias are trained.
-fn perceptron(pairs: bool) -> (Network, Params) {
-    let mut build =
-        Builder::features(4).with_lora(pairs.then(|| Lora { rank: 2, alpha: 2.0, on: Vec::new() }));
-    let first =
-        build.linear_layer(Linear::new("first", 4, 12).init_std(0.5).activation(Activation::Tanh));
-    let features = build.input();
-    let hidden = build.apply_linear(features, &[first]);
-    let second = build
-        .linear_layer(Linear::new("second", 12, 12).init_std(0.3).activation(Activation::Tanh));
-    let hidden = build.apply_linear(hidden, &[second]);
-    let head = build.linear_layer(Linear::new("head", 12, 3).init_std(0.3));
-    let logits = build.apply_linear(hidden, &[head]);
-    let graph = build.finish(logits);
-    let mut values = graph.init(1).unwrap();
-    graph.subtract_adapters(&mut values);
-    Network::new(graph, values, |name| !pairs || name.contains(".lora_") || name == "head.bias")
-        .unwrap()
 }
 
 /// Three clouds of points, to be told apart.

@@ -15,6 +15,19 @@ pub trait Descent: Send {
     /// Returns the clip bound and noise multiplier of each block, which decide the cost of a query.
     fn bounds(&self) -> &[Bound];
 
+    /// Changes the initial parameters to those at which the first query is asked.
+    ///
+    /// Called before the first query of a run, and not when a run is resumed after it. The model
+    /// should remain the same function. The result depends on the parameters and public randomness
+    /// only. By default nothing changes.
+    ///
+    /// # Errors
+    /// If the parameters are unusable, such as values that are not finite.
+    fn initialize(&self, params: &mut Params) -> Result<Vec<Note>, Refused> {
+        let _ = params;
+        Ok(Vec::new())
+    }
+
     /// Returns the query at these parameters.
     ///
     /// # Errors

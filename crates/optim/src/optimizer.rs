@@ -79,13 +79,25 @@ impl Optimizer {
         self.steps
     }
 
+    /// Changes initial parameters to those at which the first query is asked.
+    ///
+    /// The first [`step`](Self::step) calls it.
+    ///
+    /// # Errors
+    /// If the parameters are unusable, such as values that are not finite.
+    pub fn initialize(&self, params: &mut Params) -> Result<Vec<Note>, Refused> {
+        self.descent.initialize(params)
+    }
+
     /// Takes one step.
     ///
     /// # Errors
-    /// If the oracle refuses. Then the parameters are unchanged, but the state of the optimizer may
-    /// have changed: resume from a saved state.
+    /// If the oracle refuses. Then the parameters are unchanged, except that the first step may
+    /// have [initialized](Self::initialize) them. The state of the optimizer may have changed:
+    /// resume from a saved state.
     pub fn step(&mut self, params: &mut Params, oracle: &mut dyn Oracle) -> Result<Step, Refused> {
         let lots = self.lots(self.steps);
+        let mut notes = if self.steps == 0 { self.initialize(params)? } else { Vec::new() };
         let query = self.descent.query(params)?;
         oracle.draw(&lots[0])?;
         let answer = oracle.gradient(&query)?;
@@ -97,7 +109,7 @@ impl Optimizer {
             descent.apply(&mut moved, &direction, rate).map(|_| moved)
         };
         let found = self.search.rate(self.steps, &mut trial, oracle)?;
-        let mut notes = found.notes;
+        notes.extend(found.notes);
         notes.extend(self.descent.apply(params, &direction, found.rate)?);
         self.steps += 1;
         Ok(Step { rate: found.rate, notes })

@@ -204,6 +204,7 @@ impl Case {
         let config = prism::Config {
             betas: (self.number("beta1"), self.number("beta2")),
             ridge: self.number("ridge"),
+            subtract_noise: self.all["config"]["subtract_noise"].as_bool().unwrap(),
             auxiliary_ratio: Auto::Value(self.number("head_ratio")),
             epsilon: self.number("head_eps"),
         };
@@ -510,7 +511,7 @@ fn macadam_follows() {
 
 #[test]
 fn prism_follows() {
-    for name in ["prism", "prism-narrow"] {
+    for name in ["prism", "prism-narrow", "prism-subtract-noise", "prism-unbalanced"] {
         follows(name, with_rates(Case::prism));
     }
 }

@@ -52,16 +52,49 @@ pub fn svd(a: &Array) -> Result<(Array, Vec<f32>, Array), Error> {
     if m.min(n) == 0 {
         return Ok((Array::zeros([m, 0]), Vec::new(), Array::zeros([n, 0])));
     }
-    let svd = matrix.thin_svd().map_err(|_| failed(operation, a))?;
-    let mut order = ascending(svd.S());
-    order.reverse();
-    let s = Mat::from_fn(order.len(), 1, |i, _| svd.S()[order[i]]);
-    let [u, v] = [svd.U(), svd.V()].map(|vectors| columns(vectors, &order));
+    let (u, s, v) = sorted_svd(&matrix).ok_or_else(|| failed(operation, a))?;
     Ok((
         narrow(operation, a, u.as_ref())?,
         narrow(operation, a, s.as_ref())?.into_data(),
         narrow(operation, a, v.as_ref())?,
     ))
+}
+
+/// Computes the singular value decomposition `(U, s, V)` of A·Bᵀ, without forming the product.
+///
+/// A is m×k, B is n×k, U is m×l, V is n×l, l = min(m, n, k); otherwise as [`svd`]. The product of
+/// the triangles of two thin QR decompositions is decomposed. No intermediate result is rounded to
+/// f32, so a large A and a small B lose no digits of their product.
+///
+/// # Errors
+/// If an element is not finite, the iteration does not converge, or a result is too large for f32.
+///
+/// # Panics
+/// If the numbers of columns differ.
+pub fn product_svd(a: &Array, b: &Array) -> Result<(Array, Vec<f32>, Array), Error> {
+    let operation = "the singular value decomposition of a product";
+    assert_eq!(a.cols(), b.cols(), "the factors of A·Bᵀ differ in their number of columns");
+    let (left, right) = (widen(operation, a)?, widen(operation, b)?);
+    if a.cols().min(a.rows()).min(b.rows()) == 0 {
+        return Ok((Array::zeros([a.rows(), 0]), Vec::new(), Array::zeros([b.rows(), 0])));
+    }
+    let (left, right) = (left.qr(), right.qr());
+    let core = left.thin_R() * right.thin_R().transpose();
+    let (u, s, v) = sorted_svd(&core).ok_or_else(|| failed(operation, a))?;
+    Ok((
+        narrow(operation, a, (left.compute_thin_Q() * u).as_ref())?,
+        narrow(operation, a, s.as_ref())?.into_data(),
+        narrow(operation, b, (right.compute_thin_Q() * v).as_ref())?,
+    ))
+}
+
+/// Decomposes a matrix; the singular values decrease. `None` if the iteration does not converge.
+fn sorted_svd(matrix: &Mat<f64>) -> Option<(Mat<f64>, Mat<f64>, Mat<f64>)> {
+    let svd = matrix.thin_svd().ok()?;
+    let mut order = ascending(svd.S());
+    order.reverse();
+    let s = Mat::from_fn(order.len(), 1, |i, _| svd.S()[order[i]]);
+    Some((columns(svd.U(), &order), s, columns(svd.V(), &order)))
 }
 
 /// Computes the eigendecomposition `(values, vectors)` of a symmetric matrix.
@@ -227,6 +260,21 @@ mod tests {
         assert_close(&product(&product(&u, &diagonal(&s)), &transpose(&v)), a, 4e-6 * scale(a));
     }
 
+    fn check_product_svd(a: &Array, b: &Array) {
+        let (u, s, v) = product_svd(a, b).unwrap();
+        let l = a.rows().min(b.rows()).min(a.cols());
+        assert_eq!((u.shape(), s.len(), v.shape()), (&[a.rows(), l][..], l, &[b.rows(), l][..]));
+        assert_orthonormal(&u);
+        assert_orthonormal(&v);
+        assert!(s.windows(2).all(|w| w[0] >= w[1]) && s.iter().all(|&x| x >= 0.0), "{s:?}");
+        let whole = product(a, &transpose(b));
+        assert_close(
+            &product(&product(&u, &diagonal(&s)), &transpose(&v)),
+            &whole,
+            4e-6 * scale(&whole),
+        );
+    }
+
     fn check_eigen(a: &Array) {
         let (values, vectors) = symmetric_eigen(a).unwrap();
         assert_eq!((values.len(), vectors.shape()), (a.rows(), &[a.rows(), a.rows()][..]));
@@ -245,6 +293,7 @@ mod tests {
         ) {
             check_svd(&matrix(m, n, seed));
             check_qr(&matrix(m.max(n), n, seed));
+            check_product_svd(&matrix(m, n % 7, seed), &matrix(n, n % 7, seed + 1));
             let a = matrix(n, n, seed);
             check_eigen(&product(&transpose(&a), &a));
         }
@@ -332,6 +381,22 @@ mod tests {
         );
     }
 
+    /// A·R and B·R⁻ᵀ have the product of A and B. Here all three are exact in f32, and so is R⁻¹.
+    #[test]
+    fn the_decomposition_of_a_product_does_not_depend_on_the_scale_of_its_factors() {
+        let whole =
+            |seed| Array::from_fn([9, 2], |i| (matrix(9, 2, seed).data()[i] * 64.0).round());
+        let (a, b) = (whole(1), whole(2));
+        let r = Array::new([2, 2], vec![64.0, 192.0, 0.0, 1.0 / 64.0]).unwrap();
+        let inverse = Array::new([2, 2], vec![1.0 / 64.0, -192.0, 0.0, 64.0]).unwrap();
+        let values = [
+            product_svd(&a, &b).unwrap().1,
+            product_svd(&product(&a, &r), &product(&b, &transpose(&inverse))).unwrap().1,
+        ];
+        // With triangles rounded to f32 they are 5e-5 apart.
+        assert!((0..2).all(|i| (values[0][i] / values[1][i] - 1.0).abs() < 2e-7), "{values:?}");
+    }
+
     #[test]
     fn triangular_factor_is_unique() {
         let (q, _) = thin_qr(&matrix(30, 12, 1)).unwrap();
@@ -372,6 +437,8 @@ mod tests {
             };
             assert!(refused("QR", thin_qr(&a).unwrap_err()));
             assert!(refused("singular", svd(&a).unwrap_err()));
+            assert!(refused("product", product_svd(&a, &matrix(5, 5, 2)).unwrap_err()));
+            assert!(refused("product", product_svd(&matrix(5, 5, 2), &a).unwrap_err()));
             assert!(refused("eigen", symmetric_eigen(&a).unwrap_err()));
             assert!(refused("inverse", inverse_upper(&a).unwrap_err()));
             // 1/∞ would be finite, and elements below the diagonal do not affect the result.

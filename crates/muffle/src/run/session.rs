@@ -145,14 +145,19 @@ impl<E: Engine> Session<E> {
         from: Option<ResumeState>,
     ) -> Result<Self, Error> {
         let tensors = engine.trainable();
+        // The probe tests norms in tangent spaces only where these exist, so it must see the factors
+        // at which the first query is asked, not initial ones without full rank.
+        let mut start = params.clone();
+        optimizer.initialize(&mut start)?;
         match from {
-            None => engine::probe(&mut engine, &params)?,
+            None => engine::probe(&mut engine, &start)?,
             // No check that every tensor gets a gradient: during a run any gradient may be zero.
             Some(_) => {
-                engine::probe_isolation(&mut engine, &params)?;
-                engine::probe_norms(&mut engine, &params)?;
+                engine::probe_isolation(&mut engine, &start)?;
+                engine::probe_norms(&mut engine, &start)?;
             }
         }
+        drop(start);
         let resumed = from.is_some();
         let mut reducer: Option<Box<dyn Reducer>> = None;
         if ranks.count() > 1 {

@@ -4,6 +4,9 @@
 
 pub(crate) mod quadratic;
 
+use cpu::Network;
+use model::activation::Activation;
+use model::{Builder, Linear, Lora};
 use optim::{Multipliers, Optimizer, OptimizerConfig, State, registry};
 use protocol::{Params, Role, Trainable};
 use std::collections::BTreeMap;
@@ -22,12 +25,13 @@ pub(crate) struct Setting<'a> {
 }
 
 /// Variants of private optimizers: the name of the case, the optimizer, and further keys.
-const VARIANTS: [(&str, &str, &str); 9] = [
+const VARIANTS: [(&str, &str, &str); 10] = [
     ("sgd-automatic", "dp-sgd", "clipping = 'automatic'\nmomentum = 0.0"),
     ("muon-max1", "dp-muon-bc", "normaliser = 'max1'\nprobes = 2"),
     ("muon-all", "dp-muon-bc", "muon_group = 'all'"),
     ("macadam-literal", "dp-macadam", "deviation = 'literal'\nvariance_scale = 1.0"),
     ("prism-automatic", "dp-prism", "clipping = 'automatic'"),
+    ("prism-subtract-noise", "dp-prism", "subtract_noise = true"),
     ("hyfree-sgd", "dp-sgd", "learning_rate = 'hyfree'"),
     ("hyfree-adam-same-lot", "dp-adam", "learning_rate = 'hyfree'\nhyfree.lot = 'same'"),
     ("hyfree-muon-bc", "dp-muon-bc", "learning_rate = 'hyfree'"),
@@ -126,6 +130,26 @@ pub(crate) fn tensors(pairs: bool) -> Vec<Trainable> {
             tensor("bias", &[6], Role::Vector),
         ]
     }
+}
+
+/// A perceptron; with pairs, its low-rank additions and its last bias are trained.
+pub(crate) fn perceptron(pairs: bool) -> (Network, Params) {
+    let mut build =
+        Builder::features(4).with_lora(pairs.then(|| Lora { rank: 2, alpha: 2.0, on: Vec::new() }));
+    let first =
+        build.linear_layer(Linear::new("first", 4, 12).init_std(0.5).activation(Activation::Tanh));
+    let features = build.input();
+    let hidden = build.apply_linear(features, &[first]);
+    let second = build
+        .linear_layer(Linear::new("second", 12, 12).init_std(0.3).activation(Activation::Tanh));
+    let hidden = build.apply_linear(hidden, &[second]);
+    let head = build.linear_layer(Linear::new("head", 12, 3).init_std(0.3));
+    let logits = build.apply_linear(hidden, &[head]);
+    let graph = build.finish(logits);
+    let mut values = graph.init(1).unwrap();
+    graph.subtract_adapters(&mut values);
+    Network::new(graph, values, |name| !pairs || name.contains(".lora_") || name == "head.bias")
+        .unwrap()
 }
 
 /// The tensors of a state and its parts, without shared ones, by the path of their name and index.

@@ -1,20 +1,40 @@
 //! PRISM: private training of low-rank adapters (Wang and Zhang 2026).
 //!
-//! An adapter Z = A Bᵀ has many factorizations, and the effect of noise on A and B depends on which
-//! one is used. PRISM does not depend on it:
+//! An adapter Z = A Bᵀ has many factorizations (A R, B R⁻ᵀ), and the effect of noise on A and B
+//! depends on which one is used. The steps of PRISM do not depend on it:
 //!
-//! 1. Gradients are clipped and released in coordinates of the tangent space at Z
-//!    ([`protocol::Frame`]).
-//! 2. The first moment is stored in these coordinates and transported from one tangent space to the
+//! 1. Before the first query the factors are balanced ([`retraction::balance`]). That leaves an
+//!    orthogonal R, and for such an R everything below is the same step of Z.
+//! 2. Gradients are clipped and released in coordinates of the tangent space at Z
+//!    ([`protocol::Frame`]), for any R.
+//! 3. The first moment is stored in these coordinates and transported from one tangent space to the
 //!    next.
-//! 3. It is multiplied by the inverse root of an r×r second moment, with a ridge at the known level
+//! 4. It is multiplied by the inverse root of an r×r second moment, with a ridge at the known level
 //!    of the noise.
-//! 4. The step follows the manifold of matrices of rank r ([`retraction`]).
+//! 5. The step follows the manifold of matrices of rank r and returns balanced factors
+//!    ([`retraction::retract`]).
 //!
-//! The ridge of A is λ_A = c₀ (σC/B)² · (m − ¾r)/m · tr((BᵀB)⁻¹)/r: the expectation of what the
-//! noise alone adds to dAᵀdA/m, averaged over directions. (The paper's σC²/b has other units.)
 //! Tensors without a pair, such as the head of a task, are in the same clip block and are updated
 //! by Adam.
+//!
+//! # Noise in the second moment
+//!
+//! Let ν = σC/B. The released coordinates have the noise X = νN and Y = ν(I − Q_B Q_Bᵀ)N′, with
+//! independent standard normal N (m×r) and N′ (n×r). With K = Q_Aᵀ X, the half lift gives
+//!
+//! - dA = (X − ½ Q_A K) R_B⁻ᵀ = (I − ½ Q_A Q_Aᵀ) X R_B⁻ᵀ. Since (I − ½P)² = I − ¾P for a projector
+//!   P, and E[XᵀMX] = ν² tr(M) I: E[dAᵀdA] = ν² (m − ¾r) R_B⁻¹ R_B⁻ᵀ = ν² (m − ¾r) (BᵀB)⁻¹.
+//! - dB = (Y + ½ Q_B Kᵀ) R_A⁻ᵀ. Its parts are orthogonal, E[YᵀY] = ν² (n − r) I and E[K Kᵀ] = ν² r I:
+//!   E[dBᵀdB] = ν² (n − r + ¼r) (AᵀA)⁻¹ = ν² (n − ¾r) (AᵀA)⁻¹.
+//!
+//! So the noise adds N_A = ν² (m − ¾r)/m · (BᵀB)⁻¹ to the expectation of dAᵀdA/m, and N_B likewise.
+//! The ridge is its average over directions, λ_A = c₀ tr(N_A)/r. (The paper's σC²/b has other
+//! units.)
+//!
+//! With [`Config::subtract_noise`], each step adds dAᵀdA/m − N_A to the moving average. Averages
+//! are linear, so the bias-corrected result is V̂ minus the bias-corrected average of all N_A, each
+//! at the factors of its own step. N_A depends on earlier releases only; hence without a signal the
+//! expectation of the result is 0, also while the factors move. Negative eigenvalues count as 0.
 
 mod coordinates;
 pub mod retraction;
@@ -40,6 +60,8 @@ pub struct Config {
     pub betas: (f64, f64),
     /// c₀: the ridge, as a multiple of the noise.
     pub ridge: f64,
+    /// Whether the expectation of the noise is subtracted from the second moment.
+    pub subtract_noise: bool,
     /// The learning rate of the other tensors, relative to the pairs'; 1 by default.
     pub auxiliary_ratio: Auto<f64>,
     /// ε of Adam, which updates the other tensors.
@@ -48,7 +70,13 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { betas: adam::BETAS, ridge: 1.0, auxiliary_ratio: Auto::Auto, epsilon: adam::EPSILON }
+        Self {
+            betas: adam::BETAS,
+            ridge: 1.0,
+            subtract_noise: false,
+            auxiliary_ratio: Auto::Auto,
+            epsilon: adam::EPSILON,
+        }
     }
 }
 
@@ -119,6 +147,13 @@ impl Prism {
         let auxiliary = adam::Rule::plain(config.betas, config.epsilon);
         auxiliary.check()?;
         within("optimizer.ridge", config.ridge, 0.0, f64::INFINITY)?;
+        if config.subtract_noise && config.ridge == 0.0 {
+            return Err(Refused::Query(
+                "optimizer.subtract_noise: expected an optimizer.ridge above 0, which bounds the \
+                 steps, got 0"
+                    .into(),
+            ));
+        }
         let ratio = config.auxiliary_ratio.or(1.0);
         let auxiliary_ratio = within("optimizer.auxiliary_ratio", ratio, 0.0, f64::INFINITY)?;
         let mut pairs = Vec::new();
@@ -150,6 +185,36 @@ impl Prism {
         })
     }
 
+    /// Replaces the factors of each pair; either all pairs change or none.
+    ///
+    /// `change` returns the new factors, and how many of their directions are new.
+    fn replace_pairs(
+        &self,
+        params: &mut Params,
+        change: impl Fn(&Pair, &Params) -> Result<(Array, Array, usize), Refused>,
+    ) -> Result<Vec<Note>, Refused> {
+        let (mut notes, mut changed) = (Vec::new(), Vec::new());
+        for pair in &self.pairs {
+            let (left, right) = (pair.left, pair.right);
+            let (a, b, inflated) = change(pair, params)?;
+            if inflated > 0 {
+                notes.push(Note(format!(
+                    "pair {left}/{right}: {inflated} of {} directions had vanished and were \
+                     replaced by new ones",
+                    a.cols()
+                )));
+            }
+            changed.push((left, right, a, b));
+        }
+        changed.into_iter().for_each(|(left, right, a, b)| (params[left], params[right]) = (a, b));
+        Ok(notes)
+    }
+
+    /// Writes public random values for new directions of a pair.
+    fn write_fresh(&self, pair: &Pair, side: usize, out: &mut [f32]) {
+        self.fresh.write(self.steps, pair.left, side, out);
+    }
+
     /// Returns the tangent space of a pair at the last query.
     fn frame_of(&self, pair: &Pair) -> Option<&Frame> {
         match &self.geometry {
@@ -168,7 +233,16 @@ impl Descent for Prism {
         &self.template.bounds
     }
 
+    /// Balances the factors of each pair.
+    fn initialize(&self, params: &mut Params) -> Result<Vec<Note>, Refused> {
+        self.replace_pairs(params, |pair, params| {
+            let factors = (&params[pair.left], &params[pair.right]);
+            retraction::balance(factors, |side, out| self.write_fresh(pair, side, out))
+        })
+    }
+
     fn query<'a>(&'a mut self, at: &'a Params) -> Result<GradientQuery<'a>, Refused> {
+        self.pairs.iter().try_for_each(|pair| check_balance(at, pair))?;
         let frames = self
             .pairs
             .iter()
@@ -195,7 +269,7 @@ impl Descent for Prism {
         let (b1, b2) = self.config.betas;
         let steps = self.steps.min(i32::MAX as u64) as i32;
         let (c1, c2) = ((1.0 / (1.0 - b1.powi(steps))) as f32, 1.0 / (1.0 - b2.powi(steps)));
-        let noise = self.config.ridge * answer.std[0].powi(2);
+        let variance = answer.std[0].powi(2);
         let Geometry::Tangent { frames } = &self.geometry else {
             return Err(Refused::Query("answered before it was asked".into()));
         };
@@ -227,13 +301,21 @@ impl Descent for Prism {
                 (pair.right, &mut second.1, db, mb, &frame.left_inverse),
             ] {
                 let (rows, rank) = (delta.rows() as f64, delta.cols() as f64);
-                let square = product(delta.view().t(), delta.view());
+                let mut square = product(delta.view().t(), delta.view());
+                // The noise of dAᵀdA is ν² (m − ¾r) (BᵀB)⁻¹, with (BᵀB)⁻¹ = R_B⁻¹ R_B⁻ᵀ.
+                let gram_inverse = product(other.view(), other.view().t());
+                let noise = variance * (rows - 0.75 * rank);
+                if self.config.subtract_noise {
+                    elementwise::update(&mut square, &gram_inverse, |s, g| {
+                        (-noise as f32).mul_add(g, s)
+                    });
+                }
                 elementwise::update(second, &square, |v, s| {
                     (b2 as f32).mul_add(v, ((1.0 - b2) / rows) as f32 * s)
                 });
-                // tr((BᵀB)⁻¹) = ‖R_B⁻¹‖²
-                let trace: f64 = other.data().iter().map(|&r| f64::from(r).powi(2)).sum();
-                let ridge = noise * (rows - 0.75 * rank) / rows * trace / rank;
+                let diagonal = gram_inverse.data().iter().step_by(delta.cols() + 1);
+                let trace: f64 = diagonal.map(|&x| f64::from(x)).sum();
+                let ridge = self.config.ridge * noise / rows * trace / rank;
                 let mut moved = product(moment.view(), inverse_root(second, c2, ridge)?.view());
                 moved.data_mut().iter_mut().for_each(|x| *x *= c1);
                 direction.insert(at, moved);
@@ -250,28 +332,14 @@ impl Descent for Prism {
         direction: &Params,
         rate: f64,
     ) -> Result<Vec<Note>, Refused> {
-        let (mut notes, mut moved) = (Vec::new(), Vec::new());
-        for pair in &self.pairs {
-            let (left, right) = (pair.left, pair.right);
-            let fresh =
-                |side: usize, out: &mut [f32]| self.fresh.write(self.steps, left, side, out);
-            let (a, b, inflated) = retraction::retract(
-                (&params[left], &params[right]),
-                (&direction[left], &direction[right]),
+        let notes = self.replace_pairs(params, |pair, params| {
+            retraction::retract(
+                (&params[pair.left], &params[pair.right]),
+                (&direction[pair.left], &direction[pair.right]),
                 rate,
-                fresh,
-            )?;
-            if inflated > 0 {
-                notes.push(Note(format!(
-                    "pair {left}/{right}: {inflated} of {} directions had vanished and were \
-                     replaced by new ones",
-                    a.cols()
-                )));
-            }
-            moved.push((left, right, a, b));
-        }
-        // Parameters change only after all pairs have succeeded.
-        moved.into_iter().for_each(|(left, right, a, b)| (params[left], params[right]) = (a, b));
+                |side, out| self.write_fresh(pair, side, out),
+            )
+        })?;
         self.others
             .iter()
             .for_each(|&k| elementwise::step(&mut params[k], &direction[k], rate, 0.0));
@@ -332,9 +400,39 @@ impl Descent for Prism {
     }
 }
 
-/// Returns (correction · V + ridge · I)^(−½) for a symmetric V ≥ 0.
+/// The largest accepted ‖AᵀA − BᵀB‖ of balanced factors, relative to ‖AᵀA‖ + ‖BᵀB‖.
 ///
-/// Eigenvalues that are zero up to rounding remain zero.
+/// Of balanced factors, rounded to f32, at most 4e-8 was seen.
+const BALANCE_TOLERANCE: f64 = 1e-4;
+
+/// Refuses factors that are not balanced.
+///
+/// Steps from them would depend on the factorization. It happens if the parameters were changed
+/// from outside, or [`Descent::initialize`] was not called.
+fn check_balance(at: &Params, pair: &Pair) -> Result<(), Refused> {
+    let gram = |k: usize| product(at[k].view().t(), at[k].view());
+    let (left, right) = (gram(pair.left), gram(pair.right));
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
+    let whole = |gram: &Array| norm(&mut gram.data().iter().map(|&x| f64::from(x)));
+    let apart =
+        norm(&mut left.data().iter().zip(right.data()).map(|(&a, &b)| f64::from(a) - f64::from(b)));
+    // Tests for the valid case, so that NaN is refused.
+    if apart <= BALANCE_TOLERANCE * (whole(&left) + whole(&right)) {
+        return Ok(());
+    }
+    Err(Refused::Query(format!(
+        "pair {}/{}: expected balanced factors, AᵀA = BᵀB; got ‖AᵀA‖ = {:.3e}, ‖BᵀB‖ = {:.3e} and \
+         ‖AᵀA − BᵀB‖ = {apart:.3e}",
+        pair.left,
+        pair.right,
+        whole(&left),
+        whole(&right)
+    )))
+}
+
+/// Returns (correction · V + ridge · I)^(−½) for a symmetric V; its negative eigenvalues count as 0.
+///
+/// Eigenvalues of the sum that are zero up to rounding remain zero.
 fn inverse_root(second: &Array, correction: f64, ridge: f64) -> Result<Array, Refused> {
     let (values, vectors) = linalg::symmetric_eigen(second)?;
     let rank = values.len();

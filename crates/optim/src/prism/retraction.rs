@@ -17,42 +17,58 @@ const REPLACEMENT: f32 = 4e-4;
 
 /// Returns the factors of Z − η (U_A Bᵀ + A U_Bᵀ), truncated to rank r.
 ///
-/// The factors are balanced (AᵀA = BᵀB) and rotated to be as close as possible to the old factors,
-/// so that moments by column stay valid. Lost singular values are replaced, in public random
-/// directions that `fresh(side, out)` writes; their number is the last value returned.
-///
-/// With [A U_A] = Q_u R_u and [B U_B] = Q_v R_v, the matrix is Q_u R_u [[I, −ηI], [−ηI, 0]] R_vᵀ
-/// Q_vᵀ. Its singular values are those of the 2r×2r product in the middle.
+/// The matrix is [A − ηU_A, −ηA] [B, U_B]ᵀ. See [`balance`] for the factors that are returned.
 ///
 /// # Errors
-/// If a value is not finite.
+/// If a value is not finite, or r exceeds the number of rows of a factor.
 pub fn retract(
     (a, b): (&Array, &Array),
     (ua, ub): (&Array, &Array),
     rate: f64,
     fresh: impl Fn(usize, &mut [f32]),
 ) -> Result<(Array, Array, usize), Refused> {
+    let rate = rate as f32;
+    let left = beside(a, ua, |a, u| (rate.mul_add(-u, a), -rate * a));
+    let right = beside(b, ub, |b, u| (b, u));
+    truncate((&left, &right), (a, b), fresh)
+}
+
+/// Returns balanced factors of Z = A Bᵀ.
+///
+/// With the singular value decomposition Z = U S Vᵀ they are U S^½ O and V S^½ O, so AᵀA = BᵀB. All
+/// factors (A R, B R⁻ᵀ) of Z have the same balanced factors, up to the orthogonal matrix O. O makes
+/// them as close as possible to the given factors, so that moments by column stay valid.
+///
+/// Singular values whose squares are at most 1e-6 of the largest square are lost. They are
+/// replaced, in public random directions that `fresh(side, out)` writes; their number is the last
+/// value returned.
+///
+/// # Errors
+/// If a value is not finite, or r exceeds the number of rows of a factor.
+pub fn balance(
+    (a, b): (&Array, &Array),
+    fresh: impl Fn(usize, &mut [f32]),
+) -> Result<(Array, Array, usize), Refused> {
+    truncate((a, b), (a, b), fresh)
+}
+
+/// Returns balanced factors of the best approximation of L Rᵀ that has the rank of (A, B).
+fn truncate(
+    (left, right): (&Array, &Array),
+    (a, b): (&Array, &Array),
+    fresh: impl Fn(usize, &mut [f32]),
+) -> Result<(Array, Array, usize), Refused> {
     let rank = a.cols();
-    let (qu, ru) = factor(a, ua)?;
-    let (qv, rv) = factor(b, ub)?;
-    let middle = Array::from_fn([2 * rank, 2 * rank], |i| {
-        let (row, col) = (i / (2 * rank), i % (2 * rank));
-        match (row < rank, col < rank, row % rank == col % rank) {
-            (true, true, true) => 1.0,
-            (true, false, true) | (false, true, true) => -rate as f32,
-            _ => 0.0,
-        }
-    });
-    let core = product(product(ru.view(), middle.view()).view(), rv.view().t());
-    let (u, s, v) = linalg::svd(&core)?;
+    let (u, s, v) = linalg::product_svd(left, right)?;
+    let Some(mut s) = s.get(..rank).map(<[f32]>::to_vec) else {
+        return Err(tensor::Error::Rank { rows: a.rows().min(b.rows()), cols: rank }.into());
+    };
     let top = |vectors: &Array| {
         Array::from_fn([vectors.rows(), rank], |i| {
             vectors.data()[i / rank * vectors.cols() + i % rank]
         })
     };
-    let (mut left, mut right) =
-        (product(qu.view(), top(&u).view()), product(qv.view(), top(&v).view()));
-    let mut s = s[..rank].to_vec();
+    let (mut left, mut right) = (top(&u), top(&v));
     let kept = s
         .iter()
         .filter(|&&value| f64::from(value).powi(2) > LOST_SHARE * f64::from(s[0]).powi(2))
@@ -77,17 +93,15 @@ pub fn retract(
     Ok((product(left.view(), turn.view()), product(right.view(), turn.view()), rank - kept))
 }
 
-/// Returns Q and R of [A U] = Q R, with orthonormal Q; Q = I if [A U] has too few rows.
-fn factor(a: &Array, u: &Array) -> Result<(Array, Array), Refused> {
-    let (rows, rank) = (a.rows(), a.cols());
-    let both = Array::from_fn([rows, 2 * rank], |i| {
+/// Returns two matrices of the shape of A and U beside each other, computed element by element.
+fn beside(a: &Array, u: &Array, f: impl Fn(f32, f32) -> (f32, f32)) -> Array {
+    let rank = a.cols();
+    Array::from_fn([a.rows(), 2 * rank], |i| {
         let (row, col) = (i / (2 * rank), i % (2 * rank));
-        if col < rank { a.data()[row * rank + col] } else { u.data()[row * rank + col - rank] }
-    });
-    if rows >= 2 * rank {
-        return Ok(linalg::thin_qr(&both)?);
-    }
-    Ok((Array::from_fn([rows, rows], |i| if i / rows == i % rows { 1.0 } else { 0.0 }), both))
+        let at = row * rank + col % rank;
+        let (first, second) = f(a.data()[at], u.data()[at]);
+        if col < rank { first } else { second }
+    })
 }
 
 /// Replaces all columns after the first `kept` ones by random columns, all orthonormal.
