@@ -6,6 +6,7 @@ use crate::pass::Mode;
 use crate::probe_examples;
 use crate::rule::GradientForm;
 use engine::{CheckedQuery, Engine, Error, Example, Observed, Sum, SumPrecision, Weights};
+use model::op::Order;
 use model::{Activations, Graph, InputShape, Space};
 use protocol::{Blocks, Frame, Geometry, Params, Trainable};
 use std::borrow::Cow;
@@ -75,7 +76,12 @@ impl Engine for Network {
     fn trainable(&self) -> Vec<Trainable> {
         let describe = |(k, &param): (usize, &model::Param)| {
             let spec = self.graph.param(param);
-            Trainable { name: spec.name.clone(), shape: spec.shape.clone(), role: self.role(k) }
+            let tensor = Trainable::new(spec.name.clone(), spec.shape.clone(), self.role(k));
+            let is_transposed = |form: &GradientForm| {
+                matches!(form, GradientForm::Outer { order: Order::InOut, .. })
+            };
+            let forms = &self.plan.gradient_forms[k];
+            if forms.iter().any(is_transposed) { tensor.transposed() } else { tensor }
         };
         self.plan.trained.iter().enumerate().map(describe).collect()
     }

@@ -239,3 +239,18 @@ fn earlier_examples_do_not_change_norms() {
         assert_eq!(norms[1].to_bits(), norms[3].to_bits(), "{name}: {norms:?}");
     }
 }
+
+/// GPT-2 stores weights as inputs × outputs, Llama as outputs × inputs.
+#[test]
+fn transposed_storage_is_declared() {
+    for (kind, expected) in [(zoo::Kind::Gpt2Untied, true), (zoo::Kind::Llama, false)] {
+        let (network, _) = zoo::network(kind, 1);
+        let hidden: Vec<bool> = network
+            .trainable()
+            .iter()
+            .filter(|tensor| tensor.role == protocol::Role::Hidden)
+            .map(|tensor| tensor.transposed)
+            .collect();
+        assert!(!hidden.is_empty() && hidden.iter().all(|&x| x == expected), "{kind:?}");
+    }
+}

@@ -40,8 +40,7 @@ impl LeastSquares {
 
 impl Engine for LeastSquares {
     fn trainable(&self) -> Vec<Trainable> {
-        let (name, shape) = ("weights".into(), vec![self.width]);
-        vec![Trainable { name, shape, role: Role::Vector }]
+        vec![Trainable::new("weights", [self.width], Role::Vector)]
     }
 
     fn probe_examples(&self) -> Vec<Example> {

@@ -12,11 +12,7 @@ use protocol::{Params, Role, Trainable};
 use tensor::Array;
 
 fn tensors(pairs: bool) -> Vec<Trainable> {
-    let tensor = |name: &str, shape: &[usize], role| Trainable {
-        name: name.into(),
-        shape: shape.to_vec(),
-        role,
-    };
+    let tensor = |name: &str, shape: &[usize], role| Trainable::new(name, shape, role);
     if pairs {
         vec![
             tensor("a.lora_left", &[6, 2], Role::Left(1)),

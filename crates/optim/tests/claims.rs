@@ -104,7 +104,7 @@ fn the_correction_takes_most_of_the_bias_off() {
 /// followed.
 #[test]
 fn the_momentum_carries_the_noise_that_is_declared() {
-    let tensors = [Trainable { name: "w".into(), shape: vec![100, 100], role: Role::Hidden }];
+    let tensors = [Trainable::new("w", [100, 100], Role::Hidden)];
     let noise = GradientNoise { bound: Bound::new(1.0, 1.0).unwrap(), clipping: Clipping::Cut };
     let config = muon::Config {
         momentum: Auto::Value(0.8),

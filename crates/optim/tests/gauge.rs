@@ -123,14 +123,10 @@ fn tensors(shapes: Shapes) -> Vec<Trainable> {
     for &(m, n, r) in shapes {
         let k = tensors.len();
         for (rows, role) in [(m, Role::Left(k + 1)), (n, Role::Right(k))] {
-            tensors.push(Trainable {
-                name: format!("t{}", tensors.len()),
-                shape: vec![rows, r],
-                role,
-            });
+            tensors.push(Trainable::new(format!("t{}", tensors.len()), [rows, r], role));
         }
     }
-    tensors.push(Trainable { name: "bias".into(), shape: vec![3], role: Role::Vector });
+    tensors.push(Trainable::new("bias", [3], Role::Vector));
     tensors
 }
 

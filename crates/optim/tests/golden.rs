@@ -77,11 +77,7 @@ impl Case {
                 "factor_b" => Role::Right(pair[0]),
                 other => panic!("{other}"),
             };
-            Trainable {
-                name: tensor["name"].as_str().unwrap().into(),
-                shape: places(&tensor["shape"]),
-                role,
-            }
+            Trainable::new(tensor["name"].as_str().unwrap(), places(&tensor["shape"]), role)
         };
         list(&self.all["tensors"]).iter().enumerate().map(of).collect()
     }
@@ -221,7 +217,7 @@ impl Case {
             gradient_factor: 1.01,
             gate: self.number("gate"),
             smoothing: Auto::Value(0.1),
-            max_change: 2.0,
+            max_change: Auto::Value(2.0),
             loss_clip: self.number("loss_clip"),
             loss_clip_factor: 3.0,
             loss_clip_fall: 1.0,

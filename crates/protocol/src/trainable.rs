@@ -9,6 +9,28 @@ pub struct Trainable {
     pub shape: Vec<usize>,
     /// Its role in the model.
     pub role: Role,
+    /// Whether a weight is stored as inputs × outputs, as in GPT-2, and not as outputs × inputs.
+    pub transposed: bool,
+}
+
+impl Trainable {
+    /// Creates the description of a tensor; a weight is stored as outputs × inputs.
+    ///
+    /// ```
+    /// use protocol::{Role, Trainable};
+    ///
+    /// let weight = Trainable::new("h.0.mlp.c_fc.weight", [768, 3072], Role::Hidden);
+    /// assert!(!weight.transposed && weight.transposed().transposed);
+    /// ```
+    pub fn new(name: impl Into<String>, shape: impl Into<Vec<usize>>, role: Role) -> Self {
+        Self { name: name.into(), shape: shape.into(), role, transposed: false }
+    }
+
+    /// Declares that the weight is stored as inputs × outputs.
+    #[must_use]
+    pub fn transposed(self) -> Self {
+        Self { transposed: true, ..self }
+    }
 }
 
 /// The role of a tensor in a model.

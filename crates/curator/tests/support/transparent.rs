@@ -22,10 +22,8 @@ impl Transparent {
 
 impl Engine for Transparent {
     fn trainable(&self) -> Vec<Trainable> {
-        let tensor = |(k, &length): (usize, &usize)| Trainable {
-            name: format!("tensor {k}"),
-            shape: vec![length],
-            role: Role::Vector,
+        let tensor = |(k, &length): (usize, &usize)| {
+            Trainable::new(format!("tensor {k}"), [length], Role::Vector)
         };
         self.lengths.iter().enumerate().map(tensor).collect()
     }

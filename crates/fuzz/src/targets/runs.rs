@@ -195,11 +195,7 @@ pub(crate) const RESULT: &[&str] = &[
 
 /// Tensors of every kind that an optimizer knows, and their values.
 pub fn tensors(pairs: bool) -> (Vec<Trainable>, Params) {
-    let tensor = |name: &str, shape: &[usize], role| Trainable {
-        name: name.into(),
-        shape: shape.to_vec(),
-        role,
-    };
+    let tensor = |name: &str, shape: &[usize], role| Trainable::new(name, shape, role);
     let list = if pairs {
         vec![
             tensor("a.lora_left", &[3, 2], Role::Left(1)),

@@ -20,7 +20,7 @@ use protocol::{Params, Refused, Trainable};
 /// use muffle::{Config, Plan};
 ///
 /// let config = Config::parse("[optimizer]\nname = \"dp-adam\"\n[privacy]\nepsilon = 3.0")?;
-/// let weight = Trainable { name: "weight".into(), shape: vec![4, 4], role: Role::Hidden };
+/// let weight = Trainable::new("weight", [4, 4], Role::Hidden);
 /// let plan = Plan::new(&config, 10_000, &[weight])?;
 /// assert_eq!((plan.lot_size(), plan.steps), (200.0, 150));
 /// assert!(plan.price.is_some_and(|price| price.epsilon <= 3.0));

@@ -122,7 +122,7 @@ fn placeholders(config: &Config, statement: &Statement) -> Result<Vec<Trainable>
             "charges: expected at most {MAX_BLOCKS} blocks, got {blocks}"
         )));
     }
-    let tensor = |role| Trainable { name: String::new(), shape: vec![1, 1], role };
+    let tensor = |role| Trainable::new("", [1, 1], role);
     Ok(match config.optimizer.entry().needs_pairs {
         true => vec![tensor(Role::Left(1)), tensor(Role::Right(0))],
         false => (0..blocks).map(|_| tensor(Role::Hidden)).collect(),

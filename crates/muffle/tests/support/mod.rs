@@ -108,11 +108,7 @@ fn merge(table: &mut Table, more: Table) {
 
 /// The tensors of a small model, with every role; optionally with pairs.
 pub(crate) fn tensors(pairs: bool) -> Vec<Trainable> {
-    let tensor = |name: &str, shape: &[usize], role| Trainable {
-        name: name.into(),
-        shape: shape.to_vec(),
-        role,
-    };
+    let tensor = |name: &str, shape: &[usize], role| Trainable::new(name, shape, role);
     if pairs {
         vec![
             tensor("a.lora_left", &[6, 2], Role::Left(1)),

@@ -18,6 +18,11 @@ use protocol::{Positive, Refused};
 /// The weight of what earlier probes measured, per probe.
 const MEMORY: f64 = 0.8;
 
+/// The first radius of the probes, relative to the learning rate.
+///
+/// Far enough to see a change of the loss, which one step at the learning rate rarely shows.
+const FIRST_RADIUS: f64 = 8.0;
+
 /// Averaged slope and curvature, and the radius of the next probe.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adaptive {
@@ -61,9 +66,13 @@ impl Estimate {
 }
 
 impl Adaptive {
-    /// Starts with probes at ± the learning rate.
+    /// Creates the rule with probes at ± [`FIRST_RADIUS`] times the learning rate.
     pub(super) fn new(rate: f64) -> Self {
-        Self { radius: rate, slope: Estimate::default(), curvature: Estimate::default() }
+        Self {
+            radius: FIRST_RADIUS * rate,
+            slope: Estimate::default(),
+            curvature: Estimate::default(),
+        }
     }
 
     /// The radius of the next probe.
@@ -90,8 +99,8 @@ impl Adaptive {
     pub(super) fn next_rate(&self, rate: f64, gate: f64, smoothing: f64, max_change: f64) -> f64 {
         let target = match (self.slope.is_positive(gate), self.curvature.is_positive(gate)) {
             (true, true) => self.slope.value() / self.curvature.value(),
-            // No curvature as far as the probes see.
-            (true, false) => (max_change * rate).min(self.radius),
+            // No curvature as far as the probes see: the rate grows at once, within that range.
+            (true, false) => return (max_change * rate).min(self.radius.max(rate)),
             // The loss curves up and does not fall: the largest rate that the noise allows for.
             (false, true) => {
                 let slope = self.slope.value() + gate * self.slope.deviation();

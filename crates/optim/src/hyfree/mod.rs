@@ -46,8 +46,9 @@ pub struct Config {
     pub gate: f64,
     /// The weight of a new estimate in the learning rate; 0.1 for gated, 0.5 for adaptive.
     pub smoothing: Auto<f64>,
-    /// The largest factor by which one estimate may exceed the learning rate, or fall below it.
-    pub max_change: f64,
+    /// The largest factor by which one estimate may exceed the learning rate, or fall below it; 2
+    /// for gated, 4 for adaptive.
+    pub max_change: Auto<f64>,
     /// The clip bound of the losses before the first probe.
     pub loss_clip: f64,
     /// The clip bound of the losses as a multiple of L̃(0).
@@ -69,7 +70,7 @@ impl Default for Config {
             gradient_factor: 1.01,
             gate: 2.0,
             smoothing: Auto::Auto,
-            max_change: 2.0,
+            max_change: Auto::Auto,
             loss_clip: 10.0,
             loss_clip_factor: 3.0,
             loss_clip_fall: 0.5,
@@ -163,7 +164,7 @@ impl HyFree {
         let most = 1.0 + f64::EPSILON;
         within("optimizer.hyfree.loss_clip_fall", config.loss_clip_fall, 0.0, most)?;
         within("optimizer.hyfree.gate", config.gate, 0.0, f64::INFINITY)?;
-        within("optimizer.hyfree.max_change", config.max_change, 1.0, f64::INFINITY)?;
+        within("optimizer.hyfree.max_change", config.max_change.or(2.0), 1.0, f64::INFINITY)?;
         let smoothing = config.smoothing.or(0.5);
         if !(smoothing > 0.0 && smoothing <= 1.0) {
             return Err(Refused::Query(format!(
@@ -190,11 +191,12 @@ impl HyFree {
 
     /// The learning rate after a fit; a note if it is kept.
     fn next_rate(&mut self, fit: &Fit, losses: &[f64], deviation: f64) -> Result<f64, Note> {
-        let Config { gate, max_change, .. } = self.config;
+        let gate = self.config.gate;
         let newton = fit.slope / fit.curvature;
         match self.config.rule {
             Rule::Adaptive => {
                 let smoothing = self.config.smoothing.or(0.5);
+                let max_change = self.config.max_change.or(4.0);
                 self.adaptive.observe(fit, losses, deviation, gate);
                 Ok(self.adaptive.next_rate(self.rate, gate, smoothing, max_change))
             }
@@ -204,6 +206,7 @@ impl HyFree {
                     && fit.slope > gate * fit.slope_deviation =>
             {
                 let smoothing = self.config.smoothing.or(0.1);
+                let max_change = self.config.max_change.or(2.0);
                 let newton = newton.clamp(self.rate / max_change, self.rate * max_change);
                 Ok((1.0 - smoothing) * self.rate + smoothing * newton)
             }

@@ -146,11 +146,7 @@ mod tests {
 
     /// The tensors of GPT-2 with its own head.
     fn gpt2() -> Vec<Trainable> {
-        let tensor = |name: String, shape: &[usize], role: Role| Trainable {
-            name,
-            shape: shape.to_vec(),
-            role,
-        };
+        let tensor = |name: String, shape: &[usize], role: Role| Trainable::new(name, shape, role);
         let mut tensors = vec![
             tensor("wte.weight".into(), &[8, 2], Role::Table),
             tensor("wpe.weight".into(), &[4, 2], Role::Table),

@@ -161,17 +161,20 @@ impl Hyperparameters for CorrectedConfig {
 pub enum ShapeScale {
     /// 1, as in the paper.
     None,
-    /// √max(1, rows/cols)
+    /// √max(1, rows/cols) of the weight as outputs × inputs, however it is stored.
     RowsOverCols,
     /// 0.2 √max(rows, cols), which gives directions about as large as Adam's.
     LargerSide,
 }
 
 impl ShapeScale {
-    fn of(self, rows: usize, cols: usize) -> f64 {
+    fn of(self, tensor: &Trainable) -> f64 {
+        let rows = tensor.shape.first().copied().unwrap_or(1);
+        let cols: usize = tensor.shape.iter().skip(1).product();
+        let (outputs, inputs) = if tensor.transposed { (cols, rows) } else { (rows, cols) };
         match self {
             Self::None => 1.0,
-            Self::RowsOverCols => (rows as f64 / cols as f64).max(1.0).sqrt(),
+            Self::RowsOverCols => (outputs as f64 / inputs as f64).max(1.0).sqrt(),
             Self::LargerSide => 0.2 * (rows.max(cols) as f64).sqrt(),
         }
     }
@@ -180,7 +183,8 @@ impl ShapeScale {
 /// Descent along orthogonalised momentum.
 pub struct Muon {
     iteration: newton_schulz::Config,
-    shape_scale: ShapeScale,
+    /// The factor of each matrix's direction, in the order of the matrices.
+    scales: Vec<f64>,
     /// μ
     decay: f64,
     weight_decay: f64,
@@ -231,7 +235,7 @@ impl Muon {
         let shapes = |list: &[usize]| list.iter().map(|&k| (k, tensors[k].shape.clone())).collect();
         Ok(Self {
             iteration: config.iteration(),
-            shape_scale: config.shape_scale,
+            scales: matrices.iter().map(|&k| config.shape_scale.of(&tensors[k])).collect(),
             decay,
             weight_decay,
             auxiliary_ratio,
@@ -271,7 +275,7 @@ impl Muon {
     ) -> Array {
         let (rows, cols) = (momentum.rows(), momentum.cols());
         let (buffers, work, probe) = scratch;
-        let scale = self.shape_scale.of(rows, cols);
+        let scale = self.scales[index];
         let pairs = if self.variance[index] > 0.0 { self.correction.probes } else { 0 };
         let shrink = match self.correction.evaluate_at {
             EvaluateAt::Momentum => 1.0,
@@ -408,5 +412,27 @@ impl Descent for Muon {
         }
         self.momentum = state.take_tensors("momentum", &self.shapes)?;
         self.moments.load(state.part("others")?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::Role;
+
+    /// A weight with four times as many outputs as inputs, stored either way.
+    #[test]
+    fn shape_scales_do_not_depend_on_the_storage() {
+        let stored = Trainable::new("w", [8, 2], Role::Hidden);
+        let transposed = Trainable::new("w", [2, 8], Role::Hidden).transposed();
+        for (scale, expected) in [
+            (ShapeScale::None, 1.0),
+            (ShapeScale::RowsOverCols, 2.0),
+            (ShapeScale::LargerSide, 0.2 * 8f64.sqrt()),
+        ] {
+            assert_eq!((scale.of(&stored), scale.of(&transposed)), (expected, expected));
+        }
+        let wide = Trainable::new("w", [2, 8], Role::Hidden);
+        assert_eq!(ShapeScale::RowsOverCols.of(&wide), 1.0);
     }
 }
