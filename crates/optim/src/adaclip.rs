@@ -13,7 +13,8 @@
 //! From the paper: the encoding, the optimal b, both averages, the subtracted noise, the limits h
 //! and the step. Our choices: h = C²/d from clip bounds C; s² = C₀²/d at the start, so that the
 //! first b is C₀; the values of all defaults; the public lot size B as the divisor; c_s, which is 1
-//! in the paper (see [`macadam`](crate::macadam)); momentum, which the paper does not have.
+//! in the paper (see [`macadam`](crate::macadam)); momentum, which the paper does not have. The text
+//! of the paper was not at hand, so that details such as the center in v may differ from it.
 
 use crate::centered_clip::CenteredClip;
 use crate::config::{Hyperparameters, Setting};
@@ -32,8 +33,10 @@ pub struct Config {
     pub clip: Auto<f64>,
     /// The limits of v, as the smallest and the largest clip bound.
     pub clips: (f64, f64),
-    /// β₁ and β₂: decay of the averages of the gradient and of its variance.
-    pub betas: (f64, f64),
+    /// β₁: decay of the average of the gradient.
+    pub mean_decay: f64,
+    /// β₂: decay of the average of the variance.
+    pub variance_decay: f64,
     /// c_s: factor of the estimated variance; 1 as in the paper, or the lot size.
     pub variance_scale: f64,
     /// μ; 0, that is none, as in the paper.
@@ -45,7 +48,8 @@ impl Default for Config {
         Self {
             clip: Auto::Auto,
             clips: (0.01, 1.0),
-            betas: (0.99, 0.9),
+            mean_decay: 0.99,
+            variance_decay: 0.9,
             variance_scale: 1.0,
             momentum: 0.0,
         }
@@ -85,8 +89,8 @@ impl AdaClip {
     /// # Errors
     /// If a hyperparameter is out of range.
     pub fn new(config: Config, bound: Bound, params: &Params) -> Result<Self, Refused> {
-        within("optimizer.betas", config.betas.0, 0.0, 1.0)?;
-        within("optimizer.betas", config.betas.1, 0.0, 1.0)?;
+        within("optimizer.mean_decay", config.mean_decay, 0.0, 1.0)?;
+        within("optimizer.variance_decay", config.variance_decay, 0.0, 1.0)?;
         within("optimizer.momentum", config.momentum, 0.0, 1.0)?;
         Positive::new("optimizer.variance_scale", config.variance_scale)?;
         Ok(Self {
@@ -102,7 +106,7 @@ impl AdaClip {
     ///
     /// Writes s to the scale; [`synchronize`](Descent::synchronize) completes b.
     fn advance(&mut self, k: usize, release: &mut Array, noise: f64) {
-        let (b1, b2) = self.config.betas;
+        let (b1, b2) = (self.config.mean_decay, self.config.variance_decay);
         let (n1, b2, n2) = ((1.0 - b1) as f32, b2 as f32, (1.0 - b2) as f32);
         let (low, high) = (self.clip.limits.0 as f32, self.clip.limits.1 as f32);
         let (factor, noise) = (self.config.variance_scale as f32, (noise * noise) as f32);

@@ -11,8 +11,8 @@
 //!   a factor of up to 2 in early steps.
 //! - s estimates the variance of a mean of B gradients, while b scales single gradients. With
 //!   c_s = 1, b decreases to its lower limit; c_s = B corrects that.
-//! - An estimate for a single element is mostly noise, and b is at its limits with either c_s. By
-//!   default there is one for each tensor, see `pooled_variance.rs`.
+//! - An estimate for a single element is mostly noise: b ends at its limits. By
+//!   default there is one for each tensor, and b keeps its level, see `pooled_variance.rs`.
 //!
 //! m̂_t lies between m̂_{t−1} and g̃: with a_t = (1 − β₁)/(1 − β₁^t), the deviation g̃ − m̂_t is
 //! (1 − a_t)(g̃ − m̂_{t−1}) = (1 − a_t) b w̃. The code uses this form, which subtracts nothing.

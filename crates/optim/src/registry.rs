@@ -101,7 +101,7 @@ registry! {
     /// DP-MuonBC.
     DpMuonBc(Clipped<muon::CorrectedConfig>) = "dp-muon-bc" { learning_rate: 3e-3, clip: 0.1 }
     /// AdaCliP.
-    DpAdaClip(adaclip::Config) = "dp-adaclip" { learning_rate: 0.3, clip: 0.1 }
+    DpAdaClip(adaclip::Config) = "dp-adaclip" { learning_rate: 10.0, clip: 0.1 }
     /// DP-MacAdam.
     DpMacAdam(macadam::Config) = "dp-macadam" { learning_rate: 1e-3, clip: 1.0 }
     /// PRISM.

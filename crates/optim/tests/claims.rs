@@ -502,8 +502,12 @@ fn macadams_scale_does_not_follow_noise() {
 fn adaclips_step_is_that_of_a_brute_force_sum() {
     let shapes = [vec![3, 2], vec![4]];
     let params = Params::new(shapes.iter().map(|shape| Array::zeros(&shape[..])).collect());
-    let config =
-        adaclip::Config { clips: (0.5, 6.0), betas: (0.7, 0.8), ..adaclip::Config::default() };
+    let config = adaclip::Config {
+        clips: (0.5, 6.0),
+        mean_decay: 0.7,
+        variance_decay: 0.8,
+        ..adaclip::Config::default()
+    };
     let (lot, sigma, elements) = (4.0, 0.5, 10);
     let mut adaclip = AdaClip::new(config, Bound::new(2.0, sigma).unwrap(), &params).unwrap();
     let (mut a, mut s2) = (vec![0.0; elements], vec![4.0 / elements as f64; elements]);

@@ -205,7 +205,8 @@ impl Case {
         let config = adaclip::Config {
             clip: Auto::Auto,
             clips: (self.number("clip_min"), self.number("clip_max")),
-            betas: (self.number("beta1"), self.number("beta2")),
+            mean_decay: self.number("beta1"),
+            variance_decay: self.number("beta2"),
             variance_scale: self.number("variance_scale"),
             momentum: self.number("momentum"),
         };
