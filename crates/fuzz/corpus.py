@@ -180,7 +180,7 @@ beams = 1
 put("run-toml", "exact.toml", '[optimizer]\nname = "sgd"\nmomentum = 0.5\nschedule = "cosine"\nwarm_up = 2\n[training]\nepochs = 2.5\nmicro_batch = 4\n')
 put("run-toml", "probing.toml", '[privacy]\nsampling = "fixed"\nseed = 1\n[optimizer]\nname = "dp-adam"\nlearning_rate = "hyfree"\n[optimizer.hyfree]\nevery = 3\npoints = 5\nlot = "same"\n')
 put("run-toml", "prism.toml", '[model]\nlora_rank = 8\nlora_alpha = 16.0\nlora_on = ["attn"]\nlora_init = "spectral"\n[privacy]\nsigma = 1.0\naccountant = "rdp"\n[optimizer]\nname = "dp-prism"\nridge = 1.0\n')
-put("run-toml", "macadam.toml", '[privacy]\nsampling = "shuffled"\nadjacency = "replace-one"\n[optimizer]\nname = "dp-macadam"\nclips = [0.1, 10]\ndeviation = "literal"\nvariance_scale = 4.0\n')
+put("run-toml", "macadam.toml", '[privacy]\nsampling = "shuffled"\nadjacency = "replace-one"\n[optimizer]\nname = "dp-macadam"\nclips = [0.1, 10]\nvariance = "literal"\nvariance_scale = 4.0\n')
 put("run-toml", "groups.toml", '[data]\ntrain = "x.csv"\nformat = "csv"\ngroup = "user"\nrows_per_person = 3\ntext_column = "review"\nlabel_column = "2"\n[optimizer]\nname = "adamw"\nweight_decay = 0.01\n')
 put("run-toml", "muon.toml", '[optimizer]\nname = "dp-muon"\nnormaliser = "max1"\nshape_scale = "larger-side"\nmuon_group = "all"\nnewton_schulz_steps = 3\nclipping = "automatic"\n[training]\nsteps = 3\n')
 for name, change in [

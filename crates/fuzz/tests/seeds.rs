@@ -20,6 +20,7 @@ fn write_snapshots_of_every_optimizer() {
         ("dp-sgd", "0.1"),
         ("dp-adam", "0.1"),
         ("dp-muon-bc", "0.1"),
+        ("dp-adaclip", "0.1"),
         ("dp-macadam", "0.1"),
         ("dp-prism", "0.1"),
         ("dp-sgd", "hyfree"),

@@ -114,7 +114,9 @@ fn steps(count: usize, optimizer: &str, steps: u64, from: Option<Left>) -> Left 
 /// optimizer remembered, and comes to where one process comes alone.
 #[test]
 fn any_number_goes_on_with_what_others_left() {
-    for optimizer in ["dp-sgd", "dp-adam-bc", "dp-muon-bc", "dp-macadam", "dp-prism", "adamw"] {
+    for optimizer in
+        ["dp-sgd", "dp-adam-bc", "dp-muon-bc", "dp-adaclip", "dp-macadam", "dp-prism", "adamw"]
+    {
         let (mut alone, mut shared) = (None, None);
         for count in [2, 3, 1, 4] {
             alone = Some(steps(1, optimizer, 2, alone));

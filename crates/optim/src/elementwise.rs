@@ -28,6 +28,29 @@ pub(crate) fn update3(
     pieces.for_each(|((a, b), c)| a.iter_mut().zip(b).zip(c).for_each(|((a, b), c)| f(a, b, c)));
 }
 
+/// Calls `f` with each element of four tensors; it may change all of them.
+pub(crate) fn update4(
+    [a, b, c, d]: [&mut Array; 4],
+    f: impl Fn(&mut f32, &mut f32, &mut f32, &mut f32) + Sync,
+) {
+    let pieces = a
+        .data_mut()
+        .par_chunks_mut(PIECE)
+        .zip(b.data_mut().par_chunks_mut(PIECE))
+        .zip(c.data_mut().par_chunks_mut(PIECE).zip(d.data_mut().par_chunks_mut(PIECE)));
+    pieces.for_each(|((a, b), (c, d))| {
+        let elements = a.iter_mut().zip(b).zip(c.iter_mut().zip(d));
+        elements.for_each(|((a, b), (c, d))| f(a, b, c, d));
+    });
+}
+
+/// Returns the sum of f(x) over the elements x of a tensor; it does not depend on the threads.
+pub(crate) fn sum(tensor: &Array, f: impl Fn(f64) -> f64 + Sync) -> f64 {
+    let pieces = tensor.data().par_chunks(PIECE);
+    let pieces = pieces.map(|piece| piece.iter().map(|&x| f(f64::from(x))).sum::<f64>());
+    pieces.collect::<Vec<_>>().into_iter().sum()
+}
+
 /// Computes θ ← (1 − rate·decay) θ − rate·d for one tensor.
 pub(crate) fn step(param: &mut Array, direction: &Array, rate: f64, decay: f64) {
     let (shrink, rate) = ((1.0 - rate * decay) as f32, rate as f32);

@@ -17,6 +17,7 @@
 //! | DP-SGD | [`sgd`] | identity | 1 |
 //! | DP-Adam, DP-AdamW, DP-AdamBC | [`adam`] | identity | 1 |
 //! | DP-Muon, DP-MuonBC | [`muon`] on [`newton_schulz`] | identity | 1 per matrix, 1 for the rest |
+//! | AdaCliP | [`adaclip`] | affine, from averages of its releases | 1 |
 //! | DP-MacAdam | [`macadam`] | affine, from its own moments | 1 |
 //! | PRISM | [`prism`] | tangent, from the low-rank factors | 1 |
 //! | HyFreeDP | [`hyfree`], a search for any of them | | |
@@ -26,6 +27,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod adaclip;
 pub mod adam;
 pub mod config;
 pub mod hyfree;
@@ -39,14 +41,17 @@ pub mod sgd;
 pub mod theory;
 
 mod auto;
+mod centered_clip;
 mod descent;
 mod elementwise;
 mod gradient_noise;
 mod optimizer;
+mod pooled_variance;
 mod public;
 mod search;
 mod state;
 
+pub use adaclip::AdaClip;
 pub use adam::Adam;
 pub use auto::Auto;
 pub use config::{LearningRate, Multipliers, OptimizerConfig, Setting};

@@ -5,7 +5,7 @@
 
 use crate::adam::{AdamBcConfig, AdamConfig, AdamWConfig};
 use crate::config::{Clipped, Hyperparameters};
-use crate::{macadam, muon, prism, sgd};
+use crate::{adaclip, macadam, muon, prism, sgd};
 use serde::{Deserialize, Serialize};
 
 /// One row of the registry.
@@ -100,6 +100,8 @@ registry! {
     DpMuon(Clipped<muon::Config>) = "dp-muon" { learning_rate: 3e-3, clip: 0.1 }
     /// DP-MuonBC.
     DpMuonBc(Clipped<muon::CorrectedConfig>) = "dp-muon-bc" { learning_rate: 3e-3, clip: 0.1 }
+    /// AdaCliP.
+    DpAdaClip(adaclip::Config) = "dp-adaclip" { learning_rate: 10.0, clip: 0.1 }
     /// DP-MacAdam.
     DpMacAdam(macadam::Config) = "dp-macadam" { learning_rate: 1e-3, clip: 1.0 }
     /// PRISM.

@@ -4,10 +4,11 @@
 
 use noise::PublicRandom;
 use optim::hyfree::{self, Points, ProbeLot};
-use optim::macadam::{self, Deviation};
+use optim::macadam::{self, Variance};
 use optim::newton_schulz::{Config, Normaliser, Scratch, orthogonalise};
 use optim::{
-    Auto, Descent, GradientNoise, HyFree, MacAdam, Muon, Optimizer, Probes, Sgd, muon, sgd, theory,
+    AdaClip, Auto, Descent, GradientNoise, HyFree, MacAdam, Muon, Optimizer, Probes, Sgd, adaclip,
+    muon, sgd, theory,
 };
 use protocol::{
     Announcement, Blocks, Bound, Clipping, Frame, Geometry, GradientQuery, LossQuery, Noisy,
@@ -326,12 +327,12 @@ fn hyfree_finds_the_exact_rate_of_a_quadratic() {
 
 /// MacAdam with gradients that are independent normal numbers of variance 1 and mean 2: what the
 /// average of the squared deviations comes to.
-fn spread_of_macadam(deviation: Deviation, steps: u64) -> f64 {
+fn spread_of_macadam(variance: Variance, steps: u64) -> f64 {
     let count = 40_000;
     let params = Params::new(vec![Array::zeros([count])]);
     let config = macadam::Config {
         clips: (1e-3, 1e6),
-        deviation,
+        variance,
         variance_scale: Auto::Value(1.0),
         ..macadam::Config::default()
     };
@@ -359,9 +360,9 @@ fn spread_of_macadam(deviation: Deviation, steps: u64) -> f64 {
 fn macadams_debiasing_is_exact_for_the_product() {
     for steps in [2u64, 3, 5, 10, 40] {
         let kappa = 2.0 * (0.9 - 0.9f64.powi(steps as i32)) / 1.9;
-        let exact = spread_of_macadam(Deviation::Exact, steps) / kappa;
+        let exact = spread_of_macadam(Variance::Exact, steps) / kappa;
         assert!((exact - 1.0).abs() < 0.05, "{steps}: {exact}");
-        let literal = spread_of_macadam(Deviation::Literal, steps) / kappa;
+        let literal = spread_of_macadam(Variance::Literal, steps) / kappa;
         assert!(
             if steps == 2 { (0.4..0.6).contains(&literal) } else { literal < exact },
             "{steps}: {literal}"
@@ -383,7 +384,7 @@ fn macadams_scale_has_the_right_fixed_point() {
         let config = macadam::Config {
             betas: (0.99, 0.999),
             clips: (1e-3, 1e9),
-            deviation: Deviation::Exact,
+            variance: Variance::Exact,
             variance_scale: Auto::Value(factor),
             ..macadam::Config::default()
         };
@@ -417,6 +418,145 @@ fn macadams_scale_has_the_right_fixed_point() {
                 (seen / expected - 1.0).abs() < 0.15,
                 "c_s = {factor}, v = {variance}: {seen} {expected}"
             );
+        }
+    }
+}
+
+/// The mean scale b of two tensors of MacAdam after 400 steps in which noise is most of a release,
+/// and the share of elements at the least and the largest b.
+///
+/// Single gradients have the variances 1 and 9 in the tensors, and no example is clipped.
+fn scales_of_macadam(variance: Variance, lot: f64, sigma: f64) -> ([f64; 2], f64) {
+    let count = 2000;
+    let params = Params::new(vec![Array::zeros([count]), Array::zeros([count])]);
+    let config = macadam::Config { clips: (1.0, 1e3), variance, ..macadam::Config::default() };
+    let mut macadam = MacAdam::new(config, Bound::new(60.0, sigma).unwrap(), lot, &params).unwrap();
+    for step in 0..400u64 {
+        let query = macadam.query(&params).unwrap();
+        let Geometry::Affine { center, scale } = query.geometry else { panic!("affine") };
+        let release = |k: usize| {
+            let root = PublicRandom::from_seed(step).derive(k as u64);
+            let data = normal(1, count, &root.derive(0));
+            let noise = normal(1, count, &root.derive(1));
+            Array::from_fn([count], |i| {
+                let mean = [1.0, 3.0][k] / lot.sqrt() * f64::from(data.data()[i]);
+                let from_center = mean - f64::from(center[k].data()[i]);
+                let noise = sigma / lot * f64::from(noise.data()[i]);
+                (from_center / f64::from(scale[k].data()[i]) + noise) as f32
+            })
+        };
+        let value = Params::new(vec![release(0), release(1)]).into();
+        macadam.direction(&params, Noisy { value, std: vec![sigma / lot] }).unwrap();
+        macadam.synchronize(&mut |_| Ok(())).unwrap();
+    }
+    let scale = &macadam.save().unwrap().shared["scale"];
+    let all: Vec<f64> = scale.iter().flat_map(wide).collect();
+    let most = all.iter().copied().fold(0.0, f64::max);
+    let least = all.iter().copied().fold(f64::INFINITY, f64::min);
+    let at_limits = all.iter().filter(|&&b| b < 1.001 * least || b > 0.999 * most).count();
+    let mean = |k: usize| wide(&scale[k]).iter().sum::<f64>() / count as f64;
+    ([mean(0), mean(1)], at_limits as f64 / all.len() as f64)
+}
+
+/// With one variance for each tensor, b has the ratios of the deviations from the center and the
+/// level of the first clip bound, in noise that is 16 to 144 times the variance of the data. With
+/// one for each element, most of b is at its limits.
+#[test]
+fn macadams_scale_is_resolved_by_tensor_and_not_by_element() {
+    let (lot, sigma, clip) = (25.0, 1.0, 60.0);
+    let (seen, _) = scales_of_macadam(Variance::Tensor, lot, sigma);
+    // The deviation from m̂ has the variance of the data and that of m̂, in which noise is averaged:
+    // v/B (1 + p) + p b²σ²/B² with p = (1 − β)/(1 + β). b depends on itself.
+    let p = 0.1 / 1.9;
+    let mut expected = [clip; 2];
+    for _ in 0..100 {
+        let deviation = |k: usize| {
+            let variance: f64 = [1.0, 9.0][k];
+            variance / lot * (1.0 + p) + p * (expected[k] * sigma / lot).powi(2)
+        };
+        let roots = [deviation(0).sqrt(), deviation(1).sqrt()];
+        expected = roots.map(|root| clip * (2.0 * root / (roots[0] + roots[1])).sqrt());
+    }
+    assert!(expected[1] / expected[0] > 1.15, "{expected:?}");
+    for (seen, expected) in seen.into_iter().zip(expected) {
+        assert!((seen / expected - 1.0).abs() < 0.05, "{seen} {expected}");
+    }
+    let (seen, at_limits) = scales_of_macadam(Variance::Exact, lot, sigma);
+    assert!(at_limits > 0.5, "{seen:?} {at_limits}");
+}
+
+/// Noise is not taken for data: without any data, a scale of tensors stays near the first one.
+#[test]
+fn macadams_scale_does_not_follow_noise() {
+    let counts = [20_000, 30];
+    let params = Params::new(counts.map(|count| Array::zeros([count])).to_vec());
+    let bound = Bound::new(1.0, 1.0).unwrap();
+    let mut macadam = MacAdam::new(macadam::Config::default(), bound, 64.0, &params).unwrap();
+    for step in 0..200u64 {
+        let root = PublicRandom::from_seed(step);
+        let release = |k: usize| {
+            let noise = normal(1, counts[k], &root.derive(k as u64));
+            Array::from_fn([counts[k]], |i| noise.data()[i] / 64.0)
+        };
+        let value = Params::new(vec![release(0), release(1)]).into();
+        macadam.direction(&params, Noisy { value, std: vec![1.0 / 64.0] }).unwrap();
+        macadam.synchronize(&mut |_| Ok(())).unwrap();
+        for tensor in macadam.save().unwrap().shared["scale"].iter() {
+            let b = f64::from(tensor.data()[0]);
+            assert!((0.5..2.0).contains(&b), "step {step}: {b}");
+        }
+    }
+}
+
+/// AdaCliP's next query and direction, computed from its formulas for examples that are present
+/// and absent: the scale sums over all tensors, and the center is added once whatever the lot.
+#[test]
+fn adaclips_step_is_that_of_a_brute_force_sum() {
+    let shapes = [vec![3, 2], vec![4]];
+    let params = Params::new(shapes.iter().map(|shape| Array::zeros(&shape[..])).collect());
+    let config = adaclip::Config {
+        clips: (0.5, 6.0),
+        mean_decay: 0.7,
+        variance_decay: 0.8,
+        ..adaclip::Config::default()
+    };
+    let (lot, sigma, elements) = (4.0, 0.5, 10);
+    let mut adaclip = AdaClip::new(config, Bound::new(2.0, sigma).unwrap(), &params).unwrap();
+    let (mut a, mut s2) = (vec![0.0; elements], vec![4.0 / elements as f64; elements]);
+    for step in 0..12u64 {
+        // No example in every fourth lot, otherwise up to six of the public lot size 4.
+        let present = (step % 4) * 2;
+        let example = |i: u64| wide(&normal(1, elements, &PublicRandom::from_seed(100 * step + i)));
+        let noise = example(99);
+        let total: f64 = s2.iter().map(|s2| s2.sqrt()).sum();
+        let b: Vec<f64> = s2.iter().map(|s2| (s2.sqrt() * total).sqrt()).collect();
+        let mut sum: Vec<f64> = noise.iter().map(|z| sigma * z).collect();
+        for i in 0..present {
+            let w: Vec<f64> =
+                example(i).iter().zip(&a).zip(&b).map(|((g, a), b)| (3.0 * g - a) / b).collect();
+            let factor = 1.0 / norm(&w).max(1.0);
+            sum.iter_mut().zip(&w).for_each(|(sum, w)| *sum += factor * w);
+        }
+        let query = adaclip.query(&params).unwrap();
+        let Geometry::Affine { center, scale } = query.geometry else { panic!("affine") };
+        let near = |seen: Vec<f64>, expected: &[f64]| {
+            let close = |(x, y): (&f64, &f64)| (x - y).abs() < 1e-5 * (1.0 + y.abs());
+            assert!(seen.iter().zip(expected).all(close), "step {step}: {seen:?} {expected:?}");
+        };
+        near(center.iter().flat_map(wide).collect(), &a);
+        near(scale.iter().flat_map(wide).collect(), &b);
+        let released =
+            |from: usize, shape: &[usize]| Array::from_fn(shape, |i| (sum[from + i] / lot) as f32);
+        let value = Params::new(vec![released(0, &shapes[0]), released(6, &shapes[1])]).into();
+        let answer = Noisy { value, std: vec![sigma / lot] };
+        let direction = adaclip.direction(&params, answer).unwrap();
+        adaclip.synchronize(&mut |_| Ok(())).unwrap();
+        let g: Vec<f64> = (0..elements).map(|j| b[j] * sum[j] / lot + a[j]).collect();
+        near(direction.values().flat_map(wide).collect(), &g);
+        for j in 0..elements {
+            let free = (g[j] - a[j]).powi(2) - (b[j] * sigma / lot).powi(2);
+            s2[j] = 0.8 * s2[j] + 0.2 * free.clamp(0.25 / elements as f64, 36.0 / elements as f64);
+            a[j] = 0.7 * a[j] + 0.3 * g[j];
         }
     }
 }

@@ -5,14 +5,14 @@
 
 use optim::adam::Denominator;
 use optim::hyfree::{self, Points, ProbeLot};
-use optim::macadam::Deviation;
+use optim::macadam::Variance;
 use optim::muon::{self, BlockRule, Correction, EvaluateAt, Group, ShapeScale};
 use optim::newton_schulz::{Normaliser, Polynomial};
 use optim::{
-    Adam, Auto, Descent, FoundRate, GradientNoise, HyFree, MacAdam, Muon, Optimizer, Prism, Probes,
-    Search, Sgd, State,
+    AdaClip, Adam, Auto, Descent, FoundRate, GradientNoise, HyFree, MacAdam, Muon, Optimizer,
+    Prism, Probes, Search, Sgd, State,
 };
-use optim::{adam, macadam, prism, sgd};
+use optim::{adaclip, adam, macadam, prism, sgd};
 use protocol::{
     Announcement, Bound, Clipping, GradientQuery, LossQuery, Noisy, Oracle, Params, Positive,
     Refused, Role, TensorMap, Trainable,
@@ -185,15 +185,29 @@ impl Case {
             epsilon: self.number("gamma"),
             clip: Auto::Auto,
             clips: (self.number("clip_min"), self.number("clip_max")),
-            deviation: if self.text("variance") == "exact" {
-                Deviation::Exact
-            } else {
-                Deviation::Literal
+            variance: match self.text("variance") {
+                "tensor" => Variance::Tensor,
+                "exact" => Variance::Exact,
+                "literal" => Variance::Literal,
+                other => panic!("{other}"),
             },
-            variance_scale: Auto::Value(self.number("variance_scale")),
+            variance_scale: self.all["config"]["variance_scale"].as_f64().into(),
         };
         let bound = Bound { clip: self.positive("clip_initial"), sigma: self.positive("sigma") };
-        MacAdam::new(config, bound, f64::NAN, &self.params(&self.all["initial"])).unwrap()
+        MacAdam::new(config, bound, self.batch(), &self.params(&self.all["initial"])).unwrap()
+    }
+
+    fn adaclip(&self) -> AdaClip {
+        let config = adaclip::Config {
+            clip: Auto::Auto,
+            clips: (self.number("clip_min"), self.number("clip_max")),
+            mean_decay: self.number("beta1"),
+            variance_decay: self.number("beta2"),
+            variance_scale: self.number("variance_scale"),
+            momentum: self.number("momentum"),
+        };
+        let bound = Bound { clip: self.positive("clip_initial"), sigma: self.positive("sigma") };
+        AdaClip::new(config, bound, &self.params(&self.all["initial"])).unwrap()
     }
 
     fn prism(&self) -> Prism {
@@ -500,8 +514,15 @@ fn muon_with_bias_correction_follows() {
 
 #[test]
 fn macadam_follows() {
-    for name in ["macadam-literal", "macadam-exact"] {
+    for name in ["macadam-literal", "macadam-exact", "macadam-tensor"] {
         follows(name, with_rates(Case::macadam));
+    }
+}
+
+#[test]
+fn adaclip_follows() {
+    for name in ["adaclip", "adaclip-momentum"] {
+        follows(name, with_rates(Case::adaclip));
     }
 }
 

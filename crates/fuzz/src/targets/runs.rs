@@ -38,6 +38,7 @@ pub(crate) const TOML: &[&str] = &[
     "\"dp-sgd\"",
     "\"sgd\"",
     "\"dp-prism\"",
+    "\"dp-adaclip\"",
     "\"dp-macadam\"",
     "\"dp-muon-bc\"",
     "\"poisson\"",

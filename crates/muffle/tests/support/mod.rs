@@ -25,11 +25,12 @@ pub(crate) struct Setting<'a> {
 }
 
 /// Variants of private optimizers: the name of the case, the optimizer, and further keys.
-const VARIANTS: [(&str, &str, &str); 10] = [
+const VARIANTS: [(&str, &str, &str); 11] = [
     ("sgd-automatic", "dp-sgd", "clipping = 'automatic'\nmomentum = 0.0"),
     ("muon-max1", "dp-muon-bc", "normaliser = 'max1'\nprobes = 2"),
     ("muon-all", "dp-muon-bc", "muon_group = 'all'"),
-    ("macadam-literal", "dp-macadam", "deviation = 'literal'\nvariance_scale = 1.0"),
+    ("macadam-literal", "dp-macadam", "variance = 'literal'\nvariance_scale = 1.0"),
+    ("macadam-exact", "dp-macadam", "variance = 'exact'"),
     ("prism-automatic", "dp-prism", "clipping = 'automatic'"),
     ("prism-subtract-noise", "dp-prism", "subtract_noise = true"),
     ("hyfree-sgd", "dp-sgd", "learning_rate = 'hyfree'"),
@@ -61,7 +62,7 @@ fn tuned(optimizer: &str, clip: f64) -> String {
         "dp-sgd" => "momentum = 0.5".into(),
         "dp-muon" | "dp-muon-bc" => "momentum = 0.9".into(),
         "dp-adam-bc" => "variance_floor = 1e-4".into(),
-        "dp-macadam" => format!("clips = [{:?}, {:?}]", clip / 10.0, clip * 10.0),
+        "dp-adaclip" | "dp-macadam" => format!("clips = [{:?}, {:?}]", clip / 10.0, clip * 10.0),
         _ => String::new(),
     }
 }
@@ -69,8 +70,9 @@ fn tuned(optimizer: &str, clip: f64) -> String {
 pub(crate) fn make(case: &str, setting: &Setting<'_>) -> Optimizer {
     let &Setting { tensors, params, clip, sigma, lot_size, rate } = setting;
     let (optimizer, further) = optimizer_of(case);
-    // SGD's steps are proportional to the gradient, those of the others to the learning rate.
-    let start = if optimizer == "dp-sgd" { rate * 5.0 } else { rate };
+    // Steps of SGD are proportional to the gradient, those of the others to the learning rate.
+    let is_sgd = matches!(optimizer, "dp-sgd" | "dp-adaclip");
+    let start = if is_sgd { rate * 5.0 } else { rate };
     let mut keys: Table = format!(
         "name = {optimizer:?}\nlearning_rate = {start:?}\nclip = {clip:?}\n\
          hyfree = {{ start = {start:?}, every = 2, loss_clip = 20.0 }}"
