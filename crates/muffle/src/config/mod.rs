@@ -52,8 +52,8 @@ pub struct Config {
 pub struct Model {
     /// A preset, a directory in the Hugging Face layout, or a name on the hub.
     ///
-    /// Presets (tiny, gpt2-s, cnn, preset:gpt2) have new parameters. A name on the hub is gpt2 or
-    /// HuggingFaceTB/SmolLM2-135M, for example.
+    /// Presets (tiny, gpt2-s, cnn, linear, scatter-cnn, preset:gpt2) have new parameters. A name on
+    /// the hub is gpt2 or HuggingFaceTB/SmolLM2-135M, for example.
     pub source: String,
     /// A `tokenizer.json`; by default the model's own.
     pub tokenizer: Auto<PathBuf>,
@@ -136,6 +136,8 @@ pub struct Data {
     /// The names of the classes: public. By default those of public validation data; images have
     /// ten classes.
     pub labels: Vec<String>,
+    /// What a model of images takes: pixels, or features computed from each image alone.
+    pub features: Features,
 }
 
 impl Default for Data {
@@ -153,6 +155,7 @@ impl Default for Data {
             text_column: None,
             label_column: None,
             labels: Vec::new(),
+            features: Features::None,
         }
     }
 }
@@ -163,6 +166,16 @@ impl Data {
         let embedded = self.train == "embedded" && self.validation.is_none() && self.test.is_none();
         self.evaluation_data.or(if embedded { Publicity::Public } else { Publicity::Private })
     }
+}
+
+/// What a model of images takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Features {
+    /// The pixels.
+    None,
+    /// Wavelet scattering coefficients, normalized within the image ([`data::Scattering`]).
+    Scattering,
 }
 
 /// What happens to rows that are too long or empty.
