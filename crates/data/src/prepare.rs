@@ -19,8 +19,8 @@ use text::{SpecialTokens, Tokenizer};
 /// let pixels = vec![0.0, 0.5, 1.0, 0.5];
 /// let content = Content::Image { pixels, height: 2, width: 2, channels: 1, label: 1 };
 /// let labels = ["cat".to_string(), "dog".to_string()];
-/// let preparation =
-///     Preparation { input: ModelInput::Images { elements: 4, features: None }, labels: &labels, limit: 1 };
+/// let input = ModelInput::Images { elements: 4, features: None };
+/// let preparation = Preparation { input, labels: &labels, limit: 1 };
 /// let prepared = preparation.example(&Record { content, group: None, line: 1 })?;
 /// assert!(matches!(prepared, Prepared::Example(example) if example.len() == 4));
 /// # Ok::<(), text::Error>(())

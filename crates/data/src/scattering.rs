@@ -1,7 +1,7 @@
 //! Wavelet scattering: features of an image that are not learned from data.
 //!
-//! The transform of order 2 with J = 2 scales and L = 8 orientations (Bruna and Mallat 2013; Oyallon
-//! and Mallat 2015), with the filters, the padding and the order of coefficients of Kymatio 0.3
+//! The transform of order 2 with J = 2 scales and L = 8 orientations (Bruna and Mallat 2013;
+//! Oyallon and Mallat 2015), with the filters, the padding and the order of coefficients of Kymatio 0.3
 //! (Andreux et al. 2020), as in Tramèr and Boneh (2021). For an image x, a low-pass filter φ and
 //! wavelets ψ(j, θ), the coefficients of a channel are
 //!
@@ -18,8 +18,8 @@
 //! The features of a record depend on this record and on public constants only, so that they
 //! change neither the sensitivity of a query nor the cost of a run.
 //! # Why
-//! `Scattering` is built from the shape of an image, has no state that a call changes, and reads one
-//! image.
+//! `Scattering` is built from the shape of an image, has no state that a call changes, and reads
+//! one image.
 //! # Checked by
 //! `features_do_not_depend_on_earlier_images`.
 
@@ -50,6 +50,7 @@ const CHANNELS: RangeInclusive<usize> = 1..=16;
 /// Standard deviation of the finest filter, in pixels.
 const SIGMA: f64 = 0.8;
 /// Kymatio's value of π in the normalization of filters.
+#[allow(clippy::approx_constant)]
 const PI_OF_NORM: f64 = 3.1415;
 
 /// The scattering transform of images of one shape, with group normalization.
@@ -113,8 +114,8 @@ impl Scattering {
 
     /// Computes the features of an image: its coefficients, normalized in groups of channels.
     ///
-    /// Pixels and features are row by row, channels last. The coefficients of a channel of the image
-    /// are consecutive.
+    /// Pixels and features are row by row, channels last. The coefficients of a channel of the
+    /// image are consecutive.
     ///
     /// # Panics
     /// If the image has another shape.

@@ -141,7 +141,7 @@ fn the_configuration_of_a_cnn_is_parsed_and_checked() {
     let cnn = model::Cnn {
         image: model::patches::ImageShape { height: 28, width: 28, channels: 1 },
         stages: vec![16, 32],
-        activation: model::activation::Activation::Tanh,
+        activation: Activation::Tanh,
         groups: 4,
         global_pooling: false,
         classes: 10,
