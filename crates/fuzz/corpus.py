@@ -97,7 +97,7 @@ bert = {
     "model_type": "bert", "vocab_size": 5, "max_position_embeddings": 4, "type_vocab_size": 2, "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2,
     "intermediate_size": 6, "hidden_act": "gelu", "layer_norm_eps": 1e-12, "id2label": {"0": "no", "1": "yes"},
 }
-cnn = {"model_type": "muffle-cnn", "image_height": 4, "image_width": 4, "image_channels": 1, "stages": [2, 4], "groups": 2, "classes": 3}
+cnn = {"model_type": "muffle-cnn", "image_height": 4, "image_width": 4, "image_channels": 1, "stages": [2, 4], "activation": "relu", "groups": 2, "global_pooling": True, "classes": 3}
 scaled = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8}
 for name, config in [
     ("gpt2", gpt2), ("gpt2-untied", gpt2 | {"tie_word_embeddings": False}), ("llama", llama), ("llama3", llama | {"rope_scaling": scaled}),

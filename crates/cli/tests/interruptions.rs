@@ -9,6 +9,7 @@
 mod folders;
 
 use folders::copy;
+use model::activation::Activation;
 use model::hf::{self, Architecture, SaveOptions};
 use model::patches::ImageShape;
 use model::{Checkpoint, Cnn};
@@ -30,7 +31,9 @@ fn run_toml(place: &Path, way: &Way) -> PathBuf {
     let cnn = Cnn {
         image: ImageShape { channels: 1, height: 8, width: 8 },
         stages: vec![2],
+        activation: Activation::Relu,
         groups: 1,
+        global_pooling: true,
         classes: 2,
     };
     let fresh = Checkpoint::new(hf::Config::new(Architecture::Cnn(cnn)), None, 3).unwrap();

@@ -149,7 +149,15 @@ fn presence_changes_no_other_record() {
 #[test]
 fn presence_changes_no_other_image() {
     let image = ImageShape { height: 8, width: 8, channels: 1 };
-    let graph = || Cnn { image, stages: vec![4, 6], groups: 2, classes: 3 }.graph();
+    let cnn = Cnn {
+        image,
+        stages: vec![4, 6],
+        activation: Activation::Relu,
+        groups: 2,
+        global_pooling: true,
+        classes: 3,
+    };
+    let graph = || cnn.graph();
     for seed in 0..2 {
         let others: Vec<Example> =
             (0..9).map(|i| Example::features(vec![0.1 * i as f32 - 0.3; 64], i % 3)).collect();

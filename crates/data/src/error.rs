@@ -5,6 +5,7 @@
 
 use crate::format::Format;
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 /// An error in a data file or in the options of its reader.
@@ -204,6 +205,18 @@ pub enum Error {
         option: &'static str,
         /// The format.
         format: Format,
+    },
+    /// The scattering transform is not defined for images of this shape.
+    #[error("scattering features: expected images of {} to {} rows and columns and {} to {} \
+        channels, got {} × {} × {}", sides.start(), sides.end(), channels.start(), channels.end(),
+        got[0], got[1], got[2])]
+    ScatteringShape {
+        /// The allowed heights and widths.
+        sides: RangeInclusive<usize>,
+        /// The allowed numbers of channels.
+        channels: RangeInclusive<usize>,
+        /// Height, width and channels.
+        got: [usize; 3],
     },
     /// The references of one source exceed the limit.
     #[error("line {line}: expected at most {limit} bytes of references for one source, got more")]

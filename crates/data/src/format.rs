@@ -31,7 +31,7 @@ pub enum Format {
     Csv,
     /// Text and label in one JSON object per line.
     Jsonl,
-    /// Grey images in the IDX format of MNIST, with a file of labels.
+    /// Images in the IDX format of MNIST, with a file of labels.
     Idx,
     /// A PNG in which each row of pixels is an image, with a file of labels.
     PngStrip,

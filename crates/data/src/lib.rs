@@ -5,6 +5,7 @@
 //! | the content of one row of a file | [`Record`] |
 //! | the formats, and how one is detected | [`Format`] |
 //! | the readers, one file for each format | `read/` |
+//! | features of images | [`Scattering`] |
 //! | the example that a model is trained on | [`Preparation`] |
 
 #![forbid(unsafe_code)]
@@ -14,9 +15,11 @@ mod format;
 mod prepare;
 mod read;
 mod record;
+mod scattering;
 
 pub use error::{Error, Result};
 pub use format::Format;
 pub use prepare::{ModelInput, Preparation, Prepared};
 pub use read::{ReadOptions, RecordIter};
 pub use record::{Content, MergeBySource, Record, merge_by_source};
+pub use scattering::Scattering;

@@ -7,7 +7,7 @@
 //! source is its own tokens, all but the first of which are predicted. A labelled text is either
 //! classified, or, by a causal language model, followed by its label as the target.
 
-use crate::{Content, Record};
+use crate::{Content, Record, Scattering};
 use engine::Example;
 use text::{SpecialTokens, Tokenizer};
 
@@ -19,8 +19,8 @@ use text::{SpecialTokens, Tokenizer};
 /// let pixels = vec![0.0, 0.5, 1.0, 0.5];
 /// let content = Content::Image { pixels, height: 2, width: 2, channels: 1, label: 1 };
 /// let labels = ["cat".to_string(), "dog".to_string()];
-/// let preparation =
-///     Preparation { input: ModelInput::Images { elements: 4 }, labels: &labels, limit: 1 };
+/// let input = ModelInput::Images { elements: 4, features: None };
+/// let preparation = Preparation { input, labels: &labels, limit: 1 };
 /// let prepared = preparation.example(&Record { content, group: None, line: 1 })?;
 /// assert!(matches!(prepared, Prepared::Example(example) if example.len() == 4));
 /// # Ok::<(), text::Error>(())
@@ -54,8 +54,10 @@ pub enum ModelInput<'a> {
     },
     /// Images of a fixed size, for a classifier.
     Images {
-        /// Height × width × channels.
+        /// Number of elements that the model takes: height × width × channels.
         elements: usize,
+        /// The features that the model takes instead of pixels.
+        features: Option<&'a Scattering>,
     },
 }
 
@@ -115,13 +117,24 @@ impl Preparation<'_> {
                     (_, Some(class)) => Prepared::Example(Example::labelled(tokens, class)),
                 })
             }
-            (Content::Image { pixels, label, .. }, ModelInput::Images { elements }) => {
-                Ok(if pixels.len() != elements {
+            (
+                Content::Image { pixels, height, width, channels, label },
+                ModelInput::Images { elements, features },
+            ) => {
+                let fits = match features {
+                    Some(features) => features.image_shape() == [*height, *width, *channels],
+                    None => pixels.len() == elements,
+                };
+                Ok(if !fits {
                     Prepared::WrongKind("an image of the model's input size")
                 } else if *label as usize >= self.labels.len() {
                     Prepared::UnknownLabel
                 } else {
-                    Prepared::Example(Example::features(pixels.clone(), *label))
+                    let values = match features {
+                        Some(features) => features.features(pixels),
+                        None => pixels.clone(),
+                    };
+                    Prepared::Example(Example::features(values, *label))
                 })
             }
             (_, ModelInput::Causal { .. }) => Ok(Prepared::WrongKind("a text")),

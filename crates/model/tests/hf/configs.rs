@@ -141,7 +141,9 @@ fn the_configuration_of_a_cnn_is_parsed_and_checked() {
     let cnn = model::Cnn {
         image: model::patches::ImageShape { height: 28, width: 28, channels: 1 },
         stages: vec![16, 32],
+        activation: Activation::Tanh,
         groups: 4,
+        global_pooling: false,
         classes: 10,
     };
     let config = Config::new(Architecture::Cnn(cnn));
@@ -149,7 +151,11 @@ fn the_configuration_of_a_cnn_is_parsed_and_checked() {
     assert_eq!(parse(&text).unwrap().architecture, config.architecture);
     for (changes, part) in [
         (json!({"groups": 5}), "a divisor of"),
-        (json!({"stages": []}), "number of stages"),
+        (json!({"groups": 70000}), "at most 65536"),
+        (json!({"stages": vec![16; 65]}), "at most 64"),
+        (json!({"activation": "step"}), "one of relu"),
+        (json!({"global_pooling": null}), "global_pooling"),
+        (json!({"global_pooling": 1}), "true or false"),
         (json!({"stages": [16, "x"]}), "a list of numbers of channels"),
         (json!({"stages": [16, 32, 32, 32, 32, 32, 32]}), "at least 64"),
         (json!({"image_height": 0}), "between 1"),

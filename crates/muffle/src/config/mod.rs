@@ -53,8 +53,8 @@ pub struct Config {
 pub struct Model {
     /// A preset, a directory in the Hugging Face layout, or a name on the hub.
     ///
-    /// Presets (tiny, gpt2-s, cnn, preset:gpt2) have new parameters. A name on the hub is gpt2 or
-    /// HuggingFaceTB/SmolLM2-135M, for example.
+    /// Presets (tiny, gpt2-s, cnn, linear, scatter-cnn, preset:gpt2) have new parameters. A name on
+    /// the hub is gpt2 or HuggingFaceTB/SmolLM2-135M, for example.
     pub source: String,
     /// A `tokenizer.json`; by default the model's own.
     pub tokenizer: Auto<PathBuf>,
@@ -144,6 +144,8 @@ pub struct Data {
     /// The names of the classes: public. By default those of public validation data; images have
     /// ten classes.
     pub labels: Vec<String>,
+    /// What a model of images takes: pixels, or features computed from each image alone.
+    pub features: Features,
 }
 
 impl Default for Data {
@@ -163,6 +165,7 @@ impl Default for Data {
             text_column: None,
             label_column: None,
             labels: Vec::new(),
+            features: Features::None,
         }
     }
 }
@@ -190,6 +193,16 @@ pub enum PersonRows {
     Combined,
     /// Every row is a record. The guarantee for a person follows from that for k records.
     Separate,
+}
+
+/// What a model of images takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Features {
+    /// The pixels.
+    None,
+    /// Wavelet scattering coefficients, normalized within the image ([`data::Scattering`]).
+    Scattering,
 }
 
 /// What happens to rows that are too long or empty.

@@ -2,4 +2,5 @@
 
 pub mod corpus;
 pub mod data;
+mod features;
 pub mod model;

@@ -6,8 +6,10 @@ use crate::device::device;
 use crate::hub;
 use crate::load::corpus;
 use crate::load::data::Split;
-use data::{ModelInput, Preparation};
+use crate::load::features;
+use data::{ModelInput, Preparation, Scattering};
 use model::Network;
+use model::activation::Activation;
 use model::hf::{self, Architecture};
 use model::patches::ImageShape;
 use model::{Checkpoint, Cnn, InputShape, Lora, Preset};
@@ -29,6 +31,8 @@ pub struct LoadedModel {
     pub tokenizer: Option<Tokenizer>,
     /// The folder of the tokenizer's files; `None` if the tokenizer was trained or is one file.
     pub tokenizer_folder: Option<PathBuf>,
+    /// The features of images that the model takes; `None` for pixels or texts.
+    features: Option<Scattering>,
     task: ModelTask,
 }
 
@@ -39,7 +43,7 @@ enum ModelTask {
     Causal { begin: u32, end: u32 },
     /// Classifies texts.
     TextClassifier,
-    /// Classifies images of this many elements.
+    /// Classifies images or their features, of this many elements.
     ImageClassifier { elements: usize },
 }
 
@@ -60,6 +64,21 @@ impl LoadedModel {
     pub fn open(
         config: &Config,
         data: DataProperties<'_>,
+        report: &mut dyn FnMut(&str),
+    ) -> Result<Self, Error> {
+        let features = features::configured(&config.data, data.image)?;
+        let model = Self::load(config, data, features.as_ref(), report)?;
+        if features.is_none() && model.features.is_some() {
+            return Err(features::missing());
+        }
+        Ok(model)
+    }
+
+    /// Loads or creates a model. New models, and models without their own, take `features`.
+    fn load(
+        config: &Config,
+        data: DataProperties<'_>,
+        features: Option<&Scattering>,
         report: &mut dyn FnMut(&str),
     ) -> Result<Self, Error> {
         let options = &config.model;
@@ -92,7 +111,10 @@ impl LoadedModel {
             Auto::Auto => None,
         };
         let (mut checkpoint, tokenizer, folder) = match locate(&options.source, report)? {
-            ModelLocation::Cnn => (new_cnn(data, options.seed)?, None, None),
+            ModelLocation::Images(preset) => {
+                (new_image_model(preset, data, features, options.seed)?, None, None)
+            }
+            ModelLocation::Preset(_) if features.is_some() => return Err(features::text_model()),
             ModelLocation::Preset(preset) => {
                 let (tokenizer, folder) = match given_tokenizer {
                     Some(pair) => pair,
@@ -137,6 +159,9 @@ impl LoadedModel {
         if options.lora_rank > 0 && options.lora_init == LoraInit::Spectral {
             checkpoint = checkpoint.with_spectral_adapters()?;
         }
+        if let Some(features) = features {
+            features::store(&mut checkpoint.config, features)?;
+        }
         name_classes(&mut checkpoint.config, data.labels);
         Self::new(checkpoint, tokenizer, folder, config)
     }
@@ -154,7 +179,7 @@ impl LoadedModel {
         };
         let mut config = Config::default();
         config.model.source = source;
-        Self::open(&config, DataProperties::default(), report)
+        Self::load(&config, DataProperties::default(), None, report)
     }
 
     fn new(
@@ -181,6 +206,10 @@ impl LoadedModel {
         if options.recompute {
             network.set_activations(model::Activations::Recompute);
         }
+        let features = features::stored(&model_config)?;
+        if let Some(features) = &features {
+            features::check_input(features, network.graph().input())?;
+        }
         let task = find_task(&model_config, &network, tokenizer.as_ref())?;
         if let (Some(tokenizer), InputShape::Tokens { vocab, .. }) =
             (&tokenizer, network.graph().input())
@@ -194,7 +223,15 @@ impl LoadedModel {
                 ),
             ));
         }
-        Ok(Self { config: model_config, network, params, tokenizer, tokenizer_folder, task })
+        Ok(Self {
+            config: model_config,
+            network,
+            params,
+            tokenizer,
+            tokenizer_folder,
+            features,
+            task,
+        })
     }
 
     /// The preparation of records for this model. Texts must have fewer than `limit` tokens.
@@ -204,9 +241,11 @@ impl LoadedModel {
                 ModelInput::Causal { tokenizer, begin, end }
             }
             (ModelTask::TextClassifier, Some(tokenizer)) => ModelInput::Classifier { tokenizer },
-            (ModelTask::ImageClassifier { elements }, _) => ModelInput::Images { elements },
+            (ModelTask::ImageClassifier { elements }, _) => {
+                ModelInput::Images { elements, features: self.features.as_ref() }
+            }
             // A model of texts without a tokenizer is refused when it is loaded.
-            (_, None) => ModelInput::Images { elements: 0 },
+            (_, None) => ModelInput::Images { elements: 0, features: None },
         };
         Preparation { input, labels, limit }
     }
@@ -254,8 +293,42 @@ impl LoadedModel {
 /// The source of a model.
 enum ModelLocation {
     Preset(Preset),
-    Cnn,
+    Images(ImagePreset),
     Folder(PathBuf),
+}
+
+/// A new classifier of images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ImagePreset {
+    /// Three convolutions with group normalization.
+    Cnn,
+    /// A linear classifier.
+    Linear,
+    /// Two convolutions on features.
+    ///
+    /// The network that Tramèr and Boneh (2021) use on scattering features of CIFAR-10.
+    ScatterCnn,
+}
+
+impl ImagePreset {
+    const ALL: [Self; 3] = [Self::Cnn, Self::Linear, Self::ScatterCnn];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Cnn => "cnn",
+            Self::Linear => "linear",
+            Self::ScatterCnn => "scatter-cnn",
+        }
+    }
+
+    fn architecture(self, image: ImageShape, classes: usize) -> Cnn {
+        let (stages, activation, groups) = match self {
+            Self::Cnn => (vec![32, 64, 64], Activation::Relu, 8),
+            Self::Linear => (vec![], Activation::Relu, 0),
+            Self::ScatterCnn => (vec![64, 64], Activation::Tanh, 0),
+        };
+        Cnn { image, stages, activation, groups, global_pooling: self == Self::Cnn, classes }
+    }
 }
 
 /// Locates a model: a folder, else a preset, else a model of the hub.
@@ -265,18 +338,19 @@ fn locate(source: &str, report: &mut dyn FnMut(&str)) -> Result<ModelLocation, E
     if Path::new(source).is_dir() {
         return Ok(ModelLocation::Folder(source.into()));
     }
-    if source == "cnn" {
-        return Ok(ModelLocation::Cnn);
-    }
     let (name, is_preset) =
         source.strip_prefix("preset:").map_or((source, false), |name| (name, true));
+    if let Some(preset) = ImagePreset::ALL.into_iter().find(|preset| preset.name() == name) {
+        return Ok(ModelLocation::Images(preset));
+    }
     match Preset::named(name) {
         Some(preset) if is_preset || preset != Preset::Gpt2 => Ok(ModelLocation::Preset(preset)),
         None if is_preset => {
-            let names = Preset::ALL.map(Preset::name).join(", ");
+            let texts = Preset::ALL.map(Preset::name).join(", ");
+            let images = ImagePreset::ALL.map(ImagePreset::name).join(", ");
             Err(Error::config(
                 "model.source",
-                format!("expected a preset ({names}, cnn), got {name:?}"),
+                format!("expected a preset ({texts}, {images}), got {name:?}"),
             ))
         }
         _ => Ok(ModelLocation::Folder(hub::fetch(name, report)?)),
@@ -315,15 +389,33 @@ fn corpus_tokenizer() -> Result<Tokenizer, Error> {
     Ok(Tokenizer::train(texts.iter().map(String::as_str), 1024, &["<bos>", "<eos>"])?)
 }
 
-/// Creates a new convolutional network for the images of the data.
-fn new_cnn(data: DataProperties<'_>, seed: u64) -> Result<Checkpoint, Error> {
+/// Creates a new classifier for the images of the data, or for their features.
+fn new_image_model(
+    preset: ImagePreset,
+    data: DataProperties<'_>,
+    features: Option<&Scattering>,
+    seed: u64,
+) -> Result<Checkpoint, Error> {
     let Some(image) = data.image else {
         return Err(Error::config(
             "model.source",
-            "expected a model of texts, because data.train has no images; got \"cnn\"",
+            format!(
+                "expected a model of texts, because data.train has no images; got {:?}",
+                preset.name()
+            ),
         ));
     };
-    let cnn = Cnn { image, stages: vec![32, 64, 64], groups: 8, classes: data.labels.len() };
+    if preset == ImagePreset::ScatterCnn && features.is_none() {
+        return Err(Error::config(
+            "data.features",
+            "expected \"scattering\", because model.source is \"scatter-cnn\"; got \"none\"",
+        ));
+    }
+    let image = features.map_or(image, |features| {
+        let [height, width, channels] = features.shape();
+        ImageShape { height, width, channels }
+    });
+    let cnn = preset.architecture(image, data.labels.len());
     Ok(Checkpoint::new(hf::Config::new(Architecture::Cnn(cnn)), None, seed)?)
 }
 

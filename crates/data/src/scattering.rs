@@ -1,0 +1,406 @@
+//! Wavelet scattering: features of an image that are not learned from data.
+//!
+//! The transform of order 2 with J = 2 scales and L = 8 orientations (Bruna and Mallat 2013;
+//! Oyallon and Mallat 2015), with the filters, the padding and the order of coefficients of Kymatio 0.3
+//! (Andreux et al. 2020), as in Tramèr and Boneh (2021). For an image x, a low-pass filter φ and
+//! wavelets ψ(j, θ), the coefficients of a channel are
+//!
+//! | order | coefficients | number |
+//! |---|---|---|
+//! | 0 | x ∗ φ | 1 |
+//! | 1 | \|x ∗ ψ(j, θ)\| ∗ φ | 16 |
+//! | 2 | \|\|x ∗ ψ(0, θ₁)\| ∗ ψ(1, θ₂)\| ∗ φ | 64 |
+//!
+//! each at every fourth pixel. Then group normalization without parameters divides the channels
+//! into 27 groups, and gives each mean 0 and variance 1 within the image.
+//!
+//! # Claim
+//! The features of a record depend on this record and on public constants only, so that they
+//! change neither the sensitivity of a query nor the cost of a run.
+//! # Why
+//! `Scattering` is built from the shape of an image, has no state that a call changes, and reads
+//! one image.
+//! # Checked by
+//! `features_do_not_depend_on_earlier_images`.
+
+use crate::error::{Error, Result};
+use rustfft::num_complex::Complex;
+use rustfft::{Fft, FftDirection, FftNum, FftPlannerScalar};
+use std::f64::consts::PI;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// Number of coefficients of one channel, at each position.
+const COEFFICIENTS: usize = 1 + SCALES * ORIENTATIONS + ORIENTATIONS * ORIENTATIONS;
+/// Number of groups of the normalization, as in the best linear models of Tramèr and Boneh (2021).
+const GROUPS: usize = 27;
+/// Added to the variance of a group, as in PyTorch.
+const EPSILON: f64 = 1e-5;
+/// Number of scales, J.
+const SCALES: usize = 2;
+/// Number of orientations, L.
+const ORIENTATIONS: usize = 8;
+/// Distance of the positions of coefficients, in pixels: 2^J.
+const STRIDE: usize = 1 << SCALES;
+/// Allowed heights and widths of images.
+const SIDES: RangeInclusive<usize> = 2 * STRIDE..=256;
+/// Allowed numbers of channels.
+const CHANNELS: RangeInclusive<usize> = 1..=16;
+/// Standard deviation of the finest filter, in pixels.
+const SIGMA: f64 = 0.8;
+/// Kymatio's value of π in the normalization of filters.
+#[allow(clippy::approx_constant)]
+const PI_OF_NORM: f64 = 3.1415;
+
+/// The scattering transform of images of one shape, with group normalization.
+///
+/// ```
+/// let scattering = data::Scattering::new(28, 28, 1)?;
+/// assert_eq!(scattering.shape(), [7, 7, 81]);
+/// assert_eq!(scattering.features(&[0.5; 28 * 28]).len(), 7 * 7 * 81);
+/// # Ok::<(), data::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Scattering {
+    /// Height, width and channels of an image.
+    image: [usize; 3],
+    /// Transforms at full and at half resolution.
+    planes: [Plane; SCALES],
+    /// For each scale and orientation, the transposed spectrum of the wavelet at full resolution.
+    ///
+    /// It is divided by the number of pixels, because the transforms are not normalized.
+    wavelets: Vec<Vec<f32>>,
+}
+
+impl Scattering {
+    /// Builds the filters for images of this shape.
+    ///
+    /// # Errors
+    /// If the shape is out of range.
+    pub fn new(height: usize, width: usize, channels: usize) -> Result<Self> {
+        if ![height, width].iter().all(|side| SIDES.contains(side)) || !CHANNELS.contains(&channels)
+        {
+            return Err(Error::ScatteringShape {
+                sides: SIDES,
+                channels: CHANNELS,
+                got: [height, width, channels],
+            });
+        }
+        let (rows, cols) = (padded(height), padded(width));
+        let (mut single, mut double) = (FftPlannerScalar::new(), FftPlannerScalar::new());
+        let planes = [0, 1].map(|level| Plane::new(rows, cols, level, &mut single));
+        let transforms = Transforms::new(rows, cols, &mut double);
+        let wavelets = (0..SCALES * ORIENTATIONS)
+            .map(|index| wavelet(rows, cols, index / ORIENTATIONS, index % ORIENTATIONS))
+            .map(|wavelet| {
+                let spectrum = transforms.forward(wavelet);
+                spectrum.iter().map(|z| (z.re / (rows * cols) as f64) as f32).collect()
+            })
+            .collect();
+        Ok(Self { image: [height, width, channels], planes, wavelets })
+    }
+
+    /// Height, width and channels of the images.
+    pub fn image_shape(&self) -> [usize; 3] {
+        self.image
+    }
+
+    /// Height, width and channels of the features.
+    pub fn shape(&self) -> [usize; 3] {
+        let [height, width, channels] = self.image;
+        [height / STRIDE, width / STRIDE, channels * COEFFICIENTS]
+    }
+
+    /// Computes the features of an image: its coefficients, normalized in groups of channels.
+    ///
+    /// Pixels and features are row by row, channels last. The coefficients of a channel of the
+    /// image are consecutive.
+    ///
+    /// # Panics
+    /// If the image has another shape.
+    pub fn features(&self, pixels: &[f32]) -> Vec<f32> {
+        let mut features = self.coefficients(pixels);
+        normalize(&mut features, self.shape()[2]);
+        features
+    }
+
+    /// Computes the coefficients of an image, without normalization.
+    ///
+    /// # Panics
+    /// If the image has another shape.
+    pub fn coefficients(&self, pixels: &[f32]) -> Vec<f32> {
+        let [height, width, channels] = self.image;
+        assert_eq!(pixels.len(), height * width * channels, "elements of an image");
+        let mut out = vec![0.0; self.shape().iter().product()];
+        for channel in 0..channels {
+            self.transform(pixels, channel, &mut out);
+        }
+        out
+    }
+
+    /// Writes the coefficients of one channel into `out`.
+    fn transform(&self, pixels: &[f32], channel: usize, out: &mut [f32]) {
+        let [height, width, channels] = self.image;
+        let [full, half] = &self.planes;
+        let mut index = channel * COEFFICIENTS;
+        let mut write = |plane: &Plane, image: &[f32]| {
+            plane.low_pass(image, out, channels * COEFFICIENTS, index);
+            index += 1;
+        };
+
+        let rows = reflected(height, full.transforms.rows);
+        let cols: Vec<usize> = reflected(width, full.transforms.cols).collect();
+        let image: Vec<f32> = rows
+            .flat_map(|row| cols.iter().map(move |col| (row * width + col) * channels + channel))
+            .map(|at| pixels[at])
+            .collect();
+        write(full, &image);
+        let spectrum = full.spectrum(&image);
+        let (fine, coarse) = self.wavelets.split_at(ORIENTATIONS);
+        let fine: Vec<Vec<f32>> =
+            fine.iter().map(|wavelet| full.modulus(multiply(&spectrum, wavelet))).collect();
+        fine.iter().for_each(|modulus| write(full, modulus));
+        for wavelet in coarse {
+            write(half, &half.modulus(half.alias(&spectrum, wavelet)));
+        }
+        for modulus in &fine {
+            let spectrum = full.spectrum(modulus);
+            for wavelet in coarse {
+                write(half, &half.modulus(half.alias(&spectrum, wavelet)));
+            }
+        }
+    }
+}
+
+/// Filters are public, but long.
+impl fmt::Debug for Scattering {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scattering").field("image", &self.image).finish_non_exhaustive()
+    }
+}
+
+/// The height or width after padding: a multiple of the stride, with a border for the filters.
+fn padded(side: usize) -> usize {
+    (side / STRIDE + 2) * STRIDE
+}
+
+/// The source of each row after padding by reflection, without repeating the border.
+fn reflected(side: usize, padded: usize) -> impl Iterator<Item = usize> {
+    let before = (padded - side) / 2;
+    (0..padded).map(move |at| {
+        let distance = at.abs_diff(before);
+        if at >= before && distance >= side { 2 * (side - 1) - distance } else { distance }
+    })
+}
+
+/// Normalizes each group of channels to mean 0 and variance 1.
+fn normalize(features: &mut [f32], channels: usize) {
+    let width = channels / GROUPS;
+    let count = (features.len() / GROUPS) as f64;
+    for group in 0..GROUPS {
+        let range = group * width..(group + 1) * width;
+        let values = || {
+            features.chunks_exact(channels).flat_map(|row| &row[range.clone()]).map(|&x| x.into())
+        };
+        let mean = values().sum::<f64>() / count;
+        let variance = values().map(|x: f64| (x - mean) * (x - mean)).sum::<f64>() / count;
+        let scale = 1.0 / (variance + EPSILON).sqrt();
+        for row in features.chunks_exact_mut(channels) {
+            for x in &mut row[range.clone()] {
+                *x = ((f64::from(*x) - mean) * scale) as f32;
+            }
+        }
+    }
+}
+
+/// Multiplies a spectrum by the real spectrum of a filter.
+fn multiply(spectrum: &[Complex<f32>], filter: &[f32]) -> Vec<Complex<f32>> {
+    spectrum.iter().zip(filter).map(|(z, f)| z * f).collect()
+}
+
+/// Images at one resolution: Fourier transforms and the low-pass filter φ.
+#[derive(Clone)]
+struct Plane {
+    transforms: Transforms<f32>,
+    /// The low-pass filter of columns: a row of weights for each position.
+    vertical: Vec<f32>,
+    /// The low-pass filter of rows: for each pixel, its weight in each position.
+    horizontal: Vec<f32>,
+}
+
+impl Plane {
+    /// Creates the plane of a level: images of `rows` × `cols` pixels are halved `level` times.
+    fn new(rows: usize, cols: usize, level: usize, planner: &mut FftPlannerScalar<f32>) -> Self {
+        let vertical = low_pass(rows, level).concat();
+        let horizontal = low_pass(cols, level);
+        let horizontal = (0..cols >> level)
+            .flat_map(|pixel| horizontal.iter().map(move |weights| weights[pixel]))
+            .collect();
+        let transforms = Transforms::new(rows >> level, cols >> level, planner);
+        Self { transforms, vertical, horizontal }
+    }
+
+    /// The transposed spectrum of a real image.
+    fn spectrum(&self, image: &[f32]) -> Vec<Complex<f32>> {
+        self.transforms.forward(image.iter().map(|&x| x.into()).collect())
+    }
+
+    /// The modulus of the image with this transposed spectrum.
+    fn modulus(&self, spectrum: Vec<Complex<f32>>) -> Vec<f32> {
+        self.transforms.inverse(spectrum).iter().map(|z| z.norm_sqr().sqrt()).collect()
+    }
+
+    /// Multiplies a spectrum of twice the resolution by a filter, and samples every second pixel.
+    ///
+    /// The spectrum of the samples is the sum of the four quarters. Its factor ¼ is also the ratio
+    /// of the numbers of pixels, by which the filter is divided.
+    fn alias(&self, spectrum: &[Complex<f32>], filter: &[f32]) -> Vec<Complex<f32>> {
+        let (rows, cols) = (self.transforms.rows, self.transforms.cols);
+        let mut out = vec![Complex::default(); rows * cols];
+        // Transposed: the spectrum has 2 · cols rows of 2 · rows elements.
+        for (at, (z, f)) in
+            spectrum.chunks_exact(2 * rows).zip(filter.chunks_exact(2 * rows)).enumerate()
+        {
+            let out = &mut out[at % cols * rows..][..rows];
+            let ((z, z_high), (f, f_high)) = (z.split_at(rows), f.split_at(rows));
+            for i in 0..rows {
+                out[i] += z[i] * f[i] + z_high[i] * f_high[i];
+            }
+        }
+        out
+    }
+
+    /// Applies φ to an image, and writes it into one channel of the coefficients.
+    fn low_pass(&self, image: &[f32], out: &mut [f32], channels: usize, channel: usize) {
+        let (rows, cols) = (self.transforms.rows, self.transforms.cols);
+        let width = self.horizontal.len() / cols;
+        let (mut sums, mut line) = (vec![0.0; cols], vec![0.0; width]);
+        let lines = out.chunks_exact_mut(width * channels);
+        for (weights, out) in self.vertical.chunks_exact(rows).zip(lines) {
+            sums.fill(0.0);
+            for (weight, row) in weights.iter().zip(image.chunks_exact(cols)) {
+                sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += weight * x);
+            }
+            line.fill(0.0);
+            for (sum, weights) in sums.iter().zip(self.horizontal.chunks_exact(width)) {
+                line.iter_mut().zip(weights).for_each(|(x, weight)| *x += sum * weight);
+            }
+            line.iter().zip(out.chunks_exact_mut(channels)).for_each(|(x, out)| out[channel] = *x);
+        }
+    }
+}
+
+/// The weights of φ in one dimension: for each position, those of all pixels at a level.
+///
+/// φ is an isotropic Gaussian, so that it is a product of a filter of rows and one of columns. At
+/// level 1, its spectrum is cut at half the highest frequency. The first and the last position are
+/// left out, because they are part of the border.
+fn low_pass(side: usize, level: usize) -> Vec<Vec<f32>> {
+    let sigma = SIGMA * f64::from(1 << (SCALES - 1));
+    let filter: Vec<f64> = (0..side)
+        .map(|x| {
+            let copies = (-2..=2).map(|copy: i32| x as f64 + f64::from(copy) * side as f64);
+            copies.map(|x| (-x * x / (2.0 * sigma * sigma)).exp()).sum::<f64>()
+                / (2.0 * PI_OF_NORM).sqrt()
+                / sigma
+        })
+        .collect();
+    let cosine =
+        |side: usize, a: usize, b: usize| (2.0 * PI * (a * b % side) as f64 / side as f64).cos();
+    let frequency =
+        |k: usize| filter.iter().enumerate().map(|(x, f)| f * cosine(side, k, x)).sum::<f64>();
+    let short = side >> level;
+    let spectrum: Vec<f64> =
+        (0..short).map(|k| frequency(if k < short / 2 { k } else { k + side - short })).collect();
+    let filter: Vec<f64> = (0..short)
+        .map(|x| {
+            let terms = spectrum.iter().enumerate().map(|(k, f)| f * cosine(short, k, x));
+            terms.sum::<f64>() / short as f64
+        })
+        .collect();
+    let stride = STRIDE >> level;
+    (1..side / STRIDE - 1)
+        .map(|at| (0..short).map(|x| filter[(at * stride + short - x) % short] as f32).collect())
+        .collect()
+}
+
+/// A Morlet wavelet, repeated with the period of the image, row by row.
+///
+/// ψ(u) = g(u) (e^(i ξ·u) − β) with a Gaussian envelope g that is twice as long across the wave as
+/// along it; β makes the sum over all pixels zero.
+fn wavelet(rows: usize, cols: usize, scale: usize, orientation: usize) -> Vec<Complex<f64>> {
+    let slant = 4.0 / ORIENTATIONS as f64;
+    let sigma = SIGMA * f64::from(1 << scale);
+    let xi = 0.75 * PI / f64::from(1 << scale);
+    let angle = (ORIENTATIONS as f64 / 2.0 - 1.0 - orientation as f64) * PI / ORIENTATIONS as f64;
+    let (sin, cos) = angle.sin_cos();
+    let norm = 2.0 * PI_OF_NORM * sigma * sigma / slant;
+    let (mut waves, mut envelopes) = (Vec::new(), Vec::new());
+    for (row, col) in (0..rows).flat_map(|row| (0..cols).map(move |col| (row, col))) {
+        let (mut wave, mut envelope) = (Complex::default(), 0.0);
+        for (down, right) in (-2..=2).flat_map(|down| (-2..=2).map(move |right| (down, right))) {
+            let y = row as f64 + f64::from(down) * rows as f64;
+            let x = col as f64 + f64::from(right) * cols as f64;
+            let (along, across) = (y * cos + x * sin, x * cos - y * sin);
+            let square = along * along + slant * slant * across * across;
+            let g = (-square / (2.0 * sigma * sigma)).exp() / norm;
+            wave += Complex::from_polar(g, xi * along);
+            envelope += g;
+        }
+        waves.push(wave);
+        envelopes.push(envelope);
+    }
+    let beta = waves.iter().sum::<Complex<f64>>() / envelopes.iter().sum::<f64>();
+    waves.iter().zip(&envelopes).map(|(wave, g)| wave - beta * g).collect()
+}
+
+/// Fourier transforms of images, not normalized. Spectra are transposed.
+///
+/// The scalar planner makes the bits of features independent of the instruction set, so that
+/// different machines can resume a run or take part in it.
+#[derive(Clone)]
+struct Transforms<T> {
+    rows: usize,
+    cols: usize,
+    /// Transforms of rows and of columns, forward and inverse.
+    forward: [Arc<dyn Fft<T>>; 2],
+    inverse: [Arc<dyn Fft<T>>; 2],
+}
+
+impl<T: FftNum> Transforms<T> {
+    fn new(rows: usize, cols: usize, planner: &mut FftPlannerScalar<T>) -> Self {
+        let [forward, inverse] = [FftDirection::Forward, FftDirection::Inverse]
+            .map(|direction| [cols, rows].map(|length| planner.plan_fft(length, direction)));
+        Self { rows, cols, forward, inverse }
+    }
+
+    /// The transposed spectrum of an image.
+    fn forward(&self, image: Vec<Complex<T>>) -> Vec<Complex<T>> {
+        let [of_rows, of_cols] = &self.forward;
+        two_passes(image, self.cols, of_rows.as_ref(), of_cols.as_ref())
+    }
+
+    /// The image with this transposed spectrum, times the number of pixels.
+    fn inverse(&self, spectrum: Vec<Complex<T>>) -> Vec<Complex<T>> {
+        let [of_rows, of_cols] = &self.inverse;
+        two_passes(spectrum, self.rows, of_cols.as_ref(), of_rows.as_ref())
+    }
+}
+
+/// Transforms rows of `cols` elements, transposes, and transforms the new rows.
+fn two_passes<T: FftNum>(
+    mut matrix: Vec<Complex<T>>,
+    cols: usize,
+    first: &dyn Fft<T>,
+    second: &dyn Fft<T>,
+) -> Vec<Complex<T>> {
+    first.process(&mut matrix);
+    let rows = matrix.len() / cols;
+    let mut out = Vec::with_capacity(matrix.len());
+    for col in 0..cols {
+        out.extend((0..rows).map(|row| matrix[row * cols + col]));
+    }
+    second.process(&mut out);
+    out
+}
