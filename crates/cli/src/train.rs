@@ -212,7 +212,18 @@ fn print_outcome(outcome: &Outcome, json: bool) -> Result<(), Error> {
         (Some(_), _, _) => ("privacy", "NONE: the seed of the noise was fixed".into()),
         _ => ("privacy", "NONE".into()),
     }];
-    rows.push(("steps", statement.steps.to_string()));
+    rows.push((
+        "steps",
+        match statement.model_step == statement.steps {
+            true => statement.steps.to_string(),
+            false => format!(
+                "{}; the model has the parameters of step {} (evaluation.select = {:?})",
+                statement.steps,
+                statement.model_step,
+                statement.selection.name()
+            ),
+        },
+    ));
     if let Some(scores) = outcome.scores {
         rows.push((
             "NLL",
@@ -223,6 +234,9 @@ fn print_outcome(outcome: &Outcome, json: bool) -> Result<(), Error> {
                 100.0 * scores.accuracy
             ),
         ));
+    }
+    if let Some((step, nll)) = outcome.best.nll {
+        rows.push(("best NLL", format!("{nll:.4} in validation, at step {step}{marked}")));
     }
     if let Some(texts) = outcome.texts {
         let skipped = if texts.skipped > 0 {
