@@ -292,7 +292,7 @@ fn changed(leaf: &Value) -> Vec<(&'static str, Value)> {
 }
 
 /// The check that must detect a change of each leaf.
-const WHO: [(&str, &str); 23] = [
+const WHO: [(&str, &str); 25] = [
     ("/accountant", "epsilon"),
     ("/coverage", "summary"),
     ("/delta", "epsilon"),
@@ -300,6 +300,7 @@ const WHO: [(&str, &str); 23] = [
     ("/ledger/", "ledger"),
     ("/ledger_head", "ledger"),
     ("/lot_size", "sampling"),
+    ("/model_step", "steps"),
     ("/noise_multiplier", "noise"),
     ("/person_column", "summary"),
     ("/private", "private"),
@@ -308,6 +309,7 @@ const WHO: [(&str, &str); 23] = [
     ("/records", "sampling"),
     ("/run_id", "ledger"),
     ("/sampling", "sampling"),
+    ("/selection", "summary"),
     ("/sessions", "ledger"),
     ("/software", "software"),
     ("/steps", "steps"),

@@ -8,6 +8,7 @@ mod small_run;
 use muffle::Error;
 use muffle::Outcome;
 use muffle::config::Select;
+use muffle::run::chain::Chain;
 use muffle::run::folder::Folder;
 use muffle::run::history::{self, HistoryEntry};
 use muffle::run::{Silent, resume, train};
@@ -112,6 +113,29 @@ fn lost_steps_are_not_selected() {
     assert_eq!((outcome.statement.steps, outcome.statement.ledger.events().len()), (5, 6));
     assert!(entries(&out).iter().all(|entry| entry.step <= 5));
     assert_eq!(outcome.statement.model_step, 4);
+    assert_eq!(verify(&out).unwrap().conclusion(), Conclusion::Consistent);
+}
+
+/// If no step is left after a resumption, the last snapshot is the last checkpoint.
+#[test]
+fn the_last_checkpoint_can_be_that_of_a_stop() {
+    let place = tempfile::tempdir().unwrap();
+    let out = place.path().join("run");
+    // Little noise, so that every step is better than the one before.
+    let settings = "optimizer.name=dp-adam\noptimizer.learning_rate=0.003\nprivacy.epsilon=auto\n\
+        privacy.sigma=0.4\nevaluation.select=nearest-best-nll";
+    let mut observer = Stopping { after: Some(5), ..Stopping::default() };
+    assert!(train(&config(place.path(), settings), &out, &mut observer).is_err());
+    // The state after a resumption and a kill in step 6: its charge is lost.
+    let ledger = out.join("ledger.json");
+    let mut chain = Chain::parse(&std::fs::read_to_string(&ledger).unwrap()).unwrap();
+    let event = chain.ledger().events().runs()[0].0.clone();
+    chain.charge(&event).unwrap();
+    std::fs::write(&ledger, chain.to_text().unwrap()).unwrap();
+    let outcome = resume(&out, &mut Silent).unwrap();
+    assert_eq!((outcome.statement.steps, outcome.statement.ledger.events().len()), (5, 6));
+    assert_eq!(outcome.best.nll.unwrap().0, 5);
+    assert_eq!(outcome.statement.model_step, 5);
     assert_eq!(verify(&out).unwrap().conclusion(), Conclusion::Consistent);
 }
 

@@ -3,9 +3,11 @@
 //! Values are not checked against the data or the model; [`crate::plan`] does that. Unknown keys,
 //! and keys that the chosen optimizer does not read, are errors with a suggestion.
 
+mod compare;
 mod evaluation;
 mod keys;
 
+pub use compare::{CompareSection, Grid};
 pub use evaluation::{Evaluation, Select};
 pub use optim::{Auto, LearningRate, OptimizerConfig};
 
@@ -297,6 +299,9 @@ pub enum ConfigError {
     /// A change is not of the form `KEY=VALUE`.
     #[error("expected KEY=VALUE, got {0:?}")]
     Change(String),
+    /// The values of a grid are not of the form `KEY=V1,V2`.
+    #[error("expected KEY=V1,V2 (after NAME: for one optimizer), got {0:?}")]
+    Grid(String),
     /// A configuration has no TOML form.
     #[error("{}", keys::one_line(&.0.to_string()))]
     Print(#[from] toml::ser::Error),

@@ -30,7 +30,7 @@ pub mod together;
 use crate::Error;
 use crate::Outcome;
 use crate::Plan;
-use crate::config::{Config, Publicity};
+use crate::config::{Config, Publicity, Select};
 use crate::load::data;
 use crate::load::model::{DataProperties, LoadedModel};
 use crate::run::evaluation_data::{check_selection, check_test_data, validation_examples};
@@ -397,9 +397,14 @@ impl<'a> Run<'a> {
                 return Err(Error::Stopped);
             }
         }
-        // The last step of the plan may have been lost in an interruption.
-        if self.session.steps() > 0 {
+        let steps = self.session.steps();
+        if !closed && steps > 0 && steps < self.session.plan().steps {
+            // The last steps of the plan were lost in an interruption, so that this is the last
+            // checkpoint. It is saved again if it may be selected, by all processes.
             self.add_checkpoint();
+            if self.config.evaluation.select == Select::NearestBestNll {
+                self.snapshot_step = None;
+            }
         }
         self.save_snapshot()?;
         self.files.clone().map(|files| outcome::finish(self, &files, observer)).transpose()
@@ -443,12 +448,8 @@ impl<'a> Run<'a> {
 
     /// Lets the selection consider the current parameters as a checkpoint.
     fn add_checkpoint(&mut self) {
-        let (step, params) = (self.session.steps(), self.session.params());
-        if let Some(selection) = &mut self.selection
-            && selection.add_checkpoint(step, params)
-        {
-            // A snapshot of this step, if there is one, has another selection.
-            self.snapshot_step = None;
+        if let Some(selection) = &mut self.selection {
+            selection.add_checkpoint(self.session.steps(), self.session.params());
         }
     }
 

@@ -61,26 +61,20 @@ impl Selection {
         };
     }
 
-    /// Considers a checkpoint. Returns whether it is selected.
-    pub fn add_checkpoint(&mut self, step: u64, params: &Params) -> bool {
+    /// Considers a checkpoint.
+    pub fn add_checkpoint(&mut self, step: u64, params: &Params) {
         if self.rule != Select::NearestBestNll {
-            return false;
+            return;
         }
         let checkpoint = StepParams { step, params: params.clone() };
         self.latest = Some(checkpoint.clone());
-        let Some((best, _)) = self.best else { return false };
-        let nearer = self
-            .chosen
-            .as_ref()
-            .is_none_or(|chosen| step.abs_diff(best) < chosen.step.abs_diff(best));
-        if nearer {
+        let Some((best, _)) = self.best else { return };
+        let distance = |chosen: &StepParams| chosen.step.abs_diff(best);
+        if self.chosen.as_ref().is_none_or(|chosen| distance(&checkpoint) < distance(chosen)) {
             self.chosen = Some(checkpoint);
         }
-        nearer
     }
-}
 
-impl Selection {
     /// Says which parameters are released, for the end of a run.
     pub(crate) fn message(&self, step: u64) -> String {
         match (self.best, &self.chosen) {
@@ -112,7 +106,7 @@ pub(crate) fn selected_step(
     }
     let every = checkpoint_every.max(1);
     let before = best / every * every;
-    [before, before + every, last]
+    [before, before.saturating_add(every), last]
         .into_iter()
         .filter(|step| (1..=last).contains(step))
         .min_by_key(|step| (step.abs_diff(best), *step))
