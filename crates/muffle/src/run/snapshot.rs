@@ -618,7 +618,7 @@ mod tests {
     #[test]
     fn a_damaged_snapshot_is_detected_and_the_one_before_it_used() {
         for file in [HEAD, PARAMS, OPTIMIZER, SELECTION] {
-            for damage in ["flip", "cut", "gone", "empty"] {
+            for damage in ["flip", "last", "cut", "gone", "empty"] {
                 let folder = tempfile::tempdir().unwrap();
                 snapshot(1).save(folder.path()).unwrap();
                 selecting(2).save(folder.path()).unwrap();
@@ -629,6 +629,7 @@ mod tests {
                         let middle = bytes.len() / 2;
                         bytes[middle] ^= 4;
                     }
+                    "last" => *bytes.last_mut().unwrap() ^= 4,
                     "cut" => bytes.truncate(bytes.len() - 3),
                     _ => bytes.clear(),
                 }
