@@ -151,7 +151,7 @@ mod tests {
     }
 
     fn params(step: u64) -> Params {
-        Params::new(vec![Array::from_fn(&[1], |_| step as f32)])
+        Params::new(vec![Array::from_fn([1], |_| step as f32)])
     }
 
     /// Runs a selection as a training run does, and returns the selected step.
