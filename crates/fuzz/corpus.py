@@ -314,7 +314,7 @@ put("sealed", "marked.json", json.dumps({"version": 1, "draws": MARK, "epoch": N
 charged = chain([[[poisson, 4]], [[poisson, 6]]])
 statement = {
     "version": 3, "software": "muffle 0.1.0", "run_id": charged["run_id"], "private": True, "epsilon": 1.5, "delta": 1e-5, "promised_epsilon": 2.0, "unit": {"adjacency": "add-remove", "rows": 1},
-    "person_column": None, "accountant": "pld", "sampling": "poisson", "records": 100, "lot_size": 10.0, "noise_multiplier": 1.1, "steps": 10, "randomness": "operating-system",
+    "person_column": None, "accountant": "pld", "sampling": "poisson", "records": 100, "lot_size": 10.0, "noise_multiplier": 1.1, "steps": 10, "model_step": 10, "selection": "last", "randomness": "operating-system",
     "coverage": {"isolation": "exact", "noise": "grid", "figures": "public", "dropped_rows": "vacant", "frozen_weights": False},
     "sessions": charged["sessions"], "ledger": {"version": 1, "events": [[poisson, 10]]}, "ledger_head": charged["head"], "config_sha256": "00" * 32, "weights_sha256": [["model.safetensors", "00"]],
     "summary": ["Covered: every row."],
@@ -331,15 +331,15 @@ put("statement", "half.json", json.dumps(statement | {"unit": None}))
 
 
 def look(step, epsilon, nll):
-    return json.dumps({"step": step, "epsilon": epsilon, "learning_rate": 0.01 * step, "figures": "public", "nll": nll, "accuracy": 0.5 if nll else None}) + "\n"
+    return json.dumps({"step": step, "epsilon": epsilon, "learning_rate": 0.01 * step, "figures": "public", "nll": nll, "accuracy": 0.5 if nll else None, "bleu": None}) + "\n"
 
 
 put("history", "usual.jsonl", look(0, 0.0, 5.0) + look(5, 0.5, 3.0) + look(10, 0.7, 2.5))
 put("history", "exact.jsonl", look(0, None, 5.0) + look(3, None, None) + '{"step": 4')
 put("history", "wild.jsonl", look(0, None, 1e308) + look(2**63, 1e-300, -1e308) + look(1, 5e-324, 0.0))
 result = {
-    "epsilon": 1.5, "delta": 1e-5, "sigma": 1.1, "steps": 10, "records": 100, "lot_size": 10.0, "optimizer": "dp-sgd", "out": "run",
-    "metrics": {"nll": 2.5, "perplexity": 12.1, "accuracy": 0.4, "tokens": 7, "examples": 2, "bleu": 30.0, "rouge_l": 40.0}, "private": True, "run_id": charged["run_id"], "sessions": 2,
+    "epsilon": 1.5, "delta": 1e-5, "sigma": 1.1, "steps": 10, "model_step": 8, "records": 100, "lot_size": 10.0, "optimizer": "dp-sgd", "out": "run",
+    "metrics": {"nll": 2.5, "perplexity": 12.1, "accuracy": 0.4, "tokens": 7, "examples": 2, "bleu": 30.0, "rouge_l": 40.0, "best_nll": 2.25, "best_nll_step": 8}, "private": True, "run_id": charged["run_id"], "sessions": 2,
     "ledger_head": charged["head"], "weights_sha256": [["model.safetensors", "00"]], "statement_sha256": "00" * 32, "figures": "public",
 }
 put("result", "usual.json", json.dumps(result))

@@ -184,7 +184,7 @@ impl Audit {
             .config
             .as_deref()
             .map(|path| if path.is_dir() { path.join("config.toml") } else { path.to_path_buf() });
-        Ok(self.changes.apply(file.as_deref())?.absolute()?)
+        Ok(self.changes.read(file.as_deref())?.absolute()?)
     }
 
     /// Refuses options of another target.

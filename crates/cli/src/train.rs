@@ -92,11 +92,15 @@ fn optimizer_help() -> String {
 
 impl Changes {
     /// The configuration of a file, or the embedded one, with these changes.
-    pub(crate) fn apply(&self, file: Option<&Path>) -> Result<Config, Error> {
-        let mut config = match file {
+    pub(crate) fn read(&self, file: Option<&Path>) -> Result<Config, Error> {
+        self.apply(match file {
             Some(path) => Config::read(path)?,
             None => Config::embedded(),
-        };
+        })
+    }
+
+    /// A configuration with these changes.
+    pub(crate) fn apply(&self, mut config: Config) -> Result<Config, Error> {
         if let Some(name) = &self.optimizer {
             config =
                 config.with_optimizer(name).map_err(|error| Error::usage(error.to_string()))?;
@@ -137,7 +141,7 @@ impl Changes {
 
 impl Train {
     pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Error> {
-        let config = self.changes.apply(self.config.as_deref())?;
+        let config = self.changes.read(self.config.as_deref())?;
         if self.print_config {
             if ranks.is_first() {
                 print(config.print().trim_end());
@@ -212,7 +216,18 @@ fn print_outcome(outcome: &Outcome, json: bool) -> Result<(), Error> {
         (Some(_), _, _) => ("privacy", "NONE: the seed of the noise was fixed".into()),
         _ => ("privacy", "NONE".into()),
     }];
-    rows.push(("steps", statement.steps.to_string()));
+    rows.push((
+        "steps",
+        match statement.model_step == statement.steps {
+            true => statement.steps.to_string(),
+            false => format!(
+                "{}; the model has the parameters of step {} (evaluation.select = {:?})",
+                statement.steps,
+                statement.model_step,
+                statement.selection.name()
+            ),
+        },
+    ));
     if let Some(scores) = outcome.scores {
         rows.push((
             "NLL",
@@ -223,6 +238,9 @@ fn print_outcome(outcome: &Outcome, json: bool) -> Result<(), Error> {
                 100.0 * scores.accuracy
             ),
         ));
+    }
+    if let Some((step, nll)) = outcome.best.nll {
+        rows.push(("best NLL", format!("{nll:.4} in validation, at step {step}{marked}")));
     }
     if let Some(texts) = outcome.texts {
         let skipped = if texts.skipped > 0 {

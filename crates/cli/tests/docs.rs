@@ -94,15 +94,29 @@ fn every_configuration_is_read() {
     let mut count = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        let config = muffle::Config::read(&path).unwrap_or_else(|what| panic!("{what}"));
+        let (config, section) =
+            muffle::Config::read_comparison(&path).unwrap_or_else(|what| panic!("{what}"));
         muffle::Plan::check(&config).unwrap();
+        if !section.optimizers.is_empty() {
+            let comparison = muffle::compare::Comparison {
+                optimizers: section.optimizers.clone(),
+                changes: section.changes(),
+                grids: section.grids().unwrap(),
+                seeds: section.seeds.clone(),
+                ..muffle::compare::Comparison::new(config)
+            };
+            assert!(comparison.plan().unwrap_or_else(|what| panic!("{what}")).len() > 1);
+        }
         count += 1;
     }
     assert!(count >= 4);
     // The TOML blocks of the pages are valid, too.
     for page in pages() {
         for block in std::fs::read_to_string(&page).unwrap().split("```toml\n").skip(1) {
-            muffle::Config::parse(block.split("```").next().unwrap())
+            let place = tempfile::tempdir().unwrap();
+            let path = place.path().join("RUN.toml");
+            std::fs::write(&path, block.split("```").next().unwrap()).unwrap();
+            muffle::Config::read_comparison(&path)
                 .unwrap_or_else(|what| panic!("{}: {what}", page.display()));
         }
     }

@@ -40,26 +40,28 @@ fn run_toml(place: &Path, way: &Way) -> PathBuf {
     let (config, network, params) = fresh.network(&cpu::Cpu, |_| true).unwrap();
     Checkpoint::save(place.join("cnn"), &config, &network, &params, &SaveOptions::default())
         .unwrap();
-    let mut images = vec![0, 0, 8, 3, 0, 0, 0, 24, 0, 0, 0, 8, 0, 0, 0, 8];
-    images.extend(
-        (0..24u8).flat_map(|i| {
+    for (name, count) in [("train", 24u8), ("t10k", 6)] {
+        let mut images = vec![0, 0, 8, 3, 0, 0, 0, count, 0, 0, 0, 8, 0, 0, 0, 8];
+        images.extend((0..count).flat_map(|i| {
             (0..64u8).map(move |pixel| if pixel / 32 == i % 2 { 200 } else { pixel })
-        }),
-    );
-    std::fs::write(place.join("train-images-idx3-ubyte"), images).unwrap();
-    let mut labels = vec![0, 0, 8, 1, 0, 0, 0, 24];
-    labels.extend((0..24u8).map(|i| i % 2));
-    std::fs::write(place.join("train-labels-idx1-ubyte"), labels).unwrap();
+        }));
+        std::fs::write(place.join(format!("{name}-images-idx3-ubyte")), images).unwrap();
+        let mut labels = vec![0, 0, 8, 1, 0, 0, 0, count];
+        labels.extend((0..count).map(|i| i % 2));
+        std::fs::write(place.join(format!("{name}-labels-idx1-ubyte")), labels).unwrap();
+    }
     let text = format!(
-        "[model]\nsource = {:?}\n[data]\ntrain = \"train-images-idx3-ubyte\"\nlabels = \
+        "[model]\nsource = {:?}\n[data]\ntrain = \"train-images-idx3-ubyte\"\n\
+         validation = \"t10k-images-idx3-ubyte\"\nevaluation_data = \"public\"\nlabels = \
          [\"low\", \"high\"]\n\
          [privacy]\nsigma = 4.0\ndelta = 1e-3\naccountant = \"rdp\"\nsampling = \
          {:?}\n[optimizer]\nname = \"dp-sgd\"\n\
          [training]\nsteps = {}\nlot_size = 12\ncheckpoint_every = 1\nthreads = \
-         1\n[evaluation]\nevery = 1\n",
+         1\n[evaluation]\nevery = 1\nselect = {:?}\n",
         place.join("cnn"),
         way.sampling,
         way.steps,
+        way.select,
     );
     let path = place.join("RUN.toml");
     std::fs::write(&path, text).unwrap();
@@ -152,16 +154,19 @@ fn survives(out: &Path, steps_each: u64, when: &str) {
     );
 }
 
-/// A sampling method, with the number of steps per charge and in total.
+/// A sampling method, with the number of steps per charge and in total, and a selection.
 struct Way {
     sampling: &'static str,
     steps_each: u64,
     steps: u64,
+    select: &'static str,
 }
 
-const POISSON: Way = Way { sampling: "poisson", steps_each: 1, steps: 2 };
+const POISSON: Way = Way { sampling: "poisson", steps_each: 1, steps: 2, select: "last" };
 /// Two shuffled epochs: the order of an epoch is saved over an interruption.
-const SHUFFLED: Way = Way { sampling: "shuffled", steps_each: 2, steps: 3 };
+const SHUFFLED: Way = Way { sampling: "shuffled", steps_each: 2, steps: 3, select: "last" };
+/// Selected parameters are saved over an interruption.
+const SELECTING: Way = Way { select: "best-nll", ..POISSON };
 
 fn killed_at_every_write_of(way: &Way) {
     let place = tempfile::tempdir().unwrap();
@@ -188,6 +193,11 @@ fn killed_at_every_write() {
 #[test]
 fn killed_at_every_write_of_shuffled_epochs() {
     killed_at_every_write_of(&SHUFFLED);
+}
+
+#[test]
+fn killed_at_every_write_of_a_selection() {
+    killed_at_every_write_of(&SELECTING);
 }
 
 /// Kills of a resumed run: before the first step, in the middle, and when only the last files are

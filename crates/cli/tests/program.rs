@@ -133,6 +133,69 @@ fn finished_runs_of_a_comparison_are_not_repeated() {
     );
 }
 
+/// A whole table from one file: a grid, changes, and a reference without privacy.
+#[test]
+fn a_comparison_is_described_by_a_file() {
+    let place = tempfile::tempdir().unwrap();
+    let run = run_toml(place.path(), 3);
+    let text = std::fs::read_to_string(&run).unwrap()
+        + "select = \"best-nll\"\n[compare]\noptimizers = [\"dp-adam\", \"sgd\"]\nseeds = [0, \
+           1]\ngrid_for.dp-adam.optimizer.learning_rate = [0.001, 0.02]\n\
+           set_for.sgd.optimizer.learning_rate = 0.5\n";
+    let file = place.path().join("TABLE.toml");
+    std::fs::write(&file, text).unwrap();
+    let (file, out) = (file.to_str().unwrap(), place.path().join("comparison"));
+    let arguments = ["compare", file, "--out", out.to_str().unwrap(), "--json"];
+    let object = json(&muffle(&arguments).output().unwrap());
+    let rows = object["rows"].as_array().unwrap();
+    let named: Vec<_> =
+        rows.iter().map(|row| (row["optimizer"].as_str().unwrap(), &row["settings"])).collect();
+    let rate = |value: &str| serde_json::json!({"optimizer.learning_rate": value});
+    assert_eq!(
+        named,
+        [("dp-adam", &rate("0.001")), ("dp-adam", &rate("0.02")), ("sgd", &serde_json::json!({}))]
+    );
+    assert_eq!(object["metric"], "best_nll");
+    assert_eq!(rows.iter().filter(|row| row["best"] == true).count(), 2);
+    for row in rows {
+        for key in ["best_nll_mean", "best_nll_std", "nll_mean", "perplexity_mean", "seconds_mean"]
+        {
+            assert!(row[key].as_f64().unwrap() >= 0.0, "{key}: {row}");
+        }
+        assert_eq!(row["seconds_figures"], "NON-PRIVATE");
+    }
+    // The reference has no guarantee, and the joint cost is that of the private runs.
+    assert_eq!(object["without_guarantee"], serde_json::json!(["sgd"]));
+    assert!(rows[2]["epsilon"].is_null());
+    let together = object["together"]["epsilon"].as_f64().unwrap();
+    assert!(together > 8.0 && together < 4.0 * 8.0, "{together}");
+    let runs = object["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 6);
+    assert!(runs.iter().all(|run| run["metrics"]["best_nll_step"].as_u64().unwrap() <= 3));
+    let table = std::fs::read_to_string(out.join("comparison.md")).unwrap();
+    for part in ["learning_rate = 0.02", "(best)", "WITHOUT A GUARANTEE", ": sgd.", "| 1 | ∞ |"] {
+        assert!(table.contains(part), "{part}\n{table}");
+    }
+    let curves = std::fs::read_to_string(out.join("curves.csv")).unwrap();
+    // Six runs, evaluated at the start and at the last step.
+    assert_eq!(curves.lines().count(), 1 + 6 * 2, "{curves}");
+    assert!(out.join("dp-adam-optimizer.learning_rate=0.02-1/report.html").is_file());
+    // The command line overrides the file; finished runs are not repeated.
+    let some = [&arguments[..], &["--optimizers", "sgd", "--seeds", "1"]].concat();
+    let output = muffle(&some).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("already finished"));
+    let object = json(&output);
+    assert_eq!(object["runs"].as_array().unwrap().len(), 1);
+    assert!(object["together"].is_null());
+    // A single run is not trained from the file of a comparison.
+    let refused = muffle(&["train", file]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(2) && stderr.contains("muffle compare"), "{stderr}");
+    let without = muffle(&["compare", run.to_str().unwrap()]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&without.stderr).into_owned();
+    assert!(without.status.code() == Some(2) && stderr.contains("--optimizers"), "{stderr}");
+}
+
 /// A run whose steps are too small to change a tensor prints a warning.
 #[test]
 fn unchanged_tensors_are_named() {

@@ -300,7 +300,7 @@ fn changed(leaf: &Value) -> Vec<(&'static str, Value)> {
 }
 
 /// The check that must detect a change of each leaf.
-const WHO: [(&str, &str); 23] = [
+const WHO: [(&str, &str); 25] = [
     ("/accountant", "epsilon"),
     ("/coverage", "summary"),
     ("/delta", "epsilon"),
@@ -308,6 +308,7 @@ const WHO: [(&str, &str); 23] = [
     ("/ledger/", "ledger"),
     ("/ledger_head", "ledger"),
     ("/lot_size", "sampling"),
+    ("/model_step", "steps"),
     ("/noise_multiplier", "noise"),
     ("/person_column", "summary"),
     ("/private", "private"),
@@ -316,6 +317,7 @@ const WHO: [(&str, &str); 23] = [
     ("/records", "sampling"),
     ("/run_id", "ledger"),
     ("/sampling", "sampling"),
+    ("/selection", "summary"),
     ("/sessions", "ledger"),
     ("/software", "software"),
     ("/steps", "steps"),
@@ -367,9 +369,8 @@ fn every_changed_value_of_the_statement_is_detected() {
             }
         }
     }
-    // A statement alone cannot show another configuration, a smaller promise, or fewer steps in the
-    // model.
-    assert_eq!(survivors, ["/config_sha256 letter", "/promised_epsilon +", "/steps -"]);
+    // A statement alone cannot show another configuration or a smaller promise.
+    assert_eq!(survivors, ["/config_sha256 letter", "/promised_epsilon +"]);
 }
 
 /// Valid values that are not those of this statement.
@@ -485,7 +486,7 @@ fn truncated_lists_and_ledgers_are_detected() {
         cost.epsilon(accounting::Accountant::Best, delta).unwrap().epsilon
     };
     other["epsilon"] = json!(price(&shorter, 1));
-    other["steps"] = json!(3);
+    (other["steps"], other["model_step"]) = (json!(3), json!(3));
     let longer: Ledger = serde_json::from_value(whole["ledger"].clone()).unwrap();
     let up = |x: f64, digits: i32| {
         let scale = 10f64.powi(digits);
@@ -504,12 +505,13 @@ fn truncated_lists_and_ledgers_are_detected() {
         let text = line.as_str().unwrap();
         let fitted = text
             .replace("All 4 lots", "All 3 lots")
+            .replace("after step 4", "after step 3")
             .replace(&rows(&longer), &rows(&shorter))
             .replace(&factor(&longer), &factor(&shorter));
         changes += u32::from(fitted != text);
         *line = json!(fitted);
     }
-    assert_eq!(changes, 3, "{:#}", other["summary"]);
+    assert_eq!(changes, 4, "{:#}", other["summary"]);
     check(&other, &["ledger file", "result", "history", "checkpoints", "report"]);
     holds(&out.join("model"));
 }
@@ -535,7 +537,7 @@ fn files_of_another_run_are_detected() {
         ("model/model.safetensors", &["weights", "checkpoints"]),
         ("ledger.json", &["ledger file"]),
         ("result.json", &["result", "report"]),
-        ("history.jsonl", &["history", "report"]),
+        ("history.jsonl", &["result", "history", "report"]),
         ("config.toml", &["plan", "statement", "result", "checkpoints", "report"]),
         ("report.html", &["report"]),
         ("checkpoints/step-000000004/params.safetensors", &["checkpoints"]),
@@ -573,7 +575,8 @@ fn every_changed_file_is_detected() {
     tampered("ledger.json", &replaced("{", ""), &["ledger file"]);
     tampered("result.json", &replaced("\"private\":true", "\"private\":false"), &["result"]);
     tampered("result.json", &replaced("\"steps\":4", "\"steps\":5"), &["result"]);
-    tampered("history.jsonl", &replaced("\"step\":4", "\"step\":9"), &["history", "report"]);
+    tampered("result.json", &replaced("\"model_step\":4", "\"model_step\":3"), &["result"]);
+    tampered("result.json", &replaced("\"best_nll\":", "\"best_nll\":1"), &["result", "report"]);
     tampered(
         "history.jsonl",
         &replaced("\"figures\":\"public\"", "\"figures\":\"NON-PRIVATE\""),
@@ -612,6 +615,15 @@ fn every_changed_file_is_detected() {
         &["statement", "checkpoints", "report"],
     );
     tampered("config.toml", &replaced("[privacy]", "[privcy]"), &["plan"]);
+    let (_keep, out) = a_copy();
+    let history = std::fs::read_to_string(out.join("history.jsonl")).unwrap();
+    let other = history.replace("\"step\":4", "\"step\":9");
+    assert_ne!(other, history);
+    std::fs::write(out.join("history.jsonl"), other).unwrap();
+    let mut detected = failed(&verify(&out).unwrap());
+    // Whether the best figures in the result are of this step depends on the noise.
+    detected.retain(|name| *name != "result");
+    assert_eq!(detected, ["history", "report"]);
     // Weights that the statement does not name.
     let (_keep, out) = a_copy();
     for name in ["adapter_model.safetensors", "pytorch_model.bin"] {

@@ -45,6 +45,7 @@ fn write_snapshots_of_every_optimizer() {
             optimizer: state,
             initial_fingerprints: vec![1, 2, 3],
             identity,
+            selection: None,
         }
         .save(folder.path())
         .unwrap();

@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::LoadedModel;
+use crate::config::Evaluation;
 use crate::load::data::Rows;
 use data::{Content, ModelInput, Preparation, Prepared, merge_by_source};
 use engine::{Example, Part, Target};
@@ -266,6 +267,17 @@ pub struct GenerationSettings {
     pub max_new_tokens: usize,
     /// The minimum number of generated tokens.
     pub min_new_tokens: usize,
+}
+
+impl From<&Evaluation> for GenerationSettings {
+    fn from(options: &Evaluation) -> Self {
+        Self {
+            beams: options.beams,
+            length_penalty: options.length_penalty,
+            max_new_tokens: options.max_new_tokens,
+            min_new_tokens: options.min_new_tokens,
+        }
+    }
 }
 
 /// Generates a text for each of the first `count` distinct prompts, and calls `receive` with it.

@@ -7,6 +7,14 @@ use toml::{Table, Value};
 
 /// Reads a configuration from a table. Every key must exist and be read by the optimizer.
 pub(super) fn read(mut table: Table) -> Result<Config, ConfigError> {
+    if table.contains_key("compare") {
+        return Err(ConfigError::Value {
+            key: "compare".into(),
+            message: "the section describes several runs, which muffle compare trains; remove it \
+                to train one run"
+                .into(),
+        });
+    }
     let name = match table.get("optimizer").and_then(|section| section.get("name")) {
         None => OptimizerConfig::default().name(),
         Some(Value::String(name)) => registry::find(name).map_err(optimizer_name_error)?.name,
@@ -144,7 +152,7 @@ fn find_invalid_value(
     None
 }
 
-fn join(section: &str, key: &str) -> String {
+pub(super) fn join(section: &str, key: &str) -> String {
     if section.is_empty() { key.into() } else { format!("{section}.{key}") }
 }
 

@@ -3,8 +3,12 @@
 //! Values are not checked against the data or the model; [`crate::plan`] does that. Unknown keys,
 //! and keys that the chosen optimizer does not read, are errors with a suggestion.
 
+mod compare;
+mod evaluation;
 mod keys;
 
+pub use compare::{CompareSection, Grid};
+pub use evaluation::{Evaluation, Select};
 pub use optim::{Auto, LearningRate, OptimizerConfig};
 
 use crate::Error;
@@ -297,43 +301,6 @@ impl Default for Training {
     }
 }
 
-/// The section `[evaluation]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Evaluation {
-    /// Steps between evaluations on the validation data.
-    pub every: Auto<u64>,
-    /// The maximum number of examples of an evaluation during training; the last one uses all.
-    pub examples: u64,
-    /// Number of texts that are generated at the end.
-    pub samples: u64,
-    /// Whether texts are generated for the test data and scored at the end.
-    pub score: bool,
-    /// Number of beams.
-    pub beams: usize,
-    /// The maximum number of generated tokens.
-    pub max_new_tokens: usize,
-    /// The minimum number of generated tokens.
-    pub min_new_tokens: usize,
-    /// The exponent of the length in the score of a beam.
-    pub length_penalty: f64,
-}
-
-impl Default for Evaluation {
-    fn default() -> Self {
-        Self {
-            every: Auto::Auto,
-            examples: 512,
-            samples: 3,
-            score: false,
-            beams: 5,
-            max_new_tokens: 100,
-            min_new_tokens: 5,
-            length_penalty: 1.0,
-        }
-    }
-}
-
 /// An error of a configuration, on one line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -372,6 +339,9 @@ pub enum ConfigError {
     /// A change is not of the form `KEY=VALUE`.
     #[error("expected KEY=VALUE, got {0:?}")]
     Change(String),
+    /// The values of a grid are not of the form `KEY=V1,V2`.
+    #[error("expected KEY=V1,V2 (after NAME: for one optimizer), got {0:?}")]
+    Grid(String),
     /// A configuration has no TOML form.
     #[error("{}", keys::one_line(&.0.to_string()))]
     Print(#[from] toml::ser::Error),
@@ -501,13 +471,22 @@ impl Config {
         toml::to_string_pretty(self).unwrap_or_else(|error| format!("# {error}\n"))
     }
 
-    /// SHA-256 of the configuration, without performance and evaluation settings.
+    /// SHA-256 of the configuration, without the settings that do not change what is released.
+    ///
+    /// These are performance settings and, unless evaluations select the released parameters,
+    /// `[evaluation]`.
     pub(crate) fn digest(&self) -> String {
         let mut config = self.clone();
-        config.evaluation = Evaluation::default();
+        let select = config.evaluation.select;
+        if select == Select::Last {
+            config.evaluation = Evaluation::default();
+        }
         let defaults = Training::default();
-        (config.training.threads, config.training.micro_batch, config.training.checkpoint_every) =
-            (defaults.threads, defaults.micro_batch, defaults.checkpoint_every);
+        (config.training.threads, config.training.micro_batch) =
+            (defaults.threads, defaults.micro_batch);
+        if select != Select::NearestBestNll {
+            config.training.checkpoint_every = defaults.checkpoint_every;
+        }
         crate::run::snapshot::digest(config.print().as_bytes())
     }
 

@@ -56,6 +56,7 @@ impl Plan {
     /// # Errors
     /// If it is invalid.
     pub fn check(config: &Config) -> Result<(), Error> {
+        config.evaluation.check(config.data.publicity())?;
         if config.privacy.accountant == Accountant::Gdp {
             return Err(Error::config(
                 "privacy.accountant",

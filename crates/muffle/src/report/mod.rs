@@ -17,7 +17,7 @@ use crate::evaluate::GeneratedText;
 use crate::report::digits::{short, up, up_e};
 use crate::report::page::{Figure, Headline, Page, Panel, Sample, Section};
 use crate::run::folder::Folder;
-use crate::run::history::{self, HistoryEntry};
+use crate::run::history::{self, BestFigures, HistoryEntry};
 use crate::run::result::{self, Metrics, RunResult};
 use accounting::{Adjacency, Cost, Delta, Unit};
 use serde::{Deserialize, Serialize};
@@ -142,9 +142,16 @@ fn figures(metrics: &Metrics, statement: &Statement, marking: Marking) -> Vec<Fi
     };
     [
         metric("NLL of a target", metrics.nll, 4),
+        metric(&best_name("NLL", metrics.best_nll_step), metrics.best_nll, 4),
         metric("perplexity", metrics.perplexity, 2),
         metric("accuracy, %", metrics.accuracy.map(|share| 100.0 * share), 1),
+        metric(
+            &best_name("accuracy, %,", metrics.best_accuracy_step),
+            metrics.best_accuracy.map(|share| 100.0 * share),
+            1,
+        ),
         metric("BLEU", metrics.bleu, 2),
+        metric(&best_name("BLEU", metrics.best_bleu_step), metrics.best_bleu, 2),
         metric("ROUGE-L", metrics.rouge_l, 2),
         public("steps", statement.steps.to_string()),
         public("records", statement.records.to_string()),
@@ -152,6 +159,11 @@ fn figures(metrics: &Metrics, statement: &Statement, marking: Marking) -> Vec<Fi
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// The name of a best figure of the evaluations during training.
+fn best_name(figure: &str, step: Option<u64>) -> String {
+    format!("best {figure} in validation, step {}", step.unwrap_or(0))
 }
 
 fn charts(
@@ -170,11 +182,13 @@ fn charts(
         series,
         marks,
     };
+    let mut nll = curve("validation", &|entry| entry.nll);
+    nll[0].highlight = BestFigures::of(entries).nll.map(|(step, _)| step as f64);
     let mut panels = vec![Panel {
-        chart: chart("Quality", "NLL", curve("validation", &|entry| entry.nll), Vec::new()),
-        caption:
-            "Mean negative log-likelihood of a target on the validation data. Lower is better."
-                .into(),
+        chart: chart("Quality", "NLL", nll, Vec::new()),
+        caption: "Mean negative log-likelihood of a target on the validation data. Lower is \
+            better; the best evaluation is highlighted."
+            .into(),
         marking,
     }];
     if let (Some(promised), Some(unit), Some(delta)) =
@@ -291,6 +305,10 @@ fn sections(config: &Config, statement: &Statement, metrics: &Metrics) -> Vec<Se
         ),
         row("lot size", short(statement.lot_size)),
         row("steps", format!("{}", statement.steps)),
+        row(
+            "parameters of the model",
+            format!("after step {} ({})", statement.model_step, statement.selection.name()),
+        ),
         row(
             "figures on",
             if *metrics == Metrics::default() {

@@ -5,7 +5,7 @@
 
 use crate::Error;
 use crate::Plan;
-use crate::config::{Config, DroppedRows, PersonRows};
+use crate::config::{Config, DroppedRows, PersonRows, Select};
 use crate::report::Marking;
 use crate::run::chain::{Chain, ChainError, Closing, SessionEntry};
 use crate::run::snapshot;
@@ -53,8 +53,12 @@ pub struct Statement {
     pub lot_size: f64,
     /// The noise multiplier of a lot's gradient, all blocks together.
     pub noise_multiplier: Option<f64>,
-    /// Steps whose result is in the model.
+    /// Steps that were completed, of which the charges are in the ledger.
     pub steps: u64,
+    /// The step after which the model has its parameters: the last one, unless it was selected.
+    pub model_step: u64,
+    /// How that step was selected.
+    pub selection: Select,
     /// The source of randomness for noise and lots.
     pub randomness: RandomnessSource,
     /// Facts that decide what the guarantee covers.
@@ -65,7 +69,7 @@ pub struct Statement {
     pub ledger: Ledger,
     /// The head of the hash chain over sessions and charges.
     pub ledger_head: String,
-    /// SHA-256 of the configuration, without performance and evaluation settings.
+    /// SHA-256 of the configuration, without settings that do not change what is released.
     pub config_sha256: String,
     /// SHA-256 of each file of weights.
     pub weights_sha256: Vec<(String, String)>,
@@ -118,6 +122,7 @@ impl Statement {
         plan: &Plan,
         chain: &Chain,
         steps: u64,
+        model_step: u64,
         isolation: Isolation,
         weights_sha256: Vec<(String, String)>,
     ) -> Result<Self, Error> {
@@ -146,6 +151,8 @@ impl Statement {
             lot_size: plan.lot_size(),
             noise_multiplier: plan.budget.map(|_| plan.sigma.gradient),
             steps,
+            model_step,
+            selection: config.evaluation.select,
             randomness,
             coverage: Coverage {
                 isolation,
@@ -282,7 +289,7 @@ mod tests {
         let plan = Plan::new(&config, 1000, &[]).unwrap();
         let mut chain = Chain::new().unwrap();
         chain.charge(&accounting::Event::NonPrivate).unwrap();
-        Statement::new(&config, &plan, &chain, 1, Isolation::Exact, Vec::new()).unwrap()
+        Statement::new(&config, &plan, &chain, 1, 1, Isolation::Exact, Vec::new()).unwrap()
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The sentences of a privacy statement, rendered from its typed fields.
 
-use crate::config::{DroppedRows, PersonRows};
+use crate::config::{DroppedRows, PersonRows, Select};
 use crate::report::Marking;
 use crate::report::digits::{up, up_e};
 use crate::report::statement::{RandomnessSource, Statement};
@@ -100,6 +100,7 @@ impl Statement {
             ),
             "The model, every checkpoint, the learning rates, and everything computed from them."
                 .into(),
+            self.parameters_in_words(),
         ]
     }
 
@@ -152,6 +153,20 @@ impl Statement {
             list.push("The frozen weights: they are those of the original model.");
         }
         list.into_iter().map(String::from).collect()
+    }
+
+    /// Which parameters the model has, in words.
+    pub fn parameters_in_words(&self) -> String {
+        let (step, steps) = (self.model_step, self.steps);
+        match self.selection {
+            Select::Last => format!("The parameters of the model are those after step {step}."),
+            selection => format!(
+                "The parameters of the model are those after step {step} of {steps}, selected by \
+                 figures on validation data that were declared public (evaluation.select = {:?}). \
+                 The selection costs nothing: the charges cover the parameters of every step.",
+                selection.name()
+            ),
+        }
     }
 
     /// The sampling of lots in words.

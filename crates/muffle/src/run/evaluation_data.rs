@@ -1,10 +1,72 @@
-//! Test and validation data of a run: checked before the first step, prepared for evaluations.
+//! Test and validation data of a run: checked before the first step, evaluated during training.
 
 use crate::Error;
-use crate::config::Config;
+use crate::LoadedModel;
+use crate::config::{Config, Select};
+use crate::evaluate;
 use crate::load::data::{Split, rows};
-use ::data::{Preparation, Prepared};
+use crate::run::Run;
+use crate::run::history::HistoryEntry;
+use ::data::{Content, Preparation, Prepared};
 use engine::Example;
+
+impl Run<'_> {
+    /// Computes ε so far and figures on the validation data.
+    pub(super) fn evaluate(&mut self, rate: f64) -> Result<HistoryEntry, Error> {
+        // A new instance has its own buffers, which are dropped afterwards.
+        let mut network = self.model.network.new_instance();
+        let scores = (!self.validation.is_empty())
+            .then(|| evaluate::examples(&mut network, self.session.params(), &self.validation))
+            .transpose()?;
+        let epsilon = self.session.guarantee()?.epsilon;
+        let (step, options) = (self.session.steps(), &self.config.evaluation);
+        let scores_texts = options.select == Select::BestBleu && step > 0;
+        let texts = match rows(&self.config.data, Split::Validation)?.filter(|_| scores_texts) {
+            Some(rows) => evaluate::generate(
+                &mut self.model,
+                self.session.params(),
+                rows,
+                options.into(),
+                usize::try_from(options.examples).unwrap_or(usize::MAX),
+                &mut |_| (),
+            )?,
+            None => None,
+        };
+        Ok(HistoryEntry {
+            step,
+            epsilon: epsilon.is_finite().then_some(epsilon),
+            learning_rate: rate,
+            figures: self.publicity().into(),
+            nll: scores.map(|scores| scores.nll),
+            accuracy: scores.map(|scores| scores.accuracy),
+            bleu: texts.map(|texts| texts.bleu),
+        })
+    }
+}
+
+/// Refuses to select parameters by a figure that the evaluations do not have.
+pub(super) fn check_selection(
+    config: &Config,
+    model: &LoadedModel,
+    validation: &[Example],
+) -> Result<(), Error> {
+    let select = config.evaluation.select;
+    let refuse = |expected: &str| {
+        let message = format!("{:?} needs {expected}", select.name());
+        Err(Error::config("evaluation.select", message))
+    };
+    if select != Select::Last && validation.is_empty() {
+        return refuse("validation data (data.validation)");
+    }
+    if select != Select::BestBleu {
+        return Ok(());
+    }
+    let first = rows(&config.data, Split::Validation)?.and_then(|mut rows| rows.next());
+    match first.transpose()?.map(|row| row.content) {
+        Some(Content::Text { source: Some(_), .. }) if model.generates_text() => Ok(()),
+        _ => refuse("a model that generates text, and validation data with sources"),
+    }
+}
 
 /// Checks the first row of the test data, so that a run with invalid data does not start.
 pub(super) fn check_test_data(config: &Config, preparation: &Preparation<'_>) -> Result<(), Error> {

@@ -3,7 +3,6 @@
 //! Every figure is public, or marked as not private. Unknown fields are refused.
 
 use crate::Error;
-use crate::Scores;
 use crate::report::Marking;
 use crate::run::disk;
 use crate::run::folder::Folder;
@@ -28,17 +27,67 @@ pub struct HistoryEntry {
     pub nll: Option<f64>,
     /// The share of validation targets predicted correctly.
     pub accuracy: Option<f64>,
+    /// BLEU of texts for the validation sources, if parameters are selected by it.
+    pub bleu: Option<f64>,
+}
+
+/// Which of two figures is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    /// The smaller one.
+    Smaller,
+    /// The larger one.
+    Larger,
+}
+
+impl Better {
+    /// Whether the first figure is better. A figure that is not finite is not.
+    pub fn is_better(self, figure: f64, than: f64) -> bool {
+        figure.is_finite()
+            && match self {
+                Self::Smaller => figure < than,
+                Self::Larger => figure > than,
+            }
+    }
+}
+
+/// The best of several figures with their steps; of equal figures the first.
+pub fn best(figures: impl Iterator<Item = (u64, f64)>, better: Better) -> Option<(u64, f64)> {
+    figures
+        .filter(|(_, figure)| figure.is_finite())
+        .reduce(|known, next| if better.is_better(next.1, known.1) { next } else { known })
+}
+
+/// The best figures of the evaluations after the first step, each with its step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct BestFigures {
+    /// NLL of the last evaluation.
+    pub last_nll: Option<f64>,
+    /// The smallest NLL.
+    pub nll: Option<(u64, f64)>,
+    /// The largest accuracy.
+    pub accuracy: Option<(u64, f64)>,
+    /// The largest BLEU.
+    pub bleu: Option<(u64, f64)>,
+}
+
+impl BestFigures {
+    /// Finds the best figures of a history.
+    pub fn of(history: &[HistoryEntry]) -> Self {
+        let best_of = |figure: fn(&HistoryEntry) -> Option<f64>, better| {
+            let trained = history.iter().filter(|entry| entry.step > 0);
+            best(trained.filter_map(|entry| Some((entry.step, figure(entry)?))), better)
+        };
+        Self {
+            last_nll: history.last().and_then(|entry| entry.nll),
+            nll: best_of(|entry| entry.nll, Better::Smaller),
+            accuracy: best_of(|entry| entry.accuracy, Better::Larger),
+            bleu: best_of(|entry| entry.bleu, Better::Larger),
+        }
+    }
 }
 
 impl HistoryEntry {
-    /// Adds figures on validation data, if there are any.
-    #[must_use]
-    pub fn with_scores(mut self, scores: Option<Scores>) -> Self {
-        self.nll = scores.map(|scores| scores.nll);
-        self.accuracy = scores.map(|scores| scores.accuracy);
-        self
-    }
-
     /// Appends the entry to the history of a run.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ pub mod folder;
 pub mod history;
 pub mod outcome;
 pub mod result;
+pub mod selection;
 pub mod session;
 pub mod snapshot;
 
@@ -29,17 +30,17 @@ pub mod together;
 use crate::Error;
 use crate::Outcome;
 use crate::Plan;
-use crate::config::{Config, Publicity};
-use crate::evaluate;
+use crate::config::{Config, Publicity, Select};
 use crate::load::data;
 use crate::load::model::{DataProperties, LoadedModel};
-use crate::run::evaluation_data::{check_test_data, validation_examples};
+use crate::run::evaluation_data::{check_selection, check_test_data, validation_examples};
 use crate::run::folder::Folder;
 use crate::run::history::HistoryEntry;
 use crate::run::ledger_file::LedgerFile;
 pub use crate::run::progress::{Progress, RunObserver, RunStart, Silent};
 use crate::run::resume::{InterruptedRun, require_same_run};
 pub use crate::run::resume::{resume, resume_among};
+use crate::run::selection::Selection;
 use crate::run::session::{ResumeState, Session};
 use crate::run::snapshot::{RunIdentity, Snapshot};
 use crate::run::together::COMPARE_EVERY;
@@ -190,6 +191,8 @@ pub(crate) struct Run<'a> {
     evaluate_every: u64,
     /// The step of the last snapshot that this process wrote or resumed from.
     snapshot_step: Option<u64>,
+    /// The selected parameters; `None` if the last ones are released, or on other processes.
+    selection: Option<Selection>,
 }
 
 /// Prepares a run, new or interrupted: reads the records and builds the session.
@@ -199,7 +202,7 @@ pub(crate) fn prepare<'a>(
     files: Option<RunFiles<'a>>,
     mut model: LoadedModel,
     labels: &'a [String],
-    from: Option<InterruptedRun>,
+    mut from: Option<InterruptedRun>,
     observer: &mut dyn RunObserver,
 ) -> Result<Run<'a>, Error> {
     together::set_threads(ranks, config);
@@ -207,6 +210,7 @@ pub(crate) fn prepare<'a>(
     let preparation = model.preparation(labels, length_limit);
     let validation = validation_examples(config, &preparation)?;
     check_test_data(config, &preparation)?;
+    check_selection(config, &model, &validation)?;
     let spill_folder =
         files.as_ref().map_or_else(std::env::temp_dir, |files| files.folder.sealed());
     let data::TrainingData { records, dropped, digest } =
@@ -222,6 +226,9 @@ pub(crate) fn prepare<'a>(
     )?;
     // The snapshot from which the run is resumed need not be written again.
     let snapshot_step = from.as_ref().and_then(|from| Some(from.snapshot.as_ref()?.step));
+    // Without a snapshot the run starts over, and so does the selection.
+    let saved = from.as_mut().and_then(|from| from.snapshot.as_mut()?.selection.take());
+    let selection = saved.or_else(|| Selection::new(&config.evaluation));
     let (mut session, initial_fingerprints) =
         build_session(ranks, config, &model, records, from, frozen)?;
     // Without privacy the charges are made at the end, one for each step.
@@ -274,6 +281,7 @@ pub(crate) fn prepare<'a>(
         validation,
         evaluate_every,
         snapshot_step,
+        selection: selection.filter(|_| ranks.is_first()),
     })
 }
 
@@ -372,8 +380,12 @@ impl<'a> Run<'a> {
                 let entry = self.evaluate(step.rate)?;
                 entry.append(folder)?;
                 last = Some(entry);
+                if let Some(selection) = &mut self.selection {
+                    selection.add_evaluation(&entry, self.session.params());
+                }
             }
             if done.is_multiple_of(self.config.training.checkpoint_every.max(1)) || is_last {
+                self.add_checkpoint();
                 self.save_snapshot()?;
             }
             let notes = step.notes.iter().map(ToString::to_string).collect();
@@ -383,6 +395,15 @@ impl<'a> Run<'a> {
             if !is_last && self.should_stop(observer)? {
                 self.save_snapshot()?;
                 return Err(Error::Stopped);
+            }
+        }
+        let steps = self.session.steps();
+        if !closed && steps > 0 && steps < self.session.plan().steps {
+            // The last steps of the plan were lost in an interruption, so that this is the last
+            // checkpoint. It is saved again if it may be selected, by all processes.
+            self.add_checkpoint();
+            if self.config.evaluation.select == Select::NearestBestNll {
+                self.snapshot_step = None;
             }
         }
         self.save_snapshot()?;
@@ -425,23 +446,19 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Computes ε so far and figures on the validation data.
-    fn evaluate(&mut self, rate: f64) -> Result<HistoryEntry, Error> {
-        // A new instance has its own buffers, which are dropped afterwards.
-        let mut network = self.model.network.new_instance();
-        let scores = (!self.validation.is_empty())
-            .then(|| evaluate::examples(&mut network, self.session.params(), &self.validation))
-            .transpose()?;
-        let epsilon = self.session.guarantee()?.epsilon;
-        let entry = HistoryEntry {
-            step: self.session.steps(),
-            epsilon: epsilon.is_finite().then_some(epsilon),
-            learning_rate: rate,
-            figures: self.publicity().into(),
-            nll: None,
-            accuracy: None,
-        };
-        Ok(entry.with_scores(scores))
+    /// Lets the selection consider the current parameters as a checkpoint.
+    fn add_checkpoint(&mut self) {
+        if let Some(selection) = &mut self.selection {
+            selection.add_checkpoint(self.session.steps(), self.session.params());
+        }
+    }
+
+    /// The step and the parameters of the released model: the last ones, or the selected ones.
+    pub(crate) fn released(&self) -> (u64, &Params) {
+        match self.selection.as_ref().and_then(|selection| selection.chosen.as_ref()) {
+            Some(chosen) => (chosen.step, &chosen.params),
+            None => (self.session.steps(), self.session.params()),
+        }
     }
 
     /// Saves a snapshot of the current step, unless there is one. All processes must call it.
@@ -463,13 +480,14 @@ impl<'a> Run<'a> {
                 ledger: files.ledger.mark(),
                 draws: self.session.draws(),
             },
+            selection: self.selection.clone(),
         };
         snapshot.save(&files.folder.join("checkpoints"))
     }
 
-    /// The names of trained tensors with the same values as before the first step.
+    /// The names of released tensors with the same values as before the first step.
     pub(crate) fn unchanged_tensors(&self) -> Vec<String> {
-        let now = fingerprints(self.session.params());
+        let now = fingerprints(self.released().1);
         let unchanged = self
             .session
             .trainable()

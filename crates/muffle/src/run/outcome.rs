@@ -3,12 +3,13 @@
 use crate::Error;
 use crate::Statement;
 use crate::config::Publicity;
-use crate::evaluate::{self, GeneratedText, GenerationSettings, Scores, TextScores};
+use crate::evaluate::{self, GeneratedText, Scores, TextScores};
 use crate::load::data::{self, Split};
 use crate::report::{self, statement};
 use crate::run::chain::Chain;
 use crate::run::disk;
 use crate::run::folder::Folder;
+use crate::run::history::{self, BestFigures};
 use crate::run::result::{self, Metrics, RESULT, RunResult, SAMPLES};
 use crate::run::snapshot;
 use crate::run::{Run, RunFiles, RunObserver};
@@ -25,6 +26,8 @@ pub struct Outcome {
     pub chain: Chain,
     /// Figures on the test data or, without test data, on the validation data.
     pub scores: Option<Scores>,
+    /// The best figures of the evaluations on the validation data during training.
+    pub best: BestFigures,
     /// Scores of generated texts, if they were requested.
     pub texts: Option<TextScores>,
     /// A few generated texts.
@@ -45,7 +48,7 @@ impl Outcome {
             &self.chain,
             &self.optimizer,
             self.folder.clone(),
-            Metrics::new(self.scores, self.texts),
+            Metrics::new(self.scores, self.texts).with_best(self.best),
         )
     }
 }
@@ -62,8 +65,11 @@ pub(crate) fn finish(
         observer.message(&format!(
             "warning: {} did not change in {} steps",
             unchanged.join(", "),
-            run.session.steps()
+            run.released().0
         ));
+    }
+    if let Some(selection) = &run.selection {
+        observer.message(&selection.message(run.released().0));
     }
     let lost_steps = run.session.plan().steps.saturating_sub(run.session.steps());
     if lost_steps > 0 {
@@ -82,6 +88,7 @@ pub(crate) fn finish(
         run.session.plan(),
         &files.ledger.chain(),
         run.session.steps(),
+        run.released().0,
         run.session.isolation(),
         weight_digests(&model)?,
     )?;
@@ -95,7 +102,7 @@ pub(crate) fn finish(
         Split::Validation
     };
     observer.message("evaluating the model");
-    let params = run.session.params().clone();
+    let params = run.released().1.clone();
     let preparation = run.model.preparation(run.labels, run.length_limit);
     let scores = match data::rows(&run.config.data, split)? {
         Some(rows) => Some(evaluate::rows(
@@ -111,6 +118,7 @@ pub(crate) fn finish(
         statement,
         chain: files.ledger.chain(),
         scores,
+        best: BestFigures::of(&history::read(folder, u64::MAX)?),
         texts,
         samples,
         publicity: run.publicity(),
@@ -132,12 +140,6 @@ fn generate(
     split: Split,
 ) -> Result<(Option<TextScores>, Vec<GeneratedText>), Error> {
     let options = &run.config.evaluation;
-    let settings = GenerationSettings {
-        beams: options.beams,
-        length_penalty: options.length_penalty,
-        max_new_tokens: options.max_new_tokens,
-        min_new_tokens: options.min_new_tokens,
-    };
     // Private rows are not shown, not even in part.
     let sample_count =
         if run.publicity() == Publicity::Public { options.samples as usize } else { 0 };
@@ -146,12 +148,18 @@ fn generate(
     let Some(rows) = data::rows(&run.config.data, split)?.filter(|_| count > 0) else {
         return Ok((None, samples));
     };
-    let texts =
-        evaluate::generate(&mut run.model, params, rows, settings, count, &mut |generated| {
+    let texts = evaluate::generate(
+        &mut run.model,
+        params,
+        rows,
+        options.into(),
+        count,
+        &mut |generated| {
             if samples.len() < sample_count {
                 samples.push(generated);
             }
-        })?;
+        },
+    )?;
     Ok((texts.filter(|_| options.score), samples))
 }
 
@@ -174,7 +182,7 @@ fn save(run: &Run<'_>, folder: &Folder, model: &Path) -> Result<(), Error> {
         ..SaveOptions::default()
     };
     disk::interruption_point().map_err(Error::io(model))?;
-    Checkpoint::save(model, &run.model.config, &run.model.network, run.session.params(), &options)?;
+    Checkpoint::save(model, &run.model.config, &run.model.network, run.released().1, &options)?;
     disk::interruption_point().map_err(Error::io(model))
 }
 

@@ -7,6 +7,7 @@ use crate::evaluate::{GeneratedText, Scores, TextScores};
 use crate::report::{Marking, Number, Statement};
 use crate::run::chain::Chain;
 use crate::run::folder::Folder;
+use crate::run::history::BestFigures;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -26,8 +27,10 @@ pub struct RunResult {
     pub delta: Option<f64>,
     /// The noise multiplier.
     pub sigma: Option<f64>,
-    /// Steps whose result is in the model.
+    /// Steps that were completed.
     pub steps: u64,
+    /// The step after which the model has its parameters.
+    pub model_step: u64,
     /// Number of places of the data set.
     pub records: usize,
     /// The public lot size.
@@ -79,6 +82,27 @@ pub struct Metrics {
     /// ROUGE-L of generated texts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rouge_l: Option<f64>,
+    /// NLL of the last evaluation on the validation data during training.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validation_nll: Option<f64>,
+    /// The smallest NLL of these evaluations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best_nll: Option<f64>,
+    /// The step of `best_nll`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best_nll_step: Option<u64>,
+    /// The largest accuracy of these evaluations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best_accuracy: Option<f64>,
+    /// The step of `best_accuracy`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best_accuracy_step: Option<u64>,
+    /// The largest BLEU of these evaluations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best_bleu: Option<f64>,
+    /// The step of `best_bleu`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best_bleu_step: Option<u64>,
 }
 
 impl Metrics {
@@ -92,6 +116,23 @@ impl Metrics {
             examples: scores.map(|scores| scores.examples),
             bleu: texts.map(|texts| texts.bleu),
             rouge_l: texts.map(|texts| texts.rouge_l),
+            ..Self::default()
+        }
+    }
+
+    /// Replaces the figures of the evaluations during training.
+    #[must_use]
+    pub fn with_best(self, best: BestFigures) -> Self {
+        let (step, figure) = (|at: (u64, f64)| at.0, |at: (u64, f64)| at.1);
+        Self {
+            validation_nll: best.last_nll,
+            best_nll: best.nll.map(figure),
+            best_nll_step: best.nll.map(step),
+            best_accuracy: best.accuracy.map(figure),
+            best_accuracy_step: best.accuracy.map(step),
+            best_bleu: best.bleu.map(figure),
+            best_bleu_step: best.bleu.map(step),
+            ..self
         }
     }
 }
@@ -110,6 +151,7 @@ impl RunResult {
             delta: statement.delta,
             sigma: statement.noise_multiplier,
             steps: statement.steps,
+            model_step: statement.model_step,
             records: statement.records,
             lot_size: statement.lot_size,
             optimizer: optimizer.into(),

@@ -244,7 +244,8 @@ pub(crate) fn require_same_run(
         return Err(Error::config(
             "config.toml",
             "not the configuration that the run started with; only training.threads, \
-             training.micro_batch, training.checkpoint_every and [evaluation] may change",
+             training.micro_batch and, unless evaluation.select depends on them, \
+             training.checkpoint_every and [evaluation] may change",
         ));
     }
     if frozen != identity.frozen {

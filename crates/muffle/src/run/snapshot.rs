@@ -2,9 +2,11 @@
 //! detected by digests.
 
 use crate::Error;
+use crate::config::Select;
 use crate::run::chain::Mark;
 use crate::run::disk;
 use crate::run::folder;
+use crate::run::selection::{Selection, StepParams};
 use optim::State;
 use protocol::Params;
 use safetensors::tensor::{Dtype, View};
@@ -31,13 +33,15 @@ pub struct Snapshot {
     pub initial_fingerprints: Vec<u64>,
     /// The run that it belongs to.
     pub identity: RunIdentity,
+    /// The selected parameters so far; `None` if the last ones are released.
+    pub selection: Option<Selection>,
 }
 
 /// What a resumed run must have in common with its snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunIdentity {
-    /// SHA-256 of the configuration, without performance and evaluation settings.
+    /// SHA-256 of the configuration, without settings that do not change what is released.
     pub config: String,
     /// A fingerprint of the frozen weights.
     pub frozen: u64,
@@ -95,8 +99,21 @@ struct SnapshotHead {
     initial_fingerprints: Vec<u64>,
     #[serde(rename = "belongs")]
     identity: RunIdentity,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    selection: Option<SelectionOutline>,
     /// SHA-256 of each file.
     files: BTreeMap<String, String>,
+}
+
+/// A selection without its tensors: steps of the parameters.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SelectionOutline {
+    rule: Select,
+    /// The step of the best evaluation, and the bits of its figure.
+    best: Option<(u64, u64)>,
+    chosen: Option<u64>,
+    latest: Option<u64>,
 }
 
 /// The state of an optimizer without its tensors.
@@ -118,8 +135,12 @@ const VERSION: u32 = 3;
 const HEAD: &str = "snapshot";
 const PARAMS: &str = "params.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
+/// Only if parameters are selected.
+const SELECTION: &str = "selection.safetensors";
 
-/// The content of the three files of a snapshot: head, parameters, optimizer.
+/// The content of three files of a snapshot: head, parameters, optimizer.
+///
+/// These are all that a process needs to continue; only the first process selects parameters.
 pub(crate) type SnapshotFiles = [Vec<u8>; 3];
 
 /// Number of snapshots that are retained: if the last one is damaged, the one before it is used.
@@ -179,12 +200,22 @@ impl Snapshot {
         let optimizer = split_state(&self.optimizer, "", &mut tensors);
         files
             .insert(OPTIMIZER.into(), write_tensors(&folder.join(OPTIMIZER), tensors.into_iter())?);
+        if let Some(selection) = &self.selection {
+            let tensors = selection_tensors(selection).into_iter();
+            files.insert(SELECTION.into(), write_tensors(&folder.join(SELECTION), tensors)?);
+        }
         let head = SnapshotHead {
             version: VERSION,
             step: self.step,
             optimizer,
             initial_fingerprints: self.initial_fingerprints.clone(),
             identity: self.identity.clone(),
+            selection: self.selection.as_ref().map(|selection| SelectionOutline {
+                rule: selection.rule,
+                best: selection.best.map(|(step, figure)| (step, figure.to_bits())),
+                chosen: selection.chosen.as_ref().map(|chosen| chosen.step),
+                latest: selection.latest.as_ref().map(|latest| latest.step),
+            }),
             files,
         };
         let text = serde_json::to_string_pretty(&head).map_err(Error::Encoding)?;
@@ -225,11 +256,25 @@ impl Snapshot {
             fs::read(folder.join(file)).map_err(|source| SnapshotError::Io { file, source })
         };
         let files = [read(HEAD)?, read(PARAMS)?, read(OPTIMIZER)?];
-        Ok((Self::from_files(&files)?, files))
+        let (mut snapshot, head) = Self::parse(&files)?;
+        if let Some(outline) = &head.selection {
+            let bytes = read(SELECTION)?;
+            head.check_digest(SELECTION, &bytes)?;
+            let tensors = parse_tensors(SELECTION, &bytes)?;
+            let selection = join_selection(outline, &tensors, snapshot.params.len());
+            snapshot.selection = Some(selection.ok_or(SnapshotError::MissingTensor(SELECTION))?);
+        }
+        Ok((snapshot, files))
     }
 
     /// Parses a snapshot from the content of its files, if their digests match.
+    ///
+    /// The selected parameters are not in these files.
     pub(crate) fn from_files(files: &SnapshotFiles) -> Result<Self, SnapshotError> {
+        Ok(Self::parse(files)?.0)
+    }
+
+    fn parse(files: &SnapshotFiles) -> Result<(Self, SnapshotHead), SnapshotError> {
         let [head, params, optimizer] = files;
         let text = std::str::from_utf8(head).map_err(|_| SnapshotError::Head)?;
         let (stated, text) = text.split_once('\n').ok_or(SnapshotError::Head)?;
@@ -241,9 +286,7 @@ impl Snapshot {
             return Err(SnapshotError::Version(head.version));
         }
         for (name, bytes) in [(PARAMS, params), (OPTIMIZER, optimizer)] {
-            if head.files.get(name).is_none_or(|expected| digest(bytes) != *expected) {
-                return Err(SnapshotError::Digest(name));
-            }
+            head.check_digest(name, bytes)?;
         }
         let params = parse_tensors(PARAMS, params)?;
         let missing = || SnapshotError::MissingTensor(PARAMS);
@@ -252,14 +295,60 @@ impl Snapshot {
         let params = Params::new(params.collect::<Result<_, _>>()?);
         let optimizer = join_state(&head.optimizer, "", &parse_tensors(OPTIMIZER, optimizer)?)
             .ok_or(SnapshotError::MissingTensor(OPTIMIZER))?;
-        Ok(Self {
+        let snapshot = Self {
             step: head.step,
             params,
             optimizer,
-            initial_fingerprints: head.initial_fingerprints,
-            identity: head.identity,
-        })
+            initial_fingerprints: head.initial_fingerprints.clone(),
+            identity: head.identity.clone(),
+            selection: None,
+        };
+        Ok((snapshot, head))
     }
+}
+
+impl SnapshotHead {
+    fn check_digest(&self, name: &'static str, bytes: &[u8]) -> Result<(), SnapshotError> {
+        match self.files.get(name) {
+            Some(expected) if digest(bytes) == *expected => Ok(()),
+            _ => Err(SnapshotError::Digest(name)),
+        }
+    }
+}
+
+/// The tensors of a selection, named by their role.
+fn selection_tensors(selection: &Selection) -> Vec<(String, &Array)> {
+    let named = [("chosen", &selection.chosen), ("latest", &selection.latest)];
+    let present = named.into_iter().filter_map(|(name, at)| Some((name, at.as_ref()?)));
+    present
+        .flat_map(|(name, at)| {
+            at.params.iter().enumerate().map(move |(k, tensor)| (format!("{name}.{k}"), tensor))
+        })
+        .collect()
+}
+
+/// Rebuilds a selection of parameters with `count` tensors; `None` if one is missing.
+fn join_selection(
+    outline: &SelectionOutline,
+    tensors: &SafeTensors<'_>,
+    count: usize,
+) -> Option<Selection> {
+    let read = |name: &str, step: Option<u64>| {
+        let tensor = |k| read_tensor(tensors, &format!("{name}.{k}"));
+        Some(match step {
+            None => None,
+            Some(step) => {
+                let params = Params::new((0..count).map(tensor).collect::<Option<_>>()?);
+                Some(StepParams { step, params })
+            }
+        })
+    };
+    Some(Selection {
+        rule: outline.rule,
+        best: outline.best.map(|(step, bits)| (step, f64::from_bits(bits))),
+        chosen: read("chosen", outline.chosen)?,
+        latest: read("latest", outline.latest)?,
+    })
 }
 
 fn parse_tensors<'a>(
@@ -468,6 +557,21 @@ mod tests {
                 },
                 draws: 2 * step,
             },
+            selection: None,
+        }
+    }
+
+    /// A snapshot of a run that selects checkpoints.
+    fn selecting(step: u64) -> Snapshot {
+        let at = |step: u64| StepParams { step, params: snapshot(step).params };
+        Snapshot {
+            selection: Some(Selection {
+                rule: Select::NearestBestNll,
+                best: Some((step, 0.1 + 0.2)),
+                chosen: (step > 0).then(|| at(step - 1)),
+                latest: Some(at(step)),
+            }),
+            ..snapshot(step)
         }
     }
 
@@ -495,12 +599,29 @@ mod tests {
     }
 
     #[test]
+    fn selections_round_trip() {
+        for step in [0, 5] {
+            let folder = tempfile::tempdir().unwrap();
+            selecting(step).save(folder.path()).unwrap();
+            let (read, files) =
+                Snapshot::newest_with_files(folder.path(), &mut silent()).unwrap().unwrap();
+            assert_eq!(read, selecting(step));
+            // Other processes get no selection.
+            assert_eq!(Snapshot::from_files(&files).unwrap(), snapshot(step));
+            // Another selection at the same step is saved.
+            snapshot(step).save(folder.path()).unwrap();
+            let newest = Snapshot::newest(folder.path(), &mut silent()).unwrap();
+            assert_eq!(newest, Some(snapshot(step)));
+        }
+    }
+
+    #[test]
     fn a_damaged_snapshot_is_detected_and_the_one_before_it_used() {
-        for file in [HEAD, PARAMS, OPTIMIZER] {
-            for damage in ["flip", "cut", "gone", "empty"] {
+        for file in [HEAD, PARAMS, OPTIMIZER, SELECTION] {
+            for damage in ["flip", "last", "cut", "gone", "empty"] {
                 let folder = tempfile::tempdir().unwrap();
                 snapshot(1).save(folder.path()).unwrap();
-                snapshot(2).save(folder.path()).unwrap();
+                selecting(2).save(folder.path()).unwrap();
                 let path = folder.path().join("step-000000002").join(file);
                 let mut bytes = fs::read(&path).unwrap();
                 match damage {
@@ -508,6 +629,7 @@ mod tests {
                         let middle = bytes.len() / 2;
                         bytes[middle] ^= 4;
                     }
+                    "last" => *bytes.last_mut().unwrap() ^= 4,
                     "cut" => bytes.truncate(bytes.len() - 3),
                     _ => bytes.clear(),
                 }
@@ -545,7 +667,7 @@ mod tests {
     fn at_every_moment_there_is_a_complete_snapshot() {
         let first = snapshot(1);
         let other = Snapshot { initial_fingerprints: vec![5, 6, 7], ..snapshot(1) };
-        for next in [snapshot(2), other] {
+        for next in [snapshot(2), selecting(2), other] {
             for operation in 0.. {
                 let folder = tempfile::tempdir().unwrap();
                 snapshot(0).save(folder.path()).unwrap();

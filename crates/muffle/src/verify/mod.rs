@@ -15,7 +15,7 @@ pub use verdict::{Check, Conclusion, Unchecked, UncheckedReason, Verdict};
 
 use crate::Error;
 use crate::Statement;
-use crate::config::PersonRows;
+use crate::config::{PersonRows, Select};
 use crate::report::digits::{up, up_e};
 use crate::report::statement::{self, RandomnessSource};
 use crate::run::folder::Folder;
@@ -391,6 +391,13 @@ fn lost_steps(statement: &Statement) -> u64 {
 /// Checks that at most the charged steps are in the model.
 fn check_steps(statement: &Statement) -> Finding {
     let charged = charged_steps(statement);
+    let (step, steps) = (statement.model_step, statement.steps);
+    if step > steps || statement.selection == Select::Last && step != steps {
+        return Err(Failure::new(format!(
+            "model_step: expected {} {steps}, got {step}",
+            if statement.selection == Select::Last { "the last step," } else { "at most" }
+        )));
+    }
     match statement.steps >= 1 && statement.steps <= charged {
         true => Ok(format!("{} in the model, {charged} charged", statement.steps)),
         false => Err(Failure::new(format!("{} in the model, {charged} charged", statement.steps))),

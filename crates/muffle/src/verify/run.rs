@@ -9,9 +9,10 @@ use crate::report;
 use crate::report::Marking;
 use crate::run::chain::{Chain, ChainError};
 use crate::run::folder::Folder;
-use crate::run::history::{self, HistoryEntry};
+use crate::run::history::{self, BestFigures, HistoryEntry};
 use crate::run::ledger_file::{LEDGER, SealedMark};
 use crate::run::result::{RESULT, RunResult, SAMPLES};
+use crate::run::selection::selected_step;
 use crate::run::snapshot::{self, Snapshot};
 use accounting::Event;
 use protocol::{Params, Role, Trainable};
@@ -188,6 +189,7 @@ fn check_statement(config: &Config, plan: Plan, statement: &Statement) -> Findin
         &plan,
         &statement.chain()?,
         statement.steps,
+        statement.model_step,
         statement.coverage.isolation,
         statement.weights_sha256.clone(),
     )?;
@@ -284,13 +286,22 @@ fn check_result(folder: &Folder, config: &Config, statement: &Statement) -> Find
             result.metrics,
         )
     };
+    let best = BestFigures::of(&history::read(folder, u64::MAX)?);
+    if folder.join(history::FILE).exists() && result.metrics != result.metrics.with_best(best) {
+        return Err(Failure::new(format!(
+            "{RESULT}: the best figures are not those of {}",
+            history::FILE
+        )));
+    }
     match differing_fields(&result, &expected).as_slice() {
         [] => Ok(format!("{RESULT} has the same figures")),
         keys => Err(Failure::new(format!("{RESULT}: not as stated: {}", keys.join(", ")))),
     }
 }
 
-/// Checks that ε starts at zero, stays within the promise and ends at the stated value.
+/// Checks ε and the selection of the model's parameters.
+///
+/// ε starts at zero, stays within the promise and ends at the stated value.
 fn check_history(folder: &Folder, config: &Config, statement: &Statement) -> Finding {
     let text = folder.read(history::FILE)?.unwrap_or_default();
     let entries = history::parse(&text)
@@ -336,6 +347,16 @@ fn check_history(folder: &Folder, config: &Config, statement: &Statement) -> Fin
     {
         return wrong(last, &format!("ε is {seen}, {stated} is stated"));
     }
+    let every = config.training.checkpoint_every;
+    let selected = selected_step(config.evaluation.select, &entries, every, statement.steps);
+    let model_step = selected.unwrap_or(statement.steps);
+    if model_step != statement.model_step {
+        return Err(Failure::new(format!(
+            "{}: selects step {model_step} for the model, step {} is stated",
+            history::FILE,
+            statement.model_step
+        )));
+    }
     Ok(format!("{} entries, the last after step {}", entries.len(), last.step))
 }
 
@@ -346,7 +367,7 @@ fn has_checkpoints(folder: &Folder) -> bool {
 /// Checks that the last checkpoint is that of the statement.
 ///
 /// It must have the last step, this configuration, a position of the stated ledger, and the model's
-/// weights.
+/// weights, as its last or its selected parameters.
 fn check_checkpoint(folder: &Folder, config: &Config, statement: &Statement) -> Finding {
     let mut damage = None;
     let newest =
@@ -357,8 +378,18 @@ fn check_checkpoint(folder: &Folder, config: &Config, statement: &Statement) -> 
     let newest = newest?.ok_or_else(|| Failure::new("the folder has no checkpoint"))?;
     if newest.step != statement.steps {
         return Err(Failure::new(format!(
-            "the last is of step {}, the model of step {}",
+            "the last is of step {}, the statement of step {}",
             newest.step, statement.steps
+        )));
+    }
+    let chosen = newest.selection.as_ref().and_then(|selection| selection.chosen.as_ref());
+    let (model_step, released) =
+        chosen.map_or((newest.step, &newest.params), |chosen| (chosen.step, &chosen.params));
+    if model_step != statement.model_step {
+        return Err(Failure::new(format!(
+            "it selects the parameters of step {model_step}, the model is stated to have those of \
+             step {}",
+            statement.model_step
         )));
     }
     if newest.identity.config != config.digest() {
@@ -380,7 +411,7 @@ fn check_checkpoint(folder: &Folder, config: &Config, statement: &Statement) -> 
             .collect::<Vec<_>>()
     };
     let of_model = fingerprints(&model.params);
-    match fingerprints(&newest.params).iter().all(|print| of_model.contains(print)) {
+    match fingerprints(released).iter().all(|print| of_model.contains(print)) {
         true => Ok(format!(
             "step {}, this config.toml, a position of the stated ledger, the model's weights",
             newest.step
