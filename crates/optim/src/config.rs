@@ -29,15 +29,15 @@ pub struct OptimizerConfig {
     /// The method: its name (see [`registry`](crate::registry::ALL)) and its own hyperparameters.
     #[serde(flatten)]
     pub method: Method,
-    /// A number, or "hyfree"; by default the number in the registry, chosen for fine-tuning.
+    /// A number, or "hyfree"; the default depends on the method and the number of steps.
     #[serde(default)]
     pub learning_rate: Auto<LearningRate>,
     /// How the learning rate decreases: constant, linear or cosine.
     #[serde(default)]
     pub schedule: Shape,
-    /// Number of steps in which the learning rate increases to its peak.
+    /// Number of steps in which the learning rate increases to its peak; a tenth by default.
     #[serde(default)]
-    pub warm_up: u64,
+    pub warm_up: Auto<u64>,
     /// The learning rate at the end of a decreasing schedule, as a fraction of the peak.
     #[serde(default)]
     pub end: f64,
@@ -130,7 +130,7 @@ impl OptimizerConfig {
             method,
             learning_rate: Auto::Auto,
             schedule: Shape::Constant,
-            warm_up: 0,
+            warm_up: Auto::Auto,
             end: 0.0,
             hyfree: hyfree::Config::default(),
         }
@@ -194,18 +194,25 @@ impl OptimizerConfig {
             Auto::Value(LearningRate::HyFree) => {
                 let sigma =
                     Positive::new("the noise multiplier of the probes", setting.sigma.probe)?;
-                return Ok(Box::new(HyFree::new(&self.hyfree, self.entry().learning_rate, sigma)?));
+                // A part of the rate that suits a whole run: the probes find the rest.
+                let start = 0.25 * self.entry().learning_rate.peak(setting.steps as f64);
+                return Ok(Box::new(HyFree::new(&self.hyfree, start, sigma)?));
             }
             Auto::Value(LearningRate::Fixed(rate)) => rate,
-            Auto::Auto => self.entry().learning_rate,
+            Auto::Auto => self.entry().learning_rate.peak(self.schedule(setting.steps, 1.0)?.sum()),
         };
-        Ok(Box::new(Schedule {
-            peak: Positive::new("optimizer.learning_rate", rate)?,
+        Ok(Box::new(self.schedule(setting.steps, rate)?))
+    }
+
+    /// Returns the schedule of a run with this peak.
+    fn schedule(&self, steps: u64, peak: f64) -> Result<Schedule, Refused> {
+        Ok(Schedule {
+            peak: Positive::new("optimizer.learning_rate", peak)?,
             shape: self.schedule,
             end: within("optimizer.end", self.end, 0.0, f64::INFINITY)?,
-            warm_up: self.warm_up,
-            steps: setting.steps,
-        }))
+            warm_up: self.warm_up.or(steps / 10),
+            steps,
+        })
     }
 }
 

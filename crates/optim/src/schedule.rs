@@ -47,6 +47,13 @@ impl Schedule {
         })
     }
 
+    /// Returns the sum of the rates of all steps, to about a thousandth for long runs.
+    pub fn sum(&self) -> f64 {
+        let samples = self.steps.min(10_000);
+        let stride = self.steps as f64 / samples.max(1) as f64;
+        (0..samples).map(|i| stride * self.at(((i as f64 + 0.5) * stride) as u64)).sum()
+    }
+
     /// Returns the rate of a step, counted from 0.
     pub fn at(&self, step: u64) -> f64 {
         let peak = self.peak.get();
@@ -88,6 +95,20 @@ impl Search for Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The sum that default rates are computed from, against a direct sum.
+    #[test]
+    fn sums_are_those_of_all_steps() {
+        let constant = Schedule::constant(0.3).unwrap();
+        for shape in [Shape::Constant, Shape::Linear, Shape::Cosine] {
+            for (warm_up, steps) in [(0, 1), (7, 60), (100, 9_999), (5_000, 123_457)] {
+                let schedule = Schedule { shape, warm_up, steps, ..constant };
+                let direct: f64 = (0..steps).map(|step| schedule.at(step)).sum();
+                assert!((schedule.sum() / direct - 1.0).abs() < 2e-3, "{schedule:?}");
+            }
+        }
+        assert_eq!(Schedule { steps: 0, ..constant }.sum(), 0.0);
+    }
 
     #[test]
     fn they_rise_and_fall() {

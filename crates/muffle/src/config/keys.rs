@@ -264,7 +264,7 @@ mod tests {
         .unwrap();
         // Replaced by name: rate, clip bound and momentum were meant for the other optimizer.
         let other = config.with_optimizer("dp-adam").unwrap();
-        assert_eq!((other.optimizer.clip(), other.optimizer.warm_up), (0.1, 7));
+        assert_eq!((other.optimizer.clip(), other.optimizer.warm_up), (0.1, Auto::Value(7)));
         assert_eq!(other.optimizer.learning_rate, Auto::Auto);
         assert!(other.print().contains("clipping = \"automatic\""), "{}", other.print());
         // Replaced as a key: every key that the new optimizer reads is carried over.

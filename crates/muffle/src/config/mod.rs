@@ -385,8 +385,6 @@ impl Config {
     pub fn embedded() -> Self {
         let mut config = Self::default();
         config.privacy.epsilon = Auto::Value(8.0);
-        config.optimizer.learning_rate = Auto::Value(LearningRate::Fixed(0.05));
-        config.optimizer.schedule = optim::schedule::Shape::Linear;
         config.training.lot_size = Auto::Value(512);
         config.training.steps = Auto::Value(140);
         config.evaluation.examples = 200;
