@@ -289,7 +289,8 @@ impl ComparisonResult {
         for group in &groups {
             let mut cells = vec![group.optimizer.to_string()];
             if has_grid {
-                let choice = if self.is_best(group, &groups) { " (best)" } else { "" };
+                let is_choice = has_competitors(group, &groups) && self.is_best(group, &groups);
+                let choice = if is_choice { " (best)" } else { "" };
                 cells.push(group.settings_in_words() + choice);
             }
             cells.push(epsilon_cell(group.epsilon()));
@@ -427,10 +428,9 @@ impl ComparisonResult {
             }
         };
         let groups = self.groups();
-        let shown = groups.iter().filter(|group| {
-            let competes = |other: &&Group<'_>| group.competes_with(other);
-            groups.iter().filter(competes).count() == 1 || self.is_best(group, &groups)
-        });
+        let shown = groups
+            .iter()
+            .filter(|group| !has_competitors(group, &groups) || self.is_best(group, &groups));
         let marked = if self.marking == Marking::NonPrivate { " (NON-PRIVATE)" } else { "" };
         Chart {
             title: format!("Evaluation NLL against training steps{marked}"),
@@ -447,6 +447,11 @@ impl ComparisonResult {
         folder::write(&out.join("curves.csv"), self.curves_csv().as_bytes())?;
         folder::write(&out.join("comparison.svg"), self.chart().svg().as_bytes())
     }
+}
+
+/// Whether an optimizer has other settings at the same privacy settings.
+fn has_competitors(group: &Group<'_>, groups: &[Group<'_>]) -> bool {
+    groups.iter().filter(|other| group.competes_with(other)).count() > 1
 }
 
 /// Whether no other group has a better mean.
@@ -593,6 +598,7 @@ mod tests {
         let text = compared.markdown();
         assert!(text.contains("| a | learning_rate = 0.2, epsilon = 3 (best) | 8.000 |"), "{text}");
         assert!(text.contains("| a | learning_rate = 0.1, epsilon = 3 | 8.000 |"), "{text}");
+        assert!(text.contains("| b |  | 8.000 |"), "{text}");
         assert_eq!(compared.chart().series.len(), 3);
         assert!(compared.csv().contains("a,\"learning_rate = 0.1, epsilon = 3\",0,"));
         // By another figure; one that was not measured marks nothing.
