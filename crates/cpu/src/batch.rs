@@ -286,3 +286,27 @@ impl Batch {
         self.offsets(space).last().copied().unwrap_or(0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::Combination;
+    use model::Mlp;
+    use model::activation::Activation;
+
+    /// The memory of an example is that of all its parts.
+    #[test]
+    fn memory_is_estimated_for_all_parts() {
+        let mlp = Mlp { input: 3, hidden: vec![4], classes: 2, activation: Activation::Tanh };
+        let graph = mlp.graph();
+        let bytes = |examples: &[&Example]| {
+            let mut batch = Batch::default();
+            batch.pack(&graph, Reduction::Mean, examples).unwrap();
+            batch.bytes(&graph)
+        };
+        let part = Example::features(vec![0.5; 3], 1);
+        let combined = Example::combined(vec![part.clone(); 5], Combination::Mean).unwrap();
+        assert_eq!(bytes(&[&combined]), bytes(&[&part; 5]));
+        assert_eq!(bytes(&[&combined, &part]), bytes(&[&part; 6]));
+    }
+}

@@ -53,6 +53,16 @@ enum Fault {
     NormsIn(GeometryKind, f64),
     /// The norm of a tied table counts its use as a table only.
     UntiedTable,
+    /// The norm of an example of several parts is too small.
+    PartNorms,
+    /// The norm of an example of several parts is too small in one geometry.
+    PartNormsIn(GeometryKind),
+    /// The loss of an example of several parts is that of its first part.
+    PartLosses,
+    /// The loss of an example of several parts depends on the last example.
+    PartMixing,
+    /// The norm of an example that follows one of several parts is too small.
+    NormsAfterParts,
 }
 
 impl FaultyEngine {
@@ -110,6 +120,11 @@ fn changed(
     Observed::new(losses, squares.collect(), blocks)
 }
 
+/// Returns whether an example has several parts.
+fn has_parts(example: &Example) -> bool {
+    example.parts().len() > 1
+}
+
 /// Changes every element of a sum.
 fn change(sum: &mut Accumulator, change: impl Fn(usize, f64) -> f64) {
     let new: Vec<f64> = (0..sum.len()).map(|i| change(i, sum.value(i)) - sum.value(i)).collect();
@@ -139,6 +154,11 @@ impl Engine for FaultyEngine {
     }
 
     fn losses(&mut self, examples: &[&Example]) -> Result<Vec<f64>, Error> {
+        if self.fault == Fault::PartLosses {
+            let first = |example: &&Example| Example::from(example.parts()[0].clone());
+            let first: Vec<Example> = examples.iter().map(first).collect();
+            return self.network.losses(&first.iter().collect::<Vec<_>>());
+        }
         let mut losses = self.network.losses(examples)?;
         if self.fault == Fault::Losses {
             let all: f64 = losses.iter().sum();
@@ -158,6 +178,16 @@ impl Engine for FaultyEngine {
     ) -> Result<Observed, Error> {
         let observed = self.network.observe(examples, query)?;
         let (count, blocks) = (observed.examples(), observed.blocks());
+        let kind = query.geometry().kind();
+        // Returns the observation with changed losses and norms of some examples.
+        let changed_in = |wrong: &dyn Fn(usize) -> bool, added: f64, factor: f64| {
+            let loss = |i: usize| observed.loss(i) + if wrong(i) { added } else { 0.0 };
+            let factor = |i: usize| if wrong(i) { factor } else { 1.0 };
+            let square =
+                |i: usize| (factor(i / blocks) * observed.norm(i / blocks, i % blocks)).powi(2);
+            let squares = (0..count * blocks).map(square).collect();
+            Observed::new((0..count).map(loss).collect(), squares, blocks)
+        };
         (self.observed, self.last_loss) = (count, observed.loss(count - 1));
         Ok(match self.fault {
             Fault::Loss => {
@@ -173,6 +203,17 @@ impl Engine for FaultyEngine {
             }
             Fault::NormsIn(kind, factor) if query.geometry().kind() == kind => {
                 changed(&observed, blocks, |loss| loss, |_, norm| factor * norm)
+            }
+            Fault::PartNorms => changed_in(&|i| has_parts(examples[i]), 0.0, 0.5),
+            Fault::PartNormsIn(geometry) if geometry == kind => {
+                changed_in(&|i| has_parts(examples[i]), 0.0, 0.5)
+            }
+            Fault::PartMixing => {
+                let last = observed.loss(count - 1);
+                changed_in(&|i| has_parts(examples[i]) && i + 1 < count, 1e-9 * last, 1.0)
+            }
+            Fault::NormsAfterParts => {
+                changed_in(&|i| examples[..i].iter().any(|other| has_parts(other)), 0.0, 0.5)
             }
             Fault::UntiedTable if query.geometry().kind() == GeometryKind::Identity => {
                 self.observe_untied(examples, query.blocks())?
@@ -286,6 +327,28 @@ fn norms_that_are_wrong_in_one_geometry_are_refused() {
             } else {
                 refused(&mut engine, &params, &format!("{kind:?} {fault:?}"), part);
             }
+        }
+    }
+}
+
+/// An engine that treats examples of several parts wrongly is refused.
+#[test]
+fn wrong_examples_of_several_parts_are_refused() {
+    for kind in zoo::ALL {
+        let (network, params) = zoo::network(kind, 1);
+        let mut faults = vec![
+            (Fault::PartNorms, "Identity geometry"),
+            (Fault::PartNormsIn(GeometryKind::Affine), "Affine geometry"),
+            (Fault::PartLosses, "an example of 4 parts has the loss"),
+            (Fault::PartMixing, "another's"),
+            (Fault::NormsAfterParts, "another's"),
+        ];
+        if !network.pairs().is_empty() {
+            faults.push((Fault::PartNormsIn(GeometryKind::Tangent), "Tangent geometry"));
+        }
+        for (fault, part) in faults {
+            let mut engine = FaultyEngine::new(network.new_instance(), fault);
+            refused(&mut engine, &params, &format!("{kind:?} {fault:?}"), part);
         }
     }
 }

@@ -110,7 +110,8 @@ pub fn probe_isolation(engine: &mut (impl Engine + ?Sized), params: &Params) -> 
         (0..MANY).map(|i| if i % 2 == 0 { altered(short, long) } else { short.clone() }).collect();
     let combined = combined_examples(engine);
     probe_combination(engine, params)?;
-    for target in std::iter::once(short.clone()).chain(extremes(short)).chain(combined) {
+    let single = std::iter::once(short.clone()).chain(extremes(short));
+    for target in single.chain(combined.iter().cloned()) {
         let target = &target;
         let alone = Outcome::new(engine, params, &[target], 0, &query, None)?;
         let scales = Some(&alone.scales[..]);
@@ -129,6 +130,10 @@ pub fn probe_isolation(engine: &mut (impl Engine + ?Sized), params: &Params) -> 
             (vec![long, target, middle], 1),
         ] {
             compare(engine, params, &query, &alone, &batch, index)?;
+        }
+        // Examples of several parts change where the rows of later ones begin.
+        if let Some(combined) = combined.first() {
+            compare(engine, params, &query, &alone, &[combined, target, middle], 1)?;
         }
         for index in [0, MANY / 2, MANY] {
             let mut batch: Vec<&Example> = many.iter().collect();

@@ -81,3 +81,20 @@ fn digests_of_different_records_differ() {
     seen.dedup();
     assert_eq!(seen.len(), 5);
 }
+
+/// If rows are combined, the digest depends on which rows belong to the same person, and not on the
+/// names of persons.
+#[test]
+fn digests_of_different_persons_differ() {
+    let digest = |who: &dyn Fn(usize) -> usize| read_as("combined", &rows(12, who), 9).digest;
+    let digests = [
+        digest(&|i| i),
+        digest(&|_| 0),
+        digest(&|i| i % 3),
+        digest(&|i| i / 4),
+        digest(&|i| i / 4 % 2),
+    ];
+    let different: std::collections::BTreeSet<&String> = digests.iter().collect();
+    assert_eq!(different.len(), digests.len());
+    assert_eq!(digest(&|i| 100 - i % 3), digests[2]);
+}

@@ -546,6 +546,26 @@ mod tests {
         assert_eq!(public, [(0, true), (1, true), (0, true), (0, true)]);
     }
 
+    /// The parts of one example are not the parts of several examples.
+    #[test]
+    fn parts_are_part_of_the_digest() {
+        let digest = |places: &[Example]| {
+            let mut hasher = Sha256::new();
+            places.iter().for_each(|place| update_digest(&mut hasher, Some(place)));
+            snapshot::hex(&hasher.finalize())
+        };
+        let rows = [1, 2, 3].map(|token| Example::labelled(vec![token], 0));
+        let combined =
+            |rows: &[Example]| Example::combined(rows.to_vec(), engine::Combination::Mean).unwrap();
+        let all = [
+            digest(&rows),
+            digest(&[combined(&rows)]),
+            digest(&[combined(&rows[..2]), rows[2].clone()]),
+            digest(&[rows[0].clone(), combined(&rows[1..])]),
+        ];
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 4);
+    }
+
     /// Processes with different places are detected: the digest covers vacant places.
     #[test]
     fn vacant_places_are_part_of_the_digest() {
