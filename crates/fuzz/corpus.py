@@ -314,7 +314,7 @@ put("sealed", "marked.json", json.dumps({"version": 1, "draws": MARK, "epoch": N
 charged = chain([[[poisson, 4]], [[poisson, 6]]])
 statement = {
     "version": 3, "software": "muffle 0.1.0", "run_id": charged["run_id"], "private": True, "epsilon": 1.5, "delta": 1e-5, "promised_epsilon": 2.0, "unit": {"adjacency": "add-remove", "rows": 1},
-    "person_column": None, "accountant": "pld", "sampling": "poisson", "records": 100, "lot_size": 10.0, "noise_multiplier": 1.1, "steps": 10, "model_step": 10, "selection": "last", "randomness": "operating-system",
+    "person_column": None, "person_rows": None, "accountant": "pld", "sampling": "poisson", "records": 100, "lot_size": 10.0, "noise_multiplier": 1.1, "steps": 10, "model_step": 10, "selection": "last", "randomness": "operating-system",
     "coverage": {"isolation": "exact", "noise": "grid", "figures": "public", "dropped_rows": "vacant", "frozen_weights": False},
     "sessions": charged["sessions"], "ledger": {"version": 1, "events": [[poisson, 10]]}, "ledger_head": charged["head"], "config_sha256": "00" * 32, "weights_sha256": [["model.safetensors", "00"]],
     "summary": ["Covered: every row."],
@@ -325,7 +325,7 @@ without = {
 }
 put("statement", "private.json", json.dumps(statement, indent=1))
 put("statement", "float.json", json.dumps(statement | {"coverage": {"isolation": "up-to-rounding", "noise": "float", "figures": "NON-PRIVATE", "dropped_rows": "public", "frozen_weights": True}}))
-put("statement", "person.json", json.dumps(statement | {"unit": {"adjacency": "replace-one", "rows": 3}, "person_column": "who", "sampling": "shuffled", "randomness": {"fixed-seed": 7}, "private": False}))
+put("statement", "person.json", json.dumps(statement | {"unit": {"adjacency": "replace-one", "rows": 3}, "person_column": "who", "person_rows": "separate", "sampling": "shuffled", "randomness": {"fixed-seed": 7}, "private": False}))
 put("statement", "plain.json", json.dumps(statement | without))
 put("statement", "half.json", json.dumps(statement | {"unit": None}))
 

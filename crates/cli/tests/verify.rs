@@ -609,7 +609,7 @@ fn every_changed_file_is_detected() {
     );
     tampered(
         "config.toml",
-        &replaced("learning_rate = 0.05", "learning_rate = 0.06"),
+        &replaced("learning_rate = \"auto\"", "learning_rate = 0.06"),
         &["statement", "checkpoints", "report"],
     );
     tampered(

@@ -99,7 +99,9 @@ impl Engine for Network {
 
     fn validate(&mut self, example: &Example) -> Result<(), Error> {
         self.observed = None;
-        self.batch.pack(&self.graph, self.reduction, &[example])
+        self.batch.pack(&self.graph, self.reduction, &[example])?;
+        // An example of many parts may not fit. That must be known before anything is released.
+        self.reserve()
     }
 
     fn load(&mut self, params: &Params) -> Result<(), Error> {

@@ -59,6 +59,11 @@ impl<E: Engine> LotSummer<E> {
                 engine::Error::Example { reason, .. } => {
                     Refused::Query(format!("record {}: {reason}", place + 1))
                 }
+                engine::Error::OutOfMemory { .. } => Refused::Query(format!(
+                    "record {} does not fit into memory; limit the rows of a person \
+                     (data.rows_per_person)",
+                    place + 1
+                )),
                 other => Refused::Query(other.to_string()),
             })?;
         }

@@ -40,7 +40,7 @@ pub struct Config {
     /// c_s: factor of the estimated variance; 1 as in the paper, or the lot size.
     pub variance_scale: f64,
     /// μ; 0, that is none, as in the paper.
-    pub momentum: f64,
+    pub momentum: Auto<f64>,
 }
 
 impl Default for Config {
@@ -51,7 +51,7 @@ impl Default for Config {
             mean_decay: 0.99,
             variance_decay: 0.9,
             variance_scale: 1.0,
-            momentum: 0.0,
+            momentum: Auto::Auto,
         }
     }
 }
@@ -91,7 +91,7 @@ impl AdaClip {
     pub fn new(config: Config, bound: Bound, params: &Params) -> Result<Self, Refused> {
         within("optimizer.mean_decay", config.mean_decay, 0.0, 1.0)?;
         within("optimizer.variance_decay", config.variance_decay, 0.0, 1.0)?;
-        within("optimizer.momentum", config.momentum, 0.0, 1.0)?;
+        within("optimizer.momentum", config.momentum.or(0.0), 0.0, 1.0)?;
         Positive::new("optimizer.variance_scale", config.variance_scale)?;
         Ok(Self {
             config,
@@ -137,7 +137,7 @@ impl Descent for AdaClip {
 
     fn direction(&mut self, _: &Params, answer: Noisy<TensorMap>) -> Result<TensorMap, Refused> {
         let mut direction = answer.value;
-        let momentum = self.config.momentum as f32;
+        let momentum = self.config.momentum.or(0.0) as f32;
         for (k, release) in direction.iter_mut() {
             self.advance(k, release, answer.std[0]);
             if momentum > 0.0 {
@@ -160,7 +160,7 @@ impl Descent for AdaClip {
     fn save(&self) -> Result<State, Refused> {
         let mut state = State::new("adaclip");
         state.set_tensors("variance", &self.variance);
-        if self.config.momentum > 0.0 {
+        if self.config.momentum.or(0.0) > 0.0 {
             state.set_tensors("velocity", &self.velocity);
         }
         self.clip.save(&mut state);
@@ -170,7 +170,7 @@ impl Descent for AdaClip {
     fn load(&mut self, mut state: State) -> Result<(), Refused> {
         state.check_kind("adaclip")?;
         self.variance = state.take_tensors("variance", &self.shapes)?;
-        if self.config.momentum > 0.0 {
+        if self.config.momentum.or(0.0) > 0.0 {
             self.velocity = state.take_tensors("velocity", &self.shapes)?;
         }
         self.clip.load(&mut state)

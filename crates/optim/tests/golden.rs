@@ -204,7 +204,7 @@ impl Case {
             mean_decay: self.number("beta1"),
             variance_decay: self.number("beta2"),
             variance_scale: self.number("variance_scale"),
-            momentum: self.number("momentum"),
+            momentum: Auto::Value(self.number("momentum")),
         };
         let bound = Bound { clip: self.positive("clip_initial"), sigma: self.positive("sigma") };
         AdaClip::new(config, bound, &self.params(&self.all["initial"])).unwrap()

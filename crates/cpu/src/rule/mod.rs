@@ -317,7 +317,10 @@ impl<'a> Intermediates<'a> {
                 GradientForm::Vector => {}
             }
         }
-        if size <= MAX_SIZE { terms as f64 * UNIT * size } else { f64::INFINITY }
+        // γ_n = n u/(1 − n u) bounds a chain of any length for which n u < 1 (Higham 2002, 3.1). An
+        // example of many parts can have long ones.
+        let share = terms as f64 * UNIT;
+        if size <= MAX_SIZE && share < 0.5 { share / (1.0 - share) * size } else { f64::INFINITY }
     }
 
     /// Computes the squared norm of an example's gradient, a few rows at a time.

@@ -158,6 +158,7 @@ pub(crate) const STATEMENT: &[&str] = &[
     "\"noise_multiplier\":",
     "\"promised_epsilon\":",
     "\"person_column\":\"who\"",
+    "\"person_rows\":\"combined\"",
     "\"sampling\":\"shuffled\"",
     "\"randomness\":{\"fixed-seed\":7}",
     "\"operating-system\"",

@@ -132,10 +132,7 @@ impl AuditFolder {
         {
             let config = Config::read(&path.join(CONFIG))?;
             names.push(audit_name(path));
-            runs.push(Spent {
-                ledger: spent::read(&path.join(LEDGER))?,
-                promise: spent::promise(&config, places),
-            });
+            runs.push(Spent::of_config(spent::read(&path.join(LEDGER))?, &config, places));
         }
         names.push(audit_name(&self.path));
         runs.push(own.clone());

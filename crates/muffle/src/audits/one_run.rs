@@ -14,7 +14,7 @@ use crate::load::data;
 use crate::load::model::{DataProperties, LoadedModel};
 use crate::report::digits::short;
 use crate::run::memory;
-use crate::verify::spent::{self, Spent};
+use crate::verify::spent::Spent;
 use accounting::Adjacency;
 use curator::{Journal, Records};
 use engine::Example;
@@ -155,10 +155,7 @@ impl OneRunSettings {
         let delta = if private { guarantee.delta } else { 1e-5 };
         let chart = histogram(&included, &scores);
         let bound = audit::OneRun { included, scores }.bound(delta, self.confidence)?;
-        let spent = Spent {
-            ledger: session.ledger().clone(),
-            promise: spent::promise(config, session.plan().records),
-        };
+        let spent = Spent::of_config(session.ledger().clone(), config, session.plan().records);
         Ok(AuditResult {
             epsilon_lower: bound.epsilon_lower,
             epsilon_claimed: guarantee.epsilon,

@@ -303,7 +303,7 @@ impl ComparedRun {
                 .filter_map(|entry| Some((entry.step as f64, entry.nll?)))
                 .collect(),
             seconds,
-            spent: Spent { promise: statement.promise(), ledger: statement.ledger },
+            spent: Spent::of_statement(&statement),
         })
     }
 

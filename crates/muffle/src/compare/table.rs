@@ -535,6 +535,7 @@ mod tests {
             spent: Spent {
                 ledger: Ledger::new(),
                 promise: Some((Adjacency::AddRemove.into(), 1e-5)),
+                persons: None,
             },
         }
     }

@@ -419,8 +419,11 @@ mod tests {
     use data::ModelInput;
     use text::Tokenizer;
 
+    /// The place of a row, and its tokens if it is used.
+    type PlacedRow = (usize, Option<Vec<u32>>);
+
     /// The place and the tokens of each row of a file with these rows.
-    fn placed_rows(rows: &str, data: &str) -> (Vec<(usize, Option<Vec<u32>>)>, DroppedCounts) {
+    fn placed_rows(rows: &str, data: &str) -> (Vec<PlacedRow>, DroppedCounts) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("people.jsonl");
         std::fs::write(&path, rows).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::Statement;
-use crate::config::Config;
+use crate::config::{Config, PersonRows};
 use crate::run::chain::Chain;
 use crate::run::folder::Folder;
 use crate::run::ledger_file::LEDGER;
@@ -16,6 +16,8 @@ pub struct Spent {
     pub ledger: Ledger,
     /// The unit of privacy and δ; `None` if there is no guarantee.
     pub promise: Option<(Unit, f64)>,
+    /// The column that names persons, and how their rows take part; `None` if rows are protected.
+    pub persons: Option<(String, PersonRows)>,
 }
 
 impl Spent {
@@ -26,11 +28,25 @@ impl Spent {
     pub fn of_run(folder: &Path, places: usize) -> Result<Self, Error> {
         let run = Folder::open_read_only(folder)?;
         if run.join("model").join(crate::report::statement::FILE).is_file() {
-            let statement = Statement::of_run(folder)?;
-            return Ok(Self { promise: statement.promise(), ledger: statement.ledger });
+            return Ok(Self::of_statement(&Statement::of_run(folder)?));
         }
         let config = Config::read(&run.join("config.toml"))?;
-        Ok(Self { ledger: read(&run.join(LEDGER))?, promise: promise(&config, places) })
+        Ok(Self::of_config(read(&run.join(LEDGER))?, &config, places))
+    }
+
+    /// The charges of a run that is described by a statement.
+    pub(crate) fn of_statement(statement: &Statement) -> Self {
+        Self {
+            ledger: statement.ledger.clone(),
+            promise: statement.promise(),
+            persons: statement.person_column.clone().zip(statement.person_rows),
+        }
+    }
+
+    /// The charges of a run of this configuration on `places` places.
+    pub(crate) fn of_config(ledger: Ledger, config: &Config, places: usize) -> Self {
+        let persons = config.data.group.clone().map(|column| (column, config.data.person_rows));
+        Self { ledger, promise: promise(config, places), persons }
     }
 
     /// The guarantee of this run alone; `None` if it has none.
@@ -44,11 +60,15 @@ impl Spent {
 
 /// The joint cost of several runs, at their largest δ.
 ///
-/// `None` if one of them has no guarantee, or their adjacencies differ.
+/// `None` if one of them has no guarantee, or their adjacencies or units of protection differ: a
+/// cost for rows is none for persons.
 ///
 /// # Errors
 /// If it cannot be computed.
 pub fn joint(all: &[Spent]) -> Result<Option<Guarantee>, Error> {
+    if all.windows(2).any(|pair| pair[0].persons != pair[1].persons) {
+        return Ok(None);
+    }
     let (mut ledger, mut unit, mut delta) = (Ledger::new(), None::<Unit>, 0.0f64);
     for spent in all {
         let Some((run_unit, run_delta)) = spent.promise else { return Ok(None) };
@@ -93,7 +113,7 @@ mod tests {
                 steps,
             )
             .unwrap();
-        Spent { ledger, promise: Some((unit, delta)) }
+        Spent { ledger, promise: Some((unit, delta)), persons: None }
     }
 
     #[test]
@@ -113,7 +133,20 @@ mod tests {
             joint(&[one.clone(), spent(400, Adjacency::ReplaceOne.into(), 1e-5)]).unwrap(),
             None
         );
-        assert_eq!(joint(&[one, Spent { ledger: Ledger::new(), promise: None }]).unwrap(), None);
+        // Runs that protect rows and runs that protect persons have no joint guarantee.
+        let persons = |column: &str, rows| Some((column.to_string(), rows));
+        let of = |persons| Spent { persons, ..one.clone() };
+        let combined = of(persons("who", PersonRows::Combined));
+        assert!(joint(&[combined.clone(), combined.clone()]).unwrap().is_some());
+        for other in [
+            one.clone(),
+            of(persons("who", PersonRows::Separate)),
+            of(persons("owner", PersonRows::Combined)),
+        ] {
+            assert_eq!(joint(&[combined.clone(), other]).unwrap(), None);
+        }
+        let none = Spent { ledger: Ledger::new(), promise: None, persons: None };
+        assert_eq!(joint(&[one, none]).unwrap(), None);
         assert_eq!(joint(&[]).unwrap(), None);
     }
 }
