@@ -6,7 +6,7 @@
 //! # Why
 //! The charges of a run cover the releases of every step, and the parameters of every step are
 //! computed from those releases: all of them could be published together. A selection reads them
-//! and the validation data. These are declared public ([`Evaluation::check`] refuses others), so
+//! and the validation data. These are declared public (`Evaluation::check` refuses others), so
 //! that the choice is computed from releases and public values only. The ledger still has the
 //! charges of all steps, also of those after the selected one.
 //!

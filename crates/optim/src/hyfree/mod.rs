@@ -8,7 +8,7 @@
 //!
 //! | | paper | default |
 //! |---|---|---|
-//! | learning rate ([`Rule`]) | b/a at every probe | averaged over probes, see [`adaptive`] |
+//! | learning rate ([`Rule`]) | b/a at every probe | averaged over probes, see `adaptive.rs` |
 //! | points of the probes | ± the learning rate | ± a radius of its own |
 //! | clip bound R_l of the losses | L̃(0) | 3 L̃(0), which falls by at most one half per probe |
 //! | lot of the probes | the gradient's | one of its own, which costs far less |

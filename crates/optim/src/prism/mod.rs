@@ -23,9 +23,9 @@
 //! independent standard normal N (m×r) and N′ (n×r). With K = Q_Aᵀ X, the half lift gives
 //!
 //! - dA = (X − ½ Q_A K) R_B⁻ᵀ = (I − ½ Q_A Q_Aᵀ) X R_B⁻ᵀ. Since (I − ½P)² = I − ¾P for a projector
-//!   P, and E[XᵀMX] = ν² tr(M) I: E[dAᵀdA] = ν² (m − ¾r) R_B⁻¹ R_B⁻ᵀ = ν² (m − ¾r) (BᵀB)⁻¹.
-//! - dB = (Y + ½ Q_B Kᵀ) R_A⁻ᵀ. Its parts are orthogonal, E[YᵀY] = ν² (n − r) I and E[K Kᵀ] = ν² r I:
-//!   E[dBᵀdB] = ν² (n − r + ¼r) (AᵀA)⁻¹ = ν² (n − ¾r) (AᵀA)⁻¹.
+//!   P, and E(XᵀMX) = ν² tr(M) I: E(dAᵀdA) = ν² (m − ¾r) R_B⁻¹ R_B⁻ᵀ = ν² (m − ¾r) (BᵀB)⁻¹.
+//! - dB = (Y + ½ Q_B Kᵀ) R_A⁻ᵀ. Its parts are orthogonal, E(YᵀY) = ν² (n − r) I and E(K Kᵀ) = ν² r I:
+//!   E(dBᵀdB) = ν² (n − r + ¼r) (AᵀA)⁻¹ = ν² (n − ¾r) (AᵀA)⁻¹.
 //!
 //! So the noise adds N_A = ν² (m − ¾r)/m · (BᵀB)⁻¹ to the expectation of dAᵀdA/m, and N_B likewise.
 //! The ridge is its average over directions, λ_A = c₀ tr(N_A)/r. (The paper's σC²/b has other
