@@ -96,7 +96,9 @@ pub(super) fn assign(
         (0..tensors.len()).filter(|&k| group.orthogonalises(&tensors[k])).collect();
     if matrices.is_empty() {
         return Err(Refused::Query(
-            "Muon orthogonalises matrices, and none of the trained tensors is a matrix".into(),
+            "Muon orthogonalises matrices, and none of the trained tensors is a hidden one; \
+             optimizer.muon_group = \"all\" includes tables and the head"
+                .into(),
         ));
     }
     let own: Vec<usize> =
