@@ -7,8 +7,8 @@
 //! source is its own tokens, all but the first of which are predicted. A labelled text is either
 //! classified, or, by a causal language model, followed by its label as the target.
 
-use crate::{Content, Record, Scattering};
-use engine::Example;
+use crate::{Content, Record, Scattering, Views};
+use engine::{Combination, Example};
 use text::{SpecialTokens, Tokenizer};
 
 /// How records become examples.
@@ -141,6 +141,26 @@ impl Preparation<'_> {
             (_, ModelInput::Classifier { .. }) => Ok(Prepared::WrongKind("a text with a label")),
             (_, ModelInput::Images { .. }) => Ok(Prepared::WrongKind("an image")),
         }
+    }
+
+    /// The example of a record with all its views, which are parts of one example.
+    ///
+    /// # Errors
+    /// As [`example`](Self::example).
+    pub fn example_of_views(&self, record: &Record, views: Views) -> text::Result<Prepared> {
+        if views == Views::None {
+            return self.example(record);
+        }
+        let Some(views) = views.of(record) else { return Ok(Prepared::WrongKind("an image")) };
+        let mut examples = Vec::with_capacity(views.len());
+        for view in &views {
+            match self.example(view)? {
+                Prepared::Example(example) => examples.push(example),
+                unusable => return Ok(unusable),
+            }
+        }
+        let combined = Example::combined(examples, Combination::Mean);
+        Ok(combined.map_or(Prepared::Empty, Prepared::Example))
     }
 
     /// One example per class, with the class label as the target.

@@ -8,6 +8,7 @@ use data::{Content, ModelInput, Preparation, Prepared, merge_by_source};
 use engine::{Example, Part, Target};
 use model::Network;
 use protocol::Params;
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use text::generate::{GenerateOptions, Search, Stopping};
 use text::{bleu, rouge};
@@ -66,19 +67,31 @@ fn example_sums(
             end += 1;
         }
         let logits = network.logits(at, &examples[start..end])?;
-        let mut rows = logits.chunks_exact(classes);
-        for example in &examples[start..end] {
-            let mut sums = ExampleSums { nll: 0.0, targets: 0, correct: 0 };
-            for target in targets(example) {
-                let Some(row) = rows.next() else {
-                    return Err(Error::Internal("the model returned fewer logits than expected"));
-                };
+        let batch: Vec<Vec<u32>> = examples[start..end].iter().map(|e| targets(e)).collect();
+        let targets: Vec<u32> = batch.iter().flatten().copied().collect();
+        if logits.len() != targets.len() * classes {
+            return Err(Error::Internal("the model returned another number of logits than expected"));
+        }
+        let figures: Vec<(f64, bool)> = logits
+            .par_chunks_exact(classes)
+            .zip(&targets)
+            .map(|(row, &target)| {
                 let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                 let normalizer: f64 = row.iter().map(|&x| f64::from(x - max).exp()).sum();
-                let logit = row[target as usize];
-                sums.nll += f64::from(max) + normalizer.ln() - f64::from(logit);
+                let logit = f64::from(row[target as usize]);
+                // Of equal logits the first is the prediction.
+                let predicted = row.iter().position(|&x| x >= max);
+                let correct = predicted == Some(target as usize);
+                (f64::from(max) + normalizer.ln() - logit, correct)
+            })
+            .collect();
+        let mut figures = figures.into_iter();
+        for example in batch {
+            let mut sums = ExampleSums { nll: 0.0, targets: 0, correct: 0 };
+            for (nll, correct) in figures.by_ref().take(example.len()) {
+                sums.nll += nll;
                 sums.targets += 1;
-                sums.correct += u64::from(logit >= max);
+                sums.correct += u64::from(correct);
             }
             all.push(sums);
         }

@@ -7,11 +7,12 @@ use crate::auto::NumberOrName;
 use crate::registry::{Entry, Method};
 use crate::schedule::Shape;
 use crate::{
-    Auto, Descent, GradientNoise, HyFree, Optimizer, Probes, Schedule, Search, hyfree, registry,
-    within,
+    Auto, Descent, GradientNoise, HyFree, Optimizer, Probes, Schedule, Search, elementwise, hyfree,
+    registry, within,
 };
 use protocol::{Bound, Clipping, Params, Positive, Refused, Trainable};
 use serde::{Deserialize, Serialize};
+use tensor::Array;
 
 /// The section `[optimizer]`: the method with its hyperparameters, and the step size.
 ///
@@ -41,6 +42,9 @@ pub struct OptimizerConfig {
     /// The learning rate at the end of a decreasing schedule, as a fraction of the peak.
     #[serde(default)]
     pub end: f64,
+    /// Decay of the moving average of the parameters that is released; 0 releases the last ones.
+    #[serde(default)]
+    pub ema_decay: f64,
     /// Hyperparameters of HyFreeDP, used if the learning rate is "hyfree".
     #[serde(default)]
     pub hyfree: hyfree::Config,
@@ -91,6 +95,8 @@ pub struct Setting<'a> {
     pub steps: u64,
     /// Noise multipliers.
     pub sigma: Multipliers,
+    /// Whether the parameters are pretrained, which default learning rates depend on.
+    pub pretrained: bool,
     /// Seed of public randomness.
     pub seed: u64,
 }
@@ -99,6 +105,14 @@ impl Setting<'_> {
     /// Returns the public randomness of this run.
     pub(crate) fn probes(&self) -> Probes {
         Probes::from_seed(self.seed ^ 0x4d55_4646)
+    }
+
+    /// Returns the root mean square of the elements of all matrices, if they are pretrained.
+    fn pretrained_scale(&self) -> Option<f64> {
+        let matrices = || self.params.iter().filter(|tensor| tensor.shape().len() > 1);
+        let squares: f64 = matrices().map(|tensor| elementwise::sum(tensor, |x| x * x)).sum();
+        let elements: usize = matrices().map(Array::len).sum();
+        (self.pretrained && elements > 0).then(|| (squares / elements as f64).sqrt())
     }
 }
 
@@ -132,6 +146,7 @@ impl OptimizerConfig {
             schedule: Shape::Constant,
             warm_up: Auto::Auto,
             end: 0.0,
+            ema_decay: 0.0,
             hyfree: hyfree::Config::default(),
         }
     }
@@ -186,7 +201,12 @@ impl OptimizerConfig {
         };
         let noise = GradientNoise { bound, clipping };
         let search = self.search(setting)?;
-        Ok(Optimizer::boxed(self.method.hyperparameters().build(noise, setting)?, search))
+        let optimizer =
+            Optimizer::boxed(self.method.hyperparameters().build(noise, setting)?, search);
+        match self.ema_decay {
+            0.0 => Ok(optimizer),
+            decay => optimizer.with_averaging(decay, setting.params),
+        }
     }
 
     fn search(&self, setting: &Setting<'_>) -> Result<Box<dyn Search>, Refused> {
@@ -194,14 +214,26 @@ impl OptimizerConfig {
             Auto::Value(LearningRate::HyFree) => {
                 let sigma =
                     Positive::new("the noise multiplier of the probes", setting.sigma.probe)?;
-                // A part of the rate that suits a whole run: the probes find the rest.
-                let start = 0.25 * self.entry().learning_rate.peak(setting.steps as f64);
-                return Ok(Box::new(HyFree::new(&self.hyfree, start, sigma)?));
+                let schedule = match self.hyfree.rule {
+                    hyfree::Rule::Adaptive => {
+                        self.schedule(setting.steps, self.default_rate(setting)?)?
+                    }
+                    // Those of the paper.
+                    hyfree::Rule::Gated | hyfree::Rule::Literal => Schedule::constant(1e-4)?,
+                };
+                return Ok(Box::new(HyFree::new(&self.hyfree, schedule, sigma)?));
             }
             Auto::Value(LearningRate::Fixed(rate)) => rate,
-            Auto::Auto => self.entry().learning_rate.peak(self.schedule(setting.steps, 1.0)?.sum()),
+            Auto::Auto => self.default_rate(setting)?,
         };
         Ok(Box::new(self.schedule(setting.steps, rate)?))
+    }
+
+    /// Returns the default learning rate of the method for a run.
+    fn default_rate(&self, setting: &Setting<'_>) -> Result<f64, Refused> {
+        let sum = self.schedule(setting.steps, 1.0)?.sum();
+        let rate = self.entry().learning_rate.peak(sum, setting.pretrained_scale());
+        Ok(rate * self.method.hyperparameters().rate_scale(self.clip(), setting))
     }
 
     /// Returns the schedule of a run with this peak.
@@ -221,6 +253,14 @@ pub trait Hyperparameters {
     /// Returns the clip bound; `Auto` for methods without the key `clip`.
     fn clip(&self) -> Auto<f64> {
         Auto::Auto
+    }
+
+    /// Returns the factor of the default learning rate for these tensors and this noise.
+    ///
+    /// It makes steps of the method about as large as those of Adam at the same default rate.
+    fn rate_scale(&self, clip: f64, setting: &Setting<'_>) -> f64 {
+        let _ = (clip, setting);
+        1.0
     }
 
     /// Builds the method. `noise` has the clip bound and the default clipping rule.
@@ -281,6 +321,10 @@ impl Default for ClipConfig {
 impl<H: Hyperparameters> Hyperparameters for Clipped<H> {
     fn clip(&self) -> Auto<f64> {
         self.clip.clip
+    }
+
+    fn rate_scale(&self, clip: f64, setting: &Setting<'_>) -> f64 {
+        self.own.rate_scale(clip, setting)
     }
 
     fn build(

@@ -41,6 +41,7 @@ pub mod sgd;
 pub mod theory;
 
 mod auto;
+mod averaging;
 mod centered_clip;
 mod descent;
 mod elementwise;

@@ -1,12 +1,14 @@
 //! An optimizer: a descent and a search.
 
+use crate::averaging::Averaging;
 use crate::{Descent, Note, Search, State};
 use protocol::{Announcement, Oracle, Params, Refused};
 
-/// A descent (the direction of a step) and a search (its size).
+/// A descent (the direction of a step), a search (its size) and an average of the parameters.
 pub struct Optimizer {
     descent: Box<dyn Descent>,
     search: Box<dyn Search>,
+    averaging: Option<Averaging>,
     steps: u64,
 }
 
@@ -33,7 +35,24 @@ impl Optimizer {
 
     /// Combines a boxed descent and a boxed search.
     pub(crate) fn boxed(descent: Box<dyn Descent>, search: Box<dyn Search>) -> Self {
-        Self { descent, search, steps: 0 }
+        Self { descent, search, averaging: None, steps: 0 }
+    }
+
+    /// Also averages the parameters of all steps, which start at `params`.
+    ///
+    /// The average is an exponential moving average with this decay; see
+    /// [`released`](Self::released).
+    ///
+    /// # Errors
+    /// If the decay is not at least 0 and less than 1.
+    pub fn with_averaging(self, decay: f64, params: &Params) -> Result<Self, Refused> {
+        Ok(Self { averaging: Some(Averaging::new(decay, params)?), ..self })
+    }
+
+    /// Returns the parameters to release or to evaluate: their average, or, without averaging,
+    /// `params`, those after the last step.
+    pub fn released<'a>(&'a self, params: &'a Params) -> &'a Params {
+        self.averaging.as_ref().map_or(params, Averaging::get)
     }
 
     /// Returns whether some steps probe the loss.
@@ -97,7 +116,13 @@ impl Optimizer {
     /// resume from a saved state.
     pub fn step(&mut self, params: &mut Params, oracle: &mut dyn Oracle) -> Result<Step, Refused> {
         let lots = self.lots(self.steps);
-        let mut notes = if self.steps == 0 { self.initialize(params)? } else { Vec::new() };
+        let mut notes = Vec::new();
+        if self.steps == 0 {
+            notes = self.initialize(params)?;
+            if let Some(averaging) = &mut self.averaging {
+                averaging.start(params);
+            }
+        }
         let query = self.descent.query(params)?;
         oracle.draw(&lots[0])?;
         let answer = oracle.gradient(&query)?;
@@ -111,6 +136,9 @@ impl Optimizer {
         let found = self.search.rate(self.steps, &mut trial, oracle)?;
         notes.extend(found.notes);
         notes.extend(self.descent.apply(params, &direction, found.rate)?);
+        if let Some(averaging) = &mut self.averaging {
+            averaging.add(self.steps, params);
+        }
         self.steps += 1;
         Ok(Step { rate: found.rate, notes })
     }
@@ -124,6 +152,9 @@ impl Optimizer {
         state.set_number("steps", self.steps as f64);
         state.set_part("descent", self.descent.save()?);
         state.set_part("search", self.search.save());
+        if let Some(averaging) = &self.averaging {
+            state.set_part("averaging", averaging.save());
+        }
         Ok(state)
     }
 
@@ -142,6 +173,9 @@ impl Optimizer {
             descent.check_kind(&self.descent.save()?.kind)?;
         }
         self.search.load(state.part("search")?)?;
+        if let Some(averaging) = &mut self.averaging {
+            averaging.load(state.part("averaging")?)?;
+        }
         self.steps = steps;
         Ok(())
     }

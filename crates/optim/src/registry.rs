@@ -36,6 +36,10 @@ pub enum DefaultRate {
     /// A parameter moves by about the rate in each step of Adam, so the sum is the distance that it
     /// can move in a run. How far it must move depends little on the number of steps: Kim and Fan
     /// (2026) tuned DP-Adam to sums of 0.82 (410 steps) and 0.66 (885 steps).
+    ///
+    /// Short runs are limited: to the distance of 30 steps, and if the parameters are pretrained to
+    /// 0.0375 of their root mean square per unit of distance, because larger steps destroy what
+    /// they represent.
     Distance(f64),
 }
 
@@ -43,11 +47,19 @@ impl DefaultRate {
     /// The least sum of factors for which a distance is divided by it, so that rates stay moderate.
     const SHORTEST: f64 = 30.0;
 
-    /// Returns the peak of a schedule, given the sum of its factors over all steps.
-    pub fn peak(self, factors: f64) -> f64 {
+    /// The largest rate per unit of distance, relative to the root mean square of pretrained
+    /// parameters.
+    const PRETRAINED: f64 = 0.0375;
+
+    /// Returns the peak of a schedule, given the sum of its factors over all steps and the root
+    /// mean square of the parameters, if they are pretrained.
+    pub fn peak(self, factors: f64, pretrained: Option<f64>) -> f64 {
         match self {
             Self::Fixed(rate) => rate,
-            Self::Distance(distance) => distance / factors.max(Self::SHORTEST),
+            Self::Distance(distance) => {
+                let limit = pretrained.map_or(f64::INFINITY, |rms| Self::PRETRAINED * rms);
+                distance * (1.0 / factors.max(Self::SHORTEST)).min(limit)
+            }
         }
     }
 }
@@ -114,7 +126,7 @@ registry! {
     /// AdamW without privacy.
     AdamW(AdamWConfig) = "adamw" { private: false, learning_rate: Distance(0.8) }
     /// Muon without privacy.
-    Muon(muon::Config) = "muon" { private: false, learning_rate: Distance(1.2), clip: 0.1 }
+    Muon(muon::Config) = "muon" { private: false, learning_rate: Distance(0.8), clip: 0.1 }
     /// DP-SGD.
     DpSgd(Clipped<sgd::Config>) = "dp-sgd" { learning_rate: Fixed(8.0), clip: 0.1 }
     /// DP-Adam.
@@ -124,9 +136,9 @@ registry! {
     /// DP-AdamBC.
     DpAdamBc(Clipped<AdamBcConfig>) = "dp-adam-bc" { learning_rate: Distance(0.8), clip: 0.1 }
     /// DP-Muon.
-    DpMuon(Clipped<muon::Config>) = "dp-muon" { learning_rate: Distance(2.5), clip: 0.1 }
+    DpMuon(Clipped<muon::Config>) = "dp-muon" { learning_rate: Distance(1.1), clip: 0.1 }
     /// DP-MuonBC.
-    DpMuonBc(Clipped<muon::CorrectedConfig>) = "dp-muon-bc" { learning_rate: Distance(2.5), clip: 0.1 }
+    DpMuonBc(Clipped<muon::CorrectedConfig>) = "dp-muon-bc" { learning_rate: Distance(1.1), clip: 0.1 }
     /// AdaCliP.
     DpAdaClip(adaclip::Config) = "dp-adaclip" { learning_rate: Fixed(10.0), clip: 0.1 }
     /// DP-MacAdam.
@@ -184,10 +196,14 @@ mod tests {
     fn a_distance_does_not_depend_on_the_length() {
         let dp_adam = find("dp-adam").unwrap().learning_rate;
         for steps in [30.0, 410.0, 10_000.0] {
-            assert!((dp_adam.peak(steps) * steps - 0.8).abs() < 1e-12);
+            assert!((dp_adam.peak(steps, None) * steps - 0.8).abs() < 1e-12);
         }
-        assert_eq!(dp_adam.peak(1.0), dp_adam.peak(30.0));
-        assert_eq!(find("dp-sgd").unwrap().learning_rate.peak(7.0), 8.0);
+        assert_eq!(dp_adam.peak(1.0, None), dp_adam.peak(30.0, None));
+        assert_eq!(find("dp-sgd").unwrap().learning_rate.peak(7.0, None), 8.0);
+        // Pretrained parameters move by a part of their own size, in runs that are short enough
+        // for it to matter.
+        assert!((dp_adam.peak(40.0, Some(0.04)) - 0.8 * 0.0375 * 0.04).abs() < 1e-12);
+        assert_eq!(dp_adam.peak(10_000.0, Some(0.04)), dp_adam.peak(10_000.0, None));
     }
 
     #[test]

@@ -7,8 +7,8 @@ use optim::hyfree::{self, Points, ProbeLot};
 use optim::macadam::{self, Variance};
 use optim::newton_schulz::{Config, Normaliser, Scratch, orthogonalise};
 use optim::{
-    AdaClip, Auto, Descent, GradientNoise, HyFree, MacAdam, Muon, Optimizer, Probes, Sgd, adaclip,
-    muon, sgd, theory,
+    AdaClip, Auto, Descent, GradientNoise, HyFree, MacAdam, Muon, Optimizer, Probes, Schedule, Sgd,
+    adaclip, muon, sgd, theory,
 };
 use protocol::{
     Announcement, Blocks, Bound, Clipping, Frame, Geometry, GradientQuery, LossQuery, Noisy,
@@ -290,7 +290,7 @@ fn rates_on_a_quadratic(config: &hyfree::Config, steps: usize) -> Vec<f64> {
     let noise = GradientNoise { bound: Bound::new(1.0, 1.0).unwrap(), clipping: Clipping::Cut };
     let plain = sgd::Config { momentum: Auto::Value(0.0), ..sgd::Config::default() };
     let descent = Sgd::new(plain, noise, &params).unwrap();
-    let search = HyFree::new(config, f64::NAN, positive(1.0)).unwrap();
+    let search = HyFree::new(config, Schedule::constant(1.0).unwrap(), positive(1.0)).unwrap();
     let mut optimizer = Optimizer::new(descent, search);
     let mut step = || optimizer.step(&mut params.clone(), &mut oracle).unwrap().rate;
     (0..steps).map(|_| step()).collect()
@@ -317,10 +317,11 @@ fn hyfree_finds_the_exact_rate_of_a_quadratic() {
         }
         let literal = rates_on_a_quadratic(&config(Rule::Literal, 0.2), 3);
         assert!(literal.iter().all(|rate| (rate - 0.25).abs() < 1e-4), "{literal:?}");
-        // From far below and far above.
-        for start in [1e-4, 50.0] {
+        // From far below and far above it moves to 0.4 of the exact rate; between a tenth of it
+        // and the whole, it stays.
+        for (start, found) in [(1e-4, 0.1), (50.0, 0.1), (0.03, 0.03), (0.24, 0.24)] {
             let rates = rates_on_a_quadratic(&config(Rule::Adaptive, start), 60);
-            assert!((rates[59] - 0.25).abs() < 1e-3, "{rates:?}");
+            assert!((rates[59] / found - 1.0).abs() < 1e-2, "{rates:?}");
         }
     }
 }

@@ -10,7 +10,7 @@ use optim::muon::{self, BlockRule, Correction, EvaluateAt, Group, ShapeScale};
 use optim::newton_schulz::{Normaliser, Polynomial};
 use optim::{
     AdaClip, Adam, Auto, Descent, FoundRate, GradientNoise, HyFree, MacAdam, Muon, Optimizer,
-    Prism, Probes, Search, Sgd, State,
+    Prism, Probes, Schedule, Search, Sgd, State,
 };
 use optim::{adaclip, adam, macadam, prism, sgd};
 use protocol::{
@@ -237,7 +237,7 @@ impl Case {
             loss_clip_fall: 1.0,
             lowest_loss_clip: self.number("loss_clip_min"),
         };
-        HyFree::new(&config, f64::NAN, self.positive("loss_sigma")).unwrap()
+        HyFree::new(&config, Schedule::constant(1.0).unwrap(), self.positive("loss_sigma")).unwrap()
     }
 
     fn given_rates(&self) -> Given {

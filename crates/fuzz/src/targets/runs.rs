@@ -235,6 +235,7 @@ pub fn build(
         lot_size: 4.0,
         steps: 10,
         sigma: Multipliers { gradient: 1.0, probe: 1.0 },
+        pretrained: false,
         seed: config.model.seed,
     })
 }

@@ -13,9 +13,12 @@ pub struct Evaluation {
     pub every: Auto<u64>,
     /// The maximum number of validation examples of an evaluation, or "all" (`u64::MAX`).
     ///
-    /// With 0 there are no evaluations during training. The one at the end always uses all.
+    /// With 0 there are no evaluations during training.
     #[serde(with = "count_or_all")]
     pub examples: u64,
+    /// The maximum number of rows, and of texts to score, of the evaluation at the end, or "all".
+    #[serde(with = "count_or_all")]
+    pub test_examples: u64,
     /// Which parameters the released model has.
     pub select: Select,
     /// Number of texts that are generated at the end.
@@ -37,6 +40,7 @@ impl Default for Evaluation {
         Self {
             every: Auto::Auto,
             examples: 512,
+            test_examples: u64::MAX,
             select: Select::Last,
             samples: 3,
             score: false,

@@ -13,6 +13,7 @@ pub use optim::{Auto, LearningRate, OptimizerConfig};
 
 use crate::Error;
 use accounting::{Accountant, Adjacency, SamplingMethod};
+use data::Views;
 use engine::Combination;
 use noise::GaussianKind;
 use serde::{Deserialize, Serialize};
@@ -110,6 +111,15 @@ pub enum LoraInit {
     Spectral,
 }
 
+impl Model {
+    /// Whether the trained parameters are pretrained, which default learning rates depend on.
+    ///
+    /// Low-rank adapters are new parameters.
+    pub fn is_pretrained(&self) -> bool {
+        self.lora_rank == 0 && crate::load::model::is_pretrained(&self.source)
+    }
+}
+
 /// The section `[data]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -150,6 +160,10 @@ pub struct Data {
     pub labels: Vec<String>,
     /// What a model of images takes: pixels, or features computed from each image alone.
     pub features: Features,
+    /// Augmented views of each training image: none, flip, shift or flip-shift.
+    ///
+    /// The mean of the gradients of all views of an image is clipped once.
+    pub views: Views,
 }
 
 impl Default for Data {
@@ -170,6 +184,7 @@ impl Default for Data {
             label_column: None,
             labels: Vec::new(),
             features: Features::None,
+            views: Views::None,
         }
     }
 }

@@ -279,7 +279,7 @@ fn for_each_row(
     while rows.peek().is_some() {
         let chunk = rows.by_ref().take(CHUNK_ROWS).collect::<data::Result<Vec<Record>>>()?;
         let prepared: Vec<_> =
-            chunk.par_iter().map(|record| prepare(preparation, record, &data.train)).collect();
+            chunk.par_iter().map(|record| prepare(preparation, record, data)).collect();
         for (record, prepared) in chunk.iter().zip(prepared) {
             let mut person =
                 person(data, record)?.map(|name| persons.entry(name.into()).or_default());
@@ -347,7 +347,7 @@ pub fn first_examples(
         if examples.len() == count {
             break;
         }
-        examples.extend(prepare(preparation, &record?, &config.data.train)?.ok());
+        examples.extend(prepare(preparation, &record?, &config.data)?.ok());
     }
     if examples.is_empty() {
         return Err(Error::Rows {
@@ -392,17 +392,17 @@ enum Unusable {
     Empty,
 }
 
-/// Prepares the example of a row, unless it is too long or empty.
+/// Prepares the example of a row with its views, unless it is too long or empty.
 fn prepare(
     preparation: &Preparation<'_>,
     record: &Record,
-    file: &str,
+    data: &config::Data,
 ) -> Result<Result<Example, Unusable>, Error> {
     let refuse = |message: &str| {
-        let place = format!("{file}, line {}", record.line);
+        let place = format!("{}, line {}", data.train, record.line);
         Err(Error::Rows { place, message: message.into() })
     };
-    match preparation.example(record)? {
+    match preparation.example_of_views(record, data.views)? {
         Prepared::Example(example) => Ok(Ok(example)),
         Prepared::TooLong => Ok(Err(Unusable::TooLong)),
         Prepared::Empty => Ok(Err(Unusable::Empty)),

@@ -335,17 +335,11 @@ impl ImagePreset {
 ///
 /// `gpt2` is the hub's model; the preset is `preset:gpt2`.
 fn locate(source: &str, report: &mut dyn FnMut(&str)) -> Result<ModelLocation, Error> {
-    if Path::new(source).is_dir() {
-        return Ok(ModelLocation::Folder(source.into()));
+    if let Some(location) = locate_here(source) {
+        return Ok(location);
     }
-    let (name, is_preset) =
-        source.strip_prefix("preset:").map_or((source, false), |name| (name, true));
-    if let Some(preset) = ImagePreset::ALL.into_iter().find(|preset| preset.name() == name) {
-        return Ok(ModelLocation::Images(preset));
-    }
-    match Preset::named(name) {
-        Some(preset) if is_preset || preset != Preset::Gpt2 => Ok(ModelLocation::Preset(preset)),
-        None if is_preset => {
+    match source.strip_prefix("preset:") {
+        Some(name) => {
             let texts = Preset::ALL.map(Preset::name).join(", ");
             let images = ImagePreset::ALL.map(ImagePreset::name).join(", ");
             Err(Error::config(
@@ -353,8 +347,28 @@ fn locate(source: &str, report: &mut dyn FnMut(&str)) -> Result<ModelLocation, E
                 format!("expected a preset ({texts}, {images}), got {name:?}"),
             ))
         }
-        _ => Ok(ModelLocation::Folder(hub::fetch(name, report)?)),
+        None => Ok(ModelLocation::Folder(hub::fetch(source, report)?)),
     }
+}
+
+/// Locates a model that is not on the hub: a folder or a preset.
+fn locate_here(source: &str) -> Option<ModelLocation> {
+    if Path::new(source).is_dir() {
+        return Some(ModelLocation::Folder(source.into()));
+    }
+    let (name, is_preset) =
+        source.strip_prefix("preset:").map_or((source, false), |name| (name, true));
+    if let Some(preset) = ImagePreset::ALL.into_iter().find(|preset| preset.name() == name) {
+        return Some(ModelLocation::Images(preset));
+    }
+    Preset::named(name)
+        .filter(|&preset| is_preset || preset != Preset::Gpt2)
+        .map(ModelLocation::Preset)
+}
+
+/// Whether a source has trained parameters: a folder, or a model of the hub.
+pub(crate) fn is_pretrained(source: &str) -> bool {
+    matches!(locate_here(source), None | Some(ModelLocation::Folder(_)))
 }
 
 /// Creates a new model of a preset, with as many tokens as the tokenizer has.

@@ -179,7 +179,8 @@ impl Plan {
         let optimizer = |sigma: Multipliers| {
             // The announced queries do not depend on the parameters, so that none are given.
             let (params, seed) = (&Params::default(), config.model.seed);
-            build(&Setting { tensors, params, lot_size, steps, sigma, seed })
+            let pretrained = config.model.is_pretrained();
+            build(&Setting { tensors, params, lot_size, steps, sigma, pretrained, seed })
         };
         let events = |sigma: Multipliers| events(&optimizer(sigma)?, steps, sampling);
         let delta = Delta::new(config.privacy.delta.or(0.1 / records as f64))?;
@@ -247,6 +248,7 @@ impl Plan {
             lot_size: self.lot_size(),
             steps: self.steps,
             sigma: self.sigma,
+            pretrained: config.model.is_pretrained(),
             seed: config.model.seed,
         }
     }

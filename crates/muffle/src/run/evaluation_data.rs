@@ -16,7 +16,9 @@ impl Run<'_> {
         // A new instance has its own buffers, which are dropped afterwards.
         let mut network = self.model.network.new_instance();
         let scores = (!self.validation.is_empty())
-            .then(|| evaluate::examples(&mut network, self.session.params(), &self.validation))
+            .then(|| {
+                evaluate::examples(&mut network, self.session.released_params(), &self.validation)
+            })
             .transpose()?;
         let epsilon = self.session.guarantee()?.epsilon;
         let (step, options) = (self.session.steps(), &self.config.evaluation);
@@ -24,7 +26,7 @@ impl Run<'_> {
         let texts = match rows(&self.config.data, Split::Validation)?.filter(|_| scores_texts) {
             Some(rows) => evaluate::generate(
                 &mut self.model,
-                self.session.params(),
+                self.session.released_params(),
                 rows,
                 options.into(),
                 usize::try_from(options.examples).unwrap_or(usize::MAX),

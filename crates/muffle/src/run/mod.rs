@@ -381,7 +381,7 @@ impl<'a> Run<'a> {
                 entry.append(folder)?;
                 last = Some(entry);
                 if let Some(selection) = &mut self.selection {
-                    selection.add_evaluation(&entry, self.session.params());
+                    selection.add_evaluation(&entry, self.session.released_params());
                 }
             }
             if done.is_multiple_of(self.config.training.checkpoint_every.max(1)) || is_last {
@@ -449,7 +449,7 @@ impl<'a> Run<'a> {
     /// Lets the selection consider the current parameters as a checkpoint.
     fn add_checkpoint(&mut self) {
         if let Some(selection) = &mut self.selection {
-            selection.add_checkpoint(self.session.steps(), self.session.params());
+            selection.add_checkpoint(self.session.steps(), self.session.released_params());
         }
     }
 
@@ -457,7 +457,7 @@ impl<'a> Run<'a> {
     pub(crate) fn released(&self) -> (u64, &Params) {
         match self.selection.as_ref().and_then(|selection| selection.chosen.as_ref()) {
             Some(chosen) => (chosen.step, &chosen.params),
-            None => (self.session.steps(), self.session.params()),
+            None => (self.session.steps(), self.session.released_params()),
         }
     }
 

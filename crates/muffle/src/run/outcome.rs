@@ -104,12 +104,13 @@ pub(crate) fn finish(
     observer.message("evaluating the model");
     let params = run.released().1.clone();
     let preparation = run.model.preparation(run.labels, run.length_limit);
-    let scores = match data::rows(&run.config.data, split)? {
+    let limit = count(run.config.evaluation.test_examples);
+    let scores = match data::rows(&run.config.data, split)?.filter(|_| limit > 0) {
         Some(rows) => Some(evaluate::rows(
             &mut run.model.network.new_instance(),
             &params,
             &preparation,
-            rows,
+            Box::new(rows.take(limit)),
         )?),
         None => None,
     };
@@ -133,6 +134,11 @@ pub(crate) fn finish(
     Ok(outcome)
 }
 
+/// A count of rows that a machine can hold; "all" is the largest.
+fn count(examples: u64) -> usize {
+    usize::try_from(examples).unwrap_or(usize::MAX)
+}
+
 /// Generates a few texts; if scores are requested, a text for every prompt.
 fn generate(
     run: &mut Run<'_>,
@@ -143,7 +149,7 @@ fn generate(
     // Private rows are not shown, not even in part.
     let sample_count =
         if run.publicity() == Publicity::Public { options.samples as usize } else { 0 };
-    let count = if options.score { usize::MAX } else { sample_count };
+    let count = if options.score { count(options.test_examples) } else { sample_count };
     let mut samples = Vec::new();
     let Some(rows) = data::rows(&run.config.data, split)?.filter(|_| count > 0) else {
         return Ok((None, samples));

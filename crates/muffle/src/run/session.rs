@@ -273,6 +273,12 @@ impl<E: Engine> Session<E> {
         &self.params
     }
 
+    /// Returns the parameters to release or to evaluate: the moving average of the parameters of
+    /// all steps if there is one (`optimizer.ema_decay`), otherwise those of the last step.
+    pub fn released_params(&self) -> &Params {
+        self.optimizer.released(&self.params)
+    }
+
     /// Returns the public description of the trained tensors.
     pub fn trainable(&self) -> &[Trainable] {
         match &self.backend {

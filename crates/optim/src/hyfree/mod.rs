@@ -8,7 +8,8 @@
 //!
 //! | | paper | default |
 //! |---|---|---|
-//! | learning rate ([`Rule`]) | b/a at every probe | averaged over probes, see `adaptive.rs` |
+//! | learning rate ([`Rule`]) | b/a at every probe | kept until probes rule it out, see `adaptive.rs` |
+//! | first learning rate | 1e-4 | the default of the method, with its warm-up |
 //! | points of the probes | ± the learning rate | ± a radius of its own |
 //! | clip bound R_l of the losses | L̃(0) | 3 L̃(0), which falls by at most one half per probe |
 //! | lot of the probes | the gradient's | one of its own, which costs far less |
@@ -22,7 +23,7 @@ mod fit;
 pub use self::adaptive::Adaptive;
 pub use self::fit::Fit;
 
-use crate::{Auto, FoundRate, Note, Search, State, within};
+use crate::{Auto, FoundRate, Note, Schedule, Search, State, within};
 use protocol::{Announcement, Bound, LossQuery, Oracle, Params, Positive, Refused};
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +31,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The learning rate before the first probe; by default that of the method.
+    /// The learning rate before the first probe; by default that of the method, 1e-4 for the rules
+    /// gated and literal.
     pub start: Auto<f64>,
     /// How the learning rate follows from the probes: adaptive, gated or literal.
     pub rule: Rule,
@@ -44,10 +46,10 @@ pub struct Config {
     pub gradient_factor: f64,
     /// Standard deviations by which slope and curvature must exceed the noise.
     pub gate: f64,
-    /// The weight of a new estimate in the learning rate; 0.1 for gated, 0.5 for adaptive.
+    /// The weight of a new estimate in the learning rate, for the rule gated; 0.1 by default.
     pub smoothing: Auto<f64>,
-    /// The largest factor by which one estimate may exceed the learning rate, or fall below it; 2
-    /// for gated, 4 for adaptive.
+    /// The largest factor by which the learning rate may change per probe, or, for gated, an
+    /// estimate may differ from it; 4 by default, 2 for gated.
     pub max_change: Auto<f64>,
     /// The clip bound of the losses before the first probe.
     pub loss_clip: f64,
@@ -83,7 +85,7 @@ impl Default for Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
-    /// Slope and curvature are averaged over probes, and the radius of the probes is adapted.
+    /// The rate is kept until probes rule it out; their radius is adapted, see `adaptive.rs`.
     Adaptive,
     /// Probes at ± the learning rate; b/a is used, smoothed and limited, if the gate is exceeded.
     Gated,
@@ -147,35 +149,45 @@ pub struct HyFree {
     config: Config,
     /// The noise multiplier of each probe.
     sigma: Positive,
+    /// The learning rate after the warm-up.
     rate: f64,
+    /// The learning rates without probes: the found rate replaces their peak.
+    schedule: Schedule,
     clip: f64,
     adaptive: Adaptive,
 }
 
 impl HyFree {
-    /// Starts at the configured learning rate, or at `start`; `sigma` is the noise multiplier of
-    /// each probe.
+    /// Starts at the configured learning rate, or at the peak of `schedule`; `sigma` is the noise
+    /// multiplier of each probe.
+    ///
+    /// The rates that are found replace the peak: a warm-up or a decrease of the schedule remains.
     ///
     /// # Errors
     /// If a hyperparameter is out of range.
-    pub fn new(config: &Config, start: f64, sigma: Positive) -> Result<Self, Refused> {
+    pub fn new(
+        config: &Config,
+        schedule: Schedule,
+        sigma: Positive,
+    ) -> Result<Self, Refused> {
         Positive::new("optimizer.hyfree.lowest_loss_clip", config.lowest_loss_clip)?;
         Positive::new("optimizer.hyfree.loss_clip_factor", config.loss_clip_factor)?;
         let most = 1.0 + f64::EPSILON;
         within("optimizer.hyfree.loss_clip_fall", config.loss_clip_fall, 0.0, most)?;
         within("optimizer.hyfree.gate", config.gate, 0.0, f64::INFINITY)?;
         within("optimizer.hyfree.max_change", config.max_change.or(2.0), 1.0, f64::INFINITY)?;
-        let smoothing = config.smoothing.or(0.5);
+        let smoothing = config.smoothing.or(0.1);
         if !(smoothing > 0.0 && smoothing <= 1.0) {
             return Err(Refused::Query(format!(
                 "optimizer.hyfree.smoothing: expected more than 0 and at most 1, got {smoothing}"
             )));
         }
-        let rate = Positive::new("optimizer.hyfree.start", config.start.or(start))?.get();
+        let rate = Positive::new("optimizer.hyfree.start", config.start.or(schedule.peak.get()))?.get();
         Ok(Self {
             rate,
             clip: Positive::new("optimizer.hyfree.loss_clip", config.loss_clip)?.get(),
             config: Config { every: config.every.max(1), ..*config },
+            schedule,
             sigma,
             adaptive: Adaptive::new(rate),
         })
@@ -195,10 +207,9 @@ impl HyFree {
         let newton = fit.slope / fit.curvature;
         match self.config.rule {
             Rule::Adaptive => {
-                let smoothing = self.config.smoothing.or(0.5);
                 let max_change = self.config.max_change.or(4.0);
                 self.adaptive.observe(fit, losses, deviation, gate);
-                Ok(self.adaptive.next_rate(self.rate, gate, smoothing, max_change))
+                Ok(self.adaptive.next_rate(self.rate, gate, max_change))
             }
             // Written for the good case: NaN keeps the rate.
             Rule::Gated
@@ -280,7 +291,8 @@ impl Search for HyFree {
                 ((1.0 - self.config.loss_clip_fall) * self.clip).max(self.config.lowest_loss_clip);
             self.clip = lowest.max(target).min(1e12);
         }
-        Ok(FoundRate { rate: self.rate, notes })
+        let factor = self.schedule.at(step) / self.schedule.peak.get();
+        Ok(FoundRate { rate: factor * self.rate, notes })
     }
 
     fn save(&self) -> State {
@@ -334,7 +346,8 @@ mod tests {
         for (every, steps) in [(0, 4), (1, 7), (3, 10), (3, 2), (5, 20), (u64::MAX, 9)] {
             for lot in [ProbeLot::Same, ProbeLot::Fresh] {
                 let config = Config { every, lot, ..Config::default() };
-                let search = HyFree::new(&config, 1e-4, sigma).unwrap();
+                let search =
+                    HyFree::new(&config, Schedule::constant(1e-4).unwrap(), sigma).unwrap();
                 let asked = |step| (search.same_lot(step), search.fresh_lot(step));
                 let mut counted = 0;
                 for (step, count) in search.kinds(steps) {

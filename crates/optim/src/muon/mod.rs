@@ -58,7 +58,10 @@ pub struct Config {
     pub betas: (f64, f64),
     /// ε of Adam.
     pub epsilon: f64,
-    /// The learning rate of the other tensors, relative to the matrices'; 2/3 by default.
+    /// The learning rate of the other tensors, relative to the matrices'.
+    ///
+    /// By default, elements of both move about equally far: 5/√side, for the mean of √side, where
+    /// side is the larger side of a matrix.
     pub auxiliary_ratio: Auto<f64>,
 }
 
@@ -92,7 +95,25 @@ impl Config {
     }
 }
 
+impl Config {
+    /// Returns the mean over all matrices of 0.2 √side, relative to the configured scale.
+    ///
+    /// A direction of Muon has singular values near 1, so the root mean square of its elements is
+    /// 1/√side; that of Adam's directions is about 0.2 if noise dominates, √((1 − β₁)/(1 + β₁)).
+    fn adam_scale(&self, tensors: &[Trainable]) -> f64 {
+        let matrices = tensors.iter().filter(|tensor| self.muon_group.orthogonalises(tensor));
+        let scales: Vec<f64> = matrices
+            .map(|tensor| ShapeScale::LargerSide.of(tensor) / self.shape_scale.of(tensor))
+            .collect();
+        if scales.is_empty() { 1.0 } else { scales.iter().sum::<f64>() / scales.len() as f64 }
+    }
+}
+
 impl Hyperparameters for Config {
+    fn rate_scale(&self, _: f64, setting: &Setting<'_>) -> f64 {
+        self.adam_scale(setting.tensors)
+    }
+
     fn build(
         &self,
         noise: GradientNoise,
@@ -145,6 +166,10 @@ pub enum EvaluateAt {
 }
 
 impl Hyperparameters for CorrectedConfig {
+    fn rate_scale(&self, clip: f64, setting: &Setting<'_>) -> f64 {
+        self.muon.rate_scale(clip, setting)
+    }
+
     fn build(
         &self,
         noise: GradientNoise,
@@ -220,7 +245,7 @@ impl Muon {
         let decay = within("optimizer.momentum", config.momentum.or(0.95), 0.0, 1.0)?;
         let weight_decay =
             within("optimizer.weight_decay", config.weight_decay.or(0.0), 0.0, f64::INFINITY)?;
-        let ratio = config.auxiliary_ratio.or(2.0 / 3.0);
+        let ratio = config.auxiliary_ratio.or_else(|| 1.0 / config.adam_scale(tensors));
         let auxiliary_ratio = within("optimizer.auxiliary_ratio", ratio, 0.0, f64::INFINITY)?;
         let auxiliary = adam::Rule::plain(config.betas, config.epsilon);
         auxiliary.check()?;
