@@ -99,7 +99,7 @@ impl Eval {
         let params = model.params.clone();
         let preparation = model.preparation(&labels, model.max_tokens() + 1);
         let mut network = model.network.new_instance();
-        let scores = evaluate::rows(&mut network, &params, &preparation, rows()?)?;
+        let scores = evaluate::rows(&mut network, &params, &preparation, rows()?, usize::MAX)?;
         if scores.skipped > 0 {
             warn(&format!(
                 "{} rows are empty or have more than {} tokens, which is the model's limit",

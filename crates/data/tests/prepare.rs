@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-use data::{Content, Format, ModelInput, Preparation, Prepared, ReadOptions, Record};
-use engine::{Input, Target};
+use data::{Content, Format, ModelInput, Preparation, Prepared, ReadOptions, Record, Views};
+use engine::{Combination, Example, Input, Target};
 use std::path::{Path, PathBuf};
 use text::{SpecialTokens, Tokenizer};
 
@@ -195,4 +195,34 @@ fn usable_records_match_the_dp_muon_paper() {
         left(&root.join("dart/dart-v1.1.1-full-train.rebuilt.json"), Format::Dart, 120),
         60_591
     );
+}
+
+/// Every view is a part of the example, with the features and the label of its own image.
+#[test]
+fn views_are_parts_of_one_example() {
+    let labels = ["a".to_string(), "b".to_string()];
+    let input = ModelInput::Images { elements: 12, features: None };
+    let preparation = Preparation { input, labels: &labels, limit: 1 };
+    let image = |label: u32| {
+        let pixels = (0..12).map(|i| i as f32 / 12.0).collect();
+        let content = Content::Image { pixels, height: 3, width: 4, channels: 1, label };
+        Record { content, group: None, line: 1 }
+    };
+    let example = |prepared: Prepared| match prepared {
+        Prepared::Example(example) => example,
+        other => panic!("an example, got {other:?}"),
+    };
+    for views in [Views::None, Views::Flip, Views::Shift, Views::FlipShift] {
+        let all = example(preparation.example_of_views(&image(1), views).unwrap());
+        let single: Vec<Example> = views
+            .of(&image(1))
+            .unwrap()
+            .iter()
+            .map(|view| example(preparation.example(view).unwrap()))
+            .collect();
+        assert_eq!((all.parts().len(), all.combination()), (views.count(), Combination::Mean));
+        assert!(all.parts().iter().zip(&single).all(|(part, one)| *part == one.parts()[0]));
+        let unknown = preparation.example_of_views(&image(2), views).unwrap();
+        assert!(matches!(unknown, Prepared::UnknownLabel));
+    }
 }

@@ -42,7 +42,7 @@ pub enum StepScale {
 impl Accumulator {
     /// Creates a sum of zero, in steps.
     pub fn steps(elements: usize, scale: StepScale) -> Self {
-        Self::Steps { totals: written(elements, 0), scale }
+        Self::Steps { totals: filled_vec(elements, 0), scale }
     }
 
     /// Adds one example's gradient times its weight.
@@ -116,11 +116,12 @@ impl Accumulator {
 
 /// Creates a list of one value by writing every element.
 ///
-/// `vec![0; n]` maps pages lazily. A sum reads each element before it writes it, so every page would
-/// fault twice, the second time with an interrupt of all threads.
-fn written<T: Clone>(elements: usize, value: T) -> Vec<T> {
+/// `vec![0; n]` maps pages lazily. A sum reads each element before it writes it, so that every
+/// page would fault twice, the second time with an interrupt of all threads.
+fn filled_vec<T: Clone>(elements: usize, value: T) -> Vec<T> {
     let mut list = Vec::with_capacity(elements);
-    list.resize(elements, value);
+    // Hidden from the compiler, which would use lazily mapped pages for zeros.
+    list.resize(elements, std::hint::black_box(value));
     list
 }
 
@@ -150,7 +151,7 @@ impl SumPrecision {
     /// `elements` has the number of elements of each tensor.
     pub fn zeros(&self, elements: impl ExactSizeIterator<Item = usize>) -> Option<Sum> {
         let tensors = match self {
-            Self::Float => elements.map(|n| Accumulator::Float(written(n, 0.0))).collect(),
+            Self::Float => elements.map(|n| Accumulator::Float(filled_vec(n, 0.0))).collect(),
             Self::Steps(scales) if scales.len() == elements.len() => elements
                 .zip(scales)
                 .map(|(elements, scale)| Accumulator::steps(elements, scale.clone()))

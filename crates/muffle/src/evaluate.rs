@@ -70,7 +70,7 @@ fn example_sums(
         let batch: Vec<Vec<u32>> = examples[start..end].iter().map(|e| targets(e)).collect();
         let targets: Vec<u32> = batch.iter().flatten().copied().collect();
         if logits.len() != targets.len() * classes {
-            return Err(Error::Internal("the model returned another number of logits than expected"));
+            return Err(Error::Internal("the model returned an unexpected number of logits"));
         }
         let figures: Vec<(f64, bool)> = logits
             .par_chunks_exact(classes)
@@ -126,7 +126,7 @@ pub fn examples(
     Ok(totals.scores())
 }
 
-/// Evaluates a model on rows, without holding them in memory.
+/// Evaluates a model on the first `limit` usable rows, without holding them in memory.
 ///
 /// For rows with labels, a model that generates text predicts the most likely label.
 ///
@@ -137,10 +137,14 @@ pub fn rows(
     at: &Params,
     preparation: &Preparation<'_>,
     rows: Rows,
+    limit: usize,
 ) -> Result<Scores, Error> {
     let mut totals = Totals::default();
     let mut batch: Vec<RowExamples> = Vec::new();
     for row in rows {
+        if totals.examples as usize + batch.len() >= limit {
+            break;
+        }
         let row = row?;
         let refuse = |message: &str| {
             Err(Error::Rows { place: format!("line {}", row.line), message: message.into() })

@@ -78,6 +78,7 @@ fn saved_models_apply_their_features() {
             &model.params,
             &preparation,
             rows(&data, Split::Train).unwrap().unwrap(),
+            usize::MAX,
         )
         .unwrap();
         assert_eq!((again.examples, again.nll), (20, scores.nll), "{source}");
@@ -85,7 +86,8 @@ fn saved_models_apply_their_features() {
         let narrow = images(folder.path(), "narrow", 2, 3);
         let data = config(&narrow, &narrow, &[]).data;
         let rows = rows(&data, Split::Train).unwrap().unwrap();
-        let refused = evaluate::rows(&mut network, &model.params, &preparation, rows).unwrap_err();
+        let refused =
+            evaluate::rows(&mut network, &model.params, &preparation, rows, 1).unwrap_err();
         assert!(refused.to_string().contains("an image of the model's input size"), "{refused}");
     }
 }
@@ -104,6 +106,32 @@ fn a_private_run_learns_from_features() {
     assert!(outcome.scores.unwrap().accuracy > 0.9, "{:?}", outcome.scores);
 }
 
+/// Views are parts of one record: the number of records and the cost stay the same.
+#[test]
+fn views_cost_no_privacy() {
+    let folder = tempfile::tempdir().unwrap();
+    let (training, test) =
+        (images(folder.path(), "train", 200, 8), images(folder.path(), "t10k", 20, 8));
+    let run = |views: &str| {
+        let changes = [
+            "optimizer.name=dp-sgd",
+            "optimizer.learning_rate=4",
+            "privacy.seed=3",
+            &format!("data.views={views}"),
+        ];
+        let out = folder.path().join(views);
+        train(&config(&training, &test, &changes), &out, &mut Silent).unwrap()
+    };
+    let (alone, viewed) = (run("none"), run("flip-shift"));
+    assert_eq!(alone.statement.ledger, viewed.statement.ledger);
+    assert_eq!(alone.statement.epsilon, viewed.statement.epsilon);
+    assert_eq!(alone.statement.records, viewed.statement.records);
+    assert_ne!(alone.statement.weights_sha256, viewed.statement.weights_sha256);
+    assert!(viewed.scores.unwrap().accuracy > 0.9, "{:?}", viewed.scores);
+    // Evaluations are on the images alone.
+    assert_eq!(viewed.scores.unwrap().examples, 20);
+}
+
 /// What does not fit together is refused, with the key to change.
 #[test]
 fn features_that_do_not_fit_are_refused() {
@@ -117,7 +145,7 @@ fn features_that_do_not_fit_are_refused() {
     train(&config(&large, &test, &[]), &at("scattering"), &mut Silent).unwrap();
     train(&config(&large, &test, &["data.features=none"]), &at("pixels"), &mut Silent).unwrap();
     let texts = format!("data.train={}", at("texts.tsv").display());
-    let cases: [(&Path, &[&str], &str); 8] = [
+    let cases: [(&Path, &[&str], &str); 9] = [
         (&small, &[], "data.features: scattering features: expected images of 8 to 256 rows"),
         (&large, &[&texts], "data.features: expected \"none\", because data.train has no images"),
         (
@@ -145,6 +173,11 @@ fn features_that_do_not_fit_are_refused() {
             &[&saved("pixels")],
             "model.source: expected a model of 2 × 2 × 81 features, because data.features is \
              \"scattering\", such as \"linear\" or \"scatter-cnn\"; got a model of 81 elements",
+        ),
+        (
+            &large,
+            &[&texts, "data.features=none", "data.views=flip", "model.source=tiny"],
+            "data.views: expected \"none\", because data.train has no images",
         ),
         (&large, &["model.source=preset:x"], "gpt2, cnn, linear, scatter-cnn), got \"x\""),
     ];

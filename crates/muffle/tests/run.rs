@@ -159,6 +159,7 @@ fn a_run_writes_a_model_with_a_reproducible_statement() {
         &model.params,
         &preparation,
         rows,
+        usize::MAX,
     )
     .unwrap();
     let known = outcome.scores.unwrap();

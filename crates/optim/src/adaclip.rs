@@ -61,6 +61,10 @@ impl Hyperparameters for Config {
         self.clip
     }
 
+    fn rate_scale(&self, clip: f64, setting: &Setting<'_>) -> f64 {
+        setting.sgd_scale(clip, self.momentum.or(0.0))
+    }
+
     fn build(
         &self,
         noise: GradientNoise,

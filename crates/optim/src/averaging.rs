@@ -7,9 +7,18 @@
 //! After step t, counted from 0: θ̄ ← d θ̄ + (1 − d) θ with d = min(decay, (1 + t)/(10 + t)), after
 //! θ̄ = θ before the first step. So the average covers about the last ninth of the steps until
 //! 1/(1 − decay) of them are covered (De et al. 2022 use the same factors).
+//!
+//! Of low-rank pairs, the factors are averaged. That is not the average of their products, but near
+//! it if the factors change little in the steps that the average covers.
 
-use crate::{State, elementwise, within};
+use crate::{State, elementwise};
 use protocol::{Params, Refused};
+
+/// The largest decay.
+const MAX_DECAY: f64 = 0.9999;
+
+/// The name of the average in a saved state.
+const AVERAGE: &str = "average";
 
 /// The moving average of the parameters of all steps.
 #[derive(Clone, Debug)]
@@ -22,10 +31,16 @@ impl Averaging {
     /// Creates an average that covers about 1/(1 − `decay`) steps.
     ///
     /// # Errors
-    /// If the decay is not between 0 and 1.
+    /// If the decay is not between 0 and 0.9999. With a larger one, changes of a parameter would be
+    /// lost in rounding.
     pub(crate) fn new(decay: f64, params: &Params) -> Result<Self, Refused> {
-        let decay = within("optimizer.ema_decay", decay, 0.0, 1.0)?;
-        Ok(Self { decay, average: params.clone() })
+        // Tests for the valid case, so that NaN is refused.
+        if decay >= 0.0 && decay <= MAX_DECAY {
+            return Ok(Self { decay, average: params.clone() });
+        }
+        Err(Refused::Query(format!(
+            "optimizer.ema_decay: expected at least 0 and at most {MAX_DECAY}, got {decay}"
+        )))
     }
 
     /// Starts the average at the parameters before the first step.
@@ -49,13 +64,26 @@ impl Averaging {
 
     pub(crate) fn save(&self) -> State {
         let mut state = State::new("averaging");
-        state.set_shared("average", &self.average);
+        state.set_number("decay", self.decay);
+        state.set_shared(AVERAGE, &self.average);
         state
+    }
+
+    /// Returns the average in a saved state.
+    pub(crate) fn saved(state: &State) -> Option<&Params> {
+        state.shared.get(AVERAGE)
     }
 
     pub(crate) fn load(&mut self, mut state: State) -> Result<(), Refused> {
         state.check_kind("averaging")?;
-        self.average = state.take_shared("average", &self.average)?;
+        let decay = state.number("decay")?;
+        if decay != self.decay {
+            return Err(Refused::Query(format!(
+                "optimizer.ema_decay: expected {decay}, as in the saved state; got {}",
+                self.decay
+            )));
+        }
+        self.average = state.take_shared(AVERAGE, &self.average)?;
         Ok(())
     }
 }
@@ -69,23 +97,28 @@ mod tests {
         Params::new(vec![Array::from_fn([2], |i| value + i as f32)])
     }
 
-    /// Against the weights of the definition, multiplied out.
+    /// Against the weight of each iterate: its own share times the factors of all later steps.
+    ///
+    /// With the decays 0.05 and 0.2 the decay applies, from the first step on and from the third.
     #[test]
     fn the_average_has_the_weights_of_its_definition() {
-        for decay in [0.5, 0.9, 0.9999] {
-            let values = [3.0, -1.0, 4.0, 1.0, -5.0, 9.0, 2.0, 6.0];
+        let values: [f32; 8] = [3.0, -1.0, 4.0, 1.0, -5.0, 9.0, 2.0, 6.0];
+        for decay in [0.0, 0.05, 0.2, 0.9999] {
             let mut averaging = Averaging::new(decay, &params(7.0)).unwrap();
             averaging.start(&params(values[0]));
-            let mut expected = f64::from(values[0]);
             for (step, &value) in values[1..].iter().enumerate() {
                 averaging.add(step as u64, &params(value));
-                let step = step as f64;
-                let factor = f64::min(decay, (1.0 + step) / (10.0 + step));
-                expected = factor * expected + (1.0 - factor) * f64::from(value);
             }
+            let factor = |step: usize| f64::min(decay, (step + 1) as f64 / (step + 10) as f64);
+            let weight = |i: usize| {
+                let own = if i == 0 { 1.0 } else { 1.0 - factor(i - 1) };
+                own * (i..values.len() - 1).map(factor).product::<f64>()
+            };
+            let expected: f64 =
+                values.iter().enumerate().map(|(i, &x)| weight(i) * f64::from(x)).sum();
             let average = averaging.get();
-            assert!((f64::from(average[0].data()[0]) - expected).abs() < 1e-5);
-            assert!((f64::from(average[0].data()[1]) - expected - 1.0).abs() < 1e-5);
+            assert!((f64::from(average[0].data()[0]) - expected).abs() < 1e-5, "{decay}");
+            assert!((f64::from(average[0].data()[1]) - expected - 1.0).abs() < 1e-5, "{decay}");
         }
     }
 
@@ -100,7 +133,9 @@ mod tests {
         }
         assert_eq!(whole.get(), restored.get());
         assert!(new().load(State::new("averaging")).is_err());
-        for decay in [-0.1, 1.0, f64::NAN] {
+        let refused = Averaging::new(0.5, &params(0.0)).unwrap().load(whole.save()).unwrap_err();
+        assert!(refused.to_string().contains("expected 0.9, as in the saved state; got 0.5"));
+        for decay in [-0.1, 0.99999, 1.0, f64::NAN] {
             assert!(Averaging::new(decay, &params(0.0)).is_err());
         }
     }

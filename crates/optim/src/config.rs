@@ -30,7 +30,7 @@ pub struct OptimizerConfig {
     /// The method: its name (see [`registry`](crate::registry::ALL)) and its own hyperparameters.
     #[serde(flatten)]
     pub method: Method,
-    /// A number, or "hyfree"; the default depends on the method and the number of steps.
+    /// A number, or "hyfree"; the default depends on method, model, noise and number of steps.
     #[serde(default)]
     pub learning_rate: Auto<LearningRate>,
     /// How the learning rate decreases: constant, linear or cosine.
@@ -107,12 +107,23 @@ impl Setting<'_> {
         Probes::from_seed(self.seed ^ 0x4d55_4646)
     }
 
+    /// Returns the learning rate of SGD that moves parameters as far as a rate of 1 of Adam.
+    ///
+    /// Where noise dominates, Adam divides by its standard deviation σC/B, so that one draw of the
+    /// noise moves an element by about the rate, over all steps in which it is in the average. With
+    /// momentum μ, SGD moves it by σC/(B (1 − μ)) times the rate.
+    pub(crate) fn sgd_scale(&self, clip: f64, momentum: f64) -> f64 {
+        (1.0 - momentum) * self.lot_size / (self.sigma.gradient * clip)
+    }
+
     /// Returns the root mean square of the elements of all matrices, if they are pretrained.
     fn pretrained_scale(&self) -> Option<f64> {
         let matrices = || self.params.iter().filter(|tensor| tensor.shape().len() > 1);
         let squares: f64 = matrices().map(|tensor| elementwise::sum(tensor, |x| x * x)).sum();
         let elements: usize = matrices().map(Array::len).sum();
-        (self.pretrained && elements > 0).then(|| (squares / elements as f64).sqrt())
+        let rms = (squares / elements as f64).sqrt();
+        // Tests for the valid case: without matrices, the root mean square is NaN.
+        (self.pretrained && rms > 0.0).then_some(rms)
     }
 }
 
@@ -214,12 +225,21 @@ impl OptimizerConfig {
             Auto::Value(LearningRate::HyFree) => {
                 let sigma =
                     Positive::new("the noise multiplier of the probes", setting.sigma.probe)?;
+                if self.schedule != Shape::Constant {
+                    return Err(Refused::Query(
+                        "optimizer.schedule: expected \"constant\", because the learning rate is \
+                         found by probing the loss (learning_rate = \"hyfree\")"
+                            .into(),
+                    ));
+                }
                 let schedule = match self.hyfree.rule {
                     hyfree::Rule::Adaptive => {
                         self.schedule(setting.steps, self.default_rate(setting)?)?
                     }
-                    // Those of the paper.
-                    hyfree::Rule::Gated | hyfree::Rule::Literal => Schedule::constant(1e-4)?,
+                    // The first rate of the paper, which has no warm-up.
+                    hyfree::Rule::Gated | hyfree::Rule::Literal => {
+                        Schedule { warm_up: self.warm_up.or(0), ..Schedule::constant(1e-4)? }
+                    }
                 };
                 return Ok(Box::new(HyFree::new(&self.hyfree, schedule, sigma)?));
             }
@@ -232,8 +252,9 @@ impl OptimizerConfig {
     /// Returns the default learning rate of the method for a run.
     fn default_rate(&self, setting: &Setting<'_>) -> Result<f64, Refused> {
         let sum = self.schedule(setting.steps, 1.0)?.sum();
-        let rate = self.entry().learning_rate.peak(sum, setting.pretrained_scale());
-        Ok(rate * self.method.hyperparameters().rate_scale(self.clip(), setting))
+        let scale = self.method.hyperparameters().rate_scale(self.clip(), setting);
+        let pretrained = setting.pretrained_scale().filter(|_| self.is_private());
+        Ok(self.entry().learning_rate.peak(sum, pretrained, scale))
     }
 
     /// Returns the schedule of a run with this peak.
@@ -255,9 +276,7 @@ pub trait Hyperparameters {
         Auto::Auto
     }
 
-    /// Returns the factor of the default learning rate for these tensors and this noise.
-    ///
-    /// It makes steps of the method about as large as those of Adam at the same default rate.
+    /// Returns the factor from Adam's learning rate to this method's, for equal movement.
     fn rate_scale(&self, clip: f64, setting: &Setting<'_>) -> f64 {
         let _ = (clip, setting);
         1.0

@@ -4,6 +4,9 @@ use crate::averaging::Averaging;
 use crate::{Descent, Note, Search, State};
 use protocol::{Announcement, Oracle, Params, Refused};
 
+/// The name of the moving average's state.
+const AVERAGING: &str = "averaging";
+
 /// A descent (the direction of a step), a search (its size) and an average of the parameters.
 pub struct Optimizer {
     descent: Box<dyn Descent>,
@@ -44,7 +47,7 @@ impl Optimizer {
     /// [`released`](Self::released).
     ///
     /// # Errors
-    /// If the decay is not at least 0 and less than 1.
+    /// If the decay is not between 0 and 0.9999.
     pub fn with_averaging(self, decay: f64, params: &Params) -> Result<Self, Refused> {
         Ok(Self { averaging: Some(Averaging::new(decay, params)?), ..self })
     }
@@ -153,9 +156,14 @@ impl Optimizer {
         state.set_part("descent", self.descent.save()?);
         state.set_part("search", self.search.save());
         if let Some(averaging) = &self.averaging {
-            state.set_part("averaging", averaging.save());
+            state.set_part(AVERAGING, averaging.save());
         }
         Ok(state)
+    }
+
+    /// Returns the moving average of the parameters in a saved state, if there is one.
+    pub fn saved_average(state: &State) -> Option<&Params> {
+        state.parts.get(AVERAGING).and_then(Averaging::saved)
     }
 
     /// Restores a saved state.
@@ -173,8 +181,16 @@ impl Optimizer {
             descent.check_kind(&self.descent.save()?.kind)?;
         }
         self.search.load(state.part("search")?)?;
-        if let Some(averaging) = &mut self.averaging {
-            averaging.load(state.part("averaging")?)?;
+        match &mut self.averaging {
+            Some(averaging) => averaging.load(state.part(AVERAGING)?)?,
+            None if Self::saved_average(&state).is_some() => {
+                return Err(Refused::Query(
+                    "optimizer.ema_decay: expected a decay, because the saved state has a moving \
+                     average; got 0"
+                        .into(),
+                ));
+            }
+            None => {}
         }
         self.steps = steps;
         Ok(())

@@ -30,6 +30,8 @@ pub struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum DefaultRate {
     /// The same rate in runs of any length: for steps proportional to the gradient.
+    ///
+    /// For pretrained parameters it is at most the limit of `Distance(0.8)`.
     Fixed(f64),
     /// The sum of the rates of all steps: for steps whose size does not depend on the gradient's.
     ///
@@ -37,9 +39,9 @@ pub enum DefaultRate {
     /// can move in a run. How far it must move depends little on the number of steps: Kim and Fan
     /// (2026) tuned DP-Adam to sums of 0.82 (410 steps) and 0.66 (885 steps).
     ///
-    /// Short runs are limited: to the distance of 30 steps, and if the parameters are pretrained to
-    /// 0.0375 of their root mean square per unit of distance, because larger steps destroy what
-    /// they represent.
+    /// Short runs are limited: to the rate of 30 steps and, for private methods on pretrained
+    /// parameters, to 0.0375 of the parameters' root mean square per unit of distance. Larger steps
+    /// destroy what these parameters represent.
     Distance(f64),
 }
 
@@ -51,14 +53,17 @@ impl DefaultRate {
     /// parameters.
     const PRETRAINED: f64 = 0.0375;
 
-    /// Returns the peak of a schedule, given the sum of its factors over all steps and the root
-    /// mean square of the parameters, if they are pretrained.
-    pub fn peak(self, factors: f64, pretrained: Option<f64>) -> f64 {
+    /// Returns the peak of a schedule.
+    ///
+    /// `factors` is the sum of the schedule's factors over all steps, `pretrained` the root mean
+    /// square of the parameters, if they are pretrained. `scale` makes steps as large as Adam's: a
+    /// rate r of Adam corresponds to `scale` · r.
+    pub fn peak(self, factors: f64, pretrained: Option<f64>, scale: f64) -> f64 {
+        let limit = pretrained.map_or(f64::INFINITY, |rms| Self::PRETRAINED * rms);
         match self {
-            Self::Fixed(rate) => rate,
+            Self::Fixed(rate) => rate.min(0.8 * limit * scale),
             Self::Distance(distance) => {
-                let limit = pretrained.map_or(f64::INFINITY, |rms| Self::PRETRAINED * rms);
-                distance * (1.0 / factors.max(Self::SHORTEST)).min(limit)
+                distance * (1.0 / factors.max(Self::SHORTEST)).min(limit) * scale
             }
         }
     }
@@ -136,9 +141,9 @@ registry! {
     /// DP-AdamBC.
     DpAdamBc(Clipped<AdamBcConfig>) = "dp-adam-bc" { learning_rate: Distance(0.8), clip: 0.1 }
     /// DP-Muon.
-    DpMuon(Clipped<muon::Config>) = "dp-muon" { learning_rate: Distance(1.1), clip: 0.1 }
+    DpMuon(Clipped<muon::Config>) = "dp-muon" { learning_rate: Distance(1.25), clip: 0.1 }
     /// DP-MuonBC.
-    DpMuonBc(Clipped<muon::CorrectedConfig>) = "dp-muon-bc" { learning_rate: Distance(1.1), clip: 0.1 }
+    DpMuonBc(Clipped<muon::CorrectedConfig>) = "dp-muon-bc" { learning_rate: Distance(1.25), clip: 0.1 }
     /// AdaCliP.
     DpAdaClip(adaclip::Config) = "dp-adaclip" { learning_rate: Fixed(10.0), clip: 0.1 }
     /// DP-MacAdam.
@@ -196,14 +201,17 @@ mod tests {
     fn a_distance_does_not_depend_on_the_length() {
         let dp_adam = find("dp-adam").unwrap().learning_rate;
         for steps in [30.0, 410.0, 10_000.0] {
-            assert!((dp_adam.peak(steps, None) * steps - 0.8).abs() < 1e-12);
+            assert!((dp_adam.peak(steps, None, 1.0) * steps - 0.8).abs() < 1e-12);
         }
-        assert_eq!(dp_adam.peak(1.0, None), dp_adam.peak(30.0, None));
-        assert_eq!(find("dp-sgd").unwrap().learning_rate.peak(7.0, None), 8.0);
+        assert_eq!(dp_adam.peak(1.0, None, 1.0), dp_adam.peak(30.0, None, 1.0));
+        let dp_sgd = find("dp-sgd").unwrap().learning_rate;
+        assert_eq!(dp_sgd.peak(7.0, None, 5.0), 8.0);
         // Pretrained parameters move by a part of their own size, in runs that are short enough
         // for it to matter.
-        assert!((dp_adam.peak(40.0, Some(0.04)) - 0.8 * 0.0375 * 0.04).abs() < 1e-12);
-        assert_eq!(dp_adam.peak(10_000.0, Some(0.04)), dp_adam.peak(10_000.0, None));
+        let limit = 0.8 * 0.0375 * 0.04;
+        assert!((dp_adam.peak(40.0, Some(0.04), 1.0) - limit).abs() < 1e-12);
+        assert!((dp_sgd.peak(40.0, Some(0.04), 300.0) - 300.0 * limit).abs() < 1e-12);
+        assert_eq!(dp_adam.peak(10_000.0, Some(0.04), 1.0), dp_adam.peak(10_000.0, None, 1.0));
     }
 
     #[test]

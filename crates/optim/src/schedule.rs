@@ -84,11 +84,16 @@ impl Search for Schedule {
     }
 
     fn save(&self) -> State {
-        State::new("schedule")
+        let mut state = State::new("schedule");
+        // A default rate may depend on the initial parameters, which a resumed run does not have.
+        state.set_number("peak", self.peak.get());
+        state
     }
 
     fn load(&mut self, state: State) -> Result<(), Refused> {
-        state.check_kind("schedule")
+        state.check_kind("schedule")?;
+        self.peak = Positive::new("the learning rate", state.number("peak")?)?;
+        Ok(())
     }
 }
 

@@ -17,7 +17,17 @@ pub struct Config {
     pub weight_decay: Auto<f64>,
 }
 
+impl Config {
+    fn momentum(&self) -> f64 {
+        self.momentum.or(0.9)
+    }
+}
+
 impl Hyperparameters for Config {
+    fn rate_scale(&self, clip: f64, setting: &Setting<'_>) -> f64 {
+        setting.sgd_scale(clip, self.momentum())
+    }
+
     fn build(
         &self,
         noise: GradientNoise,
@@ -44,7 +54,7 @@ impl Sgd {
     pub fn new(config: Config, noise: GradientNoise, params: &Params) -> Result<Self, Refused> {
         let decay = config.weight_decay.or(0.0);
         Ok(Self {
-            momentum: within("optimizer.momentum", config.momentum.or(0.9), 0.0, 1.0)?,
+            momentum: within("optimizer.momentum", config.momentum(), 0.0, 1.0)?,
             weight_decay: within("optimizer.weight_decay", decay, 0.0, f64::INFINITY)?,
             template: QueryTemplate::one_block(noise, params.len()),
             shapes: shapes(params.iter()),

@@ -296,8 +296,8 @@ fn rates_on_a_quadratic(config: &hyfree::Config, steps: usize) -> Vec<f64> {
     (0..steps).map(|_| step()).collect()
 }
 
-/// Without noise the rate that is found is that of exact line search, for three points and for
-/// five, on the same lot or a fresh one, by every rule.
+/// Without noise the rate that is found is that of exact line search, or by the adaptive rule a
+/// part of it; for three points and for five, on the same lot or a fresh one.
 #[test]
 fn hyfree_finds_the_exact_rate_of_a_quadratic() {
     use hyfree::Rule;

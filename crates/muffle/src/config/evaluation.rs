@@ -16,7 +16,8 @@ pub struct Evaluation {
     /// With 0 there are no evaluations during training.
     #[serde(with = "count_or_all")]
     pub examples: u64,
-    /// The maximum number of rows, and of texts to score, of the evaluation at the end, or "all".
+    /// The maximum number of rows that are evaluated at the end, and of texts that are scored; or
+    /// "all". With 0, nothing is evaluated at the end.
     #[serde(with = "count_or_all")]
     pub test_examples: u64,
     /// Which parameters the released model has.

@@ -494,6 +494,7 @@ impl Config {
         if select == Select::Last {
             config.evaluation = Evaluation::default();
         }
+        config.evaluation.test_examples = Evaluation::default().test_examples;
         let defaults = Training::default();
         (config.training.threads, config.training.micro_batch) =
             (defaults.threads, defaults.micro_batch);

@@ -7,7 +7,8 @@ use crate::hub;
 use crate::load::corpus;
 use crate::load::data::Split;
 use crate::load::features;
-use data::{ModelInput, Preparation, Scattering};
+use data::{ModelInput, Preparation, Scattering, Views};
+use engine::Combination;
 use model::Network;
 use model::activation::Activation;
 use model::hf::{self, Architecture};
@@ -67,6 +68,18 @@ impl LoadedModel {
         report: &mut dyn FnMut(&str),
     ) -> Result<Self, Error> {
         let features = features::configured(&config.data, data.image)?;
+        if config.data.views != Views::None {
+            let refuse = |reason: &str| {
+                let message = format!("expected \"none\", because {reason}; got another value");
+                Err(Error::config("data.views", message))
+            };
+            if data.image.is_none() {
+                return refuse("data.train has no images");
+            }
+            if config.data.combine == Combination::Sum {
+                return refuse("data.combine is \"sum\", and the mean of all views is trained on");
+            }
+        }
         let model = Self::load(config, data, features.as_ref(), report)?;
         if features.is_none() && model.features.is_some() {
             return Err(features::missing());

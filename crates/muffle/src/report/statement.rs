@@ -59,6 +59,9 @@ pub struct Statement {
     pub model_step: u64,
     /// How that step was selected.
     pub selection: Select,
+    /// The decay of the moving average of the parameters up to that step; `None` without average.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ema_decay: Option<f64>,
     /// The source of randomness for noise and lots.
     pub randomness: RandomnessSource,
     /// Facts that decide what the guarantee covers.
@@ -153,6 +156,7 @@ impl Statement {
             steps,
             model_step,
             selection: config.evaluation.select,
+            ema_decay: Some(config.optimizer.ema_decay).filter(|&decay| decay > 0.0),
             randomness,
             coverage: Coverage {
                 isolation,

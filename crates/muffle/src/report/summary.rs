@@ -158,10 +158,17 @@ impl Statement {
     /// Which parameters the model has, in words.
     pub fn parameters_in_words(&self) -> String {
         let (step, steps) = (self.model_step, self.steps);
+        let parameters = match self.ema_decay {
+            None => format!("those after step {step}"),
+            Some(decay) => format!(
+                "a moving average (decay {decay}) of those of all steps up to step {step}, which \
+                 costs nothing"
+            ),
+        };
         match self.selection {
-            Select::Last => format!("The parameters of the model are those after step {step}."),
+            Select::Last => format!("The parameters of the model are {parameters}."),
             selection => format!(
-                "The parameters of the model are those after step {step} of {steps}, selected by \
+                "The parameters of the model are {parameters} of {steps}, selected by \
                  figures on validation data that were declared public (evaluation.select = {:?}). \
                  The selection costs nothing: the charges cover the parameters of every step.",
                 selection.name()

@@ -21,11 +21,19 @@ pub struct SessionBuilder<E> {
     params: Params,
     records: Records,
     optimizer: Option<Box<OptimizerFactory>>,
+    pretrained: bool,
 }
 
 impl<E: Engine> SessionBuilder<E> {
     pub(crate) fn new(engine: E, params: Params, records: Records) -> Self {
-        Self { config: Config::default(), engine, params, records, optimizer: None }
+        Self {
+            config: Config::default(),
+            engine,
+            params,
+            records,
+            optimizer: None,
+            pretrained: false,
+        }
     }
 
     /// Sets the budget ε. The noise is calibrated to it.
@@ -92,6 +100,12 @@ impl<E: Engine> SessionBuilder<E> {
         self
     }
 
+    /// Declares that the initial parameters are pretrained: default learning rates are then smaller.
+    pub fn pretrained(mut self) -> Self {
+        self.pretrained = true;
+        self
+    }
+
     /// Sets the learning rate.
     pub fn learning_rate(mut self, rate: f64) -> Self {
         self.config.optimizer.learning_rate = Auto::Value(LearningRate::Fixed(rate));
@@ -122,13 +136,13 @@ impl<E: Engine> SessionBuilder<E> {
     /// If a setting is invalid, no plan is within the budget, the probe refuses the engine, or a
     /// record does not fit the model.
     pub fn build(self) -> Result<Session<E>, Error> {
-        let Self { config, engine, params, records, optimizer } = self;
+        let Self { config, engine, params, records, optimizer, pretrained } = self;
         let tensors = engine.trainable();
         let plan = match &optimizer {
             None => Plan::new(&config, records.places(), &tensors)?,
             Some(build) => Plan::with_optimizer(&config, records.places(), &tensors, build)?,
         };
-        let setting = plan.setting(&config, &tensors, &params);
+        let setting = Setting { pretrained, ..plan.setting(&config, &tensors, &params) };
         let optimizer = match &optimizer {
             None => config.optimizer.build(&setting)?,
             Some(build) => build(&setting)?,

@@ -215,10 +215,10 @@ pub(crate) fn prepare<'a>(
         files.as_ref().map_or_else(std::env::temp_dir, |files| files.folder.sealed());
     let data::TrainingData { records, dropped, digest } =
         data::training_data(config, &preparation, &spill_folder)?;
-    let micro_batch = config
-        .training
-        .micro_batch
-        .or_else(|| memory::micro_batch(&model.network, length_limit, ranks.count()));
+    let micro_batch = config.training.micro_batch.or_else(|| {
+        let parts = memory::micro_batch(&model.network, length_limit, ranks.count());
+        (parts / config.data.views.count()).max(1)
+    });
     let frozen = frozen_fingerprint(&model);
     together::require_same(
         ranks,

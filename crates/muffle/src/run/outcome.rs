@@ -104,13 +104,14 @@ pub(crate) fn finish(
     observer.message("evaluating the model");
     let params = run.released().1.clone();
     let preparation = run.model.preparation(run.labels, run.length_limit);
-    let limit = count(run.config.evaluation.test_examples);
+    let limit = row_limit(run.config.evaluation.test_examples);
     let scores = match data::rows(&run.config.data, split)?.filter(|_| limit > 0) {
         Some(rows) => Some(evaluate::rows(
             &mut run.model.network.new_instance(),
             &params,
             &preparation,
-            Box::new(rows.take(limit)),
+            rows,
+            limit,
         )?),
         None => None,
     };
@@ -134,8 +135,8 @@ pub(crate) fn finish(
     Ok(outcome)
 }
 
-/// A count of rows that a machine can hold; "all" is the largest.
-fn count(examples: u64) -> usize {
+/// Converts a number of rows; "all" is the largest number.
+fn row_limit(examples: u64) -> usize {
     usize::try_from(examples).unwrap_or(usize::MAX)
 }
 
@@ -149,7 +150,10 @@ fn generate(
     // Private rows are not shown, not even in part.
     let sample_count =
         if run.publicity() == Publicity::Public { options.samples as usize } else { 0 };
-    let count = if options.score { count(options.test_examples) } else { sample_count };
+    let count = match options.score {
+        true => row_limit(options.test_examples).max(sample_count),
+        false => sample_count,
+    };
     let mut samples = Vec::new();
     let Some(rows) = data::rows(&run.config.data, split)?.filter(|_| count > 0) else {
         return Ok((None, samples));

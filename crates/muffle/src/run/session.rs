@@ -83,8 +83,8 @@ impl<E: Engine> Session<E> {
 
     /// Plans a run, probes the engine and validates the records.
     ///
-    /// The sections `model` and `data` of the configuration are not used: model and records are
-    /// given.
+    /// The sections `model` and `data` of the configuration are not used, because model and records
+    /// are given; only default learning rates are smaller if `model.source` is a pretrained model.
     ///
     /// # Errors
     /// If the configuration is invalid, no plan is within the budget, the probe refuses the engine,

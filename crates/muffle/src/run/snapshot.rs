@@ -147,6 +147,18 @@ pub(crate) type SnapshotFiles = [Vec<u8>; 3];
 const MAX_SNAPSHOTS: usize = 2;
 
 impl Snapshot {
+    /// Returns the step and the parameters of the model that a run with this last snapshot
+    /// releases.
+    pub fn released(&self) -> (u64, &Params) {
+        match self.selection.as_ref().and_then(|selection| selection.chosen.as_ref()) {
+            Some(chosen) => (chosen.step, &chosen.params),
+            None => {
+                let average = optim::Optimizer::saved_average(&self.optimizer);
+                (self.step, average.unwrap_or(&self.params))
+            }
+        }
+    }
+
     /// Writes the snapshot into a new subfolder of `folder`, then removes older ones.
     ///
     /// The subfolder gets its name when all of it is on disk. A snapshot of the same step is not

@@ -367,7 +367,7 @@ fn has_checkpoints(folder: &Folder) -> bool {
 /// Checks that the last checkpoint is that of the statement.
 ///
 /// It must have the last step, this configuration, a position of the stated ledger, and the model's
-/// weights, as its last or its selected parameters.
+/// weights, as its last, averaged or selected parameters.
 fn check_checkpoint(folder: &Folder, config: &Config, statement: &Statement) -> Finding {
     let mut damage = None;
     let newest =
@@ -382,9 +382,7 @@ fn check_checkpoint(folder: &Folder, config: &Config, statement: &Statement) -> 
             newest.step, statement.steps
         )));
     }
-    let chosen = newest.selection.as_ref().and_then(|selection| selection.chosen.as_ref());
-    let (model_step, released) =
-        chosen.map_or((newest.step, &newest.params), |chosen| (chosen.step, &chosen.params));
+    let (model_step, released) = newest.released();
     if model_step != statement.model_step {
         return Err(Failure::new(format!(
             "it selects the parameters of step {model_step}, the model is stated to have those of \

@@ -8,8 +8,8 @@
 //!    and is halved when the loss at +ρ rises above the noise;
 //! 2. slope and curvature are averaged over probes, each weighted by its precision, with a factor
 //!    [`MEMORY`] per probe for what is older;
-//! 3. from their standard deviations follows an interval for b/a. A rate that is above the interval,
-//!    or below a tenth of it, is ruled out: it moves to 0.4 of the interval, by at most a factor
+//! 3. from their standard deviations follows an interval for b/a. A rate above its upper end, or
+//!    below a tenth of its lower end, is ruled out: it moves to 0.4 of that end, by at most a factor
 //!    `max_change` per probe. Any other rate is kept.
 //!
 //! **Why a fraction of b/a.** A step of f b/a makes 2f − f² of the largest decrease. The minimum
@@ -74,7 +74,6 @@ impl Estimate {
     fn deviation(&self) -> f64 {
         self.precision.powf(-0.5)
     }
-
 }
 
 impl Adaptive {
@@ -161,5 +160,60 @@ impl Adaptive {
             adjusting: state.number("adjusting")? != 0.0,
         };
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(slope: (f64, f64), curvature: (f64, f64)) -> Adaptive {
+        let estimate = |(value, deviation): (f64, f64)| {
+            let mut estimate = Estimate::default();
+            estimate.add(value, deviation);
+            estimate
+        };
+        Adaptive { slope: estimate(slope), curvature: estimate(curvature), ..Adaptive::new(1.0) }
+    }
+
+    /// With a gate of 2, b in [0.8, 1.2] and a in [0.5, 1.5] leave b/a between 0.533 and 2.4.
+    #[test]
+    fn a_rate_is_kept_until_it_is_ruled_out() {
+        let next = |rate: f64| {
+            let mut rule = rule((1.0, 0.1), (1.0, 0.25));
+            (rule.next_rate(rate, 2.0, 100.0), rule.adjusting)
+        };
+        let (lower, upper) = (0.8 / 1.5, 1.2 / 0.5);
+        for kept in [0.06, 0.5, 1.0, 2.3] {
+            assert_eq!(next(kept), (kept, false));
+        }
+        for (rate, end) in [(0.05, lower), (0.01, lower), (2.5, upper), (40.0, upper)] {
+            let (found, adjusting) = next(rate);
+            assert!((found / (0.4 * end) - 1.0).abs() < 1e-9 && adjusting, "{rate}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_rate_moves_in_limited_steps_to_its_aim() {
+        let mut rule = rule((1.0, 1e-9), (1.0, 1e-9));
+        let rates: Vec<f64> =
+            std::iter::successors(Some(1e-3), |&rate| Some(rule.next_rate(rate, 2.0, 4.0)))
+                .take(7)
+                .collect();
+        let expected = [0.001, 0.004, 0.016, 0.064, 0.256, 0.4, 0.4];
+        assert!(rates.iter().zip(expected).all(|(a, b)| (a / b - 1.0).abs() < 1e-6), "{rates:?}");
+    }
+
+    /// Without a resolved curvature there is no upper end; without a slope no lower one.
+    #[test]
+    fn what_is_not_resolved_rules_nothing_out() {
+        for rate in [1e-6, 1.0, 1e5] {
+            let unresolved = rule((0.1, 0.1), (0.1, 0.1)).next_rate(rate, 2.0, 4.0);
+            assert_eq!(unresolved, rate);
+        }
+        assert_eq!(rule((1.0, 0.1), (0.1, 0.1)).next_rate(1e5, 2.0, 4.0), 1e5);
+        assert_eq!(Adaptive::new(0.1).next_rate(0.1, 2.0, 4.0), 0.1);
+        // A loss that curves up and does not fall rules out every rate above the noise.
+        assert_eq!(rule((-1.0, 0.1), (1.0, 0.1)).next_rate(1.0, 2.0, 4.0), 0.25);
     }
 }

@@ -44,7 +44,8 @@ pub struct Config {
     pub lot: ProbeLot,
     /// Factor by which the gradients get more noise, to pay for the probes.
     pub gradient_factor: f64,
-    /// Standard deviations by which slope and curvature must exceed the noise.
+    /// Standard deviations by which slope and curvature must exceed the noise; for adaptive, those
+    /// that the interval of the best rate covers on each side.
     pub gate: f64,
     /// The weight of a new estimate in the learning rate, for the rule gated; 0.1 by default.
     pub smoothing: Auto<f64>,
@@ -151,7 +152,7 @@ pub struct HyFree {
     sigma: Positive,
     /// The learning rate after the warm-up.
     rate: f64,
-    /// The learning rates without probes: the found rate replaces their peak.
+    /// The warm-up; the found rate replaces its peak.
     schedule: Schedule,
     clip: f64,
     adaptive: Adaptive,
@@ -161,15 +162,11 @@ impl HyFree {
     /// Starts at the configured learning rate, or at the peak of `schedule`; `sigma` is the noise
     /// multiplier of each probe.
     ///
-    /// The rates that are found replace the peak: a warm-up or a decrease of the schedule remains.
+    /// The rates that are found replace the peak; the warm-up remains.
     ///
     /// # Errors
     /// If a hyperparameter is out of range.
-    pub fn new(
-        config: &Config,
-        schedule: Schedule,
-        sigma: Positive,
-    ) -> Result<Self, Refused> {
+    pub fn new(config: &Config, schedule: Schedule, sigma: Positive) -> Result<Self, Refused> {
         Positive::new("optimizer.hyfree.lowest_loss_clip", config.lowest_loss_clip)?;
         Positive::new("optimizer.hyfree.loss_clip_factor", config.loss_clip_factor)?;
         let most = 1.0 + f64::EPSILON;
@@ -182,7 +179,8 @@ impl HyFree {
                 "optimizer.hyfree.smoothing: expected more than 0 and at most 1, got {smoothing}"
             )));
         }
-        let rate = Positive::new("optimizer.hyfree.start", config.start.or(schedule.peak.get()))?.get();
+        let rate =
+            Positive::new("optimizer.hyfree.start", config.start.or(schedule.peak.get()))?.get();
         Ok(Self {
             rate,
             clip: Positive::new("optimizer.hyfree.loss_clip", config.loss_clip)?.get(),

@@ -33,7 +33,7 @@ pub enum Group {
 
 impl Group {
     /// Whether a tensor is orthogonalised.
-    pub(super) fn orthogonalises(self, tensor: &Trainable) -> bool {
+    fn orthogonalises(self, tensor: &Trainable) -> bool {
         match self {
             Self::Hidden => is_hidden(tensor),
             Self::Paper | Self::AllMatrices => tensor.shape.len() >= 2,

@@ -58,10 +58,7 @@ pub struct Config {
     pub betas: (f64, f64),
     /// ε of Adam.
     pub epsilon: f64,
-    /// The learning rate of the other tensors, relative to the matrices'.
-    ///
-    /// By default, elements of both move about equally far: 5/√side, for the mean of √side, where
-    /// side is the larger side of a matrix.
+    /// The learning rate of the other tensors, relative to the matrices'; 1 by default.
     pub auxiliary_ratio: Auto<f64>,
 }
 
@@ -73,7 +70,7 @@ impl Default for Config {
             newton_schulz_steps: steps,
             newton_schulz_degree: polynomial,
             normaliser,
-            shape_scale: ShapeScale::None,
+            shape_scale: ShapeScale::LargerSide,
             muon_group: Group::Hidden,
             blocks: Vec::new(),
             weight_decay: Auto::Auto,
@@ -95,25 +92,7 @@ impl Config {
     }
 }
 
-impl Config {
-    /// Returns the mean over all matrices of 0.2 √side, relative to the configured scale.
-    ///
-    /// A direction of Muon has singular values near 1, so the root mean square of its elements is
-    /// 1/√side; that of Adam's directions is about 0.2 if noise dominates, √((1 − β₁)/(1 + β₁)).
-    fn adam_scale(&self, tensors: &[Trainable]) -> f64 {
-        let matrices = tensors.iter().filter(|tensor| self.muon_group.orthogonalises(tensor));
-        let scales: Vec<f64> = matrices
-            .map(|tensor| ShapeScale::LargerSide.of(tensor) / self.shape_scale.of(tensor))
-            .collect();
-        if scales.is_empty() { 1.0 } else { scales.iter().sum::<f64>() / scales.len() as f64 }
-    }
-}
-
 impl Hyperparameters for Config {
-    fn rate_scale(&self, _: f64, setting: &Setting<'_>) -> f64 {
-        self.adam_scale(setting.tensors)
-    }
-
     fn build(
         &self,
         noise: GradientNoise,
@@ -166,10 +145,6 @@ pub enum EvaluateAt {
 }
 
 impl Hyperparameters for CorrectedConfig {
-    fn rate_scale(&self, clip: f64, setting: &Setting<'_>) -> f64 {
-        self.muon.rate_scale(clip, setting)
-    }
-
     fn build(
         &self,
         noise: GradientNoise,
@@ -188,7 +163,11 @@ pub enum ShapeScale {
     None,
     /// √max(1, rows/cols) of the weight as outputs × inputs, however it is stored.
     RowsOverCols,
-    /// 0.2 √max(rows, cols), which gives directions about as large as Adam's.
+    /// 0.2 √max(rows, cols), which gives elements of directions about the size of Adam's.
+    ///
+    /// With singular values of root mean square s, those of the elements of a direction are
+    /// s/√max(rows, cols) before and 0.2 s after scaling; s is 1 for a converged iteration and 0.63
+    /// for noise in a square matrix. Where noise dominates, Adam's are √((1 − β₁)/(1 + β₁)) = 0.23.
     LargerSide,
 }
 
@@ -245,7 +224,7 @@ impl Muon {
         let decay = within("optimizer.momentum", config.momentum.or(0.95), 0.0, 1.0)?;
         let weight_decay =
             within("optimizer.weight_decay", config.weight_decay.or(0.0), 0.0, f64::INFINITY)?;
-        let ratio = config.auxiliary_ratio.or_else(|| 1.0 / config.adam_scale(tensors));
+        let ratio = config.auxiliary_ratio.or(1.0);
         let auxiliary_ratio = within("optimizer.auxiliary_ratio", ratio, 0.0, f64::INFINITY)?;
         let auxiliary = adam::Rule::plain(config.betas, config.epsilon);
         auxiliary.check()?;
