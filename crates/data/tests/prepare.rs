@@ -152,7 +152,7 @@ fn labels_become_classes_or_targets() {
     let Prepared::Example(example) = images.example(&image(2, 1)).unwrap() else {
         panic!("an example")
     };
-    assert!(example == engine::Example::features(vec![0.5; 4], 1));
+    assert!(example == Example::features(vec![0.5; 4], 1));
     assert!(matches!(images.example(&image(2, 2)).unwrap(), Prepared::UnknownLabel));
     assert!(matches!(images.example(&image(3, 0)).unwrap(), Prepared::WrongKind(_)));
 }

@@ -35,7 +35,7 @@ impl Averaging {
     /// lost in rounding.
     pub(crate) fn new(decay: f64, params: &Params) -> Result<Self, Refused> {
         // Tests for the valid case, so that NaN is refused.
-        if decay >= 0.0 && decay <= MAX_DECAY {
+        if (0.0..=MAX_DECAY).contains(&decay) {
             return Ok(Self { decay, average: params.clone() });
         }
         Err(Refused::Query(format!(

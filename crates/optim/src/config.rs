@@ -95,8 +95,8 @@ pub struct Setting<'a> {
     pub steps: u64,
     /// Noise multipliers.
     pub sigma: Multipliers,
-    /// Whether the parameters are pretrained, which default learning rates depend on.
-    pub pretrained: bool,
+    /// The origin of the parameters, which default learning rates depend on.
+    pub origin: Origin,
     /// Seed of public randomness.
     pub seed: u64,
 }
@@ -116,16 +116,50 @@ impl Setting<'_> {
         (1.0 - momentum) * self.lot_size / (self.sigma.gradient * clip)
     }
 
-    /// Returns the root mean square of the elements of all matrices, if they are pretrained.
-    fn pretrained_scale(&self) -> Option<f64> {
+    /// Returns the largest rate per unit of distance that the origin of the parameters allows.
+    fn rate_limit(&self, entry: &Entry) -> f64 {
+        match self.origin {
+            Origin::New => f64::INFINITY,
+            Origin::Adapters if entry.needs_pairs => f64::INFINITY,
+            Origin::Adapters => ADAPTERS,
+            Origin::Pretrained => {
+                let rms = self.root_mean_square();
+                // Tests for the valid case: without matrices it is NaN, and there is no limit.
+                if rms > 0.0 { PRETRAINED * rms } else { f64::INFINITY }
+            }
+        }
+    }
+
+    /// Returns the root mean square of the elements of all matrices.
+    fn root_mean_square(&self) -> f64 {
         let matrices = || self.params.iter().filter(|tensor| tensor.shape().len() > 1);
         let squares: f64 = matrices().map(|tensor| elementwise::sum(tensor, |x| x * x)).sum();
         let elements: usize = matrices().map(Array::len).sum();
-        let rms = (squares / elements as f64).sqrt();
-        // Tests for the valid case: without matrices, the root mean square is NaN.
-        (self.pretrained && rms > 0.0).then_some(rms)
+        (squares / elements as f64).sqrt()
     }
 }
+
+/// The origin of the parameters that are trained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Origin {
+    /// They are new.
+    #[default]
+    New,
+    /// They are those of a trained model.
+    Pretrained,
+    /// They are new low-rank adapters of a trained model.
+    Adapters,
+}
+
+/// The largest rate per unit of distance of pretrained parameters, relative to their root mean
+/// square.
+const PRETRAINED: f64 = 0.0375;
+
+/// The largest rate per unit of distance of low-rank adapters.
+///
+/// Not for methods whose steps follow the geometry of the product. The weights of the trained model
+/// are not known here; the product of two factors moves by the product of their movements.
+const ADAPTERS: f64 = 0.005;
 
 /// The noise multipliers of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -253,8 +287,9 @@ impl OptimizerConfig {
     fn default_rate(&self, setting: &Setting<'_>) -> Result<f64, Refused> {
         let sum = self.schedule(setting.steps, 1.0)?.sum();
         let scale = self.method.hyperparameters().rate_scale(self.clip(), setting);
-        let pretrained = setting.pretrained_scale().filter(|_| self.is_private());
-        Ok(self.entry().learning_rate.peak(sum, pretrained, scale))
+        let limit =
+            if self.is_private() { setting.rate_limit(self.entry()) } else { f64::INFINITY };
+        Ok(self.entry().learning_rate.peak(sum, limit, scale))
     }
 
     /// Returns the schedule of a run with this peak.

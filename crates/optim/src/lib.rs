@@ -55,7 +55,7 @@ mod state;
 pub use adaclip::AdaClip;
 pub use adam::Adam;
 pub use auto::Auto;
-pub use config::{LearningRate, Multipliers, OptimizerConfig, Setting};
+pub use config::{LearningRate, Multipliers, OptimizerConfig, Origin, Setting};
 pub use descent::{Descent, GatherTensors, Note};
 pub use gradient_noise::GradientNoise;
 pub use hyfree::HyFree;

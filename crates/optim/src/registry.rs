@@ -31,7 +31,7 @@ pub struct Entry {
 pub enum DefaultRate {
     /// The same rate in runs of any length: for steps proportional to the gradient.
     ///
-    /// For pretrained parameters it is at most the limit of `Distance(0.8)`.
+    /// By the origin of the parameters it is limited as `Distance(0.8)` is.
     Fixed(f64),
     /// The sum of the rates of all steps: for steps whose size does not depend on the gradient's.
     ///
@@ -39,9 +39,8 @@ pub enum DefaultRate {
     /// can move in a run. How far it must move depends little on the number of steps: Kim and Fan
     /// (2026) tuned DP-Adam to sums of 0.82 (410 steps) and 0.66 (885 steps).
     ///
-    /// Short runs are limited: to the rate of 30 steps and, for private methods on pretrained
-    /// parameters, to 0.0375 of the parameters' root mean square per unit of distance. Larger steps
-    /// destroy what these parameters represent.
+    /// Short runs are limited: to the rate of 30 steps and, for private methods, by the origin of
+    /// the parameters. Larger steps destroy what pretrained parameters represent.
     Distance(f64),
 }
 
@@ -49,17 +48,11 @@ impl DefaultRate {
     /// The least sum of factors for which a distance is divided by it, so that rates stay moderate.
     const SHORTEST: f64 = 30.0;
 
-    /// The largest rate per unit of distance, relative to the root mean square of pretrained
-    /// parameters.
-    const PRETRAINED: f64 = 0.0375;
-
     /// Returns the peak of a schedule.
     ///
-    /// `factors` is the sum of the schedule's factors over all steps, `pretrained` the root mean
-    /// square of the parameters, if they are pretrained. `scale` makes steps as large as Adam's: a
-    /// rate r of Adam corresponds to `scale` · r.
-    pub fn peak(self, factors: f64, pretrained: Option<f64>, scale: f64) -> f64 {
-        let limit = pretrained.map_or(f64::INFINITY, |rms| Self::PRETRAINED * rms);
+    /// `factors` is the sum of the schedule's factors over all steps, `limit` the largest rate per
+    /// unit of distance. A rate r of Adam corresponds to `scale` · r.
+    pub fn peak(self, factors: f64, limit: f64, scale: f64) -> f64 {
         match self {
             Self::Fixed(rate) => rate.min(0.8 * limit * scale),
             Self::Distance(distance) => {
@@ -201,17 +194,16 @@ mod tests {
     fn a_distance_does_not_depend_on_the_length() {
         let dp_adam = find("dp-adam").unwrap().learning_rate;
         for steps in [30.0, 410.0, 10_000.0] {
-            assert!((dp_adam.peak(steps, None, 1.0) * steps - 0.8).abs() < 1e-12);
+            assert!((dp_adam.peak(steps, f64::INFINITY, 1.0) * steps - 0.8).abs() < 1e-12);
         }
-        assert_eq!(dp_adam.peak(1.0, None, 1.0), dp_adam.peak(30.0, None, 1.0));
+        let free = f64::INFINITY;
+        assert_eq!(dp_adam.peak(1.0, free, 1.0), dp_adam.peak(30.0, free, 1.0));
         let dp_sgd = find("dp-sgd").unwrap().learning_rate;
-        assert_eq!(dp_sgd.peak(7.0, None, 5.0), 8.0);
-        // Pretrained parameters move by a part of their own size, in runs that are short enough
-        // for it to matter.
-        let limit = 0.8 * 0.0375 * 0.04;
-        assert!((dp_adam.peak(40.0, Some(0.04), 1.0) - limit).abs() < 1e-12);
-        assert!((dp_sgd.peak(40.0, Some(0.04), 300.0) - 300.0 * limit).abs() < 1e-12);
-        assert_eq!(dp_adam.peak(10_000.0, Some(0.04), 1.0), dp_adam.peak(10_000.0, None, 1.0));
+        assert_eq!(dp_sgd.peak(7.0, free, 5.0), 8.0);
+        // A limit applies in runs that are short enough for it to matter.
+        assert!((dp_adam.peak(40.0, 0.0015, 1.0) - 0.8 * 0.0015).abs() < 1e-12);
+        assert!((dp_sgd.peak(40.0, 0.0015, 300.0) - 300.0 * 0.8 * 0.0015).abs() < 1e-12);
+        assert_eq!(dp_adam.peak(10_000.0, 0.0015, 1.0), dp_adam.peak(10_000.0, free, 1.0));
     }
 
     #[test]

@@ -235,7 +235,7 @@ pub fn build(
         lot_size: 4.0,
         steps: 10,
         sigma: Multipliers { gradient: 1.0, probe: 1.0 },
-        pretrained: false,
+        origin: Default::default(),
         seed: config.model.seed,
     })
 }

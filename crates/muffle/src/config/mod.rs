@@ -16,6 +16,7 @@ use accounting::{Accountant, Adjacency, SamplingMethod};
 use data::Views;
 use engine::Combination;
 use noise::GaussianKind;
+use optim::Origin;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -112,11 +113,13 @@ pub enum LoraInit {
 }
 
 impl Model {
-    /// Whether the trained parameters are pretrained, which default learning rates depend on.
-    ///
-    /// Low-rank adapters are new parameters.
-    pub fn is_pretrained(&self) -> bool {
-        self.lora_rank == 0 && crate::load::model::is_pretrained(&self.source)
+    /// The origin of the trained parameters, which default learning rates depend on.
+    pub fn origin(&self) -> Origin {
+        match crate::load::model::is_pretrained(&self.source) {
+            false => Origin::New,
+            true if self.lora_rank > 0 => Origin::Adapters,
+            true => Origin::Pretrained,
+        }
     }
 }
 

@@ -179,8 +179,8 @@ impl Plan {
         let optimizer = |sigma: Multipliers| {
             // The announced queries do not depend on the parameters, so that none are given.
             let (params, seed) = (&Params::default(), config.model.seed);
-            let pretrained = config.model.is_pretrained();
-            build(&Setting { tensors, params, lot_size, steps, sigma, pretrained, seed })
+            let origin = config.model.origin();
+            build(&Setting { tensors, params, lot_size, steps, sigma, origin, seed })
         };
         let events = |sigma: Multipliers| events(&optimizer(sigma)?, steps, sampling);
         let delta = Delta::new(config.privacy.delta.or(0.1 / records as f64))?;
@@ -248,7 +248,7 @@ impl Plan {
             lot_size: self.lot_size(),
             steps: self.steps,
             sigma: self.sigma,
-            pretrained: config.model.is_pretrained(),
+            origin: config.model.origin(),
             seed: config.model.seed,
         }
     }

@@ -8,7 +8,7 @@ use accounting::{Adjacency, SamplingMethod};
 use curator::Records;
 use distributed::Ranks;
 use engine::Engine;
-use optim::{Optimizer, Setting};
+use optim::{Optimizer, Origin, Setting};
 use protocol::{Params, Refused};
 
 /// Builds a [`Session`]. Every setting has the default of its key in `RUN.toml`.
@@ -21,7 +21,7 @@ pub struct SessionBuilder<E> {
     params: Params,
     records: Records,
     optimizer: Option<Box<OptimizerFactory>>,
-    pretrained: bool,
+    origin: Origin,
 }
 
 impl<E: Engine> SessionBuilder<E> {
@@ -32,7 +32,7 @@ impl<E: Engine> SessionBuilder<E> {
             params,
             records,
             optimizer: None,
-            pretrained: false,
+            origin: Origin::New,
         }
     }
 
@@ -100,9 +100,10 @@ impl<E: Engine> SessionBuilder<E> {
         self
     }
 
-    /// Declares that the initial parameters are pretrained: default learning rates are then smaller.
-    pub fn pretrained(mut self) -> Self {
-        self.pretrained = true;
+    /// Declares the origin of the initial parameters, on which default learning rates depend; new
+    /// by default.
+    pub fn origin(mut self, origin: Origin) -> Self {
+        self.origin = origin;
         self
     }
 
@@ -136,13 +137,13 @@ impl<E: Engine> SessionBuilder<E> {
     /// If a setting is invalid, no plan is within the budget, the probe refuses the engine, or a
     /// record does not fit the model.
     pub fn build(self) -> Result<Session<E>, Error> {
-        let Self { config, engine, params, records, optimizer, pretrained } = self;
+        let Self { config, engine, params, records, optimizer, origin } = self;
         let tensors = engine.trainable();
         let plan = match &optimizer {
             None => Plan::new(&config, records.places(), &tensors)?,
             Some(build) => Plan::with_optimizer(&config, records.places(), &tensors, build)?,
         };
-        let setting = Setting { pretrained, ..plan.setting(&config, &tensors, &params) };
+        let setting = Setting { origin, ..plan.setting(&config, &tensors, &params) };
         let optimizer = match &optimizer {
             None => config.optimizer.build(&setting)?,
             Some(build) => build(&setting)?,

@@ -93,7 +93,7 @@ pub(crate) fn make(case: &str, setting: &Setting<'_>) -> Optimizer {
             lot_size,
             steps: 0,
             sigma: Multipliers { gradient: sigma, probe: sigma * 2.0 },
-            pretrained: false,
+            origin: Default::default(),
             seed: 1,
         })
         .unwrap()
