@@ -506,6 +506,19 @@ def pooled(c, flat, squares, noises):
     return b, posterior < left
 
 
+def reliable(c, flat, m_hat, noises):
+    """m_hat, each tensor times the share of its squared norm that the noise of all releases so far does not explain."""
+    t = len(noises)
+    weights = np.array([(1 - c["beta1"]) * c["beta1"] ** (t - i) / (1 - c["beta1"] ** t) for i in range(1, t + 1)])
+    same(weights.sum(), 1.0, "the weights of the average")
+    parts = flat.split(m_hat)
+    shares = []
+    for k, part in enumerate(parts):
+        noise = part.size * sum(w**2 * n[k] for w, n in zip(weights, noises))
+        shares.append(max(0.0, 1 - noise / float((part**2).sum())))
+    return flat.join([s * part for s, part in zip(shares, parts)]), shares
+
+
 def run_macadam(run):
     c = run.c
     beta1, beta2, sigma = c["beta1"], c["beta2"], c["sigma"]
@@ -515,18 +528,22 @@ def run_macadam(run):
     low, high = c["clip_min"] ** 2 / d, c["clip_max"] ** 2 / d
     m, v, s, m_hat, b = np.zeros(d), np.zeros(d), np.zeros(d), np.zeros(d), np.full(d, c["clip_initial"])
     lows, highs, bounds, squares, noises = 0, 0, [], [], []
-    unresolved, raised = 0, 0
+    unresolved, raised, shares = 0, 0, []
+    center = m_hat
     for t in range(1, STEPS + 1):
-        eta, w = run.rate(t), release_around(run, flat, t, m_hat, b)
-        g = b * w + m_hat
+        eta, w = run.rate(t), release_around(run, flat, t, center, b)
+        g = b * w + center
         m = beta1 * m + (1 - beta1) * g
         v = beta2 * v + (1 - beta2) * g * g
-        old, m_hat, v_hat = m_hat, m / (1 - beta1**t), v / (1 - beta2**t)
+        old, m_hat, v_hat = center, m / (1 - beta1**t), v / (1 - beta2**t)
+        center = m_hat
         u = (g - m_hat) ** 2 if c["variance"] == "literal" else (g - m_hat) * (g - old)
         s = beta1 * s + (1 - beta1) * u
         if c["variance"] == "tensor":
             squares.append([float(((x - y) ** 2).mean()) for x, y in zip(flat.split(g), flat.split(old))])
             noises.append([(x.flat[0] * sigma / BATCH) ** 2 for x in flat.split(b)])
+            center, share = reliable(c, flat, m_hat, noises)
+            shares.extend(share)
             found = pooled(c, flat, squares, noises)
             if found is None:
                 unresolved += 1
@@ -547,7 +564,9 @@ def run_macadam(run):
                  "b_last": b.tolist()}
     if c["variance"] == "tensor":
         assert 1 < unresolved < STEPS / 2 and raised > 2, (unresolved, raised)
-        run.debug |= {"unresolved": unresolved, "raised": raised}
+        none = sum(int(share == 0) for share in shares)
+        assert 2 < none < len(shares) / 2 and max(shares) > 0.5, (none, len(shares), max(shares))
+        run.debug |= {"unresolved": unresolved, "raised": raised, "no_center": none, "largest_share": max(shares)}
 
 
 # ---- AdaCliP ------------------------------------------------------------------------------------------------------
@@ -913,8 +932,8 @@ CASES = {
         "sigma": 0.5, "variance": "exact", "variance_scale": float(BATCH), "clip_min": 2.0, "clip_max": 4.0,
         "gamma": 0.01}, TENSORS, UNITS),
     "macadam-tensor": (73, run_macadam, MACADAM | {
-        "sigma": 1.2, "variance": "tensor", "variance_scale": None, "clip_initial": 3.0, "clip_min": 2.4,
-        "clip_max": 3.3}, TENSORS, UNITS),
+        "sigma": 0.8, "variance": "tensor", "variance_scale": None, "clip_initial": 3.0, "clip_min": 2.6,
+        "clip_max": 3.2}, TENSORS, UNITS),
     "adaclip": (34, run_adaclip, ADACLIP, TENSORS, UNITS),
     "adaclip-momentum": (35, run_adaclip, ADACLIP | {
         "rate": 0.01, "momentum": 0.8, "variance_scale": float(BATCH)}, TENSORS, UNITS),

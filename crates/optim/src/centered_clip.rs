@@ -93,12 +93,17 @@ impl CenteredClip {
         (center, scale)
     }
 
-    /// Gathers the center of all tensors.
+    /// Gathers the center of all tensors and returns it.
     ///
     /// # Errors
     /// If the tensors of others are not available.
-    pub(crate) fn gather_center(&mut self, gather: GatherTensors<'_>) -> Result<(), Refused> {
-        gather(self.tensors().0)
+    pub(crate) fn gather_center(
+        &mut self,
+        gather: GatherTensors<'_>,
+    ) -> Result<&mut Params, Refused> {
+        let center = self.tensors().0;
+        gather(center)?;
+        Ok(center)
     }
 
     /// Gathers the scale of all tensors and returns it.

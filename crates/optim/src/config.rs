@@ -287,8 +287,7 @@ impl OptimizerConfig {
     fn default_rate(&self, setting: &Setting<'_>) -> Result<f64, Refused> {
         let sum = self.schedule(setting.steps, 1.0)?.sum();
         let scale = self.method.hyperparameters().rate_scale(self.clip(), setting);
-        let limit =
-            if self.is_private() { setting.rate_limit(self.entry()) } else { f64::INFINITY };
+        let limit = setting.rate_limit(self.entry());
         Ok(self.entry().learning_rate.peak(sum, limit, scale))
     }
 

@@ -13,6 +13,8 @@
 //!   c_s = 1, b decreases to its lower limit; c_s = B corrects that.
 //! - An estimate for a single element is mostly noise: b ends at its limits. By
 //!   default there is one for each tensor, and b keeps its level, see `pooled_variance.rs`.
+//! - m̂ is mostly noise if the model is large. By default the center of clipping is the share of m̂
+//!   that its known noise does not explain, for each tensor.
 //!
 //! m̂_t lies between m̂_{t−1} and g̃: with a_t = (1 − β₁)/(1 − β₁^t), the deviation g̃ − m̂_t is
 //! (1 − a_t)(g̃ − m̂_{t−1}) = (1 − a_t) b w̃. The code uses this form, which subtracts nothing.
@@ -77,7 +79,9 @@ impl Hyperparameters for Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Variance {
-    /// One for each tensor, from (g̃ − m̂_{t−1})²; b keeps the level C₀.
+    /// One for each tensor, from the squared deviation of g̃ from the center; b keeps the level C₀.
+    ///
+    /// The center is m̂ without the share of its norm that noise explains.
     Tensor,
     /// One for each element, from (g̃ − m̂_t)(g̃ − m̂_{t−1}), for which κ_t is exact.
     Exact,
@@ -225,11 +229,12 @@ impl Descent for MacAdam {
 
     /// Gathers center and scale of all tensors and completes the scale b, which depends on all.
     fn synchronize(&mut self, gather: GatherTensors<'_>) -> Result<(), Refused> {
-        self.clip.gather_center(gather)?;
+        let center = self.clip.gather_center(gather)?;
         match &mut self.estimate {
             Estimate::Elements { .. } if self.steps >= 2 => self.clip.complete_scale(gather)?,
             Estimate::Elements { .. } => {}
             Estimate::Tensors(pools) => {
+                pools.shrink_center(center, self.noise, self.steps);
                 let squares = self.clip.gather_scale(gather)?;
                 pools.advance(squares, self.noise, self.config.clips);
             }

@@ -20,8 +20,9 @@
 //! determine it: it has 1/B of that variance, and the whole of the squared distance between the
 //! center and the expected gradient, which is larger.
 
-use crate::State;
+use crate::{State, elementwise};
 use protocol::{Params, Refused};
+use rayon::prelude::*;
 
 /// How many standard errors above 0 the average of all elements is, at least.
 const RESOLVED: f64 = 2.0;
@@ -39,6 +40,8 @@ struct Pool {
     error: f64,
     /// The sum of the weights in the average.
     weights: f64,
+    /// The variance of the noise in the first moment m of one element.
+    noise_in_m: f64,
 }
 
 impl Pool {
@@ -73,9 +76,35 @@ impl PooledVariance {
             average: 0.0,
             error: 0.0,
             weights: 0.0,
+            noise_in_m: 0.0,
         };
         let pools = params.iter().map(|tensor| pool(tensor.len())).collect();
         Self { level, decay, pools }
+    }
+
+    /// Shrinks the first moments m̂ of step t, counted from 1, to the center of the next query.
+    ///
+    /// Call it before [`advance`](Self::advance), which changes the scales. `std` is σ/B.
+    ///
+    /// # Why
+    /// Noise in m̂ moves the center away from all gradients at once. Its length grows with the number
+    /// of elements: 0.23 σ√d/B in units of b, with β₁ = 0.9. If it is not small beside 1, clipping
+    /// takes g − m̂ for a step along −m̂, and releases follow the noise of earlier ones. The squared
+    /// norm of m̂ is that of its mean plus d times the known variance of its noise, so that
+    /// 1 − d·variance/‖m̂‖² estimates which share of it is signal (James and Stein 1961). Any center
+    /// that is computed from releases is valid.
+    pub(crate) fn shrink_center(&mut self, center: &mut Params, std: f64, step: u64) {
+        let beta = self.decay;
+        let correction = 1.0 - beta.powi(step.min(i32::MAX as u64) as i32);
+        for (pool, center) in self.pools.iter_mut().zip(center.iter_mut()) {
+            let release = (f64::from(pool.scale) * std).powi(2);
+            pool.noise_in_m = beta * beta * pool.noise_in_m + (1.0 - beta).powi(2) * release;
+            let noise = pool.elements * pool.noise_in_m / correction.powi(2);
+            let squares = elementwise::sum(center, |x| x * x);
+            // Tests for the valid case: a center of 0, or one that is not finite, becomes 0.
+            let share = if squares > noise { 1.0 - noise / squares } else { 0.0 } as f32;
+            center.data_mut().par_iter_mut().for_each(|x| *x *= share);
+        }
     }
 
     /// Takes the means of b²w̃² and replaces them by the scales b, clamped to `clips`.
@@ -122,6 +151,7 @@ impl PooledVariance {
             state.set_number(&format!("average {k}"), pool.average);
             state.set_number(&format!("error {k}"), pool.error);
             state.set_number(&format!("weights {k}"), pool.weights);
+            state.set_number(&format!("noise in m {k}"), pool.noise_in_m);
         }
         state
     }
@@ -137,6 +167,7 @@ impl PooledVariance {
             pool.average = state.number(&format!("average {k}"))?;
             pool.error = state.number(&format!("error {k}"))?;
             pool.weights = state.number(&format!("weights {k}"))?;
+            pool.noise_in_m = state.number(&format!("noise in m {k}"))?;
         }
         Ok(())
     }

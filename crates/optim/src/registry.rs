@@ -39,8 +39,7 @@ pub enum DefaultRate {
     /// can move in a run. How far it must move depends little on the number of steps: Kim and Fan
     /// (2026) tuned DP-Adam to sums of 0.82 (410 steps) and 0.66 (885 steps).
     ///
-    /// Short runs are limited: to the rate of 30 steps and, for private methods, by the origin of
-    /// the parameters. Larger steps destroy what pretrained parameters represent.
+    /// Short runs are limited: to the rate of 30 steps, and by the origin of the parameters. Larger steps destroy what pretrained parameters represent.
     Distance(f64),
 }
 
@@ -120,11 +119,11 @@ registry! {
     /// SGD with momentum, without privacy.
     Sgd(sgd::Config) = "sgd" { private: false, learning_rate: Fixed(0.05) }
     /// Adam without privacy.
-    Adam(AdamConfig) = "adam" { private: false, learning_rate: Distance(0.8) }
+    Adam(AdamConfig) = "adam" { private: false, learning_rate: Distance(0.2) }
     /// AdamW without privacy.
-    AdamW(AdamWConfig) = "adamw" { private: false, learning_rate: Distance(0.8) }
+    AdamW(AdamWConfig) = "adamw" { private: false, learning_rate: Distance(0.2) }
     /// Muon without privacy.
-    Muon(muon::Config) = "muon" { private: false, learning_rate: Distance(0.8), clip: 0.1 }
+    Muon(muon::Config) = "muon" { private: false, learning_rate: Distance(0.3), clip: 0.1 }
     /// DP-SGD.
     DpSgd(Clipped<sgd::Config>) = "dp-sgd" { learning_rate: Fixed(8.0), clip: 0.1 }
     /// DP-Adam.

@@ -466,14 +466,17 @@ fn scales_of_macadam(variance: Variance, lot: f64, sigma: f64) -> ([f64; 2], f64
 fn macadams_scale_is_resolved_by_tensor_and_not_by_element() {
     let (lot, sigma, clip) = (25.0, 1.0, 60.0);
     let (seen, _) = scales_of_macadam(Variance::Tensor, lot, sigma);
-    // The deviation from m̂ has the variance of the data and that of m̂, in which noise is averaged:
-    // v/B (1 + p) + p b²σ²/B² with p = (1 − β)/(1 + β). b depends on itself.
+    // m̂ has the variance p (v/B + n) with p = (1 − β)/(1 + β) and n = b²σ²/B², of which the share
+    // s = (v/B)/(v/B + n) is not noise. The center is s m̂, so the deviation from it has the variance
+    // v/B + s² p (v/B + n). b depends on itself.
     let p = 0.1 / 1.9;
     let mut expected = [clip; 2];
     for _ in 0..100 {
         let deviation = |k: usize| {
-            let variance: f64 = [1.0, 9.0][k];
-            variance / lot * (1.0 + p) + p * (expected[k] * sigma / lot).powi(2)
+            let (data, noise): (f64, f64) =
+                ([1.0, 9.0][k] / lot, (expected[k] * sigma / lot).powi(2));
+            let share = data / (data + noise);
+            data + share.powi(2) * p * (data + noise)
         };
         let roots = [deviation(0).sqrt(), deviation(1).sqrt()];
         expected = roots.map(|root| clip * (2.0 * root / (roots[0] + roots[1])).sqrt());
