@@ -4,13 +4,15 @@
 //! curvature a to √6 τ/ρ². At the rates with which training starts, the curvature of one probe is
 //! noise, and b/a, the minimum along the direction, is not known. So
 //!
-//! 1. the radius is independent of the learning rate. It doubles while the curvature is not resolved,
-//!    and is halved when the loss at +ρ rises above the noise;
+//! 1. the radius is independent of the learning rate. It doubles while no change of the loss can be
+//!    seen at +ρ, and up to four times the rate while the curvature is not resolved; it is halved
+//!    when the loss at +ρ rises above the noise. Larger radii would be more precise and less true,
+//!    because the loss is not a parabola;
 //! 2. slope and curvature are averaged over probes, each weighted by its precision, with a factor
 //!    [`MEMORY`] per probe for what is older;
 //! 3. from their standard deviations follows an interval for b/a. A rate above its upper end, or
-//!    below a tenth of its lower end, is ruled out: it moves to 0.4 of that end, by at most a factor
-//!    `max_change` per probe. Any other rate is kept.
+//!    below a tenth of its lower end, is ruled out. If two probes in a row say so, it moves to 0.4
+//!    of that end, by at most a factor `max_change` per probe. Any other rate is kept.
 //!
 //! **Why a fraction of b/a.** A step of f b/a makes 2f − f² of the largest decrease. The minimum
 //! along one direction is further away than the rate that suits a run: momentum takes nearly the same
@@ -31,6 +33,10 @@ const MEMORY: f64 = 0.8;
 /// Far enough to see a change of the loss, which one step at the learning rate rarely shows.
 const FIRST_RADIUS: f64 = 2.0;
 
+/// The radius, relative to the learning rate, from which on a change of the loss is enough: the
+/// curvature need not be resolved.
+const FARTHEST: f64 = 4.0;
+
 /// Rates below this fraction of the least b/a are raised.
 const TOO_SMALL: f64 = 0.1;
 
@@ -43,6 +49,8 @@ pub struct Adaptive {
     radius: f64,
     slope: Estimate,
     curvature: Estimate,
+    /// What the last probe said about the rate: too small (1), too large (−1) or neither (0).
+    verdict: i8,
     /// Whether the rate was ruled out and has not arrived at [`AIM`] yet.
     adjusting: bool,
 }
@@ -83,6 +91,7 @@ impl Adaptive {
             radius: FIRST_RADIUS * rate,
             slope: Estimate::default(),
             curvature: Estimate::default(),
+            verdict: 0,
             adjusting: false,
         }
     }
@@ -93,15 +102,23 @@ impl Adaptive {
     }
 
     /// Takes the fit of a probe, and chooses the radius of the next one.
-    pub(super) fn observe(&mut self, fit: &Fit, losses: &[f64], deviation: f64, gate: f64) {
+    pub(super) fn observe(
+        &mut self,
+        fit: &Fit,
+        losses: &[f64],
+        deviation: f64,
+        rate: f64,
+        gate: f64,
+    ) {
         self.slope.add(fit.slope, fit.slope_deviation);
         self.curvature.add(fit.curvature, fit.curvature_deviation);
         // The loss at +ρ, the second point, above that at 0.
         let rise = losses.get(1).zip(losses.first()).map_or(0.0, |(ahead, here)| ahead - here);
         let noise = gate * std::f64::consts::SQRT_2 * deviation;
+        let unresolved = fit.curvature <= gate * fit.curvature_deviation;
         if rise > noise {
             self.radius /= 2.0;
-        } else if fit.curvature <= gate * fit.curvature_deviation {
+        } else if unresolved && (rise.abs() <= noise || self.radius < FARTHEST * rate) {
             self.radius *= 2.0;
         }
         self.radius = self.radius.clamp(1e-12, 1e6);
@@ -120,15 +137,19 @@ impl Adaptive {
         };
         let (least, most) = if self.adjusting { (AIM, AIM) } else { (TOO_SMALL, 1.0) };
         // Written for the cases in which it changes: NaN keeps the rate.
-        let target = if rate < least * lower {
-            AIM * lower
+        let (verdict, target) = if rate < least * lower {
+            (1, AIM * lower)
         } else if rate > most * upper {
-            AIM * upper
+            (-1, AIM * upper)
         } else {
-            self.adjusting = false;
+            (self.verdict, self.adjusting) = (0, false);
             return rate;
         };
-        self.adjusting = true;
+        let confirmed = self.adjusting || verdict == self.verdict;
+        (self.verdict, self.adjusting) = (verdict, confirmed);
+        if !confirmed {
+            return rate;
+        }
         target.clamp(rate / max_change, rate * max_change).clamp(1e-12, 1e6)
     }
 
@@ -140,6 +161,7 @@ impl Adaptive {
             ("slope precision", self.slope.precision),
             ("curvature", self.curvature.sum),
             ("curvature precision", self.curvature.precision),
+            ("verdict", f64::from(self.verdict)),
             ("adjusting", f64::from(u8::from(self.adjusting))),
         ] {
             state.set_number(name, number);
@@ -157,6 +179,7 @@ impl Adaptive {
             radius: Positive::new("the radius of the probes", state.number("radius")?)?.get(),
             slope: estimate("slope")?,
             curvature: estimate("curvature")?,
+            verdict: state.number("verdict")? as i8,
             adjusting: state.number("adjusting")? != 0.0,
         };
         Ok(())
@@ -181,6 +204,8 @@ mod tests {
     fn a_rate_is_kept_until_it_is_ruled_out() {
         let next = |rate: f64| {
             let mut rule = rule((1.0, 0.1), (1.0, 0.25));
+            // One probe alone changes nothing.
+            assert_eq!(rule.next_rate(rate, 2.0, 100.0), rate);
             (rule.next_rate(rate, 2.0, 100.0), rule.adjusting)
         };
         let (lower, upper) = (0.8 / 1.5, 1.2 / 0.5);
@@ -198,9 +223,9 @@ mod tests {
         let mut rule = rule((1.0, 1e-9), (1.0, 1e-9));
         let rates: Vec<f64> =
             std::iter::successors(Some(1e-3), |&rate| Some(rule.next_rate(rate, 2.0, 4.0)))
-                .take(7)
+                .take(8)
                 .collect();
-        let expected = [0.001, 0.004, 0.016, 0.064, 0.256, 0.4, 0.4];
+        let expected = [0.001, 0.001, 0.004, 0.016, 0.064, 0.256, 0.4, 0.4];
         assert!(rates.iter().zip(expected).all(|(a, b)| (a / b - 1.0).abs() < 1e-6), "{rates:?}");
     }
 
@@ -214,6 +239,8 @@ mod tests {
         assert_eq!(rule((1.0, 0.1), (0.1, 0.1)).next_rate(1e5, 2.0, 4.0), 1e5);
         assert_eq!(Adaptive::new(0.1).next_rate(0.1, 2.0, 4.0), 0.1);
         // A loss that curves up and does not fall rules out every rate above the noise.
-        assert_eq!(rule((-1.0, 0.1), (1.0, 0.1)).next_rate(1.0, 2.0, 4.0), 0.25);
+        let mut rising = rule((-1.0, 0.1), (1.0, 0.1));
+        assert_eq!(rising.next_rate(1.0, 2.0, 4.0), 1.0);
+        assert_eq!(rising.next_rate(1.0, 2.0, 4.0), 0.25);
     }
 }

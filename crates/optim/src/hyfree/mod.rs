@@ -71,7 +71,7 @@ impl Default for Config {
             points: Points::Three,
             lot: ProbeLot::Fresh,
             gradient_factor: 1.01,
-            gate: 2.0,
+            gate: 2.5,
             smoothing: Auto::Auto,
             max_change: Auto::Auto,
             loss_clip: 10.0,
@@ -206,7 +206,7 @@ impl HyFree {
         match self.config.rule {
             Rule::Adaptive => {
                 let max_change = self.config.max_change.or(4.0);
-                self.adaptive.observe(fit, losses, deviation, gate);
+                self.adaptive.observe(fit, losses, deviation, self.rate, gate);
                 Ok(self.adaptive.next_rate(self.rate, gate, max_change))
             }
             // Written for the good case: NaN keeps the rate.
