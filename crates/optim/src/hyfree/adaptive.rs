@@ -10,8 +10,8 @@
 //!    because the loss is not a parabola;
 //! 2. slope and curvature are averaged over probes, each weighted by its precision, with a factor
 //!    [`MEMORY`] per probe for what is older;
-//! 3. from their standard deviations follows an interval for b/a. A rate above its upper end, or
-//!    below a tenth of its lower end, is ruled out. If two probes in a row say so, it moves to 0.4
+//! 3. from their standard deviations follows an interval for b/a. A rate above twice its upper end,
+//!    or below a tenth of its lower end, is ruled out. If two probes in a row say so, it moves to 0.4
 //!    of that end, by at most a factor `max_change` per probe. Any other rate is kept.
 //!
 //! **Why a fraction of b/a.** A step of f b/a makes 2f − f² of the largest decrease. The minimum
@@ -39,6 +39,9 @@ const FARTHEST: f64 = 4.0;
 
 /// Rates below this fraction of the least b/a are raised.
 const TOO_SMALL: f64 = 0.1;
+
+/// Rates above this multiple of the largest b/a are lowered: from there on a step raises the loss.
+const TOO_LARGE: f64 = 2.0;
 
 /// The fraction of b/a to which a rate is changed.
 const AIM: f64 = 0.4;
@@ -135,7 +138,7 @@ impl Adaptive {
         } else {
             f64::INFINITY
         };
-        let (least, most) = if self.adjusting { (AIM, AIM) } else { (TOO_SMALL, 1.0) };
+        let (least, most) = if self.adjusting { (AIM, AIM) } else { (TOO_SMALL, TOO_LARGE) };
         // Written for the cases in which it changes: NaN keeps the rate.
         let (verdict, target) = if rate < least * lower {
             (1, AIM * lower)
@@ -209,10 +212,10 @@ mod tests {
             (rule.next_rate(rate, 2.0, 100.0), rule.adjusting)
         };
         let (lower, upper) = (0.8 / 1.5, 1.2 / 0.5);
-        for kept in [0.06, 0.5, 1.0, 2.3] {
+        for kept in [0.06, 0.5, 1.0, 4.7] {
             assert_eq!(next(kept), (kept, false));
         }
-        for (rate, end) in [(0.05, lower), (0.01, lower), (2.5, upper), (40.0, upper)] {
+        for (rate, end) in [(0.05, lower), (0.01, lower), (4.9, upper), (40.0, upper)] {
             let (found, adjusting) = next(rate);
             assert!((found / (0.4 * end) - 1.0).abs() < 1e-9 && adjusting, "{rate}: {found}");
         }
