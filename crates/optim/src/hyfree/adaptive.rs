@@ -19,6 +19,9 @@
 //! direction again in the next steps, and every step also moves along the noise. In runs on the
 //! embedded corpus b/a was 1.5 to 5 times the best constant rate, and rates near it were worse.
 //!
+//! Probes during the warm-up count only for the clip bound of the losses: Adam's second moments, for
+//! example, are not yet averages then.
+//!
 //! All of it is computed from released losses, so it costs no privacy.
 
 use super::Fit;

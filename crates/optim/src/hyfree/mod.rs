@@ -279,9 +279,12 @@ impl Search for HyFree {
                 losses.push(released.value);
             }
             let fit = Fit::new(&points, &losses, deviation);
-            match self.next_rate(&fit, &losses, deviation) {
-                Ok(rate) => self.rate = rate,
-                Err(note) => notes.push(note),
+            // During the warm-up, the directions are not yet those of the run.
+            if step >= self.schedule.warm_up {
+                match self.next_rate(&fit, &losses, deviation) {
+                    Ok(rate) => self.rate = rate,
+                    Err(note) => notes.push(note),
+                }
             }
             // Within what a curator accepts, whatever was released.
             let target = self.config.loss_clip_factor * losses[0];
